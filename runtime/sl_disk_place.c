@@ -2,6 +2,7 @@
 #include "runtime/sl_disk_place.h"
 
 #include "runtime/sl_clock.h"
+#include "runtime/sl_digest.h"
 #include "runtime/sl_disk_backend.h"
 
 #include <dirent.h>
@@ -15,6 +16,7 @@
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #define OTHERS_WRITE ((mode_t)0022)
 #define OTHERS       ((mode_t)0077)
@@ -250,6 +252,43 @@ static sl_err place_check_room(const char *place, const struct sl_disk_sizes *si
     return SL_OK;
 }
 
+sl_err sl_disk_format_check(const char *place, struct sl_error *why)
+{
+    static const uint64_t magic = SL_DISK_SEGMENT_MAGIC;
+    unsigned char page[SL_PAGE_BYTES];
+    uint32_t version = SL_DISK_FORMAT;
+    const struct dirent *entry = NULL;
+    DIR *directory = opendir(place);
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        struct sl_digest digest;
+        SL_AUTO(close)
+        int fd =
+            openat(dirfd(directory), entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (strncmp(entry->d_name, SL_DISK_SEGMENT_NAME, strlen(SL_DISK_SEGMENT_NAME)) != 0 ||
+            pread(fd, page, sizeof page, 0) != (ssize_t)sizeof page ||
+            memcmp(page, &magic, sizeof magic) != 0) {
+            continue;
+        }
+        memcpy(&digest, page + SL_DISK_DIGEST_AT, sizeof digest);
+        memset(page + SL_DISK_DIGEST_AT, 0, sizeof digest);
+        XXH128_hash_t want = XXH3_128bits(page, sizeof page);
+        if (digest.low == want.low64 && digest.high == want.high64) {
+            memcpy(&version, page + sizeof magic, sizeof version);
+            break; /* one release has written all of them */
+        }
+    }
+    sl_err err = version == SL_DISK_FORMAT
+                     ? SL_OK
+                     : sl_fail(why, SL_ERR_VERSION,
+                               "disk: %.100s/%.40s has format %u, this program (sluice " SL_VERSION
+                               ") knows %u: " SL_DISK_FORMAT_WAY_OUT,
+                               place, entry->d_name, version, SL_DISK_FORMAT);
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    return err;
+}
+
 static sl_err path_open_once(const struct sl_config *config, const char *path, struct sl_error *why)
 {
     struct sl_disk *disk = NULL;
@@ -275,6 +314,7 @@ static sl_err path_check(const struct sl_config *config, const char *path,
         return sl_fail_os(why, errno, "disk directory '%.150s'", place);
     }
     err = place_check_room(place, sizes, why);
+    err = err == SL_OK ? sl_disk_format_check(place, why) : err;
     if (err != SL_OK) {
         return err;
     }
@@ -306,7 +346,8 @@ static sl_err paths_differ(const struct sl_paths *paths, const struct stat *at, 
  * right, since a disk in a wrong place would never work. */
 static bool failure_is_a_disks(sl_err err)
 {
-    return err != SL_ERR_CONFIG && err != SL_ERR_FOREIGN && err != SL_ERR_PERMISSION;
+    return err != SL_ERR_CONFIG && err != SL_ERR_FOREIGN && err != SL_ERR_PERMISSION &&
+           err != SL_ERR_VERSION;
 }
 
 sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,

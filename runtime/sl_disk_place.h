@@ -44,13 +44,23 @@ struct sl_disk_sizes {
 sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
                      struct sl_error *why);
 
+/* The first page of a segment begins with the magic and a version of 4 bytes; its digest covers the page with the digest zero. */
+#define SL_DISK_FORMAT 4u
+#define SL_DISK_FORMAT_WAY_OUT \
+    "stop the node, empty the disk's directory or give another --disk-path, and start it"
+#define SL_DISK_SEGMENT_NAME  "segment."
+#define SL_DISK_SEGMENT_MAGIC UINT64_C(0x3147455349554c53) /* "SLUISEG1" */
+#define SL_DISK_DIGEST_AT     48u
+/* Whether a tierer would read the segments at the place; one of them is looked at. Errors: SL_ERR_VERSION. */
+sl_err sl_disk_format_check(const char *place, struct sl_error *why);
+
 /* Opens the disk of each path as its tierer will, and closes it again. Nothing is checked
  * when `disk` is 0. Gives in *bad the first path that cannot work. These are no error, and the
  * first of them stands in *bad and *why, with SL_OK:
  * - a path that others still use after 2 s (SL_ERR_BUSY): its tierer tries again;
  * - a path of several that fails, as long as another one may work: a node goes on without it. Only
- *   SL_ERR_CONFIG, SL_ERR_FOREIGN and SL_ERR_PERMISSION of any path are errors.
- * Errors: those of sl_disk_place_make and sl_disk_open; SL_ERR_CONFIG (two paths are the same
+ *   SL_ERR_CONFIG, SL_ERR_FOREIGN, SL_ERR_PERMISSION and SL_ERR_VERSION of any path are errors.
+ * Errors: those of sl_disk_place_make, sl_disk_format_check and sl_disk_open; SL_ERR_CONFIG (two paths are the same
  * directory), SL_ERR_NO_SPACE (not even two segments fit). */
 sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,
                            uint32_t *bad, struct sl_error *why);

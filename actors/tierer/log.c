@@ -3,13 +3,15 @@
  *
  * A frame goes to the disk as soon as its bytes were compared with their digests, while the next
  * one is compared. A sync starts when nothing is being written any more, when enough has been
- * written, or when the first that waits has waited for `disk_commit_delay`. A value is acknowledged
+ * written, or when the first that waits has waited for COMMIT_DELAY_NS. A value is acknowledged
  * after a sync that began after its frame was written, never before. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define COMMIT_DELAY_NS (5 * SL_NS_PER_MS) /* longest wait to batch writes for one sync */
 
 /* ---------------------------------------------------------------- a request becomes a frame */
 
@@ -531,7 +533,7 @@ static bool sync_due(struct tierer *self, uint32_t *number, uint64_t *due_ns)
         }
     }
     *number = oldest->segment;
-    *due_ns = sl_deadline_ns(oldest->written_ns, self->commit_delay_ns);
+    *due_ns = sl_deadline_ns(oldest->written_ns, COMMIT_DELAY_NS);
     return !writing || bytes >= TI_SYNC_BYTES || self->env->now_ns >= *due_ns;
 }
 

@@ -33,15 +33,15 @@
 #define SL_TIERER_SEGMENT_FORMAT_H
 
 #include "runtime/sl_digest.h"
+#include "runtime/sl_disk_place.h"
 
 #include <assert.h>
 
-#define TI_FORMAT 4u
-#define TI_FORMAT_WAY_OUT \
-    "stop the node, empty the disk's directory or give another --disk-path, and start it"
-#define TI_HEADER_MAGIC  UINT64_C(0x3147455349554c53) /* "SLUISEG1" */
-#define TI_FRAME_MAGIC   UINT64_C(0x314d524649554c53) /* "SLUIFRM1" */
-#define TI_TRAILER_MAGIC UINT64_C(0x31444e4549554c53) /* "SLUIEND1" */
+#define TI_FORMAT         SL_DISK_FORMAT
+#define TI_FORMAT_WAY_OUT SL_DISK_FORMAT_WAY_OUT
+#define TI_HEADER_MAGIC   SL_DISK_SEGMENT_MAGIC
+#define TI_FRAME_MAGIC    UINT64_C(0x314d524649554c53) /* "SLUIFRM1" */
+#define TI_TRAILER_MAGIC  UINT64_C(0x31444e4549554c53) /* "SLUIEND1" */
 
 #define TI_FRAME_HEADER_BYTES_MAX (1024u * 1024u)
 
@@ -62,7 +62,7 @@ struct ti_header {
     unsigned char zeros[4096 - 80];
 };
 static_assert(sizeof(struct ti_header) == 4096, "one page");
-static_assert(offsetof(struct ti_header, digest) == 48, "fixed");
+static_assert(offsetof(struct ti_header, digest) == SL_DISK_DIGEST_AT, "fixed");
 
 /* digest covers header_bytes with digest zero. */
 struct ti_frame {

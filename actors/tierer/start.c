@@ -460,9 +460,6 @@ sl_err ti_log_open(struct tierer *self, struct sl_error *why)
         return sl_fail(why, SL_ERR_LIMIT, "the disk directory holds more than %u segments",
                        TI_SEGMENTS_MAX);
     }
-    for (size_t i = 0; i < sizeof(self->store); i++) {
-        self->store[i] = (unsigned char)self->env->ops->random_u64(self->env);
-    }
     self->read_pauses_left = TI_READ_PAUSES_MAX;
     self->start.listed = self->segment_count;
     self->segment_count = 0; /* none of them is open yet */

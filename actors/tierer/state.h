@@ -50,7 +50,7 @@
 #define TI_NAME_NS             (100 * SL_NS_PER_MS)    /* between two frames of tombstones named */
 #define TI_BAD_PLACES_MAX      64u
 #define TI_BAD_PLACE_FAILURES  3u /* on a disk that is well otherwise: the place is given up */
-#define TI_SEGMENT_NAME_FORMAT "segment.%010u"
+#define TI_SEGMENT_NAME_FORMAT SL_DISK_SEGMENT_NAME "%010u"
 
 enum ti_segment_state {
     TI_SEGMENT_OPEN,   /* frames are appended */
@@ -318,7 +318,6 @@ struct tierer {
     struct ti_job_list answered_reads;
     uint64_t active_bytes;
     uint64_t durable_sequence;
-    uint64_t commit_delay_ns;
     struct {
         bool busy;
         uint32_t segment;

@@ -70,7 +70,6 @@ static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
     sl_metric_set(self->env->metrics, self->metrics.ceiling, sizes.share_bytes);
     self->budget.day_max_bytes = sl_config_u64(config, SL_SET_disk_write_budget);
     self->segment_bytes = sizes.segment_bytes;
-    self->commit_delay_ns = sl_config_u64(config, SL_SET_disk_commit_delay);
     ti_staging_init(&self->staging, sl_config_u64(config, SL_SET_disk_staging),
                     sl_config_u64(config, SL_SET_disk_staging_usable));
     return SL_OK;

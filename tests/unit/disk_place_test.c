@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #define FOREIGN_UID 4711u
 #define DISK_TEXT   "1MiB"
@@ -249,6 +250,44 @@ START_TEST(check_passes_what_can_work_and_frees_it_again)
     }
 END_TEST
 
+/* Whatever a release before wrote is refused before a tierer ends at it, again and again. */
+START_TEST(check_refuses_a_disk_of_another_format)
+    {
+        static const struct {
+            const char *name;
+            uint32_t version;
+            bool whole;
+            sl_err want;
+        } formats[] = {
+            {"segment.0000000007", 3, true, SL_ERR_VERSION},
+            {"segment.0000000007", 5, true, SL_ERR_VERSION},
+            {"segment.0000000007", 4, true, SL_OK},
+            {"segment.0000000007", 3, false, SL_OK}, /* damaged: the tierer knows better */
+            {"other.0000000007", 3, true, SL_OK}};
+        static const uint64_t magic = SL_DISK_SEGMENT_MAGIC;
+        unsigned char page[SL_PAGE_BYTES] = {0};
+        struct sl_error why = {0};
+        uint32_t bad = 0;
+        char path[256];
+        made(dir, 0700);
+        memcpy(page, &magic, 8);
+        memcpy(page + 8, &formats[_i].version, 4);
+        XXH128_hash_t hash = XXH3_128bits(page, sizeof page);
+        uint64_t digest[2] = {hash.low64 ^ !formats[_i].whole, hash.high64};
+        memcpy(page + SL_DISK_DIGEST_AT, digest, sizeof digest);
+        (void)snprintf(path, sizeof path, "%s/%s", dir, formats[_i].name);
+        FILE *file = fopen(path, "w");
+        ck_assert_ptr_nonnull(file);
+        ck_assert_uint_eq(fwrite(page, 1, sizeof page, file), sizeof page);
+        ck_assert_int_eq(fclose(file), 0);
+
+        sl_err err = check(DISK_TEXT, dir, &bad, &why);
+
+        ck_assert_msg(err == formats[_i].want, "%s", why.text);
+        ck_assert(err == SL_OK || strstr(why.text, "empty the disk's directory") != NULL);
+    }
+END_TEST
+
 static const struct {
     const char *disk, *list, *segment;
     uint64_t want; /* 0: refused */
@@ -368,6 +407,7 @@ int main(void)
     tcase_add_test(all, looking_for_the_place_changes_nothing);
     tcase_add_loop_test(all, opened_disk_stays_where_it_was_when_the_mode_changes, 0, 2);
     tcase_add_test(all, check_passes_what_can_work_and_frees_it_again);
+    tcase_add_loop_test(all, check_refuses_a_disk_of_another_format, 0, 5);
     tcase_add_loop_test(all, segments_of_a_large_disk_fill_it, 0, SL_COUNT(sizes));
     tcase_add_loop_test(all, check_refuses_one_wrong_path_of_two_by_name, 0,
                         (int)SL_COUNT(refusals));

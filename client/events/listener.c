@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -260,19 +261,32 @@ static int inner_connect(const struct port *port)
     return fd;
 }
 
-/* With the lock. NULL: over a bound. No address has more than are free beside it: so a few of them
- * cannot have all. */
+/* Whether it came from this machine: by a socket of the file system, or over the loopback. */
+static bool is_local(const struct sockaddr_storage *from)
+{
+    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+    const struct sockaddr_in *v4 = (const void *)from;
+    if (from->ss_family == AF_INET6) {
+        return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127);
+    }
+    return from->ss_family != AF_INET || ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+}
+
+/* With the lock. NULL: over a bound. No address has more than are free beside it, so a few of them
+ * cannot have all; and what this machine's share has free is not for others. */
 static struct connection *connection_find(struct ev_listener *listener,
                                           const struct sockaddr_storage *from)
 {
     struct connection *free_one = NULL;
-    uint32_t of_one = 0, free_count = 0;
+    uint32_t of_one = 0, free_count = 0, local_free = is_local(from) ? 0 : EV_CONNECTIONS_LOCAL;
     for (uint32_t i = 0; i < EV_CONNECTIONS_MAX; i++) {
         struct connection *at = &listener->connections[i];
         free_one = at->port == NULL ? at : free_one;
         free_count += at->port == NULL;
         of_one += at->port != NULL && sl_strangers_same(&at->from, from);
+        local_free -= at->port != NULL && local_free > 0 && is_local(&at->from);
     }
+    free_count -= SL_MIN(free_count, local_free);
     return of_one < SL_MIN(EV_CONNECTIONS_OF_ONE, free_count) ? free_one : NULL;
 }
 

@@ -10,6 +10,7 @@
 
 #define EV_CONNECTIONS_MAX     256u /* of both ports */
 #define EV_CONNECTIONS_OF_ONE  64u  /* from one address, and never more than are left */
+#define EV_CONNECTIONS_LOCAL   32u  /* of all, for clients of this machine alone */
 #define EV_TOPICS_MAX          16u  /* of a connection; more have no effect */
 #define EV_TOPIC_BYTES_MAX     64u  /* unless the publisher's own begins with it */
 #define EV_OWN_TOPIC_BYTES_MAX 200u

@@ -4,6 +4,7 @@
 #include "client/events/publish.h"
 #include "client/events/subscribe.h"
 #include "runtime/sl_clock.h"
+#include "tests/support/netns.h"
 #include "tests/support/tmpdir.h"
 
 #include <arpa/inet.h>
@@ -242,10 +243,11 @@ START_TEST(an_address_has_so_many_connections_and_others_have_theirs)
 END_TEST
 
 /* Connections from there until one is not accepted, at most as many as an address may have. */
-static uint32_t take_all(uint32_t address, int fds[EV_CONNECTIONS_MAX], uint32_t count)
+static uint32_t take_all(const char *net, uint32_t address, int fds[EV_CONNECTIONS_MAX],
+                         uint32_t count)
 {
     char from[32];
-    (void)snprintf(from, sizeof from, "127.0.0.%u", address);
+    (void)snprintf(from, sizeof from, "%s.%u", net, address);
     for (uint32_t i = 0; i < EV_CONNECTIONS_OF_ONE; i++) {
         int fd = connect_from(ports[0], from);
         if (!greets(fd, "SUB", 0)) {
@@ -265,21 +267,48 @@ START_TEST(all_have_so_many_connections_and_few_addresses_cannot_have_them_all)
         uint32_t count = 0;
         opened("t", 60000);
         for (uint32_t address = 1; address <= 4; address++) {
-            count += take_all(address, fds, count);
+            count += take_all("127.0.0", address, fds, count);
         }
         ck_assert_uint_ge(count, 3 * EV_CONNECTIONS_OF_ONE);
         for (uint32_t address = 5; address <= 8; address++) {
-            uint32_t more = take_all(address, fds, count);
+            uint32_t more = take_all("127.0.0", address, fds, count);
             ck_assert_uint_ge(more, 1);
             count += more;
         }
         for (uint32_t address = 9; count < EV_CONNECTIONS_MAX; address++) {
-            count += take_all(address, fds, count);
+            count += take_all("127.0.0", address, fds, count);
         }
-        ck_assert_uint_eq(take_all(100, fds, count), 0);
+        ck_assert_uint_eq(take_all("127.0.0", 100, fds, count), 0);
         topic_send(fds[255], true, "t");
         hears(fds[255]);
         for (uint32_t i = 0; i < EV_CONNECTIONS_MAX; i++) {
+            (void)close(fds[i]);
+        }
+    }
+END_TEST
+
+/* A few dozen addresses may take what they may have; this machine's clients still find their share. */
+START_TEST(others_leave_this_machine_its_share)
+    {
+        int fds[EV_CONNECTIONS_MAX];
+        uint32_t count = 0;
+        const char *missing = netns_missing();
+        if (missing != NULL) {
+            (void)printf("not tried: %s\n", missing);
+            return;
+        }
+        netns_enter();
+        ck_assert(netns_run("ip route add local 198.51.100.0/24 dev lo"));
+        opened("t", 60000);
+        for (uint32_t address = 1; address <= 40; address++) {
+            count += take_all("198.51.100", address, fds, count);
+        }
+        ck_assert_uint_eq(count, EV_CONNECTIONS_MAX - EV_CONNECTIONS_LOCAL);
+        int own = subscriber("127.0.0.1");
+        topic_send(own, true, "t");
+        hears(own);
+        (void)close(own);
+        for (uint32_t i = 0; i < count; i++) {
             (void)close(fds[i]);
         }
     }
@@ -552,6 +581,7 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, an_address_has_so_many_connections_and_others_have_theirs);
     tcase_add_test(tests, all_have_so_many_connections_and_few_addresses_cannot_have_them_all);
+    tcase_add_test(tests, others_leave_this_machine_its_share);
     tcase_add_test(tests, a_replay_connection_that_is_done_is_none_over_a_bound);
     tcase_add_test(tests, a_connection_has_so_many_topics);
     tcase_add_test(tests, a_topic_has_so_many_bytes_unless_it_begins_that_of_the_publisher);

@@ -12,6 +12,7 @@ import time
 from reasons import Skipped
 
 STAMP = "sluice-steps.json"
+CONSTRAINTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "constraints.txt")
 STEP_SECONDS = 1800
 HEARTBEAT_SECONDS = 20
 TERMINAL_SECONDS = 2
@@ -47,6 +48,7 @@ class Recipe:
     free_gib: float                      # room that the disk must have before the first step
     pythons: tuple = ("3.11", "3.12")
     base: object = None                  # a recipe whose packages are seen, too: torch is 5 GiB
+    pinned: bool = True                  # by constraints.txt, where its steps name no version
 
 
 @dataclasses.dataclass
@@ -83,7 +85,7 @@ def prepare(recipe, base):
             packages_share(below.interpreter, interpreter)
         for number, step in enumerate(recipe.steps, 1):
             if step in todo:
-                step_run(directory, interpreter, step, f"{recipe.name} {number}/{len(recipe.steps)} {step.title}")
+                step_run(directory, interpreter, step, ("-c", CONSTRAINTS) if recipe.pinned else (), f"{recipe.name} {number}/{len(recipe.steps)} {step.title}")
                 done.append(described(step))
                 stamp(directory, done)
     return Environment(directory, interpreter, time.monotonic() - began if todo else 0.0, tree_bytes(directory))
@@ -148,7 +150,7 @@ def python_find(versions):
     raise Skipped(f"no Python {' or '.join(versions)} on this machine")
 
 
-def step_run(directory, interpreter, step, title):
+def step_run(directory, interpreter, step, constraints, title):
     """pip, with its time and the disk it takes on a line; Skipped with its last error."""
     arguments = list(step.arguments)
     if step.requirements_of:
@@ -162,7 +164,8 @@ def step_run(directory, interpreter, step, title):
     progress = Progress(title, lambda: tree_bytes(directory) - bytes_before)
     with open(log, "ab") as sink:
         at = sink.tell()
-        command = [interpreter, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off", *arguments]
+        command = [interpreter, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off",
+                   *constraints, *arguments]
         sink.write((" ".join(command) + "\n").encode())
         sink.flush()
         pip = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)

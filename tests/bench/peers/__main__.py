@@ -48,7 +48,7 @@ def arguments_parse():
     add("--build", metavar="DIR", default=os.path.join(ROOT, "build", "release"), help="where Sluice is built")
     add("--cache", metavar="DIR", default=os.path.join(ROOT, "build", "peers"), help="virtual environments (default: %(default)s)")
     add("--mooncake", metavar="PACKAGE", default=MOONCAKE_PACKAGES[shutil.which("nvidia-smi") is not None],
-        help="what pip installs (default: %(default)s)")
+        help="what pip installs (default: %(default)s, of which packages/ has the version and the hashes)")
     add("--keep", action="store_true", help="keep the logs of all processes")
     options = parser.parse_args()
     options.scale = "smoke" if options.smoke else "quick" if options.quick else "full"

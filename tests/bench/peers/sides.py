@@ -352,7 +352,9 @@ class Mooncake(MooncakeLike):
     def install(self, venv):
         print(f"{self.title}: installing {self.options.mooncake} in {venv}", file=sys.stderr, flush=True)
         run([sys.executable, "-m", "venv", venv])
-        run([self.interpreter, "-m", "pip", "install", "-q", "--disable-pip-version-check", self.options.mooncake])
+        pinned = os.path.join(os.path.dirname(os.path.abspath(__file__)), "packages", self.options.mooncake + ".txt")
+        what = ["--require-hashes", "-r", pinned] if os.path.exists(pinned) else [self.options.mooncake]
+        run([self.interpreter, "-m", "pip", "install", "-q", "--disable-pip-version-check", *what])
 
     def libraries_complete(self):
         """Shared libraries that the wheel takes from the system are installed, by root."""

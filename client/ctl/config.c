@@ -7,6 +7,7 @@
 #include "ipc/sl_arena.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
+#include "ipc/sl_segment.h"
 #include "runtime/directory/options.h"
 #include "runtime/sl_address.h"
 #include "runtime/sl_disk_place.h"
@@ -35,6 +36,7 @@ const char *ctl_place_of(const struct ctl *ctl, enum sl_setting setting)
     }
 }
 
+/* As it can be read again, whatever the environment is by then. */
 static void value_text(const struct ctl *ctl, enum sl_setting setting, bool passwords, char *out,
                        size_t room)
 {
@@ -49,8 +51,12 @@ static void value_text(const struct ctl *ctl, enum sl_setting setting, bool pass
     case SL_SETTING_BOOL:
         (void)snprintf(out, room, "%s", sl_config_bool(ctl->config, setting) ? "true" : "false");
         break;
+    case SL_SETTING_RATIO:
+        (void)snprintf(out, room, "%.6f", (double)sl_config_u64(ctl->config, setting) / 1e6);
+        break;
     default:
-        (void)snprintf(out, room, "%" PRIu64, sl_config_u64(ctl->config, setting));
+        (void)snprintf(out, room, "%" PRIu64 "%s", sl_config_u64(ctl->config, setting),
+                       kinds[setting] == SL_SETTING_DURATION ? "ns" : "");
         break;
     }
 }
@@ -64,22 +70,6 @@ static void row_print(const struct ctl *ctl, enum sl_setting setting, const char
     (void)printf("%*s # ", length < 34 ? 34 - length : 0, "");
     ctl_print_bytes(stdout, source, strlen(source));
     (void)putchar('\n');
-}
-
-/* As it can be read again, whatever the environment is by then: a line of name=value. */
-static void print_plain(enum sl_setting setting, const struct ctl *ctl, bool passwords)
-{
-    char text[1100];
-    uint64_t value = kinds[setting] == SL_SETTING_TEXT ? 0 : sl_config_u64(ctl->config, setting);
-    value_text(ctl, setting, passwords, text, sizeof text);
-    (void)printf("%s=", sl_setting_name(setting));
-    if (kinds[setting] == SL_SETTING_DURATION) {
-        (void)printf("%" PRIu64 "ns\n", value);
-    } else if (kinds[setting] == SL_SETTING_RATIO) {
-        (void)printf("%" PRIu64 ".%06" PRIu64 "\n", value / 1000000, value % 1000000);
-    } else {
-        (void)printf("%s\n", text);
-    }
 }
 
 /* What an earlier start left in memory has the sizes of these settings. */
@@ -186,7 +176,8 @@ static int needs_check(const struct ctl *ctl)
             code = CTL_NO;
         }
     }
-    sl_err err = memory_check(ctl, &why);
+    sl_err err = sl_segments_readable(ctl->paths.shm_dir, &why);
+    err = err == SL_OK ? memory_check(ctl, &why) : err;
     err = err == SL_OK ? sl_cluster_check(ctl->config, &why) : err;
     err = err == SL_OK ? ctl_listen_check(ctl->config, running, &why) : err;
     err = err == SL_OK ? sl_device_check(sl_config_text(ctl->config, SL_SET_device),
@@ -259,19 +250,14 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
         enum sl_setting setting = (enum sl_setting)i;
         char text[1100];
-        if (plain && !ctl->json) {
-            print_plain(setting, ctl, passwords);
-            continue;
-        }
         value_text(ctl, setting, passwords, text, sizeof text);
         if (ctl->json) {
             (void)json_object_set_new(object, sl_setting_name(setting),
                                       json_pack("{s:o, s:s}", "value",
                                                 ctl_json_bytes(text, strlen(text)), "source",
                                                 sl_config_source(ctl->config, setting)));
-        } else if (null) {
-            (void)printf("%s=%s", sl_setting_name(setting), text);
-            (void)putchar('\0');
+        } else if (plain || null) {
+            (void)printf("%s=%s%c", sl_setting_name(setting), text, plain ? '\n' : '\0');
         } else {
             row_print(ctl, setting, text);
         }
@@ -281,13 +267,12 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     } else {
         json_decref(object);
     }
-    if (null && !ctl->json) { /* what follows from several settings, for the supervisor */
-        (void)printf("transporters=%u", sl_cluster_transporters(ctl->config));
-        (void)putchar('\0');
-        (void)printf("holds_node=%s", holds ? "true" : "false");
-        (void)putchar('\0');
-        (void)printf("memory_fitted=%s", fitted ? "true" : "");
-        (void)putchar('\0');
+    if (null &&
+        !ctl->json) { /* for the supervisor: what follows from several settings, and whose they are */
+        (void)printf("transporters=%u%c", sl_cluster_transporters(ctl->config), '\0');
+        (void)printf("holds_node=%s%c", holds ? "true" : "false", '\0');
+        (void)printf("memory_fitted=%s%c", fitted ? "true" : "", '\0');
+        (void)printf("version=%s%c", SL_VERSION, '\0');
     }
     return CTL_FINE;
 }
@@ -300,11 +285,11 @@ const struct ctl_command ctl_config = {
             "\n"
             "Prints every setting with its value and where it comes from; --help lists kinds, ranges and defaults.\n"
             "\n"
-            "  --null            as name=value, each followed by a NUL, for scripts\n"
             "  --plain           as lines name=value\n"
+            "  --null            the same, each followed by a NUL, for scripts\n"
             "  --passwords       those of URLs, too, which are *** otherwise\n"
             "  --template        as a settings file that changes nothing: every setting explained, with its default\n"
-            "  --check           whether the node could live: limits of cgroups and the shell, lists and addresses, its keys.\n"
+            "  --check           whether the node could live: what lies in memory, limits of cgroups and the shell, lists and addresses, its keys.\n"
             "                    Opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
             "                    Makes directories that are missing. Code 1 and the reason: the node cannot start\n"
             "  --private         first sees to it that the node's directories (sockets, segments, logs) and all above them\n"

@@ -194,16 +194,10 @@ static sl_err processes_seen(const struct ctl *ctl, struct sl_error *why)
 static int formats_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
-    bool check = false;
-    const struct ctl_option options[] = {{.name = "check", .flag = &check}};
-    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
         return code;
     }
     struct sl_error why = {0};
-    if (check) { /* by a start, which has the lock itself */
-        return sl_segments_readable(ctl->paths.shm_dir, &why) == SL_OK ? CTL_FINE
-                                                                       : ctl_failed(ctl, &why);
-    }
     if (processes_seen(ctl, &why) != SL_OK) {
         return ctl_failed(ctl, &why);
     }
@@ -230,13 +224,11 @@ static int formats_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_formats = {
     .name = "formats",
     .summary = "print which versions of shared memory and messages this build reads",
-    .help = "formats [--check]\n"
+    .help = "formats\n"
             "\n"
             "Prints the version of each format that this build writes, and which it reads; then, by name, what lies in the node's\n"
             "shared memory and cannot be read by it (code 1; figures of processes that are gone are left out). Nothing is opened for writing. ipc/README.md has the table of all\n"
             "formats, those on disk included.\n"
-            "\n"
-            "  --check           nothing but whether a registrar of this build goes on with what is there\n"
             CTL_HELP_COMMON,
     .run = formats_command,
 };

@@ -249,7 +249,7 @@ class Refused(Upgraded):
     def test_memory_that_cannot_be_looked_into_is_not_called_readable(self):
         with open(self.directory + "/file", "w", encoding="utf-8"):
             pass
-        for words in (("formats",), ("formats", "--check")):
+        for words in (("formats",), ("config", "--check")):
             done = subprocess.run([CTL, *words, "--shm-dir", self.directory + "/file"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.assertEqual(done.returncode, 1, words)
             self.assertIn(f"look into '{self.directory}/file'", done.stderr)

@@ -398,11 +398,6 @@ uint64_t sl_arena_chunk_bytes(const struct sl_arena *arena)
     return arena->chunk_bytes;
 }
 
-uint32_t sl_arena_id(const struct sl_arena *arena)
-{
-    return arena->id;
-}
-
 uint64_t sl_arena_populated_bytes(const struct sl_arena *arena)
 {
     uint64_t populated = atomic_load_explicit(&arena->own->populated_bytes, memory_order_acquire);

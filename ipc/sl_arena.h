@@ -71,7 +71,6 @@ uint64_t sl_arena_coming_generation(const struct sl_arena *arena);
 uint64_t sl_arena_boot_generation(const struct sl_arena *arena); /* first of the owner's life */
 uint64_t
 sl_arena_birth_generation(const struct sl_arena *arena); /* first of all: names this arena */
-uint32_t sl_arena_id(const struct sl_arena *arena);
 
 /* Populating by several threads while serving: each thread calls step until SL_ERR_NOT_FOUND (all
  * done). A step takes the next slice (2 MiB), populates it, and publishes the longest populated

@@ -28,6 +28,7 @@
 #define STALE_TRIES    20u
 #define STALE_SLEEP_NS (10 * SL_NS_PER_MS)
 /* Refused frames that one receive skips before it gives the loop its turn. */
+#define RING_BYTES (512 * SL_KIB) /* of a queue, each way */
 #define DROPS_MAX  1024u
 #define EVENTS_MAX 64
 
@@ -273,8 +274,7 @@ void sl_mailbox_options_from(const struct sl_config *config, struct sl_mailbox_o
 {
     options->queue_messages = (uint32_t)sl_config_u64(config, SL_SET_queue_messages);
     options->message_bytes_max = sl_config_u64(config, SL_SET_message_bytes_max);
-    options->ring_bytes =
-        sl_config_bool(config, SL_SET_queues) ? sl_config_u64(config, SL_SET_queue_bytes) : 0;
+    options->ring_bytes = sl_config_bool(config, SL_SET_queues) ? RING_BYTES : 0;
     options->spin_ns = sl_config_u64(config, SL_SET_queue_spin);
 }
 

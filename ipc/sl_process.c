@@ -18,6 +18,8 @@
 #define EXIT_FAILED    1
 #define EXIT_WRONG_USE 2
 
+#define LOG_LINES_PER_S 200u /* the others are counted */
+
 /* -------------------------------------------------- messages
  * -------------------------------------------------- */
 
@@ -386,7 +388,7 @@ static sl_err open_log(struct sl_process *process, struct sl_error *why)
     struct sl_log_options options = {
         .path = path,
         .actor = process->name,
-        .lines_per_s = (uint32_t)sl_config_u64(process->config, SL_SET_log_lines_per_s),
+        .lines_per_s = LOG_LINES_PER_S,
         .bytes_max = sl_config_u64(process->config, SL_SET_log_bytes_max),
     };
     sl_err err =
@@ -495,9 +497,6 @@ static void take_priority(struct sl_process *process)
 static sl_err process_open(struct sl_process *process, struct sl_error *why)
 {
     process->env.self = sl_proc_id_self();
-    if (sl_config_u64(process->config, SL_SET_guard_memory) == 0) {
-        sl_guard_forbid();
-    }
     atomic_store_explicit(&sl_guard_ends, segment_cut, memory_order_release);
     /* Numbers grow from one process of a name to the next: a FENCE covers what its predecessor
      * sent. */

@@ -86,16 +86,28 @@ bool sl_setting_find(const char *name, size_t length, enum sl_setting *out)
 static const struct {
     const char *name, *advice;
 } removed_settings[] = {
+    {"client_pin_bytes_max", "leave it out: a client pins half of memory at most"},
     {"clients_allow", REMOVED_GUESTS},
     {"clients_of_user", REMOVED_GUESTS},
     {"clients_pin_bytes_max", REMOVED_GUESTS},
     {"clients_pool_bytes_max", REMOVED_GUESTS},
     {"clients_window", REMOVED_GUESTS},
     {"clients_write", REMOVED_GUESTS},
-    {"contribution_strategy",
-     "leave it out; the emptiest contribution is charged, or the one that a put prefers"},
-    {"grants_ahead_bytes_max",
-     "leave it out; grants_ahead_max bounds how many extents one client has in advance"},
+    {"contribution_strategy", "leave it out: the emptiest is charged, or which a put prefers"},
+    {"disk_commit_delay", "leave it out: writes wait 5 ms at most for one sync"},
+    {"events_delay", "leave it out: the index is looked through every 10 ms at most"},
+    {"events_kept_bytes", "leave it out: 64 MiB are kept; events_kept bounds the number"},
+    {"fabric_greet", "leave it out: a connection has 1 s to greet"},
+    {"fabric_peers_max", "leave it out: 64 peers"},
+    {"fabric_spin", "leave it out: nothing polls without a wait"},
+    {"fabric_zero_copy", "leave it out: each connection measures which way of sending is faster"},
+    {"grants_ahead_bytes_max", "leave it out: grants_ahead_max bounds a client's extents"},
+    {"guard_memory", "leave it out: memory that others cut short never ends a process"},
+    {"log_lines_per_s", "leave it out: an actor logs 200 lines a second at most"},
+    {"peer_failures_max", "leave it out: peer_backoff begins after 3 failures in a row"},
+    {"peer_missing_max", "leave it out: 65536 keys; peer_missing_ttl 0 turns that off"},
+    {"queue_bytes", "leave it out: a queue has 512 KiB each way"},
+    {"remote_pin_bytes_max", "leave it out: all peers together pin a quarter of memory at most"},
 };
 
 sl_err sl_setting_refuse(const char *name, size_t length, const char *source, const char *kind,

@@ -32,12 +32,8 @@ enum sl_setting_kind {
     X(gate, BOOL, "true", 0, 1, "a gate for clients in other containers: sluice-gate")            \
     X(log_dir, TEXT, "", 0, 1023, "log files; empty: RUNTIME_DIR/log")                            \
     X(log_level, TEXT, "info", 4, 5, "error, warn, info, debug or trace")                         \
-    X(log_lines_per_s, COUNT, "200", 1, 1000000,                                                  \
-      "lines a second an actor may log; the rest is counted")                                     \
     X(log_bytes_max, SIZE, "32MiB", 65536, 1099511627776,                                         \
       "bytes of an actor's logs: at half of it ACTOR.jsonl becomes ACTOR.jsonl.1")                \
-    X(guard_memory, BOOL, "true", 0, 1,                                                           \
-      "a SIGBUS handler: memory that others cut short costs its bytes, not the process")          \
     X(ranks, COUNT, "1", 1, 64, "tensor-parallel ranks: one swapper each")                        \
     X(rank, COUNT, "0", 0, 63, "rank, path or NIC index of this actor process")                   \
     X(priority, COUNT, "10", 0, 20,                                                               \
@@ -54,13 +50,12 @@ enum sl_setting_kind {
       "byte ceiling of the disk tier, all its paths together; 0: no disk tier")                   \
     X(disk_path, TEXT, "", 0, 1023,                                                               \
       "directories of the disk tier, one a disk, separated by commas; empty: RUNTIME_DIR/disk")   \
-    X(disk_segment, SIZE, "64MiB", 1048576, 1073741824, "size of one segment file")               \
+    X(disk_segment, SIZE, "64MiB", 1048576, 1073741824,                                           \
+      "size of one segment file; larger where a disk would have over 8,000 of them")              \
     X(disk_queue_depth, COUNT, "32", 1, 1024, "io_uring requests in flight")                      \
     X(disk_direct, BOOL, "true", 0, 1, "O_DIRECT where the file system has it")                   \
     X(disk_staging, SIZE, "64MiB", 1048576, 17179869184, "bytes of staging for disk reads (5.5)") \
     X(disk_staging_usable, RATIO, "0.9", 0, 1000000, "usable share of the staging")               \
-    X(disk_commit_delay, DURATION, "5ms", 0, 1000000000,                                          \
-      "longest wait to batch writes for one sync")                                                \
     X(disk_prefetch, SIZE, "8MiB", 4096, 17179869184,                                             \
       "bytes a disk reads ahead of use at a time; a larger value is read alone")                  \
     X(prefetch_sessions, COUNT, "4096", 0, 1048576,                                               \
@@ -93,8 +88,6 @@ enum sl_setting_kind {
       "extents granted to one client in advance; 0: none")                                        \
     X(clients_max, COUNT, "256", 1, 65535, "attached processes, actors included")                 \
     X(client_pins_max, COUNT, "8192", 16, 1048576, "pin slots of one client")                     \
-    X(client_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
-      "bytes one client may pin; 0: half of memory")                                              \
     X(engines_max, COUNT, "64", 1, 1024, "registered engines; of a team each rank")               \
     X(pools_max, COUNT, "512", 1, 65536, "pools of the table of pools: ranks times pools")        \
     X(quarantine_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
@@ -117,8 +110,6 @@ enum sl_setting_kind {
       "how long a put session may stay open; then its memory is free again")                      \
     X(queue_messages, COUNT, "1024", 16, 65536, "bound of every mailbox, messages")               \
     X(queues, BOOL, "true", 0, 1, "shared-memory queues between processes; false: ZeroMQ alone")  \
-    X(queue_bytes, SIZE, "512KiB", 4096, 67108864,                                                \
-      "ring of a shared-memory queue, each way; a power of two")                                  \
     X(queue_spin, DURATION, "100us", 0, 10000000,                                                 \
       "longest wait awake for a queue, while cores are left over; 0: sleep at once")              \
     X(message_bytes_max, SIZE, "32MiB", 65536, 1073741824, "largest message")                     \
@@ -157,21 +148,15 @@ enum sl_setting_kind {
     X(fabric_unit, SIZE, "1MiB", 16384, 4194304, "largest request; whole 16 KiB")                 \
     X(fabric_movers, COUNT, "4", 0, 16,                                                           \
       "tcp: threads that copy and digest, at most half of the cores (2 of 2); 0: none")           \
-    X(fabric_peers_max, COUNT, "64", 1, 4096, "peers of a transporter")                           \
     X(fabric_connections_max, COUNT, "512", 1, 65535,                                             \
       "tcp: incoming connections; cluster_listen: those that nothing was heard of")               \
     X(fabric_strangers, COUNT, "64", 1, 65535,                                                    \
       "tcp, cluster_listen: connections of one address that have not greeted")                    \
-    X(fabric_greet, DURATION, "1s", 10000000, 60000000000,                                        \
-      "tcp: who connects greets within this, or is dropped")                                      \
     X(fabric_stall, DURATION, "1s", 10000000, 3600000000000,                                      \
       "a peer without any progress for so long is dead")                                          \
-    X(fabric_zero_copy, TEXT, "measure", 2, 7,                                                    \
-      "tcp: send without copying: on, off, or measure and see whether the kernel can")            \
     X(fabric_encryption, BOOL, "true", 0, 1,                                                      \
       "tcp: TLS 1.3 between nodes; false: none with peers that are set so, too (a trusted "       \
       "wire)")                                                                                    \
-    X(fabric_spin, DURATION, "0", 0, 1000000000, "verbs: poll so long before sleeping")           \
     X(fabric_pools, BOOL, "true", 0, 1,                                                           \
       "register engines' pools too, those of shared memory: with verbs they are pinned")          \
     X(load_keeps, BOOL, "true", 0, 1,                                                             \
@@ -193,12 +178,9 @@ enum sl_setting_kind {
     X(events_disk_medium, TEXT, "DISK", 1, 32, "what the medium of a disk is called")             \
     X(events_block_size, COUNT, "0", 0, 1048576, "tokens of a block, as told; 0: not known")      \
     X(events_rank, TEXT, "none", 1, 5, "data-parallel rank, as told: a number, or none")          \
-    X(events_delay, DURATION, "10ms", 1000000, 1000000000,                                        \
-      "pause between two looks at what changed in the index")                                     \
     X(events_queue, COUNT, "4096", 16, 4096,                                                      \
       "messages kept for a subscriber that does not take them; more are dropped")                 \
     X(events_kept, COUNT, "10000", 1, 1000000, "messages kept for who asks for missed ones")      \
-    X(events_kept_bytes, SIZE, "64MiB", 131072, 17179869184, "bytes of them at most")             \
     X(directory, TEXT, "embedded", 5, 8, "who holds what: embedded (this node alone) or redis")   \
     X(directory_url, TEXT, "", 0, 1023,                                                           \
       "redis://[USER:PASSWORD@]IP:PORT[/DB] or unix:///PATH[?db=DB]; no password here on a "      \
@@ -229,17 +211,12 @@ enum sl_setting_kind {
     X(peer_heartbeat, DURATION, "500ms", 10000000, 60000000000, "a peer is greeted this often")   \
     X(peer_timeout, DURATION, "500ms", 1000000, 60000000000,                                      \
       "a peer that answers nothing for so long has failed")                                       \
-    X(peer_failures_max, COUNT, "3", 1, 1000,                                                     \
-      "failures in a row after which a peer is left alone for a while")                           \
     X(peer_backoff, DURATION, "200ms", 1000000, 60000000000,                                      \
       "first pause of a peer that failed; doubles up to 32 times that")                           \
     X(peer_missing_ttl, DURATION, "500ms", 0, 3600000000000,                                      \
       "how long a peer is not asked again for a key it did not have")                             \
-    X(peer_missing_max, COUNT, "65536", 64, 16777216, "keys remembered as missing at peers")      \
     X(remote_pin_ttl, DURATION, "5s", 10000000, 3600000000000,                                    \
       "longest time a peer may keep bytes of ours pinned")                                        \
-    X(remote_pin_bytes_max, SIZE, "0", 0, 17592186044416,                                         \
-      "bytes all peers together may keep pinned; 0: a quarter of memory")                         \
     X(fetch_bytes, SIZE, "16MiB", 65536, 17179869184, "bytes asked of a peer at once")            \
     X(fetch_trips_max, COUNT, "8", 1, 64, "such requests on their way at once")                   \
     X(tickets_max, COUNT, "1024", 1, 65535, "tickets of direct hand-overs, each way")             \
@@ -271,7 +248,6 @@ enum sl_setting_kind {
     X(device, " auto cuda host ")                 \
     X(nic_by, " gpu rank ")                       \
     X(fabric, " off tcp verbs ")                  \
-    X(fabric_zero_copy, " measure on off ")       \
     X(events_hashes, " int bytes ")               \
     X(events_form, " map models array ")          \
     X(directory, " embedded redis ")
@@ -328,7 +304,8 @@ void sl_config_print_template(void *stream);
 #define SL_DISK_PATHS_MAX 8u /* directories of the disk tier, one tierer each */
 
 /* Derived places of the node: filled from instance, runtime_dir, shm_dir, log_dir, disk_path. The
- * directories are not created here. Errors: SL_ERR_CONFIG (bad instance name, a relative path, a
+ * directories are not created here. Errors: SL_ERR_CONFIG (bad instance name, a relative path, also of
+ * record, cluster_keys, peers_file and directory_password_file, a
  * path too long for a socket; of disk_path also an empty entry, one that stands twice, more than
  * SL_DISK_PATHS_MAX). Runtime directory: /run/sluice/INSTANCE where the system keeps one for this
  * uid (sl_service_dir), else $XDG_RUNTIME_DIR or /tmp, then /sluice-UID/INSTANCE. */

@@ -27,8 +27,7 @@ void (*_Atomic sl_guard_ends)(void);
 
 static struct sl_guard guards[GUARDS_MAX];
 static _Atomic uint32_t guards_used; /* none from here on was ever used */
-static _Atomic bool forbidden;
-static struct sigaction before; /* what was there; set once, before the handler */
+static struct sigaction before;      /* what was there; set once, before the handler */
 static _Atomic bool installed;
 static uintptr_t page_bytes; /* set before the handler */
 static pthread_once_t install_once = PTHREAD_ONCE_INIT;
@@ -113,11 +112,6 @@ static void guard_install(void)
 
 /* ---- registering ---- */
 
-void sl_guard_forbid(void)
-{
-    atomic_store_explicit(&forbidden, true, memory_order_relaxed);
-}
-
 /* Without a lock: a process may fork between the two calls of a thread. */
 static struct sl_guard *guard_take(void)
 {
@@ -140,9 +134,6 @@ static struct sl_guard *guard_take(void)
 
 struct sl_guard *sl_guard_add(void *at, uint64_t length_bytes, bool tells)
 {
-    if (atomic_load_explicit(&forbidden, memory_order_relaxed)) {
-        return NULL;
-    }
     (void)pthread_once(&install_once, guard_install);
     struct sl_guard *guard =
         atomic_load_explicit(&installed, memory_order_acquire) ? guard_take() : NULL;

@@ -18,11 +18,8 @@
 
 struct sl_guard; /* of one mapping */
 
-/* For programs that allow nobody a handler: nothing is registered from now on, and a file that is cut
- * short ends the process. */
-void sl_guard_forbid(void);
 /* Registers [at, at + length_bytes), whole pages of a shared mapping of a file, until it is removed.
- * tells: its cut is counted by sl_guard_cuts. NULL: forbidden, or too many; then it is not guarded. */
+ * tells: its cut is counted by sl_guard_cuts. NULL: too many, or no handler; it is not guarded then. */
 struct sl_guard *sl_guard_add(void *at, uint64_t length_bytes, bool tells);
 /* Before the mapping ends, when nobody uses it any more; accepts NULL, and sets it NULL. */
 void sl_guard_remove(struct sl_guard **guard);

@@ -570,8 +570,3 @@ void sl_loop_stop(struct sl_loop *loop)
 {
     loop->stopped = true;
 }
-
-uint64_t sl_loop_now_ns(const struct sl_loop *loop)
-{
-    return loop->now_ns;
-}

@@ -113,7 +113,5 @@ sl_err sl_loop_turn(struct sl_loop *loop, uint64_t budget_ns, struct sl_error *w
 sl_err sl_loop_run(struct sl_loop *loop, struct sl_error *why);
 /* run returns after the present turn; further turns do nothing. Also from callbacks. */
 void sl_loop_stop(struct sl_loop *loop);
-/* Time taken when the last wait ended, and again before each timer. */
-uint64_t sl_loop_now_ns(const struct sl_loop *loop);
 
 #endif

@@ -157,7 +157,13 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
 {
     const char *instance = sl_config_text(config, SL_SET_instance);
     sl_err err = paths_check_instance(instance, why);
-    static const enum sl_setting places[] = {SL_SET_runtime_dir, SL_SET_shm_dir, SL_SET_log_dir};
+    static const enum sl_setting places[] = {SL_SET_runtime_dir,
+                                             SL_SET_shm_dir,
+                                             SL_SET_log_dir,
+                                             SL_SET_record,
+                                             SL_SET_cluster_keys,
+                                             SL_SET_peers_file,
+                                             SL_SET_directory_password_file};
     for (size_t i = 0; err == SL_OK && i < SL_COUNT(places); i++) {
         err = paths_check_absolute(config, places[i], why);
     }

@@ -73,7 +73,6 @@ static const struct sl_metric_row metric_rows[] = {
 static sl_err pins_make(struct coordinator *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
-    uint64_t bytes_max = sl_config_u64(config, SL_SET_client_pin_bytes_max);
     (void)snprintf(self->pins_name, sizeof(self->pins_name), "pins.%s", self->env->name);
     struct sl_pins_options options = {
         .shm_dir = self->env->paths->shm_dir,
@@ -81,7 +80,7 @@ static sl_err pins_make(struct coordinator *self, struct sl_error *why)
         .slot_count = (uint32_t)sl_config_u64(config, SL_SET_client_pins_max),
         .access_count = ACCESS_RING_COUNT,
         .self = self->env->self,
-        .pinned_bytes_max = bytes_max != 0 ? bytes_max : sl_config_u64(config, SL_SET_memory) / 2,
+        .pinned_bytes_max = sl_config_u64(config, SL_SET_memory) / 2,
     };
     return sl_pins_create(&options, &self->pins, why);
 }

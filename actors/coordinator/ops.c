@@ -16,13 +16,11 @@ sl_err co_ops_init(struct coordinator *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
     uint64_t memory = sl_config_u64(config, SL_SET_memory);
-    uint64_t pin_bytes = sl_config_u64(config, SL_SET_client_pin_bytes_max);
     uint64_t pins = sl_config_u64(config, SL_SET_client_pins_max);
     uint64_t frame_parts = sl_config_u64(config, SL_SET_message_bytes_max) / PART_MESSAGE_BYTES;
     uint64_t reservations = sl_config_u64(config, SL_SET_reservations_max);
-    pin_bytes = pin_bytes != 0 ? pin_bytes : memory / 2;
     /* A load leaves room for others: in pins, and in the memory that its own promotions need. */
-    self->load_bytes_max = SL_MIN(pin_bytes / 4, memory / 8);
+    self->load_bytes_max = memory / 8;
     self->load_parts_max = (uint32_t)SL_MIN(SL_MIN(pins / 4, frame_parts), CO_SLICE_PARTS_MAX);
     self->store_bytes_max = memory / 4;
     self->store_parts_max =

@@ -323,10 +323,6 @@ static sl_err recorder_init(struct registrar *self, struct sl_error *why)
     if (recorder->file.path[0] == '\0') {
         return SL_OK;
     }
-    if (recorder->file.path[0] != '/') {
-        return sl_fail(why, SL_ERR_CONFIG, "setting record is '%s', expected an absolute path",
-                       recorder->file.path);
-    }
     for (uint32_t i = 0; i < SL_COUNT(recorder->buffers); i++) {
         recorder->buffers[i] = malloc(REG_RECORD_BUFFER_BYTES);
     }

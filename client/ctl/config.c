@@ -267,8 +267,7 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     } else {
         json_decref(object);
     }
-    if (null &&
-        !ctl->json) { /* for the supervisor: what follows from several settings, and whose they are */
+    if (null && !ctl->json) { /* for the supervisor: what follows from several settings */
         (void)printf("transporters=%u%c", sl_cluster_transporters(ctl->config), '\0');
         (void)printf("holds_node=%s%c", holds ? "true" : "false", '\0');
         (void)printf("memory_fitted=%s%c", fitted ? "true" : "", '\0');
@@ -289,7 +288,7 @@ const struct ctl_command ctl_config = {
             "  --null            the same, each followed by a NUL, for scripts\n"
             "  --passwords       those of URLs, too, which are *** otherwise\n"
             "  --template        as a settings file that changes nothing: every setting explained, with its default\n"
-            "  --check           whether the node could live: what lies in memory, limits of cgroups and the shell, lists and addresses, its keys.\n"
+            "  --check           whether the node could live: memory, limits of cgroups and the shell, lists and addresses, its keys.\n"
             "                    Opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
             "                    Makes directories that are missing. Code 1 and the reason: the node cannot start\n"
             "  --private         first sees to it that the node's directories (sockets, segments, logs) and all above them\n"

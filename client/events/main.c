@@ -31,6 +31,8 @@
 #define BEAT_NS       (500 * SL_NS_PER_MS)
 #define ANSWER_NS     (2 * SL_NS_PER_MS) /* while answers are under way */
 #define METRICS_NS    (200 * SL_NS_PER_MS)
+#define WALK_NS       (10 * SL_NS_PER_MS) /* pause between two looks at what changed in the index */
+#define KEPT_BYTES    (64 * SL_MIB)       /* of messages that may be asked for again */
 #define ADDRESS_BYTES 320u
 #define IDLE_MS       60000u /* subscribers have a message every BEAT_NS */
 
@@ -296,7 +298,7 @@ static sl_err open_all(struct events *self, struct sl_error *why)
         .topic = sl_config_text(self->config, SL_SET_events_topic),
         .queue_messages = (uint32_t)sl_config_u64(self->config, SL_SET_events_queue),
         .kept_messages = (uint32_t)sl_config_u64(self->config, SL_SET_events_kept),
-        .kept_bytes = sl_config_u64(self->config, SL_SET_events_kept_bytes),
+        .kept_bytes = KEPT_BYTES,
         .incarnation = sl_clock_wall_ns() / 1000,
         .snapshot = snapshot,
         .context = self};
@@ -310,7 +312,7 @@ static sl_err open_all(struct events *self, struct sl_error *why)
     if (err == SL_OK) {
         err =
             ev_follow_create(self->paths.shm_dir, sl_config_text(self->config, SL_SET_events_model),
-                             sl_config_u64(self->config, SL_SET_events_delay), &self->follow, why);
+                             WALK_NS, &self->follow, why);
     }
     if (err == SL_OK) {
         err = page_open(self, why);

@@ -131,7 +131,6 @@ static sl_err pins_open(struct sl_client *client, struct sl_attachment *at, stru
 {
     char name[SL_CLIENT_PINS_NAME_BYTES];
     sl_client_pins_name(client, name);
-    uint64_t bytes_max = sl_config_u64(client->config, SL_SET_client_pin_bytes_max);
     for (const struct sl_attachment *old = client->attachments; old != NULL; old = old->next) {
         sl_pins_unname(old->pins);
     }
@@ -142,7 +141,7 @@ static sl_err pins_open(struct sl_client *client, struct sl_attachment *at, stru
         .slot_count = (uint32_t)sl_config_u64(client->config, SL_SET_client_pins_max),
         .access_count = ACCESS_RING,
         .self = sl_client_self(client),
-        .pinned_bytes_max = bytes_max != 0 ? bytes_max : sl_arena_data_bytes(arena) / 2,
+        .pinned_bytes_max = sl_arena_data_bytes(arena) / 2,
     };
     sl_err err = sl_pins_create(&options, &at->pins, why);
     for (uint32_t i = 0; err == SL_ERR_EXISTS && i < NAMES_MAX && name_next(client); i++) {
@@ -465,9 +464,6 @@ static sl_err settings_load(struct sl_client *client, const struct sl_client_opt
     client->ahead_useful_ns = sl_config_u64(client->config, SL_SET_reservation_ttl) / 2;
     client->call_retry_ns = sl_config_u64(client->config, SL_SET_call_retry);
     client->message_bytes_max = sl_config_u64(client->config, SL_SET_message_bytes_max);
-    if (sl_config_u64(client->config, SL_SET_guard_memory) == 0) {
-        sl_guard_forbid();
-    }
     return SL_OK;
 }
 

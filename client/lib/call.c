@@ -205,21 +205,6 @@ static struct sl_log *log_of(struct sl_client *client)
     return client->log;
 }
 
-static void text_log(struct sl_client *client, enum sl_log_level level, const char *text)
-{
-    (void)pthread_mutex_lock(&client->lock);
-    struct sl_log *log = log_of(client);
-    if (log != NULL) {
-        sl_log_write(log, level, 0, "%s", text);
-    }
-    (void)pthread_mutex_unlock(&client->lock);
-}
-
-void sl_client_warn(struct sl_client *client, const char *text)
-{
-    text_log(client, SL_LOG_WARN, text);
-}
-
 /* A line of its own for what a caller may only count: the actor's log has the other side. */
 static void timeout_log(struct sl_client *client, const struct sl_client_call *call)
 {

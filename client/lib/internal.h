@@ -299,8 +299,6 @@ sl_err sl_client_ask(struct sl_client *client, struct sl_client_call *call, stru
 void sl_client_orphan(struct sl_client *client, const struct sl_item_claim *claims, uint32_t count);
 void sl_client_sleep(uint64_t ns);
 
-/* A line in the log of all clients, where there is one. Not under the client's lock. */
-void sl_client_warn(struct sl_client *client, const char *text);
 /* Under the client's lock: takes what has arrived, sends again what is due, ends what is over,
  * without waiting. True: more may be there. */
 bool sl_client_pump(struct sl_client *client);

@@ -136,7 +136,7 @@ class Dirs(unittest.TestCase):
     def test_names_with_signs_of_a_settings_file_are_read_once(self):
         odd = "a \"b\" 'c' #d ${HOME} $x \\ "
         places = {"runtime_dir": f"{self.home}/r{odd}", "shm_dir": f"{self.shm}/{odd}", "log_dir": f"{self.home}/l{odd}",
-                  "disk_path": f"{self.home}/d{odd}x", "record": "'q' "}
+                  "disk_path": f"{self.home}/d{odd}x", "record": f"{self.home}/'q' "}
         with open(self.home + "/node.conf", "w", encoding="utf-8") as out:
             out.write("ranks = 1\nmemory = 16MiB\ndisk = 16MiB\ninstance = dirs\n")
             for name, value in places.items():

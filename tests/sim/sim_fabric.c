@@ -200,6 +200,18 @@ static void sim_peer_stop(struct fabric_peer *peer, bool last)
     due(self, far->stop_ns);
 }
 
+static void runs_read(struct sl_runs runs, void *to, uint64_t length_bytes)
+{
+    unsigned char *bytes = to;
+    while (length_bytes > 0) {
+        struct iovec part = sl_runs_part(&runs, length_bytes);
+        memcpy(bytes, part.iov_base, part.iov_len);
+        sl_runs_skip(&runs, part.iov_len);
+        bytes += part.iov_len;
+        length_bytes -= part.iov_len;
+    }
+}
+
 /* ---- asking ---- */
 
 static void sim_lane_push(struct fabric_lane *lane)
@@ -222,7 +234,7 @@ static void sim_lane_push(struct fabric_lane *lane)
         bool writes = unit->verb == SL_FABRIC_WRITE;
         struct sim_packet *ask =
             sim_packet_make(self->node, PACKET_ASK, NULL, writes ? unit->length_bytes : 0);
-        sl_runs_read(unit->local, ask->bytes, ask->length_bytes);
+        runs_read(unit->local, ask->bytes, ask->length_bytes);
         ask->lane = lane->index;
         ask->unit = lane->sent;
         ask->ask = (struct sl_wire_request){.verb = writes ? SL_WIRE_WRITE : SL_WIRE_READ,
@@ -399,7 +411,7 @@ static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
     if (!closed && (!writes || last)) {
         struct sim_packet *data =
             sim_packet_make(self->node, PACKET_DATA, NULL, writes ? 0 : length);
-        sl_runs_read(at, data->bytes, data->length_bytes);
+        runs_read(at, data->bytes, data->length_bytes);
         bytes_corrupt(self->node->sim, data->bytes, data->length_bytes);
         data->code = ask->code;
         data->last = last;

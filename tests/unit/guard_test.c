@@ -166,16 +166,6 @@ static void fault_behind_removal(void)
     (void)((volatile unsigned char *)at)[0];
 }
 
-static void fault_forbidden(void)
-{
-    int fd = -1;
-    unsigned char *at = file_map(&fd);
-    sl_guard_forbid();
-    ck_assert_ptr_null(sl_guard_add(at, FILE_BYTES, true));
-    (void)ftruncate(fd, 0);
-    (void)((volatile unsigned char *)at)[0];
-}
-
 static void signal_sent(void)
 {
     int fd = -1;
@@ -183,8 +173,7 @@ static void signal_sent(void)
     (void)kill(getpid(), SIGBUS);
 }
 
-static void (*const fatal[])(void) = {fault_elsewhere, fault_behind_removal, fault_forbidden,
-                                      signal_sent};
+static void (*const fatal[])(void) = {fault_elsewhere, fault_behind_removal, signal_sent};
 
 START_TEST(what_is_not_registered_ends_the_process_as_ever)
     {

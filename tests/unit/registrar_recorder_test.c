@@ -412,20 +412,6 @@ START_TEST(a_drain_writes_what_is_in_buffers_and_rings)
     }
 END_TEST
 
-START_TEST(a_relative_path_is_refused)
-    {
-        struct fake_env fake;
-        struct sl_error why = {0};
-        fake_open(&fake, &sl_registrar_actor, (const char *[]){"record", "here", NULL});
-
-        sl_err err = fake_start(&fake, &why);
-
-        ck_assert_int_eq(err, SL_ERR_CONFIG);
-        ck_assert_ptr_nonnull(strstr(why.text, "absolute path"));
-        fake_close(&fake);
-    }
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("registrar_recorder");
@@ -444,7 +430,6 @@ int main(void)
     tcase_add_test(all, a_recording_ends_at_its_largest_size_and_says_so);
     tcase_add_test(all, a_disk_that_hangs_costs_events_and_nobody_waits);
     tcase_add_test(all, a_drain_writes_what_is_in_buffers_and_rings);
-    tcase_add_test(all, a_relative_path_is_refused);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

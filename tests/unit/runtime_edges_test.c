@@ -63,7 +63,6 @@ static const struct {
     {TEXT("load_verify = some\n"), "load_verify: 'some' is none of auto sample all off"},
     {TEXT("nic_by = gpus\n"), "nic_by: 'gpus' is none of gpu rank"},
     {TEXT("fabric = vrb\n"), "fabric: 'vrb' is none of off tcp verbs"},
-    {TEXT("fabric_zero_copy = maybe\n"), "zero_copy: 'maybe' is none of measure on off"},
     {TEXT("directory = zooey\n"), "directory: 'zooey' is none of embedded redis"},
     {TEXT("log_dir = \"/a\\nb\"\n"), "node.conf:1: log_dir: control character 0x0a"},
 };
@@ -167,7 +166,9 @@ END_TEST
 
 /* ---------------------------------------------------------------- places */
 
-static const char *const place_names[] = {"runtime_dir", "shm_dir", "log_dir", "disk_path"};
+static const char *const place_names[] = {
+    "runtime_dir", "shm_dir",      "log_dir",    "disk_path",
+    "record",      "cluster_keys", "peers_file", "directory_password_file"};
 
 START_TEST(relative_place_is_refused_by_name)
     {

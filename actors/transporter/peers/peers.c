@@ -9,6 +9,7 @@
 
 #define BACKOFF_GROWTH 32u
 #define SILENT_BEATS   3u
+#define FAILURES_MAX   3u /* in a row; then a peer is left alone for a while */
 
 /* ---- the table ---- */
 
@@ -42,7 +43,7 @@ struct tr_peer *tr_peer_get(struct transporter *self, const char *name, struct s
     uint64_t backoff_ns = sl_config_u64(config, SL_SET_peer_backoff);
     const struct sl_peer_health_limits limits = {
         .silence_ns = SILENT_BEATS * SL_MAX(beat_ns, sl_config_u64(config, SL_SET_peer_timeout)),
-        .failures_max = (uint32_t)sl_config_u64(config, SL_SET_peer_failures_max),
+        .failures_max = FAILURES_MAX,
         .backoff_min_ns = backoff_ns,
         .backoff_max_ns = BACKOFF_GROWTH * backoff_ns,
     };

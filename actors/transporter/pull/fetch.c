@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MISSING_MAX   65536u /* keys remembered as missing at peers */
 #define ANSWER_NS_MAX (10 * SL_NS_PER_MS)
 
 sl_err tr_fetch_init(struct transporter *self, struct sl_error *why)
@@ -21,8 +22,8 @@ sl_err tr_fetch_init(struct transporter *self, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
-    return sl_missing_create((uint32_t)sl_config_u64(config, SL_SET_peer_missing_max),
-                             sl_config_u64(config, SL_SET_peer_missing_ttl), &self->missing, why);
+    return sl_missing_create(MISSING_MAX, sl_config_u64(config, SL_SET_peer_missing_ttl),
+                             &self->missing, why);
 }
 
 static void waits_free(struct tr_unit *unit)

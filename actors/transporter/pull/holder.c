@@ -12,12 +12,12 @@
 #define STALE_TRIES     4u
 #define ACCESSES        8192u
 #define NUMBER_SHIFT    16u
+#define PINNED_SHARE    4u /* of memory: what all peers together may keep pinned */
 #define PROMOTE_SHARE_N 4u /* of the pins' time limit: a promotion that takes longer is a miss */
 
 static uint64_t pinned_bytes_max(const struct sl_config *config)
 {
-    uint64_t bytes_max = sl_config_u64(config, SL_SET_remote_pin_bytes_max);
-    return bytes_max != 0 ? bytes_max : sl_config_u64(config, SL_SET_memory) / 4;
+    return sl_config_u64(config, SL_SET_memory) / PINNED_SHARE;
 }
 
 sl_err tr_holder_init(struct transporter *self, struct sl_error *why)

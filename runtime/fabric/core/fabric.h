@@ -99,7 +99,6 @@ struct sl_fabric_options {
     uint64_t stall_ns;         /* a peer without any progress for so long is dead */
     uint64_t connect_ns;       /* a link that is not up after so long is down */
     uint64_t backoff_min_ns, backoff_max_ns;
-    uint64_t spin_ns;                   /* verbs: poll for so long before sleeping; 0: not at all */
     enum sl_fabric_zero_copy zero_copy; /* tcp: how to send values */
     bool clear; /* tcp: without encryption with peers that are set so, too (a trusted wire) */
     enum sl_fabric_windows windows; /* verbs: how tickets are made */

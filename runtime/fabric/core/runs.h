@@ -85,16 +85,4 @@ static inline void sl_runs_write(struct sl_runs runs, const void *from, uint64_t
     }
 }
 
-static inline void sl_runs_read(struct sl_runs runs, void *to, uint64_t length_bytes)
-{
-    unsigned char *bytes = to;
-    while (length_bytes > 0) {
-        struct iovec part = sl_runs_part(&runs, length_bytes);
-        memcpy(bytes, part.iov_base, part.iov_len);
-        sl_runs_skip(&runs, part.iov_len);
-        bytes += part.iov_len;
-        length_bytes -= part.iov_len;
-    }
-}
-
 #endif

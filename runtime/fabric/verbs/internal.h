@@ -95,7 +95,6 @@ struct verbs {
     bool windows;        /* the device has windows of type 2 */
     bool armed;          /* an event tells of the next completion */
     uint32_t busy_steps; /* in a row that found completions */
-    uint64_t last_ns;    /* of the last completion */
     uint32_t units_out;
     uint16_t next_life;
     struct ibv_mw **free_windows;

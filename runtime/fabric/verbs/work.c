@@ -80,7 +80,6 @@ void verbs_lane_push(struct fabric_lane *lane)
     int code = ibv_post_send(state->qps[lane->index], works, &bad);
     lane->sent = lane->tail;
     verbs->units_out += count;
-    verbs->last_ns = peer->fabric->now_ns;
     if (code != 0) { /* the queue pair is not what it was */
         struct sl_error why = {0};
         (void)sl_fail_os(&why, code, "post %u requests", count);
@@ -154,7 +153,6 @@ static bool poll_some(struct sl_fabric *fabric)
         } else {
             verbs_window_done(fabric, &done[i]);
         }
-        verbs->last_ns = fabric->now_ns;
     }
     return count > 0;
 }
@@ -175,10 +173,7 @@ bool verbs_poll(struct sl_fabric *fabric)
             found = true;
             continue;
         }
-        bool spins = verbs->units_out > 0 && fabric->options.spin_ns > 0 &&
-                     fabric->now_ns - verbs->last_ns < fabric->options.spin_ns;
-        if (verbs->armed || spins) {
-            fabric->work_due |= spins;
+        if (verbs->armed) {
             return found;
         }
         if (found) { /* first what there is room for now, then another look */

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define KEYS_MAX        50000000u
 #define EXISTS_KEYS     100000u
@@ -145,7 +146,7 @@ static const char *state_of(const struct bench *bench)
                            : "memory free, keys are removed";
 }
 
-static void print_json(const struct ctl *ctl, const char *name, const struct bench *bench)
+static json_t *row_json(const char *name, const struct bench *bench)
 {
     struct result op = result_of(bench, BENCH_SIDE_OP);
     struct result base = result_of(bench, BENCH_SIDE_BASELINE);
@@ -167,46 +168,11 @@ static void print_json(const struct ctl *ctl, const char *name, const struct ben
                                             "bytes_per_s", copy.bytes_per_s, "ratio", copy.ratio,
                                             "call_ratio", copy.call_ratio));
     }
-    ctl_give_json(ctl, row);
+    return row;
 }
 
-static void print_head(void)
-{
-    (void)printf("%-7s %9s x %-4s %14s %11s %13s %13s   ratio of rates (of single calls)\n", "",
-                 "size", "keys", "keys", "bytes", "p50 a call", "p99 a call");
-}
-
-/* Of a row that stands alone. */
-static void print_how(const struct bench *bench)
-{
-    char walk[32], cache[32];
-    (void)printf("%" PRIu64 " keys; %s; walking over %s, last-level cache %s, %u rounds\n",
-                 bench->keys, state_of(bench), ctl_size_text(bench->walk_bytes, walk),
-                 ctl_size_text(bench->cache_bytes, cache), bench->round_count);
-}
-
-static void print_row(const char *name, const struct bench *bench)
-{
-    char size[32], rate[32] = "";
-    struct result op = result_of(bench, BENCH_SIDE_OP);
-    struct result base = result_of(bench, BENCH_SIDE_BASELINE);
-    if (bench->kind != BENCH_EXISTS) {
-        (void)snprintf(rate, sizeof rate, "%.0f MB/s", op.bytes_per_s / 1e6);
-    }
-    (void)printf("%-7s %9s x %-4" PRIu64 " %11.0f /s %11s %10.2f us %10.2f us   ", name,
-                 ctl_size_text(bench->size_bytes, size), bench->batch, op.ops_per_s, rate,
-                 op.p50_us, op.p99_us);
-    (void)printf("%.2f (%.2f) of %s", base.ratio, base.call_ratio,
-                 bench->kind == BENCH_EXISTS ? "a bare table" : "memcpy");
-    if (bench_copy_name(bench) != NULL) {
-        struct result copy = result_of(bench, BENCH_SIDE_COPY);
-        (void)printf(", %.2f (%.2f) of the fastest copy", copy.ratio, copy.call_ratio);
-    }
-    (void)printf("\n");
-    (void)fflush(stdout);
-}
-
-static int bench_run(struct ctl *ctl, struct bench *bench, const char *name)
+/* *code says how it ended where there is no row. Ends the bench. */
+static json_t *bench_run(const struct ctl *ctl, struct bench *bench, const char *name, int *code)
 {
     struct sl_error why = {0};
     sl_err err = ctl_open(ctl, false, &bench->client, &why);
@@ -219,15 +185,10 @@ static int bench_run(struct ctl *ctl, struct bench *bench, const char *name)
     if (err == SL_OK) {
         err = bench_measure(bench, &why);
     }
-    if (err != SL_OK) {
-        return ctl_failed(ctl, &why);
-    }
-    if (ctl->json) {
-        print_json(ctl, name, bench);
-    } else {
-        print_row(name, bench);
-    }
-    return CTL_FINE;
+    json_t *row = err == SL_OK ? row_json(name, bench) : NULL;
+    *code = err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
+    bench_free(bench);
+    return row;
 }
 
 /* ---- all in one run ---- */
@@ -246,6 +207,14 @@ static uint64_t table_keys(const struct ctl *ctl)
     return SL_MAX(SL_MIN(TABLE_KEYS, stats.record_bytes_max / INDEX_KEY_BYTES), 1);
 }
 
+void bench_progress(const struct ctl *ctl, uint64_t done, uint64_t total)
+{
+    if (!ctl->json && isatty(STDERR_FILENO)) {
+        ctl_progress_bar(done, total);
+        (void)fputs(done == total ? "\n" : "", stderr);
+    }
+}
+
 static int bench_all(struct ctl *ctl, uint64_t measure_ns)
 {
     static const struct {
@@ -259,10 +228,7 @@ static int bench_all(struct ctl *ctl, uint64_t measure_ns)
         {BENCH_PUT, 4 * SL_MIB, 1},
     };
     int code = CTL_FINE;
-    ctl->rows = ctl->json ? json_array() : NULL;
-    if (!ctl->json) {
-        print_head();
-    }
+    json_t *answer = json_array();
     for (size_t i = 0; i < SL_COUNT(rows) && code == CTL_FINE; i++) {
         struct bench bench = {.cache_bytes = bench_cache_bytes(),
                               .kind = rows[i].kind,
@@ -270,13 +236,14 @@ static int bench_all(struct ctl *ctl, uint64_t measure_ns)
                               .batch = rows[i].batch,
                               .keys = rows[i].kind == BENCH_EXISTS ? table_keys(ctl) : 0,
                               .measure_ns = measure_ns};
-        code = bench_run(ctl, &bench, kind_names[rows[i].kind]);
-        bench_free(&bench);
+        (void)json_array_append_new(answer,
+                                    bench_run(ctl, &bench, kind_names[rows[i].kind], &code));
+        bench_progress(ctl, i + 1, SL_COUNT(rows));
     }
-    if (ctl->rows != NULL) {
-        ctl_print_json(ctl->rows);
-        ctl->rows = NULL;
+    if (code == CTL_FINE) {
+        return ctl_answer(ctl, answer);
     }
+    json_decref(answer);
     return code;
 }
 
@@ -365,15 +332,8 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
     if (bench.batch > BENCH_BATCH_MAX || bench.size_bytes > SL_VALUE_BYTES_MAX) {
         return ctl_wrong(ctl, "--batch is at most %u, --size at most 1GiB", BENCH_BATCH_MAX);
     }
-    if (!ctl->json) {
-        print_head();
-    }
-    code = bench_run(ctl, &bench, word);
-    if (code == CTL_FINE && !ctl->json) {
-        print_how(&bench);
-    }
-    bench_free(&bench);
-    return code;
+    json_t *row = bench_run(ctl, &bench, word, &code);
+    return row != NULL ? ctl_answer(ctl, row) : code;
 }
 
 /* clang-format off */

@@ -375,32 +375,13 @@ static json_t *side_json(struct rate ours, double tierer_cpu, struct rate base)
                      "ratio", ours.bytes_per_s / base.bytes_per_s);
 }
 
-static void side_print(const char *name, struct rate ours, double tierer_cpu, struct rate base)
+static json_t *size_json(const struct disk_bench *bench)
 {
-    (void)printf("  %-6s %8.0f MB/s  %.3f CPU s/GB (tierer %.3f)   baseline %8.0f MB/s  %.3f CPU "
-                 "s/GB   ratio %.2f\n",
-                 name, ours.bytes_per_s / 1e6, ours.cpu_s_per_gb, tierer_cpu,
-                 base.bytes_per_s / 1e6, base.cpu_s_per_gb, ours.bytes_per_s / base.bytes_per_s);
-}
-
-static void size_print(const struct disk_bench *bench, json_t *rows)
-{
-    if (rows != NULL) {
-        (void)json_array_append_new(
-            rows,
-            json_pack("{s:I, s:I, s:I, s:o, s:o, s:f}", "size_bytes", (json_int_t)bench->size_bytes,
-                      "values", (json_int_t)bench->keys, "batch", (json_int_t)bench->batch, "store",
-                      side_json(bench->store, bench->tierer_store_cpu, bench->base_write), "load",
-                      side_json(bench->load, bench->tierer_load_cpu, bench->base_read),
-                      "loaded_from_disk_share", bench->from_disk_share));
-        return;
-    }
-    char size[32];
-    (void)printf("%s, %u values, %.0f %% of the loads from disk\n",
-                 ctl_size_text(bench->size_bytes, size), bench->keys, bench->from_disk_share * 100);
-    side_print("store", bench->store, bench->tierer_store_cpu, bench->base_write);
-    side_print("load", bench->load, bench->tierer_load_cpu, bench->base_read);
-    (void)fflush(stdout);
+    return json_pack("{s:I, s:I, s:I, s:o, s:o, s:f}", "size_bytes", (json_int_t)bench->size_bytes,
+                     "values", (json_int_t)bench->keys, "batch", (json_int_t)bench->batch, "store",
+                     side_json(bench->store, bench->tierer_store_cpu, bench->base_write), "load",
+                     side_json(bench->load, bench->tierer_load_cpu, bench->base_read),
+                     "loaded_from_disk_share", bench->from_disk_share);
 }
 
 /* ---- set-up ---- */
@@ -463,29 +444,20 @@ int ctl_bench_disk(struct ctl *ctl, uint64_t size_bytes, uint64_t total_bytes)
         return ctl_wrong(ctl, "bench disk: --size is whole pages of 4 KiB, at most 32 MiB");
     }
     sl_err err = bench_prepare(&bench, total_bytes, &why);
-    json_t *rows = ctl->json ? json_array() : NULL;
-    if (err == SL_OK && !ctl->json) {
-        (void)printf("baseline: fio, io_uring, O_DIRECT, depth %" PRIu64 "\n", bench.depth);
-    }
-    for (size_t i = 0; err == SL_OK && i < SL_COUNT(sizes_standard); i++) {
+    json_t *rows = json_array();
+    size_t count = size_bytes != 0 ? 1 : SL_COUNT(sizes_standard);
+    for (size_t i = 0; err == SL_OK && i < count; i++) {
         bench.size_bytes = size_bytes != 0 ? size_bytes : sizes_standard[i];
         err = bench_size(&bench, &why);
-        if (err == SL_OK) {
-            size_print(&bench, rows);
-        }
-        if (size_bytes != 0) {
-            break;
-        }
+        (void)json_array_append_new(rows, err == SL_OK ? size_json(&bench) : NULL);
+        bench_progress(ctl, i + 1, count);
     }
     bench_clean(&bench);
     if (err != SL_OK) {
         json_decref(rows);
         return ctl_failed(ctl, &why);
     }
-    if (ctl->json) {
-        ctl_print_json(json_pack("{s:s, s:s, s:I, s:I, s:o}", "bench", "disk", "baseline", "fio",
-                                 "depth", (json_int_t)bench.depth, "total_bytes",
-                                 (json_int_t)bench.total_bytes, "sizes", rows));
-    }
-    return CTL_FINE;
+    return ctl_answer(ctl, json_pack("{s:s, s:s, s:I, s:I, s:o}", "bench", "disk", "baseline",
+                                     "fio", "depth", (json_int_t)bench.depth, "total_bytes",
+                                     (json_int_t)bench.total_bytes, "sizes", rows));
 }

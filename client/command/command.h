@@ -35,7 +35,6 @@ struct ctl {
     uint32_t setting_count;
     bool json;
     char asks_as[33]; /* user that root became, as the node is that user's; "": none */
-    json_t *rows;     /* an array that collects what would be printed as JSON; NULL: print it */
     char **words;     /* arguments that are no options */
     int word_count;
 };
@@ -85,8 +84,6 @@ int ctl_wrong(const struct ctl *ctl, const char *format, ...) SL_PRINTF(2, 3);
 int ctl_failed(const struct ctl *ctl, const struct sl_error *why);
 /* Prints and frees. */
 void ctl_print_json(json_t *object);
-/* The same, or appends it to ctl->rows. */
-void ctl_give_json(const struct ctl *ctl, json_t *object);
 /* Text of any bytes: as UTF-8, or "hex:..." when they are none. New reference. */
 json_t *ctl_json_bytes(const char *bytes, size_t length);
 json_t *ctl_json_u64(uint64_t value);

@@ -123,15 +123,6 @@ void ctl_print_json(json_t *object)
     }
 }
 
-void ctl_give_json(const struct ctl *ctl, json_t *object)
-{
-    if (ctl->rows != NULL) {
-        (void)json_array_append_new(ctl->rows, object);
-    } else {
-        ctl_print_json(object);
-    }
-}
-
 json_t *ctl_json_u64(uint64_t value)
 {
     return json_integer((json_int_t)value);

@@ -1,6 +1,7 @@
 """How figures and names are said to people."""
 
 import re
+import signal
 
 
 def escaped(letter):
@@ -27,3 +28,8 @@ def size_text(value):
 
 def percent(part, whole):
     return 100 * part / whole if whole else 0
+
+
+def end_with_reader():
+    """No traceback where nobody reads on, as behind `head`."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -6,7 +6,7 @@
 import json
 import sys
 
-from plain import clean, percent, size_text
+from plain import clean, end_with_reader, percent, size_text
 
 FATES = {"open": "not decided yet", "memory": "hit, memory", "disk": "hit, disk", "remote": "hit, another node", "missing": "miss",
          "behind": "not asked for: behind one that is missing", "left": "here, but sooner computed than read",
@@ -133,7 +133,40 @@ def explain(shown):
 # ---- benches ----
 
 def bench(shown):
-    """An engine's."""
+    if isinstance(shown, list):
+        return bench_rows(shown)
+    return {"engine": bench_engine, "disk": bench_disk}.get(shown["bench"], bench_one)(shown)
+
+
+def bench_rows(rows):
+    form = "{:<7} {:>9} x {:<4} {:>14} {:>11} {:>13} {:>13}   {}"
+    yield form.format("", "size", "keys", "keys", "bytes", "p50 a call", "p99 a call", "ratio of rates (of single calls)")
+    for row in rows:
+        exists = row["bench"] == "exists"
+        of = f"{row['ratio']:.2f} ({row['call_ratio']:.2f}) of " + ("a bare table" if exists else "memcpy")
+        if "copy" in row:
+            of += f", {row['copy']['ratio']:.2f} ({row['copy']['call_ratio']:.2f}) of the fastest copy"
+        yield form.format(row["bench"], size_text(row["size_bytes"]), row["batch"], f"{row['ops_per_s']:.0f} /s",
+                          "" if exists else f"{row['bytes_per_s'] / 1e6:.0f} MB/s", f"{row['p50_us']:.2f} us", f"{row['p99_us']:.2f} us", of)
+
+
+def bench_one(row):
+    yield from bench_rows([row])
+    yield (f"{row['keys']} keys; {row['state']}; walking over {size_text(row['walk_bytes'])}, last-level cache {size_text(row['llc_bytes'])}, "
+           f"{row['rounds']} rounds")
+
+
+def bench_disk(shown):
+    yield f"baseline: fio, io_uring, O_DIRECT, depth {shown['depth']}"
+    for row in shown["sizes"]:
+        yield f"{size_text(row['size_bytes'])}, {row['values']} values, {100 * row['loaded_from_disk_share']:.0f} % of the loads from disk"
+        for name in ("store", "load"):
+            side, base = row[name], row[name]["baseline"]
+            yield (f"  {name:<6} {side['bytes_per_s'] / 1e6:8.0f} MB/s  {side['cpu_s_per_gb']:.3f} CPU s/GB (tierer {side['tierer_cpu_s_per_gb']:.3f})   "
+                   f"baseline {base['bytes_per_s'] / 1e6:8.0f} MB/s  {base['cpu_s_per_gb']:.3f} CPU s/GB   ratio {side['ratio']:.2f}")
+
+
+def bench_engine(shown):
     yield (f"ops of {shown['blocks']} blocks, {shown['ranks']} ranks, parts of {size_text(shown['part_bytes'])} in {shown['layers']} layers; walking over "
            f"{size_text(shown['walk_bytes'])}, last-level cache {size_text(shown['llc_bytes'])}, {shown['rounds']} rounds")
     for row in shown["rows"]:
@@ -180,4 +213,5 @@ def main():
 
 
 if __name__ == "__main__":
+    end_with_reader()
     main()

@@ -790,6 +790,28 @@ START_TEST(a_node_is_told_that_another_has_its_name)
     }
 END_TEST
 
+/* Another node of b's name, or b with keys made anew. */
+START_TEST(who_has_another_key_is_named_where_a_peer_should_be)
+    {
+        bed_open("b@10.0.0.2:1");
+        peer_lives("b", 3);
+        (void)strcpy(bed.net.base.stranger, "10.0.0.9 with key K"); /* anybody */
+        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        ck_assert_str_eq(bed.net.base.stranger, "");
+        ck_assert_str_eq(bed.self->trouble, "");
+        (void)strcpy(bed.net.base.stranger, "10.0.0.2 with key K");
+
+        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+
+        ck_assert_msg(strstr(bed.self->trouble, "10.0.0.2 with key K, the address of node b") !=
+                          NULL,
+                      "%s", bed.self->trouble);
+        fake_pass(&bed.fake, 11 * SL_NS_PER_S);
+        ck_assert_str_eq(bed.self->trouble, "");
+        bed_close();
+    }
+END_TEST
+
 /* Objects o0 .. o3 of 1000 bytes are there, x is not. */
 static const struct {
     uint64_t bytes_max;
@@ -2077,6 +2099,7 @@ int main(void)
     tcase_add_test(tests, a_peer_that_begins_anew_is_no_twin);
     tcase_add_test(tests, a_node_that_only_answers_keeps_its_name);
     tcase_add_test(tests, a_node_is_told_that_another_has_its_name);
+    tcase_add_test(tests, who_has_another_key_is_named_where_a_peer_should_be);
     tcase_add_loop_test(tests, a_pin_says_of_each_key_what_is, 0, SL_COUNT(looks));
     tcase_add_test(tests, what_one_peer_has_is_seen);
     tcase_add_test(tests, a_silent_peer_has_nothing_and_keeps_what_was_to_be_removed);

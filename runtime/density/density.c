@@ -95,7 +95,6 @@ static sl_err units_grow(struct sl_density *density)
     return SL_OK;
 }
 
-/* 0: no memory. */
 uint32_t density_unit_new(struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = density->vacant;
@@ -436,12 +435,6 @@ void density_ghosts_bound(struct sl_density *density)
     }
 }
 
-void density_ghost_become(struct sl_density *density, uint32_t unit)
-{
-    density_ghosts_append(density, unit);
-    density_ghosts_bound(density);
-}
-
 /* Chains come from either end: who names a parent that is not here keeps a place for it, among the
  * ghosts. */
 void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t parent_hash)
@@ -464,7 +457,6 @@ void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t par
 
 /* ---- uses ---- */
 
-/* Out of the list of what is in memory, wherever it waits. */
 void density_turn_remove(struct sl_density *density, uint32_t unit)
 {
     struct unit *at = &density->units[unit];
@@ -524,7 +516,6 @@ static uint32_t stored_at(const struct sl_density *density, const struct unit *a
     return with ? parent->at : (uint32_t)density->references;
 }
 
-/* A unit for what comes to memory, in no list, and what its ghost knew; 0: no memory. */
 uint32_t density_unit_come(struct sl_density *density, uint64_t hash, uint32_t unit, uint32_t user)
 {
     if (unit == 0) {
@@ -647,7 +638,8 @@ void sl_density_leave(struct sl_density *density, uint32_t unit)
     at->keep_pages = 0;
     parent_leave(density, unit);
     density->unit_count--;
-    density_ghost_become(density, unit);
+    density_ghosts_append(density, unit);
+    density_ghosts_bound(density);
 }
 
 /* ---- the walk ---- */

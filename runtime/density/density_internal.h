@@ -136,7 +136,6 @@ void density_turn_remove(struct sl_density *density, uint32_t unit);
 void density_ghosts_append(struct sl_density *density, uint32_t unit);
 void density_ghosts_remove(struct sl_density *density, uint32_t unit);
 void density_ghosts_bound(struct sl_density *density);
-void density_ghost_become(struct sl_density *density, uint32_t unit);
 
 /* ---- density_kept.c ---- */
 

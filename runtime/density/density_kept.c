@@ -92,7 +92,7 @@ static bool child_is_kept(const struct sl_density *density, uint32_t unit)
     return child != 0;
 }
 
-/* The unit was used, and is in no list. What was kept for one use is over when what is kept behind it was
+/* What was kept for one use is over when what is kept behind it was
  * used, too: then those before it that were used first waited for it. */
 void density_kept_used(struct sl_density *density, uint32_t unit)
 {
@@ -126,7 +126,6 @@ static void kept_turn(struct sl_density *density)
     }
 }
 
-/* A reference came: one of those that are kept is looked at. */
 void density_kept_reference(struct sl_density *density)
 {
     density->kept_exposure += (double)density->kept_count;
@@ -241,7 +240,8 @@ void sl_density_disk_leave(struct sl_density *density, uint64_t hash)
     if (aged) {
         density_cell_join(density, unit);
     }
-    density_ghost_become(density, unit);
+    density_ghosts_append(density, unit);
+    density_ghosts_bound(density);
 }
 
 uint32_t sl_density_return(struct sl_density *density, uint64_t hash, uint32_t user,

@@ -20,8 +20,8 @@
 /* Before anything was seen: one hit in so many references. */
 #define FIRST_EXPOSURE 1e5
 /* Of horizons that are worth the same, but for rounding, the longest. */
-#define ALIKE (1.0 - 1e-9)
-#define STEP_MOST      4000.0
+#define ALIKE     (1.0 - 1e-9)
+#define STEP_MOST 4000.0
 
 static double age_width(uint32_t age)
 {

@@ -30,7 +30,7 @@ TESTS = {
                               "Kinds.test_descriptors", "Digests.test_another_key_of_the_same_digest"],
 }
 # Frames of what is ours. What CPython and its libraries leave at their end is not.
-OURS = re.compile(r"(store\.abi3|libsluice|mooncake_|store_|sl_|client_|index_)")
+OURS = re.compile(r"(store\.abi3|mc::|py::|libsluice|mooncake_|store_|sl_|client_|index_)")
 
 
 class Valgrind(unittest.TestCase):

@@ -11,11 +11,10 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define STORE_NAME_BYTES_MAX 1024u /* of a key, as libsluice has it */
-#define STORE_SEGMENTS_MAX   16u   /* names in libsluice's terms */
-#define STORE_PREFIX_BYTES   128u
-#define STORE_NS_PER_MS      UINT64_C(1000000)
-#define STORE_DOUBTS         4096u
+#define STORE_SEGMENTS_MAX 16u /* names in libsluice's terms */
+#define STORE_PREFIX_BYTES 128u
+#define STORE_NS_PER_MS    UINT64_C(1000000)
+#define STORE_DOUBTS       4096u
 /* A close waits no longer for each contribution: the node ends it with the client in any case. */
 #define STORE_WITHDRAW_NS (2 * SL_NS_PER_S)
 /* Of setup and mount alone: a registrar may be busy with making memory. */
@@ -51,9 +50,6 @@ struct store_region {
 struct store_segment {
     char name[SL_STORE_NAME_BYTES];
 };
-struct store_pool {
-    void *at;
-};
 
 struct store_session {
     struct sl_table_node node; /* in the table of its kind, by key */
@@ -79,8 +75,6 @@ struct sl_store {
     uint32_t region_count, region_room;
     struct store_segment *segments;
     uint32_t segment_count, segment_room;
-    struct store_pool *pools;
-    uint32_t pool_count, pool_room;
     struct sl_table gets, puts; /* sessions */
 };
 
@@ -229,12 +223,15 @@ void store_get_pieces(struct store_base *base, struct store_names *names, struct
 void store_sessions_end(struct sl_store *store); /* of a close */
 
 /* ---- memory.c ---- */
-void store_regions_end(struct sl_store *store); /* under its lock */
+void store_regions_end(struct sl_store *store);
+void store_pools_end(const struct sl_store *store);
 /* Whether it is, or is part of, what sl_store_memory_alloc gave. */
 bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes);
 
 /* ---- segment.c ---- */
 /* Of a contribution's name, the part that is its host's segment. */
 size_t store_segment_host_length(const char *name);
+/* client NULL: they are the parent's. */
+void store_segments_end(struct sl_store *store, struct sl_client *client);
 
 #endif

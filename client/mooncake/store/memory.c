@@ -102,10 +102,12 @@ int sl_store_unregister(struct sl_store *store, uint64_t addr)
 
 void store_regions_end(struct sl_store *store)
 {
+    pthread_mutex_lock(&store->lock);
     for (uint32_t i = 0; i < store->region_count; i++) {
         (void)sl_memory_unregister(memory_at(store->regions[i].addr), NULL);
     }
     store->region_count = 0;
+    pthread_mutex_unlock(&store->lock);
 }
 
 uint64_t sl_store_registered_bytes(struct sl_store *store, uint64_t addr)
@@ -127,6 +129,7 @@ uint64_t sl_store_registered_bytes(struct sl_store *store, uint64_t addr)
 
 struct memory {
     struct memory *next;
+    const struct sl_store *owner; /* a pool's: freed when the store is closed; else NULL */
     void *at;
     uint64_t length_bytes; /* as asked for */
 };
@@ -135,12 +138,13 @@ struct memory {
 static pthread_mutex_t memories_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct memory *memories;
 
-void *sl_store_memory_alloc(uint64_t length_bytes)
+static void *memory_new(const struct sl_store *owner, uint64_t length_bytes)
 {
     struct memory *memory = calloc(1, sizeof *memory);
     if (memory == NULL) {
         return NULL;
     }
+    memory->owner = owner;
     memory->length_bytes = length_bytes;
     if (sl_memory_alloc(length_bytes, &memory->at, NULL) != SL_OK) {
         free(memory);
@@ -153,11 +157,17 @@ void *sl_store_memory_alloc(uint64_t length_bytes)
     return memory->at;
 }
 
-int sl_store_memory_free(void *at)
+void *sl_store_memory_alloc(uint64_t length_bytes)
+{
+    return memory_new(NULL, length_bytes);
+}
+
+/* The one at an address, or, of address NULL, one of the owner. */
+static struct memory *memory_take(const void *at, const struct sl_store *owner)
 {
     pthread_mutex_lock(&memories_lock);
     struct memory **place = &memories;
-    while (*place != NULL && (*place)->at != at) {
+    while (*place != NULL && (at != NULL ? (*place)->at != at : (*place)->owner != owner)) {
         place = &(*place)->next;
     }
     struct memory *found = *place;
@@ -165,8 +175,27 @@ int sl_store_memory_free(void *at)
         *place = found->next;
     }
     pthread_mutex_unlock(&memories_lock);
-    free(found);
+    return found;
+}
+
+int sl_store_memory_free(void *at)
+{
+    SL_AUTO(free) struct memory *found = at == NULL ? NULL : memory_take(at, NULL);
     return found != NULL && sl_memory_free(at, NULL) == SL_OK ? SL_STORE_OK : SL_STORE_INTERNAL;
+}
+
+uint64_t sl_store_pool_alloc(struct sl_store *store, uint64_t length_bytes)
+{
+    return sl_store_is_dummy(store) ? (uint64_t)(uintptr_t)memory_new(store, length_bytes) : 0;
+}
+
+void store_pools_end(const struct sl_store *store)
+{
+    for (struct memory *gone = memory_take(NULL, store); gone != NULL;
+         gone = memory_take(NULL, store)) {
+        (void)sl_memory_free(gone->at, NULL);
+        free(gone);
+    }
 }
 
 bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes)
@@ -180,23 +209,4 @@ bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes)
     }
     pthread_mutex_unlock(&memories_lock);
     return ours;
-}
-
-uint64_t sl_store_pool_alloc(struct sl_store *store, uint64_t length_bytes)
-{
-    void *at = sl_store_is_dummy(store) ? sl_store_memory_alloc(length_bytes) : NULL;
-    if (at == NULL) {
-        return 0;
-    }
-    pthread_mutex_lock(&store->lock);
-    bool fine =
-        store->base != NULL && SL_ARRAY_ROOM(store->pools, store->pool_room, store->pool_count + 1);
-    if (fine) {
-        store->pools[store->pool_count++] = (struct store_pool){.at = at};
-    }
-    pthread_mutex_unlock(&store->lock);
-    if (!fine) {
-        (void)sl_store_memory_free(at);
-    }
-    return fine ? (uint64_t)(uintptr_t)at : 0;
 }

@@ -158,42 +158,6 @@ struct sl_client *store_quiet_client(struct store_base *base)
 
 /* ---- closing ---- */
 
-/* What a base was given besides: taken out at once, given back without keeping calls waiting. */
-struct store_rest {
-    struct store_segment *segments;
-    uint32_t segment_count;
-    struct store_pool *pools;
-    uint32_t pool_count;
-};
-
-static struct store_rest rest_take(struct sl_store *store)
-{
-    pthread_mutex_lock(&store->lock);
-    const struct store_rest rest = {.segments = store->segments,
-                                    .segment_count = store->segment_count,
-                                    .pools = store->pools,
-                                    .pool_count = store->pool_count};
-    store->segments = NULL;
-    store->segment_count = store->segment_room = 0;
-    store->pools = NULL;
-    store->pool_count = store->pool_room = 0;
-    store_regions_end(store);
-    pthread_mutex_unlock(&store->lock);
-    return rest;
-}
-
-static void rest_end(struct store_rest *rest, const struct store_base *base, bool ours)
-{
-    for (uint32_t i = 0; ours && i < rest->segment_count; i++) {
-        (void)sl_withdraw(base->client, rest->segments[i].name, STORE_WITHDRAW_NS, NULL);
-    }
-    for (uint32_t i = 0; i < rest->pool_count; i++) {
-        (void)sl_store_memory_free(rest->pools[i].at);
-    }
-    free(rest->segments);
-    free(rest->pools);
-}
-
 /* The registrar answers, and has done what it was told before: what is asked does not matter. */
 static sl_err registrar_ask(struct sl_client *client, uint64_t timeout_ns)
 {
@@ -220,8 +184,9 @@ static void store_end(struct sl_store *store)
     } else if (ours && begun) {
         (void)registrar_ask(base->client, STORE_WITHDRAW_NS);
     }
-    struct store_rest rest = rest_take(store);
-    rest_end(&rest, base, ours);
+    store_segments_end(store, ours ? base->client : NULL);
+    store_regions_end(store);
+    store_pools_end(store);
     port_release(base); /* buffers that are held keep the client, not the name */
     store_leave(base);
 }

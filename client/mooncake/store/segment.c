@@ -72,3 +72,15 @@ int sl_store_withdraw(struct sl_store *store, const char *name)
     return segment_take(store, name) ? sl_store_code_of(sl_withdraw(base->client, name, 0, NULL))
                                      : SL_STORE_NO_SEGMENT;
 }
+
+void store_segments_end(struct sl_store *store, struct sl_client *client)
+{
+    pthread_mutex_lock(&store->lock);
+    SL_AUTO(free) struct store_segment *segments = SL_TAKE(store->segments);
+    uint32_t count = store->segment_count;
+    store->segment_count = store->segment_room = 0;
+    pthread_mutex_unlock(&store->lock);
+    for (uint32_t i = 0; client != NULL && i < count; i++) {
+        (void)sl_withdraw(client, segments[i].name, STORE_WITHDRAW_NS, NULL);
+    }
+}

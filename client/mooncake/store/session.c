@@ -99,18 +99,26 @@ static void session_leave(struct sl_store *store, struct sl_table *table,
     }
 }
 
-/* Takes the session out of the table and waits for copies under way, which end by themselves; in a
- * child there are none: their threads stayed with the parent. The caller owns it then. */
+/* Out of the table, and waits for copies under way, which end by themselves; in a child there are
+ * none: their threads stayed with the parent. Under the lock; the caller owns it then. */
+static void session_own(struct sl_store *store, struct sl_table *table,
+                        struct store_session *session)
+{
+    sl_table_remove(table, &session->node);
+    session->over = true;
+    session->uses++; /* so that no other frees it */
+    while (session->uses > 1 && session->base->pid == getpid()) {
+        (void)pthread_cond_wait(&store->changed, &store->lock);
+    }
+}
+
 static struct store_session *session_take(struct sl_store *store, struct sl_table *table,
                                           struct sl_object_key key)
 {
     pthread_mutex_lock(&store->lock);
-    struct store_session *session = session_unlink(table, key);
+    struct store_session *session = session_find(table, key);
     if (session != NULL) {
-        session->uses++; /* so that no other frees it */
-        while (session->uses > 1 && session->base->pid == getpid()) {
-            (void)pthread_cond_wait(&store->changed, &store->lock);
-        }
+        session_own(store, table, session);
     }
     pthread_mutex_unlock(&store->lock);
     return session;
@@ -118,29 +126,20 @@ static struct store_session *session_take(struct sl_store *store, struct sl_tabl
 
 static void table_end(struct sl_store *store, struct sl_table *table)
 {
-    for (;;) {
-        pthread_mutex_lock(&store->lock);
-        struct store_session *session = NULL;
-        for (uint32_t i = 0; session == NULL && i < table->head_count; i++) {
-            session = SL_TABLE_ITEM(table->heads[i], struct store_session, node);
+    pthread_mutex_lock(&store->lock);
+    for (uint32_t i = 0; i < table->head_count;) {
+        if (table->heads[i] == NULL) {
+            i++;
+            continue;
         }
-        char name[STORE_NAME_BYTES_MAX];
-        struct sl_object_key key = {.at = name,
-                                    .length = session == NULL ? 0 : session->key_length};
-        if (session == NULL) {
-            sl_table_fini(table);
-        } else {
-            memcpy(name, session->key, session->key_length);
-        }
+        struct store_session *session = SL_TABLE_ITEM(table->heads[i], struct store_session, node);
+        session_own(store, table, session);
         pthread_mutex_unlock(&store->lock);
-        if (session == NULL) {
-            return;
-        }
-        session = session_take(store, table, key);
-        if (session != NULL) {
-            session_free(session);
-        }
+        session_free(session);
+        pthread_mutex_lock(&store->lock);
     }
+    sl_table_fini(table);
+    pthread_mutex_unlock(&store->lock);
 }
 
 void store_sessions_end(struct sl_store *store)

@@ -15,7 +15,7 @@ import python_support  # noqa: E402 - also finds the package
 from node_support import BIN, PATIENCE, Node  # noqa: E402
 
 if python_support.PACKAGE != "installed" and not any(
-        name.startswith("store.") and name.endswith(".so") for name in os.listdir(os.path.join(python_support.PACKAGE, "mooncake"))):
+        name.startswith("_store.") and name.endswith(".so") for name in os.listdir(os.path.join(python_support.PACKAGE, "mooncake"))):
     print(f"skipped: no mooncake.store in {python_support.PACKAGE}")
     sys.exit(77)
 

@@ -44,7 +44,7 @@ static inline int sl_hex_digit(char digit)
 /* Reads 2 * count digits. Gives how many it took: fewer where the next one is none. */
 static inline size_t sl_hex_read(void *to, const char *digits, size_t count)
 {
-    unsigned char *out = to;
+    unsigned char *out = (unsigned char *)to;
     size_t taken = 0;
     for (int value; taken < 2 * count && (value = sl_hex_digit(digits[taken])) >= 0; taken++) {
         unsigned before = taken % 2 == 0 ? 0u : out[taken / 2];

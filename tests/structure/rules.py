@@ -14,8 +14,8 @@ SENTENCE_WORDS_MAX = 40
 ARCHITECTURE_WORDS_MAX = 3000
 GLOSSARY_WORDS_MAX = 30
 PRODUCT = ("runtime", "ipc", "cuda", "actors", "client")
-SOURCES = (".c", ".h", ".cu", ".py")
 COMPILED = (".c", ".h", ".cu", ".cpp", ".hpp")
+SOURCES = (*COMPILED, ".py")
 
 # Lines of C, C++ and CUDA that each part of the product may have. A row may rise in a commit that lowers the product's.
 BUDGETS = {
@@ -42,7 +42,7 @@ class Tree:
     def __init__(self, root, build="", nm="nm"):
         self.root = root
         self.files = sorted(self.listed())
-        code = [path for path in self.files if path.endswith((".c", ".h", ".cu"))]
+        code = [path for path in self.files if path.endswith(COMPILED)]
         self.includes = graph.includes(root, code)
         self.objects = graph.object_files(build, [path for path in code if path.startswith(PRODUCT)]) if build else {}
         self.calls = graph.calls(*graph.symbols(build, self.objects, nm)) if self.objects else {}
@@ -94,7 +94,7 @@ def long_files(tree):
     for path in tree.files:
         if not path.startswith(PRODUCT) or not path.endswith(SOURCES):
             continue
-        limit = HEADER_LINES_MAX if path.endswith(".h") else SOURCE_LINES_MAX
+        limit = HEADER_LINES_MAX if path.endswith((".h", ".hpp")) else SOURCE_LINES_MAX
         count = tree.text(path).count("\n")
         if count > limit:
             found[path] = Finding(count, [f"{path} has {count} lines, {limit} at most"], "split it by what its parts do")

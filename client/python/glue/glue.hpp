@@ -164,13 +164,10 @@ template <typename... A> ref tuple(A... items)
     (check(PyTuple_SetItem(made.get(), i++, give(std::move(items)).release()) == 0), ...);
     return made;
 }
-/* A struct sequence. */
-template <typename... A> ref record(PyTypeObject *type, A... fields)
+/* What a type makes of values: a record of its fields. */
+template <typename... A> ref record(PyObject *type, A... fields)
 {
-    ref made = own(PyStructSequence_New(type));
-    Py_ssize_t i = 0;
-    (PyStructSequence_SetItem(made.get(), i++, give(std::move(fields)).release()), ...);
-    return made;
+    return own(PyObject_CallObject(type, tuple(std::move(fields)...).get()));
 }
 
 /* ---- values from Python ---- */
@@ -193,44 +190,6 @@ uint32_t u32(PyObject *number);
 std::string_view text(PyObject *string); /* UTF-8 of a str; borrowed from it */
 const char *c_text(PyObject *string);    /* the same, without a NUL in it */
 
-/* How a parameter is made of what the call gave; NULL: it gave nothing. */
-template <typename T> struct argument {
-    T value;
-    explicit argument(PyObject *given) : value(given)
-    {
-    }
-};
-template <> struct argument<PyObject *> {
-    PyObject *value;
-    explicit argument(PyObject *given) : value(given)
-    {
-    }
-};
-template <> struct argument<uint64_t> {
-    uint64_t value;
-    explicit argument(PyObject *given) : value(given == nullptr ? 0 : u64(given))
-    {
-    }
-};
-template <> struct argument<uint32_t> {
-    uint32_t value;
-    explicit argument(PyObject *given) : value(given == nullptr ? 0 : u32(given))
-    {
-    }
-};
-template <> struct argument<bool> {
-    bool value;
-    explicit argument(PyObject *given) : value(given != nullptr && PyObject_IsTrue(given) > 0)
-    {
-        check(PyErr_Occurred() == nullptr);
-    }
-};
-template <> struct argument<const char *> {
-    const char *value;
-    explicit argument(PyObject *given) : value(given == nullptr ? nullptr : c_text(given))
-    {
-    }
-};
 /* A text, or NULL of None. */
 struct text_or_none {
     const char *at;
@@ -243,15 +202,30 @@ struct text_or_none {
         return at;
     }
 };
-template <typename T> struct argument<std::optional<T>> {
-    std::optional<T> value;
-    explicit argument(PyObject *given)
-    {
-        if (given != nullptr) {
-            value = argument<T>(given).value;
-        }
+
+template <typename T> constexpr bool is_optional = false;
+template <typename T> constexpr bool is_optional<std::optional<T>> = true;
+/* A parameter of what the call gave; NULL: it gave nothing. */
+template <typename T> T taken(PyObject *given)
+{
+    if constexpr (std::is_same_v<T, PyObject *>) {
+        return given;
+    } else if constexpr (is_optional<T>) {
+        return given == nullptr ? T() : T(taken<typename T::value_type>(given));
+    } else if constexpr (std::is_same_v<T, uint64_t>) {
+        return given == nullptr ? 0 : u64(given);
+    } else if constexpr (std::is_same_v<T, uint32_t>) {
+        return given == nullptr ? 0 : u32(given);
+    } else if constexpr (std::is_same_v<T, bool>) {
+        const int is = given == nullptr ? 0 : PyObject_IsTrue(given);
+        check(is >= 0);
+        return is != 0;
+    } else if constexpr (std::is_same_v<T, const char *>) {
+        return given == nullptr ? nullptr : c_text(given);
+    } else {
+        return T(given);
     }
-};
+}
 
 /* ---- functions ---- */
 
@@ -302,23 +276,23 @@ template <typename T> void dealloc(PyObject *gone)
 /* Calls function(first, each argument ...); they are made one after the other and end in reverse. One
  * that says of how many `parameters` it is made gets them all. */
 template <size_t at, size_t from, typename F, typename S, typename R, typename... A, typename... T>
-PyObject *run(F function, S &first, PyObject *const *given, R (*type)(S &, A...), T &...taken)
+PyObject *run(F function, S &first, PyObject *const *given, R (*type)(S &, A...), T &...before)
 {
     if constexpr (at < sizeof...(A)) {
         using wanted = std::tuple_element_t<at, std::tuple<std::remove_cvref_t<A>...>>;
         if constexpr (requires { wanted::parameters; }) {
             wanted next(given + from);
-            return run<at + 1, from + wanted::parameters>(function, first, given, type, taken...,
+            return run<at + 1, from + wanted::parameters>(function, first, given, type, before...,
                                                           next);
         } else {
-            argument<wanted> next(given[from]);
-            return run<at + 1, from + 1>(function, first, given, type, taken..., next.value);
+            wanted next = taken<wanted>(given[from]);
+            return run<at + 1, from + 1>(function, first, given, type, before..., next);
         }
     } else if constexpr (std::is_void_v<R>) {
-        function(first, taken...);
+        function(first, before...);
         return Py_NewRef(Py_None);
     } else {
-        return give(function(first, taken...)).release();
+        return give(function(first, before...)).release();
     }
 }
 

@@ -1,0 +1,48 @@
+/* client/python/blocks.cpp - looking blocks up by the engine's own keys: methods of the engine. */
+#include "client/python/internal.hpp"
+
+namespace py
+{
+
+/* there: a bitmap, or NULL: not wanted. Gives the length of the prefix. */
+static uint32_t look_do(engine &self, const hashes &given, uint32_t window, seconds hold,
+                        unsigned char *there)
+{
+    const sl_look look = {given.at, given.count > 0 ? given.hash_bytes : 1, given.count, window,
+                          hold};
+    sl_looked looked = {};
+    self.ask([&](sl_error *why) { return sl_engine_look(self.at, &look, &looked, there, why); });
+    return looked.prefix_count;
+}
+
+static uint32_t look_blocks(engine &self, PyObject *object, std::optional<uint32_t> hash_bytes,
+                            uint32_t window, seconds hold)
+{
+    hashes given;
+    given.take(object, hash_bytes);
+    return look_do(self, given, window, hold, nullptr);
+}
+
+static ref look_there(engine &self, PyObject *object, std::optional<uint32_t> hash_bytes,
+                      uint32_t window, seconds hold)
+{
+    hashes given;
+    given.take(object, hash_bytes);
+    std::vector<unsigned char> there((size_t{given.count} + 7) / 8 + 1);
+    const uint32_t prefix = look_do(self, given, window, hold, there.data());
+    return tuple(prefix, bytes(there.data(), there.size() - 1));
+}
+
+void block_methods(methods &engine)
+{
+    add(engine,
+        METHOD("look", "(hashes, *, hash_bytes=0, window=0, hold=None)", look_blocks,
+               "How many blocks from the first one on are there, in memory or on disk, by the "
+               "engine's own keys (as of store). Asks nobody and waits for nobody. window: a "
+               "prefix needs its last so many blocks alone. hold: seconds for which what it "
+               "needs is not evicted."),
+        METHOD("look_there", "(hashes, *, hash_bytes=0, window=0, hold=None)", look_there,
+               "The same number, and a bitmap of all blocks: bit i & 7 of byte i >> 3."));
+}
+
+} // namespace py

@@ -1,0 +1,55 @@
+/* client/python/handover.cpp - what prefill and decode say to each other through a client. */
+#include "client/python/internal.hpp"
+
+namespace py
+{
+
+constexpr size_t handovers_max = 1024;
+
+void plain_take(PyObject *object, void *out, size_t count, const char *what)
+{
+    const readable given(object);
+    if (given.size() != count) {
+        fail(PyExc_ValueError, "a %s has %zu bytes, not %zd", what, count, given.view.len);
+    }
+    std::memcpy(out, given.at(), count);
+}
+
+static ref handover_arrived(client &self, PyObject *sequence, timeout wait)
+{
+    const items given(sequence, handovers_max, "hand-overs");
+    std::vector<sl_receipt> receipts = room<sl_receipt>(given.count);
+    std::vector<sl_err> codes = room<sl_err>(given.count);
+    for (uint32_t i = 0; i < given.count; i++) {
+        plain_take(given[i], &receipts[i], sizeof receipts[i], "receipt");
+    }
+    self.ask([&](sl_error *why) {
+        return sl_handover_arrived(self.at, receipts.data(), given.count, codes.data(), wait, why);
+    });
+    return codes_list(codes.data(), given.count);
+}
+
+static ref handover_end(client &self, PyObject *sequence, timeout wait)
+{
+    const items given(sequence, handovers_max, "hand-overs");
+    std::vector<uint64_t> ids = room<uint64_t>(given.count);
+    std::vector<sl_err> codes = room<sl_err>(given.count);
+    for (uint32_t i = 0; i < given.count; i++) {
+        ids[i] = u64(given[i]);
+    }
+    self.ask([&](sl_error *why) {
+        return sl_handover_end(self.at, ids.data(), given.count, codes.data(), wait, why);
+    });
+    return codes_list(codes.data(), given.count);
+}
+
+void handover_methods(methods &client)
+{
+    add(client,
+        METHOD("handover_arrived", "(receipts, *, timeout=None)", handover_arrived,
+               "Decode: first tokens came with these receipts. A code for each."),
+        METHOD("handover_end", "(ids, *, timeout=None)", handover_end,
+               "Prefill: what is held for these may go. A code for each."));
+}
+
+} // namespace py

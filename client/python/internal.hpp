@@ -1,0 +1,232 @@
+/* client/python/internal.hpp - what the files of the Python module share. */
+#ifndef SL_CLIENT_PYTHON_INTERNAL_HPP
+#define SL_CLIENT_PYTHON_INTERNAL_HPP
+
+#include "client/python/life.hpp"
+
+#include <list>
+#include <vector>
+
+namespace py
+{
+
+constexpr size_t batch_max = 65536;
+constexpr size_t pools_max = 8; /* of an engine */
+
+/* ---- module.cpp ---- */
+/* Of the process; they live as long. */
+struct types {
+    PyTypeObject *client, *view, *engine, *memory, *op, *pool, *batches;
+    PyObject *object_info, *story, *node_info, *cluster_info, *op_result, *pool_info; /* records */
+    PyObject *errors[SL_ERR_COUNT]; /* SluiceError's subclass for each code; [0]: itself */
+};
+extern types kinds;
+struct client final : life {
+    explicit client(sl_client *opened);
+    ~client();
+    void end() override;
+    sl_client *at;
+};
+/* The value, of whatever size it has; the caller uses the client. */
+ref value_get(client &self, sl_object_key key, uint64_t timeout_ns);
+
+/* ---- convert.cpp: parameters ---- */
+/* Seconds; None and 0 are 0, and all else is more. */
+struct seconds {
+    uint64_t ns = 0;
+    explicit seconds(PyObject *given);
+    operator uint64_t() const
+    {
+        return ns;
+    }
+};
+/* Seconds; None is 0 (the default of the call), 0 the shortest there is. */
+struct timeout : seconds {
+    explicit timeout(PyObject *given);
+};
+/* str, or bytes in UTF-8; borrowed from the object. */
+struct key : sl_object_key {
+    explicit key(PyObject *given);
+};
+/* A sequence as a tuple of at most count_max; what names it in errors. */
+class items
+{
+  public:
+    items(PyObject *sequence, size_t count_max, const char *what);
+    PyObject *operator[](size_t i) const
+    {
+        return PyTuple_GetItem(tuple.get(), static_cast<Py_ssize_t>(i));
+    }
+    uint32_t count = 0;
+
+  private:
+    ref tuple;
+};
+/* Room for count, and one more, so that it has an address. */
+template <typename T> std::vector<T> room(size_t count)
+{
+    return std::vector<T>(count + 1);
+}
+/* Keys of a batch, borrowed from held, and room for their codes. */
+struct keys {
+    items held;
+    std::vector<sl_object_key> at;
+    std::vector<sl_err> codes;
+    uint32_t count;
+    explicit keys(PyObject *sequence);
+};
+ref codes_list(const sl_err *codes, size_t count);
+
+class buffer
+{
+  public:
+    buffer() = default;
+    buffer(PyObject *object, int flags)
+    {
+        check(PyObject_GetBuffer(object, &view, flags) == 0);
+    }
+    buffer(buffer &&other) noexcept : view(std::exchange(other.view, Py_buffer()))
+    {
+    }
+    ~buffer()
+    {
+        PyBuffer_Release(&view); /* nothing where nothing was taken */
+    }
+    [[nodiscard]] void *at() const
+    {
+        return view.buf;
+    }
+    [[nodiscard]] uint64_t size() const
+    {
+        return static_cast<uint64_t>(view.len);
+    }
+    Py_buffer view = {};
+};
+struct readable : buffer {
+    explicit readable(PyObject *object) : buffer(object, PyBUF_SIMPLE)
+    {
+    }
+};
+struct writable : buffer {
+    explicit writable(PyObject *object) : buffer(object, PyBUF_WRITABLE)
+    {
+    }
+};
+/* Buffers of a batch, as many as keys. */
+std::vector<buffer> buffers_of(PyObject *sequence, uint32_t count, int flags);
+
+/* 32-bit numbers: tokens or blocks. Either a buffer of unsigned 32-bit items, used in place, or
+ * copied from a sequence. */
+struct u32s {
+    const uint32_t *at = nullptr;
+    uint32_t count = 0;
+    void take(PyObject *object, size_t count_max, const char *what);
+
+  private:
+    bool view(PyObject *object, size_t count_max, const char *what);
+    std::optional<buffer> viewed;
+    std::vector<uint32_t> copied;
+};
+
+/* ---- hashes.cpp: keys of the engine, and its tables of blocks ---- */
+/* One run of bytes, or a sequence of bytes of one length. hash_bytes may be NULL. */
+struct hashes {
+    const unsigned char *at = nullptr; /* hash_bytes each */
+    uint32_t hash_bytes = 0, count = 0;
+    void take(PyObject *object, std::optional<uint32_t> each);
+
+  private:
+    std::optional<buffer> viewed;
+    std::vector<unsigned char> copied;
+};
+/* One table of blocks, or a sequence of them, one a pool. */
+struct tables {
+    u32s each[pools_max];
+    const uint32_t *at[pools_max] = {}; /* of pools */
+    bool pools = false;                 /* one a pool; else one for all */
+    void take(PyObject *object);
+};
+
+/* ---- hints.cpp ---- */
+/* A dict of what is known; NULL, None: nothing. Texts are borrowed from it. */
+struct hints : sl_hints {
+    explicit hints(PyObject *given);
+};
+
+/* ---- view.cpp ---- */
+/* Takes the view; another use of the client, which the caller uses. */
+ref view_new(client &of, sl_view *view);
+
+/* ---- pool.cpp ---- */
+struct pool;
+/* A use of the pool, by an engine. */
+class lent
+{
+  public:
+    explicit lent(PyObject *pool);
+    lent(const lent &) = delete;
+    ~lent();
+    [[nodiscard]] const sl_pool *at() const;
+
+  private:
+    pool *of;
+};
+
+/* ---- engine.cpp ---- */
+struct engine final : life {
+    engine();
+    ~engine();
+    void end() override;
+    void started(sl_engine *registered);
+
+    kept<client> by;
+    sl_engine *at = nullptr;
+    ref name;
+    std::vector<ref> pool_names;
+    std::vector<uint64_t> memory_bytes; /* of each pool */
+    std::list<lent> pools;
+};
+
+/* ---- op.cpp, layers.cpp ---- */
+struct op final : life {
+    op();
+    ~op();
+    void end() override;
+    void started(kept<engine> of);
+
+    kept<engine> by; /* until released */
+    sl_op *at = nullptr;
+    bool starting = false; /* it has no life yet, though it may have ended */
+};
+/* Copies a receipt or a ticket, which are plain data and to Python bytes; what names it in errors. */
+void plain_take(PyObject *object, void *out, size_t count, const char *what);
+
+/* ---- what each file adds to the module, and to its large types ---- */
+using methods = std::vector<PyMethodDef>;
+void client_add(PyObject *module);
+void batches_add(PyObject *module);
+void engine_add(PyObject *module);
+void op_add(PyObject *module, methods functions); /* beside its own */
+void pool_add(PyObject *module);
+void view_add(PyObject *module);
+void batch_methods(methods &client);
+void pages_methods(methods &client);
+void hint_methods(methods &client);
+void look_methods(methods &client);
+void pool_methods(methods &client);
+void handover_methods(methods &client);
+void engine_methods(methods &client);
+void op_methods(methods &engine);
+void block_methods(methods &engine);
+void layer_methods(methods &of_engine, methods &of_op);
+void rules_methods(methods &module);
+void contribution_methods(methods &of_client);
+void ended_methods(methods &client);
+template <typename... A> void add(methods &to, A... more)
+{
+    (to.push_back(more), ...);
+}
+
+} // namespace py
+
+#endif

@@ -1,0 +1,309 @@
+/* client/python/jobs.cpp - see jobs.hpp. Jobs are carried out slice by slice, so that several threads
+ * share a large one. */
+#include "client/python/jobs.hpp"
+#include "runtime/sl_signals.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <sys/eventfd.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace py
+{
+
+/* A slice is what one thread does in one call: large enough that its round trips do not count. */
+constexpr uint32_t slice_keys = 256;
+constexpr uint64_t slice_bytes_min = UINT64_C(4) << 20;
+constexpr uint64_t slice_bytes_max = UINT64_C(32) << 20;
+constexpr uint32_t threads_max = 64;
+constexpr uint32_t depth_most = 65536;
+
+static uint64_t now_ns()
+{
+    return static_cast<uint64_t>(
+        std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+/* ---- what a job does: without the lock ---- */
+
+/* Asks peers for what is missing here. */
+static void misses_seek(sl_client *client, const sl_object_key *keys, uint32_t count, sl_err *codes,
+                        uint64_t timeout_ns, sl_error *why)
+{
+    sl_object_key asked[slice_keys];
+    sl_elsewhere found[slice_keys];
+    sl_err answers[slice_keys];
+    uint32_t places[slice_keys], missing = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (codes[i] == SL_ERR_NOT_FOUND) {
+            asked[missing] = keys[i];
+            places[missing++] = i;
+        }
+    }
+    if (missing == 0) {
+        return;
+    }
+    const sl_err err = sl_seek_batch(client, asked, missing, found, answers, timeout_ns, why);
+    for (uint32_t i = 0; i < missing; i++) {
+        codes[places[i]] = err == SL_OK ? answers[i] : err;
+    }
+}
+
+void look_at(sl_client *client, const sl_object_key *keys, uint32_t count, sl_err *codes,
+             uint64_t timeout_ns, sl_error *why)
+{
+    const sl_err err = sl_exists_batch(client, keys, count, codes);
+    if (err != SL_OK) {
+        std::fill_n(codes, count, err);
+        return;
+    }
+    const uint64_t end_ns = now_ns() + timeout_ns;
+    for (uint32_t first = 0; first < count && sl_client_has_peers(client); first += slice_keys) {
+        const uint64_t at_ns = now_ns();
+        const uint64_t left_ns = timeout_ns == 0 ? 0 : end_ns > at_ns ? end_ns - at_ns : 1;
+        misses_seek(client, &keys[first], std::min(count - first, slice_keys), &codes[first],
+                    left_ns, why);
+    }
+}
+
+sl_err jobs::copy_slice(const slice &part, uint64_t left_ns, sl_error *why)
+{
+    const job &of = *part.of;
+    sl_pieces items[slice_keys] = {};
+    uint64_t lengths[slice_keys] = {};
+    sl_err *codes = &of.codes[part.first];
+    for (uint32_t i = 0; i < part.count; i++) {
+        items[i].key = of.keys[part.first + i];
+        items[i].at = &of.pieces[part.first + i];
+        items[i].count = 1;
+    }
+    if (of.kind == task::put) {
+        return sl_put_pieces(client, items, part.count, nullptr, codes, left_ns, why);
+    }
+    const sl_err err = sl_get_pieces(client, items, part.count, true, lengths, codes, left_ns, why);
+    /* A value that is smaller than its piece left the rest of it as it was: that is no hit. */
+    for (uint32_t i = 0; err == SL_OK && i < part.count; i++) {
+        const uint64_t room_bytes = items[i].at->length_bytes;
+        if (codes[i] == SL_OK && lengths[i] != room_bytes) {
+            codes[i] = why->code = SL_ERR_LIMIT;
+            (void)std::snprintf(why->text, sizeof why->text,
+                                "the value has %" PRIu64 " bytes, the buffer %" PRIu64, lengths[i],
+                                room_bytes);
+        }
+    }
+    return err;
+}
+
+void jobs::run_slice(const slice &part, sl_error *why)
+{
+    const job &of = *part.of;
+    const sl_object_key *keys = &of.keys[part.first];
+    sl_err *codes = &of.codes[part.first];
+    const uint64_t at_ns = now_ns();
+    const uint64_t left_ns = of.deadline_ns > at_ns ? of.deadline_ns - at_ns : 0;
+    sl_err err = SL_OK;
+    if (left_ns == 0) {
+        err = SL_ERR_TIMEOUT;
+    } else if (of.kind == task::look) {
+        look_at(client, keys, part.count, codes, left_ns, why);
+    } else if (of.kind == task::remove) {
+        err = sl_remove_batch(client, keys, part.count, codes, left_ns, why);
+    } else {
+        err = copy_slice(part, left_ns, why);
+    }
+    if (err != SL_OK) {
+        std::fill_n(codes, part.count, err);
+    }
+}
+
+/* ---- queues: with the lock ---- */
+
+void jobs::end(job &gone)
+{
+    const uint64_t one = 1;
+    ended.splice(ended.end(), taken, gone.place);
+    /* It fails only at 2^64 - 1, when it is readable as well. */
+    [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);
+}
+
+void jobs::settled(job &of, uint32_t count, const sl_error *why)
+{
+    if (why != nullptr && of.why.code == SL_OK) {
+        of.why = *why;
+    }
+    of.settled += count;
+    if (of.settled == of.count) {
+        end(of);
+        if (--pending_count == 0) {
+            idle.notify_all();
+        }
+    }
+}
+
+/* Ends what nobody has taken of the lane's first job. */
+void jobs::give_up(lane of, sl_err code)
+{
+    job &first = *lanes[of].front();
+    const uint32_t left = first.count - first.taken;
+    taken.splice(taken.end(), lanes[of], first.place);
+    std::fill_n(&first.codes[first.taken], left, code);
+    first.taken = first.count;
+    settled(first, left, nullptr);
+}
+
+bool jobs::take(lane from, slice *out)
+{
+    /* Those that wait behind others end by their deadlines, too. */
+    while (!lanes[from].empty() && lanes[from].front()->deadline_ns <= now_ns()) {
+        give_up(from, SL_ERR_TIMEOUT);
+    }
+    if (lanes[from].empty()) {
+        return false;
+    }
+    job *of = lanes[from].front().get();
+    uint64_t bytes = 0;
+    *out = {of, of->taken, 0};
+    while (of->taken < of->count && out->count < slice_keys) {
+        bytes += of->pieces == nullptr ? 0 : of->pieces[of->taken].length_bytes;
+        if (out->count > 0 && bytes > of->slice_bytes) {
+            break;
+        }
+        out->count++;
+        of->taken++;
+    }
+    if (of->taken == of->count) {
+        taken.splice(taken.end(), lanes[from], of->place);
+    }
+    return true;
+}
+
+void jobs::run(lane preferred, bool alone)
+{
+    std::unique_lock<std::mutex> held(lock);
+    while (!stopping) {
+        slice part = {};
+        if (!take(preferred, &part) &&
+            (alone || !take(preferred == reads ? writes : reads, &part))) {
+            work.wait(held);
+            continue;
+        }
+        sl_error why = {};
+        held.unlock();
+        run_slice(part, &why);
+        held.lock();
+        settled(*part.of, part.count, &why);
+    }
+}
+
+/* ---- life ---- */
+
+sl_err jobs::start(uint32_t thread_count, sl_error *why)
+{
+    if (thread_count < 1 || thread_count > threads_max || depth_max < 1 || depth_max > depth_most) {
+        *why = {SL_ERR_INVALID, 0, "threads are 1 to 64, depth is 1 to 65536"};
+        return why->code;
+    }
+    fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0) {
+        *why = {SL_ERR_OS, errno, "eventfd"};
+        return why->code;
+    }
+    const bool several = thread_count > 1;
+    sigset_t all, before;
+    sl_signals_of_others(&all); /* signals are for the threads of the interpreter */
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        for (uint32_t i = 0; i < thread_count; i++) {
+            threads.emplace_back(&jobs::run, this, several && i == 0 ? writes : reads,
+                                 several && i == thread_count - 1);
+        }
+    } catch (const std::system_error &error) {
+        *why = {SL_ERR_OS, error.code().value(), "start a thread"};
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return why->code;
+}
+
+job_list jobs::stop()
+{
+    {
+        const std::lock_guard<std::mutex> held(lock);
+        stopping = true;
+        for (const lane each : {reads, writes}) {
+            while (!lanes[each].empty()) {
+                give_up(each, SL_ERR_CANCELLED);
+            }
+        }
+        work.notify_all();
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return std::move(ended);
+}
+
+/* ---- for callers ---- */
+
+/* So large that every thread has a share of a large job. */
+static uint64_t slice_bytes_of(const job &of, size_t thread_count)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; of.pieces != nullptr && i < of.count; i++) {
+        bytes += of.pieces[i].length_bytes;
+    }
+    return std::clamp(bytes / thread_count + 1, slice_bytes_min, slice_bytes_max);
+}
+
+uint64_t jobs::submit(std::unique_ptr<job> given)
+{
+    job &of = *given;
+    job_list one;
+    one.push_back(std::move(given));
+    of.place = one.begin();
+    of.slice_bytes = slice_bytes_of(of, threads.size());
+    of.deadline_ns = now_ns() + of.timeout_ns;
+    const lane to = of.kind == task::get || of.kind == task::look ? reads : writes;
+    const std::lock_guard<std::mutex> held(lock);
+    const uint64_t id = of.id = ++next_id;
+    if (of.count > 0 && pending_count < depth_max) {
+        pending_count++;
+        lanes[to].splice(lanes[to].end(), one);
+        work.notify_all();
+    } else {
+        std::fill_n(of.codes, of.count, SL_ERR_LIMIT);
+        taken.splice(taken.end(), one);
+        end(of);
+    }
+    return id;
+}
+
+job_list jobs::drain()
+{
+    uint64_t count = 0;
+    /* Before the list: what ends behind it makes it readable again. */
+    [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof count);
+    const std::lock_guard<std::mutex> held(lock);
+    return std::exchange(ended, {});
+}
+
+uint32_t jobs::pending()
+{
+    const std::lock_guard<std::mutex> held(lock);
+    return pending_count;
+}
+
+bool jobs::wait(uint64_t timeout_ns)
+{
+    std::unique_lock<std::mutex> held(lock);
+    return idle.wait_for(held, std::chrono::nanoseconds(timeout_ns),
+                         [&] { return pending_count == 0; });
+}
+
+} // namespace py

@@ -1,0 +1,197 @@
+/* client/python/life.hpp - objects that end when they are closed and nobody uses them, and calls of
+ * libsluice.
+ *
+ * One rule for all objects: whatever needs libsluice's object is a use of it. close() refuses new
+ * uses at once; the object itself goes with its last use, so nothing that was handed out ever
+ * dangles. Uses are counted under the interpreter's lock (GIL). */
+#ifndef SL_CLIENT_PYTHON_LIFE_HPP
+#define SL_CLIENT_PYTHON_LIFE_HPP
+
+#include "client/lib/sluice.h"
+#include "client/python/glue/glue.hpp"
+
+namespace py
+{
+
+/* The exception of the code, with why's text where that is of the same code; and of an op its
+ * result. */
+[[noreturn]] void refuse(sl_err code, const sl_error *why, PyObject *result = nullptr);
+[[noreturn]] void refuse(sl_err code, const char *text);
+/* How often this process, or one that it comes from, was forked off. */
+unsigned forks();
+
+/* What libsluice is asked for, without the GIL: sl_err call(sl_error *why). */
+template <typename F> void ask(F call)
+{
+    sl_error why = {};
+    sl_err err = SL_OK;
+    {
+        unlocked now;
+        err = call(&why);
+    }
+    if (err != SL_OK) {
+        refuse(err, &why);
+    }
+}
+
+class life
+{
+  public:
+    virtual void end() = 0; /* also from the destructor: there may be nothing left */
+    void enter();           /* a use, or an exception */
+    void hold()             /* another use beside one that is there */
+    {
+        uses++;
+    }
+    void leave();
+    void close();
+    /* Whether the process was forked off since: libsluice's objects are then left alone. */
+    [[nodiscard]] bool foreign() const
+    {
+        return born != forks();
+    }
+    [[nodiscard]] bool closed() const
+    {
+        return !open;
+    }
+    template <typename F> void ask(F call);
+
+  protected:
+    life(const char *after_close, const char *after_fork) : texts{after_close, after_fork}
+    {
+    }
+    ~life() = default;
+    void begin()
+    {
+        born = forks();
+        open = true;
+    }
+
+  private:
+    const char *texts[2]; /* what is raised when it is used closed, or after a fork */
+    Py_ssize_t uses = 0;  /* calls under way, and objects that need it */
+    unsigned born = 0;
+    bool open = false;
+};
+class use
+{
+  public:
+    explicit use(life &used) : of(used)
+    {
+        of.enter();
+    }
+    use(const use &) = delete;
+    ~use()
+    {
+        of.leave();
+    }
+
+  private:
+    life &of;
+};
+template <typename F> void life::ask(F call)
+{
+    use here(*this);
+    py::ask(call);
+}
+/* A reference to an object, and a use of it. */
+template <typename T> class kept
+{
+  public:
+    kept() = default;
+    explicit kept(T &used) : at(&used)
+    {
+        used.enter();
+        Py_INCREF(object(at));
+    }
+    /* Beside a use that is there, also of what was closed since. */
+    static kept beside(T &used)
+    {
+        kept made;
+        made.at = &used;
+        used.hold();
+        Py_INCREF(object(made.at));
+        return made;
+    }
+    kept(kept &&other) noexcept : at(std::exchange(other.at, nullptr))
+    {
+    }
+    kept &operator=(kept other) noexcept
+    {
+        std::swap(at, other.at);
+        return *this;
+    }
+    ~kept()
+    {
+        drop();
+    }
+    void drop()
+    {
+        if (T *gone = std::exchange(at, nullptr)) {
+            gone->leave();
+            Py_DECREF(object(gone));
+        }
+    }
+    T *operator->() const
+    {
+        return at;
+    }
+    T &operator*() const
+    {
+        return *at;
+    }
+    explicit operator bool() const
+    {
+        return at != nullptr;
+    }
+
+  private:
+    T *at = nullptr;
+};
+/* Methods and an attribute of all of them. */
+template <typename T> void close_it(T &self)
+{
+    self.close();
+}
+template <typename T> ref enter_it(T &self)
+{
+    use here(self);
+    return share(object(&self));
+}
+template <typename T> void leave_it(T &self, PyObject *, PyObject *, PyObject *)
+{
+    self.close();
+}
+template <typename T> bool is_closed(T &self)
+{
+    return self.closed();
+}
+/* Methods that are one call of libsluice's: what it takes between the object and why, what it tells. */
+template <auto call, typename S, typename... A> struct bound {
+    static void it(S &self, A... given)
+    {
+        self.ask([&](sl_error *why) { return call(self.at, given..., why); });
+    }
+};
+template <auto call, typename R, typename S, typename... A> struct asked {
+    static R it(S &self, A... given)
+    {
+        R out = {};
+        self.ask([&](sl_error *why) { return call(self.at, given..., &out, why); });
+        return out;
+    }
+};
+template <auto call, typename S> auto known(S &self)
+{
+    use here(self);
+    return call(self.at);
+}
+#define WITH(enter, leave)                \
+    METHOD("__enter__", "()", enter, ""), \
+        METHOD("__exit__", "(type, value, traceback, /)", leave, "")
+constexpr PyMethodDef last_method = {nullptr, nullptr, 0, nullptr};
+constexpr PyGetSetDef last_attribute = {nullptr, nullptr, nullptr, nullptr, nullptr};
+
+} // namespace py
+
+#endif

@@ -1,0 +1,151 @@
+/* client/python/rules.cpp - functions of the module: the rules of configurations, which are
+ * libsluice's, and what is asked of no client; contributions of memory. */
+#include "client/python/internal.hpp"
+
+#include <algorithm>
+
+namespace py
+{
+
+static ref store_config(module &, text_or_none mode, text_or_none global_segment_size,
+                        text_or_none local_buffer_size, text_or_none enable_offload)
+{
+    const sl_store_settings settings = {mode, global_segment_size, local_buffer_size,
+                                        enable_offload, true};
+    sl_store_config config = {};
+    ask([&](sl_error *why) { return sl_store_config_parse(&settings, &config, why); });
+    return own(Py_BuildValue(
+        "{s:s,s:K,s:K,s:O}", "mode",
+        config.mode == SL_STORE_EMBEDDED ? "embedded" : "standalone-store", "global_segment_size",
+        static_cast<unsigned long long>(config.global_segment_bytes), "local_buffer_size",
+        static_cast<unsigned long long>(config.local_buffer_bytes), "enable_offload",
+        config.enable_offload ? Py_True : Py_False));
+}
+
+static const char *pool_creator(module &, bool profiling, uint64_t host_blocks, bool storage,
+                                bool split)
+{
+    const sl_pool_situation situation = {profiling, host_blocks, storage, split};
+    return sl_pool_owner_decide(&situation) == SL_POOL_BY_ENGINE ? "engine" : "sluice";
+}
+
+static uint64_t required_bytes(module &, PyObject *buffers)
+{
+    const ref list = own(PySequence_List(buffers));
+    std::vector<sl_pool_buffer> spans;
+    for (Py_ssize_t i = 0; i < PyList_Size(list.get()); i++) {
+        PyObject *pair = PyList_GetItem(list.get(), i);
+        if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
+            fail(PyExc_TypeError, "pairs of an address and a length are needed");
+        }
+        spans.push_back({u64(PyTuple_GetItem(pair, 0)), u64(PyTuple_GetItem(pair, 1))});
+    }
+    const size_t count = std::min<size_t>(spans.size(), SL_POOL_BUFFERS_MAX + 1);
+    uint64_t sum = 0;
+    spans.push_back({}); /* so that it has an address */
+    ask([&](sl_error *why) {
+        return sl_pool_required_bytes(spans.data(), static_cast<uint32_t>(count), &sum, why);
+    });
+    return sum;
+}
+
+static void set_origin(module &, text_or_none request, text_or_none traceparent)
+{
+    const sl_origin origin = {request, traceparent};
+    ask([&](sl_error *why) { return sl_origin_set(&origin, why); });
+}
+
+static uint64_t team_number(module &, PyObject *name)
+{
+    if (PyUnicode_Check(name)) {
+        const std::string_view given = text(name);
+        return sl_team_number(given.data(), given.size());
+    }
+    const readable given(name);
+    return sl_team_number(given.at(), given.size());
+}
+
+static uint32_t look_prefix(module &, PyObject *sequence, uint32_t count)
+{
+    sl_look_class classes[pools_max];
+    const ref list = own(PySequence_List(sequence));
+    const auto number = static_cast<size_t>(PyList_Size(list.get()));
+    if (number < 1 || number > pools_max) {
+        fail(PyExc_ValueError, "look_prefix: 1 to 8 classes");
+    }
+    for (size_t i = 0; i < number; i++) {
+        PyObject *pair = PyList_GetItem(list.get(), static_cast<Py_ssize_t>(i));
+        if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2 ||
+            !PyBytes_Check(PyTuple_GetItem(pair, 0))) {
+            fail(PyExc_TypeError, "pairs of bytes and a window are needed");
+        }
+        PyObject *bits = PyTuple_GetItem(pair, 0);
+        if (static_cast<uint64_t>(PyBytes_Size(bits)) < (uint64_t{count} + 7) / 8) {
+            fail(PyExc_ValueError, "look_prefix: a bitmap is too short");
+        }
+        classes[i] = {reinterpret_cast<const unsigned char *>(PyBytes_AsString(bits)),
+                      u32(PyTuple_GetItem(pair, 1))};
+    }
+    return sl_look_prefix(classes, static_cast<uint32_t>(number), count);
+}
+
+static sl_handover_mode handover_mode(module &)
+{
+    sl_handover_mode mode = SL_HANDOVER_DIRECT;
+    ask([&](sl_error *why) { return sl_handover_mode_get(&mode, why); });
+    return mode;
+}
+
+void rules_methods(methods &module)
+{
+    add(module,
+        METHOD("handover_mode", "()", handover_mode,
+               "What FD_PD_TRANSFER_VIA_STORAGE says: HANDOVER_BY_STORAGE or HANDOVER_DIRECT. "
+               "ConfigError: it says anything else."),
+        METHOD("look_prefix", "(classes, count)", look_prefix,
+               "The longest prefix of at most count blocks that is there in all classes of "
+               "pools, pairs of a bitmap of Engine.look_there and a window."),
+        METHOD("set_origin", "(request=None, traceparent=None)", set_origin,
+               "Where the ops that this thread starts from now on come from: what the engine "
+               "calls its request, by which sluicectl explain --request finds them, and a W3C "
+               "trace context, of whose trace python -m sluice.otel makes them spans."),
+        METHOD("team_number", "(name)", team_number,
+               "The number of a team, of what its processes have in common and nobody else has: "
+               "a str or bytes, 16 or more."),
+        METHOD("store_config",
+               "(mode=None, global_segment_size=None, local_buffer_size=None, "
+               "enable_offload=None)",
+               store_config,
+               "Checks the texts of a connector's configuration, each and together, and gives a "
+               "dict of what they mean; sizes in bytes. ConfigError names what is wrong."),
+        METHOD("pool_creator", "(*, profiling=False, host_blocks=0, storage=False, split=False)",
+               pool_creator, "Who makes the device pools of a deployment: 'engine' or 'sluice'."),
+        METHOD("required_bytes", "(buffers)", required_bytes,
+               "What a store in a process of its own has to map of pairs of an address and a "
+               "length: the sum over distinct ones. InvalidError: two of them overlap."));
+}
+
+/* ---- contributions: of the client ---- */
+
+static void contribute(client &self, const char *name, uint64_t length_bytes, timeout wait)
+{
+    if (length_bytes == 0) {
+        refuse(SL_ERR_INVALID, "contribute: length is 0");
+    }
+    self.ask([&](sl_error *why) {
+        return sl_contribute(self.at, name, length_bytes, false, wait, why);
+    });
+}
+
+void contribution_methods(methods &of_client)
+{
+    add(of_client,
+        METHOD("contribute", "(name, length, *, timeout=None)", contribute,
+               "Lends so many bytes of memory to the node, under a name of its own, as long as "
+               "the client is open. UnsupportedError: the node has no contributions."),
+        METHOD("withdraw", "(name, *, timeout=None)",
+               (bound<sl_withdraw, client, const char *, timeout>::it),
+               "Takes it back; waits until nothing uses it."));
+}
+
+} // namespace py

@@ -54,33 +54,6 @@ bool sl_cluster_wanted(const struct sl_config *config)
            sl_config_text(config, SL_SET_cluster_listen)[0] != '\0';
 }
 
-/* NICs that ranks have. One that cannot be planned for is told where it is opened. */
-static uint32_t nics_count(const struct sl_config *config)
-{
-    SL_AUTO(free) struct sl_nic_plan *plan = calloc(1, sizeof(*plan));
-    bool planned = plan != NULL && sl_nic_plan_here(config, plan, NULL) == SL_OK;
-    return planned ? SL_MIN(SL_MAX(plan->count, 1u), SL_CLUSTER_TRANSPORTERS_MAX) : 1;
-}
-
-uint32_t sl_cluster_transporters(const struct sl_config *config)
-{
-    uint32_t count = 1;
-    bool verbs = strcmp(sl_config_text(config, SL_SET_fabric), "verbs") == 0;
-    bool tcp = strcmp(sl_config_text(config, SL_SET_fabric), "tcp") == 0;
-    if (!sl_cluster_wanted(config) ||
-        !(verbs ? sl_config_bool(config, SL_SET_nic_processes)
-                : tcp && sl_config_bool(config, SL_SET_fabric_processes))) {
-        return 1;
-    }
-    if (verbs) {
-        return nics_count(config);
-    }
-    for (const char *at = sl_config_text(config, SL_SET_fabric_address); *at != '\0'; at++) {
-        count += *at == ',';
-    }
-    return SL_MIN(count, SL_CLUSTER_TRANSPORTERS_MAX);
-}
-
 bool sl_cluster_address(const char *text, bool *any)
 {
     char host[64];
@@ -208,9 +181,9 @@ static sl_err fabric_addresses_check(const struct sl_config *config, struct sl_e
             return sl_fail(why, SL_ERR_CONFIG, "fabric_address: entry %u, '%.80s', is no IP:PORT",
                            count, text);
         }
-        if (count > SL_CLUSTER_TRANSPORTERS_MAX) {
+        if (count > SL_CLUSTER_FABRIC_ADDRESSES_MAX) {
             return sl_fail(why, SL_ERR_CONFIG, "fabric_address: more than %u addresses",
-                           SL_CLUSTER_TRANSPORTERS_MAX);
+                           SL_CLUSTER_FABRIC_ADDRESSES_MAX);
         }
         list += length;
         if (list[0] == ',' && *++list == '\0') {

@@ -5,10 +5,10 @@
 
 #include "runtime/sl_config.h"
 
-#define SL_CLUSTER_NAME_BYTES       32u
-#define SL_CLUSTER_TRANSPORTERS_MAX 16u
-#define SL_CLUSTER_ADDRESS_BYTES    129u
-#define SL_CLUSTER_PEERS_MAX        64u /* asked by us, and those that ask us */
+#define SL_CLUSTER_NAME_BYTES           32u
+#define SL_CLUSTER_ADDRESS_BYTES        129u
+#define SL_CLUSTER_FABRIC_ADDRESSES_MAX 16u
+#define SL_CLUSTER_PEERS_MAX            64u /* asked by us, and those that ask us */
 
 /* The node's name, among peers and in the directory: node_name, or the host's name up to its first
  * dot, and .INSTANCE unless that is "default". Errors: SL_ERR_CONFIG. */
@@ -20,10 +20,6 @@ bool sl_cluster_is_guided(const struct sl_config *config);
 bool sl_cluster_reads(const struct sl_config *config);
 /* It has sockets between nodes: it reads from others, or they may ask it. */
 bool sl_cluster_wanted(const struct sl_config *config);
-/* How many transporters this node runs: one, or one for each address of the fabric, or each NIC
- * that ranks have; at most 16. fabric_processes = false keeps addresses in one process, nic_processes =
- * false keeps NICs there. */
-uint32_t sl_cluster_transporters(const struct sl_config *config);
 /* One entry of `peers`. */
 struct sl_cluster_peer {
     char name[SL_CLUSTER_NAME_BYTES];       /* "": there are no more */

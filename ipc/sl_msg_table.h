@@ -295,21 +295,6 @@
     F(TEXT, mappers, 0, 1023, "their names, for people; cut when there are many of them") \
     F(U64, waiter_count, 0, UINT32_MAX, "requests that wait for a change of its state")
 
-#define SL_ITEM_RAIL_PIECE(F, L)                                                            \
-    F(U64, memory, 0, UINT32_MAX, "the door's number of it")                                \
-    F(U64, key, 0, UINT32_MAX, "the door's number of it")                                   \
-    F(U64, offset_bytes, 0, UINT64_MAX, "in the memory")                                    \
-    F(U64, remote_offset_bytes, 0, UINT64_MAX, "in the peer's memory, as its grant's")      \
-    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the piece")                       \
-    F(U64, place_count, 0, 1024, "0: memory and offset say where; else the next places do") \
-    F(BOOL, checked, 0, 1, "READ: the bytes must have this digest")                         \
-    F(U64, digest_low, 0, UINT64_MAX, "low half")                                           \
-    F(U64, digest_high, 0, UINT64_MAX, "high half")
-#define SL_ITEM_RAIL_PLACE(F, L)                             \
-    F(U64, memory, 0, UINT32_MAX, "the door's number of it") \
-    F(U64, offset_bytes, 0, UINT64_MAX, "in the memory")     \
-    F(U64, length_bytes, 1, UINT64_MAX, "bytes")
-
 /* X(item, TABLE) makes struct sl_item_ITEM */
 #define SL_ITEM_TABLE(X)                  \
     X(want, SL_ITEM_WANT)                 \
@@ -345,8 +330,6 @@
     X(ticket, SL_ITEM_TICKET)             \
     X(event, SL_ITEM_EVENT)               \
     X(holding, SL_ITEM_HOLDING)           \
-    X(rail_piece, SL_ITEM_RAIL_PIECE)     \
-    X(rail_place, SL_ITEM_RAIL_PLACE)     \
     X(contribution, SL_ITEM_CONTRIBUTION) \
     X(seen, SL_ITEM_SEEN)
 
@@ -909,74 +892,6 @@
     F(TEXT, text, 0, 240, "state 2: why, for people")                                          \
     F(TEXT, from, 0, 31, "node that sends")                                                    \
     L(pieces, arrived, 512, "in memory, digest verified")
-/* Between the transporters of a node: transporter.N drives rail N for transporter.0, the door. What
- * they say in one life of the rail is numbered from 1 on, each way; a gap ends that life. None of
- * it is answered but RAIL_HELLO. */
-#define SL_BODY_RAIL_HELLO(F, L)                                                \
-    F(U64, rail, 1, 15, "place in the list of NICs or addresses")               \
-    F(U64, life, 1, UINT64_MAX, "of the rail: nothing of an earlier one lands") \
-    F(U64, pid, 1, UINT32_MAX, "process")                                       \
-    F(U64, start_time, 0, UINT64_MAX, "clock ticks since boot")                 \
-    F(TEXT, entry, 1, 159, "of the list")                                       \
-    F(TEXT, about, 0, 191, "what carries its bytes")                            \
-    F(U64, region_bytes_max, 1, UINT64_MAX, "largest memory region")
-/* Each kind of order uses some of the fields (enum sl_rail_order). */
-#define SL_BODY_RAIL_ORDER(F, L)                                                                   \
-    F(U64, life, 1, UINT64_MAX, "of the rail")                                                     \
-    F(U64, number, 1, UINT64_MAX, "of the order")                                                  \
-    F(U64, kind, 1, 13, "enum sl_rail_order")                                                      \
-    F(U64, handle, 0, UINT32_MAX, "the door's number of what it is about")                         \
-    F(U64, peer, 0, UINT32_MAX, "grants, keys: whose")                                             \
-    F(U64, memory, 0, UINT32_MAX, "grants: in which")                                              \
-    F(U64, verb, 0, 2, "grants: 1 read, 2 write")                                                  \
-    F(U64, arena, 0, 65535, "memories: arena id")                                                  \
-    F(U64, birth, 0, UINT64_MAX, "memories: first generation of that arena")                       \
-    F(U64, offset_bytes, 0, UINT64_MAX,                                                            \
-      "grants: where in the memory; memories: in the descriptor")                                  \
-    F(U64, length_bytes, 0, UINT64_MAX, "memories, grants")                                        \
-    F(U64, chunk_bytes, 0, UINT64_MAX, "memories: no extent crosses these")                        \
-    F(U64, pid, 0, UINT32_MAX, "open: the door's process")                                         \
-    F(U64, start_time, 0, UINT64_MAX, "open: clock ticks since boot")                              \
-    F(U64, cookie, 0, UINT64_MAX, "cancel: of the transfer")                                       \
-    F(BIN, blob, 0, 65536, "addresses, keys: what the peer said")                                  \
-    L(places, rail_place, 1024, "grants: where, instead of memory and offset")                     \
-    F(U64, handed, 0, UINT64_MAX, "memories: number of a descriptor of the door's; 0: an arena")   \
-    F(U64, handed_bytes, 0, INT64_MAX, "memories: to map of it")                                   \
-    F(U64, stride_bytes, 0, INT64_MAX, "memories: bytes of a block, no region cuts it; 0: chunks") \
-    F(BOOL, unread, 0, 1, "memories: no peer reads it")                                            \
-    F(BOOL, device, 0, 1, "memories: the descriptor is a dmabuf")                                  \
-    F(U64, socket, 0, UINT64_MAX, "memories: where process pid hands descriptors out")             \
-    L(shut, rail_place, 2048, "what is not written any more; memory: the grant's number")
-#define SL_BODY_RAIL_POST(F, L)                                                   \
-    F(U64, life, 1, UINT64_MAX, "of the rail")                                    \
-    F(U64, number, 1, UINT64_MAX, "of the order")                                 \
-    F(U64, slot, 0, 65535, "the door's place for it; free again after RAIL_DONE") \
-    F(U64, cookie, 0, UINT64_MAX, "of the transfer")                              \
-    F(U64, verb, 1, 2, "1 read, 2 write")                                         \
-    F(U64, peer, 0, UINT32_MAX, "the door's number of it")                        \
-    F(BOOL, more, 0, 1, "the next message has more pieces of it")                 \
-    L(pieces, rail_piece, 256, "what goes where")                                 \
-    L(places, rail_place, 1024, "of these pieces, in their order")
-/* Each kind of news uses some of the fields (enum sl_rail_news). */
-#define SL_BODY_RAIL_NEWS(F, L)                                            \
-    F(U64, life, 1, UINT64_MAX, "of the rail")                             \
-    F(U64, number, 1, UINT64_MAX, "of the news")                           \
-    F(U64, kind, 1, 9, "enum sl_rail_news")                                \
-    F(U64, handle, 0, UINT32_MAX, "the door's number of what it is about") \
-    F(U64, code, 0, 255, "registered, link, granted: sl_err")              \
-    F(U64, link, 0, 2, "0 connecting, 1 up, 2 down")                       \
-    F(U64, region, 0, UINT32_MAX, "registered: which failed")              \
-    F(TEXT, text, 0, 240, "why, for people")                               \
-    F(BIN, blob, 0, 65536, "addresses, keys: for the peer")                \
-    F(U64S, stats, 0, 32, "what the rail has done, in the order of sl_fabric_stats")
-#define SL_BODY_RAIL_DONE(F, L)                             \
-    F(U64, life, 1, UINT64_MAX, "of the rail")              \
-    F(U64, number, 1, UINT64_MAX, "of the news")            \
-    F(U64, slot, 0, 65535, "as in RAIL_POST")               \
-    F(U64, cookie, 0, UINT64_MAX, "as in RAIL_POST")        \
-    F(U64, code, 0, 255, "SL_OK: all pieces are there")     \
-    F(U64, moved_bytes, 0, UINT64_MAX, "of those that are") \
-    F(BIN, codes, 1, 1024, "sl_err of each piece")
 /* never on the wire: completions inside a process */
 #define SL_BODY_LOCAL_IO(F, L)                      \
     F(U64, cookie, 0, UINT64_MAX, "of the request") \
@@ -1159,16 +1074,6 @@
       "make a dmabuf of device memory; SL_ERR_BUSY: ask again, it is being mapped")                \
     X(POOL_EXPORT_REPLY, pool_export_reply, 173, SL_BODY_POOL_EXPORT_REPLY,                        \
       "made; SL_ERR_UNSUPPORTED: such memory has none, and why")                                   \
-    X(RAIL_HELLO, rail_hello, 180, SL_BODY_RAIL_HELLO, "a rail's process is there")                \
-    X(RAIL_HELLO_REPLY, rail_hello_reply, 181, SL_BODY_EMPTY, "it will hear from the door")        \
-    X(RAIL_ORDER, rail_order, 182, SL_BODY_RAIL_ORDER, "the door's order to a rail")               \
-    X(RAIL_ORDER_REPLY, rail_order_reply, 183, SL_BODY_EMPTY, "never sent")                        \
-    X(RAIL_POST, rail_post, 184, SL_BODY_RAIL_POST, "a transfer for a rail")                       \
-    X(RAIL_POST_REPLY, rail_post_reply, 185, SL_BODY_EMPTY, "never sent")                          \
-    X(RAIL_NEWS, rail_news, 186, SL_BODY_RAIL_NEWS, "what happened at a rail")                     \
-    X(RAIL_NEWS_REPLY, rail_news_reply, 187, SL_BODY_EMPTY, "never sent")                          \
-    X(RAIL_DONE, rail_done, 188, SL_BODY_RAIL_DONE, "a transfer of a rail has ended")              \
-    X(RAIL_DONE_REPLY, rail_done_reply, 189, SL_BODY_EMPTY, "never sent")                          \
     X(OP_STORY, op_story, 198, SL_BODY_OP_STORY, "what became of an op's blocks")                  \
     X(OP_STORY_REPLY, op_story_reply, 199, SL_BODY_OP_STORY_REPLY,                                 \
       "SL_ERR_NOT_FOUND: not among the last ones")                                                 \

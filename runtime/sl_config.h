@@ -139,10 +139,6 @@ enum sl_setting_kind {
     X(fabric, TEXT, "off", 3, 5, "what carries bytes between nodes: off, tcp or verbs")           \
     X(fabric_address, TEXT, "", 0, 1023,                                                          \
       "tcp: IP or IP:PORT to listen at, several by commas (rails); empty: nowhere")               \
-    X(fabric_processes, BOOL, "true", 0, 1,                                                       \
-      "tcp: each address but the first is driven by a process of its own, transporter.N")         \
-    X(nic_processes, BOOL, "false", 0, 1,                                                         \
-      "verbs: each NIC but the first is driven by a process of its own, transporter.N")           \
     X(fabric_lanes, COUNT, "4", 1, 16, "connections or queue pairs of a peer")                    \
     X(fabric_depth, COUNT, "16", 1, 64, "requests in flight on a lane")                           \
     X(fabric_unit, SIZE, "1MiB", 16384, 4194304, "largest request; whole 16 KiB")                 \

@@ -51,7 +51,7 @@ static const struct dir_name runtime_names[] = {
     {"supervisor.@(pid|state|helpers|ready|format|next)?(.new)", S_IFREG, false, NULL},
     {"@(settings|keep-arena|disk-check)",     S_IFREG,  false, NULL},
     {"@(registrar|upgrade).lock",             S_IFREG,  false, NULL},
-    {"rail.+([0-9])?(.new)",                  S_IFREG,  false, NULL},
+    {"rail.+([0-9])?(.new)",                  S_IFREG,  false, NULL}, /* of 0.2 */
     {"watch",                                 S_IFIFO,  false, NULL},
     {"pid",                                   S_IFDIR,  false, ACTORS},
     {"program",                               S_IFDIR,  false, ACTORS "?(.new)"},

@@ -33,7 +33,6 @@ set(SL_COSTS
     node/admission 60
     cluster/strangers 60
     node/pieces 60
-    unit/rail_process_test 55
     node/handover 55
     node/object_api 45
     python/store 45

@@ -92,7 +92,6 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
     self->rank_count = (uint32_t)sl_config_u64(env->config, SL_SET_ranks);
     self->logs_loads = sl_config_bool(env->config, SL_SET_load_log);
     self->keeps = sl_config_bool(env->config, SL_SET_load_keeps);
-    self->transporters = sl_cluster_transporters(env->config);
     self->pulls = sl_config_bool(env->config, SL_SET_fabric_pools) &&
                   strcmp(sl_config_text(env->config, SL_SET_fabric), "off") != 0;
     sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);

@@ -3,7 +3,6 @@
  * Swappers and the transporter touch device blocks for an op. Before the blocks are given back each of
  * them that was asked has answered, or has acknowledged a FENCE, or is dead. */
 #include "actors/coordinator/internal.h"
-#include "ipc/sl_rails.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -154,15 +153,6 @@ static bool rank_fenced(struct coordinator *self, struct co_op *op, uint32_t ran
     return true;
 }
 
-/* Whether a transporter that is dead has rails of other processes that have not ended yet: they do by
- * themselves, and a successor answers no fence before. */
-static bool rails_live(struct coordinator *self, uint32_t rank)
-{
-    struct sl_proc_id procs[SL_RAILS_MAX];
-    return rank == CO_TRANSPORTER && self->transporters > 1 &&
-           sl_rails_noted(self->env, self->transporters, procs) != 0;
-}
-
 /* Nobody is there who could still act on an old COPY: the process we knew is dead, and no other
  * took its place. */
 static bool rank_is_dead(struct coordinator *self, uint32_t rank, uint64_t now_ns,
@@ -175,7 +165,7 @@ static bool rank_is_dead(struct coordinator *self, uint32_t rank, uint64_t now_n
     char name[16];
     co_worker_name(rank, name);
     struct sl_msg ping = {.type = SL_MSG_PING};
-    return sl_send(self->env, name, &ping, NULL) == SL_ERR_UNREACHABLE && !rails_live(self, rank);
+    return sl_send(self->env, name, &ping, NULL) == SL_ERR_UNREACHABLE;
 }
 
 static void fence_overdue(struct coordinator *self, struct co_op *op, uint32_t rank)
@@ -265,8 +255,7 @@ void co_greet_look(struct coordinator *self)
     uint64_t timeout_ns = sl_config_u64(self->env->config, SL_SET_fence_timeout);
     if ((self->ungreeted & co_worker_bit(CO_TRANSPORTER)) != 0 &&
         self->env->now_ns - self->greeted_from_ns >= timeout_ns &&
-        sl_send(self->env, "transporter.0", &ping, NULL) == SL_ERR_UNREACHABLE &&
-        !rails_live(self, CO_TRANSPORTER)) {
+        sl_send(self->env, "transporter.0", &ping, NULL) == SL_ERR_UNREACHABLE) {
         self->ungreeted &= ~co_worker_bit(CO_TRANSPORTER);
     }
 }

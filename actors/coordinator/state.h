@@ -347,7 +347,6 @@ struct coordinator {
     bool draining;
     bool keeps;                   /* loads go by the arena */
     struct co_sessions *sessions; /* NULL: nothing comes before it is asked for */
-    uint32_t transporters;        /* that move bytes: the door, and its rails of other processes */
     bool pulls; /* the transporter may write into engines' pools: the node's settings say so */
     struct co_rank ranks[CO_WORKERS_MAX];
     co_workers ungreeted;     /* they have not acknowledged the fence of our predecessor's work */

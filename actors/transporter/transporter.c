@@ -8,8 +8,6 @@
 #include "actors/transporter/publish/service.h"
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/push/push.h"
-#include "actors/transporter/rails/handout.h"
-#include "actors/transporter/rails/process.h"
 #include "actors/transporter/regions/pools.h"
 #include "actors/transporter/regions/regions.h"
 #include "ipc/sl_cluster.h"
@@ -33,7 +31,7 @@ void tr_fabric_granted(void *context, uint32_t grant, const void *key, uint32_t 
 {
     const struct sl_bytes told = {.at = key, .length = key_bytes};
     if (!tr_push_granted(context, grant, &told, why)) {
-        tr_peers_granted(context, grant, &told);
+        tr_peers_granted(context, grant);
     }
 }
 
@@ -126,23 +124,7 @@ static sl_err fabric_open(struct transporter *self, struct sl_error *why)
     if (env->ops->watch_fd == NULL) {
         return sl_fail(why, SL_ERR_UNSUPPORTED, "fabric: no descriptors in this environment");
     }
-    bool processes = sl_cluster_transporters(env->config) > 1;
-    uint32_t rail = (uint32_t)sl_config_u64(env->config, SL_SET_rank);
-    if (processes && rail > 0) {
-        return tr_process_open(env, rail, &options, &self->process, why);
-    }
-    if (processes) {
-        self->remotes.count = sl_cluster_transporters(env->config);
-        self->remotes.fence_ns = sl_config_u64(env->config, SL_SET_fence_timeout);
-        options.rail_open = tr_remote_open;
-        options.rail_context = &self->remotes;
-    }
-    if (processes && sl_config_bool(env->config, SL_SET_fabric_pools)) {
-        err = tr_handout_open(env->paths->runtime_dir, TR_SPANS_MAX, &self->remotes.handout, why);
-    }
-    if (err == SL_OK) {
-        err = sl_fabric_open(&options, &self->fabric, why);
-    }
+    err = sl_fabric_open(&options, &self->fabric, why);
     if (err == SL_OK) {
         err = env->ops->watch_fd(env, sl_fabric_fd(self->fabric), why);
     }
@@ -180,13 +162,6 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(transporter, metric.seeks, "seeks"),
     SL_METRIC_ROW(transporter, metric.keys_sought, "keys_sought"),
 };
-
-/* The transporter of rank 0 speaks for the node. */
-static bool cluster_wanted(const struct transporter *self)
-{
-    const struct sl_config *config = self->env->config;
-    return sl_config_u64(config, SL_SET_rank) == 0 && sl_cluster_wanted(config);
-}
 
 /* ---- the directory, where there is one ---- */
 
@@ -382,24 +357,23 @@ static sl_err push_init(struct transporter *self, struct sl_error *why)
 static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error *why)
 {
     struct transporter *self = state;
-    self->env = self->remotes.env = env;
+    if (sl_config_u64(env->config, SL_SET_rank) != 0) {
+        return sl_fail(why, SL_ERR_CONFIG, "rank: a node has one transporter, of rank 0");
+    }
+    self->env = env;
     events_set(self);
     sl_err err = tr_regions_init(self, why);
     if (err == SL_OK) {
         err = fabric_open(self, why);
     }
-    if (err != SL_OK || self->process != NULL) {
-        return err;
-    }
     if (err == SL_OK) {
         err = directory_open(self, why);
     }
-    if (err == SL_OK && cluster_wanted(self)) {
+    if (err == SL_OK && sl_cluster_wanted(env->config)) {
         err = tr_cluster_init(self, why);
         err = err == SL_OK ? directory_join(self, why) : err;
     }
-    return err == SL_OK && sl_config_u64(env->config, SL_SET_rank) == 0 ? push_init(self, why)
-                                                                        : err;
+    return err == SL_OK ? push_init(self, why) : err;
 }
 
 /* ---- frames of peers ---- */
@@ -589,19 +563,8 @@ static const struct {
     {SL_MSG_ENGINE_ADDED, false, tr_pools_added},
 };
 
-/* What rails' processes of an earlier door may still write to is not answered for: it is asked again.
- * What only tells is. */
-static bool is_held(struct transporter *self, const struct sl_msg *msg)
-{
-    return msg->type != SL_MSG_REGIONS && msg->type != SL_MSG_NODES &&
-           !tr_remotes_earlier_over(&self->remotes);
-}
-
 static void request_handle(struct transporter *self, const struct sl_msg *msg)
 {
-    if (is_held(self, msg)) {
-        return;
-    }
     for (size_t i = 0; i < SL_COUNT(requests); i++) {
         if (requests[i].type == msg->type && (!requests[i].cluster || self->calls != NULL)) {
             requests[i].handle(self, msg);
@@ -643,17 +606,10 @@ static void fabric_wake(struct transporter *self)
 static sl_err transporter_handle(void *state, const struct sl_msg *msg)
 {
     struct transporter *self = state;
-    if (self->process != NULL) {
-        return tr_process_handle(self->process, msg);
-    }
     if (SL_MSG_IS_REPLY(msg->type)) {
         reply_handle(self, msg);
     } else if (msg->type == SL_MSG_LOCAL_DIED) {
-        if (!tr_remotes_died(&self->remotes, &msg->body.local_died)) {
-            tr_pools_died(self, &msg->body.local_died);
-        }
-    } else if (tr_remotes_handle(&self->remotes, msg)) {
-        fabric_wake(self);
+        tr_pools_died(self, &msg->body.local_died);
     } else if (msg->type < SL_MSG_LOCAL_IO) {
         request_handle(self, msg);
     }
@@ -667,9 +623,6 @@ static sl_err transporter_handle(void *state, const struct sl_msg *msg)
 static sl_err transporter_tick(void *state, uint64_t now_ns)
 {
     struct transporter *self = state;
-    if (self->process != NULL) {
-        return tr_process_tick(self->process, now_ns);
-    }
     if (self->fabric != NULL) {
         sl_fabric_step(self->fabric, now_ns);
     }
@@ -698,7 +651,6 @@ static void transporter_drain(void *state)
 static void transporter_fini(void *state)
 {
     struct transporter *self = state;
-    tr_process_close(&self->process);
     sl_directory_service_close(&self->directory, self->drained);
     if (self->control != NULL) {
         self->env->ops->unwatch_fd(self->env, sl_control_fd(self->control));
@@ -711,7 +663,6 @@ static void transporter_fini(void *state)
     tr_push_fini(self);
     tr_cluster_fini(self);
     tr_pools_fini(self);
-    tr_handout_close(&self->remotes.handout);
     tr_memory_fini(self);
     tr_regions_fini(self);
 }

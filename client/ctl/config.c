@@ -268,7 +268,6 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         json_decref(object);
     }
     if (null && !ctl->json) { /* for the supervisor: what follows from several settings */
-        (void)printf("transporters=%u%c", sl_cluster_transporters(ctl->config), '\0');
         (void)printf("holds_node=%s%c", holds ? "true" : "false", '\0');
         (void)printf("memory_fitted=%s%c", fitted ? "true" : "", '\0');
         (void)printf("version=%s%c", SL_VERSION, '\0');

@@ -12,4 +12,3 @@ sl_fuzz(fuzz_swapper SOURCES fuzz/fuzz_swapper.c LIBS sl_fuzz_hostile sluice_swa
 sl_fuzz(fuzz_small_actors SOURCES fuzz/fuzz_small_actors.c LIBS sl_fuzz_hostile sluice_keyer sluice_transporter)
 sl_fuzz(fuzz_transporter SOURCES fuzz/fuzz_transporter.c LIBS sl_fuzz_hostile sluice_transporter)
 sl_fuzz(fuzz_tierer SOURCES fuzz/fuzz_tierer.c LIBS sl_fuzz_hostile sluice_tierer PkgConfig::XXHASH)
-sl_fuzz(fuzz_rail SOURCES fuzz/fuzz_rail.c LIBS sl_fuzz_hostile sluice_transporter)

@@ -198,35 +198,6 @@ START_TEST(an_address_is_numbers)
     }
 END_TEST
 
-/* clang-format off */
-static const struct {
-    const char *settings[13];
-    uint32_t count;
-} crews[] = {
-    {{"fabric_address", "10.0.0.1,10.0.1.1", NULL}, 1}, /* it moves nothing */
-    {{"fabric", "tcp", "fabric_address", "10.0.0.1", NULL}, 1},
-    {{"fabric", "tcp", "fabric_address", "10.0.0.1,10.0.1.1", NULL}, 2},
-    {{"fabric", "tcp", "fabric_address", "10.0.0.1,10.0.1.1", "fabric_pools", "false", NULL}, 2},
-    {{"fabric", "tcp", "fabric_address", "10.0.0.1,10.0.1.1", "fabric_processes", "false", NULL}, 1},
-    {{"fabric", "tcp", "fabric_address", "10.0.0.1,10.0.1.1", "nic_processes", "true", NULL}, 2},
-    {{"fabric", "verbs", "nic", "n0,n1,n0", "nic_by", "rank", "ranks", "4", NULL}, 1},
-    {{"fabric", "verbs", "nic", "n0,n1,n0", "nic_by", "rank", "ranks", "4", "nic_processes", "true", NULL}, 2},
-    {{"fabric", "verbs", "nic", "n0,n1,n0", "nic_by", "rank", "ranks", "1", "nic_processes", "true", NULL}, 1},
-    {{"fabric", "verbs", "nic", "n0", "ranks", "4", "nic_processes", "true", NULL}, 1},
-    {{"fabric", "verbs", "nic", "n0,,n1", "nic_by", "rank", "nic_processes", "true", NULL}, 1}, /* said at the start */
-};
-/* clang-format on */
-START_TEST(each_address_or_nic_that_ranks_have_is_a_process)
-    {
-        struct sl_error why = {0};
-        struct sl_config *config = config_of(crews[_i].settings);
-        ck_assert_uint_eq(sl_cluster_transporters(config), 1); /* it has no peers */
-        ck_assert_int_eq(sl_config_set(config, "peers", "b@h:1", "test", &why), SL_OK);
-        ck_assert_uint_eq(sl_cluster_transporters(config), crews[_i].count);
-        sl_config_destroy(&config);
-    }
-END_TEST
-
 int main(void)
 {
     Suite *all = suite_create("cluster");
@@ -237,8 +208,6 @@ int main(void)
     tcase_add_loop_test(tests, a_list_that_a_transporter_would_end_at_is_named_before, 0,
                         SL_COUNT(lists));
     tcase_add_loop_test(tests, an_address_is_numbers, 0, SL_COUNT(addresses));
-    tcase_add_loop_test(tests, each_address_or_nic_that_ranks_have_is_a_process, 0,
-                        SL_COUNT(crews));
     suite_add_tcase(all, tests);
     SRunner *runner = srunner_create(all);
     srunner_run_all(runner, CK_NORMAL);

@@ -2,8 +2,6 @@
  * what is asked of the transporter, what its answers do, and its fences. */
 #include "tests/unit/coordinator_handover_support.h"
 
-#include "ipc/sl_rails.h"
-
 #define OP         1u
 #define TIMEOUT_NS (3 * SL_NS_PER_S) /* more than the time of an op and of its fence */
 
@@ -348,48 +346,6 @@ START_TEST(a_transporter_that_is_dead_and_stays_away_counts_as_fenced)
     }
 END_TEST
 
-/* Its rails' processes may write until they have heard of its death: one that lives is waited for. */
-START_TEST(a_dead_transporter_is_not_taken_for_its_rails)
-    {
-        static const char *const settings[] = {"fabric",
-                                               "tcp",
-                                               "fabric_address",
-                                               "127.0.0.1,127.0.0.2",
-                                               "cluster_listen",
-                                               "127.0.0.1:1",
-                                               "fabric_pools",
-                                               "true",
-                                               "load_keeps",
-                                               "false",
-                                               NULL};
-        struct bed *bed = bed_make(settings);
-        struct sl_env rail = bed->fake.env;
-        transporter_greeted(bed);
-        sl_index_set_remote(bed->index, true);
-        rail.self = (struct sl_proc_id){.pid = 702, .start_time = 1};
-        fake_live(&bed->fake, rail.self);
-        ck_assert_int_eq(sl_rail_note(&rail, 1, NULL), SL_OK);
-        (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        (void)take(bed, "transporter.0", SL_MSG_PULL);
-        fake_die(&bed->fake, transporter_proc);
-        (void)snprintf(bed->fake.unreachable, sizeof(bed->fake.unreachable), "transporter.0");
-        op_cancel(bed);
-        fenced_ask(bed);
-        passes(bed, TIMEOUT_NS);
-        ck_assert(!fenced_says(bed));
-        fenced_ask(bed);
-        if (_i == 0) {
-            sl_rail_note_remove(&rail, 1);
-        } else {
-            fake_die(&bed->fake, rail.self);
-        }
-        passes(bed, 100 * SL_NS_PER_MS);
-        ck_assert(fenced_says(bed));
-        ck_assert_uint_eq(bed->fake.killed_count, 0);
-        bed_end(bed);
-    }
-END_TEST
-
 START_TEST(a_late_answer_of_a_restarted_transporter_is_not_taken)
     {
         struct bed *bed = bed_straight();
@@ -469,7 +425,6 @@ int main(void)
     tcase_add_test(fences, a_silent_transporter_costs_no_blocks_that_are_here);
     tcase_add_test(fences, a_transporter_that_acknowledges_no_fence_is_killed);
     tcase_add_test(fences, a_transporter_that_is_dead_and_stays_away_counts_as_fenced);
-    tcase_add_loop_test(fences, a_dead_transporter_is_not_taken_for_its_rails, 0, 2);
     tcase_add_test(fences, a_late_answer_of_a_restarted_transporter_is_not_taken);
     tcase_add_test(fences, ops_wait_until_a_dead_coordinators_pulls_are_fenced);
     tcase_add_test(fences, a_transporter_that_is_not_there_is_not_waited_for);

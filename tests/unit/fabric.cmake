@@ -2,7 +2,6 @@ sl_test(fabric_test LABEL unit SOURCES unit/fabric_test.c support/fabric_end.c L
 sl_test(fabric_strangers_test LABEL unit SOURCES unit/fabric_strangers_test.c support/fabric_end.c support/flood.c LIBS sluice_transporter TIMEOUT 300)
 sl_test(fabric_places_test LABEL unit SOURCES unit/fabric_places_test.c support/fabric_end.c LIBS sluice_transporter TIMEOUT 300)
 sl_test(rails_test LABEL unit SOURCES unit/rails_test.c support/fabric_end.c LIBS sluice_transporter TIMEOUT 300)
-sl_test(rail_process_test LABEL unit SOURCES unit/rail_process_test.c support/fabric_end.c support/fake_env.c LIBS sluice_transporter TIMEOUT 300)
 sl_test(fabric_secure_test LABEL unit SOURCES unit/fabric_secure_test.c support/fabric_end.c LIBS sluice_transporter TIMEOUT 300)
 sl_test(aead_test LABEL unit SOURCES unit/aead_test.c LIBS sluice_transporter)
 sl_test(records_test LABEL unit SOURCES unit/records_test.c LIBS sluice_transporter PkgConfig::SSL PkgConfig::CRYPTO)

@@ -5,7 +5,6 @@
 #include "actors/transporter/peers/peers.h"
 #include "actors/transporter/regions/places.h"
 #include "actors/transporter/transporter.h"
-#include "ipc/sl_rails.h"
 #include "runtime/fabric/tcp/tcp.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/fake_net.h"
@@ -541,37 +540,6 @@ START_TEST(a_death_at_any_time_leaves_nothing)
 END_TEST
 
 /* Rails' processes of the door before may still write to blocks: nothing is answered for them. */
-START_TEST(nothing_is_answered_while_an_earlier_doors_rail_may_write)
-    {
-        struct sl_msg fence = {.type = SL_MSG_FENCE}, nodes = {.type = SL_MSG_NODES}, reply;
-        bed_open("true");
-        struct sl_env rail = bed.fake.env;
-        rail.self = (struct sl_proc_id){.pid = 4711, .start_time = 5};
-        fake_live(&bed.fake, rail.self);
-        ck_assert_int_eq(sl_rail_note(&rail, 1, NULL), SL_OK);
-        bed.self->remotes.count = 2;
-        bed.self->remotes.fence_ns = SL_NS_PER_S;
-
-        fake_give(&bed.fake, "coordinator", &fence);
-        uint64_t seq = over_told(7);
-        turns(TURNS_MAX);
-        ck_assert(!fake_take_reply(&bed.fake, "coordinator", fence.seq, &reply));
-        ck_assert(!over_answered(seq));
-        fake_give(&bed.fake, "ctl", &nodes); /* what only tells is answered */
-        ck_assert(fake_take_reply(&bed.fake, "ctl", nodes.seq, &reply));
-
-        sl_rail_note_remove(&rail, 1);
-        fake_give(&bed.fake, "coordinator", &fence);
-        seq = over_told(7);
-        turns(TURNS_MAX);
-        ck_assert(fake_take_reply(&bed.fake, "coordinator", fence.seq, &reply));
-        ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert(over_answered(seq));
-        ck_assert_uint_eq(bed.fake.killed_count, 0);
-        bed_close();
-    }
-END_TEST
-
 START_TEST(an_engine_that_the_registrar_lacks_goes)
     {
         bed_open("true");
@@ -756,7 +724,6 @@ int main(void)
     tcase_add_loop_test(cases, a_region_that_fails_leaves_nothing, 0, REGIONS);
     tcase_add_loop_test(cases, an_end_at_any_time_leaves_nothing, 0, 30);
     tcase_add_loop_test(cases, a_death_at_any_time_leaves_nothing, 0, 30);
-    tcase_add_test(cases, nothing_is_answered_while_an_earlier_doors_rail_may_write);
     tcase_add_test(cases, an_engine_that_the_registrar_lacks_goes);
     tcase_add_test(cases, memory_that_a_peer_may_use_is_kept_until_it_may_not);
     tcase_add_test(cases, a_block_is_at_one_place_a_layer);

@@ -84,11 +84,17 @@ END_TEST
 START_TEST(bad_surroundings_stop_the_start)
     {
         static const char *const settings[] = {"nic", "mlx5_0,,mlx5_2", NULL};
+        static const char *const second[] = {"rank", "1", NULL};
         struct sl_error why = {0};
 
         stepped_start(&bed, &sl_transporter_actor, shm_dir, settings, false);
         ck_assert_int_eq(sl_transporter_actor.init(bed.state, &bed.env, &why), SL_ERR_CONFIG);
         ck_assert_msg(strstr(why.text, "entry 1") != NULL, "%s", why.text);
+        stepped_end(&bed);
+
+        stepped_start(&bed, &sl_transporter_actor, shm_dir, second, false);
+        ck_assert_int_eq(sl_transporter_actor.init(bed.state, &bed.env, &why), SL_ERR_CONFIG);
+        ck_assert_msg(strstr(why.text, "one transporter") != NULL, "%s", why.text);
         stepped_end(&bed);
 
         setenv("MC_MAX_MR_SIZE", "plenty", 1);

@@ -1,6 +1,6 @@
 /* actors/registrar/engines/ends.c - the end of a registration whose process lives on. It may unmap
  * the memory, or register another, as soon as it is answered. So who copies there is told, and the
- * answer waits until they have let go of it: the coordinator and the transporters first, whose NICs
+ * answer waits until they have let go of it: the coordinator and the transporter first, whose NICs
  * deregister it, then the swappers, which unmap it. */
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/engines/engines.h"
@@ -11,10 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS_MAX        64u /* of the message table; also transporters */
+#define RANKS_MAX        64u /* of the message table */
 #define TOLD_COORDINATOR RANKS_MAX
-#define TOLD_TRANSPORTER (RANKS_MAX + 1u) /* the first of them */
-#define TOLD_MAX         (TOLD_TRANSPORTER + RANKS_MAX)
+#define TOLD_TRANSPORTER (RANKS_MAX + 1u)
+#define TOLD_MAX         (RANKS_MAX + 2u)
+#define TRANSPORTER      "transporter.0"
 #define ENDS_MAX         64u
 #define NOTE_NS          SL_NS_PER_S /* by then a transporter asks for the list anyway */
 
@@ -33,8 +34,8 @@ static void name_of(uint32_t told, char out[REG_NAME_BYTES])
 {
     if (told == TOLD_COORDINATOR) {
         (void)snprintf(out, REG_NAME_BYTES, "coordinator");
-    } else if (told >= TOLD_TRANSPORTER) {
-        (void)snprintf(out, REG_NAME_BYTES, "transporter.%u", told - TOLD_TRANSPORTER);
+    } else if (told == TOLD_TRANSPORTER) {
+        (void)snprintf(out, REG_NAME_BYTES, TRANSPORTER);
     } else {
         (void)snprintf(out, REG_NAME_BYTES, "swapper.%u", told);
     }
@@ -116,21 +117,18 @@ void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t 
 
 void reg_engine_note(struct registrar *self, uint32_t type, uint64_t engine_id)
 {
-    char to[REG_NAME_BYTES];
     struct sl_msg msg = {.type = type};
     if (type == SL_MSG_ENGINE_OVER) {
         msg.body.engine_over.engine_id = engine_id;
     } else {
         msg.body.engine_added.engine_id = engine_id;
     }
-    for (uint32_t told = TOLD_TRANSPORTER; told < TOLD_MAX; told++) {
-        name_of(told, to);
-        uint32_t peer = reg_peer_find(self, to, strlen(to));
-        if (peer != REG_NONE && reg_peer_alive(self, peer)) {
-            /* A call, since the first message to an actor is sent again when it is connected. */
-            (void)sl_calls_send(self->calls, to, &msg, sl_deadline_ns(self->env->now_ns, NOTE_NS),
-                                reg_cookie(REG_CALL_ENGINE_NOTE, 0), NULL);
-        }
+    uint32_t peer = reg_peer_find(self, TRANSPORTER, strlen(TRANSPORTER));
+    if (peer != REG_NONE && reg_peer_alive(self, peer)) {
+        /* A call, since the first message to an actor is sent again when it is connected. */
+        (void)sl_calls_send(self->calls, TRANSPORTER, &msg,
+                            sl_deadline_ns(self->env->now_ns, NOTE_NS),
+                            reg_cookie(REG_CALL_ENGINE_NOTE, 0), NULL);
     }
 }
 

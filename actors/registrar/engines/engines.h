@@ -51,7 +51,7 @@ void reg_identity_note(struct registrar *self, const struct sl_body_engine_regis
  * transporters use the engine no more, or at its deadline (SL_ERR_TIMEOUT). Errors, answered: SL_ERR_LIMIT. */
 void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t ranks);
 
-/* Tells transporters, who register its memory or have done it: ENGINE_ADDED, ENGINE_OVER. Nothing
+/* Tells the transporter, who registers its memory or has done it: ENGINE_ADDED, ENGINE_OVER. Nothing
  * waits for them. */
 void reg_engine_note(struct registrar *self, uint32_t type, uint64_t engine_id);
 

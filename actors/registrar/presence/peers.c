@@ -188,7 +188,6 @@ static void peer_kind(struct reg_peer *peer)
 {
     peer->client = strcmp(peer->role, "client") == 0;
     peer->tierer = strcmp(peer->role, "tierer") == 0;
-    peer->transporter = strcmp(peer->role, "transporter") == 0;
 }
 
 static void peer_arrived(struct registrar *self, uint32_t slot, bool restored)

@@ -10,7 +10,6 @@ struct reg_peer {
     bool present; /* false: an actor that died; its name stays known, since it will be restarted */
     bool client;
     bool tierer;
-    bool transporter; /* of the node's: one may write for another */
     bool
         outlived; /* its process is gone, and the client whose stand-in it was is not (sl_gate.h) */
     bool restored; /* it was there before this registrar */

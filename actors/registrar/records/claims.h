@@ -32,9 +32,7 @@ struct reg_claim {
     struct sl_proc_id owner;
     uint32_t owner_peer;  /* REG_NONE: gone */
     uint32_t writer_peer; /* REG_NONE: unknown after a restart */
-    uint32_t rail;  /* quarantined: 1 + the peer that drives a rail for the writer, and is asked
-                             before the writer's end counts; 0: none */
-    uint32_t group; /* pending group, REG_NONE: none */
+    uint32_t group;       /* pending group, REG_NONE: none */
     struct sl_table_node by_key, by_generation;
     struct reg_node
         node[REG_LIST_COUNT]; /* PEER: the owner's while live, the writer's in quarantine */

@@ -3,12 +3,10 @@
  *
  * Who may be writing at the moment of the quarantine is known: the writer's process when it lives;
  * when it does not, at most a successor that has not said HELLO yet (one that looks at the claim
- * later finds it ended). A transporter may have rails that other processes drive: they hear of its
- * death by themselves, and each that lives is asked, one after the other, before it counts. So: a
- * living actor is asked (FENCE) and killed when it does not answer; an absent one gets a grace in
- * which its successor's HELLO turns it into a question; a client keeps its quarantine as long as a
- * pin names the extent, or as long as it lives where it writes without pins. Disk i/o outlives its
- * process: io_grace. */
+ * later finds it ended). So: a living actor is asked (FENCE) and killed when it does not answer; an
+ * absent one gets a grace in which its successor's HELLO turns it into a question; a client keeps its
+ * quarantine as long as a pin names the extent, or as long as it lives where it writes without pins.
+ * Disk i/o outlives its process: io_grace. */
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -22,8 +20,7 @@
 static uint32_t *claim_head(struct registrar *self, const struct reg_claim *claim)
 {
     bool live = claim->state == REG_CLAIM_RESERVED || claim->state == REG_CLAIM_PROMOTING;
-    uint32_t writer = claim->rail != 0 ? claim->rail - 1 : claim->writer_peer;
-    uint32_t peer = live ? claim->owner_peer : writer;
+    uint32_t peer = live ? claim->owner_peer : claim->writer_peer;
     if (peer == REG_NONE) {
         return NULL;
     }
@@ -87,58 +84,6 @@ static void claim_grace(struct registrar *self, uint32_t slot, uint64_t grace_ns
     sl_heap_set(&self->claims->timers, slot, until_ns);
 }
 
-/* The next of those that write for a dead transporter, behind `rail`. REG_NONE: there is no more. */
-static uint32_t rail_behind(struct registrar *self, const struct reg_claim *claim, uint32_t rail)
-{
-    uint32_t writer = claim->writer_peer;
-    if (writer == REG_NONE || !self->peers->all[writer].transporter) {
-        return REG_NONE;
-    }
-    for (uint32_t at = rail; at < self->peers->high; at++) {
-        if (at != writer && self->peers->all[at].transporter && reg_peer_alive(self, at)) {
-            return at;
-        }
-    }
-    return REG_NONE;
-}
-
-/* The writer is dead. Asks the next process that may write for it, from `rail` on; the claim is in
- * nobody's list. False: there is none. */
-static bool claim_ask_rail(struct registrar *self, uint32_t slot, uint32_t rail)
-{
-    struct reg_claim *claim = &self->claims->all[slot];
-    uint32_t at = rail_behind(self, claim, rail);
-    claim->rail = at == REG_NONE ? 0 : at + 1;
-    if (at == REG_NONE) {
-        return false;
-    }
-    claim->state = REG_CLAIM_UNASKED;
-    reg_list_add(self, REG_LIST_PEER, &self->peers->all[at].held, slot);
-    self->claims->fences_due = true;
-    return true;
-}
-
-static void claim_hold(struct registrar *self, uint32_t slot);
-
-/* The process in whose list it is writes no more: that of a rail, or the writer itself. Gives true
- * when others have to be asked. */
-static bool claim_pass_on(struct registrar *self, uint32_t slot)
-{
-    struct reg_claim *claim = &self->claims->all[slot];
-    uint32_t behind = claim->rail; /* 1 + the one that was asked: the next to look at */
-    uint32_t *head = claim_head(self, claim);
-    if (behind == 0 && rail_behind(self, claim, 0) == REG_NONE) {
-        return false;
-    }
-    if (head != NULL) {
-        reg_list_remove(self, REG_LIST_PEER, head, slot);
-    }
-    if (!claim_ask_rail(self, slot, behind)) { /* what a successor may do is asked of it */
-        claim_hold(self, slot);
-    }
-    return true;
-}
-
 /* Decides who can be asked, and puts the claim into the writer's list. */
 static void claim_hold(struct registrar *self, uint32_t slot)
 {
@@ -170,15 +115,6 @@ static void claim_hold(struct registrar *self, uint32_t slot)
     }
 }
 
-/* Of a dead writer its rails are asked first. */
-static void claim_settle(struct registrar *self, uint32_t slot)
-{
-    uint32_t writer = self->claims->all[slot].writer_peer;
-    if (writer == REG_NONE || reg_peer_alive(self, writer) || !claim_ask_rail(self, slot, 0)) {
-        claim_hold(self, slot);
-    }
-}
-
 void reg_claim_quarantine(struct registrar *self, uint32_t slot)
 {
     struct reg_claim *claim = &self->claims->all[slot];
@@ -189,7 +125,7 @@ void reg_claim_quarantine(struct registrar *self, uint32_t slot)
     sl_index_set_deadline(self->index, claim->ref, self->env->now_ns);
     sl_index_set_kind(self->index, claim->ref, SL_RECORD_QUARANTINED);
     claim_charge(self, claim, true);
-    claim_settle(self, slot);
+    claim_hold(self, slot);
 }
 
 void reg_claim_restore_quarantine(struct registrar *self, uint32_t slot, struct sl_proc_id writer,
@@ -199,7 +135,7 @@ void reg_claim_restore_quarantine(struct registrar *self, uint32_t slot, struct 
     uint64_t now_ns = self->env->now_ns;
     claim_charge(self, claim, true);
     if (claim->writer_peer != REG_NONE) {
-        claim_settle(self, slot);
+        claim_hold(self, slot);
     } else if (self->env->ops->alive(self->env, writer) || deadline_ns <= now_ns ||
                deadline_ns - now_ns > self->claims->io_grace_ns) {
         claim_grace(self, slot, self->claims->io_grace_ns);
@@ -365,9 +301,7 @@ static void fence_reply(struct registrar *self, uint32_t writer, const struct sl
     uint32_t slot = peer->held;
     while (slot != REG_NONE) {
         uint32_t next = self->claims->all[slot].node[REG_LIST_PEER].next;
-        bool asked = self->claims->all[slot].state == REG_CLAIM_ASKED;
-        bool of_rail = self->claims->all[slot].rail != 0;
-        if (asked && !(of_rail && claim_pass_on(self, slot))) {
+        if (self->claims->all[slot].state == REG_CLAIM_ASKED) {
             reg_claim_release(self, slot);
         }
         slot = next;
@@ -413,7 +347,7 @@ static void claims_writer_died(struct registrar *self, uint32_t writer)
         uint32_t next = self->claims->all[slot].node[REG_LIST_PEER].next;
         if (self->claims->all[slot].state != REG_CLAIM_GRACE && peer->tierer) {
             claim_grace(self, slot, self->claims->io_grace_ns);
-        } else if (self->claims->all[slot].state != REG_CLAIM_GRACE && !claim_pass_on(self, slot)) {
+        } else if (self->claims->all[slot].state != REG_CLAIM_GRACE) {
             reg_claim_release(self, slot);
         }
         slot = next;

@@ -386,12 +386,6 @@ static void window_open(struct transporter *self, struct tr_peer *peer,
         return;
     }
     struct sl_error why = {0};
-    if (window->used && window->length_bytes == item->length_bytes &&
-        sl_fabric_key_renew(self->fabric, window->key, item->key.at, (uint32_t)item->key.length,
-                            NULL) == SL_OK) {
-        blob_copy(&window->blob, &window->blob_bytes, item->key.at, (uint32_t)item->key.length);
-        return; /* what is being read goes on */
-    }
     window_close(self, window);
     blob_copy(&window->blob, &window->blob_bytes, item->key.at, (uint32_t)item->key.length);
     if (window->blob == NULL) {
@@ -521,15 +515,11 @@ static struct tr_grant *grant_of(struct transporter *self, uint32_t handle)
     return NULL;
 }
 
-/* key: of rails it comes with this, and again when one of them lives anew. Peers hear of it as they
- * greet us. */
-void tr_peers_granted(struct transporter *self, uint32_t handle, const struct sl_bytes *key)
+/* Peers hear of it as they greet us. */
+void tr_peers_granted(struct transporter *self, uint32_t handle)
 {
     struct tr_grant *grant = grant_of(self, handle);
     if (grant != NULL) {
-        if (key->at != NULL) {
-            blob_copy(&grant->key, &grant->key_bytes, key->at, (uint32_t)key->length);
-        }
         grant->ready = grant->key_bytes > 0;
     }
 }

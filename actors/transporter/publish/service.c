@@ -146,9 +146,7 @@ static sl_err service_open(struct sl_directory_service *self, struct sl_error *w
     if (err != SL_OK || !redis) {
         return err;
     }
-    if (sl_config_u64(env->config, SL_SET_rank) == 0) { /* one transporter speaks for the node */
-        err = feed_open(self, why);
-    }
+    err = feed_open(self, why);
     if (err == SL_OK) {
         err = env->ops->watch_fd(env, sl_directory_fd(self->directory), why);
     }

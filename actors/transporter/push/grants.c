@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHUT_AT_ONCE 64u
-
 static void grant_state(struct push_ticket *ticket, struct push_part *part, enum part_grant state)
 {
     ticket->grants_asked -= part->state == GRANT_ASKED ? 1 : 0;
@@ -67,8 +65,6 @@ static sl_err part_grant(struct push *push, struct push_ticket *ticket, uint32_t
                          struct sl_error *why)
 {
     static unsigned char key[SL_FABRIC_BLOB_MAX]; /* too large for the stack */
-    static struct sl_fabric_place shut[SL_FABRIC_SHUT_MAX];
-    static_assert(SL_FABRIC_SHUT_MAX >= SL_COVER_RANGES_MAX, "all of a cover is told");
     struct transporter *self = push->self;
     struct push_part *part = &ticket->parts[index];
     if (self->fabric == NULL) {
@@ -82,13 +78,6 @@ static sl_err part_grant(struct push *push, struct push_ticket *ticket, uint32_t
     if (err != SL_OK) {
         return err;
     }
-    for (uint32_t i = 0; i < part->shut.count; i++) {
-        const struct sl_cover_range *range = &part->shut.ranges[i];
-        shut[i] = (struct sl_fabric_place){.offset_bytes = key_begin(part) + range->from,
-                                           .length_bytes = range->end - range->from};
-    }
-    want.shut = shut;
-    want.shut_count = part->shut.count;
     uint32_t key_bytes = 0, handle = 0;
     err = sl_fabric_grant_add(self->fabric, &want, &handle, key, &key_bytes, why);
     if (err != SL_OK) {
@@ -304,8 +293,6 @@ bool tr_push_may_write(void *context, uint64_t cookie, uint64_t offset_bytes, ui
 sl_err push_pieces_shut(struct push *push, struct push_ticket *ticket,
                         const struct sl_item_arrived *pieces, uint64_t count, struct sl_error *why)
 {
-    struct sl_fabric_place ranges[SHUT_AT_ONCE];
-    uint32_t filled = 0;
     for (uint64_t i = 0; i < count; i++) {
         struct push_part *part = &ticket->parts[pieces[i].part];
         sl_err err = sl_cover_add(&part->shut, pieces[i].part_offset_bytes, pieces[i].length_bytes);
@@ -314,15 +301,6 @@ sl_err push_pieces_shut(struct push *push, struct push_ticket *ticket,
         }
         if (sl_cover_whole(&part->shut, part->length_bytes)) {
             part_end(push, ticket, part);
-        } else if (part->state == GRANT_ASKED || part->state == GRANT_READY) {
-            ranges[filled++] = (struct sl_fabric_place){.memory = part->grant,
-                                                        .offset_bytes = key_begin(part) +
-                                                                        pieces[i].part_offset_bytes,
-                                                        .length_bytes = pieces[i].length_bytes};
-        }
-        if (filled == SHUT_AT_ONCE || (i + 1 == count && filled > 0)) {
-            sl_fabric_grants_shut(push->self->fabric, ranges, filled);
-            filled = 0;
         }
     }
     return SL_OK;

@@ -40,8 +40,6 @@ static void arena_register(struct transporter *self, uint32_t id)
         .at = sl_arena_at(arena->arena, 0, 1),
         .length_bytes = sl_arena_data_bytes(arena->arena),
         .chunk_bytes = sl_arena_chunk_bytes(arena->arena),
-        .arena = id,
-        .arena_birth = sl_arena_birth_generation(arena->arena),
     };
     if (self->whole_arena && sl_arena_populated_bytes(arena->arena) < memory.length_bytes) {
         return;

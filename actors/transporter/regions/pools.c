@@ -2,8 +2,6 @@
  * process, and is checked before an address is made of it. */
 #include "actors/transporter/regions/pools_internal.h"
 
-#include "actors/transporter/regions/handed.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,18 +266,11 @@ static void engine_mapped(struct transporter *self, struct engine *engine)
 static void buffer_close(struct transporter *self, struct buffer *buffer)
 {
     struct tr_pools *pools = self->pools;
-    tr_handed_back(self, &buffer->handed);
     if (buffer->device) {
         tr_dmabuf_close(&buffer->dmabuf);
     } else {
         pools->device->ops->unmap(pools->device, &buffer->mapping);
     }
-}
-
-/* Of the descriptor that is handed out: a dmabuf may begin before the buffer. */
-static uint64_t handed_bytes(const struct buffer *buffer)
-{
-    return buffer->length_bytes + (buffer->device ? buffer->dmabuf.memory.offset_bytes : 0);
 }
 
 /* Its parts go by the arena and the swapper. */
@@ -336,12 +327,6 @@ void tr_pools_exported(struct transporter *self, uint32_t index, const struct sl
     }
     struct tr_dmabuf *dmabuf = &engine->buffers[engine->mapped].dmabuf;
     tr_dmabuf_answered(self, dmabuf, reply, &why);
-    struct buffer *buffer = &engine->buffers[engine->mapped];
-    if (dmabuf->state == TR_DMABUF_THERE &&
-        tr_handed_out(self, dmabuf->memory.fd, handed_bytes(buffer), &buffer->handed, &why) !=
-            SL_OK) {
-        tr_dmabuf_close(dmabuf);
-    }
     if (dmabuf->state == TR_DMABUF_NONE) {
         buffer_leave_out(self, engine, engine->mapped, OUT_SWAPPER, &why);
     }
@@ -361,8 +346,8 @@ static uint64_t engine_map(struct transporter *self, struct engine *engine)
     if (buffer->device) {
         return buffer_export(self, engine);
     }
-    if (tr_handed_map(self, self->pools->device, &buffer->handle, buffer->length_bytes,
-                      &buffer->mapping, &buffer->handed, &why) == SL_OK) {
+    if (self->pools->device->ops->map(self->pools->device, &buffer->handle, buffer->length_bytes,
+                                      &buffer->mapping, &why) == SL_OK) {
         engine->mapped++;
     } else {
         engine_refuse(self, engine, &why);
@@ -433,10 +418,7 @@ static void engine_add(struct transporter *self, struct engine *engine)
         .dmabuf = buffer->device ? &dmabuf : NULL,
         .length_bytes = span->length_bytes,
         .stride_bytes = span->stride_bytes,
-        .unread = true,
-        .handed = buffer->handed,
-        .handed_bytes = handed_bytes(buffer),
-        .handed_offset_bytes = span->offset_bytes + (handed_bytes(buffer) - buffer->length_bytes)};
+        .unread = true};
     if (sl_fabric_memory_add(self->fabric, &memory, &engine->memories[engine->added], &why) ==
         SL_OK) {
         engine->adding = true;

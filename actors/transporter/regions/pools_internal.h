@@ -29,8 +29,7 @@ struct buffer {
     struct sl_memory_handle handle;
     uint64_t length_bytes; /* that must be mapped */
     struct sl_mapping mapping;
-    bool device;     /* instead of a mapping: a dmabuf of the rank's swapper */
-    uint64_t handed; /* its number for rails of other processes; 0: there are none */
+    bool device; /* instead of a mapping: a dmabuf of the rank's swapper */
     uint32_t rank;
     struct tr_dmabuf dmabuf;
 };

@@ -9,7 +9,6 @@
 
 #include "actors/transporter/control/control.h"
 #include "actors/transporter/control/health.h"
-#include "actors/transporter/rails/remote.h"
 #include "actors/transporter/state/fenced.h"
 #include "actors/transporter/state/spot.h"
 #include "ipc/sl_arena.h"
@@ -42,7 +41,6 @@
 
 struct transporter;
 struct tr_pools;    /* regions/pools.c */
-struct tr_process;  /* rails/process.c */
 struct tr_straight; /* pull/straight.c */
 
 /* ---- memory.c: this node's index and arenas ---- */
@@ -267,8 +265,6 @@ struct transporter {
     uint32_t chunk_count;
     struct sl_fabric *fabric; /* NULL: off */
     const char *fabric_name;
-    struct tr_remotes remotes;  /* rails that other processes drive */
-    struct tr_process *process; /* this one drives a rail, and does nothing else; NULL */
     struct sl_directory_service *directory;
     struct push *push; /* direct hand-over (push.h); NULL: not at this rank */
     bool drained;

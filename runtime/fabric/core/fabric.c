@@ -8,8 +8,8 @@
 
 void sl_fabric_step(struct sl_fabric *fabric, uint64_t now_ns)
 {
-    if (fabric->front != NULL) {
-        fabric->front->step(fabric, now_ns);
+    if (fabric->rails != NULL) {
+        fabric_rails_step(fabric, now_ns);
         return;
     }
     fabric->now_ns = now_ns;
@@ -26,8 +26,8 @@ void sl_fabric_step(struct sl_fabric *fabric, uint64_t now_ns)
 
 uint64_t sl_fabric_wake_at(const struct sl_fabric *fabric)
 {
-    if (fabric->front != NULL) {
-        return fabric->front->wake_at(fabric);
+    if (fabric->rails != NULL) {
+        return fabric_rails_wake_at(fabric);
     }
     if (fabric->work_due || fabric->ended_head != FABRIC_NONE || fabric->grants_gone > 0) {
         return 0;
@@ -49,8 +49,8 @@ int sl_fabric_fd(const struct sl_fabric *fabric)
 
 void sl_fabric_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
 {
-    if (fabric->front != NULL) {
-        fabric->front->stats(fabric, out);
+    if (fabric->rails != NULL) {
+        fabric_rails_stats(fabric, out);
         return;
     }
     *out = fabric->stats;
@@ -58,8 +58,7 @@ void sl_fabric_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out
 
 const char *sl_fabric_about(const struct sl_fabric *fabric)
 {
-    return fabric->front != NULL && fabric->front->about != NULL ? fabric->front->about(fabric)
-                                                                 : fabric->about;
+    return fabric->rails != NULL ? fabric_rails_about(fabric) : fabric->about;
 }
 
 /* ---- life ---- */
@@ -215,8 +214,8 @@ void sl_fabric_close(struct sl_fabric **at)
         return;
     }
     memset(&fabric->options.events, 0, sizeof(fabric->options.events));
-    if (fabric->front != NULL) {
-        fabric->front->close(fabric);
+    if (fabric->rails != NULL) {
+        fabric_rails_close(fabric);
         *at = NULL;
         return;
     }

@@ -31,7 +31,6 @@
 #define SL_FABRIC_PIECES_MAX  1024u /* of one transfer */
 #define SL_FABRIC_REGIONS_MAX 65536u
 #define SL_FABRIC_PLACES_MAX  1024u /* of one piece or grant */
-#define SL_FABRIC_SHUT_MAX    2048u
 
 struct sl_fabric;      /* opaque */
 struct fabric_backend; /* fabric_internal.h */
@@ -62,14 +61,13 @@ struct sl_fabric_events {
     void (*link)(void *context, uint32_t peer, enum sl_fabric_link link,
                  const struct sl_error *why);
     /* From here on the peer may use the key (verbs binds windows first): these bytes, or those that
-     * sl_fabric_grant_add gave (NULL). A key for reading may come again, with more in it or less:
-     * it replaces the earlier one (sl_fabric_key_renew). No bytes: nothing of the grant is left, and it
-     * only wants its end; why says the reason, where it is not that links went (SL_OK). */
+     * sl_fabric_grant_add gave (NULL). No bytes: nothing of the grant is left, and it only wants its
+     * end; why says the reason, where it is not that links went (SL_OK). */
     void (*granted)(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
                     const struct sl_error *why);
     void (*grant_ended)(void *context, uint32_t grant);
-    /* Of a grant with a cookie, before bytes are read for its peer (tcp; not by a rail of another
-     * process): whether the peer may have them now. Looks, and does nothing else. NULL: all of the grant's range. */
+    /* Of a grant with a cookie, before bytes are read for its peer (tcp): whether the peer may have
+     * them now. Looks, and does nothing else. NULL: all of the grant's range. */
     bool (*may_read)(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes);
     /* The same before bytes are written by its peer, and between them. What it says no to it says no
      * to from then on. */
@@ -106,25 +104,12 @@ struct sl_fabric_options {
     struct sl_fabric_events events;
     const struct fabric_backend *backend; /* instead of that of the kind; NULL: none */
     void *backend_context; /* of that; verbs: a struct sl_verbs_lib instead of the library */
-    /* Opens rail `index` of a list in another process: *out is a fabric with a front of its own, and
-     * the list's entry is the address or NIC of the options. The first rail never is. NULL: all
-     * rails are of this process. */
-    sl_err (*rail_open)(void *context, uint32_t index, const struct sl_fabric_options *options,
-                        struct sl_fabric **out, struct sl_error *why);
-    void *rail_context;
 };
 /* Values that fit most nodes; no address, no events. */
 void sl_fabric_options_init(struct sl_fabric_options *options, const char *kind);
 
 /* Whether there is a back end of this name. Errors: SL_ERR_CONFIG (names all). */
 sl_err sl_fabric_kind_check(const char *kind, struct sl_error *why);
-
-/* How many rails the lists make: of addresses with tcp, of NICs with anything else; 1..16. */
-uint32_t sl_fabric_rails_count(const char *kind, const char *addresses, const char *nics);
-/* Entry `index` of a list, without spaces around it. False: there is none, or no room for it. */
-bool sl_fabric_rail_entry(const char *list, uint32_t index, char *out, size_t room);
-/* Threads that each rail gets of all. */
-uint32_t sl_fabric_movers_of_rail(uint32_t movers, uint32_t rail_count);
 
 /* Errors: SL_ERR_UNSUPPORTED (back end not built, no library, no device), SL_ERR_CONFIG (kind,
  * address, nic), SL_ERR_INVALID (bounds), SL_ERR_NO_MEMORY, SL_ERR_OS. */
@@ -157,11 +142,6 @@ struct sl_fabric_memory {
     uint64_t chunk_bytes;  /* arena: no extent crosses a multiple of it; 0: a pool */
     uint64_t stride_bytes; /* pool: bytes of a block; 0: an arena */
     bool unread;           /* nobody else reads it: verbs gives it no such right, grants neither */
-    uint32_t arena;        /* for rails of other processes: which arena it is, and the first */
-    uint64_t arena_birth;  /* generation of that arena; 0: it is none */
-    /* Likewise of other memory: number of the descriptor that this process hands out for it, what
-     * of it is to be mapped, and where the memory begins in it. 0: others cannot have it. */
-    uint64_t handed, handed_bytes, handed_offset_bytes;
 };
 /* Registers in the background, a region a step; registered() tells the end. Until then transfers
  * and grants of it are refused (SL_ERR_BUSY). Errors: SL_ERR_LIMIT, SL_ERR_INVALID,
@@ -211,14 +191,9 @@ struct sl_fabric_grant {
     const struct sl_fabric_place *places;
     uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
     uint64_t cookie;      /* not 0: may_read or may_write is asked */
-    /* Of writing: what is shut from the start, as sl_fabric_grants_shut would (memory: not looked at).
-     * NULL: nothing. */
-    const struct sl_fabric_place *shut;
-    uint32_t shut_count; /* at most SL_FABRIC_SHUT_MAX */
 };
 /* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
- * after granted(). 0 bytes: granted() brings it (another process makes it, or it takes several turns).
- * Errors:
+ * after granted(). 0 bytes: granted() brings it (it takes several turns). Errors:
  * SL_ERR_NOT_FOUND (memory, peer), SL_ERR_BUSY (memory is not registered yet), SL_ERR_UNREACHABLE
  * (verbs, write: the peer is not up), SL_ERR_LIMIT (also: the places want more than the key or the
  * NIC holds), SL_ERR_INVALID (range, places), SL_ERR_PERMISSION (reading of what is unread),
@@ -227,14 +202,9 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 /* grant_ended() says when nothing lands any more. Errors: SL_ERR_NOT_FOUND. */
 sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t grant);
-/* may_write says no to more than before: to these ranges of keys, each of the grant whose handle stands
- * for its memory. Rails of other processes cannot ask it, so they are told. A grant that is over is
- * passed over. */
-void sl_fabric_grants_shut(struct sl_fabric *fabric, const struct sl_fabric_place *ranges,
-                           uint32_t count);
-/* May_write says no to more than before, and sl_fabric_grants_shut was called for it: what is being
- * received is cancelled. Gives whether any of that may still land; then it is to be called again, in a
- * later turn. Where may_write is not asked (verbs): false. */
+/* may_write says no to more than before: what is being received of that is cancelled. Gives whether
+ * any of it may still land; then it is to be called again, in a later turn. Where may_write is not
+ * asked (verbs): false. */
 bool sl_fabric_grant_recheck(struct sl_fabric *fabric, uint32_t grant);
 
 /* ---- keys: what a peer granted to us ---- */
@@ -242,11 +212,6 @@ bool sl_fabric_grant_recheck(struct sl_fabric *fabric, uint32_t grant);
  * SL_ERR_LIMIT. */
 sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer, const void *blob,
                           uint32_t length_bytes, uint32_t *out, struct sl_error *why);
-/* What the peer's granted() said when it came again: transfers with the key go on, those of what is
- * no longer in it end. Errors: those of sl_fabric_key_open, SL_ERR_NOT_FOUND (key),
- * SL_ERR_UNSUPPORTED (one NIC: open another). */
-sl_err sl_fabric_key_renew(struct sl_fabric *fabric, uint32_t key, const void *blob,
-                           uint32_t length_bytes, struct sl_error *why);
 /* Its transfers that still wait end with SL_ERR_CANCELLED. */
 void sl_fabric_key_close(struct sl_fabric *fabric, uint32_t key);
 

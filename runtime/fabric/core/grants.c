@@ -54,8 +54,8 @@ static void grant_memory_leave(struct sl_fabric *fabric, struct fabric_grant *gr
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why)
 {
-    if (fabric->front != NULL) {
-        return fabric->front->grant_add(fabric, grant, out, key, key_bytes, why);
+    if (fabric->rails != NULL) {
+        return fabric_rails_grant_add(fabric, grant, out, key, key_bytes, why);
     }
     sl_err err = grant_check(fabric, grant, why);
     if (err != SL_OK) {
@@ -106,8 +106,8 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
 
 sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->front != NULL) {
-        return fabric->front->grant_end(fabric, handle);
+    if (fabric->rails != NULL) {
+        return fabric_rails_grant_end(fabric, handle);
     }
     struct fabric_grant *grant = fabric_grant_of(fabric, handle);
     if (grant == NULL) {
@@ -119,18 +119,10 @@ sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle)
     return SL_OK;
 }
 
-void sl_fabric_grants_shut(struct sl_fabric *fabric, const struct sl_fabric_place *ranges,
-                           uint32_t count)
-{
-    if (fabric->front != NULL && count > 0) { /* else may_write says so */
-        fabric->front->grants_shut(fabric, ranges, count);
-    }
-}
-
 bool sl_fabric_grant_recheck(struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->front != NULL) {
-        return fabric->front->grant_recheck(fabric, handle);
+    if (fabric->rails != NULL) {
+        return fabric_rails_grant_recheck(fabric, handle);
     }
     const struct fabric_grant *grant = fabric_grant_of(fabric, handle);
     return grant != NULL && grant->landing > 0 && fabric->ops->grant_recheck != NULL &&
@@ -206,8 +198,8 @@ void fabric_grants_tell(struct sl_fabric *fabric)
 sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const void *blob,
                           uint32_t length_bytes, uint32_t *out, struct sl_error *why)
 {
-    if (fabric->front != NULL) {
-        return fabric->front->key_open(fabric, peer_handle, blob, length_bytes, out, why);
+    if (fabric->rails != NULL) {
+        return fabric_rails_key_open(fabric, peer_handle, blob, length_bytes, out, why);
     }
     const struct fabric_peer *peer = fabric_peer_of(fabric, peer_handle);
     if (peer == NULL) {
@@ -240,18 +232,10 @@ sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const 
     return SL_OK;
 }
 
-sl_err sl_fabric_key_renew(struct sl_fabric *fabric, uint32_t key, const void *blob,
-                           uint32_t length_bytes, struct sl_error *why)
-{
-    return fabric->front != NULL
-               ? fabric->front->key_renew(fabric, key, blob, length_bytes, why)
-               : sl_fail(why, SL_ERR_UNSUPPORTED, "a key of one NIC stays what it is");
-}
-
 void sl_fabric_key_close(struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->front != NULL) {
-        fabric->front->key_close(fabric, handle);
+    if (fabric->rails != NULL) {
+        fabric_rails_key_close(fabric, handle);
         return;
     }
     struct fabric_key *key = fabric_key_of(fabric, handle);

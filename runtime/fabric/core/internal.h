@@ -7,7 +7,6 @@
 #define SL_FABRIC_CORE_INTERNAL_H
 
 #include "runtime/fabric/core/fabric.h"
-#include "runtime/fabric/core/front.h"
 #include "runtime/fabric/core/plan.h"
 #include "runtime/fabric/core/runs.h"
 
@@ -209,9 +208,7 @@ struct fabric_backend {
 };
 
 struct sl_fabric {
-    const struct fabric_front *front; /* NULL: this is one NIC, and all below counts */
-    void *behind;                     /* of the front */
-    struct rails *rails;              /* several NICs as one (rails.h): the front is theirs */
+    struct rails *rails; /* several NICs as one (rails.h). NULL: one, and all below counts */
     const struct fabric_backend *ops;
     struct sl_fabric_options options;
     struct sl_fabric_stats stats;

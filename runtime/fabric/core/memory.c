@@ -33,7 +33,7 @@ void fabric_memory_clear(struct sl_fabric *fabric, struct fabric_memory *memory)
 
 uint64_t sl_fabric_region_bytes_max(const struct sl_fabric *fabric)
 {
-    return fabric->front != NULL ? fabric->front->region_bytes_max(fabric)
+    return fabric->rails != NULL ? fabric_rails_region_bytes_max(fabric)
                                  : fabric->options.region_bytes_max;
 }
 
@@ -83,8 +83,8 @@ static sl_err memory_dmabuf(struct sl_fabric *fabric, const struct sl_fabric_dma
 sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
                             uint32_t *out, struct sl_error *why)
 {
-    if (fabric->front != NULL) {
-        return fabric->front->memory_add(fabric, memory, out, why);
+    if (fabric->rails != NULL) {
+        return fabric_rails_memory_add(fabric, memory, out, why);
     }
     if ((memory->at == NULL) == (memory->dmabuf == NULL) || memory->length_bytes == 0 ||
         memory->length_bytes > INT64_MAX ||
@@ -132,8 +132,8 @@ sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_mem
 
 sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->front != NULL) {
-        return fabric->front->memory_remove(fabric, handle);
+    if (fabric->rails != NULL) {
+        return fabric_rails_memory_remove(fabric, handle);
     }
     struct fabric_memory *memory = fabric_memory_of(fabric, handle);
     if (memory == NULL) {
@@ -148,10 +148,6 @@ sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t handle)
 
 void fabric_memory_give_up(struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->front != NULL) {
-        fabric->front->memory_give_up(fabric, handle);
-        return;
-    }
     struct fabric_memory *memory = fabric_memory_of(fabric, handle);
     if (memory != NULL && (memory->state == MEMORY_REGISTERING || memory->state == MEMORY_FAILED)) {
         memory->state = MEMORY_LEAVING;
@@ -161,8 +157,8 @@ void fabric_memory_give_up(struct sl_fabric *fabric, uint32_t handle)
 
 sl_err sl_fabric_memory_remove_step(struct sl_fabric *fabric, uint32_t handle, bool *gone)
 {
-    if (fabric->front != NULL) {
-        return fabric->front->memory_remove_step(fabric, handle, gone);
+    if (fabric->rails != NULL) {
+        return fabric_rails_memory_remove_step(fabric, handle, gone);
     }
     struct fabric_memory *memory = fabric_memory_of(fabric, handle);
     if (memory == NULL) {

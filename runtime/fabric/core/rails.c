@@ -155,7 +155,7 @@ static void about_add(struct rails *rails, const char *text)
 }
 
 /* Those that did not open come first: the text has no room for all of many rails. */
-static const char *rails_about(const struct sl_fabric *fabric)
+const char *fabric_rails_about(const struct sl_fabric *fabric)
 {
     struct rails *rails = fabric->rails;
     uint32_t open = 0;
@@ -205,7 +205,7 @@ static sl_err rail_open(struct rail *rail, const struct fabric_backend *ops, str
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = rail->index};
     options.address = rails->by_nic ? options.address : rail->entry;
     options.nic = rails->by_nic ? rail->entry : options.nic;
-    options.movers = sl_fabric_movers_of_rail(options.movers, rails->count);
+    options.movers = options.movers == 0 ? 0 : SL_MAX(options.movers / rails->count, 1u);
     options.events = (struct sl_fabric_events){
         .context = rail,
         .done = rails_on_done,
@@ -217,9 +217,7 @@ static sl_err rail_open(struct rail *rail, const struct fabric_backend *ops, str
         .may_read = rails->fabric->options.events.may_read != NULL ? rail_may_read : NULL,
         .may_write = rails->fabric->options.events.may_write != NULL ? rail_may_write : NULL,
     };
-    sl_err err = rail->remote ? options.rail_open(options.rail_context, rail->index, &options,
-                                                  &rail->fabric, why)
-                              : sl_fabric_open_with(ops, &options, &rail->fabric, why);
+    sl_err err = sl_fabric_open_with(ops, &options, &rail->fabric, why);
     if (err == SL_OK && rail->fabric->fd >= 0 &&
         epoll_ctl(rails->fabric->fd, EPOLL_CTL_ADD, rail->fabric->fd, &event) < 0) {
         err = sl_fail_os(why, errno, "watch the descriptor of rail %u", rail->index);
@@ -232,18 +230,6 @@ bool fabric_rails_wanted(const struct sl_fabric_options *options)
 {
     bool by_nic = false;
     return entries_count(list_of(options, &by_nic)) > 1;
-}
-
-uint32_t sl_fabric_rails_count(const char *kind, const char *addresses, const char *nics)
-{
-    bool by_nic = false;
-    const struct sl_fabric_options options = {.kind = kind, .address = addresses, .nic = nics};
-    return SL_MIN(entries_count(list_of(&options, &by_nic)), RAILS_MAX);
-}
-
-uint32_t sl_fabric_movers_of_rail(uint32_t movers, uint32_t rail_count)
-{
-    return movers == 0 ? 0 : SL_MAX(movers / rail_count, 1u);
 }
 
 static void entry_take(const char **list, char out[RAILS_ENTRY_BYTES])
@@ -261,19 +247,6 @@ static void entry_take(const char **list, char out[RAILS_ENTRY_BYTES])
     *list += length + ((*list)[length] == ',');
 }
 
-bool sl_fabric_rail_entry(const char *list, uint32_t index, char *out, size_t room)
-{
-    char entry[RAILS_ENTRY_BYTES] = "";
-    for (uint32_t i = 0; i <= index; i++) {
-        if (*list == '\0') {
-            return false;
-        }
-        entry_take(&list, entry);
-    }
-    int length = snprintf(out, room, "%s", entry);
-    return length > 0 && (size_t)length < room;
-}
-
 static sl_err all_open(struct rails *rails, const struct fabric_backend *ops, const char *list,
                        struct sl_error *why)
 {
@@ -282,8 +255,6 @@ static sl_err all_open(struct rails *rails, const struct fabric_backend *ops, co
     for (uint32_t i = 0; i < rails->count; i++) {
         rails->at[i].rails = rails;
         rails->at[i].index = i;
-        rails->at[i].remote = i > 0 && rails->fabric->options.rail_open != NULL;
-        rails->remote |= rails->at[i].remote;
         entry_take(&list, rails->at[i].entry);
         if (rails->at[i].entry[0] == '\0') {
             return sl_fail(why, SL_ERR_CONFIG, "fabric: entry %u of a list is empty", i);
@@ -302,7 +273,7 @@ static sl_err all_open(struct rails *rails, const struct fabric_backend *ops, co
     return open == 0 ? first.code : SL_OK;
 }
 
-static void rails_close(struct sl_fabric *fabric)
+void fabric_rails_close(struct sl_fabric *fabric)
 {
     struct rails *rails = fabric->rails;
     for (uint32_t i = 0; i < rails->count; i++) {
@@ -332,7 +303,7 @@ static void rails_close(struct sl_fabric *fabric)
     free(fabric);
 }
 
-static void rails_step(struct sl_fabric *fabric, uint64_t now_ns)
+void fabric_rails_step(struct sl_fabric *fabric, uint64_t now_ns)
 {
     struct rails *rails = fabric->rails;
     fabric->now_ns = now_ns;
@@ -344,7 +315,7 @@ static void rails_step(struct sl_fabric *fabric, uint64_t now_ns)
     rails_grants_tell(rails);
 }
 
-static uint64_t rails_wake_at(const struct sl_fabric *fabric)
+uint64_t fabric_rails_wake_at(const struct sl_fabric *fabric)
 {
     const struct rails *rails = fabric->rails;
     uint64_t at_ns = rails->grants_gone > 0 ? 0 : SL_NEVER_NS;
@@ -356,7 +327,7 @@ static uint64_t rails_wake_at(const struct sl_fabric *fabric)
     return at_ns;
 }
 
-static void rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
+void fabric_rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
 {
     const struct rails *rails = fabric->rails;
     uint64_t sum[sizeof(*out) / sizeof(uint64_t)] = {0}, one[SL_COUNT(sum)];
@@ -373,32 +344,6 @@ static void rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *
     }
     memcpy(out, sum, sizeof(*out));
 }
-
-static const struct fabric_front rails_front = {
-    .close = rails_close,
-    .step = rails_step,
-    .wake_at = rails_wake_at,
-    .about = rails_about,
-    .stats = rails_stats,
-    .memory_add = fabric_rails_memory_add,
-    .memory_remove = fabric_rails_memory_remove,
-    .memory_remove_step = fabric_rails_memory_remove_step,
-    .memory_give_up = fabric_rails_memory_give_up,
-    .region_bytes_max = fabric_rails_region_bytes_max,
-    .peer_add = fabric_rails_peer_add,
-    .peer_address = fabric_rails_peer_address,
-    .peer_remove = fabric_rails_peer_remove,
-    .peer_link = fabric_rails_peer_link,
-    .grant_add = fabric_rails_grant_add,
-    .grant_end = fabric_rails_grant_end,
-    .grants_shut = fabric_rails_grants_shut,
-    .grant_recheck = fabric_rails_grant_recheck,
-    .key_open = fabric_rails_key_open,
-    .key_renew = fabric_rails_key_renew,
-    .key_close = fabric_rails_key_close,
-    .post = fabric_rails_post,
-    .cancel = fabric_rails_cancel,
-};
 
 sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabric_options *options,
                          struct sl_fabric **out, struct sl_error *why)
@@ -419,7 +364,6 @@ sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabri
     }
     memset(fabric, 0, sizeof(*fabric));
     fabric->rails = rails;
-    fabric->front = &rails_front;
     fabric->options = *options;
     rails->fabric = fabric;
     rails->count = count;
@@ -431,7 +375,7 @@ sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabri
         err = all_open(rails, ops, list, why);
     }
     if (err != SL_OK) {
-        rails_close(fabric);
+        fabric_rails_close(fabric);
         return err;
     }
     *out = fabric;

@@ -5,9 +5,7 @@
  * key of every rail. Rail i of one node speaks to rail i of the other; rails that the other has not
  * got, or has of another kind, carry nothing. A transfer's pieces are dealt out over the rails that
  * are up. A rail whose link breaks ends its pieces, and they go to the others, each rail once a
- * piece. When its link is there again it takes pieces again. A rail may refuse what the others do
- * not: the peer's rail lives anew, and its new key is not here yet. So what it refuses is asked of
- * the others, too. The promises of fabric.h hold: done()
+ * piece. When its link is there again it takes pieces again. The promises of fabric.h hold: done()
  * comes once, when no rail touches the local memory any more; grant_ended() comes when nothing lands
  * by any rail.
  *
@@ -29,7 +27,6 @@ struct rail {
     struct rails *rails;
     struct sl_fabric *fabric; /* NULL: it did not open */
     uint32_t index;
-    bool remote;                   /* another process drives it; its fabric is always there */
     uint64_t out_bytes;            /* posted and not ended */
     char entry[RAILS_ENTRY_BYTES]; /* of the list */
     char reason[104];              /* why it did not open */
@@ -52,14 +49,14 @@ struct rails_peer {
 };
 struct rails_grant {
     bool used, ending, told, gone, silent;          /* silent: nobody knows its handle */
-    bool renewed;                                   /* a part came after it was told */
     bool late;                                      /* granted() brings the key */
     uint16_t generation, added, ready, lost, ended; /* bits of rails */
     enum sl_fabric_verb verb;
     uint32_t peer, memory;       /* handles */
     struct fabric_place *places; /* NULL: one range of that memory */
     uint32_t sub[RAILS_MAX];
-    void *parts[RAILS_MAX]; /* owned; kept where a part may come later or go, else NULL */
+    void
+        *parts[RAILS_MAX]; /* owned; kept until it is told where a part may come later, else NULL */
     uint32_t part_bytes[RAILS_MAX];
     struct sl_error *why; /* owned; the first rail that failed after it was added; NULL: none did */
 };
@@ -68,7 +65,6 @@ struct rails_key {
     uint16_t generation, there;
     uint32_t peer; /* handle */
     uint32_t sub[RAILS_MAX], lives[RAILS_MAX];
-    struct sl_digest parts[RAILS_MAX]; /* of what each sub was opened with */
 };
 struct rails_piece {
     struct sl_fabric_piece want; /* our handles */
@@ -92,7 +88,6 @@ struct rails {
     uint32_t count, turn;
     bool by_nic;   /* the list is of NICs, not of addresses */
     bool keys_die; /* with their link */
-    bool remote;   /* other processes drive some: all parts of keys come later */
     struct rail at[RAILS_MAX];
     struct rails_memory *memories;
     struct rails_peer *peers;
@@ -108,6 +103,7 @@ struct rails {
     unsigned char blob[SL_FABRIC_BLOB_MAX], part[SL_FABRIC_BLOB_MAX];
 };
 
+/* Those that are named as in fabric.h do what these do, of all rails. */
 /* ---- rails.c ---- */
 /* Whether the options name several addresses (tcp) or NICs (else): a comma list. */
 bool fabric_rails_wanted(const struct sl_fabric_options *options);
@@ -116,6 +112,11 @@ bool fabric_rails_wanted(const struct sl_fabric_options *options);
  * those of the first rail when none opens. */
 sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabric_options *options,
                          struct sl_fabric **out, struct sl_error *why);
+void fabric_rails_close(struct sl_fabric *fabric); /* frees the struct, too */
+void fabric_rails_step(struct sl_fabric *fabric, uint64_t now_ns);
+uint64_t fabric_rails_wake_at(const struct sl_fabric *fabric);
+void fabric_rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out);
+const char *fabric_rails_about(const struct sl_fabric *fabric);
 /* A blob of rails becomes that of its first; others stay. Errors: SL_ERR_PROTOCOL, SL_ERR_VERSION. */
 sl_err fabric_rails_first(const void **blob, uint32_t *length_bytes, struct sl_error *why);
 /* Puts the parts together; 0: they do not fit. Parts that do not fit behind others are left out. */
@@ -166,14 +167,9 @@ uint32_t rails_places_on(const struct rail *rail, const struct fabric_place *pla
 sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                               uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 sl_err fabric_rails_grant_end(struct sl_fabric *fabric, uint32_t grant);
-void fabric_rails_grants_shut(struct sl_fabric *fabric, const struct sl_fabric_place *ranges,
-                              uint32_t count);
 bool fabric_rails_grant_recheck(struct sl_fabric *fabric, uint32_t grant);
 sl_err fabric_rails_key_open(struct sl_fabric *fabric, uint32_t peer, const void *blob,
                              uint32_t length_bytes, uint32_t *out, struct sl_error *why);
-sl_err fabric_rails_key_renew(struct sl_fabric *fabric, uint32_t key, const void *blob,
-                              uint32_t length_bytes, struct sl_error *why);
-void fabric_rails_memory_give_up(struct sl_fabric *fabric, uint32_t memory);
 void fabric_rails_key_close(struct sl_fabric *fabric, uint32_t key);
 void rails_grant_free(struct rails_grant *grant);
 /* The link of a rail to the peer is gone: grants that were to come by it do not. */

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHUT_AT_ONCE 64u
-
 static uint16_t bit_of(const struct rail *rail)
 {
     return (uint16_t)(1u << rail->index);
@@ -167,7 +165,11 @@ sl_err fabric_rails_memory_remove_step(struct sl_fabric *fabric, uint32_t handle
         return SL_ERR_BUSY;
     }
     memory->ready = 0;
-    fabric_rails_memory_give_up(fabric, handle); /* none goes on while the others leave */
+    for (uint32_t k = 0; k < rails->count; k++) { /* none goes on while the others leave */
+        if (memory->sub[k] != FABRIC_NONE) {
+            fabric_memory_give_up(rails->at[k].fabric, memory->sub[k]);
+        }
+    }
     uint32_t i = 0;
     while (i < rails->count && memory->sub[i] == FABRIC_NONE) {
         i++;
@@ -192,17 +194,6 @@ sl_err fabric_rails_memory_remove_step(struct sl_fabric *fabric, uint32_t handle
     return SL_OK;
 }
 
-void fabric_rails_memory_give_up(struct sl_fabric *fabric, uint32_t handle)
-{
-    struct rails *rails = fabric->rails;
-    const struct rails_memory *memory = rails_memory_of(rails, handle);
-    for (uint32_t i = 0; memory != NULL && i < rails->count; i++) {
-        if (memory->sub[i] != FABRIC_NONE) {
-            fabric_memory_give_up(rails->at[i].fabric, memory->sub[i]);
-        }
-    }
-}
-
 uint64_t fabric_rails_region_bytes_max(const struct sl_fabric *fabric)
 {
     const struct rails *rails = fabric->rails;
@@ -215,13 +206,13 @@ uint64_t fabric_rails_region_bytes_max(const struct sl_fabric *fabric)
     return bytes;
 }
 
-/* A memory is registered with every rail. What those of other processes cannot take they say then. */
+/* A memory is registered with every rail. */
 sl_err fabric_rails_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why)
 {
     const struct rails *rails = fabric->rails;
     sl_err err = SL_OK;
     for (uint32_t i = 0; i < rails->count && err == SL_OK; i++) {
-        if (rails->at[i].fabric != NULL && !rails->at[i].remote) {
+        if (rails->at[i].fabric != NULL) {
             err = sl_fabric_dmabuf_check(rails->at[i].fabric, why);
         }
     }
@@ -289,7 +280,7 @@ static sl_err grant_check(const struct rails *rails, const struct sl_fabric_gran
                                                     : SL_OK;
 }
 
-/* What the rail adds to the key, where parts may come later. */
+/* What the rail adds to the key, where parts may come later. 0 bytes: nothing. */
 static void part_keep(struct rails_grant *grant, uint32_t rail, const void *part,
                       uint32_t length_bytes)
 {
@@ -332,8 +323,8 @@ static bool grant_add_on(struct rail *rail, const struct sl_fabric_grant *want,
     }
     grant->added |= bit_of(rail);
     rail->grant_of[grant->sub[i] & 0xffffu] = (uint16_t)(grant - rails->grants);
-    grant->late |= rails->remote || length == 0;
-    if (rails->remote || (rails->keys_die && want->verb == SL_FABRIC_WRITE)) {
+    grant->late |= length == 0;
+    if (rails->keys_die && want->verb == SL_FABRIC_WRITE) {
         part_keep(grant, i, rails->part, length);
     }
     if (length > SL_FABRIC_BLOB_MAX - *used) { /* too long beside the others: it is not told */
@@ -399,23 +390,22 @@ sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_g
     return SL_OK;
 }
 
-/* Once every rail has it or has lost it, and whenever a part of its key is another after that. */
+/* Once every rail has it or has lost it. */
 static void grant_tell(struct rails *rails, struct rails_grant *grant)
 {
     const struct sl_fabric_events *events = &rails->fabric->options.events;
-    if (!grant->used || grant->ending || (grant->told && !grant->renewed) ||
+    if (!grant->used || grant->ending || grant->told ||
         (grant->ready | grant->lost) != grant->added) {
         return;
     }
     grant->told = true;
-    grant->renewed = false;
     uint32_t length = grant->late
                           ? rails_blob_write(rails, grant->verb, (const void *const *)grant->parts,
                                              grant->part_bytes, rails->blob)
                           : 0;
     const struct sl_error why =
         length == 0 && grant->why != NULL ? *grant->why : (struct sl_error){0};
-    for (uint32_t i = 0; !rails->remote && i < RAILS_MAX; i++) { /* they came for good */
+    for (uint32_t i = 0; i < RAILS_MAX; i++) { /* nothing comes after it */
         part_keep(grant, i, NULL, 0);
     }
     if (events->granted != NULL) {
@@ -454,7 +444,6 @@ void rails_on_granted(void *context, uint32_t sub, const void *key, uint32_t key
         } else if (key != NULL) {
             part_lose(grant, rail->index, why);
         }
-        grant->renewed |= key != NULL && grant->told;
         grant->ready |= bit_of(rail);
         grant_tell(rail->rails, grant);
     }
@@ -498,34 +487,6 @@ sl_err fabric_rails_grant_end(struct sl_fabric *fabric, uint32_t handle)
         }
     }
     return SL_OK;
-}
-
-/* Some ranges at a time, with the handles of the rail. */
-static void shut_on(const struct rail *rail, const struct sl_fabric_place *ranges, uint32_t count)
-{
-    struct sl_fabric_place some[SHUT_AT_ONCE];
-    uint32_t filled = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct rails_grant *grant = grant_of(rail->rails, ranges[i].memory);
-        if (grant != NULL && (grant->added & bit_of(rail)) != 0) {
-            some[filled] = ranges[i];
-            some[filled++].memory = grant->sub[rail->index];
-        }
-        if (filled == SHUT_AT_ONCE || (i + 1 == count && filled > 0)) {
-            sl_fabric_grants_shut(rail->fabric, some, filled);
-            filled = 0;
-        }
-    }
-}
-
-void fabric_rails_grants_shut(struct sl_fabric *fabric, const struct sl_fabric_place *ranges,
-                              uint32_t count)
-{
-    for (uint32_t i = 0; i < fabric->rails->count; i++) {
-        if (fabric->rails->at[i].fabric != NULL) {
-            shut_on(&fabric->rails->at[i], ranges, count);
-        }
-    }
 }
 
 bool fabric_rails_grant_recheck(struct sl_fabric *fabric, uint32_t handle)
@@ -609,7 +570,6 @@ sl_err fabric_rails_key_open(struct sl_fabric *fabric, uint32_t handle, const vo
             err = sl_fabric_key_open(rail->fabric, peer->sub[i], read.parts[i], read.lengths[i],
                                      &fresh.sub[i], why);
             fresh.there |= err == SL_OK ? bit_of(rail) : 0;
-            fresh.parts[i] = sl_digest_of(read.parts[i], read.lengths[i]);
         }
     }
     if (err == SL_OK && fresh.there == 0) {
@@ -622,46 +582,6 @@ sl_err fabric_rails_key_open(struct sl_fabric *fabric, uint32_t handle, const vo
     }
     *out = fabric_handle_make(fresh.generation, index);
     return SL_OK;
-}
-
-/* The rail's part is another now, or none. */
-static void key_part_renew(struct rail *rail, struct rails_key *key, const struct rails_blob *read)
-{
-    const struct rails_peer *peer = rails_peer_of(rail->rails, key->peer);
-    uint32_t i = rail->index, sub = FABRIC_NONE;
-    struct sl_digest part = read->lengths[i] > 0 ? sl_digest_of(read->parts[i], read->lengths[i])
-                                                 : (struct sl_digest){0};
-    bool there = (key->there & bit_of(rail)) != 0;
-    if (peer == NULL || (there && read->lengths[i] > 0 && sl_digest_equal(part, key->parts[i]))) {
-        return;
-    }
-    bool open =
-        read->lengths[i] > 0 && sl_fabric_key_open(rail->fabric, peer->sub[i], read->parts[i],
-                                                   read->lengths[i], &sub, NULL) == SL_OK;
-    uint32_t old = key->sub[i];
-    key->there = (uint16_t)(open ? key->there | bit_of(rail) : key->there & ~bit_of(rail));
-    key->sub[i] = sub;
-    key->lives[i] = peer->lives[i];
-    key->parts[i] = part;
-    if (there) { /* what still waits with it goes to the other rails */
-        sl_fabric_key_close(rail->fabric, old);
-    }
-}
-
-sl_err fabric_rails_key_renew(struct sl_fabric *fabric, uint32_t handle, const void *blob,
-                              uint32_t length_bytes, struct sl_error *why)
-{
-    struct rails *rails = fabric->rails;
-    struct rails_key *key = rails_key_of(rails, handle);
-    struct rails_blob read = {0};
-    sl_err err = key != NULL ? rails_blob_read(blob, length_bytes, &read, why)
-                             : sl_fail(why, SL_ERR_NOT_FOUND, "no such key");
-    for (uint32_t i = 0; i < rails->count && err == SL_OK; i++) {
-        if (rails->at[i].fabric != NULL) {
-            key_part_renew(&rails->at[i], key, &read);
-        }
-    }
-    return err;
 }
 
 void fabric_rails_key_close(struct sl_fabric *fabric, uint32_t handle)

@@ -163,11 +163,6 @@
     F(U64, segment, 0, UINT32_MAX, "segment number; 0: wherever it is")     \
     F(U64, disk_offset_bytes, 0, UINT64_MAX, "of the value in the segment") \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the value")
-#define SL_ITEM_CHUNK(F, L)                                           \
-    F(U64, arena, 0, 65535, "arena id")                               \
-    F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data") \
-    F(U64, length_bytes, 1, UINT64_MAX, "bytes of the region")
-
 #define SL_ITEM_CONTRIBUTION(F, L)                                    \
     F(TEXT, name, 1, 255, "of the contribution")                      \
     F(U64, number, 0, 63, "of the contribution, in records")          \
@@ -312,7 +307,6 @@
     X(fill, SL_ITEM_FILL)                 \
     X(found, SL_ITEM_FOUND)               \
     X(forget, SL_ITEM_FORGET)             \
-    X(chunk, SL_ITEM_CHUNK)               \
     X(story, SL_ITEM_STORY)               \
     X(run, SL_ITEM_RUN)                   \
     X(fact, SL_ITEM_FACT)                 \
@@ -770,9 +764,6 @@
     F(BOOL, empty, 0, 1, "the disk itself has: its values go, it begins anew under another name")
 #define SL_BODY_DISK_RECLAIM(F, L) \
     F(U64, segment, 0, UINT32_MAX, "its values leave the disk: forget their places")
-#define SL_BODY_REGIONS_REPLY(F, L)                           \
-    F(U64, region_bytes_max, 0, UINT64_MAX, "limit in force") \
-    L(chunks, chunk, 65536, "planned memory regions")
 /* client, coordinator -> transporter: bring values that other nodes hold into memory */
 #define SL_BODY_FETCH(F, L)                                                                       \
     F(BOOL, chain, 0, 1,                                                                          \
@@ -980,8 +971,6 @@
       "SL_OK known, SL_ERR_NOT_FOUND unwanted")                                                    \
     X(DISK_RECLAIM, disk_reclaim, 78, SL_BODY_DISK_RECLAIM, "tierer to registrar: a segment goes") \
     X(DISK_RECLAIM_REPLY, disk_reclaim_reply, 79, SL_BODY_EMPTY, "no entry points there any more") \
-    X(REGIONS, regions, 80, SL_BODY_EMPTY, "the transporter's plan of memory regions")             \
-    X(REGIONS_REPLY, regions_reply, 81, SL_BODY_REGIONS_REPLY, "plan")                             \
     X(FETCH, fetch, 82, SL_BODY_FETCH, "bring in what other nodes hold")                           \
     X(FETCH_REPLY, fetch_reply, 83, SL_BODY_CODES,                                                 \
       "SL_OK: it came; SL_ERR_EXISTS: it was here, on disk perhaps")                               \

@@ -101,7 +101,7 @@ static const struct {
     {"fabric_peers_max", "leave it out: 64 peers"},
     {"fabric_processes", "leave it out: one transporter drives all addresses and NICs of a node"},
     {"fabric_spin", "leave it out: nothing polls without a wait"},
-    {"fabric_zero_copy", "leave it out: each connection measures which way of sending is faster"},
+    {"fabric_zero_copy", "leave it out: what is sent is copied to the kernel"},
     {"grants_ahead_bytes_max", "leave it out: grants_ahead_max bounds a client's extents"},
     {"guard_memory", "leave it out: memory that others cut short never ends a process"},
     {"log_lines_per_s", "leave it out: an actor logs 200 lines a second at most"},

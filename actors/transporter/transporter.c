@@ -1,4 +1,4 @@
-/* actors/transporter/transporter.c - the actor contract: REGIONS, the fabric, and what comes from
+/* actors/transporter/transporter.c - the actor contract, the fabric, and what comes from
  * this node and from others. */
 #include "actors/transporter/transporter.h"
 
@@ -555,7 +555,6 @@ static const struct {
     {SL_MSG_PULL, true, tr_pull},
     {SL_MSG_SEEK, true, tr_seek},
     {SL_MSG_FENCE, false, tr_fence},
-    {SL_MSG_REGIONS, false, tr_regions},
     {SL_MSG_NODES, false, tr_nodes},
     {SL_MSG_HANDOVER_RELEASE, false, tr_release},
     {SL_MSG_HANDOVER_WORD, false, tr_word},
@@ -664,7 +663,6 @@ static void transporter_fini(void *state)
     tr_cluster_fini(self);
     tr_pools_fini(self);
     tr_memory_fini(self);
-    tr_regions_fini(self);
 }
 
 const struct sl_actor sl_transporter_actor = {

@@ -6,7 +6,7 @@
  * there; and values that are read by one request whose places are the layers. Copies are those of
  * this side behind the socket's own, bytes a byte.
  *
- *   net_bench [CONNECTIONS [MIB A MEASUREMENT [ROUNDS [copy|zero|measure]]]] */
+ *   net_bench [CONNECTIONS [MIB A MEASUREMENT [ROUNDS]]] */
 #include "runtime/sl_copy.h"
 #include "tests/support/fabric_remote.h"
 #include "tests/support/netns.h"
@@ -450,11 +450,6 @@ START_TEST(figures)
         end_options(&bench.end, &ours, "tcp");
         ours.lanes = bench.connections;
         ours.stall_ns = ours.connect_ns = 30 * SL_NS_PER_S;
-        if (argc > 4) {
-            ours.zero_copy = argv[4][0] == 'c'   ? SL_FABRIC_COPY
-                             : argv[4][0] == 'z' ? SL_FABRIC_ZERO_COPY
-                                                 : SL_FABRIC_MEASURE;
-        }
         if (getenv("NET_BENCH_UNIT") != NULL) {
             ours.unit_bytes = (uint64_t)atoi(getenv("NET_BENCH_UNIT")) * SL_KIB;
         }
@@ -477,10 +472,6 @@ START_TEST(figures)
         for (size_t i = 0; i < SL_COUNT(sizes); i++) {
             size_measure(&bench, sizes[i], rounds);
         }
-        remote_stats(&bench.remote, &bench.end);
-        printf("zero-copy sends %llu, of which the kernel copied all the same %llu\n",
-               (unsigned long long)bench.remote.stats.zero_copied,
-               (unsigned long long)bench.remote.stats.zero_copy_fell_back);
         remote_stop(&bench.remote);
         end_close(&bench.end);
         munmap(bench.pool, MEMORY);

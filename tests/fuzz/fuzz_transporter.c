@@ -25,10 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define ENGINE       7u
 
 static const uint32_t requests[] = {
-    SL_MSG_FETCH,         SL_MSG_FETCH, SL_MSG_FETCH,        SL_MSG_FETCH,
-    SL_MSG_HANDOVER_WORD, SL_MSG_FENCE, SL_MSG_NODES,        SL_MSG_REGIONS,
-    SL_MSG_HELLO_REPLY,   SL_MSG_PING,  SL_MSG_ENGINE_ADDED, SL_MSG_ENGINE_OVER,
-    SL_MSG_PULL,          SL_MSG_PULL,
+    SL_MSG_FETCH,        SL_MSG_FETCH,       SL_MSG_FETCH, SL_MSG_FETCH,       SL_MSG_HANDOVER_WORD,
+    SL_MSG_FENCE,        SL_MSG_NODES,       SL_MSG_NODES, SL_MSG_HELLO_REPLY, SL_MSG_PING,
+    SL_MSG_ENGINE_ADDED, SL_MSG_ENGINE_OVER, SL_MSG_PULL,  SL_MSG_PULL,
 };
 /* b and c are asked, d asks alone, e is more than the fabric has room for. */
 static const char *const peers[] = {"b", "c", "d", "e", "a"};

@@ -73,21 +73,19 @@ static void turn(unsigned rounds)
 static const struct {
     enum sl_fabric_verb verb;
     uint64_t offset_bytes, length_bytes;
-    enum sl_fabric_zero_copy zero_copy;
 } moves[] = {
-    {SL_FABRIC_READ, 0, 1, SL_FABRIC_COPY},
-    {SL_FABRIC_READ, 4096, SL_MIB, SL_FABRIC_MEASURE},
-    {SL_FABRIC_READ, CHUNK - 5, 4 * SL_MIB, SL_FABRIC_COPY}, /* over two chunk edges */
-    {SL_FABRIC_READ, 0, MEMORY, SL_FABRIC_ZERO_COPY},
-    {SL_FABRIC_WRITE, 7, 12345, SL_FABRIC_COPY},
-    {SL_FABRIC_WRITE, 0, MEMORY, SL_FABRIC_ZERO_COPY},
-    {SL_FABRIC_WRITE, CHUNK - 1, 2 * SL_MIB, SL_FABRIC_MEASURE},
+    {SL_FABRIC_READ, 0, 1},
+    {SL_FABRIC_READ, 4096, SL_MIB},
+    {SL_FABRIC_READ, CHUNK - 5, 4 * SL_MIB}, /* over two chunk edges */
+    {SL_FABRIC_READ, 0, MEMORY},
+    {SL_FABRIC_WRITE, 7, 12345},
+    {SL_FABRIC_WRITE, 0, MEMORY},
+    {SL_FABRIC_WRITE, CHUNK - 1, 2 * SL_MIB},
 };
 START_TEST(bytes_arrive)
     {
         uint32_t key = 0;
         struct sl_fabric_stats stats;
-        options_a.zero_copy = options_b.zero_copy = moves[_i].zero_copy;
         open_both();
         uint64_t offset = moves[_i].offset_bytes, length = moves[_i].length_bytes;
         bool reads = moves[_i].verb == SL_FABRIC_READ;

@@ -807,7 +807,7 @@ START_TEST(unsupported_request_is_answered_and_life_goes_on)
     {
         struct node *node = node_made("");
 
-        ck_assert_int_eq(asked(node, (struct sl_msg){.type = SL_MSG_REGIONS}).code,
+        ck_assert_int_eq(asked(node, (struct sl_msg){.type = SL_MSG_NODES}).code,
                          SL_ERR_UNSUPPORTED);
         ck_assert_int_eq(asked(node, (struct sl_msg){.type = SL_MSG_FLUSH}).code, SL_OK);
         ck_assert_uint_eq(metric_of(node, "handler_errors"), 1);

@@ -944,7 +944,7 @@ END_TEST
 START_TEST(an_unknown_request_is_answered_unsupported)
     {
         struct node *node = node_start(NULL);
-        struct sl_msg msg = {.type = SL_MSG_REGIONS}, reply;
+        struct sl_msg msg = {.type = SL_MSG_NODES}, reply;
 
         fake_give(&node->fake, "client.1", &msg);
 

@@ -1,7 +1,6 @@
-/* tests/unit/transporter_test.c - the transporter reports its plan of memory regions; its NICs. */
+/* tests/unit/transporter_test.c - settings that stop the transporter's start; its NICs. */
 #include "actors/transporter/regions/regions.h"
 #include "actors/transporter/transporter.h"
-#include "ipc/sl_arena.h"
 #include "tests/unit/shm_support.h"
 #include "tests/unit/stepped_env.h"
 
@@ -12,74 +11,18 @@
 
 static struct stepped bed;
 static char *shm_dir;
-static struct sl_arena *arena;
 
 static void setup(void)
 {
-    struct sl_error why = {0};
-    bool created = false;
     shm_dir = shm_dir_make();
-    struct sl_arena_options options = {
-        .directory = shm_dir, .data_bytes = 10 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
-    ck_assert_msg(sl_arena_open_owner(&options, &created, &arena, &why) == SL_OK, "%s", why.text);
     unsetenv("MC_MAX_MR_SIZE");
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 static void teardown(void)
 {
-    sl_arena_close(&arena);
     shm_dir_remove(shm_dir);
 }
-
-static const struct {
-    const char *setting;
-    uint64_t count, limit;
-} plans[] = {
-    {"0", 3, 4 * SL_GIB}, /* a region a chunk */
-    {"3MiB", 5, 3 * SL_MIB},
-};
-
-START_TEST(regions_cover_the_arena)
-    {
-        const char *const settings[] = {"mr_bytes_max", plans[_i].setting, NULL};
-        struct sl_msg reply, msg = {.type = SL_MSG_REGIONS};
-        stepped_start(&bed, &sl_transporter_actor, shm_dir, settings, true);
-
-        ck_assert_int_eq(stepped_give(&bed, "client.1.0", &msg), SL_OK);
-        ck_assert_int_eq(stepped_give(&bed, "client.1.0", &msg),
-                         SL_OK); /* the second plan is as the first */
-
-        for (unsigned round = 0; round < 2; round++) {
-            uint64_t end = 0;
-            ck_assert(stepped_take(&bed, &reply, NULL));
-            ck_assert_int_eq(reply.code, SL_OK);
-            ck_assert_uint_eq(reply.body.regions_reply.region_bytes_max, plans[_i].limit);
-            ck_assert_uint_eq(reply.body.regions_reply.chunks.count, plans[_i].count);
-            for (uint64_t i = 0; i < reply.body.regions_reply.chunks.count; i++) {
-                const struct sl_item_chunk *chunk = &reply.body.regions_reply.chunks.at[i];
-                ck_assert_uint_eq(chunk->offset_bytes, end);
-                end += chunk->length_bytes;
-            }
-            ck_assert_uint_eq(end, 10 * SL_MIB);
-        }
-        stepped_end(&bed);
-    }
-END_TEST
-
-START_TEST(without_an_arena_the_plan_is_empty)
-    {
-        struct sl_msg reply, msg = {.type = SL_MSG_REGIONS};
-        stepped_start(&bed, &sl_transporter_actor, "/dev/shm/sluice-test-nowhere", NULL, true);
-
-        ck_assert_int_eq(stepped_give(&bed, "client.1.0", &msg), SL_OK);
-
-        ck_assert(stepped_take(&bed, &reply, NULL));
-        ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert_uint_eq(reply.body.regions_reply.chunks.count, 0);
-        stepped_end(&bed);
-    }
-END_TEST
 
 START_TEST(bad_surroundings_stop_the_start)
     {
@@ -158,8 +101,6 @@ int main(void)
     Suite *suite = suite_create("transporter");
     TCase *cases = tcase_create("transporter");
     tcase_add_checked_fixture(cases, setup, teardown);
-    tcase_add_loop_test(cases, regions_cover_the_arena, 0, SL_COUNT(plans));
-    tcase_add_test(cases, without_an_arena_the_plan_is_empty);
     tcase_add_test(cases, bad_surroundings_stop_the_start);
     tcase_add_loop_test(cases, nics_are_those_of_all_ranks, 0, SL_COUNT(nics));
     tcase_add_loop_test(cases, what_cannot_be_opened_stops_the_start, 0, SL_COUNT(fabrics));

@@ -7,8 +7,6 @@
 /* ---- regions.c ---- */
 /* Chooses NIC and limit of a region, from settings and environment. Errors: SL_ERR_CONFIG. */
 sl_err tr_regions_init(struct transporter *self, struct sl_error *why);
-void tr_regions_fini(struct transporter *self);
-void tr_regions(struct transporter *self, const struct sl_msg *msg); /* REGIONS */
 
 /* ---- memory.c ---- */
 /* Looks for index and arenas, and registers them with the fabric, when it is time. */

@@ -235,7 +235,6 @@ struct tr_events {
 };
 
 struct tr_metrics {
-    sl_metric plans, regions;
     sl_metric fetches, keys_asked, keys_found, keys_missing, values_read, bytes_read, trips;
     sl_metric peers_alive, peer_failures, peer_timeouts, frames_refused, digests_bad;
     sl_metric unanswered, names_twice;
@@ -260,9 +259,6 @@ struct transporter {
     char nic[TR_NICS_BYTES]; /* a comma list, a rail each; "": the first that is usable */
     /* For sl_fabric_piece.rail: 1 + the rail of the rank's NIC; 0: any (tcp, or one NIC). */
     uint32_t rail_of_rank[TR_ARENAS_MAX];
-    struct sl_item_chunk *chunks; /* grown to what a plan needs, kept */
-    uint32_t chunk_capacity;
-    uint32_t chunk_count;
     struct sl_fabric *fabric; /* NULL: off */
     const char *fabric_name;
     struct sl_directory_service *directory;

@@ -89,7 +89,6 @@ void sl_fabric_options_init(struct sl_fabric_options *options, const char *kind)
         .connect_ns = SL_NS_PER_S,
         .backoff_min_ns = 50 * SL_NS_PER_MS,
         .backoff_max_ns = 2 * SL_NS_PER_S,
-        .zero_copy = SL_FABRIC_MEASURE,
     };
 }
 

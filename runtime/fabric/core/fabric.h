@@ -76,7 +76,6 @@ struct sl_fabric_events {
 
 /* Soft-RoCE's windows do not keep a writer within their range: SOUND takes them for none. */
 enum sl_fabric_windows { SL_FABRIC_WINDOWS_SOUND, SL_FABRIC_WINDOWS_NEVER, SL_FABRIC_WINDOWS_ANY };
-enum sl_fabric_zero_copy { SL_FABRIC_COPY, SL_FABRIC_ZERO_COPY, SL_FABRIC_MEASURE };
 
 struct sl_fabric_options {
     const char *kind;    /* of the back ends' names (open.c): "tcp", "verbs"; borrowed */
@@ -97,7 +96,6 @@ struct sl_fabric_options {
     uint64_t stall_ns;         /* a peer without any progress for so long is dead */
     uint64_t connect_ns;       /* a link that is not up after so long is down */
     uint64_t backoff_min_ns, backoff_max_ns;
-    enum sl_fabric_zero_copy zero_copy; /* tcp: how to send values */
     bool clear; /* tcp: without encryption with peers that are set so, too (a trusted wire) */
     enum sl_fabric_windows windows; /* verbs: how tickets are made */
     uint64_t seed;                  /* of the jitter; 0: random */
@@ -261,7 +259,6 @@ struct sl_fabric_stats {
     uint64_t links_lost, links_built;
     uint64_t digests_bad;
     uint64_t regions;                          /* registered now */
-    uint64_t zero_copied, zero_copy_fell_back; /* tcp: sends; the kernel copied all the same */
 };
 void sl_fabric_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out);
 /* What was chosen: "tcp 10.0.0.1:4711, io_uring", "verbs rxe0 port 1 gid 1 ::ffff:10.0.0.1 mtu

@@ -7,11 +7,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Of kernel 6.2; this liburing does not know it yet. */
-#ifndef IORING_SEND_ZC_REPORT_USAGE
-#define IORING_SEND_ZC_REPORT_USAGE (1U << 3)
-#endif
-
 /* ---- submissions ---- */
 
 struct io_uring_sqe *tcp_sqe(struct tcp *tcp)
@@ -229,14 +224,7 @@ void tcp_send_more(struct tcp_conn *conn)
         return;
     }
     struct io_uring_sqe *sqe = tcp_sqe(tcp);
-    unsigned flags = MSG_NOSIGNAL | MSG_WAITALL;
-    if (conn->tx_zero) {
-        io_uring_prep_sendmsg_zc(sqe, conn->fd, &conn->message, flags);
-        sqe->ioprio |= IORING_SEND_ZC_REPORT_USAGE;
-        conn->zero_sent++;
-    } else {
-        io_uring_prep_sendmsg(sqe, conn->fd, &conn->message, flags);
-    }
+    io_uring_prep_sendmsg(sqe, conn->fd, &conn->message, MSG_NOSIGNAL | MSG_WAITALL);
     tcp_tag(sqe, conn->index, TCP_OP_SEND);
 }
 
@@ -244,13 +232,10 @@ void tcp_send(struct tcp_conn *conn, uint64_t value_bytes)
 {
     struct sl_fabric *fabric = conn->fabric;
     SL_ASSERT(!conn->send_on);
-    conn->tx_zero = value_bytes >= TCP_ZERO_BYTES && tcp_of(fabric)->can_zero && !conn->zero_off &&
-                    fabric->options.zero_copy != SL_FABRIC_COPY && conn->secure == NULL;
     if (conn->secure != NULL) {
         tcp_secure_send_grow(conn, value_bytes);
     }
-    /* Without a copy there is little to do, and its notices come to our ring. */
-    conn->send_moves = !conn->tx_zero && tcp_moves(conn, value_bytes);
+    conn->send_moves = tcp_moves(conn, value_bytes);
     tcp_due(
         conn, &conn->tx_due_ns,
         sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns + value_bytes * TCP_NS_PER_BYTE));
@@ -325,7 +310,7 @@ void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address)
     (void)io_uring_submit(&tcp->ring);
 }
 
-/* The last step: nothing is under way. What zero-copy sends still hold goes with the socket. */
+/* The last step: nothing is under way. */
 void tcp_closed(struct tcp_conn *conn)
 {
     struct linger at_once = {.l_onoff = 1};
@@ -333,9 +318,6 @@ void tcp_closed(struct tcp_conn *conn)
         (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
         close(conn->fd);
         conn->fd = -1;
-    }
-    if (conn->zero_noticed != conn->zero_sent) {
-        return;
     }
     conn->state = CONN_FREE;
     tcp_secure_end(conn);

@@ -25,7 +25,6 @@
 #define TCP_QUEUE_MAX     SL_FABRIC_DEPTH_MAX /* requests of a served connection */
 #define TCP_ANSWERS_HELD  4u /* to writes: so many go in one packet, while more requests are there */
 #define TCP_DISCARD_BYTES (64 * SL_KIB)
-#define TCP_ZERO_BYTES    (64 * SL_KIB)   /* below, copying is cheaper than pinning pages */
 #define TCP_MOVE_BYTES    (128 * SL_KIB)  /* below, a mover's wake-ups cost more than they bring */
 #define TCP_NS_PER_BYTE   UINT64_C(15259) /* 64 KiB/s: a peer that is slower is given up */
 /* Places beside those of connections_max: of connections that were closed and still end. */
@@ -45,8 +44,7 @@ struct tcp_served {
     uint32_t length_bytes; /* of the value */
     uint64_t offset_bytes; /* as in the grant's key */
     struct sl_runs value;
-    uint32_t grant;  /* index; FABRIC_NONE: none is held */
-    uint64_t notice; /* zero-copy sends that must be noticed before it can go */
+    uint32_t grant; /* index; FABRIC_NONE: none is held */
     unsigned char head[SL_WIRE_ANSWER_BYTES];
 };
 
@@ -119,8 +117,6 @@ struct tcp_conn {
     struct sl_runs rest; /* of the last value of the message: what it had no part left for */
     uint32_t rest_bytes;
     uint64_t tx_due_ns;
-    bool tx_zero, zero_off;
-    uint64_t zero_sent, zero_noticed; /* zero-copy sends, and those the kernel is through with */
 
     /* lane */
     struct fabric_lane *lane; /* NULL: served */
@@ -140,7 +136,7 @@ struct tcp_conn {
 struct tcp {
     struct io_uring ring;
     struct sl_movers *movers; /* NULL: none */
-    bool ring_open, can_zero, accept_on;
+    bool ring_open, accept_on;
     int listen_fd, event_fd;
     struct sl_wire_address address;
     struct tcp_conn *conns; /* lanes of all peers, then the served ones */
@@ -233,7 +229,6 @@ void tcp_lane_received(struct tcp_conn *conn, int result);
 /* A value of a chain is whole, the next one is being received. */
 void tcp_lane_chained(struct tcp_conn *conn);
 void tcp_lane_sent(struct tcp_conn *conn, int result);
-void tcp_lane_noticed(struct tcp_conn *conn);
 void tcp_lane_closed(struct tcp_conn *conn);
 /* Fails the peer when nothing moves; gives the time of the next look. */
 uint64_t tcp_lane_look(struct tcp_conn *conn);
@@ -253,7 +248,6 @@ void tcp_served_secured(struct tcp_conn *conn);
 void tcp_served_forget(struct sl_fabric *fabric, uint32_t peer);
 void tcp_served_received(struct tcp_conn *conn, int result);
 void tcp_served_sent(struct tcp_conn *conn, int result);
-void tcp_served_noticed(struct tcp_conn *conn);
 void tcp_served_closed(struct tcp_conn *conn);
 uint64_t tcp_served_look(struct tcp_conn *conn);
 /* Answers that were held back go. */

@@ -64,12 +64,11 @@ static void lane_begin(struct fabric_lane *lane, const struct sl_wire_address *a
 {
     struct tcp_conn *conn = conn_of(lane);
     conn->rx = RX_NONE;
-    conn->recv_on = conn->send_on = conn->recv_cancelled = conn->zero_off = conn->held = false;
+    conn->recv_on = conn->send_on = conn->recv_cancelled = conn->held = false;
     conn->ops_out = conn->low.bytes = conn->after_bytes = 0;
     conn->in_head = false;
     conn->greeting = GREETING_FIRST;
     chain_forget(conn);
-    conn->zero_sent = conn->zero_noticed = 0;
     conn->tx_first = 0;
     conn->progress_mark = 0;
     tcp_message_begin(conn);
@@ -400,9 +399,6 @@ static void lane_release_written(struct tcp_conn *conn)
 {
     struct fabric_lane *lane = conn->lane;
     uint64_t end = conn->send_on ? conn->tx_first : lane->sent;
-    if (conn->zero_noticed != conn->zero_sent) {
-        return;
-    }
     for (uint64_t i = lane->head; i < end; i++) {
         struct fabric_unit *unit = fabric_lane_unit(lane, i);
         if (unit->verb == SL_FABRIC_WRITE && fabric_unit_given_up(lane, unit)) {
@@ -650,13 +646,6 @@ void tcp_lane_sent(struct tcp_conn *conn, int result)
     }
     if (conn->state == CONN_OPEN) {
         tcp_lane_push(conn->lane);
-    }
-}
-
-void tcp_lane_noticed(struct tcp_conn *conn)
-{
-    if (conn->state == CONN_OPEN) {
-        lane_release_written(conn);
     }
 }
 

@@ -450,15 +450,12 @@ void tcp_answers_push(struct tcp *tcp)
     tcp->held_count = 0;
 }
 
-/* Answers that are out, and whose memory the kernel holds no more. */
+/* Answers that are out. */
 static void served_retire(struct tcp_conn *conn)
 {
     uint64_t out = conn->send_on ? conn->out_number : conn->sent_number;
     while (conn->head_number < out) {
         struct tcp_served *served = served_at(conn, conn->head_number);
-        if (served->notice > conn->zero_noticed) {
-            break;
-        }
         if (served->verb == SL_WIRE_READ && served->code == SL_OK) {
             conn->fabric->stats.served_read_bytes += served->length_bytes;
         }
@@ -478,16 +475,8 @@ void tcp_served_sent(struct tcp_conn *conn, int result)
         tcp_close(conn);
         return;
     }
-    for (uint64_t i = conn->out_number; i < conn->sent_number; i++) {
-        served_at(conn, i)->notice = conn->tx_zero ? conn->zero_sent : 0;
-    }
     conn->out_number = conn->sent_number;
     served_push(conn);
-    served_retire(conn);
-}
-
-void tcp_served_noticed(struct tcp_conn *conn)
-{
     served_retire(conn);
 }
 

@@ -14,11 +14,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Of kernel 6.2; this liburing does not know it yet. */
-#ifndef IORING_NOTIF_USAGE_ZC_COPIED
-#define IORING_NOTIF_USAGE_ZC_COPIED (1U << 31)
-#endif
-
 #define RING_ENTRIES_MAX   4096u
 #define COMPLETIONS_A_STEP 64u
 #define QUIESCE_NS         (2 * SL_NS_PER_S)
@@ -49,25 +44,6 @@ static void tcp_accept_done(struct sl_fabric *fabric, int result)
     }
     tcp_socket_options(fabric, result);
     tcp_accepted(fabric, result);
-}
-
-static void tcp_notice(struct tcp_conn *conn, int result)
-{
-    conn->zero_noticed++;
-    conn->fabric->stats.zero_copied++;
-    if (((unsigned)result & IORING_NOTIF_USAGE_ZC_COPIED) != 0) {
-        conn->fabric->stats.zero_copy_fell_back++;
-        /* This way the kernel copies anyway (veth, loopback), and pinning pages comes on top. */
-        conn->zero_off = conn->fabric->options.zero_copy == SL_FABRIC_MEASURE;
-    }
-    if (conn->state == CONN_CLOSING) {
-        return; /* the caller looks whether that was the last */
-    }
-    if (conn->lane != NULL) {
-        tcp_lane_noticed(conn);
-    } else {
-        tcp_served_noticed(conn);
-    }
 }
 
 void tcp_send_done(struct tcp_conn *conn, int result)
@@ -138,37 +114,30 @@ static void tcp_completion(struct sl_fabric *fabric, const struct io_uring_cqe *
         return;
     }
     struct tcp_conn *conn = &tcp->conns[cqe->user_data >> 8];
-    if ((cqe->flags & IORING_CQE_F_NOTIF) != 0) {
-        tcp_notice(conn, cqe->res);
-    } else {
-        conn->ops_out--;
-        switch (op) {
-        case TCP_OP_SEND:
-            if (conn->secure != NULL) {
-                tcp_secure_sent(conn, cqe->res);
-                break;
-            }
-            if (conn->tx_zero && (cqe->flags & IORING_CQE_F_MORE) == 0) {
-                conn->zero_sent--; /* refused at once: no notice follows */
-            }
-            tcp_send_done(conn, cqe->res);
-            break;
-        case TCP_OP_RECV:
-            if (conn->secure != NULL) {
-                tcp_secure_received(conn, cqe->res);
-                break;
-            }
-            tcp_received(conn, cqe->res);
-            break;
-        case TCP_OP_CONNECT:
-            if (conn->state != CONN_CLOSING) {
-                tcp_lane_connected(conn, cqe->res);
-            }
-            break;
-        default:
-            tcp_cancel_done(conn);
+    conn->ops_out--;
+    switch (op) {
+    case TCP_OP_SEND:
+        if (conn->secure != NULL) {
+            tcp_secure_sent(conn, cqe->res);
             break;
         }
+        tcp_send_done(conn, cqe->res);
+        break;
+    case TCP_OP_RECV:
+        if (conn->secure != NULL) {
+            tcp_secure_received(conn, cqe->res);
+            break;
+        }
+        tcp_received(conn, cqe->res);
+        break;
+    case TCP_OP_CONNECT:
+        if (conn->state != CONN_CLOSING) {
+            tcp_lane_connected(conn, cqe->res);
+        }
+        break;
+    default:
+        tcp_cancel_done(conn);
+        break;
     }
     if (conn->state == CONN_CLOSING && conn->ops_out == 0) {
         tcp_closed(conn);
@@ -360,9 +329,6 @@ static sl_err tcp_ring(struct sl_fabric *fabric, struct sl_error *why)
     if (result < 0) {
         return sl_fail_os(why, -result, "register an eventfd");
     }
-    struct io_uring_probe *probe = io_uring_get_probe_ring(&tcp->ring);
-    tcp->can_zero = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_SENDMSG_ZC) != 0;
-    io_uring_free_probe(probe);
     return SL_OK;
 }
 
@@ -416,10 +382,10 @@ static void tcp_describe(struct sl_fabric *fabric, uint32_t movers)
         (void)inet_ntop(tcp->address.ipv6 ? AF_INET6 : AF_INET, tcp->address.ip, ip, sizeof(ip));
     }
     (void)snprintf(fabric->about, sizeof(fabric->about),
-                   "tcp, listening at %s port %u, %sTLS 1.3 by %s, io_uring%s, %u movers", ip,
+                   "tcp, listening at %s port %u, %sTLS 1.3 by %s, io_uring, %u movers", ip,
                    tcp->address.port,
                    fabric->options.clear ? "in the clear where the peer agrees, else " : "",
-                   sl_aead_library(SL_AEAD_BEST), tcp->can_zero ? ", zero-copy send" : "", movers);
+                   sl_aead_library(SL_AEAD_BEST), movers);
 }
 
 static sl_err tcp_open(struct sl_fabric *fabric, struct sl_error *why)

@@ -36,10 +36,10 @@ static const struct sim_mutant mutants[MUTANTS] = {
     [TOMBSTONE_LOST] = {7, "a removal leaves no tombstone"},
     [REPLACED_BEFORE] = {0, "the old value is gone before the new one is there"},
     [PINS_UNSEEN] = {0, "what was retired is free although it is pinned"},
-    [REMOVED_TWICE] = {75, "a removal that is sent again is carried out again"},
-    [COMMITTED_TWICE] = {251, "a commit that is sent again to another registrar is stale"},
-    [EVICTED_UNWRITTEN] = {7, "values leave memory before a disk has them"},
-    [GET_UNCHECKED] = {7, "a get does not look whether what it copied still stands"},
+    [REMOVED_TWICE] = {443, "a removal that is sent again is carried out again"},
+    [COMMITTED_TWICE] = {22, "a commit that is sent again to another registrar is stale"},
+    [EVICTED_UNWRITTEN] = {9, "values leave memory before a disk has them"},
+    [GET_UNCHECKED] = {19, "a get does not look whether what it copied still stands"},
     [NAMES_UNSYNCED] = {18, "a disk's directory is never synced"},
 };
 static const struct sim_mutant heal_mutants[ALL - MUTANTS + 1] = {

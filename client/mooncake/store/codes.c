@@ -1,6 +1,8 @@
 /* client/mooncake/store/codes.c - libsluice's codes as Mooncake's. */
 #include "client/mooncake/store/internal.h"
 
+#include <stdlib.h>
+
 int sl_store_code_of(sl_err err)
 {
     switch (err) {
@@ -66,4 +68,9 @@ void store_results_fill(int64_t *results, uint32_t count, int code)
     for (uint32_t i = 0; i < count; i++) {
         results[i] = code;
     }
+}
+
+void *store_room(uint32_t count, size_t item_bytes)
+{
+    return calloc((size_t)count + 1, item_bytes);
 }

@@ -164,10 +164,10 @@ void sl_store_hold(struct sl_store *store, const struct sl_object_key *keys, uin
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(names) struct store_names names = {.room = NULL};
-    SL_AUTO(free) struct sl_object_key *mapped = malloc((size_t)count * sizeof *mapped);
-    SL_AUTO(free) struct sl_view *views = calloc(count, sizeof *views);
-    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
-    memset(buffers, 0, (size_t)count * sizeof *buffers);
+    SL_AUTO(free) struct sl_object_key *mapped = store_room(count, sizeof *mapped);
+    SL_AUTO(free) struct sl_view *views = store_room(count, sizeof *views);
+    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    memset(buffers, 0, count * sizeof(void *));
     store_codes_fill(codes, count, base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);
     if (base == NULL || mapped == NULL || views == NULL || errs == NULL) {
         return;

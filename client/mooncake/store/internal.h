@@ -82,6 +82,8 @@ struct sl_store {
 /* The same code for each of a batch. */
 void store_codes_fill(int *codes, uint32_t count, int code);
 void store_results_fill(int64_t *results, uint32_t count, int code);
+/* Zeroed memory for so many, which SL_AUTO(free) frees; analysers do not see that of calloc itself. */
+void *store_room(uint32_t count, size_t item_bytes);
 
 /* Around a batch of libsluice: what it did not answer has the code of the call. */
 static inline void store_errs_open(sl_err *errs, uint32_t count)

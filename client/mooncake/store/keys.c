@@ -234,20 +234,6 @@ static bool same_key(const struct sl_object_key *left, const struct sl_object_ke
            memcmp(left->at, right->at, left->length) == 0;
 }
 
-#define DUPLICATES_PLAIN 8u /* below, every pair is compared */
-
-static bool duplicates_of_few(const struct sl_object_key *keys, size_t stride_bytes, uint32_t count)
-{
-    for (uint32_t i = 1; i < count; i++) {
-        for (uint32_t j = 0; j < i; j++) {
-            if (same_key(key_seen(keys, i, stride_bytes), key_seen(keys, j, stride_bytes))) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 /* Where hashes begin, so that nobody can choose keys that are alike. */
 static uint64_t seed_new(void)
 {
@@ -258,15 +244,15 @@ static uint64_t seed_new(void)
     return number | 1;
 }
 
-/* Probes end: chains of a hostile batch, whose hashes are alike, cost count steps each at most. */
-/* later[i]: a later item with the same key, or i; *later NULL: there are none. Items with key.length 0
+/* Probes end: chains of a hostile batch, whose hashes are alike, cost count steps each at most.
+ * later[i]: a later item with the same key, or i; *later NULL: there are none. Items with key.length 0
  * are left out. False: no memory. */
 static bool duplicates_find(const struct sl_object_key *keys, size_t stride_bytes, uint32_t count,
                             uint32_t **later)
 {
     bool any = false;
     *later = NULL;
-    if (count <= DUPLICATES_PLAIN && !duplicates_of_few(keys, stride_bytes, count)) {
+    if (count <= 1) {
         return true;
     }
     size_t slots = 16;

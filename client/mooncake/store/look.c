@@ -13,10 +13,10 @@ void store_seek(struct store_base *base, const struct sl_object_key *keys, uint3
     if (!sl_client_has_peers(base->client)) {
         return;
     }
-    SL_AUTO(free) uint32_t *misses = malloc((size_t)count * sizeof *misses);
-    SL_AUTO(free) struct sl_object_key *asked = malloc((size_t)count * sizeof *asked);
-    SL_AUTO(free) struct sl_elsewhere *answers = malloc((size_t)count * sizeof *answers);
-    SL_AUTO(free) sl_err *codes = malloc((size_t)count * sizeof *codes);
+    SL_AUTO(free) uint32_t *misses = store_room(count, sizeof *misses);
+    SL_AUTO(free) struct sl_object_key *asked = store_room(count, sizeof *asked);
+    SL_AUTO(free) struct sl_elsewhere *answers = store_room(count, sizeof *answers);
+    SL_AUTO(free) sl_err *codes = store_room(count, sizeof *codes);
     uint32_t missing = 0;
     if (misses == NULL || asked == NULL || answers == NULL || codes == NULL) {
         return;
@@ -64,7 +64,7 @@ void sl_store_exist(struct sl_store *store, struct sl_object_key *keys, uint32_t
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(names) struct store_names names = {.room = NULL};
-    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     if (base == NULL || errs == NULL || !store_keys_map(base, keys, count, sizeof *keys, &names)) {
         store_codes_fill(codes, count, base == NULL ? 0 : SL_STORE_NO_BUFFER);
         return;
@@ -132,10 +132,12 @@ int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(names) struct store_names names = {.room = NULL};
-    SL_AUTO(free) struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
-    SL_AUTO(free) struct sl_stat *stats = calloc(count, sizeof *stats);
-    SL_AUTO(free) struct sl_elsewhere *others = calloc(count, sizeof *others); /* node "": here */
-    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    SL_AUTO(free)
+    struct sl_contribution_info *infos = store_room(SL_CONTRIBUTIONS_MAX, sizeof *infos);
+    SL_AUTO(free) struct sl_stat *stats = store_room(count, sizeof *stats);
+    SL_AUTO(free)
+    struct sl_elsewhere *others = store_room(count, sizeof *others); /* node "": here */
+    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     memset(out, 0, count * sizeof *out);
     if (base == NULL || infos == NULL || stats == NULL || others == NULL || errs == NULL ||
         !store_keys_map(base, keys, count, sizeof *keys, &names)) {

@@ -22,38 +22,9 @@ struct sl_store_prefix sl_store_prefix_of(struct sl_store_prefix tenant, struct 
     return tenant.length == 0 && key.at[0] == SL_STORE_TENANT_MARK ? prefix_full(tenant) : tenant;
 }
 
-/* Has high bits where one of the 8 bytes is 0 or above 127. */
-static uint64_t odd_bytes(const char *at)
-{
-    uint64_t word;
-    memcpy(&word, at, sizeof word);
-    return (word - UINT64_C(0x0101010101010101)) | word;
-}
-
-/* No byte is 0 or above 127, as in most keys. Two words at a time; the last one may overlap. */
-static bool is_ascii(struct sl_object_key key)
-{
-    uint64_t seen = 0, more = 0;
-    uint32_t at = 0, word = sizeof(uint64_t);
-    if (key.length < word) {
-        char text[sizeof(uint64_t)] = "aaaaaaa";
-        memcpy(text, key.at, key.length);
-        text[word - 1] = 'a';
-        return (odd_bytes(text) & UINT64_C(0x8080808080808080)) == 0;
-    }
-    for (; at + 2 * word <= key.length; at += 2 * word) {
-        seen |= odd_bytes(key.at + at);
-        more |= odd_bytes(key.at + at + word);
-    }
-    seen |= at + word <= key.length ? odd_bytes(key.at + at) : 0;
-    seen |= odd_bytes(key.at + key.length - word);
-    return ((seen | more) & UINT64_C(0x8080808080808080)) == 0;
-}
-
 bool sl_store_key_plain(struct sl_store_prefix prefix, struct sl_object_key key)
 {
-    return key.length <= NAME_BYTES_MAX && key.length + prefix.length <= NAME_BYTES_MAX &&
-           (is_ascii(key) || sl_key_fine(key));
+    return key.length <= NAME_BYTES_MAX - prefix.length && sl_key_fine(key);
 }
 
 uint32_t sl_store_digest_name(struct sl_store_prefix tenant, struct sl_object_key key, char *out)

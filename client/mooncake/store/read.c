@@ -131,7 +131,7 @@ void sl_store_read(struct sl_store *store, struct sl_pieces *items, uint32_t cou
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(names) struct store_names names = {.room = NULL};
-    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     if (base == NULL || errs == NULL ||
         !store_keys_map(base, &items->key, count, sizeof *items, &names)) {
         store_results_fill(results, count, base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);

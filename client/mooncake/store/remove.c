@@ -40,7 +40,7 @@ static void remove_elsewhere(struct sl_client *client, const struct sl_object_ke
                              uint32_t count, bool force, sl_err *errs)
 {
     SL_AUTO(free)
-    sl_err *others = sl_client_has_peers(client) ? malloc((size_t)count * sizeof *others) : NULL;
+    sl_err *others = sl_client_has_peers(client) ? store_room(count, sizeof *others) : NULL;
     if (others == NULL ||
         sl_remove_elsewhere(client, keys, count, !force, others, 0, NULL) != SL_OK) {
         return;
@@ -55,9 +55,9 @@ static void remove_elsewhere(struct sl_client *client, const struct sl_object_ke
 static bool remove_mapped(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
                           bool force, int *codes)
 {
-    SL_AUTO(free) struct sl_object_key *asked = malloc((size_t)count * sizeof *asked);
-    SL_AUTO(free) uint32_t *places = malloc((size_t)count * sizeof *places);
-    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    SL_AUTO(free) struct sl_object_key *asked = store_room(count, sizeof *asked);
+    SL_AUTO(free) uint32_t *places = store_room(count, sizeof *places);
+    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     uint32_t asked_count = 0;
     if (asked == NULL || places == NULL || errs == NULL) {
         return false;
@@ -274,7 +274,7 @@ static int64_t matching_remove(struct store_base *base, struct key_list *list, b
 {
     int64_t removed = 0;
     int failed = SL_STORE_OK;
-    SL_AUTO(free) int *codes = malloc(((size_t)list->count + 1) * sizeof *codes);
+    SL_AUTO(free) int *codes = store_room(list->count, sizeof *codes);
     list_settle(list);
     for (uint32_t first = 0; first < list->count; first += SL_STORE_BATCH_MAX) {
         uint32_t share = SL_MIN(list->count - first, SL_STORE_BATCH_MAX);
@@ -334,7 +334,8 @@ int64_t sl_store_remove_matching(struct sl_store *store, const struct sl_object_
 /* A host's segment and what it contributed further, as bits; 0: no such segment. */
 static uint64_t segment_find(struct sl_client *client, const char *segment)
 {
-    SL_AUTO(free) struct sl_contribution_info *infos = calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
+    SL_AUTO(free)
+    struct sl_contribution_info *infos = store_room(SL_CONTRIBUTIONS_MAX, sizeof *infos);
     uint32_t count = infos == NULL ? 0 : store_contributions(client, infos);
     uint64_t found = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -352,10 +353,10 @@ void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, 
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(names) struct store_names names = {.room = NULL};
-    SL_AUTO(free) struct sl_stat *stats = calloc(count, sizeof *stats);
-    SL_AUTO(free) struct sl_object_key *mine = malloc((size_t)count * sizeof *mine);
-    SL_AUTO(free) uint32_t *places = malloc((size_t)count * sizeof *places);
-    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    SL_AUTO(free) struct sl_stat *stats = store_room(count, sizeof *stats);
+    SL_AUTO(free) struct sl_object_key *mine = store_room(count, sizeof *mine);
+    SL_AUTO(free) uint32_t *places = store_room(count, sizeof *places);
+    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     memset(cleared, 0, count * sizeof *cleared);
     struct sl_client *quiet = base == NULL ? NULL : store_quiet_client(base); /* must not lease */
     if (quiet == NULL || stats == NULL || mine == NULL || places == NULL || errs == NULL ||

@@ -192,10 +192,10 @@ void sl_store_get_session_start(struct sl_store *store, const struct sl_object_k
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(names) struct store_names names = {.room = NULL};
-    SL_AUTO(free) struct sl_object_key *mapped = malloc((size_t)count * sizeof *mapped);
-    SL_AUTO(free) struct sl_store_buffer **values = calloc(count, sizeof(void *));
-    SL_AUTO(free) struct sl_stat *stats = calloc(count, sizeof *stats);
-    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    SL_AUTO(free) struct sl_object_key *mapped = store_room(count, sizeof *mapped);
+    SL_AUTO(free) struct sl_store_buffer **values = store_room(count, sizeof(void *));
+    SL_AUTO(free) struct sl_stat *stats = store_room(count, sizeof *stats);
+    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     bool usable = base != NULL && !base->dummy;
     store_codes_fill(codes, count, usable ? SL_STORE_NO_BUFFER : SL_STORE_INVALID);
     if (!usable || mapped == NULL || values == NULL || stats == NULL || errs == NULL) {
@@ -287,9 +287,9 @@ void sl_store_get_session_read(struct sl_store *store, struct sl_pieces *items, 
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(names) struct store_names names = {.room = NULL};
-    SL_AUTO(free) struct store_session **sessions = calloc(count, sizeof(void *));
-    SL_AUTO(free) uint64_t *lengths = calloc(count, sizeof *lengths);
-    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    SL_AUTO(free) struct store_session **sessions = store_room(count, sizeof(void *));
+    SL_AUTO(free) uint64_t *lengths = store_room(count, sizeof *lengths);
+    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     bool usable = base != NULL && !base->dummy;
     if (!usable || sessions == NULL || lengths == NULL || errs == NULL ||
         !store_keys_map(base, &items->key, count, sizeof *items, &names)) {
@@ -367,29 +367,6 @@ struct beginning {
     uint32_t count;
 };
 
-static bool beginning_room(struct beginning *beginning, uint32_t count)
-{
-    beginning->keys = calloc(count, sizeof *beginning->keys);
-    beginning->bundles = calloc(count, sizeof *beginning->bundles);
-    beginning->lengths = calloc(count, sizeof *beginning->lengths);
-    beginning->sources = calloc(count, sizeof *beginning->sources);
-    beginning->drafts = calloc(count, sizeof(void *));
-    beginning->errs = calloc(count, sizeof *beginning->errs);
-    return beginning->keys != NULL && beginning->bundles != NULL && beginning->lengths != NULL &&
-           beginning->sources != NULL && beginning->drafts != NULL && beginning->errs != NULL;
-}
-
-static void sl_auto_beginning(void *at)
-{
-    struct beginning *beginning = at;
-    free(beginning->keys);
-    free(beginning->bundles);
-    free(beginning->lengths);
-    free(beginning->sources);
-    free(beginning->drafts);
-    free(beginning->errs);
-}
-
 /* What has a session already, or cannot be, is settled; of a key that comes twice the second. */
 static void beginning_select(struct sl_store *store, struct beginning *beginning,
                              const struct sl_pieces *items, const uint64_t *lengths_bytes,
@@ -446,8 +423,14 @@ void sl_store_put_session_start(struct sl_store *store, const struct sl_object_k
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(batch) struct store_batch batch = {.later = NULL};
-    SL_AUTO(beginning) struct beginning beginning = {.keys = NULL};
-    SL_AUTO(free) struct sl_pieces *items = calloc(count, sizeof *items);
+    SL_AUTO(free) struct sl_pieces *items = store_room(count, sizeof *items);
+    SL_AUTO(free) struct sl_object_key *chosen = store_room(count, sizeof *chosen);
+    SL_AUTO(free) struct sl_object_key *bundles = store_room(count, sizeof *bundles);
+    SL_AUTO(free) uint64_t *lengths = store_room(count, sizeof *lengths);
+    SL_AUTO(free) uint32_t *sources = store_room(count, sizeof *sources);
+    SL_AUTO(free) struct sl_draft **drafts = store_room(count, sizeof(void *));
+    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    struct beginning beginning = {chosen, bundles, lengths, sources, drafts, errs, 0};
     struct store_terms made;
     int code = base == NULL || base->dummy
                    ? SL_STORE_INVALID
@@ -455,9 +438,10 @@ void sl_store_put_session_start(struct sl_store *store, const struct sl_object_k
     for (uint32_t i = 0; items != NULL && i < count; i++) {
         items[i].key = keys[i];
     }
-    if (code == SL_STORE_OK && (items == NULL || !beginning_room(&beginning, count) ||
-                                !store_batch_map(base, items, count, terms, &batch) ||
-                                !store_heads_add(&batch.names, items, NULL, count, true))) {
+    if (code == SL_STORE_OK &&
+        (items == NULL || chosen == NULL || bundles == NULL || lengths == NULL || sources == NULL ||
+         drafts == NULL || errs == NULL || !store_batch_map(base, items, count, terms, &batch) ||
+         !store_heads_add(&batch.names, items, NULL, count, true))) {
         code = SL_STORE_NO_BUFFER;
     }
     if (code != SL_STORE_OK) {
@@ -507,9 +491,9 @@ void sl_store_put_session_end(struct sl_store *store, struct sl_object_key *keys
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(names) struct store_names names = {.room = NULL};
-    SL_AUTO(free) struct sl_draft **drafts = calloc(count, sizeof(void *));
-    SL_AUTO(free) uint32_t *sources = malloc((size_t)count * sizeof *sources);
-    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    SL_AUTO(free) struct sl_draft **drafts = store_room(count, sizeof(void *));
+    SL_AUTO(free) uint32_t *sources = store_room(count, sizeof *sources);
+    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     bool usable = base != NULL && !base->dummy;
     uint32_t ended = 0;
     if (!usable || drafts == NULL || sources == NULL || errs == NULL ||

@@ -248,9 +248,9 @@ void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t co
                     struct sl_error *why)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(free) struct sl_pieces *chosen = malloc((size_t)count * sizeof *chosen);
-    SL_AUTO(free) uint32_t *sources = malloc((size_t)count * sizeof *sources);
-    SL_AUTO(free) sl_err *errs = malloc((size_t)count * sizeof *errs);
+    SL_AUTO(free) struct sl_pieces *chosen = store_room(count, sizeof *chosen);
+    SL_AUTO(free) uint32_t *sources = store_room(count, sizeof *sources);
+    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     struct writing writing = {
         .base = base, .kind = kind, .items = chosen, .sources = sources, .errs = errs, .why = why};
     int code =

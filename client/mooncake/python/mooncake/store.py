@@ -16,7 +16,7 @@ from typing import Any
 from mooncake import _store
 from mooncake._store import BufferHandle, __version__, get_alloc_func_addr, get_free_func_addr  # noqa: F401
 from mooncake.mooncake_config import parse_size
-from mooncake.places import MASTER_PORT, Failure, advice, instance_of_master, is_here, sign_of_client, split_address
+from mooncake.places import Failure, advice, instance_of_master, is_here, sign_of_client, split_address
 
 OK, INTERNAL, INVALID, NOT_READY, NOT_NOW = 0, -1, -600, -703, -1010
 NO_FILE, FILE_OPEN = -1100, -1101

@@ -12,12 +12,6 @@ static struct sl_object_key *key_at(struct sl_object_key *keys, uint32_t index, 
     return (struct sl_object_key *)((char *)keys + index * stride_bytes);
 }
 
-static const struct sl_object_key *key_seen(const struct sl_object_key *keys, uint32_t index,
-                                            size_t stride_bytes)
-{
-    return (const struct sl_object_key *)((const char *)keys + index * stride_bytes);
-}
-
 /* No key: its address tells store_key_code() why. */
 static struct sl_object_key key_bad(bool empty)
 {
@@ -247,8 +241,7 @@ static uint64_t seed_new(void)
 /* Probes end: chains of a hostile batch, whose hashes are alike, cost count steps each at most.
  * later[i]: a later item with the same key, or i; *later NULL: there are none. Items with key.length 0
  * are left out. False: no memory. */
-static bool duplicates_find(const struct sl_object_key *keys, size_t stride_bytes, uint32_t count,
-                            uint32_t **later)
+static bool duplicates_find(const struct sl_pieces *items, uint32_t count, uint32_t **later)
 {
     bool any = false;
     *later = NULL;
@@ -269,13 +262,13 @@ static bool duplicates_find(const struct sl_object_key *keys, size_t stride_byte
     }
     uint64_t seed = seed_new();
     for (uint32_t i = count; i-- > 0;) { /* backwards: the last one is met first */
-        const struct sl_object_key *key = key_seen(keys, i, stride_bytes);
+        const struct sl_object_key *key = &items[i].key;
         (*later)[i] = i;
         if (key->length == 0) {
             continue;
         }
         size_t slot = (size_t)((store_key_hash(*key) * seed) >> 20) & (slots - 1);
-        while (table[slot] != 0 && !same_key(key, key_seen(keys, table[slot] - 1, stride_bytes))) {
+        while (table[slot] != 0 && !same_key(key, &items[table[slot] - 1].key)) {
             slot = (slot + 1) & (slots - 1);
         }
         if (table[slot] != 0) {
@@ -331,7 +324,7 @@ bool store_batch_map(const struct store_base *base, struct sl_pieces *items, uin
     }
     return store_keys_map(base, &items->key, count, sizeof *items, &batch->names) &&
            groups_map(base, items, count, &batch->bundles) &&
-           duplicates_find(&items->key, sizeof *items, count, &batch->later);
+           duplicates_find(items, count, &batch->later);
 }
 
 void sl_auto_batch(void *at)

@@ -41,23 +41,11 @@ void store_seek(struct store_base *base, const struct sl_object_key *keys, uint3
 
 /* ---- existence and size ---- */
 
-static int exist_code_of(sl_err err)
+/* What is being written is not there yet. */
+static int exist_code_of(int code)
 {
-    switch (err) {
-    case SL_OK:
-        return 1;
-    case SL_ERR_NOT_FOUND:
-    case SL_ERR_BUSY: /* being written, and not there yet */
-        return 0;
-    default:
-        return sl_store_code_of(err);
-    }
-}
-
-static int exist_none(struct sl_object_key mapped)
-{
-    int code = store_key_absent(mapped);
-    return code == SL_STORE_NOT_FOUND ? 0 : code;
+    bool absent = code == SL_STORE_NOT_FOUND || code == SL_STORE_NOT_READY;
+    return code == SL_STORE_OK ? 1 : absent ? 0 : code;
 }
 
 void sl_store_exist(struct sl_store *store, struct sl_object_key *keys, uint32_t count, int *codes)
@@ -75,7 +63,8 @@ void sl_store_exist(struct sl_store *store, struct sl_object_key *keys, uint32_t
     }
     for (uint32_t i = 0; i < count; i++) {
         codes[i] =
-            keys[i].length == 0 ? exist_none(keys[i]) : exist_code_of(err != SL_OK ? err : errs[i]);
+            exist_code_of(keys[i].length == 0 ? store_key_absent(keys[i])
+                                              : sl_store_code_of(err != SL_OK ? err : errs[i]));
         codes[i] = base->dummy && codes[i] < 0 ? SL_STORE_INTERNAL : codes[i];
         codes[i] = codes[i] == 1 && store_doubted(base, keys[i]) ? 0 : codes[i];
     }

@@ -186,7 +186,9 @@ int sl_store_memory_free(void *at)
 
 uint64_t sl_store_pool_alloc(struct sl_store *store, uint64_t length_bytes)
 {
-    return sl_store_is_dummy(store) ? (uint64_t)(uintptr_t)memory_new(store, length_bytes) : 0;
+    SL_AUTO(leave) struct store_base *base = store_enter(store);
+    bool dummy = base != NULL && base->dummy;
+    return dummy ? (uint64_t)(uintptr_t)memory_new(store, length_bytes) : 0;
 }
 
 void store_pools_end(const struct sl_store *store)

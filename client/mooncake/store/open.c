@@ -240,17 +240,6 @@ static sl_err base_open(struct store_base *base, const struct sl_store_setup *se
     return err == SL_ERR_UNSUPPORTED ? SL_OK : err;
 }
 
-/* Takes base. */
-static void base_install(struct sl_store *store, struct store_base *base)
-{
-    pthread_mutex_lock(&store->life);
-    store_end(store); /* set up by another thread meanwhile: the last one stays */
-    pthread_mutex_lock(&store->lock);
-    store->base = base;
-    pthread_mutex_unlock(&store->lock);
-    pthread_mutex_unlock(&store->life);
-}
-
 sl_err sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup,
                       struct sl_error *why)
 {
@@ -276,7 +265,12 @@ sl_err sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup
     if (sl_client_trouble(base->client, reason.text)) {
         (void)snprintf(why->text, sizeof why->text, "%s", reason.text);
     }
-    base_install(store, base);
+    pthread_mutex_lock(&store->life);
+    store_end(store); /* set up by another thread meanwhile: the last one stays */
+    pthread_mutex_lock(&store->lock);
+    store->base = base;
+    pthread_mutex_unlock(&store->lock);
+    pthread_mutex_unlock(&store->life);
     return SL_OK;
 }
 
@@ -288,14 +282,6 @@ bool sl_store_is_set_up(struct sl_store *store)
     bool set_up = store->base != NULL;
     pthread_mutex_unlock(&store->lock);
     return set_up;
-}
-
-bool sl_store_is_dummy(struct sl_store *store)
-{
-    pthread_mutex_lock(&store->lock);
-    bool dummy = store->base != NULL && store->base->dummy;
-    pthread_mutex_unlock(&store->lock);
-    return dummy;
 }
 
 void sl_store_hostname(struct sl_store *store, char name[SL_STORE_NAME_BYTES])

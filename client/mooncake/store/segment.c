@@ -12,13 +12,6 @@ size_t store_segment_host_length(const char *name)
     return mark == NULL ? strlen(name) : (size_t)(mark - name);
 }
 
-static int segment_code_of(sl_err err)
-{
-    return err == SL_ERR_EXISTS  ? SL_STORE_SEGMENT_EXISTS
-           : err == SL_ERR_LIMIT ? SL_STORE_NO_SPACE
-                                 : sl_store_code_of(err);
-}
-
 static bool segment_add(struct sl_store *store, const struct store_base *base,
                         const struct store_segment *segment)
 {
@@ -39,8 +32,11 @@ int sl_store_contribute(struct sl_store *store, const char *name, uint64_t lengt
     int code = base == NULL || base->dummy || length_bytes == 0 ? SL_STORE_INVALID : SL_STORE_OK;
     (void)snprintf(segment.name, sizeof segment.name, "%s", name);
     if (code == SL_STORE_OK) {
-        code = segment_code_of(sl_contribute(base->client, segment.name, length_bytes, false,
-                                             STORE_CONTRIBUTE_NS, NULL));
+        sl_err err = sl_contribute(base->client, segment.name, length_bytes, false,
+                                   STORE_CONTRIBUTE_NS, NULL);
+        code = err == SL_ERR_EXISTS  ? SL_STORE_SEGMENT_EXISTS
+               : err == SL_ERR_LIMIT ? SL_STORE_NO_SPACE
+                                     : sl_store_code_of(err);
     }
     if (code == SL_STORE_OK && !segment_add(store, base, &segment)) {
         (void)sl_withdraw(base->client, segment.name, 0, NULL);

@@ -34,17 +34,6 @@ static bool session_add(struct sl_table *table, struct store_session *session)
     return fits;
 }
 
-/* Out of the table; the caller frees it when nobody uses it any more. */
-static struct store_session *session_unlink(struct sl_table *table, struct sl_object_key key)
-{
-    struct store_session *found = session_find(table, key);
-    if (found != NULL) {
-        sl_table_remove(table, &found->node);
-        found->over = true;
-    }
-    return found;
-}
-
 static struct store_session *session_new(struct store_base *base, struct sl_object_key key)
 {
     struct store_session *session = calloc(1, sizeof *session + key.length);
@@ -156,7 +145,11 @@ static int session_install(struct sl_store *store, struct sl_table *table,
 {
     const struct sl_object_key key = {.at = session->key, .length = session->key_length};
     pthread_mutex_lock(&store->lock);
-    struct store_session *old = session_unlink(table, key);
+    struct store_session *old = session_find(table, key);
+    if (old != NULL) {
+        sl_table_remove(table, &old->node);
+        old->over = true;
+    }
     bool fine = store->base == session->base && session_add(table, session);
     bool old_unused = old != NULL && old->uses == 0;
     pthread_mutex_unlock(&store->lock);

@@ -78,7 +78,6 @@ int sl_store_health(struct sl_store *store);
 /* Name of the segment; "" when not set up. */
 void sl_store_hostname(struct sl_store *store, char name[SL_STORE_NAME_BYTES]);
 bool sl_store_is_set_up(struct sl_store *store);
-bool sl_store_is_dummy(struct sl_store *store);
 
 /* ---- writing ---- */
 

@@ -108,8 +108,7 @@ END_TEST
 
 START_TEST(foreign_messages_are_answered_or_ignored)
     {
-        struct sl_msg reply, request = {.type = SL_MSG_NODES},
-                             late = {.type = SL_MSG_HELLO_REPLY};
+        struct sl_msg reply, request = {.type = SL_MSG_NODES}, late = {.type = SL_MSG_HELLO_REPLY};
 
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &request), SL_OK);
         ck_assert_int_eq(stepped_give(&bed, "registrar", &late), SL_OK);

@@ -258,7 +258,7 @@ struct sl_fabric_stats {
     uint64_t records_bad; /* connections ended because what came was changed on its way */
     uint64_t links_lost, links_built;
     uint64_t digests_bad;
-    uint64_t regions;                          /* registered now */
+    uint64_t regions; /* registered now */
 };
 void sl_fabric_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out);
 /* What was chosen: "tcp 10.0.0.1:4711, io_uring", "verbs rxe0 port 1 gid 1 ::ffff:10.0.0.1 mtu

@@ -32,8 +32,8 @@
 struct pins_header {
     struct sl_proc_id owner;
     uint32_t slot_count;
-    uint32_t access_count;  /* power of two */
-    uint64_t tells_keep;    /* 1: says so before it registers memory of an arena (sl_arena_keep) */
+    uint32_t access_count; /* power of two */
+    uint64_t reserved4;
     _Atomic uint64_t ended; /* 1: the reader uses nothing of the node any more (sl_pins_end) */
     uint64_t reserved0[3];
     _Atomic uint64_t slots_used; /* no slot from here on was ever used */
@@ -159,8 +159,7 @@ static sl_err pins_make_segment(struct sl_pins *pins, const struct sl_pins_optio
     }
     struct pins_header header = {.owner = options->self,
                                  .slot_count = options->slot_count,
-                                 .access_count = options->access_count,
-                                 .tells_keep = 1};
+                                 .access_count = options->access_count};
     struct sl_segment_want want = {.directory = pins->directory,
                                    .name = pins->name,
                                    .kind = SL_SEGMENT_PINS,
@@ -484,14 +483,12 @@ struct sl_pins_view {
     uint64_t drained_position;
     uint64_t lost_count;
     bool resumed; /* and not drained since */
-    bool tells_keep;
 };
 
 static sl_err pins_view_adopt(struct sl_pins_view *view, const char *name, struct sl_error *why)
 {
     view->header = sl_segment_own(&view->segment);
     view->owner = view->header->owner;
-    view->tells_keep = view->header->tells_keep == 1;
     view->slot_count = view->header->slot_count;
     view->access_count = view->header->access_count;
     if (view->slot_count == 0 || view->slot_count > PINS_SLOTS_MAX || view->access_count == 0 ||
@@ -628,9 +625,4 @@ uint64_t sl_pins_view_lost(const struct sl_pins_view *view)
 struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view)
 {
     return view->owner;
-}
-
-bool sl_pins_view_tells_keep(const struct sl_pins_view *view)
-{
-    return view->tells_keep;
 }

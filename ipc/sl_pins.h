@@ -105,8 +105,5 @@ struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view);
 /* Whether a process has the segment that is not its owner, but uses the owner's number (sl_gate.h): the
  * pins count as long, whatever became of the owner. Two system calls at most. */
 bool sl_pins_view_held(const struct sl_pins_view *view);
-/* Whether its process says so before it registers memory of an arena; those of earlier releases do not.
- */
-bool sl_pins_view_tells_keep(const struct sl_pins_view *view);
 
 #endif

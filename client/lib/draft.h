@@ -38,8 +38,6 @@ bool sl_draft_bytes_copy(struct sl_draft *draft, const struct sl_piece *piece);
 sl_err sl_draft_bytes_note(struct sl_draft *draft, uint64_t from, uint64_t end, bool hashed);
 /* Pieces that lie within the draft could not be written: who knows how much of them was. */
 void sl_draft_bytes_doubt(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count);
-/* In how many ranges it was written; exact where that is more than `enough`. */
-uint32_t sl_draft_bytes_ranges(struct sl_draft *draft, uint32_t enough);
 /* Clears what was never written and gives the digest. Nobody writes any more. */
 struct sl_digest sl_draft_bytes_finish(struct sl_draft *draft);
 void sl_draft_bytes_free(struct sl_draft *draft);

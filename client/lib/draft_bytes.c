@@ -135,17 +135,6 @@ sl_err sl_draft_bytes_note(struct sl_draft *draft, uint64_t from, uint64_t end, 
     return err;
 }
 
-uint32_t sl_draft_bytes_ranges(struct sl_draft *draft, uint32_t enough)
-{
-    pthread_mutex_lock(&draft->lock);
-    if (draft->range_count > enough) {
-        ranges_order(draft);
-    }
-    uint32_t count = draft->range_count;
-    pthread_mutex_unlock(&draft->lock);
-    return count;
-}
-
 void sl_draft_bytes_doubt(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count)
 {
     pthread_mutex_lock(&draft->lock);

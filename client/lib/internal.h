@@ -209,13 +209,6 @@ void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32
                       uint64_t offset_bytes, uint64_t length_bytes);
 /* Under the client's lock. NULL: it was let go. */
 struct sl_attachment *sl_client_attachment_of(const struct sl_client *client, uint32_t number);
-/* Where a view lies, for a process that maps the same arena. False: it is over. */
-struct sl_client_place {
-    uint64_t offset_bytes, birth; /* of the arena: sl_arena_birth_generation */
-    uint32_t arena;
-};
-bool sl_view_place(struct sl_client *client, const struct sl_view *view,
-                   struct sl_client_place *out);
 /* The arena in which bytes were found. */
 const struct sl_arena *sl_client_arena(const struct sl_attachment *at, uint32_t arena);
 

@@ -41,28 +41,6 @@ bool sl_view_intact(struct sl_client *client, const struct sl_view *view)
     return intact;
 }
 
-bool sl_view_place(struct sl_client *client, const struct sl_view *view,
-                   struct sl_client_place *out)
-{
-    const unsigned char *bytes = view->at;
-    bool found = false;
-    pthread_mutex_lock(&client->lock);
-    const struct sl_attachment *at =
-        sl_client_attachment_of(client, (uint32_t)(view->private_pin >> 32));
-    for (uint32_t i = 0; at != NULL && i < SL_CLIENT_ARENAS_MAX && !found; i++) {
-        const struct sl_arena *arena = sl_client_arena(at, i);
-        const unsigned char *first = arena == NULL ? NULL : sl_arena_at(arena, 0, 1);
-        found = first != NULL && bytes >= first && bytes < first + sl_arena_data_bytes(arena);
-        if (found) {
-            *out = (struct sl_client_place){.arena = i,
-                                            .offset_bytes = (uint64_t)(bytes - first),
-                                            .birth = sl_arena_birth_generation(arena)};
-        }
-    }
-    pthread_mutex_unlock(&client->lock);
-    return found;
-}
-
 void sl_view_release(struct sl_client *client, struct sl_view *view)
 {
     uint32_t number = (uint32_t)(view->private_pin >> 32);

@@ -161,15 +161,9 @@ static void note_replied(struct registrar *self, uint32_t index, const struct sl
     (void)msg;
 }
 
-static void note_expired(struct registrar *self, uint32_t index)
-{
-    (void)self;
-    (void)index;
-}
-
 static const struct reg_call calls[] = {
     {.kind = REG_CALL_ENGINE_OVER, .reply = over_replied, .expired = over_expired},
-    {.kind = REG_CALL_ENGINE_NOTE, .reply = note_replied, .expired = note_expired},
+    {.kind = REG_CALL_ENGINE_NOTE, .reply = note_replied},
 };
 
 const struct reg_part reg_ends_part = {

@@ -53,11 +53,10 @@ static ref client_new(PyTypeObject &type, text_or_none instance, text_or_none co
 {
     sl_client_options options = {};
     const std::vector<std::string> pairs = settings_of(settings);
-    std::vector<const char *> texts;
-    for (const std::string &pair : pairs) {
-        texts.push_back(pair.c_str());
+    std::vector<const char *> texts = room<const char *>(pairs.size()); /* up to a NULL */
+    for (size_t i = 0; i < pairs.size(); i++) {
+        texts[i] = pairs[i].c_str();
     }
-    texts.push_back(nullptr);
     options.api_version = SLUICE_API_VERSION;
     options.instance = instance;
     options.config = config;

@@ -199,7 +199,6 @@ static void cuda_destroy(struct sl_device *device)
     }
     sl_driver_close(&cuda->driver);
     free(cuda->cache_directory);
-    free(cuda->runtime_directory);
     free(cuda);
 }
 
@@ -413,14 +412,10 @@ sl_err sl_device_cuda_open(const struct sl_device_options *options, struct sl_de
         cuda->maps = calloc(CUDA_MAPS_MAX, sizeof(*cuda->maps));
         cuda->cache_directory =
             options->cache_directory == NULL ? NULL : strdup(options->cache_directory);
-        cuda->runtime_directory =
-            options->runtime_directory == NULL ? NULL : strdup(options->runtime_directory);
     }
     if (cuda == NULL || cuda->maps == NULL ||
-        (options->cache_directory != NULL && cuda->cache_directory == NULL) ||
-        (options->runtime_directory != NULL && cuda->runtime_directory == NULL)) {
+        (options->cache_directory != NULL && cuda->cache_directory == NULL)) {
         if (cuda != NULL) {
-            free(cuda->runtime_directory);
             free(cuda->maps);
             free(cuda->cache_directory);
             free(cuda);
@@ -428,6 +423,7 @@ sl_err sl_device_cuda_open(const struct sl_device_options *options, struct sl_de
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for device cuda");
     }
     cuda->base.ops = &cuda_ops;
+    cuda->base.runtime_directory = options->runtime_directory;
     cuda->base.staging_bytes = options->staging_bytes;
     cuda->base.slice_bytes = CUDA_SLICE_BYTES;
     cuda->wait_ns = options->wait_ns;

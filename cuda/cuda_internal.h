@@ -149,9 +149,8 @@ struct cuda_device {
     struct sl_error late; /* of a slice that another call has waited for; its code is SL_OK: none */
     struct cuda_table *tables;
     uint32_t table_count, table_capacity;
-    struct cuda_map *maps;   /* CUDA_MAPS_MAX of them */
-    char *runtime_directory; /* NULL: none; owned */
-    bool hung; /* the GPU may still write to what was made last: that stays as it is */
+    struct cuda_map *maps; /* CUDA_MAPS_MAX of them */
+    bool hung;             /* the GPU may still write to what was made last: that stays as it is */
     struct cuda_host hosts[CUDA_HOSTS_MAX];
     struct sl_crossover crossover;
     char *cache_directory; /* owned; NULL: none */

@@ -18,8 +18,8 @@
 
 static bool handle_same(const struct sl_memory_handle *a, const struct sl_memory_handle *b)
 {
-    return a->kind == b->kind && a->pid == b->pid && a->fd == b->fd &&
-           memcmp(a->ipc, b->ipc, sizeof(a->ipc)) == 0;
+    return a->kind == b->kind && a->pid == b->pid && a->start_time == b->start_time &&
+           a->fd == b->fd && memcmp(a->ipc, b->ipc, sizeof(a->ipc)) == 0;
 }
 
 /* Where peer access works the driver maps memory of another GPU, too: slow, and never meant. */
@@ -91,39 +91,6 @@ static sl_err map_ipc(struct cuda_device *cuda, const struct sl_memory_handle *h
     return SL_OK;
 }
 
-/* A shareable descriptor cannot be opened again through /proc: it is the driver's own file. */
-static sl_err descriptor_take(const struct sl_memory_handle *handle, int *out, struct sl_error *why)
-{
-    if (handle->fd < 0) {
-        return sl_fail(why, SL_ERR_INVALID, "descriptor %d is none", handle->fd);
-    }
-    if (handle->pid == (uint32_t)getpid()) { /* of a pool that was made here */
-        *out = fcntl(handle->fd, F_DUPFD_CLOEXEC, 0);
-        return *out >= 0 ? SL_OK
-                         : sl_fail(why, SL_ERR_NOT_FOUND, "process %u has no descriptor %d",
-                                   handle->pid, handle->fd);
-    }
-    SL_AUTO(close) int process = (int)syscall(SYS_pidfd_open, (pid_t)handle->pid, 0);
-    if (process < 0) {
-        int os_code = errno;
-        return os_code == ESRCH ? sl_fail(why, SL_ERR_NOT_FOUND, "process %u is gone", handle->pid)
-                                : sl_fail_os(why, os_code, "pidfd of process %u", handle->pid);
-    }
-    int fd = (int)syscall(SYS_pidfd_getfd, process, handle->fd, 0);
-    if (fd < 0) {
-        int os_code = errno;
-        return os_code == EBADF || os_code == ESRCH
-                   ? sl_fail(why, SL_ERR_NOT_FOUND, "process %u has no descriptor %d", handle->pid,
-                             handle->fd)
-                   : sl_fail_os(why, os_code,
-                                "descriptor %d of process %u (needs the right to trace it: "
-                                "kernel.yama.ptrace_scope, or SYS_PTRACE in a container)",
-                                handle->fd, handle->pid);
-    }
-    *out = fd;
-    return SL_OK;
-}
-
 /* Undoes in reverse what map_physical did; also half of it. */
 static void physical_close(struct sl_driver *driver, const struct cuda_map *map, bool mapped)
 {
@@ -189,7 +156,7 @@ static sl_err map_physical(struct cuda_device *cuda, const struct sl_memory_hand
     struct sl_driver *driver = &cuda->driver;
     size_t unit = 0;
     SL_AUTO(close) int fd = -1;
-    sl_err err = descriptor_take(handle, &fd, why);
+    sl_err err = sl_memory_descriptor(cuda->base.runtime_directory, handle, &fd, why);
     if (err == SL_OK) {
         err = cuda_memory_unit(cuda, &unit, why);
     }

@@ -69,8 +69,9 @@ static sl_err parts_fetch(struct parts *parts, const struct sl_memory_handle *ha
 {
     struct sl_memory_name name;
     memcpy(&name, handle->ipc, sizeof(name));
-    const struct sl_descriptors_source source = {
-        .runtime_dir = parts->cuda->runtime_directory, .pid = handle->pid, .number = name.number};
+    const struct sl_descriptors_source source = {.runtime_dir = parts->cuda->base.runtime_directory,
+                                                 .pid = handle->pid,
+                                                 .number = name.number};
     const struct sl_descriptors_ask ask = {
         .address = name.address, .length_bytes = name.length_bytes, .life = name.life};
     if (source.runtime_dir == NULL) {

@@ -1,11 +1,40 @@
 /* cuda/device.c - back ends by name. */
 #include "cuda/device_internal.h"
+#include "runtime/sl_clock.h"
+#include "runtime/sl_descriptors.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEVICE_STAGING_BYTES_MIN 65536u
+/* A swapper that says nothing for a second is killed. */
+#define FETCH_NS (500 * SL_NS_PER_MS)
+
+sl_err sl_memory_descriptor(const char *runtime_dir, const struct sl_memory_handle *handle, int *fd,
+                            struct sl_error *why)
+{
+    const struct sl_descriptors_source source = {
+        .runtime_dir = runtime_dir, .pid = handle->pid, .number = handle->start_time};
+    if (handle->fd < 0) {
+        return sl_fail(why, SL_ERR_INVALID, "descriptor %d is none", handle->fd);
+    }
+    if (handle->start_time == 0 && handle->pid == (uint32_t)getpid()) {
+        const struct sl_descriptors_ask own = {.address = (uint64_t)handle->fd,
+                                               .life = handle->inode};
+        struct sl_descriptors_part part;
+        sl_err err = sl_descriptors_file(&own, &part, why);
+        *fd = err == SL_OK ? part.fds[0] : -1;
+        return err;
+    }
+    if (runtime_dir == NULL) {
+        return sl_fail(why, SL_ERR_UNSUPPORTED,
+                       "opened without a runtime directory, so no process can be asked for memory");
+    }
+    return sl_descriptors_fetch_file(&source, handle->fd, handle->inode,
+                                     sl_deadline_ns(sl_clock_monotonic_ns(), FETCH_NS), fd, why);
+}
 
 sl_err sl_device_open_with(const struct sl_device_options *options, struct sl_device **out,
                            struct sl_error *why)

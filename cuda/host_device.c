@@ -43,10 +43,6 @@ static sl_err host_map_fd(int fd, const struct sl_memory_handle *handle, uint64_
         return sl_fail(why, SL_ERR_PERMISSION, "descriptor %d of process %u belongs to uid %u",
                        handle->fd, handle->pid, status.st_uid);
     }
-    if (handle->inode != 0 && handle->inode != (uint64_t)status.st_ino) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "descriptor %d of process %u is another file now",
-                       handle->fd, handle->pid);
-    }
     if (length_bytes == 0 || (uint64_t)status.st_size < length_bytes) {
         return sl_fail(why, SL_ERR_INVALID,
                        "descriptor %d of process %u has %" PRId64 " bytes, %" PRIu64
@@ -65,7 +61,7 @@ static sl_err host_map_fd(int fd, const struct sl_memory_handle *handle, uint64_
 static sl_err host_map(struct sl_device *device, const struct sl_memory_handle *handle,
                        uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why)
 {
-    char path[64];
+    SL_AUTO(close) int fd = -1; /* the mapping holds the memory */
     if (handle->kind == SL_MEMORY_PROCESS) {
         return host_process_open(host_of(device), handle, out, why);
     }
@@ -75,25 +71,8 @@ static sl_err host_map(struct sl_device *device, const struct sl_memory_handle *
                        "memory of processes",
                        (int)handle->kind);
     }
-    if (handle->fd < 0) {
-        return sl_fail(why, SL_ERR_INVALID, "descriptor %d is none", handle->fd);
-    }
-    snprintf(path, sizeof(path), "/proc/%u/fd/%d", handle->pid, handle->fd);
-    /* O_NONBLOCK: a descriptor that is a FIFO must not stop us before fstat refuses it. */
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0) {
-        int os_code = errno;
-        if (os_code == ENXIO) { /* a socket */
-            return sl_fail(why, SL_ERR_INVALID, "'%s' is no memory file", path);
-        }
-        return sl_fail_os(why, os_code, "open '%s'", path);
-    }
-    const struct sl_proc_id holder = {.pid = handle->pid, .start_time = handle->start_time};
-    sl_err err = handle->start_time == 0 || sl_proc_alive(holder) /* asked behind the open */
-                     ? host_map_fd(fd, handle, length_bytes, out, why)
-                     : sl_fail(why, SL_ERR_NOT_FOUND, "process %u is gone", handle->pid);
-    (void)close(fd); /* the mapping holds the memory */
-    return err;
+    sl_err err = sl_memory_descriptor(device->runtime_directory, handle, &fd, why);
+    return err == SL_OK ? host_map_fd(fd, handle, length_bytes, out, why) : err;
 }
 
 static void host_unmap(struct sl_device *device, struct sl_mapping *mapping)
@@ -539,6 +518,7 @@ sl_err sl_device_host_open(const struct sl_device_options *options, struct sl_de
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for device host");
     }
     host->base.ops = &host_ops;
+    host->base.runtime_directory = options->runtime_directory;
     host->copy_threads = options->copy_threads;
     host->base.staging_bytes = options->staging_bytes;
     host->base.slice_bytes = HOST_SLICE_BYTES;

@@ -10,7 +10,8 @@
 
 /* How another process names memory. */
 enum sl_memory_kind {
-    SL_MEMORY_SHARED_FD = 1,  /* host: /proc/PID/fd/FD, a memfd or file of the same uid */
+    SL_MEMORY_SHARED_FD =
+        1, /* host: descriptor fd of process pid, a memfd or file of the same uid */
     SL_MEMORY_CUDA_IPC = 2,   /* cudaIpcMemHandle_t of an allocation's base in ipc */
     SL_MEMORY_CUDA_FD = 3,    /* shareable descriptor, number fd in process pid */
     SL_MEMORY_CUDA_PARTS = 4, /* addresses of many handles: struct sl_memory_name in ipc */
@@ -33,10 +34,13 @@ struct sl_memory_handle {
     uint64_t
         inode; /* SL_MEMORY_SHARED_FD: of the file; what is another by now is refused. 0: any */
     uint64_t offset_bytes; /* of the memory in the allocation that is named */
-    uint64_t
-        start_time; /* SL_MEMORY_PROCESS: of pid, clock ticks since boot; SL_MEMORY_SHARED_FD: the
-                            * same, or 0: not told */
+    uint64_t start_time;   /* with pid who has fd: struct sl_proc_id; 0 and our pid: this process */
 };
+/* Gives a copy of the descriptor that the handle names, which its process hands over
+ * (runtime/sl_descriptors.h). Errors: SL_ERR_INVALID (fd is none), SL_ERR_UNSUPPORTED (no runtime
+ * directory), those of sl_descriptors_fetch_file. */
+sl_err sl_memory_descriptor(const char *runtime_dir, const struct sl_memory_handle *handle, int *fd,
+                            struct sl_error *why);
 
 /* Memory that a back end made for others to map. */
 struct sl_device_memory {
@@ -162,6 +166,7 @@ struct sl_device_stats {
 #define SL_DEVICE_SLICES_MAX     2u /* on their way at a time */
 struct sl_device {
     const struct sl_device_ops *ops;
+    const char *runtime_directory; /* as its options have it */
     uint64_t staging_bytes;
     uint64_t slice_bytes; /* a move of so many is worth its start, and takes about a millisecond */
     uint32_t slice_moves; /* likewise, of small ones: at most SL_DEVICE_SLICE_MOVES_MAX */
@@ -188,10 +193,11 @@ struct sl_device_options {
     uint32_t multiprocessors; /* that a kernel may use; 0: all */
     enum sl_beside beside;
     uint64_t wait_ns; /* for copies: a GPU that has not ended them then is lost; 0: 10 s */
-    const char *runtime_directory; /* where processes hand out memory; NULL: none can be asked */
-    const char *cache_directory;   /* where measured crossovers are kept; NULL: nowhere */
-    bool measure;                  /* find them when they are not there, in sl_device_work */
-    uint64_t probe_bytes;          /* moved for a figure: a power of two from 1 MiB; 0: 16 MiB */
+    /* Where processes hand out memory; NULL: none can be asked. Outlives the device. */
+    const char *runtime_directory;
+    const char *cache_directory; /* where measured crossovers are kept; NULL: nowhere */
+    bool measure;                /* find them when they are not there, in sl_device_work */
+    uint64_t probe_bytes;        /* moved for a figure: a power of two from 1 MiB; 0: 16 MiB */
     /* host: threads that copy plain memory of processes, the caller of a move among them; up to 64.
      * Those besides it run only within a move. 0: the caller alone. */
     uint32_t copy_threads;

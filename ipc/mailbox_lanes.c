@@ -108,6 +108,7 @@ static void lane_drop(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
 /* The other side is gone: what it left in the ring is read still. */
 static void lane_end(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
 {
+    mailbox->stats.lanes_ended++;
     slot->end = sl_queue_tail(&slot->lane.reader);
     uint64_t left_bytes = slot->end - slot->lane.reader.head;
     if (left_bytes == 0 || left_bytes > slot->lane.reader.ring_bytes) {

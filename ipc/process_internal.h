@@ -38,7 +38,12 @@ _Noreturn void sl_process_cut(struct sl_process *process);
 struct sl_process_watch {
     struct sl_proc_id proc;
     uint64_t cookie;
+    int pins_fd; /* of a client: sl_client_state's; else -1 */
 };
+/* The locks of clients are looked at so often, and so soon when a connection has ended: then a process that
+ * dies has lost its locks, too. */
+#define SL_PROCESS_CLIENTS_NS    (500 * SL_NS_PER_MS)
+#define SL_PROCESS_DISCONNECT_NS (10 * SL_NS_PER_MS)
 
 struct sl_process_completion {
     uint64_t cookie, bytes;
@@ -106,6 +111,7 @@ struct sl_process {
     char failure[SL_METRICS_REASON_BYTES]; /* why it failed, for its page */
     struct sl_process_watch *watches;
     uint32_t watch_count, watch_count_max;
+    uint64_t clients_at_ns; /* when their locks are looked at; SL_NEVER_NS: none is watched */
     struct sl_process_disk disks[SL_PROCESS_DISKS_MAX];
     pthread_mutex_t jobs_lock;
     struct sl_process_job *jobs; /* SL_PROCESS_JOBS_MAX */
@@ -113,6 +119,8 @@ struct sl_process {
 
 /* env's functions (sl_process_env.c). */
 extern const struct sl_env_ops sl_process_env_ops;
+/* Looks which of the watched clients are gone. */
+void sl_process_clients_look(struct sl_process *process, uint64_t now_ns);
 /* The loop's fn after a helper thread ended a job: gives LOCAL_JOB messages for those that are
  * over. */
 void sl_process_jobs_collect(void *process);

@@ -1,7 +1,6 @@
 /* ipc/sl_counts.c - see sl_counts.h. The data of the segment: a header of a line for each block, then
  * the blocks, each of SL_COUNTS_ROWS rows. A block has memory from its first owner on. */
 #include "ipc/sl_counts.h"
-#include "ipc/sl_gate.h"
 #include "ipc/sl_mapped.h"
 
 #define COUNTS_FILE "counts"
@@ -170,11 +169,10 @@ sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id self, struct sl_cou
     if (err != SL_OK) {
         return err;
     }
-    /* Of a gate, our number is one of the node's, and none of them says anything here of who lives. */
-    uint64_t given = sl_gate_pid_space(shm_dir), space = given != 0 ? given : sl_proc_space();
+    uint64_t space = sl_proc_space();
     uint64_t owner = owner_word(self, space);
     *out = counts;
-    if (!block_take(*out, owner, space, false) && given == 0) {
+    if (!block_take(*out, owner, space, false)) {
         (void)block_take(*out, owner, space, true);
     }
     return SL_OK;

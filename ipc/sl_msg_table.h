@@ -96,7 +96,7 @@
     F(U64, fragment_bytes, 0, SL_VALUE_BYTES_MAX,                                                \
       "0: a piece is one run; else it is runs of so many bytes, piece_bytes in all")             \
     F(U64, fragment_stride_bytes, 0, UINT64_MAX, "from one of these runs to the next")           \
-    F(U64, start_time, 0, UINT64_MAX, "of process pid, clock ticks since boot; 0: not told")     \
+    F(U64, start_time, 0, UINT64_MAX, "with pid, who that is; 0: not told")                      \
     F(U64, member, 0, UINT64_MAX,                                                                \
       "of a team that was asked for: engine id of the registration that this is of")
 #define SL_ITEM_PIECE(F, L)                                                                \
@@ -335,7 +335,9 @@
     F(U64, pid, 0, UINT32_MAX, "process")        \
     F(BOOL, draining, 0, 1, "takes nothing new") \
     F(U64, start_time, 0, UINT64_MAX, "clock ticks since boot; 0: not told")
-/* everyone -> registrar: who I am; repeated every heartbeat. A client names its pin segment. */
+/* everyone -> registrar: who I am; repeated every heartbeat. A client names its pin segment. pid and
+ * start_time name a process, or a client by its pin segment (struct sl_proc_id): here, and wherever
+ * messages have both. */
 #define SL_BODY_HELLO(F, L)                                     \
     F(TEXT, role, 1, 31, "registrar ... coordinator, client")   \
     F(TEXT, name, 1, 31, "actor or client name")                \
@@ -346,7 +348,8 @@
     F(U64, boot_generation, 0, UINT64_MAX, "first generation of this registrar's life") \
     F(U64, arena_count, 0, 65535, "arenas: files arena.0 ...")                          \
     F(U64, rank_count, 0, 64, "ranks of the node")                                      \
-    F(BOOL, disk, 0, 1, "there is a disk tier")
+    F(BOOL, disk, 0, 1, "there is a disk tier")                                         \
+    F(U64, pid_space, 0, UINT64_MAX, "whose process numbers the node uses: a namespace's")
 /* client, coordinator -> registrar */
 #define SL_BODY_RESERVE(F, L)                                                              \
     F(BOOL, wait, 0, 1, "wait for space until the budget ends (busy is answered at once)") \

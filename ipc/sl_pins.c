@@ -10,7 +10,6 @@
  * - access ring: each entry carries the low half of its position, stored (release) after its
  * generation; the drain loads it (acquire), reads, fences (acquire), loads it again. */
 #include "ipc/sl_pins.h"
-#include "ipc/sl_gate.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -26,16 +25,17 @@
 #define PINS_SLOTS_MAX    (1u << 20)
 #define PINS_ACCESSES_MAX (1u << 20)
 #define PINS_NONE         UINT32_MAX
-#define PINS_NAME_BYTES   64u
 
 /* The pins' part of the header page. What changes has a cache line of its own. */
 struct pins_header {
     struct sl_proc_id owner;
     uint32_t slot_count;
-    uint32_t access_count; /* power of two */
-    uint64_t reserved4;
+    uint32_t access_count;  /* power of two */
     _Atomic uint64_t ended; /* 1: the reader uses nothing of the node any more (sl_pins_end) */
-    uint64_t reserved0[3];
+    /* Of a client: its process, and whose process numbers these are. */
+    struct sl_proc_id process;
+    uint64_t space;
+    uint64_t reserved0;
     _Atomic uint64_t slots_used; /* no slot from here on was ever used */
     uint64_t reserved1[7];
     _Atomic uint64_t access_position;
@@ -73,26 +73,53 @@ struct sl_pins {
     uint32_t slot_count, access_count;
     uint64_t pinned_bytes_max;
     char directory[1024];
-    char name[PINS_NAME_BYTES];
+    char name[SL_PINS_NAME_BYTES];
 };
 
 /* Accepts "pins.NAME" and plain "NAME". */
-static sl_err pins_file_name(const char *name, char out[PINS_NAME_BYTES], struct sl_error *why)
+static sl_err pins_file_name(const char *name, char out[SL_PINS_NAME_BYTES], struct sl_error *why)
 {
     const char *prefix = strncmp(name, "pins.", 5) == 0 ? "" : "pins.";
-    int length = snprintf(out, PINS_NAME_BYTES, "%s%s", prefix, name);
-    if (length < 0 || length >= (int)PINS_NAME_BYTES) {
+    int length = snprintf(out, SL_PINS_NAME_BYTES, "%s%s", prefix, name);
+    if (length < 0 || length >= (int)SL_PINS_NAME_BYTES) {
         return sl_fail(why, SL_ERR_INVALID, "name '%.32s...' of a pin segment is too long", name);
     }
     return SL_OK;
 }
 
+void sl_client_name(struct sl_proc_id id, char out[SL_CLIENT_NAME_BYTES])
+{
+    (void)snprintf(out, SL_CLIENT_NAME_BYTES, "client.%u.%016" PRIx64, id.pid % 10000000,
+                   id.start_time);
+}
+
+void sl_pins_name(const char *client, char out[SL_PINS_NAME_BYTES])
+{
+    (void)snprintf(out, SL_PINS_NAME_BYTES, "pins.%s", client);
+}
+
 /* ---- the client's side ---- */
+
+/* The lock says that the client lives, before anybody can find the file. The kernel gives it back at the end of the
+ * process; a fork has none of it. */
+static sl_err pins_lock(const struct sl_segment *segment, struct sl_error *why)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(segment->fd, F_SETLK, &whole) == 0 ? SL_OK
+                                                    : sl_fail_os(why, errno, "lock a pin segment");
+}
 
 static sl_err pins_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
 {
-    memcpy(sl_segment_own(segment), context, sizeof(struct pins_header));
-    return sl_segment_populate(segment, 0, segment->data_bytes, why);
+    struct pins_header *header = context;
+    sl_err err = SL_OK;
+    if (sl_proc_id_is_client(header->owner)) {
+        header->process = sl_proc_id_self();
+        header->space = sl_proc_space();
+        err = pins_lock(segment, why);
+    }
+    memcpy(sl_segment_own(segment), header, sizeof(*header));
+    return err == SL_OK ? sl_segment_populate(segment, 0, segment->data_bytes, why) : err;
 }
 
 /* Removes what a dead process, an earlier boot or another format left under our name. */
@@ -120,43 +147,9 @@ static sl_err pins_remove_dead(const char *directory, const char *name, struct s
     return err == SL_ERR_NOT_FOUND ? SL_OK : err;
 }
 
-/* In a directory that is out of reach: our stand-in makes it, in its own name. */
-static sl_err pins_take_segment(struct sl_pins *pins, const struct sl_pins_options *options,
-                                struct sl_error *why)
-{
-    const struct sl_gate_pins made = {.name = pins->name,
-                                      .slot_count = options->slot_count,
-                                      .access_count = options->access_count};
-    const struct sl_segment_want want = {
-        .directory = pins->directory,
-        .name = pins->name,
-        .kind = SL_SEGMENT_PINS,
-        .data_bytes = pins_data_bytes(options->slot_count, options->access_count)};
-    /* The kernel gives it back at the end of this process, and with the segment. A fork has none of it. */
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    sl_err err = sl_gate_pins_make(pins->directory, &made, why);
-    if (err == SL_OK) {
-        err = sl_segment_open(&want, true, &pins->segment, why);
-    }
-    if (err == SL_OK && fcntl(pins->segment.fd, F_SETLK, &whole) != 0) {
-        err = sl_fail_os(why, errno, "lock pin segment '%s'", pins->name);
-        sl_segment_close(&pins->segment);
-    }
-    /* A stand-in that answers now sees the lock when it ends. One that ended before may have seen none. */
-    if (err == SL_OK && sl_segment_current(&pins->segment, pins->directory, pins->name) != SL_OK) {
-        err = sl_fail(why, SL_ERR_UNREACHABLE,
-                      "the node's process that made pin segment '%s' is gone", pins->name);
-        sl_segment_close(&pins->segment);
-    }
-    return err;
-}
-
 static sl_err pins_make_segment(struct sl_pins *pins, const struct sl_pins_options *options,
                                 struct sl_error *why)
 {
-    if (sl_gate_is_directory(pins->directory)) {
-        return pins_take_segment(pins, options, why);
-    }
     struct pins_header header = {.owner = options->self,
                                  .slot_count = options->slot_count,
                                  .access_count = options->access_count};
@@ -169,7 +162,7 @@ static sl_err pins_make_segment(struct sl_pins *pins, const struct sl_pins_optio
                                    .prepare = pins_prepare,
                                    .prepare_context = &header};
     sl_err err = sl_segment_create(&want, &pins->segment, why);
-    if (err == SL_ERR_EXISTS) {
+    if (err == SL_ERR_EXISTS && !sl_proc_id_is_client(options->self)) {
         err = pins_remove_dead(pins->directory, pins->name, why);
         if (err == SL_OK) {
             err = sl_segment_create(&want, &pins->segment, why);
@@ -239,18 +232,6 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
     pins_init_slots(pins);
     *out = pins;
     return SL_OK;
-}
-
-/* Whether another process than this one has locked it. */
-static bool segment_locked(const struct sl_segment *segment)
-{
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fcntl(segment->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-}
-
-bool sl_pins_held(const struct sl_pins *pins)
-{
-    return segment_locked(&pins->segment);
 }
 
 void sl_pins_unname(struct sl_pins *pins)
@@ -508,7 +489,7 @@ static sl_err pins_view_adopt(struct sl_pins_view *view, const char *name, struc
 sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_view **out,
                          struct sl_error *why)
 {
-    char file[PINS_NAME_BYTES];
+    char file[SL_PINS_NAME_BYTES];
     sl_err err = pins_file_name(name, file, why);
     if (err != SL_OK) {
         return err;
@@ -529,11 +510,6 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
     }
     *out = view;
     return SL_OK;
-}
-
-bool sl_pins_view_held(const struct sl_pins_view *view)
-{
-    return !sl_pins_view_ended(view) && segment_locked(&view->segment);
 }
 
 bool sl_pins_view_is_short(const struct sl_pins_view *view)
@@ -620,6 +596,50 @@ void sl_pins_view_resume(struct sl_pins_view *view)
 uint64_t sl_pins_view_lost(const struct sl_pins_view *view)
 {
     return view->lost_count;
+}
+
+/* ---- whether a client lives ---- */
+
+/* Whether another process than this one has locked it. */
+static bool is_locked(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/* A free lock means dead. But whoever is seen to live has lost it by mistake: it closed all its
+ * descriptors, or opened the file once more and closed that. */
+static enum sl_client_state life_unlocked(int fd, struct sl_proc_id id)
+{
+    struct pins_header header;
+    if (pread(fd, &header, sizeof(header), SL_SEGMENT_OWN_OFFSET_BYTES) !=
+            (ssize_t)sizeof(header) ||
+        !sl_proc_id_equal(header.owner, id) || header.ended != 0) {
+        return SL_CLIENT_GONE;
+    }
+    return header.space == sl_proc_space() && sl_proc_alive(header.process) ? SL_CLIENT_UNLOCKED
+                                                                            : SL_CLIENT_GONE;
+}
+
+enum sl_client_state sl_client_state(const char *shm_dir, struct sl_proc_id id, int *fd)
+{
+    char client[SL_CLIENT_NAME_BYTES], name[SL_PINS_NAME_BYTES];
+    int fresh = -1;
+    if (*fd >= 0 && is_locked(*fd)) {
+        return SL_CLIENT_LIVES;
+    }
+    sl_client_name(id, client);
+    sl_pins_name(client, name);
+    sl_err err = sl_segment_descriptor(shm_dir, name, false, &fresh, NULL);
+    if (err == SL_ERR_NOT_FOUND || err == SL_ERR_FOREIGN) {
+        return SL_CLIENT_GONE;
+    }
+    if (err != SL_OK) { /* no descriptor is left, or the like */
+        return SL_CLIENT_LIVES;
+    }
+    sl_auto_close(fd); /* it may be the file of an earlier life of the node */
+    *fd = fresh;
+    return is_locked(fresh) ? SL_CLIENT_LIVES : life_unlocked(fresh, id);
 }
 
 struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view)

@@ -10,14 +10,32 @@
 #include "ipc/sl_index.h"
 #include "ipc/sl_msg_table.h"
 
+/* ---- who is a client, and whether it lives ----
+ *
+ * A client is named by number and generation of its pin segment (struct sl_proc_id), which are in the segment's name,
+ * too. Its life is a POSIX record lock on the file: no fork has it, and it ends with the process, whatever namespace
+ * that lives in. It also ends when the process closes any descriptor of this file: so libsluice opens it once. */
+#define SL_CLIENT_NAME_BYTES 32u
+#define SL_PINS_NAME_BYTES   64u
+void sl_client_name(struct sl_proc_id id, char out[SL_CLIENT_NAME_BYTES]);
+void sl_pins_name(const char *client, char out[SL_PINS_NAME_BYTES]);
+enum sl_client_state {
+    SL_CLIENT_GONE,
+    SL_CLIENT_UNLOCKED, /* its process lives and has lost the lock: nothing of it is reused */
+    SL_CLIENT_LIVES,    /* also when the system does not tell */
+};
+/* For processes other than the client's. *fd: -1, or as the look before left it: the caller closes it behind the last.
+ * One system call while the client lives. */
+enum sl_client_state sl_client_state(const char *shm_dir, struct sl_proc_id id, int *fd);
+
 struct sl_pins; /* opaque; owned by one client; pin and release from any of its threads */
 
 struct sl_pins_options {
     const char *shm_dir;
     const char *name; /* file name: "pins.CLIENTNAME"; "CLIENTNAME" alone is the same */
     uint32_t slot_count;
-    uint32_t access_count; /* power of two: entries of the access ring */
-    struct sl_proc_id self;
+    uint32_t access_count;  /* power of two: entries of the access ring */
+    struct sl_proc_id self; /* who holds the pins: of a client, locked before it gets its name */
     uint64_t pinned_bytes_max;
 };
 /* Creates the segment; one of that name that a dead process left is replaced. Errors: SL_ERR_EXISTS
@@ -33,10 +51,6 @@ void sl_pins_unname(struct sl_pins *pins);
 void sl_pins_end(struct sl_pins **pins);
 void sl_pins_destroy(struct sl_pins **pins);
 void sl_pins_leave(struct sl_pins **pins);
-/* For who made the segment in another process's place: whether that one has it still
- * (sl_pins_view_held). Then the file is the registrar's to remove. One system call. */
-bool sl_pins_held(const struct sl_pins *pins);
-
 typedef uint32_t sl_pin; /* slot number + 1; 0: none */
 /* Pins the extent of an entry found in view. SL_ERR_STALE: it changed, look it up again;
  * SL_ERR_LIMIT: slots or bytes; SL_ERR_NOT_FOUND: the entry has no copy in memory. */
@@ -102,8 +116,5 @@ uint64_t sl_pins_view_lost(const struct sl_pins_view *view);
  * been given then, and does not count as lost. */
 void sl_pins_view_resume(struct sl_pins_view *view);
 struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view);
-/* Whether a process has the segment that is not its owner, but uses the owner's number (sl_gate.h): the
- * pins count as long, whatever became of the owner. Two system calls at most. */
-bool sl_pins_view_held(const struct sl_pins_view *view);
 
 #endif

@@ -243,6 +243,9 @@ static void run_due(struct sl_process *process, uint64_t now_ns)
 {
     process->env.now_ns = now_ns;
     note_core_wait(process, now_ns);
+    if (process->clients_at_ns <= now_ns) {
+        sl_process_clients_look(process, now_ns);
+    }
     if (process->supervisor_look_ns <= now_ns) {
         sl_process_supervisor_look(process, now_ns);
     }
@@ -292,6 +295,10 @@ static void show_counters(struct sl_process *process)
         }
     }
     sl_metric_set(process->env.metrics, counters->queues, now.lanes);
+    if (now.lanes_ended != shown->lanes_ended && process->clients_at_ns != SL_NEVER_NS) {
+        process->clients_at_ns =
+            SL_MIN(process->clients_at_ns, process->env.now_ns + SL_PROCESS_DISCONNECT_NS);
+    }
     counters->shown = now;
 }
 
@@ -303,7 +310,8 @@ static bool is_over(const struct sl_process *process)
 static uint64_t next_due(const struct sl_process *process)
 {
     uint64_t next_ns = SL_MIN(process->tick_at_ns, process->hello_at_ns);
-    return SL_MIN(SL_MIN(next_ns, process->drain_deadline_ns), process->supervisor_look_ns);
+    next_ns = SL_MIN(SL_MIN(next_ns, process->drain_deadline_ns), process->supervisor_look_ns);
+    return SL_MIN(next_ns, process->clients_at_ns);
 }
 
 /* What is due, what a send has hidden in the mailbox, and the disks' requests. */
@@ -497,6 +505,7 @@ static void take_priority(struct sl_process *process)
 static sl_err process_open(struct sl_process *process, struct sl_error *why)
 {
     process->env.self = sl_proc_id_self();
+    process->clients_at_ns = SL_NEVER_NS;
     atomic_store_explicit(&sl_guard_ends, segment_cut, memory_order_release);
     /* Numbers grow from one process of a name to the next: a FENCE covers what its predecessor
      * sent. */

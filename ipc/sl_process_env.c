@@ -1,6 +1,7 @@
 /* ipc/sl_process_env.c - the real environment: sending, watching, killing, helper threads, chance.
  */
 #include "ipc/process_internal.h"
+#include "ipc/sl_pins.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -70,6 +71,7 @@ static struct sl_process_watch *watch_find(struct sl_process *process, struct sl
 
 static void watch_forget(struct sl_process *process, struct sl_process_watch *watch)
 {
+    sl_auto_close(&watch->pins_fd);
     *watch = process->watches[--process->watch_count];
 }
 
@@ -88,21 +90,46 @@ static void watch_died(void *context, struct sl_proc_id proc)
     sl_process_dispatch(process, &msg);
 }
 
+void sl_process_clients_look(struct sl_process *process, uint64_t now_ns)
+{
+    process->clients_at_ns = SL_NEVER_NS;
+    for (uint32_t i = process->watch_count; i-- > 0;) {
+        if (i >= process->watch_count) { /* who was told has ended others */
+            continue;
+        }
+        struct sl_process_watch *watch = &process->watches[i];
+        if (!sl_proc_id_is_client(watch->proc)) {
+            continue;
+        }
+        process->clients_at_ns = sl_clock_next_ns(now_ns, SL_PROCESS_CLIENTS_NS);
+        if (sl_client_state(process->paths.shm_dir, watch->proc, &watch->pins_fd) ==
+            SL_CLIENT_GONE) {
+            watch_died(process, watch->proc);
+        }
+    }
+}
+
 static sl_err env_watch(struct sl_env *env, struct sl_proc_id proc, uint64_t cookie)
 {
     struct sl_process *process = process_of(env);
     struct sl_process_watch *watch = watch_find(process, proc);
-    if (watch == NULL) {
-        if (process->watch_count == process->watch_count_max) {
-            return SL_ERR_LIMIT;
-        }
+    if (watch != NULL) {
+        watch->cookie = cookie;
+        return SL_OK;
+    }
+    if (process->watch_count == process->watch_count_max) {
+        return SL_ERR_LIMIT;
+    }
+    struct sl_process_watch fresh = {.proc = proc, .cookie = cookie, .pins_fd = -1};
+    if (sl_proc_id_is_client(proc)) {
+        process->clients_at_ns = 0;
+    } else {
         sl_err err = sl_loop_process_watch(process->loop, proc, watch_died, process, NULL);
         if (err != SL_OK) {
             return err;
         }
-        watch = &process->watches[process->watch_count++];
     }
-    *watch = (struct sl_process_watch){.proc = proc, .cookie = cookie};
+    process->watches[process->watch_count++] = fresh;
     return SL_OK;
 }
 
@@ -110,16 +137,37 @@ static void env_unwatch(struct sl_env *env, struct sl_proc_id proc)
 {
     struct sl_process *process = process_of(env);
     struct sl_process_watch *watch = watch_find(process, proc);
-    if (watch != NULL) {
+    if (watch != NULL && !sl_proc_id_is_client(proc)) {
         sl_loop_process_unwatch(process->loop, proc);
+    }
+    if (watch != NULL) {
         watch_forget(process, watch);
     }
 }
 
+static enum sl_client_state client_life(struct sl_process *process, struct sl_proc_id proc)
+{
+    struct sl_process_watch *watch = watch_find(process, proc);
+    int fd = -1;
+    if (watch != NULL) {
+        return sl_client_state(process->paths.shm_dir, proc, &watch->pins_fd);
+    }
+    enum sl_client_state life = sl_client_state(process->paths.shm_dir, proc, &fd);
+    sl_auto_close(&fd);
+    return life;
+}
+
 static bool env_alive(struct sl_env *env, struct sl_proc_id proc)
 {
-    (void)env;
+    if (sl_proc_id_is_client(proc)) {
+        return client_life(process_of(env), proc) != SL_CLIENT_GONE;
+    }
     return proc.pid != 0 && sl_proc_alive(proc); /* what cannot be told counts as alive */
+}
+
+static bool env_locked(struct sl_env *env, struct sl_proc_id proc)
+{
+    return !sl_proc_id_is_client(proc) || client_life(process_of(env), proc) == SL_CLIENT_LIVES;
 }
 
 static void env_kill(struct sl_env *env, struct sl_proc_id proc)
@@ -283,6 +331,7 @@ const struct sl_env_ops sl_process_env_ops = {
     .watch = env_watch,
     .unwatch = env_unwatch,
     .alive = env_alive,
+    .locked = env_locked,
     .kill = env_kill,
     .disk_open = sl_process_disk_open,
     .job = env_job,

@@ -1,7 +1,6 @@
 /* ipc/sl_segment.c - files in the shm directory: made unnamed and complete, checked when opened,
  * mapped. */
 #include "ipc/sl_segment.h"
-#include "ipc/sl_gate.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_limits.h"
 #include "runtime/sl_node_dirs.h"
@@ -50,7 +49,7 @@ static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
  * in the index (a number or a version of struct reg_blob) are part of the index. oldest may follow once
  * a release has been out that reads both: the next one has to open what the last one left. */
 static const struct sl_segment_layouts layouts[] = {
-    [SL_SEGMENT_ARENA] = {1, 1},  [SL_SEGMENT_INDEX] = {1, 1},   [SL_SEGMENT_PINS] = {2, 2},
+    [SL_SEGMENT_ARENA] = {1, 1},  [SL_SEGMENT_INDEX] = {1, 1},   [SL_SEGMENT_PINS] = {3, 3},
     [SL_SEGMENT_LEASES] = {1, 1}, [SL_SEGMENT_SETTLED] = {1, 1}, [SL_SEGMENT_COUNTS] = {1, 1},
     [SL_SEGMENT_LABELS] = {1, 1}, [SL_SEGMENT_SEEN] = {1, 1},    [SL_SEGMENT_CHANGES] = {1, 1},
 };
@@ -328,11 +327,6 @@ static sl_err segment_check_header(const struct segment_header *header,
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': kind %u instead of %u", want->name,
                        header->kind, (unsigned)want->kind);
     }
-    /* In another user namespace the number is another one; there the gate's word counts. */
-    if (header->uid != (uint32_t)geteuid() && !sl_gate_is_directory(want->directory)) {
-        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': made by uid %u, this is uid %u",
-                       want->name, header->uid, (unsigned)geteuid());
-    }
     sl_err err = sl_boot_id(boot_id, why);
     if (err != SL_OK) {
         return err;
@@ -376,8 +370,7 @@ static sl_err segment_check_file(int fd, const struct sl_segment_want *want,
     if (!S_ISREG(file.st_mode)) {
         return sl_fail(why, SL_ERR_FOREIGN, "segment '%s' is not a file", want->name);
     }
-    if ((file.st_uid != geteuid() || (file.st_mode & 077) != 0) &&
-        !sl_gate_is_directory(want->directory)) {
+    if (file.st_uid != geteuid() || (file.st_mode & 077) != 0) {
         return sl_fail(why, SL_ERR_FOREIGN,
                        "segment '%s': owner uid %u, mode %03o; expected uid %u, mode 600",
                        want->name, (unsigned)file.st_uid, (unsigned)(file.st_mode & 0777),
@@ -416,9 +409,7 @@ sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct
 {
     struct sl_segment segment = {.fd = -1, .writable = writable};
     struct segment_header header = {0};
-    sl_err err =
-        (sl_gate_is_directory(want->directory) ? sl_gate_segment_open : sl_segment_descriptor)(
-            want->directory, want->name, writable, &segment.fd, why);
+    sl_err err = sl_segment_descriptor(want->directory, want->name, writable, &segment.fd, why);
     if (err != SL_OK) {
         return err;
     }
@@ -559,27 +550,10 @@ bool sl_segment_file_is_short(const char *directory, const char *name, struct sl
     return is_short;
 }
 
-/* Of one that a gate gave: while it has a name it is the one. */
-static sl_err handed_current(const struct sl_segment *segment, const char *directory,
-                             const char *name)
-{
-    uint64_t device = 0, inode = 0;
-    if (sl_segment_linked(segment)) {
-        return SL_OK;
-    }
-    sl_err err = sl_gate_segment_look(directory, name, &device, &inode);
-    return err != SL_OK                                           ? err
-           : device == segment->device && inode == segment->inode ? SL_OK
-                                                                  : SL_ERR_STALE;
-}
-
 sl_err sl_segment_current(const struct sl_segment *segment, const char *directory, const char *name)
 {
     char path[1200];
     struct stat file;
-    if (sl_gate_is_directory(directory)) {
-        return handed_current(segment, directory, name);
-    }
     int length = snprintf(path, sizeof(path), "%s/%s", directory, name);
     if (length < 0 || (size_t)length >= sizeof(path) || stat(path, &file) != 0) {
         return SL_ERR_NOT_FOUND;
@@ -606,9 +580,6 @@ sl_err sl_segment_followed(struct sl_segment *segment, const char *directory, co
 
 sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why)
 {
-    if (sl_gate_is_directory(directory)) {
-        return sl_gate_segment_remove(directory, name, why);
-    }
     SL_AUTO(close) int at = -1;
     sl_err err = segment_open_directory(directory, &at, why);
     if (err != SL_OK) {

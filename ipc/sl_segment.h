@@ -2,8 +2,7 @@
  *
  * Every segment starts with one page of header: magic, format, boot id, uid, kind, layout of the
  * kind, sizes, and the version of the program that made it.
- * A file that does not match is refused, not guessed at. A directory may be that of a gate (sl_gate.h):
- * then descriptors come over its socket. */
+ * A file that does not match is refused, not guessed at. */
 #ifndef SL_SEGMENT_H
 #define SL_SEGMENT_H
 

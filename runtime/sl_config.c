@@ -82,10 +82,15 @@ bool sl_setting_find(const char *name, size_t length, enum sl_setting *out)
     "an engine of another user runs a node of its own, as a peer over loopback; an engine in a " \
     "container runs as the node's user"
 
+#define REMOVED_GATE                                                                                     \
+    "leave it out; a client in another container shares two directories with its node, runtime_dir and " \
+    "shm_dir, and runs as its user"
+
 /* Settings that the release before still had, each with what to do instead. A row goes after one release. */
 static const struct {
     const char *name, *advice;
 } removed_settings[] = {
+    {"attach", REMOVED_GATE},
     {"client_pin_bytes_max", "leave it out: a client pins half of memory at most"},
     {"clients_allow", REMOVED_GUESTS},
     {"clients_of_user", REMOVED_GUESTS},
@@ -102,6 +107,7 @@ static const struct {
     {"fabric_processes", "leave it out: one transporter drives all addresses and NICs of a node"},
     {"fabric_spin", "leave it out: nothing polls without a wait"},
     {"fabric_zero_copy", "leave it out: what is sent is copied to the kernel"},
+    {"gate", REMOVED_GATE},
     {"grants_ahead_bytes_max", "leave it out: grants_ahead_max bounds a client's extents"},
     {"guard_memory", "leave it out: memory that others cut short never ends a process"},
     {"log_lines_per_s", "leave it out: an actor logs 200 lines a second at most"},

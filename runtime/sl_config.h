@@ -27,9 +27,6 @@ enum sl_setting_kind {
     X(instance, TEXT, "default", 1, 40, "name of the node on this machine: [a-z0-9-]")            \
     X(runtime_dir, TEXT, "", 0, 1023, "sockets and logs; empty: chosen by uid and instance")      \
     X(shm_dir, TEXT, "", 0, 1023, "shared memory; empty: /dev/shm/sluice-UID/INSTANCE")           \
-    X(attach, TEXT, "auto", 4, 5,                                                                 \
-      "how clients reach shared memory: files, gate (a socket of the node), auto")                \
-    X(gate, BOOL, "true", 0, 1, "a gate for clients in other containers: sluice-gate")            \
     X(log_dir, TEXT, "", 0, 1023, "log files; empty: RUNTIME_DIR/log")                            \
     X(log_level, TEXT, "info", 4, 5, "error, warn, info, debug or trace")                         \
     X(log_bytes_max, SIZE, "32MiB", 65536, 1099511627776,                                         \
@@ -235,7 +232,6 @@ enum sl_setting_kind {
 
 /* X(name, words): all that a TEXT may be, one behind the other, each between spaces. */
 #define SL_SETTING_CHOICES(X)                     \
-    X(attach, " auto files gate ")                \
     X(log_level, " error warn info debug trace ") \
     X(evict_policy, " density lru ")              \
     X(swap_kernels, " auto always never ")        \

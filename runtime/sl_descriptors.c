@@ -7,6 +7,7 @@
 #include "runtime/sl_signals.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ASKER_NS  (2 * SL_NS_PER_S) /* for each packet of an asker */
@@ -139,8 +141,27 @@ static void *server_run(void *at)
     return NULL;
 }
 
-sl_err sl_descriptors_serve(const char *runtime_dir, sl_descriptors_give_fn give, void *context,
-                            struct sl_descriptors **out, struct sl_error *why)
+sl_err sl_descriptors_file(const struct sl_descriptors_ask *ask, struct sl_descriptors_part *out,
+                           struct sl_error *why)
+{
+    struct stat file;
+    int number = ask->address > INT32_MAX ? -1 : (int)ask->address;
+    int copy = fcntl(number, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) {
+        return sl_fail(why, errno == EMFILE ? SL_ERR_LIMIT : SL_ERR_NOT_FOUND,
+                       "process %d has no descriptor %d", (int)getpid(), number);
+    }
+    if (ask->life != 0 && (fstat(copy, &file) != 0 || ask->life != (uint64_t)file.st_ino)) {
+        (void)close(copy);
+        return sl_fail(why, SL_ERR_NOT_FOUND, "descriptor %d of process %d is another file now",
+                       number, (int)getpid());
+    }
+    *out = (struct sl_descriptors_part){.count = 1, .fds = {copy}};
+    return SL_OK;
+}
+
+sl_err sl_descriptors_serve(const char *runtime_dir, uint64_t number, sl_descriptors_give_fn give,
+                            void *context, struct sl_descriptors **out, struct sl_error *why)
 {
     struct sl_descriptors *server = calloc(1, sizeof(*server));
     sigset_t all, before;
@@ -151,8 +172,9 @@ sl_err sl_descriptors_serve(const char *runtime_dir, sl_descriptors_give_fn give
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     server->give = give;
     server->context = context;
-    sl_err err = server->stop_fd < 0 ? sl_fail_os(why, errno, "eventfd for descriptors")
-                                     : sl_door_open(runtime_dir, DOOR_KIND, &server->door, why);
+    sl_err err = server->stop_fd < 0
+                     ? sl_fail_os(why, errno, "eventfd for descriptors")
+                     : sl_door_open(runtime_dir, DOOR_KIND, number, &server->door, why);
     if (err == SL_OK) { /* the process's signals are not this thread's */
         sl_signals_of_others(&all);
         (void)pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -302,6 +324,31 @@ sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
             err = take(context, &part, why);
         }
         fds_close(&part);
+    }
+    return err;
+}
+
+static sl_err file_take(void *context, const struct sl_descriptors_part *part, struct sl_error *why)
+{
+    int *fd = context;
+    if (*fd >= 0 || part->count != 1) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "several descriptors of one file");
+    }
+    *fd = fcntl(part->fds[0], F_DUPFD_CLOEXEC, 0);
+    return *fd >= 0 ? SL_OK : sl_fail_os(why, errno, "copy of a descriptor");
+}
+
+sl_err sl_descriptors_fetch_file(const struct sl_descriptors_source *source, int number,
+                                 uint64_t inode, uint64_t deadline_ns, int *fd,
+                                 struct sl_error *why)
+{
+    const struct sl_descriptors_ask ask = {.address = (uint64_t)number, .life = inode};
+    int taken = -1;
+    sl_err err = sl_descriptors_fetch(source, &ask, file_take, &taken, deadline_ns, why);
+    if (err == SL_OK) {
+        *fd = taken;
+    } else if (taken >= 0) {
+        (void)close(taken);
     }
     return err;
 }

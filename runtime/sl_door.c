@@ -160,13 +160,14 @@ static sl_err door_listen(struct sl_door *door, const char *path, struct sl_erro
     return SL_OK;
 }
 
-sl_err sl_door_open(const char *runtime_dir, const char *kind, struct sl_door *out,
+sl_err sl_door_open(const char *runtime_dir, const char *kind, uint64_t number, struct sl_door *out,
                     struct sl_error *why)
 {
-    struct sl_door door = {.fd = -1};
+    struct sl_door door = {.fd = -1, .number = number};
     char path[SL_DOOR_PATH_BYTES];
     uint32_t pid = (uint32_t)getpid();
-    if (getrandom(&door.number, sizeof(door.number), 0) != (ssize_t)sizeof(door.number)) {
+    if (number == 0 &&
+        getrandom(&door.number, sizeof(door.number), 0) != (ssize_t)sizeof(door.number)) {
         return sl_fail_os(why, errno, "getrandom");
     }
     sl_err err = path_make(runtime_dir, kind, '-', pid, door.number, door.path, why);

@@ -1,5 +1,5 @@
 /* runtime/sl_door.h - a socket at which a process serves others of its user: RUNTIME_DIR/KIND.PID.NUMBER
- * (0600, in a directory of 0700), with a random number, for packets. */
+ * (0600, in a directory of 0700), for packets. */
 #ifndef SL_DOOR_H
 #define SL_DOOR_H
 
@@ -13,10 +13,10 @@ struct sl_door {
     char path[SL_DOOR_PATH_BYTES];
 };
 
-/* Listens; sockets of this kind that dead processes left in the directory, finished or not
+/* Listens under this number, or a random one where it is 0; sockets of this kind that dead processes left in the directory, finished or not
  * (KIND-PID.NUMBER), are removed. Errors: SL_ERR_INVALID (runtime_dir is too long for a socket),
  * SL_ERR_NOT_FOUND (it is not there), SL_ERR_OS. */
-sl_err sl_door_open(const char *runtime_dir, const char *kind, struct sl_door *out,
+sl_err sl_door_open(const char *runtime_dir, const char *kind, uint64_t number, struct sl_door *out,
                     struct sl_error *why);
 void sl_door_close(struct sl_door *door); /* also one that is closed */
 

@@ -26,11 +26,13 @@ struct sl_env_ops {
                    bool reply);
     /* tick() is called at at_ns at the latest; the earliest wish since the last tick counts. */
     void (*wake_at)(struct sl_env *env, uint64_t at_ns);
-    /* SL_MSG_LOCAL_DIED {proc, cookie} arrives once when the process is gone (at once if it already
+    /* SL_MSG_LOCAL_DIED {proc, cookie} arrives once when the process or client is gone (at once if it already
      * is). Errors: SL_ERR_LIMIT, SL_ERR_OS. */
     sl_err (*watch)(struct sl_env *env, struct sl_proc_id proc, uint64_t cookie);
     void (*unwatch)(struct sl_env *env, struct sl_proc_id proc);
     bool (*alive)(struct sl_env *env, struct sl_proc_id proc);
+    /* Whether a client has the lock that says that it lives (ipc/sl_pins.h); true of a process. */
+    bool (*locked)(struct sl_env *env, struct sl_proc_id proc);
     /* SIGKILL to exactly this process. */
     void (*kill)(struct sl_env *env, struct sl_proc_id proc);
     /* Opens the disk directory; completions come as SL_MSG_LOCAL_IO. Gives *out. */

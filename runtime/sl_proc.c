@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -112,6 +113,16 @@ struct sl_proc_id sl_proc_id_self(void)
     sl_err err = sl_proc_id_of((uint32_t)getpid(), &self, NULL);
     SL_ASSERT(err == SL_OK); /* /proc is mounted wherever Sluice runs */
     return self;
+}
+
+struct sl_proc_id sl_proc_id_client(void)
+{
+    struct sl_proc_id id = {.pid = (uint32_t)getpid()};
+    /* Eight bytes come whole once the kernel's pool is ready. */
+    ssize_t got = getrandom(&id.start_time, sizeof(id.start_time), 0);
+    SL_ASSERT(got == (ssize_t)sizeof(id.start_time));
+    id.start_time |= SL_PROC_CLIENT_BIT;
+    return id;
 }
 
 sl_err sl_proc_open(struct sl_proc_id id, int *fd, struct sl_error *why)

@@ -1,10 +1,15 @@
-/* runtime/sl_proc.h - the identity of a process that survives the reuse of its pid. */
+/* runtime/sl_proc.h - the identity of a process that survives the reuse of its pid, and that of a client. */
 #ifndef SL_PROC_H
 #define SL_PROC_H
 
 #include "runtime/sl_error.h"
 
-/* pid and start time (field 22 of /proc/PID/stat, clock ticks since boot). pid 0 is nobody. */
+/* pid and start time (field 22 of /proc/PID/stat, clock ticks since boot). pid 0 is nobody.
+ *
+ * Of a client of a node: number and generation of its pin file (ipc/sl_pins.h), which says whether it lives.
+ * The number is the pid that the client has where it lives, for people; the generation is random, with a bit
+ * that no start time has. So nothing depends on whose process numbers these are. */
+#define SL_PROC_CLIENT_BIT (UINT64_C(1) << 63)
 struct sl_proc_id {
     uint64_t start_time;
     uint32_t pid;
@@ -15,6 +20,13 @@ static inline bool sl_proc_id_equal(struct sl_proc_id a, struct sl_proc_id b)
 {
     return a.pid == b.pid && a.start_time == b.start_time;
 }
+
+static inline bool sl_proc_id_is_client(struct sl_proc_id id)
+{
+    return (id.start_time & SL_PROC_CLIENT_BIT) != 0;
+}
+/* One that no other client has or had. */
+struct sl_proc_id sl_proc_id_client(void);
 
 /* Reads the start time of pid. Errors: SL_ERR_NOT_FOUND (no such process, or a zombie), SL_ERR_OS.
  */

@@ -21,20 +21,17 @@ static bool handle_equal(const struct sl_memory_handle *a, const struct sl_memor
            a->start_time == b->start_time && memcmp(a->ipc, b->ipc, sizeof(a->ipc)) == 0;
 }
 
-static struct sl_memory_handle handle_of(const struct sl_body_engine_get_reply *body,
-                                         const struct sl_item_region *region, uint64_t rank)
+static struct sl_memory_handle handle_of(const struct sl_item_region *region, uint64_t rank)
 {
     struct sl_memory_handle handle = {
         .kind = (enum sl_memory_kind)region->handle_kind,
         .pid = (uint32_t)region->pid,
         .fd = region->fd > INT32_MAX ? -1 : (int32_t)region->fd,
+        .start_time = region->start_time,
         .device_index = (uint32_t)rank,
     };
     if (handle.kind == SL_MEMORY_PROCESS) {
-        handle.start_time = body->start_time; /* region_check: it is that process */
         handle.offset_bytes = region->offset_bytes;
-    } else if (handle.kind == SL_MEMORY_SHARED_FD) {
-        handle.start_time = region->start_time;
     }
     if (region->handle.length > 0) {
         memcpy(handle.ipc, region->handle.at,
@@ -76,9 +73,7 @@ static sl_err region_check(const struct sl_item_region *region, uint64_t number,
                        number, region->pool, body->pools.count);
     }
     /* Nobody registers what he could not read himself. */
-    if (region->handle_kind == SL_MEMORY_PROCESS &&
-        (region->pid != body->pid ||
-         (region->start_time != 0 && region->start_time != body->start_time))) {
+    if (region->handle_kind == SL_MEMORY_PROCESS && region->pid != body->pid) {
         return sl_fail(why, SL_ERR_INVALID,
                        "region %" PRIu64 ": pid: plain memory of process %" PRIu64
                        ", registered by process %" PRIu64,
@@ -142,7 +137,7 @@ static sl_err plan_make(const struct sl_body_engine_get_reply *body, uint64_t ra
         if (err != SL_OK) {
             return err;
         }
-        struct sl_memory_handle handle = handle_of(body, region, rank);
+        struct sl_memory_handle handle = handle_of(region, rank);
         uint32_t at = 0;
         while (at < plan->mapped_count && !handle_equal(&plan->mapped[at].handle, &handle)) {
             at++;
@@ -318,9 +313,7 @@ static sl_err plan_map(const struct sw_mapper *mapper, struct plan *plan, struct
             return err;
         }
         engine->handles[engine->mapping_count++] = *handle;
-        if (handle->kind != SL_MEMORY_SHARED_FD) {
-            sl_metrics_beat_now(mapper->metrics); /* up to a millisecond a handle, thousands */
-        }
+        sl_metrics_beat_now(mapper->metrics); /* up to a millisecond a handle, thousands */
     }
     return SL_OK;
 }

@@ -36,8 +36,7 @@ static sl_err export_make(struct swapper *self, struct sw_engine *engine,
     }
     sl_err err = sl_device_dmabuf(self->memory.device, mapping, &dmabuf, why);
     if (err == SL_OK) {
-        err = sw_exports_add(&self->exports, self->env->paths->runtime_dir, &dmabuf,
-                             engine->engine_id, self->env->now_ns, &made, why);
+        err = sw_exports_add(&self->exports, self->env, &dmabuf, engine->engine_id, &made, why);
     }
     if (err != SL_OK) {
         return err;

@@ -35,6 +35,9 @@ static sl_err export_give(void *context, const struct sl_descriptors_ask *ask, u
 {
     struct sw_exports *exports = context;
     bool found = false;
+    if (ask->length_bytes == 0) { /* of a pool that was made here */
+        return sl_descriptors_file(ask, out, why);
+    }
     (void)pthread_mutex_lock(&exports->lock);
     for (uint32_t i = 0; i < SW_EXPORTS_MAX && first == 0 && !found; i++) {
         struct row *row = &exports->rows[i];
@@ -52,8 +55,11 @@ static sl_err export_give(void *context, const struct sl_descriptors_ask *ask, u
                  : sl_fail(why, SL_ERR_STALE, "that device memory is not handed out any more");
 }
 
-static sl_err exports_make(const char *runtime_dir, struct sw_exports **out, struct sl_error *why)
+sl_err sw_exports_open(struct sw_exports **out, const struct sl_env *env, struct sl_error *why)
 {
+    if (*out != NULL) {
+        return SL_OK;
+    }
     struct sw_exports *exports = calloc(1, sizeof(*exports));
     if (exports == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a table of descriptors");
@@ -62,7 +68,8 @@ static sl_err exports_make(const char *runtime_dir, struct sw_exports **out, str
         exports->rows[i].fd = -1;
     }
     (void)pthread_mutex_init(&exports->lock, NULL);
-    sl_err err = sl_descriptors_serve(runtime_dir, export_give, exports, &exports->server, why);
+    sl_err err = sl_descriptors_serve(env->paths->runtime_dir, env->self.start_time, export_give,
+                                      exports, &exports->server, why);
     if (err != SL_OK) {
         sw_exports_close(&exports);
         return err;
@@ -81,15 +88,15 @@ static struct row *row_free(struct sw_exports *exports)
     return NULL;
 }
 
-sl_err sw_exports_add(struct sw_exports **table, const char *runtime_dir,
-                      const struct sl_device_dmabuf *dmabuf, uint64_t engine_id, uint64_t now_ns,
+sl_err sw_exports_add(struct sw_exports **table, const struct sl_env *env,
+                      const struct sl_device_dmabuf *dmabuf, uint64_t engine_id,
                       struct sw_export *out, struct sl_error *why)
 {
     struct row fresh = {.fd = dmabuf->fd,
                         .length_bytes = dmabuf->length_bytes,
                         .engine_id = engine_id,
-                        .until_ns = sl_deadline_ns(now_ns, FETCH_NS)};
-    sl_err err = *table != NULL ? SL_OK : exports_make(runtime_dir, table, why);
+                        .until_ns = sl_deadline_ns(env->now_ns, FETCH_NS)};
+    sl_err err = sw_exports_open(table, env, why);
     if (err == SL_OK && getrandom(&fresh.life, sizeof(fresh.life), 0) != sizeof(fresh.life)) {
         err = sl_fail_os(why, errno, "random bytes for a descriptor");
     }

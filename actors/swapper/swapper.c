@@ -84,8 +84,11 @@ static sl_err pool_make(struct swapper *self, const struct sl_msg *msg)
     struct sl_msg reply = {.code = SL_OK};
     uint32_t before = sw_pools_made(&self->pools);
     sl_err err = self->draining ? sl_fail(&why, SL_ERR_DRAINING, "the swapper makes no more memory")
-                                : sw_pool_make(&self->pools, self->memory.device, body->epoch,
-                                               body->length_bytes, &handle, &why);
+                                : sw_exports_open(&self->exports, self->env, &why);
+    if (err == SL_OK) {
+        err = sw_pool_make(&self->pools, self->memory.device, body->epoch, body->length_bytes,
+                           &handle, &why);
+    }
     if (err != SL_OK) {
         sl_log_write(self->env->log, SL_LOG_WARN, msg->trace_id, "pool %s/%s not made: %s",
                      body->name.at, body->pool.at, why.text);

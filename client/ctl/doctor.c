@@ -288,10 +288,10 @@ static void doctor_leftovers(struct doctor *doctor)
 static int doctor_command(struct ctl *ctl, int argc, char **argv)
 {
     static void (*const checks[])(struct doctor *) = {
-        doctor_node,    doctor_supervisor, doctor_memory,    doctor_huge_pages, doctor_cores,
-        doctor_limits,  doctor_device,     doctor_io_uring,  doctor_disk,       doctor_verbs,
-        doctor_ports,   doctor_metrics,    doctor_events,    doctor_gate,       doctor_key_files,
-        doctor_cluster, doctor_directory,  doctor_leftovers, doctor_logout,
+        doctor_node,      doctor_supervisor, doctor_memory,   doctor_huge_pages, doctor_cores,
+        doctor_limits,    doctor_device,     doctor_io_uring, doctor_disk,       doctor_verbs,
+        doctor_ports,     doctor_metrics,    doctor_events,   doctor_key_files,  doctor_cluster,
+        doctor_directory, doctor_leftovers,  doctor_logout,
     };
     int code;
     const char *sysfs = SL_SYSFS;
@@ -329,7 +329,7 @@ const struct ctl_command ctl_doctor = {
     .help = "doctor [--sysfs DIR]\n"
             "\n"
             "One line a check: the node's supervisor, memory, huge pages, limits, io_uring, disk, NICs, ports, /metrics, events,\n"
-            "gate, key files, keys and names of nodes, the directory, leftovers, whether a logout removes shared memory\n"
+            "key files, keys and names of nodes, the directory, leftovers, whether a logout removes shared memory\n"
             "(RemoveIPC of systemd); ok, warn or fail, and how to mend it. Needs no node. Code 0 when nothing failed. Changes nothing.\n"
             "\n"
             "  --sysfs DIR       look for NICs below DIR (default /sys)\n"

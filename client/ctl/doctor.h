@@ -36,7 +36,6 @@ void doctor_address(struct doctor *doctor, const struct doctor_listener *listene
                     const char *text);
 /* helpers.c */
 void doctor_events(struct doctor *doctor);
-void doctor_gate(struct doctor *doctor);
 bool doctor_program_is_there(const char *name);
 void doctor_directory(struct doctor *doctor);
 /* doctor_disk.c */

@@ -1,9 +1,8 @@
 /* client/ctl/helpers.c - what serves others beside the actors of a node, and where: /metrics, events for
- * routers, the gate of other containers. For `status` and `doctor`. */
+ * routers. For `status` and `doctor`. */
 #include "client/ctl/helpers.h"
 #include "client/ctl/doctor.h"
 #include "client/metrics/at.h"
-#include "ipc/sl_gate.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -47,10 +46,6 @@ void ctl_helpers_print(const struct ctl *ctl)
     } else {
         (void)printf("no events are published for routers\n");
     }
-    (void)printf(sl_gate_there(ctl->paths.runtime_dir)
-                     ? "other containers attach by %s/gate.attach\n"
-                     : "no gate for other containers in %s\n",
-                 ctl->paths.runtime_dir);
 }
 
 void ctl_helpers_json(const struct ctl *ctl, json_t *into)
@@ -66,7 +61,6 @@ void ctl_helpers_json(const struct ctl *ctl, json_t *into)
         into, "events_at",
         published ? json_pack("{s:s, s:s}", "publish", events.publish, "replay", events.replay)
                   : json_null());
-    (void)json_object_set_new(into, "gate", json_boolean(sl_gate_there(runtime_dir)));
 }
 
 /* ---- doctor ---- */
@@ -107,23 +101,5 @@ void doctor_events(struct doctor *doctor)
         doctor_say(doctor, doctor->running ? DOCTOR_WARN : DOCTOR_OK, "events",
                    doctor->running ? "see events.out in the log directory" : "",
                    doctor->running ? "none are published" : "local sockets");
-    }
-}
-
-void doctor_gate(struct doctor *doctor)
-{
-    bool there = sl_gate_there(doctor->paths.runtime_dir);
-    if (sl_config_u64(doctor->config, SL_SET_gate) == 0) {
-        doctor_say(doctor, DOCTOR_OK, "gate", "", "off");
-    } else if (!there && !doctor_program_is_there("sluice-gate")) {
-        doctor_say(doctor, DOCTOR_WARN, "gate", "install it beside sluicectl",
-                   "the program sluice-gate is missing: no clients in other containers");
-    } else if (doctor->running && !there) {
-        doctor_say(doctor, DOCTOR_WARN, "gate", "see gate.out in the log directory",
-                   "nobody lets clients of other containers in");
-    } else {
-        doctor_say(doctor, DOCTOR_OK, "gate", "", "%s",
-                   there ? "clients of other containers attach"
-                         : "for clients of other containers");
     }
 }

@@ -4,9 +4,9 @@
 
 #include "client/command/command.h"
 
-/* Where /metrics, events and the gate are, a line each. */
+/* Where /metrics and events are, a line each. */
 void ctl_helpers_print(const struct ctl *ctl);
-/* The same as members metrics_at (text or null), events_at ({publish, replay} or null) and gate. */
+/* The same as members metrics_at (text or null) and events_at ({publish, replay} or null). */
 void ctl_helpers_json(const struct ctl *ctl, json_t *into);
 
 #endif

@@ -20,11 +20,6 @@
 /* A node that is replaced has no files for a moment; a stopped one has none for longer. */
 #define GONE_NS     (500 * SL_NS_PER_MS)
 #define ACCESS_RING 4096u
-/* As many clients as a process may have had before it called exec; clients_max is 256. */
-#define NAMES_MAX 4096u
-/* A gate that is stopped takes connections and answers none. */
-#define RENEW_NS       (500 * SL_NS_PER_MS)
-#define RENEW_PAUSE_NS (2 * SL_NS_PER_S)
 
 struct sl_attachment *sl_client_attachment(const struct sl_client *client)
 {
@@ -35,37 +30,6 @@ uint32_t sl_client_life(const struct sl_client *client)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     return sl_client_attachment(client)->number;
-}
-
-struct sl_proc_id sl_client_self(const struct sl_client *client)
-{
-    return client->gate == NULL ? client->self : sl_gate_self(client->gate);
-}
-
-void sl_client_pins_name(const struct sl_client *client, char out[SL_CLIENT_PINS_NAME_BYTES])
-{
-    (void)snprintf(out, SL_CLIENT_PINS_NAME_BYTES, "pins.%s", client->name);
-    if (client->gate != NULL) { /* those of an earlier stand-in may still hold something */
-        (void)snprintf(out, SL_CLIENT_PINS_NAME_BYTES, "pins.%s.%u", client->name,
-                       sl_gate_self(client->gate).pid);
-    }
-}
-
-sl_err sl_client_fd_lend(struct sl_client *client, int fd, uint64_t *number, struct sl_proc_id *to,
-                         struct sl_error *why)
-{
-    int there = fd;
-    *to = client->self;
-    sl_err err = client->gate == NULL ? SL_OK : sl_gate_lend(client->gate, fd, &there, to, why);
-    *number = (uint64_t)there;
-    return err;
-}
-
-void sl_client_fd_unlend(struct sl_client *client, int fd, struct sl_proc_id to)
-{
-    if (client->gate != NULL && fd >= 0) {
-        sl_gate_unlend(client->gate, fd, to);
-    }
 }
 
 void sl_attachment_hold(struct sl_attachment *at)
@@ -108,47 +72,21 @@ static void attachment_close(const struct sl_client *client, struct sl_attachmen
     free(attachment);
 }
 
-static uint32_t number_next(void)
-{
-    static _Atomic uint32_t opened; /* clients of this process, for their names */
-    return atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed);
-}
-
-/* A program that called exec is still the same process, and begins to count anew: a client that it had
- * before may have the name. False: it is none of that kind, or the node knows the client by its name. */
-static bool name_next(struct sl_client *client)
-{
-    char *dot = strrchr(client->name, '.');
-    if (client->attachments != NULL || client->gate != NULL || dot == NULL) {
-        return false;
-    }
-    (void)snprintf(dot + 1, sizeof client->name - (size_t)(dot + 1 - client->name), "%u",
-                   number_next());
-    return true;
-}
-
 static sl_err pins_open(struct sl_client *client, struct sl_attachment *at, struct sl_error *why)
 {
-    char name[SL_CLIENT_PINS_NAME_BYTES];
-    sl_client_pins_name(client, name);
     for (const struct sl_attachment *old = client->attachments; old != NULL; old = old->next) {
         sl_pins_unname(old->pins);
     }
     struct sl_arena *arena = atomic_load_explicit(&at->arenas[0], memory_order_relaxed);
     const struct sl_pins_options options = {
         .shm_dir = client->paths.shm_dir,
-        .name = name,
+        .name = client->name,
         .slot_count = (uint32_t)sl_config_u64(client->config, SL_SET_client_pins_max),
         .access_count = ACCESS_RING,
-        .self = sl_client_self(client),
+        .self = client->self,
         .pinned_bytes_max = sl_arena_data_bytes(arena) / 2,
     };
-    sl_err err = sl_pins_create(&options, &at->pins, why);
-    for (uint32_t i = 0; err == SL_ERR_EXISTS && i < NAMES_MAX && name_next(client); i++) {
-        sl_client_pins_name(client, name);
-        err = sl_pins_create(&options, &at->pins, why);
-    }
-    return err;
+    return sl_pins_create(&options, &at->pins, why);
 }
 
 static struct sl_attachment *attachment_open(struct sl_client *client, struct sl_error *why)
@@ -289,35 +227,12 @@ bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t co
     return err == SL_OK;
 }
 
-/* Under the lock. To the node we are another process then: all is opened and told again. */
-static sl_err standin_renew(struct sl_client *client)
-{
-    uint64_t now_ns = sl_clock_monotonic_ns();
-    if (sl_gate_lives(client->gate)) {
-        return SL_OK;
-    }
-    if (now_ns < client->renew_again_ns) { /* others wait for the lock */
-        return SL_ERR_TIMEOUT;
-    }
-    sl_err err = sl_gate_renew(client->gate, client->paths.runtime_dir,
-                               sl_deadline_ns(now_ns, RENEW_NS), NULL);
-    client->renew_again_ns = err == SL_ERR_TIMEOUT ? sl_clock_monotonic_ns() + RENEW_PAUSE_NS : 0;
-    return err;
-}
-
-/* Whether the process is gone that was this client to the node. */
-static bool standin_lost(const struct sl_client *client)
-{
-    return client->gate != NULL && !sl_gate_lives(client->gate);
-}
-
 /* Looks whether the node's files are still the mapped ones. */
 static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_error *why)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     struct sl_attachment *at = sl_client_attachment(client);
-    bool lost = standin_lost(client);
-    sl_err err = lost ? SL_ERR_STALE : sl_index_view_current(at->view, client->paths.shm_dir);
+    sl_err err = sl_index_view_current(at->view, client->paths.shm_dir);
     gone_note(client, err == SL_ERR_NOT_FOUND, now_ns);
     if (err == SL_ERR_NOT_FOUND) {
         return sl_fail(why, SL_ERR_UNREACHABLE, "node '%s' was stopped", client->instance);
@@ -338,8 +253,7 @@ static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_e
     pthread_mutex_lock(&client->lock);
     err = SL_OK;
     if (at == sl_client_attachment(client)) { /* nobody was faster */
-        err = lost ? standin_renew(client) : SL_OK;
-        err = err == SL_OK ? attachment_add(client, why) : err;
+        err = attachment_add(client, why);
     }
     pthread_mutex_unlock(&client->lock);
     return err;
@@ -504,47 +418,10 @@ static bool attach_may_come(const struct sl_client *client, sl_err err)
     return err == SL_ERR_CORRUPT || (err == SL_ERR_UNREACHABLE && node_starts(client));
 }
 
-/* By descriptors of a stand-in. */
-static sl_err attach_gate(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
-{
-    char files[sizeof client->paths.shm_dir];
-    sl_err err = sl_gate_open(client->paths.runtime_dir, deadline_ns, &client->gate, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    memcpy(files, client->paths.shm_dir, sizeof files);
-    (void)snprintf(client->paths.shm_dir, sizeof client->paths.shm_dir, "%s",
-                   sl_gate_directory(client->gate));
-    /* Numbers of processes are those of others, too, where each has its own space of them. */
-    (void)snprintf(client->name, sizeof client->name, "client.%u.%08x", sl_client_self(client).pid,
-                   (uint32_t)sl_client_random());
-    err = attachment_add(client, why);
-    if (err != SL_OK) {
-        memcpy(client->paths.shm_dir, files, sizeof files);
-        sl_gate_close(&client->gate, false);
-    }
-    return err;
-}
-
-/* By the node's files, or where they are out of reach, by its gate. */
-static sl_err attach_once(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
-{
-    const char *how = sl_config_text(client->config, SL_SET_attach);
-    sl_err err = SL_ERR_UNREACHABLE;
-    if (strcmp(how, "gate") != 0) {
-        err = attachment_add(client, why);
-        if ((err != SL_ERR_UNREACHABLE && err != SL_ERR_PERMISSION) || strcmp(how, "files") == 0 ||
-            !sl_gate_there(client->paths.runtime_dir)) {
-            return err;
-        }
-    }
-    return attach_gate(client, deadline_ns, why);
-}
-
 static sl_err attach_until(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
 {
     for (;;) {
-        sl_err err = attach_once(client, deadline_ns, why);
+        sl_err err = attachment_add(client, why);
         if (err == SL_OK || !attach_may_come(client, err) ||
             sl_clock_monotonic_ns() >= deadline_ns) {
             return err;
@@ -594,10 +471,9 @@ static struct sl_client *client_new(void)
         return NULL;
     }
     client->kick_fd = -1;
-    client->self = sl_proc_id_self();
+    client->self = sl_proc_id_client();
     client->ours = ours_page();
-    (void)snprintf(client->name, sizeof client->name, "client.%u.%u", client->self.pid,
-                   number_next());
+    sl_client_name(client->self, client->name);
     pthread_mutex_init(&client->lock, NULL);
     sl_turn_init(&client->contributing);
     atomic_init(&client->contribute_again_ns, SL_NEVER_NS);
@@ -656,8 +532,7 @@ static void grants_give_back(struct sl_client *client)
  * also while the process lives. The next registrar finds the client in the index, and the file. */
 static void pins_end(const struct sl_client *client, struct sl_attachment *at)
 {
-    bool is_known = client->gate == NULL && client->greeted_generation != 0 &&
-                    client->greeted_attachment == at->number &&
+    bool is_known = client->greeted_generation != 0 && client->greeted_attachment == at->number &&
                     sl_index_view_current(at->view, client->paths.shm_dir) == SL_OK;
     if (is_known && sl_client_is_ours(client)) {
         sl_pins_end(&at->pins);
@@ -667,7 +542,6 @@ static void pins_end(const struct sl_client *client, struct sl_attachment *at)
 void sl_client_close(struct sl_client **client)
 {
     struct sl_client *gone = client == NULL ? NULL : *client;
-    bool gpu_keeps = false;
     if (gone == NULL) {
         return;
     }
@@ -678,6 +552,7 @@ void sl_client_close(struct sl_client **client)
     }
     if (sl_client_is_ours(gone)) { /* else its threads and lanes are the parent's */
         sl_mailbox_close(&gone->mailbox);
+        sl_descriptors_stop(&gone->files);
     }
     sl_codec_destroy(&gone->codec);
     while (gone->attachments != NULL) {
@@ -687,11 +562,8 @@ void sl_client_close(struct sl_client **client)
         if (!sl_client_lent_in(gone, at)) {
             pins_end(gone, at);
             attachment_close(gone, at);
-        } else {
-            gpu_keeps = true;
         }
     }
-    sl_gate_close(&gone->gate, gpu_keeps || !sl_client_is_ours(gone));
     sl_client_lent_free(gone);
     sl_client_ends_close(gone);
     if (gone->kick_fd >= 0) {

@@ -628,10 +628,11 @@ void sl_client_orphan(struct sl_client *client, const struct sl_item_claim *clai
 
 /* ---- hello ---- */
 
+/* Gives what a registrar answered that knows us. */
 static void hello_answered(void *context, const struct sl_msg *reply)
 {
     if (reply->code == SL_OK) {
-        *(uint64_t *)context = reply->body.hello_reply.boot_generation;
+        *(struct sl_body_hello_reply *)context = reply->body.hello_reply;
     }
 }
 
@@ -695,10 +696,9 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
     bool orphans = client->orphan_count != 0;
     pthread_mutex_unlock(&client->lock);
     if (!known) {
-        char segment[SL_CLIENT_PINS_NAME_BYTES];
-        const struct sl_proc_id self = sl_client_self(client);
-        sl_client_pins_name(client, segment);
-        uint64_t answered = 0;
+        char segment[SL_PINS_NAME_BYTES];
+        sl_pins_name(client->name, segment);
+        struct sl_body_hello_reply answered = {0};
         struct sl_client_call call = {.to = "registrar",
                                       .deadline_ns = deadline_ns,
                                       .answered = hello_answered,
@@ -706,8 +706,8 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
         call.msg.type = SL_MSG_HELLO;
         call.msg.body.hello.role = sl_text_of("client");
         call.msg.body.hello.name = sl_text_of(client->name);
-        call.msg.body.hello.pid = self.pid;
-        call.msg.body.hello.start_time = self.start_time;
+        call.msg.body.hello.pid = client->self.pid;
+        call.msg.body.hello.start_time = client->self.start_time;
         call.msg.body.hello.segment = sl_text_of(segment);
         err = sl_client_call(client, &call, why);
         if (err == SL_OK) {
@@ -717,7 +717,8 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
             return err;
         }
         pthread_mutex_lock(&client->lock);
-        client->greeted_generation = answered;
+        client->apart = answered.pid_space != sl_proc_space();
+        client->greeted_generation = answered.boot_generation;
         client->greeted_attachment = number;
         pthread_mutex_unlock(&client->lock);
     }

@@ -329,7 +329,8 @@ static struct sl_item_region memory_handle(const struct sl_engine *engine,
     static const unsigned char no_gpu[sizeof memory->from->memory.gpu];
     const struct sl_pool *pool = memory->from;
     struct sl_item_region region = {.handle_kind = SL_MEMORY_SHARED_FD,
-                                    .pid = sl_client_self(engine->client).pid,
+                                    .pid = engine->client->self.pid,
+                                    .start_time = engine->client->self.start_time,
                                     .fd = (uint64_t)memory->fd};
     if (pool == NULL) {
         return region;
@@ -347,7 +348,6 @@ static struct sl_item_region memory_handle(const struct sl_engine *engine,
         region.handle =
             (struct sl_bytes){.at = pool->memory.handle, .length = sizeof pool->memory.handle};
     } else {
-        region.pid = pool->memory.pid;
         region.fd = (uint64_t)pool->memory.fd;
     }
     return region;
@@ -377,7 +377,7 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
                          struct sl_item_region *region, struct sl_error *why)
 {
     if (row->kind == SL_MEMORY_CUDA_PARTS && engine->hands == NULL) {
-        sl_err err = sl_descriptors_serve(engine->client->paths.runtime_dir, hands_give, engine,
+        sl_err err = sl_descriptors_serve(engine->client->paths.runtime_dir, 0, hands_give, engine,
                                           &engine->hands, why);
         if (err != SL_OK) {
             return err;
@@ -391,9 +391,10 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
         memcpy(row->name, &name, sizeof name);
     }
     if (row->kind == SL_MEMORY_PROCESS) {
+        const struct sl_proc_id process = sl_proc_id_self();
         *region = (struct sl_item_region){.handle_kind = row->kind,
-                                          .pid = engine->client->self.pid,
-                                          .start_time = engine->client->self.start_time,
+                                          .pid = process.pid,
+                                          .start_time = process.start_time,
                                           .offset_bytes = row->address};
         return SL_OK;
     }
@@ -471,9 +472,8 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
     }
     SL_ASSERT(per_rank > 0); /* options_check */
     engine->regions = calloc((size_t)per_rank * engine->rank_count, sizeof *engine->regions);
-    engine->region_fds = calloc((size_t)per_rank * engine->rank_count, sizeof *engine->region_fds);
     engine->ours_fds = calloc((size_t)per_rank * engine->rank_count, sizeof *engine->ours_fds);
-    if (engine->regions == NULL || engine->region_fds == NULL || engine->ours_fds == NULL) {
+    if (engine->regions == NULL || engine->ours_fds == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "engine: regions");
     }
     for (uint32_t i = 0; i < engine->rank_count * engine->pool_count; i++) {
@@ -503,7 +503,6 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
             region.block_stride_bytes = pool->layers[l].block_stride_bytes;
             region.piece_bytes = pool->layers[l].piece_bytes;
             region.block_count = options->block_count;
-            engine->region_fds[engine->region_count] = sl_engine_region_fd(memory);
             engine->ours_fds[engine->region_count] = -1;
             engine->regions[engine->region_count++] = region;
         }
@@ -533,7 +532,7 @@ static const char *visible_devices(void)
 
 sl_err sl_engine_tell(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
 {
-    const struct sl_proc_id self = sl_client_self(engine->client);
+    const struct sl_proc_id self = engine->client->self;
     struct sl_item_pool pools[POOLS_MAX];
     for (uint32_t i = 0; i < engine->pool_count; i++) {
         pools[i] = (struct sl_item_pool){.name = sl_text_of(engine->pool_names[i]),
@@ -545,9 +544,9 @@ sl_err sl_engine_tell(struct sl_engine *engine, uint64_t deadline_ns, struct sl_
         atomic_store_explicit(&engine->id, engine->team, memory_order_release);
         return SL_OK;
     }
-    sl_err handed = sl_engine_hand(engine, why);
-    if (handed != SL_OK) {
-        return handed;
+    sl_err served = sl_engine_files(engine, why);
+    if (served != SL_OK) {
+        return served;
     }
     struct sl_client_call call = {
         .to = "registrar", .deadline_ns = deadline_ns, .answered = registered, .context = &told};
@@ -588,14 +587,12 @@ static void engine_free(struct sl_engine *engine)
     if (sl_client_is_ours(engine->client)) { /* a fork has no thread of it */
         sl_descriptors_stop(&engine->hands);
     }
-    sl_engine_hand_back(engine);
     for (uint32_t i = 0; engine->ours_fds != NULL && i < engine->region_count; i++) {
         sl_auto_close(&engine->ours_fds[i]);
     }
     memories_close(engine);
     sl_turn_fini(&engine->registering, sl_client_is_ours(engine->client));
     free(engine->ours_fds);
-    free(engine->region_fds);
     free(engine->regions);
     free(engine);
 }

@@ -36,11 +36,8 @@ struct sl_engine {
     struct sl_engine_memory *memories; /* [rank_count][pool_count] */
     struct sl_descriptors *hands;      /* hands out memory of many handles; NULL: there is none */
     struct sl_item_region *regions;
-    int *region_fds; /* by region: our descriptor of its memory; -1: it has none */
     uint32_t region_count;
-    int *ours_fds;         /* by region: a descriptor of its own; -1: it has none */
-    uint32_t handed_count; /* of region_fds, to the stand-in */
-    struct sl_proc_id handed_to;
+    int *ours_fds; /* by region: a descriptor of its own; -1: it has none */
     struct sl_turn
         registering; /* one at a time registers it anew; taken before the client's lock */
 };
@@ -57,15 +54,11 @@ sl_err sl_engine_tell(struct sl_engine *engine, uint64_t deadline_ns, struct sl_
 /* The node hears of the client and of the engine. */
 sl_err sl_engine_enter(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why);
 
-/* ---- engine_hand.c ---- */
-/* Ours; -1: what the node is told is no descriptor of this process. */
-int sl_engine_region_fd(const struct sl_engine_memory *memory);
-/* Before it is registered: descriptors become the stand-in's, too, and the regions name them there. Another
- * stand-in has other numbers. Plain memory is taken where sl_memory_alloc gave it. Errors: SL_ERR_UNSUPPORTED
- * (memory without a descriptor), those of sl_gate_lend. */
-sl_err sl_engine_hand(struct sl_engine *engine, struct sl_error *why);
-/* They are ours alone again. */
-void sl_engine_hand_back(struct sl_engine *engine);
+/* ---- files.c ---- */
+/* Before it is registered: descriptors are handed over. Plain memory that the node cannot reach is taken where
+ * sl_memory_alloc gave it. Errors: SL_ERR_UNSUPPORTED (such memory without a descriptor), those of
+ * sl_client_files_serve. */
+sl_err sl_engine_files(struct sl_engine *engine, struct sl_error *why);
 
 /* ---- op.c, for handover.c ---- */
 struct sl_handover_side {

@@ -33,7 +33,7 @@ void sl_client_figures_follow(const struct sl_client *client, struct sl_attachme
         return;
     }
     if (!sl_counts_are_current(shm_dir, now.counts) &&
-        sl_counts_open(shm_dir, sl_client_self(client), &fresh.counts, NULL) == SL_OK) {
+        sl_counts_open(shm_dir, sl_proc_id_self(), &fresh.counts, NULL) == SL_OK) {
         old.counts = now.counts;
         atomic_store_explicit(&at->counts, fresh.counts, memory_order_release);
     }

@@ -7,7 +7,6 @@
 #include "client/lib/turn.h"
 #include "ipc/sl_ahead.h"
 #include "ipc/sl_counts.h"
-#include "ipc/sl_gate.h"
 #include "ipc/sl_labels.h"
 #include "ipc/sl_leases.h"
 #include "ipc/sl_mailbox.h"
@@ -16,6 +15,7 @@
 #include "ipc/sl_seen.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_config.h"
+#include "runtime/sl_descriptors.h"
 #include "runtime/sl_guard.h"
 #include "runtime/sl_log.h"
 
@@ -102,9 +102,8 @@ struct sl_client {
     struct sl_config *config;
     struct sl_paths paths;
     char instance[64];
-    char name[32];
-    struct sl_proc_id self; /* of this process; to the node it is that of sl_client_self */
-    struct sl_gate *gate;   /* NULL: the node's files are in reach. Written before others know us */
+    char name[SL_CLIENT_NAME_BYTES];
+    struct sl_proc_id self; /* as who the node knows this client: of its pin file */
     /* One page that the kernel empties in a child: not 0 in the process that opened this client. */
     const volatile unsigned char *ours;
     bool read_only, leases, debugs; /* debugs: its log has debug lines, too */
@@ -120,7 +119,6 @@ struct sl_client {
     _Atomic bool any_old;        /* attachments that are to be let go */
     _Atomic uint64_t checked_ns; /* when the node's files were last compared with the mapped ones */
     _Atomic uint64_t gone_ns;    /* since when there are none; 0: they are there */
-    uint64_t renew_again_ns; /* under lock: the gate did not answer, and is left alone until then */
 
     _Atomic uint32_t lent_count; /* entries of lent */
 
@@ -155,6 +153,8 @@ struct sl_client {
     struct sl_ahead ahead;          /* extents granted in advance */
     uint64_t ahead_useful_ns;       /* so long they are used */
     struct sl_pool *pools;          /* that this client has */
+    bool apart;                     /* the node does not see our process by its number */
+    struct sl_descriptors *files;   /* hands out memory of this process; NULL: none was asked for */
     char tenant[SL_LABEL_ID_BYTES]; /* written before others know the client */
     struct sl_label_place tenant_place;
 };
@@ -173,17 +173,6 @@ void sl_attachment_hold(struct sl_attachment *at);
 void sl_client_let(struct sl_client *client, struct sl_attachment *at);
 /* Unmaps old ones that nothing uses any more. Not under the lock. */
 void sl_client_sweep(struct sl_client *client);
-/* As who the node knows this client. */
-struct sl_proc_id sl_client_self(const struct sl_client *client);
-#define SL_CLIENT_PINS_NAME_BYTES 64u
-/* Of the segment with this client's pins. */
-void sl_client_pins_name(const struct sl_client *client, char out[SL_CLIENT_PINS_NAME_BYTES]);
-/* Under which number the node's processes find a descriptor of ours with that process. Errors: those of
- * sl_gate_lend. */
-sl_err sl_client_fd_lend(struct sl_client *client, int fd, uint64_t *number, struct sl_proc_id *to,
-                         struct sl_error *why);
-/* Once for each lend; to: as lend gave it. */
-void sl_client_fd_unlend(struct sl_client *client, int fd, struct sl_proc_id to);
 /* Attaches anew when the node's files are not the mapped ones any more. force: also when looked at
  * a moment ago. */
 sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why);
@@ -297,6 +286,11 @@ void sl_client_sleep(uint64_t ns);
 bool sl_client_pump(struct sl_client *client);
 /* Then, before the lock is given up: arms the mailbox again for whoever sleeps. */
 void sl_client_keep(struct sl_client *client);
+
+/* ---- files.c ---- */
+/* Descriptors of this process are handed to whoever of the node asks, from now on. Errors: those of
+ * sl_descriptors_serve. */
+sl_err sl_client_files_serve(struct sl_client *client, struct sl_error *why);
 
 /* ---- ends.c: the descriptor of ends; under the client's lock but for the last one ---- */
 /* The call of an op ended: sl_client_ended will give it. */

@@ -1,5 +1,6 @@
 /* client/lib/pool.c - pools of the node's table: taking, waiting, mapping, giving back. */
 #include "client/lib/pool.h"
+#include "runtime/sl_descriptors.h"
 #include "runtime/sl_limits.h"
 
 #include <errno.h>
@@ -84,7 +85,7 @@ static struct sl_pool *pool_new(struct sl_client *client, const struct sl_pool_k
     }
     pool->client = client;
     pool->rank = key->rank;
-    pool->fd = pool->handed_fd = -1;
+    pool->fd = -1;
     (void)snprintf(pool->deployment, sizeof pool->deployment, "%s", key->deployment);
     (void)snprintf(pool->name, sizeof pool->name, "%s", key->pool);
     *err = pool_list(pool, why);
@@ -121,49 +122,7 @@ static void pool_free(struct sl_pool *pool)
     }
     pthread_mutex_unlock(&pool->client->lock);
     pool_unmap(pool);
-    if (pool->handed_fd >= 0) {
-        sl_client_fd_unlend(pool->client, pool->handed_fd, pool->handed_to);
-        (void)close(pool->handed_fd);
-    }
     free(pool);
-}
-
-static bool is_same_memory(int fd, int other_fd)
-{
-    struct stat file, other;
-    return fstat(fd, &file) == 0 && fstat(other_fd, &other) == 0 && file.st_dev == other.st_dev &&
-           file.st_ino == other.st_ino;
-}
-
-/* Gives the number under which the node finds it. The same again may be asked for again: when the node did
- * not answer, or the stand-in is another one. */
-static sl_err pool_hand(struct sl_pool *pool, int fd, uint64_t *number, struct sl_error *why)
-{
-    struct sl_proc_id to;
-    *number = (uint64_t)fd;
-    if (pool->client->gate == NULL) {
-        return SL_OK;
-    }
-    if (pool->handed_fd >= 0 && !is_same_memory(pool->handed_fd, fd)) {
-        return sl_fail(why, SL_ERR_EXISTS, "pool %s/%u/%s is told of", pool->deployment, pool->rank,
-                       pool->name);
-    }
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) {
-        return sl_fail_os(why, errno, "copy of descriptor %d", fd);
-    }
-    sl_err err = sl_client_fd_lend(pool->client, copy, number, &to, why);
-    if (err != SL_OK) {
-        (void)close(copy);
-        return err;
-    }
-    if (pool->handed_fd >= 0) { /* it keeps its number: it is lent twice here */
-        sl_client_fd_unlend(pool->client, pool->handed_fd, pool->handed_to);
-        (void)close(pool->handed_fd);
-    }
-    pool->handed_fd = copy;
-    pool->handed_to = to;
-    return SL_OK;
 }
 
 static sl_err fd_map(struct sl_pool *pool, struct sl_error *why)
@@ -197,59 +156,33 @@ static sl_err inode_of(int fd, uint64_t *inode, struct sl_error *why)
     return SL_OK;
 }
 
-/* The same, by the stand-in. */
-static sl_err handed_map(struct sl_pool *pool, const struct sl_proc_id *holder,
-                         const struct pool_state *state, struct sl_error *why)
+/* Takes what another process has from that process. SL_ERR_PEER_DIED: it is gone, or has that memory no
+ * more. */
+static sl_err peer_map(struct sl_pool *pool, const struct pool_state *state, uint64_t deadline_ns,
+                       struct sl_error *why)
 {
-    uint64_t inode = 0;
-    sl_err err = sl_gate_fetch(pool->client->gate, *holder, pool->memory.fd, &pool->fd, why);
-    if (err == SL_OK) {
-        err = inode_of(pool->fd, &inode, why);
+    const struct sl_descriptors_source holder = {.runtime_dir = pool->client->paths.runtime_dir,
+                                                 .pid = pool->memory.pid,
+                                                 .number = state->start_time};
+    if (pool->memory.kind == SL_POOL_MEMORY_CUDA_IPC) {
+        return SL_OK; /* the caller's to map */
     }
-    if (err == SL_ERR_NOT_FOUND || (err == SL_OK && state->inode != 0 && inode != state->inode)) {
-        err = sl_fail(why, SL_ERR_PEER_DIED, "pool %s/%u/%s: process %u has it no more",
-                      pool->deployment, pool->rank, pool->name, holder->pid);
+    sl_err err = sl_descriptors_fetch_file(&holder, pool->memory.fd, state->inode, deadline_ns,
+                                           &pool->fd, why);
+    if (err == SL_ERR_NOT_FOUND) {
+        return sl_fail(why, SL_ERR_PEER_DIED, "pool %s/%u/%s: process %u has it no more",
+                       pool->deployment, pool->rank, pool->name, holder.pid);
     }
-    if (err == SL_OK) {
+    if (err == SL_OK && pool->memory.kind == SL_POOL_MEMORY_FD) {
         err = fd_map(pool, why);
     }
     if (err != SL_OK) {
         pool_unmap(pool);
+        return err;
     }
-    return err;
-}
-
-/* Opens what another process has. Its number may be another process's by now, and the descriptor
- * another file: SL_ERR_PEER_DIED, as when it is gone. */
-static sl_err peer_map(struct sl_pool *pool, const struct pool_state *state, struct sl_error *why)
-{
-    char path[64];
-    uint64_t inode = 0;
-    struct sl_proc_id holder = {.pid = pool->memory.pid, .start_time = state->start_time};
-    if (pool->memory.kind != SL_POOL_MEMORY_FD) {
-        return SL_OK; /* the caller's to map */
-    }
-    if (pool->client->gate != NULL) {
-        return handed_map(pool, &holder, state, why);
-    }
-    (void)snprintf(path, sizeof path, "/proc/%u/fd/%d", holder.pid, pool->memory.fd);
-    pool->fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    int os_code = errno;
-    if (!sl_proc_alive(holder) || (pool->fd < 0 && os_code == ENOENT) ||
-        (pool->fd >= 0 && (inode_of(pool->fd, &inode, why) != SL_OK ||
-                           (state->inode != 0 && inode != state->inode)))) {
-        pool_unmap(pool);
-        return sl_fail(why, SL_ERR_PEER_DIED, "pool %s/%u/%s: process %u has it no more",
-                       pool->deployment, pool->rank, pool->name, holder.pid);
-    }
-    if (pool->fd < 0) {
-        return sl_fail_os(why, os_code, "open '%s'", path);
-    }
-    sl_err err = fd_map(pool, why);
-    if (err != SL_OK) {
-        pool_unmap(pool);
-    }
-    return err;
+    pool->memory.pid = pool->client->self.pid;
+    pool->memory.fd = pool->fd;
+    return SL_OK;
 }
 
 static sl_err own_map(struct sl_pool *pool, struct sl_error *why)
@@ -263,7 +196,7 @@ static sl_err own_map(struct sl_pool *pool, struct sl_error *why)
         return sl_fail_os(why, errno, "pool memory of %" PRIu64 " bytes", pool->length_bytes);
     }
     pool->memory = (struct sl_pool_memory){
-        .kind = SL_POOL_MEMORY_FD, .pid = sl_client_self(pool->client).pid, .fd = pool->fd};
+        .kind = SL_POOL_MEMORY_FD, .pid = pool->client->self.pid, .fd = pool->fd};
     return fd_map(pool, why);
 }
 
@@ -327,15 +260,14 @@ static sl_err await_ask(const struct sl_pool *pool, uint64_t epoch, uint64_t dea
 static sl_err mapped_tell(struct sl_pool *pool, uint64_t deadline_ns, struct sl_error *why)
 {
     struct sl_client_call call = {.deadline_ns = deadline_ns};
-    uint64_t number = 0;
-    sl_err err = pool->fd >= 0 ? pool_hand(pool, pool->fd, &number, why) : SL_OK;
+    sl_err err = pool->fd >= 0 ? sl_client_files_serve(pool->client, why) : SL_OK;
     if (err != SL_OK) {
         return err;
     }
     call.msg.type = SL_MSG_POOL_MAPPED;
     call.msg.body.pool_mapped.epoch = pool->epoch;
     call.msg.body.pool_mapped.has_fd = pool->fd >= 0;
-    call.msg.body.pool_mapped.fd = number;
+    call.msg.body.pool_mapped.fd = pool->fd >= 0 ? (uint64_t)pool->fd : 0;
     return sl_client_ask(pool->client, &call, why);
 }
 
@@ -406,7 +338,7 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
     if (told->kind != SL_POOL_MEMORY_CUDA_IPC && told->fd < 0) {
         return sl_fail(why, SL_ERR_INVALID, "pool memory: descriptor %d is none", told->fd);
     }
-    uint64_t inode = 0, number = 0;
+    uint64_t inode = 0;
     if (told->kind == SL_POOL_MEMORY_FD) {
         sl_err known = inode_of(told->fd, &inode, why);
         if (known != SL_OK) {
@@ -414,16 +346,16 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
         }
     }
     if (told->kind != SL_POOL_MEMORY_CUDA_IPC) {
-        sl_err handed = pool_hand(pool, told->fd, &number, why);
-        if (handed != SL_OK) {
-            return handed;
+        sl_err served = sl_client_files_serve(pool->client, why);
+        if (served != SL_OK) {
+            return served;
         }
     }
     call.msg.type = SL_MSG_POOL_READY;
     call.msg.body.pool_ready.inode = inode;
     call.msg.body.pool_ready.epoch = pool->epoch;
     call.msg.body.pool_ready.handle_kind = told->kind;
-    call.msg.body.pool_ready.pid = sl_client_self(pool->client).pid;
+    call.msg.body.pool_ready.pid = pool->client->self.pid;
     call.msg.body.pool_ready.offset_bytes = told->offset_bytes;
     if (memcmp(told->gpu, no_gpu, sizeof no_gpu) != 0) {
         call.msg.body.pool_ready.gpu = (struct sl_bytes){.at = told->gpu, .length = sizeof no_gpu};
@@ -432,13 +364,13 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
         call.msg.body.pool_ready.handle =
             (struct sl_bytes){.at = told->handle, .length = sizeof told->handle};
     } else {
-        call.msg.body.pool_ready.fd = number;
+        call.msg.body.pool_ready.fd = (uint64_t)told->fd;
     }
     sl_err err = sl_client_ask(pool->client, &call, why);
     if (err == SL_OK && memory != NULL) {
         pool_unmap(pool);
         pool->memory = *memory;
-        pool->memory.pid = sl_client_self(pool->client).pid;
+        pool->memory.pid = pool->client->self.pid;
     }
     return err;
 }
@@ -466,7 +398,7 @@ static sl_err acquire_once(struct sl_pool *pool, bool sluice, uint64_t deadline_
     pool->epoch = state.epoch;
     pool->length_bytes = state.length_bytes;
     pool->memory = state.memory;
-    err = peer_map(pool, &state, why);
+    err = peer_map(pool, &state, deadline_ns, why);
     bool gone = err == SL_ERR_PEER_DIED;
     if (err == SL_OK) {
         err = mapped_tell(pool, deadline_ns, why);

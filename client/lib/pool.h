@@ -12,9 +12,7 @@ struct sl_pool {
     bool owner; /* made here */
     uint64_t epoch, length_bytes;
     struct sl_pool_memory memory;
-    int fd;        /* of shared memory, -1: none */
-    int handed_fd; /* a copy of what the stand-in has, too; -1: nothing */
-    struct sl_proc_id handed_to;
+    int fd; /* of the memory, -1: none */
     void *base, *at;
     uint64_t mapped_bytes; /* from base */
 };

@@ -488,7 +488,9 @@ struct sl_pool_key {
 enum sl_pool_memory_kind {
     SL_POOL_MEMORY_FD = 1,       /* shared memory: descriptor fd of process pid */
     SL_POOL_MEMORY_CUDA_IPC = 2, /* cudaIpcMemHandle_t in handle */
-    SL_POOL_MEMORY_CUDA_FD = 3,  /* shareable handle: descriptor fd of process pid */
+    SL_POOL_MEMORY_CUDA_FD =
+        3, /* shareable handle: descriptor fd of process pid; who acquires the pool
+                                  * has one of its own, which is the pool's */
 };
 struct sl_pool_memory { /* how others map it */
     enum sl_pool_memory_kind kind;

@@ -45,7 +45,7 @@ VERSIONS = ("1.25", "1.31", "1.37")  # the oldest that Chart.yaml names, and lat
 PLAIN_VALUES = {"disk": {"sizeGiB": 256}, "metrics": {"port": 9400}, "podMonitor": {"enabled": True}}
 EVERYTHING = {
     "image": {"tag": "1.2.3", "digest": "sha256:" + "0" * 64}, "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]}, "imagePullSecrets": [{"name": "registry"}], "instance": "second", "uid": 2000, "ranks": 8,
-    "shmHostPath": "/dev/shm/sluice", "cpu": {"limit": "4"}, "disk": {"sizeGiB": 512, "seccompProfile": {"type": "Localhost", "localhostProfile": "s.json"}},
+    "shmHostPath": "/dev/shm/second", "cpu": {"limit": "4"}, "disk": {"sizeGiB": 512, "seccompProfile": {"type": "Localhost", "localhostProfile": "s.json"}},
     "metrics": {"port": 9400, "tokenSecret": {"name": "sluice-token", "key": "token"}}, "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "events": {"port": 5557}, "cluster": {"enabled": True, "directoryUrlSecret": {"name": "redis", "key": "url"}},
     "gpu": {"enabled": True}, "settings": {"load_log": True, "op_timeout": "3s", "directory_name": "a,b@c", "trace_events": 4096}, "nodeSelector": {"gpu": "yes"}, "tolerations": [{"operator": "Exists"}],
@@ -255,9 +255,8 @@ class Chart(unittest.TestCase):
             config = dict(line.split(" = ") for line in ones["ConfigMap"]["data"]["sluice.conf"].strip().splitlines())
             pod = ones["DaemonSet"]["spec"]["template"]["spec"]
             limits = pod["containers"][0]["resources"]
-            shared = next(mib(volume["emptyDir"]["sizeLimit"]) for volume in pod["volumes"] if volume["name"] == "shm")
-            self.assertGreaterEqual(shared, mib(config["memory"]) + mib(config["index_memory"]) + 128)
-            self.assertGreaterEqual(mib(limits["limits"]["memory"]), shared + 256)
+            self.assertIn("hostPath", next(volume for volume in pod["volumes"] if volume["name"] == "shm"))  # engines mount it, too
+            self.assertGreaterEqual(mib(limits["limits"]["memory"]), mib(config["memory"]) + mib(config["index_memory"]) + 128 + 256)
             self.assertGreaterEqual(mib(limits["limits"]["memory"]),  # runtime/sl_limits.c
                                     mib(config["memory"]) + mib(config["index_memory"]) + 256 + 64 * int(config["ranks"]))
             self.assertEqual(limits["limits"]["memory"], limits["requests"]["memory"])
@@ -268,12 +267,12 @@ class Chart(unittest.TestCase):
             self.assertEqual((context["runAsUser"], context["runAsNonRoot"]), (uid, uid != 0))
 
     def test_the_grace_period_covers_the_flush_and_the_stop(self):
-        pod = pod_of({"disk": {"sizeGiB": 1, "flushSeconds": 300}, "shmHostPath": "/dev/shm/sluice"})
+        pod = pod_of({"disk": {"sizeGiB": 1, "flushSeconds": 300}})
         stop = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
         self.assertEqual(stop[:2], ["sh", "-c"])
         self.assertEqual(stop[2], 'sluicectl flush --timeout 300s; : >"$SLUICE_RUNTIME_DIR/keep-arena"; true')
         self.assertGreaterEqual(pod["terminationGracePeriodSeconds"], 300 + 4 * 6)
-        self.assertNotIn("lifecycle", pod_of()["containers"][0])
+        self.assertEqual(pod_of()["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][2], ': >"$SLUICE_RUNTIME_DIR/keep-arena"; true')
 
     def test_a_cluster_names_its_nodes_by_the_machine(self):
         environment = {one["name"]: one for one in pod_of(EVERYTHING)["containers"][0]["env"]}
@@ -361,14 +360,16 @@ class Compose(unittest.TestCase):
 
     def test_memory_fits_its_limits(self):
         settings = self.node["environment"]
-        shared = mib(self.node["shm_size"])
+        shared = mib(re.search("size=([0-9]+[mg])", self.whole["volumes"]["segments"]["driver_opts"]["o"])[1])
         self.assertGreaterEqual(shared, mib(settings["SLUICE_MEMORY"]) + mib(settings["SLUICE_INDEX_MEMORY"]) + 128)
         self.assertGreaterEqual(mib(self.node["mem_limit"]), shared + 768)
 
-    def test_the_two_share_one_volume(self):
+    def test_the_two_share_two_volumes(self):
         volumes = [dict(volume.split(":") for volume in service["volumes"]) for service in (self.node, self.engine)]
-        self.assertEqual({name: volumes[0][name] for name in volumes[0].keys() & volumes[1].keys()}, {"run": "/run/sluice/default"})
+        self.assertEqual({name: volumes[0][name] for name in volumes[0].keys() & volumes[1].keys()},
+                         {"run": "/run/sluice/default", "segments": "/dev/shm/sluice"})
         self.assertEqual(self.engine["environment"]["SLUICE_RUNTIME_DIR"], volumes[1]["run"])
+        self.assertEqual(self.engine["environment"]["SLUICE_SHM_DIR"], volumes[1]["segments"] + "/default")
         self.assertEqual(self.node["healthcheck"]["test"], ["CMD", "sluicectl", "status", "--ready"])
         for key in ("ipc", "pid", "network_mode", "privileged"):
             self.assertNotIn(key, {**self.node, **self.engine})
@@ -485,7 +486,7 @@ class Image(unittest.TestCase):
 
     def test_a_pod_that_is_replaced_keeps_what_it_had(self):
         machine = self.machine()
-        values = {"memoryMiB": 64, "indexMiB": 64, "disk": {"sizeGiB": 1}, "shmHostPath": "/dev/shm/sluice"}
+        values = {"memoryMiB": 64, "indexMiB": 64, "disk": {"sizeGiB": 1}}
         container, manifest, pod = self.started(machine, values)
         self.from_engine(machine, "sluicectl", "put", "kept", "-", stdin=b"value")
 
@@ -500,7 +501,7 @@ class Image(unittest.TestCase):
 
     def test_a_container_that_is_killed_keeps_what_it_had(self):
         machine = self.machine()
-        values = {"memoryMiB": 64, "indexMiB": 64, "shmHostPath": "/dev/shm/sluice"}
+        values = {"memoryMiB": 64, "indexMiB": 64}
         container, _, _ = self.started(machine, values)
         self.from_engine(machine, "sluicectl", "put", "kept", "-", stdin=b"value")
 
@@ -510,7 +511,7 @@ class Image(unittest.TestCase):
 
         self.assertEqual(self.from_engine(machine, "sluicectl", "get", "kept"), b"value")
 
-    def test_a_pod_without_memory_on_the_machine_has_its_disk(self):
+    def test_a_machine_that_has_lost_its_memory_has_its_disk(self):
         machine = self.machine()
         values = {"memoryMiB": 64, "indexMiB": 64, "disk": {"sizeGiB": 1}}
         container, manifest, pod = self.started(machine, values)
@@ -518,6 +519,7 @@ class Image(unittest.TestCase):
 
         container.exec(*manifest["lifecycle"]["preStop"]["exec"]["command"])
         self.assertEqual(container.end(pod["terminationGracePeriodSeconds"]), 0)
+        shutil.rmtree(machine.path("/dev/shm/sluice"))
         container, _, _ = self.started(machine, values)
 
         self.assertEqual(self.from_engine(machine, "sluicectl", "get", "kept"), b"value")

@@ -1,5 +1,5 @@
-"""vLLM in a container of its own beside a node: namespaces of process numbers, IPC, network, mounts and users, and of the node its runtime
-directory alone. It uses what deploy/container says, vLLM's tiered offloading with Sluice as secondary tier, through sluice-gate."""
+"""vLLM in a container of its own beside a node: namespaces of process numbers, IPC, network, mounts and users, and of the node its
+two directories alone. It uses what deploy/container says, vLLM's tiered offloading with Sluice as secondary tier."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ PRIMARY_BYTES = 256 << 20  # vLLM's own tier: it dies with the engine
 TIER = {"spec_name": "CpuTieringSpec", "spec_module_path": "vllm_cpu_tier", "cpu_bytes_to_use": PRIMARY_BYTES,
         "secondary_tiers": [{"type": "SluiceTier", "module_path": "sluice.vllm_tier"}]}
 LOOP = 'ip link set lo up && exec "$@"'  # the network of a container has its own loopback
-VICTIMS = (*KILLS, "gate")
+VICTIMS = KILLS
 SETS = {"base": 4, **dict.fromkeys(VICTIMS, 4), "last": 4}  # prompts
 LENGTH, BLOCK_TOKENS = 600, 32
 # It holds less than is asked for at once, so that some of it comes from the node. A job that is lost ends by its deadline, 10 s.
@@ -33,7 +33,7 @@ def prompts_of(*names):
 
 class ApartNode(NativeNode):
     """As an engine of another container sees it. What such a one has in its image lies in `image`. The programs are those that were built
-    here: the node in the wheel of Mooncake's name has no gate."""
+    here."""
 
     connector = "tier"
 
@@ -45,11 +45,11 @@ class ApartNode(NativeNode):
         return os.path.join(ROOT, "build", "release", "bin", name)
 
     def start(self):
-        if not os.path.exists(self.program("sluice-gate")):
-            raise Skipped("sluice-gate was not built (cmake --build --preset release)")
+        if not os.path.exists(self.program("sluice-registrar")):
+            raise Skipped("no node was built (cmake --build --preset release)")
         self.master = popen([os.path.join(ROOT, "deploy", "sluice-node"), "start", "--foreground", "--ranks", "1"],
                             os.path.join(self.directory, "node.log"), {**self.variables, "SLUICE_BIN": self.program("")})
-        wait_until(lambda: self.ready() and self.helper("gate"), 60, f"{self.name} is ready")
+        wait_until(self.ready, 60, f"{self.name} is ready")
 
     def ready(self):
         if self.master.poll() is not None:
@@ -67,24 +67,16 @@ class ApartNode(NativeNode):
                    if line.startswith(("sluice_get_bytes_total", "sluice_load_bytes_total")))
 
     def prefix(self):
-        return [*containers.apart(self.settings["SLUICE_RUNTIME_DIR"]), "sh", "-c", LOOP, "sh"]
+        return [*containers.apart(self.settings["SLUICE_RUNTIME_DIR"], os.path.dirname(self.settings["SLUICE_SHM_DIR"])), "sh", "-c", LOOP, "sh"]
 
     def client_variables(self):
-        return {"SLUICE_INSTANCE": self.name, "SLUICE_RUNTIME_DIR": containers.HERE + "/run", "SLUICE_SHM_DIR": "/dev/shm/none",
+        return {"SLUICE_INSTANCE": self.name, "SLUICE_RUNTIME_DIR": containers.HERE + "/run", "SLUICE_SHM_DIR": containers.HERE + "/shm/" + os.path.basename(self.settings["SLUICE_SHM_DIR"]),
                 "PYTHONPATH": f"{os.path.join(self.image, 'sluice')}:{HERE}", "HOME": "/tmp", "TMPDIR": "/tmp", "VLLM_HOST_IP": "127.0.0.1",
                 "GLOO_SOCKET_IFNAME": "lo"}
 
-    def helper(self, name):
-        """0: it is between two lives."""
-        path = os.path.join(self.settings["SLUICE_RUNTIME_DIR"], "supervisor.helpers")
-        if not os.path.exists(path):
-            return 0
-        with open(path, encoding="utf-8") as lines:
-            return next((int(line.split()[1]) for line in lines if line.startswith(name + " ")), 0)
-
     def kill(self, name):
-        """SIGKILL for those who play the actor, or for the gate. Gives whether there was one."""
-        pids = [self.helper("gate")] if name == "gate" else [pid for actor, pid in self.actors().items() if actor.split(".")[0] == name]
+        """SIGKILL for those who play the actor. Gives whether there was one."""
+        pids = [pid for actor, pid in self.actors().items() if actor.split(".")[0] == name]
         killed = False
         for pid in filter(None, pids):
             try:
@@ -95,9 +87,8 @@ class ApartNode(NativeNode):
         return killed
 
     def clients(self):
-        """Processes here that stand for those of other containers."""
-        path = os.path.join(self.settings["SLUICE_RUNTIME_DIR"], "gate.d")
-        return os.listdir(path) if os.path.isdir(path) else []
+        """Pin files of those that live, or whose death nobody has noticed."""
+        return [name for name in os.listdir(self.settings["SLUICE_SHM_DIR"]) if name.startswith("pins.client.")]
 
     def stop(self):
         super().stop()
@@ -151,13 +142,13 @@ class Apart:
         self.want()
         node = self.node()
         engine = self.engine(node)
-        check(node.clients(), "the engine is no client of the gate")
+        check(node.clients(), "the engine is no client of the node")
         cold = self.answered(engine, "base")
         check(cold["hits"] == 0, f"{cold['hits']} tokens hit in an empty node")
         keys = node.settled()
         check(keys > 0, "nothing was stored")
         engine.worker.stop()
-        wait_until(lambda: not node.clients(), 20, "no process is left of the engine")
+        wait_until(lambda: not node.clients(), 20, "nothing is left of the engine")
         engine = self.engine(node)
         warm = self.hit(engine, "base")
         engine.worker.stop()
@@ -177,7 +168,7 @@ class Apart:
         self.right(answer, "base", victim)
         check(kills > 0, f"all was answered before {victim} was killed")
         check(answer["seconds"] < ANSWERS_SECONDS * harness.SLOWDOWN, f"{victim} killed: the answers took {answer['seconds']:.1f} s")
-        wait_until(lambda: node.ready() and node.helper("gate") and node.clients(), 60, f"the node serves the engine again behind {victim}")
+        wait_until(lambda: node.ready() and node.clients(), 60, f"the node serves the engine again behind {victim}")
         self.loads(node, engine, victim)
         return kills, answer["seconds"]
 
@@ -195,7 +186,7 @@ class Apart:
         check(node.loaded_bytes() > before, f"nothing was loaded from the node behind {victim}")
 
     def killed(self):
-        """SIGKILL for each actor and the gate while the engine answers, and then for the engine."""
+        """SIGKILL for each actor while the engine answers, and then for the engine."""
         self.want()
         node = self.node()
         engine = self.engine(node, SMALL)
@@ -206,7 +197,7 @@ class Apart:
         engine.generate_start(prompts_of("last"))
         wait_until(lambda: node.keys() > before or engine.worker.has_answer(0), 60, "the engine stores")
         engine.kill()
-        wait_until(lambda: not node.clients(), 20, "no process is left of the killed engine")
+        wait_until(lambda: not node.clients(), 20, "nothing is left of the killed engine")
         engine = self.engine(node)
         hit = self.hit(engine, "base")
         self.answered(engine, *VICTIMS, "last")

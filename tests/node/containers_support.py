@@ -1,8 +1,6 @@
-"""Clients that share nothing with a node but its runtime directory: no process numbers, IPC, network, /tmp or /dev/shm."""
+"""Clients that share two directories with a node and nothing else: no process numbers, IPC, network, /tmp or /dev/shm."""
 
-import contextlib
 import os
-import signal
 import subprocess
 import types
 
@@ -10,34 +8,35 @@ from contributions_support import Probe as Asked
 from node_support import BIN, wait_until
 
 LIVES = os.path.join(BIN, "..", "tests", "lives_probe")
-HERE = "/mnt"  # where the client finds the one directory, as HERE/run
+HERE = "/mnt"  # where the client finds the two directories, as HERE/run and HERE/shm
 
 SCRIPT = f"""set -e
-mount -t tmpfs none {HERE} && mkdir {HERE}/run && mount --bind "$1" {HERE}/run
+mount -t tmpfs none {HERE} && mkdir {HERE}/run {HERE}/shm && mount --bind "$1" {HERE}/run && mount --bind "$2" {HERE}/shm
 mount -t tmpfs none /dev/shm && mount -t tmpfs none /tmp
-shift
+shift 2
 exec "$@"
 """
 
 
-def apart(shared, user=("--map-root-user",)):
-    """Words before a command that then runs in namespaces of its own, with the directory at HERE/run."""
-    return ["unshare", "--user", *user, "--mount", "--pid", "--ipc", "--net", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
-            SCRIPT, "sh", shared]
+def apart(run, shm):
+    """Words before a command that then runs in namespaces of its own, with the directories at HERE."""
+    return ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--ipc", "--net", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+            SCRIPT, "sh", run, shm]
 
 
 def can_be_apart():
     """Where the programs lie below /tmp they would be hidden, too."""
-    return not BIN.startswith("/tmp/") and subprocess.run([*apart("/var"), "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+    return not BIN.startswith("/tmp/") and subprocess.run([*apart("/var", "/var"), "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def seen_there(node):
     """The node, as a client of another container knows it."""
-    return types.SimpleNamespace(instance=node.instance, directory=HERE, shm="/dev/shm/none")
+    return types.SimpleNamespace(instance=node.instance, directory=HERE, shm=HERE + "/shm/" + os.path.basename(node.shm))
 
 
 def shared(node):
-    return node.directory + "/run"
+    """The second one holds the directory of segments, which goes with a stop and comes with a start."""
+    return node.directory + "/run", os.path.dirname(node.shm)
 
 
 def child_of(pid):
@@ -53,7 +52,7 @@ class Inside(Asked):
     """A probe in a container."""
 
     def __init__(self, test, node, *program, words=None):
-        super().__init__(test, seen_there(node), (*(words or apart(shared(node))), program[0]), program[1:])
+        super().__init__(test, seen_there(node), (*(words or apart(*shared(node))), program[0]), program[1:])
         self.node = node
 
     def counts(self):
@@ -67,14 +66,6 @@ class Inside(Asked):
         wait_until(lambda: self.counts().get("SL_OK", 0) >= end or self.process.poll() is not None, seconds, f"{more} more calls end well")
 
 
-def signal_all(number, pids):
-    """To each that is there: a stand-in ends with its client, and may just have done so."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def standins(node):
-    """Processes of the node that are clients of other containers."""
-    folder = shared(node) + "/gate.d"
-    return [int(name) for name in os.listdir(folder)] if os.path.isdir(folder) else []
+def pins(node):
+    """Pin files of clients: their names have the process number that a client has where it lives."""
+    return [name for name in os.listdir(node.shm) if name.startswith("pins.client.")]

@@ -1,4 +1,4 @@
-"""A node and its clients in different containers: namespaces of their own, and one directory that both have."""
+"""A node and its clients in different containers: namespaces of their own, and two directories that both have."""
 
 import os
 import select
@@ -8,24 +8,13 @@ import sys
 import time
 import unittest
 
-from containers_support import LIVES, Asked, Inside, apart, can_be_apart, child_of, seen_there, shared, signal_all, standins
-from node_support import BIN, CTL, PATIENCE, Node, lives, log_of, main, wait_until
+from containers_support import LIVES, Asked, Inside, apart, can_be_apart, child_of, pins, seen_there, shared
+from node_support import BIN, CTL, PATIENCE, Node, log_of, main, wait_until
 from values_support import put_all
 
 CLIENT = os.path.join(BIN, "..", "tests", "client_probe")
 POOLS = os.path.join(BIN, "..", "tests", "pool_probe")
 LONG = 10000 * PATIENCE  # ms: ends hangs
-HELPERS = "supervisor.helpers"
-
-
-def gate_pid(node):
-    """0: it is between two lives."""
-    with open(f"{shared(node)}/{HELPERS}", encoding="utf-8") as lines:
-        return next((int(line.split()[1]) for line in lines if line.startswith("gate ")), 0)
-
-
-def kill_standins(node):
-    signal_all(signal.SIGKILL, standins(node))
 
 
 def evict_all(node):
@@ -42,7 +31,8 @@ class Containers(unittest.TestCase):
 
     def ctl_inside(self, node, *words, stdin=None):
         there = seen_there(node)
-        return subprocess.run([*apart(shared(node)), CTL, *words, "--instance", there.instance, "--runtime-dir", there.directory + "/run"],
+        return subprocess.run([*apart(*shared(node)), CTL, *words, "--instance", there.instance, "--runtime-dir", there.directory + "/run", "--shm-dir",
+                               there.shm],
                               input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * PATIENCE, check=False)
 
     def restart(self, node, actor):
@@ -59,14 +49,14 @@ class Containers(unittest.TestCase):
 
         self.assertEqual((put.returncode, got.stdout), (0, b"one"), put.stderr + got.stderr)
         self.assertEqual(node.ctl("get", "from-there").stdout, b"two")
-        wait_until(lambda: standins(node) == [], 5, "clients that are gone have no process any more")
+        wait_until(lambda: pins(node) == [], 5, "clients that are gone have left nothing")
 
     @unittest.skipUnless(os.path.exists(CLIENT), "client_probe was not built")
     def test_all_of_the_object_api_and_an_engine(self):
         """Batches, views, drafts, STORE and LOAD on the host back end; the registrar killed; the node replaced."""
         node = self.node(ranks=1)
         there = seen_there(node)
-        probe = subprocess.Popen([*apart(shared(node)), CLIENT, there.instance, there.directory + "/run", there.shm],
+        probe = subprocess.Popen([*apart(*shared(node)), CLIENT, there.instance, there.directory + "/run", there.shm],
                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(lambda: probe.poll() is None and probe.kill())
 
@@ -118,12 +108,6 @@ class Containers(unittest.TestCase):
             for actor in ("registrar", "coordinator", "keyer"):
                 self.restart(node, actor)
                 probe.wait_ok(100)
-            old = wait_until(lambda: gate_pid(node), 5, "the gate runs")
-            os.kill(old, signal.SIGKILL)
-            probe.wait_ok(100)
-            wait_until(lambda: gate_pid(node) not in (0, old), 5, "the gate runs again")
-            kill_standins(node)
-            probe.wait_ok(100)
 
         probe.ask("rest")
         counts = probe.counts()
@@ -136,19 +120,33 @@ class Containers(unittest.TestCase):
         node = self.node(ranks=1)
         probe = Inside(self, node, LIVES, "0")
         self.assertEqual(probe.code("pin"), "SL_OK")
-        standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
-        pins = [name for name in os.listdir(node.shm) if name.startswith(f"pins.client.{standin}.")]
+        self.assertEqual(len(pins(node)), 1)
 
         since = time.monotonic()
         os.kill(child_of(probe.process.pid), signal.SIGKILL)
-        wait_until(lambda: not lives(standin) and not any(os.path.exists(f"{node.shm}/{name}") for name in pins), 1,
-                   "its process and its pins are gone")
+        wait_until(lambda: pins(node) == [], 1, "its pins are gone")
 
         took = time.monotonic() - since
         print(f"the client's death was noticed after {took * 1000:.0f} ms")
-        self.assertEqual(len(pins), 1)
         self.assertLess(took, PATIENCE)
-        self.assertEqual(standins(node), [])
+
+    def test_two_clients_with_the_same_process_number_are_two(self):
+        """Each is the first of its namespace, or nearly. One is killed: the other keeps what it reads, over a restart, too."""
+        node = self.node(ranks=1, memory="16MiB")
+        one, other = Inside(self, node, LIVES, "0"), Inside(self, node, LIVES, "0")
+        self.assertEqual((one.code("pin"), other.code("pin")), ("SL_OK", "SL_OK"))
+        before = pins(node)
+        self.assertEqual(len({name.split(".")[2] for name in before}), 1, before)
+        self.assertEqual(len(before), 2)
+
+        os.kill(child_of(one.process.pid), signal.SIGKILL)
+        wait_until(lambda: len(pins(node)) == 1, 5, "its pins are gone")
+        for turn in range(2):
+            evict_all(node)
+            self.assertEqual(other.code("check"), "whole")
+            self.restart(node, "registrar")
+
+        self.assertEqual((other.code("release"), other.code("pin")), ("released", "SL_OK"))
 
     def test_a_stopped_client_keeps_what_it_reads(self):
         node = self.node(ranks=1, memory="16MiB")
@@ -163,80 +161,34 @@ class Containers(unittest.TestCase):
 
         self.assertEqual(probe.code("check"), "whole")
 
-    def test_a_client_outlives_its_process_of_the_node(self):
-        """What it reads stays as it is, also over a registrar that was started since; what it held goes when it lets go."""
-        for end in (signal.SIGKILL, signal.SIGTERM):  # the latter as from who restarts a service
-            with self.subTest(end=end.name):
-                node = self.node(ranks=1, memory="16MiB")
-                probe = Inside(self, node, LIVES, "0")
-                self.assertEqual(probe.code("pin"), "SL_OK")
-                standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
-
-                os.kill(standin, end)
-                wait_until(lambda: f"its stand-in {standin} does not" in log_of(node, "registrar"), 5, "the registrar hears of it")
-                for turn in range(2):
-                    evict_all(node)
-                    self.assertEqual(probe.code("check"), "whole")
-                    self.restart(node, "registrar")
-
-                probe.ask("look")
-                self.assertEqual(len(wait_until(lambda: standins(node), 5, "it has another one")), 1)
-                probe.ask("release")
-                wait_until(lambda: probe.ask("look") and not any(name.endswith(f".{standin}") for name in os.listdir(node.shm)), 5,
-                           "its pins are gone")
-
     def test_a_client_outlives_a_node_that_keeps_its_memory(self):
-        """The stand-in ends in order, and no registrar sees it; another one comes to the memory."""
         node = self.node(ranks=1, memory="16MiB")
         probe = Inside(self, node, LIVES, "0")
         self.assertEqual(probe.code("pin"), "SL_OK")
-        standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
 
         node.stop("--keep-arena")
-        wait_until(lambda: not lives(standin), 5, "its process ended")
         node.start()
         evict_all(node)
 
         self.assertEqual(probe.code("check"), "whole")
 
-    def test_attaching_while_the_registrar_or_the_gate_is_dead(self):
+    def test_attaching_while_the_registrar_is_dead(self):
         node = self.node(ranks=1)
         node.ctl("put", "key", stdin=b"value")
         self.restart(node, "registrar")
-        gate = wait_until(lambda: gate_pid(node), 5, "the gate runs")
 
-        os.kill(gate, signal.SIGKILL)
-        since = time.monotonic()
-        got = wait_until(lambda: self.ctl_inside(node, "get", "key").stdout, 2, "a client attaches")
+        got = wait_until(lambda: self.ctl_inside(node, "get", "key").stdout, 5, "a client attaches")
 
-        print(f"a client attached {(time.monotonic() - since) * 1000:.0f} ms after the gate's death")
         self.assertEqual(got, b"value")
 
-    def test_a_stop_leaves_no_process_of_a_client(self):
+    def test_a_client_reads_on_in_what_a_stop_has_left_it(self):
         node = self.node(ranks=1)
         probe = Inside(self, node, LIVES, "0")
         self.assertEqual(probe.code("pin"), "SL_OK")
-        standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
 
         node.stop()
 
-        wait_until(lambda: not lives(standin), 1, "it ended")
         self.assertEqual(node.leftovers(), [])
-        self.assertEqual(probe.code("check"), "whole")
-
-    def test_who_ends_all_waits_for_their_end(self):
-        """Also for one that does not run, and takes no signal but the last."""
-        node = self.node(ranks=1)
-        probe = Inside(self, node, LIVES, "0")
-        self.assertEqual(probe.code("pin"), "SL_OK")
-        standin = wait_until(lambda: standins(node), 5, "the client has a process here")[0]
-        os.kill(standin, signal.SIGSTOP)
-
-        ended = subprocess.run([os.path.join(BIN, "sluice-gate"), "--end", *node.where], env=node.environment,
-                               stderr=subprocess.PIPE, timeout=60 * PATIENCE, check=False)
-
-        self.assertEqual((ended.returncode, ended.stderr), (0, b""))
-        self.assertFalse(lives(standin) and standin in standins(node))
         self.assertEqual(probe.code("check"), "whole")
 
     def test_formats_are_not_judged_from_where_no_process_is_seen(self):
@@ -249,12 +201,15 @@ class Containers(unittest.TestCase):
         self.assertIn(b"another pid namespace", there.stderr)
         self.assertEqual(node.ctl("formats").returncode, 0)
 
-    def test_files_alone_are_refused_by_name(self):
-        node = self.node(ranks=1, settings=("--gate", "false"))
+    def test_a_client_without_the_node_s_segments_is_told_where_it_looked(self):
+        node = self.node(ranks=1)
+        there = seen_there(node)
 
-        got = self.ctl_inside(node, "get", "key")
+        got = subprocess.run([*apart(*shared(node)), CTL, "get", "key", "--instance", there.instance, "--runtime-dir", there.directory + "/run",
+                              "--shm-dir", "/dev/shm/none"], stderr=subprocess.PIPE, timeout=60 * PATIENCE, check=False)
 
         self.assertIn(b"no node runs under the name", got.stderr)
+        self.assertIn(b"/dev/shm/none", got.stderr)
         self.assertEqual(got.returncode, 3)
 
 

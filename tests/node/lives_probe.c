@@ -6,15 +6,19 @@
  * Lines, each answered by one: count ("ops OPS read READ wrong WRONG CODE=TIMES ..."); rest (when no
  * thread is in a call or holds anything); go; look (one look-up: its code); pin (puts a value and holds
  * a view of it: code); check ("whole" or "broken"); release; draft (begins one: code); write (to it: code);
- * commit (code); more (opens and closes MORE clients: code); child (a fork closes the client: its status). The end of the input ends it, with status 1 when a byte was ever wrong. */
+ * commit (code); touch (opens its pin file and closes that, which costs the lock: code); shut (closes all descriptors but
+ * three: code); fork (a child that stays: its number); more (opens and closes MORE clients: code); child (a fork closes the client: its status). The end of the input ends it, with status 1 when a byte was ever wrong. */
 #include "client/lib/sluice.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -290,6 +294,44 @@ static sl_err more_open(void)
     return err;
 }
 
+/* What no program does on purpose: the lock of the file goes with any descriptor of it. */
+static sl_err pins_touch(void)
+{
+    char mine[32];
+    DIR *all = opendir(arguments[3]);
+    const struct dirent *entry;
+    sl_err err = SL_ERR_NOT_FOUND;
+    (void)snprintf(mine, sizeof mine, "pins.client.%d.", (int)getpid());
+    while (all != NULL && (entry = readdir(all)) != NULL) {
+        int fd = strncmp(entry->d_name, mine, strlen(mine)) == 0
+                     ? openat(dirfd(all), entry->d_name, O_RDONLY)
+                     : -1;
+        if (fd >= 0 && close(fd) == 0) {
+            err = SL_OK;
+        }
+    }
+    return all != NULL && closedir(all) == 0 ? err : SL_ERR_OS;
+}
+
+static sl_err descriptors_shut(void)
+{
+    return close_range(3, ~0u, 0) == 0 ? SL_OK : SL_ERR_OS;
+}
+
+static int child_stay(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, 0);
+        (void)close(1); /* who reads there waits for its end */
+        (void)close(2);
+        for (;;) {
+            (void)pause();
+        }
+    }
+    return (int)child;
+}
+
 static int child_close(void)
 {
     int status = 1;
@@ -338,9 +380,10 @@ static void answer(const char *line)
     const struct {
         const char *line;
         sl_err (*run)(void);
-    } calls[] = {{"pin", pin_held},        {"draft", draft_held}, {"write", draft_write},
-                 {"commit", draft_commit}, {"more", more_open},   {"close exec", closed_replace},
-                 {"exec", open_replace}};
+    } calls[] = {
+        {"pin", pin_held},        {"draft", draft_held},      {"write", draft_write},
+        {"commit", draft_commit}, {"more", more_open},        {"close exec", closed_replace},
+        {"touch", pins_touch},    {"shut", descriptors_shut}, {"exec", open_replace}};
     for (uint32_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         if (strcmp(line, calls[i].line) == 0) {
             (void)printf("%s\n", sl_err_name(calls[i].run()));
@@ -368,6 +411,8 @@ static void answer(const char *line)
     } else if (strcmp(line, "release") == 0) {
         sl_view_release(client, &held);
         (void)printf("released\n");
+    } else if (strcmp(line, "fork") == 0) {
+        (void)printf("%d\n", child_stay());
     } else if (strcmp(line, "child") == 0) {
         (void)printf("%d\n", child_close());
     } else {

@@ -259,22 +259,6 @@ class Supervisor(unittest.TestCase):
             self.assertEqual(one.ctl("get", "key").stdout, b"one")
             self.assertEqual(two.ctl("get", "key").stdout, b"two")
 
-    @unittest.skipUnless(os.path.exists(BIN + "/sluice-gate"), "sluice-gate was not built")
-    def test_a_stop_without_a_supervisor_ends_the_processes_of_its_own_containers_alone(self):
-        """Also where the environment names another node."""
-        with Node(ranks=1) as node, Node(ranks=1) as other:
-            mine, others = standin_of(self, node), standin_of(self, other)
-            os.kill(node.supervisor_pid(), signal.SIGKILL)
-            node.environment.update(SLUICE_INSTANCE=other.instance, SLUICE_RUNTIME_DIR=other.directory + "/run", SLUICE_SHM_DIR=other.shm)
-
-            node.stop()
-
-            self.assertEqual(mine.wait(timeout=60), -signal.SIGTERM)
-            time.sleep(0.2)
-            self.assertIsNone(others.poll())
-            self.assertEqual(node.leftovers(), [])
-            other.wait_ready()
-
     def test_directories_and_segments_are_private(self):
         with Node() as node:
             for place in (node.directory + "/run", node.shm):
@@ -296,20 +280,6 @@ class Supervisor(unittest.TestCase):
             if os.path.exists(f"/proc/{pid}/autogroup"):
                 with open(f"/proc/{pid}/autogroup", encoding="utf-8") as line:
                     self.assertEqual(line.read().split()[-2:], ["nice", "-7"])
-
-
-def standin_of(test, node):
-    """A process that the node's gate takes for one of a container's."""
-    process = subprocess.Popen(["sleep", "600"])
-    test.addCleanup(process.wait)
-    test.addCleanup(process.kill)
-    with open(f"/proc/{process.pid}/stat", encoding="utf-8") as stat:
-        started = stat.read().rsplit(")", 1)[1].split()[19]
-    place = node.directory + "/run/gate.d"
-    wait_until(lambda: os.path.isdir(place), 10, "the gate")
-    with open(f"{place}/{process.pid}", "w", encoding="utf-8") as line:
-        line.write(f"{process.pid} {started}\n")
-    return process
 
 
 def nice_allowed():

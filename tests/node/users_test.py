@@ -280,6 +280,7 @@ class Another(unittest.TestCase):
             self.assertTrue(any(one.startswith(what) for one in done), f"{what}: {done[:20]}")
 
     def test_another_user_reads_writes_and_harms_nothing(self):
+        wait_until(lambda: not any("/pins.client." in path for path in self.node.things()[1]), 5, "clients that have ended have left nothing")
         folders, files, _ = self.node.things()
         states = {path: (os.stat(path).st_mode, os.stat(path).st_uid, os.stat(path).st_ino) for path in folders + files}
         before = self.node.processes()

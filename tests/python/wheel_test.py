@@ -156,7 +156,7 @@ class Wheel(unittest.TestCase):
             self.run_clean(os.path.join(programs, "sluice-node"), "stop", *where)
         self.assertEqual(set(loaded), {name for name in bundled if name.startswith("sluice-")} - {"sluice-node", "sluice-supervise", "sluice-tierer", "sluice-events"})
         for name, mapped in loaded.items():
-            self.check_mapped(mapped, "mooncake", () if name == "sluice-gate" else ("libzmq.so",))
+            self.check_mapped(mapped, "mooncake", ("libzmq.so",))
         for name in ("mooncake_master", "mooncake_client", "mooncake_http_metadata_server"):
             self.run_clean(os.path.join(programs, name), "--help")
         self.check_mapped(self.run_clean(python, "-c", METADATA_SERVER).split(), "mooncake", ())

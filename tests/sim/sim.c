@@ -156,10 +156,16 @@ struct sim_node *sim_node_named(const struct sim_host *host, struct sim *sim, co
     return NULL;
 }
 
+/* A client has the number of its process, which no other one has. */
+static bool is_of(struct sl_proc_id process, struct sl_proc_id proc)
+{
+    return sl_proc_id_is_client(proc) ? process.pid == proc.pid : sl_proc_id_equal(process, proc);
+}
+
 static struct sim_node *node_with_proc(struct sim *sim, struct sl_proc_id proc)
 {
     for (uint32_t i = 0; i < sim->node_count; i++) {
-        if (sim->nodes[i].alive && sl_proc_id_equal(sim->nodes[i].env.self, proc)) {
+        if (sim->nodes[i].alive && is_of(sim->nodes[i].env.self, proc)) {
             return &sim->nodes[i];
         }
     }
@@ -314,6 +320,7 @@ static const struct sl_env_ops sim_ops = {
     .watch = env_watch,
     .unwatch = env_unwatch,
     .alive = env_alive,
+    .locked = env_alive,
     .kill = env_kill,
     .disk_open = sim_disk_open,
     .job = env_job,
@@ -454,7 +461,7 @@ static void node_drop(struct sim *sim, struct sim_node *node)
         if (watch.node == sim_number(node)) {
             continue;
         }
-        if (sl_proc_id_equal(watch.proc, proc)) {
+        if (is_of(proc, watch.proc)) {
             died_tell(sim, &watch);
             continue;
         }

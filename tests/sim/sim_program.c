@@ -11,6 +11,7 @@
 #include "ipc/sl_index.h"
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_pins.h"
+#include "runtime/sl_descriptors.h"
 #include "runtime/sl_digest.h"
 #include "runtime/sl_proc.h"
 
@@ -205,6 +206,8 @@ void sim_program_again(struct sim *sim, uint32_t number, void (*run)(void *conte
     SIM_CHECK(!node->alive && node->program != NULL, "%s runs still", node->name);
     free(node->program->stack);
     *node->program = (struct sim_program){.run = run, .context = context};
+    node->env.self =
+        (struct sl_proc_id){.pid = sim->next_pid++, .start_time = 1000 + sim->next_pid};
     node->host = &sim->hosts[sim->host];
     node->finished = false;
     node->stopped_until_ns = 0;
@@ -307,6 +310,23 @@ struct sl_proc_id __wrap_sl_proc_id_self(void);
 struct sl_proc_id __wrap_sl_proc_id_self(void)
 {
     return running != NULL ? running->env.self : __real_sl_proc_id_self();
+}
+
+/* Nobody maps what a simulated process has: its thread would be a real one. */
+sl_err __wrap_sl_descriptors_serve(const char *runtime_dir, uint64_t number,
+                                   sl_descriptors_give_fn give, void *context,
+                                   struct sl_descriptors **out, struct sl_error *why);
+sl_err __wrap_sl_descriptors_serve(const char *runtime_dir, uint64_t number,
+                                   sl_descriptors_give_fn give, void *context,
+                                   struct sl_descriptors **out, struct sl_error *why)
+{
+    (void)runtime_dir;
+    (void)number;
+    (void)give;
+    (void)context;
+    (void)why;
+    *out = NULL;
+    return SL_OK;
 }
 
 int __real_nanosleep(const struct timespec *wish, struct timespec *left);

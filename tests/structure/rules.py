@@ -24,7 +24,7 @@ BUDGETS = {
     "ipc": (17000, ("ipc",)),
     "cuda": (8500, ("cuda",)),
     "actors": (48000, ("actors",)),
-    "client/lib": (14000, ("client/lib", "client/gate", "client/examples")),
+    "client/lib": (14000, ("client/lib", "client/examples")),
     "tools": (17500, tuple("client/" + name for name in ("bench", "command", "ctl", "events", "exporter", "metrics", "model", "supervise", "top"))),
     "python and mooncake": (9000, ("client/python", "client/mooncake")),
 }

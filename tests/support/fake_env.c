@@ -87,6 +87,12 @@ static bool fake_alive_op(struct sl_env *env, struct sl_proc_id proc)
     return procs_have(fake_of(env)->living, fake_of(env)->living_count, proc);
 }
 
+static bool fake_locked_op(struct sl_env *env, struct sl_proc_id proc)
+{
+    const struct fake_env *fake = fake_of(env);
+    return !procs_have(fake->unlocked, fake->unlocked_count, proc);
+}
+
 static void fake_kill_op(struct sl_env *env, struct sl_proc_id proc)
 {
     struct fake_env *fake = fake_of(env);
@@ -156,6 +162,7 @@ static const struct sl_env_ops fake_ops = {
     .watch = fake_watch_op,
     .unwatch = fake_unwatch_op,
     .alive = fake_alive_op,
+    .locked = fake_locked_op,
     .kill = fake_kill_op,
     .disk_open = fake_disk_op,
     .job = fake_job_op,

@@ -33,6 +33,8 @@ struct fake_env {
     struct fake_frame frames[FAKE_FRAMES_MAX];
     uint32_t frame_count;
     struct sl_proc_id living[FAKE_PROCS_MAX];
+    struct sl_proc_id unlocked[FAKE_PROCS_MAX]; /* clients that have lost their locks */
+    uint32_t unlocked_count;
     uint32_t living_count;
     struct sl_proc_id watches[FAKE_WATCHES_MAX];
     uint32_t watch_count;

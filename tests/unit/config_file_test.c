@@ -166,7 +166,7 @@ static const struct {
     {"op_timeout", "\"2 s\"", "2000000000"},
     {"memory", "1.5 GiB", "1610612736"},
     {"memory", "'2 GB'", "2000000000"},
-    {"gate", "\"off\"", "0"},
+    {"disk_direct", "\"off\"", "0"},
     {"evict_ratio", "'0.25'", "250000"},
     {"ranks", "\"8\"", "8"},
     /* refused alike */
@@ -187,8 +187,8 @@ static void value_check(const struct sl_config *config, enum sl_setting setting,
             return;
         }
     }
-    uint64_t value =
-        setting == SL_SET_gate ? sl_config_bool(config, setting) : sl_config_u64(config, setting);
+    uint64_t value = setting == SL_SET_disk_direct ? sl_config_bool(config, setting)
+                                                   : sl_config_u64(config, setting);
     (void)snprintf(number, sizeof number, "%" PRIu64, value);
     ck_assert_str_eq(number, want);
 }

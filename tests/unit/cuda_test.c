@@ -775,7 +775,7 @@ static struct sl_memory_handle row_open(struct row *row, struct bed *bed)
         at += row_lengths[i];
     }
     ck_assert_int_eq(bed->engine.address_access(row->base, at, &access, 1), 0);
-    ck_assert_msg(sl_descriptors_serve("/tmp", row_give, row, &row->server, &why) == SL_OK, "%s",
+    ck_assert_msg(sl_descriptors_serve("/tmp", 0, row_give, row, &row->server, &why) == SL_OK, "%s",
                   why.text);
     struct sl_memory_handle handle = {.kind = SL_MEMORY_CUDA_PARTS, .pid = (uint32_t)getpid()};
     const struct sl_memory_name name = {.number = sl_descriptors_number(row->server),

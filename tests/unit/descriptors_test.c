@@ -104,7 +104,8 @@ static void setup(void)
     struct sl_error why = {0};
     giver = (struct giver){.count = 3};
     sl_tmpdir_make(&directory, "/tmp");
-    ck_assert_msg(sl_descriptors_serve(directory.path, giver_give, &giver, &server, &why) == SL_OK,
+    ck_assert_msg(sl_descriptors_serve(directory.path, 0, giver_give, &giver, &server, &why) ==
+                      SL_OK,
                   "%s", why.text);
 }
 
@@ -256,7 +257,7 @@ START_TEST(no_right_to_trace_the_giver_is_needed)
         if (child == 0) {
             struct sl_descriptors *own = NULL;
             if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 ||
-                sl_descriptors_serve(directory.path, giver_give, &giver, &own, NULL) != SL_OK) {
+                sl_descriptors_serve(directory.path, 0, giver_give, &giver, &own, NULL) != SL_OK) {
                 _exit(1);
             }
             number = sl_descriptors_number(own);
@@ -275,9 +276,9 @@ START_TEST(no_right_to_trace_the_giver_is_needed)
                          SL_ERR_NOT_FOUND);
         /* Another giver removes what the dead left, the next one nothing of the living. */
         struct sl_descriptors *next = NULL;
-        ck_assert_int_eq(sl_descriptors_serve(directory.path, giver_give, &giver, &server, &why),
+        ck_assert_int_eq(sl_descriptors_serve(directory.path, 0, giver_give, &giver, &server, &why),
                          SL_OK);
-        ck_assert_int_eq(sl_descriptors_serve(directory.path, giver_give, &giver, &next, &why),
+        ck_assert_int_eq(sl_descriptors_serve(directory.path, 0, giver_give, &giver, &next, &why),
                          SL_OK);
         taken = (struct taken){0};
         ck_assert_int_eq(fetch(&taken, &why), SL_OK);
@@ -313,7 +314,7 @@ START_TEST(a_socket_that_a_killed_process_had_not_finished_goes)
         (void)snprintf(other, sizeof(other), "%s/memory-of-somebody", directory.path);
         ck_assert_int_eq(close(creat(other, 0600)), 0);
 
-        ck_assert_int_eq(sl_descriptors_serve(directory.path, giver_give, &giver, &next, NULL),
+        ck_assert_int_eq(sl_descriptors_serve(directory.path, 0, giver_give, &giver, &next, NULL),
                          SL_OK);
 
         ck_assert_int_ne(access(dead, F_OK), 0);
@@ -331,7 +332,8 @@ static void *starts_and_stops(void *count_missing)
         struct sl_error why = {0};
         struct sl_descriptors *mine = NULL;
         struct taken taken = {0};
-        ck_assert_msg(sl_descriptors_serve(directory.path, giver_give, &one, &mine, &why) == SL_OK,
+        ck_assert_msg(sl_descriptors_serve(directory.path, 0, giver_give, &one, &mine, &why) ==
+                          SL_OK,
                       "%s", why.text);
         *(uint32_t *)count_missing +=
             fetch_of((uint32_t)getpid(), sl_descriptors_number(mine), LIFE, &taken,
@@ -375,7 +377,7 @@ START_TEST(a_file_of_another_program_is_no_leftover)
             sl_tmpdir_write(path, "mine", 4);
         }
 
-        ck_assert_int_eq(sl_descriptors_serve(directory.path, giver_give, &giver, &next, &why),
+        ck_assert_int_eq(sl_descriptors_serve(directory.path, 0, giver_give, &giver, &next, &why),
                          SL_OK);
         for (size_t i = 0; i < SL_COUNT(names); i++) {
             sl_tmpdir_at(&directory, names[i], path, sizeof(path));
@@ -429,10 +431,11 @@ START_TEST(a_directory_that_is_too_long_is_refused)
         path[0] = '/';
         path[sizeof(path) - 1] = '\0';
 
-        ck_assert_int_eq(sl_descriptors_serve(path, giver_give, &giver, &other, &why),
+        ck_assert_int_eq(sl_descriptors_serve(path, 0, giver_give, &giver, &other, &why),
                          SL_ERR_INVALID);
-        ck_assert_int_eq(sl_descriptors_serve("/nowhere-at-all", giver_give, &giver, &other, &why),
-                         SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(
+            sl_descriptors_serve("/nowhere-at-all", 0, giver_give, &giver, &other, &why),
+            SL_ERR_NOT_FOUND);
         ck_assert_ptr_null(other);
     }
 END_TEST

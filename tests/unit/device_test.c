@@ -3,6 +3,7 @@
 #include "cuda/sl_device.h"
 #include "cuda/sl_kernel_body.h"
 #include "cuda/sl_plan.h"
+#include "runtime/sl_descriptors.h"
 #include "runtime/sl_proc.h"
 
 #include <check.h>
@@ -607,8 +608,18 @@ END_TEST
 static struct sl_device *host_device(void)
 {
     struct sl_device *device = NULL;
-    ck_assert_int_eq(sl_device_open("host", 0, STAGING_BYTES, &device, NULL), SL_OK);
+    const struct sl_device_options options = {
+        .name = "host", .staging_bytes = STAGING_BYTES, .runtime_directory = "/tmp"};
+    ck_assert_int_eq(sl_device_open_with(&options, &device, NULL), SL_OK);
     return device;
+}
+
+static sl_err file_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
+                        struct sl_descriptors_part *out, struct sl_error *why)
+{
+    (void)context;
+    (void)first;
+    return sl_descriptors_file(ask, out, why);
 }
 
 START_TEST(mapping_shares_the_memory_behind_a_descriptor)
@@ -705,6 +716,10 @@ START_TEST(mapping_refuses_a_process_that_is_another_one_by_now)
         struct sl_memory_handle handle = {
             .kind = SL_MEMORY_SHARED_FD, .pid = self.pid, .fd = fd, .start_time = self.start_time};
 
+        struct sl_descriptors *server = NULL;
+        ck_assert_int_eq(
+            sl_descriptors_serve("/tmp", self.start_time, file_give, NULL, &server, NULL), SL_OK);
+
         sl_err same = device->ops->map(device, &handle, 4096, &mapping, NULL);
         device->ops->unmap(device, &mapping);
         handle.start_time++;
@@ -712,6 +727,7 @@ START_TEST(mapping_refuses_a_process_that_is_another_one_by_now)
 
         ck_assert_int_eq(same, SL_OK);
         ck_assert_int_eq(other, SL_ERR_NOT_FOUND);
+        sl_descriptors_stop(&server);
         close(fd);
         sl_device_close(&device);
     }

@@ -5,8 +5,10 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define INDEX_BYTES (2 * SL_MIB)
 
@@ -248,6 +250,109 @@ START_TEST(segment_of_a_dead_process_is_replaced_and_of_a_living_one_is_not)
         sl_pins_destroy(&pins);
         pins = pins_in(dir, 8, SL_GIB); /* destroying removed the file */
         sl_pins_destroy(&pins);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+/* What a client does in another process, on a word of ours. */
+struct client_child {
+    pid_t pid;
+    int orders, answers;
+};
+
+static void client_live(const char *dir, int orders, int answers)
+{
+    const struct sl_proc_id self = sl_proc_id_client();
+    struct sl_pins *pins = NULL;
+    char name[SL_CLIENT_NAME_BYTES], path[256], order = 0;
+    sl_client_name(self, name);
+    const struct sl_pins_options options = {
+        .shm_dir = dir, .name = name, .slot_count = 8, .access_count = 8, .self = self};
+    if (sl_pins_create(&options, &pins, NULL) != SL_OK ||
+        write(answers, &self, sizeof(self)) != sizeof(self)) {
+        _exit(1);
+    }
+    (void)snprintf(path, sizeof(path), "%s/pins.%s", dir, name);
+    while (read(orders, &order, 1) == 1) {
+        if (order == 't') {
+            (void)close(open(path, O_RDONLY));
+        } else if (order == 'e') {
+            sl_pins_end(&pins);
+        } else if (order == 'f' && fork() == 0) {
+            (void)pause();
+        } else if (order == 'c') { /* a fork closes its copy, as each does that ends */
+            pid_t fork_pid = fork();
+            if (fork_pid == 0) {
+                sl_pins_leave(&pins);
+                _exit(0);
+            }
+            (void)waitpid(fork_pid, NULL, 0);
+        }
+        if (write(answers, &order, 1) != 1) {
+            break;
+        }
+    }
+    _exit(0);
+}
+
+static struct client_child client_start(const char *dir, struct sl_proc_id *id)
+{
+    int orders[2], answers[2];
+    ck_assert_int_eq(pipe(orders), 0);
+    ck_assert_int_eq(pipe(answers), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)setpgid(0, 0); /* its forks end with it */
+        (void)close(orders[1]);
+        client_live(dir, orders[0], answers[1]);
+    }
+    (void)close(orders[0]);
+    (void)close(answers[1]);
+    ck_assert_int_eq(read(answers[0], id, sizeof(*id)), sizeof(*id));
+    return (struct client_child){.pid = pid, .orders = orders[1], .answers = answers[0]};
+}
+
+static void client_does(const struct client_child *child, const char *orders)
+{
+    char done;
+    for (; *orders != '\0'; orders++) {
+        ck_assert_int_eq(write(child->orders, orders, 1), 1);
+        ck_assert_int_eq(read(child->answers, &done, 1), 1);
+    }
+}
+
+static const struct {
+    const char *does;
+    bool killed;
+    enum sl_client_state want;
+} lives[] = {
+    {"", false, SL_CLIENT_LIVES}, {"c", false, SL_CLIENT_LIVES}, {"t", false, SL_CLIENT_UNLOCKED},
+    {"e", false, SL_CLIENT_GONE}, {"te", false, SL_CLIENT_GONE}, {"", true, SL_CLIENT_GONE},
+    {"f", true, SL_CLIENT_GONE}, /* the fork has the file, and no lock */
+    {"t", true, SL_CLIENT_GONE},
+};
+
+START_TEST(a_client_lives_as_long_as_its_lock)
+    {
+        char *dir = shm_dir_make();
+        struct sl_proc_id id;
+        struct client_child child = client_start(dir, &id);
+        int kept = -1, fresh = -1, other = -1;
+        ck_assert(sl_proc_id_is_client(id));
+        ck_assert_int_eq(sl_client_state(dir, id, &kept), SL_CLIENT_LIVES);
+        ck_assert_int_ge(kept, 0);
+
+        client_does(&child, lives[_i].does);
+        if (lives[_i].killed) {
+            ck_assert_int_eq(kill(child.pid, SIGKILL), 0);
+            ck_assert_int_eq(waitpid(child.pid, NULL, 0), child.pid);
+        }
+
+        ck_assert_int_eq(sl_client_state(dir, id, &kept), lives[_i].want);
+        ck_assert_int_eq(sl_client_state(dir, id, &fresh), lives[_i].want);
+        id.start_time++; /* another client with its number */
+        ck_assert_int_eq(sl_client_state(dir, id, &other), SL_CLIENT_GONE);
+        (void)kill(-child.pid, SIGKILL);
         shm_dir_remove(dir);
     }
 END_TEST
@@ -810,6 +915,7 @@ int main(void)
     tcase_add_test(tcase, each_view_drains_all_accesses_and_knows_a_name_that_is_gone);
     tcase_add_test(tcase, what_is_said_with_an_access_arrives_within_its_bounds);
     tcase_add_test(tcase, segment_of_a_dead_process_is_replaced_and_of_a_living_one_is_not);
+    tcase_add_loop_test(tcase, a_client_lives_as_long_as_its_lock, 0, SL_COUNT(lives));
     tcase_add_test(tcase, counts_out_of_range_are_invalid);
     tcase_add_loop_test(tcase, hostile_counts_of_a_client_are_corrupt, 0, SL_COUNT(hostile));
     tcase_add_test(tcase, hostile_positions_of_a_client_are_bounded);

@@ -155,7 +155,6 @@ static const struct {
     {"format", 8, SL_SEGMENT_FORMAT + 1, 4, SL_ERR_VERSION},
     {"layout", 20, 4711, 4, SL_ERR_VERSION},
     {"kind", 12, SL_SEGMENT_PINS, 4, SL_ERR_FOREIGN},
-    {"uid", 16, 12345678, 4, SL_ERR_FOREIGN},
     {"boot id", 40, 0x3030303030303030, 8, SL_ERR_FOREIGN},
     {"data offset zero", 24, 0, 8, SL_ERR_CORRUPT},
     {"data offset odd", 24, 4097, 8, SL_ERR_CORRUPT},
@@ -331,6 +330,10 @@ START_TEST(links_fifos_and_open_modes_are_foreign)
         ck_assert_int_eq(chmod(path, 0640), 0);
         want.name = "seg";
         ck_assert_int_eq(sl_segment_open(&want, false, &segment, NULL), SL_ERR_FOREIGN);
+        ck_assert_int_eq(chmod(path, 0600), 0);
+        if (chown(path, 4711, 4711) == 0) { /* else not root: it cannot be another's */
+            ck_assert_int_eq(sl_segment_open(&want, false, &segment, NULL), SL_ERR_FOREIGN);
+        }
         shm_dir_remove(dir);
     }
 END_TEST

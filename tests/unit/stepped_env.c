@@ -100,6 +100,7 @@ static const struct sl_env_ops stepped_ops = {
     .watch = env_watch,
     .unwatch = env_unwatch,
     .alive = env_alive,
+    .locked = env_alive,
     .kill = env_kill,
     .disk_open = env_disk_open,
     .job = env_job,

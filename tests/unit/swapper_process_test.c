@@ -235,7 +235,7 @@ static void answer_engine(const struct sl_msg *asked)
                                     .layer = l,
                                     .handle_kind = plain ? SL_MEMORY_PROCESS : SL_MEMORY_SHARED_FD,
                                     .pid = proc.pid,
-                                    .start_time = proc.start_time,
+                                    .start_time = plain ? proc.start_time : 0, /* ours */
                                     .fd = plain ? 0 : (uint64_t)neighbour_fd,
                                     .offset_bytes = plain ? (uintptr_t)memory + at : at,
                                     .length_bytes = BLOCKS * PAGE - HEAD,

@@ -145,8 +145,8 @@ static void export_play(uint32_t rank, const char *swapper, const struct sl_msg 
         struct sl_device_dmabuf dmabuf = {.fd = fcntl(bed.gpu_fds[rank], F_DUPFD_CLOEXEC, 0),
                                           .offset_bytes = AHEAD,
                                           .length_bytes = GPU};
-        ck_assert_msg(sw_exports_add(&bed.exports, bed.fake.paths.runtime_dir, &dmabuf, ENGINE,
-                                     bed.fake.env.now_ns, &made, &why) == SL_OK,
+        ck_assert_msg(sw_exports_add(&bed.exports, &bed.fake.env, &dmabuf, ENGINE, &made, &why) ==
+                          SL_OK,
                       "%s", why.text);
         reply.body.pool_export_reply = (struct sl_body_pool_export_reply){.pid = (uint64_t)getpid(),
                                                                           .number = made.number,

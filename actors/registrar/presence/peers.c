@@ -1,5 +1,5 @@
-/* actors/registrar/presence/peers.c - who is there: processes that said HELLO, watched until they
- * die. */
+/* actors/registrar/presence/peers.c - who is there: processes and clients that said HELLO, watched until
+ * they die. */
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -9,6 +9,9 @@
 #include <string.h>
 
 #define PEER_NOTE_VERSION 1u
+#define UNLOCKED_TEXT                                                                            \
+    "%s has lost the lock of its pin file (its process closed a descriptor of it): what it has " \
+    "pinned stays until the process ends; open another client"
 
 /* What a restart must know of a peer: a BLOB of the index. */
 struct peer_note {
@@ -60,6 +63,10 @@ uint32_t reg_peer_asking(struct registrar *self, const struct sl_msg *msg)
         sl_reply_fail(self->env, msg, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at);
         return REG_NONE;
     }
+    if (self->peers->all[peer].unlocked) {
+        sl_reply_fail(self->env, msg, SL_ERR_STALE, UNLOCKED_TEXT, msg->sender.at);
+        return REG_NONE;
+    }
     return peer;
 }
 
@@ -73,17 +80,10 @@ uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc)
     return REG_NONE;
 }
 
-/* Whether a client works on in memory that its dead stand-in opened for it. */
-static bool is_held(const struct reg_peer *peer)
-{
-    return peer->used && peer->present && peer->client && peer->pins != NULL &&
-           sl_pins_view_held(peer->pins);
-}
-
 bool reg_peer_alive(const struct registrar *self, uint32_t peer)
 {
     const struct reg_peer *at = &self->peers->all[peer];
-    return at->used && at->present && (self->env->ops->alive(self->env, at->proc) || is_held(at));
+    return at->used && at->present && self->env->ops->alive(self->env, at->proc);
 }
 
 bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc, uint32_t except)
@@ -140,7 +140,6 @@ static void peer_free(struct registrar *self, uint32_t slot)
 {
     struct reg_peer *peer = &self->peers->all[slot];
     sl_pins_view_close(&peer->pins);
-    self->peers->outlived_count -= peer->outlived;
     if (peer->blob != 0) {
         sl_index_set_kind(self->index, peer->blob, SL_RECORD_FREE);
     }
@@ -213,7 +212,12 @@ static sl_err peer_arrive(struct registrar *self, uint32_t slot, const struct sl
     peer->proc = proc;
     peer->quarantined_bytes = 0;
     peer->present = true;
-    sl_err err = peer_open_pins(self, peer, why);
+    sl_err err = self->env->ops->locked(self->env, proc)
+                     ? peer_open_pins(self, peer, why)
+                     : sl_fail(why, SL_ERR_UNSUPPORTED,
+                               "HELLO.segment: nobody is seen to have the lock of '%s' (file "
+                               "systems of networks, and sandboxes, may keep locks to themselves)",
+                               peer->segment);
     if (err == SL_OK) {
         err = peer_note(self, peer, why);
     }
@@ -244,6 +248,9 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
     if (slot != REG_NONE && self->peers->all[slot].present &&
         sl_proc_id_equal(self->peers->all[slot].proc, proc)) {
         struct reg_peer *peer = &self->peers->all[slot];
+        if (peer->unlocked) {
+            return sl_fail(why, SL_ERR_STALE, UNLOCKED_TEXT, peer->name);
+        }
         /* Kept from before a restart, when its pins could not be read. */
         sl_err err = peer->pins == NULL ? peer_open_pins(self, peer, why) : SL_OK;
         return err == SL_ERR_VERSION ? err : SL_OK;
@@ -293,6 +300,7 @@ static void peer_hello_asked(struct registrar *self, const struct sl_msg *msg)
         .arena_count = 1,
         .rank_count = self->set.ranks,
         .disk = reg_has_disks(self),
+        .pid_space = sl_proc_space(),
     };
     sl_reply(self->env, msg, &reply);
 }
@@ -347,56 +355,6 @@ static void peer_died(struct registrar *self, uint32_t slot)
     }
 }
 
-/* The client of its process has its name as another process by now, or will have it. */
-static void peer_name_outlived(struct registrar *self, uint32_t slot)
-{
-    struct reg_peer *peer = &self->peers->all[slot];
-    snprintf(peer->name, sizeof(peer->name), "outlived.%u.%u", slot, peer->proc.pid);
-    self->peers->hashes[slot] = reg_hash(peer->name, strlen(peer->name));
-}
-
-/* Its client comes back as another process, and wants its name. Where there is no room for a note a
- * restart takes it for dead. */
-static void peer_outlived(struct registrar *self, uint32_t slot)
-{
-    struct reg_peer *peer = &self->peers->all[slot];
-    struct sl_error why = {0};
-    if (peer->outlived) {
-        return;
-    }
-    reg_log(self, SL_LOG_WARN, 0,
-            "%s lives, its stand-in %u does not: its claims stay until it lets go", peer->name,
-            peer->proc.pid);
-    peer->outlived = true;
-    self->peers->outlived_count++;
-    peer_name_outlived(self, slot);
-    if (peer_note(self, peer, &why) != SL_OK) {
-        reg_log(self, SL_LOG_WARN, 0, "%s: %s", peer->name, why.text);
-    }
-}
-
-/* False: no client outlives it. */
-static bool process_outlived(struct registrar *self, struct sl_proc_id proc)
-{
-    bool outlived = false;
-    for (uint32_t i = 0; i < self->peers->high; i++) {
-        if (sl_proc_id_equal(self->peers->all[i].proc, proc) && is_held(&self->peers->all[i])) {
-            peer_outlived(self, i);
-            outlived = true;
-        }
-    }
-    return outlived;
-}
-
-static void outlived_tick(struct registrar *self)
-{
-    for (uint32_t i = 0; self->peers->outlived_count > 0 && i < self->peers->high; i++) {
-        if (self->peers->all[i].outlived && !is_held(&self->peers->all[i])) {
-            reg_process_died(self, self->peers->all[i].proc);
-        }
-    }
-}
-
 /* It has no role here any more. */
 static void process_left(struct registrar *self, struct sl_proc_id proc)
 {
@@ -410,9 +368,6 @@ static void process_left(struct registrar *self, struct sl_proc_id proc)
 void reg_process_died(struct registrar *self, struct sl_proc_id proc)
 {
     bool known = false;
-    if (process_outlived(self, proc)) {
-        return;
-    }
     for (uint32_t i = 0; i < self->set.clients_max; i++) { /* it may be several clients */
         const struct reg_peer *peer = &self->peers->all[i];
         if (peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
@@ -429,14 +384,8 @@ void reg_process_died(struct registrar *self, struct sl_proc_id proc)
 static bool is_ended(const struct registrar *self, uint32_t slot)
 {
     const struct reg_peer *peer = &self->peers->all[slot];
-    if (!peer->used || !peer->present || !peer->client || peer->pins == NULL ||
-        !sl_pins_view_ended(peer->pins)) {
-        return false;
-    }
-    /* A restart finds of which process a claim is, and gives all to one of its clients. Another client may
-     * be writing there. */
-    bool claims = peer->owned != REG_NONE || peer->held != REG_NONE;
-    return !peer->restored || !claims || !reg_peer_present(self, peer->proc, slot);
+    return peer->used && peer->present && peer->client && peer->pins != NULL &&
+           sl_pins_view_ended(peer->pins);
 }
 
 /* Clients that were closed while their process lives on. */
@@ -455,6 +404,40 @@ static void ended_clear(struct registrar *self)
     }
 }
 
+/* A client whose lock is free is dead, unless its process is seen to live: then nothing that it may touch is
+ * reused. */
+static void client_look(struct registrar *self, struct reg_peer *peer)
+{
+    const struct sl_proc_id proc = peer->proc;
+    bool locked = self->env->ops->locked(self->env, proc);
+    if (!locked && !self->env->ops->alive(self->env, proc)) {
+        self->env->ops->unwatch(self->env, proc);
+        reg_process_died(self, proc);
+    } else if (locked == peer->unlocked) {
+        peer->unlocked = !locked;
+        reg_log(self, SL_LOG_WARN, 0, locked ? "%s has its lock again" : UNLOCKED_TEXT, peer->name);
+    }
+}
+
+static void clients_look(struct registrar *self)
+{
+    if (self->env->now_ns < self->peers->look_ns) {
+        return;
+    }
+    self->peers->look_ns = sl_clock_next_ns(self->env->now_ns, REG_CLIENTS_LOOK_NS);
+    for (uint32_t i = 0; i < self->peers->high; i++) {
+        struct reg_peer *peer = &self->peers->all[i];
+        if (peer->used && peer->present && sl_proc_id_is_client(peer->proc)) {
+            client_look(self, peer);
+        }
+    }
+}
+
+static uint64_t clients_look_next(const struct registrar *self)
+{
+    return self->peers->count > 0 ? self->peers->look_ns : SL_NEVER_NS;
+}
+
 /* ---- restart ---- */
 
 /* Whether a living process has no pins that count: it took its segment back, or what lies there now
@@ -463,32 +446,6 @@ static bool pins_are_gone(sl_err err)
 {
     return err == SL_ERR_NOT_FOUND || err == SL_ERR_FOREIGN || err == SL_ERR_CORRUPT ||
            err == SL_ERR_PERMISSION || err == SL_ERR_INVALID;
-}
-
-/* As is_held, before there is a peer. */
-static bool note_is_held(struct registrar *self, const struct peer_note *note)
-{
-    struct sl_pins_view *pins = NULL;
-    if (!plain_file_name(note->segment) ||
-        sl_pins_view_open(self->env->paths->shm_dir, note->segment, &pins, NULL) != SL_OK) {
-        return false;
-    }
-    bool held = sl_proc_id_equal(sl_pins_view_owner(pins), note->proc) && sl_pins_view_held(pins);
-    sl_pins_view_close(&pins);
-    return held;
-}
-
-/* The peer that this note would be once more: killed between two notes of it. */
-static uint32_t outlived_find(const struct registrar *self, const struct peer_note *note)
-{
-    for (uint32_t i = 0; i < self->peers->high; i++) {
-        const struct reg_peer *peer = &self->peers->all[i];
-        if (peer->used && sl_proc_id_equal(peer->proc, note->proc) &&
-            strcmp(peer->segment, note->segment) == 0) {
-            return i;
-        }
-    }
-    return REG_NONE;
 }
 
 /* Errors: those of the system while the pins of a living process are opened; SL_ERR_VERSION: its note or
@@ -504,8 +461,7 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     note.name[sizeof(note.name) - 1] = '\0';
     note.role[sizeof(note.role) - 1] = '\0';
     note.segment[sizeof(note.segment) - 1] = '\0';
-    bool runs = self->env->ops->alive(self->env, note.proc);
-    bool alive = runs || note_is_held(self, &note);
+    bool alive = self->env->ops->alive(self->env, note.proc);
     if (alive && note.version != PEER_NOTE_VERSION) {
         return sl_fail(
             why, SL_ERR_VERSION,
@@ -513,9 +469,7 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
             ") knows %u: end the process, or use the program that was here",
             note.proc.pid, note.version, PEER_NOTE_VERSION);
     }
-    bool outlived = !runs && alive;
-    uint32_t other =
-        outlived ? outlived_find(self, &note) : reg_peer_find(self, note.name, strlen(note.name));
+    uint32_t other = reg_peer_find(self, note.name, strlen(note.name));
     if (other != REG_NONE && alive && !self->peers->all[other].present) {
         peer_free(self, other); /* killed between the note of a successor and the old one's end */
         other = REG_NONE;
@@ -536,12 +490,8 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     memcpy(peer->segment, note.segment, sizeof(peer->segment));
     peer->proc = note.proc;
     peer->blob = blob;
-    if (outlived) {
-        peer_name_outlived(self, slot);
-    }
     peer_kind(peer);
     peer->present = alive;
-    peer->restored = true;
     sl_err err = peer->present ? peer_open_pins(self, peer, why) : SL_OK;
     if (err != SL_OK) {
         reg_log(self, SL_LOG_ERROR, 0, "pins of %s cannot be read: %s", peer->name, why->text);
@@ -560,15 +510,11 @@ static void peers_check(struct registrar *self)
         bool watched = false; /* as an earlier client of the process */
         for (uint32_t k = 0; k < i; k++) {
             watched |= self->peers->all[k].used && self->peers->all[k].present &&
-                       !self->peers->all[k].outlived && /* not watched, then */
                        sl_proc_id_equal(self->peers->all[k].proc, peer->proc);
         }
         bool alive =
             peer->present && (watched || self->env->ops->watch(self->env, peer->proc, 0) == SL_OK);
-        if (!alive && is_held(peer)) {
-            peer_outlived(self, i);
-            peer_arrived(self, i, true);
-        } else if (!alive) {
+        if (!alive) {
             peer->present = true; /* so that its end is dealt with like any other */
             peer_died(self, i);
         } else {
@@ -606,7 +552,8 @@ const struct reg_part reg_peers_part = {
     REG_BLOBS(blobs),
     .init = peers_init,
     .fini = peers_fini,
-    .tick = outlived_tick,
+    .tick = clients_look,
+    .next_ns = clients_look_next,
     .recovered = peers_check,
     .gauges = peers_gauges,
 };

@@ -1,18 +1,19 @@
-/* actors/registrar/presence/peers.h - who is there: processes that said HELLO, watched until they
- * die. */
+/* actors/registrar/presence/peers.h - who is there: processes and clients that said HELLO, watched until
+ * they die. */
 #ifndef SL_REGISTRAR_PRESENCE_PEERS_H
 #define SL_REGISTRAR_PRESENCE_PEERS_H
 
 #include "actors/registrar/base/core.h"
+
+/* So often the locks of clients are looked at, besides when pins are in the way of an eviction. */
+#define REG_CLIENTS_LOOK_NS (500 * SL_NS_PER_MS)
 
 struct reg_peer {
     bool used;
     bool present; /* false: an actor that died; its name stays known, since it will be restarted */
     bool client;
     bool tierer;
-    bool
-        outlived; /* its process is gone, and the client whose stand-in it was is not (sl_gate.h) */
-    bool restored; /* it was there before this registrar */
+    bool unlocked; /* a client that lives and has lost its lock: it is refused, its pins count */
     char name[REG_NAME_BYTES];
     char role[REG_NAME_BYTES];
     char segment[64];
@@ -33,8 +34,8 @@ struct reg_peers {
     struct reg_peer *all;
     uint64_t *hashes; /* of their names */
     uint32_t count;
-    uint32_t outlived_count;
-    uint32_t high; /* no slot from here on is used: what looks at all of them looks no further */
+    uint64_t look_ns; /* when the locks are looked at next */
+    uint32_t high;    /* no slot from here on is used: what looks at all of them looks no further */
     struct {
         sl_metric peer_count, died_count;
     } metric;
@@ -49,10 +50,9 @@ uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc);
  * any).
  */
 bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc, uint32_t except);
-/* Whether it can still touch memory: its process is alive, or the client whose stand-in that was. */
+/* Whether it can still touch memory. */
 bool reg_peer_alive(const struct registrar *self, uint32_t peer);
-/* The process is gone: pins, claims, engines and waiting requests with it. What is outlived by its client
- * goes when that does. */
+/* The process or client is gone: pins, claims, engines and waiting requests with it. */
 void reg_process_died(struct registrar *self, struct sl_proc_id proc);
 bool reg_watch(struct registrar *self, struct sl_proc_id proc);
 

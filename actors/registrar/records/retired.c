@@ -94,6 +94,7 @@ static void victim_is_pinned(void *context, uint64_t generation)
     uint64_t slot = victim_slot(self, generation);
     if (self->retired->victim_table[slot] == generation) {
         self->retired->victim_pinned[slot] = true;
+        self->peers->look_ns = 0; /* whose it is may be dead */
     }
 }
 

@@ -91,7 +91,7 @@ static bool buffer_is(const struct buffer *buffer, const struct sl_memory_handle
                       uint64_t rank)
 {
     return buffer->handle.kind == handle->kind && buffer->handle.pid == handle->pid &&
-           buffer->handle.fd == handle->fd &&
+           buffer->handle.start_time == handle->start_time && buffer->handle.fd == handle->fd &&
            memcmp(buffer->handle.ipc, handle->ipc, sizeof(handle->ipc)) == 0 &&
            (!buffer->device || buffer->rank == rank);
 }
@@ -102,6 +102,7 @@ static uint32_t buffer_of(struct engine *engine, const struct sl_item_region *re
     uint32_t at = 0;
     struct sl_memory_handle handle = {.kind = (enum sl_memory_kind)region->handle_kind,
                                       .pid = (uint32_t)region->pid,
+                                      .start_time = region->start_time,
                                       .fd = region->fd > INT32_MAX ? -1 : (int32_t)region->fd};
     if (is_device(region) && region->handle.length > 0) {
         memcpy(handle.ipc, region->handle.at,
@@ -623,7 +624,10 @@ sl_err tr_pools_init(struct transporter *self, struct sl_error *why)
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u engines", pools->engine_max);
     }
     tr_pools_metrics_define(pools, env->metrics);
-    return sl_device_open("host", 0, STAGING_BYTES, &pools->device, why);
+    const struct sl_device_options options = {.name = "host",
+                                              .staging_bytes = STAGING_BYTES,
+                                              .runtime_directory = env->paths->runtime_dir};
+    return sl_device_open_with(&options, &pools->device, why);
 }
 
 void tr_pools_fini(struct transporter *self)

@@ -31,9 +31,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* What the machine has for the pod: "NAME MOUNT" a line. */}}
 {{- define "sluice.directories" -}}
 run /run/sluice/{{ .Values.instance }}
-{{- if .Values.shmHostPath }}
 shm /dev/shm/sluice
-{{- end }}
 {{- if gt (int64 .Values.disk.sizeGiB) 0 }}
 disk /var/lib/sluice/{{ .Values.instance }}
 {{- end }}

@@ -352,6 +352,8 @@ class MetadataService(unittest.TestCase):
             self.assertEqual(caught.exception.errno, errno.EADDRINUSE)
         with http_metadata_server.MetadataServer("127.0.0.1", first.server_port) as second:
             self.assertEqual(self.ask("GET", "/metadata?key=a", port=second.server_port)[0], 404)
+        for _ in range(20):  # as soon as it is there, also before it serves
+            http_metadata_server.MetadataServer("127.0.0.1", first.server_port).server_close()
 
     def test_the_program_listens_and_ends_when_it_is_told(self):
         with socket.socket() as other:

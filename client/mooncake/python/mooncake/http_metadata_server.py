@@ -94,18 +94,21 @@ class MetadataServer:
         self.server_name, self.server_port = self.server_address[:2]
         self._listener = listener
         self._ended, self._closed = threading.Event(), False
-        self._loop = asyncio.new_event_loop()
+        self._loop, self._end = asyncio.new_event_loop(), asyncio.Event()
         self._server = http.Server(metadata_routes(), http.Guard(token, open_without_token=True))
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._pid = os.getpid()
         self._thread.start()
 
     def _run(self) -> None:
-        self._loop.run_until_complete(self._server.start(self._listener))
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._server.close())
+        self._loop.run_until_complete(self._serve())
         self._loop.close()
         self._listener.close()
+
+    async def _serve(self) -> None:
+        await self._server.start(self._listener)
+        await self._end.wait()
+        await self._server.close()
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
         while not self._ended.wait(poll_interval):
@@ -119,7 +122,7 @@ class MetadataServer:
         """In a child of fork nothing happens: the service is its parent's."""
         if not self._closed and self._pid == os.getpid():
             self._closed = True
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
 
     def __enter__(self) -> "MetadataServer":

@@ -103,7 +103,7 @@ static const struct scenario scenarios[] = {
 };
 
 #define SETTINGS_COMMON                                                                          \
-    "ranks", "2", "index_memory", "2MiB", "index_keys", "4096", "io_grace", "1s", "clients_max", \
+    "ranks", "2", "index_memory", "2MiB", "index_keys", "8192", "io_grace", "1s", "clients_max", \
         "64", "reservations_max", "1024", "populate_threads", "1", "message_bytes_max", "1MiB"
 #define SETTINGS_DISK  "disk", "64MiB", "disk_segment", "1MiB"
 #define SETTINGS_DISKS "disk", "128MiB", "disk_segment", "1MiB", "disk_path", "/one,/two"

@@ -126,6 +126,27 @@ START_TEST(what_others_contribute_stays)
     }
 END_TEST
 
+/* However long nothing was in use before it was contributed again. */
+START_TEST(what_was_in_use_stays_its_time_each_time)
+    {
+        struct node *node = node_with_client(lent);
+        for (uint32_t round = 0; round < 2; round++) {
+            ck_assert_int_eq(contribute(node, "a", 64 * SL_MIB), SL_OK);
+            pass(node, 2 * SL_NS_PER_S);
+            uint64_t bytes = there(node);
+            node_put(node, "client.1", "k", SL_MIB);
+            ck_assert_int_eq(withdraw(node, "a"), SL_OK);
+
+            pass(node, REG_GIVE_BACK_AFTER_NS - SL_NS_PER_S);
+            ck_assert_uint_eq(there(node), bytes);
+
+            pass(node, ALL_NS);
+            ck_assert_uint_eq(there(node), 0);
+        }
+        node_end(node);
+    }
+END_TEST
+
 /* In the middle of a pause, of steps, and behind them. */
 static const uint64_t moments_ns[] = {SL_NS_PER_MS, 1500 * SL_NS_PER_MS,
                                       REG_GIVE_BACK_AFTER_NS + 2020 * SL_NS_PER_MS,
@@ -258,6 +279,7 @@ int main(void)
     TCase *tcase = tcase_create("give back");
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, withdrawn_memory_goes_back_and_the_next_contribution_has_it_anew);
+    tcase_add_test(tcase, what_was_in_use_stays_its_time_each_time);
     tcase_add_test(tcase, what_others_contribute_stays);
     tcase_add_loop_test(tcase, contribution_in_the_middle_of_giving_back_is_served, 0,
                         (int)SL_COUNT(moments_ns));

@@ -95,7 +95,7 @@ static void give_back_run(struct registrar *self)
         return;
     }
     if (populate->there_bytes <= reg_populate_target(self)) {
-        populate->limit_bytes = UINT64_MAX;
+        populate->limit_bytes = give_back->end_bytes = UINT64_MAX; /* quiet is what stays so anew */
         if (give_back->swept) {
             give_back->next_ns = SL_NEVER_NS;
             return;

@@ -199,20 +199,16 @@ static int report_write(const struct ctl *ctl, const struct replay *replay)
         ctl_print_json(object);
         return CTL_FINE;
     }
-    int code = ctl_script_print("text.py", words, json_incref(object));
-    if (path == NULL || code != CTL_FINE) {
-        json_decref(object);
-        return code;
-    }
-    int failed = json_dump_file(object, path, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    size_t flags = JSON_INDENT(1) | JSON_REAL_PRECISION(12);
+    int failed = path != NULL ? json_dump_file(object, path, flags) : 0;
     int os_code = errno;
-    json_decref(object);
+    int code = ctl_script_print("text.py", words, object);
     if (failed != 0) {
         struct sl_error why;
         (void)sl_fail_os(&why, os_code, "write '%s'", path);
         return ctl_failed(ctl, &why);
     }
-    return CTL_FINE;
+    return code;
 }
 
 /* Twice the longest request by default: so many may still be lent to an op that is not fenced. */

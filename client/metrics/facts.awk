@@ -27,6 +27,6 @@ function trimmed(text) {
 }
 
 END {
+    if (failed) exit 1 # and what was written ends in the middle of the array
     print "};\nconst size_t metric_fact_count = sizeof(metric_facts) / sizeof(*metric_facts);" > out
-    if (failed) exit 1
 }

@@ -337,8 +337,6 @@ sl_err keys_extras_parse(struct keys_extras *extras, json_t *root, size_t text_b
         err = extras_add_entry(extras, entry, block, block_count, taken, why);
         span->count = extras->node_count - span->first;
     }
-    if (err == SL_OK && extras->failed) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes");
-    }
-    return err;
+    /* Also of an error: what lacks for want of memory looks like one of the list. */
+    return extras->failed ? sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes") : err;
 }

@@ -28,6 +28,8 @@ def become(name: str, arguments: List[str]) -> NoReturn:
     """Exits with 127 when the package has no such program, or it cannot be run here."""
     try:
         path = program_path(name)
+        # sluicectl shows by python3: behind all others this one, of an environment that is not in PATH.
+        os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable))))
         os.execv(path, [path, *arguments])
     except OSError as error:
         print(f"mooncake: {error}", file=sys.stderr)

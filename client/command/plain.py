@@ -2,11 +2,13 @@
 
 import re
 import signal
+import sys
 
 
 def escaped(letter):
     """The letter; what a terminal would take for orders as its bytes, and a backslash likewise."""
-    return letter if letter.isprintable() and letter != "\\" else "".join(f"\\x{byte:02x}" for byte in letter.encode(errors="surrogateescape"))
+    how = "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass"
+    return letter if letter.isprintable() and letter != "\\" else "".join(f"\\x{byte:02x}" for byte in letter.encode(errors=how))
 
 
 def clean(text):
@@ -15,7 +17,7 @@ def clean(text):
 
 def natural(name):
     """Numbers in names by their values."""
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", name)]
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.split(r"(\d+)", name)]
 
 
 def size_text(value):
@@ -31,5 +33,6 @@ def percent(part, whole):
 
 
 def end_with_reader():
-    """No traceback where nobody reads on, as behind `head`."""
+    """No traceback where nobody reads on, as behind `head`, nor for a letter that the locale lacks."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.stdout.reconfigure(errors="backslashreplace")

@@ -23,8 +23,12 @@ void ctl_script_become(const char *name, const char *const words[])
     for (size_t i = 0; i < WORDS_MAX && words[i] != NULL; i++) {
         arguments[3 + i] = words[i];
     }
-    (void)execvp(arguments[0], (char *const *)arguments);
-    (void)fprintf(stderr, "sluicectl: cannot run python3: %s\n", strerror(errno));
+    (void)unsetenv("PYTHONSAFEPATH"); /* or it finds nothing beside the file */
+    if (access(path, R_OK) == 0) {
+        (void)execvp(arguments[0], (char *const *)arguments);
+        arguments[2] = arguments[0];
+    }
+    (void)fprintf(stderr, "sluicectl: cannot run %s: %s\n", arguments[2], strerror(errno));
     _exit(CTL_NO);
 }
 
@@ -42,15 +46,14 @@ int ctl_script_print(const char *name, const char *const words[], json_t *facts)
     (void)signal(SIGPIPE, SIG_IGN); /* it says itself why it does not read */
     pid_t pid = pipe(ends) == 0 ? fork() : -1;
     if (pid == 0) {
-        (void)dup2(ends[0], STDIN_FILENO);
-        (void)close(ends[0]);
+        (void)dup2(ends[0], STDIN_FILENO); /* which may be the same */
         (void)close(ends[1]);
         ctl_script_become(name, words);
     }
     FILE *to = pid > 0 ? fdopen(ends[1], "w") : NULL;
     if (to != NULL) {
         (void)close(ends[0]);
-        (void)json_dumpf(facts, to, JSON_COMPACT);
+        (void)json_dumpf(facts, to, JSON_COMPACT | JSON_ENSURE_ASCII);
         (void)fclose(to);
     }
     json_decref(facts);

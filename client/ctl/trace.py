@@ -53,8 +53,8 @@ def show_one(trace, events, how):
         dump({"trace": trace, "events": events_json(events)})
     else:
         for at_ns, _, actor, what, peer, value, text in events:
-            rest = f"{what:<24} {peer:<16} {value}" if text is None else f"{what}: {clean(text)}"
-            print(f"{(at_ns - events[0][0]) / 1e3:12.1f} us  {actor:<18} {rest}")
+            rest = f"{what:<24} {peer:<16} {value}" if text is None else f"{what}: {text}"
+            print(clean(f"{(at_ns - events[0][0]) / 1e3:12.1f} us  {actor:<18} {rest}"))
     if not events:
         print(f"sluicectl trace: nobody remembers trace {trace}", file=sys.stderr)
     return 0 if events else 1
@@ -67,7 +67,7 @@ def show_many(ops, how):
         dump({"ops": rows})
         return 0
     for row in rows:
-        print(f"{row['trace']} {row['duration_us']:12.1f} us {row['events']:4} events  {row['actor']:<18} {row['what']}")
+        print(clean(f"{row['trace']} {row['duration_us']:12.1f} us {row['events']:4} events  {row['actor']:<18} {row['what']}"))
     if not rows:
         print("no op yet: gets of what is in memory ask no actor", file=sys.stderr)
     return 0

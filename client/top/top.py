@@ -14,7 +14,7 @@ import select
 import sys
 import time
 
-from plain import escaped, natural, percent, size_text
+from plain import end_with_reader, escaped, natural, percent, size_text
 
 VIEWS = {"overview": (), "memory": ("name", "memory", "disk", "objects", "uses"), "disks": ("name", "live", "read", "written", "queue"),
          "peers": ("name", "read", "failures", "round trip"), "actors": ("name", "processor time", "memory", "messages", "restarts", "uptime"),
@@ -55,7 +55,8 @@ class Figures:
             if line and not line.startswith("#"):
                 key, value = line.rsplit(" ", 1)
                 self.values[key] = float(value) if "." in value else int(value)
-                self.series[key.partition("{")[0]].append((dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', key)), key))
+                labels = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', key)
+                self.series[key.partition("{")[0]].append(({name: re.sub(r"\\(.)", r"\1", label) for name, label in labels}, key))
 
     def since(self, then):
         """What came since then. Gauges stay, and so do counters of a node that began anew."""
@@ -492,9 +493,10 @@ class Screen:
             half = self.window.getmaxyx()[0] // 2
             self.scrolled += {curses.KEY_UP: -1, ord("k"): -1, curses.KEY_DOWN: 1, ord("j"): 1, curses.KEY_PPAGE: -half, curses.KEY_NPAGE: half}[key]
 
-    def run(self):
+    def run(self, sluicectl):
         gone = select.poll()
-        gone.register(sys.stdin.fileno(), 0)
+        for descriptor in (sys.stdin.fileno(), sluicectl):
+            gone.register(descriptor, 0)
         while not self.over:
             if time.monotonic() >= self.due_s and not self.state.paused:
                 self.read(self.state, SCAN_MS)
@@ -506,10 +508,10 @@ class Screen:
             if key != -1:
                 self.key(key)
             elif gone.poll(0):
-                self.over = True  # the terminal is gone, and nobody is left who could end it
+                self.over = True  # the terminal is gone, and nobody is left who could end it, or sluicectl is
 
 
-def screen_run(state, read):
+def screen_run(state, read, sluicectl):
     terminal = os.environ.get("TERM", "")
     try:
         curses.setupterm()
@@ -524,7 +526,7 @@ def screen_run(state, read):
             curses.curs_set(0)
         except curses.error:
             pass  # it has none to hide
-        Screen(window, state, read).run()
+        Screen(window, state, read).run(sluicectl)
 
     read(state, 0)
     curses.wrapper(run)
@@ -536,8 +538,11 @@ def reader(descriptor):
 
     def read(state, scan_ms, peers=None):
         wanted = state.view == "peers" and state.now is not None if peers is None else peers
-        os.write(descriptor, f"{state.grouping} {scan_ms} {int(wanted)}\n".encode())
-        line = stream.readline()
+        try:
+            os.write(descriptor, f"{state.grouping} {scan_ms} {int(wanted)}\n".encode())
+            line = stream.readline()
+        except OSError:
+            line = b""
         if not line:
             sys.exit(1)  # sluicectl is gone
         head = json.loads(line)
@@ -552,8 +557,9 @@ def main():
     plain = bool(letters) or locale.nl_langinfo(locale.CODESET) != "UTF-8"
     state, read = State(instance, view, shown, float(interval), grouping, plain), reader(int(descriptor))
     if how == "screen":
-        screen_run(state, read)
+        screen_run(state, read, int(descriptor))
         return
+    end_with_reader()
     read(state, 0, False)
     time.sleep(state.interval_s)
     read(state, SCAN_ONCE_MS, view == "peers")

@@ -37,6 +37,11 @@ class Figures(unittest.TestCase):
         last = figures(3, {key: 160, gauge: 7, bucket: 14}).since(figures(1, {key: 100, gauge: 5, bucket: 10}))
         self.assertEqual((last.values[key], last.values[gauge], last.values[bucket], last.at_ns), (60, 7, 4, 2e9))
 
+    def test_labels_are_what_they_were_before_they_were_quoted(self):
+        now = figures(1, {'sluice_model_info{model="0",name="a\\"b\\\\c"}': 1})
+        self.assertEqual(now.label("sluice_model_info", "name", model="0"), 'a"b\\c')
+        self.assertEqual(now.names("sluice_model_info", "name"), ['a"b\\c'])
+
     def test_series_of_one_figure_are_summed(self):
         now = figures(1, {'sluice_load_blocks_total{actor="coordinator",tier="disk"}': 5, 'sluice_load_blocks_total{actor="coordinator",tier="none"}': 2})
         self.assertEqual(now.where("sluice_load_blocks_total"), {"memory": 0, "disk": 5, "remote": 0, "none": 2})
@@ -62,6 +67,7 @@ class Lines(unittest.TestCase):
     def test_counts_sizes_and_times_are_short(self):
         self.assertEqual([top.count_text(value) for value in (0, 7.5, 999, 12345, 4.5e8)], ["0", "7.5", "999", "12.3k", "450M"])
         self.assertEqual([top.time_text(value) for value in (0, 2e-5, 5e-3, math.inf)], ["-", "<20us", "<5ms", ">10s"])
+        self.assertEqual(sorted(("node-10", "node-9", "\u00b2"), key=top.natural), ["node-9", "node-10", "\u00b2"])
         self.assertEqual([top.size_text(value) for value in (0, 1023, 1536, 5 << 50)], ["0 B", "1023 B", "1.5 KiB", "5120.0 TiB"])
 
     def test_a_sparkline_has_the_newest_and_its_highest(self):

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -58,6 +59,15 @@ class Trace(unittest.TestCase):
             self.assertEqual((code, [op["trace"] for op in json.loads(said)["ops"]]), (0, want))
         self.assertEqual(json.loads(shown("slow", "1", "events")[1])["ops"][0]["duration_us"], 7.0)
         self.assertEqual(shown("last", "5", "text")[1].splitlines()[1], f"{ID}          4.0 us    2 events  keyer              traceparent")
+
+    def test_letters_that_a_locale_lacks_and_halves_of_letters_are_escaped(self):
+        line = b'{"ns":3000,"trace":"%s","msg":"a\\ud800b","actor":"keyer"}\n' % ID.encode()
+        self.assertIn("log: a\\xed\\xa0\\x80b\n", shown("id", ID, "text", logs=line)[1])
+        environment = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "client", "command"), "PYTHONIOENCODING": "ascii"}
+        words = [sys.executable, "-B", os.path.join(ROOT, "client", "ctl", "trace.py"), "last", "5", "/", "text"]
+        done = subprocess.run(words, input=json.dumps([[1000, ID, "keyer", "\u65e5", "", 1, None]]), capture_output=True, text=True, env=environment, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r" keyer +\\u65e5$")
 
     def test_a_trace_that_nobody_remembers(self):
         self.assertEqual(shown("id", "f" * 16, "text"), (1, ""))

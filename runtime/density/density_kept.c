@@ -320,9 +320,10 @@ uint32_t sl_density_restore(struct sl_density *density, uint64_t hash, uint32_t 
 static int restored_compare(const void *left, const void *right, void *context)
 {
     const struct sl_density *density = context;
-    uint64_t a = density_age_references(density, &density->units[*(const uint32_t *)left]);
-    uint64_t b = density_age_references(density, &density->units[*(const uint32_t *)right]);
-    return a != b ? (a > b ? -1 : 1) : *(const uint32_t *)left > *(const uint32_t *)right;
+    uint32_t one = *(const uint32_t *)left, other = *(const uint32_t *)right;
+    uint64_t a = density_age_references(density, &density->units[one]);
+    uint64_t b = density_age_references(density, &density->units[other]);
+    return a != b ? (a > b ? -1 : 1) : (one > other) - (one < other);
 }
 
 static void restored_enter(struct sl_density *density, uint32_t unit)

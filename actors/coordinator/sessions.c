@@ -166,14 +166,14 @@ static bool chain_add(struct co_sessions *sessions, struct chain *chain, const s
     return fits;
 }
 
-/* How many blocks of the chain stay before those of the turn. Blocks of engines say which one is before
- * them. Values come where the chain has the first of them; where it has not, what was asked for is all of
- * the chain so far, and what was stored comes behind it. */
+/* How many blocks of the chain stay before those of the turn. Blocks of engines say which one is before them,
+ * also where another engine was. Values come where the chain has the first of them; where it has not, what was
+ * asked for is all of the chain so far, and what was stored comes behind it. */
 static uint32_t chain_kept(const struct chain *chain, const struct sl_turn *turn,
                            uint64_t engine_id)
 {
     uint64_t hash = engine_id != 0 ? turn->before : turn->blocks[0];
-    uint32_t count = chain->engine_id == engine_id && hash != 0 ? chain->count : 0;
+    uint32_t count = (chain->engine_id != 0) == (engine_id != 0) && hash != 0 ? chain->count : 0;
     for (uint32_t i = 0; i < count; i++) {
         if (chain->hashes[i] == hash) {
             return engine_id != 0 ? i + 1 : i;

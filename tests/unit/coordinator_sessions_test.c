@@ -99,6 +99,31 @@ START_TEST(what_is_on_disk_alone_is_asked_for_before_the_session_comes_back)
     }
 END_TEST
 
+START_TEST(a_session_that_goes_on_at_another_engine_keeps_what_it_has)
+    {
+        static uint32_t tokens[16];
+        static const uint64_t device[] = {13};
+        struct bed *bed = bed_paused(with_disk);
+        struct sl_msg prefetch, msg = {.type = SL_MSG_STORE, .op_id = 2, .trace_id = 2};
+        msg.body.store = (struct sl_body_store){.engine_id = ENGINE_ID + 1,
+                                                .tokens = {tokens, sizeof(tokens)},
+                                                .first_block = 3,
+                                                .device_blocks = {device, 1},
+                                                .session_id = 7,
+                                                .pause_ns = PAUSE_NS};
+        fake_give(&bed->fake, "client.1.0", &msg);
+        answer_engine(bed);
+        answer_keys(bed);
+        store_end(bed, msg.seq);
+
+        ck_assert(prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
+
+        ck_assert_str_eq(prefetch.body.prefetch.keys.at[0].at, MODEL "/b0/0/attn");
+        ck_assert_str_eq(prefetch.body.prefetch.keys.at[1].at, MODEL "/b1/0/attn");
+        bed_end(bed);
+    }
+END_TEST
+
 /* It came, and left again: writers needed room at once. */
 START_TEST(what_came_is_asked_for_again_before_it_may_go_if_it_left_alone)
     {
@@ -386,6 +411,7 @@ int main(void)
     TCase *tcase = tcase_create("sessions");
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, what_is_on_disk_alone_is_asked_for_before_the_session_comes_back);
+    tcase_add_test(tcase, a_session_that_goes_on_at_another_engine_keeps_what_it_has);
     tcase_add_loop_test(tcase, what_came_is_asked_for_again_before_it_may_go_if_it_left_alone, 0,
                         2);
     tcase_add_test(tcase, without_an_answer_it_goes_on);

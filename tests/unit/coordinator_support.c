@@ -132,7 +132,7 @@ void answer_engine(struct bed *bed)
     }
     struct sl_msg reply = {.code = SL_OK};
     reply.body.engine_get_reply = (struct sl_body_engine_get_reply){
-        .engine_id = ENGINE_ID,
+        .engine_id = get.body.engine_get.engine_id,
         .pid = engine_proc.pid,
         .start_time = engine_proc.start_time,
         .name = sl_text_of("e"),

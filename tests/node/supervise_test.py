@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from node_support import BIN, NODE, PACE, Node, children_of, command_of, lives, log_of, main, plain_alone, wait_until
+from node_support import BIN, NODE, PACE, Node, children_of, command_of, free_port, lives, log_of, main, plain_alone, wait_until
 
 SUPERVISE = os.path.join(BIN, "sluice-supervise")
 # What a caller of sluice-node waits for at most: a program that hangs is ended after 10 s and killed 1 s later.
@@ -90,6 +90,17 @@ class Adoption(unittest.TestCase):
             for name, pid in left.items():  # a node that is ready is the new one
                 self.assertFalse(lives(pid), name)
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+
+    def test_what_is_left_without_a_registrar_holds_up_no_start_with_other_settings(self):
+        """Its port is in use until it is ended."""
+        with Node(ranks=1, settings=("--fabric", "tcp", "--fabric-address", f"127.0.0.1:{free_port()}")) as node:
+            left, registrar = node.pid("transporter.0"), node.pid("registrar")
+            supervisor_killed(node)
+            os.kill(registrar, signal.SIGKILL)
+            wait_until(lambda: not lives(registrar), 3, "the registrar is gone")
+            node.settings += ["--lease-ttl", "1s"]
+            node.start()
+            self.assertFalse(lives(left))
 
     def test_a_process_that_has_the_pid_of_an_actor_by_now_is_not_adopted(self):
         with Node() as node:

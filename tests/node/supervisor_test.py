@@ -252,6 +252,19 @@ class Supervisor(unittest.TestCase):
             self.assertEqual(probe.code("put", "k", 2, 4096), "SL_OK")
             self.assertEqual(self.reads(probe), ("SL_OK", "SL_OK"))
 
+    def test_it_finds_its_programs_from_a_relative_path_whatever_cd_searches(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("deploy", "other/deploy"):
+                os.makedirs(f"{folder}/{name}")
+            shutil.copy(NODE, folder + "/deploy")
+            os.symlink(BIN, folder + "/bin")
+            environment = {name: value for name, value in os.environ.items() if name != "SLUICE_BIN"}
+            for searched in (".", folder + "/other"):
+                done = subprocess.run(["deploy/sluice-node", "--version"], cwd=folder, env=dict(environment, CDPATH=searched),
+                                      capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertTrue(done.stdout.startswith("sluice-node "), done.stdout)
+
     def test_two_instances_live_side_by_side(self):
         with Node() as one, Node() as two:
             one.ctl("put", "key", stdin=b"one")

@@ -451,6 +451,12 @@ class Secrets(unittest.TestCase):
 
 
 class Files(unittest.TestCase):
+    def test_a_directory_that_is_named_from_here_is_known_everywhere(self):
+        """As the node's settings take it."""
+        with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory):
+            self.assertEqual(join.open_directory("keys", "i", "/run"), os.path.realpath(directory) + "/keys")
+            self.assertTrue(os.path.isdir(directory + "/keys"))
+
     def test_a_file_is_synced_before_it_has_its_name_and_its_name_after(self):
         done = []
         with tempfile.TemporaryDirectory() as directory:

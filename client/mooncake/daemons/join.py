@@ -461,7 +461,7 @@ def open_directory(told: str, instance: str, runtime_dir: str) -> str:
     """Where name and keys of this host outlive a boot: --cluster_dir, else the state directory of its user. A root that cannot be
     written to is no reason not to run: then the runtime directory."""
     state, home = os.environ.get("XDG_STATE_HOME", ""), os.environ.get("HOME", "")
-    own = (told or (f"{state}/sluice/{instance}/cluster" if state.startswith("/") else f"/var/lib/sluice/{instance}/cluster" if os.geteuid() == 0
+    own = (os.path.abspath(told) if told else (f"{state}/sluice/{instance}/cluster" if state.startswith("/") else f"/var/lib/sluice/{instance}/cluster" if os.geteuid() == 0
                     else f"{home}/.local/state/sluice/{instance}/cluster" if home.startswith("/") else ""))
     try:
         if own:

@@ -793,7 +793,7 @@ END_TEST
 /* Another node of b's name, or b with keys made anew. */
 START_TEST(who_has_another_key_is_named_where_a_peer_should_be)
     {
-        bed_open("b@10.0.0.2:1");
+        bed_open("b@10.0.0.2:1,c@[fd00::2]:1");
         peer_lives("b", 3);
         (void)strcpy(bed.net.base.stranger, "10.0.0.9 with key K"); /* anybody */
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
@@ -806,8 +806,16 @@ START_TEST(who_has_another_key_is_named_where_a_peer_should_be)
         ck_assert_msg(strstr(bed.self->trouble, "10.0.0.2 with key K, the address of node b") !=
                           NULL,
                       "%s", bed.self->trouble);
+        (void)strcpy(bed.net.base.stranger, "10.0.0.9 with key L"); /* is no reason meanwhile */
+        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        ck_assert_msg(strstr(bed.self->trouble, "the address of node b") != NULL, "%s",
+                      bed.self->trouble);
         fake_pass(&bed.fake, 11 * SL_NS_PER_S);
         ck_assert_str_eq(bed.self->trouble, "");
+        (void)strcpy(bed.net.base.stranger, "fd00::2 with key K");
+        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        ck_assert_msg(strstr(bed.self->trouble, "the address of node c") != NULL, "%s",
+                      bed.self->trouble);
         bed_close();
     }
 END_TEST

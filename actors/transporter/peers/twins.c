@@ -108,7 +108,8 @@ static const struct tr_peer *peer_at(const struct transporter *self, const char 
     for (uint32_t i = 0; i < self->peer_count; i++) {
         const struct tr_peer *peer = &self->peers[i];
         const char *address = peer->expelled ? peer->kept : peer->address;
-        if (strncmp(address, ip, length) == 0 && address[length] == ':') {
+        size_t v6 = address[0] == '['; /* [IP]:PORT */
+        if (strncmp(address + v6, ip, length) == 0 && address[v6 + length] == (v6 ? ']' : ':')) {
             return peer;
         }
     }
@@ -120,7 +121,7 @@ static const struct tr_peer *peer_at(const struct transporter *self, const char 
 void tr_stranger_step(struct transporter *self, uint64_t now_ns)
 {
     struct tr_stranger *seen = &self->stranger;
-    char *found = self->control->stranger, text[sizeof(seen->text)];
+    char *found = self->control->stranger, text[sizeof(seen->said)];
     if (found[0] == '\0') {
         return;
     }
@@ -129,12 +130,15 @@ void tr_stranger_step(struct transporter *self, uint64_t now_ns)
                    "a node at %s%s%s is refused: no NAME.pub in cluster_keys has it", found,
                    peer != NULL ? ", the address of node " : "", peer != NULL ? peer->name : "");
     found[0] = '\0';
-    seen->until_ns = peer != NULL ? now_ns + 10 * SL_NS_PER_S : seen->until_ns;
-    uint64_t pause_ns = (strcmp(seen->text, text) == 0 ? 60 : 1) * SL_NS_PER_S;
+    if (peer != NULL) {
+        seen->until_ns = now_ns + 10 * SL_NS_PER_S;
+        memcpy(seen->trouble, text, sizeof(text));
+    }
+    uint64_t pause_ns = (strcmp(seen->said, text) == 0 ? 60 : 1) * SL_NS_PER_S;
     if (seen->said_ns == 0 || now_ns - seen->said_ns >= pause_ns) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0, "%s", text);
         seen->said_ns = now_ns;
-        memcpy(seen->text, text, sizeof(text));
+        memcpy(seen->said, text, sizeof(text));
     }
 }
 
@@ -152,7 +156,7 @@ static const char *trouble_of(const struct transporter *self, uint32_t *twins)
     }
     return *twins > 0 ? text
            : self->env->now_ns < self->stranger.until_ns
-               ? self->stranger.text
+               ? self->stranger.trouble
                : sl_directory_service_trouble(self->directory);
 }
 

@@ -247,9 +247,10 @@ struct tr_twice { /* a peer says that another node has our name */
     char text[SL_ERROR_TEXT_BYTES];
 };
 
-struct tr_stranger {            /* who was refused for its key */
-    uint64_t said_ns, until_ns; /* until_ns: it has the address of a peer */
-    char text[SL_ERROR_TEXT_BYTES];
+struct tr_stranger { /* who was refused for its key */
+    uint64_t said_ns, until_ns;
+    char said[SL_ERROR_TEXT_BYTES];    /* last, to the log */
+    char trouble[SL_ERROR_TEXT_BYTES]; /* until until_ns: of one that has the address of a peer */
 };
 
 struct transporter {

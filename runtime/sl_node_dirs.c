@@ -52,7 +52,7 @@ static const struct dir_name runtime_names[] = {
     {"@(settings|keep-arena|disk-check)",     S_IFREG,  false, NULL},
     {"@(registrar|upgrade).lock",             S_IFREG,  false, NULL},
     {"rail.+([0-9])?(.new)",                  S_IFREG,  false, NULL}, /* of 0.2 */
-    {"watch",                                 S_IFIFO,  false, NULL},
+    {"watch",                                 S_IFIFO,  false, NULL}, /* of 0.2 */
     {"pid",                                   S_IFDIR,  false, ACTORS},
     {"program",                               S_IFDIR,  false, ACTORS "?(.new)"},
     {"program.old",                           S_IFDIR,  false, "sluice-*"},

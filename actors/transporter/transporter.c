@@ -363,12 +363,8 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
     self->env = env;
     events_set(self);
     sl_err err = tr_regions_init(self, why);
-    if (err == SL_OK) {
-        err = fabric_open(self, why);
-    }
-    if (err == SL_OK) {
-        err = directory_open(self, why);
-    }
+    err = err == SL_OK ? fabric_open(self, why) : err;
+    err = err == SL_OK ? directory_open(self, why) : err;
     if (err == SL_OK && sl_cluster_wanted(env->config)) {
         err = tr_cluster_init(self, why);
         err = err == SL_OK ? directory_join(self, why) : err;

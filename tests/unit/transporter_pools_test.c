@@ -539,7 +539,6 @@ START_TEST(a_death_at_any_time_leaves_nothing)
     }
 END_TEST
 
-/* Rails' processes of the door before may still write to blocks: nothing is answered for them. */
 START_TEST(an_engine_that_the_registrar_lacks_goes)
     {
         bed_open("true");

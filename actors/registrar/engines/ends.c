@@ -32,12 +32,11 @@ struct reg_ends {
 
 static void name_of(uint32_t told, char out[REG_NAME_BYTES])
 {
-    if (told == TOLD_COORDINATOR) {
-        (void)snprintf(out, REG_NAME_BYTES, "coordinator");
-    } else if (told == TOLD_TRANSPORTER) {
-        (void)snprintf(out, REG_NAME_BYTES, TRANSPORTER);
-    } else {
+    if (told < RANKS_MAX) {
         (void)snprintf(out, REG_NAME_BYTES, "swapper.%u", told);
+    } else {
+        (void)snprintf(out, REG_NAME_BYTES, "%s",
+                       told == TOLD_TRANSPORTER ? TRANSPORTER : "coordinator");
     }
 }
 

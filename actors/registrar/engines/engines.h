@@ -48,7 +48,7 @@ void reg_identity_note(struct registrar *self, const struct sl_body_engine_regis
 
 /* ---- ends.c: what follows when a registration ends and its process lives ---- */
 /* Answers the ENGINE_END when the swappers of these ranks (a bit each), the coordinator and the
- * transporters use the engine no more, or at its deadline (SL_ERR_TIMEOUT). Errors, answered: SL_ERR_LIMIT. */
+ * transporter use the engine no more, or at its deadline (SL_ERR_TIMEOUT). Errors, answered: SL_ERR_LIMIT. */
 void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t ranks);
 
 /* Tells the transporter, who registers its memory or has done it: ENGINE_ADDED, ENGINE_OVER. Nothing

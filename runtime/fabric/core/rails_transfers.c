@@ -312,8 +312,7 @@ sl_err fabric_rails_post(struct sl_fabric *fabric, const struct sl_fabric_transf
 
 /* ---- ends ---- */
 
-/* Whether another rail may do better. A rail refuses keys of its peer's earlier life, and gives up
- * what waits with a key that was renewed: nobody else cancels a part of a transfer. */
+/* Whether another rail may do better: a rail refuses keys of its peer's earlier life. */
 static bool code_is_of_rail(const struct rails_transfer *transfer, uint8_t code)
 {
     return code == SL_ERR_PEER_DIED || code == SL_ERR_UNREACHABLE || code == SL_ERR_PERMISSION ||

@@ -187,16 +187,24 @@ class Place:
         self.daemons.append(daemon)
         return daemon
 
-    def orphans_end(self):
-        """Actors whose supervisor was killed by the test have nobody that ends them."""
+    def orphans_killed(self):
+        """How many there were."""
+        count = 0
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{pid}/cmdline", "rb") as words:
                     ours = self.instance.encode() in words.read().split(b"\0")
                 if ours and int(pid) != os.getpid():
                     os.kill(int(pid), signal.SIGKILL)
+                    count += 1
             except (FileNotFoundError, ProcessLookupError):
                 pass
+        return count
+
+    def orphans_end(self):
+        """Actors whose supervisor was killed by the test have nobody that ends them. A start that a killed master had begun goes on, and
+        makes others while they are looked for."""
+        wait_until(lambda: self.orphans_killed() == 0, 20, "all that ran here has ended")
 
     def supervisor(self):
         with open(self.run + "/supervisor.pid", encoding="utf-8") as line:

@@ -251,11 +251,11 @@ class Flags(unittest.TestCase):
             values = {name: setting["value"] for name, setting in settings.items()}
             self.assertEqual(values["contributions"], "true")
             self.assertEqual(values["memory"], str(64 << 20))
-            self.assertEqual(values["lease_ttl"], str(200 * 10**6))  # the command line wins
-            self.assertEqual(values["evict_ratio"], "200000")
-            self.assertEqual(values["evict_watermark"], "500000")
-            self.assertEqual(values["put_preempt"], str(7 * 10**9))
-            self.assertEqual(values["put_release"], str(600 * 10**9))  # as Mooncake's
+            self.assertEqual(values["lease_ttl"], "200000000ns")  # the command line wins
+            self.assertEqual(values["evict_ratio"], "0.200000")
+            self.assertEqual(values["evict_watermark"], "0.500000")
+            self.assertEqual(values["put_preempt"], "7000000000ns")
+            self.assertEqual(values["put_release"], "600000000000ns")  # as Mooncake's
             code, said = place.daemons[0].end()
             self.assertEqual(code, 0, said)
             self.assertIn("--enable_ha=true means nothing here", said)

@@ -45,14 +45,15 @@ struct batches final : life {
 
 void batches::end()
 {
+    const kept<client> of = std::move(by);
+    std::unique_ptr<jobs> gone = std::move(pool);
     if (foreign()) { /* a child has none of the threads */
-        (void)pool.release();
-    } else if (pool) {
+        (void)gone.release();
+    } else if (gone) {
         job_list left; /* ends with the GIL */
         const unlocked now;
-        left = std::exchange(pool, nullptr)->stop();
+        left = gone->stop();
     }
-    by.drop();
 }
 
 static ref batches_new(PyTypeObject &type, PyObject *of, std::optional<uint32_t> threads,

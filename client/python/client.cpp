@@ -9,9 +9,13 @@ constexpr int get_tries_max =
 
 /* ---- life ---- */
 
-client::client(sl_client *opened)
-    : life("the client is closed", "the client was opened before a fork: open another"), at(opened)
+client::client() : life("the client is closed", "the client was opened before a fork: open another")
 {
+}
+
+void client::started(sl_client *opened)
+{
+    at = opened;
     begin();
 }
 
@@ -63,9 +67,11 @@ static ref client_new(PyTypeObject &type, text_or_none instance, text_or_none co
     options.timeout_ns = wait;
     options.read_only = read_only;
     options.settings = pairs.empty() ? nullptr : texts.data();
+    ref made = make<client>(&type); /* first: nothing is opened for nobody */
     sl_client *opened = nullptr;
     ask([&](sl_error *why) { return sl_client_open(&options, &opened, why); });
-    return make<client>(&type, opened);
+    of<client>(made.get()).started(opened);
+    return made;
 }
 
 /* ---- one object ---- */

@@ -26,13 +26,13 @@ void engine::started(sl_engine *registered)
 
 void engine::end()
 {
+    const kept<client> of = std::move(by);
+    const std::list<lent> back = std::move(pools); /* before the client */
     sl_engine *gone = std::exchange(at, nullptr);
     if (gone != nullptr && !foreign()) {
         const unlocked now;
         sl_engine_end(&gone);
     }
-    pools.clear();
-    by.drop();
 }
 
 /* ---- registration ---- */
@@ -224,6 +224,7 @@ void plan::take_model(PyObject *model)
                   {"lora", to.lora},
                   {"quantisation", to.quantisation}};
     Py_ssize_t left = model == nullptr || model == Py_None ? 0 : PyMapping_Size(model);
+    check(left >= 0);
     for (size_t i = 0; left > 0 && i < std::size(fields); i++) {
         if (PyMapping_HasKeyString(model, fields[i].name) != 0) {
             fields[i].text = take_text(own(PyMapping_GetItemString(model, fields[i].name)).get());

@@ -28,7 +28,8 @@ void hashes::take(PyObject *object, std::optional<uint32_t> each)
             hash_bytes = static_cast<uint32_t>(length);
             copied.reserve(static_cast<size_t>(length) * given.count);
         }
-        if (length < 1 || static_cast<uint32_t>(length) != hash_bytes) {
+        if (length < 1 || length > SL_HASH_BYTES_MAX ||
+            static_cast<uint32_t>(length) != hash_bytes) {
             refuse(SL_ERR_INVALID, "hashes: each has 1 to 64 bytes, all of them alike");
         }
         copied.insert(copied.end(), from, from + length);

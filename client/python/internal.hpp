@@ -22,10 +22,11 @@ struct types {
 };
 extern types kinds;
 struct client final : life {
-    explicit client(sl_client *opened);
+    client();
     ~client();
     void end() override;
-    sl_client *at;
+    void started(sl_client *opened);
+    sl_client *at = nullptr;
 };
 /* The value, of whatever size it has; the caller uses the client. */
 ref value_get(client &self, sl_object_key key, uint64_t timeout_ns);

@@ -155,12 +155,20 @@ void jobs::give_up(lane of, sl_err code)
     settled(first, left, nullptr);
 }
 
+/* Those that wait behind others end by their deadlines, too, in both lanes: who takes from the other
+ * one may be busy for long. */
+void jobs::expire()
+{
+    const uint64_t at_ns = now_ns();
+    for (const lane each : {reads, writes}) {
+        while (!lanes[each].empty() && lanes[each].front()->deadline_ns <= at_ns) {
+            give_up(each, SL_ERR_TIMEOUT);
+        }
+    }
+}
+
 bool jobs::take(lane from, slice *out)
 {
-    /* Those that wait behind others end by their deadlines, too. */
-    while (!lanes[from].empty() && lanes[from].front()->deadline_ns <= now_ns()) {
-        give_up(from, SL_ERR_TIMEOUT);
-    }
     if (lanes[from].empty()) {
         return false;
     }
@@ -186,6 +194,7 @@ void jobs::run(lane preferred, bool alone)
     std::unique_lock<std::mutex> held(lock);
     while (!stopping) {
         slice part = {};
+        expire();
         if (!take(preferred, &part) &&
             (alone || !take(preferred == reads ? writes : reads, &part))) {
             work.wait(held);

@@ -77,6 +77,7 @@ class jobs
     void run(lane preferred, bool alone);
     void run_slice(const slice &part, sl_error *why);
     sl_err copy_slice(const slice &part, uint64_t left_ns, sl_error *why);
+    void expire();
     bool take(lane from, slice *out);
     void give_up(lane of, sl_err code);
     void settled(job &of, uint32_t count, const sl_error *why);

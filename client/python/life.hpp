@@ -37,9 +37,11 @@ template <typename F> void ask(F call)
 class life
 {
   public:
-    virtual void end() = 0; /* also from the destructor: there may be nothing left */
-    void enter();           /* a use, or an exception */
-    void hold()             /* another use beside one that is there */
+    /* Also from the destructor, and while another thread is in it without the GIL: it takes what it
+     * ends out first, and there may be nothing left. */
+    virtual void end() = 0;
+    void enter(); /* a use, or an exception */
+    void hold()   /* another use beside one that is there */
     {
         uses++;
     }

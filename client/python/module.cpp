@@ -74,8 +74,9 @@ void refuse(sl_err code, const char *words)
     raise(code, 0, words, nullptr);
 }
 
-/* Records and exceptions are sluice/_results.py's. */
-static void results_take()
+/* Records and exceptions are sluice/_results.py's, and attributes of the module: who imports the
+ * package anew, after it left sys.modules, gets the module's dict again and no other. */
+static void results_take(PyObject *module)
 {
     const ref results = own(PyImport_ImportModule("sluice._results"));
     PyObject **const records[] = {&kinds.object_info,  &kinds.story,     &kinds.node_info,
@@ -92,6 +93,12 @@ static void results_take()
     for (size_t i = 0; i < SL_ERR_COUNT; i++) {
         kinds.errors[i] =
             own(PySequence_GetItem(errors.get(), static_cast<Py_ssize_t>(i))).release();
+    }
+    const ref names = own(PyObject_GetAttrString(results.get(), "__all__"));
+    for (Py_ssize_t i = 0; i < PyList_Size(names.get()); i++) {
+        PyObject *name = PyList_GetItem(names.get(), i);
+        const ref value = own(PyObject_GetAttr(results.get(), name));
+        check(PyObject_SetAttr(module, name, value.get()) == 0);
     }
 }
 
@@ -116,7 +123,7 @@ static PyObject *module_make()
         definition.m_methods = functions.data();
     }
     ref module = own(PyModule_Create(&definition));
-    results_take();
+    results_take(module.get());
     client_add(module.get());
     view_add(module.get());
     batches_add(module.get());

@@ -516,6 +516,13 @@ static ref op_ticket(op &self, timeout wait)
     return bytes(&ticket, sizeof ticket);
 }
 
+static uint64_t op_number(op &self)
+{
+    const use here(self);
+    const unlocked now; /* it waits until the op was sent */
+    return sl_op_number(self.at);
+}
+
 /* ---- the type ---- */
 
 void op_add(PyObject *module, methods functions)
@@ -550,8 +557,7 @@ void op_add(PyObject *module, methods functions)
         WITH(enter_it<op>, op_exit), last_method);
     static PyGetSetDef attributes[] = {
         attribute<is_closed<op>>("released", "Whether release() was called."),
-        attribute<known<sl_op_number, op>>("number",
-                                           "By which other processes of the engine know it."),
+        attribute<op_number>("number", "By which other processes of the engine know it."),
         last_attribute,
     };
     kinds.op = add_type<op>(module, "sluice.Op",

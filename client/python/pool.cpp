@@ -18,12 +18,12 @@ struct pool final : life {
     }
     void end() override
     {
+        const kept<client> of = std::move(by);
         sl_pool *gone = std::exchange(at, nullptr);
         if (gone != nullptr && !foreign()) {
             const unlocked now;
             sl_pool_release(&gone);
         }
-        by.drop();
     }
     void started(kept<client> of)
     {

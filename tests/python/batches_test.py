@@ -298,6 +298,36 @@ class Suffering(OnNode):
             target.append(0)
         go_on()
 
+    def test_what_waits_for_writers_ends_by_its_deadline_where_others_read(self):
+        self.client.put("there", b"value")
+        with self.batches(threads=3, timeout=20 * PACE) as batches:
+            go_on = self.stopped()
+            for i in range(2):  # all threads that write
+                batches.put([f"l{i}"], [os.urandom(3 * MIB)])
+            late = batches.put(["late"], [b"v"], timeout=0.2 * PACE)
+            time.sleep(0.4 * PACE)
+            began, read = time.monotonic(), batches.get(["there"], [bytearray(5)])
+            results = self.results(batches, 2)
+            self.assertLess(time.monotonic() - began, 5 * PACE)
+            self.assertEqual((results[late], results[read]), ((False, "deadline passed", [False]), (True, "", [True])))
+            go_on()
+
+    def test_two_that_close_it_leave_the_client_until_its_threads_have_ended(self):
+        own = client(self.node)
+        batches = sluice.Batches(own, threads=1, timeout=1 * PACE)
+        go_on = self.stopped()
+        batches.put(["two"], [os.urandom(3 * MIB)])
+        held = sys.getrefcount(own)
+        first = threading.Thread(target=batches.close)
+        first.start()
+        wait_until(lambda: batches.closed, 5, "the first one closes it")
+        batches.close()
+        self.assertEqual((first.is_alive(), sys.getrefcount(own)), (True, held))
+        own.close()
+        first.join()
+        self.assertLess(sys.getrefcount(own), held)
+        go_on()
+
     def test_no_wrong_bytes_while_the_registrar_is_killed(self):
         values = {f"k{i}": bytes([i]) * (256 << 10) for i in range(32)}
         with self.batches(timeout=2 * PACE) as batches:

@@ -618,6 +618,11 @@ class Join(Served):
 
 
 class Names(unittest.TestCase):
+    def test_a_host_with_addresses_of_a_kind_that_is_not_here(self):
+        found = [(socket.AF_INET6, socket.SOCK_DGRAM, 17, "", ("2001:db8::1", 0, 0, 0)), (socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("192.0.2.1", 0))]
+        with mock.patch("socket.getaddrinfo", return_value=found), mock.patch("socket.socket", side_effect=OSError("no such family")):
+            self.assertFalse(places.is_here("elsewhere"))
+
     def test_the_version_of_libsluice_is_that_of_its_header(self):
         with open(os.path.join(ROOT, "client", "lib", "sluice.h"), encoding="utf-8") as header:
             self.assertEqual(int(re.search(r"#define SLUICE_API_VERSION (\d+)", header.read())[1]), library.API_VERSION)

@@ -435,6 +435,27 @@ class Keys(OnNode):
         self.assertTrue(seen)
         self.assertEqual(set(seen), {1})
 
+    def test_many_end_everything_at_once(self):
+        for i in range(20):
+            own = client(self.node, settings=self.client_settings)
+            made = own.pool_create("at once", 0, f"p{i}", LAYERS * BLOCKS * STRIDE)
+            made.publish()
+            engine = own.engine("at once", pools=[pool(device_pools=[made])], block_tokens=TOKENS, block_count=BLOCKS)
+            batches, ready = sluice.Batches(own), threading.Barrier(8)
+            op = engine.store(hashes=[bytes([i]) * 16], blocks=[0])
+
+            def end(ends=(op.release, engine.end, made.release, batches.close, own.close), ready=ready):
+                ready.wait()
+                for one in ends:
+                    one()
+
+            threads = [threading.Thread(target=end) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        wait_until(lambda: not self.client.pools(), 5, "the pools are given back")
+
     def test_one_rank_writes_what_two_read(self):
         one = self.register("one", pools=[self.halves()])
         two = [sluice.Layer(0, 32 * BLOCKS, 32, 32)]
@@ -642,6 +663,7 @@ class Hostile(OnNode):
             (sluice.InvalidError, {**fine, "block_count": 0}), (sluice.InvalidError, {**fine, "block_tokens": 0}),
             (sluice.InvalidError, {**fine, "world": 65}), (OverflowError, {**fine, "world": -1}),
             (sluice.InvalidError, {**fine, "model": {"nmae": "m"}}), (TypeError, {**fine, "model": {"name": 5}}),
+            (TypeError, {**fine, "model": 5}),
             (TypeError, {"pools": [pool()]}), (TypeError, {**fine, "no": 1}), (ValueError, {**fine, "key_format": "a\0b"}),
         ]
         for error, words in wrong:

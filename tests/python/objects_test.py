@@ -12,7 +12,7 @@ import time
 import unittest
 
 import python_support
-from python_support import client, fork, sluice
+from python_support import client, fork, interpreter, sluice
 from node_support import PACE, PATIENCE, main, wait_until
 
 KIB = 1024
@@ -393,6 +393,40 @@ class Threads(OnNode):
             worker.join()
         self.assertEqual(wrong, [])
         self.assertEqual(len(self.client.list()), 800)
+
+
+class Ends(OnNode):
+    def test_the_interpreter_ends_while_a_thread_waits(self):
+        done = interpreter(f"""
+import os, sluice, threading, time
+client = sluice.Client({self.node.instance!r}, settings={{"runtime_dir": {self.node.directory + "/run"!r}, "shm_dir": {self.node.shm!r}}})
+threading.Thread(target=client.pool_await, args=("nobody", 0, "p"), kwargs={{"timeout": 0.5}}, daemon=True).start()
+time.sleep(0.2)
+class Late:
+    def __init__(self):
+        self.sleep, self.write = time.sleep, os.write
+    def __del__(self):  # the thread comes back meanwhile
+        self.sleep({2 * PATIENCE})
+        self.write(1, b"late")
+late = Late()
+""")
+        self.assertEqual((done.returncode, done.stdout), (0, "late"), done.stderr)
+
+    def test_a_package_that_is_imported_anew_is_whole(self):
+        done = interpreter("""
+import sys, sluice
+before, names = sluice, set(sluice.__all__)
+for name in [name for name in sys.modules if name.partition(".")[0] == "sluice"]:
+    del sys.modules[name]
+import sluice
+assert sluice is not before and set(sluice.__all__) == names, names ^ set(sluice.__all__)
+assert len(sluice.Code) == len(before.Code) and sluice.NotFoundError is before.NotFoundError
+try:
+    sluice.Client("nobody")
+except sluice.UnreachableError:
+    print("caught")
+""")
+        self.assertEqual((done.returncode, done.stdout), (0, "caught\n"), done.stderr)
 
 
 class Forks(OnNode):

@@ -4,6 +4,7 @@ that pip installed), and clients of a test's node."""
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -48,6 +49,14 @@ def environment():
     """Of a process that uses the package too."""
     preload = {"SLUICE_TEST_PRELOAD": LIBASAN} if LIBASAN else {}
     return {**os.environ, **preload, "SLUICE_TEST_PACKAGE": PACKAGE}
+
+
+def interpreter(program):
+    """What becomes of a program in an interpreter of its own, with the package."""
+    variables = {**os.environ, "PYTHONPATH": "" if PACKAGE == "installed" else PACKAGE}
+    if LIBASAN:
+        variables.update(LD_PRELOAD=LIBASAN, PYTHONMALLOC="malloc", ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + NO_LEAKS)
+    return subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=60 * PATIENCE)
 
 
 def _others_at_rest(but):

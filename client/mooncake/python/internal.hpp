@@ -64,7 +64,7 @@ class view
 {
   public:
     view() = default;
-    explicit view(PyObject *given)
+    explicit view(PyObject *given) : view() /* what fails is released */
     {
         take(given);
     }

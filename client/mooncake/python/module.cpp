@@ -268,7 +268,7 @@ static uint64_t free_func_addr(py::module &)
 
 /* ---- the module ---- */
 
-/* A type whose objects hold a T. */
+/* A type whose objects hold a T; it stays: a module that was imported anew may go before its users. */
 template <typename T>
 static PyTypeObject *type_add(PyObject *module, const char *name, unsigned long flags,
                               PyType_Slot *slots)
@@ -276,9 +276,10 @@ static PyTypeObject *type_add(PyObject *module, const char *name, unsigned long 
     PyType_Spec spec = {
         name, static_cast<int>(sizeof(PyObject) + sizeof(T)), 0,
         static_cast<unsigned>(Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | flags), slots};
-    const py::ref type = py::own(PyType_FromModuleAndSpec(module, &spec, nullptr));
-    py::check(PyModule_AddType(module, reinterpret_cast<PyTypeObject *>(type.get())) == 0);
-    return reinterpret_cast<PyTypeObject *>(type.get()); /* the module keeps it */
+    auto *type = reinterpret_cast<PyTypeObject *>(
+        py::own(PyType_FromModuleAndSpec(module, &spec, nullptr)).release());
+    py::check(PyModule_AddType(module, type) == 0);
+    return type;
 }
 
 static const PyMethodDef methods_end = {nullptr, nullptr, 0, nullptr};

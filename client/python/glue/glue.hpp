@@ -11,12 +11,14 @@
 
 #include <cstdint>
 #include <cstring>
+#include <cxxabi.h>
 #include <new>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -84,6 +86,19 @@ inline ref share(PyObject *borrowed)
     return ref(Py_NewRef(borrowed));
 }
 
+/* Before 3.14 CPython unwinds a thread that comes for the interpreter's lock while the interpreter
+ * ends. Destructors would end the process then, and have no lock: the thread stays where it is. */
+template <typename F> auto staying(F call) -> decltype(call())
+{
+    try {
+        return call();
+    } catch (const abi::__forced_unwind &) {
+        for (;;) {
+            (void)pause();
+        }
+    }
+}
+
 /* The interpreter's lock is free in its scope. */
 class unlocked
 {
@@ -94,7 +109,7 @@ class unlocked
     unlocked(const unlocked &) = delete;
     ~unlocked()
     {
-        PyEval_RestoreThread(thread);
+        staying([&] { PyEval_RestoreThread(thread); });
     }
 
   private:
@@ -105,7 +120,7 @@ class unlocked
 template <typename F> auto guarded(F call) noexcept -> decltype(call())
 {
     try {
-        return call();
+        return staying(call);
     } catch (const raised &) { /* set already */
     } catch (const std::bad_alloc &) {
         PyErr_NoMemory();
@@ -167,7 +182,8 @@ template <typename... A> ref tuple(A... items)
 /* What a type makes of values: a record of its fields. */
 template <typename... A> ref record(PyObject *type, A... fields)
 {
-    return own(PyObject_CallObject(type, tuple(std::move(fields)...).get()));
+    const ref given = tuple(std::move(fields)...);
+    return own(staying([&] { return PyObject_CallObject(type, given.get()); })); /* runs Python */
 }
 
 /* ---- values from Python ---- */
@@ -259,18 +275,27 @@ template <typename T> PyObject *object(T *it)
 {
     return reinterpret_cast<PyObject *>(reinterpret_cast<char *>(it) - sizeof(PyObject));
 }
+inline void release_memory(PyObject *gone)
+{
+    PyTypeObject *type = Py_TYPE(gone);
+    reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(gone);
+    Py_DECREF(reinterpret_cast<PyObject *>(type));
+}
 template <typename T, typename... A> ref make(PyTypeObject *type, A &&...values)
 {
-    ref made = own(reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc))(type, 0));
-    new (&of<T>(made.get())) T{std::forward<A>(values)...};
-    return made;
+    PyObject *made = sure(reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc))(type, 0));
+    try {
+        new (&of<T>(made)) T{std::forward<A>(values)...};
+    } catch (...) { /* it holds nothing that could be released */
+        release_memory(made);
+        throw;
+    }
+    return ref(made);
 }
 template <typename T> void dealloc(PyObject *gone)
 {
-    PyTypeObject *type = Py_TYPE(gone);
     of<T>(gone).~T();
-    reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(gone);
-    Py_DECREF(reinterpret_cast<PyObject *>(type));
+    release_memory(gone);
 }
 
 /* Calls function(first, each argument ...); they are made one after the other and end in reverse. One

@@ -17,10 +17,8 @@ from typing import Optional as _Optional
 from typing import Sequence as _Sequence
 
 from . import _native
-from ._native import *  # noqa: F401,F403 - the types
-from ._native import __version__
-from ._results import *  # noqa: F401,F403 - the records and the exceptions
-from ._results import CODES
+from ._native import *  # noqa: F401,F403 - the types, the records and the exceptions
+from ._native import CODES, __version__
 
 Code = _enum.IntEnum("Code", CODES, module=__name__)
 Code.__doc__ = "The codes of libsluice, without SL_ERR_; SluiceError.code and the lists of batches hold them as ints."

@@ -102,7 +102,7 @@ ALSO = {"NOT_FOUND": LookupError, "TIMEOUT": TimeoutError, "NO_MEMORY": MemoryEr
         "INVALID": ValueError, "CONFIG": ValueError}
 CODES = {}  # {"NOT_FOUND": 1, ...}
 RECORDS = (ObjectInfo, Story, NodeInfo, ClusterInfo, OpResult, PoolInfo)
-__all__ = ["SluiceError"]
+__all__ = ["CODES", "SluiceError"]
 for record in RECORDS:
     record.__module__ = "sluice"
     __all__.append(record.__name__)

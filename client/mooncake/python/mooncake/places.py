@@ -29,12 +29,12 @@ def is_here(host: str) -> bool:
     except (OSError, UnicodeError):
         return False
     for family, kind, _, _, address in found:
-        with socket.socket(family, kind) as one:
-            try:
+        try:
+            with socket.socket(family, kind) as one:
                 one.bind(address)  # works for addresses of this machine only
                 return True
-            except OSError:
-                pass
+        except OSError:  # also where this machine has no IPv6, and the host has
+            pass
     return False
 
 

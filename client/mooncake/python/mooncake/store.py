@@ -274,7 +274,10 @@ def _key_name(key: Any) -> Any:
 # ---- the store
 
 def _say(text: str) -> None:
-    print(f"mooncake.store: {text[:320]}", file=sys.stderr)
+    try:
+        print(f"mooncake.store: {text[:320]}", file=sys.stderr)
+    except (OSError, ValueError):
+        pass  # it is closed: nobody reads it, and the code is given all the same
 
 
 def _bracketed(address: str) -> str:

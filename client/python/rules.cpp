@@ -92,7 +92,11 @@ static uint32_t look_prefix(module &, PyObject *sequence, uint32_t count)
 static sl_handover_mode handover_mode(module &)
 {
     sl_handover_mode mode = SL_HANDOVER_DIRECT;
-    ask([&](sl_error *why) { return sl_handover_mode_get(&mode, why); });
+    sl_error why = {};
+    /* With the GIL: os.environ may change the environment else. */
+    if (const sl_err err = sl_handover_mode_get(&mode, &why); err != SL_OK) {
+        refuse(err, &why);
+    }
     return mode;
 }
 

@@ -182,7 +182,8 @@ static int get_session_end(store &self, const keys &names)
 {
     int code = set_up(self) ? SL_STORE_OK : SL_STORE_INTERNAL;
     in_batches(names.count, &code, [&](uint32_t first, uint32_t count, int *) {
-        code = sl_store_get_session_end(self.at, names.at.get() + first, count);
+        const int ended = sl_store_get_session_end(self.at, names.at.get() + first, count);
+        code = code == SL_STORE_OK ? ended : code;
     });
     return code;
 }

@@ -27,6 +27,7 @@
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/leases.h"
 #include "actors/registrar/records/retired.h"
@@ -66,6 +67,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_groups_part,
     /* what is known of units; a hold stands in the record before anybody could evict the block */
     &reg_units_part,
+    &reg_gone_part,
     &reg_bundles_part,
     &reg_ghosts_part,
     &reg_holds_part,

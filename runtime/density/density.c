@@ -435,6 +435,21 @@ void density_ghosts_bound(struct sl_density *density)
     }
 }
 
+void density_ghost_become(struct sl_density *density, uint32_t unit)
+{
+    const struct unit *at = &density->units[unit];
+    if (at->aged) {
+        density->gone_count %= SL_DENSITY_GONE_LOT; /* nobody takes them */
+        density->gone[density->gone_count++] =
+            (struct sl_density_ghost){.hash = at->hash,
+                                      .at = at->at,
+                                      .class_index = at->class_index,
+                                      .use_count = at->use_count};
+    }
+    density_ghosts_append(density, unit);
+    density_ghosts_bound(density);
+}
+
 /* Chains come from either end: who names a parent that is not here keeps a place for it, among the
  * ghosts. */
 void density_parent_find(struct sl_density *density, uint32_t unit, uint64_t parent_hash)
@@ -638,8 +653,7 @@ void sl_density_leave(struct sl_density *density, uint32_t unit)
     at->keep_pages = 0;
     parent_leave(density, unit);
     density->unit_count--;
-    density_ghosts_append(density, unit);
-    density_ghosts_bound(density);
+    density_ghost_become(density, unit);
 }
 
 /* ---- the walk ---- */

@@ -128,6 +128,23 @@ void sl_density_note(const struct sl_density *density, uint32_t unit, struct sl_
 uint32_t sl_density_restore(struct sl_density *density, uint64_t hash, uint32_t user,
                             uint64_t parent_hash, const struct sl_density_note *note);
 void sl_density_restored(struct sl_density *density);
+/* Ghosts survive a restart, too, but for those of the last lot. sl_density_gone gives a lot of
+ * those that came last, LOT of them, or 0: not so many came since. It is asked after each that
+ * leaves. restore: lots from the last to the first, when all others are restored; of bytes that
+ * are of no lot nothing is believed but what a ghost can be. */
+struct sl_density_ghost {
+    uint64_t hash;
+    uint32_t at; /* as of a note */
+    uint8_t class_index, use_count, unused[2];
+};
+/* With a number before it, four fill a slab of the index. */
+#define SL_DENSITY_GONE_LOT 1000u
+uint32_t sl_density_gone(struct sl_density *density, struct sl_density_ghost *out);
+/* So many lots are worth keeping, the latest: as many ghosts as there are units in memory, and six
+ * times as many, ghosts_min at most, where these are few; one where there is any unit. */
+uint64_t sl_density_gone_lots(const struct sl_density *density);
+void sl_density_ghosts_restore(struct sl_density *density, const void *bytes,
+                               uint32_t length_bytes);
 /* Exposure and hits of all cells, as floats: what was learnt. Gives the bytes, at most
  * SL_DENSITY_LEARNT_BYTES. */
 #define SL_DENSITY_LEARNT_BYTES (16u + 2u * 4u * SL_DENSITY_CELLS)

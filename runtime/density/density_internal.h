@@ -76,6 +76,8 @@ struct sl_density {
     uint32_t walk_base, walk_given, walk_next, walk_number;
     uint64_t fetched[FETCH_AHEAD];
     uint32_t fetch_count;
+    struct sl_density_ghost gone[SL_DENSITY_GONE_LOT];
+    uint32_t gone_count;
 };
 
 static inline bool density_in_memory(const struct unit *at)
@@ -134,6 +136,8 @@ void density_turn_enter(struct sl_density *density, uint32_t unit);
 /* Out of the list of what is in memory, wherever it waits. */
 void density_turn_remove(struct sl_density *density, uint32_t unit);
 void density_ghosts_append(struct sl_density *density, uint32_t unit);
+/* What left, or was on disk: the next registrar is told of it. */
+void density_ghost_become(struct sl_density *density, uint32_t unit);
 void density_ghosts_remove(struct sl_density *density, uint32_t unit);
 void density_ghosts_bound(struct sl_density *density);
 

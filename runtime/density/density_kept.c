@@ -15,6 +15,10 @@
 /* A note of the last registrar is at most so far behind what it knew. */
 #define CLOCK_AHEAD_MAX (UINT32_C(1) << 30)
 #define LEARNT_MAX      1e15f
+/* Ghosts a unit that are worth notes: with three, 2,000 and 5,000 blocks of the conversation trace lose half
+ * a point by kills, or more. */
+#define GONE_OF_FEW 6u
+
 /* ---- what is kept ----
  *
  * Its list is a clock: each reference looks at one unit, and puts it behind the others when its time is not
@@ -240,8 +244,7 @@ void sl_density_disk_leave(struct sl_density *density, uint64_t hash)
     if (aged) {
         density_cell_join(density, unit);
     }
-    density_ghosts_append(density, unit);
-    density_ghosts_bound(density);
+    density_ghost_become(density, unit);
 }
 
 uint32_t sl_density_return(struct sl_density *density, uint64_t hash, uint32_t user,
@@ -368,6 +371,48 @@ void sl_density_restored(struct sl_density *density)
     density_ghosts_bound(density);
     if (density->learnt) {
         density_settle(density);
+    }
+}
+
+uint32_t sl_density_gone(struct sl_density *density, struct sl_density_ghost *out)
+{
+    if (density->gone_count < SL_DENSITY_GONE_LOT) {
+        return 0;
+    }
+    memcpy(out, density->gone, sizeof(density->gone));
+    density->gone_count = 0;
+    return SL_DENSITY_GONE_LOT;
+}
+
+uint64_t sl_density_gone_lots(const struct sl_density *density)
+{
+    uint64_t units = density->unit_count;
+    uint64_t of_few = SL_MIN(units * GONE_OF_FEW, density->set.ghosts_min);
+    return SL_MAX(SL_MAX(units, of_few) / SL_DENSITY_GONE_LOT, units > 0);
+}
+
+void sl_density_ghosts_restore(struct sl_density *density, const void *bytes, uint32_t length_bytes)
+{
+    for (uint32_t i = length_bytes / sizeof(struct sl_density_ghost); i-- > 0;) {
+        struct sl_density_ghost ghost;
+        memcpy(&ghost, (const unsigned char *)bytes + i * sizeof(ghost), sizeof(ghost));
+        uint32_t unit = sl_density_find(density, ghost.hash);
+        if (unit == 0) {
+            unit = density_unit_new(density, ghost.hash);
+        } else if (density->units[unit].state == UNIT_GHOST &&
+                   density->units[unit].use_count == 0) {
+            density_ghosts_remove(density, unit);
+        } else {
+            unit = 0; /* more is known */
+        }
+        if (unit != 0) { /* before all that left later, which were told before */
+            const struct sl_density_note note = {
+                .at = ghost.at, .class_index = ghost.class_index, .use_count = ghost.use_count};
+            note_take(&density->units[unit], &note);
+            density_ghosts_append(density, unit);
+            density_list_remove(density, unit);
+            density_list_insert(density, density->units[HEAD_GHOSTS].in.newer, unit);
+        }
     }
 }
 

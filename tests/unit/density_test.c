@@ -422,6 +422,79 @@ START_TEST(what_was_learnt_comes_back_and_nothing_else_does)
     }
 END_TEST
 
+static const struct {
+    uint64_t units, ghosts_min, lots;
+} kept_lots[] = {{0, 65536, 0},      {1, 65536, 1},      {333, 65536, 1},     {334, 65536, 2},
+                 {2000, 65536, 12},  {10000, 65536, 60}, {11000, 65536, 65},  {22000, 65536, 65},
+                 {65000, 65536, 65}, {67000, 65536, 67}, {100000, 65536, 100}};
+
+START_TEST(lots_that_are_worth_keeping_follow_the_units)
+    {
+        const struct sl_density_options options = {.ghosts_min = kept_lots[_i].ghosts_min,
+                                                   .ghosts_max = 1u << 20};
+        struct sl_density *density = NULL;
+        ck_assert_int_eq(sl_density_create(&options, &density), SL_OK);
+        for (uint64_t i = 0; i < kept_lots[_i].units; i++) {
+            (void)enter(density, 100 + i, 0);
+        }
+
+        uint64_t lots = sl_density_gone_lots(density);
+
+        ck_assert_uint_eq(lots, kept_lots[_i].lots);
+        sl_density_destroy(&density);
+    }
+END_TEST
+
+START_TEST(ghosts_come_back_in_lots_and_bytes_that_are_none_do_no_harm)
+    {
+        static struct sl_density_ghost lots[3][SL_DENSITY_GONE_LOT];
+        static unsigned char garbage[sizeof(lots[0])];
+        const struct sl_density_options options = {.ghosts_min = 4096, .ghosts_max = 1u << 20};
+        struct sl_density *before = NULL;
+        struct sl_density *after = NULL;
+        struct sl_density_note note;
+        struct sl_density_view was, is;
+        struct sl_density_stats stats;
+        uint32_t lot = 0;
+        ck_assert_int_eq(sl_density_create(&options, &before), SL_OK);
+        ck_assert_int_eq(sl_density_create(&options, &after), SL_OK);
+        (void)enter(before, 7, 0);
+        sl_density_use(before, here(before, 7), REG_HINT_NONE);
+        sl_density_note(before, here(before, 7), &note);
+        for (uint64_t i = 0; i < 3 * SL_DENSITY_GONE_LOT; i++) { /* each leaves twice */
+            sl_density_leave(before, enter(before, 100 + i % (3 * SL_DENSITY_GONE_LOT / 2), 0));
+            lot += sl_density_gone(before, lots[lot]) / SL_DENSITY_GONE_LOT;
+        }
+        ck_assert_uint_eq(lot, 3);
+        memset(garbage, 0xff, sizeof(garbage));
+
+        (void)sl_density_restore(after, 7, 7, 3 * SL_DENSITY_GONE_LOT / 2 + 99, &note);
+        for (lot = 3; lot-- > 0;) {
+            sl_density_ghosts_restore(after, lots[lot], sizeof(lots[lot]));
+        }
+        sl_density_ghosts_restore(after, garbage, sizeof(garbage)); /* one ghost, so often */
+        sl_density_restored(after);
+
+        stats = sl_density_stats(after);
+        ck_assert_uint_eq(stats.ghost_count, 3 * SL_DENSITY_GONE_LOT / 2 + 1);
+        ck_assert_uint_eq(stats.unit_count, 1);
+        for (uint64_t hash = 100; hash < 100 + 3 * SL_DENSITY_GONE_LOT / 2; hash += 111) {
+            was = sl_density_view(before, enter(before, hash, 0));
+            is = sl_density_view(after, enter(after, hash, 0));
+            ck_assert_uint_eq(is.use_count, was.use_count);
+            ck_assert_uint_eq(is.use_count, 3);
+            ck_assert_uint_eq(is.class_index, was.class_index);
+        }
+        for (uint64_t i = 0; i < 9000; i++) { /* rows hold what they should: all of it gets older */
+            sl_density_leave(after, enter(after, 10000 + i, 0));
+        }
+        stats = sl_density_stats(after);
+        ck_assert_uint_eq(stats.ghost_count, 4096);
+        sl_density_destroy(&before);
+        sl_density_destroy(&after);
+    }
+END_TEST
+
 /* As above for units that are told to stay for now and go together afterwards. */
 START_TEST(a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first)
     {
@@ -759,6 +832,9 @@ int main(void)
     tcase_add_loop_test(tcase, any_order_of_calls_keeps_every_unit_and_every_chain, 0, 4);
     tcase_add_test(tcase, a_restart_keeps_order_classes_and_chains);
     tcase_add_test(tcase, what_was_learnt_comes_back_and_nothing_else_does);
+    tcase_add_test(tcase, ghosts_come_back_in_lots_and_bytes_that_are_none_do_no_harm);
+    tcase_add_loop_test(tcase, lots_that_are_worth_keeping_follow_the_units, 0,
+                        SL_COUNT(kept_lots));
     tcase_add_test(tcase, a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first);
     tcase_add_loop_test(tcase, classes_are_those_of_the_table, 0, CLASS_ROWS);
     tcase_add_test(tcase, what_is_on_disk_is_known_longer_than_any_ghost);

@@ -1,5 +1,6 @@
 /* tests/unit/registrar_restart_test.c - a registrar that is killed and started again on the same
  * shared memory. */
+#include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/units.h"
 #include "runtime/density/density.h"
 #include "tests/unit/registrar_support.h"
@@ -571,6 +572,45 @@ START_TEST(a_restart_is_no_reference_and_no_time_that_units_spent)
     }
 END_TEST
 
+START_TEST(what_left_is_known_to_the_next_registrar)
+    {
+        struct node *node = node_start(NULL);
+        struct registrar *self = node->fake.state;
+        struct sl_density_stats stats;
+        struct reg_judgement judged;
+        struct sl_entry entry;
+        char key[32];
+        node_client(node, "client.1", 11);
+        uint32_t put = 0;
+        for (; notes_of(self, REG_BLOB_GONE) < 2; put++) {
+            ck_assert_uint_lt(put, 8 * SL_DENSITY_GONE_LOT);
+            (void)snprintf(key, sizeof(key), "k%u", put);
+            node_put(node, "client.1", key, 4096);
+        }
+
+        node_restart(node);
+
+        self = node->fake.state;
+        stats = sl_density_stats(self->units->density);
+        ck_assert_uint_eq(stats.ghost_count, 2 * SL_DENSITY_GONE_LOT);
+        ck_assert_uint_eq(notes_of(self, REG_BLOB_GONE), 2);
+        ck_assert(!node_sees(node, "k0"));
+        node_put(node, "client.1", "k0", 4096);
+        ck_assert_int_eq(sl_index_find_any(self->index, "k0", 2, &entry), SL_OK);
+        reg_unit_judge(self, entry.ref, &judged);
+        ck_assert_uint_eq(judged.use_count, 2);
+        for (; self->gone->next < 4; put++) { /* the ring goes on */
+            ck_assert_uint_lt(put, 16 * SL_DENSITY_GONE_LOT);
+            (void)snprintf(key, sizeof(key), "k%u", put);
+            node_put(node, "client.1", key, 4096);
+        }
+        ck_assert_uint_ge(notes_of(self, REG_BLOB_GONE), 2);
+        ck_assert_uint_le(notes_of(self, REG_BLOB_GONE),
+                          sl_density_gone_lots(self->units->density));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(the_boot_generation_tells_a_new_registrar)
     {
         struct node *node = node_start(NULL);
@@ -772,6 +812,7 @@ static Suite *restart_suite(void)
     tcase_add_test(restart, transient_blocks_keep_their_end);
     tcase_add_test(restart, of_two_notes_of_what_was_learnt_one_is_left);
     tcase_add_test(restart, a_restart_is_no_reference_and_no_time_that_units_spent);
+    tcase_add_test(restart, what_left_is_known_to_the_next_registrar);
     tcase_add_test(restart, the_boot_generation_tells_a_new_registrar);
     tcase_add_test(restart, a_second_registrar_is_kept_out);
     tcase_add_loop_test(restart, a_record_that_no_registrar_wrote_is_dropped, 0,

@@ -67,6 +67,7 @@ struct registrar {
     struct reg_claims *claims;
     struct reg_groups *groups;
     struct reg_units *units;
+    struct reg_gone *gone;
     struct reg_retired *retired;
     struct reg_seen *seen;
     struct reg_lease_ends *lease_ends;
@@ -155,6 +156,7 @@ enum {
     REG_BLOB_CONTRIBUTION = 7,
     REG_BLOB_LEARNT = 8,
     REG_BLOB_RECORDING = 9,
+    REG_BLOB_GONE = 10,
     REG_BLOB_TAGS, /* below this */
 };
 

@@ -5,6 +5,7 @@
  * block stands in its record as well, for the next registrar. */
 #include "runtime/density/density.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
@@ -343,8 +344,10 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
             note_write(self, unit, number);
         }
         sl_density_leave(self->units->density, number);
+        reg_gone_note(self);
     } else if (is_cold(self, list)) {
         sl_density_disk_leave(self->units->density, reg_unit_hash(self, unit));
+        reg_gone_note(self);
     }
 }
 
@@ -469,6 +472,7 @@ static void density_end(struct registrar *self)
 static void density_restored(struct registrar *self)
 {
     clock_set(self);
+    reg_gone_restored(self);
     sl_density_restored(self->units->density);
 }
 

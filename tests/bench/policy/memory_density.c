@@ -79,7 +79,7 @@ static uint32_t density_victim(struct model_memory *memory)
     uint32_t id = sl_density_user(memory->density, unit);
     sl_density_leave(memory->density, unit);
     memory->here[id] = 0;
-    return id;
+    return model_restarts_left(memory) == SL_OK ? id : MODEL_NO_BLOCK;
 }
 
 static uint32_t density_use_count(const struct model_memory *memory, uint32_t id)

@@ -1,5 +1,6 @@
 /* tests/bench/policy/restart.c - a registrar that is killed now and then, and goes on from what survives:
- * the notes of blocks in memory, and of what was learnt (actors/registrar/records). */
+ * the notes of blocks in memory, of what was learnt, and of ghosts (actors/registrar/records). */
+#include "runtime/sl_array.h"
 #include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>
@@ -13,6 +14,8 @@ struct model_restarts {
     uint64_t *parents;               /* by identity: the hash that its block came with */
     unsigned char learnt[SL_DENSITY_LEARNT_BYTES];
     uint32_t learnt_bytes;
+    uint32_t lot_count, lot_capacity; /* a trace is short: all stay, and the latest count */
+    struct sl_density_ghost (*lots)[SL_DENSITY_GONE_LOT];
 };
 
 sl_err model_restarts_create(uint64_t every, uint32_t id_limit, struct model_restarts **out)
@@ -34,6 +37,7 @@ void model_restarts_destroy(struct model_restarts **restarts)
 {
     if (*restarts != NULL) {
         free((*restarts)->parents);
+        free((*restarts)->lots);
         free(*restarts);
         *restarts = NULL;
     }
@@ -44,6 +48,20 @@ void model_restarts_entered(struct model_restarts *restarts, uint32_t id, uint64
     if (restarts != NULL) {
         restarts->parents[id] = parent_hash;
     }
+}
+
+sl_err model_restarts_left(struct model_memory *memory)
+{
+    struct model_restarts *restarts = memory->restarts;
+    if (restarts == NULL) {
+        return SL_OK;
+    }
+    if (!SL_ARRAY_ROOM(restarts->lots, restarts->lot_capacity, restarts->lot_count + 1)) {
+        return SL_ERR_NO_MEMORY;
+    }
+    restarts->lot_count +=
+        sl_density_gone(memory->density, restarts->lots[restarts->lot_count]) > 0;
+    return SL_OK;
 }
 
 static void goes_on(const struct model_memory *memory, struct sl_density *fresh)
@@ -60,6 +78,11 @@ static void goes_on(const struct model_memory *memory, struct sl_density *fresh)
                 sl_density_restore(fresh, model_hash(id), id, restarts->parents[id], &note);
             SL_ASSERT(memory->here[id] != 0);
         }
+    }
+    uint64_t kept = SL_MIN(sl_density_gone_lots(memory->density), restarts->lot_count);
+    for (uint64_t lot = restarts->lot_count; kept > 0; kept--) {
+        lot--;
+        sl_density_ghosts_restore(fresh, restarts->lots[lot], sizeof(restarts->lots[lot]));
     }
     sl_density_restored(fresh);
 }

@@ -160,6 +160,13 @@ static void recover_part(struct registrar *self, sl_ref ref)
     }
 }
 
+/* The registrar before was killed between commit and note, or keeps none. */
+static void recover_settled(struct registrar *self, const struct sl_entry *entry)
+{
+    sl_settled_commit(self->settled, entry->extent.generation,
+                      reg_hash(entry->key, entry->key_length));
+}
+
 static void recover_pending(struct registrar *self, sl_ref ref, const struct sl_group_info *info)
 {
     struct reg_group group = {.ref = ref,
@@ -179,6 +186,7 @@ static void recover_pending(struct registrar *self, sl_ref ref, const struct sl_
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
         reg_group_mark(&self->groups->all[slot], entry.part_index, true);
+        recover_settled(self, &entry);
     }
 }
 
@@ -361,13 +369,6 @@ static void recovered_sort(struct recovered *all, uint64_t count)
         memcpy(all, from, count * sizeof(*all));
     }
     free(from != all ? from : to);
-}
-
-/* The registrar before was killed between commit and note, or keeps none. */
-static void recover_settled(struct registrar *self, const struct sl_entry *entry)
-{
-    sl_settled_commit(self->settled, entry->extent.generation,
-                      reg_hash(entry->key, entry->key_length));
 }
 
 /* Gives whether some of it is in memory alone. */

@@ -176,6 +176,39 @@ START_TEST(a_block_half_written_is_completed_by_its_living_owner)
     }
 END_TEST
 
+/* Killed when records of so many of its parts said COMMITTED, and before anything else said so. */
+START_TEST(a_block_whose_commit_was_cut_short_is_completed_by_its_owner)
+    {
+        struct node *node = node_start(NULL);
+        struct registrar *self = node->fake.state;
+        struct want wants[2] = {
+            {.key = "p0", .length = 5000, .group = 1, .part = 0, .writer = "swapper.0"},
+            {.key = "p1", .length = 5000, .group = 1, .part = 1, .writer = "swapper.0"}};
+        struct reserve_ask ask = {.sender = "coordinator",
+                                  .op_id = 5,
+                                  .wants = wants,
+                                  .count = 2,
+                                  .group_key = "m/b",
+                                  .part_count = 2};
+        ck_assert_int_eq(node_hello(node, "coordinator", "coordinator", 20), SL_OK);
+        ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 30), SL_OK);
+        ck_assert(node_reserve(node, &ask, &grants));
+        for (int part = 1; part >= 2 - _i; part--) { /* the last one first, as stores do */
+            ck_assert_int_eq(sl_index_commit(self->index, (sl_ref)grants.at[part].ref,
+                                             digest_of_key(wants[part].key)),
+                             SL_OK);
+        }
+
+        node_restart(node);
+
+        ck_assert_int_eq(node_commit(node, "coordinator", "p1", &grants.at[1]), SL_OK);
+        ck_assert_int_eq(node_commit(node, "coordinator", "p0", &grants.at[0]), SL_OK);
+        ck_assert(node_sees(node, "p0") && node_sees(node, "p1"));
+        ck_assert_uint_eq(node_metric(node, "block_count"), 1);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_block_half_written_is_dropped_at_its_deadline_by_the_successor)
     {
         struct node *node = node_start(NULL);
@@ -800,6 +833,8 @@ static Suite *restart_suite(void)
     tcase_add_test(restart, a_commit_that_was_not_answered_is_answered_by_the_successor);
     tcase_add_test(restart, what_belongs_to_those_who_died_meanwhile_is_freed);
     tcase_add_test(restart, a_block_half_written_is_completed_by_its_living_owner);
+    tcase_add_loop_test(restart, a_block_whose_commit_was_cut_short_is_completed_by_its_owner, 0,
+                        3);
     tcase_add_test(restart, a_block_half_written_is_dropped_at_its_deadline_by_the_successor);
     tcase_add_test(restart, pins_hold_across_a_restart);
     tcase_add_test(restart, pins_that_cannot_be_opened_stop_the_start);

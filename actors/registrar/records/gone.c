@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct note_bytes {
     uint64_t number;
@@ -54,14 +53,13 @@ static sl_err note_restore(struct registrar *self, sl_ref ref, const void *bytes
                            uint32_t length_bytes, struct sl_error *why)
 {
     struct reg_gone *gone = self->gone;
-    uint64_t number = 0;
+    const struct note_bytes *lot = bytes;
     (void)why;
     if (self->units->density == NULL || length_bytes != sizeof(struct note_bytes) ||
         gone->count == REG_GONE_NOTES_MAX) { /* of another policy, or another version */
         return SL_ERR_FOREIGN;
     }
-    memcpy(&number, bytes, sizeof(number));
-    gone->notes[gone->count++] = (struct reg_gone_note){.number = number, .ref = ref};
+    gone->notes[gone->count++] = (struct reg_gone_note){.number = lot->number, .ref = ref};
     return SL_OK;
 }
 

@@ -240,7 +240,7 @@ START_TEST(a_request_may_come_in_pieces)
         int fd = said(NEXT, 1);
         for (size_t i = 1; i + 1 < sizeof(NEXT); i++) {
             (void)usleep(1000);
-            ck_assert_int_eq(send(fd, NEXT + i, 1, MSG_NOSIGNAL), 1);
+            ck_assert_int_eq(send(fd, &NEXT[i], 1, MSG_NOSIGNAL), 1);
         }
         (void)all_read(fd, text, sizeof text);
         ck_assert_ptr_nonnull(strstr(text, "\r\n\r\npage"));

@@ -19,16 +19,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 PART_BYTES = 4096  # one part takes a page
 
 
 def ran_ns(pid):
-    """What all of its threads ran, those that ended, too: in ticks of 10 ms, which the kernel takes from what it measured."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as line:
-        fields = line.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) * 10**9 // os.sysconf("SC_CLK_TCK")
+    """What all of its threads ran, those that ended, too, by the process's own clock (clock_getcpuclockid): /proc counts ticks of 10 ms."""
+    return time.clock_gettime_ns((~pid << 3) | 2)
 
 
 def side_of(name, build, policy):

@@ -487,7 +487,7 @@ static bool put_settle(struct put *put, sl_err result)
         uint64_t code = result != SL_OK ? (uint64_t)result : put->items[i].code;
         if (code == SL_ERR_EXISTS) { /* a registrar that cannot replace leaves what is there */
             code = put->terms != NULL && put->terms->replace ? SL_ERR_UNSUPPORTED : SL_OK;
-        } else if (code == SL_ERR_STALE) { /* the reservation ended before the commit */
+        } else if (code == SL_ERR_STALE && result == SL_OK) { /* its reservation ended */
             code = SL_ERR_BUSY;
         } else if (code >= SL_ERR_COUNT) {
             code = SL_ERR_PROTOCOL;

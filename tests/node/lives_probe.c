@@ -5,7 +5,7 @@
  *
  * Lines, each answered by one: count ("ops OPS read READ wrong WRONG CODE=TIMES ..."); rest (when no
  * thread is in a call or holds anything); go; look (one look-up: its code); pin (puts a value and holds
- * a view of it: code); check ("whole" or "broken"); release; draft (begins one: code); write (to it: code);
+ * a view of it: code); put (a value: code); check ("whole" or "broken"); release; draft (begins one: code); write (to it: code);
  * commit (code); touch (opens its pin file and closes that, which costs the lock: code); shut (closes all descriptors but
  * three: code); fork (a child that stays: its number); more (opens and closes MORE clients: code); child (a fork closes the client: its status). The end of the input ends it, with status 1 when a byte was ever wrong. */
 #include "client/lib/sluice.h"
@@ -259,6 +259,11 @@ static sl_err pin_held(void)
     return err != SL_OK ? err : sl_get_pinned(client, key_of("held"), &held, 0, NULL);
 }
 
+static sl_err put_one(void)
+{
+    return sl_put(client, key_of("one"), "one", 3, 0, NULL);
+}
+
 static sl_err draft_held(void)
 {
     uint64_t length = words_of("drafted") * 8;
@@ -380,10 +385,11 @@ static void answer(const char *line)
     const struct {
         const char *line;
         sl_err (*run)(void);
-    } calls[] = {
-        {"pin", pin_held},        {"draft", draft_held},      {"write", draft_write},
-        {"commit", draft_commit}, {"more", more_open},        {"close exec", closed_replace},
-        {"touch", pins_touch},    {"shut", descriptors_shut}, {"exec", open_replace}};
+    } calls[] = {{"pin", pin_held},      {"draft", draft_held},
+                 {"write", draft_write}, {"commit", draft_commit},
+                 {"more", more_open},    {"close exec", closed_replace},
+                 {"touch", pins_touch},  {"shut", descriptors_shut},
+                 {"exec", open_replace}, {"put", put_one}};
     for (uint32_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         if (strcmp(line, calls[i].line) == 0) {
             (void)printf("%s\n", sl_err_name(calls[i].run()));

@@ -94,7 +94,9 @@ static void victim_is_pinned(void *context, uint64_t generation)
     uint64_t slot = victim_slot(self, generation);
     if (self->retired->victim_table[slot] == generation) {
         self->retired->victim_pinned[slot] = true;
-        self->peers->look_ns = 0; /* whose it is may be dead */
+        /* Whose it is may be dead. */
+        self->peers->look_ns =
+            SL_MIN(self->peers->look_ns, self->env->now_ns + REG_RETIRED_SCAN_NS);
     }
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,11 +118,18 @@ struct sl_proc_id sl_proc_id_self(void)
 
 struct sl_proc_id sl_proc_id_client(void)
 {
+    static _Atomic uint64_t known; /* a mark of this process, and behind it whose that is */
+    uint64_t random[2] = {0};
     struct sl_proc_id id = {.pid = (uint32_t)getpid()};
-    /* Eight bytes come whole once the kernel's pool is ready. */
-    ssize_t got = getrandom(&id.start_time, sizeof(id.start_time), 0);
-    SL_ASSERT(got == (ssize_t)sizeof(id.start_time));
-    id.start_time |= SL_PROC_CLIENT_BIT;
+    /* So few bytes come whole once the kernel's pool is ready. */
+    ssize_t got = getrandom(random, sizeof(random), 0);
+    SL_ASSERT(got == (ssize_t)sizeof(random));
+    uint64_t mark = atomic_load(&known), fresh = (random[0] & ~UINT64_C(0xffffffff)) | id.pid;
+    if ((uint32_t)mark != id.pid && atomic_compare_exchange_strong(&known, &mark, fresh)) {
+        mark = fresh;
+    } /* else it is there, also by another thread */
+    id.start_time = SL_PROC_CLIENT_BIT | mark >> 32 << SL_PROC_RANDOM_BITS |
+                    (random[1] & ((UINT64_C(1) << SL_PROC_RANDOM_BITS) - 1));
     return id;
 }
 

@@ -7,9 +7,10 @@
 /* pid and start time (field 22 of /proc/PID/stat, clock ticks since boot). pid 0 is nobody.
  *
  * Of a client of a node: number and generation of its pin file (ipc/sl_pins.h), which says whether it lives.
- * The number is the pid that the client has where it lives, for people; the generation is random, with a bit
- * that no start time has. So nothing depends on whose process numbers these are. */
-#define SL_PROC_CLIENT_BIT (UINT64_C(1) << 63)
+ * The number is the pid that the client has where it lives, for people; the generation is a bit that no start time
+ * has, 20 bits of its process, and random. So nothing depends on whose process numbers these are. */
+#define SL_PROC_CLIENT_BIT  (UINT64_C(1) << 63)
+#define SL_PROC_RANDOM_BITS 43u /* of a generation */
 struct sl_proc_id {
     uint64_t start_time;
     uint32_t pid;
@@ -24,6 +25,11 @@ static inline bool sl_proc_id_equal(struct sl_proc_id a, struct sl_proc_id b)
 static inline bool sl_proc_id_is_client(struct sl_proc_id id)
 {
     return (id.start_time & SL_PROC_CLIENT_BIT) != 0;
+}
+/* With the number: the same for clients of one process alone. 0 of what is no client. */
+static inline uint32_t sl_proc_id_process(struct sl_proc_id id)
+{
+    return (uint32_t)(id.start_time >> SL_PROC_RANDOM_BITS);
 }
 /* One that no other client has or had. */
 struct sl_proc_id sl_proc_id_client(void);

@@ -306,8 +306,9 @@ struct sl_stat {
     uint64_t contributions; /* bit of the number; 0: not in memory, or of a node without any */
     bool in_memory, on_disk;
     bool hard_pin;
+    bool ours; /* a client of this process put it */
     uint64_t soft_pin_end_ns;
-    uint32_t writer_pid; /* process that put it; 0: not known any more */
+    uint32_t writer_pid; /* process that put it, where that lives; 0: not known any more */
 };
 /* codes[i]: SL_OK, SL_ERR_NOT_FOUND (also of what is being written: nobody is asked), SL_ERR_BUSY
  * (it kept changing). At most 65,536 keys. */

@@ -3,7 +3,7 @@
 
 #define STAT_GROUP 64u
 
-static struct sl_stat stat_of(const struct sl_entry *entry)
+static struct sl_stat stat_of(const struct sl_client *client, const struct sl_entry *entry)
 {
     bool in_memory = entry->extent.generation != 0;
     return (struct sl_stat){
@@ -15,6 +15,8 @@ static struct sl_stat stat_of(const struct sl_entry *entry)
         .on_disk = entry->disk.valid != 0,
         .hard_pin = entry->hard_pin,
         .soft_pin_end_ns = entry->soft_pin_end_ns,
+        .ours = entry->owner.pid == client->self.pid &&
+                sl_proc_id_process(entry->owner) == sl_proc_id_process(client->self),
         .writer_pid = entry->owner.pid,
     };
 }
@@ -41,7 +43,7 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
                 codes[first + i] = sl_client_find(client, keys[first + i], &entries[i]);
             }
             stats[first + i] =
-                codes[first + i] == SL_OK ? stat_of(&entries[i]) : (struct sl_stat){0};
+                codes[first + i] == SL_OK ? stat_of(client, &entries[i]) : (struct sl_stat){0};
         }
     }
     for (uint32_t i = 0; sl_attachment_is_cut(at) && i < count; i++) {

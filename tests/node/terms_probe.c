@@ -207,6 +207,7 @@ static void telling(struct sl_client *client)
     CHECK(stats[0].soft_pin_end_ns == 0 && stats[0].contributions == 0);
     CHECK(stats[2].hard_pin && stats[2].soft_pin_end_ns >= before_ns + terms.soft_pin_ns);
     CHECK(stats[0].writer_pid == (uint32_t)getpid() && stats[2].writer_pid == (uint32_t)getpid());
+    CHECK(stats[0].ours && stats[2].ours && !stats[1].ours);
     CHECK(stats[0].lease_end_ns > now_ns() && stats[2].lease_end_ns > now_ns());
     CHECK(stats[1].length_bytes == 0 && stats[1].lease_end_ns == 0);
     CHECK(stat_of(plain, "plain").lease_end_ns == 0);

@@ -815,6 +815,30 @@ START_TEST(epoll_waits_where_its_newest_call_is_refused)
     }
 END_TEST
 
+START_TEST(clients_of_one_process_are_known_by_it_and_a_fork_is_another)
+    {
+        const struct sl_proc_id one = sl_proc_id_client(), other = sl_proc_id_client();
+        struct sl_proc_id of_child = {0};
+        int pair[2];
+        ck_assert_int_eq(pipe(pair), 0);
+        pid_t child = fork();
+        if (child == 0) {
+            of_child = sl_proc_id_client();
+            _exit(write(pair[1], &of_child, sizeof(of_child)) == (ssize_t)sizeof(of_child) ? 0 : 1);
+        }
+        ck_assert_int_eq(read(pair[0], &of_child, sizeof(of_child)), sizeof(of_child));
+        ck_assert_int_eq(waitpid(child, NULL, 0), child);
+        (void)close(pair[0]);
+        (void)close(pair[1]);
+
+        ck_assert_uint_eq(sl_proc_id_process(one), sl_proc_id_process(other));
+        ck_assert_uint_ne(one.start_time, other.start_time);
+        ck_assert_uint_ne(sl_proc_id_process(one), sl_proc_id_process(of_child));
+        ck_assert_uint_eq(sl_proc_id_process(sl_proc_id_self()), 0);
+        ck_assert(sl_proc_id_is_client(one) && sl_proc_id_is_client(of_child));
+    }
+END_TEST
+
 START_TEST(loop_notices_deaths_late_and_early)
     {
         struct seen seen = {0};
@@ -900,6 +924,7 @@ int main(void)
     tcase_add_test_raise_signal(basics, failed_assertion_aborts, SIGABRT);
     tcase_add_test(basics, deadlines_saturate);
     tcase_add_test(basics, ended_process_is_not_found_also_while_a_zombie);
+    tcase_add_test(basics, clients_of_one_process_are_known_by_it_and_a_fork_is_another);
     tcase_add_test(basics, pidfd_is_refused_for_another_start_time);
     tcase_add_loop_test(basics, digest_has_one_value_whichever_way_it_is_made, 0,
                         (int)SL_COUNT(digest_sizes));

@@ -42,7 +42,7 @@ class _Key(Structure):
 
 class _Stat(Structure):
     _fields_ = [("length_bytes", c_uint64), ("lease_end_ns", c_uint64), ("contributions", c_uint64), ("in_memory", c_bool),
-                ("on_disk", c_bool), ("hard_pin", c_bool), ("soft_pin_end_ns", c_uint64), ("writer_pid", c_uint32)]
+                ("on_disk", c_bool), ("hard_pin", c_bool), ("ours", c_bool), ("soft_pin_end_ns", c_uint64), ("writer_pid", c_uint32)]
 
 
 class _Contribution(Structure):

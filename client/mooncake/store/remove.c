@@ -7,7 +7,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* From each byte of a key on: a pattern may go through a long key a few times. */
 #define MATCH_STEPS_MIN   100000u
@@ -367,7 +366,7 @@ void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, 
     uint64_t there = segment[0] == '\0' ? 0 : segment_find(quiet, segment);
     uint32_t mine_count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (keys[i].length != 0 && errs[i] == SL_OK && stats[i].writer_pid == (uint32_t)getpid() &&
+        if (keys[i].length != 0 && errs[i] == SL_OK && stats[i].ours &&
             (segment[0] == '\0' || (stats[i].contributions & there) != 0)) {
             mine[mine_count] = keys[i];
             places[mine_count++] = i;

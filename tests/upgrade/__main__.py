@@ -118,6 +118,8 @@ class Refused(Mixed):
         print(done.stdout)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("nothing was changed", done.stdout)
+        if old_node:
+            self.assertRegex(done.stdout, r"has format [0-9]+.* knows [0-9]+: ", "not that a program of the release is missing")
         self.assertEqual(programs_of(node), before)
         self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 

@@ -146,15 +146,15 @@ sl_err sl_descriptors_file(const struct sl_descriptors_ask *ask, struct sl_descr
 {
     struct stat file;
     int number = ask->address > INT32_MAX ? -1 : (int)ask->address;
+    /* Before it is copied: to close a copy of what is the pin file by now would end its lock. */
+    if (ask->life != 0 && fstat(number, &file) == 0 && ask->life != (uint64_t)file.st_ino) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "descriptor %d of process %d is another file now",
+                       number, (int)getpid());
+    }
     int copy = fcntl(number, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) {
         return sl_fail(why, errno == EMFILE ? SL_ERR_LIMIT : SL_ERR_NOT_FOUND,
                        "process %d has no descriptor %d", (int)getpid(), number);
-    }
-    if (ask->life != 0 && (fstat(copy, &file) != 0 || ask->life != (uint64_t)file.st_ino)) {
-        (void)close(copy);
-        return sl_fail(why, SL_ERR_NOT_FOUND, "descriptor %d of process %d is another file now",
-                       number, (int)getpid());
     }
     *out = (struct sl_descriptors_part){.count = 1, .fds = {copy}};
     return SL_OK;

@@ -78,9 +78,8 @@ inline ref share(PyObject *borrowed)
     return ref(Py_NewRef(borrowed));
 }
 
-/* Before 3.14 CPython unwinds a thread that comes for the interpreter's lock while the interpreter
- * ends. Destructors would end the process then, and have no lock: the thread stays where it is. What
- * unwinds it is no object: the sanitizer sees a reference to nothing. */
+/* Before 3.14 CPython unwinds a thread that comes for its lock while it ends. Destructors would end the
+ * process then: the thread stays. The unwinding has no object, only a reference that binds nothing. */
 template <typename F> [[gnu::no_sanitize("null")]] auto staying(F call) -> decltype(call())
 {
     try {

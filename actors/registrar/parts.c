@@ -139,7 +139,7 @@ static void walk_make(struct reg_walks *walks, enum reg_walk walk)
     uint32_t at = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct reg_part *part = reg_parts[walk == REG_WALK_LEFT ? count - 1 - i : i];
-        if (part_walks(part, walk)) {
+        if (part != NULL && part_walks(part, walk)) {
             walks->of[walk][at++] = part;
         }
     }

@@ -142,6 +142,8 @@ static void request_answer(const struct http *http, const struct http_head *head
 /* Puts the answer, which it takes, before the visitor. False: there is no memory for it. */
 static bool answer_begin(struct visitor *visitor, const struct http_answer *answer, bool head_only)
 {
+    const char *text = answer->text != NULL ? answer->text : ""; /* there was no memory for it */
+    size_t body_bytes = answer->text != NULL ? answer->length_bytes : 0;
     char head[512], date[64] = "";
     struct tm day;
     time_t now = (time_t)(sl_clock_wall_ns() / SL_NS_PER_S);
@@ -152,13 +154,13 @@ static bool answer_begin(struct visitor *visitor, const struct http_answer *answ
                           "Content-Length: %zu\r\n%sConnection: close\r\n\r\n",
                           status, status_word(status), date,
                           answer->type != NULL ? answer->type : "text/plain; charset=utf-8",
-                          answer->length_bytes, status == 405 ? "Allow: GET, HEAD\r\n" : "");
+                          body_bytes, status == 405 ? "Allow: GET, HEAD\r\n" : "");
     visitor->sent = 0;
-    visitor->out_bytes = (size_t)length + (head_only ? 0 : answer->length_bytes);
+    visitor->out_bytes = (size_t)length + (head_only ? 0 : body_bytes);
     visitor->out = malloc(visitor->out_bytes);
     if (visitor->out != NULL) {
         memcpy(visitor->out, head, (size_t)length);
-        memcpy(visitor->out + length, answer->text, visitor->out_bytes - (size_t)length);
+        memcpy(visitor->out + length, text, visitor->out_bytes - (size_t)length);
     }
     free(answer->text);
     visitor->until_ns = sl_clock_monotonic_ns() + ANSWER_NS;

@@ -575,7 +575,6 @@ sl_err sl_engine_tell(struct sl_engine *engine, uint64_t deadline_ns, struct sl_
     if (told.engine_id == 0) {
         return sl_fail(why, SL_ERR_PROTOCOL, "registrar gave the engine no id");
     }
-    atomic_store_explicit(&engine->region_bytes_max, told.region_bytes_max, memory_order_relaxed);
     atomic_store_explicit(&engine->registration, told.engine_id, memory_order_release);
     atomic_store_explicit(&engine->id, engine->team != 0 ? engine->team : told.engine_id,
                           memory_order_release);
@@ -718,11 +717,6 @@ void *sl_engine_memory(struct sl_engine *engine, uint32_t rank, uint32_t pool)
 uint64_t sl_team_number(const void *at, uint64_t length_bytes)
 {
     return sl_digest_of(at, length_bytes).low | SL_TEAM_FIRST;
-}
-
-uint64_t sl_engine_region_bytes_max(const struct sl_engine *engine)
-{
-    return atomic_load_explicit(&engine->region_bytes_max, memory_order_relaxed);
 }
 
 const char *sl_engine_model_identity(const struct sl_engine *engine)

@@ -17,12 +17,11 @@ struct sl_engine_memory {
 };
 
 struct sl_engine {
-    struct sl_client *client;          /* borrowed; outlives the engine */
-    _Atomic uint64_t id;               /* that ops name: of the team, if there is one */
-    _Atomic uint64_t registration;     /* of the ranks that are here */
-    _Atomic uint32_t attachment;       /* number of the one it is registered in */
-    _Atomic uint32_t ops;              /* in flight or not yet released */
-    _Atomic uint64_t region_bytes_max; /* that the node told; 0: nothing is registered */
+    struct sl_client *client;      /* borrowed; outlives the engine */
+    _Atomic uint64_t id;           /* that ops name: of the team, if there is one */
+    _Atomic uint64_t registration; /* of the ranks that are here */
+    _Atomic uint32_t attachment;   /* number of the one it is registered in */
+    _Atomic uint32_t ops;          /* in flight or not yet released */
     uint32_t world, pool_count, block_tokens;
     uint64_t team;                   /* 0: none */
     uint32_t first_rank, rank_count; /* that are here */

@@ -719,10 +719,6 @@ void *sl_engine_memory(struct sl_engine *engine, uint32_t rank, uint32_t pool);
  * many handles". NULL: there is no such rank or pool. */
 const char *sl_engine_memory_kind(const struct sl_engine *engine, uint32_t rank, uint32_t pool);
 const char *sl_engine_model_identity(const struct sl_engine *engine); /* 32 hex digits */
-/* Bytes of the largest region in which the node registers this engine's shared memory with its NIC
- * (MC_MAX_MR_SIZE, or less where the device takes less), as it was when the engine registered. 0: it
- * registers none. From any thread. */
-uint64_t sl_engine_region_bytes_max(const struct sl_engine *engine);
 
 /* ---- ops ---- */
 #define SL_HASH_BYTES_MAX 64u /* of a block's key that the engine made */

@@ -80,7 +80,7 @@ inline ref share(PyObject *borrowed)
 
 /* Before 3.14 CPython unwinds a thread that comes for its lock while it ends. Destructors would end the
  * process then: the thread stays. The unwinding has no object, only a reference that binds nothing. */
-template <typename F> [[gnu::no_sanitize("null")]] auto staying(F call) -> decltype(call())
+template <typename F> __attribute__((no_sanitize("null"))) auto staying(F call) -> decltype(call())
 {
     try {
         return call();

@@ -5,6 +5,11 @@
 
 #define REGIONS_FILE "changes"
 
+#ifdef SL_INDEX_KILL_POINTS /* here: all files of the index stand on this one */
+void (*sl_index_kill_point)(void);
+void (*sl_index_load_point)(void);
+#endif
+
 /* Their part of the header page. */
 struct regions_header {
     uint64_t seed; /* of the index that they belong to */

@@ -10,11 +10,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#ifdef SL_INDEX_KILL_POINTS
-void (*sl_index_kill_point)(void);
-void (*sl_index_load_point)(void);
-#endif
-
 void index_count(index_word *counter, int64_t amount)
 {
     /* One writer: no read-modify-write is needed. Figures only, recovery counts anew. */

@@ -19,8 +19,8 @@
 #ifndef SL_DIRECTORY_DIRECTORY_H
 #define SL_DIRECTORY_DIRECTORY_H
 
-#include "ipc/sl_index_changes.h" /* sl_key_id */
 #include "runtime/sl_clock.h"
+#include "runtime/sl_error.h"
 
 #define SL_DIRECTORY_NAME_BYTES    64u /* of a node or cluster: 1..63 of [A-Za-z0-9._-] */
 #define SL_DIRECTORY_ADDRESS_BYTES 128u
@@ -103,7 +103,7 @@ void sl_directory_hold(struct sl_directory *directory, bool held);
 sl_err sl_directory_member_check(const struct sl_directory_member *member, struct sl_error *why);
 /* The record goes, best effort: the node ends in order. */
 void sl_directory_leave(struct sl_directory *directory);
-/* This node holds the key with this id (sl_key_id), or no more. A sl_index_change_fn's answer:
+/* This node holds the key with this id (XXH3-64 of the key), or no more. The answer:
  * false, nothing was taken: no server now, SL_DIRECTORY_TELLS_MAX wait, or nothing was announced.
  */
 bool sl_directory_tell(struct sl_directory *directory, uint64_t id, bool there);
@@ -115,7 +115,7 @@ void sl_directory_key_ttl(struct sl_directory *directory, uint64_t key_ttl_ns);
 
 /* ---- the others ---- */
 struct sl_directory_lookup {
-    const uint64_t *ids; /* sl_key_id; copied */
+    const uint64_t *ids; /* XXH3-64 of the keys; copied */
     uint32_t count;      /* 1..SL_DIRECTORY_KEYS_MAX */
     uint64_t now_ns, deadline_ns;
     uint64_t cookie; /* of found() */

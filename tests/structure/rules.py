@@ -30,6 +30,19 @@ BUDGETS = {
 }
 
 
+# A lower storey includes and calls nothing of a higher one; two of one storey know nothing of each other.
+STOREYS = (("runtime",), ("cuda",), ("ipc",), ("actors", "client/lib"), ("client",), ("deploy",))
+
+# Files that call each other in a circle have to be read together: so many at most. The longest name counts.
+CIRCLE_FILES_MAX = {
+    "actors": 6,
+    "actors/tierer": 11,  # its log is one struct: segments, entries, jobs and scans are parts of it
+    "ipc": 6,
+    "client/lib": 6,
+    "runtime": 8,
+}
+
+
 class Finding(typing.NamedTuple):
     count: int  # it may only fall
     texts: list  # one line for each thing that is wrong
@@ -68,6 +81,36 @@ def cycles(tree):
         texts = [f"{here} -> {there}, {len(arrows)} times: {'; '.join(arrows[:2])}" for arrows, here, there in rows]
         found[", ".join(members)] = Finding(len(members), texts, "turn the thin arrows around (an event, a callback), or move what both "
                                             "folders need into one below them")
+    return found
+
+
+def below(path, folders):
+    """The longest of these folders that has this file, or None."""
+    return max((folder for folder in folders if path.startswith(folder + "/")), key=len, default=None)
+
+
+def storeys(tree):
+    """Arrows between storeys run down."""
+    number = {folder: level for level, folders in enumerate(STOREYS) for folder in folders}
+    arrows = [(path, other, f"{path} includes {other}") for path, others in tree.includes.items() for other in others]
+    arrows += [(path, other, f"{path} uses {name} of {other}") for path, others in tree.calls.items() for other, name in others.items()]
+    found = {}
+    for path, other, text in sorted(arrows):
+        here, there = below(path, number), below(other, number)
+        if here and there and here != there and number[here] <= number[there]:
+            texts = found.get(path, Finding(0, [], "")).texts + [text]
+            found[path] = Finding(len(texts), texts, "hand what is needed down as an argument, or move what both need below")
+    return found
+
+
+def file_circles(tree):
+    """Few files call each other in a circle: what has to be read together is small."""
+    found = {}
+    for members in graph.cycles({path: set(others) for path, others in tree.calls.items()}):
+        folder = below(members[0], CIRCLE_FILES_MAX)
+        if folder and len(members) > CIRCLE_FILES_MAX[folder]:
+            texts = [f"{here} uses {tree.calls[here][there]} of {there}" for here in members for there in members if there in tree.calls.get(here, {})]
+            found[", ".join(members)] = Finding(len(members), texts, "cut the circle into parts whose calls run one way")
     return found
 
 
@@ -158,12 +201,15 @@ def dead_links(tree):
     return found
 
 
-RULES = {"cycles": cycles, "foreign_headers": foreign_headers, "long_files": long_files, "budgets": budgets, "long_sentences": long_sentences,
+RULES = {"cycles": cycles, "storeys": storeys, "file_circles": file_circles, "foreign_headers": foreign_headers, "long_files": long_files, "budgets": budgets, "long_sentences": long_sentences,
          "long_pages": long_pages, "dead_links": dead_links}
 
 
+# Includes alone do not show all of these.
+BY_CALLS = ("cycles", "file_circles")
+
 # These change with every edit of the file, so a lower count is told and not asked for.
-LENGTHS = ("cycles", "long_files", "budgets", "long_pages")
+LENGTHS = ("cycles", "file_circles", "long_files", "budgets", "long_pages")
 
 
 def without_exceptions(findings, exceptions):
@@ -181,8 +227,8 @@ def without_exceptions(findings, exceptions):
 
 
 def listed(rule, subject, known):
-    """The subject in known.json that covers this finding. A cycle is covered by a listed one that has all its folders."""
-    if rule != "cycles":
+    """The subject in known.json that covers this finding. A circle is covered by a listed one that has all its folders, or files."""
+    if rule not in BY_CALLS:
         return subject if subject in known else None
     members = set(subject.split(", "))
     return next((other for other in known if members <= set(other.split(", "))), None)
@@ -206,7 +252,7 @@ def judged(findings, known, calls_seen=True):
             elif finding.count < old[home]:
                 complaints.append(f"{rule}: {subject}\n    {old[home]} known, {finding.count} now\n    to do: write the new count into known.json (--lower)")
         for subject in sorted(set(old) - covered):
-            if rule != "cycles" or calls_seen:  # includes alone do not show every arrow
+            if rule not in BY_CALLS or calls_seen:  # includes alone do not show every arrow
                 complaints.append(f"{rule}: {subject}\n    is mended, but still stands in known.json\n    to do: remove it from the list (--lower)")
     return complaints, notes
 

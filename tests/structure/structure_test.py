@@ -90,6 +90,34 @@ class Cycles(Made):
         self.assertEqual(list(found.values()), ["client/a.c"])
 
 
+class Storeys(Made):
+    def test_arrows_up_and_aside_are_found(self):
+        tree = self.make({"runtime/a.h": '#include "ipc/b.h"\n', "ipc/b.h": "", "client/lib/c.c": '#include "actors/x/d.h"\n', "actors/x/d.h": "",
+                          "client/lib/e.c": '#include "client/top/f.h"\n', "client/top/f.h": '#include "client/lib/g.h"\n', "client/lib/g.h": '#include "ipc/b.h"\n'})
+        self.assertEqual({path: finding.count for path, finding in rules.storeys(tree).items()}, {"runtime/a.h": 1, "client/lib/c.c": 1, "client/lib/e.c": 1})
+
+
+class FileCircles(Made):
+    def circle(self, folder, count):
+        tree = self.make({})
+        names = [f"{folder}/{number}.c" for number in range(count)]
+        tree.calls = {name: {names[(number + 1) % count]: "sl_next"} for number, name in enumerate(names)}
+        return rules.file_circles(tree)
+
+    def test_limits(self):
+        for folder, limit in (("actors/keyer", 6), ("actors/tierer", 11), ("ipc", 6), ("client/lib", 6), ("runtime/density", 8), ("client/top", 100)):
+            self.assertEqual(self.circle(folder, limit), {}, folder)
+        found = self.circle("ipc", 7)
+        self.assertEqual([finding.count for finding in found.values()], [7])
+        self.assertIn("ipc/6.c uses sl_next of ipc/0.c", list(found.values())[0].texts)
+
+    def test_smaller_circle_of_a_known_one_is_known(self):
+        known = {"file_circles": {", ".join(f"ipc/{number}.c" for number in range(9)): 9}}
+        found = {"file_circles": self.circle("ipc", 7)}
+        self.assertEqual(rules.judged(found, known)[0], [])
+        self.assertEqual(len(rules.judged({"file_circles": self.circle("actors/keyer", 7)}, known)[0]), 2)
+
+
 class ForeignHeaders(Made):
     def test_header_of_another_actor_is_found(self):
         tree = self.make({"actors/tierer/a.h": "", "actors/keyer/b.c": '#include "actors/tierer/a.h"\n'})

@@ -7,6 +7,7 @@
 #ifndef SL_TRANSPORTER_PUBLISH_FEED_H
 #define SL_TRANSPORTER_PUBLISH_FEED_H
 
+#include "ipc/sl_index_changes.h"
 #include "runtime/directory/directory.h"
 
 struct sl_directory_feed; /* opaque; one thread */

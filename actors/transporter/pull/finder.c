@@ -6,6 +6,7 @@
  * server is away, or says nothing within its share of a FETCH's time, those peers are asked that
  * are known and alive, a few of them for a key. */
 #include "actors/transporter/pull/pull.h"
+#include "ipc/sl_index_changes.h"
 
 #include <stdlib.h>
 #include <string.h>

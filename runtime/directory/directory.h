@@ -92,8 +92,7 @@ uint64_t sl_directory_wake_at(const struct sl_directory *directory);
 bool sl_directory_up(const struct sl_directory *directory);
 
 /* ---- this node ---- */
-/* Sets or changes this node's record, copied; told to the server from now on. Errors:
- * SL_ERR_INVALID (names the field). */
+/* Sets or changes this node's record, copied; told to the server from now on. Errors: SL_ERR_INVALID (names the field). */
 sl_err sl_directory_announce(struct sl_directory *directory,
                              const struct sl_directory_member *member, struct sl_error *why);
 /* held: the record is not told or renewed for now, unless the server has it still. A node that is
@@ -104,8 +103,7 @@ sl_err sl_directory_member_check(const struct sl_directory_member *member, struc
 /* The record goes, best effort: the node ends in order. */
 void sl_directory_leave(struct sl_directory *directory);
 /* This node holds the key with this id (XXH3-64 of the key), or no more. The answer:
- * false, nothing was taken: no server now, SL_DIRECTORY_TELLS_MAX wait, or nothing was announced.
- */
+ * false, nothing was taken: no server now, SL_DIRECTORY_TELLS_MAX wait, or nothing was announced. */
 bool sl_directory_tell(struct sl_directory *directory, uint64_t id, bool there);
 /* Two nodes have our name and know of each other: both addresses; "": it is ours alone. The one that came second has
  * no record, and tells no keys, until that of the first has lapsed. */

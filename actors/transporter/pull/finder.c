@@ -1,10 +1,9 @@
-/* actors/transporter/pull/finder.c - who may hold a key, where a directory says so: its members
- * become peers, its answers say which of them a unit asks.
+/* actors/transporter/pull/finder.c - who may hold a key, where a directory says so: its members become peers, its
+ * answers say which of them a unit asks.
  *
- * The directory's server is not trusted. It names nodes and where they are; which of them may be
- * connected to is said by the key files alone, and who answers there is known by its key. While the
- * server is away, or says nothing within its share of a FETCH's time, those peers are asked that
- * are known and alive, a few of them for a key. */
+ * The directory's server is not trusted. It names nodes and where they are; which of them may be connected to is said
+ * by the key files alone, and who answers there is known by its key. While it is away, or says nothing within its share
+ * of a FETCH's time, peers that are known and alive are asked, a few of them for a key. */
 #include "actors/transporter/pull/pull.h"
 #include "ipc/sl_index_changes.h"
 

@@ -647,7 +647,7 @@ sl_err sl_gpu_bench_run(const struct sl_gpu_bench_options *options,
     *result = (struct sl_gpu_bench_result){.rows = 0};
     sl_err err = options_check(options, why);
     if (err == SL_OK) {
-        err = sl_device_open_with(&device_options, &device, why);
+        err = sl_device_open(&device_options, &device, why);
     }
     if (err != SL_OK) {
         return err;

@@ -36,8 +36,8 @@ sl_err sl_memory_descriptor(const char *runtime_dir, const struct sl_memory_hand
                                      sl_deadline_ns(sl_clock_monotonic_ns(), FETCH_NS), fd, why);
 }
 
-sl_err sl_device_open_with(const struct sl_device_options *options, struct sl_device **out,
-                           struct sl_error *why)
+sl_err sl_device_open(const struct sl_device_options *options, struct sl_device **out,
+                      struct sl_error *why)
 {
     struct sl_error reason = {0};
     if (options->staging_bytes < DEVICE_STAGING_BYTES_MIN) {
@@ -65,14 +65,6 @@ sl_err sl_device_open_with(const struct sl_device_options *options, struct sl_de
                  reason.text[0] == '\0' ? "as set" : reason.text);
     }
     return err;
-}
-
-sl_err sl_device_open(const char *name, uint32_t device_index, uint64_t staging_bytes,
-                      struct sl_device **out, struct sl_error *why)
-{
-    struct sl_device_options options = {
-        .name = name, .device_index = device_index, .staging_bytes = staging_bytes};
-    return sl_device_open_with(&options, out, why);
 }
 
 void sl_gpu_text(const unsigned char *uuid, char *out)

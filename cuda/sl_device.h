@@ -209,14 +209,11 @@ struct sl_device_options {
  * another start may do. SL_ERR_CONFIG: a person has to set it free, the text says how. After
  * SL_ERR_DEVICE, from here or from any call, the context is lost: the process must end;
  * SL_ERR_IO was this call's alone. */
-sl_err sl_device_open_with(const struct sl_device_options *options, struct sl_device **out,
-                           struct sl_error *why);
+sl_err sl_device_open(const struct sl_device_options *options, struct sl_device **out,
+                      struct sl_error *why);
 /* Whether the back end `name` has what so many ranks need: for cuda a driver, and a GPU for each; nothing is
  * taken. Errors: SL_ERR_UNSUPPORTED and the other three of a driver's start. */
 sl_err sl_device_check(const char *name, uint32_t ranks, struct sl_error *why);
-/* The back end `name` with all else at its default. */
-sl_err sl_device_open(const char *name, uint32_t device_index, uint64_t staging_bytes,
-                      struct sl_device **out, struct sl_error *why);
 void sl_device_close(struct sl_device **device);
 /* A GPU's UUID for people, as nvidia-smi -L prints it ("GPU-...", 40 characters), in
  * out[SL_GPU_TEXT_BYTES]. Pure. */

@@ -429,14 +429,7 @@
       "0: all ranks are here; else from 2^63 on: one process a rank, registrations of one team " \
       "are one engine, which ENGINE_GET knows by this number when all ranks are there")          \
     L(facts, fact, 64, "what its model identity is made of, for people")
-#define SL_BODY_ENGINE_ID(F, L) F(U64, engine_id, 1, UINT64_MAX, "engine")
-#define SL_BODY_ENGINE_REGISTER_REPLY(F, L)    \
-    F(U64, engine_id, 1, UINT64_MAX, "engine") \
-    F(U64, region_bytes_max, 0, UINT64_MAX,    \
-      "its memory is registered with the fabric in regions of at most so much; 0: it is not")
-/* transporter -> registrar, once a second */
-#define SL_BODY_ENGINES(F, L) \
-    F(U64, region_bytes_max, 0, UINT64_MAX, "of memory that the sender registers")
+#define SL_BODY_ENGINE_ID(F, L)     F(U64, engine_id, 1, UINT64_MAX, "engine")
 #define SL_BODY_ENGINES_REPLY(F, L) F(U64S, engine_ids, 0, 1024, "registrations that stand")
 /* registrar -> writer: stop touching these; answered when nothing is written on their behalf */
 #define SL_BODY_FENCE(F, L)       \
@@ -922,8 +915,7 @@
     X(EXPLAIN, explain, 28, SL_BODY_EXPLAIN, "why objects are not here")                           \
     X(EXPLAIN_REPLY, explain_reply, 29, SL_BODY_EXPLAIN_REPLY, "what is known of each")            \
     X(ENGINE_REGISTER, engine_register, 30, SL_BODY_ENGINE, "an engine and its pools")             \
-    X(ENGINE_REGISTER_REPLY, engine_register_reply, 31, SL_BODY_ENGINE_REGISTER_REPLY,             \
-      "registered")                                                                                \
+    X(ENGINE_REGISTER_REPLY, engine_register_reply, 31, SL_BODY_ENGINE_ID, "registered")           \
     X(ENGINE_GET, engine_get, 32, SL_BODY_ENGINE_ID, "what was registered")                        \
     X(ENGINE_GET_REPLY, engine_get_reply, 33, SL_BODY_ENGINE, "registration")                      \
     X(ENGINE_END, engine_end, 34, SL_BODY_ENGINE_ID, "registration ends")                          \
@@ -1054,10 +1046,10 @@
     X(SEEK_REPLY, seek_reply, 161, SL_BODY_SEEK_REPLY, "what they said")                           \
     X(PEER_SEEK, peer_seek, 162, SL_BODY_SEEK, "what you have of these, or remove it")             \
     X(PEER_SEEK_REPLY, peer_seek_reply, 163, SL_BODY_SEEK_REPLY, "this")                           \
-    X(ENGINES, engines, 164, SL_BODY_ENGINES, "which engines are registered")                      \
+    X(ENGINES, engines, 164, SL_BODY_EMPTY, "which engines are registered")                        \
     X(ENGINES_REPLY, engines_reply, 165, SL_BODY_ENGINES_REPLY, "these")                           \
     X(ENGINE_ADDED, engine_added, 166, SL_BODY_ENGINE_ID,                                          \
-      "registrar to transporters that have asked ENGINES: its memory may be registered")           \
+      "registrar to transporter: its memory may be registered")                                    \
     X(ENGINE_ADDED_REPLY, engine_added_reply, 167, SL_BODY_EMPTY, "noted")                         \
     X(PULL, pull, 170, SL_BODY_PULL, "bring blocks of other nodes straight into engines' pools")   \
     X(PULL_REPLY, pull_reply, 171, SL_BODY_PULL_REPLY,                                             \

@@ -78,7 +78,7 @@ sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t ran
         .runtime_directory = env->paths->runtime_dir,
         .measure = sl_config_bool(env->config, SL_SET_swap_measure),
     };
-    err = sl_device_open_with(&options, &memory->device, why);
+    err = sl_device_open(&options, &memory->device, why);
     if (err != SL_OK) {
         return err;
     }

@@ -184,7 +184,8 @@ int main(void)
 {
     static struct bench bench;
     struct sl_error why = {0};
-    if (sl_device_open("host", 0, 8 * SL_MIB, &bench.device, &why) != SL_OK) {
+    if (sl_device_open(&(struct sl_device_options){.name = "host", .staging_bytes = 8 * SL_MIB},
+                       &bench.device, &why) != SL_OK) {
         fprintf(stderr, "%s\n", why.text);
         return 1;
     }

@@ -206,7 +206,9 @@ int main(int argc, char **argv)
     struct sl_client *client = NULL;
     must(sl_client_open(&client_options, &client, &why) == SL_OK, "client");
     struct sl_device *device = NULL;
-    must(sl_device_open("cuda", 0, SL_MIB, &device, &why) == SL_OK, "device");
+    must(sl_device_open(&(struct sl_device_options){.name = "cuda", .staging_bytes = SL_MIB},
+                        &device, &why) == SL_OK,
+         "device");
     struct cuda_device *cuda = cuda_of(device);
     const char *mode = argv[4];
     bool ordered = strcmp(mode, "event") == 0;

@@ -202,7 +202,9 @@ static void memory_open(struct speed *speed)
     struct sl_cu_ipc ipc;
     struct sl_pool_memory told = {.kind = SL_POOL_MEMORY_CUDA_IPC};
     const struct sl_pool_key key = {.deployment = "speed", .pool = "kv"};
-    must(sl_device_open("cuda", 0, 8 * SL_MIB, &speed->device, &why) == SL_OK, "device");
+    must(sl_device_open(&(struct sl_device_options){.name = "cuda", .staging_bytes = 8 * SL_MIB},
+                        &speed->device, &why) == SL_OK,
+         "device");
     speed->cuda = cuda_of(speed->device);
     must(speed->cuda->driver.memory_get(&speed->memory, speed->pool_bytes) == 0, "device memory");
     must(speed->cuda->driver.ipc_get(&ipc, speed->memory) == 0, "IPC handle");

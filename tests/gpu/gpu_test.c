@@ -35,7 +35,7 @@ static struct sl_device *device_open(void)
     struct sl_device_options options = options_make();
     struct sl_device *device = NULL;
     struct sl_error why = {0};
-    ck_assert_msg(sl_device_open_with(&options, &device, &why) == SL_OK, "%s", why.text);
+    ck_assert_msg(sl_device_open(&options, &device, &why) == SL_OK, "%s", why.text);
     return device;
 }
 
@@ -299,7 +299,7 @@ static int engine(int said, int heard)
     struct sl_cu_ipc ipc;
     sl_cu_ptr segment = 0;
     unsigned char word;
-    if (sl_device_open_with(&options, &device, &why) != SL_OK) {
+    if (sl_device_open(&options, &device, &why) != SL_OK) {
         fprintf(stderr, "%s\n", why.text);
         return 1;
     }
@@ -501,7 +501,7 @@ int main(int argc, char **argv)
     /* In a process of its own: a context does not outlive a fork. */
     pid_t child = fork();
     if (child == 0) {
-        sl_err err = sl_device_open_with(&options, &device, &why);
+        sl_err err = sl_device_open(&options, &device, &why);
         printf(err == SL_OK ? "%s\n" : "skipped: %s\n", err == SL_OK ? device->text : why.text);
         fflush(stdout);
         sl_device_close(&device);
@@ -529,7 +529,7 @@ int main(int argc, char **argv)
     SRunner *runner = srunner_create(suite);
     /* In one process its context is made once: under a tool each one costs a second. */
     if (srunner_fork_status(runner) == CK_NOFORK &&
-        sl_device_open_with(&options, &device, &why) != SL_OK) {
+        sl_device_open(&options, &device, &why) != SL_OK) {
         fprintf(stderr, "%s\n", why.text);
         return 1;
     }

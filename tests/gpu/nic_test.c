@@ -51,7 +51,7 @@ static bool device_open(void)
                                         .staging_bytes = SL_MIB,
                                         .driver_path = played,
                                         .kernels = played != NULL ? "image" : NULL};
-    return can("GPU", sl_device_open_with(&options, &device, &why), &why) &&
+    return can("GPU", sl_device_open(&options, &device, &why), &why) &&
            can("memory", sl_device_memory_create(device, LENGTH, &memory, &why), &why) &&
            can("memory", sl_device_memory_export(device, &memory, &handle, &why), &why) &&
            can("memory", device->ops->map(device, &handle, LENGTH, &mapping, &why), &why);

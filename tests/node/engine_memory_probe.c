@@ -138,7 +138,7 @@ static void layers_are_mapped(const struct sl_engine *engine, const uint64_t *ad
                                               .runtime_directory = runtime_directory,
                                               .driver_path = library,
                                               .kernels = "image"};
-    CHECK(sl_device_open_with(&options, &device, &why) == SL_OK);
+    CHECK(sl_device_open(&options, &device, &why) == SL_OK);
     for (uint32_t l = 0; l < LAYERS; l++) {
         struct sl_memory_handle handle = handle_of(&engine->regions[l]);
         struct sl_mapping mapping;
@@ -246,7 +246,7 @@ static void sleeps(struct sl_client *client)
                                               .runtime_directory = runtime_directory,
                                               .driver_path = library,
                                               .kernels = "image"};
-    CHECK(sl_device_open_with(&options, &device, &why) == SL_OK);
+    CHECK(sl_device_open(&options, &device, &why) == SL_OK);
     segment_open(&segment, SL_CU_HANDLE_FD);
     const uint64_t addresses[LAYERS] = {segment.base, segment.base + ROW, segment.base + 2 * ROW};
     CHECK(engine_open(client, addresses, ROW, &engine) == SL_OK);

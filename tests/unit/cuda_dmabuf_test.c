@@ -32,7 +32,7 @@ static void setup(void)
     fake = state();
     ck_assert_int_eq(engine.context_set(&fake), 0);
     ck_assert_int_eq(engine.memory_get(&pool, LENGTH + 100), 0); /* its end is no page's */
-    ck_assert_msg(sl_device_open_with(&options, &device, &why) == SL_OK, "%s", why.text);
+    ck_assert_msg(sl_device_open(&options, &device, &why) == SL_OK, "%s", why.text);
 }
 
 static void teardown(void)
@@ -143,7 +143,10 @@ START_TEST(the_host_has_none)
         struct sl_mapping mapping = {0};
         struct sl_device_dmabuf dmabuf;
         struct sl_error why = {0};
-        ck_assert_int_eq(sl_device_open("host", 0, 64 * SL_KIB, &host, &why), SL_OK);
+        ck_assert_int_eq(sl_device_open(&(struct sl_device_options){.name = "host",
+                                                                    .staging_bytes = 64 * SL_KIB},
+                                        &host, &why),
+                         SL_OK);
         ck_assert_int_eq(sl_device_dmabuf(host, &mapping, &dmabuf, &why), SL_ERR_UNSUPPORTED);
         mapping.remote = 1;
         ck_assert_int_eq(sl_device_dmabuf(device, &mapping, &dmabuf, &why), SL_ERR_UNSUPPORTED);

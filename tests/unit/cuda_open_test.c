@@ -36,7 +36,7 @@ static sl_err open_as(const char *name, const void *kernels, struct sl_device **
 {
     struct sl_device_options options = {
         .name = name, .staging_bytes = STAGING_BYTES, .driver_path = FAKE_CUDA, .kernels = kernels};
-    return sl_device_open_with(&options, out, why);
+    return sl_device_open(&options, out, why);
 }
 
 static struct sl_device *device_open(const void *kernels)

@@ -122,7 +122,7 @@ static sl_err bed_device(struct bed *bed, struct sl_error *why)
                                         .runtime_directory = "/tmp",
                                         .driver_path = FAKE_CUDA,
                                         .kernels = "image"};
-    return sl_device_open_with(&options, &bed->device, why);
+    return sl_device_open(&options, &bed->device, why);
 }
 
 /* The engine's side, before anything of ours: never fails. */
@@ -1096,7 +1096,7 @@ START_TEST(kernels_take_no_more_multiprocessors_than_allowed)
         uint64_t seed = 1;
         unsigned allowed = _i == 0 || _i > FAKE_CUDA_SM ? FAKE_CUDA_SM : (unsigned)_i;
         bed_engine(&bed, &shapes[0], &seed);
-        ck_assert_int_eq(sl_device_open_with(&options, &bed.device, &why), SL_OK);
+        ck_assert_int_eq(sl_device_open(&options, &bed.device, &why), SL_OK);
         ck_assert_int_eq(bed_connect(&bed, &shapes[0], PINNED, &why), SL_OK);
         way_force(&bed, SL_WAY_STAGED);
 
@@ -1117,20 +1117,20 @@ START_TEST(a_device_that_cannot_be_says_why)
                                             .staging_bytes = STAGING_BYTES,
                                             .driver_path = "/nowhere/libcuda.so.1",
                                             .kernels = "image"};
-        ck_assert_int_eq(sl_device_open_with(&options, &device, &why), SL_ERR_UNSUPPORTED);
+        ck_assert_int_eq(sl_device_open(&options, &device, &why), SL_ERR_UNSUPPORTED);
         ck_assert_ptr_nonnull(strstr(why.text, "no driver: /nowhere/libcuda.so.1"));
         options.driver_path = FAKE_CUDA;
         options.device_index = 3;
-        ck_assert_int_eq(sl_device_open_with(&options, &device, &why), SL_ERR_UNSUPPORTED);
+        ck_assert_int_eq(sl_device_open(&options, &device, &why), SL_ERR_UNSUPPORTED);
         ck_assert_ptr_nonnull(strstr(why.text, "no GPU 3, the driver has 1"));
 
         options.name = "auto"; /* then the host, and why */
-        ck_assert_int_eq(sl_device_open_with(&options, &device, &why), SL_OK);
+        ck_assert_int_eq(sl_device_open(&options, &device, &why), SL_OK);
         ck_assert_str_eq(device->ops->name, "host");
         ck_assert_str_eq(device->text, "device host: device cuda: no GPU 3, the driver has 1");
         sl_device_close(&device);
         options.device_index = 0;
-        ck_assert_int_eq(sl_device_open_with(&options, &device, &why), SL_OK);
+        ck_assert_int_eq(sl_device_open(&options, &device, &why), SL_OK);
         ck_assert_str_eq(device->ops->name, "cuda");
         ck_assert_str_eq(device->text, "device cuda: GPU 0 Fake (sm_90, 4 multiprocessors, 4 for "
                                        "copies), driver 13.0, without MPS, kernels by given");
@@ -1157,7 +1157,7 @@ START_TEST(what_was_measured_once_is_kept)
         uint64_t seed = 1;
         uint32_t steps = 0;
         bed_engine(&bed, &shapes[0], &seed);
-        ck_assert_int_eq(sl_device_open_with(&options, &bed.device, &why), SL_OK);
+        ck_assert_int_eq(sl_device_open(&options, &bed.device, &why), SL_OK);
         uint64_t copies = bed.device->stats.copies;
 
         for (bool more = true; more; steps++) {
@@ -1173,7 +1173,7 @@ START_TEST(what_was_measured_once_is_kept)
             ck_assert_uint_gt((&kept.speed[0][0][0][0][0])[i], 0);
         }
         sl_device_close(&bed.device);
-        ck_assert_int_eq(sl_device_open_with(&options, &bed.device, &why), SL_OK);
+        ck_assert_int_eq(sl_device_open(&options, &bed.device, &why), SL_OK);
         ck_assert_int_eq(memcmp(&cuda_of(bed.device)->crossover, &kept, sizeof(kept)), 0);
         bool more = true;
         ck_assert_int_eq(sl_device_work(bed.device, &more, &why), SL_OK);
@@ -1199,7 +1199,7 @@ START_TEST(a_measurement_that_fails_leaves_nothing)
         bool more = true;
         sl_err err = SL_OK;
         bed_engine(&bed, &shapes[0], &seed);
-        ck_assert_int_eq(sl_device_open_with(&options, &bed.device, &why), SL_OK);
+        ck_assert_int_eq(sl_device_open(&options, &bed.device, &why), SL_OK);
         bed.fake->fail_symbol = calls[_i];
         bed.fake->fail_code = SL_CU_OUT_OF_MEMORY;
 

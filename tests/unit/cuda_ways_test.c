@@ -54,7 +54,7 @@ static void bed_open(struct bed *bed)
     for (uint64_t i = 0; i < VALUE * BLOCKS; i++) {
         pool[i] = (unsigned char)(i * 131 + i / 4099);
     }
-    ck_assert_msg(sl_device_open_with(&options, &bed->device, &why) == SL_OK, "%s", why.text);
+    ck_assert_msg(sl_device_open(&options, &bed->device, &why) == SL_OK, "%s", why.text);
     for (uint32_t l = 0; l < LAYERS; l++) {
         layers[l] = (struct sl_layer){.base = pool + l * PIECE * BLOCKS,
                                       .block_stride_bytes = PIECE,

@@ -104,7 +104,7 @@ static void bed_open(struct bed *bed, prepare_fn prepare)
                                         .driver_path = driver,
                                         .kernels = "image",
                                         .copy_threads = copy_threads};
-    ck_assert_int_eq(sl_device_open_with(&options, &bed->device, NULL), SL_OK);
+    ck_assert_int_eq(sl_device_open(&options, &bed->device, NULL), SL_OK);
 }
 
 static void bed_close(struct bed *bed)

@@ -227,7 +227,10 @@ static void move_and_compare(const struct shape *shape, bool to_host, bool diges
              (unsigned long long)shape->piece_growth, shape->fragments,
              (unsigned long long)shape->gap_bytes, (unsigned long long)shape->base_skew,
              shape->move_count, shape->block_count, to_host ? "to host" : "to device");
-    ck_assert_int_eq(sl_device_open("host", 0, STAGING_BYTES, &device, &why), SL_OK);
+    ck_assert_int_eq(
+        sl_device_open(&(struct sl_device_options){.name = "host", .staging_bytes = STAGING_BYTES},
+                       &device, &why),
+        SL_OK);
     ck_assert_msg(device->ops->layers_add(device, bed->layers, bed->layer_count, &table, &why) ==
                       SL_OK,
                   "%s", why.text);
@@ -610,7 +613,7 @@ static struct sl_device *host_device(void)
     struct sl_device *device = NULL;
     const struct sl_device_options options = {
         .name = "host", .staging_bytes = STAGING_BYTES, .runtime_directory = "/tmp"};
-    ck_assert_int_eq(sl_device_open_with(&options, &device, NULL), SL_OK);
+    ck_assert_int_eq(sl_device_open(&options, &device, NULL), SL_OK);
     return device;
 }
 
@@ -834,14 +837,21 @@ START_TEST(back_ends_that_cannot_run_say_why)
         struct sl_device *device = NULL;
         struct sl_error why = {0};
 
-        sl_err err = sl_device_open("cuda", 0, STAGING_BYTES, &device, &why);
+        sl_err err = sl_device_open(
+            &(struct sl_device_options){.name = "cuda", .staging_bytes = STAGING_BYTES}, &device,
+            &why);
         ck_assert_int_eq(err, SL_ERR_UNSUPPORTED);
         ck_assert_ptr_null(device);
         ck_assert_msg(strstr(why.text, "device cuda: ") == why.text && strlen(why.text) > 20, "%s",
                       why.text);
-        ck_assert_int_eq(sl_device_open("tpu", 0, STAGING_BYTES, &device, &why),
+        ck_assert_int_eq(sl_device_open(&(struct sl_device_options){.name = "tpu",
+                                                                    .staging_bytes = STAGING_BYTES},
+                                        &device, &why),
                          SL_ERR_UNSUPPORTED);
-        ck_assert_int_eq(sl_device_open("host", 0, 100, &device, &why), SL_ERR_INVALID);
+        ck_assert_int_eq(
+            sl_device_open(&(struct sl_device_options){.name = "host", .staging_bytes = 100},
+                           &device, &why),
+            SL_ERR_INVALID);
     }
 END_TEST
 

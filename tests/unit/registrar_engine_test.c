@@ -229,42 +229,29 @@ END_TEST
 
 /* ---- transporters, which register the memory with a NIC ---- */
 
-static struct sl_msg engines_list(struct node *node, uint64_t region_bytes_max)
+static struct sl_msg engines_list(struct node *node)
 {
     struct sl_msg msg = {.type = SL_MSG_ENGINES}, reply;
-    msg.body.engines.region_bytes_max = region_bytes_max;
     fake_give(&node->fake, "transporter.0", &msg);
     ck_assert(fake_take_reply(&node->fake, "transporter.0", msg.seq, &reply));
     ck_assert_int_eq(reply.code, SL_OK);
     return reply;
 }
 
-static uint64_t limit_told(struct node *node, const struct engine *engine)
-{
-    struct sl_msg msg = {.type = SL_MSG_ENGINE_REGISTER}, reply;
-    msg.body.engine_register = engine->body;
-    fake_give(&node->fake, "client.1", &msg);
-    ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
-    ck_assert_int_eq(reply.code, SL_OK);
-    return reply.body.engine_register_reply.region_bytes_max;
-}
-
-START_TEST(a_transporter_hears_of_engines_and_they_of_its_regions)
+START_TEST(a_transporter_hears_of_engines)
     {
         struct node *node = node_with_engine_process();
         struct engine *engine = engine_good();
         uint64_t first = 0, second = 0;
-        ck_assert_uint_eq(limit_told(node, engine), 0);
         ck_assert_int_eq(engine_register(node, engine, NULL, &first, NULL), SL_OK);
         engine->body.name = sl_text_of("another");
         ck_assert_int_eq(engine_register(node, engine, NULL, &second, NULL), SL_OK);
 
-        struct sl_msg reply = engines_list(node, 5 * SL_GIB);
+        struct sl_msg reply = engines_list(node);
 
         const struct sl_u64s *ids = &reply.body.engines_reply.engine_ids;
         ck_assert_uint_eq(ids->count, 2);
         ck_assert(ids->at[0] + ids->at[1] == first + second && ids->at[0] != ids->at[1]);
-        ck_assert_uint_eq(limit_told(node, engine), 5 * SL_GIB);
         ck_assert_int_eq(node_hello(node, "transporter.0", "transporter", 70), SL_OK);
         engine->body.name = sl_text_of("a third");
         (void)snprintf(node->fake.unreachable, sizeof(node->fake.unreachable), "transporter.0");
@@ -274,7 +261,7 @@ START_TEST(a_transporter_hears_of_engines_and_they_of_its_regions)
         ck_assert(fake_take(&node->fake, "transporter.0", SL_MSG_ENGINE_ADDED, &reply));
         ck_assert_uint_eq(reply.body.engine_added.engine_id, second);
         fake_die(&node->fake, proc_of(50));
-        reply = engines_list(node, 5 * SL_GIB);
+        reply = engines_list(node);
         ck_assert_uint_eq(reply.body.engines_reply.engine_ids.count, 0);
         free(engine);
         node_end(node);
@@ -928,7 +915,7 @@ static Suite *engine_suite(void)
     tcase_add_test(engines, an_end_is_answered_when_swappers_have_let_go);
     tcase_add_test(engines, a_swapper_that_does_not_answer_costs_the_deadline);
     tcase_add_test(engines, dead_swappers_are_not_waited_for);
-    tcase_add_test(engines, a_transporter_hears_of_engines_and_they_of_its_regions);
+    tcase_add_test(engines, a_transporter_hears_of_engines);
     tcase_add_test(engines, an_end_is_answered_when_the_transporter_has_let_go);
     tcase_add_test(engines, swappers_unmap_when_all_nics_have_let_go);
     tcase_add_test(engines, a_nic_that_does_not_let_go_is_no_end);

@@ -471,7 +471,10 @@ START_TEST(regions_that_do_not_fit_are_refused_by_name)
         struct sl_error why = {0};
         bad_regions[_i].spoil();
         struct sl_body_engine_get_reply body = engine_body();
-        ck_assert_int_eq(sl_device_open("host", 0, 65536, &device, &why), SL_OK);
+        ck_assert_int_eq(
+            sl_device_open(&(struct sl_device_options){.name = "host", .staging_bytes = 65536},
+                           &device, &why),
+            SL_OK);
 
         sl_err err =
             sw_engine_map(&(struct sw_mapper){.device = device}, &body, RANK, &engine, &why);
@@ -492,7 +495,10 @@ START_TEST(only_the_parts_of_the_rank_are_there)
         struct sl_error why = {0};
         struct sl_body_engine_get_reply body = engine_body();
         regions[REGIONS - 1].rank = RANK + 1; /* pool 1 is another rank's */
-        ck_assert_int_eq(sl_device_open("host", 0, 65536, &device, &why), SL_OK);
+        ck_assert_int_eq(
+            sl_device_open(&(struct sl_device_options){.name = "host", .staging_bytes = 65536},
+                           &device, &why),
+            SL_OK);
 
         ck_assert_msg(sw_engine_map(&(struct sw_mapper){.device = device}, &body, RANK, &engine,
                                     &why) == SL_OK,

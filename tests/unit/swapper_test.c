@@ -1254,7 +1254,10 @@ START_TEST(regions_that_do_not_fit_are_refused)
         struct sw_engine engine = {0};
         struct sl_device *device = NULL;
         struct sl_error why = {0};
-        ck_assert_int_eq(sl_device_open("host", 0, 65536, &device, &why), SL_OK);
+        ck_assert_int_eq(
+            sl_device_open(&(struct sl_device_options){.name = "host", .staging_bytes = 65536},
+                           &device, &why),
+            SL_OK);
 
         sl_err err =
             sw_engine_map(&(struct sw_mapper){.device = device}, &body, RANK, &engine, &why);

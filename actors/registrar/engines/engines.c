@@ -211,9 +211,7 @@ static sl_err engine_add(struct registrar *self, const struct sl_msg *msg, struc
     *engine = fresh;
     *id = fresh.id;
     self->engines->count++;
-    if (self->engines->region_bytes_max != 0) {
-        reg_engine_note(self, SL_MSG_ENGINE_ADDED, fresh.id);
-    }
+    reg_engine_note(self, SL_MSG_ENGINE_ADDED, fresh.id);
     return SL_OK;
 }
 
@@ -274,7 +272,6 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
     reg_identity_note(self, body);
     struct sl_msg reply = {.code = SL_OK};
     reply.body.engine_register_reply.engine_id = id;
-    reply.body.engine_register_reply.region_bytes_max = self->engines->region_bytes_max;
     sl_reply(self->env, msg, &reply);
 }
 
@@ -311,7 +308,6 @@ static void engines_list(struct registrar *self, const struct sl_msg *msg)
         sl_reply_code(self->env, msg, SL_ERR_NO_MEMORY, NULL);
         return;
     }
-    self->engines->region_bytes_max = msg->body.engines.region_bytes_max;
     for (uint32_t i = 0; i < self->engines->max; i++) {
         if (self->engines->all[i].used) {
             ids[count++] = self->engines->all[i].id;

@@ -19,9 +19,8 @@ struct reg_engine {
 struct reg_engines {
     struct reg_engine *all;
     uint32_t count;
-    struct sl_codec *codec;    /* of stored frames */
-    uint32_t max;              /* setting */
-    uint64_t region_bytes_max; /* of memory that a transporter registers; 0: none has told */
+    struct sl_codec *codec; /* of stored frames */
+    uint32_t max;           /* setting */
     struct {
         sl_metric engine_count;
     } metric;

@@ -498,7 +498,6 @@ static void list_ask(struct transporter *self, uint64_t now_ns)
 {
     struct tr_pools *pools = self->pools;
     struct sl_msg msg = {.type = SL_MSG_ENGINES};
-    msg.body.engines.region_bytes_max = self->limit.bytes;
     pools->list_due_ns = sl_deadline_ns(now_ns, LIST_NS);
     if (pools->list_seq == 0 &&
         sl_calls_send(self->calls, "registrar", &msg, sl_deadline_ns(now_ns, TR_CALL_NS),
@@ -627,7 +626,7 @@ sl_err tr_pools_init(struct transporter *self, struct sl_error *why)
     const struct sl_device_options options = {.name = "host",
                                               .staging_bytes = STAGING_BYTES,
                                               .runtime_directory = env->paths->runtime_dir};
-    return sl_device_open_with(&options, &pools->device, why);
+    return sl_device_open(&options, &pools->device, why);
 }
 
 void tr_pools_fini(struct transporter *self)

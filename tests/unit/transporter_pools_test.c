@@ -6,10 +6,12 @@
 #include "actors/transporter/regions/places.h"
 #include "actors/transporter/transporter.h"
 #include "runtime/fabric/tcp/tcp.h"
+#include "runtime/sl_descriptors.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/fake_net.h"
 
 #include <check.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -492,6 +494,46 @@ START_TEST(a_region_that_fails_leaves_nothing)
     }
 END_TEST
 
+static sl_err memory_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
+                          struct sl_descriptors_part *out, struct sl_error *why)
+{
+    (void)first;
+    return atomic_load((atomic_bool *)context) ? sl_fail(why, SL_ERR_TIMEOUT, "stopped")
+                                               : sl_descriptors_file(ask, out, why);
+}
+
+START_TEST(a_process_that_was_stopped_is_asked_again_when_it_is_used)
+    {
+        atomic_bool stopped = true;
+        struct sl_descriptors *server = NULL;
+        struct sl_error why = {0};
+        struct tr_pool_view view;
+        bed_open("true");
+        ck_assert_int_eq(sl_descriptors_serve(bed.fake.paths.runtime_dir, 0, memory_give, &stopped,
+                                              &server, &why),
+                         SL_OK);
+        for (uint32_t i = 0; i < bed.item_count; i++) {
+            bed.items[i].start_time = sl_descriptors_number(server);
+        }
+        engine_comes(7);
+        turns(TURNS_MAX);
+        ck_assert_uint_eq(metric("pools_refused"), 1);
+
+        atomic_store(&stopped, false);
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* nobody uses it */
+        turns(TURNS_MAX);
+        ck_assert_uint_eq(regions.live_count, 0);
+        ck_assert_int_eq(tr_pools_view(bed.self, 7, &view, &why), SL_ERR_UNSUPPORTED);
+        fake_pass(&bed.fake, SL_NS_PER_S);
+        turns(TURNS_MAX);
+
+        ck_assert_uint_eq(regions.live_count, REGIONS);
+        ck_assert_int_eq(tr_pools_view(bed.self, 7, &view, &why), SL_OK);
+        sl_descriptors_stop(&server);
+        bed_close();
+    }
+END_TEST
+
 /* ---- ended ---- */
 
 START_TEST(an_end_at_any_time_leaves_nothing)
@@ -720,6 +762,7 @@ int main(void)
     tcase_add_test(cases, memory_that_cannot_be_mapped_is_left_out);
     tcase_add_loop_test(cases, what_cannot_be_is_refused_as_a_whole, 0, SL_COUNT(spoilers));
     tcase_add_loop_test(cases, a_region_that_fails_leaves_nothing, 0, REGIONS);
+    tcase_add_test(cases, a_process_that_was_stopped_is_asked_again_when_it_is_used);
     tcase_add_loop_test(cases, an_end_at_any_time_leaves_nothing, 0, 30);
     tcase_add_loop_test(cases, a_death_at_any_time_leaves_nothing, 0, 30);
     tcase_add_test(cases, an_engine_that_the_registrar_lacks_goes);

@@ -39,7 +39,6 @@ static void engine_over(struct transporter *self, struct engine *engine)
 {
     struct sl_msg reply = {.code = SL_OK};
     bool refused = engine->refused && !engine->told;
-    uint64_t id = engine->id;
     SL_ASSERT(engine->added == 0 && engine->mapped == 0 && !engine->adding);
     if (engine->call_seq != 0) {
         sl_calls_forget(self->calls, engine->call_seq);
@@ -53,7 +52,9 @@ static void engine_over(struct transporter *self, struct engine *engine)
     free(engine->spans);
     free(engine->memories);
     tr_layout_fini(&engine->layout);
-    *engine = (struct engine){.state = refused ? ENGINE_REFUSED : ENGINE_FREE, .id = id};
+    *engine = (struct engine){.state = refused ? ENGINE_REFUSED : ENGINE_FREE,
+                              .silent = refused && engine->silent,
+                              .id = engine->id};
     tr_pools_show(self);
 }
 
@@ -75,6 +76,7 @@ static void engine_refuse(struct transporter *self, struct engine *engine,
                  why->text);
     sl_metric_add(self->env->metrics, self->pools->metric.refused, 1);
     engine->refused = true;
+    engine->silent = why->code == SL_ERR_TIMEOUT;
     engine_end(self, engine);
 }
 

@@ -15,7 +15,7 @@ enum engine_state {
     ENGINE_ADDING,  /* spans [0, added) are registered */
     ENGINE_READY,
     ENGINE_ENDING, /* takes all of that back */
-    ENGINE_REFUSED /* not tried again while the registrar knows it */
+    ENGINE_REFUSED /* not tried again while the registrar knows it, unless it was silent */
 };
 #define NO_MEMORY UINT32_MAX /* of the fabric: no handle is that */
 /* Whose it is that device memory is left out. */
@@ -36,6 +36,7 @@ struct buffer {
 struct engine {
     enum engine_state state;
     bool refused; /* ENDING: for good */
+    bool silent;  /* REFUSED: its process did not answer. It is tried again when it is used */
     bool listed;  /* scratch of a list that is gone through */
     bool adding;  /* the fabric registers spans[added] */
     bool watched;

@@ -78,6 +78,9 @@ sl_err tr_pools_view(struct transporter *self, uint64_t engine_id, struct tr_poo
 {
     struct engine *engine = self->pools == NULL ? NULL : tr_pools_find(self->pools, engine_id);
     if (self->pools == NULL || (engine != NULL && engine->state == ENGINE_REFUSED)) {
+        if (engine != NULL && engine->silent) {
+            engine->state = ENGINE_FREE; /* the next list has it again */
+        }
         return sl_fail(why, SL_ERR_UNSUPPORTED,
                        "pools of engine %" PRIu64 " are not registered with the fabric", engine_id);
     }

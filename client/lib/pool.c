@@ -377,9 +377,8 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
 
 /* ---- as one of the others ---- */
 
-/* One try: what is ready is mapped and told of. SL_ERR_PEER_DIED, SL_ERR_STALE: it went meanwhile.
- */
-static sl_err acquire_once(struct sl_pool *pool, bool sluice, uint64_t deadline_ns,
+/* One try: what is ready is mapped and told of. *again: it went meanwhile. */
+static sl_err acquire_once(struct sl_pool *pool, bool sluice, uint64_t deadline_ns, bool *again,
                            struct sl_error *why)
 {
     struct pool_state state = {0};
@@ -388,6 +387,7 @@ static sl_err acquire_once(struct sl_pool *pool, bool sluice, uint64_t deadline_
     if (err == SL_ERR_TIMEOUT) { /* it may have come since */
         release_tell(pool, 0, deadline_ns);
     }
+    *again = sluice && err == SL_ERR_PEER_DIED;
     if (err != SL_OK) {
         return err;
     }
@@ -399,15 +399,15 @@ static sl_err acquire_once(struct sl_pool *pool, bool sluice, uint64_t deadline_
     pool->length_bytes = state.length_bytes;
     pool->memory = state.memory;
     err = peer_map(pool, &state, deadline_ns, why);
-    bool gone = err == SL_ERR_PEER_DIED;
     if (err == SL_OK) {
         err = mapped_tell(pool, deadline_ns, why);
     }
+    *again = err == SL_ERR_PEER_DIED || err == SL_ERR_STALE;
     if (err != SL_OK) {
         pool_unmap(pool);
         release_tell(pool, pool->epoch, deadline_ns);
     }
-    return gone ? SL_ERR_STALE : err;
+    return err;
 }
 
 static sl_err pool_acquire(struct sl_client *client, const struct sl_pool_key *key, bool sluice,
@@ -420,9 +420,9 @@ static sl_err pool_acquire(struct sl_client *client, const struct sl_pool_key *k
         return err;
     }
     for (;;) {
+        bool again = false;
         pool->length_bytes = length_bytes;
-        err = acquire_once(pool, sluice, deadline_ns, why);
-        bool again = err == SL_ERR_STALE || (sluice && err == SL_ERR_PEER_DIED);
+        err = acquire_once(pool, sluice, deadline_ns, &again, why);
         if (!again || sl_clock_monotonic_ns() + POOL_RETRY_NS >= deadline_ns) {
             break;
         }

@@ -48,6 +48,7 @@ class Clients(unittest.TestCase):
         self.lost(node, probe)
         wait_until(lambda: probe.code("draft") == "SL_ERR_STALE", 5, "its call hears of it")
         self.assertEqual(probe.code("put"), "SL_ERR_STALE")
+        self.assertEqual(probe.code("pool"), "SL_ERR_STALE", "and does not ask until its deadline")
         self.assertEqual(probe.code("more"), "SL_OK", "others of the same process are let in")
         self.assertEqual(probe.code("check"), "whole")
         probe.kill()

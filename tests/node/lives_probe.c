@@ -5,7 +5,7 @@
  *
  * Lines, each answered by one: count ("ops OPS read READ wrong WRONG CODE=TIMES ..."); rest (when no
  * thread is in a call or holds anything); go; look (one look-up: its code); pin (puts a value and holds
- * a view of it: code); put (a value: code); check ("whole" or "broken"); release; draft (begins one: code); write (to it: code);
+ * a view of it: code); put (a value: code); pool (waits for one that nobody makes: code); check ("whole" or "broken"); release; draft (begins one: code); write (to it: code);
  * commit (code); touch (opens its pin file and closes that, which costs the lock: code); shut (closes all descriptors but
  * three: code); fork (a child that stays: its number); more (opens and closes MORE clients: code); child (a fork closes the client: its status). The end of the input ends it, with status 1 when a byte was ever wrong. */
 #include "client/lib/sluice.h"
@@ -29,6 +29,7 @@
 #define VALUE_BYTES_MAX (256u << 10)
 #define TIMEOUT_NS      UINT64_C(500000000)
 #define COMMIT_NS       UINT64_C(30000000000) /* of the draft that it was told to make */
+#define LONG_NS         (100000 * SL_NS_PER_S)
 #define CODES           64u
 #define MORE            300u /* clients_max is 256 */
 
@@ -264,6 +265,13 @@ static sl_err put_one(void)
     return sl_put(client, key_of("one"), "one", 3, 0, NULL);
 }
 
+static sl_err pool_await(void)
+{
+    struct sl_pool *pool = NULL;
+    const struct sl_pool_key key = {.deployment = "none", .pool = "none"};
+    return sl_pool_await(client, &key, LONG_NS, &pool, NULL);
+}
+
 static sl_err draft_held(void)
 {
     uint64_t length = words_of("drafted") * 8;
@@ -385,11 +393,11 @@ static void answer(const char *line)
     const struct {
         const char *line;
         sl_err (*run)(void);
-    } calls[] = {{"pin", pin_held},      {"draft", draft_held},
-                 {"write", draft_write}, {"commit", draft_commit},
-                 {"more", more_open},    {"close exec", closed_replace},
-                 {"touch", pins_touch},  {"shut", descriptors_shut},
-                 {"exec", open_replace}, {"put", put_one}};
+    } calls[] = {
+        {"pin", pin_held},        {"draft", draft_held},      {"write", draft_write},
+        {"commit", draft_commit}, {"more", more_open},        {"close exec", closed_replace},
+        {"touch", pins_touch},    {"shut", descriptors_shut}, {"exec", open_replace},
+        {"put", put_one},         {"pool", pool_await}};
     for (uint32_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         if (strcmp(line, calls[i].line) == 0) {
             (void)printf("%s\n", sl_err_name(calls[i].run()));

@@ -213,13 +213,11 @@ void jobs::run(lane preferred, bool alone)
 sl_err jobs::start(uint32_t thread_count, sl_error *why)
 {
     if (thread_count < 1 || thread_count > threads_max || depth_max < 1 || depth_max > depth_most) {
-        *why = {SL_ERR_INVALID, 0, "threads are 1 to 64, depth is 1 to 65536"};
-        return why->code;
+        return (*why = {SL_ERR_INVALID, 0, "threads are 1 to 64, depth is 1 to 65536"}).code;
     }
     fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (fd < 0) {
-        *why = {SL_ERR_OS, errno, "eventfd"};
-        return why->code;
+        return (*why = {SL_ERR_OS, errno, "eventfd"}).code;
     }
     const bool several = thread_count > 1;
     sigset_t all, before;
@@ -232,6 +230,8 @@ sl_err jobs::start(uint32_t thread_count, sl_error *why)
         }
     } catch (const std::system_error &error) {
         *why = {SL_ERR_OS, error.code().value(), "start a thread"};
+    } catch (const std::bad_alloc &) {
+        *why = {SL_ERR_NO_MEMORY, 0, "no memory for a thread"};
     }
     (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return why->code;

@@ -10,8 +10,8 @@ import threading
 import time
 
 import python_support
-from python_support import client, fork, sluice
-from node_support import PACE, PATIENCE, Slept, main, wait_until
+from python_support import client, fork, interpreter, sluice
+from node_support import BIN, PACE, PATIENCE, Slept, main, wait_until
 
 MIB = 1 << 20
 
@@ -150,6 +150,27 @@ class Working(OnNode):
             self.assertTrue(batches.wait(30 * PATIENCE))
             self.assertEqual(batches.pending, 0)
             self.assertEqual(len(batches.drain()), 20)
+
+
+    def test_threads_without_memory_leave_signals_as_they_were(self):
+        library = os.path.join(BIN, "../tests/held/libno_memory.so")
+        if not os.path.exists(library):
+            self.skipTest("nothing is preloaded into sanitized programs")
+        program = f"""
+import ctypes, signal, sluice
+client, library, refused = sluice.Client(instance={self.node.instance!r}, settings={{"runtime_dir": {self.node.directory!r} + "/run", "shm_dir": {self.node.shm!r}}}), ctypes.CDLL(None), 0
+for number in range(1, 50):
+    library.no_memory_at(number)
+    try:
+        sluice.Batches(client, threads=3).close()
+    except (MemoryError, sluice.NoMemoryError):
+        refused += 1
+    library.no_memory_at(0)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []), number
+print(refused)
+"""
+        done = interpreter(program, LD_PRELOAD=library)
+        self.assertGreater(int(done.stdout or -1), 3, done.stderr)
 
 
 class Refusing(OnNode):

@@ -3,8 +3,11 @@ foreach(suite objects pages batches backend weights sglang sglang_linker lmcache
     vllm_handover_node vllm_layers rank_layers cold engines waiting why recording session_pause hints sglang_hints package daemons)
     sl_python_test(${suite} LABEL python SCRIPT python/${suite}_test.py TIMEOUT 600)
 endforeach()
-# A sanitized wheel would be of no use to anybody.
+# A sanitized wheel would be of no use to anybody, and nothing is preloaded into sanitized programs.
 if(NOT SL_SANITIZE)
+    enable_language(CXX)
+    add_library(no_memory SHARED ${CMAKE_CURRENT_LIST_DIR}/no_memory.cpp)
+    set_target_properties(no_memory PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/held)
     sl_python_test(wheel LABEL python SCRIPT python/wheel_test.py TIMEOUT 1800 LOCK build_tree)
 endif()
 # mooncake.store: its contract row by row, and drivers that play the engines' connectors.

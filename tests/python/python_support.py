@@ -51,9 +51,9 @@ def environment():
     return {**os.environ, **preload, "SLUICE_TEST_PACKAGE": PACKAGE}
 
 
-def interpreter(program):
+def interpreter(program, **environment):
     """What becomes of a program in an interpreter of its own, with the package."""
-    variables = {**os.environ, "PYTHONPATH": "" if PACKAGE == "installed" else PACKAGE}
+    variables = {**os.environ, **environment, "PYTHONPATH": "" if PACKAGE == "installed" else PACKAGE}
     if LIBASAN:
         variables.update(LD_PRELOAD=LIBASAN, PYTHONMALLOC="malloc", ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + NO_LEAKS)
     return subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=60 * PATIENCE)

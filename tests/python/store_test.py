@@ -182,6 +182,13 @@ class Life(OnNode):
             self.assertEqual(self.open("localhost").get_hostname(), "localhost:" + port)
         self.assertEqual(self.open(f"[::1]:{free_port()}").get_hostname()[:6], "[::1]:")
 
+    def test_a_name_that_is_no_text_keeps_no_port(self):
+        port = free_port()
+        with Environment(SLUICE_INSTANCE=os.fsdecode(b"\xff")), self.assertRaises(TypeError):
+            MooncakeDistributedStore().setup(f"localhost:{port}", "http://localhost/metadata", 0, MIB, "tcp", "", MASTER)
+        with socket.socket() as other:
+            other.bind(("", port))
+
     def test_the_master_has_to_be_one_of_this_machine(self):
         with Environment(SLUICE_INSTANCE=None, SLUICE_RUNTIME_DIR=None, SLUICE_SHM_DIR=None):
             store = MooncakeDistributedStore()

@@ -387,7 +387,11 @@ class MooncakeDistributedStore(_store.Store):
                 if held < 0:
                     why = f"port {port} is taken"
                     continue
-                code, why = self._setup(instance, f"{shown}:{port}", held, segment, local_buffer, tenant, False)
+                try:
+                    code, why = self._setup(instance, f"{shown}:{port}", held, segment, local_buffer, tenant, False)
+                except (TypeError, ValueError):  # an argument is no text: nothing took the port
+                    os.close(held)
+                    raise
                 if code != _store.EXISTS:
                     break
         except Failure as failure:

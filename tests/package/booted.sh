@@ -76,6 +76,13 @@ expect "units of single actors start" systemctl start sluice-actors@third.target
 expect "and the node serves" within 20 third put single /etc/hostname
 expect "as the package's user" test "$(shown User sluice-swapper@third:0)" = sluice
 
+# What 0.2 had besides. dpkg removes the unit's file before the new package is configured.
+gate=/lib/systemd/system/sluice-gate@.service
+printf '[Service]\nExecStart=/bin/sleep inf\n[Install]\nWantedBy=multi-user.target\n' >$gate
+systemctl daemon-reload
+expect "units that are no more run" systemctl enable --now sluice-gate@third
+systemctl enable sluice-transporter@third:1 sluice-transporter@third:0
+rm $gate
 old=$(shown MainPID sluice-node@default) third_old=$(shown MainPID sluice-registrar@third)
 expect "apt upgrades" apt install -o Dpkg::Options::=--force-confold /debs/new/*.deb
 expect "default.conf stays as the administrator has it" grep -q '^memory = 96MiB' /etc/sluice/default.conf
@@ -88,6 +95,11 @@ expect "the node of another user is active" systemctl is-active --quiet sluice-n
 expect "with what was in memory" in_memory its --instance other
 expect "that of single actors was started anew" test "$(shown MainPID sluice-registrar@third)" != "$third_old"
 expect "with what was in memory" within 20 third exists single
+expect "units that are no more are stopped" refuses systemctl is-active sluice-gate@third
+for unit in sluice-gate@third sluice-transporter@third:1; do
+    expect "$unit is disabled" refuses test -L /etc/systemd/system/multi-user.target.wants/$unit.service
+done
+expect "others are not" test -L /etc/systemd/system/multi-user.target.wants/sluice-transporter@third:0.service
 
 expect "a stop without more" systemctl stop sluice-node@default
 expect "gives memory back" refuses test -e "/dev/shm/sluice-$(id -u sluice)/default"

@@ -21,7 +21,8 @@ struct top {
     struct ctl *ctl;
     struct top_holdings *holdings;
     struct top_uses *uses;
-    struct sl_client *client; /* NULL until peers are looked at */
+    bool once, failed; /* the last reading */
+    struct sl_error why;
 };
 /* What top.py asks for: a line "model|prefix SCAN_MS PEERS". */
 struct asked {
@@ -60,6 +61,8 @@ static sl_err groups_take(struct top *top, const struct asked *asked, json_t *in
     return SL_OK;
 }
 
+/* The client lives no longer: its pin file would be among those of which uses are read, and to close a descriptor of it
+ * would cost its lock. */
 static void peers_take(struct top *top, json_t *into)
 {
     static struct sl_node_info nodes[SL_NODES_MAX];
@@ -67,13 +70,12 @@ static void peers_take(struct top *top, json_t *into)
     struct sl_error why = {0};
     uint32_t count = 0;
     json_t *rows = json_array();
-    sl_err err = top->client != NULL ? SL_OK : ctl_open(top->ctl, false, &top->client, &why);
+    struct sl_client *client = NULL;
+    sl_err err = ctl_open(top->ctl, false, &client, &why);
     if (err == SL_OK) {
-        err = sl_nodes(top->client, &self, nodes, &count, PEERS_NS, &why);
+        err = sl_nodes(client, &self, nodes, &count, PEERS_NS, &why);
     }
-    if (err != SL_OK) {
-        sl_client_close(&top->client);
-    }
+    sl_client_close(&client);
     for (uint32_t i = 0; err == SL_OK && i < count; i++) {
         const struct sl_node_info *node = &nodes[i];
         (void)json_array_append_new(
@@ -91,8 +93,9 @@ static void peers_take(struct top *top, json_t *into)
 /* Shared memory and /proc alone are read, but for peers. Fills into, and *text with all metrics as monitoring
  * reads them, which the caller frees. */
 static sl_err reading_take(struct top *top, const struct asked *asked, json_t *into, char **text,
-                           size_t *text_bytes, struct sl_error *why)
+                           size_t *text_bytes)
 {
+    struct sl_error *why = &top->why;
     char unsupervised[200], mend[200];
     struct supervision supervision;
     FILE *out = open_memstream(text, text_bytes);
@@ -116,7 +119,7 @@ static sl_err reading_take(struct top *top, const struct asked *asked, json_t *i
     return err;
 }
 
-/* A line of JSON, and so many bytes of text as its metrics_bytes says. False: top.py is gone. */
+/* A line of JSON, and so many bytes of text as its metrics_bytes says. False: top.py is gone, or there will be no other reading. */
 static bool reading_give(struct top *top, const char *request, FILE *to)
 {
     char grouping[8] = "";
@@ -127,18 +130,20 @@ static bool reading_give(struct top *top, const char *request, FILE *to)
                                     strcmp(grouping, "prefix") == 0 ? TOP_BY_PREFIX : TOP_BY_MODEL,
                                 .scan_ns = scan_ms * SL_NS_PER_MS,
                                 .peers = peers != 0};
-    struct sl_error why = {0};
     char *text = NULL;
     size_t text_bytes = 0;
     json_t *head = json_object();
-    if (reading_take(top, &asked, head, &text, &text_bytes, &why) != SL_OK) {
-        (void)json_object_set_new(head, "failed", ctl_json_bytes(why.text, strlen(why.text)));
+    top->failed = reading_take(top, &asked, head, &text, &text_bytes) != SL_OK;
+    if (top->failed) {
+        (void)json_object_set_new(head, "failed",
+                                  ctl_json_bytes(top->why.text, strlen(top->why.text)));
         text_bytes = 0;
     }
     (void)json_object_set_new(head, "at_ns", ctl_json_u64(sl_clock_monotonic_ns()));
     (void)json_object_set_new(head, "metrics_bytes", ctl_json_u64(text_bytes));
-    bool sent = json_dumpf(head, to, JSON_COMPACT) == 0 && fputc('\n', to) != EOF &&
-                fwrite(text, 1, text_bytes, to) == text_bytes && fflush(to) == 0;
+    bool sent = !(top->failed && top->once) && json_dumpf(head, to, JSON_COMPACT) == 0 &&
+                fputc('\n', to) != EOF && fwrite(text, 1, text_bytes, to) == text_bytes &&
+                fflush(to) == 0;
     json_decref(head);
     free(text);
     return sent;
@@ -177,31 +182,30 @@ static int script_serve(struct top *top, const char *words[])
     if (to != NULL) {
         (void)fclose(to);
     }
-    return pid > 0 ? ctl_script_end(pid) : CTL_NO;
+    int code = pid > 0 ? ctl_script_end(pid) : CTL_NO;
+    return top->once && top->failed ? ctl_failed(top->ctl, &top->why) : code;
 }
 
 /* ---- the command ---- */
 
 static int top_run(struct top *top, const char *words[])
 {
-    struct sl_error why = {0};
     char *text = NULL;
     size_t text_bytes = 0;
     json_t *ignored = json_object();
     const struct asked first = {.grouping = TOP_BY_MODEL};
-    sl_err err = top_holdings_create(top->ctl->paths.shm_dir, &top->holdings, &why);
+    sl_err err = top_holdings_create(top->ctl->paths.shm_dir, &top->holdings, &top->why);
     if (err == SL_OK) {
-        err = top_uses_create(top->ctl->paths.shm_dir, &top->uses, &why);
+        err = top_uses_create(top->ctl->paths.shm_dir, &top->uses, &top->why);
     }
     if (err == SL_OK) { /* what cannot be read at all is said before the screen is another one */
-        err = reading_take(top, &first, ignored, &text, &text_bytes, &why);
+        err = reading_take(top, &first, ignored, &text, &text_bytes);
     }
     free(text);
     json_decref(ignored);
-    int code = err == SL_OK ? script_serve(top, words) : ctl_failed(top->ctl, &why);
+    int code = err == SL_OK ? script_serve(top, words) : ctl_failed(top->ctl, &top->why);
     top_holdings_destroy(&top->holdings);
     top_uses_destroy(&top->uses);
-    sl_client_close(&top->client);
     return code;
 }
 
@@ -220,13 +224,13 @@ static bool is_view(const char *text)
 static int top_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
-    bool once = false, ascii = false, prefixes = false;
+    bool ascii = false, prefixes = false;
     char interval[32];
     const char *view = "overview", *filter = "";
     uint64_t interval_ns = SL_NS_PER_S;
     struct top top = {.ctl = ctl};
     const struct ctl_option options[] = {
-        {.name = "once", .flag = &once},         {.name = "ascii", .flag = &ascii},
+        {.name = "once", .flag = &top.once},     {.name = "ascii", .flag = &ascii},
         {.name = "prefixes", .flag = &prefixes}, {.name = "view", .text = &view},
         {.name = "filter", .text = &filter},     {.name = "interval", .duration = &interval_ns}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
@@ -241,10 +245,10 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
     if (strlen(filter) > FILTER_BYTES_MAX) {
         return ctl_wrong(ctl, "--filter has %u bytes at most", FILTER_BYTES_MAX);
     }
-    if (ctl->json && !once) {
+    if (ctl->json && !top.once) {
         return ctl_wrong(ctl, "--json goes with --once");
     }
-    if (!once && (isatty(STDOUT_FILENO) == 0 || isatty(STDIN_FILENO) == 0)) {
+    if (!top.once && (isatty(STDOUT_FILENO) == 0 || isatty(STDIN_FILENO) == 0)) {
         return ctl_wrong(ctl, "the live view needs a terminal; --once prints one and ends");
     }
     (void)snprintf(interval, sizeof interval, "%.9f", (double)interval_ns / SL_NS_PER_S);
@@ -255,7 +259,7 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
                            interval,
                            prefixes ? "prefix" : "model",
                            ascii ? "ascii" : "",
-                           !once       ? "screen"
+                           !top.once   ? "screen"
                            : ctl->json ? "json"
                                        : "text",
                            NULL};

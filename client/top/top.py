@@ -162,14 +162,12 @@ class State:
         self.history = collections.deque(maxlen=HISTORY_MAX)  # (share of hits, bytes a second, evicted bytes a second)
         self.groups, self.groups_whole, self.problem = [], False, ""
         self.nodes, self.nodes_why = None, ""  # None: not asked for yet
-        self.failed = False  # the last reading
         self.sort, self.reverse, self.paused = 1, False, False
         self.lines, self.width = [], ONCE_WIDTH
 
     def take(self, head, text):
         """A node that is away leaves what was seen last, and a line that says so."""
-        self.failed = "failed" in head
-        if self.failed:
+        if "failed" in head:
             self.problem = head["failed"]
             return
         now = Figures(text, head["at_ns"])
@@ -544,7 +542,7 @@ def reader(descriptor):
         except OSError:
             line = b""
         if not line:
-            sys.exit(1)  # sluicectl is gone
+            sys.exit(1)  # sluicectl is gone, or says itself why there is none
         head = json.loads(line)
         state.take(head, stream.read(head["metrics_bytes"]).decode(errors="surrogateescape"))
 
@@ -563,8 +561,6 @@ def main():
     read(state, 0, False)
     time.sleep(state.interval_s)
     read(state, SCAN_ONCE_MS, view == "peers")
-    if state.failed:
-        sys.exit(f"sluicectl top: {state.problem}")
     if how == "json":
         print(json.dumps(state.json(), separators=(",", ":")))
     else:

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define ACCESSES_ALL 32768u /* looked at in one reading, of all readers: about 20 ms */
 #define ACCESSES_MIN 128u   /* of one of many; TOP_READERS_MAX of them make ACCESSES_ALL */
@@ -128,13 +127,10 @@ static void readers_find(struct top_uses *uses, bool counted, enum top_grouping 
     const struct dirent *entry = NULL;
     DIR *directory = opendir(uses->shm_dir);
     bool was_crowded = uses->crowded;
-    char own[32]; /* to close a descriptor of our own pin file would cost its lock */
-    (void)snprintf(own, sizeof own, "pins.client.%d.", (int)getpid());
     uses->crowded = false;
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         struct reader *reader = &uses->readers[SL_MIN(uses->reader_count, TOP_READERS_MAX - 1)];
         if (strncmp(entry->d_name, "pins.", 5) != 0 ||
-            strncmp(entry->d_name, own, strlen(own)) == 0 ||
             strlen(entry->d_name) >= sizeof reader->name || is_read(uses, entry->d_name)) {
             continue;
         }

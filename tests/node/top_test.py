@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -237,6 +238,21 @@ class Top(unittest.TestCase):
             top.shows("keyer", "actors ready")
             top.keys("Q")
             self.assertEqual(top.ended(), "0")
+
+    def test_a_node_that_ends_between_two_readings_is_none(self):
+        with Node(ranks=1, memory="16MiB") as node:
+            python, go, waits = (os.path.join(self.directory, name) for name in ("python3", "go", "waits"))
+            with open(python, "w", encoding="utf-8") as script:
+                script.write(f"#!/bin/sh\n: >{waits}\nwhile [ ! -e {go} ]; do sleep 0.1; done\nexec {sys.executable} \"$@\"\n")
+            os.chmod(python, 0o700)
+            top = subprocess.Popen([CTL, "top", "--once", *node.where], env=dict(os.environ, PATH=f"{self.directory}:{os.environ['PATH']}"),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            wait_until(lambda: os.path.exists(waits), 10, "the node is read once")
+            node.stop()
+            with open(go, "w", encoding="utf-8"):
+                said = top.communicate(timeout=60)
+            self.assertEqual(top.returncode, 3, said)
+            self.assertIn("no node runs", said[1])
 
     def test_what_cannot_be_shown_is_refused(self):
         where = ["--instance", "nobody", "--runtime-dir", self.directory + "/run", "--shm-dir", self.directory + "/shm"]

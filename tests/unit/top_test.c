@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *key, *model, *prefix;
@@ -142,6 +143,27 @@ START_TEST(uses_are_those_since_the_last_reading)
         top_uses_destroy(&uses);
         sl_pins_destroy(&pins);
         sl_pins_destroy(&late);
+        bed_remove(&bed);
+    }
+END_TEST
+
+/* In another namespace a process has the same number. */
+START_TEST(uses_of_a_namesake_are_among_them)
+    {
+        char name[64];
+        struct bed bed = bed_make(2 * SL_MIB, 100);
+        sl_ref a = bed_insert(&bed, "a/1", 1);
+        (void)snprintf(name, sizeof name, "client.%d.0123456789abcdef", (int)getpid());
+        struct sl_pins *pins = reader_made(&bed, name, 64);
+        struct top_uses *uses = uses_made(&bed);
+        note(pins, a, 1, 2);
+
+        struct hot hot = hot_read(uses);
+
+        ck_assert_uint_eq(hot.count, 1);
+        ck_assert_str_eq(hot.groups[0].name, "a");
+        top_uses_destroy(&uses);
+        sl_pins_destroy(&pins);
         bed_remove(&bed);
     }
 END_TEST
@@ -315,6 +337,7 @@ int main(void)
     suite_add_tcase(suite, names);
     TCase *uses = tcase_create("uses");
     tcase_add_test(uses, uses_are_those_since_the_last_reading);
+    tcase_add_test(uses, uses_of_a_namesake_are_among_them);
     tcase_add_test(uses, uses_stand_for_those_that_were_lost);
     tcase_add_test(uses, a_reader_that_is_gone_counts_once_more);
     tcase_add_test(uses, uses_of_what_is_gone_or_made_up_have_no_prefix);

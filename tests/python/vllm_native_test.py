@@ -4,13 +4,16 @@ played. Requests and the block pool have the attributes of vLLM's."""
 import json
 import os
 import re
+import shutil
 import types
 import unittest
+from unittest import mock
 
 from python_support import ROOT, weights_make  # and the package that was built
 from node_support import main
 
 import sluice
+from sluice import weights
 from sluice.vllm import adapters, events, facts, hints, layout, node, origin, pace, scheduler, settings, sleep, stages
 from sluice.vllm.layout import Cache, Class, Group
 from sluice.vllm.stages import Split
@@ -599,7 +602,63 @@ class AdaptersOf(unittest.TestCase):
         self.assertEqual(stage.match(second), (0, False))
         self.assertEqual((stage.begin({second.asked: 64}).saves, stage.end()), ([], set()))
         self.assertEqual((stage.node.stores, stage.pool.held), ([], set()))
-        self.assertEqual(len(held.named(self.asked("t", self.one, number=2)).block_hashes), 4)  # it was loaded anew
+        # Loaded anew under its name, it still gets the blocks of the old weights that vLLM itself has.
+        self.assertEqual(held.named(self.asked("t", self.one, number=2)).block_hashes, [])
+        self.assertEqual(len(held.named(self.asked("u", self.one, adapter="b", number=3)).block_hashes), 4)
+
+    def engine(self, held, read=lambda: True):
+        """Of a class that vLLM has one of, and the connector watches."""
+        class EngineCore:
+            def add_lora(self, adapter):
+                self.last = adapter.lora_path
+                return read()
+
+        held.watch(EngineCore)
+        return EngineCore()
+
+    def test_an_adapter_is_what_its_files_were_when_it_was_loaded(self):
+        held, want = adapters.Adapters(False), self.keys("r", self.one)
+        engine = self.engine(held)
+        self.assertIs(engine.add_lora(self.asked("r", self.one).lora_request), True)
+        self.assertEqual(engine.last, self.one)
+        self.assertEqual(held.named(self.asked("r", self.one)).block_hashes, want)
+        self.assertTrue(engine.add_lora(self.asked("s", self.two).lora_request))
+        os.replace(os.path.join(self.other, "model.safetensors"), os.path.join(self.two, "model.safetensors"))
+        engine.add_lora(self.asked("s", self.two).lora_request)  # a second server of the same engine, whose workers have it already
+        with self.assertLogs("sluice.weights", "WARNING"):
+            self.assertEqual(held.named(self.asked("s", self.two)).block_hashes, [])
+
+    def test_files_that_change_while_they_are_loaded_have_no_keys(self):
+        def replace():
+            os.replace(os.path.join(self.other, "model.safetensors"), os.path.join(self.one, "model.safetensors"))
+
+        held = adapters.Adapters(False)
+        self.engine(held, replace).add_lora(self.asked("r", self.one).lora_request)
+        with self.assertLogs("sluice.weights", "WARNING"):
+            self.assertEqual(held.named(self.asked("r", self.one)).block_hashes, [])
+
+    def test_files_that_come_with_the_load_are_those_that_were_loaded(self):
+        path = os.path.join(self.other, "fetched")
+        held, want = adapters.Adapters(False), self.keys("r", self.one)
+        self.engine(held, lambda: shutil.copytree(self.one, path)).add_lora(self.asked("r", path).lora_request)
+        self.assertEqual(held.named(self.asked("r", path)).block_hashes, want)
+
+    def test_a_load_that_fails_is_none(self):
+        def refuse():
+            raise OSError("no memory")
+
+        held, want = adapters.Adapters(False), self.keys("r", self.other)
+        with self.assertRaises(OSError):
+            self.engine(held, refuse).add_lora(self.asked("r", self.one).lora_request)
+        os.replace(os.path.join(self.other, "model.safetensors"), os.path.join(self.one, "model.safetensors"))
+        self.engine(held).add_lora(self.asked("r", self.one).lora_request)
+        self.assertEqual(held.named(self.asked("r", self.one)).block_hashes, want)
+
+    def test_files_that_cannot_be_looked_at_are_loaded_all_the_same(self):
+        held = adapters.Adapters(False)
+        with mock.patch.object(weights, "state_at", side_effect=OSError("stale")), self.assertLogs("sluice.weights", "WARNING"):
+            self.assertTrue(self.engine(held).add_lora(self.asked("r", self.one).lora_request))
+        self.assertEqual(held.named(self.asked("r", self.one)).block_hashes, [])
 
     def test_keys_grow_with_the_request(self):
         request = self.asked("r", self.one)

@@ -243,28 +243,70 @@ class Cache:
             log.info("%s: digests are made again at each start: %s", self.path, error)
 
 
+def state_at(path):
+    """Of all files there: what tells them from others, and from what they become."""
+    return sorted((name, *state_of(os.stat(file))) for name, file in files_of(path).items())
+
+
+class Loaded:
+    """A path whose files a process has loaded, with their name. state: of the files that were loaded; None: of those that lie there now."""
+
+    def __init__(self, path, whole):
+        self.path, self.whole, self.state, self.name, self.failed = path, whole, None, None, False
+
+    def fail(self, error):
+        log.warning("nothing of this model or adapter is stored or loaded: %s", error)
+        self.name, self.failed = None, True
+
+    def check(self):
+        """Whether the files are still those that were loaded. The first time they get their name."""
+        try:
+            self._compare()
+            if self.name is None:
+                name = identity(self.path, whole=self.whole)[0]
+                self._compare()
+                self.name = name
+        except (OSError, ValueError) as error:
+            self.fail(error)
+
+    def _compare(self):
+        now = state_at(self.path)
+        if self.state is None:
+            self.state = now
+        elif now != self.state:
+            raise ValueError(f"{self.path}: its files changed after they were loaded; load them under another name, or start the engine again")
+
+
 class Held:
     """Names that were asked for while a process lives, which may keep what it loaded when files change under it. A model or adapter whose
-    files changed since it was first asked for, or cannot be read, has no name: nothing of it is stored or loaded."""
+    files changed since they were loaded (or first asked for, where nobody says when that was), or cannot be read, has no name: nothing of it
+    is stored or loaded."""
 
     def __init__(self, whole):
         self.whole, self.known = whole, {}
 
+    def load(self, key, path, read):
+        """Gives what read() gives, which loads the files of path: the name of key is theirs. A key that was loaded before keeps its name."""
+        if key in self.known:
+            return read()
+        one = Loaded(path, self.whole)
+        try:
+            one.state = state_at(path) or None  # None: they come from a hub, with this load
+        except (OSError, ValueError) as error:
+            one.fail(error)
+        done = read()
+        self._keep(key, one)
+        return done
+
     def name(self, key, path):
         """Its identity as it was first, or None. key: what tells one load of the path from another."""
-        state, name = self.known.get(key, (None, path))
-        if name is None:
-            return None
-        try:
-            now = sorted((name, *state_of(os.stat(file))) for name, file in files_of(path).items())
-            if state is None:
-                state, name = now, identity(path, whole=self.whole)[0]
-            elif now != state:
-                raise ValueError(f"{path}: its files changed after they were first used; load them under another name, or start the engine again")
-        except (OSError, ValueError) as error:
-            log.warning("nothing of this model or adapter is stored or loaded: %s", error)
-            name = None
-        if key not in self.known and len(self.known) == KNOWN_MAX:
+        one = self.known.get(key) or self._keep(key, Loaded(path, self.whole))
+        if not one.failed:
+            one.check()
+        return one.name
+
+    def _keep(self, key, one):
+        if len(self.known) == KNOWN_MAX:
             del self.known[next(iter(self.known))]
-        self.known[key] = (state, name)
-        return name
+        self.known[key] = one
+        return one

@@ -1,6 +1,7 @@
 """Requests with an adapter (LoRA). vLLM hashes the adapter's name and path with the tokens; its weights take their place here, so that one
 adapter at two paths is one, and two at one path are two. No vLLM in it."""
 
+import functools
 import types
 
 from sluice import weights
@@ -38,6 +39,11 @@ class Named(Seen):
         return ours
 
 
+def key_of(adapter):
+    """What vLLM's own cache tells adapters apart by: one that is loaded again under another number still gets the blocks of before."""
+    return adapter.lora_name, adapter.lora_path
+
+
 class Adapters:
     """The requests of an engine; one thread."""
 
@@ -50,9 +56,18 @@ class Adapters:
         if adapter is None:
             return request
         if request.request_id not in self.requests:
-            name = self.held.name((adapter.lora_int_id, adapter.lora_path), adapter.lora_path)
-            self.requests[request.request_id] = Named(request, name)
+            self.requests[request.request_id] = Named(request, self.held.name(key_of(adapter), adapter.lora_path))
         return self.requests[request.request_id]
+
+    def watch(self, core):
+        """Has the class of vLLM's engines say which files its workers load. What it does not load so they load for the first request."""
+        load = core.add_lora
+
+        @functools.wraps(load)
+        def add_lora(engine, adapter):
+            return self.held.load(key_of(adapter), adapter.lora_path, lambda: load(engine, adapter))
+
+        core.add_lora = add_lora
 
     def end(self, request_id):
         self.requests.pop(request_id, None)

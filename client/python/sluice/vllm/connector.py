@@ -168,6 +168,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         self.loads = transfer.is_kv_consumer
         self.cut_tokens = None
         self.adapters = Adapters(self.settings.whole)
+        facts.adapters_watch(self.adapters)
         self.node = Node(self.settings, transfer.engine_id)
         self.scheduler = Scheduler(self.classes, hash_tokens, self.settings, self.node,
                                    any(group.kind != "full" for group in self.groups))

@@ -152,6 +152,13 @@ def sleep_watch(model_config, registered):
         watch(SleepModeBackendFactory.get_backend_class(model_config.sleep_mode_backend), registered.rest, registered.wake)
 
 
+def adapters_watch(adapters):
+    """From now on: the engine makes its connector before it loads adapters."""
+    from vllm.v1.engine.core import EngineCore
+
+    adapters.watch(EngineCore)
+
+
 def models_of(vllm_config, settings, classes, splits, interiors):
     """{class: all that gives its bytes their meaning}, whatever the ranks. Adapters and pictures are in the hashes. splits: {group: Split};
     interiors: {group: the order of bytes within a head}. Raises ValueError where files of the model cannot be read."""

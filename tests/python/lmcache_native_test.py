@@ -166,6 +166,8 @@ class Plugin(OnNode):
         self.assertFalse(there(one, model="mine"))
         self.stored(self.backend(about=metadata(model_name=one), model="mine"), [key(77, model=one)], [os.urandom(CHUNK_BYTES)])
         self.assertTrue(there(other, model="mine"))
+        with mock.patch.object(lmcache.weights, "revisions_of", return_value=[one, other]), self.assertRaisesRegex(ValueError, "2 revisions"):
+            self.backend(about=metadata(model_name="hub/model"))
 
     def test_what_lmcache_keeps_or_a_gpu_reads_is_copied(self):
         value = os.urandom(CHUNK_BYTES)

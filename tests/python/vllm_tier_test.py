@@ -101,6 +101,13 @@ class Tier(python_support.OnNode):
             other, _ = self.tier(**options)
             self.assertEqual([other.lookup(one, self.request) for one in keys], [hit if same else miss] * 2, options)
 
+    def test_a_model_of_which_the_revision_is_not_certain_is_refused(self):
+        places = [weights_make(self, text) for text in ("weights", "WEIGHTS")]
+        with mock.patch.object(vllm_tier.weights, "revisions_of", return_value=places):
+            with self.assertRaisesRegex(ValueError, "2 revisions"):
+                self.tier(path="hub/model")
+            self.tier(path="hub/model", model="the second")
+
     def test_what_is_missing_is_named_and_a_miss_for_a_while(self):
         tier, _ = self.tier()
         keys = keys_of(4)

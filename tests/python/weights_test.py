@@ -92,6 +92,34 @@ class Model(unittest.TestCase):
             self.assertEqual(asked, [("hub/model", {"revision": "v2", "cache_dir": "/hub", "local_files_only": True})])
             self.assertEqual(weights.identity("hub/other", "v2"), ("hub/other", "v2"))
 
+    def hub(self):
+        """A cache of huggingface_hub's; gives where the revisions of hub/model lie."""
+        cache = os.path.join(self.directory, "hub")
+        os.makedirs(f"{cache}/models--hub--model/snapshots")
+        patched = mock.patch.dict("sys.modules", huggingface_hub=types.SimpleNamespace(constants=types.SimpleNamespace(HF_HUB_CACHE=cache),
+                                                                                       snapshot_download=mock.Mock(side_effect=OSError("none"))))
+        patched.start()
+        self.addCleanup(patched.stop)
+        return f"{cache}/models--hub--model/snapshots"
+
+    def test_without_a_revision_all_that_the_cache_has_are_one_model_or_there_is_no_name(self):
+        revisions, want = self.hub(), self.identity()
+        held = weights.Held(False, weights.revisions_of)
+        self.assertEqual(weights.identity_unsaid("hub/model"), "hub/model", "no files")
+        self.assertEqual(weights.identity_unsaid(self.path), want)
+        for one in ("v1", "v2"):
+            shutil.copytree(self.path, f"{revisions}/{one}")
+            self.assertEqual((weights.identity_unsaid("hub/model"), held.name(one, "hub/model")), (want, want))
+        write(f"{revisions}/v2/README.md", "another text")
+        os.mkdir(f"{revisions}/v3")
+        write(f"{revisions}/v3/config.json", "{}")  # no weights: nobody has loaded it
+        self.assertEqual(weights.identity_unsaid("hub/model"), want)
+        write(f"{revisions}/v2/config.json", "{}")
+        with self.assertRaisesRegex(ValueError, "hub/model: .* 2 revisions .* setting `model`"):
+            weights.identity_unsaid("hub/model")
+        with self.assertLogs("sluice.weights", "WARNING"):
+            self.assertIsNone(held.name("v3", "hub/model"))
+
     def test_what_is_not_computed_with_is_left_out(self):
         want = self.identity()
         for name in ("tokenizer.json", "vocab.json", "generation_config.json", "README.md", ".gitattributes", "optimizer.pt", "rng_state.pth",

@@ -162,7 +162,7 @@ class SluiceBackend(StoragePluginInterface):
         rows = {**ROWS, "zero_copy": (switch, True), "pin_timeout": (number(1, 86400, float), float(config.pin_timeout_sec))}
         self._options = Options(given, rows, where="extra_config: " + OPTION)
         # In the place of the path in LMCache's keys. It loads nothing itself, so it knows neither revision nor format.
-        self._model = self._options.model or weights.identity(metadata.model_name, whole=self._options.whole)[0]
+        self._model = self._options.model or weights.identity_unsaid(metadata.model_name, self._options.whole)
         # A GPU reads memory that its driver knows: LMCache's own, not the node's.
         self._on_cpu = torch.device(dst_device).type == "cpu"
         # All ranks have the same bytes: the first one stores them.

@@ -24,7 +24,7 @@ class Connector:
         self._client = self._attach(options)
         self._batches = Batches(self._client, threads=options.threads, depth=options.depth, timeout=options.timeout,
                                 prefix="lmcache-l2/")
-        self._model, self._held = options.model, weights.Held(options.whole)
+        self._model, self._held = options.model, weights.Held(options.whole, weights.revisions_of)
         self.event_fd = self._batches.event_fd
         self.drain_completions = self._batches.drain
 

@@ -60,7 +60,7 @@ class SluiceTier(SecondaryTierManager):
         self._ended = []                           # results of what could not begin
         self._failed = collections.OrderedDict()   # key: until when it is a miss
         config, fields = offloading_spec.config, named.get_run_config()
-        fields["model_name"] = options.model or weights.identity(config.model.name, whole=options.whole)[0]
+        fields["model_name"] = options.model or weights.identity_unsaid(config.model.name, options.whole)
         # Those fields say neither in which order the attention back end keeps a block's bytes, nor how many there are.
         told = json.dumps([fields, config.kv_cache_layout, self.block_size_bytes], sort_keys=True)
         self._link = Link(options, prefix=f"vllm-tier/{hashlib.sha256(told.encode()).hexdigest()}_r{named.rank}/")

@@ -53,6 +53,33 @@ def identity(name, revision=None, whole=False, load_format="auto", hub_directory
     return (digest_of(local, whole), "") if local else (name, revision or "")
 
 
+def identity_unsaid(name, whole=False):
+    """As identity, where an engine names its model and does not say which revision of it, or of what format. Raises ValueError also where the
+    hub's cache has revisions with different weights."""
+    return identity_of_all(revisions_of(name), name, whole)
+
+
+def identity_of_all(places, name, whole):
+    found = {identity(place, whole=whole)[0] for place in places}
+    if len(found) > 1:
+        raise ValueError(f"{name}: the hub's cache has {len(places)} revisions of it, whose weights differ, and the engine does not say which it "
+                         "has; name them by the setting `model`, or remove the others (hf cache)")
+    return found.pop()
+
+
+def revisions_of(name):
+    """Where files of the name may be: it is a path, or all revisions with weights in the cache of huggingface_hub, or just the name."""
+    if os.path.exists(os.path.expanduser(name)):
+        return [name]
+    try:
+        from huggingface_hub import constants
+
+        base = os.path.join(constants.HF_HUB_CACHE, "models--" + name.replace("/", "--"), "snapshots")
+        return [place for place in sorted(os.path.join(base, one) for one in os.listdir(base)) if files_of(place)] or [name]
+    except (ImportError, FileNotFoundError):
+        return [name]
+
+
 def files_of(name, revision=None, hub_directory=None):
     """{name relative to the model's directory: path}; {}: there are no weights here."""
     name = os.path.expanduser(name)
@@ -243,16 +270,16 @@ class Cache:
             log.info("%s: digests are made again at each start: %s", self.path, error)
 
 
-def state_at(path):
+def state_at(places):
     """Of all files there: what tells them from others, and from what they become."""
-    return sorted((name, *state_of(os.stat(file))) for name, file in files_of(path).items())
+    return sorted((place, name, *state_of(os.stat(file))) for place in places for name, file in files_of(place).items())
 
 
 class Loaded:
     """A path whose files a process has loaded, with their name. state: of the files that were loaded; None: of those that lie there now."""
 
-    def __init__(self, path, whole):
-        self.path, self.whole, self.state, self.name, self.failed = path, whole, None, None, False
+    def __init__(self, path, held):
+        self.path, self.held, self.state, self.name, self.failed = path, held, None, None, False
 
     def fail(self, error):
         log.warning("nothing of this model or adapter is stored or loaded: %s", error)
@@ -263,14 +290,14 @@ class Loaded:
         try:
             self._compare()
             if self.name is None:
-                name = identity(self.path, whole=self.whole)[0]
+                name = identity_of_all(self.held.places(self.path), self.path, self.held.whole)
                 self._compare()
                 self.name = name
         except (OSError, ValueError) as error:
             self.fail(error)
 
     def _compare(self):
-        now = state_at(self.path)
+        now = state_at(self.held.places(self.path))
         if self.state is None:
             self.state = now
         elif now != self.state:
@@ -280,18 +307,18 @@ class Loaded:
 class Held:
     """Names that were asked for while a process lives, which may keep what it loaded when files change under it. A model or adapter whose
     files changed since they were loaded (or first asked for, where nobody says when that was), or cannot be read, has no name: nothing of it
-    is stored or loaded."""
+    is stored or loaded. places: where the files of a path may be."""
 
-    def __init__(self, whole):
-        self.whole, self.known = whole, {}
+    def __init__(self, whole, places=lambda path: [path]):
+        self.whole, self.places, self.known = whole, places, {}
 
     def load(self, key, path, read):
         """Gives what read() gives, which loads the files of path: the name of key is theirs. A key that was loaded before keeps its name."""
         if key in self.known:
             return read()
-        one = Loaded(path, self.whole)
+        one = Loaded(path, self)
         try:
-            one.state = state_at(path) or None  # None: they come from a hub, with this load
+            one.state = state_at(self.places(path)) or None  # None: they come from a hub, with this load
         except (OSError, ValueError) as error:
             one.fail(error)
         done = read()
@@ -300,7 +327,7 @@ class Held:
 
     def name(self, key, path):
         """Its identity as it was first, or None. key: what tells one load of the path from another."""
-        one = self.known.get(key) or self._keep(key, Loaded(path, self.whole))
+        one = self.known.get(key) or self._keep(key, Loaded(path, self))
         if not one.failed:
             one.check()
         return one.name

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import struct
+import subprocess
 import tempfile
 import time
 import types
@@ -12,7 +14,7 @@ import unittest
 from unittest import mock
 
 import python_support  # noqa: F401  the package that was built
-from node_support import main
+from node_support import ROOT, main
 
 from sluice import weights
 
@@ -348,6 +350,36 @@ class Model(unittest.TestCase):
         self.assertEqual(len(logged.output), 1)
         self.assertIn("its files changed", logged.output[0])
         self.assertEqual(held.name(4, self.path), self.identity(), "it was loaded again")
+
+    # ---- the digest that users of the drop-in make by hand ----
+
+    def by_hand(self, path):
+        with open(os.path.join(ROOT, "client/mooncake/howto/README.md"), encoding="utf-8") as page:
+            command, = re.findall(r"^    NAME=(\$\(cd MODEL && .*\)) +#", page.read(), re.MULTILINE)
+        run = subprocess.run(["bash", "-c", f"echo {command.replace('MODEL', path)}"], check=True, capture_output=True, text=True)
+        self.assertEqual(run.stderr, "")
+        return run.stdout.strip()
+
+    def test_a_digest_by_hand_follows_from_all_files_and_their_names_wherever_they_lie(self):
+        want = self.by_hand(self.path)
+        self.assertRegex(want, "^[0-9a-f]{16}$")
+        moved = self.model("moved")
+        for name in os.listdir(moved):
+            shutil.copy(f"{self.path}/{name}", f"{moved}/{name}")
+        os.rename(f"{moved}/config.json", f"{self.directory}/blob")
+        os.symlink(f"{self.directory}/blob", f"{moved}/config.json")  # as in the hub's cache
+        os.mkdir(f"{moved}/.cache")
+        write(f"{moved}/.cache/when", "fetched now")
+        self.assertEqual(self.by_hand(moved), want)
+        for name in ("pytorch_model.bin", "model.pt", "model.pth", "model.gguf", "model.ckpt", "a name.npz"):
+            write(f"{moved}/{name}", "weights")
+            found = self.by_hand(moved)
+            write(f"{moved}/{name}", "WEIGHTS")
+            self.assertEqual(len({want, found, self.by_hand(moved)}), 3, name)
+            os.unlink(f"{moved}/{name}")
+        os.mkdir(f"{moved}/below")
+        os.rename(f"{moved}/tokenizer.json", f"{moved}/below/tokenizer.json")
+        self.assertNotEqual(self.by_hand(moved), want)
 
 
 if __name__ == "__main__":

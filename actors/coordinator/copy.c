@@ -154,7 +154,7 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
                                            .rank = rank,
                                            .out = op->type->kind == CO_STORE,
                                            .chunks = co_layers_chunked(op)};
-    if (op->push.straight) { /* nothing is copied */
+    if (op->type == &co_push_out_type) { /* nothing is copied */
         blocks_of(items, count, op->layers.blocks);
         copy.body.copy.blocks.at = op->layers.blocks;
         copy.body.copy.blocks.count = count;
@@ -187,7 +187,7 @@ static struct sl_item_piece *copy_items(struct co_op *op)
 {
     uint32_t room = op->slice_count * op->engine->part_count; /* of one rank, at most */
     struct co_layers *layers = &op->layers;
-    if (op->push.straight && (layers->blocks == NULL || layers->block_room < room)) {
+    if (op->type == &co_push_out_type && (layers->blocks == NULL || layers->block_room < room)) {
         layers->blocks = co_memory_take(&op->life, room, sizeof(*layers->blocks));
         layers->block_room = room;
         if (layers->blocks == NULL) {

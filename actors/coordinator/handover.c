@@ -39,9 +39,6 @@ sl_err co_handovers_init(struct coordinator *self, struct sl_error *why)
 
 void co_handovers_fini(struct coordinator *self)
 {
-    for (uint32_t i = 0; self->handovers != NULL && i < self->handover_max; i++) {
-        free(self->handovers[i].claims);
-    }
     free(self->handovers);
     sl_table_fini(&self->handover_by_id);
 }
@@ -103,7 +100,7 @@ struct co_handover *co_handover_new(struct coordinator *self, uint64_t id, uint6
 
 static void handover_forget(struct coordinator *self, struct co_handover *row)
 {
-    SL_ASSERT(row->send == NULL && row->receive == NULL && row->claims == NULL);
+    SL_ASSERT(row->send == NULL && row->receive == NULL);
     co_word_forget(self, row);
     sl_table_remove(&self->handover_by_id, &row->node);
     *row = (struct co_handover){.free_next = self->handover_free};
@@ -166,18 +163,6 @@ static bool hold_end_send(struct coordinator *self, uint64_t id, struct sl_diges
                          sl_deadline_ns(self->env->now_ns, CO_CALL_NS), cookie, NULL) == SL_OK;
 }
 
-/* Nothing lands in decode's extents any more, and nobody reads there: they go back. */
-void co_handover_give(struct coordinator *self, struct co_handover *row)
-{
-    if (row->claims != NULL) {
-        co_claims_abort(self, 0, row->trace_id, row->claims, row->claim_count);
-    }
-    free(row->claims);
-    row->claims = NULL;
-    row->claim_count = 0;
-    row->straight = false;
-}
-
 /* A ticket whose op is over is closed until somebody says that it is. */
 static void close_send(struct coordinator *self, struct co_handover *row)
 {
@@ -204,9 +189,6 @@ static void handover_settle(struct coordinator *self, struct co_handover *row)
     if (row->receive == NULL && (machine->loans & SL_HANDOVER_TICKET) != 0) {
         close_send(self, row);
         return;
-    }
-    if ((machine->loans & (SL_HANDOVER_TICKET | SL_HANDOVER_TARGET)) == 0) {
-        co_handover_give(self, row);
     }
     if (machine->loans == SL_HANDOVER_HELD && !row->ending) {
         row->ending = hold_end_send(self, row->id, (struct sl_digest){0}, row->trace_id,

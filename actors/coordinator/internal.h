@@ -161,8 +161,6 @@ bool co_handover_keys(struct coordinator *self, struct co_op *op);
 bool co_handover_is_committed(const struct co_op *op);
 /* Whether what prefill handed over is what this load is of. False: the op was ended. */
 bool co_handover_matches(struct coordinator *self, struct co_op *op);
-/* Decode's extents go back. */
-void co_handover_give(struct coordinator *self, struct co_handover *row);
 /* Before the op is answered; gives the code of the answer. */
 sl_err co_handover_ended(struct coordinator *self, struct co_op *op, sl_err code);
 /* Answered and fenced. */
@@ -281,7 +279,7 @@ void co_layers_copied_load(struct coordinator *self, struct co_op *op);
 void co_layers_copied_arriving(struct coordinator *self, struct co_op *op);
 /* PUSH_SEND of some layers was answered. */
 void co_layers_pushed(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
-/* Direct load: pieces lie in its extents. */
+/* Direct load: pieces lie in its pools. */
 void co_layers_arrived(struct coordinator *self, struct co_op *op,
                        const struct sl_body_push_arrived *body);
 /* Before the op is answered; gives the code of the answer. */
@@ -296,35 +294,27 @@ void co_layer_wait(struct coordinator *self, const struct sl_msg *msg);  /* LAYE
 bool co_push_falls_back(const struct coordinator *self);
 /* The reason is told and forgotten: the hand-over may be fine yet. */
 void co_push_fallback_note(struct coordinator *self, struct co_op *op);
-/* Takes the blocks from `first` on, all of them in one slice, straight from or into the pools where
- * that can be tried. */
-void co_push_start(struct coordinator *self, struct co_op *op, uint32_t first);
-/* Has extents reserved for them, or lets the push fail. */
-void co_push_extents(struct coordinator *self, struct co_op *op);
-/* PUSH_SEND of a batch of pieces, in memory of the op. False: the op was ended. */
-bool co_push_message(struct coordinator *self, struct co_op *op,
-                     const struct sl_item_pushed *pieces, uint32_t count, bool last,
-                     struct sl_msg *out);
-/* Sends it, as the op's one request. False: the op was ended. */
-bool co_push_batch(struct coordinator *self, struct co_op *op, const struct sl_item_pushed *pieces,
-                   uint32_t count, uint32_t layer, bool last);
-void co_push_reserve(struct coordinator *self, struct co_op *op); /* enters CO_RESERVE */
-/* The answer to that. SL_OK: the parts are granted. */
-sl_err co_push_granted(struct co_op *op, const struct sl_msg *reply);
+/* Takes the blocks from `first` on, all of them in one slice. False: they cannot be pushed, and the op goes
+ * on through storage or was ended. */
+bool co_push_start(struct coordinator *self, struct co_op *op, uint32_t first);
+/* The transporter is asked for something that touches the device blocks. */
+void co_push_lent(struct coordinator *self, struct co_op *op);
+/* Whether that is an answer that says it has begun nothing; then they are not lent any more. */
+bool co_push_refused(struct coordinator *self, struct co_op *op, sl_err code);
+/* Prefill: makes room for the pieces of a PUSH_SEND; adds one; makes the message. False: the op was
+ * ended. */
+bool co_push_pieces(struct coordinator *self, struct co_op *op);
+void co_push_piece(struct co_op *op, uint32_t part, const struct co_range *range,
+                   struct sl_digest digest);
+struct sl_msg co_push_message(struct coordinator *self, struct co_op *op, bool last);
 /* Sends what is next of layers [pushed, push_end). False: the op was ended. */
 bool co_push_layers(struct coordinator *self, struct co_op *op);
-/* PUSH_SEND of layers failed. True: the transporter took none of it; the op goes by extents as soon as no
- * COPY is in flight (layers.by_extents). */
-bool co_push_layers_refused(struct coordinator *self, struct co_op *op, sl_err code);
 /* All of it was acknowledged. */
 void co_push_done(struct coordinator *self, struct co_op *op);
 /* As soon as prefill has committed; layers of it before. */
 void co_push_in_await(struct coordinator *self, struct co_op *op);
 /* Goes on through storage, or ends. */
 void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code);
-
-/* A push was refused, and the transporter took none of it: it begins anew with extents. */
-void co_push_out_by_extents(struct coordinator *self, struct co_op *op);
 
 /* ---- push_batches.c: looks, writes and checks of a push at the same time ---- */
 void co_batches_begin(struct coordinator *self, struct co_op *op);
@@ -337,17 +327,6 @@ void co_batch_answered(struct coordinator *self, struct co_op *op, uint32_t plac
                        const struct sl_msg *reply);
 /* Nothing is heard of them any more. */
 void co_batches_forget(struct coordinator *self, struct co_op *op);
-
-/* ---- straight.c: pushes between pools, without extents ---- */
-/* Whether to try it for so many blocks. */
-bool co_straight_may(const struct coordinator *self, const struct co_op *op, uint32_t block_count);
-/* Decode: names the pools' parts instead of extents. False: out of memory. */
-bool co_straight_open(struct coordinator *self, struct co_op *op, struct sl_body_push_open *open);
-/* True: the transporter took none of it, and the op goes by extents. */
-bool co_straight_refused(struct coordinator *self, struct co_op *op, sl_err code);
-/* Prefill: pieces of parts, as what lies in the pools. out, spots: as many. */
-void co_straight_pieces(struct co_op *op, const struct sl_item_pushed *pieces, uint32_t count,
-                        struct sl_item_arrived *out, struct sl_item_spot *spots);
 
 /* ---- store.c, load.c ---- */
 /* Gives claims back. */

@@ -4,7 +4,7 @@
  * Parts are their layers' pieces in the order of the forward pass, so a layer is a range of every
  * part, behind the layers before it. A store has all its extents from the start and copies what is
  * ready in one COPY a rank; the next COPY takes all that became ready meanwhile. Directly, what was
- * copied is pushed while the next layers are copied: one of either at a time. A load knows its
+ * looked at is pushed while the next layers are looked at: one of either at a time. A load knows its
  * blocks before the first layer is told; from then on it brings all of these or fails. */
 #include "actors/coordinator/internal.h"
 
@@ -348,18 +348,11 @@ void co_layers_pushed(struct coordinator *self, struct co_op *op, const struct s
     struct co_layers *layers = &op->layers;
     layers->pushing = false;
     op->push.begun = op->push.begun || reply->code == SL_OK;
-    if (reply->code != SL_OK && co_push_layers_refused(self, op, reply->code)) {
-        layers->by_extents = true;
-        if (op->phase == CO_LAYERS) {
-            co_op_enter(self, op, CO_LAYERS);
-        }
-        return;
-    }
     if (reply->code != SL_OK) {
         co_reason(op, "push: %s",
                   reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
         layers->push_failed = reply->code;
-        if (op->phase == CO_LAYERS) { /* else swappers still write to the extents */
+        if (op->phase == CO_LAYERS) { /* else swappers still look at the blocks */
             co_push_out_failed(self, op, reply->code);
         }
         return;
@@ -449,11 +442,9 @@ void co_layers_go_arriving(struct coordinator *self, struct co_op *op)
                 (row->machine.loans & SL_HANDOVER_TICKET) != 0;
     if (layers->done == layers->count && !open) {
         load_finish(self, op);
-    } else if (layers->done < layers->ready && op->handover->straight) {
+    } else if (layers->done < layers->ready) {
         layers->asked = layers->ready; /* they lie where they belong */
         co_layers_copied(self, op);
-    } else if (layers->done < layers->ready) {
-        copy_until(self, op, load_end(op));
     } else { /* the next layers are on their way, or the word of the last */
         co_op_enter(self, op, CO_AWAIT);
     }
@@ -530,10 +521,8 @@ void co_layers_copied_load(struct coordinator *self, struct co_op *op)
 
 void co_layers_copied_arriving(struct coordinator *self, struct co_op *op)
 {
-    if (all_copied(self, op)) {
-        layers_told(self, op);
-        co_push_in_await(self, op);
-    }
+    layers_told(self, op);
+    co_push_in_await(self, op);
 }
 
 void co_layers_copied(struct coordinator *self, struct co_op *op)

@@ -20,7 +20,7 @@ struct co_layer_word { /* LAYER_READY of one rank */
 };
 /* Of a push that is not by layers: parts of the slice, in their order. */
 struct co_batches {
-    uint32_t looked;                    /* parts before it are copied, or their digests known */
+    uint32_t looked;                    /* the digests of parts before it are known */
     uint32_t look_end;                  /* the COPYs in flight are of those before it */
     uint32_t sent;                      /* PUSH_SEND named those before it */
     uint32_t open;                      /* PUSH_SENDs in flight */
@@ -39,7 +39,6 @@ struct co_layers {
     /* direct store: acknowledged by decode, and when the batches in flight are */
     uint32_t pushed, push_end;
     bool pushing;                /* PUSH_SEND is in flight */
-    bool by_extents;             /* direct store: begins anew in extents, when COPYs are done */
     sl_err push_failed;          /* while COPYs are in flight: falls back when they are done */
     uint64_t batch_bytes;        /* load: of a rank, that the last COPY might have */
     bool last;                   /* load: no slice follows this one */
@@ -47,9 +46,9 @@ struct co_layers {
     uint32_t block_count;        /* of so many blocks */
     struct sl_item_piece *items; /* scratch of COPYs */
     uint32_t item_room;
-    struct sl_item_pushed *pieces;       /* scratch of PUSH_SENDs */
-    struct sl_item_arrived *pool_pieces; /* likewise, straight */
+    struct sl_item_arrived *pieces; /* [CO_BATCH_PIECES], scratch of PUSH_SENDs; spots likewise */
     struct sl_item_spot *spots;
+    uint32_t piece_count;
     struct sl_item_block *blocks; /* scratch of COPYs that look */
     uint32_t block_room;
     struct co_layer_word *words;     /* [CO_RANKS_MAX], from the first one on; in the op's memory */

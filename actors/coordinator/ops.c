@@ -137,7 +137,6 @@ void co_op_enter(struct coordinator *self, struct co_op *op, enum co_phase phase
 void co_op_become(struct co_op *op, const struct co_type *type)
 {
     op->type = type;
-    op->push.straight = false;
     op->slice_count = 0;
     op->slice_total = 0;
 }
@@ -146,14 +145,7 @@ static const struct co_phase_ops unknown_phases[CO_PHASES] = {
     [CO_ZOMBIE] = {.tick = co_fence_tick},
 };
 
-static void unknown_done(struct coordinator *self, struct co_op *op)
-{
-    (void)self;
-    (void)op;
-}
-
-const struct co_type co_unknown_type = {
-    .kind = CO_UNKNOWN, .done = unknown_done, .phases = unknown_phases};
+const struct co_type co_unknown_type = {.kind = CO_UNKNOWN, .phases = unknown_phases};
 
 void co_op_recycle(struct coordinator *self, struct co_op *op)
 {
@@ -533,7 +525,9 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
 
 void co_op_done(struct coordinator *self, struct co_op *op)
 {
-    op->type->done(self, op);
+    if (op->type->done != NULL) {
+        op->type->done(self, op);
+    }
     if (op->handover != NULL) {
         co_handover_done(self, op);
     }

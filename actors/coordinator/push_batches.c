@@ -1,8 +1,8 @@
 /* actors/coordinator/push_batches.c - a push that is not by layers: its looks, writes and checks at the
  * same time.
  *
- * Swappers copy some parts of the slice, or look at them where they lie, and go on with the next. What
- * they are through with goes in batches of which a few are in flight: one is looked at, one is written,
+ * Swappers look at some parts of the slice where they lie, and go on with the next. What they are
+ * through with goes in batches of which a few are in flight: one is looked at, one is written,
  * one is checked at decode. The last batch says that it is the last. It goes when every other
  * one was acknowledged: a transporter that started anew in between may hear of them in any order. */
 #include "actors/coordinator/internal.h"
@@ -77,29 +77,15 @@ void co_batches_begin(struct coordinator *self, struct co_op *op)
 static bool batch_send(struct coordinator *self, struct co_op *op, uint32_t end)
 {
     struct co_batches *batches = &op->push.batches;
-    struct co_layers *layers = &op->layers; /* whose room it uses */
-    uint32_t from = batches->sent, place = 0;
-    struct sl_msg push;
-    if (layers->pieces == NULL) {
-        layers->pieces = co_memory_take(&op->life, CO_BATCH_PIECES, sizeof(*layers->pieces));
-    }
-    if (layers->pieces == NULL) {
-        co_op_end(self, op, SL_ERR_NO_MEMORY);
+    uint32_t place = 0;
+    if (!co_push_pieces(self, op)) {
         return false;
     }
-    for (uint32_t i = from; i < end; i++) {
-        const struct co_part *part = &op->parts[i];
-        layers->pieces[i - from] =
-            (struct sl_item_pushed){.part = i,
-                                    .arena = part->arena,
-                                    .offset_bytes = part->offset_bytes,
-                                    .length_bytes = co_cut_of(op, i)->length_bytes,
-                                    .digest_low = part->digest.low,
-                                    .digest_high = part->digest.high};
+    for (uint32_t i = batches->sent; i < end; i++) {
+        const struct co_range whole = {.end = co_cut_of(op, i)->length_bytes};
+        co_push_piece(op, i, &whole, op->parts[i].digest);
     }
-    if (!co_push_message(self, op, layers->pieces, end - from, end == parts_of(op), &push)) {
-        return false;
-    }
+    struct sl_msg push = co_push_message(self, op, end == parts_of(op));
     push.op_id = op->id;
     push.trace_id = op->trace_id;
     while (batches->call_seqs[place] != 0) {
@@ -119,19 +105,6 @@ static bool batch_send(struct coordinator *self, struct co_op *op, uint32_t end)
     return true;
 }
 
-/* Nothing of it is in flight any more. */
-static void batches_failed(struct coordinator *self, struct co_op *op)
-{
-    sl_err code = op->push.batches.failed;
-    if (!op->push.begun && co_straight_refused(self, op, code)) {
-        op->push.batches = (struct co_batches){0};
-        co_push_out_by_extents(self, op);
-    } else {
-        op->push.batches = (struct co_batches){0};
-        co_push_out_failed(self, op, code);
-    }
-}
-
 /* What can be done now. */
 static void batches_go(struct coordinator *self, struct co_op *op)
 {
@@ -139,7 +112,7 @@ static void batches_go(struct coordinator *self, struct co_op *op)
     uint32_t part_total = parts_of(op);
     if (batches->failed != SL_OK) {
         if (!looking(op) && batches->open == 0) {
-            batches_failed(self, op);
+            co_push_out_failed(self, op, batches->failed);
         }
         return;
     }
@@ -166,7 +139,7 @@ void co_batches_looked(struct coordinator *self, struct co_op *op)
     struct co_batches *batches = &op->push.batches;
     for (uint32_t i = batches->looked; i < batches->look_end; i++) {
         if (op->parts[i].state != CO_PART_COPIED && batches->failed == SL_OK) {
-            co_reason(op, "a rank did not copy its part");
+            co_reason(op, "a rank did not look at its part");
             batches->failed = SL_ERR_INCOMPLETE;
         }
     }

@@ -1,10 +1,68 @@
-/* actors/coordinator/push_out.c - the type of a STORE that is pushed: prefill's side. Its blocks
- * are copied into extents of this node and written from there under decode's ticket. */
+/* actors/coordinator/push_out.c - the type of a STORE that is pushed: prefill's side. Its swappers
+ * look at its blocks, and the transporter writes them under decode's ticket. */
 #include "actors/coordinator/internal.h"
 
 static void out_go(struct coordinator *self, struct co_op *op)
 {
-    co_push_start(self, op, op->push.skip);
+    if (!co_push_start(self, op, op->push.skip)) {
+        return;
+    }
+    for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
+        op->parts[i].state = CO_PART_GRANTED; /* to be looked at */
+    }
+    co_copy_slice(self, op);
+}
+
+/* ---- PUSH_SEND ---- */
+
+bool co_push_pieces(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    layers->piece_count = 0;
+    if (layers->pieces == NULL) {
+        layers->pieces = co_memory_take(&op->life, CO_BATCH_PIECES, sizeof(*layers->pieces));
+        layers->spots = co_memory_take(&op->life, CO_BATCH_PIECES, sizeof(*layers->spots));
+    }
+    if (layers->pieces == NULL || layers->spots == NULL) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return false;
+    }
+    return true;
+}
+
+void co_push_piece(struct co_op *op, uint32_t part, const struct co_range *range,
+                   struct sl_digest digest)
+{
+    const struct co_engine *engine = op->engine;
+    const struct co_cut *cut = co_cut_of(op, part);
+    uint32_t rank = co_part_writer(op, part), i = op->layers.piece_count++;
+    op->layers.pieces[i] = (struct sl_item_arrived){.part = part,
+                                                    .part_offset_bytes = range->from,
+                                                    .length_bytes = range->end - range->from,
+                                                    .digest_low = digest.low,
+                                                    .digest_high = digest.high};
+    op->layers.spots[i] = (struct sl_item_spot){
+        .engine_id = engine->members[rank],
+        .rank = rank,
+        .pool = cut->pool,
+        .part = cut->part,
+        .device_block = co_device_block(op, op->slice[part / engine->part_count], cut->pool),
+        .item = i};
+}
+
+struct sl_msg co_push_message(struct coordinator *self, struct co_op *op, bool last)
+{
+    const struct co_layers *layers = &op->layers;
+    struct sl_msg push = {.type = SL_MSG_PUSH_SEND};
+    struct sl_body_push_send *body = &push.body.push_send;
+    body->ticket = op->push.ticket;
+    body->pool_last = last;
+    body->pool_pieces.at = layers->pieces;
+    body->pool_pieces.count = layers->piece_count;
+    body->spots.at = layers->spots;
+    body->spots.count = layers->piece_count;
+    co_push_lent(self, op);
+    return push;
 }
 
 /* Nothing more is to be read for it. Nobody acknowledges what comes late. */
@@ -22,14 +80,17 @@ static void out_abort(struct coordinator *self, struct co_op *op, sl_err code)
 
 void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code)
 {
+    if (op->push.lent && !op->push.begun) {
+        (void)co_push_refused(self, op, code);
+    }
     if (op->call_seq != 0) { /* by layers: others of it may be on their way */
         sl_calls_forget(self->calls, op->call_seq);
         op->call_seq = 0;
     }
     op->layers.pushing = false;
     co_batches_forget(self, op);
+    op->push.batches = (struct co_batches){0};
     out_abort(self, op, code);
-    co_store_abort(self, op);
     if (!co_push_falls_back(self)) {
         co_op_end(self, op, code);
         return;
@@ -38,25 +99,6 @@ void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code)
     co_op_become(op, &co_store_type);
     sl_handover_lend(&op->handover->machine, SL_HANDOVER_HELD);
     co_store_slice(self, op);
-}
-
-static void out_reserved(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
-{
-    sl_err err = co_push_granted(op, reply);
-    if (err != SL_OK) {
-        co_push_out_failed(self, op, err);
-    } else {
-        co_copy_slice(self, op);
-    }
-}
-
-/* The transporter cannot read these pools, and nothing was read: all goes by extents. */
-void co_push_out_by_extents(struct coordinator *self, struct co_op *op)
-{
-    for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
-        op->parts[i] = (struct co_part){0};
-    }
-    co_push_extents(self, op);
 }
 
 void co_push_done(struct coordinator *self, struct co_op *op)
@@ -71,14 +113,9 @@ void co_push_done(struct coordinator *self, struct co_op *op)
 
 bool co_push_layers(struct coordinator *self, struct co_op *op)
 {
-    const struct co_engine *engine = op->engine;
     struct co_layers *layers = &op->layers;
-    uint32_t part_total = op->slice_count * engine->part_count, count = 0;
-    if (layers->pieces == NULL) {
-        layers->pieces = co_memory_take(&op->life, CO_BATCH_PIECES, sizeof(*layers->pieces));
-    }
-    if (layers->pieces == NULL) {
-        co_op_end(self, op, SL_ERR_NO_MEMORY);
+    uint32_t part_total = op->slice_count * op->engine->part_count;
+    if (!co_push_pieces(self, op)) {
         return false;
     }
     for (; op->asked_count < part_total; op->asked_count++) {
@@ -88,39 +125,26 @@ bool co_push_layers(struct coordinator *self, struct co_op *op)
                                &range)) {
             continue; /* also behind the last piece: a batch is never empty */
         }
-        if (count == CO_BATCH_PIECES) {
+        if (layers->piece_count == CO_BATCH_PIECES) {
             break;
         }
-        layers->pieces[count++] =
-            (struct sl_item_pushed){.part = op->asked_count,
-                                    .part_offset_bytes = range.from,
-                                    .arena = part->arena,
-                                    .offset_bytes = part->offset_bytes + range.from,
-                                    .length_bytes = range.end - range.from,
-                                    .digest_low = part->pushed_digest.low,
-                                    .digest_high = part->pushed_digest.high};
+        co_push_piece(op, op->asked_count, &range, part->pushed_digest);
     }
     layers->pushing = true;
-    return co_push_batch(self, op, layers->pieces, count, layers->push_end, /* 1 + the last in it */
-                         op->asked_count == part_total && layers->push_end == layers->count);
-}
-
-bool co_push_layers_refused(struct coordinator *self, struct co_op *op, sl_err code)
-{
-    return !op->push.begun && co_straight_refused(self, op, code); /* nothing of it was written */
+    struct sl_msg push = co_push_message(
+        self, op, op->asked_count == part_total && layers->push_end == layers->count);
+    push.body.push_send.layer = layers->push_end; /* 1 + the last in it */
+    return co_op_call(self, op, "transporter.0", &push);
 }
 
 static void layers_enter(struct coordinator *self, struct co_op *op)
 {
     sl_err failed = op->layers.push_failed;
     if (failed == SL_OK && co_layers_any(op, CO_PART_BROKEN)) {
-        co_reason(op, "a rank did not copy its part");
+        co_reason(op, "a rank did not look at its part");
         failed = SL_ERR_INCOMPLETE;
     }
-    if (op->layers.by_extents) {
-        op->layers.by_extents = false;
-        co_push_out_by_extents(self, op);
-    } else if (failed != SL_OK) {
+    if (failed != SL_OK) {
         co_push_out_failed(self, op, failed);
     } else {
         co_layers_go_push(self, op);
@@ -138,11 +162,10 @@ static void out_ended(struct coordinator *self, struct co_op *op, sl_err code)
     }
 }
 
-/* By layers a PUSH_SEND is in flight while others are copied. */
+/* By layers a PUSH_SEND is in flight while others are looked at. */
 static const struct co_phase_ops phases[CO_PHASES] = {
     [CO_KEYS] = {.enter = co_op_ask_keys, .reply = co_op_keys},
     [CO_GREET] = {.enter = co_op_greet, .tick = co_op_greet_tick},
-    [CO_RESERVE] = {.enter = co_push_reserve, .reply = out_reserved},
     [CO_COPY] = {.enter = co_copy_start, .reply = co_layers_pushed},
     [CO_LAYERS] = {.enter = layers_enter, .reply = co_layers_pushed},
     [CO_SETTLE] = {.reply = co_layers_pushed, .tick = co_fence_tick},
@@ -161,6 +184,5 @@ const struct co_type co_push_out_type = {
     .layers_copied = co_layers_copied_store,
     .layers_go = co_layers_go_push,
     .failed = out_ended,
-    .done = co_store_abort,
     .phases = phases,
 };

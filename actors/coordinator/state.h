@@ -98,8 +98,9 @@ struct co_type {
     void (*layers_go)(struct coordinator *self, struct co_op *op); /* what can be done next */
     /* It ends with an error and is not answered yet. */
     void (*failed)(struct coordinator *self, struct co_op *op, sl_err code);
-    void (*done)(struct coordinator *self, struct co_op *op); /* answered, fenced: gives back */
-    const struct co_phase_ops *phases;                        /* CO_PHASES */
+    /* Answered and fenced: gives back. NULL: there is nothing. */
+    void (*done)(struct coordinator *self, struct co_op *op);
+    const struct co_phase_ops *phases; /* CO_PHASES */
 };
 extern const struct co_type co_store_type, co_load_type, co_push_out_type, co_push_in_type,
     co_unknown_type;
@@ -161,8 +162,6 @@ struct co_push {               /* of the two types that push */
     uint32_t skip;             /* out: blocks that decode has */
     struct sl_bytes ticket;    /* out: in the op's memory */
     struct co_receipt receipt; /* out: of what the ticket is */
-    bool straight;             /* from or into the pools, without extents */
-    bool straight_barred;      /* that was refused */
     bool begun;                /* out: a batch was acknowledged */
     struct co_batches batches;
     bool lent; /* the transporter may read or write the device blocks: fenced before they go back */
@@ -260,15 +259,13 @@ struct co_handover {
     struct co_handover *free_next;
     struct co_receipt receipt;
     uint64_t started_ns;
-    bool received;                /* a decode was here */
-    bool sent_here;               /* a prefill was */
-    bool found;                   /* it was at a coordinator before: the registrar holds all */
-    bool arrived;                 /* direct: all is in the extents */
-    bool closing;                 /* PUSH_CLOSE without an op is in flight */
-    bool straight;                /* direct: the ticket is for decode's pools; claims is NULL */
-    struct sl_item_claim *claims; /* decode's extents; owned */
+    bool received;    /* a decode was here */
+    bool sent_here;   /* a prefill was */
+    bool found;       /* it was at a coordinator before: the registrar holds all */
+    bool arrived;     /* direct: all is in the pools */
+    bool closing;     /* PUSH_CLOSE without an op is in flight */
     uint64_t push_id; /* of the ticket: the place of this row in the low 16 bits; 0: none */
-    uint32_t claim_count, ticket_bytes;
+    uint32_t ticket_bytes;
     unsigned char ticket[128];
     bool ending;                 /* HOLD_END is in flight */
     char prefill_node[32];       /* decode: who is asked; "": nobody */

@@ -217,7 +217,7 @@ static void abort_broken(struct coordinator *self, struct co_op *op, enum co_par
         for (uint32_t k = 0; k < part_count && good < part_count; k++) {
             bool held = parts[k].state == CO_PART_GRANTED || parts[k].state == CO_PART_COPIED ||
                         parts[k].state == CO_PART_BROKEN;
-            if (held && claims != NULL && parts[k].ref != 0) { /* 0: pushed straight */
+            if (held && claims != NULL) {
                 claims[claim_count++] =
                     (struct sl_item_claim){.ref = parts[k].ref, .generation = parts[k].generation};
             }
@@ -376,7 +376,7 @@ void co_store_abort(struct coordinator *self, struct co_op *op)
 void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply)
 {
     struct co_op *op = co_op_find(self, reply->op_id);
-    if (op == NULL || op->phase != CO_DONE || (op->type->kind != CO_STORE && !op->type->push)) {
+    if (op == NULL || op->phase != CO_DONE || op->type->kind != CO_STORE) {
         return;
     }
     uint64_t count = reply->body.reserve_reply.items.count;

@@ -1037,8 +1037,8 @@ sl_err sl_layers_wait(struct sl_engine *engine, const struct sl_rank_layers *wha
  *             has it or failed, and at the latest by its time. sl_handover_end ends it by hand.
  *
  * Direct: decode's node makes a ticket that travels with the announcement (sl_op_ticket), or goes to
- * prefill's node by itself (`from`); prefill's node writes under it into memory of decode's node,
- * and has handed over when decode's node has acknowledged all. A push that fails goes on through storage when the node's setting
+ * prefill's node by itself (`from`); prefill's node writes under it into decode's pools, and has handed
+ * over when decode's node has acknowledged all. What cannot be pushed, or fails, goes through storage when the setting
  * handover_push_fallback says so; so the receipt travels with the first token in both modes.
  *
  * Both sides may be by layers, each for itself: prefill's so that layers go while others are

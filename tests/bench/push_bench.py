@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Figures: direct hand-over from one node to another, through extents of both nodes' memory and straight from pool to pool, in
-turns and in one run. Four nodes in namespaces: a hands over to b through extents, c to d straight. Medians. CPU is that of all
-actors of both nodes; the engines' own is left out.
+"""Figures: direct hand-over from one node to another, in namespaces. Medians. CPU is that of all actors of both nodes; the
+engines' own is left out.
 
   push_bench.py [ROUNDS]"""
 
@@ -32,11 +31,11 @@ def probe(node, *arguments):
 class Pair:
     """Engines at two nodes, and what hand-overs between them cost."""
 
-    def __init__(self, giver, taker, shape, rounds, straight):
-        self.nodes, self.straight = (giver, taker), straight
+    def __init__(self, giver, taker, shape, rounds):
+        self.nodes = (giver, taker)
         self.giving = probe(giver, "give", *shape, 60000, rounds)
         self.taking = probe(taker, "take", *shape, 60000, rounds)
-        for node in self.nodes if straight else ():
+        for node in self.nodes:
             wait_until(lambda at=node: counter(at, "transporter.0", "pool_engines") == 1, 20, "the pool is registered")
         self.pids = [node.pid(actor) for node in self.nodes for actor in ACTORS]
         self.figures, self.before = [], self.counters()
@@ -68,37 +67,26 @@ class Pair:
         return copied / (moved / 2)  # each byte leaves one node and comes to the other
 
 
-def compare(cluster, part_bytes, rounds):
-    a, b, c, d = cluster.nodes
+def measure(cluster, part_bytes, rounds):
     blocks = TOTAL // part_bytes
-    shape = (part_bytes, blocks, part_bytes // LAYERS, LAYERS, 1)
-    pairs = [Pair(a, b, shape, rounds + 1, False), Pair(c, d, shape, rounds + 1, True)]
+    pair = Pair(*cluster.nodes, (part_bytes, blocks, part_bytes // LAYERS, LAYERS, 1), rounds + 1)
     for _ in range(rounds + 1):
-        for pair in pairs:
-            pair.hand_over(blocks)
-    copies = [pair.end() for pair in pairs]
-    for pair in pairs:
-        del pair.figures[0]  # links and pages were cold
-    speed = [statistics.median(figure[0] for figure in pair.figures) for pair in pairs]
-    cpu = [statistics.median(figure[1] for figure in pair.figures) for pair in pairs]
-    for name, at in (("through extents", 0), ("straight", 1)):
-        print(f"{part_bytes >> 10:5} KiB  {name:16} {TOTAL / speed[at] * 1e3:6.1f} ms for 64 MiB  {speed[at] / 1e9:5.2f} GB/s  "
-              f"{cpu[at]:.2f} CPU s/GB  copies of a byte {copies[at]:.2f}")
-    print(f"{part_bytes >> 10:5} KiB  straight to extents {speed[1] / speed[0]:.2f} in speed, {cpu[1] / cpu[0]:.2f} in CPU "
-          f"(medians of {rounds} turns)", flush=True)
+        pair.hand_over(blocks)
+    copies = pair.end()
+    del pair.figures[0]  # links and pages were cold
+    speed, cpu = (statistics.median(figure[i] for figure in pair.figures) for i in range(2))
+    print(f"{part_bytes >> 10:5} KiB  {TOTAL / speed * 1e3:6.1f} ms for 64 MiB  {speed / 1e9:5.2f} GB/s  {cpu:.2f} CPU s/GB  "
+          f"copies of a byte {copies:.2f} (medians of {rounds} turns)", flush=True)
 
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
-    cluster = Cluster(4, memory="512MiB")
-    for i, node in enumerate(cluster.nodes):
-        node.settings += ["--fabric-pools", "true" if i >= 2 else "false"]
-    with cluster:
-        for giver, taker in (cluster.nodes[:2], cluster.nodes[2:]):
-            wait_alive(giver, taker.name)
-            wait_alive(taker, giver.name)
+    with Cluster(2, memory="512MiB") as cluster:
+        a, b = cluster.nodes
+        wait_alive(a, "b")
+        wait_alive(b, "a")
         for part_bytes in (16 << 10, 64 << 10, 1 << 20):
-            compare(cluster, part_bytes, rounds)
+            measure(cluster, part_bytes, rounds)
 
 
 if __name__ == "__main__":

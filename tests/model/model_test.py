@@ -17,7 +17,7 @@ except ImportError:
 
 from python_support import client, environment, sluice  # noqa: E402
 import tiny_model  # noqa: E402
-from node_support import PATIENCE, Node, main  # noqa: E402
+from node_support import PATIENCE, Node, fabric_alone, main, wait_until  # noqa: E402
 
 PROMPT = [int(token) for token in np.random.default_rng(7).integers(0, tiny_model.VOCABULARY, 75)]
 COUNT = 40
@@ -149,15 +149,22 @@ class HandedOver(unittest.TestCase):
 
     def hand_over(self, mode, **more):
         number = int.from_bytes(os.urandom(8), "little") | 1
-        with Node(ranks=tiny_model.WORLD, memory="64MiB", settings=["--op-timeout", PATIENT["op_timeout"]]) as node:
+        with Node(ranks=tiny_model.WORLD, memory="64MiB", settings=["--op-timeout", PATIENT["op_timeout"], *fabric_alone()]) as node:
             with Child("decode", node, number, mode, **more) as decode, Child("prefill", node, number, mode) as prefill:
+                for side in (decode, prefill):
+                    self.assertTrue(side.hear()["registered"])
+                wait_until(lambda: self.counters(node, "transporter.0")["pool_engines"] == 2, 20, "the fabric has both caches")
+                decode.tell(go=True)
                 prefill.tell(ticket=decode.hear()["ticket"])
                 first = prefill.hear()
                 decode.tell(**first)
                 answer = decode.hear()
-            rows = json.loads(node.ctl("status", "--metrics", "--json").stdout)["actors"]
-            counters = next(row for row in rows if row["name"] == "coordinator")["counters"]
-            return first["token"], answer, counters
+            return first["token"], answer, self.counters(node, "coordinator")
+
+    @staticmethod
+    def counters(node, actor):
+        rows = json.loads(node.ctl("status", "--metrics", "--json").stdout)["actors"]
+        return next(row for row in rows if row["name"] == actor)["counters"]
 
     def check(self, mode, pushed):
         first, answer, counters = self.hand_over(mode)
@@ -202,6 +209,7 @@ def prefill(engine, task):
 
 
 def decode(engine, attached, task):
+    json.loads(sys.stdin.readline())
     run, blocks = tiny_model.Run(), engine.take(len(PROMPT) + COUNT)
     used = -(-len(PROMPT) // tiny_model.BLOCK_TOKENS)
     with engine.engine.receive(task["id"], np.array(PROMPT, np.uint32), blocks[:used], mode=task["mode"]) as op:
@@ -219,6 +227,7 @@ def child(task):
     settings = {"runtime_dir": task["directory"] + "/run", "shm_dir": task["shm"], **PATIENT}
     with sluice.Client(task["instance"], settings=settings) as attached:
         engine = tiny_model.Engine(tiny_model.Weights(), attached, task["role"])
+        say(registered=True)
         if task["role"] == "prefill":
             prefill(engine, task)
         else:

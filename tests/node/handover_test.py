@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from node_support import PACE, PATIENCE, PD_ENGINES, Node, main, wait_until
+from node_support import PACE, PATIENCE, PD_ENGINES, Node, fabric_alone, main, wait_until
 
 # No hand-over may fail for want of time where none is disturbed.
 PATIENT = ["--op-timeout", "30s"]
@@ -77,7 +77,7 @@ class Handover(unittest.TestCase):
             self.assert_nothing_is_left(node)
 
     def test_a_thousand_requests_pushed(self):
-        with Node(ranks=2, memory="256MiB") as node:
+        with Node(ranks=2, memory="256MiB", settings=fabric_alone()) as node:
             report = self.demo(node, "--mode", "direct", "--requests", "1000", "--ranks", "2", "--concurrency", "32", *PATIENT)
             self.assert_no_byte_is_wrong(report)
             self.assertEqual((report["complete"], report["send_failed"]), (1000, 0))
@@ -87,7 +87,7 @@ class Handover(unittest.TestCase):
 
     def test_prefill_killed_in_the_middle_of_pushing(self):
         for by_layers in ([], ["--by-layers"]):
-            with self.subTest(by_layers=by_layers), Node(ranks=2, memory="256MiB") as node:
+            with self.subTest(by_layers=by_layers), Node(ranks=2, memory="256MiB", settings=fabric_alone()) as node:
                 report = self.demo(node, "--mode", "direct", *by_layers, "--requests", "400", "--ranks", "2", "--concurrency", "64",
                                    "--op-timeout", f"{2 * PACE}s", "--kill-prefill")
                 self.assert_no_byte_is_wrong(report)
@@ -97,7 +97,7 @@ class Handover(unittest.TestCase):
 
     def test_layers_are_pushed_while_the_next_ones_are_computed(self):
         # Prefill computes a last layer when decode has told that the first one is there, and right.
-        with Node(ranks=2, memory="256MiB") as node:
+        with Node(ranks=2, memory="256MiB", settings=fabric_alone()) as node:
             report = self.demo(node, "--mode", "direct", "--by-layers", "--requests", "200", "--ranks", "2", "--layers", "7",
                                "--block-bytes", "50001", "--concurrency", "8", *PATIENT)
             self.assert_no_byte_is_wrong(report)
@@ -117,18 +117,19 @@ class Handover(unittest.TestCase):
             self.assertGreater(metric(node, "coordinator", "layers_copied"), 0)
             self.assert_nothing_is_left(node)
 
-    def test_what_is_too_large_to_be_pushed_goes_through_storage(self):
-        with Node(ranks=1, memory="8MiB") as node:
-            report = self.demo(node, "--mode", "direct", "--requests", "20", "--block-bytes", "256KiB", "--blocks", "12",
-                               "--concurrency", "1", *PATIENT)
-            self.assert_no_byte_is_wrong(report)
-            self.assertEqual(report["complete"], 20)
-            self.assertGreater(metric(node, "coordinator", "handovers_fallen_back"), 0)
-            self.assertGreater(metric(node, "coordinator", "handovers_pushed"), 0)
-            self.assert_nothing_is_left(node)
+    def test_what_cannot_be_pushed_goes_through_storage(self):
+        for settings in ((), (*fabric_alone(), "--fabric-pools", "false")):
+            with self.subTest(settings=settings), Node(ranks=1, settings=settings) as node:
+                for by_layers in ([], ["--by-layers"]):
+                    report = self.demo(node, "--mode", "direct", *by_layers, "--requests", "20", *PATIENT)
+                    self.assert_no_byte_is_wrong(report)
+                    self.assertEqual((report["complete"], report["send_failed"]), (20, 0))
+                self.assertGreaterEqual(metric(node, "coordinator", "handovers_fallen_back"), 40)
+                self.assertEqual(metric(node, "coordinator", "handovers_pushed"), 0)
+                self.assert_nothing_is_left(node)
 
     def test_actors_killed_meanwhile(self):
-        with Node(ranks=2, memory="256MiB") as node:
+        with Node(ranks=2, memory="256MiB", settings=fabric_alone()) as node:
             stop = threading.Event()
 
             def kill():
@@ -164,7 +165,7 @@ class Handover(unittest.TestCase):
 
     def test_the_example_hands_over_through_storage_and_directly(self):
         example = os.path.join(os.path.dirname(PD_ENGINES), "example_handover")
-        with Node(ranks=1) as node:
+        with Node(ranks=1, settings=fabric_alone()) as node:
             where = {"SLUICE_INSTANCE": node.instance, "SLUICE_RUNTIME_DIR": node.directory + "/run", "SLUICE_SHM_DIR": node.shm}
             for mode in ([], ["direct"]):
                 done = subprocess.run([example, *mode], env={**node.environment, **where}, timeout=60 * PATIENCE,

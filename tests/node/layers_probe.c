@@ -308,21 +308,40 @@ struct pair {
     struct sl_ticket ticket;
 };
 
+static struct sl_handover_options options_next(void)
+{
+    static uint32_t number;
+    return (struct sl_handover_options){.id = 0x100000 + (uint64_t)getpid() * 1000 + number++,
+                                        .mode = SL_HANDOVER_DIRECT};
+}
+
+/* Without a ticket it would go through storage, as while the fabric is taking the pools in, or a transporter is
+ * starting: then it is begun anew. */
 static struct pair pair_start(struct side *from, struct side *to, uint32_t seed,
                               uint64_t timeout_ns)
 {
     struct pair pair = {0};
+    struct sl_op_result result;
     tokens_make(seed);
     poison(from);
     poison(to);
     struct sl_op_request request = request_of(to, timeout_ns);
-    struct sl_handover_options options = {.id = 0x100000 + (uint64_t)getpid() * 1000 + seed,
-                                          .mode = SL_HANDOVER_DIRECT};
-    CHECK(sl_handover_receive_start(to->engine, &request, &options, &pair.receive, &why) == SL_OK);
-    sl_err err;
-    while ((err = sl_op_ticket(pair.receive, &pair.ticket, PATIENT, &why)) == SL_ERR_BUSY ||
-           err == SL_ERR_NOT_FOUND) {
-        (void)usleep(1000);
+    struct sl_handover_options options;
+    sl_err err = SL_ERR_UNSUPPORTED;
+    for (uint32_t tries = 0; err == SL_ERR_UNSUPPORTED; tries++) {
+        CHECK(tries < 1000);
+        options = options_next();
+        CHECK(sl_handover_receive_start(to->engine, &request, &options, &pair.receive, &why) ==
+              SL_OK);
+        while ((err = sl_op_ticket(pair.receive, &pair.ticket, PATIENT, &why)) == SL_ERR_BUSY ||
+               err == SL_ERR_NOT_FOUND) {
+            (void)usleep(1000);
+        }
+        if (err == SL_ERR_UNSUPPORTED) {
+            CHECK(sl_op_cancel(pair.receive, &why) == SL_OK);
+            (void)end(&pair.receive, &result);
+            (void)usleep(20000);
+        }
     }
     CHECK(err == SL_OK);
     options.ticket = &pair.ticket;

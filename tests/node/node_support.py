@@ -98,6 +98,11 @@ def command_of(pid):
         return []
 
 
+def fabric_alone():
+    """Settings of a node without peers, which has engines' pools in its fabric all the same."""
+    return ("--node-name", "alone", "--fabric", "tcp", "--cluster-plaintext", "true", "--cluster-listen", f"127.0.0.1:{free_port()}")
+
+
 class Node:
     """One node under a supervisor. Use as a context manager."""
 

@@ -215,16 +215,12 @@ void __wrap_co_fence_start(struct coordinator *self, struct co_op *op, co_worker
     }
 }
 
-bool REAL(co_straight_open)(struct coordinator *self, struct co_op *op,
-                            struct sl_body_push_open *open);
-bool __wrap_co_straight_open(struct coordinator *self, struct co_op *op,
-                             struct sl_body_push_open *open);
-bool __wrap_co_straight_open(struct coordinator *self, struct co_op *op,
-                             struct sl_body_push_open *open)
+void REAL(co_push_lent)(struct coordinator *self, struct co_op *op);
+void __wrap_co_push_lent(struct coordinator *self, struct co_op *op);
+void __wrap_co_push_lent(struct coordinator *self, struct co_op *op)
 {
-    bool opened = REAL(co_straight_open)(self, op, open);
-    op->push.lent = op->push.lent && mutant != TICKET_UNFENCED;
-    return opened;
+    REAL(co_push_lent)(self, op);
+    op->push.lent = op->type->kind == CO_STORE || mutant != TICKET_UNFENCED;
 }
 /* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 

@@ -183,35 +183,26 @@ sl_err peer_releases(struct bed *bed, const struct sl_item_receipt *receipt)
     return (sl_err)reply.body.handover_release_reply.codes.at[0];
 }
 
-void ticket_opens(struct bed *bed, uint32_t blocks)
+struct sl_msg ticket_asked(struct bed *bed)
 {
-    struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE), open;
-    struct sl_item_grant grants[BLOCKS_MAX];
-    uint64_t count = reserve.body.reserve.items.count;
-    ck_assert_uint_eq(count, blocks * RANKS);
-    ck_assert_uint_eq(reserve.body.reserve.groups.count, 0);
-    ck_assert_str_eq(reserve.body.reserve.items.at[0].writer.at, "transporter.0");
-    for (uint64_t i = 0; i < count; i++) {
-        grants[i] = (struct sl_item_grant){
-            .ref = 1 + i, .generation = 100 + i, .offset_bytes = i * PART_BYTES};
-    }
-    answer(bed, "registrar", &reserve,
-           (struct sl_msg){.body.reserve_reply.items = {grants, count}});
-    open = take(bed, "transporter.0", SL_MSG_PUSH_OPEN);
+    struct sl_msg open = take(bed, "transporter.0", SL_MSG_PUSH_OPEN);
     push_id = open.body.push_open.handover;
-    ck_assert_uint_eq(open.body.push_open.parts.count, count);
-    ck_assert_uint_eq(open.body.push_open.parts.at[1].generation, 101);
-    ck_assert_uint_eq(open.body.push_open.parts.at[1].length_bytes, PART_BYTES);
+    return open;
+}
+
+void ticket_opens(struct bed *bed)
+{
+    struct sl_msg open = ticket_asked(bed);
     answer(bed, "transporter.0", &open,
            (struct sl_msg){.body.push_open_reply = {.ticket = {"secret", 6}}});
 }
 
-uint64_t direct_begin(struct bed *bed, uint32_t blocks)
+uint64_t direct_begin(struct bed *bed)
 {
     uint64_t seq =
         side_begin(bed, SL_MSG_LOAD,
-                   (struct side){.op_id = RECV, .id = ID, .blocks = blocks, .direct = true}, true);
-    ticket_opens(bed, blocks);
+                   (struct side){.op_id = RECV, .id = ID, .blocks = 2, .direct = true}, true);
+    ticket_opens(bed);
     return seq;
 }
 
@@ -235,13 +226,6 @@ void closed(struct bed *bed, bool taken)
     answer(bed, "transporter.0", &close, (struct sl_msg){.code = SL_OK});
 }
 
-uint64_t claims_given_back(struct bed *bed)
-{
-    struct sl_msg abort;
-    return fake_take(&bed->fake, "registrar", SL_MSG_ABORT, &abort) ? abort.body.abort.items.count
-                                                                    : 0;
-}
-
 struct sl_item_ticket ticket_of(const char *last_key, uint32_t block_end)
 {
     struct sl_item_receipt receipt = receipt_of(last_key, block_end);
@@ -251,13 +235,13 @@ struct sl_item_ticket ticket_of(const char *last_key, uint32_t block_end)
                                    .keys_high = receipt.keys_high};
 }
 
-uint64_t push_begin(struct bed *bed, const struct sl_item_ticket *ticket)
+uint64_t push_begin(struct bed *bed, const struct sl_item_ticket *ticket, bool first)
 {
     uint64_t send =
         side_begin(bed, SL_MSG_STORE,
-                   (struct side){.op_id = SEND, .id = ID, .blocks = 2, .ticket = ticket}, true);
-    answer_reserve(bed, UINT32_MAX, SL_OK);
-    (void)answer_copy(bed, 0, UINT64_MAX);
-    (void)answer_copy(bed, 1, UINT64_MAX);
+                   (struct side){.op_id = SEND, .id = ID, .blocks = 2, .ticket = ticket}, first);
+    ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+    ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 2);
+    ck_assert_uint_eq(answer_copy(bed, 1, UINT64_MAX), 2);
     return send;
 }

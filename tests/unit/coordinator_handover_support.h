@@ -50,15 +50,14 @@ sl_err peer_releases(struct bed *bed, const struct sl_item_receipt *receipt);
 
 extern uint64_t push_id; /* of the last PUSH_OPEN */
 
-/* Decode's extents are granted, and its ticket ("secret") is open. */
-void ticket_opens(struct bed *bed, uint32_t blocks);
-/* Decode's side up to where prefill is waited for. */
-uint64_t direct_begin(struct bed *bed, uint32_t blocks);
+struct sl_msg ticket_asked(struct bed *bed); /* PUSH_OPEN */
+void ticket_opens(struct bed *bed);          /* decode's, "secret" */
+/* Decode's side of two blocks up to where prefill is waited for. */
+uint64_t direct_begin(struct bed *bed);
 sl_err pushed(struct bed *bed, uint64_t state, sl_err code); /* PUSH_ARRIVED */
 void closed(struct bed *bed, bool taken);
-uint64_t claims_given_back(struct bed *bed);
 struct sl_item_ticket ticket_of(const char *last_key, uint32_t block_end);
-/* Prefill's side up to the push. */
-uint64_t push_begin(struct bed *bed, const struct sl_item_ticket *ticket);
+/* Prefill's side up to where its swappers have looked. first: the engine is asked for. */
+uint64_t push_begin(struct bed *bed, const struct sl_item_ticket *ticket, bool first);
 
 #endif

@@ -160,7 +160,8 @@ static void told(struct bed *bed, uint64_t seq, uint64_t layers, uint64_t blocks
     ck_assert_uint_eq(reply.body.layer_wait_reply.block_count, blocks);
 }
 
-/* A COPY of layers [first, end) of all parts to one rank, answered but for item `missing`. */
+/* A COPY of layers [first, end) of all parts to one rank, or a look at them, answered but for item
+ * `missing`. */
 static void copied(struct bed *bed, uint32_t rank, uint64_t first, uint64_t end, uint64_t missing)
 {
     char name[16];
@@ -169,11 +170,15 @@ static void copied(struct bed *bed, uint32_t rank, uint64_t first, uint64_t end,
     uint64_t hashes[BLOCKS_MAX * CHUNKS];
     swapper_name(rank, name);
     struct sl_msg copy = take(bed, name, SL_MSG_COPY), reply = {.code = SL_OK};
-    uint64_t count = copy.body.copy.items.count;
+    uint64_t looks = copy.body.copy.blocks.count, count = copy.body.copy.items.count + looks;
     bool whole = first == 0 && end == LAYERS;
     struct sl_digest_span span = sl_digest_span_of(first * PIECE, end * PIECE, VALUE);
     for (uint64_t i = 0; i < count; i++) {
-        const struct sl_item_piece *item = &copy.body.copy.items.at[i];
+        const struct sl_item_block *block = &copy.body.copy.blocks.at[i];
+        const struct sl_item_piece seen = {.first_layer = looks > 0 ? block->first_layer : 0,
+                                           .layer_end = looks > 0 ? block->layer_end : 0,
+                                           .length_bytes = looks > 0 ? block->length_bytes : 0};
+        const struct sl_item_piece *item = looks > 0 ? &seen : &copy.body.copy.items.at[i];
         ck_assert_uint_eq(item->first_layer, whole ? 0 : first);
         ck_assert_uint_eq(item->layer_end, whole ? 0 : end);
         ck_assert_uint_eq(item->length_bytes, LAYERS * piece_bytes);
@@ -730,13 +735,14 @@ static struct sl_msg pushed_batch(struct bed *bed, uint64_t first, uint64_t end)
 {
     struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
     ck_assert_uint_eq(push.body.push_send.layer, end);
-    ck_assert(push.body.push_send.last == (end == LAYERS));
-    ck_assert_uint_eq(push.body.push_send.pieces.count, BLOCKS * RANKS);
+    ck_assert(push.body.push_send.pool_last == (end == LAYERS));
+    ck_assert_uint_eq(push.body.push_send.pool_pieces.count, BLOCKS * RANKS);
+    ck_assert_uint_eq(push.body.push_send.spots.count, BLOCKS * RANKS);
     for (uint64_t i = 0; i < BLOCKS * RANKS; i++) {
-        const struct sl_item_pushed *piece = &push.body.push_send.pieces.at[i];
+        const struct sl_item_arrived *piece = &push.body.push_send.pool_pieces.at[i];
         ck_assert_uint_eq(piece->part, i);
         ck_assert_uint_eq(piece->part_offset_bytes, first * PIECE);
-        ck_assert_uint_eq(piece->offset_bytes, i * PART_BYTES + first * PIECE);
+        ck_assert_uint_eq(push.body.push_send.spots.at[i].device_block, 10 + i / RANKS);
         ck_assert_uint_eq(piece->length_bytes, (end - first) * PIECE);
         ck_assert_uint_eq(piece->digest_low, 100 * first + end); /* of these layers alone */
     }
@@ -748,12 +754,11 @@ static void acknowledge(struct bed *bed, const struct sl_msg *push, sl_err code)
     answer(bed, "transporter.0", push, (struct sl_msg){.code = code});
 }
 
-START_TEST(layers_are_pushed_while_the_next_ones_are_copied)
+START_TEST(layers_are_pushed_while_the_next_ones_are_looked_at)
     {
-        struct bed *bed = bed_make(NULL);
+        struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_make();
         uint64_t seq = begin(bed, SL_MSG_STORE, (struct ask){.handover_id = ID, .ticket = &ticket});
-        answer_reserve(bed, UINT32_MAX, SL_OK);
         nothing_is_copied(bed);
         ready(bed, 1);
         all_copied(bed, 0, 1);
@@ -761,7 +766,7 @@ START_TEST(layers_are_pushed_while_the_next_ones_are_copied)
         struct sl_msg push = pushed_batch(bed, 0, 1); /* the others are not even computed */
         ready(bed, 2);
         all_copied(bed, 1, 2);
-        ready(bed, 3); /* waits: one batch on its way, one copied */
+        ready(bed, 3); /* waits: one batch on its way, one looked at */
         nothing_is_copied(bed);
         ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
         acknowledge(bed, &push, SL_OK);
@@ -778,29 +783,27 @@ START_TEST(layers_are_pushed_while_the_next_ones_are_copied)
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_uint_eq(reply.body.store_reply.receipt.count, 1);
-        ck_assert_uint_eq(claims_given_back(bed), BLOCKS * RANKS);
+        ck_assert_uint_eq(claims_given_back(bed), 0);
         ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_ABORT));
         bed_end(bed);
     }
 END_TEST
 
-START_TEST(a_push_that_fails_waits_for_the_copies_before_it_gives_back)
+START_TEST(a_push_that_fails_waits_for_the_looks_before_it_goes_on)
     {
-        struct bed *bed = bed_make(NULL);
+        struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_make();
         uint64_t seq = begin(bed, SL_MSG_STORE,
                              (struct ask){.handover_id = ID, .ticket = &ticket, .ready = 1});
-        answer_reserve(bed, UINT32_MAX, SL_OK);
         all_copied(bed, 0, 1);
         struct sl_msg push = pushed_batch(bed, 0, 1);
         ready(bed, 2);
         copied(bed, 0, 1, 2, UINT64_MAX);
 
         acknowledge(bed, &push, SL_ERR_UNREACHABLE);
-        ck_assert_uint_eq(claims_given_back(bed), 0); /* rank 1 writes to them */
+        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE)); /* rank 1 reads them */
         copied(bed, 1, 1, 2, UINT64_MAX);
 
-        ck_assert_uint_eq(claims_given_back(bed), BLOCKS * RANKS);
         (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
         answer_reserve(bed, UINT32_MAX, SL_OK); /* through storage, from the first layer on */
         all_copied(bed, 0, 2);
@@ -814,11 +817,10 @@ END_TEST
 
 START_TEST(a_pushed_store_that_ends_early_ends_its_ticket)
     {
-        struct bed *bed = bed_make(NULL);
+        struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_make();
         uint64_t seq = begin(bed, SL_MSG_STORE,
                              (struct ask){.handover_id = ID, .ticket = &ticket, .ready = 1});
-        answer_reserve(bed, UINT32_MAX, SL_OK);
         all_copied(bed, 0, 1);
         struct sl_msg push = pushed_batch(bed, 0, 1);
         acknowledge(bed, &push, SL_OK);
@@ -827,7 +829,6 @@ START_TEST(a_pushed_store_that_ends_early_ends_its_ticket)
 
         ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_TIMEOUT);
         (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
-        ck_assert_uint_eq(claims_given_back(bed), BLOCKS * RANKS);
         bed_end(bed);
     }
 END_TEST
@@ -838,7 +839,6 @@ static uint64_t push_id; /* of the last PUSH_OPEN */
 static uint64_t direct_begin(struct bed *bed)
 {
     uint64_t seq = begin(bed, SL_MSG_LOAD, (struct ask){.handover_id = ID, .direct = true});
-    answer_reserve(bed, UINT32_MAX, SL_OK);
     struct sl_msg open = take(bed, "transporter.0", SL_MSG_PUSH_OPEN);
     push_id = open.body.push_open.handover;
     answer(bed, "transporter.0", &open,
@@ -846,7 +846,7 @@ static uint64_t direct_begin(struct bed *bed)
     return seq;
 }
 
-/* Layers [first, end) of parts [from, behind) lie in the extents. */
+/* Layers [first, end) of parts [from, behind) lie in the pools. */
 static void arrived(struct bed *bed, uint64_t first, uint64_t end, uint32_t from, uint32_t behind,
                     uint64_t state, sl_err code)
 {
@@ -873,51 +873,45 @@ static void closed(struct bed *bed)
     answer(bed, "transporter.0", &close, (struct sl_msg){.code = SL_OK});
 }
 
-START_TEST(layers_are_loaded_as_they_arrive)
+START_TEST(layers_are_told_as_they_arrive)
     {
-        struct bed *bed = bed_make(NULL);
+        struct bed *bed = direct_bed(NULL);
         struct sl_msg reply;
         uint64_t seq = direct_begin(bed);
         uint64_t first = wait_for(bed, 1);
         arrived(bed, 0, 1, 0, 3, 0, SL_OK);
-        nothing_is_copied(bed); /* the last part has not */
+        ck_assert(!answered(bed, first, &reply)); /* the last part has not */
 
         arrived(bed, 0, 1, 3, 4, 0, SL_OK);
-        all_copied(bed, 0, 1);
         told(bed, first, 1, BLOCKS); /* prefill has not committed: it may be computing */
         ck_assert(!answered(bed, seq, &reply));
         arrived(bed, 0, 1, 0, 4, 0, SL_OK); /* told again */
-        nothing_is_copied(bed);
         arrived(bed, 2, 3, 0, 4, 0, SL_OK); /* not before the one in front of it */
-        nothing_is_copied(bed);
+        uint64_t third = wait_for(bed, 3);
+        ck_assert(!answered(bed, third, &reply));
         arrived(bed, 1, 3, 0, 4, 0, SL_OK);
-        copied(bed, 0, 1, 3, UINT64_MAX);
-        arrived(bed, 3, 4, 0, 4, 1, SL_OK); /* the last, while others are copied */
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_CLOSE));
-        copied(bed, 1, 1, 3, UINT64_MAX);
-        told(bed, wait_for(bed, 3), 3, BLOCKS);
-        nothing_is_copied(bed); /* the ticket ends first */
+        told(bed, third, 3, BLOCKS);
+        arrived(bed, 3, 4, 0, 4, 1, SL_OK);     /* the last */
+        ck_assert(!answered(bed, seq, &reply)); /* the ticket ends first */
         closed(bed);
-        all_copied(bed, 3, 4);
+        nothing_is_copied(bed);
 
         reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_uint_eq(reply.body.load_reply.block_count, BLOCKS);
         ck_assert_uint_eq(reply.body.load_reply.from_remote, BLOCKS);
-        ck_assert_uint_eq(claims_given_back(bed), BLOCKS * RANKS);
+        ck_assert(reply.body.load_reply.fenced);
         bed_end(bed);
     }
 END_TEST
 
-/* All of it is copied before prefill's last word. */
+/* All of it is there before prefill's last word. */
 START_TEST(a_load_does_not_end_before_the_word_of_the_last_layer)
     {
-        struct bed *bed = bed_make(NULL);
+        struct bed *bed = direct_bed(NULL);
         struct sl_msg reply;
         uint64_t seq = direct_begin(bed);
         arrived(bed, 0, LAYERS, 0, 4, 0, SL_OK);
-        all_copied(bed, 0, 1);
-        all_copied(bed, 1, LAYERS);
         ck_assert(!answered(bed, seq, &reply));
 
         arrived(bed, 0, 0, 0, 0, 1, SL_OK);
@@ -936,11 +930,10 @@ static const struct {
 START_TEST(a_hand_over_that_ends_behind_a_told_layer_is_a_502)
     {
         const char *const settings[] = {"handover_push_fallback", ends_early[_i].fallback, NULL};
-        struct bed *bed = bed_make(settings);
+        struct bed *bed = direct_bed(settings);
         struct sl_msg reply;
         uint64_t seq = direct_begin(bed);
         arrived(bed, 0, 1, 0, 4, 0, SL_OK);
-        all_copied(bed, 0, 1);
         told(bed, wait_for(bed, 1), 1, BLOCKS);
         uint64_t next = wait_for(bed, 2);
 
@@ -951,9 +944,7 @@ START_TEST(a_hand_over_that_ends_behind_a_told_layer_is_a_502)
         reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
         ck_assert_uint_eq(reply.body.load_reply.block_count, 0);
-        ck_assert_uint_eq(claims_given_back(bed), 0); /* not before the ticket has ended */
-        closed(bed);
-        ck_assert_uint_eq(claims_given_back(bed), BLOCKS * RANKS);
+        ck_assert(!reply.body.load_reply.fenced); /* not before the transporter says so */
         bed_end(bed);
     }
 END_TEST
@@ -961,7 +952,7 @@ END_TEST
 /* The push fails, prefill commits in storage: what was told stays as it is. */
 START_TEST(layers_that_were_told_are_not_loaded_again_from_storage)
     {
-        struct bed *bed = bed_make(NULL);
+        struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_make();
         struct sl_item_receipt receipt = {.handover_id = ID,
                                           .block_end = BLOCKS,
@@ -970,8 +961,6 @@ START_TEST(layers_that_were_told_are_not_loaded_again_from_storage)
         struct sl_msg msg = {.type = SL_MSG_ARRIVED};
         uint64_t seq = direct_begin(bed);
         arrived(bed, 0, 2, 0, 4, 0, SL_OK);
-        all_copied(bed, 0, 1);
-        all_copied(bed, 1, 2);
         told(bed, wait_for(bed, 2), 2, BLOCKS);
         arrived(bed, 0, 0, 0, 0, 2, SL_ERR_PEER_DIED);
         index_put_all(bed, BLOCKS);
@@ -1020,10 +1009,10 @@ int main(void)
     tcase_add_test(load, a_miss_by_layers_tells_that_there_is_nothing);
     suite_add_tcase(suite, load);
     TCase *direct = tcase_create("direct");
-    tcase_add_test(direct, layers_are_pushed_while_the_next_ones_are_copied);
-    tcase_add_test(direct, a_push_that_fails_waits_for_the_copies_before_it_gives_back);
+    tcase_add_test(direct, layers_are_pushed_while_the_next_ones_are_looked_at);
+    tcase_add_test(direct, a_push_that_fails_waits_for_the_looks_before_it_goes_on);
     tcase_add_test(direct, a_pushed_store_that_ends_early_ends_its_ticket);
-    tcase_add_test(direct, layers_are_loaded_as_they_arrive);
+    tcase_add_test(direct, layers_are_told_as_they_arrive);
     tcase_add_test(direct, a_load_does_not_end_before_the_word_of_the_last_layer);
     tcase_add_loop_test(direct, a_hand_over_that_ends_behind_a_told_layer_is_a_502, 0,
                         SL_COUNT(ends_early));

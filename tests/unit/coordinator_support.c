@@ -98,6 +98,17 @@ void transporter_greeted(struct bed *bed)
                                          .start_time = transporter_proc.start_time}});
 }
 
+struct bed *direct_bed(const char *const *more)
+{
+    const char *settings[16] = {"fabric", "tcp", "fabric_pools", "true", "node_name", "d"};
+    for (uint32_t i = 0; more != NULL && more[i] != NULL; i++) {
+        settings[6 + i] = more[i];
+    }
+    struct bed *bed = bed_make(settings);
+    transporter_greeted(bed);
+    return bed;
+}
+
 struct bed *bed_straight(void)
 {
     struct bed *bed = bed_make(straight_loads);

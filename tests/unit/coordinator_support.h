@@ -42,6 +42,8 @@ struct bed *bed_make(const char *const *settings);
 extern const char *const straight_loads[];
 extern const struct sl_proc_id transporter_proc;
 void transporter_greeted(struct bed *bed);
+/* A bed of node "d" whose pools are in the fabric, with more settings; NULL: none. */
+struct bed *direct_bed(const char *const *more);
 struct bed *bed_straight(void);
 void bed_end(struct bed *bed);
 void answer_engine(struct bed *bed);

@@ -170,7 +170,7 @@ END_TEST
 
 START_TEST(decode_brings_its_ticket_when_it_is_open)
     {
-        struct bed *bed = bed_make(named);
+        struct bed *bed = direct_bed(NULL);
         struct sl_msg word;
         (void)side_begin(
             bed, SL_MSG_LOAD,
@@ -179,7 +179,7 @@ START_TEST(decode_brings_its_ticket_when_it_is_open)
         ck_assert_uint_eq(word.body.handover_word.ticket.count, 0);
         passed_on(bed, &word, SL_OK);
 
-        ticket_opens(bed, 2);
+        ticket_opens(bed);
 
         word = word_to(bed, "p", WAITS); /* at once */
         struct sl_item_ticket want = ticket_of("b1", 2);
@@ -197,19 +197,18 @@ END_TEST
 
 START_TEST(a_push_that_has_arrived_ends_the_words_too)
     {
-        struct bed *bed = bed_make(named);
+        struct bed *bed = direct_bed(NULL);
         struct sl_msg word;
         uint64_t recv = side_begin(
             bed, SL_MSG_LOAD,
             (struct side){.op_id = RECV, .id = ID, .blocks = 2, .direct = true, .from = "p"}, true);
-        ticket_opens(bed, 2);
+        ticket_opens(bed);
         while (says(bed, &word)) {
             passed_on(bed, &word, SL_OK);
         }
 
         ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_OK);
         closed(bed, true);
-        load_copied(bed);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
         fake_pass(&bed->fake, 4 * AGAIN_NS);
@@ -594,14 +593,13 @@ END_TEST
 
 /* ---- direct ---- */
 
-/* Prefill up to where its blocks are copied out. */
+/* Prefill up to where its swappers have looked. */
 static uint64_t prefill_direct(struct bed *bed, bool first)
 {
     uint64_t send = side_begin(
         bed, SL_MSG_STORE,
         (struct side){.op_id = SEND, .id = ID, .blocks = 2, .direct = true, .budget_ns = LONG_NS},
         first);
-    answer_reserve(bed, UINT32_MAX, SL_OK);
     (void)answer_copy(bed, 0, UINT64_MAX);
     (void)answer_copy(bed, 1, UINT64_MAX);
     return send;
@@ -611,7 +609,7 @@ static const uint64_t ticket_lengths[] = {1, 6, 128};
 
 START_TEST(a_direct_prefill_takes_the_ticket_that_a_node_offered)
     {
-        struct bed *bed = bed_make(named);
+        struct bed *bed = direct_bed(NULL);
         char secret[128];
         memset(secret, 's', sizeof(secret));
         struct sl_item_ticket ticket = ticket_of("b1", 2);
@@ -639,8 +637,8 @@ END_TEST
 
 START_TEST(a_direct_prefill_takes_the_ticket_of_this_node)
     {
-        struct bed *bed = bed_make(named);
-        uint64_t recv = direct_begin(bed, 2);
+        struct bed *bed = direct_bed(NULL);
+        uint64_t recv = direct_begin(bed);
 
         uint64_t send = prefill_direct(bed, false);
 
@@ -650,7 +648,6 @@ START_TEST(a_direct_prefill_takes_the_ticket_of_this_node)
         ck_assert_int_eq(reply_to(bed, send).code, SL_OK);
         ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_OK);
         closed(bed, true);
-        load_copied(bed);
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
         bed_end(bed);
     }

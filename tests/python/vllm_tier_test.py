@@ -108,6 +108,34 @@ class Tier(python_support.OnNode):
                 self.tier(path="hub/model")
             self.tier(path="hub/model", model="the second")
 
+    def test_vllms_hashes_say_the_weights_of_adapters(self):
+        def adapter(path):
+            return types.SimpleNamespace(lora_name="a", lora_path=path)
+
+        def keys(path=None, request=None):
+            request = request or types.SimpleNamespace(lora_request=adapter(path) if path else None)
+            return vllm_tier.kv_cache_utils._gen_lora_extra_hash_keys(request)
+
+        one, two, other = (weights_make(self, text) for text in ("weights", "WEIGHTS", "Weights"))
+        self.tier()
+        engine = stubs.EngineCore()
+        for path in (one, two):
+            self.assertTrue(engine.add_lora(adapter(path)))
+        before = keys(one)
+        (kind, name, path, weights), = before
+        self.assertEqual((kind, name, path, weights[:8]), ("lora", "a", one, "weights:"))
+        self.assertNotEqual(keys(two)[0][3], weights)
+        self.assertEqual(keys(), [])
+        os.replace(os.path.join(other, "model.safetensors"), os.path.join(two, "model.safetensors"))
+        request = types.SimpleNamespace(lora_request=adapter(two))
+        with self.assertLogs("sluice.weights", "WARNING"):
+            unknown = keys(request=request)
+        self.assertEqual(keys(request=request), unknown, "a request has one name")
+        self.assertNotEqual(keys(two), unknown, "what is not known was found")
+        self.tier()
+        self.assertEqual(keys(one), before, "a second tier of the process says it once more")
+        self.assertNotEqual(keys(two)[0][3], unknown[0][3])
+
     def test_what_is_missing_is_named_and_a_miss_for_a_while(self):
         tier, _ = self.tier()
         keys = keys_of(4)

@@ -3,7 +3,8 @@
     "secondary_tiers": [{"type": "SluiceTier", "module_path": "sluice.vllm_tier"}]
 
 vllm_tier_howto.md has the options, and what happens on failures. It runs in vLLM's scheduler, so no call waits: threads of C copy
-between vLLM's memory and the node's. Keys are vLLM's own, behind a digest of what vLLM's file tier tells caches apart by."""
+between vLLM's memory and the node's. Keys are vLLM's own, behind a digest of what vLLM's file tier tells caches apart by. vLLM's hashes have
+an adapter's name and path; the tier adds its weights."""
 
 import collections
 import hashlib
@@ -12,6 +13,8 @@ import logging
 import time
 from typing import ClassVar
 
+from vllm.v1.core import kv_cache_utils
+from vllm.v1.engine.core import EngineCore
 from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadingEvent, RequestOffloadingContext
 from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
@@ -20,6 +23,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from . import SluiceError, weights
 from .backend import Options, one_of, switch
 from .linking import ROWS, Link, Said
+from .vllm.adapters import Adapters
 
 FAILED_SECONDS = 10.0   # a key whose load failed is a miss for so long: vLLM would ask for it again and again
 FAILED_MAX = 65536
@@ -65,6 +69,9 @@ class SluiceTier(SecondaryTierManager):
         told = json.dumps([fields, config.kv_cache_layout, self.block_size_bytes], sort_keys=True)
         self._link = Link(options, prefix=f"vllm-tier/{hashlib.sha256(told.encode()).hexdigest()}_r{named.rank}/")
         self._lookups = Lookups(self)
+        adapters = Adapters(options.whole)
+        adapters.watch(EngineCore)
+        adapters.hashed(kv_cache_utils)
 
     # ---- look-ups ----
 

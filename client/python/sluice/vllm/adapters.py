@@ -3,6 +3,7 @@ adapter at two paths is one, and two at one path are two. No vLLM in it."""
 
 import functools
 import types
+import uuid
 
 from sluice import weights
 
@@ -68,6 +69,20 @@ class Adapters:
             return self.held.load(key_of(adapter), adapter.lora_path, lambda: load(engine, adapter))
 
         core.add_lora = add_lora
+
+    def hashed(self, utils):
+        """Has vLLM's own hashes say the weights of an adapter beside its name and path. utils: the module that makes them."""
+        told = getattr(utils._gen_lora_extra_hash_keys, "__wrapped__", utils._gen_lora_extra_hash_keys)
+
+        @functools.wraps(told)
+        def keys(request):
+            found = told(request)
+            if found and not hasattr(request, "sluice_weights"):  # weights without a name: nobody finds what is hashed with this one
+                adapter = request.lora_request
+                request.sluice_weights = self.held.name(key_of(adapter), adapter.lora_path) or str(uuid.uuid4())
+            return [(*one, request.sluice_weights) for one in found]
+
+        utils._gen_lora_extra_hash_keys = keys
 
     def end(self, request_id):
         self.requests.pop(request_id, None)

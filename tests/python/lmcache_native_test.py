@@ -367,6 +367,7 @@ class SecondLevel(OnNode):
 
     def setUp(self):
         super().setUp()
+        python_support.weights_wait(self)
         self.connector = lmcache_l2.Connector(timeout=1 * PACE)
         self.addCleanup(self.connector.close)
 
@@ -403,6 +404,15 @@ class SecondLevel(OnNode):
             self.assertFalse(there(one))
         self.completion(self.connector.submit_batch_set([f"{one}@00000001@0@ab"], [b"value"]))
         self.assertEqual([there(model) for model in (one, two)], [False, True])
+
+    def test_files_that_hang_keep_no_thread_of_lmcache(self):
+        goes_on = threading.Event()
+        self.addCleanup(goes_on.set)
+        with mock.patch.object(lmcache_l2.weights, "files_of", lambda *given: goes_on.wait() and {}):
+            with mock.patch.object(lmcache_l2.weights, "WAIT_SECONDS", 0.05):
+                stored = self.connector.submit_batch_set(["m@00000001@0@ab"], [b"value"])
+            self.assertEqual(self.completion(stored), (True, "", [True]))
+            self.assertEqual(self.completion(self.connector.submit_batch_exists(["m@00000001@0@ab"]))[2], [False])
 
     def test_failures_are_completions_with_a_text(self):
         go_on = self.stopped()

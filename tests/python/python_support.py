@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "tests", "node"))
@@ -32,12 +33,20 @@ if PACKAGE != "installed":
         sys.exit(77)
     sys.path.insert(0, PACKAGE)
 
-import sluice  # noqa: E402
+import sluice.weights  # noqa: E402
 from node_support import PATIENCE, Node  # noqa: E402
+
+
+def weights_wait(case):
+    """On a busy machine, too, files are looked at in time."""
+    patched = mock.patch.object(sluice.weights, "WAIT_SECONDS", 100 * PATIENCE)
+    patched.start()
+    case.addCleanup(patched.stop)
 
 
 def weights_make(case, text):
     """A directory with a model's weights, for one test."""
+    weights_wait(case)
     directory = tempfile.mkdtemp()
     case.addCleanup(shutil.rmtree, directory)
     with open(os.path.join(directory, "model.safetensors"), "w", encoding="utf-8") as file:

@@ -8,13 +8,14 @@ import stat
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 import types
 import unittest
 from unittest import mock
 
-import python_support  # noqa: F401  the package that was built
-from node_support import ROOT, main
+from python_support import weights_wait  # and the package that was built
+from node_support import ROOT, main, wait_until
 
 from sluice import weights
 
@@ -42,6 +43,7 @@ class Model(unittest.TestCase):
         patched = mock.patch.dict(os.environ, {"XDG_CACHE_HOME": os.path.join(self.directory, "cache")})
         patched.start()
         self.addCleanup(patched.stop)
+        weights_wait(self)
         self.content = bytearray(os.urandom(6 * MIB))
         self.path = self.model("model")
 
@@ -380,6 +382,28 @@ class Model(unittest.TestCase):
         os.mkdir(f"{moved}/below")
         os.rename(f"{moved}/tokenizer.json", f"{moved}/below/tokenizer.json")
         self.assertNotEqual(self.by_hand(moved), want)
+
+    def test_files_that_hang_keep_nobody(self):
+        held, want, goes_on, look = weights.Held(False), self.identity(), threading.Event(), weights.files_of
+        self.addCleanup(goes_on.set)
+        with mock.patch.object(weights, "files_of", lambda *given: (goes_on.wait(), look(*given))[1]):
+            with mock.patch.object(weights, "WAIT_SECONDS", 0.05):
+                self.assertIsNone(held.name(1, self.path))
+            began = threading.active_count()
+            self.assertEqual([held.name(1, self.path) for _ in range(10)], [None] * 10, "each waited")
+            self.assertEqual(threading.active_count(), began)
+            goes_on.set()
+            wait_until(lambda: held.name(1, self.path) == want, 30, "the name is known")
+
+    def test_the_digest_of_a_load_is_made_without_its_engine(self):
+        held, want, goes_on, make = weights.Held(False), self.identity(), threading.Event(), weights.digest_of
+        self.addCleanup(goes_on.set)
+        with mock.patch.object(weights, "digest_of", lambda *given: (goes_on.wait(), make(*given))[1]):
+            self.assertEqual(held.load(1, self.path, lambda: "loaded"), "loaded")
+            with mock.patch.object(weights, "WAIT_SECONDS", 0.05):
+                self.assertIsNone(held.name(1, self.path))
+        goes_on.set()
+        wait_until(lambda: held.name(1, self.path) == want, 30, "the name is known")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ WAIT_STEP_SECONDS = 0.2
 
 
 class Connector:
-    """What LMCache asks of a native connector. Submitting waits for nothing; each job ends by `timeout` seconds.
+    """What LMCache asks of a native connector. Submitting waits for the model's files alone (weights.Held), and each
+    job ends by `timeout` seconds.
 
     start_wait: seconds that a node may take to appear, 0 to 3600; UnreachableError then, and LMCache does not start."""
 
@@ -48,8 +49,8 @@ class Connector:
     def _weights(self, model):
         if self._model:
             return self._model
-        # Which engines have loaded the files before they changed nobody says: a name that is never found again.
-        return self._held.name(model, model) or f"changed:{uuid.uuid4()}"
+        # Which engines have loaded the files before they changed nobody says; and they may not be read yet: a name that is never found again.
+        return self._held.name(model, model) or f"unknown:{uuid.uuid4()}"
 
     @staticmethod
     def _attach(options):

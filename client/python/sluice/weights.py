@@ -26,6 +26,7 @@ READ_BYTES = 4 << 20
 HEADER_BYTES_MAX = 100_000_000  # of a safetensors file, as its readers have it
 FILES_MAX = 10000
 THREADS = 8
+WAIT_SECONDS = 1    # of an engine, for a look at files
 TRIES = 3           # for a file that changes while it is read
 CACHE_FILES_MAX = 16384
 KNOWN_MAX = 65536
@@ -280,6 +281,28 @@ class Loaded:
 
     def __init__(self, path, held):
         self.path, self.held, self.state, self.name, self.failed = path, held, None, None, False
+        self.turn, self.late = threading.Lock(), False  # one looks at a time; late: nobody waits for that one
+
+    def ask(self):
+        """Its name, by files that are looked at from now on; None: it has none, or files hang or are not read through yet."""
+        if self.failed:
+            return None
+        self.late = not self.turn.acquire(timeout=0 if self.late else WAIT_SECONDS) or not self.begin().wait(WAIT_SECONDS)
+        return None if self.late else self.name
+
+    def begin(self):
+        """Looks at the files, on a thread, since a file system that hangs would keep the engine. turn is taken; it is free afterwards."""
+        done = threading.Event()
+
+        def look():
+            try:
+                self.check()
+            finally:
+                self.turn.release()
+                done.set()
+
+        threading.Thread(target=look, name="sluice-weights", daemon=True).start()
+        return done
 
     def fail(self, error):
         log.warning("nothing of this model or adapter is stored or loaded: %s", error)
@@ -323,14 +346,14 @@ class Held:
             one.fail(error)
         done = read()
         self._keep(key, one)
+        if not one.failed and one.turn.acquire(blocking=False):
+            one.begin()  # so that its first request need not wait
         return done
 
     def name(self, key, path):
-        """Its identity as it was first, or None. key: what tells one load of the path from another."""
-        one = self.known.get(key) or self._keep(key, Loaded(path, self))
-        if not one.failed:
-            one.check()
-        return one.name
+        """Its identity as it was first; None: it has none, or not yet. Waits for files some WAIT_SECONDS at most, and once for files that hang.
+        key: what tells one load of the path from another."""
+        return (self.known.get(key) or self._keep(key, Loaded(path, self))).ask()
 
     def _keep(self, key, one):
         if len(self.known) == KNOWN_MAX:

@@ -588,9 +588,12 @@ class Lives(unittest.TestCase):
 
     def test_a_client_waits_for_the_node_that_joins_another_hosts_master(self):
         with Place() as place:
-            waiting = place.start(CLIENT, "--port", str(place.client), "--master_server_address=192.0.2.1:1",
-                                  SLUICE_RUNTIME_DIR=place.directory + "/other", SLUICE_SHM_DIR=place.shm + "-other")
+            waiting = place.start(CLIENT, "--port", str(place.client), "--master_server_address=192.0.2.1:1", "--enable_http_server",
+                                  f"--http_port={place.client_http}", SLUICE_RUNTIME_DIR=place.directory + "/other", SLUICE_SHM_DIR=place.shm + "-other")
             self.assertIn("waiting for node 'mooncake-192-0-2-1-1'", waiting.process.stdout.readline())
+            for port in (place.client, place.client_http):  # taken, and not answered before there is a node
+                with self.assertRaises(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", port), timeout=60 * PATIENCE).close()
             self.assertEqual(waiting.end()[0], 0)
             self.assertFalse(os.path.exists(place.sign()))
 

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from typing import List, Optional
+from typing import List, Optional, Tuple
 
 from mooncake.daemons import http, library
 from mooncake.daemons.admin import Admin, json_answer
@@ -30,15 +30,20 @@ class Lender:
         self.length = flags["global_segment_size"]
         self.node: Optional[library.Node] = None
         self.lent = False
-        self.sockets: List[socket.socket] = []
+        self.listeners: List[Tuple[socket.socket, str, int]] = []
         self.sign = ""
 
     def bind(self) -> None:
+        """What is in use is found before anything is contributed. Nothing is answered yet."""
         host = self.flags["host"] or "127.0.0.1"
         for port in [self.flags["port"]] + ([self.flags["http_port"]] if self.flags["enable_http_server"] else []):
-            self.sockets.append(http.listen_socket(host, port))
+            self.listeners.append((http.listen_socket(host, port), host, port))
+
+    def listen(self) -> None:
+        """Before the sign is put: a process that has the port keeps its own."""
+        for listener, host, port in self.listeners:
             try:
-                self.sockets[-1].listen(1024)
+                listener.listen(1024)
             except OSError as error:
                 raise http.listen_error(error, host, port) from error
 
@@ -122,10 +127,11 @@ class Lender:
                               http.Route("/metrics/summary", ("GET",), self.admin.summary)])
         port = Port(self.programs.version(), self.instance)
         try:
-            await port.start(self.sockets[0])
-            if len(self.sockets) > 1:
-                await server.start(self.sockets[1])
+            self.listen()
             self.put_sign()
+            await port.start(self.listeners[0][0])
+            for listener, _, _ in self.listeners[1:]:
+                await server.start(listener)
             log("info", f"segment '{self.name}' of {self.length // MIB} MiB is ready at node '{self.instance}'")
             while not ended.is_set():
                 try:
@@ -148,8 +154,8 @@ class Lender:
                 log("warn", f"segment '{self.name}': {error}")
         if self.node:
             self.node.close()
-        for one in self.sockets:
-            one.close()
+        for listener, _, _ in self.listeners:
+            listener.close()
 
 
 def json_value(said: bytes, name: str) -> str:

@@ -377,7 +377,8 @@ static bool environment_is_other(const char *variable, size_t length)
             return true;
         }
     }
-    return strncmp(variable, "SLUICE_TEST_", 12) == 0;
+    return strncmp(variable, "SLUICE_TEST_", 12) == 0 ||
+           strncmp(variable, "SLUICE_BACKEND_", 15) == 0; /* of the Python package for engines */
 }
 
 static sl_err config_load_environment(struct sl_config *config, struct sl_error *why)

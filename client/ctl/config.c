@@ -281,7 +281,7 @@ const struct ctl_command ctl_config = {
     .summary = "print the settings in force",
     .help = "config [--null | --plain | --template | --check] [--passwords] [--private | --make-private] [SETTINGS]\n"
             "\n"
-            "Prints every setting with its value and where it comes from; --help lists kinds, ranges and defaults.\n"
+            "Prints every setting with its value and where it comes from; --help lists kinds and defaults.\n"
             "\n"
             "  --plain           as lines name=value\n"
             "  --null            the same, each followed by a NUL, for scripts\n"

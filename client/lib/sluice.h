@@ -25,10 +25,9 @@
 extern "C" {
 #endif
 
-/* 2: sl_pool_memory, sl_engine_pool and sl_op_request grew. 3: the latter two and sl_engine_layer,
- * sl_engine_options again. 4: sl_op_request. Programs built with another version are refused by
- * sl_client_open. */
-#define SLUICE_API_VERSION 5
+/* Grows when a structure does, or when a call goes: 6 is without sl_memory_lend, sl_memory_reclaim, sl_uncharge_batch and
+ * sl_terms.copies. Programs built with another version are refused by sl_client_open. */
+#define SLUICE_API_VERSION 6
 
 struct sl_client;
 struct sl_client_options {
@@ -112,8 +111,8 @@ sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct 
                      uint64_t timeout_ns, struct sl_error *why);
 void sl_view_release(struct sl_client *client, struct sl_view *view);
 /* Whether what was read of the view until now is the value. False: another process of this user cut
- * the node's shared memory short, and some of it may have read as zeros. Who must not take for a value what was damaged in such a way
- * asks behind its last look; calls that copy ask by themselves. */
+ * the node's shared memory short, and some of it may have read as zeros. Call this after the last access if damaged bytes
+ * must not be used; calls that copy do so themselves. */
 bool sl_view_intact(struct sl_client *client, const struct sl_view *view);
 
 /* Batches: codes[i] for each; the result is SL_OK when the batch as such was carried out. At most
@@ -1080,7 +1079,7 @@ struct sl_handover_options {
 /* Prefill. The request's blocks are the input from first_block to its end; with tokens `partial` is
  * implied. Blocks that are stored already are held, and not copied.
  * The op ends with SL_OK when every block is acknowledged and held, all of it or nothing. Errors:
- * as sl_store_start; SL_ERR_INVALID (id 0), SL_ERR_UNSUPPORTED (SL_HANDOVER_DIRECT), SL_ERR_CONFIG
+ * as sl_store_start; SL_ERR_INVALID (id 0), SL_ERR_CONFIG
  * (the environment). The op's: SL_ERR_CANCELLED (decode gave up), SL_ERR_LIMIT in its text
  * (handover_bytes_max), SL_ERR_UNSUPPORTED (the key format has no key for an incomplete block).
  */

@@ -44,6 +44,10 @@ class Sources(unittest.TestCase):
         self.assertEqual((options.parts, options.load, options.timeout, options.peers), (2, "layers", 5.0, False))
         self.assertEqual((other.parts, other.timeout), (2, 3.0))
 
+    def test_a_client_leaves_settings_of_back_ends_alone(self):
+        with clean(SLUICE_BACKEND_TIMEOUT="4.5"), self.assertRaises(sluice.UnreachableError):
+            sluice.Client("nobody", timeout=0.1)
+
     def test_what_is_wrong_is_named_with_its_source(self):
         cases = [({"prats": 1}, {}, "extra.prats.*parts"), ({"parts": 65}, {}, "extra.parts.*65"), ({"parts": True}, {}, "extra.parts"),
                  ({"parts": 1.5}, {}, "extra.parts"), ({"peers": "flase"}, {}, "extra.peers.*flase"), ({"peers": 2}, {}, "extra.peers"),

@@ -12,7 +12,7 @@ import re
 from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
-API_VERSION = 5  # of sluice.h: sl_client_open refuses another one
+API_VERSION = 6  # of sluice.h: sl_client_open refuses another one
 OK, NOT_FOUND, BUSY, LIMIT, TIMEOUT, UNREACHABLE, UNSUPPORTED, LEASED = 0, 1, 3, 4, 5, 8, 16, 27
 RETRY = (BUSY, LIMIT, TIMEOUT, 6, 7, UNREACHABLE, 11, 12, 13, 20, 21, 23)  # codes after which the same call may work later
 CALL_NS = 2_000_000_000  # the longest wait for the registrar

@@ -366,27 +366,26 @@ sl_err sl_config_closed(const struct sl_config *config, struct sl_error *why)
 
 /* ---------------------------------------------------------------- environment and command line */
 
-/* Variables of ours that are no settings. */
-static const char *const other_variables[] = {"SLUICE_BIN", "SLUICE_METRICS_TOKEN",
-                                              "SLUICE_METRICS_TOKEN_FILE", NULL};
+/* How variables of ours begin that are no settings; SLUICE_BACKEND_: of the Python package. */
+static const char *const other_variables[] = {
+    "SLUICE_BIN=",  "SLUICE_METRICS_TOKEN=", "SLUICE_METRICS_TOKEN_FILE=",
+    "SLUICE_TEST_", "SLUICE_BACKEND_",       NULL};
 
-static bool environment_is_other(const char *variable, size_t length)
+static bool environment_is_other(const char *variable)
 {
     for (const char *const *at = other_variables; *at != NULL; at++) {
-        if (strlen(*at) == length && strncmp(variable, *at, length) == 0) {
+        if (strncmp(variable, *at, strlen(*at)) == 0) {
             return true;
         }
     }
-    return strncmp(variable, "SLUICE_TEST_", 12) == 0 ||
-           strncmp(variable, "SLUICE_BACKEND_", 15) == 0; /* of the Python package for engines */
+    return false;
 }
 
 static sl_err config_load_environment(struct sl_config *config, struct sl_error *why)
 {
     for (char **at = environ; at != NULL && *at != NULL; at++) {
         const char *equals = strchr(*at, '=');
-        if (equals == NULL || strncmp(*at, "SLUICE_", 7) != 0 ||
-            environment_is_other(*at, (size_t)(equals - *at))) {
+        if (equals == NULL || strncmp(*at, "SLUICE_", 7) != 0 || environment_is_other(*at)) {
             continue;
         }
         char source[64];

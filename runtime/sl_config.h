@@ -32,7 +32,7 @@ enum sl_setting_kind {
     X(log_bytes_max, SIZE, "32MiB", 65536, 1099511627776,                                         \
       "bytes of an actor's logs: at half of it ACTOR.jsonl becomes ACTOR.jsonl.1")                \
     X(ranks, COUNT, "1", 1, 64, "tensor-parallel ranks: one swapper each")                        \
-    X(rank, COUNT, "0", 0, 63, "rank of a swapper, place of a tierer's disk; of others 0")                   \
+    X(rank, COUNT, "0", 0, 63, "rank of a swapper, place of a tierer's disk; of others 0")        \
     X(priority, COUNT, "10", 0, 20,                                                               \
       "nice levels by which actors go before others, where allowed; 0: none")                     \
     X(memory, SIZE, "1GiB", 1048576, 17592186044416,                                              \
@@ -51,7 +51,7 @@ enum sl_setting_kind {
       "size of one segment file; larger where a disk would have over 8,000 of them")              \
     X(disk_queue_depth, COUNT, "32", 1, 1024, "io_uring requests in flight")                      \
     X(disk_direct, BOOL, "true", 0, 1, "O_DIRECT where the file system has it")                   \
-    X(disk_staging, SIZE, "64MiB", 1048576, 17179869184, "size of the buffer for disk reads") \
+    X(disk_staging, SIZE, "64MiB", 1048576, 17179869184, "size of the buffer for disk reads")     \
     X(disk_staging_usable, RATIO, "0.9", 0, 1000000, "usable share of the staging")               \
     X(disk_prefetch, SIZE, "8MiB", 4096, 17179869184,                                             \
       "bytes a disk reads ahead of use at a time; a larger value is read alone")                  \

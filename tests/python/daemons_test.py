@@ -12,13 +12,14 @@ import subprocess
 import tempfile
 import threading
 import time
+import types
 import unittest
 from unittest import mock
 
 from python_support import PATIENCE, ROOT
 
 from mooncake import places
-from mooncake.daemons import daemon, flags, http, join, library
+from mooncake.daemons import daemon, flags, http, join, library, node
 from node_support import BIN, main, wait_until
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -355,6 +356,8 @@ class Flags(unittest.TestCase):
                 ("--enable_offload|--noenable_offload", "enable_offload", False), ("--noenable-offload|--enable_offload=1", "enable_offload", True),
                 ("--default_kv_lease_ttl=500", "default_kv_lease_ttl", 500), ("--default_kv_lease_ttl=500ms", "default_kv_lease_ttl", 500),
                 ("--default_kv_lease_ttl|5s", "default_kv_lease_ttl", 5000), ("--default_kv_lease_ttl=2m", "default_kv_lease_ttl", 120000),
+                ("--default_kv_lease_ttl=1.5s", "default_kv_lease_ttl", 1500), ("--default_kv_lease_ttl=0.5min", "default_kv_lease_ttl", 30000),
+                ("--put_start_discard_timeout_sec=1.5", "put_start_discard_timeout_sec", 1500),
                 ("--default_kv_lease_ttl=1h", "default_kv_lease_ttl", 3600000), ("--default_kv_lease_ttl=0", "default_kv_lease_ttl", 0),
                 ("--put_start_discard_timeout_sec=2", "put_start_discard_timeout_sec", 2000),
                 ("--put_start_discard_timeout_sec=1500ms", "put_start_discard_timeout_sec", 1500), ("--memory=16", "memory", 16),
@@ -378,6 +381,7 @@ class Flags(unittest.TestCase):
                 ("--port=99999999999999999999999", "not a whole number"), ("--enable_offload=flase", "'flase' is not true or false"),
                 ("--enable_offload|false", "'false' is no flag"), ("--eviction_ratio=1.5", "not in 0..1"), ("--eviction_ratio=nan", "not a number"),
                 ("--eviction_ratio=0.5x", "not a number"), ("--default_kv_lease_ttl=5 s", "not a duration"),
+                ("--default_kv_lease_ttl=0.5ms", "not a duration"), ("--default_kv_lease_ttl=1.s", "not a duration"),
                 ("--default_kv_lease_ttl=5d", "not a duration"), ("--default_kv_lease_ttl=18446744073709551615h", "not a duration"),
                 ("--memory=50%", "is not bytes"), ("--memory=18446744073709551615k", "is not bytes"),
                 ("--allocation_strategy=fastest", "'fastest' is none of: random"), ("--rpc_interface=a-name-that-is-too-long", "longer than 15 bytes"),
@@ -387,6 +391,14 @@ class Flags(unittest.TestCase):
             with self.subTest(words=words), self.assertRaises(flags.WrongUse) as caught:
                 flags.Flags(flags.MASTER).parse(words.split("|"))
             self.assertIn(text, str(caught.exception))
+
+    def test_the_limit_of_the_disk_is_a_size_as_mooncakes_are(self):
+        made = types.SimpleNamespace(flags={"quota_bytes": 1 << 50, "global_file_segment_size": 1 << 50})
+        for text, want in (("1073741824", GIB), ("1GB", GIB), ("1.5 gb", 1536 * MIB), ("", 2048 * GIB)):
+            with mock.patch.dict(os.environ, MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES=text):
+                self.assertEqual(node.Node._disk_size(made, "/"), want, text)
+        with mock.patch.dict(os.environ, MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES="half"), self.assertRaisesRegex(daemon.Failure, "TOTAL_SIZE_LIMIT_BYTES: 'half'"):
+            node.Node._disk_size(made, "/")
 
     def test_help_and_what_means_nothing(self):
         for word, asked in (("--help", "help"), ("-h", "help"), ("-help", "help"), ("--version", "version")):

@@ -1,11 +1,14 @@
 """A recording becomes the requests that were made; what is torn, damaged or no recording is told. node/record has a node's own."""
 
+import argparse
+import os
 import random
+import re
 import struct
 import unittest
 import zlib
 
-import python_support  # noqa: F401
+import python_support
 from sluice import advise, recording
 from sluice.recording import AGAIN, FETCH, FULL, GONE, LOAD, LOST, STORE
 from node_support import main
@@ -158,6 +161,23 @@ class Order(unittest.TestCase):
         self.assertEqual(memory.evict(), 0)
         with self.assertRaises(IndexError):
             memory.evict()
+
+
+class Sizes(unittest.TestCase):
+    def test_sizes_are_read_as_the_node_reads_them(self):
+        """By the table of the C parser's own test."""
+        with open(os.path.join(python_support.ROOT, "tests/unit/parse_test.c"), encoding="utf-8") as file:
+            table = file.read().partition("} sizes[] = {")[2].partition("\n};")[0]
+        rows = re.findall(r'{"(.*)", ([^,]+), [^,}]+}', table)
+        self.assertGreater(len(rows), 20)
+        names = {"SL_GIB": 1 << 30, "SL_MIB": 1 << 20, "UINT64_MAX": (1 << 64) - 1, "UNTOUCHED": None}
+        for text, want in rows + [("500GB", "500000000000"), ("1.5TiB", "1536 * SL_GIB"), ("500gib", "500 * SL_GIB")]:
+            text, want = text.encode().decode("unicode_escape"), eval(want, names)  # a table of ours
+            with self.subTest(text=text):
+                if want is None:
+                    self.assertRaisesRegex(argparse.ArgumentTypeError, "no size", advise.size_parse, text)
+                else:
+                    self.assertEqual(advise.size_parse(text), want)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ same names in JSON, or lines of `name: value` (.yaml)."""
 import difflib
 import json
 import re
+from fractions import Fraction
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from mooncake.mooncake_config import parse_size
@@ -14,9 +15,9 @@ from mooncake.places import Failure
 
 BOOL, COUNT, REAL, TEXT, SIZE, MILLIS, SECONDS = "bool", "count", "real", "text", "size", "millis", "seconds"
 KINDS = {BOOL: "true or false", COUNT: "a whole number", REAL: "a number", TEXT: "a text", SIZE: "bytes, with kb mb gb tb if wanted",
-         MILLIS: "a duration: ms, or with ms s m h", SECONDS: "a duration: seconds, or with ms s m h"}
+         MILLIS: "a duration: ms, or with ms s min h", SECONDS: "a duration: seconds, or with ms s min h"}
 BOOLEANS = {**dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True), **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False)}
-UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 FILE_BYTES_MAX = 1 << 20
 
 PATH_BYTES = 900
@@ -220,10 +221,11 @@ def _parse(flag: Flag, text: str) -> Any:
     if flag.kind == TEXT:
         fits = len(text.encode()) <= flag.high and (flag.choices is None or text in ("", *flag.choices.split()))
         return text if fits else None
-    found = re.fullmatch("([0-9]{1,18})(ms|s|m|h|)", text.lower())
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(ms|s|min|m|h|)", text.lower())
     if found is None:
         return None
-    return int(found[1]) * UNITS_MS[found[2] or ("ms" if flag.kind == MILLIS else "s")]
+    value = Fraction(found[1]) * UNITS_MS[found[2] or ("ms" if flag.kind == MILLIS else "s")]
+    return int(value) if value.denominator == 1 else None
 
 
 def _check(flag: Flag, text: str, source: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Dict, List, Optional, Tuple
 
 from mooncake.daemons.daemon import Programs, write_file
 from mooncake.daemons.flags import Failure, Flags
+from mooncake.mooncake_config import parse_size
 
 STOP_S = 45  # longer than sluice-node lets its actors drain
 MIB = 1 << 20
@@ -145,16 +146,18 @@ class Node:
         return [("disk", str(size)), ("disk_path", path)]
 
     def _disk_size(self, path: str) -> int:
-        limit = os.environ.get("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES") or str(DISK_BYTES_MAX)
-        if not re.fullmatch("[0-9]{1,19}", limit):
-            raise Failure(f"MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES: '{limit[:64]}' is no number of bytes")
+        variable = "MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES"
+        try:
+            limit = parse_size(os.environ.get(variable) or DISK_BYTES_MAX, variable)
+        except ValueError as error:
+            raise Failure(str(error)[:256]) from error
         place = next((at for at in (f"{path}/sluice-disk-{os.geteuid()}", path) if os.path.isdir(at)), path)
         try:  # what a disk that lies there takes already is room for it
             here = sum(entry.stat().st_blocks * 512 for entry in os.scandir(place) if entry.is_file(follow_symlinks=False))
         except OSError:
             here = 0  # the node's start says why
         usable = (free_bytes(path) + here) // 100 * DISK_PERCENT
-        size = min(self.flags["quota_bytes"] or usable, int(limit), self.flags["global_file_segment_size"])
+        size = min(self.flags["quota_bytes"] or usable, limit, self.flags["global_file_segment_size"])
         return size // MIB * MIB
 
     # ---- starting

@@ -14,10 +14,12 @@ by no store is not seen. Tokens are those of whole blocks.
 
 import argparse
 import collections
+import fractions
 import json
 import math
 import multiprocessing
 import os
+import re
 import sys
 
 from . import recording as _recording
@@ -30,7 +32,7 @@ REUSE_MIN = 0.2  # the least chance of admission `reuse`
 SEGMENT_BYTES = 64 << 20  # disk_segment's default, for nodes without a disk
 PAGE_BYTES = 4096
 MS_A_DAY, HOUR_MS = 86_400_000, 3_600_000
-UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:b|([kmgt])(i?b)?)?\s*", re.ASCII | re.IGNORECASE)
 
 
 class Lru(collections.OrderedDict):
@@ -235,10 +237,13 @@ def size_text(size):
 
 
 def size_parse(text):
-    number = text.rstrip("KMGTiB")
-    if not number.isascii() or not number.isdigit() or text[len(number):] not in UNITS:
-        raise argparse.ArgumentTypeError(f"'{text}' is no size: a number, and KiB, MiB, GiB or TiB")
-    return int(number) * UNITS[text[len(number):]]
+    """As sl_parse_size: KB is 1000 bytes, K and KiB are 1024."""
+    found = SIZE.fullmatch(text)
+    power = " kmgt".index((found[2] or " ").lower()) if found else 0
+    size = int(fractions.Fraction(found[1]) * ((1000 if (found[3] or "").lower() == "b" else 1024) ** power)) if found else 1 << 64
+    if size >> 64:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size: a number with B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB or TiB")
+    return size
 
 
 class Advice:

@@ -383,13 +383,13 @@ static bool environment_is_other(const char *variable)
 
 static sl_err config_load_environment(struct sl_config *config, struct sl_error *why)
 {
-    for (char **at = environ; at != NULL && *at != NULL; at++) {
+    sl_err err = SL_OK;
+    for (char **at = environ; at != NULL && *at != NULL && err == SL_OK; at++) {
         const char *equals = strchr(*at, '=');
         if (equals == NULL || strncmp(*at, "SLUICE_", 7) != 0 || environment_is_other(*at)) {
             continue;
         }
-        char source[64];
-        char name[64];
+        char source[64], name[64];
         size_t length = (size_t)(equals - *at);
         (void)snprintf(source, sizeof(source), "%.*s", (int)length, *at);
         for (size_t i = 7; i <= length && i - 7 < sizeof(name); i++) {
@@ -400,16 +400,12 @@ static sl_err config_load_environment(struct sl_config *config, struct sl_error 
         if (length - 7 >= sizeof(name) || !sl_setting_find(name, length - 7, &setting)) {
             return sl_setting_refuse(name, strlen(name), source, "setting", why);
         }
-        sl_err err = setting_take(config, setting, equals + 1, source, why);
-        if (err != SL_OK) {
-            return err;
-        }
+        err = setting_take(config, setting, equals + 1, source, why);
     }
-    return SL_OK;
+    return err;
 }
 
-/* Names under which engines' deployments set the same things. They give way to ours, in file,
- * environment or command line; meaning and units are the same (bytes, a ratio). */
+/* Engines' names of the same settings. Ours win, wherever set. Units here are powers of 1024. */
 static const struct {
     const char *variable;
     enum sl_setting setting;
@@ -421,18 +417,22 @@ static const struct {
 
 static sl_err config_load_foreign(struct sl_config *config, struct sl_error *why)
 {
-    for (size_t i = 0; i < SL_COUNT(foreign_variables); i++) {
+    sl_err err = SL_OK;
+    for (size_t i = 0; i < SL_COUNT(foreign_variables) && err == SL_OK; i++) {
+        enum sl_setting setting = foreign_variables[i].setting;
         const char *text = getenv(foreign_variables[i].variable);
-        if (text == NULL || text[0] == '\0') {
-            continue;
+        char bytes[24];
+        uint64_t size = 0;
+        if (text != NULL && setting_rows[setting].kind == SL_SETTING_SIZE &&
+            sl_parse_size_1024(text, &size, NULL) == SL_OK) {
+            (void)snprintf(bytes, sizeof(bytes), "%" PRIu64, size);
+            text = bytes;
         }
-        sl_err err = setting_take(config, foreign_variables[i].setting, text,
-                                  foreign_variables[i].variable, why);
-        if (err != SL_OK) {
-            return err;
+        if (text != NULL && text[0] != '\0') {
+            err = setting_take(config, setting, text, foreign_variables[i].variable, why);
         }
     }
-    return SL_OK;
+    return err;
 }
 
 /* Options that are no settings. */

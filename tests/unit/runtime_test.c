@@ -337,6 +337,12 @@ START_TEST(engines_names_are_understood_and_give_way)
         ck_assert_uint_eq(sl_config_u64(config, SL_SET_disk_staging_usable), 750000);
         ck_assert_uint_eq(sl_config_u64(config, SL_SET_disk_staging), UINT64_C(1342177280));
         ck_assert_str_eq(sl_config_text(config, SL_SET_disk_path), "/ours");
+        static const char *const one_gib[] = {"1GB", "1024 mb", "1GiB"};
+        for (size_t i = 0; i < SL_COUNT(one_gib); i++) {
+            ck_assert_int_eq(setenv("MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES", one_gib[i], 1), 0);
+            ck_assert_int_eq(sl_config_load(config, NULL, 3, arguments, NULL, &why), SL_OK);
+            ck_assert_uint_eq(sl_config_u64(config, SL_SET_disk_staging), SL_GIB);
+        }
 
         ck_assert_int_eq(setenv("VLLM_MOONCAKE_DISK_STAGING_USABLE_RATIO", "90 percent", 1), 0);
         ck_assert_int_eq(sl_config_load(config, NULL, 3, arguments, NULL, &why), SL_ERR_CONFIG);

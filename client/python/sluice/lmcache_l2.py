@@ -5,13 +5,13 @@
 lmcache_howto.md has the options, and what happens on failures. All work is done by threads of C."""
 
 import time
-import uuid
 
 from . import Batches, UnreachableError, weights
 from .backend import Options, number
 from .linking import ROWS
 
 WAIT_STEP_SECONDS = 0.2
+UNKNOWN = "unknown:"  # in the place of weights: nothing has this name
 
 
 class Connector:
@@ -30,7 +30,9 @@ class Connector:
         self.drain_completions = self._batches.drain
 
     def submit_batch_set(self, keys, values):
-        return self._batches.put(self._names(keys), values)
+        names = self._names(keys)
+        # Of weights without a name nothing is stored: the job has ended before it begins.
+        return self._batches.put(names, values, timeout=0 if any(one.startswith(UNKNOWN) for one in names) else None)
 
     def submit_batch_get(self, keys, values):
         return self._batches.get(self._names(keys), values)
@@ -47,10 +49,8 @@ class Connector:
         return [models[model] + at + rest for model, at, rest in (key.partition("@") for key in keys)]
 
     def _weights(self, model):
-        if self._model:
-            return self._model
-        # Which engines have loaded the files before they changed nobody says; and they may not be read yet: a name that is never found again.
-        return self._held.name(model, model) or f"unknown:{uuid.uuid4()}"
+        # Which engines have loaded the files before they changed nobody says; and they may not be read yet.
+        return self._model or self._held.name(model, model) or UNKNOWN
 
     @staticmethod
     def _attach(options):

@@ -265,6 +265,14 @@ class Supervisor(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertTrue(done.stdout.startswith("sluice-node "), done.stdout)
 
+    def test_a_line_on_standard_error_is_no_setting(self):
+        """As the linker's, which each program and shell of such an environment says."""
+        node = Node(ranks=1, memory="16MiB")
+        node.environment["LD_PRELOAD"] = "/nowhere/absent.so"
+        with node:
+            for words in (["status"], ["restart", "keyer"], ["restart"], ["logs"], ["upgrade", "--bin", BIN], ["stop"]):
+                self.assertIn("absent.so", node.supervisor(*words).stdout, words)
+
     def test_two_instances_live_side_by_side(self):
         with Node() as one, Node() as two:
             one.ctl("put", "key", stdin=b"one")

@@ -417,6 +417,27 @@ while time.monotonic() < end:
             with open(logs + "/supervisor.jsonl", encoding="utf-8") as file:
                 self.assertIn("another directory has its name", file.read())
 
+    @unittest.skipUnless(os.geteuid() == 0, "skipped: only root can make directories of others")
+    def test_a_log_directory_that_is_another_users_now_ends_the_node_and_nothing_is_written_there(self):
+        with tempfile.TemporaryDirectory() as place:
+            os.chmod(place, 0o1777)
+            logs, moved, theirs, secret = place + "/logs", place + "/moved", place + "/theirs", place + "/secret"
+            with open(secret, "w", encoding="utf-8"):
+                pass
+            os.chmod(secret, 0o600)
+            with Node(ranks=1, memory="16MiB", settings=["--log-dir", logs]) as node:
+                pids = [node.supervisor_pid(), *(node.pid(name) for name in node.processes())]
+                os.mkdir(theirs)
+                for name in os.listdir(logs):
+                    os.symlink(secret, f"{theirs}/{name}")
+                os.chown(theirs, 65534, 65534)
+                os.rename(logs, moved)
+                os.rename(theirs, logs)
+                wait_until(lambda: not any(lives(pid) for pid in pids), HANG, "every process has ended")
+                self.assertEqual(os.path.getsize(secret), 0)
+                with open(moved + "/supervisor.jsonl", encoding="utf-8") as file:
+                    self.assertIn("another user's directory has its name", file.read())
+
     def test_cleaners_that_heed_locks_leave_the_directories_alone(self):
         """systemd-tmpfiles passes over a directory that it cannot lock."""
         with Node(ranks=1, memory="16MiB") as node:

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/capability.h>
+#include <linux/io_uring.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -256,22 +257,14 @@ static void cgroups_read(const char *root, const char *process, struct sl_limits
 
 /* ---- the process ---- */
 
-/* pid: 0, or another process of this user. */
-/* Of a limit that a process raises by itself, the hard one. */
-static uint64_t hard_limit(pid_t pid, __rlimit_resource_t which)
+/* hard: of a limit that a process raises by itself. */
+static uint64_t resource_limit(pid_t pid, __rlimit_resource_t which, bool hard)
 {
     struct rlimit limit;
-    return prlimit(pid, which, NULL, &limit) != 0 || limit.rlim_max == RLIM_INFINITY
-               ? SL_NO_LIMIT
-               : limit.rlim_max;
-}
-
-static uint64_t resource_limit(pid_t pid, __rlimit_resource_t which)
-{
-    struct rlimit limit;
-    return prlimit(pid, which, NULL, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY
-               ? SL_NO_LIMIT
-               : limit.rlim_cur;
+    uint64_t most = prlimit(pid, which, NULL, &limit) != 0 ? RLIM_INFINITY
+                    : hard                                 ? limit.rlim_max
+                                                           : limit.rlim_cur;
+    return most == RLIM_INFINITY ? SL_NO_LIMIT : most;
 }
 
 static bool may(const char *root, const char *process, unsigned capability)
@@ -298,14 +291,15 @@ void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out)
     const struct sl_limit none = {.most = SL_NO_LIMIT, .left = SL_NO_LIMIT};
     *out = (struct sl_limits){.memory = none, .cores = none, .processes = none};
     cgroups_read(root, process, out);
-    out->file_bytes = resource_limit((pid_t)pid, RLIMIT_FSIZE);
-    out->address_bytes = resource_limit((pid_t)pid, RLIMIT_AS);
-    out->descriptors = hard_limit((pid_t)pid, RLIMIT_NOFILE);
-    out->locked_bytes =
-        may(root, process, CAP_IPC_LOCK) ? SL_NO_LIMIT : resource_limit((pid_t)pid, RLIMIT_MEMLOCK);
+    out->file_bytes = resource_limit((pid_t)pid, RLIMIT_FSIZE, false);
+    out->address_bytes = resource_limit((pid_t)pid, RLIMIT_AS, false);
+    out->descriptors = resource_limit((pid_t)pid, RLIMIT_NOFILE, true);
+    out->locked_bytes = may(root, process, CAP_IPC_LOCK)
+                            ? SL_NO_LIMIT
+                            : resource_limit((pid_t)pid, RLIMIT_MEMLOCK, false);
     uint64_t processes = may(root, process, CAP_SYS_RESOURCE)
                              ? SL_NO_LIMIT
-                             : resource_limit((pid_t)pid, RLIMIT_NPROC);
+                             : resource_limit((pid_t)pid, RLIMIT_NPROC, false);
     if (processes < out->processes.most) { /* how many the user has is not looked at */
         out->processes.most = processes;
         (void)snprintf(out->processes.file, sizeof out->processes.file, "RLIMIT_NPROC");
@@ -319,7 +313,7 @@ void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out)
 
 bool sl_file_may_have(uint64_t bytes)
 {
-    return bytes <= SL_MIN(resource_limit(0, RLIMIT_FSIZE), (uint64_t)INT64_MAX);
+    return bytes <= SL_MIN(resource_limit(0, RLIMIT_FSIZE, false), (uint64_t)INT64_MAX);
 }
 
 int sl_file_resize(int fd, uint64_t bytes)
@@ -360,170 +354,165 @@ static const char *size_text(uint64_t bytes, char out[32])
     return out;
 }
 
-static enum sl_limits_level memory_check(const struct sl_config *config,
-                                         const struct sl_limits *limits, bool running,
-                                         char text[SL_LIMITS_TEXT_BYTES])
+static enum sl_limits_level memory_check(struct sl_limits_case *at)
 {
     char memory[32], index[32], room[32], sum[32], most[32];
-    uint64_t want =
-        sl_config_u64(config, SL_SET_memory) + sl_config_index_memory(config) + room_of(config);
-    (void)running;
-    if (limits->memory.most == SL_NO_LIMIT) {
-        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "no limit of a cgroup on memory");
+    uint64_t want = sl_config_u64(at->config, SL_SET_memory) + sl_config_index_memory(at->config) +
+                    room_of(at->config);
+    if (at->limits->memory.most == SL_NO_LIMIT) {
+        (void)snprintf(at->text, sizeof at->text, "no limit of a cgroup on memory");
         return SL_LIMITS_FINE;
     }
-    bool fits = want <= limits->memory.most;
+    bool fits = want <= at->limits->memory.most;
     int used = snprintf(
-        text, SL_LIMITS_TEXT_BYTES, "memory %s, indexes %s and %s for actors are %s; %s allows %s",
-        size_text(sl_config_u64(config, SL_SET_memory), memory),
-        size_text(sl_config_index_memory(config), index), size_text(room_of(config), room),
-        size_text(want, sum), limits->memory.file, size_text(limits->memory.most, most));
-    if (limits->oom_kills > 0) {
-        (void)snprintf(text + used, SL_LIMITS_TEXT_BYTES - (size_t)used,
+        at->text, sizeof at->text, "memory %s, indexes %s and %s for actors are %s; %s allows %s",
+        size_text(sl_config_u64(at->config, SL_SET_memory), memory),
+        size_text(sl_config_index_memory(at->config), index), size_text(room_of(at->config), room),
+        size_text(want, sum), at->limits->memory.file, size_text(at->limits->memory.most, most));
+    if (at->limits->oom_kills > 0) {
+        (void)snprintf(at->text + used, sizeof at->text - (size_t)used,
                        ", and the kernel has killed %" PRIu64 " processes there for want of memory",
-                       limits->oom_kills);
+                       at->limits->oom_kills);
     }
-    return !fits ? SL_LIMITS_BROKEN : limits->oom_kills > 0 ? SL_LIMITS_TIGHT : SL_LIMITS_FINE;
+    return !fits ? SL_LIMITS_BROKEN : at->limits->oom_kills > 0 ? SL_LIMITS_TIGHT : SL_LIMITS_FINE;
 }
 
 /* Threads of a node with its supervisor and tools: 3 to 7 an actor, more with threads that copy. */
-static enum sl_limits_level processes_check(const struct sl_config *config,
-                                            const struct sl_limits *limits, bool running,
-                                            char text[SL_LIMITS_TEXT_BYTES])
+static enum sl_limits_level processes_check(struct sl_limits_case *at)
 {
-    uint64_t disks = sl_config_u64(config, SL_SET_disk) > 0 ? sl_config_disk_count(config) : 0;
-    uint64_t actors = 4 + sl_config_u64(config, SL_SET_ranks) + disks; /* and what helps them */
+    uint64_t disks =
+        sl_config_u64(at->config, SL_SET_disk) > 0 ? sl_config_disk_count(at->config) : 0;
+    uint64_t actors = 4 + sl_config_u64(at->config, SL_SET_ranks) + disks; /* and what helps them */
     uint64_t want = 24 + 8 * actors;
-    uint64_t most = running ? limits->processes.most : limits->processes.left;
-    most = SL_MIN(most, limits->processes.most);
+    uint64_t most = at->running ? at->limits->processes.most : at->limits->processes.left;
+    most = SL_MIN(most, at->limits->processes.most);
     if (most == SL_NO_LIMIT) {
-        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "no limit on processes");
+        (void)snprintf(at->text, sizeof at->text, "no limit on processes");
         return SL_LIMITS_FINE;
     }
-    (void)snprintf(text, SL_LIMITS_TEXT_BYTES,
+    (void)snprintf(at->text, sizeof at->text,
                    "the node wants %" PRIu64 " threads and processes; %s has %" PRIu64
                    " left of %" PRIu64,
-                   want, limits->processes.file, most, limits->processes.most);
+                   want, at->limits->processes.file, most, at->limits->processes.most);
     return most < want ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
 }
 
 /* A mailbox holds a few for each process that is attached: lanes, doorbells, pidfd. Actors take what
  * the hard limit allows. */
-static enum sl_limits_level descriptors_check(const struct sl_config *config,
-                                              const struct sl_limits *limits, bool running,
-                                              char text[SL_LIMITS_TEXT_BYTES])
+static enum sl_limits_level descriptors_check(struct sl_limits_case *at)
 {
-    uint64_t least = 64 + 8 * (sl_config_u64(config, SL_SET_ranks) + sl_config_disk_count(config));
-    uint64_t want = 8 * sl_config_u64(config, SL_SET_clients_max) +
-                    sl_config_u64(config, SL_SET_fabric_connections_max) + 64;
-    (void)running;
-    if (limits->descriptors == SL_NO_LIMIT) {
-        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "any number of descriptors");
+    uint64_t least =
+        64 + 8 * (sl_config_u64(at->config, SL_SET_ranks) + sl_config_disk_count(at->config));
+    uint64_t want = 8 * sl_config_u64(at->config, SL_SET_clients_max) +
+                    sl_config_u64(at->config, SL_SET_fabric_connections_max) + 64;
+    if (at->limits->descriptors == SL_NO_LIMIT) {
+        (void)snprintf(at->text, sizeof at->text, "any number of descriptors");
         return SL_LIMITS_FINE;
     }
-    (void)snprintf(text, SL_LIMITS_TEXT_BYTES,
+    (void)snprintf(at->text, sizeof at->text,
                    "RLIMIT_NOFILE allows a process %" PRIu64 " descriptors; the node wants %" PRIu64
                    ", clients_max and fabric_connections_max up to %" PRIu64,
-                   limits->descriptors, least, want);
-    return limits->descriptors < least  ? SL_LIMITS_BROKEN
-           : limits->descriptors < want ? SL_LIMITS_TIGHT
-                                        : SL_LIMITS_FINE;
+                   at->limits->descriptors, least, want);
+    return at->limits->descriptors < least  ? SL_LIMITS_BROKEN
+           : at->limits->descriptors < want ? SL_LIMITS_TIGHT
+                                            : SL_LIMITS_FINE;
 }
 
-static enum sl_limits_level cores_check(const struct sl_config *config,
-                                        const struct sl_limits *limits, bool running,
-                                        char text[SL_LIMITS_TEXT_BYTES])
+static enum sl_limits_level cores_check(struct sl_limits_case *at)
 {
-    (void)config;
-    (void)running;
-    if (limits->cores.most == SL_NO_LIMIT) {
-        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "no limit of a cgroup on cores");
+    if (at->limits->cores.most == SL_NO_LIMIT) {
+        (void)snprintf(at->text, sizeof at->text, "no limit of a cgroup on cores");
         return SL_LIMITS_FINE;
     }
-    (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "%s allows %" PRIu64 ".%02" PRIu64 " cores",
-                   limits->cores.file, limits->cores.most / 1000, limits->cores.most % 1000 / 10);
-    return limits->cores.most < 1000 ? SL_LIMITS_TIGHT : SL_LIMITS_FINE;
+    (void)snprintf(at->text, sizeof at->text, "%s allows %" PRIu64 ".%02" PRIu64 " cores",
+                   at->limits->cores.file, at->limits->cores.most / 1000,
+                   at->limits->cores.most % 1000 / 10);
+    return at->limits->cores.most < 1000 ? SL_LIMITS_TIGHT : SL_LIMITS_FINE;
 }
 
 /* The largest file that the settings ask for. */
-static enum sl_limits_level files_check(const struct sl_config *config,
-                                        const struct sl_limits *limits, bool running,
-                                        char text[SL_LIMITS_TEXT_BYTES])
+static enum sl_limits_level files_check(struct sl_limits_case *at)
 {
     struct sl_disk_sizes disk = {0};
-    if (sl_config_u64(config, SL_SET_disk) > 0) {
-        (void)sl_disk_sizes(config, &disk, NULL);
+    if (sl_config_u64(at->config, SL_SET_disk) > 0) {
+        (void)sl_disk_sizes(at->config, &disk, NULL);
     }
-    bool records = sl_config_text(config, SL_SET_record)[0] != '\0';
+    bool records = sl_config_text(at->config, SL_SET_record)[0] != '\0';
     const struct {
         const char *name;
         uint64_t bytes;
     } files[] = {
-        {"memory", sl_config_u64(config, SL_SET_memory) + HEADER_BYTES},
-        {"the index", sl_config_index_memory(config) + HEADER_BYTES},
+        {"memory", sl_config_u64(at->config, SL_SET_memory) + HEADER_BYTES},
+        {"the index", sl_config_index_memory(at->config) + HEADER_BYTES},
         {"disk_segment", disk.segment_bytes},
-        {"record_max", records ? sl_config_u64(config, SL_SET_record_max) : 0},
-        {"log_bytes_max", sl_config_u64(config, SL_SET_log_bytes_max) / 2},
+        {"record_max", records ? sl_config_u64(at->config, SL_SET_record_max) : 0},
+        {"log_bytes_max", sl_config_u64(at->config, SL_SET_log_bytes_max) / 2},
     };
     char want[32], most[32];
     size_t largest = 0;
-    (void)running;
     for (size_t i = 1; i < SL_COUNT(files); i++) {
         largest = files[i].bytes > files[largest].bytes ? i : largest;
     }
-    if (limits->file_bytes == SL_NO_LIMIT) {
-        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "files may have any size");
+    if (at->limits->file_bytes == SL_NO_LIMIT) {
+        (void)snprintf(at->text, sizeof at->text, "files may have any size");
         return SL_LIMITS_FINE;
     }
-    (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "%s is a file of %s, RLIMIT_FSIZE allows %s",
+    (void)snprintf(at->text, sizeof at->text, "%s is a file of %s, RLIMIT_FSIZE allows %s",
                    files[largest].name, size_text(files[largest].bytes, want),
-                   size_text(limits->file_bytes, most));
-    return files[largest].bytes > limits->file_bytes ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+                   size_text(at->limits->file_bytes, most));
+    return files[largest].bytes > at->limits->file_bytes ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
 }
 
-static enum sl_limits_level locked_check(const struct sl_config *config,
-                                         const struct sl_limits *limits, bool running,
-                                         char text[SL_LIMITS_TEXT_BYTES])
+static enum sl_limits_level locked_check(struct sl_limits_case *at)
 {
     char want[32], most[32];
-    uint64_t memory = sl_config_u64(config, SL_SET_memory);
-    bool needed = strcmp(sl_config_text(config, SL_SET_fabric), "verbs") == 0;
-    bool any = limits->locked_bytes == SL_NO_LIMIT;
-    (void)running;
-    (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "%s may be locked%s%s",
-                   any ? "any memory" : size_text(limits->locked_bytes, most),
+    uint64_t memory = sl_config_u64(at->config, SL_SET_memory);
+    bool needed = strcmp(sl_config_text(at->config, SL_SET_fabric), "verbs") == 0;
+    bool any = at->limits->locked_bytes == SL_NO_LIMIT;
+    (void)snprintf(at->text, sizeof at->text, "%s may be locked%s%s",
+                   any ? "any memory" : size_text(at->limits->locked_bytes, most),
                    needed ? ", a NIC locks all of " : "; fabric = verbs alone needs more",
                    needed ? size_text(memory, want) : "");
-    return needed && limits->locked_bytes < memory ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+    return needed && at->limits->locked_bytes < memory ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
 }
 
-static enum sl_limits_level addresses_check(const struct sl_config *config,
-                                            const struct sl_limits *limits, bool running,
-                                            char text[SL_LIMITS_TEXT_BYTES])
+static enum sl_limits_level addresses_check(struct sl_limits_case *at)
 {
     char want[32], most[32];
-    uint64_t bytes =
-        sl_config_u64(config, SL_SET_memory) + sl_config_index_memory(config) + room_of(config);
-    (void)running;
-    if (limits->address_bytes == SL_NO_LIMIT) {
-        (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "any memory may be mapped");
+    uint64_t bytes = sl_config_u64(at->config, SL_SET_memory) + sl_config_index_memory(at->config) +
+                     room_of(at->config);
+    if (at->limits->address_bytes == SL_NO_LIMIT) {
+        (void)snprintf(at->text, sizeof at->text, "any memory may be mapped");
         return SL_LIMITS_FINE;
     }
-    (void)snprintf(text, SL_LIMITS_TEXT_BYTES,
+    (void)snprintf(at->text, sizeof at->text,
                    "memory and indexes want %s of addresses, RLIMIT_AS allows %s",
-                   size_text(bytes, want), size_text(limits->address_bytes, most));
-    return bytes > limits->address_bytes ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+                   size_text(bytes, want), size_text(at->limits->address_bytes, most));
+    return bytes > at->limits->address_bytes ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
 }
 
-static enum sl_limits_level pidfd_check(const struct sl_config *config,
-                                        const struct sl_limits *limits, bool running,
-                                        char text[SL_LIMITS_TEXT_BYTES])
+static enum sl_limits_level pidfd_check(struct sl_limits_case *at)
 {
-    (void)config;
-    (void)running;
-    (void)snprintf(text, SL_LIMITS_TEXT_BYTES, "pidfd_open: %s",
-                   limits->pidfd_errno != 0 ? strerror(limits->pidfd_errno) : "there");
-    return limits->pidfd_errno != 0 ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+    (void)snprintf(at->text, sizeof at->text, "pidfd_open: %s",
+                   at->limits->pidfd_errno != 0 ? strerror(at->limits->pidfd_errno) : "there");
+    return at->limits->pidfd_errno != 0 ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+}
+
+/* Asked here and not by sl_limits_read: a profile may end who asks, and clients read limits, too. */
+static enum sl_limits_level io_uring_check(struct sl_limits_case *at)
+{
+    struct io_uring_params params = {0};
+    bool needed = sl_config_u64(at->config, SL_SET_disk) > 0 ||
+                  strcmp(sl_config_text(at->config, SL_SET_fabric), "tcp") == 0;
+    int fd = needed ? (int)syscall(SYS_io_uring_setup, 8, &params) : -1;
+    (void)snprintf(at->text, sizeof at->text, "%s",
+                   !needed  ? "neither a disk nor fabric = tcp wants it"
+                   : fd < 0 ? strerror(errno)
+                            : "there");
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return needed && fd < 0 ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
 }
 
 const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS] = {
@@ -543,4 +532,8 @@ const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS] = {
      "Linux 5.3 or later, and a seccomp profile that allows pidfd_open: docker 20.10 or later, or "
      "--security-opt seccomp=FILE",
      pidfd_check},
+    {"io_uring",
+     "sysctl kernel.io_uring_disabled=0; in a container a seccomp profile that allows "
+     "io_uring_setup, _enter and _register",
+     io_uring_check},
 };

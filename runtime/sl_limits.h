@@ -44,15 +44,20 @@ uint64_t sl_limits_memory_default(const struct sl_config *config, const struct s
 
 enum sl_limits_level { SL_LIMITS_FINE, SL_LIMITS_TIGHT, SL_LIMITS_BROKEN };
 
+/* What a check is asked for. */
+struct sl_limits_case {
+    const struct sl_config *config;
+    const struct sl_limits *limits;
+    bool running;                    /* the node runs, what it takes is taken */
+    char text[SL_LIMITS_TEXT_BYTES]; /* what was found */
+};
 /* One thing that a node of these settings needs; broken: it would not live. */
 struct sl_limits_check {
     const char *name; /* "memory_limit" */
     const char *mend;
-    /* running: the node runs, what it takes is taken. text: what was found. */
-    enum sl_limits_level (*check)(const struct sl_config *config, const struct sl_limits *limits,
-                                  bool running, char text[SL_LIMITS_TEXT_BYTES]);
+    enum sl_limits_level (*check)(struct sl_limits_case *at);
 };
-#define SL_LIMITS_CHECKS 8
+#define SL_LIMITS_CHECKS 9
 extern const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS];
 
 /* Whether a file may grow to this; else RLIMIT_FSIZE would end the process by SIGXFSZ. */

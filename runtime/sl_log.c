@@ -68,7 +68,7 @@ sl_err sl_log_open(const struct sl_log_options *options, struct sl_log **out, st
     }
     log->fd = STDERR_FILENO;
     if (options->path != NULL) {
-        log->fd = open(options->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        log->fd = open(options->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (log->fd < 0) {
             sl_err err = sl_fail_os(why, errno, "open '%s'", options->path);
             free(log);
@@ -177,13 +177,15 @@ static size_t log_format(const struct sl_log *log, enum sl_log_level level, uint
 }
 
 /* The file is PATH no more: the next lines go to the new one. It stays as it is where there can be
- * none, or something else stands there, as a pipe that nobody reads. */
+ * none, or something else stands there, as a pipe that nobody reads, or what another user put in the
+ * place of a directory that is gone. */
 static void log_follow(struct sl_log *log)
 {
     struct stat status;
     int fd =
         open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (fd >= 0 && (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
+    if (fd >= 0 && (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
+                    status.st_uid != geteuid() || status.st_nlink > 1)) {
         (void)close(fd);
         fd = -1;
     }

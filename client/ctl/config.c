@@ -163,16 +163,16 @@ static sl_err directory_check(const struct sl_config *config, struct sl_error *w
  * other. Says on standard error what is in the way. */
 static int needs_check(const struct ctl *ctl)
 {
-    char text[SL_LIMITS_TEXT_BYTES];
     struct sl_limits limits;
     struct sl_error why = {0};
     bool running = ctl_registrar_lives(ctl->paths.shm_dir);
+    struct sl_limits_case at = {ctl->config, &limits, running, ""};
     int code = CTL_FINE;
     sl_limits_read("", 0, &limits);
     for (size_t i = 0; i < SL_LIMITS_CHECKS; i++) {
         const struct sl_limits_check *row = &sl_limits_checks[i];
-        if (row->check(ctl->config, &limits, running, text) == SL_LIMITS_BROKEN) {
-            (void)fprintf(stderr, "%s: %s; %s\n", row->name, text, row->mend);
+        if (row->check(&at) == SL_LIMITS_BROKEN) {
+            (void)fprintf(stderr, "%s: %s; %s\n", row->name, at.text, row->mend);
             code = CTL_NO;
         }
     }

@@ -18,7 +18,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <liburing.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,31 +208,14 @@ static void doctor_limits(struct doctor *doctor)
                                                [SL_LIMITS_TIGHT] = DOCTOR_WARN,
                                                [SL_LIMITS_BROKEN] = DOCTOR_FAIL};
     struct sl_limits limits;
-    char text[SL_LIMITS_TEXT_BYTES];
+    struct sl_limits_case at = {doctor->config, &limits, doctor->running, ""};
     sl_limits_read("", ctl_registrar_pid(doctor->paths.shm_dir), &limits);
     for (size_t i = 0; i < SL_LIMITS_CHECKS; i++) {
         const struct sl_limits_check *row = &sl_limits_checks[i];
-        enum sl_limits_level level = row->check(doctor->config, &limits, doctor->running, text);
+        enum sl_limits_level level = row->check(&at);
         doctor_say(doctor, levels[level], row->name, level == SL_LIMITS_FINE ? "" : row->mend, "%s",
-                   text);
+                   at.text);
     }
-}
-
-static void doctor_io_uring(struct doctor *doctor)
-{
-    struct io_uring ring;
-    bool needed = sl_config_u64(doctor->config, SL_SET_disk) > 0 ||
-                  strcmp(sl_config_text(doctor->config, SL_SET_fabric), "tcp") == 0;
-    int result = io_uring_queue_init(8, &ring, 0);
-    if (result == 0) {
-        io_uring_queue_exit(&ring);
-        doctor_say(doctor, DOCTOR_OK, "io_uring", "", "there");
-        return;
-    }
-    doctor_say(doctor, needed ? DOCTOR_FAIL : DOCTOR_WARN, "io_uring",
-               "sysctl kernel.io_uring_disabled=0; in a container allow io_uring_setup, _enter and "
-               "_register",
-               "%s: no disk tier and no tcp fabric", strerror(-result));
 }
 
 /* ---- files with secrets or rights ---- */
@@ -288,10 +270,10 @@ static void doctor_leftovers(struct doctor *doctor)
 static int doctor_command(struct ctl *ctl, int argc, char **argv)
 {
     static void (*const checks[])(struct doctor *) = {
-        doctor_node,      doctor_supervisor, doctor_memory,   doctor_huge_pages, doctor_cores,
-        doctor_limits,    doctor_device,     doctor_io_uring, doctor_disk,       doctor_verbs,
-        doctor_ports,     doctor_metrics,    doctor_events,   doctor_key_files,  doctor_cluster,
-        doctor_directory, doctor_leftovers,  doctor_logout,
+        doctor_node,      doctor_supervisor, doctor_memory,    doctor_huge_pages, doctor_cores,
+        doctor_limits,    doctor_device,     doctor_disk,      doctor_verbs,      doctor_ports,
+        doctor_metrics,   doctor_events,     doctor_key_files, doctor_cluster,    doctor_directory,
+        doctor_leftovers, doctor_logout,
     };
     int code;
     const char *sysfs = SL_SYSFS;

@@ -241,14 +241,14 @@ static enum sl_limits_level all_checks(const struct sl_config *config,
                                        const struct sl_limits *limits, char *out, size_t room)
 {
     enum sl_limits_level worst = SL_LIMITS_FINE;
-    char text[SL_LIMITS_TEXT_BYTES];
+    struct sl_limits_case at = {config, limits, false, ""};
     out[0] = '\0';
     for (size_t i = 0; i < SL_LIMITS_CHECKS; i++) {
-        enum sl_limits_level level = sl_limits_checks[i].check(config, limits, false, text);
-        ck_assert_uint_gt(strlen(text), 0);
+        enum sl_limits_level level = sl_limits_checks[i].check(&at);
+        ck_assert_uint_gt(strlen(at.text), 0);
         if (level > worst) {
             worst = level;
-            (void)snprintf(out, room, "%s: %s", sl_limits_checks[i].name, text);
+            (void)snprintf(out, room, "%s: %s", sl_limits_checks[i].name, at.text);
         }
     }
     return worst;
@@ -495,22 +495,27 @@ START_TEST(file_that_may_not_grow_is_an_error_and_no_signal)
 END_TEST
 
 /* As a seccomp profile of a container does, in this forked test alone. */
+static void refuse(uint32_t call)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = SL_COUNT(rules), .filter = rules};
+    ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
 START_TEST(profile_that_refuses_pidfds_is_seen)
     {
         struct sl_limits limits;
-        struct sock_filter rules[] = {
-            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
-            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        };
-        const struct sock_fprog program = {.len = SL_COUNT(rules), .filter = rules};
         struct sl_config *config = settings(NULL, 0);
         char said[SL_LIMITS_TEXT_BYTES + 64];
         sl_limits_read(root, 0, &limits);
         ck_assert_int_eq(limits.pidfd_errno, 0);
-        ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+        refuse(SYS_pidfd_open);
 
         sl_limits_read(root, 0, &limits);
 
@@ -519,6 +524,20 @@ START_TEST(profile_that_refuses_pidfds_is_seen)
         none.pidfd_errno = limits.pidfd_errno;
         ck_assert_int_eq(all_checks(config, &none, said, sizeof said), SL_LIMITS_BROKEN);
         ck_assert_str_eq(said, "pidfd: pidfd_open: Operation not permitted");
+        sl_config_destroy(&config);
+    }
+END_TEST
+
+/* For who wants none, no kernel needs it. */
+START_TEST(profile_that_refuses_io_uring_is_seen)
+    {
+        const char *const wants[][1][2] = {{{NULL}}, {{"disk", "1GiB"}}, {{"fabric", "tcp"}}};
+        char said[SL_LIMITS_TEXT_BYTES + 64];
+        struct sl_config *config = settings(wants[_i], 1);
+        refuse(SYS_io_uring_setup);
+        ck_assert_int_eq(all_checks(config, &unlimited, said, sizeof said),
+                         _i == 0 ? SL_LIMITS_FINE : SL_LIMITS_BROKEN);
+        ck_assert_str_eq(said, _i == 0 ? "" : "io_uring: Operation not permitted");
         sl_config_destroy(&config);
     }
 END_TEST
@@ -538,6 +557,7 @@ int main(void)
     tcase_add_test(tcase, limits_of_another_process_are_its_own);
     tcase_add_test(tcase, file_that_may_not_grow_is_an_error_and_no_signal);
     tcase_add_test(tcase, profile_that_refuses_pidfds_is_seen);
+    tcase_add_loop_test(tcase, profile_that_refuses_io_uring_is_seen, 0, 3);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

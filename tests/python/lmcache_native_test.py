@@ -169,6 +169,20 @@ class Plugin(OnNode):
         with mock.patch.object(lmcache.weights, "revisions_of", return_value=[one, other]), self.assertRaisesRegex(ValueError, "2 revisions"):
             self.backend(about=metadata(model_name="hub/model"))
 
+    def test_an_adapter_that_vllm_loads_is_told(self):
+        class WorkerLoRAManager:
+            def _load_adapter(self, adapter):
+                return adapter
+
+        adapter = types.SimpleNamespace(lora_name="a")
+        with mock.patch.dict(sys.modules, {"vllm.lora.worker_manager": types.SimpleNamespace(WorkerLoRAManager=WorkerLoRAManager)}):
+            for _ in range(2):
+                self.backend()
+        with self.assertLogs("sluice.lmcache", "WARNING") as said:
+            self.assertEqual([WorkerLoRAManager()._load_adapter(adapter) for _ in range(3)], [adapter] * 3)
+        self.assertEqual(len(said.output), 1)
+        self.assertIn("adapter 'a': LMCache's keys", said.output[0])
+
     def test_what_lmcache_keeps_or_a_gpu_reads_is_copied(self):
         value = os.urandom(CHUNK_BYTES)
         self.stored(self.backend(), [key(1)], [value])

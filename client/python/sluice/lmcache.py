@@ -10,8 +10,10 @@ where LMCache copies them on with the processor: then nothing is copied on the w
 import asyncio
 import collections
 import concurrent.futures
+import functools
 import hashlib
 import logging
+import sys
 import threading
 import time
 import warnings
@@ -149,6 +151,22 @@ class Pins:
         self._fetcher.shutdown(wait=False, cancel_futures=True)
 
 
+def adapters_told(said):
+    """LMCache does not tell adapters apart, and says nothing of them. vLLM's worker loads them in this process: from now on the log has it."""
+    module = sys.modules.get("vllm.lora.worker_manager")
+    if module is None:
+        return
+    load = getattr(module.WorkerLoRAManager._load_adapter, "__wrapped__", module.WorkerLoRAManager._load_adapter)
+
+    @functools.wraps(load)
+    def told(manager, adapter):
+        said.warn("adapter '%s': LMCache's keys have nothing of adapters, so its requests and others hit each other's chunks and get wrong "
+                  "tokens, unless each adapter has a tag (lmcache.tag.adapter in kv_transfer_params)", adapter.lora_name)
+        return load(manager, adapter)
+
+    module.WorkerLoRAManager._load_adapter = told
+
+
 class SluiceBackend(StoragePluginInterface):
     """LMCache's storage back end. Nothing raises because of the node: it is a miss, or not stored, and the log says so."""
 
@@ -168,6 +186,7 @@ class SluiceBackend(StoragePluginInterface):
         # All ranks have the same bytes: the first one stores them.
         self._of_first = metadata.use_mla and metadata.world_size > 1 and not metadata.is_first_rank()
         self._said = Said(logging.getLogger("sluice.lmcache"))
+        adapters_told(self._said)
         # Of bytes that all ranks have, the first one speaks.
         self._teller = None if self._of_first else Teller(self._said, self._options.timeout, 0 if metadata.use_mla else metadata.worker_id)
         self._views, self._pins = Views(), Pins(self._options.pin_timeout)

@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
 from python_support import client, sluice  # noqa: E402
 from cluster_support import PATIENCE, Cluster, counter, main, wait_alive, wait_until  # noqa: E402
+from node_support import wait_pools  # noqa: E402
 
 BLOCKS, PIECE = 64, 20000
 MODES = (sluice.HANDOVER_BY_STORAGE, sluice.HANDOVER_DIRECT)
@@ -53,6 +54,8 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         self.prefill, self.decode, self.beside = Side(self, self.a, "prefill"), Side(self, self.b, "decode"), Side(self, self.a, "beside")
+        wait_pools(self.a, 2)
+        wait_pools(self.b, 1)
 
     def keys(self, count):
         return [os.urandom(32) for _ in range(count)]

@@ -17,7 +17,7 @@ except ImportError:
 
 from python_support import client, environment, sluice  # noqa: E402
 import tiny_model  # noqa: E402
-from node_support import PATIENCE, Node, fabric_alone, main, wait_until  # noqa: E402
+from node_support import PATIENCE, Node, fabric_alone, main, wait_pools  # noqa: E402
 
 PROMPT = [int(token) for token in np.random.default_rng(7).integers(0, tiny_model.VOCABULARY, 75)]
 COUNT = 40
@@ -153,18 +153,15 @@ class HandedOver(unittest.TestCase):
             with Child("decode", node, number, mode, **more) as decode, Child("prefill", node, number, mode) as prefill:
                 for side in (decode, prefill):
                     self.assertTrue(side.hear()["registered"])
-                wait_until(lambda: self.counters(node, "transporter.0")["pool_engines"] == 2, 20, "the fabric has both caches")
+                wait_pools(node, 2)
                 decode.tell(go=True)
                 prefill.tell(ticket=decode.hear()["ticket"])
                 first = prefill.hear()
                 decode.tell(**first)
                 answer = decode.hear()
-            return first["token"], answer, self.counters(node, "coordinator")
-
-    @staticmethod
-    def counters(node, actor):
-        rows = json.loads(node.ctl("status", "--metrics", "--json").stdout)["actors"]
-        return next(row for row in rows if row["name"] == actor)["counters"]
+            rows = json.loads(node.ctl("status", "--metrics", "--json").stdout)["actors"]
+            counters = next(row for row in rows if row["name"] == "coordinator")["counters"]
+            return first["token"], answer, counters
 
     def check(self, mode, pushed):
         first, answer, counters = self.hand_over(mode)

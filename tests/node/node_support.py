@@ -103,6 +103,15 @@ def fabric_alone():
     return ("--node-name", "alone", "--fabric", "tcp", "--cluster-plaintext", "true", "--cluster-listen", f"127.0.0.1:{free_port()}")
 
 
+def wait_pools(node, count):
+    """Until the node's fabric has the pools of so many engines: before, what is direct goes through storage."""
+    def taken():
+        actors = json.loads(node.ctl("status", "--metrics", "--json").stdout)["actors"]
+        return next(row for row in actors if row["name"] == "transporter.0")["counters"]["pool_engines"] == count
+
+    wait_until(taken, 20, f"the fabric has the pools of {count} engines")
+
+
 class Node:
     """One node under a supervisor. Use as a context manager."""
 

@@ -13,7 +13,7 @@ import unittest
 
 import python_support
 from python_support import client, fork, sluice
-from node_support import BIN, PATIENCE, Node, main, wait_until
+from node_support import BIN, PATIENCE, Node, fabric_alone, main, wait_pools, wait_until
 
 BLOCKS, PIECE, LAYERS, TOKENS = 16, 4096, 2, 4
 RECEIPT_BYTES, TICKET_BYTES = 64, 160  # struct sl_receipt, struct sl_ticket
@@ -490,10 +490,13 @@ class Keys(OnNode):
 
 
 class Handover(OnNode):
+    settings = {**OnNode.settings, "settings": [*OnNode.settings["settings"], *fabric_alone()]}
+
     def both(self, mode):
         decode_client = client(self.node, settings={"op_timeout": f"{10 * PATIENCE}s"})
         self.addCleanup(decode_client.close)
         prefill, decode = self.register("prefill"), self.register("decode", client=decode_client)
+        wait_pools(self.node, 2)
         self.fill(prefill, [0, 1, 2])
         number = int.from_bytes(os.urandom(8), "little") | 1
         receive = decode.receive(number, range(10), [4, 5, 6], mode=mode)

@@ -35,9 +35,6 @@ program_of() { # INSTANCE ACTOR
     # The unit's namespace of mounts has the place of this root, too.
     readlink "/proc/$(cut -d' ' -f1 "/run/sluice/$1/pid/$2")/exe" | sed 's|^/tmp/sl-systemd[^/]*/root||'
 }
-third() { # COMMAND...: sluicectl about the node of single actors
-    sluicectl "$@" --instance third
-}
 settings() { # NAME
     printf 'memory = 64MiB\ndisk_path = /var/lib/sluice/%s\nlog_dir = /var/log/sluice/%s\n' "$1" "$1" >"/etc/sluice/$1.conf"
 }
@@ -70,20 +67,14 @@ expect "as root can" sluicectl status --instance other
 echo mine | sluicectl put its --instance other >/dev/null
 expect "and sluice cannot" refuses as sluice sluicectl status --instance other
 
-# A node without the supervisor script.
-settings third
-expect "units of single actors start" systemctl start sluice-actors@third.target sluice-swapper@third:0 sluice-transporter@third:0
-expect "and the node serves" within 20 third put single /etc/hostname
-expect "as the package's user" test "$(shown User sluice-swapper@third:0)" = sluice
-
 # What 0.2 had besides. dpkg removes the unit's file before the new package is configured.
-gate=/lib/systemd/system/sluice-gate@.service
-printf '[Service]\nExecStart=/bin/sleep inf\n[Install]\nWantedBy=multi-user.target\n' >$gate
+for unit in gate swapper; do
+    printf '[Service]\nExecStart=/bin/sleep inf\n[Install]\nWantedBy=multi-user.target\n' >/lib/systemd/system/sluice-$unit@.service
+done
 systemctl daemon-reload
-expect "units that are no more run" systemctl enable --now sluice-gate@third
-systemctl enable sluice-transporter@third:1 sluice-transporter@third:0
-rm $gate
-old=$(shown MainPID sluice-node@default) third_old=$(shown MainPID sluice-registrar@third)
+expect "units that are no more run" systemctl enable --now sluice-gate@third sluice-swapper@third:0
+rm /lib/systemd/system/sluice-{gate,swapper}@.service
+old=$(shown MainPID sluice-node@default)
 expect "apt upgrades" apt install -o Dpkg::Options::=--force-confold /debs/new/*.deb
 expect "default.conf stays as the administrator has it" grep -q '^memory = 96MiB' /etc/sluice/default.conf
 expect "the node is active" systemctl is-active --quiet sluice-node@default
@@ -93,13 +84,10 @@ expect "with what was in memory" in_memory hello
 expect "and serves it" serves hello world
 expect "the node of another user is active" systemctl is-active --quiet sluice-node@other
 expect "with what was in memory" in_memory its --instance other
-expect "that of single actors was started anew" test "$(shown MainPID sluice-registrar@third)" != "$third_old"
-expect "with what was in memory" within 20 third exists single
-expect "units that are no more are stopped" refuses systemctl is-active sluice-gate@third
-for unit in sluice-gate@third sluice-transporter@third:1; do
+for unit in sluice-gate@third sluice-swapper@third:0; do
+    expect "$unit is stopped" refuses systemctl is-active $unit
     expect "$unit is disabled" refuses test -L /etc/systemd/system/multi-user.target.wants/$unit.service
 done
-expect "others are not" test -L /etc/systemd/system/multi-user.target.wants/sluice-transporter@third:0.service
 
 expect "a stop without more" systemctl stop sluice-node@default
 expect "gives memory back" refuses test -e "/dev/shm/sluice-$(id -u sluice)/default"

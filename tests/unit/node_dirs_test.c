@@ -129,7 +129,7 @@ static const struct {
     sl_err want;
 } unmarked[] = {
     {SL_NODE_DIR_RUNTIME, {"supervisor.lock", "settings", "pid/keyer"}, SL_OK},
-    {SL_NODE_DIR_RUNTIME, {"registrar.lock"}, SL_OK}, /* of the units of single actors */
+    {SL_NODE_DIR_RUNTIME, {"registrar.lock"}, SL_OK},
     {SL_NODE_DIR_RUNTIME, {"settings"}, SL_ERR_FOREIGN},
     {SL_NODE_DIR_RUNTIME, {"pid/keyer", "program/keyer"}, SL_ERR_FOREIGN},
     {SL_NODE_DIR_RUNTIME, {"supervisor.lock", "mine.txt"}, SL_ERR_FOREIGN},

@@ -1,15 +1,19 @@
-/* tests/bench/direct_bench.c - a hand-over by layers from pool to pool, as a push and as a pull, in turns: how
- * long it takes until decode has the first layers, and the last ones. Two processes in namespaces of
- * their own, with the fabric by tcp (TLS) between them and a connection beside it, which stands for the
- * control port. Actors are left out: both ways have the same ones.
+/* tests/bench/direct_bench.c - a hand-over by layers from pool to pool, as a push and as a pull, in
+ * turns: how long it takes until decode has the first layers, and the last ones. Two processes in
+ * namespaces of their own, with the fabric by tcp (TLS) between them and a connection beside it,
+ * which stands for the control port. Actors are left out: both ways have the same ones.
  *
  *   push  prefill writes, and says so; decode digests what is there.
  *   pull  prefill says so; decode reads, and the fabric digests what comes.
  *
- * All layers are ready at once, and prefill knows their digests. What a message names is digested at decode before
- * it counts. Prints medians, and how long the copy of one layer takes; asserts no times.
+ * All layers are ready at once, and prefill knows their digests. What a message names is digested at
+ * decode before it counts. Prints medians, and how long the copy of one layer takes; asserts no
+ * times.
  *
- *   direct_bench [PAIRS [MESSAGES IN FLIGHT]] */
+ *   direct_bench [PAIRS [MESSAGES IN FLIGHT [verbs]]]
+ *
+ * 0 in flight: 1, and then 4. With verbs: in verbs-vm's guest (tests/rdma/run), with a socket pair as
+ * the control port. */
 #include "runtime/sl_copy.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/netns.h"
@@ -256,12 +260,13 @@ static void turn(struct side *side)
 /* Fabric and memory; the other side gets the right to do `verb`. */
 static void side_open(struct side *side, const char *address, enum sl_fabric_verb verb)
 {
+    bool is_nic = strncmp(address, "rxe", 3) == 0;
     static unsigned char blob[SL_FABRIC_BLOB_MAX];
     struct sl_fabric_options options;
     struct sl_error why = {0};
     uint32_t grant = 0, blob_bytes = 0;
-    end_options(&side->end, &options, "tcp");
-    options.address = address;
+    end_options(&side->end, &options, is_nic ? "verbs" : "tcp");
+    *(is_nic ? &options.nic : &options.address) = address;
     options.stall_ns = options.connect_ns = 30 * SL_NS_PER_S;
     ck_assert_msg(end_open(&side->end, &options, MEMORY, 0, &why) == SL_OK, "%s", why.text);
     while (side->end.link != SL_FABRIC_UP || !side->end.registered) {
@@ -284,19 +289,23 @@ static void side_open(struct side *side, const char *address, enum sl_fabric_ver
     }
 }
 
-static void decode_run(void)
+/* fd: -1: it listens in a namespace of its own. */
+static void decode_run(int fd)
 {
     static struct side side;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(PORT)};
     int on = 1, listener;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    netns_child(NULL);
-    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
-    ck_assert_int_eq(listen(listener, 1), 0);
-    side.control = accept(listener, NULL, NULL);
-    (void)setsockopt(side.control, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    side_open(&side, NETNS_THEIR, SL_FABRIC_WRITE);
+    side.control = fd;
+    if (fd < 0) {
+        netns_child(NULL);
+        listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ck_assert_int_eq(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
+        ck_assert_int_eq(listen(listener, 1), 0);
+        side.control = accept(listener, NULL, NULL);
+        (void)setsockopt(side.control, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    }
+    side_open(&side, fd < 0 ? NETNS_THEIR : "rxe1", SL_FABRIC_WRITE);
     for (;;) {
         turn(&side);
     }
@@ -400,11 +409,11 @@ static void measure(struct side *side, uint64_t piece_bytes, uint64_t layers, ui
         to_last[pair] = last[WAY_PULL][pair] / last[WAY_PUSH][pair];
     }
     for (uint32_t way = 0; way < WAY_COUNT; way++) {
-        printf(
-            "%3llu KiB a piece, %llu layers a message, %llu in flight  %s  first %7.2f ms  last %7.2f ms\n",
-            (unsigned long long)(piece_bytes / SL_KIB), (unsigned long long)layers,
-            (unsigned long long)flight, names[way], median(first[way], pairs),
-            median(last[way], pairs));
+        printf("%3llu KiB a piece, %llu layers a message, %llu in flight  %s  first %7.2f ms  "
+               "last %7.2f ms\n",
+               (unsigned long long)(piece_bytes / SL_KIB), (unsigned long long)layers,
+               (unsigned long long)flight, names[way], median(first[way], pairs),
+               median(last[way], pairs));
     }
     printf("    pull to push, medians of the pairs: first %.2f, last %.2f\n",
            median(to_first, pairs), median(to_last, pairs));
@@ -412,6 +421,7 @@ static void measure(struct side *side, uint64_t piece_bytes, uint64_t layers, ui
 
 static int arguments;
 static char **argument;
+static bool by_verbs;
 
 START_TEST(figures)
     {
@@ -420,15 +430,23 @@ START_TEST(figures)
         uint32_t pairs = arguments > 1 ? (uint32_t)atoi(argument[1]) : 5;
         uint64_t flight = arguments > 2 ? (uint64_t)atoi(argument[2]) : 0;
         ck_assert(pairs >= 1 && pairs < PAIRS_MAX);
-        netns_enter();
+        int fds[2] = {-1, -1};
+        if (by_verbs) {
+            ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+        } else {
+            netns_enter();
+        }
         pid_t pid = fork();
         ck_assert_int_ge(pid, 0);
         if (pid == 0) {
-            decode_run();
+            decode_run(fds[1]);
         }
-        netns_join(pid);
-        control_connect(&side);
-        side_open(&side, NETNS_OURS, SL_FABRIC_READ);
+        side.control = fds[0];
+        if (!by_verbs) {
+            netns_join(pid);
+            control_connect(&side);
+        }
+        side_open(&side, by_verbs ? "rxe0" : NETNS_OURS, SL_FABRIC_READ);
         pattern_fill(side.end.bytes, MEMORY, 1);
         for (size_t i = 0; i < SL_COUNT(pieces); i++) {
             printf("the copy of a layer takes %.2f ms\n", layer_copy_ms(&side, pieces[i], pairs));
@@ -448,7 +466,8 @@ END_TEST
 /* The helpers of the tests assert by Check, and that wants to be inside of one. */
 int main(int argc, char **argv)
 {
-    const char *missing = netns_missing();
+    by_verbs = argc > 3 && strcmp(argv[3], "verbs") == 0;
+    const char *missing = by_verbs ? NULL : netns_missing();
     if (missing != NULL) {
         printf("skipped: %s\n", missing);
         return 77;

@@ -1,9 +1,9 @@
 /* actors/registrar/memory/give_back.c - what was contributed and is not any more goes back to the system.
  *
  * When less is wanted than is there, first the allocator loses what is behind: nobody gets it any
- * more, and values in it leave as values do. Then memory goes from the end of what is in use on, a
- * step at a time, so that neither the loop nor the machine has much to do at once. Once more behind
- * the last step, since what late readers touched meanwhile is there again.
+ * more, and values in it leave as values do. Then memory goes from its end on, a step at a time, so that
+ * neither the loop nor the machine has much to do at once. Each step also takes what late readers touched
+ * behind it meanwhile.
  *
  * A page that goes stays with whoever registered it (sl_arena_keep). With a device, verbs or a disk
  * tier that is an actor, so nothing goes back; clients say so before they pin memory for a GPU of
@@ -21,36 +21,30 @@
 #define PAUSE_NS (7 * SL_NS_PER_MS)
 #define LOOK_NS  SL_NS_PER_S /* at what keeps the rest */
 
-/* Takes from the allocator what is not wanted; true: all of it. */
-static bool space_shrink(struct registrar *self, uint64_t target_bytes)
-{
-    struct reg_populate *populate = self->populate;
-    uint64_t step_bytes = SL_MIN(populate->opened_bytes, SHRINK_BYTES);
-    uint64_t to_bytes = SL_MAX(target_bytes, populate->opened_bytes - step_bytes);
-    /* Also when nothing is left of it: a value may have lain across the edge, and be gone. */
-    sl_alloc_shrink(self->alloc, to_bytes);
-    populate->opened_bytes = populate->limit_bytes = to_bytes;
-    return to_bytes == target_bytes;
-}
-
-/* Whether nothing behind end_bytes was in use for long enough. */
-static bool is_quiet(struct registrar *self)
-{
-    struct reg_give_back *give_back = self->give_back;
-    uint64_t end_bytes = sl_align_up(sl_alloc_end_bytes(self->alloc), SL_ARENA_SLICE_BYTES);
-    if (end_bytes != give_back->end_bytes) {
-        give_back->end_bytes = end_bytes;
-        give_back->quiet_ns = self->env->now_ns;
-    }
-    return self->env->now_ns >= sl_deadline_ns(give_back->quiet_ns, REG_GIVE_BACK_AFTER_NS);
-}
-
-/* What lies behind to_bytes goes. Gives when to go on. */
-static uint64_t give(struct registrar *self, uint64_t to_bytes)
+/* Gives when to go on. */
+static uint64_t step(struct registrar *self)
 {
     struct reg_give_back *give_back = self->give_back;
     struct reg_populate *populate = self->populate;
+    uint64_t now_ns = self->env->now_ns, there_bytes = populate->there_bytes;
+    uint64_t target_bytes = reg_populate_target(self);
     struct sl_error why = {0};
+    uint64_t shrunk_bytes = populate->opened_bytes - SL_MIN(populate->opened_bytes, SHRINK_BYTES);
+    populate->opened_bytes = populate->limit_bytes = SL_MAX(target_bytes, shrunk_bytes);
+    /* Also when nothing is left of it: a value may have lain across the edge, and be gone. */
+    sl_alloc_shrink(self->alloc, populate->opened_bytes);
+    if (populate->opened_bytes > target_bytes) {
+        return PAUSE_NS;
+    }
+    uint64_t end_bytes = sl_align_up(sl_alloc_end_bytes(self->alloc), SL_ARENA_SLICE_BYTES);
+    give_back->quiet_ns = end_bytes != give_back->end_bytes ? now_ns : give_back->quiet_ns;
+    give_back->end_bytes = end_bytes;
+    uint64_t floor_bytes = SL_MAX(end_bytes, target_bytes);
+    if (there_bytes <= floor_bytes ||
+        now_ns < sl_deadline_ns(give_back->quiet_ns, REG_GIVE_BACK_AFTER_NS)) {
+        return LOOK_NS;
+    }
+    uint64_t to_bytes = SL_MAX(floor_bytes, there_bytes - SL_MIN(there_bytes, STEP_BYTES));
     if (sl_arena_give_back(self->arena, to_bytes, &why) != SL_OK) { /* somebody keeps it for ever */
         reg_log(self, SL_LOG_INFO, 0, "memory: what is not contributed any more stays, since %s",
                 why.text);
@@ -58,67 +52,40 @@ static uint64_t give(struct registrar *self, uint64_t to_bytes)
         populate->limit_bytes = UINT64_MAX;
         return LOOK_NS;
     }
-    give_back->swept = to_bytes == populate->there_bytes;
-    sl_metric_add(self->env->metrics, give_back->metric.given_back_bytes,
-                  populate->there_bytes - to_bytes);
+    sl_metric_add(self->env->metrics, give_back->metric.given_back_bytes, there_bytes - to_bytes);
     populate->there_bytes = to_bytes;
     return PAUSE_NS;
 }
 
-/* Gives when to go on. */
-static uint64_t step(struct registrar *self)
+static bool is_wanted(const struct registrar *self)
 {
-    const struct reg_give_back *give_back = self->give_back;
-    uint64_t there_bytes = self->populate->there_bytes;
-    uint64_t target_bytes = reg_populate_target(self);
-    if (there_bytes > target_bytes && !space_shrink(self, target_bytes)) {
-        return PAUSE_NS;
-    }
-    bool quiet = is_quiet(self);
-    uint64_t floor_bytes = SL_MAX(give_back->end_bytes, target_bytes);
-    if (there_bytes <= floor_bytes) {
-        return give_back->swept ? LOOK_NS : give(self, there_bytes);
-    }
-    if (!quiet) {
-        return LOOK_NS;
-    }
-    uint64_t next_bytes = SL_MAX(floor_bytes, there_bytes - SL_MIN(there_bytes, STEP_BYTES));
-    return SL_MAX(give(self, next_bytes), next_bytes == floor_bytes ? REG_GIVE_BACK_AFTER_NS : 0);
+    return self->populate->there_bytes <= reg_populate_target(self);
+}
+
+static uint64_t give_back_next(const struct registrar *self)
+{
+    bool waits = self->give_back->able && !self->populate->running && !self->draining;
+    return waits && !is_wanted(self) ? self->give_back->next_ns : SL_NEVER_NS;
 }
 
 static void give_back_run(struct registrar *self)
 {
     struct reg_give_back *give_back = self->give_back;
-    struct reg_populate *populate = self->populate;
     uint64_t now_ns = self->env->now_ns;
-    if (!give_back->able || populate->running || self->draining) {
-        return;
-    }
-    if (populate->there_bytes <= reg_populate_target(self)) {
-        populate->limit_bytes = give_back->end_bytes = UINT64_MAX; /* quiet is what stays so anew */
-        if (give_back->swept) {
-            give_back->next_ns = SL_NEVER_NS;
-            return;
-        }
-    }
-    if (give_back->next_ns == SL_NEVER_NS) {
-        give_back->next_ns = sl_deadline_ns(now_ns, LOOK_NS); /* the next one may be on its way */
-    } else if (give_back->next_ns <= now_ns) {
+    if (is_wanted(
+            self)) { /* when it is not, the next one may be on its way; quiet is what stays so anew */
+        self->populate->limit_bytes = give_back->end_bytes = UINT64_MAX;
+        give_back->next_ns = sl_deadline_ns(now_ns, LOOK_NS);
+    } else if (give_back_next(self) <= now_ns) {
         give_back->next_ns = sl_deadline_ns(now_ns, step(self));
     }
-}
-
-static uint64_t give_back_next(const struct registrar *self)
-{
-    const struct reg_give_back *give_back = self->give_back;
-    bool waits = give_back->able && !self->populate->running && !self->draining;
-    return waits ? give_back->next_ns : SL_NEVER_NS;
 }
 
 static void give_back_started(struct registrar *self)
 {
     /* Of a registrar that died in the middle. */
     self->give_back->next_ns = sl_deadline_ns(self->env->now_ns, REG_GIVE_BACK_AFTER_NS);
+    self->give_back->end_bytes = UINT64_MAX;
 }
 
 static void give_back_settings(struct registrar *self)

@@ -10,10 +10,9 @@
 
 struct reg_give_back {
     bool able;          /* by the settings: no actor registers the arena */
-    uint64_t next_ns;   /* of the next step; SL_NEVER_NS: all that is there is wanted */
+    uint64_t next_ns;   /* of the next step, or look */
     uint64_t end_bytes; /* behind it nothing is in use, since: */
     uint64_t quiet_ns;
-    bool swept; /* nothing went since what late readers touched did */
     struct {
         sl_metric given_back_bytes;
     } metric;

@@ -4,7 +4,7 @@
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/ghosts.h"
-#include "runtime/density/density_rates.h"
+#include "runtime/density/density.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -83,7 +83,7 @@ static void say_judgement(char at[EXPLAIN_TEXT_BYTES], const struct reg_judgemen
         say(at, judged->age_ns > 0 ? "unused for %.1f s" : "never used yet", seconds);
         return;
     }
-    say(at, "%s, %" PRIu32 " references", sl_rates_class_text(judged->class_index, class_text),
+    say(at, "%s, %" PRIu32 " references", sl_density_class_text(judged->class_index, class_text),
         judged->age_references);
     if (judged->age_ns > 0) {
         say(at, seconds < 100 ? " (%.1f s)" : " (%.0f s)", seconds);

@@ -129,7 +129,7 @@ static void class_settle(struct sl_rhythm *rhythm, uint32_t class)
         width[i] = bucket_width(class, i);
     }
     /* the last bucket is beyond all that is looked at: its worth stays 0 */
-    sl_rates_worths(rate, width, SL_RHYTHM_BUCKETS - 1, rhythm->worth[class]);
+    sl_gittins(rate, width, SL_RHYTHM_BUCKETS - 1, rhythm->worth[class]);
 }
 
 void sl_rhythm_settle(struct sl_rhythm *rhythm)

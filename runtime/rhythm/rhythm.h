@@ -7,7 +7,7 @@
 #ifndef SL_RHYTHM_H
 #define SL_RHYTHM_H
 
-#include "runtime/density/density_rates.h"
+#include "runtime/density/density.h"
 
 enum sl_rhythm_class {
     SL_RHYTHM_FIRST, /* of a session, and nothing was said */

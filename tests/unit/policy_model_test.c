@@ -1,5 +1,5 @@
 /* tests/unit/policy_model_test.c - what policies and disks hit, on traces small enough to count. */
-#include "runtime/density/density_rates.h"
+#include "runtime/density/density.h"
 #include "tests/bench/policy/model.h"
 
 #include <check.h>
@@ -226,29 +226,33 @@ END_TEST
 
 START_TEST(chances_grow_with_time_and_are_those_that_were_seen)
     {
-        struct sl_rates *rates = calloc(1, sizeof(*rates));
-        uint32_t class_index = sl_rates_class(1, 1, false, REG_HINT_NONE);
-        for (uint32_t i = 0; i < 100000;
-             i++) { /* of a hundred that come, ten are wanted within 256 */
-            for (uint32_t age = 0; age < 8; age++) {
-                bool wanted = i % 80 == age * 10;
-                rates->wanted[sl_rates_cell(class_index, age)] += wanted ? 1.0 : 0.0;
-                rates->exposure[sl_rates_cell(class_index, age)] += wanted ? 16.0 : 32.0;
-                if (wanted) {
-                    break;
+        const struct sl_density_options options = {.ghosts_min = 1, .ghosts_max = 1};
+        const struct reg_wanted wanted = {.stored_count = 1};
+        struct sl_density *density = NULL;
+        uint32_t unit = 0;
+        ck_assert_int_eq(sl_density_create(&options, &density), SL_OK);
+        /* of a hundred that come, ten are wanted within 256 references, and none after that */
+        for (uint64_t hash = 1; hash <= 100000; hash++) {
+            unit = sl_density_enter(density, hash, (uint32_t)hash, &wanted);
+            for (uint64_t age = 0; age < 8; age++) {
+                uint64_t back = 16 + 29 * age;
+                if (hash > back && (hash - back) % 80 == age * 10) {
+                    sl_density_use(density, sl_density_find(density, hash - back), REG_HINT_NONE);
                 }
             }
+            if (hash > 2000) {
+                sl_density_leave(density, sl_density_find(density, hash - 2000));
+            }
         }
-        sl_rates_settle(rates, 1.0);
 
-        double within = sl_rates_chance(rates, class_index, 0, 256);
+        double within = sl_density_chance(density, unit, 256);
 
         ck_assert_msg(within > 0.08 && within < 0.12, "%f", within);
-        ck_assert(sl_rates_chance(rates, class_index, 0, 10) < within);
-        ck_assert(sl_rates_chance(rates, class_index, 0, 100000) > within);
-        ck_assert(sl_rates_chance(rates, class_index, 0, UINT64_MAX) <= 1.0);
-        ck_assert(sl_rates_chance(rates, class_index, 5000, 0) <= 0.0);
-        free(rates);
+        ck_assert(sl_density_chance(density, unit, 10) < within);
+        ck_assert(sl_density_chance(density, unit, 100000) > within);
+        ck_assert(sl_density_chance(density, unit, UINT64_MAX) <= 1.0);
+        ck_assert(sl_density_chance(density, unit, 0) <= 0.0);
+        sl_density_destroy(&density);
     }
 END_TEST
 

@@ -720,7 +720,7 @@ START_TEST(what_is_to_be_kept_still_is_after_it_was_on_disk_alone)
     {
         struct node *node = node_with_kept(1, 1);
         struct registrar *self = node->fake.state;
-        struct sl_density_view view;
+        struct sl_density_note view;
         struct sl_text text = sl_text_of("m/0/0");
         struct sl_msg msg = {.type = SL_MSG_PROMOTE};
         msg.body.promote.keys = (struct sl_texts){.at = &text, .count = 1};
@@ -730,7 +730,7 @@ START_TEST(what_is_to_be_kept_still_is_after_it_was_on_disk_alone)
 
         uint32_t unit = sl_density_find(self->units->density, reg_hash("m/0", 3));
         ck_assert_uint_ne(unit, 0);
-        view = sl_density_view(self->units->density, unit);
+        view = sl_density_note(self->units->density, unit);
         ck_assert(view.kept);
         node_end(node);
     }

@@ -605,6 +605,17 @@ START_TEST(a_restart_is_no_reference_and_no_time_that_units_spent)
     }
 END_TEST
 
+static const struct {
+    uint64_t units, lots;
+} kept_lots[] = {{0, 0},      {1, 1},      {333, 1},    {334, 2},    {2000, 12},   {10000, 60},
+                 {11000, 65}, {22000, 65}, {65000, 65}, {67000, 67}, {100000, 100}};
+
+START_TEST(lots_that_are_worth_keeping_follow_the_units)
+    {
+        ck_assert_uint_eq(reg_gone_lots(kept_lots[_i].units), kept_lots[_i].lots);
+    }
+END_TEST
+
 START_TEST(what_left_is_known_to_the_next_registrar)
     {
         struct node *node = node_start(NULL);
@@ -616,7 +627,7 @@ START_TEST(what_left_is_known_to_the_next_registrar)
         node_client(node, "client.1", 11);
         uint32_t put = 0;
         for (; notes_of(self, REG_BLOB_GONE) < 2; put++) {
-            ck_assert_uint_lt(put, 8 * SL_DENSITY_GONE_LOT);
+            ck_assert_uint_lt(put, 8 * REG_GONE_LOT);
             (void)snprintf(key, sizeof(key), "k%u", put);
             node_put(node, "client.1", key, 4096);
         }
@@ -625,7 +636,7 @@ START_TEST(what_left_is_known_to_the_next_registrar)
 
         self = node->fake.state;
         stats = sl_density_stats(self->units->density);
-        ck_assert_uint_eq(stats.ghost_count, 2 * SL_DENSITY_GONE_LOT);
+        ck_assert_uint_eq(stats.ghost_count, 2 * REG_GONE_LOT);
         ck_assert_uint_eq(notes_of(self, REG_BLOB_GONE), 2);
         ck_assert(!node_sees(node, "k0"));
         node_put(node, "client.1", "k0", 4096);
@@ -633,13 +644,13 @@ START_TEST(what_left_is_known_to_the_next_registrar)
         reg_unit_judge(self, entry.ref, &judged);
         ck_assert_uint_eq(judged.use_count, 2);
         for (; self->gone->next < 4; put++) { /* the ring goes on */
-            ck_assert_uint_lt(put, 16 * SL_DENSITY_GONE_LOT);
+            ck_assert_uint_lt(put, 16 * REG_GONE_LOT);
             (void)snprintf(key, sizeof(key), "k%u", put);
             node_put(node, "client.1", key, 4096);
         }
         ck_assert_uint_ge(notes_of(self, REG_BLOB_GONE), 2);
         ck_assert_uint_le(notes_of(self, REG_BLOB_GONE),
-                          sl_density_gone_lots(self->units->density));
+                          reg_gone_lots(sl_density_stats(self->units->density).unit_count));
         node_end(node);
     }
 END_TEST
@@ -848,6 +859,8 @@ static Suite *restart_suite(void)
     tcase_add_test(restart, of_two_notes_of_what_was_learnt_one_is_left);
     tcase_add_test(restart, a_restart_is_no_reference_and_no_time_that_units_spent);
     tcase_add_test(restart, what_left_is_known_to_the_next_registrar);
+    tcase_add_loop_test(restart, lots_that_are_worth_keeping_follow_the_units, 0,
+                        SL_COUNT(kept_lots));
     tcase_add_test(restart, the_boot_generation_tells_a_new_registrar);
     tcase_add_test(restart, a_second_registrar_is_kept_out);
     tcase_add_loop_test(restart, a_record_that_no_registrar_wrote_is_dropped, 0,

@@ -35,13 +35,13 @@ static void block_put(struct node *node, uint32_t number, const char *parent,
                   BLOCK_BYTES, said);
 }
 
-static struct sl_density_view view_of(struct node *node, const char *key)
+static struct sl_density_note view_of(struct node *node, const char *key)
 {
     struct registrar *self = node->fake.state;
-    struct sl_density_view view = {0};
+    struct sl_density_note view = {0};
     uint32_t unit = sl_density_find(self->units->density, reg_hash(key, strlen(key)));
     ck_assert_msg(unit != 0, "'%s' is not in memory", key);
-    view = sl_density_view(self->units->density, unit);
+    view = sl_density_note(self->units->density, unit);
     return view;
 }
 
@@ -51,7 +51,7 @@ static const struct sl_said all = {
 
 static void check_all_is_known(struct node *node, const char *key)
 {
-    struct sl_density_view view = view_of(node, key);
+    struct sl_density_note view = view_of(node, key);
     ck_assert_uint_eq(view.class_index / SL_DENSITY_KINDS, REG_HINT_ENDS);
     ck_assert_int_eq(view.priority, REG_PRIORITY_HIGH);
     ck_assert(view.kept);

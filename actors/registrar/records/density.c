@@ -42,9 +42,8 @@ static bool is_cold(const struct registrar *self, const struct reg_order *list)
 static void note_write(struct registrar *self, sl_ref unit, uint32_t number)
 {
     struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
-    struct sl_density_note now;
     if (note != NULL) { /* an object without a block has none */
-        sl_density_note(self->units->density, number, &now);
+        const struct sl_density_note now = sl_density_note(self->units->density, number);
         note->at = now.at;
         note->class_index = now.class_index;
         note->use_count = now.use_count;
@@ -210,27 +209,31 @@ static void told_read(struct registrar *self, sl_ref unit, struct told *out)
                                                             : REG_PRIORITY_NONE};
 }
 
-/* What density is told of one that was here before a restart. Without a note (an object, or a block of
- * which its registrar could not say more) it was stored last. */
-static struct sl_density_note told_restored(struct registrar *self, sl_ref unit,
-                                            const struct told *told)
+/* One that was here before a restart. Without a note (an object, or a block of which its registrar could not
+ * say more) it was stored last. */
+static uint32_t unit_restore(struct registrar *self, const struct reg_order *list, sl_ref unit,
+                             const struct told *told)
 {
     const struct sl_unit_note *note = &told->note;
     const struct reg_wanted *wanted = &told->wanted;
-    if (note->state != NOTE_USED) {
-        return (struct sl_density_note){
-            .at = (uint32_t)sl_density_stats(self->units->density).reference_count,
-            .class_index =
-                (uint8_t)sl_rates_class(1, wanted->stored_count, wanted->cut, wanted->hint),
-            .priority = wanted->priority};
+    bool hot = is_hot(self, list);
+    struct sl_density_was was = {
+        .where = hot ? SL_DENSITY_MEMORY : SL_DENSITY_DISK,
+        .user = unit,
+        .parent_hash = hot ? note->parent_hash : 0,
+        .note = {.hash = told->hash,
+                 .at = (uint32_t)sl_density_stats(self->units->density).reference_count,
+                 .class_index =
+                     (uint8_t)sl_density_class(1, wanted->stored_count, wanted->cut, wanted->hint),
+                 .priority = wanted->priority}};
+    if (note->state == NOTE_USED) {
+        was.note.at = note->at;
+        was.note.class_index = note->class_index;
+        was.note.use_count = note->use_count;
+        was.note.keep.end_s = note->keep_s;
+        was.note.keep.pages = hot && ticks_left(self, note) > 0 ? unit_pages(self, unit) : 0;
     }
-    bool kept = ticks_left(self, note) > 0;
-    return (struct sl_density_note){
-        .at = note->at,
-        .class_index = note->class_index,
-        .use_count = note->use_count,
-        .priority = wanted->priority,
-        .keep = {.end_s = note->keep_s, .pages = kept ? unit_pages(self, unit) : 0}};
+    return sl_density_restore(self->units->density, &was);
 }
 
 static void unit_entered(struct registrar *self, sl_ref unit, uint32_t number)
@@ -252,17 +255,12 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
     }
     told_read(self, unit, &told);
     if (self->units->restoring) {
-        const struct sl_density_note was = told_restored(self, unit, &told);
-        if (is_cold(self, list)) {
-            sl_density_disk_enter(density, told.hash, &was);
-        } else {
-            unit_entered(self, unit,
-                         sl_density_restore(density, told.hash, unit, told.note.parent_hash, &was));
-        }
+        uint32_t number = unit_restore(self, list, unit, &told);
+        unit_entered(self, unit, is_hot(self, list) ? number : 0);
         return;
     }
     if (is_cold(self, list)) {
-        sl_density_disk_enter(density, told.hash, NULL);
+        sl_density_disk(density, told.hash, true);
         return;
     }
     clock_go(self);
@@ -306,17 +304,17 @@ static uint32_t own_number(struct registrar *self, sl_ref unit)
 static void number_judge(struct registrar *self, uint32_t number, struct reg_judgement *out)
 {
     const struct sl_density_stats stats = sl_density_stats(self->units->density);
-    const struct sl_density_view view = sl_density_view(self->units->density, number);
+    const struct sl_density_note view = sl_density_note(self->units->density, number);
     if (view.use_count == 0) {
         return;
     }
     *out = (struct reg_judgement){
         .classed = true,
         .valued = stats.learnt,
-        .class_index = (uint8_t)view.class_index,
-        .use_count = (uint8_t)view.use_count,
+        .class_index = view.class_index,
+        .use_count = view.use_count,
         .age_references = (uint32_t)view.age_references,
-        .value = (float)view.value,
+        .value = (float)sl_density_value(self->units->density, number),
         .age_ns = time_since(self, stats.reference_count, view.age_references),
     };
 }
@@ -333,22 +331,22 @@ static void density_judge(struct registrar *self, sl_ref unit, struct reg_judgem
 
 static void density_removed(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
+    struct sl_density *density = self->units->density;
     uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
+    const struct sl_density_note now =
+        sl_density_note(density, is_cold(self, list) ? any_number(self, unit) : number);
     reg_order_remove(self, list, unit);
     number_judge(self, number, &self->units->judged);
     if (number != 0) {
-        struct sl_density_note now;
-        self->units->judged_hash = sl_density_hash(self->units->density, number);
-        sl_density_note(self->units->density, number, &now);
+        self->units->judged_hash = now.hash;
         if (now.keep.end_s != 0) { /* until when it is to be kept, on disk too */
             note_write(self, unit, number);
         }
-        sl_density_leave(self->units->density, number);
-        reg_gone_note(self);
+        sl_density_leave(density, number);
     } else if (is_cold(self, list)) {
-        sl_density_disk_leave(self->units->density, reg_unit_hash(self, unit));
-        reg_gone_note(self);
+        sl_density_disk(density, now.hash, false);
     }
+    reg_gone_note(self, &now);
 }
 
 static void density_touched(struct registrar *self, struct reg_order *list, sl_ref unit)
@@ -493,7 +491,7 @@ static void density_learn(struct registrar *self, sl_ref note, const void *bytes
 
 static double density_worth(const struct registrar *self, sl_ref unit)
 {
-    return sl_density_view(self->units->density, any_number(self, unit)).value;
+    return sl_density_value(self->units->density, any_number(self, unit));
 }
 
 static double density_worth_cut(const struct registrar *self, double share)

@@ -6,16 +6,24 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-struct note_bytes {
-    uint64_t number;
-    struct sl_density_ghost ghosts[SL_DENSITY_GONE_LOT];
-};
-static_assert(sizeof(struct note_bytes) <= SL_BLOB_BYTES_MAX, "a lot fits a note");
+/* Ghosts a unit that are worth notes: with three, 2,000 and 5,000 blocks of the conversation trace lose half
+ * a point by kills, or more. */
+#define GONE_OF_FEW 6u
+
+static_assert(sizeof(struct reg_gone_lot) <= SL_BLOB_BYTES_MAX, "a lot fits a note");
+
+uint64_t reg_gone_lots(uint64_t unit_count)
+{
+    uint64_t of_few = SL_MIN(unit_count * GONE_OF_FEW, SL_DENSITY_GHOSTS_MIN);
+    return SL_MAX(SL_MAX(unit_count, of_few) / REG_GONE_LOT, unit_count > 0);
+}
 
 static uint32_t notes_max(const struct registrar *self)
 {
-    uint64_t by_memory = self->set.index_memory / REG_GONE_INDEX_SHARE / sizeof(struct note_bytes);
-    uint64_t count = SL_MIN(sl_density_gone_lots(self->units->density), by_memory);
+    uint64_t by_memory =
+        self->set.index_memory / REG_GONE_INDEX_SHARE / sizeof(struct reg_gone_lot);
+    uint64_t units = sl_density_stats(self->units->density).unit_count;
+    uint64_t count = SL_MIN(reg_gone_lots(units), by_memory);
     return (uint32_t)SL_MIN(count, REG_GONE_NOTES_MAX);
 }
 
@@ -27,21 +35,28 @@ static void oldest_free(struct registrar *self)
     gone->count--;
 }
 
-void reg_gone_note(struct registrar *self)
+void reg_gone_note(struct registrar *self, const struct sl_density_note *note)
 {
     struct reg_gone *gone = self->gone;
-    struct note_bytes bytes;
     sl_ref fresh = 0;
-    if (sl_density_gone(self->units->density, bytes.ghosts) == 0) {
+    if (note->use_count == 0) {
         return;
     }
+    gone->lot.ghosts[gone->lot_count++] = (struct reg_gone_ghost){.hash = note->hash,
+                                                                  .at = note->at,
+                                                                  .class_index = note->class_index,
+                                                                  .use_count = note->use_count};
+    if (gone->lot_count < REG_GONE_LOT) {
+        return;
+    }
+    gone->lot_count = 0;
     uint32_t count_max = notes_max(self);
     while (gone->count > 0 && gone->count >= count_max) {
         oldest_free(self);
     }
-    bytes.number = gone->next;
-    if (count_max == 0 || sl_index_blob_put(self->index, &bytes, sizeof(bytes), REG_BLOB_GONE,
-                                            &fresh, NULL) != SL_OK) {
+    gone->lot.number = gone->next;
+    if (count_max == 0 || sl_index_blob_put(self->index, &gone->lot, sizeof(gone->lot),
+                                            REG_BLOB_GONE, &fresh, NULL) != SL_OK) {
         return;
     }
     gone->notes[(gone->first + gone->count++) % REG_GONE_NOTES_MAX] =
@@ -53,9 +68,9 @@ static sl_err note_restore(struct registrar *self, sl_ref ref, const void *bytes
                            uint32_t length_bytes, struct sl_error *why)
 {
     struct reg_gone *gone = self->gone;
-    const struct note_bytes *lot = bytes;
+    const struct reg_gone_lot *lot = bytes;
     (void)why;
-    if (self->units->density == NULL || length_bytes != sizeof(struct note_bytes) ||
+    if (self->units->density == NULL || length_bytes != sizeof(struct reg_gone_lot) ||
         gone->count == REG_GONE_NOTES_MAX) { /* of another policy, or another version */
         return SL_ERR_FOREIGN;
     }
@@ -74,11 +89,17 @@ void reg_gone_restored(struct registrar *self)
 {
     struct reg_gone *gone = self->gone;
     qsort(gone->notes, gone->count, sizeof(gone->notes[0]), number_compare);
-    for (uint32_t i = gone->count; i-- > 0;) {
+    for (uint32_t i = 0; i < gone->count * REG_GONE_LOT; i++) { /* the last word of each counts */
         uint32_t length_bytes = 0;
-        const struct note_bytes *bytes =
-            sl_index_blob_at(self->index, gone->notes[i].ref, &length_bytes, NULL);
-        sl_density_ghosts_restore(self->units->density, bytes->ghosts, sizeof(bytes->ghosts));
+        const struct reg_gone_lot *lot =
+            sl_index_blob_at(self->index, gone->notes[i / REG_GONE_LOT].ref, &length_bytes, NULL);
+        const struct reg_gone_ghost *ghost = &lot->ghosts[i % REG_GONE_LOT];
+        const struct sl_density_was was = {.where = SL_DENSITY_GHOST,
+                                           .note = {.hash = ghost->hash,
+                                                    .at = ghost->at,
+                                                    .class_index = ghost->class_index,
+                                                    .use_count = ghost->use_count}};
+        (void)sl_density_restore(self->units->density, &was);
     }
     gone->next = gone->count > 0 ? gone->notes[gone->count - 1].number + 1 : 0;
 }

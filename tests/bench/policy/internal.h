@@ -80,7 +80,7 @@ void model_restarts_destroy(struct model_restarts **restarts);
 /* A block came to memory; one left it; before each use. Nothing is done when there are none. Errors:
  * SL_ERR_NO_MEMORY. */
 void model_restarts_entered(struct model_restarts *restarts, uint32_t id, uint64_t parent_hash);
-sl_err model_restarts_left(struct model_memory *memory);
+sl_err model_restarts_left(struct model_memory *memory, const struct sl_density_note *note);
 sl_err model_restarts_look(struct model_memory *memory, const struct sl_density_options *options);
 
 /* ---- disk.c ---- */

@@ -77,14 +77,15 @@ static uint32_t density_victim(struct model_memory *memory)
         return MODEL_NO_BLOCK;
     }
     uint32_t id = sl_density_user(memory->density, unit);
+    const struct sl_density_note note = sl_density_note(memory->density, unit);
     sl_density_leave(memory->density, unit);
     memory->here[id] = 0;
-    return model_restarts_left(memory) == SL_OK ? id : MODEL_NO_BLOCK;
+    return model_restarts_left(memory, &note) == SL_OK ? id : MODEL_NO_BLOCK;
 }
 
 static uint32_t density_use_count(const struct model_memory *memory, uint32_t id)
 {
-    return sl_density_view(memory->density, memory->here[id]).use_count;
+    return sl_density_note(memory->density, memory->here[id]).use_count;
 }
 
 static double density_chance(const struct model_memory *memory, uint32_t id, uint64_t references)
@@ -121,8 +122,8 @@ static uint64_t density_kept(const struct model_memory *memory)
 static double density_edge(const struct model_memory *memory)
 {
     uint32_t unit = sl_density_first(memory->density);
-    const struct sl_density_view view = sl_density_view(memory->density, unit);
-    return view.kept ? HUGE_VAL : view.value;
+    bool kept = sl_density_note(memory->density, unit).kept;
+    return kept ? HUGE_VAL : sl_density_value(memory->density, unit);
 }
 
 const struct model_memory_ops model_memory_density = {.begin = density_begin,

@@ -8,6 +8,8 @@
 
 #define LEARNT_REFERENCES UINT64_C(1000) /* as a registrar notes it: an eighth, in these bounds */
 #define LEARNT_MOST       UINT64_C(10000)
+#define LOT               1000u /* as REG_GONE_LOT; and of few units */
+#define OF_FEW            6u
 
 struct model_restarts {
     uint64_t every, next, learnt_at; /* references */
@@ -15,7 +17,8 @@ struct model_restarts {
     unsigned char learnt[SL_DENSITY_LEARNT_BYTES];
     uint32_t learnt_bytes;
     uint32_t lot_count, lot_capacity; /* a trace is short: all stay, and the latest count */
-    struct sl_density_ghost (*lots)[SL_DENSITY_GONE_LOT];
+    struct sl_density_note (*lots)[LOT];
+    uint32_t last_count; /* ghosts of the lot that is not full yet: they are lost */
 };
 
 sl_err model_restarts_create(uint64_t every, uint32_t id_limit, struct model_restarts **out)
@@ -50,7 +53,7 @@ void model_restarts_entered(struct model_restarts *restarts, uint32_t id, uint64
     }
 }
 
-sl_err model_restarts_left(struct model_memory *memory)
+sl_err model_restarts_left(struct model_memory *memory, const struct sl_density_note *note)
 {
     struct model_restarts *restarts = memory->restarts;
     if (restarts == NULL) {
@@ -59,8 +62,11 @@ sl_err model_restarts_left(struct model_memory *memory)
     if (!SL_ARRAY_ROOM(restarts->lots, restarts->lot_capacity, restarts->lot_count + 1)) {
         return SL_ERR_NO_MEMORY;
     }
-    restarts->lot_count +=
-        sl_density_gone(memory->density, restarts->lots[restarts->lot_count]) > 0;
+    restarts->lots[restarts->lot_count][restarts->last_count++] = *note;
+    if (restarts->last_count == LOT) {
+        restarts->lot_count++;
+        restarts->last_count = 0;
+    }
     return SL_OK;
 }
 
@@ -71,18 +77,22 @@ static void goes_on(const struct model_memory *memory, struct sl_density *fresh)
         SL_ASSERT(sl_density_learn(fresh, restarts->learnt, restarts->learnt_bytes));
     }
     for (uint32_t id = 0; id < memory->id_limit; id++) {
-        struct sl_density_note note;
         if (memory->here[id] != 0) {
-            sl_density_note(memory->density, memory->here[id], &note);
-            memory->here[id] =
-                sl_density_restore(fresh, model_hash(id), id, restarts->parents[id], &note);
+            const struct sl_density_was was = {
+                .user = id,
+                .parent_hash = restarts->parents[id],
+                .note = sl_density_note(memory->density, memory->here[id])};
+            memory->here[id] = sl_density_restore(fresh, &was);
             SL_ASSERT(memory->here[id] != 0);
         }
     }
-    uint64_t kept = SL_MIN(sl_density_gone_lots(memory->density), restarts->lot_count);
-    for (uint64_t lot = restarts->lot_count; kept > 0; kept--) {
-        lot--;
-        sl_density_ghosts_restore(fresh, restarts->lots[lot], sizeof(restarts->lots[lot]));
+    uint64_t units = sl_density_stats(memory->density).unit_count;
+    uint64_t of_few = SL_MIN(units * OF_FEW, SL_DENSITY_GHOSTS_MIN);
+    uint64_t kept = SL_MIN(SL_MAX(units, of_few) / LOT, restarts->lot_count);
+    for (uint64_t i = (restarts->lot_count - kept) * LOT; i < restarts->lot_count * LOT; i++) {
+        const struct sl_density_was was = {.where = SL_DENSITY_GHOST,
+                                           .note = restarts->lots[i / LOT][i % LOT]};
+        (void)sl_density_restore(fresh, &was);
     }
     sl_density_restored(fresh);
 }

@@ -23,6 +23,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -328,6 +329,27 @@ class Plain(unittest.TestCase):
         self.assertEqual(sorted(one["kind"] for one in ones), ["ConfigMap", "DaemonSet", "Deployment", "Namespace", "NetworkPolicy"])
         for version in VERSIONS:
             self.assertEqual(schema_faults(version, ones), [], version)
+
+    @unittest.skipUnless(os.geteuid() == 0, "skipped: only root can make directories of others")
+    def test_a_directory_of_the_machine_with_files_of_others_stays_theirs(self):
+        (container,) = documents(plain_text("daemonset.yaml"))[0]["spec"]["template"]["spec"]["initContainers"]
+        rights = container["securityContext"]
+        places = [mount["mountPath"] for mount in container["volumeMounts"]]
+        for owner, mode, files, want in ((0, 0o755, (), 10001), (10001, 0o700, ("index",), 10001), (0, 0o755, ("theirs",), 0), (65534, 0o700, ("theirs",), 65534)):
+            with tempfile.TemporaryDirectory() as machine:
+                command = list(container["command"])
+                for place in places:
+                    os.makedirs(machine + place)
+                    command[-1] = command[-1].replace(place, machine + place)
+                last = machine + places[-1]
+                for name in files:
+                    with open(f"{last}/{name}", "w", encoding="utf-8"):
+                        pass
+                os.chown(last, owner, owner)
+                os.chmod(last, mode)
+                done = subprocess.run([*pods.as_user(rights["runAsUser"], rights["capabilities"]["add"]), *command],
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+                self.assertEqual((done.returncode == 0, os.stat(last).st_uid), (want == 10001, want), done.stdout)
 
     def test_the_kustomization_names_files_that_are_there(self):
         for name in documents(plain_text("kustomization.yaml"))[0]["resources"]:

@@ -71,14 +71,14 @@ static sl_err place_check_files(const char *path, struct sl_error *why)
     bool ours = directory == NULL; /* who opens the disk says why */
     while (!ours && (entry = readdir(directory)) != NULL) {
         char begin[4] = "";
-        if (fnmatch("@(members|segment.+([0-9]))", entry->d_name, FNM_EXTMATCH) != 0) {
+        if (fnmatch("@(budget|members|segment.+([0-9]))", entry->d_name, FNM_EXTMATCH) != 0) {
             continue;
         }
         SL_AUTO(close)
         int fd =
             openat(dirfd(directory), entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         ours = fd >= 0 && read(fd, begin, sizeof begin) == (ssize_t)sizeof begin &&
-               (memcmp(begin, "SLUI", sizeof begin) == 0 || memcmp(begin, "\0\0\0", 4) == 0);
+               (memcmp(begin, "SLU", 3) == 0 || memcmp(begin, "\0\0\0", 4) == 0);
         (void)snprintf(foreign, sizeof foreign, "%.39s", entry->d_name);
     }
     if (directory != NULL) {

@@ -292,6 +292,7 @@ void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out)
     *out = (struct sl_limits){.memory = none, .cores = none, .processes = none};
     cgroups_read(root, process, out);
     out->file_bytes = resource_limit((pid_t)pid, RLIMIT_FSIZE, false);
+    out->data_bytes = resource_limit((pid_t)pid, RLIMIT_DATA, false);
     out->address_bytes = resource_limit((pid_t)pid, RLIMIT_AS, false);
     out->descriptors = resource_limit((pid_t)pid, RLIMIT_NOFILE, true);
     out->locked_bytes = may(root, process, CAP_IPC_LOCK)
@@ -303,11 +304,6 @@ void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out)
     if (processes < out->processes.most) { /* how many the user has is not looked at */
         out->processes.most = processes;
         (void)snprintf(out->processes.file, sizeof out->processes.file, "RLIMIT_NPROC");
-    }
-    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    out->pidfd_errno = fd < 0 ? errno : 0;
-    if (fd >= 0) {
-        (void)close(fd);
     }
 }
 
@@ -430,6 +426,17 @@ static enum sl_limits_level cores_check(struct sl_limits_case *at)
     return at->limits->cores.most < 1000 ? SL_LIMITS_TIGHT : SL_LIMITS_FINE;
 }
 
+static enum sl_limits_level bytes_check(struct sl_limits_case *at, const char *who,
+                                        const char *wants, uint64_t bytes, const char *limit,
+                                        uint64_t most_bytes)
+{
+    char want[32], most[32];
+    (void)snprintf(at->text, sizeof at->text, "%s %s %s, %s allows %s", who, wants,
+                   size_text(bytes, want), limit,
+                   most_bytes == SL_NO_LIMIT ? "any" : size_text(most_bytes, most));
+    return bytes > most_bytes ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+}
+
 /* The largest file that the settings ask for. */
 static enum sl_limits_level files_check(struct sl_limits_case *at)
 {
@@ -448,71 +455,60 @@ static enum sl_limits_level files_check(struct sl_limits_case *at)
         {"record_max", records ? sl_config_u64(at->config, SL_SET_record_max) : 0},
         {"log_bytes_max", sl_config_u64(at->config, SL_SET_log_bytes_max) / 2},
     };
-    char want[32], most[32];
     size_t largest = 0;
     for (size_t i = 1; i < SL_COUNT(files); i++) {
         largest = files[i].bytes > files[largest].bytes ? i : largest;
     }
-    if (at->limits->file_bytes == SL_NO_LIMIT) {
-        (void)snprintf(at->text, sizeof at->text, "files may have any size");
-        return SL_LIMITS_FINE;
-    }
-    (void)snprintf(at->text, sizeof at->text, "%s is a file of %s, RLIMIT_FSIZE allows %s",
-                   files[largest].name, size_text(files[largest].bytes, want),
-                   size_text(at->limits->file_bytes, most));
-    return files[largest].bytes > at->limits->file_bytes ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+    return bytes_check(at, files[largest].name, "is a file of", files[largest].bytes,
+                       "RLIMIT_FSIZE", at->limits->file_bytes);
 }
 
 static enum sl_limits_level locked_check(struct sl_limits_case *at)
 {
-    char want[32], most[32];
-    uint64_t memory = sl_config_u64(at->config, SL_SET_memory);
-    bool needed = strcmp(sl_config_text(at->config, SL_SET_fabric), "verbs") == 0;
-    bool any = at->limits->locked_bytes == SL_NO_LIMIT;
-    (void)snprintf(at->text, sizeof at->text, "%s may be locked%s%s",
-                   any ? "any memory" : size_text(at->limits->locked_bytes, most),
-                   needed ? ", a NIC locks all of " : "; fabric = verbs alone needs more",
-                   needed ? size_text(memory, want) : "");
-    return needed && at->limits->locked_bytes < memory ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+    bool verbs = strcmp(sl_config_text(at->config, SL_SET_fabric), "verbs") == 0;
+    return bytes_check(at, "the fabric", "locks",
+                       verbs ? sl_config_u64(at->config, SL_SET_memory) : 0, "RLIMIT_MEMLOCK",
+                       at->limits->locked_bytes);
 }
 
 static enum sl_limits_level addresses_check(struct sl_limits_case *at)
 {
-    char want[32], most[32];
     uint64_t bytes = sl_config_u64(at->config, SL_SET_memory) + sl_config_index_memory(at->config) +
                      room_of(at->config);
-    if (at->limits->address_bytes == SL_NO_LIMIT) {
-        (void)snprintf(at->text, sizeof at->text, "any memory may be mapped");
-        return SL_LIMITS_FINE;
+    return bytes_check(at, "memory and indexes", "want", bytes, "RLIMIT_AS",
+                       at->limits->address_bytes);
+}
+
+static enum sl_limits_level data_check(struct sl_limits_case *at)
+{
+    return bytes_check(at, "actors", "want", room_of(at->config), "RLIMIT_DATA",
+                       at->limits->data_bytes);
+}
+
+/* Asked here and not by sl_limits_read: a profile may end who asks, and clients read limits, too. */
+static enum sl_limits_level call_check(struct sl_limits_case *at, long fd)
+{
+    (void)snprintf(at->text, sizeof at->text, "%s", fd < 0 ? strerror(errno) : "there");
+    if (fd >= 0) {
+        (void)close((int)fd);
     }
-    (void)snprintf(at->text, sizeof at->text,
-                   "memory and indexes want %s of addresses, RLIMIT_AS allows %s",
-                   size_text(bytes, want), size_text(at->limits->address_bytes, most));
-    return bytes > at->limits->address_bytes ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+    return fd < 0 ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
 }
 
 static enum sl_limits_level pidfd_check(struct sl_limits_case *at)
 {
-    (void)snprintf(at->text, sizeof at->text, "pidfd_open: %s",
-                   at->limits->pidfd_errno != 0 ? strerror(at->limits->pidfd_errno) : "there");
-    return at->limits->pidfd_errno != 0 ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+    return call_check(at, syscall(SYS_pidfd_open, getpid(), 0));
 }
 
-/* Asked here and not by sl_limits_read: a profile may end who asks, and clients read limits, too. */
 static enum sl_limits_level io_uring_check(struct sl_limits_case *at)
 {
     struct io_uring_params params = {0};
-    bool needed = sl_config_u64(at->config, SL_SET_disk) > 0 ||
-                  strcmp(sl_config_text(at->config, SL_SET_fabric), "tcp") == 0;
-    int fd = needed ? (int)syscall(SYS_io_uring_setup, 8, &params) : -1;
-    (void)snprintf(at->text, sizeof at->text, "%s",
-                   !needed  ? "neither a disk nor fabric = tcp wants it"
-                   : fd < 0 ? strerror(errno)
-                            : "there");
-    if (fd >= 0) {
-        (void)close(fd);
+    if (sl_config_u64(at->config, SL_SET_disk) == 0 &&
+        strcmp(sl_config_text(at->config, SL_SET_fabric), "tcp") != 0) {
+        (void)snprintf(at->text, sizeof at->text, "neither a disk nor fabric = tcp wants it");
+        return SL_LIMITS_FINE;
     }
-    return needed && fd < 0 ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+    return call_check(at, syscall(SYS_io_uring_setup, 8, &params));
 }
 
 const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS] = {
@@ -528,6 +524,7 @@ const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS] = {
     {"file_size", "ulimit -f unlimited, or LimitFSIZE=infinity of the unit", files_check},
     {"memlock", "ulimit -l unlimited, or LimitMEMLOCK=infinity of the unit", locked_check},
     {"addresses", "ulimit -v unlimited, or LimitAS=infinity of the unit", addresses_check},
+    {"data", "ulimit -d unlimited, or LimitDATA=infinity of the unit", data_check},
     {"pidfd",
      "Linux 5.3 or later, and a seccomp profile that allows pidfd_open: docker 20.10 or later, or "
      "--security-opt seccomp=FILE",

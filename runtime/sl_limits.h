@@ -24,15 +24,14 @@ struct sl_limits {
     uint64_t oom_kills;        /* that the kernel counted where memory is tightest */
     uint64_t file_bytes;       /* RLIMIT_FSIZE */
     uint64_t locked_bytes;     /* RLIMIT_MEMLOCK; SL_NO_LIMIT with CAP_IPC_LOCK */
+    uint64_t data_bytes;       /* RLIMIT_DATA, for what is not shared */
     uint64_t address_bytes;    /* RLIMIT_AS */
     uint64_t descriptors;      /* RLIMIT_NOFILE, the hard one */
-    int pidfd_errno;           /* of pidfd_open; 0: it works */
 };
 
 /* pid: 0, this process, or another one of this user: a node that a unit started is asked about from
  * a shell. root: "", or a directory that stands for / (tests): its proc/PID/cgroup, proc/PID/status,
- * proc/self/mountinfo, and what they name. What cannot be read is no limit. System calls are those of
- * this process. */
+ * proc/self/mountinfo, and what they name. What cannot be read is no limit. */
 void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out);
 
 /* What the arena is where `memory` is not set: its standard (with the setting contributions there is
@@ -57,7 +56,7 @@ struct sl_limits_check {
     const char *mend;
     enum sl_limits_level (*check)(struct sl_limits_case *at);
 };
-#define SL_LIMITS_CHECKS 9
+#define SL_LIMITS_CHECKS 10
 extern const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS];
 
 /* Whether a file may grow to this; else RLIMIT_FSIZE would end the process by SIGXFSZ. */

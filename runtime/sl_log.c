@@ -177,8 +177,7 @@ static size_t log_format(const struct sl_log *log, enum sl_log_level level, uint
 }
 
 /* The file is PATH no more: the next lines go to the new one. It stays as it is where there can be
- * none, or something else stands there, as a pipe that nobody reads, or what another user put in the
- * place of a directory that is gone. */
+ * none, or something else stands there: another user's, or a pipe that nobody reads. */
 static void log_follow(struct sl_log *log)
 {
     struct stat status;

@@ -232,6 +232,7 @@ static const struct sl_limits unlimited = {
     .processes = {.most = SL_NO_LIMIT, .left = SL_NO_LIMIT},
     .file_bytes = SL_NO_LIMIT,
     .locked_bytes = SL_NO_LIMIT,
+    .data_bytes = SL_NO_LIMIT,
     .address_bytes = SL_NO_LIMIT,
     .descriptors = SL_NO_LIMIT,
 };
@@ -355,12 +356,17 @@ static const struct {
      offsetof(struct sl_limits, locked_bytes),
      SL_GIB - 1,
      SL_LIMITS_BROKEN,
-     "memlock: 1024 MiB may be locked, a NIC locks all of 1024 MiB"},
+     "memlock: the fabric locks 1024 MiB, RLIMIT_MEMLOCK allows 1024 MiB"},
     {{{NULL}},
      offsetof(struct sl_limits, address_bytes),
      SL_GIB,
      SL_LIMITS_BROKEN,
      "RLIMIT_AS allows 1024 MiB"},
+    {{{"ranks", "2"}},
+     offsetof(struct sl_limits, data_bytes),
+     383 * SL_MIB,
+     SL_LIMITS_BROKEN,
+     "data: actors want 384 MiB, RLIMIT_DATA allows 383 MiB"},
 };
 
 START_TEST(node_that_would_not_live_is_named_with_its_sum)
@@ -463,6 +469,7 @@ START_TEST(limits_of_another_process_are_its_own)
         ck_assert_int_gt(child, 0); /* else the kill below is everybody's */
         const struct rlimit small = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
         int failed = prlimit(child, RLIMIT_FSIZE, &small, NULL);
+        failed += prlimit(child, RLIMIT_DATA, &small, NULL);
         put("proc/self/cgroup", "0::/shell\n");
         put("proc/self/mountinfo", V2);
         (void)snprintf(name, sizeof name, "proc/%d/cgroup", (int)child);
@@ -476,6 +483,7 @@ START_TEST(limits_of_another_process_are_its_own)
         ck_assert_int_eq(failed, 0);
         ck_assert_uint_eq(limits.memory.most, 1000);
         ck_assert_uint_eq(limits.file_bytes, 4096);
+        ck_assert_uint_eq(limits.data_bytes, 4096);
         sl_limits_read(root, 0, &limits);
         ck_assert_uint_eq(limits.memory.most, SL_NO_LIMIT);
     }
@@ -508,36 +516,26 @@ static void refuse(uint32_t call)
     ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
-START_TEST(profile_that_refuses_pidfds_is_seen)
+/* io_uring is for who wants it. */
+static const struct {
+    uint32_t call;
+    const char *settings[1][2];
+    const char *says;
+} profiles[] = {
+    {SYS_pidfd_open, {{NULL}}, "pidfd: Operation not permitted"},
+    {SYS_io_uring_setup, {{NULL}}, ""},
+    {SYS_io_uring_setup, {{"disk", "1GiB"}}, "io_uring: Operation not permitted"},
+    {SYS_io_uring_setup, {{"fabric", "tcp"}}, "io_uring: Operation not permitted"},
+};
+START_TEST(profile_that_refuses_what_a_node_needs_is_seen)
     {
-        struct sl_limits limits;
-        struct sl_config *config = settings(NULL, 0);
+        struct sl_config *config = settings(profiles[_i].settings, 1);
         char said[SL_LIMITS_TEXT_BYTES + 64];
-        sl_limits_read(root, 0, &limits);
-        ck_assert_int_eq(limits.pidfd_errno, 0);
-        refuse(SYS_pidfd_open);
-
-        sl_limits_read(root, 0, &limits);
-
-        ck_assert_int_eq(limits.pidfd_errno, EPERM);
-        struct sl_limits none = unlimited;
-        none.pidfd_errno = limits.pidfd_errno;
-        ck_assert_int_eq(all_checks(config, &none, said, sizeof said), SL_LIMITS_BROKEN);
-        ck_assert_str_eq(said, "pidfd: pidfd_open: Operation not permitted");
-        sl_config_destroy(&config);
-    }
-END_TEST
-
-/* For who wants none, no kernel needs it. */
-START_TEST(profile_that_refuses_io_uring_is_seen)
-    {
-        const char *const wants[][1][2] = {{{NULL}}, {{"disk", "1GiB"}}, {{"fabric", "tcp"}}};
-        char said[SL_LIMITS_TEXT_BYTES + 64];
-        struct sl_config *config = settings(wants[_i], 1);
-        refuse(SYS_io_uring_setup);
+        ck_assert_int_eq(all_checks(config, &unlimited, said, sizeof said), SL_LIMITS_FINE);
+        refuse(profiles[_i].call);
         ck_assert_int_eq(all_checks(config, &unlimited, said, sizeof said),
-                         _i == 0 ? SL_LIMITS_FINE : SL_LIMITS_BROKEN);
-        ck_assert_str_eq(said, _i == 0 ? "" : "io_uring: Operation not permitted");
+                         profiles[_i].says[0] == '\0' ? SL_LIMITS_FINE : SL_LIMITS_BROKEN);
+        ck_assert_str_eq(said, profiles[_i].says);
         sl_config_destroy(&config);
     }
 END_TEST
@@ -556,8 +554,8 @@ int main(void)
     tcase_add_test(tcase, limits_of_the_shell_are_seen);
     tcase_add_test(tcase, limits_of_another_process_are_its_own);
     tcase_add_test(tcase, file_that_may_not_grow_is_an_error_and_no_signal);
-    tcase_add_test(tcase, profile_that_refuses_pidfds_is_seen);
-    tcase_add_loop_test(tcase, profile_that_refuses_io_uring_is_seen, 0, 3);
+    tcase_add_loop_test(tcase, profile_that_refuses_what_a_node_needs_is_seen, 0,
+                        (int)SL_COUNT(profiles));
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -311,7 +311,7 @@ static sl_err setting_read(struct scanner *scan, struct sl_config *config)
     err = err == SL_OK ? sl_config_assign(config, setting, value.text, source, scan->why) : err;
     char shown[8];
     return err == SL_OK && sl_url_show(value.text, shown, sizeof(shown))
-               ? sl_config_secret_note(config, scan->path, scan->why)
+               ? sl_config_file_note(config, scan->path, true, scan->why)
                : err;
 }
 
@@ -366,6 +366,7 @@ static sl_err file_read(const char *path, char **out, struct sl_error *why)
 sl_err sl_config_file_load(struct sl_config *config, const char *path, struct sl_error *why)
 {
     SL_AUTO(free) char *text = NULL;
-    sl_err err = file_read(path, &text, why);
+    sl_err err = sl_config_file_note(config, path, false, why);
+    err = err == SL_OK ? file_read(path, &text, why) : err;
     return text != NULL ? file_scan(config, path, text, why) : err;
 }

@@ -10,8 +10,9 @@
 /* Far above any real file: what is larger was named by mistake (a disk image, /dev/zero). */
 #define SL_CONFIG_FILE_BYTES_MAX ((size_t)1024 * 1024)
 
-/* This file has a password. Errors: SL_ERR_NO_MEMORY. */
-sl_err sl_config_secret_note(struct sl_config *config, const char *path, struct sl_error *why);
+/* This file is read; secret: it has a password. Errors: SL_ERR_NO_MEMORY. */
+sl_err sl_config_file_note(struct sl_config *config, const char *path, bool secret,
+                           struct sl_error *why);
 /* Sets what the file says. Errors: SL_ERR_CONFIG (names file, line and what is wrong),
  * SL_ERR_NOT_FOUND / SL_ERR_OS (the file cannot be read). */
 sl_err sl_config_file_load(struct sl_config *config, const char *path, struct sl_error *why);

@@ -37,7 +37,8 @@ struct setting_value {
 
 struct sl_config {
     struct setting_value values[SL_SETTING_COUNT_OF];
-    char *secret_file; /* NULL: no settings file has a password */
+    char *file;       /* NULL: none was read */
+    bool file_secret; /* it has a password */
 };
 
 /* ---------------------------------------------------------------- values */
@@ -332,34 +333,36 @@ void sl_config_destroy(struct sl_config **config)
     for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
         free((*config)->values[i].text);
     }
-    free((*config)->secret_file);
+    free((*config)->file);
     free(*config);
     *config = NULL;
 }
 
-sl_err sl_config_secret_note(struct sl_config *config, const char *path, struct sl_error *why)
+sl_err sl_config_file_note(struct sl_config *config, const char *path, bool secret,
+                           struct sl_error *why)
 {
-    free(config->secret_file);
-    config->secret_file = strdup(path);
-    return config->secret_file != NULL ? SL_OK : sl_fail_os(why, ENOMEM, "settings");
+    free(config->file);
+    config->file = strdup(path);
+    config->file_secret = secret;
+    return config->file != NULL ? SL_OK : sl_fail_os(why, ENOMEM, "settings");
 }
 
-const char *sl_config_secret_file(const struct sl_config *config)
+const char *sl_config_file(const struct sl_config *config)
 {
-    return config->secret_file;
+    return config->file;
 }
 
 sl_err sl_config_closed(const struct sl_config *config, struct sl_error *why)
 {
-    if (config->secret_file == NULL) {
+    if (config->file == NULL) {
         return SL_OK;
     }
     SL_AUTO(free) char *text = malloc(SL_CONFIG_FILE_BYTES_MAX + 1);
     if (text == NULL) {
         return sl_fail_os(why, ENOMEM, "settings");
     }
-    sl_err err = sl_trust_read(config->secret_file, SL_TRUST_GROUP, false, text,
-                               SL_CONFIG_FILE_BYTES_MAX + 1, why);
+    sl_err err = sl_trust_read(config->file, config->file_secret ? SL_TRUST_GROUP : SL_TRUST_RIGHT,
+                               false, text, SL_CONFIG_FILE_BYTES_MAX + 1, why);
     explicit_bzero(text, SL_CONFIG_FILE_BYTES_MAX + 1);
     return err;
 }

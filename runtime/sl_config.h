@@ -268,9 +268,9 @@ sl_err sl_config_load(struct sl_config *config, const char *file, int argc, char
 sl_err sl_config_set(struct sl_config *config, const char *name, const char *text,
                      const char *source, struct sl_error *why);
 
-/* The settings file that has a password; NULL: none has. */
-const char *sl_config_secret_file(const struct sl_config *config);
-/* Whether that file is closed to others: of programs of a node, when they begin. Errors: those of
+/* The settings file; NULL: none was read. */
+const char *sl_config_file(const struct sl_config *config);
+/* Whether nobody else can write it or, with a password in it, read it: of programs of a node, when they begin. Errors: those of
  * sl_trust_read. */
 sl_err sl_config_closed(const struct sl_config *config, struct sl_error *why);
 

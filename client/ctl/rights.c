@@ -27,8 +27,8 @@ bool ctl_right_next(const struct sl_config *config, uint32_t *at, struct ctl_rig
         uint32_t index = (*at)++;
         bool token = index == SL_SETTING_COUNT_OF;
         if (index > SL_SETTING_COUNT_OF) {
-            out->path = sl_config_secret_file(config);
-            out->name = sl_setting_name(SL_SET_directory_url);
+            out->path = sl_config_file(config);
+            out->name = "config";
             out->err = sl_config_closed(config, &out->why);
         } else if (token || setting_names_file((enum sl_setting)index)) {
             const char *path =
@@ -40,7 +40,7 @@ bool ctl_right_next(const struct sl_config *config, uint32_t *at, struct ctl_rig
     if (out->path == NULL) {
         return false;
     }
-    if (out->path == sl_config_secret_file(config)) {
+    if (out->path == sl_config_file(config)) {
         return true;
     }
     bool list = strcmp(out->name, sl_setting_name(SL_SET_peers_file)) == 0;

@@ -214,7 +214,7 @@ class Doctor(unittest.TestCase):
                     "--directory-password-file", files["password"], "--peers-file", files["peers"], "--config", files["conf"]]
         cases = ((keys, 0o777, "keys"), (keys, 0o772, "keys"), (keys + "/a.secret", 0o644, "a.secret"),
                  (files["password"], 0o660, "directory_password_file"), (files["peers"], 0o646, "peers_file"),
-                 (files["token"], 0o604, "SLUICE_METRICS_TOKEN_FILE"), (files["conf"], 0o644, "directory_url"), (files["conf"], 0o660, "directory_url"), (self.directory, 0o777, "directory"))
+                 (files["token"], 0o604, "SLUICE_METRICS_TOKEN_FILE"), (files["conf"], 0o644, "config: '"), (files["conf"], 0o660, "config: '"), (self.directory, 0o777, "directory"))
         for path, mode, said in cases:
             with self.subTest(path=path, mode=oct(mode)):
                 node = Node(ranks=1, settings=settings)

@@ -135,6 +135,25 @@ class Supervisor(unittest.TestCase):
                 self.assertFalse(os.path.exists(node.shm))
                 node.__exit__()
 
+    def test_a_settings_file_that_others_could_have_written_is_refused(self):
+        node = Node()
+        path = node.directory + "/conf"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("memory = 16MiB\n")
+        for owner, mode, text in ((0, 0o666, "others than its owner can write it"), (65534, 0o600, "belongs to uid 65534, neither this user nor root")):
+            if owner and os.geteuid() != 0:
+                continue
+            os.chmod(path, mode)
+            if owner:
+                os.chown(path, owner, owner)
+            for done in (node.supervisor("start", "--config", path, check=False), node.ctl("config", "--check", "--config", path, check=False),
+                         node.ctl("doctor", "--config", path, check=False)):
+                self.assertEqual(done.returncode, 1)
+                said = done.stdout if isinstance(done.stdout, str) else (done.stdout + done.stderr).decode()
+                self.assertIn(text, said)
+        self.assertEqual(node.running(), {})
+        node.__exit__()
+
     def test_doctor_looks_at_the_limits_of_the_node_that_runs(self):
         """As of a unit with limits that the shell of who asks has not."""
         with Node(ranks=1, memory="64MiB") as node:

@@ -28,7 +28,7 @@ static const struct {
 } actor_names[SUP_ACTOR_NAMES] = {
     {"%s.sock", false, true},  {"%s.attach", false, false}, {"%s.lock", false, false},
     {"%s.http", false, false}, {"%s.pub", false, false},    {"%s.replay", false, false},
-    {"pid/%s", false, false},  {"metrics.%s", true, true},
+    {"%s.at", false, false},   {"pid/%s", false, false},    {"metrics.%s", true, true},
 };
 
 const char *sup_actor_names_look(struct sup_name names[SUP_ACTOR_NAMES], const char *runtime_dir,
@@ -49,7 +49,8 @@ bool sup_memory_names_look(struct sup_name names[SUP_MEMORY_NAMES], const char *
                            char gone[64])
 {
     /* The first two are there once the registrar is ready. */
-    static const char *const files[SUP_MEMORY_NAMES] = {"index", "arena.0", "settled", "leases"};
+    static const char *const files[SUP_MEMORY_NAMES] = {"index",  "arena.0", "settled", "leases",
+                                                        "counts", "labels",  "seen",    "changes"};
     char path[PATH_MAX];
     gone[0] = '\0';
     for (size_t i = 0; i < SL_COUNT(files); i++) {

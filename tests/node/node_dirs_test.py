@@ -345,7 +345,7 @@ while time.monotonic() < end:
         time.sleep(0.05)
 """) if os.environ.get("SLUICE_TEST_PACKAGE") else None
             node.ctl("put", "kept", stdin=b"value")
-            for turn, names in enumerate((None, ("arena.0",), ("index",), ("settled",))):
+            for turn, names in enumerate((None, ("arena.0",), ("index",), ("settled",), ("counts", "labels", "seen", "changes"))):
                 before = {name: node.pid(name) for name in node.processes()}
                 if names is None:
                     shutil.rmtree(node.shm)
@@ -374,8 +374,8 @@ while time.monotonic() < end:
             node.wait_ready()
             supervisor = node.supervisor_pid()
             time.sleep(4)  # it is young no more, and was looked at since: what an actor has lost shows against that
-            made = [name for name in sorted(os.listdir(run)) if name not in ("watch", "gate.d", "disk", "cache", "supervisor.format") and not name.startswith("supervisor.state")]
-            self.assertTrue({"pid", "log", "supervisor.lock", "registrar.lock", "keyer.sock", "keyer.attach"} < set(made), made)
+            made = [name for name in sorted(os.listdir(run)) if name not in ("watch", "gate.d", "disk", "cache", "supervisor.state.new")]
+            self.assertTrue({"metrics.at", "supervisor.format", "supervisor.helpers", "supervisor.state", "pid", "log", "supervisor.lock", "registrar.lock", "keyer.sock", "keyer.attach"} < set(made), made)
             for name in made:
                 (shutil.rmtree if os.path.isdir(run + name) else os.remove)(run + name)
             for name in made:

@@ -235,7 +235,15 @@ class Disturbed(Pushing):
                 pass
         victim.wait_ready()
 
-    def disturbed(self, side, actor, stops, turns, *arguments, requests=600):
+    def disturbed(self, *arguments):
+        """What the first hand-overs ask for before the fabric has registered these pools is an error at once. It is done once more when
+        those were so many that nobody was disturbed."""
+        for _ in range(Counted.TRIES):
+            if self.disturbed_once(*arguments):
+                return
+        self.fail("nobody was disturbed")
+
+    def disturbed_once(self, side, actor, stops, turns, *arguments, requests=600):
         a, b = self.cluster.nodes
         arrived, done, ended = counter(b, "transporter.0", "arrived_pool_bytes"), [], threading.Event()
 
@@ -252,11 +260,13 @@ class Disturbed(Pushing):
         finally:
             ended.set()
             worker.join()
-        self.assertGreater(len(done), 0)
-        self.assertGreater(report["complete"], 30)
         self.assertEqual(report["complete"] + report["errors_502"] + report["errors_other"], requests, report)
+        if not done:
+            return False
+        self.assertGreater(report["complete"], 30)
         if (side, actor) != (1, "transporter.0"):  # its counter would begin anew
             self.assertGreater(counter(b, "transporter.0", "arrived_pool_bytes"), arrived)
+        return True
 
     def prefills_engine_is_killed(self):
         a, b = self.cluster.nodes

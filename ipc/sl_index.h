@@ -126,7 +126,7 @@ bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl
  * SL_ERR_BUSY as sl_index_find. */
 sl_err sl_index_find_ref(const struct sl_index_view *view, sl_ref ref, uint64_t generation,
                          struct sl_entry *out, char *key_out);
-/* Whether a key that is not here may be had from another node, by a FETCH to the transporter. */
+/* Whether a key that is not here may be had from another node, by a BRING to the transporter. */
 bool sl_index_view_remote(const struct sl_index_view *view);
 struct sl_index_stats {
     uint64_t bucket_count, key_count, group_count, record_bytes_used, record_bytes_max,

@@ -193,10 +193,6 @@
     F(U64, fate, 0, 15, "enum sl_block_fate: where they were, or what became of them") \
     F(U64, at_ns, 0, UINT64_MAX, "loaded: when they were on the device, from the op's start")
 
-#define SL_ITEM_ASKED(F, L)                                               \
-    F(TEXT, key, 1, 1024, "object key")                                   \
-    F(U64, group, 0, SL_BATCH_MAX, "0: none, else 1 + index into groups") \
-    F(U64, part_index, 0, 511, "which part of the group")
 #define SL_ITEM_SOUGHT(F, L)            \
     F(TEXT, key, 1, 1024, "object key") \
     F(BOOL, part, 0, 1, "as a part of a block; objects and parts are not taken for each other")
@@ -310,7 +306,6 @@
     X(story, SL_ITEM_STORY)               \
     X(run, SL_ITEM_RUN)                   \
     X(fact, SL_ITEM_FACT)                 \
-    X(asked, SL_ITEM_ASKED)               \
     X(sought, SL_ITEM_SOUGHT)             \
     X(place, SL_ITEM_PLACE)               \
     X(window, SL_ITEM_WINDOW)             \
@@ -388,16 +383,26 @@
     L(items, claim, SL_BATCH_MAX, "committed values that are not what their digests say")
 #define SL_BODY_CODES(F, L)      F(U64S, codes, 0, SL_BATCH_MAX, "one sl_err for each item asked")
 #define SL_BODY_KEYS_ASKED(F, L) F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")
-/* worth, edge: hits that a block in memory brings in 10^12 seconds. */
-#define SL_BODY_PREFETCH(F, L)                                                                 \
-    F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")                                             \
+/* Bring into memory what is not there: to the registrar what is on disks, to transporter.0 what other
+ * nodes have. worth, edge: hits that a block in memory brings in 10^12 seconds. */
+#define SL_BODY_BRING(F, L)                                                                    \
+    F(TEXTS, keys, 0, SL_BATCH_MAX, "all parts of every group, in their order, then objects")  \
+    L(groups, group, SL_BATCH_MAX, "blocks that the first keys are parts of; nodes alone")     \
+    F(BOOL, ahead, 0, 1, "nobody waits for them: they take what costs nobody anything")        \
     F(U64, for_ns, 0, SL_KEEP_NS_MAX,                                                          \
-      "blocks of a session that comes back within; 0: somebody wants them whatever they cost") \
-    F(U64, worth, 0, UINT64_MAX, "of such blocks: what they bring in memory")
-#define SL_BODY_PREFETCH_REPLY(F, L)                                   \
-    F(U64S, codes, 0, SL_BATCH_MAX, "one an item")                     \
-    F(U64, edge, 0, UINT64_MAX, "of what would go next; 0: not known") \
-    F(U64, full, 0, 1000, "of memory for blocks of sessions, thousandths that they take")
+      "ahead: of a session that comes back within; 0: somebody wants them whatever they cost") \
+    F(U64, worth, 0, UINT64_MAX, "of such blocks: what they bring in memory")                  \
+    F(BOOL, chain, 0, 1,                                                                       \
+      "they are a chain of blocks, head first: none is wanted behind one that is not found")   \
+    F(BOOL, sure, 0, 1, "a peer has said that it has them: whoever had not is asked again")    \
+    L(spots, spot, SL_BATCH_MAX,                                                               \
+      "blocks of nodes alone: they go there and not into memory; one or more for each key, disjoint")
+#define SL_BODY_BRING_REPLY(F, L)                                                               \
+    F(U64S, codes, 0, SL_BATCH_MAX,                                                             \
+      "one a key; of spots: SL_OK, it lies at all of its own; else what they hold is not said") \
+    F(U64, edge, 0, UINT64_MAX, "of what would go next; 0: not known")                          \
+    F(U64, full, 0, 1000, "of memory for blocks of sessions, thousandths that they take")       \
+    F(U64, copied_bytes, 0, UINT64_MAX, "to spots: copied within the node beside what came")
 #define SL_BODY_REMOVE(F, L)                                                          \
     F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys; a block key removes all its parts") \
     F(BOOL, all, 0, 1, "everything; keys is empty then")                              \
@@ -732,8 +737,9 @@
     L(items, spilled, SL_BATCH_MAX, "one for each value")                                  \
     F(U64, budget_left, 0, INT64_MAX, "with disk_write_budget: bytes that may be written") \
     F(U64, budget_debt, 0, INT64_MAX, "likewise: written beyond it, to be made up for")
-#define SL_BODY_DISK_READ(F, L) \
-    L(items, fill, SL_BATCH_MAX, "values to bring in; digests are verified")
+#define SL_BODY_DISK_READ(F, L)                                              \
+    L(items, fill, SL_BATCH_MAX, "values to bring in; digests are verified") \
+    F(BOOL, ahead, 0, 1, "nobody waits for them: behind all others")
 #define SL_BODY_DISK_RAISE(F, L) F(U64, generation, 1, UINT64_MAX, "of the target extent")
 #define SL_BODY_DISK_FORGET(F, L) \
     L(items, forget, SL_BATCH_MAX, "removed for good: must not come back after a restart")
@@ -760,26 +766,6 @@
     F(BOOL, empty, 0, 1, "the disk itself has: its values go, it begins anew under another name")
 #define SL_BODY_DISK_RECLAIM(F, L) \
     F(U64, segment, 0, UINT32_MAX, "its values leave the disk: forget their places")
-/* client, coordinator -> transporter: bring values that other nodes hold into memory */
-#define SL_BODY_FETCH(F, L)                                                                       \
-    F(BOOL, chain, 0, 1,                                                                          \
-      "the items are a chain of blocks, head first: none is wanted behind one that is not found") \
-    L(items, asked, SL_BATCH_MAX, "objects, and all parts of every block")                        \
-    L(groups, group, SL_BATCH_MAX, "blocks that the items are parts of")                          \
-    F(BOOL, sure, 0, 1, "a peer has said that it has them: whoever had not is asked again")
-/* coordinator -> transporter.0: bring blocks that other nodes hold straight into engines' pools; of the
- * op in the envelope, as is a FENCE that ends it */
-#define SL_BODY_PULL(F, L)                                                                        \
-    F(BOOL, chain, 0, 1,                                                                          \
-      "the items are a chain of blocks, head first: none is wanted behind one that is not found") \
-    L(items, asked, SL_BATCH_MAX, "all parts of every block")                                     \
-    L(groups, group, SL_BATCH_MAX, "blocks that the items are parts of")                          \
-    F(BOOL, sure, 0, 1, "a peer has said that it has them: whoever had not is asked again")       \
-    L(spots, spot, SL_BATCH_MAX, "where they go: one or more for each item, of disjoint memory")
-#define SL_BODY_PULL_REPLY(F, L)                                                                \
-    F(U64S, codes, 0, SL_BATCH_MAX,                                                             \
-      "one for each item; SL_OK: it lies at all of its spots; else what they hold is not said") \
-    F(U64, copied_bytes, 0, UINT64_MAX, "copied within the node beside what came over the wire")
 /* Between transporters of two nodes. What else comes from a peer is refused. */
 #define SL_BODY_PEER_HELLO(F, L)                                                \
     F(TEXT, node, 1, 31, "the sender, as its key is called at the receiver")    \
@@ -906,8 +892,6 @@
     X(ABORT_REPLY, abort_reply, 17, SL_BODY_CODES, "done")                                         \
     X(REMOVE, remove, 18, SL_BODY_REMOVE, "remove objects for good")                               \
     X(REMOVE_REPLY, remove_reply, 19, SL_BODY_CODES, "done")                                       \
-    X(PROMOTE, promote, 20, SL_BODY_KEYS_ASKED, "bring objects into memory")                       \
-    X(PROMOTE_REPLY, promote_reply, 21, SL_BODY_CODES, "SL_OK: was in memory a moment ago")        \
     X(LOOKUP, lookup, 22, SL_BODY_KEYS_ASKED, "for a reader whose own look-up stayed busy")        \
     X(LOOKUP_REPLY, lookup_reply, 23, SL_BODY_LOOKUP_REPLY, "places")                              \
     X(FLUSH, flush, 24, SL_BODY_EMPTY, "answered when all that was committed is durable")          \
@@ -940,9 +924,6 @@
     X(HANDOVER_END_REPLY, handover_end_reply, 53, SL_BODY_CODES, "done, or not known")             \
     X(TICKET, ticket, 54, SL_BODY_TICKET, "decode's engine asks for its ticket")                   \
     X(TICKET_REPLY, ticket_reply, 55, SL_BODY_TICKET_REPLY, "SL_ERR_BUSY: there is none yet")      \
-    X(PREFETCH, prefetch, 58, SL_BODY_PREFETCH, "bring objects into memory ahead of their use")    \
-    X(PREFETCH_REPLY, prefetch_reply, 59, SL_BODY_PREFETCH_REPLY,                                  \
-      "SL_OK brought in, SL_ERR_EXISTS was in memory, SL_ERR_NO_SPACE no room")                    \
     X(COPY, copy, 60, SL_BODY_COPY, "parts between device and arena")                              \
     X(COPY_REPLY, copy_reply, 61, SL_BODY_COPY_REPLY, "copied")                                    \
     X(LAYER_READY, layer_ready, 62, SL_BODY_LAYERS, "layers of a STORE are computed")              \
@@ -950,10 +931,8 @@
     X(LAYER_WAIT, layer_wait, 64, SL_BODY_LAYERS, "answered when layers of a LOAD are in")         \
     X(LAYER_WAIT_REPLY, layer_wait_reply, 65, SL_BODY_LAYER_WAIT_REPLY,                            \
       "they are, or the op's code")                                                                \
-    X(DISK_PREFETCH, disk_prefetch, 66, SL_BODY_DISK_READ, "read into extents, behind all others") \
-    X(DISK_PREFETCH_REPLY, disk_prefetch_reply, 67, SL_BODY_CODES, "read and verified")            \
     X(DISK_RAISE, disk_raise, 68, SL_BODY_DISK_RAISE,                                              \
-      "somebody waits for it: the DISK_PREFETCH is as a DISK_READ")                                \
+      "somebody waits for it: it is read ahead no more")                                           \
     X(DISK_RAISE_REPLY, disk_raise_reply, 69, SL_BODY_EMPTY, "they are")                           \
     X(DISK_WRITE, disk_write, 70, SL_BODY_DISK_WRITE, "write behind")                              \
     X(DISK_WRITE_REPLY, disk_write_reply, 71, SL_BODY_DISK_WRITE_REPLY, "durable")                 \
@@ -966,9 +945,6 @@
       "SL_OK known, SL_ERR_NOT_FOUND unwanted")                                                    \
     X(DISK_RECLAIM, disk_reclaim, 78, SL_BODY_DISK_RECLAIM, "tierer to registrar: a segment goes") \
     X(DISK_RECLAIM_REPLY, disk_reclaim_reply, 79, SL_BODY_EMPTY, "no entry points there any more") \
-    X(FETCH, fetch, 82, SL_BODY_FETCH, "bring in what other nodes hold")                           \
-    X(FETCH_REPLY, fetch_reply, 83, SL_BODY_CODES,                                                 \
-      "SL_OK: it came; SL_ERR_EXISTS: it was here, on disk perhaps")                               \
     X(NODES, nodes, 84, SL_BODY_EMPTY, "the transporter's peers")                                  \
     X(NODES_REPLY, nodes_reply, 85, SL_BODY_NODES_REPLY, "peers")                                  \
     X(DISK_MEMBERS, disk_members, 86, SL_BODY_DISK_MEMBERS, "which disks have missed nothing")     \
@@ -1051,13 +1027,13 @@
     X(ENGINE_ADDED, engine_added, 166, SL_BODY_ENGINE_ID,                                          \
       "registrar to transporter: its memory may be registered")                                    \
     X(ENGINE_ADDED_REPLY, engine_added_reply, 167, SL_BODY_EMPTY, "noted")                         \
-    X(PULL, pull, 170, SL_BODY_PULL, "bring blocks of other nodes straight into engines' pools")   \
-    X(PULL_REPLY, pull_reply, 171, SL_BODY_PULL_REPLY,                                             \
-      "nothing is written for it any more; SL_ERR_EXISTS: it is here, on disk perhaps")            \
     X(POOL_EXPORT, pool_export, 172, SL_BODY_POOL_EXPORT,                                          \
       "make a dmabuf of device memory; SL_ERR_BUSY: ask again, it is being mapped")                \
     X(POOL_EXPORT_REPLY, pool_export_reply, 173, SL_BODY_POOL_EXPORT_REPLY,                        \
       "made; SL_ERR_UNSUPPORTED: such memory has none, and why")                                   \
+    X(BRING, bring, 174, SL_BODY_BRING, "bring what is not in memory")                             \
+    X(BRING_REPLY, bring_reply, 175, SL_BODY_BRING_REPLY,                                          \
+      "SL_OK: it came; SL_ERR_EXISTS: it was here, on disk perhaps; SL_ERR_NO_SPACE: no room")     \
     X(OP_STORY, op_story, 198, SL_BODY_OP_STORY, "what became of an op's blocks")                  \
     X(OP_STORY_REPLY, op_story_reply, 199, SL_BODY_OP_STORY_REPLY,                                 \
       "SL_ERR_NOT_FOUND: not among the last ones")                                                 \

@@ -226,7 +226,7 @@ void co_share_answered(struct coordinator *self, struct co_op *op, uint32_t rank
                        const struct sl_msg *reply)
 {
     struct co_share *share = &op->shares[rank];
-    if (type == SL_MSG_PULL) {
+    if (type == SL_MSG_BRING) {
         co_pull_answered(self, op, reply);
         return;
     }

@@ -109,10 +109,10 @@ uint32_t co_device_block(const struct co_op *op, uint32_t block, uint32_t pool);
 void co_worker_name(uint32_t worker, char name[16]);
 /* Whether who answered is the only one that was asked. */
 bool co_share_is_settled(const struct coordinator *self, const struct co_share *share);
-/* The answer to a COPY, PULL or FENCE; NULL: none came. */
+/* The answer to a COPY, pull or FENCE; NULL: none came. */
 void co_share_answered(struct coordinator *self, struct co_op *op, uint32_t rank, uint32_t type,
                        const struct sl_msg *reply);
-/* Drops COPYs and PULLs in flight and asks for a fence. */
+/* Drops COPYs and pulls in flight and asks for a fence. */
 void co_fence_start(struct coordinator *self, struct co_op *op, co_workers workers);
 /* Asks one of them, while the op goes on. */
 void co_fence_send(struct coordinator *self, struct co_op *op, uint32_t worker);
@@ -132,7 +132,7 @@ void co_rank_died(struct coordinator *self, struct sl_proc_id proc);
 void co_greet_look(struct coordinator *self);
 
 /* ---- pull.c: blocks of other nodes straight into the pools ---- */
-/* Of the slice's blocks from `block` on: as many as one PULL may be of. 0: they go by the arena. */
+/* Of the slice's blocks from `block` on: as many as one pull may be of. 0: they go by the arena. */
 uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, uint32_t block);
 /* Asks for all blocks of the slice from `block` on. False: it could not be asked. */
 bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block);
@@ -145,7 +145,7 @@ uint64_t co_spots_max(const struct coordinator *self);   /* of a message */
 uint64_t co_pools_again_ns(const struct coordinator *self, sl_err code);
 /* reply NULL: none came in time. */
 void co_pull_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
-/* Nothing of a PULL that was asked for twice is under way any more. */
+/* Nothing of a pull that was asked for twice is under way any more. */
 void co_pull_settled(struct coordinator *self, struct co_op *op);
 
 /* ---- handover.c ---- */
@@ -340,7 +340,7 @@ void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply);
 void co_load_slice(struct coordinator *self, struct co_op *op);
 /* What other nodes are asked for: all parts of the slice's blocks from `block` on. */
 struct co_asked {
-    struct sl_item_asked *items;  /* part_total */
+    struct sl_text *keys;         /* part_total */
     struct sl_item_group *groups; /* block_count */
     uint32_t block_count, part_total;
     uint64_t until_ns; /* half of the time that is left: what is here can then still be copied */

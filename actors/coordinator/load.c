@@ -1,4 +1,4 @@
-/* actors/coordinator/load.c - LOAD: look up and pin, FETCH what other nodes may have, PROMOTE what
+/* actors/coordinator/load.c - LOAD: look up and pin, BRING what other nodes may have and what
  * is on disk alone, COPY in; slice by slice, in block order, up to the first block that is nowhere.
  * A slice is bounded in parts and bytes, so that a load larger than the pins or the memory of the
  * node is a pipeline. */
@@ -160,7 +160,7 @@ static void find_flush(struct coordinator *self, struct co_op *op, uint32_t coun
             part_found(self, op, number, &self->find_entries[i], look);
         } else if (self->find_codes[i] == SL_ERR_BUSY) {
             op->parts[number].state =
-                CO_PART_ON_DISK; /* the registrar knows: PROMOTE answers for both tiers */
+                CO_PART_ON_DISK; /* the registrar knows: its BRING answers for both tiers */
             look->waiting = SL_MIN(look->waiting, block);
         } else {
             look->hole = SL_MIN(look->hole, block);
@@ -222,6 +222,11 @@ static void load_short_of_pins(struct coordinator *self, struct co_op *op)
     load_finish(self, op);
 }
 
+static struct sl_text text_of(const struct sl_key *key)
+{
+    return (struct sl_text){.at = key->at, .length = key->length};
+}
+
 static void load_promote(struct coordinator *self, struct co_op *op)
 {
     uint32_t part_total = op->slice_count * op->engine->part_count;
@@ -234,14 +239,12 @@ static void load_promote(struct coordinator *self, struct co_op *op)
     }
     for (uint32_t i = 0; i < part_total; i++) {
         if (op->parts[i].state == CO_PART_ON_DISK) {
-            keys[op->asked_count] =
-                (struct sl_text){.at = op->part_keys[i].at, .length = op->part_keys[i].length};
+            keys[op->asked_count] = text_of(&op->part_keys[i]);
             op->asked[op->asked_count++] = i;
         }
     }
-    struct sl_msg promote = {.type = SL_MSG_PROMOTE};
-    promote.body.promote.keys.at = keys;
-    promote.body.promote.keys.count = op->asked_count;
+    struct sl_msg promote = {.type = SL_MSG_BRING};
+    promote.body.bring.keys = (struct sl_texts){.at = keys, .count = op->asked_count};
     op->rounds++;
     sl_metric_add(self->env->metrics, self->metric.promote_count, op->asked_count);
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "promote", "registrar",
@@ -255,22 +258,19 @@ bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, s
     uint64_t now_ns = self->env->now_ns;
     uint32_t block_count = op->slice_count - block, part_count = engine->part_count;
     uint32_t first = block * part_count, part_total = block_count * part_count;
-    struct sl_item_asked *items = co_memory_take(&op->work, part_total, sizeof(*items));
+    struct sl_text *keys = co_memory_take(&op->work, part_total, sizeof(*keys));
     struct sl_item_group *groups = co_memory_take(&op->work, block_count, sizeof(*groups));
-    if (items == NULL || groups == NULL) {
+    if (keys == NULL || groups == NULL) {
         return false;
     }
     for (uint32_t i = 0; i < part_total; i++) {
-        struct sl_key key = op->part_keys[first + i];
-        items[i] = (struct sl_item_asked){.key = {.at = key.at, .length = key.length},
-                                          .group = 1 + i / part_count,
-                                          .part_index = i % part_count};
+        keys[i] = text_of(&op->part_keys[first + i]);
     }
     for (uint32_t i = 0; i < block_count; i++) {
         groups[i] = co_group_of(self, op, block + i, block_count);
     }
     uint64_t until_ns = now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2;
-    *out = (struct co_asked){.items = items,
+    *out = (struct co_asked){.keys = keys,
                              .groups = groups,
                              .block_count = block_count,
                              .part_total = part_total,
@@ -288,13 +288,12 @@ static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t bloc
     if (!co_load_asked(self, op, block, &asked)) {
         return false;
     }
-    struct sl_msg fetch = {.type = SL_MSG_FETCH, .op_id = op->id, .trace_id = op->trace_id};
-    fetch.body.fetch.chain = true;
-    fetch.body.fetch.sure = op->handover != NULL; /* prefill has said so */
-    fetch.body.fetch.items.at = asked.items;
-    fetch.body.fetch.items.count = asked.part_total;
-    fetch.body.fetch.groups.at = asked.groups;
-    fetch.body.fetch.groups.count = asked.block_count;
+    struct sl_msg fetch = {.type = SL_MSG_BRING, .op_id = op->id, .trace_id = op->trace_id};
+    fetch.body.bring.chain = true;
+    fetch.body.bring.sure = op->handover != NULL; /* prefill has said so */
+    fetch.body.bring.keys = (struct sl_texts){.at = asked.keys, .count = asked.part_total};
+    fetch.body.bring.groups.at = asked.groups;
+    fetch.body.bring.groups.count = asked.block_count;
     if (sl_calls_send(self->calls, "transporter.0", &fetch, asked.until_ns,
                       co_cookie(CO_CALL_OP, 0, (uint32_t)(op - self->ops)),
                       &op->call_seq) != SL_OK) {
@@ -307,8 +306,6 @@ static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t bloc
                    asked.part_total);
     return true;
 }
-
-static void slice_cut(struct coordinator *self, struct co_op *op, uint32_t blocks);
 
 /* The same, straight into the pools where that can be. */
 static bool load_ask(struct coordinator *self, struct co_op *op, uint32_t block)
@@ -346,7 +343,7 @@ static void load_fetched(struct coordinator *self, struct co_op *op, const struc
     uint32_t part_total = op->slice_count * part_count;
     struct co_fetched fetched = {.asked_parts = part_total - first, .late = reply == NULL};
     const struct sl_u64s *codes =
-        reply != NULL && reply->code == SL_OK ? &reply->body.fetch_reply.codes : NULL;
+        reply != NULL && reply->code == SL_OK ? &reply->body.bring_reply.codes : NULL;
     for (uint32_t i = first; codes != NULL && i < part_total && i - first < codes->count; i++) {
         uint64_t code = codes->at[i - first];
         if (code == SL_OK) { /* SL_ERR_EXISTS: it was here, and is of another tier */
@@ -439,7 +436,7 @@ void co_load_look(struct coordinator *self, struct co_op *op)
 
 static void load_promoted(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
-    const struct sl_u64s *codes = &reply->body.promote_reply.codes;
+    const struct sl_u64s *codes = &reply->body.bring_reply.codes;
     uint32_t part_count = op->engine->part_count;
     uint32_t squeezed = op->slice_count;
     bool all = true;
@@ -448,10 +445,11 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
             reply->code == SL_OK && i < codes->count ? codes->at[i] : (uint64_t)reply->code;
         struct co_part *part = &op->parts[op->asked[i]];
         part->state = CO_PART_OPEN;
-        all = all && code == SL_OK;
+        bool here = code == SL_OK || code == SL_ERR_EXISTS;
+        all = all && here;
         if (code == SL_ERR_NOT_FOUND || code == SL_ERR_CORRUPT) {
             part->state = CO_PART_GONE;
-        } else if (code != SL_OK) {
+        } else if (!here) {
             squeezed = SL_MIN(squeezed, op->asked[i] / part_count);
         }
     }

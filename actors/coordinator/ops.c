@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Frames carry more than keys; what a part takes in a RESERVE or PROMOTE, with the longest common
+/* Frames carry more than keys; what a part takes in a RESERVE or BRING, with the longest common
  * keys. */
 #define PART_MESSAGE_BYTES 256u
 

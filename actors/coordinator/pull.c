@@ -1,4 +1,4 @@
-/* actors/coordinator/pull.c - PULL: blocks of other nodes straight into the pools of a load, with the
+/* actors/coordinator/pull.c - BRING of blocks of other nodes straight into the pools of a load, with the
  * setting load_keeps false. The transporter is one more worker of the op: what it was asked for and
  * has not answered is fenced before the blocks are given back.
  *
@@ -95,15 +95,14 @@ bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block)
     }
     SL_ASSERT(share->call_seq == 0);
     co_rank_learn(self, CO_TRANSPORTER);
-    struct sl_msg pull = {.type = SL_MSG_PULL, .op_id = op->id, .trace_id = op->trace_id};
-    pull.body.pull.chain = true;
-    pull.body.pull.sure = op->handover != NULL; /* prefill has said so */
-    pull.body.pull.items.at = asked.items;
-    pull.body.pull.items.count = asked.part_total;
-    pull.body.pull.groups.at = asked.groups;
-    pull.body.pull.groups.count = asked.block_count;
-    pull.body.pull.spots.at = spots;
-    pull.body.pull.spots.count = spot_count;
+    struct sl_msg pull = {.type = SL_MSG_BRING, .op_id = op->id, .trace_id = op->trace_id};
+    pull.body.bring.chain = true;
+    pull.body.bring.sure = op->handover != NULL; /* prefill has said so */
+    pull.body.bring.keys = (struct sl_texts){.at = asked.keys, .count = asked.part_total};
+    pull.body.bring.groups.at = asked.groups;
+    pull.body.bring.groups.count = asked.block_count;
+    pull.body.bring.spots.at = spots;
+    pull.body.bring.spots.count = spot_count;
     if (sl_calls_send(self->calls, "transporter.0", &pull, asked.until_ns,
                       co_cookie(CO_CALL_SHARE, CO_TRANSPORTER, (uint32_t)(op - self->ops)),
                       &share->call_seq) != SL_OK) {
@@ -131,7 +130,7 @@ static void pull_refused(struct coordinator *self, struct co_op *op, sl_err code
 }
 
 static void pull_taken(struct coordinator *self, struct co_op *op,
-                       const struct sl_body_pull_reply *body)
+                       const struct sl_body_bring_reply *body)
 {
     uint32_t first = op->asked_count, part_total = op->slice_count * op->engine->part_count;
     struct co_fetched fetched = {.asked_parts = part_total - first};
@@ -179,7 +178,7 @@ void co_pull_answered(struct coordinator *self, struct co_op *op, const struct s
     } else if (reply->code != SL_OK) {
         pull_refused(self, op, reply->code);
     } else {
-        pull_taken(self, op, &reply->body.pull_reply);
+        pull_taken(self, op, &reply->body.bring_reply);
     }
 }
 

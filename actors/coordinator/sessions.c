@@ -2,7 +2,7 @@
  * are asked for.
  *
  * The table of sessions (runtime/rhythm) says which session is due. Here is what it has: the keys of
- * its chain. What of that is on disk alone is asked for by PREFETCH, which goes behind all loads, and
+ * its chain. What of that is on disk alone is asked for by BRING ahead, which goes behind all loads, and
  * is refused when what would go for it is worth more. A few such requests are under way at a time.
  * All of it is lost with the process: sessions are learnt anew. */
 #include "actors/coordinator/sessions.h"
@@ -36,7 +36,7 @@ struct chain {
     uint32_t there_count, there_last; /* blocks that were anywhere when it was asked for, and where
                                        * the text of the last of them begins */
 };
-struct asked { /* a PREFETCH under way */
+struct asked { /* a BRING under way */
     bool used;
     struct sl_session_due due;
     uint64_t sent_ns;
@@ -457,11 +457,12 @@ static bool session_ask(struct coordinator *self, const struct sl_session_due *d
         index++;
     }
     struct wanted wanted = chain_want(self, chain, engine);
-    struct sl_msg prefetch = {.type = SL_MSG_PREFETCH};
-    prefetch.body.prefetch = (struct sl_body_prefetch){
-        .keys = {.at = wanted.keys, .count = wanted.count},
-        .for_ns = SL_MIN(SL_MAX(due->for_ns, UINT64_C(1)), SL_KEEP_NS_MAX),
-        .worth = (uint64_t)fmin(due->worth * WORTH_UNIT, 1e18)};
+    struct sl_msg prefetch = {.type = SL_MSG_BRING};
+    prefetch.body.bring =
+        (struct sl_body_bring){.keys = {.at = wanted.keys, .count = wanted.count},
+                               .ahead = true,
+                               .for_ns = SL_MIN(SL_MAX(due->for_ns, UINT64_C(1)), SL_KEEP_NS_MAX),
+                               .worth = (uint64_t)fmin(due->worth * WORTH_UNIT, 1e18)};
     bool sent =
         wanted.count > 0 && sl_calls_send(self->calls, "registrar", &prefetch,
                                           sl_deadline_ns(self->env->now_ns, ASK_NS),
@@ -479,7 +480,7 @@ static bool session_ask(struct coordinator *self, const struct sl_session_due *d
 /* Whether all of it is in memory now, or was. */
 static bool all_here(const struct sl_msg *reply, uint32_t *came)
 {
-    const struct sl_u64s *codes = &reply->body.prefetch_reply.codes;
+    const struct sl_u64s *codes = &reply->body.bring_reply.codes;
     bool all = true;
     *came = 0;
     for (uint64_t i = 0; i < codes->count; i++) {
@@ -497,14 +498,14 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
     uint32_t came = 0;
     bool fine = reply != NULL && reply->code == SL_OK;
     bool here = fine && all_here(reply, &came);
-    double full = fine ? (double)reply->body.prefetch_reply.full / FULL_UNIT : 1.0;
+    double full = fine ? (double)reply->body.bring_reply.full / FULL_UNIT : 1.0;
     if (fine && came > 0) {
         sessions->lead_ns += 2 * took_ns / TOOK_SHARE;
         sessions->lead_ns -= sessions->lead_ns / TOOK_SHARE;
         sessions->lead_ns = SL_MIN(sessions->lead_ns, LEAD_NS_MAX);
     }
     if (fine) {
-        sl_sessions_edge(sessions->table, (double)reply->body.prefetch_reply.edge / WORTH_UNIT,
+        sl_sessions_edge(sessions->table, (double)reply->body.bring_reply.edge / WORTH_UNIT,
                          sessions->lead_ns);
     }
     sl_sessions_tried(sessions->table, &asked->due, here, full, self->env->now_ns);

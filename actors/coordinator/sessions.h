@@ -19,7 +19,7 @@ void co_sessions_note(struct coordinator *self, const struct co_op *op);
 /* SESSION_PAUSE, SESSION_TURN: answered at once. */
 void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg);
 void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg);
-/* The answer to the PREFETCH of this place; NULL: none came. */
+/* The answer to the BRING of this place; NULL: none came. */
 void co_sessions_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 void co_sessions_tick(struct coordinator *self, uint64_t now_ns);
 uint64_t co_sessions_next_ns(const struct coordinator *self); /* SL_NEVER_NS: nothing is due */

@@ -144,7 +144,7 @@ struct co_block {
 };
 /* What a rank, or the transporter, has to do for an op. */
 struct co_share {
-    uint64_t call_seq; /* of the COPY, PULL or FENCE in flight; 0: none */
+    uint64_t call_seq; /* of the COPY, pull or FENCE in flight; 0: none */
     uint64_t sent_ns;
     struct sl_proc_id proc; /* that it was first sent to; pid 0: not known */
     uint32_t item_count;    /* of the COPY */
@@ -207,10 +207,10 @@ struct co_op {
     uint32_t slice_count, slice_total;
     uint32_t at; /* load: first block that is not loaded; store: first that may be open */
     uint32_t rounds, stale_rounds;
-    uint32_t *asked; /* load: parts of the PROMOTE in flight */
+    uint32_t *asked; /* load: parts of the BRING from disk in flight */
     uint32_t asked_count;
     bool pull_barred;         /* load: other nodes' blocks come by the arena */
-    bool pull_settles;        /* load: CO_SETTLE is that of a PULL */
+    bool pull_settles;        /* load: CO_SETTLE is that of a pull */
     bool fetched;             /* load: other nodes were asked for what this slice lacks */
     uint64_t fetch_until_ns;  /* load of a hand-over: they are asked again until then; 0: not yet */
     bool last;                /* load: nothing follows this slice */

@@ -5,7 +5,7 @@
  * block that is not taken. So the first token comes after arrival(cut) + compute(rest), and the plan
  * is the cut that makes this least. Blocks in memory are always taken; those behind a block on disk
  * come with it. A plan is only as good as its estimates: the disk may be slower than it was. So each
- * PROMOTE has a soft deadline, too, at which the load ends with what came, and so has what is asked of
+ * BRING has a soft deadline, too, at which the load ends with what came, and so has what is asked of
  * other nodes. */
 #include "actors/coordinator/internal.h"
 
@@ -20,7 +20,7 @@
 #define LATE_MAX_NS     10e9
 #define LATE_HALF_NS    (2 * SL_NS_PER_S) /* it is forgotten by half: disks recover unseen */
 #define PREFETCH_NS     50e6  /* of reading, at most: a load may come and find it at the disk */
-#define PROMOTE_NS      300e3 /* messages of a PROMOTE */
+#define PROMOTE_NS      300e3 /* messages of a BRING */
 #define PATIENCE        1.25  /* of what was promised, before it is looked at */
 #define CHECK_NS        1e6
 #define CALL_MARGIN_NS  (20 * SL_NS_PER_MS) /* the registrar drops what it has not begun then */
@@ -300,9 +300,9 @@ static void prefetch_rest(struct coordinator *self, struct co_op *op, uint32_t f
                 (struct sl_text){.at = op->part_keys[i].at, .length = op->part_keys[i].length};
         }
     }
-    struct sl_msg prefetch = {.type = SL_MSG_PREFETCH, .op_id = op->id, .trace_id = op->trace_id};
-    prefetch.body.prefetch.keys.at = keys;
-    prefetch.body.prefetch.keys.count = count;
+    struct sl_msg prefetch = {.type = SL_MSG_BRING, .op_id = op->id, .trace_id = op->trace_id};
+    prefetch.body.bring =
+        (struct sl_body_bring){.keys = {.at = keys, .count = count}, .ahead = true};
     if (count > 0 && !pace->prefetching) {
         pace->prefetching = sl_calls_send(self->calls, "registrar", &prefetch,
                                           sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
@@ -405,7 +405,7 @@ void co_wait_answered(struct coordinator *self, struct co_op *op, bool all)
     co_wait_forget(self, op);
 }
 
-/* What of the PROMOTE is not in memory; *first: the first block of the slice that waits for some. */
+/* What of the BRING is not in memory; *first: the first block of the slice that waits for some. */
 static uint64_t missing_bytes(struct coordinator *self, struct co_op *op, uint32_t *first)
 {
     uint64_t bytes = 0;
@@ -460,7 +460,7 @@ void co_wait_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
         return;
     }
     /* What the tierer has begun comes into memory. The rest the registrar drops at the end of the
-     * PROMOTE's time: a disk that keeps others waiting has enough to do. */
+     * BRING's time: a disk that keeps others waiting has enough to do. */
     if (missing > 0) {
         pace_learn(self, wait->disk, passed_ns + rest, wait->expected_ns, 1);
         sl_metric_add(self->env->metrics, self->pace.soft_missed_count, 1);

@@ -16,9 +16,9 @@ struct co_wait {
     uint64_t tokens_per_s;   /* that its engine computes; 0: all is waited for */
     uint64_t doubles_tokens; /* place of the token that takes twice as long as the first; 0: none */
     uint32_t cut;            /* block of the op up to which it is worth waiting */
-    uint64_t began_ns;       /* of the PROMOTE in flight; 0: none, or it is not given up */
-    uint64_t fetch_ns;       /* of the FETCH or PULL */
-    double expected_ns;   /* how long that PROMOTE was to take, as measured alone; 0: not known */
+    uint64_t began_ns;       /* of the BRING from disk in flight; 0: none, or it is not given up */
+    uint64_t fetch_ns;       /* of the one from other nodes */
+    double expected_ns;   /* how long that from disk was to take, as measured alone; 0: not known */
     double promised_ns;   /* the same as corrected by how it went before */
     double limit_ns;      /* so long its blocks take to be computed */
     uint64_t ahead_bytes; /* asked of its disk before it */
@@ -39,10 +39,10 @@ struct co_pace {
     uint64_t read_bytes, busy_ns;       /* of all pages, as of then */
     uint64_t queue_bytes;               /* at each disk */
     double bytes_per_ns;                /* of each disk; 0: not known */
-    uint64_t asked_bytes[CO_DISKS_MAX]; /* by PROMOTEs in flight */
+    uint64_t asked_bytes[CO_DISKS_MAX]; /* by BRINGs in flight */
     double late_ns[CO_DISKS_MAX];       /* took so much longer than expected, */
     uint64_t late_at_ns[CO_DISKS_MAX];  /* as of then */
-    bool prefetching;                   /* a PREFETCH is in flight */
+    bool prefetching;                   /* one is in flight */
     sl_metric not_awaited_count, not_awaited_tokens, not_awaited_us, soft_missed_count,
         fetch_spared_count;
     double remote_ns_per_byte; /* 0: not known */
@@ -55,14 +55,14 @@ bool co_wait_limited(const struct co_op *op);
  * the load is to end there. */
 uint32_t co_wait_plan(struct coordinator *self, struct co_op *op, uint32_t waiting, uint32_t end,
                       bool ends);
-/* A PROMOTE of op->asked begins: gives its deadline. */
+/* A BRING of op->asked begins: gives its deadline. */
 uint64_t co_wait_begins(struct coordinator *self, struct co_op *op);
 /* It was answered. all: with everything. */
 void co_wait_answered(struct coordinator *self, struct co_op *op, bool all);
 /* It is not waited for any more. */
 void co_wait_forget(struct coordinator *self, struct co_op *op);
 void co_wait_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns); /* CO_PROMOTE */
-/* A PREFETCH of what was left was answered. */
+/* A BRING ahead of what was left was answered. */
 void co_wait_prefetched(struct coordinator *self);
 /* Whether to ask other nodes for the slice's blocks from `block` on. */
 bool co_wait_fetch(struct coordinator *self, struct co_op *op, uint32_t block);

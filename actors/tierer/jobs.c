@@ -219,10 +219,9 @@ static uint64_t hash_count(uint64_t length_bytes)
 
 static void take_read(struct tierer *self, const struct sl_msg *msg)
 {
-    bool ahead = msg->type == SL_MSG_DISK_PREFETCH;
-    const struct sl_item_fill *items =
-        ahead ? msg->body.disk_prefetch.items.at : msg->body.disk_read.items.at;
-    uint64_t count = ahead ? msg->body.disk_prefetch.items.count : msg->body.disk_read.items.count;
+    bool ahead = msg->body.disk_read.ahead;
+    const struct sl_item_fill *items = msg->body.disk_read.items.at;
+    uint64_t count = msg->body.disk_read.items.count;
     uint64_t hashes_bytes = 0;
     for (uint64_t i = 0; i < count; i++) {
         hashes_bytes += hash_count(items[i].length_bytes) * sizeof(uint64_t);

@@ -547,8 +547,7 @@ static const struct {
     bool cluster; /* only where this process speaks for the node */
     void (*handle)(struct transporter *self, const struct sl_msg *msg);
 } requests[] = {
-    {SL_MSG_FETCH, true, tr_fetch},
-    {SL_MSG_PULL, true, tr_pull},
+    {SL_MSG_BRING, true, tr_bring},
     {SL_MSG_SEEK, true, tr_seek},
     {SL_MSG_FENCE, false, tr_fence},
     {SL_MSG_NODES, false, tr_nodes},

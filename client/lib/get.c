@@ -1,6 +1,6 @@
-/* client/lib/get.c - reading: look up, then copy and re-check, or pin. What is on disk alone is
- * promoted first, what is not here at all is asked of other nodes where there are any. */
-#include "client/lib/cold.h"
+/* client/lib/get.c - reading: look up, then copy and re-check, or pin. What is not
+ * in memory here is brought there first (bring.c). */
+#include "client/lib/bring.h"
 #include "client/lib/lent.h"
 #include "client/lib/pieces.h"
 #include "client/lib/tally.h"
@@ -281,7 +281,7 @@ struct reading {
     struct sl_client *client;
     struct until *until;
     struct sl_error *why;
-    sl_err *codes; /* SL_ERR_INCOMPLETE: to be promoted */
+    sl_err *codes; /* SL_ERR_INCOMPLETE: on disk alone */
     uint32_t count;
     /* Either keys, with one buffer or view each, or items. */
     const struct sl_object_key *keys;
@@ -299,63 +299,6 @@ struct reading {
 static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
 {
     return reading->items != NULL ? reading->items[item].key : reading->keys[item];
-}
-
-static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_entry *entry);
-
-struct fetching {
-    uint64_t *codes; /* count */
-    uint64_t count;
-};
-
-static void fetching_taken(void *context, const struct sl_msg *reply)
-{
-    const struct fetching *fetching = context;
-    const struct sl_u64s *codes = &reply->body.fetch_reply.codes;
-    if (reply->code == SL_OK && codes->count == fetching->count) {
-        memcpy(fetching->codes, codes->at, codes->count * sizeof *codes->at);
-    }
-}
-
-/* Asks other nodes for what is nowhere here, and reads what came. Whatever goes wrong on that way
- * leaves the miss that it was. places: the items, missing of them. */
-static void reading_fetch(struct reading *reading, const uint32_t *places, uint32_t missing)
-{
-    struct sl_item_asked *items = calloc(missing, sizeof *items);
-    struct fetching fetching = {.codes = calloc(missing, sizeof *fetching.codes), .count = missing};
-    for (uint32_t i = 0; items != NULL && i < missing; i++) {
-        struct sl_object_key key = key_of(reading, places[i]);
-        items[i].key = (struct sl_text){.at = key.at, .length = key.length};
-    }
-    struct sl_client_call call = {.to = "transporter.0",
-                                  .deadline_ns = until_ns(reading->client, reading->until),
-                                  .answered = fetching_taken,
-                                  .context = &fetching};
-    call.msg.type = SL_MSG_FETCH;
-    call.msg.body.fetch.items.at = items;
-    call.msg.body.fetch.items.count = missing;
-    for (uint32_t i = 0; fetching.codes != NULL && i < missing; i++) {
-        fetching.codes[i] = SL_ERR_NOT_FOUND;
-    }
-    if (items != NULL && fetching.codes != NULL &&
-        sl_client_call(reading->client, &call, NULL) == SL_OK) {
-        struct sl_entry entry;
-        for (uint32_t i = 0; i < missing; i++) {
-            uint64_t code = fetching.codes[i];
-            if (code == SL_OK || code == SL_ERR_EXISTS) {
-                reading->codes[places[i]] = reading_read(reading, places[i], &entry);
-            }
-        }
-    }
-    free(items);
-    free(fetching.codes);
-}
-
-/* Whether other nodes may have what this one has not: shared memory says so. */
-static bool may_fetch(struct sl_client *client)
-{
-    SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
-    return !client->read_only && sl_index_view_remote(sl_client_attachment(client)->view);
 }
 
 /* What is wanted of one item. *one serves for a buffer. Made in place: a struct that is given back is
@@ -391,21 +334,6 @@ static sl_err reading_read(const struct reading *reading, uint32_t item, struct 
     struct wanted want;
     want_init(reading, item, &one, &want);
     return read_now(reading->client, &want, reading->until, entry, reading->why);
-}
-
-/* Of other nodes, missing items that are nowhere here. */
-static void reading_elsewhere(struct reading *reading, uint32_t missing)
-{
-    uint32_t count = 0, *places = calloc(missing, sizeof *places);
-    for (uint32_t i = 0; places != NULL && i < reading->count; i++) {
-        if (reading->codes[i] == SL_ERR_NOT_FOUND) {
-            places[count++] = i;
-        }
-    }
-    if (count > 0 && sl_clock_monotonic_ns() < until_ns(reading->client, reading->until)) {
-        reading_fetch(reading, places, count);
-    }
-    free(places);
 }
 
 /* An item whose copies to a device are carried out with those of all others. */
@@ -541,26 +469,29 @@ static uint32_t codes_count(const struct reading *reading, sl_err code)
 /* What is not in memory here comes from other nodes, and from the disk. */
 static sl_err reading_wait(struct reading *reading, struct tally *tally)
 {
-    uint32_t missing = codes_count(reading, SL_ERR_NOT_FOUND);
-    if (missing > 0 && may_fetch(reading->client)) {
-        sl_tally_wait(tally);
-        reading_elsewhere(reading, missing);
-        sl_tally_tier(tally, SL_TIER_REMOTE, *reading->got_bytes);
-    }
-    if (codes_count(reading, SL_ERR_INCOMPLETE) == 0) {
+    bool nodes = codes_count(reading, SL_ERR_NOT_FOUND) > 0 && sl_client_has_peers(reading->client);
+    if (!nodes && codes_count(reading, SL_ERR_INCOMPLETE) == 0) {
         return SL_OK;
     }
-    struct sl_cold cold = {.client = reading->client,
-                           .deadline_ns = until_ns(reading->client, reading->until),
-                           .why = reading->why,
-                           .codes = reading->codes,
-                           .count = reading->count,
-                           .key = reading_key,
-                           .read = reading_again,
-                           .items = reading};
-    sl_tally_wait(tally);
-    sl_err err = sl_cold_read(&cold);
-    sl_tally_tier(tally, SL_TIER_DISK, *reading->got_bytes);
+    const struct sl_bring bring = {.client = reading->client,
+                                   .deadline_ns = until_ns(reading->client, reading->until),
+                                   .why = reading->why,
+                                   .codes = reading->codes,
+                                   .count = reading->count,
+                                   .key = reading_key,
+                                   .read = reading_again,
+                                   .items = reading};
+    sl_err err = SL_OK;
+    if (nodes) {
+        sl_tally_wait(tally);
+        sl_bring_from_nodes(&bring);
+        sl_tally_tier(tally, SL_TIER_REMOTE, *reading->got_bytes);
+    }
+    if (codes_count(reading, SL_ERR_INCOMPLETE) > 0) {
+        sl_tally_wait(tally);
+        err = sl_bring_from_disk(&bring);
+        sl_tally_tier(tally, SL_TIER_DISK, *reading->got_bytes);
+    }
     return err;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Figures: values of another node through FETCH, beside a send/recv loop that hashes what it receives, between the same
+"""Figures: values of another node through BRING, beside a send/recv loop that hashes what it receives, between the same
 two namespaces with as many connections, in turns. Medians; CPU is that of the transporters' threads, or of the loop's, at
 the sending end and at the receiving one. The loop's memory is in huge pages; the nodes' is when /dev/shm is mounted so, as
 deploy/install does.

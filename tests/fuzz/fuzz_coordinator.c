@@ -121,11 +121,8 @@ static struct sl_u64s came_codes(struct hostile *hostile, uint64_t item_count)
 static void answered(struct hostile *hostile, const struct sl_msg *request, struct sl_msg *reply)
 {
     switch (request->type) {
-    case SL_MSG_PULL:
-        reply->body.pull_reply.codes = came_codes(hostile, request->body.pull.items.count);
-        break;
-    case SL_MSG_FETCH:
-        reply->body.fetch_reply.codes = came_codes(hostile, request->body.fetch.items.count);
+    case SL_MSG_BRING:
+        reply->body.bring_reply.codes = came_codes(hostile, request->body.bring.keys.count);
         break;
     case SL_MSG_ENGINE_GET:
         hostile_node_engine(hostile->own, &reply->body.engine_get_reply);

@@ -138,8 +138,8 @@ static void node_disk(struct fake_env *fake)
     msg.body.disk_found.items.count = 2;
     give(fake, "tierer.0", &msg, &reply);
     struct sl_text key = sl_text_of("d1");
-    struct sl_msg promote = {.type = SL_MSG_PROMOTE};
-    promote.body.promote.keys = (struct sl_texts){&key, 1};
+    struct sl_msg promote = {.type = SL_MSG_BRING};
+    promote.body.bring.keys = (struct sl_texts){&key, 1};
     fake_give(fake, hostile_senders[0], &promote); /* stays a PROMOTING claim */
 }
 
@@ -351,7 +351,7 @@ static void keys_all(struct fake_env *fake, uint32_t type)
     } else if (type == SL_MSG_REMOVE) {
         msg.body.remove.keys = list;
     } else {
-        msg.body.promote.keys = list;
+        msg.body.bring.keys = list;
     }
     fake_give(fake, "client.11.0", &msg);
 }
@@ -371,7 +371,7 @@ static void live_on(struct fake_env *fake)
     (void)registrar_check(fake->state);
     node_hello(fake, 1, "client");
     keys_all(fake, SL_MSG_LOOKUP);
-    keys_all(fake, SL_MSG_PROMOTE);
+    keys_all(fake, SL_MSG_BRING);
     (void)registrar_check(fake->state);
     for (uint32_t i = 0; i < 8; i++) { /* needs space: evicts */
         struct sl_item_want want = {.key = sl_text_of(fresh[i & 1]),

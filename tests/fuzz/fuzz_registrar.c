@@ -26,10 +26,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 
 static const uint32_t requests[] = {
     SL_MSG_RESERVE,     SL_MSG_RESERVE,      SL_MSG_RESERVE,      SL_MSG_COMMIT,
-    SL_MSG_COMMIT,      SL_MSG_ABORT,        SL_MSG_REMOVE,       SL_MSG_PROMOTE,
-    SL_MSG_PROMOTE,     SL_MSG_LOOKUP,       SL_MSG_FLUSH,        SL_MSG_HELLO,
+    SL_MSG_COMMIT,      SL_MSG_ABORT,        SL_MSG_REMOVE,       SL_MSG_BRING,
+    SL_MSG_BRING,       SL_MSG_LOOKUP,       SL_MSG_FLUSH,        SL_MSG_HELLO,
     SL_MSG_DISK_FOUND,  SL_MSG_DISK_FOUND,   SL_MSG_DISK_RECLAIM, SL_MSG_ENGINE_REGISTER,
-    SL_MSG_ENGINE_GET,  SL_MSG_ENGINE_END,   SL_MSG_PING,         SL_MSG_PREFETCH,
+    SL_MSG_ENGINE_GET,  SL_MSG_ENGINE_END,   SL_MSG_PING,         SL_MSG_BRING,
     SL_MSG_DAMAGED,     SL_MSG_POOL_TAKE,    SL_MSG_POOL_AWAIT,   SL_MSG_POOL_READY,
     SL_MSG_POOL_MAPPED, SL_MSG_POOL_RELEASE, SL_MSG_POOL_REVOKE,  SL_MSG_POOLS,
     SL_MSG_ENGINES,
@@ -38,7 +38,7 @@ static const uint32_t requests[] = {
 /* Where memory is contributed: the same, and what belongs to that. */
 static const uint32_t requests_contributed[] = {
     SL_MSG_RESERVE,    SL_MSG_RESERVE,  SL_MSG_RESERVE,       SL_MSG_COMMIT,       SL_MSG_COMMIT,
-    SL_MSG_ABORT,      SL_MSG_REMOVE,   SL_MSG_HOLD_ASK,      SL_MSG_PROMOTE,      SL_MSG_PREFETCH,
+    SL_MSG_ABORT,      SL_MSG_REMOVE,   SL_MSG_HOLD_ASK,      SL_MSG_BRING,        SL_MSG_BRING,
     SL_MSG_COMMIT,     SL_MSG_COMMIT,   SL_MSG_CONTRIBUTE,    SL_MSG_CONTRIBUTE,   SL_MSG_WITHDRAW,
     SL_MSG_DISK_FOUND, SL_MSG_HOLD_END, SL_MSG_CONTRIBUTIONS, SL_MSG_DISK_RECLAIM, SL_MSG_EXPLAIN,
 };
@@ -170,9 +170,6 @@ static void answered(struct hostile *hostile, const struct sl_msg *request, stru
     } else if (request->type == SL_MSG_DISK_READ && how < 200) {
         count = SL_MIN(request->body.disk_read.items.count, SL_COUNT(codes));
         reply->body.disk_read_reply.codes = (struct sl_u64s){codes, count};
-    } else if (request->type == SL_MSG_DISK_PREFETCH && how < 200) {
-        count = SL_MIN(request->body.disk_prefetch.items.count, SL_COUNT(codes));
-        reply->body.disk_prefetch_reply.codes = (struct sl_u64s){codes, count};
     } else if (request->type == SL_MSG_DISK_FORGET && how < 200) {
         count = SL_MIN(request->body.disk_forget.items.count, SL_COUNT(codes));
         reply->body.disk_forget_reply.codes = (struct sl_u64s){codes, count};
@@ -309,7 +306,7 @@ static void move_scan(struct hostile *hostile, uint64_t how)
 
 static void move_keys(struct hostile *hostile, uint64_t how)
 {
-    static const uint32_t types[] = {SL_MSG_PROMOTE, SL_MSG_LOOKUP, SL_MSG_REMOVE, SL_MSG_PREFETCH};
+    static const uint32_t types[] = {SL_MSG_BRING, SL_MSG_LOOKUP, SL_MSG_REMOVE, SL_MSG_BRING};
     static const char *const more[] = {"m/b0",      "m/b0/0/kv", "m/b0/1/kv", "m/b1",
                                        "m/b1/0/kv", "m/b2/1/kv", "m/b2",      "m/b9"};
     struct sl_msg msg = {.type = types[how & 3]};
@@ -325,10 +322,9 @@ static void move_keys(struct hostile *hostile, uint64_t how)
         msg.body.remove.tell_busy = (how & 32) != 0;
     } else if (msg.type == SL_MSG_LOOKUP) {
         msg.body.lookup.keys = list;
-    } else if (msg.type == SL_MSG_PREFETCH) {
-        msg.body.prefetch.keys = list;
     } else {
-        msg.body.promote.keys = list;
+        msg.body.bring.keys = list;
+        msg.body.bring.ahead = (how & 3) == 3;
     }
     hostile_give(hostile, hostile_senders[how >> 6], &msg);
 }

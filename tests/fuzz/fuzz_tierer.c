@@ -24,9 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define TARGET_AT  (960 * SL_KIB) /* where reads go */
 
 static const uint32_t requests[] = {
-    SL_MSG_DISK_WRITE,  SL_MSG_DISK_READ,     SL_MSG_DISK_READ,
-    SL_MSG_DISK_FORGET, SL_MSG_HELLO_REPLY,   SL_MSG_HELLO_REPLY,
-    SL_MSG_PING,        SL_MSG_DISK_PREFETCH, SL_MSG_DISK_RAISE,
+    SL_MSG_DISK_WRITE,  SL_MSG_DISK_READ, SL_MSG_DISK_READ, SL_MSG_DISK_FORGET, SL_MSG_HELLO_REPLY,
+    SL_MSG_HELLO_REPLY, SL_MSG_PING,      SL_MSG_DISK_READ, SL_MSG_DISK_RAISE,
 };
 
 struct world {
@@ -138,7 +137,7 @@ static void move_read(struct hostile *hostile, uint64_t how)
         return;
     }
     bool ahead = (how & 0x40) != 0;
-    struct sl_msg msg = {.type = ahead ? SL_MSG_DISK_PREFETCH : SL_MSG_DISK_READ};
+    struct sl_msg msg = {.type = SL_MSG_DISK_READ};
     bool anywhere = !world->values[n].written || how >= 192;
     struct sl_item_fill item = {
         .key = sl_text_of(key_of(n)),
@@ -151,13 +150,9 @@ static void move_read(struct hostile *hostile, uint64_t how)
         .offset_bytes = TARGET_AT,
         .ref = ref,
         .generation = claim.extent.generation};
-    if (ahead) {
-        msg.body.disk_prefetch.items.at = &item;
-        msg.body.disk_prefetch.items.count = 1;
-    } else {
-        msg.body.disk_read.items.at = &item;
-        msg.body.disk_read.items.count = 1;
-    }
+    msg.body.disk_read.items.at = &item;
+    msg.body.disk_read.items.count = 1;
+    msg.body.disk_read.ahead = ahead;
     memset(sl_arena_at(world->node.arena, TARGET_AT, VALUE_ROOM), 0xee, VALUE_ROOM);
     world->read_value = n;
     world->read_seq = ++hostile->fake.seq;
@@ -179,10 +174,8 @@ static void replied(struct hostile *hostile, const char *to, const struct sl_msg
     struct world *world = hostile->own;
     static unsigned char want[VALUE_ROOM];
     (void)to;
-    const struct sl_u64s *codes = reply->type == SL_MSG_DISK_READ_REPLY
-                                      ? &reply->body.disk_read_reply.codes
-                                      : &reply->body.disk_prefetch_reply.codes;
-    bool read = reply->type == SL_MSG_DISK_READ_REPLY || reply->type == SL_MSG_DISK_PREFETCH_REPLY;
+    const struct sl_u64s *codes = &reply->body.disk_read_reply.codes;
+    bool read = reply->type == SL_MSG_DISK_READ_REPLY;
     if (read && reply->reply_to == world->read_seq && reply->code == SL_OK && codes->count == 1 &&
         codes->at[0] == SL_OK) {
         uint64_t length = length_of(world->read_value);

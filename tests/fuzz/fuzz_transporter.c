@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_transporter.c - a transporter with peers among hostile nodes, clients and
  * registrars: peers say anything, in frames whole and broken, and answer what they were asked truly
- * or not; reads end well, with other bytes, with errors or never. Every FETCH is answered, every
+ * or not; reads end well, with other bytes, with errors or never. Every BRING is answered, every
  * pin of a peer ends, and all tables are empty in the end. */
 #include "actors/transporter/control/network.h"
 #include "actors/transporter/internal.h"
@@ -25,9 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define ENGINE       7u
 
 static const uint32_t requests[] = {
-    SL_MSG_FETCH,        SL_MSG_FETCH,       SL_MSG_FETCH, SL_MSG_FETCH,       SL_MSG_HANDOVER_WORD,
+    SL_MSG_BRING,        SL_MSG_BRING,       SL_MSG_BRING, SL_MSG_BRING,       SL_MSG_HANDOVER_WORD,
     SL_MSG_FENCE,        SL_MSG_NODES,       SL_MSG_NODES, SL_MSG_HELLO_REPLY, SL_MSG_PING,
-    SL_MSG_ENGINE_ADDED, SL_MSG_ENGINE_OVER, SL_MSG_PULL,  SL_MSG_PULL,
+    SL_MSG_ENGINE_ADDED, SL_MSG_ENGINE_OVER, SL_MSG_BRING, SL_MSG_BRING,
 };
 /* b and c are asked, d asks alone, e is more than the fabric has room for. */
 static const char *const peers[] = {"b", "c", "d", "e", "a"};
@@ -563,39 +563,39 @@ static void begin(struct hostile *hostile)
     world.truth = false;
 }
 
-/* A coordinator's PULL of what a peer may have, into the engine that is there; or nearly so. */
+/* A coordinator's pull of what a peer may have, into the engine that is there; or nearly so. */
 static void pull_give(struct hostile *hostile)
 {
-    static struct sl_item_asked items[4];
+    static struct sl_text texts[4];
     static struct sl_item_group groups[2];
     static struct sl_item_spot spots[6];
     struct hostile_input *input = &hostile->input;
-    struct sl_msg pull = {.type = SL_MSG_PULL, .budget_ns = SL_NS_PER_S};
+    struct sl_msg pull = {.type = SL_MSG_BRING, .budget_ns = SL_NS_PER_S};
     uint64_t how = hostile_byte(input);
-    for (uint32_t i = 0; i < SL_COUNT(items); i++) { /* blocks b8 and b9: nobody has them here */
+    for (uint32_t i = 0; i < SL_COUNT(texts); i++) { /* blocks b8 and b9: nobody has them here */
         static const char *const names[] = {NODE_MODEL "/b8/0/kv", NODE_MODEL "/b8/1/kv",
                                             NODE_MODEL "/b9/0/kv", NODE_MODEL "/b9/1/kv"};
-        items[i] = (struct sl_item_asked){
-            .key = sl_text_of(names[i]), .group = 1 + i / 2, .part_index = i % 2};
+        texts[i] = sl_text_of(names[i]);
     }
     groups[0] = (struct sl_item_group){.key = sl_text_of(NODE_MODEL "/b8"), .part_count = 2};
-    groups[1] = (struct sl_item_group){.key = sl_text_of(NODE_MODEL "/b9"), .part_count = 2};
+    groups[1] = (struct sl_item_group){.key = sl_text_of(NODE_MODEL "/b9"),
+                                       .part_count = how % 32 == 31 ? 3 : 2};
     for (uint32_t i = 0; i < SL_COUNT(spots); i++) {
         uint64_t what = how < 192 ? 0 : hostile_byte(input);
         spots[i] = (struct sl_item_spot){.engine_id = ENGINE + (what >= 240 ? 1 : 0),
                                          .rank = i % 2,
                                          .part = what % 8 == 7 ? what % 64 : 0,
                                          .device_block = what >= 224 ? what * 100 : i,
-                                         .item = i % SL_COUNT(items)};
+                                         .item = i % SL_COUNT(texts)};
     }
     pull.op_id = 1 + how % 4;
-    pull.body.pull.chain = how % 2 == 0;
-    pull.body.pull.items.at = items;
-    pull.body.pull.items.count = SL_COUNT(items);
-    pull.body.pull.groups.at = groups;
-    pull.body.pull.groups.count = SL_COUNT(groups);
-    pull.body.pull.spots.at = spots;
-    pull.body.pull.spots.count = how % 16 < 12 ? SL_COUNT(items) : SL_COUNT(spots);
+    pull.body.bring.chain = how % 2 == 0;
+    pull.body.bring.keys.at = texts;
+    pull.body.bring.keys.count = SL_COUNT(texts);
+    pull.body.bring.groups.at = groups;
+    pull.body.bring.groups.count = SL_COUNT(groups);
+    pull.body.bring.spots.at = spots;
+    pull.body.bring.spots.count = how % 16 < 12 ? SL_COUNT(texts) : SL_COUNT(spots);
     hostile_give(hostile, "coordinator", &pull);
     if (how % 8 == 5) {
         struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = how % 16 < 8 ? pull.op_id : 0};

@@ -28,7 +28,7 @@ enum mutant {
 static const struct sim_mutant mutants[MUTANTS] = {
     [PULL_FENCE_EARLY] = {17,
                           "FENCE is answered before the fabric says that a pull's transfers ended"},
-    [PULL_AGAIN] = {59, "a PULL that was answered or fenced is begun again"},
+    [PULL_AGAIN] = {59, "a pull that was answered or fenced is begun again"},
     [PULL_UNCHECKED] = {16, "digests of what is pulled are not checked"},
     [TICKET_FENCE_EARLY] =
         {19, "FENCE is answered before the fabric says that a ticket's grants ended"},

@@ -364,6 +364,14 @@ static void frame_take(struct fake_frame *frame)
     frame->taken = true;
 }
 
+static uint32_t frame_type(const struct sl_msg *msg)
+{
+    bool ahead = (msg->type == SL_MSG_BRING && msg->body.bring.ahead) ||
+                 (msg->type == SL_MSG_DISK_READ && msg->body.disk_read.ahead);
+    bool spots = msg->type == SL_MSG_BRING && msg->body.bring.spots.count > 0;
+    return msg->type | (ahead ? FAKE_AHEAD : 0) | (spots ? FAKE_SPOTS : 0);
+}
+
 bool fake_take(struct fake_env *fake, const char *to, uint32_t type, struct sl_msg *out)
 {
     for (uint32_t i = 0; i < fake->frame_count; i++) {
@@ -372,7 +380,7 @@ bool fake_take(struct fake_env *fake, const char *to, uint32_t type, struct sl_m
             continue;
         }
         frame_decode(fake, frame, out);
-        if (type == 0 || out->type == type) {
+        if (type == 0 || frame_type(out) == type) {
             frame_take(frame);
             return true;
         }

@@ -103,7 +103,7 @@ START_TEST(an_answer_at_its_deadline_leaves_a_line)
         char text[1024] = "";
         const struct sl_log_options options = {
             .path = path, .actor = "registrar", .level = SL_LOG_WARN, .lines_per_s = 10};
-        struct sl_msg asked = {.type = SL_MSG_PROMOTE,
+        struct sl_msg asked = {.type = SL_MSG_BRING,
                                .sender = sl_text_of("client.7.0"),
                                .seq = 41,
                                .received_ns = SL_NS_PER_S,
@@ -116,7 +116,7 @@ START_TEST(an_answer_at_its_deadline_leaves_a_line)
         sl_reply_code(&paper->env, &asked, SL_ERR_TIMEOUT, NULL);
 
         ck_assert_int_gt(read(fd, text, sizeof(text) - 1), 0);
-        ck_assert_ptr_nonnull(strstr(text, "PROMOTE 41 of client.7.0 is answered at its deadline"));
+        ck_assert_ptr_nonnull(strstr(text, "BRING 41 of client.7.0 is answered at its deadline"));
         sl_log_close(&paper->env.log);
         (void)close(fd);
         (void)unlink(path);

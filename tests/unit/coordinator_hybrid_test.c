@@ -158,7 +158,7 @@ START_TEST(the_prefix_ends_where_one_pools_part_was_not_copied)
     }
 END_TEST
 
-/* ---- straight from another node (PULL) ---- */
+/* ---- straight from another node (pull) ---- */
 
 /* A pool's own table says where its state lies: those of a Mamba layer are few. */
 static uint64_t table_block(uint32_t pool, uint32_t block)
@@ -193,18 +193,19 @@ START_TEST(all_pools_of_a_block_are_pulled_or_none_count)
         uint32_t hole = (uint32_t)_i % (BLOCKS + 1), part = (uint32_t)_i;
         struct bed *bed = bed_straight();
         uint64_t seq = load_straight(bed);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL), answered = {.code = SL_OK};
-        const struct sl_body_pull *body = &pull.body.pull;
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS),
+                      answered = {.code = SL_OK};
+        const struct sl_body_bring *body = &pull.body.bring;
         ck_assert_uint_eq(body->groups.count, BLOCKS);
         ck_assert_uint_eq(body->groups.at[0].part_count, RANKS * POOLS);
-        ck_assert_uint_eq(body->items.count, SL_COUNT(codes));
+        ck_assert_uint_eq(body->keys.count, SL_COUNT(codes));
         ck_assert_uint_eq(body->spots.count, SL_COUNT(codes));
         for (uint32_t i = 0; i < SL_COUNT(codes); i++) {
             const struct sl_item_spot *spot = &body->spots.at[i];
             char key[96];
             (void)snprintf(key, sizeof(key), MODEL "/%08x/%u/%s", i / (RANKS * POOLS),
                            (uint32_t)spot->rank, shapes[spot->pool].name);
-            ck_assert_str_eq(body->items.at[spot->item].key.at, key);
+            ck_assert_str_eq(body->keys.at[spot->item].at, key);
             ck_assert_uint_eq(spot->item, i);
             ck_assert_uint_eq(spot->device_block,
                               table_block((uint32_t)spot->pool, i / (RANKS * POOLS)));
@@ -213,7 +214,7 @@ START_TEST(all_pools_of_a_block_are_pulled_or_none_count)
                            : SL_OK;
         }
 
-        answered.body.pull_reply.codes = (struct sl_u64s){codes, SL_COUNT(codes)};
+        answered.body.bring_reply.codes = (struct sl_u64s){codes, SL_COUNT(codes)};
         answer(bed, "transporter.0", &pull, answered);
 
         struct sl_msg reply = reply_to(bed, seq);

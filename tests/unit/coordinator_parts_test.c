@@ -283,18 +283,18 @@ START_TEST(a_team_is_copied_by_the_registrations_of_its_ranks)
     }
 END_TEST
 
-/* ---- straight from other nodes (PULL) ---- */
+/* ---- straight from other nodes (pull) ---- */
 
 /* Each part to every rank that has it, by the registration of that rank, at the block of its pool. */
 static void pull_is(const struct sl_msg *pull, uint64_t engine_id, uint32_t blocks)
 {
-    const struct sl_body_pull *body = &pull->body.pull;
+    const struct sl_body_bring *body = &pull->body.bring;
     uint64_t at = 0;
     ck_assert_uint_eq(body->groups.count, blocks);
-    ck_assert_uint_eq(body->items.count, blocks * CUTS);
+    ck_assert_uint_eq(body->keys.count, blocks * CUTS);
     ck_assert_uint_eq(body->spots.count, blocks * (SLICES + RANKS));
-    for (uint64_t i = 0; i < body->items.count; i++) {
-        bool same = strstr(body->items.at[i].key.at, "/same") != NULL;
+    for (uint64_t i = 0; i < body->keys.count; i++) {
+        bool same = strstr(body->keys.at[i].at, "/same") != NULL;
         uint32_t seen = 0; /* a bit a rank */
         for (; at < body->spots.count && body->spots.at[at].item == i; at++) {
             const struct sl_item_spot *spot = &body->spots.at[at];
@@ -312,12 +312,12 @@ static void pull_is(const struct sl_msg *pull, uint64_t engine_id, uint32_t bloc
 /* What came of each item; `bad` did not. */
 static void pull_answer(struct bed *bed, const struct sl_msg *pull, uint64_t bad)
 {
-    uint64_t codes[BLOCKS * CUTS], count = pull->body.pull.items.count;
+    uint64_t codes[BLOCKS * CUTS], count = pull->body.bring.keys.count;
     struct sl_msg reply = {.code = SL_OK};
     for (uint64_t i = 0; i < count; i++) {
         codes[i] = bad != UINT64_MAX && i / CUTS == bad / CUTS ? SL_ERR_NOT_FOUND : SL_OK;
     }
-    reply.body.pull_reply.codes = (struct sl_u64s){codes, count};
+    reply.body.bring_reply.codes = (struct sl_u64s){codes, count};
     answer(bed, "transporter.0", pull, reply);
 }
 
@@ -327,7 +327,7 @@ START_TEST(a_team_is_pulled_into_the_registrations_of_its_ranks)
         struct bed *bed = bed_straight();
         uint64_t seq = give(bed, SL_MSG_LOAD, request(engine_ids[_i], 3));
         answer_parts(bed, engine_ids[_i], false);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         pull_is(&pull, engine_ids[_i], 3);
 
         pull_answer(bed, &pull, UINT64_MAX);
@@ -347,7 +347,7 @@ START_TEST(a_teams_prefix_ends_where_a_part_did_not_come)
         struct bed *bed = bed_straight();
         uint64_t seq = give(bed, SL_MSG_LOAD, request(TEAM, 4));
         answer_parts(bed, TEAM, false);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         pull_answer(bed, &pull, 2 * CUTS + (uint64_t)_i);
         ck_assert_uint_eq(reply_to(bed, seq).body.load_reply.block_count, 2);
         bed_end(bed);
@@ -362,7 +362,7 @@ START_TEST(a_team_of_which_a_rank_is_gone_is_asked_for_anew)
         uint32_t told[CUTS] = {0};
         uint64_t seq = give(bed, SL_MSG_LOAD, request(TEAM, 1));
         answer_parts(bed, TEAM, false);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         parts_put(bed, 0); /* what the arena brings */
         answer(bed, "transporter.0", &pull,
                (struct sl_msg){.code = SL_ERR_NOT_FOUND, .text = sl_text_of("engine 501")});

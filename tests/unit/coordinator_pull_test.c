@@ -9,13 +9,13 @@
 static void pulled(struct bed *bed, const struct sl_msg *pull, uint32_t bad, sl_err code)
 {
     uint64_t codes[BLOCKS_MAX * RANKS];
-    uint64_t count = pull->body.pull.items.count;
+    uint64_t count = pull->body.bring.keys.count;
     ck_assert_uint_le(count, SL_COUNT(codes));
     for (uint64_t i = 0; i < count; i++) {
         codes[i] = i / RANKS == bad ? (uint64_t)code : SL_OK;
     }
     struct sl_msg reply = {.code = SL_OK};
-    reply.body.pull_reply.codes = (struct sl_u64s){codes, count};
+    reply.body.bring_reply.codes = (struct sl_u64s){codes, count};
     answer(bed, "transporter.0", pull, reply);
 }
 
@@ -53,11 +53,11 @@ START_TEST(missing_blocks_are_pulled_for_every_rank)
     {
         struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
-        const struct sl_body_pull *body = &pull.body.pull;
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        const struct sl_body_bring *body = &pull.body.bring;
         ck_assert_uint_eq(pull.op_id, OP);
         ck_assert(body->chain && !body->sure);
-        ck_assert_uint_eq(body->items.count, 2 * RANKS);
+        ck_assert_uint_eq(body->keys.count, 2 * RANKS);
         ck_assert_uint_eq(body->groups.count, 2);
         ck_assert_uint_eq(body->spots.count, 2 * RANKS);
         for (uint64_t i = 0; i < body->spots.count; i++) {
@@ -67,7 +67,7 @@ START_TEST(missing_blocks_are_pulled_for_every_rank)
             ck_assert_uint_eq(spot->rank, i % RANKS);
             ck_assert_uint_eq(spot->device_block, 10 + i / RANKS);
         }
-        ck_assert_str_eq(body->items.at[3].key.at, MODEL "/b1/1/attn");
+        ck_assert_str_eq(body->keys.at[3].at, MODEL "/b1/1/attn");
 
         pulled(bed, &pull, UINT32_MAX, SL_OK);
 
@@ -77,7 +77,7 @@ START_TEST(missing_blocks_are_pulled_for_every_rank)
         ck_assert_uint_eq(reply.body.load_reply.from_remote, 2);
         ck_assert_uint_eq(reply.body.load_reply.bytes, 2 * RANKS * PART_BYTES);
         ck_assert(reply.body.load_reply.fenced);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_FETCH));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING));
         ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
         ck_assert(!sent(bed, "transporter.0", SL_MSG_FENCE));
         bed_end(bed);
@@ -89,9 +89,9 @@ START_TEST(what_is_here_is_copied_and_the_rest_is_pulled)
         struct bed *bed = bed_straight();
         index_put(bed, 0, true, PART_BYTES);
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 3);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
-        ck_assert_uint_eq(pull.body.pull.groups.count, 2);
-        ck_assert_uint_eq(pull.body.pull.spots.at[0].device_block, 11);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        ck_assert_uint_eq(pull.body.bring.groups.count, 2);
+        ck_assert_uint_eq(pull.body.bring.spots.at[0].device_block, 11);
 
         pulled(bed, &pull, UINT32_MAX, SL_OK);
 
@@ -113,15 +113,15 @@ START_TEST(what_did_not_come_ends_the_prefix)
         static const sl_err codes[] = {SL_ERR_NOT_FOUND, SL_ERR_CORRUPT, SL_ERR_TIMEOUT};
         struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 3);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
 
         pulled(bed, &pull, 1, codes[_i]);
 
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_uint_eq(reply.body.load_reply.block_count, 1);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PULL));
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_FETCH));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING));
         bed_end(bed);
     }
 END_TEST
@@ -130,7 +130,7 @@ START_TEST(a_block_that_came_here_meanwhile_is_copied)
     {
         struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         index_put(bed, 1, true, PART_BYTES);
 
         pulled(bed, &pull, 1, SL_ERR_EXISTS);
@@ -151,21 +151,21 @@ START_TEST(a_refusal_goes_on_by_the_arena_at_once)
     {
         struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
 
         answer(bed, "transporter.0", &pull, (struct sl_msg){.code = refusals[_i]});
 
-        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_FETCH);
-        ck_assert_uint_eq(fetch.body.fetch.items.count, 2 * RANKS);
+        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_BRING);
+        ck_assert_uint_eq(fetch.body.bring.keys.count, 2 * RANKS);
         answer(bed, "transporter.0", &fetch, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
         (void)op_send(bed, SL_MSG_LOAD, OP + 1, 2); /* nor is it tried for the next */
         answer_keys(bed);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PULL));
-        ck_assert(sent(bed, "transporter.0", SL_MSG_FETCH));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
+        ck_assert(sent(bed, "transporter.0", SL_MSG_BRING));
         passes(bed, TIMEOUT_NS); /* but later: pools may have been registered */
         (void)op_send(bed, SL_MSG_LOAD, OP + 2, 2);
         answer_keys(bed);
-        ck_assert(sent(bed, "transporter.0", SL_MSG_PULL));
+        ck_assert(sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
         bed_end(bed);
     }
 END_TEST
@@ -180,19 +180,19 @@ START_TEST(what_is_pulled_again_counts_again)
         uint64_t seq =
             side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 2}, true);
         ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_OK);
-        struct sl_msg first = take(bed, "transporter.0", SL_MSG_PULL);
+        struct sl_msg first = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         pulled(bed, &first, 0, SL_ERR_CORRUPT); /* block 1 came */
         passes(bed, 100 * SL_NS_PER_MS);
-        struct sl_msg second = take(bed, "transporter.0", SL_MSG_PULL);
-        ck_assert_uint_eq(second.body.pull.groups.count, 2);
+        struct sl_msg second = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        ck_assert_uint_eq(second.body.bring.groups.count, 2);
 
         pulled(bed, &second, 1, SL_ERR_CORRUPT); /* block 0 came */
 
         passes(bed, 100 * SL_NS_PER_MS);
         ck_assert(!answered(bed, seq, &reply));
-        struct sl_msg third = take(bed, "transporter.0", SL_MSG_PULL);
-        ck_assert_uint_eq(third.body.pull.groups.count, 1);
-        ck_assert_uint_eq(third.body.pull.spots.at[0].device_block, 11);
+        struct sl_msg third = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        ck_assert_uint_eq(third.body.bring.groups.count, 1);
+        ck_assert_uint_eq(third.body.bring.spots.at[0].device_block, 11);
         pulled(bed, &third, UINT32_MAX, SL_OK);
         reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_OK);
@@ -214,8 +214,8 @@ START_TEST(other_settings_go_by_the_arena)
         }
         sl_index_set_remote(bed->index, true);
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PULL));
-        ck_assert(sent(bed, "transporter.0", SL_MSG_FETCH));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
+        ck_assert(sent(bed, "transporter.0", SL_MSG_BRING));
         bed_end(bed);
     }
 END_TEST
@@ -234,7 +234,7 @@ START_TEST(a_cancelled_pull_keeps_its_blocks_until_the_fence)
     {
         struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         uint64_t pull_seq = pull.seq;
 
         op_cancel(bed);
@@ -244,12 +244,13 @@ START_TEST(a_cancelled_pull_keeps_its_blocks_until_the_fence)
         ck_assert(!reply.body.load_reply.fenced);
         struct sl_msg fence = fence_of_op(bed);
         fenced_ask(bed);
-        pulled(bed, &(struct sl_msg){.type = SL_MSG_PULL, .op_id = OP, .seq = pull_seq}, 0, SL_OK);
+        pulled(bed, &(struct sl_msg){.type = SL_MSG_BRING, .op_id = OP, .seq = pull_seq}, 0, SL_OK);
         ck_assert(!fenced_says(bed)); /* an answer that nobody waits for is no fence */
         answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
         ck_assert(fenced_says(bed));
         passes(bed, TIMEOUT_NS);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PULL)); /* nor is it sent again */
+        ck_assert(
+            !sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS)); /* nor is it sent again */
         ck_assert_uint_eq(bed->fake.killed_count, 0);
         bed_end(bed);
     }
@@ -259,7 +260,7 @@ START_TEST(the_death_of_the_engine_fences_its_pull)
     {
         struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        (void)take(bed, "transporter.0", SL_MSG_PULL);
+        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         fake_die(&bed->fake, engine_proc);
         fake_pass(&bed->fake, 0);
         (void)fence_of_op(bed);
@@ -273,7 +274,7 @@ START_TEST(a_silent_transporter_costs_no_blocks_that_are_here)
         struct bed *bed = bed_straight();
         index_put(bed, 0, true, PART_BYTES);
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
-        (void)take(bed, "transporter.0", SL_MSG_PULL);
+        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         struct sl_msg reply = {0};
         bool answered = false;
         for (uint32_t i = 0; i < 500 && !answered; i++) {
@@ -310,7 +311,7 @@ START_TEST(a_transporter_that_acknowledges_no_fence_is_killed)
     {
         struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        (void)take(bed, "transporter.0", SL_MSG_PULL);
+        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         op_cancel(bed);
         fenced_ask(bed);
         fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
@@ -333,7 +334,7 @@ START_TEST(a_transporter_that_is_dead_and_stays_away_counts_as_fenced)
     {
         struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        (void)take(bed, "transporter.0", SL_MSG_PULL);
+        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         fake_die(&bed->fake, transporter_proc);
         (void)snprintf(bed->fake.unreachable, sizeof(bed->fake.unreachable), "transporter.0");
         op_cancel(bed);
@@ -350,20 +351,20 @@ START_TEST(a_late_answer_of_a_restarted_transporter_is_not_taken)
     {
         struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         uint64_t pull_seq = pull.seq;
         fake_die(&bed->fake, transporter_proc);
         fake_pass(&bed->fake, 150 * SL_NS_PER_MS); /* it was sent again, to its successor */
-        struct sl_msg again = {.type = SL_MSG_PULL, .op_id = OP, .seq = pull_seq};
+        struct sl_msg again = {.type = SL_MSG_BRING, .op_id = OP, .seq = pull_seq};
         uint64_t codes[2 * RANKS] = {0};
         struct sl_msg reply = {.code = SL_OK};
-        reply.body.pull_reply.codes = (struct sl_u64s){codes, 2 * RANKS};
+        reply.body.bring_reply.codes = (struct sl_u64s){codes, 2 * RANKS};
         answer(bed, "transporter.0", &again, reply);
 
         struct sl_msg fence = fence_of_op(bed);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_FETCH));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING));
         answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
-        ck_assert(sent(bed, "transporter.0", SL_MSG_FETCH));
+        ck_assert(sent(bed, "transporter.0", SL_MSG_BRING));
         bed_end(bed);
     }
 END_TEST

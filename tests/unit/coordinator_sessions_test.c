@@ -42,12 +42,12 @@ static struct bed *bed_paused(const char *const *settings)
     return bed;
 }
 
-/* Passes time until a PREFETCH is sent, that long at most. false: none was. */
+/* Passes time until a BRING is sent, that long at most. false: none was. */
 static bool prefetch_await(struct bed *bed, uint64_t within_ns, struct sl_msg *out)
 {
     for (uint64_t passed_ns = 0; passed_ns < within_ns; passed_ns += 10 * SL_NS_PER_MS) {
         fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
-        if (fake_take(&bed->fake, "registrar", SL_MSG_PREFETCH, out)) {
+        if (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, out)) {
             return true;
         }
     }
@@ -62,8 +62,8 @@ static void prefetch_answer(struct bed *bed, const struct sl_msg *prefetch, sl_e
         codes[i] = code;
     }
     struct sl_msg reply = {.code = SL_OK};
-    reply.body.prefetch_reply = (struct sl_body_prefetch_reply){
-        .codes = {codes, prefetch->body.prefetch.keys.count}, .edge = edge, .full = 500};
+    reply.body.bring_reply = (struct sl_body_bring_reply){
+        .codes = {codes, prefetch->body.bring.keys.count}, .edge = edge, .full = 500};
     answer(bed, "registrar", prefetch, reply);
 }
 
@@ -89,11 +89,11 @@ START_TEST(what_is_on_disk_alone_is_asked_for_before_the_session_comes_back)
 
         uint64_t at_ns = bed->fake.env.now_ns - from_ns;
         ck_assert_msg(at_ns > PAUSE_NS / 2 && at_ns < PAUSE_NS, "after %lu ns", at_ns);
-        ck_assert(at_ns + prefetch.body.prefetch.for_ns > PAUSE_NS);
-        ck_assert_uint_gt(prefetch.body.prefetch.worth, UINT64_C(400000000000));
-        ck_assert_uint_eq(prefetch.body.prefetch.keys.count, SL_COUNT(keys));
+        ck_assert(at_ns + prefetch.body.bring.for_ns > PAUSE_NS);
+        ck_assert_uint_gt(prefetch.body.bring.worth, UINT64_C(400000000000));
+        ck_assert_uint_eq(prefetch.body.bring.keys.count, SL_COUNT(keys));
         for (uint32_t i = 0; i < SL_COUNT(keys); i++) {
-            ck_assert_str_eq(prefetch.body.prefetch.keys.at[i].at, keys[i]);
+            ck_assert_str_eq(prefetch.body.bring.keys.at[i].at, keys[i]);
         }
         bed_end(bed);
     }
@@ -118,8 +118,8 @@ START_TEST(a_session_that_goes_on_at_another_engine_keeps_what_it_has)
 
         ck_assert(prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
 
-        ck_assert_str_eq(prefetch.body.prefetch.keys.at[0].at, MODEL "/b0/0/attn");
-        ck_assert_str_eq(prefetch.body.prefetch.keys.at[1].at, MODEL "/b1/0/attn");
+        ck_assert_str_eq(prefetch.body.bring.keys.at[0].at, MODEL "/b0/0/attn");
+        ck_assert_str_eq(prefetch.body.bring.keys.at[1].at, MODEL "/b1/0/attn");
         bed_end(bed);
     }
 END_TEST
@@ -132,7 +132,7 @@ START_TEST(what_came_is_asked_for_again_before_it_may_go_if_it_left_alone)
         struct sl_msg prefetch;
         edge_tell(bed, UINT64_C(100000000000));
         ck_assert(prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
-        uint64_t for_ns = prefetch.body.prefetch.for_ns;
+        uint64_t for_ns = prefetch.body.bring.for_ns;
         if (stays) {
             index_take(bed, 2);
             index_put(bed, 2, true, PART_BYTES);
@@ -152,7 +152,8 @@ START_TEST(without_an_answer_it_goes_on)
 
         fake_pass(&bed->fake, 6 * SL_NS_PER_S); /* the registrar was away */
 
-        while (fake_take(&bed->fake, "registrar", SL_MSG_PREFETCH, &prefetch)) { /* sent again */
+        while (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD,
+                         &prefetch)) { /* sent again */
         }
         ck_assert(prefetch_await(bed, PAUSE_NS, &prefetch));
         bed_end(bed);
@@ -183,7 +184,7 @@ static struct sl_msg pause_tell(struct bed *bed, uint64_t session_id, uint64_t p
 static const struct {
     uint64_t pause_ns; /* told 3 s after the session began to pause for 10 s */
     bool unknown;
-    uint64_t from_ns, until_ns; /* of the PREFETCH after the word; 0: there is none */
+    uint64_t from_ns, until_ns; /* of the BRING after the word; 0: there is none */
 } words[] = {
     {3 * SL_NS_PER_S, false, SL_NS_PER_S / 2, 3 * SL_NS_PER_S}, /* earlier */
     {20 * SL_NS_PER_S, false, 12 * SL_NS_PER_S, 20 * SL_NS_PER_S},
@@ -207,7 +208,7 @@ START_TEST(a_word_in_the_middle_of_a_pause_moves_its_end)
         uint64_t after_ns = bed->fake.env.now_ns - told_at_ns;
         ck_assert_msg(!came || (after_ns >= words[_i].from_ns && after_ns <= words[_i].until_ns),
                       "after %lu ns", after_ns);
-        ck_assert_uint_eq(came ? prefetch.body.prefetch.keys.count : 5, 5);
+        ck_assert_uint_eq(came ? prefetch.body.bring.keys.count : 5, 5);
         bed_end(bed);
     }
 END_TEST
@@ -236,7 +237,7 @@ START_TEST(a_session_that_is_told_of_again_and_again_is_asked_for_once)
         for (uint32_t i = 0; i < 1000; i++) {
             ck_assert_int_eq(pause_tell(bed, 7, i % 2 == 0 ? 0 : SL_NS_PER_S, false).code, SL_OK);
             fake_pass(&bed->fake, SL_NS_PER_MS);
-            if (fake_take(&bed->fake, "registrar", SL_MSG_PREFETCH, &prefetch)) {
+            if (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, &prefetch)) {
                 count += prefetch.seq != last ? 1 : 0; /* else it is sent again */
                 last = prefetch.seq;
             }
@@ -311,11 +312,11 @@ static struct bed *bed_values(void)
     return bed;
 }
 
-/* The keys of a PREFETCH, one behind the other. */
+/* The keys of a BRING, one behind the other. */
 static const char *asked_for(const struct sl_msg *prefetch)
 {
     static char text[32];
-    const struct sl_texts *keys = &prefetch->body.prefetch.keys;
+    const struct sl_texts *keys = &prefetch->body.bring.keys;
     ck_assert_uint_lt(keys->count, sizeof text);
     for (uint64_t i = 0; i < keys->count; i++) {
         text[i] = keys->at[i].at[0];
@@ -357,7 +358,7 @@ START_TEST(values_of_a_session_are_asked_for_before_it_comes_back)
         uint64_t after_ns = bed->fake.env.now_ns - from_ns;
         ck_assert_msg(after_ns > PAUSE_NS / 2 && after_ns < PAUSE_NS, "after %lu ns", after_ns);
         ck_assert_str_eq(asked_for(&prefetch), turns[_i].want);
-        ck_assert_uint_gt(prefetch.body.prefetch.for_ns, 0);
+        ck_assert_uint_gt(prefetch.body.bring.for_ns, 0);
         bed_end(bed);
     }
 END_TEST

@@ -689,12 +689,12 @@ START_TEST(part_of_another_size_is_a_miss)
     }
 END_TEST
 
-/* What the registrar does for a PROMOTE: the parts get an extent. */
+/* What the registrar does for a BRING: the parts get an extent. */
 static void promote(struct bed *bed, const struct sl_msg *request, sl_err code)
 {
     uint64_t codes[BLOCKS_MAX * RANKS];
-    for (uint64_t i = 0; i < request->body.promote.keys.count; i++) {
-        const struct sl_text *key = &request->body.promote.keys.at[i];
+    for (uint64_t i = 0; i < request->body.bring.keys.count; i++) {
+        const struct sl_text *key = &request->body.bring.keys.at[i];
         struct sl_entry entry;
         sl_ref fresh = 0;
         codes[i] = code;
@@ -708,7 +708,7 @@ static void promote(struct bed *bed, const struct sl_msg *request, sl_err code)
         }
     }
     answer(bed, "registrar", request,
-           (struct sl_msg){.body.promote_reply.codes = {codes, request->body.promote.keys.count}});
+           (struct sl_msg){.body.bring_reply.codes = {codes, request->body.bring.keys.count}});
 }
 
 START_TEST(blocks_on_disk_are_promoted_and_counted_as_disk)
@@ -717,8 +717,8 @@ START_TEST(blocks_on_disk_are_promoted_and_counted_as_disk)
         index_put(bed, 0, true, PART_BYTES);
         index_put(bed, 1, false, PART_BYTES);
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 2);
-        struct sl_msg request = take(bed, "registrar", SL_MSG_PROMOTE);
-        ck_assert_uint_eq(request.body.promote.keys.count, RANKS);
+        struct sl_msg request = take(bed, "registrar", SL_MSG_BRING);
+        ck_assert_uint_eq(request.body.bring.keys.count, RANKS);
         promote(bed, &request, SL_OK);
         ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 2);
         (void)answer_copy(bed, 1, UINT64_MAX);
@@ -736,12 +736,12 @@ START_TEST(promotion_without_room_lets_the_blocks_before_go_first)
         index_put(bed, 0, true, PART_BYTES);
         index_put(bed, 1, false, PART_BYTES);
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 2);
-        struct sl_msg request = take(bed, "registrar", SL_MSG_PROMOTE);
+        struct sl_msg request = take(bed, "registrar", SL_MSG_BRING);
         promote(bed, &request, SL_ERR_NO_SPACE);
         ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 1);
         (void)answer_copy(bed, 1, UINT64_MAX);
         ck_assert_uint_eq(pins(bed), 0);
-        request = take(bed, "registrar", SL_MSG_PROMOTE);
+        request = take(bed, "registrar", SL_MSG_BRING);
         promote(bed, &request, SL_OK);
         ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 1);
         (void)answer_copy(bed, 1, UINT64_MAX);
@@ -761,17 +761,17 @@ START_TEST(block_without_room_before_a_hole_is_not_reported_as_a_miss)
         index_put(bed, 0, squeezes[_i].first_in_memory, PART_BYTES);
         index_put(bed, 1, false, PART_BYTES);
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 3); /* block 2 is nowhere */
-        struct sl_msg request = take(bed, "registrar", SL_MSG_PROMOTE);
+        struct sl_msg request = take(bed, "registrar", SL_MSG_BRING);
         promote(bed, &request, SL_ERR_NO_SPACE);
         if (!squeezes[_i].first_in_memory) {
             fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
-            request = take(bed, "registrar", SL_MSG_PROMOTE);
-            ck_assert_uint_eq(request.body.promote.keys.count, RANKS);
+            request = take(bed, "registrar", SL_MSG_BRING);
+            ck_assert_uint_eq(request.body.bring.keys.count, RANKS);
             promote(bed, &request, SL_OK);
         }
         ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 1);
         (void)answer_copy(bed, 1, UINT64_MAX);
-        request = take(bed, "registrar", SL_MSG_PROMOTE);
+        request = take(bed, "registrar", SL_MSG_BRING);
         promote(bed, &request, SL_OK);
         ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 1);
         (void)answer_copy(bed, 1, UINT64_MAX);
@@ -788,7 +788,7 @@ START_TEST(promotion_is_given_up_after_three_rounds)
         index_put(bed, 0, false, PART_BYTES);
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 1);
         for (uint32_t i = 0; i < 3; i++) {
-            struct sl_msg request = take(bed, "registrar", SL_MSG_PROMOTE);
+            struct sl_msg request = take(bed, "registrar", SL_MSG_BRING);
             promote(bed, &request, SL_ERR_NO_SPACE);
             fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
         }

@@ -92,11 +92,11 @@ static void copies(struct bed *bed, uint64_t blocks)
     }
 }
 
-/* The registrar brings the first `count` parts of a PROMOTE into memory. */
+/* The registrar brings the first `count` parts of a BRING into memory. */
 static void bring(struct bed *bed, const struct sl_msg *promote, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
-        const struct sl_text *key = &promote->body.promote.keys.at[i];
+        const struct sl_text *key = &promote->body.bring.keys.at[i];
         struct sl_extent extent = {.generation = sl_arena_next_generation(bed->arena),
                                    .offset_bytes = i * PART_BYTES,
                                    .length_bytes = PART_BYTES};
@@ -111,9 +111,9 @@ static void bring(struct bed *bed, const struct sl_msg *promote, uint64_t count)
 static void promoted(struct bed *bed, const struct sl_msg *promote)
 {
     uint64_t codes[BLOCKS_MAX] = {0};
-    bring(bed, promote, promote->body.promote.keys.count);
+    bring(bed, promote, promote->body.bring.keys.count);
     answer(bed, "registrar", promote,
-           (struct sl_msg){.body.promote_reply.codes = {codes, promote->body.promote.keys.count}});
+           (struct sl_msg){.body.bring_reply.codes = {codes, promote->body.bring.keys.count}});
 }
 
 /* The load is answered with so many blocks, and says how many it left. */
@@ -135,8 +135,8 @@ START_TEST(what_is_left_is_prefetched_a_little_at_a_time)
 
         (void)load_begin(bed, 10, FAST, 0);
 
-        struct sl_msg prefetch = take(bed, "registrar", SL_MSG_PREFETCH);
-        ck_assert_uint_eq(prefetch.body.prefetch.keys.count, 13); /* 53 ms */
+        struct sl_msg prefetch = take(bed, "registrar", SL_MSG_BRING | FAKE_AHEAD);
+        ck_assert_uint_eq(prefetch.body.bring.keys.count, 13); /* 53 ms */
         bed_end(bed);
     }
 END_TEST
@@ -147,7 +147,7 @@ START_TEST(nothing_is_prefetched_beside_loads)
 
         uint64_t seq = load_begin(bed, 10, SLOW, 0);
 
-        ck_assert(!sent(bed, "registrar", SL_MSG_PREFETCH));
+        ck_assert(!sent(bed, "registrar", SL_MSG_BRING | FAKE_AHEAD));
         ends_with(bed, seq, 0, 10);
         bed_end(bed);
     }
@@ -181,7 +181,7 @@ START_TEST(the_cut_makes_the_first_token_soonest)
 
         uint64_t seq = load_begin(bed, 10, plans[_i].rate, plans[_i].doubles); /* act */
         struct sl_msg promote;
-        if (fake_take(&bed->fake, "registrar", SL_MSG_PROMOTE, &promote)) {
+        if (fake_take(&bed->fake, "registrar", SL_MSG_BRING, &promote)) {
             promoted(bed, &promote);
         }
         copies(bed, plans[_i].taken);
@@ -199,10 +199,10 @@ START_TEST(what_is_left_is_prefetched)
 
         uint64_t seq = load_begin(bed, 4, FAST, 0);
 
-        struct sl_msg prefetch = take(bed, "registrar", SL_MSG_PREFETCH);
-        ck_assert_uint_eq(prefetch.body.prefetch.keys.count, 3 * RANKS);
-        ck_assert_str_eq(prefetch.body.prefetch.keys.at[0].at, MODEL "/b1/0/attn");
-        ck_assert(!sent(bed, "registrar", SL_MSG_PROMOTE));
+        struct sl_msg prefetch = take(bed, "registrar", SL_MSG_BRING | FAKE_AHEAD);
+        ck_assert_uint_eq(prefetch.body.bring.keys.count, 3 * RANKS);
+        ck_assert_str_eq(prefetch.body.bring.keys.at[0].at, MODEL "/b1/0/attn");
+        ck_assert(!sent(bed, "registrar", SL_MSG_BRING));
         copies(bed, 1);
         ends_with(bed, seq, 1, 3);
         bed_end(bed);
@@ -219,18 +219,18 @@ START_TEST(one_prefetch_is_in_flight)
         }
         struct sl_msg prefetch = {0};
         uint32_t count = 0;
-        while (fake_take(&bed->fake, "registrar", SL_MSG_PREFETCH, &prefetch)) {
+        while (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, &prefetch)) {
             count++;
         }
         ck_assert_uint_eq(count, 1);
 
         uint64_t codes[2 * RANKS] = {0};
         answer(bed, "registrar", &prefetch,
-               (struct sl_msg){.body.prefetch_reply.codes = {codes, SL_COUNT(codes)}});
+               (struct sl_msg){.body.bring_reply.codes = {codes, SL_COUNT(codes)}});
         (void)load_send(bed, 20, 2, FAST, 0);
         answer_keys(bed);
 
-        ck_assert(sent(bed, "registrar", SL_MSG_PREFETCH)); /* room for another */
+        ck_assert(sent(bed, "registrar", SL_MSG_BRING | FAKE_AHEAD)); /* room for another */
         bed_end(bed);
     }
 END_TEST
@@ -246,7 +246,7 @@ START_TEST(a_plan_is_of_all_slices)
         uint64_t seq = load_begin(bed, 10, SLOW, 0);
 
         for (uint32_t slice = 0; slice < 3; slice++) {
-            struct sl_msg promote = take(bed, "registrar", SL_MSG_PROMOTE);
+            struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
             page_make(bed, 1, 0); /* what was ahead is read */
             promoted(bed, &promote);
             copies(bed, slice < 2 ? 4 : 2);
@@ -273,7 +273,7 @@ START_TEST(a_load_waits_no_longer_than_computing_takes)
 
         uint64_t seq = load_begin(bed, 10, waits[_i].rate, 0);
 
-        ck_assert(sent(bed, "registrar", SL_MSG_PROMOTE));
+        ck_assert(sent(bed, "registrar", SL_MSG_BRING));
         fake_pass(&bed->fake, waits[_i].early_ns);
         ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
         ck_assert(!fake_take_reply(&bed->fake, "client.1.0", seq, &reply));
@@ -293,7 +293,7 @@ START_TEST(without_a_rate_it_waits_to_its_deadline)
 
         uint64_t seq = load_begin(bed, 10, 0, 0);
 
-        struct sl_msg promote = take(bed, "registrar", SL_MSG_PROMOTE);
+        struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
         fake_pass(&bed->fake, SL_NS_PER_S);
         ck_assert(!fake_take_reply(&bed->fake, "client.1.0", seq, &reply));
         promoted(bed, &promote);
@@ -307,7 +307,7 @@ START_TEST(the_prefix_that_came_by_then_is_taken)
     {
         struct bed *bed = bed_with("mmdddddddd", 100, 0);
         uint64_t seq = load_begin(bed, 10, FAST, 0);
-        struct sl_msg promote = take(bed, "registrar", SL_MSG_PROMOTE);
+        struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
         bring(bed, &promote, 5); /* blocks 2 and 3, and half of 4 */
 
         fake_pass(&bed->fake, 4 * MS);
@@ -325,7 +325,7 @@ START_TEST(the_promote_ends_with_the_soft_deadline)
         struct bed *bed = bed_with("mmdddddddd", 100, 0);
         uint64_t seq = load_begin(bed, 10, FAST, 0);
 
-        struct sl_msg promote = take(bed, "registrar", SL_MSG_PROMOTE);
+        struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
 
         ck_assert_uint_lt(promote.budget_ns, 25 * MS);
         fake_pass(&bed->fake, 4 * MS);
@@ -340,7 +340,7 @@ START_TEST(a_rest_that_comes_at_once_is_waited_for)
     {
         struct bed *bed = bed_with("mmdddddddd", 1, 0); /* 66 ms promised, 320 to compute */
         uint64_t seq = load_begin(bed, 10, SLOW, 0);
-        struct sl_msg promote = take(bed, "registrar", SL_MSG_PROMOTE);
+        struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
         bring(bed, &promote, 14); /* all but the last block */
 
         fake_pass(&bed->fake, 100 * MS); /* it is late: 8 ms by 1.5 are less than 40 */
@@ -349,12 +349,11 @@ START_TEST(a_rest_that_comes_at_once_is_waited_for)
         uint64_t codes[BLOCKS_MAX] = {0};
         for (uint64_t i = 14; i < 16; i++) {
             struct sl_msg one = promote;
-            const struct sl_texts keys = {.at = &promote.body.promote.keys.at[i], .count = 1};
-            one.body.promote.keys = keys;
+            const struct sl_texts keys = {.at = &promote.body.bring.keys.at[i], .count = 1};
+            one.body.bring.keys = keys;
             bring(bed, &one, 1);
         }
-        answer(bed, "registrar", &promote,
-               (struct sl_msg){.body.promote_reply.codes = {codes, 16}});
+        answer(bed, "registrar", &promote, (struct sl_msg){.body.bring_reply.codes = {codes, 16}});
         copies(bed, 10);
         ends_with(bed, seq, 10, 0);
         ck_assert_uint_eq(counted(bed, "soft_deadlines_missed"), 0);
@@ -367,20 +366,20 @@ START_TEST(a_disk_that_was_slower_is_believed_less)
     {
         struct bed *bed = bed_with("mmdddddddd", 100, 0); /* 0.95 ms promised */
         (void)load_begin(bed, 10, FAST, 0);
-        ck_assert(sent(bed, "registrar", SL_MSG_PROMOTE));
+        ck_assert(sent(bed, "registrar", SL_MSG_BRING));
         fake_pass(&bed->fake, 4 * MS); /* 3.2 ms of work in vain */
         copies(bed, 2);
 
         (void)load_send(bed, 2, 10, FAST, 0);
         answer_keys(bed);
 
-        ck_assert(!sent(bed, "registrar", SL_MSG_PROMOTE));
+        ck_assert(!sent(bed, "registrar", SL_MSG_BRING));
 
         fake_pass(&bed->fake, 6 * SL_NS_PER_S);
         (void)load_send(bed, 7, 10, FAST, 0);
         answer_keys(bed);
 
-        ck_assert(sent(bed, "registrar", SL_MSG_PROMOTE));
+        ck_assert(sent(bed, "registrar", SL_MSG_BRING));
         bed_end(bed);
     }
 END_TEST
@@ -390,12 +389,12 @@ START_TEST(loads_ahead_count)
     {
         struct bed *bed = bed_with("ddddddddddmmdd", 1, 0);
         (void)load_begin(bed, 10, 0, 0); /* 82 ms of reading */
-        ck_assert(sent(bed, "registrar", SL_MSG_PROMOTE));
+        ck_assert(sent(bed, "registrar", SL_MSG_BRING));
 
         uint64_t seq = load_send(bed, 2, 14, 600, 0); /* 14 blocks are 93 ms of work */
         answer_keys(bed);
 
-        ck_assert(!sent(bed, "registrar", SL_MSG_PROMOTE)); /* 164 + 16 ms */
+        ck_assert(!sent(bed, "registrar", SL_MSG_BRING)); /* 164 + 16 ms */
         ends_with(bed, seq, 0, 14);
         bed_end(bed);
     }
@@ -416,7 +415,7 @@ START_TEST(other_nodes_are_waited_for_as_long)
         sl_index_set_remote(bed->index, true);
         uint64_t codes[8 * RANKS], seq = load_begin(bed, 10, FAST, 0);
 
-        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_FETCH);
+        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_BRING);
 
         ck_assert_uint_le(fetch.budget_ns, 4 * MS); /* 8 blocks in 3.2 ms */
         fake_pass(&bed->fake, 3 * MS);
@@ -429,7 +428,7 @@ START_TEST(other_nodes_are_waited_for_as_long)
         }
         if (slow_nodes[_i].answered) {
             answer(bed, "transporter.0", &fetch,
-                   (struct sl_msg){.body.fetch_reply.codes = {codes, SL_COUNT(codes)}});
+                   (struct sl_msg){.body.bring_reply.codes = {codes, SL_COUNT(codes)}});
         } else {
             fake_pass(&bed->fake, MS);
         }
@@ -447,7 +446,7 @@ START_TEST(what_goes_straight_into_pools_is_waited_for_as_long)
         blocks_put(bed, "mm");
         uint64_t seq = load_begin(bed, 10, FAST, 0);
 
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_PULL);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
 
         ck_assert_uint_le(pull.budget_ns, 4 * MS);
         fake_pass(&bed->fake, 3 * MS);
@@ -455,7 +454,7 @@ START_TEST(what_goes_straight_into_pools_is_waited_for_as_long)
             codes[i] = SL_ERR_TIMEOUT;
         }
         answer(bed, "transporter.0", &pull,
-               (struct sl_msg){.body.pull_reply.codes = {codes, SL_COUNT(codes)}});
+               (struct sl_msg){.body.bring_reply.codes = {codes, SL_COUNT(codes)}});
         copies(bed, 2);
         ends_with(bed, seq, 2, 0);
         ck_assert_uint_eq(counted(bed, "soft_deadlines_missed"), 1);
@@ -471,7 +470,7 @@ START_TEST(nodes_of_which_nothing_came_in_time_are_seldom_asked)
         uint64_t seq = load_begin(bed, 10, FAST, 0);
         uint32_t asked = 0;
         for (uint32_t i = 0; i < 25; i++) {
-            if (sent(bed, "transporter.0", SL_MSG_FETCH)) {
+            if (sent(bed, "transporter.0", SL_MSG_BRING)) {
                 asked++;
                 fake_pass(&bed->fake, 4 * MS);
             }
@@ -491,18 +490,18 @@ START_TEST(nodes_that_are_slower_than_computing_are_not_asked)
         struct bed *bed = bed_with("mm", 0, 0);
         sl_index_set_remote(bed->index, true);
         (void)load_begin(bed, 3, 0, 0);
-        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_FETCH);
+        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_BRING);
         fake_pass(&bed->fake, 10 * MS); /* for a block */
         index_put(bed, 2, true, PART_BYTES);
         uint64_t codes[RANKS] = {0};
         answer(bed, "transporter.0", &fetch,
-               (struct sl_msg){.body.fetch_reply.codes = {codes, RANKS}});
+               (struct sl_msg){.body.bring_reply.codes = {codes, RANKS}});
         copies(bed, 3);
 
         uint64_t seq = load_send(bed, 2, 10, FAST, 0);
         answer_keys(bed);
 
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_FETCH));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING));
         copies(bed, 3);
         ends_with(bed, seq, 3, 0);
         ck_assert_uint_eq(counted(bed, "fetches_spared"), 1);

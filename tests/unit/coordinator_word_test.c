@@ -860,15 +860,15 @@ END_TEST
 
 static void fetched(struct bed *bed, sl_err code)
 {
-    struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_FETCH);
+    struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_BRING);
     uint64_t codes[2 * RANKS];
-    ck_assert(fetch.body.fetch.sure);
+    ck_assert(fetch.body.bring.sure);
     for (uint32_t i = 0; i < SL_COUNT(codes); i++) {
         codes[i] = (uint64_t)code;
     }
     answer(bed, "transporter.0", &fetch,
            (struct sl_msg){
-               .body.fetch_reply.codes = {codes, SL_MIN(fetch.body.fetch.items.count, 2 * RANKS)}});
+               .body.bring_reply.codes = {codes, SL_MIN(fetch.body.bring.keys.count, 2 * RANKS)}});
 }
 
 START_TEST(what_prefill_has_said_is_there_is_fetched_again)
@@ -887,7 +887,7 @@ START_TEST(what_prefill_has_said_is_there_is_fetched_again)
 
         for (uint32_t i = 0; i < 140; i++) { /* 1.4 s */
             fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
-            if (fake_take(&bed->fake, "transporter.0", SL_MSG_FETCH, &fetch)) {
+            if (fake_take(&bed->fake, "transporter.0", SL_MSG_BRING, &fetch)) {
                 count++;
                 answer(bed, "transporter.0", &fetch, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
             }
@@ -918,7 +918,7 @@ START_TEST(what_stays_away_is_fetched_for_a_while_only)
         uint64_t began_ns = bed->fake.env.now_ns;
 
         while (!answered(bed, recv, &reply)) {
-            if (fake_take(&bed->fake, "transporter.0", SL_MSG_FETCH, &fetch)) {
+            if (fake_take(&bed->fake, "transporter.0", SL_MSG_BRING, &fetch)) {
                 answer(bed, "transporter.0", &fetch, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
             }
             fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
@@ -939,13 +939,13 @@ START_TEST(what_no_prefill_has_promised_is_fetched_once)
         struct bed *bed = bed_make(named);
         sl_index_set_remote(bed->index, true);
         uint64_t recv = op_begin(bed, SL_MSG_LOAD, RECV, 2);
-        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_FETCH);
-        ck_assert(!fetch.body.fetch.sure);
+        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_BRING);
+        ck_assert(!fetch.body.bring.sure);
 
         answer(bed, "transporter.0", &fetch, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_FETCH));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING));
         bed_end(bed);
     }
 END_TEST
@@ -979,10 +979,10 @@ START_TEST(an_incomplete_last_block_with_its_own_key_is_transient)
         side = (struct side){
             .op_id = RECV, .id = ID + 1, .blocks = 2, .keyed = hashes, .receipt = &receipt};
         (void)side_begin(bed, SL_MSG_LOAD, side, false);
-        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_FETCH);
-        ck_assert_uint_eq(fetch.body.fetch.groups.count, 2);
-        ck_assert_uint_eq(fetch.body.fetch.groups.at[0].transient_ns, 0);
-        ck_assert_uint_eq(fetch.body.fetch.groups.at[1].transient_ns, 10 * SL_NS_PER_S);
+        struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_BRING);
+        ck_assert_uint_eq(fetch.body.bring.groups.count, 2);
+        ck_assert_uint_eq(fetch.body.bring.groups.at[0].transient_ns, 0);
+        ck_assert_uint_eq(fetch.body.bring.groups.at[1].transient_ns, 10 * SL_NS_PER_S);
 
         side = (struct side){.op_id = 3, .blocks = 2, .keyed = hashes}; /* of no hand-over */
         uint64_t lone = side_send(bed, SL_MSG_LOAD, side);

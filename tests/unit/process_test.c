@@ -23,7 +23,7 @@
  * ------------------------------------------------ */
 
 /* Answers FLUSH at once, LOOKUP at a tick, OP_FENCED when a job has ended, CANCEL when process
- * target_op has died, DISK_RECLAIM after a write and a read of the disk, PROMOTE with what
+ * target_op has died, DISK_RECLAIM after a write and a read of the disk, BRING with what
  * HELLO_REPLY said; ends at ENGINE_END. */
 struct echo {
     struct sl_env *env;
@@ -117,7 +117,7 @@ static sl_err echo_watch(struct echo *self, uint64_t pid)
 static void echo_say_boot(struct echo *self, const struct sl_msg *msg)
 {
     struct sl_msg reply = {.code = SL_OK};
-    reply.body.promote_reply.codes = (struct sl_u64s){.at = &self->boot_generation, .count = 1};
+    reply.body.bring_reply.codes = (struct sl_u64s){.at = &self->boot_generation, .count = 1};
     sl_reply(self->env, msg, &reply);
 }
 
@@ -158,7 +158,7 @@ static sl_err echo_handle(void *state, const struct sl_msg *msg)
     case SL_MSG_HELLO_REPLY:
         self->boot_generation = msg->body.hello_reply.boot_generation;
         return SL_OK;
-    case SL_MSG_PROMOTE:
+    case SL_MSG_BRING:
         echo_say_boot(self, msg);
         return SL_OK;
     case SL_MSG_ENGINE_END:
@@ -887,8 +887,8 @@ static uint64_t hello_answered(struct node *node, struct sl_mailbox *registrar, 
 static bool boot_reached(struct node *node, uint64_t boot)
 {
     for (uint32_t i = 0; i < 200; i++) {
-        struct sl_msg reply = asked(node, (struct sl_msg){.type = SL_MSG_PROMOTE});
-        if (reply.body.promote_reply.codes.at[0] == boot) {
+        struct sl_msg reply = asked(node, (struct sl_msg){.type = SL_MSG_BRING});
+        if (reply.body.bring_reply.codes.at[0] == boot) {
             return true;
         }
         const struct timespec pause = {.tv_nsec = 5000000};

@@ -38,11 +38,11 @@ static bool on_disk(struct node *node, const char *key)
 static void want(struct node *node, const char *key)
 {
     struct sl_text text = sl_text_of(key);
-    struct sl_msg msg = {.type = SL_MSG_PROMOTE}, reply;
-    msg.body.promote.keys = (struct sl_texts){.at = &text, .count = 1};
+    struct sl_msg msg = {.type = SL_MSG_BRING}, reply;
+    msg.body.bring.keys = (struct sl_texts){.at = &text, .count = 1};
     fake_give(&node->fake, "client.1", &msg);
     ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
-    ck_assert_uint_eq(reply.body.promote_reply.codes.at[0], SL_OK);
+    ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_ERR_EXISTS);
 }
 
 static sl_err flush(struct node *node)

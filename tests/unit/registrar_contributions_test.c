@@ -612,12 +612,12 @@ START_TEST(what_is_on_disk_stays_there)
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         /* and comes back into another */
         struct sl_text key = sl_text_of("a0");
-        struct sl_msg msg = {.type = SL_MSG_PROMOTE}, reply;
-        msg.body.promote.keys = (struct sl_texts){&key, 1};
+        struct sl_msg msg = {.type = SL_MSG_BRING}, reply;
+        msg.body.bring.keys = (struct sl_texts){&key, 1};
         fake_give(&node->fake, "client.1", &msg);
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
-        ck_assert_uint_eq(reply.body.promote_reply.codes.at[0], SL_OK);
+        ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_OK);
         ck_assert_uint_eq(used_of(node, "b:1"), 8192);
         sums_are_exact(node);
         node_end(node);
@@ -1104,7 +1104,7 @@ static void history_end_one(struct history *at, bool commit)
     memcpy(at->open_keys[which], at->open_keys[at->open_count], sizeof(at->open_keys[0]));
 }
 
-static void history_ask(struct history *at, uint32_t type)
+static void history_ask(struct history *at, uint32_t type, bool ahead)
 {
     char key[16];
     snprintf(key, sizeof(key), "k%u", chance(at, 60));
@@ -1112,10 +1112,8 @@ static void history_ask(struct history *at, uint32_t type)
     struct sl_msg msg = {.type = type};
     if (type == SL_MSG_REMOVE) {
         msg.body.remove.keys = (struct sl_texts){&text, 1};
-    } else if (type == SL_MSG_PREFETCH) {
-        msg.body.prefetch.keys = (struct sl_texts){&text, 1};
     } else {
-        msg.body.promote.keys = (struct sl_texts){&text, 1};
+        msg.body.bring = (struct sl_body_bring){.keys = {&text, 1}, .ahead = ahead};
     }
     fake_give(&at->node->fake, "client.1", &msg);
 }
@@ -1153,10 +1151,10 @@ static void history_step(struct history *at)
         history_end_one(at, false);
         break;
     case 9:
-        history_ask(at, SL_MSG_REMOVE);
+        history_ask(at, SL_MSG_REMOVE, false);
         break;
     case 10:
-        history_ask(at, chance(at, 3) == 0 ? SL_MSG_PREFETCH : SL_MSG_PROMOTE);
+        history_ask(at, SL_MSG_BRING, chance(at, 3) == 0);
         break;
     case 11:
         history_contribution(at);

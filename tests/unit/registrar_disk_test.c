@@ -44,11 +44,11 @@ static uint64_t promote_ask(struct node *node, const char *sender, const char *c
                             uint32_t count)
 {
     struct sl_text texts[16];
-    struct sl_msg msg = {.type = SL_MSG_PROMOTE};
+    struct sl_msg msg = {.type = SL_MSG_BRING};
     for (uint32_t i = 0; i < count; i++) {
         texts[i] = sl_text_of(keys[i]);
     }
-    msg.body.promote.keys = (struct sl_texts){.at = texts, .count = count};
+    msg.body.bring.keys = (struct sl_texts){.at = texts, .count = count};
     fake_give(&node->fake, sender, &msg);
     return msg.seq;
 }
@@ -60,7 +60,7 @@ static sl_err promote_answer(struct node *node, const char *sender, uint64_t seq
     if (!fake_take_reply(&node->fake, sender, seq, &reply)) {
         return SL_ERR_INCOMPLETE;
     }
-    return reply.code != SL_OK ? reply.code : (sl_err)reply.body.promote_reply.codes.at[index];
+    return reply.code != SL_OK ? reply.code : (sl_err)reply.body.bring_reply.codes.at[index];
 }
 
 /* ---- write-behind ---- */
@@ -524,8 +524,8 @@ START_TEST(promote_answers_at_once_for_what_needs_no_disk)
 
         struct sl_msg reply;
         ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
-        ck_assert_uint_eq(reply.body.promote_reply.codes.at[0], SL_OK);
-        ck_assert_uint_eq(reply.body.promote_reply.codes.at[1], SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_ERR_EXISTS);
+        ck_assert_uint_eq(reply.body.bring_reply.codes.at[1], SL_ERR_NOT_FOUND);
         node_end(node);
     }
 END_TEST
@@ -1298,7 +1298,7 @@ START_TEST(what_was_wanted_is_written_anew_when_its_segment_goes)
         struct node *node = node_with_k0_on_disk();
         uint64_t seq =
             promote_ask(node, "client.1", wanted_k1, 1); /* somebody is about to read it */
-        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_EXISTS);
 
         reclaim(node, 1);
 

@@ -134,8 +134,8 @@ static void evict_all(struct node *node)
 static uint64_t promote(struct node *node, const char *key)
 {
     struct sl_text text = sl_text_of(key);
-    struct sl_msg msg = {.type = SL_MSG_PROMOTE, .budget_ns = 2 * SL_NS_PER_S};
-    msg.body.promote.keys = (struct sl_texts){.at = &text, .count = 1};
+    struct sl_msg msg = {.type = SL_MSG_BRING, .budget_ns = 2 * SL_NS_PER_S};
+    msg.body.bring.keys = (struct sl_texts){.at = &text, .count = 1};
     fake_give(&node->fake, "client.1", &msg);
     return msg.seq;
 }
@@ -147,7 +147,7 @@ static sl_err promoted(struct node *node, uint64_t seq)
     if (!fake_take_reply(&node->fake, "client.1", seq, &reply)) {
         return SL_ERR_INCOMPLETE;
     }
-    return reply.code != SL_OK ? reply.code : (sl_err)reply.body.promote_reply.codes.at[0];
+    return reply.code != SL_OK ? reply.code : (sl_err)reply.body.bring_reply.codes.at[0];
 }
 
 /* The tierer of this number reads what it is asked for; gives how many values. */

@@ -231,13 +231,13 @@ START_TEST(large_value_on_disk_is_read_while_memory_is_on_its_way)
         static const struct found large = {
             .key = "large", .length = 120 * SL_MIB, .segment = 1, .offset = 0};
         struct sl_text key = sl_text_of("large");
-        struct sl_msg msg = {.type = SL_MSG_PROMOTE, .budget_ns = 30 * SL_NS_PER_S};
+        struct sl_msg msg = {.type = SL_MSG_BRING, .budget_ns = 30 * SL_NS_PER_S};
         struct sl_msg reply;
         sl_err code;
         struct node *node = node_held(settings);
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, &large, 1, true, true, &code);
-        msg.body.promote.keys = (struct sl_texts){.at = &key, .count = 1};
+        msg.body.bring.keys = (struct sl_texts){.at = &key, .count = 1};
 
         fake_give(&node->fake, "client.1", &msg);
         uint32_t read = 0;
@@ -249,7 +249,7 @@ START_TEST(large_value_on_disk_is_read_while_memory_is_on_its_way)
 
         ck_assert_uint_eq(read, 1);
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
-        ck_assert_uint_eq(reply.body.promote_reply.codes.at[0], SL_OK);
+        ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_OK);
         node_end(node);
     }
 END_TEST

@@ -1,4 +1,4 @@
-/* tests/unit/registrar_prefetch_test.c - PREFETCH: who goes first, what it may take, how it ends.
+/* tests/unit/registrar_prefetch_test.c - BRING ahead of use: who goes first, what it may take, how it ends.
  * The tierer is played by the test. */
 #include "tests/unit/registrar_support.h"
 
@@ -52,27 +52,28 @@ static struct node *node_on_disk(uint32_t count)
     return node;
 }
 
-static uint64_t ask(struct node *node, uint32_t type, const char *sender, uint32_t from,
+static uint64_t ask(struct node *node, bool ahead, const char *sender, uint32_t from,
                     uint32_t count, uint64_t budget_ns)
 {
     struct sl_text texts[KEYS];
-    struct sl_msg msg = {.type = type, .budget_ns = budget_ns};
+    struct sl_msg msg = {.type = SL_MSG_BRING, .budget_ns = budget_ns};
+    msg.body.bring.ahead = ahead;
     for (uint32_t i = 0; i < count; i++) {
         texts[i] = sl_text_of(key_of(from + i));
     }
-    msg.body.prefetch.keys = (struct sl_texts){.at = texts, .count = count}; /* PROMOTE's, too */
+    msg.body.bring.keys = (struct sl_texts){.at = texts, .count = count};
     fake_give(&node->fake, sender, &msg);
     return msg.seq;
 }
 
 static uint64_t prefetch(struct node *node, uint32_t from, uint32_t count)
 {
-    return ask(node, SL_MSG_PREFETCH, "client.1", from, count, 2 * SL_NS_PER_S);
+    return ask(node, true, "client.1", from, count, 2 * SL_NS_PER_S);
 }
 
 static uint64_t promote(struct node *node, uint32_t n)
 {
-    return ask(node, SL_MSG_PROMOTE, "client.2", n, 1, 2 * SL_NS_PER_S);
+    return ask(node, false, "client.2", n, 1, 2 * SL_NS_PER_S);
 }
 
 /* SL_ERR_INCOMPLETE: no answer yet. */
@@ -89,8 +90,8 @@ static sl_err answer(struct node *node, const char *sender, uint64_t seq, uint32
             return reply.code;
         }
         taken = seq;
-        memcpy(codes, reply.body.prefetch_reply.codes.at,
-               reply.body.prefetch_reply.codes.count * sizeof(*codes));
+        memcpy(codes, reply.body.bring_reply.codes.at,
+               reply.body.bring_reply.codes.count * sizeof(*codes));
     }
     return (sl_err)codes[index];
 }
@@ -108,8 +109,9 @@ START_TEST(prefetch_says_of_each_key_what_became_of_it)
         struct node *node = node_with(66); /* the last 64 are in memory */
         struct sl_text texts[] = {sl_text_of(key_of(0)), sl_text_of(key_of(65)),
                                   sl_text_of("nowhere")};
-        struct sl_msg msg = {.type = SL_MSG_PREFETCH};
-        msg.body.prefetch.keys = (struct sl_texts){.at = texts, .count = SL_COUNT(texts)};
+        struct sl_msg msg = {.type = SL_MSG_BRING};
+        msg.body.bring.ahead = true;
+        msg.body.bring.keys = (struct sl_texts){.at = texts, .count = SL_COUNT(texts)};
         ck_assert(!in_memory(node, 0) && in_memory(node, 65));
 
         fake_give(&node->fake, "client.1", &msg);
@@ -132,11 +134,11 @@ START_TEST(prefetch_in_flight_is_bounded_in_bytes)
         struct sl_msg first, more;
         uint64_t seq = prefetch(node, 0, 16);
 
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &first));
-        ck_assert_uint_eq(first.body.disk_prefetch.items.count, 4); /* 256 KiB */
-        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &more));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &first));
+        ck_assert_uint_eq(first.body.disk_read.items.count, 4); /* 256 KiB */
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &more));
         (void)promote(node, 15);
-        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &more));
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &more));
         (void)tierer_read(node, SL_OK);
         answer_read(node, &first, 4);
 
@@ -162,8 +164,8 @@ START_TEST(a_value_larger_than_the_bound_is_read_alone)
 
         uint64_t seq = prefetch(node, 0, 2);
 
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &request));
-        ck_assert_uint_eq(request.body.disk_prefetch.items.count, 1);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &request));
+        ck_assert_uint_eq(request.body.disk_read.items.count, 1);
         answer_read(node, &request, 1);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
         ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_OK);
@@ -176,7 +178,7 @@ START_TEST(a_demand_load_overtakes_what_is_queued)
         struct node *node = node_on_disk(40);
         struct sl_msg ahead, read;
         uint64_t asked = prefetch(node, 0, 12);
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &ahead));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &ahead));
 
         uint64_t wanted = promote(node, 39);
 
@@ -194,7 +196,7 @@ START_TEST(a_queued_key_that_a_demand_load_wants_is_read_once_and_at_once)
         struct node *node = node_on_disk(12);
         struct sl_msg ahead, read;
         uint64_t asked = prefetch(node, 0, 12);
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &ahead));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &ahead));
 
         uint64_t wanted = promote(node, 11);
 
@@ -215,8 +217,8 @@ START_TEST(a_key_in_flight_that_a_demand_load_wants_is_raised_and_not_read_twice
         struct node *node = node_on_disk(2);
         struct sl_msg ahead, raise, none;
         (void)prefetch(node, 0, 2);
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &ahead));
-        uint64_t generation = ahead.body.disk_prefetch.items.at[1].generation;
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &ahead));
+        uint64_t generation = ahead.body.disk_read.items.at[1].generation;
         struct sl_msg kept = ahead;
 
         uint64_t wanted = promote(node, 1);
@@ -241,7 +243,7 @@ START_TEST(prefetch_takes_no_more_than_a_quarter_of_memory_before_somebody_reads
         ck_assert_int_eq(answer(node, "client.1", seq, 16), SL_ERR_NO_SPACE);
         ck_assert_int_eq(answer(node, "client.1", seq, 19), SL_ERR_NO_SPACE);
         uint64_t wanted = promote(node, 3); /* somebody reads one */
-        ck_assert_int_eq(answer(node, "client.2", wanted, 0), SL_OK);
+        ck_assert_int_eq(answer(node, "client.2", wanted, 0), SL_ERR_EXISTS);
         seq = prefetch(node, 16, 2);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
         ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_OK);
@@ -358,8 +360,8 @@ START_TEST(prefetch_ends_at_its_deadline)
     {
         struct node *node = node_on_disk(12);
         struct sl_msg ahead, more;
-        uint64_t seq = ask(node, SL_MSG_PREFETCH, "client.1", 0, 12, 50 * SL_NS_PER_MS);
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &ahead));
+        uint64_t seq = ask(node, true, "client.1", 0, 12, 50 * SL_NS_PER_MS);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &ahead));
 
         fake_pass(&node->fake, 51 * SL_NS_PER_MS);
 
@@ -367,7 +369,7 @@ START_TEST(prefetch_ends_at_its_deadline)
         ck_assert_int_eq(answer(node, "client.1", seq, 11), SL_ERR_TIMEOUT);
         answer_read(node, &ahead, 4);
         ck_assert(in_memory(node, 0)); /* it was on its way */
-        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &more));
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &more));
         node_end(node);
     }
 END_TEST
@@ -386,7 +388,7 @@ START_TEST(prefetch_waits_for_who_waits_for_memory)
         ck_assert(!node_reserve(node, &ask, &grants));
 
         uint64_t seq = prefetch(node, 0, 2);
-        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &none));
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &none));
         (void)tierer_write(node, 1, SL_OK);
 
         ck_assert(node_reserved(node, &ask, &grants));
@@ -411,7 +413,7 @@ START_TEST(prefetch_of_a_dead_tierer_goes_on_with_its_successor)
         }
         uint64_t seq = prefetch(node, 0, 2);
         struct sl_msg lost;
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_PREFETCH, &lost));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &lost));
         fake_die(&node->fake, proc_of(TIERER_PID));
         tierer_arrive(node, TIERER_PID + 1);
         tierer_found(node, found, 2, true, true, NULL);
@@ -548,12 +550,14 @@ END_TEST
 static uint64_t returning(struct node *node, uint32_t from, uint32_t count, uint64_t for_ns)
 {
     struct sl_text texts[KEYS];
-    struct sl_msg msg = {.type = SL_MSG_PREFETCH, .budget_ns = 2 * SL_NS_PER_S};
+    struct sl_msg msg = {.type = SL_MSG_BRING, .budget_ns = 2 * SL_NS_PER_S};
     for (uint32_t i = 0; i < count; i++) {
         texts[i] = sl_text_of(key_of(from + i));
     }
-    msg.body.prefetch = (struct sl_body_prefetch){
-        .keys = {.at = texts, .count = count}, .for_ns = for_ns, .worth = UINT64_C(1) << 50};
+    msg.body.bring = (struct sl_body_bring){.keys = {.at = texts, .count = count},
+                                            .ahead = true,
+                                            .for_ns = for_ns,
+                                            .worth = UINT64_C(1) << 50};
     fake_give(&node->fake, "client.1", &msg);
     return msg.seq;
 }
@@ -634,7 +638,7 @@ static uint64_t full_of(struct node *node, uint64_t seq)
     struct sl_msg reply;
     ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
     ck_assert_int_eq(reply.code, SL_OK);
-    return reply.body.prefetch_reply.full;
+    return reply.body.bring_reply.full;
 }
 
 /* Of room for 32, behind a session of 16. What never fits is no reason for others to come later. */
@@ -675,7 +679,7 @@ START_TEST(the_room_of_a_session_that_came_back_is_the_next_ones)
         ck_assert(in_memory(node, 0) && in_memory(node, 19));
         for (uint32_t n = 0; rooms[_i].how == IT_CAME_BACK && n < 20; n++) {
             uint64_t used = promote(node, n); /* as a reader's note of it */
-            ck_assert_int_eq(answer(node, "client.2", used, 0), SL_OK);
+            ck_assert_int_eq(answer(node, "client.2", used, 0), SL_ERR_EXISTS);
         }
         fake_pass(&node->fake, (rooms[_i].how == ITS_TIME_IS_OVER ? 61 : 1) * SL_NS_PER_S);
 

@@ -41,7 +41,7 @@ static uint64_t keys_ask(struct node *node, uint32_t type, uint32_t n)
     if (type == SL_MSG_REMOVE) {
         msg.body.remove.keys = (struct sl_texts){.at = &text, .count = 1};
     } else {
-        msg.body.promote.keys = (struct sl_texts){.at = &text, .count = 1};
+        msg.body.bring.keys = (struct sl_texts){.at = &text, .count = 1};
     }
     fake_give(&node->fake, "client.1", &msg);
     return msg.seq;
@@ -51,10 +51,10 @@ static uint64_t keys_ask(struct node *node, uint32_t type, uint32_t n)
 static void want(struct node *node, uint32_t n)
 {
     struct sl_msg reply;
-    uint64_t seq = keys_ask(node, SL_MSG_PROMOTE, n);
-    (void)tierer_read(node, SL_OK);
+    uint64_t seq = keys_ask(node, SL_MSG_BRING, n);
+    bool cold = tierer_read(node, SL_OK) > 0;
     ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
-    ck_assert_uint_eq(reply.body.promote_reply.codes.at[0], SL_OK);
+    ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], cold ? SL_OK : SL_ERR_EXISTS);
 }
 
 /* All that may leave memory leaves it. */
@@ -227,23 +227,23 @@ START_TEST(demand_is_read_before_what_is_kept)
     {
         struct node *node = node_with(2, 1);
         struct sl_msg request, reply;
-        uint64_t seq = keys_ask(node, SL_MSG_PROMOTE, 1);
+        uint64_t seq = keys_ask(node, SL_MSG_BRING, 1);
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ, &request));
         uint64_t going = reclaim_ask(node, 1);
-        uint64_t wanted = keys_ask(node, SL_MSG_PROMOTE, 0); /* it is being read for the reclaim */
+        uint64_t wanted = keys_ask(node, SL_MSG_BRING, 0); /* it is being read for the reclaim */
 
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_RAISE, &reply));
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
 
         ck_assert(fake_take_reply(&node->fake, "client.1", wanted, &reply));
-        ck_assert_uint_eq(reply.body.promote_reply.codes.at[0], SL_OK);
+        ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_OK);
         ck_assert(reclaimed(node, going));
         uint64_t codes[] = {SL_OK};
         struct sl_msg read = {.code = SL_OK};
         read.body.disk_read_reply.codes = (struct sl_u64s){.at = codes, .count = 1};
         fake_answer(&node->fake, "tierer.0", &request, &read);
         ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
-        ck_assert_uint_ne(reply.body.promote_reply.codes.at[0], SL_OK); /* its segment went */
+        ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK); /* its segment went */
         node_end(node);
     }
 END_TEST
@@ -340,8 +340,8 @@ START_TEST(a_block_is_kept_whole_or_not_at_all)
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 10);
         for (uint32_t i = 0; i < 2; i++) {
             struct sl_text text = sl_text_of(i == 0 ? "m/b/0" : "m/c/0");
-            struct sl_msg msg = {.type = SL_MSG_PROMOTE};
-            msg.body.promote.keys = (struct sl_texts){.at = &text, .count = 1};
+            struct sl_msg msg = {.type = SL_MSG_BRING};
+            msg.body.bring.keys = (struct sl_texts){.at = &text, .count = 1};
             fake_give(&node->fake, "client.1", &msg);
         }
         squeeze(node);
@@ -722,8 +722,8 @@ START_TEST(what_is_to_be_kept_still_is_after_it_was_on_disk_alone)
         struct registrar *self = node->fake.state;
         struct sl_density_note view;
         struct sl_text text = sl_text_of("m/0/0");
-        struct sl_msg msg = {.type = SL_MSG_PROMOTE};
-        msg.body.promote.keys = (struct sl_texts){.at = &text, .count = 1};
+        struct sl_msg msg = {.type = SL_MSG_BRING};
+        msg.body.bring.keys = (struct sl_texts){.at = &text, .count = 1};
 
         fake_give(&node->fake, "client.1", &msg);
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);

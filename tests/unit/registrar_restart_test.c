@@ -490,11 +490,11 @@ START_TEST(a_promotion_under_way_is_fenced)
         struct node *node = node_start(settings);
         struct found found = {.key = "a", .length = 5000, .segment = 1};
         struct sl_text key = sl_text_of("a");
-        struct sl_msg msg = {.type = SL_MSG_PROMOTE}, fence, ok = {.code = SL_OK};
+        struct sl_msg msg = {.type = SL_MSG_BRING}, fence, ok = {.code = SL_OK};
         node_client(node, "client.1", 11);
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, &found, 1, true, true, NULL);
-        msg.body.promote.keys = (struct sl_texts){.at = &key, .count = 1};
+        msg.body.bring.keys = (struct sl_texts){.at = &key, .count = 1};
         fake_give(&node->fake, "client.1", &msg);
 
         node_restart(node);

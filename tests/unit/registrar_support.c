@@ -458,7 +458,7 @@ static uint32_t tierer_codes(struct node *node, uint32_t type, sl_err code)
         if (tierer_knows(request.seq)) {
             continue;
         }
-        bool reads = type == SL_MSG_DISK_READ || type == SL_MSG_DISK_PREFETCH; /* the same body */
+        bool reads = request.type == SL_MSG_DISK_READ;
         uint32_t count = (uint32_t)(reads ? request.body.disk_read.items.count
                                           : request.body.disk_forget.items.count);
         struct sl_msg reply = {.code = SL_OK};
@@ -484,7 +484,7 @@ uint32_t tierer_read(struct node *node, sl_err code)
 
 uint32_t tierer_prefetch(struct node *node, sl_err code)
 {
-    return tierer_codes(node, SL_MSG_DISK_PREFETCH, code);
+    return tierer_codes(node, SL_MSG_DISK_READ | FAKE_AHEAD, code);
 }
 
 uint32_t tierer_forget(struct node *node, sl_err code)

@@ -464,8 +464,8 @@ START_TEST(a_bundle_that_cannot_leave_memory_frees_nothing)
         }
         ck_assert_uint_gt(reg_evict(self, 1), 0);
         struct sl_text text = sl_text_of(keys[1]);
-        struct sl_msg msg = {.type = SL_MSG_PROMOTE};
-        msg.body.promote.keys = (struct sl_texts){&text, 1};
+        struct sl_msg msg = {.type = SL_MSG_BRING};
+        msg.body.bring.keys = (struct sl_texts){&text, 1};
         fake_give(&node->fake, "client.1", &msg);
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
         while (sl_index_blob_put(self->index, note, sizeof(note), 999, &blob, NULL) == SL_OK) {

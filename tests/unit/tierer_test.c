@@ -1025,19 +1025,15 @@ static uint32_t writes_before(uint32_t at)
 }
 
 /* Asks for value n; gives the number of the request and the generation of the extent. */
-static uint64_t read_start(uint32_t n, uint32_t type, uint64_t *generation)
+static uint64_t read_start(uint32_t n, bool ahead, uint64_t *generation)
 {
     sl_ref ref = 0;
-    struct sl_msg msg = {.type = type};
+    struct sl_msg msg = {.type = SL_MSG_DISK_READ};
     struct sl_item_fill item = read_item(n, &ref);
     *generation = item.generation;
-    if (type == SL_MSG_DISK_READ) {
-        msg.body.disk_read.items.at = &item;
-        msg.body.disk_read.items.count = 1;
-    } else {
-        msg.body.disk_prefetch.items.at = &item;
-        msg.body.disk_prefetch.items.count = 1;
-    }
+    msg.body.disk_read.items.at = &item;
+    msg.body.disk_read.items.count = 1;
+    msg.body.disk_read.ahead = ahead;
     fake_give(&fake, "registrar", &msg);
     return msg.seq;
 }
@@ -1047,9 +1043,7 @@ static void read_is_fine(uint64_t seq)
     struct sl_msg reply;
     ck_assert(fake_take_reply(&fake, "registrar", seq, &reply));
     ck_assert_int_eq(reply.code, SL_OK);
-    const struct sl_u64s *codes = reply.type == SL_MSG_DISK_READ_REPLY
-                                      ? &reply.body.disk_read_reply.codes
-                                      : &reply.body.disk_prefetch_reply.codes;
+    const struct sl_u64s *codes = &reply.body.disk_read_reply.codes;
     ck_assert_uint_eq(codes->count, 1);
     ck_assert_uint_eq(codes->at[0], SL_OK);
 }
@@ -1070,10 +1064,10 @@ START_TEST(demand_goes_before_prefetch_and_prefetch_before_write_back)
         disk_narrow();
         uint64_t write = write_start(40, false); /* one of its requests is at the disk */
         for (uint32_t i = 0; i < 4; i++) {
-            ahead[i] = read_start(i, SL_MSG_DISK_PREFETCH, &generation);
+            ahead[i] = read_start(i, true, &generation);
         }
         for (uint32_t i = 0; i < 4; i++) {
-            demand[i] = read_start(4 + i, SL_MSG_DISK_READ, &generation);
+            demand[i] = read_start(4 + i, false, &generation);
         }
 
         pump(UINT64_MAX);
@@ -1097,14 +1091,14 @@ START_TEST(a_prefetch_that_somebody_waits_for_goes_with_the_others)
         scan();
         write_values(8);
         disk_narrow();
-        ahead[0] = read_start(0, SL_MSG_DISK_PREFETCH, &generation); /* at the disk */
-        ahead[1] = read_start(1, SL_MSG_DISK_PREFETCH, &generation);
-        ahead[2] = read_start(2, SL_MSG_DISK_PREFETCH, &raised);
+        ahead[0] = read_start(0, true, &generation); /* at the disk */
+        ahead[1] = read_start(1, true, &generation);
+        ahead[2] = read_start(2, true, &raised);
         struct sl_msg raise = {.type = SL_MSG_DISK_RAISE}, reply;
         raise.body.disk_raise.generation = raised;
         fake_give(&fake, "registrar", &raise);
         ck_assert(fake_take_reply(&fake, "registrar", raise.seq, &reply));
-        uint64_t demand = read_start(3, SL_MSG_DISK_READ, &generation);
+        uint64_t demand = read_start(3, false, &generation);
 
         pump(UINT64_MAX);
 
@@ -1137,7 +1131,7 @@ START_TEST(pieces_may_end_in_any_order)
         uint64_t generation;
         ck_assert_int_eq(write_value(LARGE), SL_OK);
         uint64_t before = disk.reads;
-        uint64_t seq = read_start(LARGE, SL_MSG_DISK_READ, &generation);
+        uint64_t seq = read_start(LARGE, false, &generation);
         while (disk.done_count > 0) {
             pump_backwards();
         }
@@ -1186,7 +1180,7 @@ START_TEST(the_disk_has_a_few_pieces_at_a_time_in_their_order)
             ck_assert_int_eq(write_value(LARGE + i), SL_OK);
         }
         for (uint32_t i = 0; i < 3; i++) {
-            seqs[i] = read_start(LARGE + i, SL_MSG_DISK_READ, &generation);
+            seqs[i] = read_start(LARGE + i, false, &generation);
         }
         for (uint32_t i = 0; i < 3; i++) {
             struct sl_msg reply;
@@ -1206,9 +1200,9 @@ START_TEST(the_page_tells_what_is_waited_for_and_how_long_was_read)
         scan();
         write_values(3);
         disk_narrow();
-        (void)read_start(0, SL_MSG_DISK_PREFETCH, &raised); /* nobody waits for it, */
+        (void)read_start(0, true, &raised); /* nobody waits for it, */
         uint64_t ahead_bytes = metric("read_queue_bytes");
-        (void)read_start(1, SL_MSG_DISK_READ, &generation);
+        (void)read_start(1, false, &generation);
         uint64_t one_bytes = metric("read_queue_bytes");
         struct sl_msg raise = {.type = SL_MSG_DISK_RAISE};
         raise.body.disk_raise.generation = raised;
@@ -1218,7 +1212,7 @@ START_TEST(the_page_tells_what_is_waited_for_and_how_long_was_read)
         fake_pass(&fake, 5 * SL_NS_PER_MS);
         pump(UINT64_MAX);
         fake_pass(&fake, 7 * SL_NS_PER_MS); /* idle */
-        (void)read_start(2, SL_MSG_DISK_READ, &generation);
+        (void)read_start(2, false, &generation);
         fake_pass(&fake, 3 * SL_NS_PER_MS);
         pump(UINT64_MAX);
 
@@ -1236,16 +1230,16 @@ START_TEST(nothing_starves_under_demand)
         scan();
         write_values(2);
         disk_narrow();
-        uint64_t ahead = read_start(0, SL_MSG_DISK_PREFETCH, &generation);
-        uint64_t busy = read_start(1, SL_MSG_DISK_READ, &generation);
-        uint64_t late = read_start(0, SL_MSG_DISK_PREFETCH, &generation);
+        uint64_t ahead = read_start(0, true, &generation);
+        uint64_t busy = read_start(1, false, &generation);
+        uint64_t late = read_start(0, true, &generation);
         uint64_t write = write_start(40, false);
         struct sl_msg reply;
         bool read = false;
         bool written = false;
         (void)busy;
         for (uint32_t i = 0; i < 100 && !(read && written); i++) {
-            (void)read_start(1, SL_MSG_DISK_READ, &generation); /* more than the disk does */
+            (void)read_start(1, false, &generation); /* more than the disk does */
             pump(1);
             read = read || fake_take_reply(&fake, "registrar", late, &reply);
             written = written || write_end(40, write) == SL_OK;
@@ -1262,9 +1256,9 @@ START_TEST(a_repeated_prefetch_is_read_once)
         scan();
         write_values(2);
         disk_narrow();
-        uint64_t seq = read_start(1, SL_MSG_DISK_PREFETCH, &generation);
+        uint64_t seq = read_start(1, true, &generation);
         fake.seq = seq - 1;
-        ck_assert_uint_eq(read_start(1, SL_MSG_DISK_PREFETCH, &generation), seq);
+        ck_assert_uint_eq(read_start(1, true, &generation), seq);
 
         pump(UINT64_MAX);
 

@@ -414,9 +414,9 @@ static uint64_t metric(const char *name)
 
 /* ---- requests ---- */
 
-static const struct sl_item_asked items[] = {
-    {.key = {.at = "m/b0/0/attention", .length = 16}, .group = 1},
-    {.key = {.at = "m/b1/0/attention", .length = 16}, .group = 2},
+static const struct sl_text keys[] = {
+    {.at = "m/b0/0/attention", .length = 16},
+    {.at = "m/b1/0/attention", .length = 16},
 };
 static const struct sl_item_group groups[] = {
     {.key = {.at = "m/b0", .length = 4}, .part_count = 1},
@@ -430,14 +430,14 @@ static uint64_t pull_send(bool both_ranks)
         {.engine_id = ENGINE, .device_block = 3},
         {.engine_id = ENGINE, .device_block = 5, .item = 1},
         {.engine_id = ENGINE, .rank = 1, .device_block = 3}};
-    struct sl_msg msg = {.type = SL_MSG_PULL, .op_id = 11, .budget_ns = 2 * SL_NS_PER_S};
-    msg.body.pull.chain = true;
-    msg.body.pull.items.at = items;
-    msg.body.pull.items.count = SL_COUNT(items);
-    msg.body.pull.groups.at = groups;
-    msg.body.pull.groups.count = SL_COUNT(groups);
-    msg.body.pull.spots.at = spots;
-    msg.body.pull.spots.count = both_ranks ? 3 : 2;
+    struct sl_msg msg = {.type = SL_MSG_BRING, .op_id = 11, .budget_ns = 2 * SL_NS_PER_S};
+    msg.body.bring.chain = true;
+    msg.body.bring.keys.at = keys;
+    msg.body.bring.keys.count = SL_COUNT(keys);
+    msg.body.bring.groups.at = groups;
+    msg.body.bring.groups.count = SL_COUNT(groups);
+    msg.body.bring.spots.at = spots;
+    msg.body.bring.spots.count = both_ranks ? 3 : 2;
     fake_give(&bed.fake, "coordinator", &msg);
     turn();
     return msg.seq;
@@ -470,9 +470,9 @@ static void codes_are(uint64_t seq, sl_err first, sl_err second)
     struct sl_msg reply;
     ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
     ck_assert_int_eq(reply.code, SL_OK);
-    ck_assert_uint_eq(reply.body.pull_reply.codes.count, 2);
-    ck_assert_uint_eq(reply.body.pull_reply.codes.at[0], first);
-    ck_assert_uint_eq(reply.body.pull_reply.codes.at[1], second);
+    ck_assert_uint_eq(reply.body.bring_reply.codes.count, 2);
+    ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], first);
+    ck_assert_uint_eq(reply.body.bring_reply.codes.at[1], second);
     ck_assert_uint_eq(bed.self->fetch_open, 0);
     ck_assert_uint_eq(bed.self->trips_open, 0);
     ck_assert_uint_eq(bed.self->parts_open, 0);
@@ -644,9 +644,9 @@ START_TEST(a_wrong_digest_is_never_pulled)
         peer_places();
         turns(4);
         ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
-        ck_assert_uint_eq(reply.body.pull_reply.codes.at[0],
+        ck_assert_uint_eq(reply.body.bring_reply.codes.at[0],
                           _i == 0 ? SL_ERR_CORRUPT : SL_ERR_PROTOCOL);
-        ck_assert_uint_eq(reply.body.pull_reply.codes.at[1], SL_OK);
+        ck_assert_uint_eq(reply.body.bring_reply.codes.at[1], SL_OK);
         ck_assert_uint_eq(metric("digests_bad"), _i == 0 ? 1 : 0);
         bed_close();
     }
@@ -670,8 +670,8 @@ START_TEST(what_nobody_checked_is_not_pulled)
             turns(3);
         }
         ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
-        ck_assert_uint_ne(reply.body.pull_reply.codes.at[0], SL_OK);
-        ck_assert_uint_ne(reply.body.pull_reply.codes.at[1], SL_OK);
+        ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK);
+        ck_assert_uint_ne(reply.body.bring_reply.codes.at[1], SL_OK);
         ck_assert_uint_eq(bed.self->trips_open, 0);
         bed_close();
     }
@@ -773,7 +773,7 @@ START_TEST(a_part_that_one_of_two_ranks_has_wrong_is_never_pulled)
         } cases[] = {{CHECK_WRONG, 1, SL_ERR_CORRUPT, SL_OK},
                      {CHECK_SHORT, 1, SL_ERR_PROTOCOL, SL_OK},
                      {CHECK_FAILS, 1, SL_ERR_IO, SL_OK},
-                     {CHECK_SILENT, 1, SL_ERR_TIMEOUT, SL_ERR_TIMEOUT}, /* of the whole PULL */
+                     {CHECK_SILENT, 1, SL_ERR_TIMEOUT, SL_ERR_TIMEOUT}, /* of the whole pull */
                      {CHECK_FAILS, 0, SL_ERR_IO, SL_ERR_IO}};
         gpu_ranks = 2;
         bed_start();
@@ -808,7 +808,7 @@ START_TEST(a_read_into_one_of_two_gpus_that_fails_costs_its_block)
         fake_pass(&bed.fake, 3 * SL_NS_PER_S);
         turns(4);
         ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
-        const struct sl_u64s *codes = &reply.body.pull_reply.codes;
+        const struct sl_u64s *codes = &reply.body.bring_reply.codes;
         ck_assert(codes->at[0] != SL_OK || codes->at[1] != SL_OK);
         if (codes->at[0] == SL_OK) {
             place_is(bed.gpus[0], 3, 0);
@@ -848,19 +848,19 @@ END_TEST
 START_TEST(reads_of_a_block_are_bounded)
     {
         static struct sl_item_spot spots[TR_KEYS_MAX + 1];
-        struct sl_msg reply, msg = {.type = SL_MSG_PULL, .op_id = 11, .budget_ns = SL_NS_PER_S};
+        struct sl_msg reply, msg = {.type = SL_MSG_BRING, .op_id = 11, .budget_ns = SL_NS_PER_S};
         bed_start();
         bed_run();
         peer_lives();
         for (uint32_t i = 0; i < SL_COUNT(spots); i++) {
             spots[i] = (struct sl_item_spot){.engine_id = ENGINE, .device_block = i % BLOCKS};
         }
-        msg.body.pull.items.at = items;
-        msg.body.pull.items.count = 1;
-        msg.body.pull.groups.at = groups;
-        msg.body.pull.groups.count = 1;
-        msg.body.pull.spots.at = spots;
-        msg.body.pull.spots.count = SL_COUNT(spots);
+        msg.body.bring.keys.at = keys;
+        msg.body.bring.keys.count = 1;
+        msg.body.bring.groups.at = groups;
+        msg.body.bring.groups.count = 1;
+        msg.body.bring.spots.at = spots;
+        msg.body.bring.spots.count = SL_COUNT(spots);
         fake_give(&bed.fake, "coordinator", &msg);
         turn();
         ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));

@@ -1,4 +1,4 @@
-/* tests/unit/transporter_pull_test.c - PULL: what is refused, and that it is answered when nothing is
+/* tests/unit/transporter_pull_test.c - pull: what is refused, and that it is answered when nothing is
  * written for it any more, whatever ends it. The test plays registrar and peer; bytes travel in
  * tests/cluster/pull_test.py. */
 #include "actors/transporter/internal.h"
@@ -209,9 +209,9 @@ static void bed_close(void)
 
 /* ---- requests ---- */
 
-static const struct sl_item_asked items[] = {
-    {.key = {.at = "m/b0/0/attention", .length = 16}, .group = 1},
-    {.key = {.at = "m/b1/0/attention", .length = 16}, .group = 2},
+static const struct sl_text keys[] = {
+    {.at = "m/b0/0/attention", .length = 16},
+    {.at = "m/b1/0/attention", .length = 16},
 };
 static const struct sl_item_group groups[] = {
     {.key = {.at = "m/b0", .length = 4}, .part_count = 1},
@@ -229,14 +229,14 @@ static const struct sl_item_group groups[] = {
 
 static struct sl_msg pull_of(const struct sl_item_spot *spots, uint64_t spot_count)
 {
-    struct sl_msg msg = {.type = SL_MSG_PULL, .op_id = 11, .budget_ns = 2 * SL_NS_PER_S};
-    msg.body.pull.chain = true;
-    msg.body.pull.items.at = items;
-    msg.body.pull.items.count = SL_COUNT(items);
-    msg.body.pull.groups.at = groups;
-    msg.body.pull.groups.count = SL_COUNT(groups);
-    msg.body.pull.spots.at = spots;
-    msg.body.pull.spots.count = spot_count;
+    struct sl_msg msg = {.type = SL_MSG_BRING, .op_id = 11, .budget_ns = 2 * SL_NS_PER_S};
+    msg.body.bring.chain = true;
+    msg.body.bring.keys.at = keys;
+    msg.body.bring.keys.count = SL_COUNT(keys);
+    msg.body.bring.groups.at = groups;
+    msg.body.bring.groups.count = SL_COUNT(groups);
+    msg.body.bring.spots.at = spots;
+    msg.body.bring.spots.count = spot_count;
     return msg;
 }
 
@@ -265,9 +265,9 @@ static void codes_are(uint64_t seq, sl_err first, sl_err second)
     struct sl_msg reply;
     ck_assert(answered(seq, &reply));
     ck_assert_int_eq(reply.code, SL_OK);
-    ck_assert_uint_eq(reply.body.pull_reply.codes.count, 2);
-    ck_assert_uint_eq(reply.body.pull_reply.codes.at[0], first);
-    ck_assert_uint_eq(reply.body.pull_reply.codes.at[1], second);
+    ck_assert_uint_eq(reply.body.bring_reply.codes.count, 2);
+    ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], first);
+    ck_assert_uint_eq(reply.body.bring_reply.codes.at[1], second);
     ck_assert_uint_eq(bed.self->fetch_open, 0);
     ck_assert_uint_eq(bed.self->parts_open, 0);
 }
@@ -522,7 +522,7 @@ START_TEST(a_read_that_cannot_be_posted_ends_the_pull)
         peer_places(SL_OK, PART);
         struct sl_msg reply;
         ck_assert(answered(seq, &reply));
-        ck_assert_uint_ne(reply.body.pull_reply.codes.at[0], SL_OK);
+        ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK);
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_UNPIN), 1);
         bed_close();
     }
@@ -532,11 +532,11 @@ START_TEST(a_fetch_does_not_join_a_pull)
     {
         bed_open("true");
         (void)pull_send();
-        struct sl_msg fetch = {.type = SL_MSG_FETCH, .budget_ns = SL_NS_PER_S};
-        fetch.body.fetch.items.at = items;
-        fetch.body.fetch.items.count = SL_COUNT(items);
-        fetch.body.fetch.groups.at = groups;
-        fetch.body.fetch.groups.count = SL_COUNT(groups);
+        struct sl_msg fetch = {.type = SL_MSG_BRING, .budget_ns = SL_NS_PER_S};
+        fetch.body.bring.keys.at = keys;
+        fetch.body.bring.keys.count = SL_COUNT(keys);
+        fetch.body.bring.groups.at = groups;
+        fetch.body.bring.groups.count = SL_COUNT(groups);
         fake_give(&bed.fake, "client.1.0", &fetch);
         turn();
         ck_assert_uint_eq(pins_asked(), 2);
@@ -556,12 +556,12 @@ START_TEST(a_fetch_tells_what_the_engine_said_and_what_comes_before)
              .keep_ns = 5},
             {.key = {.at = "m/b1", .length = 4}, .part_count = 1, .parent_hash = 77, .cut = true},
         };
-        struct sl_msg fetch = {.type = SL_MSG_FETCH, .budget_ns = SL_NS_PER_S};
+        struct sl_msg fetch = {.type = SL_MSG_BRING, .budget_ns = SL_NS_PER_S};
         struct sl_msg reserve;
-        fetch.body.fetch.items.at = items;
-        fetch.body.fetch.items.count = SL_COUNT(items);
-        fetch.body.fetch.groups.at = wanted;
-        fetch.body.fetch.groups.count = SL_COUNT(wanted);
+        fetch.body.bring.keys.at = keys;
+        fetch.body.bring.keys.count = SL_COUNT(keys);
+        fetch.body.bring.groups.at = wanted;
+        fetch.body.bring.groups.count = SL_COUNT(wanted);
         bed_open("true");
         fake_give(&bed.fake, "client.1.0", &fetch);
         turn();
@@ -588,12 +588,12 @@ END_TEST
  * keys taken. */
 START_TEST(a_reserve_that_is_not_answered_in_time_is_given_back)
     {
-        struct sl_msg fetch = {.type = SL_MSG_FETCH, .budget_ns = SL_NS_PER_S};
+        struct sl_msg fetch = {.type = SL_MSG_BRING, .budget_ns = SL_NS_PER_S};
         struct sl_msg reserve, abort, reply;
-        fetch.body.fetch.items.at = items;
-        fetch.body.fetch.items.count = SL_COUNT(items);
-        fetch.body.fetch.groups.at = groups;
-        fetch.body.fetch.groups.count = SL_COUNT(groups);
+        fetch.body.bring.keys.at = keys;
+        fetch.body.bring.keys.count = SL_COUNT(keys);
+        fetch.body.bring.groups.at = groups;
+        fetch.body.bring.groups.count = SL_COUNT(groups);
         bed_open("true");
         fake_give(&bed.fake, "client.1.0", &fetch);
         turn();
@@ -609,8 +609,8 @@ START_TEST(a_reserve_that_is_not_answered_in_time_is_given_back)
         }
 
         ck_assert(fake_take_reply(&bed.fake, "client.1.0", fetch.seq, &reply));
-        ck_assert_uint_eq(reply.body.fetch_reply.codes.count, SL_COUNT(items));
-        ck_assert_uint_eq(reply.body.fetch_reply.codes.at[0], SL_ERR_TIMEOUT);
+        ck_assert_uint_eq(reply.body.bring_reply.codes.count, SL_COUNT(keys));
+        ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_ERR_TIMEOUT);
         ck_assert(fake_take(&bed.fake, "registrar", SL_MSG_ABORT, &abort));
         ck_assert_uint_eq(abort.op_id, op_id);
         ck_assert_uint_eq(abort.body.abort.items.count, 0);
@@ -689,7 +689,7 @@ START_TEST(the_deadline_of_a_read_ends_it)
         fake_pass(&bed.fake, 3 * SL_NS_PER_S);
         turns(3);
         ck_assert(answered(seq, &reply));
-        ck_assert_uint_ne(reply.body.pull_reply.codes.at[0], SL_OK);
+        ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK);
         ck_assert_uint_eq(bed.self->fetch_open + bed.self->trips_open + bed.self->parts_open, 0);
         bed_close();
     }
@@ -705,7 +705,7 @@ START_TEST(its_deadline_ends_it)
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
         turn();
         ck_assert(answered(seq, &reply));
-        ck_assert_uint_ne(reply.body.pull_reply.codes.at[0], SL_OK);
+        ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK);
         ck_assert_uint_eq(bed.self->fetch_open + bed.self->trips_open + bed.self->parts_open, 0);
         bed_close();
     }

@@ -41,11 +41,8 @@ void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_
     case SL_MSG_REMOVE:
         reply.body.remove_reply.codes = list;
         break;
-    case SL_MSG_PROMOTE:
-        reply.body.promote_reply.codes = list;
-        break;
-    case SL_MSG_PREFETCH:
-        reply.body.prefetch_reply.codes = list;
+    case SL_MSG_BRING:
+        reply.body.bring_reply.codes = list;
         break;
     case SL_MSG_DAMAGED:
         reply.body.damaged_reply.codes = list;

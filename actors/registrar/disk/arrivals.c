@@ -286,7 +286,7 @@ void reg_promote_answer(struct registrar *self, struct reg_promote *promote)
 uint32_t reg_promote_make(struct registrar *self, const struct sl_msg *msg, uint32_t count)
 {
     uint32_t slot = REG_NONE;
-    bool ahead = msg->type == SL_MSG_PREFETCH;
+    bool ahead = msg->body.bring.ahead;
     for (uint32_t i = 0; i < self->set.queue_messages; i++) {
         const struct reg_promote *promote = &self->promotion->promotes[i];
         if (!promote->used) {

@@ -1,10 +1,9 @@
-/* actors/registrar/disk/promote.c - PROMOTE and PREFETCH: objects on disk alone come back into
- * memory.
+/* actors/registrar/disk/promote.c - BRING: objects on disk alone come back into memory.
  *
  * An arrival waits in a queue for an extent, then its claim (PROMOTING, writer = the tierer) is
  * recorded and the tierer reads into it. What somebody waits for goes first and makes room as a
  * RESERVE does. What is brought in ahead of use goes when nothing of that waits, a bounded number
- * of bytes at a time, and takes only room that costs nobody anything; a PROMOTE of the same key
+ * of bytes at a time, and takes only room that costs nobody anything; who waits for the same key
  * raises it wherever it is. */
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/base/part.h"
@@ -44,14 +43,12 @@ static sl_err promote_there(struct registrar *self, const struct sl_entry *entry
 {
     if (promote != NULL && promote->keep_until_ns != 0) {
         reg_returning_keep(self, reg_unit_of(entry), promote->keep_until_ns);
-        return SL_ERR_EXISTS;
-    }
-    if (promote != NULL && promote->ahead) {
+    } else if (promote != NULL && promote->ahead) {
         reg_unit_awaited(self, reg_unit_of(entry));
-        return SL_ERR_EXISTS;
+    } else {
+        reg_unit_touch(self, reg_unit_of(entry));
     }
-    reg_unit_touch(self, reg_unit_of(entry));
-    return SL_OK;
+    return SL_ERR_EXISTS;
 }
 
 /* Somebody waits for what the tierer reads behind all others: it is told. */
@@ -135,16 +132,14 @@ static void promote_without_disk(struct registrar *self, const struct sl_msg *ms
                                  const struct sl_texts *keys)
 {
     for (uint64_t i = 0; i < keys->count; i++) {
-        sl_err code = promote_key(self, REG_NONE, 0, &keys->at[i]);
-        self->codes[i] =
-            (uint64_t)(code == SL_OK && msg->type == SL_MSG_PREFETCH ? SL_ERR_EXISTS : code);
+        self->codes[i] = (uint64_t)promote_key(self, REG_NONE, 0, &keys->at[i]);
     }
     reg_answer_codes(self, msg, keys->count);
 }
 
 /* false: what is asked for a session is not worth its place: all codes say so. */
 static bool returning_begin(struct registrar *self, struct reg_promote *promote,
-                            const struct sl_body_prefetch *asked)
+                            const struct sl_body_bring *asked)
 {
     if (asked->for_ns == 0) {
         return true;
@@ -159,8 +154,7 @@ static bool returning_begin(struct registrar *self, struct reg_promote *promote,
 
 static void promote_asked(struct registrar *self, const struct sl_msg *msg)
 {
-    const struct sl_texts *keys =
-        msg->type == SL_MSG_PREFETCH ? &msg->body.prefetch.keys : &msg->body.promote.keys;
+    const struct sl_texts *keys = &msg->body.bring.keys;
     if (self->promotion->promotes == NULL || keys->count == 0) {
         promote_without_disk(self, msg, keys);
         return;
@@ -170,7 +164,7 @@ static void promote_asked(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     struct reg_promote *promote = &self->promotion->promotes[slot];
-    if (msg->type == SL_MSG_PREFETCH && !returning_begin(self, promote, &msg->body.prefetch)) {
+    if (promote->ahead && !returning_begin(self, promote, &msg->body.bring)) {
         reg_promote_answer(self, promote);
         return;
     }
@@ -451,14 +445,10 @@ static bool read_start(struct registrar *self, uint32_t index, uint32_t slot, bo
     if (read_fill(self, read) == 0 || read_items(self, read) == 0) {
         return false;
     }
-    struct sl_msg msg = {.type = ahead ? SL_MSG_DISK_PREFETCH : SL_MSG_DISK_READ};
-    if (ahead) {
-        msg.body.disk_prefetch.items.at = self->promotion->fills;
-        msg.body.disk_prefetch.items.count = read->count;
-    } else {
-        msg.body.disk_read.items.at = self->promotion->fills;
-        msg.body.disk_read.items.count = read->count;
-    }
+    struct sl_msg msg = {.type = SL_MSG_DISK_READ};
+    msg.body.disk_read.items.at = self->promotion->fills;
+    msg.body.disk_read.items.count = read->count;
+    msg.body.disk_read.ahead = ahead;
     sl_err err = sl_calls_send(self->calls, self->peers->all[disk->tierer].name, &msg,
                                sl_deadline_ns(self->env->now_ns, REG_DISK_CALL_NS),
                                reg_cookie(REG_CALL_READ, index), &read->seq);
@@ -620,8 +610,7 @@ static void read_reply(struct registrar *self, uint32_t index, const struct sl_m
         return;
     }
     struct reg_read *read = &self->promotion->reads[index];
-    const struct sl_u64s *codes =
-        read->ahead ? &msg->body.disk_prefetch_reply.codes : &msg->body.disk_read_reply.codes;
+    const struct sl_u64s *codes = &msg->body.disk_read_reply.codes;
     for (uint32_t i = 0; i < read->count; i++) {
         struct reg_arrival *arrival = &self->promotion->arrivals[read->arrivals[i]];
         sl_err code = msg->code;
@@ -719,8 +708,7 @@ static const struct sl_metric_row metrics[] = {
 };
 
 static const struct reg_handler handlers[] = {
-    {SL_MSG_PROMOTE, promote_asked},
-    {SL_MSG_PREFETCH, promote_asked},
+    {SL_MSG_BRING, promote_asked},
 };
 
 static const struct reg_call calls[] = {

@@ -1,5 +1,5 @@
 /* actors/registrar/disk/promote.h - objects on disk alone come back into memory: keys on their way,
- * who waits for them, PROMOTE and PREFETCH. */
+ * who waits for them, BRING. */
 #ifndef SL_REGISTRAR_DISK_PROMOTE_H
 #define SL_REGISTRAR_DISK_PROMOTE_H
 
@@ -48,7 +48,7 @@ struct reg_read {
 };
 struct reg_promote {
     bool used;
-    bool ahead;             /* a PREFETCH */
+    bool ahead;             /* nobody waits for it */
     uint64_t keep_until_ns; /* as of an arrival */
     uint64_t lacks_bytes;   /* of a session: what there was no room for */
     uint64_t serial;
@@ -96,7 +96,7 @@ bool reg_waiter_add(struct registrar *self, uint32_t arrival, uint32_t op, uint3
 /* A slot for the request; REG_NONE: there is none and it was answered, or it was sent again. */
 uint32_t reg_promote_make(struct registrar *self, const struct sl_msg *msg, uint32_t count);
 void reg_promote_answer(struct registrar *self, struct reg_promote *promote);
-bool reg_promotes_late(struct registrar *self, uint64_t now_ns); /* true: a PREFETCH ended */
+bool reg_promotes_late(struct registrar *self, uint64_t now_ns); /* true: one ahead ended */
 void reg_promotes_forget(struct registrar *self, uint32_t peer);
 uint64_t reg_promotes_next(const struct registrar *self);
 

@@ -1,7 +1,7 @@
 /* actors/registrar/disk/returning.c - blocks of sessions that come back, ahead of use.
  *
  * The coordinator knows when sessions come back and what their blocks are worth until then
- * (runtime/rhythm); what goes for them is known here. So it says the one with PREFETCH, and is
+ * (runtime/rhythm); what goes for them is known here. So it says the one with BRING, and is
  * answered with the other. */
 #include "actors/registrar/disk/returning.h"
 #include "actors/registrar/base/part.h"
@@ -45,7 +45,7 @@ static uint64_t to_bring_bytes(struct registrar *self, const struct sl_texts *ke
     return bytes;
 }
 
-bool reg_returning_fits(struct registrar *self, const struct sl_body_prefetch *asked,
+bool reg_returning_fits(struct registrar *self, const struct sl_body_bring *asked,
                         uint64_t *lacks_bytes)
 {
     self->units->returning_at_ns = self->env->now_ns;
@@ -82,7 +82,7 @@ void reg_returning_answer(struct registrar *self, const struct reg_promote *prom
     uint64_t bytes = reg_units_kept_bytes(self) + promote->lacks_bytes;
     double full = (double)bytes / (double)SL_MAX(room_bytes(self), 1u);
     double next = edge(self) * WORTH_UNIT;
-    reply.body.prefetch_reply = (struct sl_body_prefetch_reply){
+    reply.body.bring_reply = (struct sl_body_bring_reply){
         .codes = {.at = promote->codes, .count = promote->count},
         .edge = next < 1e18 ? (uint64_t)next : UINT64_C(1000000000000000000),
         .full = (uint64_t)SL_MIN(full * FULL_UNIT, FULL_UNIT)};

@@ -6,10 +6,10 @@
 #include "actors/registrar/base/core.h"
 #include "actors/registrar/disk/promote.h"
 
-/* Whether what a PREFETCH for a session asks for may come: there is room beside what came so, and
+/* Whether what a BRING for a session asks for may come: there is room beside what came so, and
  * what would go for it is worth less. Gives in *lacks_bytes what there is no room for, 0 when there
  * is. */
-bool reg_returning_fits(struct registrar *self, const struct sl_body_prefetch *asked,
+bool reg_returning_fits(struct registrar *self, const struct sl_body_bring *asked,
                         uint64_t *lacks_bytes);
 /* The unit is of a session that comes back by until_ns: if all of it is in memory, it stays until then
  * or until it is used, with what is before it in its chain. */

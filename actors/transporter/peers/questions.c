@@ -1,5 +1,5 @@
 /* actors/transporter/peers/questions.c - a question to one peer or to many, and what they answer in
- * time. A trip of FETCH asks one peer, SEEK asks all of them at once. */
+ * time. A trip of BRING asks one peer, SEEK asks all of them at once. */
 #include "actors/transporter/peers/peers.h"
 
 void tr_question_begin(struct transporter *self, struct tr_question *question, uint64_t left_ns)

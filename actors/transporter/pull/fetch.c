@@ -1,7 +1,8 @@
-/* actors/transporter/pull/fetch.c - FETCH: what is wanted of other nodes, as units that several
+/* actors/transporter/pull/fetch.c - BRING: what is wanted of other nodes, as units that several
  * requests may wait for, and the line in which they wait for a trip. */
 #include "actors/transporter/pull/pull.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,12 +87,8 @@ static void fetch_answer(struct transporter *self, struct tr_fetch *fetch)
         found += codes[i] == SL_OK || codes[i] == SL_ERR_EXISTS ? 1 : 0;
     }
     const struct sl_u64s told = {.at = codes, .count = codes != NULL ? fetch->item_count : 0};
-    if (fetch->pull) {
-        reply.body.pull_reply =
-            (struct sl_body_pull_reply){.codes = told, .copied_bytes = fetch->copied_bytes};
-    } else {
-        reply.body.fetch_reply.codes = told;
-    }
+    reply.body.bring_reply =
+        (struct sl_body_bring_reply){.codes = told, .copied_bytes = fetch->copied_bytes};
     sl_return_reply(env, &fetch->back, &reply);
     sl_trace_event(env->metrics, env->now_ns, fetch->back.trace_id,
                    fetch->pull ? "pulled" : "fetched", fetch->back.to, (uint32_t)found);
@@ -196,77 +193,40 @@ static bool unit_wait(struct transporter *self, struct tr_unit *unit, const stru
 
 /* ---- a request ---- */
 
-struct request { /* FETCH, taken apart: unit u has the items order[first[u]] .. order[first[u + 1]]
-                  */
-    const struct sl_body_fetch *body;
-    const struct tr_item_spots *spots; /* PULL; else NULL */
+/* Units are the groups, whose parts are the first keys, and then each key for itself. */
+struct request {
+    const struct sl_body_bring *body;
+    const struct tr_item_spots *spots; /* straight into pools; else NULL */
     uint32_t unit_count;
-    uint32_t *order;
-    uint32_t *first;
-    uint32_t *unit_of;
-    uint32_t *group_units; /* 1 + unit of each group; 0: none yet */
+    uint32_t *unit_of; /* each key */
+};
+struct unit_keys {                     /* of a request */
+    const struct sl_item_group *group; /* NULL: an object */
+    uint32_t first, count;
 };
 
-/* Units are in the order in which their first items come. Groups must be whole: every part once. */
 static sl_err request_sort(struct request *request, struct sl_error *why)
 {
-    const struct sl_body_fetch *body = request->body;
-    for (uint32_t i = 0; i < body->items.count; i++) {
-        const struct sl_item_asked *item = &body->items.at[i];
-        if (item->group > body->groups.count) {
-            return sl_fail(why, SL_ERR_INVALID, "FETCH.items[%u].group is not in groups", i);
+    const struct sl_body_bring *body = request->body;
+    uint64_t part_total = 0;
+    for (uint32_t i = 0; i < body->groups.count; i++) {
+        part_total += body->groups.at[i].part_count;
+    }
+    if (part_total > body->keys.count) {
+        return sl_fail(why, SL_ERR_INVALID, "BRING.groups: %" PRIu64 " parts of %" PRIu64 " keys",
+                       part_total, body->keys.count);
+    }
+    uint32_t key = 0;
+    for (uint32_t i = 0; i < body->groups.count; i++) {
+        for (uint64_t part = 0; part < body->groups.at[i].part_count; part++) {
+            request->unit_of[key++] = i;
         }
-        uint32_t *of_group = item->group > 0 ? &request->group_units[item->group - 1] : NULL;
-        if (of_group == NULL || *of_group == 0) {
-            request->unit_count++;
-            request->unit_of[i] = request->unit_count - 1;
-            if (of_group != NULL) {
-                *of_group = request->unit_count;
-            }
-        } else {
-            request->unit_of[i] = *of_group - 1;
-        }
-        request->first[request->unit_of[i] + 1]++;
     }
-    for (uint32_t u = 0; u < request->unit_count; u++) {
-        request->first[u + 1] += request->first[u];
+    request->unit_count = (uint32_t)body->groups.count;
+    for (; key < body->keys.count; key++) {
+        request->unit_of[key] = request->unit_count++;
     }
-    for (uint32_t i = (uint32_t)body->items.count; i-- > 0;) {
-        uint32_t u = request->unit_of[i] + 1;
-        request->first[u]--; /* the end of unit u - 1 goes down to its start */
-        request->order[request->first[u]] = i;
-    }
-    /* first[u + 1] is now where unit u starts: shift it back. */
-    for (uint32_t u = 0; u < request->unit_count; u++) {
-        request->first[u] = request->first[u + 1];
-    }
-    request->first[request->unit_count] = (uint32_t)body->items.count;
     return SL_OK;
-}
-
-static sl_err group_check(const struct request *request, uint32_t unit, struct sl_error *why)
-{
-    uint64_t seen[8] = {0};
-    const struct sl_item_asked *items = request->body->items.at;
-    uint32_t first = request->first[unit], end = request->first[unit + 1];
-    const struct sl_item_asked *head = &items[request->order[first]];
-    if (head->group == 0) {
-        return SL_OK;
-    }
-    const struct sl_item_group *group = &request->body->groups.at[head->group - 1];
-    for (uint32_t i = first; i < end; i++) {
-        uint64_t part = items[request->order[i]].part_index;
-        seen[part / 64] |= part < group->part_count ? UINT64_C(1) << (part % 64) : 0;
-    }
-    uint32_t distinct = 0;
-    for (uint32_t i = 0; i < SL_COUNT(seen); i++) {
-        distinct += (uint32_t)__builtin_popcountll(seen[i]);
-    }
-    return distinct == group->part_count && end - first == group->part_count
-               ? SL_OK
-               : sl_fail(why, SL_ERR_INVALID,
-                         "FETCH.groups[%u]: not all of its parts are asked for",
-                         (unsigned)head->group - 1);
 }
 
 static void text_keep(const struct sl_text *key, char **room, const char **at, uint16_t *length)
@@ -277,58 +237,52 @@ static void text_keep(const struct sl_text *key, char **room, const char **at, u
     *room += key->length;
 }
 
-static void part_targets(const struct tr_item_spots *spots, uint32_t item, struct tr_target **room,
+static void part_targets(const struct tr_item_spots *spots, uint32_t key, struct tr_target **room,
                          struct tr_unit *unit, struct tr_part *part)
 {
-    uint32_t first = spots->first[item];
+    uint32_t first = spots->first[key];
     part->targets = *room;
-    part->target_count = spots->first[item + 1] - first;
-    part->read_count = spots->sizes[item].read_count;
-    part->spot_bytes = spots->sizes[item].length_bytes;
-    unit->place_count += (uint32_t)spots->sizes[item].place_count;
+    part->target_count = spots->first[key + 1] - first;
+    part->read_count = spots->sizes[key].read_count;
+    part->spot_bytes = spots->sizes[key].length_bytes;
+    unit->place_count += (uint32_t)spots->sizes[key].place_count;
     for (uint32_t i = 0; i < part->target_count; i++) {
         part->targets[i].spot = spots->all[first + i];
     }
     *room += part->target_count;
 }
 
-static struct tr_unit *unit_make(const struct request *request, uint32_t unit_index)
+static struct tr_unit *unit_make(const struct request *request, const struct unit_keys *of)
 {
-    const struct sl_item_asked *items = request->body->items.at;
-    uint32_t first = request->first[unit_index];
-    uint32_t part_count = request->first[unit_index + 1] - first;
-    uint64_t number = items[request->order[first]].group;
-    const struct sl_item_group *group = number > 0 ? &request->body->groups.at[number - 1] : NULL;
-    size_t key_bytes = group != NULL ? group->key.length : 0, spot_count = 0;
-    for (uint32_t i = 0; i < part_count; i++) {
-        uint32_t item = request->order[first + i];
-        key_bytes += items[item].key.length;
-        spot_count += request->spots != NULL
-                          ? request->spots->first[item + 1] - request->spots->first[item]
-                          : 0;
+    const struct sl_text *keys = &request->body->keys.at[of->first];
+    const struct tr_item_spots *spots = request->spots;
+    size_t key_bytes = of->group != NULL ? of->group->key.length : 0;
+    size_t spot_count =
+        spots != NULL ? spots->first[of->first + of->count] - spots->first[of->first] : 0;
+    for (uint32_t i = 0; i < of->count; i++) {
+        key_bytes += keys[i].length;
     }
-    struct tr_unit *unit = unit_alloc(part_count, spot_count, key_bytes);
+    struct tr_unit *unit = unit_alloc(of->count, spot_count, key_bytes);
     if (unit == NULL) {
         return NULL;
     }
-    struct tr_target *target_room = (struct tr_target *)&unit->parts[part_count];
+    struct tr_target *target_room = (struct tr_target *)&unit->parts[of->count];
     char *room = (char *)&target_room[spot_count];
-    unit->pull = request->spots != NULL;
-    unit->part_count = part_count;
+    unit->pull = spots != NULL;
+    unit->part_count = of->count;
     unit->chain = request->body->chain;
     unit->code = SL_ERR_NOT_FOUND;
-    if (group != NULL) {
-        unit->wanted = *group;
+    if (of->group != NULL) {
+        unit->wanted = *of->group;
         unit->wanted.key = (struct sl_text){0};
-        text_keep(&group->key, &room, &unit->group_key, &unit->group_key_length);
+        text_keep(&of->group->key, &room, &unit->group_key, &unit->group_key_length);
     }
-    for (uint32_t i = 0; i < part_count; i++) {
-        const struct sl_item_asked *item = &items[request->order[first + i]];
-        struct tr_part *part = &unit->parts[group != NULL ? item->part_index : 0];
-        text_keep(&item->key, &room, &part->key, &part->key_length);
+    for (uint32_t i = 0; i < of->count; i++) {
+        struct tr_part *part = &unit->parts[i];
+        text_keep(&keys[i], &room, &part->key, &part->key_length);
         part->read_count = 1;
-        if (request->spots != NULL) {
-            part_targets(request->spots, request->order[first + i], &target_room, unit, part);
+        if (spots != NULL) {
+            part_targets(spots, of->first + i, &target_room, unit, part);
         }
         unit->read_count += part->read_count;
     }
@@ -345,13 +299,11 @@ static bool is_here(struct transporter *self, const struct sl_text *key, bool bl
 
 /* Settles the unit at once, joins one that is on its way, or begins one. */
 static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
-                       const struct request *request, uint32_t unit_index)
+                       const struct request *request, uint32_t unit_index,
+                       const struct unit_keys *of)
 {
-    const struct sl_item_asked *item =
-        &request->body->items.at[request->order[request->first[unit_index]]];
-    bool block = item->group > 0;
-    const struct sl_text *key = block ? &request->body->groups.at[item->group - 1].key : &item->key;
-    uint32_t part_count = request->first[unit_index + 1] - request->first[unit_index];
+    bool block = of->group != NULL;
+    const struct sl_text *key = block ? &of->group->key : &request->body->keys.at[of->first];
     uint64_t hash = key_hash(key->at, key->length);
     if (is_here(self, key, block)) {
         unit_settled(self, fetch, unit_index, SL_ERR_EXISTS);
@@ -360,7 +312,7 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
     struct tr_unit *unit = request->spots == NULL ? unit_find(self, hash, key, block) : NULL;
     if (unit != NULL) {
         unit->sure = unit->sure || request->body->sure;
-        sl_err err = unit->part_count != part_count             ? SL_ERR_INVALID
+        sl_err err = unit->part_count != of->count              ? SL_ERR_INVALID
                      : unit_wait(self, unit, fetch, unit_index) ? SL_OK
                                                                 : SL_ERR_NO_MEMORY;
         if (err != SL_OK) {
@@ -375,7 +327,7 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
         unit_settled(self, fetch, unit_index, SL_ERR_NOT_FOUND);
         return;
     }
-    unit = self->parts_open + part_count <= TR_PARTS_MAX ? unit_make(request, unit_index) : NULL;
+    unit = self->parts_open + of->count <= TR_PARTS_MAX ? unit_make(request, of) : NULL;
     if (unit == NULL || !unit_wait(self, unit, fetch, unit_index)) {
         free(unit);
         unit_settled(self, fetch, unit_index, SL_ERR_LIMIT);
@@ -387,7 +339,7 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
     unit->trace_id = fetch->back.trace_id;
     unit->hash_next = self->unit_heads[hash % TR_UNIT_HEADS];
     self->unit_heads[hash % TR_UNIT_HEADS] = unit;
-    self->parts_open += part_count;
+    self->parts_open += of->count;
     tr_find(self, unit);
 }
 
@@ -421,7 +373,7 @@ static sl_err fetch_new(struct transporter *self, const struct sl_msg *msg, stru
     fetch->used = true;
     fetch->number = ++self->fetch_number;
     fetch->pull = request->spots != NULL;
-    fetch->item_count = (uint32_t)request->body->items.count;
+    fetch->item_count = (uint32_t)request->body->keys.count;
     fetch->open = request->unit_count + 1; /* one of our own: it is not over while it begins */
     fetch->unit_of = SL_TAKE(request->unit_of);
     for (uint32_t i = 0; i < request->unit_count; i++) {
@@ -436,66 +388,61 @@ static sl_err fetch_new(struct transporter *self, const struct sl_msg *msg, stru
     return SL_OK;
 }
 
-static sl_err request_begin(struct transporter *self, const struct sl_msg *msg,
-                            struct request *request, struct sl_error *why)
+static void units_begin(struct transporter *self, struct tr_fetch *fetch,
+                        const struct request *request)
 {
-    struct tr_fetch *fetch = NULL;
-    uint32_t count = (uint32_t)request->body->items.count;
-    request->group_units = calloc(request->body->groups.count + 1, sizeof(*request->group_units));
-    request->order = calloc(count + 1, sizeof(*request->order));
-    request->first = calloc((size_t)count + 2, sizeof(*request->first));
-    request->unit_of = calloc(count + 1, sizeof(*request->unit_of));
-    if (request->group_units == NULL || request->order == NULL || request->first == NULL ||
-        request->unit_of == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a fetch of %u keys", count);
-    }
-    sl_err err = request_sort(request, why);
-    for (uint32_t u = 0; err == SL_OK && u < request->unit_count; u++) {
-        err = group_check(request, u, why);
-    }
-    if (err == SL_OK) {
-        err = fetch_new(self, msg, request, &fetch, why);
-    }
-    if (err != SL_OK || fetch == NULL) {
-        return err;
-    }
-    for (uint32_t u = 0; u < request->unit_count; u++) {
-        unit_begin(self, fetch, request, u);
+    const struct sl_body_bring *body = request->body;
+    struct unit_keys of = {0};
+    for (uint32_t u = 0; u < request->unit_count; u++, of.first += of.count) {
+        of.group = u < body->groups.count ? &body->groups.at[u] : NULL;
+        of.count = of.group != NULL ? (uint32_t)of.group->part_count : 1;
+        unit_begin(self, fetch, request, u, &of);
     }
     tr_find_flush(self);
     fetch->open--;
     if (fetch->open == 0) {
         fetch_answer(self, fetch);
     }
-    return SL_OK;
 }
 
 sl_err tr_fetch_begin(struct transporter *self, const struct sl_msg *msg,
-                      const struct sl_body_fetch *body, const struct tr_item_spots *spots,
-                      struct sl_error *why)
+                      const struct tr_item_spots *spots, struct sl_error *why)
 {
+    const struct sl_body_bring *body = &msg->body.bring;
     struct request request = {.body = body, .spots = spots};
-    sl_err err = request_begin(self, msg, &request, why);
-    free(request.order);
-    free(request.first);
+    struct tr_fetch *fetch = NULL;
+    request.unit_of = calloc(body->keys.count + 1, sizeof(*request.unit_of));
+    sl_err err = request.unit_of != NULL
+                     ? request_sort(&request, why)
+                     : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a request of %" PRIu64 " keys",
+                               body->keys.count);
+    if (err == SL_OK) {
+        err = fetch_new(self, msg, &request, &fetch, why);
+    }
+    if (fetch != NULL) {
+        units_begin(self, fetch, &request);
+    }
     free(request.unit_of);
-    free(request.group_units);
     return err;
 }
 
-void tr_fetch(struct transporter *self, const struct sl_msg *msg)
+void tr_bring(struct transporter *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
     if (tr_fetch_is_open(self, msg)) {
         return; /* the answer to the first will do */
     }
+    sl_metric_add(self->env->metrics, self->metric.keys_asked, msg->body.bring.keys.count);
+    if (msg->body.bring.spots.count > 0) {
+        tr_pull(self, msg);
+        return;
+    }
     sl_metric_add(self->env->metrics, self->metric.fetches, 1);
-    sl_metric_add(self->env->metrics, self->metric.keys_asked, msg->body.fetch.items.count);
     if (!tr_view(self)) {
         sl_reply_fail(self->env, msg, SL_ERR_BUSY, "the node is starting");
         return;
     }
-    sl_err err = tr_fetch_begin(self, msg, &msg->body.fetch, NULL, &why);
+    sl_err err = tr_fetch_begin(self, msg, NULL, &why);
     if (err != SL_OK) {
         sl_reply_code(self->env, msg, err, &why);
     }

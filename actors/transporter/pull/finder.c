@@ -3,14 +3,14 @@
  *
  * The directory's server is not trusted. It names nodes and where they are; which of them may be connected to is said
  * by the key files alone, and who answers there is known by its key. While it is away, or says nothing within its share
- * of a FETCH's time, peers that are known and alive are asked, a few of them for a key. */
+ * of a BRING's time, peers that are known and alive are asked, a few of them for a key. */
 #include "actors/transporter/pull/pull.h"
 #include "ipc/sl_index_changes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOKUP_SHARE      4u /* of the time that a FETCH has left */
+#define LOOKUP_SHARE      4u /* of the time that a BRING has left */
 #define UNNAMED_PEERS_MAX SL_DIRECTORY_HOLDERS_MAX
 
 struct tr_batch {

@@ -273,10 +273,9 @@ static struct sl_item_sought *items_copy(const struct sl_item_sought *items, uin
 static void set_promote(struct transporter *self, struct tr_pin_set *set,
                         const struct sl_item_sought *items, uint32_t disk_count)
 {
-    struct sl_msg promote = {
-        .type = SL_MSG_PROMOTE, .op_id = set->op_id, .trace_id = set->trace_id};
-    promote.body.promote.keys.at = self->promote_keys;
-    promote.body.promote.keys.count = disk_count;
+    struct sl_msg promote = {.type = SL_MSG_BRING, .op_id = set->op_id, .trace_id = set->trace_id};
+    promote.body.bring.keys.at = self->promote_keys;
+    promote.body.bring.keys.count = disk_count;
     uint64_t left_ns = sl_budget_ns(self->env->now_ns, set->expires_ns);
     set->items = items_copy(items, set->count);
     set_unpin(self, set); /* nothing is held while the disk works */

@@ -9,23 +9,22 @@
 /* ---- fetch.c ---- */
 sl_err tr_fetch_init(struct transporter *self, struct sl_error *why);
 void tr_fetch_fini(struct transporter *self);
-void tr_fetch(struct transporter *self, const struct sl_msg *msg);
-/* Where the items of a PULL go; item i has the spots all[first[i]] .. all[first[i + 1]]. */
+void tr_bring(struct transporter *self, const struct sl_msg *msg);
+/* Where the keys of a BRING go; key i has the spots all[first[i]] .. all[first[i + 1]]. */
 struct tr_item_size {
     uint64_t length_bytes, place_count; /* at most, of all its reads */
     uint32_t read_count;                /* 1; of device memory, its spots */
 };
 struct tr_item_spots {
-    uint32_t *first; /* one more than items */
+    uint32_t *first; /* one more than keys */
     struct tr_spot *all;
     struct tr_item_size *sizes;
 };
 void tr_item_spots_free(struct tr_item_spots *spots);
-/* What FETCH and PULL have in common; answered later. spots NULL: into the arena. Errors, with
+/* Answered later. spots NULL: into the arena. Errors, with
  * nothing begun: SL_ERR_INVALID, SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
 sl_err tr_fetch_begin(struct transporter *self, const struct sl_msg *msg,
-                      const struct sl_body_fetch *body, const struct tr_item_spots *spots,
-                      struct sl_error *why);
+                      const struct tr_item_spots *spots, struct sl_error *why);
 /* Whether it came again and will be answered. */
 bool tr_fetch_is_open(const struct transporter *self, const struct sl_msg *msg);
 /* Units that nobody waits for any more leave the line. */
@@ -49,14 +48,14 @@ void tr_finder_fini(struct transporter *self);
 /* The unit goes into the line as soon as it is known whom to ask, or ends when there is nobody: at
  * the latest after a share of its time. */
 void tr_find(struct transporter *self, struct tr_unit *unit);
-/* All units of a FETCH were given to tr_find. */
+/* All units of a BRING were given to tr_find. */
 void tr_find_flush(struct transporter *self);
 /* The end of a look-up (directory.h). */
 void tr_found(void *context, uint64_t cookie, sl_err code, const struct sl_directory_found *found,
               uint32_t count);
 
 /* ---- trips.c ---- */
-/* Takes units off the queue, the first one and those of the same FETCH that the same peer may have.
+/* Takes units off the queue, the first one and those of the same BRING that the same peer may have.
  */
 void tr_trip_start(struct transporter *self);
 /* A PEER_PIN_REPLY that no trip waits for any more. */
@@ -78,7 +77,7 @@ void tr_trip_close_up(struct tr_trip *trip);
  * bit each; events.trip_read tells when one of them is through. */
 uint64_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg);
 
-/* ---- straight.c: PULL, straight into engines' pools ---- */
+/* ---- straight.c: BRING straight into engines' pools ---- */
 #define TR_TRIP_PLACES_MAX 16384u /* of the fabric, of one trip */
 /* self->pools is made. Errors: SL_ERR_NO_MEMORY. */
 sl_err tr_straight_init(struct transporter *self, struct sl_error *why);
@@ -92,10 +91,10 @@ void tr_straight_piece(const struct transporter *self, const struct tr_target *t
 /* Copies parts that have come to the other ranks that have them, a bounded share; gives when it wants
  * to run again. */
 uint64_t tr_straight_step(struct transporter *self);
-/* Ends a PULL with this code, as soon as nothing is written for it any more. Gives the trips for
+/* Ends a BRING with this code, as soon as nothing is written for it any more. Gives the trips for
  * which something still may be, as tr_trips_fence. */
 uint64_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err code);
-/* A FENCE without claims: ends the PULLs of its op, or of its sender. Gives trips, likewise. */
+/* A FENCE without claims: ends such BRINGs of its op, or of its sender. Gives trips, likewise. */
 uint64_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg);
 void tr_pulls_engine_ends(struct transporter *self, uint64_t engine_id);
 

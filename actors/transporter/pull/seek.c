@@ -1,7 +1,7 @@
 /* actors/transporter/pull/seek.c - SEEK: which of these objects other nodes have, or their removal
  * there.
  *
- * Every peer that is alive is asked at once; the answer is what they said by then. Unlike FETCH it
+ * Every peer that is alive is asked at once; the answer is what they said by then. Unlike BRING it
  * does not ask the directory: what was put a moment ago must be seen, and what was removed must
  * not. Who does not answer in peer_timeout counts as not having it; a removal that it may have
  * missed is SL_ERR_TIMEOUT. */

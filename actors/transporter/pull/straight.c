@@ -1,7 +1,7 @@
-/* actors/transporter/pull/straight.c - PULL: blocks of other nodes straight into the pools of an
+/* actors/transporter/pull/straight.c - BRING of blocks of other nodes straight into the pools of an
  * engine of this one, with neither RESERVE nor COMMIT.
  *
- * Whoever asks lends device blocks until the answer, or until the answer to a FENCE of its op. So a PULL
+ * Whoever asks lends device blocks until the answer, or until the answer to a FENCE of its op. So it
  * is answered when nothing is written for it any more: at its deadline its transfers are cancelled
  * first. One that comes again after its answer is not done again. */
 #include "actors/transporter/pull/pull.h"
@@ -16,7 +16,7 @@
 
 struct sender {
     char name[32];
-    uint64_t seq; /* of the last PULL or FENCE of its own that came */
+    uint64_t seq; /* of the last such BRING or FENCE of its own that came */
 };
 struct tr_straight {
     struct sl_fabric_place places[TR_TRIP_PLACES_MAX]; /* scratch of a trip */
@@ -103,7 +103,7 @@ static sl_err read_check(struct transporter *self, const struct tr_spot *spot, u
     uint64_t place_count = 0;
     sl_err err = tr_spot_places_max(self, spot, &place_count, why);
     if (err == SL_OK && place_count > SL_FABRIC_PLACES_MAX) {
-        err = sl_fail(why, SL_ERR_LIMIT, "PULL.items[%u] goes to %" PRIu64 " places, %u at most",
+        err = sl_fail(why, SL_ERR_LIMIT, "BRING.keys[%u] goes to %" PRIu64 " places, %u at most",
                       item, place_count, SL_FABRIC_PLACES_MAX);
     }
     size->place_count += place_count;
@@ -134,14 +134,14 @@ static sl_err item_check(struct transporter *self, const struct tr_item_spots *s
     struct tr_item_size *size = &spots->sizes[item];
     uint32_t first = spots->first[item], end = spots->first[item + 1];
     if (first == end) {
-        return sl_fail(why, SL_ERR_INVALID, "PULL.items[%u] has no spot", item);
+        return sl_fail(why, SL_ERR_INVALID, "BRING.keys[%u] has no spot", item);
     }
     sl_err err = reads_check(self, spots, item, why);
     for (uint32_t i = first; err == SL_OK && i < end; i++) {
         uint64_t length_bytes = 0;
         err = tr_spot_length(self, &spots->all[i], &length_bytes, why);
         if (err == SL_OK && i > first && length_bytes != size->length_bytes) {
-            err = sl_fail(why, SL_ERR_INVALID, "PULL.items[%u]: spots of different lengths", item);
+            err = sl_fail(why, SL_ERR_INVALID, "BRING.keys[%u]: spots of different lengths", item);
         }
         size->length_bytes = length_bytes;
     }
@@ -149,50 +149,43 @@ static sl_err item_check(struct transporter *self, const struct tr_item_spots *s
 }
 
 /* A unit goes in one trip. */
-static sl_err groups_check(const struct sl_body_pull *body, const struct tr_item_spots *spots,
+static sl_err groups_check(const struct sl_body_bring *body, const struct tr_item_spots *spots,
                            struct sl_error *why)
 {
-    struct {
-        uint64_t places, reads;
-    } *counts = calloc(body->groups.count + 1, sizeof(*counts));
-    sl_err err = SL_OK;
-    if (counts == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a pull");
-    }
-    for (uint32_t i = 0; err == SL_OK && i < body->items.count; i++) {
-        uint64_t group = body->items.at[i].group;
-        if (group == 0 || group > body->groups.count) {
-            err = sl_fail(why, SL_ERR_INVALID, "PULL.items[%u].group is not in groups", i);
-            break;
+    uint64_t key = 0;
+    for (uint32_t i = 0; i < body->groups.count; i++) {
+        uint64_t end = key + body->groups.at[i].part_count, places = 0, reads = 0;
+        for (; key < SL_MIN(end, body->keys.count); key++) {
+            places += spots->sizes[key].place_count;
+            reads += spots->sizes[key].read_count;
         }
-        counts[group].places += spots->sizes[i].place_count;
-        counts[group].reads += spots->sizes[i].read_count;
-        if (counts[group].places > TR_TRIP_PLACES_MAX || counts[group].reads > TR_KEYS_MAX) {
-            err = sl_fail(why, SL_ERR_LIMIT, "a block goes to more than %u places, or by %u reads",
-                          TR_TRIP_PLACES_MAX, TR_KEYS_MAX);
+        if (places > TR_TRIP_PLACES_MAX || reads > TR_KEYS_MAX) {
+            return sl_fail(why, SL_ERR_LIMIT, "a block goes to more than %u places, or by %u reads",
+                           TR_TRIP_PLACES_MAX, TR_KEYS_MAX);
         }
     }
-    free(counts);
-    return err;
+    return key == body->keys.count
+               ? SL_OK
+               : sl_fail(why, SL_ERR_INVALID, "BRING.keys[%" PRIu64 "] is of no group", key);
 }
 
-static sl_err spots_take(struct transporter *self, const struct sl_body_pull *body,
+static sl_err spots_take(struct transporter *self, const struct sl_body_bring *body,
                          struct tr_item_spots *spots, struct sl_error *why)
 {
-    uint32_t item_count = (uint32_t)body->items.count;
-    spots->first = calloc((size_t)item_count + 2, sizeof(*spots->first));
+    uint32_t key_count = (uint32_t)body->keys.count;
+    spots->first = calloc((size_t)key_count + 2, sizeof(*spots->first));
     spots->all = calloc(body->spots.count + 1, sizeof(*spots->all));
-    spots->sizes = calloc((size_t)item_count + 1, sizeof(*spots->sizes));
+    spots->sizes = calloc((size_t)key_count + 1, sizeof(*spots->sizes));
     if (spots->first == NULL || spots->all == NULL || spots->sizes == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a pull of %u keys", item_count);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a pull of %u keys", key_count);
     }
     for (uint64_t i = 0; i < body->spots.count; i++) {
-        if (body->spots.at[i].item >= item_count) {
-            return sl_fail(why, SL_ERR_INVALID, "PULL.spots[%" PRIu64 "].item is not in items", i);
+        if (body->spots.at[i].item >= key_count) {
+            return sl_fail(why, SL_ERR_INVALID, "BRING.spots[%" PRIu64 "].item is not in keys", i);
         }
         spots->first[body->spots.at[i].item + 2]++;
     }
-    for (uint32_t i = 2; i < item_count + 2; i++) {
+    for (uint32_t i = 2; i < key_count + 2; i++) {
         spots->first[i] += spots->first[i - 1];
     }
     for (uint64_t i = 0; i < body->spots.count; i++) { /* first[i + 1] goes from start to end */
@@ -201,7 +194,7 @@ static sl_err spots_take(struct transporter *self, const struct sl_body_pull *bo
         spot->unseen = true; /* TR_CHECK */
     }
     sl_err err = SL_OK;
-    for (uint32_t i = 0; err == SL_OK && i < item_count; i++) {
+    for (uint32_t i = 0; err == SL_OK && i < key_count; i++) {
         err = item_check(self, spots, i, why);
     }
     return err == SL_OK ? groups_check(body, spots, why) : err;
@@ -209,16 +202,10 @@ static sl_err spots_take(struct transporter *self, const struct sl_body_pull *bo
 
 static sl_err pull_begin(struct transporter *self, const struct sl_msg *msg, struct sl_error *why)
 {
-    const struct sl_body_pull *body = &msg->body.pull;
     struct tr_item_spots spots = {0};
-    struct sl_body_fetch asked = {.chain = body->chain, .sure = body->sure};
-    asked.items.at = body->items.at;
-    asked.items.count = body->items.count;
-    asked.groups.at = body->groups.at;
-    asked.groups.count = body->groups.count;
-    sl_err err = spots_take(self, body, &spots, why);
+    sl_err err = spots_take(self, &msg->body.bring, &spots, why);
     if (err == SL_OK) {
-        err = tr_fetch_begin(self, msg, &asked, &spots, why);
+        err = tr_fetch_begin(self, msg, &spots, why);
     }
     tr_item_spots_free(&spots);
     return err;
@@ -231,18 +218,14 @@ void tr_pull(struct transporter *self, const struct sl_msg *msg)
         sl_reply_fail(self->env, msg, SL_ERR_UNSUPPORTED, "fabric_pools is not set");
         return;
     }
-    if (tr_fetch_is_open(self, msg)) {
-        return; /* the answer to the first will do */
-    }
     sl_err err = number_take(self->straight, msg, &why);
     if (err == SL_OK && !tr_view(self)) {
         err = sl_fail(&why, SL_ERR_BUSY, "the node is starting");
     }
     struct sl_env *env = self->env;
     sl_metric_add(env->metrics, self->straight->metric.pulls, 1);
-    sl_metric_add(env->metrics, self->metric.keys_asked, msg->body.pull.items.count);
     sl_trace_event(env->metrics, env->now_ns, msg->trace_id, "pull", msg->sender.at,
-                   (uint32_t)msg->body.pull.items.count);
+                   (uint32_t)msg->body.bring.keys.count);
     if (err == SL_OK) {
         err = pull_begin(self, msg, &why);
     }
@@ -305,7 +288,7 @@ static void unit_pulled(struct transporter *self, struct tr_unit *unit, sl_err c
 {
     uint64_t bytes = 0, again_bytes = 0;
     for (uint32_t k = 0; k < unit->part_count; k++) {
-        bytes += unit->parts[k].length_bytes; /* of a PULL: spot_bytes */
+        bytes += unit->parts[k].length_bytes; /* of a pull: spot_bytes */
         again_bytes += (unit->parts[k].read_count - 1) * unit->parts[k].length_bytes;
     }
     if (code == SL_OK) {

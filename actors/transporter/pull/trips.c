@@ -5,7 +5,7 @@
  *   TR_READ     bytes come one-sidedly into the arena, digests are checked on the way
  *   TR_COMMIT   the registrar makes them visible
  *
- * A trip of a PULL goes from TR_PIN to TR_READ, into engines' pools, and ends with TR_COPY: parts that
+ * A trip of a pull goes from TR_PIN to TR_READ, into engines' pools, and ends with TR_COPY: parts that
  * several ranks have are copied from the first to the others (straight.c). Before that, in TR_CHECK, the
  * ranks' swappers tell the digests of what landed in device memory (check.c).
  *
@@ -125,7 +125,7 @@ static uint32_t peer_choose(uint64_t peers, uint64_t number)
 
 static uint64_t trip_bytes_max(const struct transporter *self, bool pull)
 {
-    /* What all trips may reserve together stays below half of the memory. A PULL reserves nothing. */
+    /* What all trips may reserve together stays below half of the memory. A pull reserves nothing. */
     const struct sl_config *config = self->env->config;
     uint64_t bytes_max = sl_config_u64(config, SL_SET_fetch_bytes);
     return pull ? bytes_max
@@ -141,7 +141,7 @@ static uint32_t trip_parts_max(const struct transporter *self, uint32_t peer, bo
                             UINT64_C(1));
 }
 
-/* Takes from the line: the first unit, and those of the same FETCH that the same peer may have. */
+/* Takes from the line: the first unit, and those of the same BRING that the same peer may have. */
 static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
 {
     uint32_t part_count = 0, place_count = 0, read_count = 0;

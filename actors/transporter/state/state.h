@@ -1,7 +1,7 @@
 /* actors/transporter/state/state.h - the parts of the transporter: its peers, what it gives them
  * (holder.c) and what it brings in from them (fetch.c, trips.c).
  *
- * A value that another node holds: FETCH makes a unit of every object and block; units travel in
+ * A value that another node holds: BRING makes a unit of every object and block; units travel in
  * trips, one question to one peer each: PEER_PIN there, RESERVE here, one-sided read, COMMIT here,
  * PEER_UNPIN there. A unit that a peer cannot give goes on to the next peer that may have it. */
 #ifndef SL_TRANSPORTER_STATE_STATE_H
@@ -138,7 +138,7 @@ struct tr_part {
     sl_ref ref; /* 0: nothing is reserved */
     uint64_t generation, offset_bytes, remote_offset_bytes, length_bytes;
     struct sl_digest digest;
-    /* PULL: it is read into the first target, and copied from there to the others; where one of them is
+    /* pull: it is read into the first target, and copied from there to the others; where one of them is
      * device memory, into each. */
     struct tr_target *targets; /* in the unit's memory */
     uint32_t target_count;     /* 0: into the arena */
@@ -161,8 +161,8 @@ struct tr_unit {                      /* an object, or a block with all its part
     uint16_t group_key_length;
     bool chain, queued;
     bool alone;           /* too large for a trip with others */
-    bool pull;            /* of a PULL, and of no other request */
-    sl_err cancelled;     /* of a PULL: SL_OK, or it ends so as soon as nothing is written for it */
+    bool pull;            /* of a pull, and of no other request */
+    sl_err cancelled;     /* of a pull: SL_OK, or it ends so as soon as nothing is written for it */
     uint32_t place_count; /* at most, of all its reads */
     uint32_t read_count;  /* of all its parts */
     uint32_t copied_parts, copied_spots; /* what was copied on */
@@ -177,7 +177,7 @@ struct tr_fetch {
     bool used;
     uint64_t number, deadline_ns;
     struct sl_return back;
-    bool pull, cancelled; /* PULL is answered when all of its units have ended */
+    bool pull, cancelled; /* pull is answered when all of its units have ended */
     uint64_t copied_bytes;
     uint32_t item_count, open;
     uint32_t *unit_of;    /* item_count */
@@ -267,7 +267,7 @@ struct transporter {
     bool drained;
     bool whole_arena;             /* a NIC wants every page there before it registers */
     struct tr_pools *pools;       /* engines' pools; NULL: they are not registered */
-    struct tr_straight *straight; /* what PULL has of its own; NULL: as pools */
+    struct tr_straight *straight; /* what pull has of its own; NULL: as pools */
 
     char node[TR_NAME_BYTES];
     struct sl_control *control; /* NULL: this node is alone */

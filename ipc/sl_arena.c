@@ -564,11 +564,6 @@ static void arena_settle_slice(struct sl_arena *arena, uint64_t index, bool popu
     pthread_mutex_unlock(&arena->lock);
 }
 
-sl_err sl_arena_populate_step(struct sl_arena *arena, struct sl_error *why)
-{
-    return sl_arena_populate_below(arena, UINT64_MAX, why);
-}
-
 sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, struct sl_error *why)
 {
     uint64_t index = 0, wanted_bytes = 0;

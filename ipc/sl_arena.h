@@ -72,13 +72,11 @@ uint64_t sl_arena_boot_generation(const struct sl_arena *arena); /* first of the
 uint64_t
 sl_arena_birth_generation(const struct sl_arena *arena); /* first of all: names this arena */
 
-/* Populating by several threads while serving: each thread calls step until SL_ERR_NOT_FOUND (all
- * done). A step takes the next slice (2 MiB), populates it, and publishes the longest populated
- * prefix. SL_ERR_NO_SPACE: the system has no more, or less than the rest of 32 MiB, which others
- * may need. Then the arena stays at its prefix, the step gives back its slice, and a later step
+/* Populating by several threads while serving: each thread calls this until SL_ERR_NOT_FOUND (all
+ * done). A step takes the next slice (2 MiB) that begins below below_bytes, populates it, and publishes the
+ * longest populated prefix. SL_ERR_NO_SPACE: the system has no more, or less than the rest of 32 MiB, which
+ * others may need. Then the arena stays at its prefix, the step gives back its slice, and a later step
  * tries again. Thread-safe. */
-sl_err sl_arena_populate_step(struct sl_arena *arena, struct sl_error *why);
-/* The same with slices that begin below so many bytes alone. */
 sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, struct sl_error *why);
 /* For a caller that cannot wait for the threads: when it returns, the prefix reaches below_bytes
  * (whole slices), wherever the threads are. Slices that they have not begun are allocated without

@@ -234,13 +234,15 @@ static sl_err control_open(struct transporter *self, struct sl_error *why)
         .message_bytes_max = sl_config_u64(env->config, SL_SET_message_bytes_max),
         .strangers_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_connections_max),
         .of_address_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_strangers),
+        .stranger = tr_stranger,
+        .context = self,
     };
     const struct sl_network *network = env->network;
     sl_err err = network != NULL
                      ? network->control_open(network->context, &options, &self->control, why)
                      : sl_control_open(&options, &self->control, why);
     if (err == SL_OK) {
-        err = env->ops->watch_fd(env, sl_control_fd(self->control), why);
+        err = env->ops->watch_fd(env, self->control->ops->fd(self->control), why);
     }
     if (err == SL_OK && options.plaintext) {
         sl_log_write(env->log, SL_LOG_WARN, 0,
@@ -487,7 +489,7 @@ static bool frames_take(struct transporter *self)
 {
     struct sl_control_frame frame;
     for (uint32_t i = 0; i < TR_FRAMES_A_TURN; i++) {
-        if (!sl_control_receive(self->control, &frame)) {
+        if (!self->control->ops->receive(self->control, &frame)) {
             return false;
         }
         tr_frame(self, &frame);
@@ -576,7 +578,6 @@ static void cluster_step(struct transporter *self, uint64_t now_ns)
     struct sl_env *env = self->env;
     struct sl_call call;
     uint64_t next_ns = frames_take(self) ? 0 : SL_NEVER_NS;
-    tr_stranger_step(self, now_ns);
     while (sl_calls_expired(self->calls, now_ns, &call)) {
         tr_calls_ended(self, &call, NULL);
     }
@@ -647,7 +648,7 @@ static void transporter_fini(void *state)
     struct transporter *self = state;
     sl_directory_service_close(&self->directory, self->drained);
     if (self->control != NULL) {
-        self->env->ops->unwatch_fd(self->env, sl_control_fd(self->control));
+        self->env->ops->unwatch_fd(self->env, self->control->ops->fd(self->control));
         sl_control_close(&self->control);
     }
     if (self->fabric != NULL) { /* from here on nothing touches the arenas */

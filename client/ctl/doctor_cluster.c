@@ -117,26 +117,29 @@ static void keys_check(struct doctor *doctor, const char *keys, const char *node
                "node %s has its own pair in '%s', and the keys of %u others", node, keys, others);
 }
 
-/* Whether the node that runs knows of two nodes with one name. */
+/* What the node that runs says of others: two with one name, a peer whose key it does not have. */
 static void names_check(struct doctor *doctor)
 {
     char page[1200];
     struct sl_metrics_view *view = NULL;
     struct sl_metrics_summary summary = {0};
-    uint64_t twice = 0;
     (void)snprintf(page, sizeof(page), "%.1100s/metrics.transporter.0", doctor->paths.shm_dir);
     if (!doctor->running || sl_metrics_view_open(page, &view, NULL) != SL_OK) {
         return;
     }
     sl_metrics_view_summary(view, &summary);
-    twice = ctl_page_metric(view, "names_twice");
+    uint64_t twice = ctl_page_metric(view, "names_twice");
     sl_metrics_view_close(&view);
-    doctor_say(doctor, twice > 0 ? DOCTOR_FAIL : DOCTOR_OK, "names",
+    if (summary.health != SL_HEALTH_DEGRADED) {
+        doctor_say(doctor, DOCTOR_OK, "names", "", "no two nodes with one name");
+        return;
+    }
+    doctor_say(doctor, twice > 0 ? DOCTOR_FAIL : DOCTOR_WARN, "names",
                twice > 0
                    ? "give the one that is refused a node_name and keys of its own (sluicectl "
                      "keygen), and restart it"
-                   : "",
-               "%s", twice > 0 ? summary.reason : "no two nodes with one name");
+                   : "see sluicectl nodes; copy NAME.pub anew from a peer that is refused",
+               "%s", summary.reason);
 }
 
 void doctor_cluster(struct doctor *doctor)

@@ -61,8 +61,7 @@ static sl_err groups_take(struct top *top, const struct asked *asked, json_t *in
     return SL_OK;
 }
 
-/* The client lives no longer: its pin file would be among those of which uses are read, and to close a descriptor of it
- * would cost its lock. */
+/* The client lives no longer: uses are read of all pin files, and to close a descriptor of its own would cost its lock. */
 static void peers_take(struct top *top, json_t *into)
 {
     static struct sl_node_info nodes[SL_NODES_MAX];

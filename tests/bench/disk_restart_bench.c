@@ -257,7 +257,7 @@ START_TEST(restart)
         struct sl_arena_options options = {
             .directory = fake.paths.shm_dir, .data_bytes = ARENA_BYTES, .chunk_bytes = ARENA_BYTES};
         ck_assert_int_eq(sl_arena_open_owner(&options, &created, &arena, NULL), SL_OK);
-        while (sl_arena_populate_step(arena, NULL) == SL_OK) {
+        while (sl_arena_populate_below(arena, UINT64_MAX, NULL) == SL_OK) {
         }
         empty_s = start_best();
         fill(objects, value_bytes);

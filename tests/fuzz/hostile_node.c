@@ -63,7 +63,7 @@ void hostile_node_make(struct hostile_node *node, const char *shm_dir)
     struct sl_arena_options arena = {
         .directory = shm_dir, .data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
     HOSTILE_MUST(sl_arena_open_owner(&arena, &created, &node->arena, NULL) == SL_OK);
-    while (sl_arena_populate_step(node->arena, NULL) == SL_OK) {
+    while (sl_arena_populate_below(node->arena, UINT64_MAX, NULL) == SL_OK) {
     }
     struct sl_index_options index = {
         .shm_dir = shm_dir, .index_bytes_max = 512 * SL_KIB, .key_count = 40, .arena = node->arena};

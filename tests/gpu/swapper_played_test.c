@@ -56,7 +56,7 @@ static void arena_make(void)
     struct sl_arena_options options = {
         .directory = shm_dir, .data_bytes = ARENA_BYTES, .chunk_bytes = ARENA_BYTES};
     ck_assert_msg(sl_arena_open_owner(&options, &created, &arena, &why) == SL_OK, "%s", why.text);
-    while (sl_arena_populate_step(arena, &why) == SL_OK) {
+    while (sl_arena_populate_below(arena, UINT64_MAX, &why) == SL_OK) {
     }
 }
 

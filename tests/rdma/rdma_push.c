@@ -161,7 +161,7 @@ static void node_memory(struct node *node)
         .directory = node->fake.paths.shm_dir, .data_bytes = ARENA, .chunk_bytes = ARENA};
     ck_assert_msg(sl_arena_open_owner(&arena, &created, &node->arena, &why) == SL_OK, "%s",
                   why.text);
-    while (sl_arena_populate_step(node->arena, NULL) == SL_OK) {
+    while (sl_arena_populate_below(node->arena, UINT64_MAX, NULL) == SL_OK) {
     }
     const struct sl_index_options index = {
         .shm_dir = node->fake.paths.shm_dir, .index_bytes_max = 4 * SL_MIB, .arena = node->arena};

@@ -150,7 +150,7 @@ static void *populate_all(void *argument)
 {
     sl_err err = SL_OK;
     while (err == SL_OK) {
-        err = sl_arena_populate_step(argument, NULL);
+        err = sl_arena_populate_below(argument, UINT64_MAX, NULL);
     }
     return (void *)(uintptr_t)err;
 }
@@ -178,7 +178,7 @@ START_TEST(threads_populate_all_of_it)
         sl_arena_close(&other);
         sl_arena_close(&arena);
         arena = arena_in(dir, false); /* and it stays */
-        ck_assert_int_eq(sl_arena_populate_step(arena, NULL), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_arena_populate_below(arena, UINT64_MAX, NULL), SL_ERR_NOT_FOUND);
         sl_arena_close(&arena);
         shm_dir_remove(dir);
     }
@@ -222,11 +222,11 @@ START_TEST(full_system_leaves_the_arena_at_its_prefix)
 
         struct sl_error why = {0};
         for (uint64_t i = 0; i < 16; i++) {
-            ck_assert_sl_ok(sl_arena_populate_step(arena, &why), why);
+            ck_assert_sl_ok(sl_arena_populate_below(arena, UINT64_MAX, &why), why);
         }
-        ck_assert_int_eq(sl_arena_populate_step(arena, &why), SL_ERR_NO_SPACE);
+        ck_assert_int_eq(sl_arena_populate_below(arena, UINT64_MAX, &why), SL_ERR_NO_SPACE);
         ck_assert_ptr_nonnull(strstr(why.text, "df -h /dev/shm"));
-        ck_assert_int_eq(sl_arena_populate_step(arena, NULL), SL_ERR_NO_SPACE);
+        ck_assert_int_eq(sl_arena_populate_below(arena, UINT64_MAX, NULL), SL_ERR_NO_SPACE);
         ck_assert_int_eq(sl_arena_hurry(arena, 34 * SL_MIB, _i == 0, &why), SL_ERR_NO_SPACE);
         ck_assert_uint_eq(sl_arena_reachable_bytes(arena), 32 * SL_MIB);
 
@@ -262,7 +262,7 @@ START_TEST(hurry_reaches_what_is_wanted_at_once)
         char *dir = shm_dir_make();
         struct sl_arena *arena = arena_in(dir, true);
         struct sl_error why = {0};
-        ck_assert_sl_ok(sl_arena_populate_step(arena, &why), why);
+        ck_assert_sl_ok(sl_arena_populate_below(arena, UINT64_MAX, &why), why);
 
         ck_assert_sl_ok(sl_arena_hurry(arena, hurries[_i / 2].below, _i % 2 == 0, &why), why);
 
@@ -390,7 +390,7 @@ START_TEST(mapped_range_is_written_without_faults)
         struct sl_arena *owner = NULL, *client = NULL;
         bool created = false;
         ck_assert_int_eq(sl_arena_open_owner(&options, &created, &owner, NULL), SL_OK);
-        while (sl_arena_populate_step(owner, NULL) == SL_OK) {
+        while (sl_arena_populate_below(owner, UINT64_MAX, NULL) == SL_OK) {
         }
         ck_assert_int_eq(sl_arena_attach(dir, 0, true, &client, NULL), SL_OK);
         uint64_t from = 300000, length = bytes - from;

@@ -19,6 +19,17 @@ static struct bed {
     void *context;               /* of raw sockets */
 } bed;
 
+static uint32_t refused_count;
+static char refused_ip[46], refused_key[SL_CURVE_TEXT_BYTES];
+
+static void key_refused(void *context, const char *ip, const char *key)
+{
+    ck_assert_ptr_eq(context, &bed);
+    refused_count++;
+    (void)snprintf(refused_ip, sizeof(refused_ip), "%s", ip);
+    (void)snprintf(refused_key, sizeof(refused_key), "%s", key);
+}
+
 static uint32_t strangers_max = 512, of_address_max = 64;
 static bool plaintext;
 
@@ -62,9 +73,18 @@ static struct sl_control *control_of_node(const char *node, const char *listen)
                                                .queue_messages = 100,
                                                .message_bytes_max = 4096,
                                                .strangers_max = strangers_max,
-                                               .of_address_max = of_address_max};
+                                               .of_address_max = of_address_max,
+                                               .stranger = key_refused,
+                                               .context = &bed};
     ck_assert_msg(sl_control_open(&options, &control, &why) == SL_OK, "%s", why.text);
     return control;
+}
+
+static const char *public_of(const char *node)
+{
+    static char key[SL_CURVE_TEXT_BYTES];
+    ck_assert_int_eq(sl_curve_load_public(keys_of(node), node, key, NULL), SL_OK);
+    return key;
 }
 
 /* a listens and knows b and c; d has keys of its own that a does not know. */
@@ -100,7 +120,7 @@ static void bed_close(void)
 static struct sl_control *asker(const char *node)
 {
     struct sl_control *control = control_of_node(node, "");
-    ck_assert_int_eq(sl_control_peer_add(control, "a", bed.address, NULL), SL_OK);
+    ck_assert_int_eq(control->ops->peer_add(control, "a", bed.address, NULL), SL_OK);
     return control;
 }
 
@@ -133,12 +153,12 @@ static bool receive(struct sl_control *control, struct sl_control_frame *out, ui
 {
     uint64_t until_ns = sl_clock_monotonic_ns() + wait_ns;
     do {
-        while (sl_control_receive(control, out)) {
+        while (control->ops->receive(control, out)) {
             if (out->bytes != NULL) {
                 return true;
             }
         }
-        struct pollfd ready = {.fd = sl_control_fd(control), .events = POLLIN};
+        struct pollfd ready = {.fd = control->ops->fd(control), .events = POLLIN};
         (void)poll(&ready, 1, 5);
     } while (sl_clock_monotonic_ns() < until_ns);
     return false;
@@ -149,7 +169,7 @@ static void says(struct sl_control *control, const char *text, const char *peer)
 {
     struct sl_control_frame frame;
     uint64_t until_ns = sl_clock_monotonic_ns() + WAIT_NS;
-    while (sl_control_send(control, "a", text, strlen(text), false) != SL_OK) {
+    while (control->ops->send(control, "a", text, strlen(text), false) != SL_OK) {
         ck_assert_uint_lt(sl_clock_monotonic_ns(), until_ns);
         (void)receive(bed.listener, &frame, SL_NS_PER_MS); /* keys are looked up in this thread */
     }
@@ -171,7 +191,7 @@ static void hears(struct sl_control *control, const char *text)
 static void talk(struct sl_control *control, const char *peer)
 {
     says(control, "ask", peer);
-    ck_assert_int_eq(sl_control_send(bed.listener, peer, "answer", 6, true), SL_OK);
+    ck_assert_int_eq(bed.listener->ops->send(bed.listener, peer, "answer", 6, true), SL_OK);
     hears(control, "answer");
 }
 
@@ -193,11 +213,11 @@ START_TEST(who_has_no_key_that_is_known_says_and_hears_nothing)
 
         ck_assert(!receive(bed.listener, &frame, QUIET_MS * SL_NS_PER_MS));
 
-        ck_assert_int_eq(sl_control_send(d, "a", "ask", 3, false), SL_ERR_UNREACHABLE);
+        ck_assert_int_eq(d->ops->send(d, "a", "ask", 3, false), SL_ERR_UNREACHABLE);
         ck_assert_uint_gt(bed.listener->refused, 0);
-        ck_assert_msg(strncmp(bed.listener->stranger, "127.0.0.1 with key ", 19) == 0, "%s",
-                      bed.listener->stranger); /* d's, for who runs the node */
-        ck_assert_uint_eq(strlen(bed.listener->stranger), 19 + 40);
+        ck_assert_uint_eq(refused_count, bed.listener->refused); /* each; for who runs the node */
+        ck_assert_str_eq(refused_ip, "127.0.0.1");
+        ck_assert_str_eq(refused_key, public_of("d"));
         ck_assert(!raw_hears(bare));
         talk(b, "b"); /* and nobody is in the way of who has one */
         sl_control_close(&b);
@@ -217,7 +237,7 @@ START_TEST(another_connection_of_a_name_takes_no_answers)
         struct sl_control *first = asker("b"), *second = asker("b");
         talk(first, "b");
         uint64_t until_ns = sl_clock_monotonic_ns() + WAIT_NS;
-        while (sl_control_send(second, "a", "ask", 3, false) != SL_OK) {
+        while (second->ops->send(second, "a", "ask", 3, false) != SL_OK) {
             ck_assert_uint_lt(sl_clock_monotonic_ns(), until_ns);
             (void)receive(bed.listener, &frame, SL_NS_PER_MS);
         }
@@ -226,12 +246,13 @@ START_TEST(another_connection_of_a_name_takes_no_answers)
         ck_assert_msg(strncmp(frame.from, "127.0.0.1:", 10) == 0, "%s", frame.from);
 
         ck_assert_int_eq(bed.listener->ops->refuse(bed.listener, "no", 2), SL_OK);
-        ck_assert_int_eq(sl_control_send(bed.listener, "b", "yes", 3, true), SL_OK);
+        ck_assert_int_eq(bed.listener->ops->send(bed.listener, "b", "yes", 3, true), SL_OK);
 
         hears(second, "no");
         hears(first, "yes");
         sl_control_close(&first);
-        while (sl_control_send(bed.listener, "b", "?", 1, true) == SL_OK) { /* until it has ended */
+        while (bed.listener->ops->send(bed.listener, "b", "?", 1, true) ==
+               SL_OK) { /* until it has ended */
             ck_assert_uint_lt(sl_clock_monotonic_ns(), until_ns);
             (void)receive(bed.listener, &frame, SL_NS_PER_MS);
         }
@@ -356,6 +377,7 @@ END_TEST
 /* 0: NAME.pub is removed; 1: it holds another key. */
 START_TEST(a_key_that_goes_takes_its_connections_along)
     {
+        char path[400];
         struct sl_control_frame frame;
         bed_open();
         struct sl_control *b = asker("b"), *c = asker("c");
@@ -363,17 +385,50 @@ START_TEST(a_key_that_goes_takes_its_connections_along)
         talk(c, "c");
         ck_assert_uint_eq(places_taken(), 2);
 
+        if (_i == 0) {
+            (void)snprintf(path, sizeof(path), "%s/b.pub", keys_of("a"));
+            ck_assert_int_eq(remove(path), 0);
+        }
         bed.listener->ops->peer_key(bed.listener, "b",
                                     _i == 0 ? NULL : of(bed.listener)->pair.public_text);
 
         ck_assert_uint_eq(places_taken(), 1);
         uint64_t until_ns = sl_clock_monotonic_ns() + WAIT_NS; /* b's end hears of it */
-        while (sl_control_send(b, "a", "ask", 3, false) == SL_OK) {
+        while (b->ops->send(b, "a", "ask", 3, false) == SL_OK) {
             ck_assert_uint_lt(sl_clock_monotonic_ns(), until_ns);
             ck_assert(!receive(bed.listener, &frame, SL_NS_PER_MS));
-            peer_of(of(bed.listener), "b")->handshakes_ns = SL_NEVER_NS; /* it does not come back */
+            if (_i == 1) {
+                peer_of(of(bed.listener), "b")->handshakes_ns =
+                    SL_NEVER_NS; /* it does not come back */
+            }
         }
         talk(c, "c");
+        sl_control_close(&b);
+        sl_control_close(&c);
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_key_that_goes_gives_its_place_back)
+    {
+        char name[8];
+        struct sl_control_frame frame;
+        bed_open();
+        struct control *self = of(bed.listener);
+        for (uint32_t i = 0; i + 1 < SL_CLUSTER_PEERS_MAX; i++) {
+            (void)snprintf(name, sizeof(name), "n%u", i);
+            (void)snprintf(peer_get(self, name)->key, SL_CURVE_TEXT_BYTES, "%s", name);
+        }
+        struct sl_control *b = asker("b");
+        talk(b, "b");
+        struct sl_control *c = asker("c");
+        ck_assert(!receive(bed.listener, &frame, QUIET_MS * SL_NS_PER_MS));
+        ck_assert_ptr_null(peer_of(self, "c")); /* all are taken */
+
+        bed.listener->ops->peer_key(bed.listener, "n7", NULL);
+
+        talk(c, "c");
+        ck_assert_ptr_null(peer_of(self, "n7"));
         sl_control_close(&b);
         sl_control_close(&c);
         bed_close();
@@ -397,7 +452,7 @@ START_TEST(a_peer_that_claims_the_routing_id_of_another_gets_nothing_of_it)
             ck_assert_str_eq(frame.peer, "c"); /* whatever comes of it is c's own word */
         }
 
-        ck_assert_int_eq(sl_control_send(bed.listener, "b", "for b", 5, true), SL_OK);
+        ck_assert_int_eq(bed.listener->ops->send(bed.listener, "b", "for b", 5, true), SL_OK);
         hears(b, "for b");
         ck_assert(!raw_hears(hostile));
         talk(b, "b");
@@ -455,6 +510,7 @@ int main(void)
     tcase_add_loop_test(tests, so_many_strangers_stay_and_who_has_spoken_does, 0, SL_COUNT(crowds));
     tcase_add_test(tests, a_key_has_so_many_connections);
     tcase_add_loop_test(tests, a_key_that_goes_takes_its_connections_along, 0, 2);
+    tcase_add_test(tests, a_key_that_goes_gives_its_place_back);
     tcase_add_test(tests, a_peer_that_claims_the_routing_id_of_another_gets_nothing_of_it);
     tcase_add_test(tests, a_key_gets_so_many_connections_and_no_more_and_others_get_theirs);
     suite_add_tcase(all, tests);

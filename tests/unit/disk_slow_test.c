@@ -282,7 +282,7 @@ static void node_setup(void)
     struct sl_arena_options arena_options = {
         .directory = fake.paths.shm_dir, .data_bytes = 4 << 20, .chunk_bytes = 4 << 20};
     ck_assert_int_eq(sl_arena_open_owner(&arena_options, &created, &arena, NULL), SL_OK);
-    while (sl_arena_populate_step(arena, NULL) == SL_OK) {
+    while (sl_arena_populate_below(arena, UINT64_MAX, NULL) == SL_OK) {
     }
     struct sl_index_options index_options = {
         .shm_dir = fake.paths.shm_dir, .index_bytes_max = 4 << 20, .arena = arena};

@@ -288,7 +288,7 @@ static void writer_open(struct writer *writer)
                                        .chunk_bytes = writer->bed.arena_bytes};
     bed_open_quietly(&writer->bed);
     must(sl_alloc_create(&options, &writer->alloc, NULL) == SL_OK);
-    sl_err err = sl_arena_populate_step(writer->bed.arena, NULL);
+    sl_err err = sl_arena_populate_below(writer->bed.arena, UINT64_MAX, NULL);
     must(err == SL_OK || err == SL_ERR_NOT_FOUND);
     sl_alloc_grow(writer->alloc, sl_arena_populated_bytes(writer->bed.arena));
     memset(writer->refs, 0, sizeof(writer->refs));

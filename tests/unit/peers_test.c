@@ -247,6 +247,29 @@ START_TEST(peers_are_bounded)
     }
 END_TEST
 
+START_TEST(a_peer_that_was_expelled_gives_its_place_back)
+    {
+        char name[16];
+        bed_open("");
+        for (uint32_t i = 0; i < TR_PEERS_MAX; i++) {
+            snprintf(name, sizeof(name), "n%u", i);
+            peer_says(name, name, hello_of(name, 3), false);
+        }
+        tr_peer_expel(bed.self, &bed.self->peers[7], "its key has gone");
+        peer_says("new", "new", hello_of("new", 3), false);
+        ck_assert_ptr_null(tr_peer_find(bed.self, "new")); /* something may be under way for n7 */
+        fake_pass(&bed.fake, 60 * SL_NS_PER_S);
+
+        peer_says("new", "new", hello_of("new", 3), false);
+
+        ck_assert_ptr_eq(tr_peer_find(bed.self, "new"), &bed.self->peers[7]);
+        ck_assert_ptr_null(tr_peer_find(bed.self, "n7"));
+        ck_assert_uint_eq(bed.self->peer_count, TR_PEERS_MAX);
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_HELLO_REPLY), TR_PEERS_MAX + 1);
+        bed_close();
+    }
+END_TEST
+
 static const struct {
     const char *peers;
     const char *why;
@@ -796,24 +819,31 @@ START_TEST(who_has_another_key_is_named_where_a_peer_should_be)
     {
         bed_open("b@10.0.0.2:1,c@[fd00::2]:1");
         peer_lives("b", 3);
-        (void)strcpy(bed.net.base.stranger, "10.0.0.9 with key K"); /* anybody */
+        tr_stranger(bed.self, "10.0.0.9", "K"); /* anybody */
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
-        ck_assert_str_eq(bed.net.base.stranger, "");
         ck_assert_str_eq(bed.self->trouble, "");
-        (void)strcpy(bed.net.base.stranger, "10.0.0.2 with key K");
+        tr_stranger(bed.self, "10.0.0.2", "K");
 
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
 
         ck_assert_msg(strstr(bed.self->trouble, "10.0.0.2 with key K, the address of node b") !=
                           NULL,
                       "%s", bed.self->trouble);
-        (void)strcpy(bed.net.base.stranger, "10.0.0.9 with key L"); /* is no reason meanwhile */
+        tr_stranger(bed.self, "10.0.0.9", "L"); /* is no reason meanwhile */
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_msg(strstr(bed.self->trouble, "the address of node b") != NULL, "%s",
                       bed.self->trouble);
-        fake_pass(&bed.fake, 11 * SL_NS_PER_S);
+        for (uint32_t i = 0; i < 1000; i++) { /* nor do many hide who comes again */
+            tr_stranger(bed.self, "10.0.0.9", i % 2 == 0 ? "M" : "N");
+            if (i == 500) {
+                tr_stranger(bed.self, "10.0.0.2", "K");
+            }
+        }
+        fake_pass(&bed.fake, 9 * SL_NS_PER_S);
+        ck_assert_ptr_nonnull(strstr(bed.self->trouble, "the address of node b"));
+        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_str_eq(bed.self->trouble, "");
-        (void)strcpy(bed.net.base.stranger, "fd00::2 with key K");
+        tr_stranger(bed.self, "fd00::2", "K");
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_msg(strstr(bed.self->trouble, "the address of node c") != NULL, "%s",
                       bed.self->trouble);
@@ -2079,6 +2109,7 @@ int main(void)
     tcase_add_loop_test(tests, what_is_not_for_a_peer_to_say_gets_nothing, 0, SL_COUNT(foreign));
     tcase_add_test(tests, hostile_bytes_get_nothing);
     tcase_add_test(tests, peers_are_bounded);
+    tcase_add_test(tests, a_peer_that_was_expelled_gives_its_place_back);
     tcase_add_loop_test(tests, bad_peers_stop_the_start, 0, SL_COUNT(bad_peers));
     tcase_add_test(tests, a_peer_reads_what_is_pinned_for_it_alone);
     tcase_add_loop_test(tests, one_peer_cannot_take_all_pins, 0, SL_COUNT(greedy));

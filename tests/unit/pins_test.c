@@ -545,7 +545,7 @@ START_TEST(pinned_bytes_do_not_change_while_everything_else_does)
         stress->pins = pins_in(stress->bed.dir, 32, SL_GIB);
         stress->pins_view = view_of(stress->bed.dir);
         struct sl_alloc_options options = {.data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
-        ck_assert_int_eq(sl_arena_populate_step(stress->bed.arena, NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_populate_below(stress->bed.arena, UINT64_MAX, NULL), SL_OK);
         ck_assert_int_eq(sl_alloc_create(&options, &stress->alloc, NULL), SL_OK);
         sl_alloc_grow(stress->alloc, sl_arena_populated_bytes(stress->bed.arena));
         for (uint32_t i = 0; i < STRESS_KEYS; i++) {
@@ -842,7 +842,7 @@ static struct life *life_make(void)
     life->pins = pins_in(life->bed.dir, 2 * LIFE_READERS, SL_GIB);
     life->pins_view = view_of(life->bed.dir);
     life->space = (struct sl_alloc_options){.data_bytes = LIFE_ARENA, .chunk_bytes = LIFE_ARENA};
-    ck_assert_int_eq(sl_arena_populate_step(life->bed.arena, NULL), SL_OK);
+    ck_assert_int_eq(sl_arena_populate_below(life->bed.arena, UINT64_MAX, NULL), SL_OK);
     ck_assert_int_eq(sl_alloc_create(&life->space, &life->alloc, NULL), SL_OK);
     sl_alloc_grow(life->alloc, sl_arena_populated_bytes(life->bed.arena));
     for (uint32_t i = 0; i < LIFE_STAYING; i++) {

@@ -69,7 +69,7 @@ static void bed_open(const char *peers, const char *const *more)
     const struct sl_arena_options arena = {
         .directory = bed.fake.paths.shm_dir, .data_bytes = 4 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
     ck_assert_int_eq(sl_arena_open_owner(&arena, &created, &bed.arena, &why), SL_OK);
-    while (sl_arena_populate_step(bed.arena, NULL) == SL_OK) {
+    while (sl_arena_populate_below(bed.arena, UINT64_MAX, NULL) == SL_OK) {
     }
     const struct sl_index_options index = {
         .shm_dir = bed.fake.paths.shm_dir, .index_bytes_max = 4 * SL_MIB, .arena = bed.arena};

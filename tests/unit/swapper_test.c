@@ -61,7 +61,7 @@ static void setup_with(const char *verify)
     struct sl_arena_options options = {
         .directory = shm_dir, .data_bytes = 64 * SL_MIB, .chunk_bytes = 64 * SL_MIB};
     ck_assert_msg(sl_arena_open_owner(&options, &created, &arena, &why) == SL_OK, "%s", why.text);
-    while (sl_arena_populate_step(arena, &why) == SL_OK) {
+    while (sl_arena_populate_below(arena, UINT64_MAX, &why) == SL_OK) {
     }
     struct sl_index_options index_options = {
         .shm_dir = shm_dir, .index_bytes_max = 64 * SL_MIB, .arena = arena};

@@ -63,7 +63,7 @@ static void open_node_with(const char *const *settings, uint64_t arena_bytes)
     struct sl_arena_options arena_options = {
         .directory = fake.paths.shm_dir, .data_bytes = arena_bytes, .chunk_bytes = arena_bytes};
     ck_assert_int_eq(sl_arena_open_owner(&arena_options, &created, &arena, NULL), SL_OK);
-    while (sl_arena_populate_step(arena, NULL) == SL_OK) {
+    while (sl_arena_populate_below(arena, UINT64_MAX, NULL) == SL_OK) {
     }
     struct sl_index_options index_options = {
         .shm_dir = fake.paths.shm_dir, .index_bytes_max = 8 << 20, .arena = arena};

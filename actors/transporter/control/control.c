@@ -55,7 +55,7 @@ struct control {
     struct control_strangers *strangers; /* NULL: nothing listens */
     int epoll_fd;
     uint32_t turn;
-    struct control_peer peers[SL_CONTROL_PEERS_MAX];
+    struct control_peer peers[SL_CLUSTER_PEERS_MAX];
     uint32_t peer_count;
     zmq_msg_t frame;
     char from[NAME_BYTES];
@@ -89,8 +89,11 @@ static struct control_peer *peer_of(struct control *self, const char *name)
 static struct control_peer *peer_get(struct control *self, const char *name)
 {
     struct control_peer *peer = peer_of(self, name);
-    if (peer == NULL && self->peer_count < SL_CONTROL_PEERS_MAX) {
+    peer = peer == NULL ? peer_of(self, "") : peer; /* one whose key has gone gave it back */
+    if (peer == NULL && self->peer_count < SL_CLUSTER_PEERS_MAX) {
         peer = &self->peers[self->peer_count++];
+    }
+    if (peer != NULL) {
         (void)snprintf(peer->name, sizeof(peer->name), "%s", name);
     }
     return peer;
@@ -154,8 +157,8 @@ static bool zap_step(struct control *self)
         lengths[6] == 32) {
         sl_curve_text((const unsigned char *)parts[6], text);
         if (sl_curve_who(self->keys, text, name) != SL_OK) {
-            (void)snprintf(self->base.stranger, sizeof(self->base.stranger), "%.45s with key %.40s",
-                           strncmp(parts[3], "::ffff:", 7) == 0 ? parts[3] + 7 : parts[3], text);
+            const char *ip = strncmp(parts[3], "::ffff:", 7) == 0 ? parts[3] + 7 : parts[3];
+            self->options.stranger(self->options.context, ip, text);
             name[0] = '\0';
         } else if (strcmp(name, self->options.node) == 0 || !handshake_allow(self, name)) {
             name[0] = '\0';
@@ -236,7 +239,7 @@ static sl_err listen_at(struct control *self, struct sl_error *why)
     sl_err err = watch(self, self->router, why);
     const struct control_strangers_options bounds = {.strangers_max = self->options.strangers_max,
                                                      .of_address_max = self->options.of_address_max,
-                                                     .keys_max = SL_CONTROL_PEERS_MAX,
+                                                     .keys_max = SL_CLUSTER_PEERS_MAX,
                                                      .of_key_max = HANDSHAKES_AT_ONCE};
     if (err == SL_OK && bounds.strangers_max > 0) {
         err = control_strangers_open(self->context, self->router, &bounds, &self->strangers, why);
@@ -300,7 +303,7 @@ static sl_err control_peer_add(struct sl_control *base, const char *name, const 
     struct control_peer *peer = peer_get(self, name);
     void *dealer = NULL;
     if (peer == NULL) {
-        return sl_fail(why, SL_ERR_LIMIT, "more than %u peers", SL_CONTROL_PEERS_MAX);
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u peers", SL_CLUSTER_PEERS_MAX);
     }
     dealer_close(self, peer->dealer);
     sl_err err = dealer_open(self, name, address, &dealer, why);
@@ -514,10 +517,8 @@ static void control_peer_key(struct sl_control *base, const char *name, const ch
         (void)snprintf(peer->key, sizeof(peer->key), "%s", public_text);
         return;
     }
-    peer->key[0] = '\0';
-    peer->route_bytes = 0;
     dealer_close(self, peer->dealer);
-    peer->dealer = NULL;
+    *peer = (struct control_peer){0};
 }
 
 /* ---- life ---- */

@@ -10,8 +10,6 @@
 
 #include "ipc/sl_cluster.h"
 
-#define SL_CONTROL_PEERS_MAX SL_CLUSTER_PEERS_MAX
-
 struct sl_control;
 
 /* A frame that came. Borrowed until the next receive. */
@@ -26,10 +24,15 @@ struct sl_control_frame {
 
 /* Tests have one of their own. */
 struct sl_control_ops {
+    /* From here on the peer can be asked, there and nowhere else. address: HOST:PORT. Errors:
+     * SL_ERR_CONFIG (its key, the address), SL_ERR_LIMIT, SL_ERR_OS. */
     sl_err (*peer_add)(struct sl_control *control, const char *name, const char *address,
                        struct sl_error *why);
+    /* Sends a copy. Errors: SL_ERR_UNREACHABLE (no connection now, or never heard of), SL_ERR_LIMIT
+     * (queue full), SL_ERR_INVALID (too long). */
     sl_err (*send)(struct sl_control *control, const char *peer, const void *frame,
                    size_t length_bytes, bool answer);
+    /* The next frame; false: none. Fair between sockets. */
     bool (*receive)(struct sl_control *control, struct sl_control_frame *out);
     /* The request received last was this peer's: answers to the name go where it came from. */
     void (*heard)(struct sl_control *control, const char *peer);
@@ -39,13 +42,14 @@ struct sl_control_ops {
      * were made with another key is dropped, and nothing is sent over them. The peer is asked again
      * after peer_add. */
     void (*peer_key)(struct sl_control *control, const char *name, const char *public_text);
+    /* Readable: a frame may have come. After a send it may be so without the descriptor saying it:
+     * receive until false. */
     int (*fd)(const struct sl_control *control);
     void (*close)(struct sl_control *control);
 };
 struct sl_control {
     const struct sl_control_ops *ops;
-    uint64_t refused;  /* connections and frames of nobody we know */
-    char stranger[96]; /* "IP with key KEY" of who was refused for its key; the owner empties it */
+    uint64_t refused; /* connections and frames of nobody we know */
 };
 
 struct sl_control_options {
@@ -57,37 +61,15 @@ struct sl_control_options {
     uint64_t message_bytes_max;
     /* Connections that nothing was heard of, in all and of one address; 0: not bounded. */
     uint32_t strangers_max, of_address_max;
+    /* Each connection that is refused for its key. */
+    void (*stranger)(void *context, const char *ip, const char *key);
+    void *context;
 };
 /* Errors: SL_ERR_CONFIG (keys, address), SL_ERR_EXISTS (address in use), SL_ERR_NO_MEMORY,
  * SL_ERR_OS. */
 sl_err sl_control_open(const struct sl_control_options *options, struct sl_control **out,
                        struct sl_error *why);
 
-/* From here on the peer can be asked, there and nowhere else. address: HOST:PORT. Errors:
- * SL_ERR_CONFIG (its key, the address), SL_ERR_LIMIT, SL_ERR_OS. */
-static inline sl_err sl_control_peer_add(struct sl_control *control, const char *name,
-                                         const char *address, struct sl_error *why)
-{
-    return control->ops->peer_add(control, name, address, why);
-}
-/* Sends a copy. Errors: SL_ERR_UNREACHABLE (no connection now, or never heard of), SL_ERR_LIMIT
- * (queue full), SL_ERR_INVALID (too long). */
-static inline sl_err sl_control_send(struct sl_control *control, const char *peer,
-                                     const void *frame, size_t length_bytes, bool answer)
-{
-    return control->ops->send(control, peer, frame, length_bytes, answer);
-}
-/* The next frame; false: none. Fair between sockets. */
-static inline bool sl_control_receive(struct sl_control *control, struct sl_control_frame *out)
-{
-    return control->ops->receive(control, out);
-}
-/* Readable: a frame may have come. After a send it may be so without the descriptor saying it:
- * receive until false. */
-static inline int sl_control_fd(const struct sl_control *control)
-{
-    return control->ops->fd(control);
-}
 static inline void sl_control_close(struct sl_control **control)
 {
     if (*control != NULL) {

@@ -105,7 +105,7 @@ static void readmit(struct transporter *self, struct tr_peer *peer)
     peer->expelled = peer->complained = peer->link_told = false;
     peer->hello_due_ns = 0;
     if (peer->kept[0] != '\0' &&
-        sl_control_peer_add(self->control, peer->name, peer->kept, &why) == SL_OK) {
+        self->control->ops->peer_add(self->control, peer->name, peer->kept, &why) == SL_OK) {
         (void)snprintf(peer->address, sizeof(peer->address), "%s", peer->kept);
     }
     sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s: there is a key of it again", peer->name);

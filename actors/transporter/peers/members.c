@@ -61,7 +61,7 @@ const char *tr_member_state(const struct transporter *self,
 static void member_connect(struct transporter *self, struct tr_peer *peer, const char *address)
 {
     struct sl_error why = {0};
-    if (sl_control_peer_add(self->control, peer->name, address, &why) != SL_OK) {
+    if (self->control->ops->peer_add(self->control, peer->name, address, &why) != SL_OK) {
         if (!peer->complained) { /* it is tried again, time and again */
             sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s: %s", peer->name, why.text);
         }

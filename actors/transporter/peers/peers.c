@@ -9,7 +9,8 @@
 
 #define BACKOFF_GROWTH 32u
 #define SILENT_BEATS   3u
-#define FAILURES_MAX   3u /* in a row; then a peer is left alone for a while */
+#define FAILURES_MAX   3u                 /* in a row; then a peer is left alone for a while */
+#define VACANT_NS      (60 * SL_NS_PER_S) /* then what was under way with a peer has ended */
 
 /* ---- the table ---- */
 
@@ -23,21 +24,44 @@ struct tr_peer *tr_peer_find(struct transporter *self, const char *name)
     return NULL;
 }
 
+static void peer_free(struct tr_peer *peer)
+{
+    for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
+        free(peer->grants[id].key);
+        free(peer->windows[id].blob);
+    }
+    free(peer->blob);
+    *peer = (struct tr_peer){0};
+}
+
 struct tr_peer *tr_peer_get(struct transporter *self, const char *name, struct sl_error *why)
 {
     struct tr_peer *peer = tr_peer_find(self, name);
     if (peer != NULL) {
         return peer;
     }
-    if (self->peer_count == TR_PEERS_MAX) {
+    uint32_t at = self->peer_count, fabric_peer = 0;
+    for (uint32_t i = 0; at == TR_PEERS_MAX && i < at; i++) { /* that of one that was expelled */
+        peer = &self->peers[i];
+        bool vacant = peer->expelled && !peer->configured && peer->pin_sets + peer->removals == 0 &&
+                      self->env->now_ns >= sl_deadline_ns(peer->heard_ns, VACANT_NS);
+        at = vacant ? i : at;
+    }
+    if (at == TR_PEERS_MAX) {
         (void)sl_fail(why, SL_ERR_LIMIT, "more than %u peers", TR_PEERS_MAX);
         return NULL;
     }
-    peer = &self->peers[self->peer_count];
-    *peer = (struct tr_peer){0};
-    if (sl_fabric_peer_add(self->fabric, &peer->fabric_peer, why) != SL_OK) {
+    if (sl_fabric_peer_add(self->fabric, &fabric_peer, why) != SL_OK) {
         return NULL;
     }
+    peer = &self->peers[at];
+    if (at <
+        self->peer_count) { /* it was another's, which may have a key again and a line in peers_file */
+        sl_missing_forget_peer(self->missing, at);
+        self->peers_file_digest = 0;
+    }
+    peer_free(peer);
+    peer->fabric_peer = fabric_peer;
     const struct sl_config *config = self->env->config;
     uint64_t beat_ns = sl_config_u64(config, SL_SET_peer_heartbeat);
     uint64_t backoff_ns = sl_config_u64(config, SL_SET_peer_backoff);
@@ -49,7 +73,7 @@ struct tr_peer *tr_peer_get(struct transporter *self, const char *name, struct s
     };
     (void)snprintf(peer->name, sizeof(peer->name), "%s", name);
     sl_peer_health_init(&peer->health, &limits);
-    self->peer_count++;
+    self->peer_count = SL_MAX(self->peer_count, at + 1);
     return peer;
 }
 
@@ -73,7 +97,7 @@ static sl_err peer_configure(struct transporter *self, const struct sl_cluster_p
         tr_peer_expel(self, peer, no_key.text); /* keys.c lets it in when it has one */
         return SL_OK;
     }
-    return sl_control_peer_add(self->control, peer->name, peer->address, why);
+    return self->control->ops->peer_add(self->control, peer->name, peer->address, why);
 }
 
 sl_err tr_peers_init(struct transporter *self, struct sl_error *why)
@@ -95,11 +119,7 @@ sl_err tr_peers_init(struct transporter *self, struct sl_error *why)
 void tr_peers_fini(struct transporter *self)
 {
     for (uint32_t i = 0; self->peers != NULL && i < self->peer_count; i++) {
-        for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
-            free(self->peers[i].grants[id].key);
-            free(self->peers[i].windows[id].blob);
-        }
-        free(self->peers[i].blob);
+        peer_free(&self->peers[i]);
     }
     free(self->peers);
     self->peers = NULL;
@@ -123,9 +143,9 @@ static sl_err peer_send(struct transporter *self, struct tr_peer *peer, struct s
                      peer->name, why.text);
         return err;
     }
-    err = way == REFUSE
-              ? self->control->ops->refuse(self->control, frame, length_bytes)
-              : sl_control_send(self->control, peer->name, frame, length_bytes, way == ANSWER);
+    err = way == REFUSE ? self->control->ops->refuse(self->control, frame, length_bytes)
+                        : self->control->ops->send(self->control, peer->name, frame, length_bytes,
+                                                   way == ANSWER);
     self->env->ops->wake_at(self->env, 0); /* a send may swallow the wake-up of a frame */
     return err;
 }

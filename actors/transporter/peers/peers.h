@@ -56,8 +56,7 @@ sl_err tr_twin_check(struct transporter *self, struct tr_peer *peer, uint64_t in
 bool tr_twin_lives(const struct transporter *self, const struct tr_peer *peer);
 /* The peer says that another node has our name. */
 void tr_named_twice(struct transporter *self, const struct tr_peer *peer, const char *text);
-/* Takes from the control connections who was refused for its key. */
-void tr_stranger_step(struct transporter *self, uint64_t now_ns);
+void tr_stranger(void *context, const char *ip, const char *key); /* of struct sl_control_options */
 /* Says on the node's page what is wrong: names, keys, the directory. */
 void tr_health_step(struct transporter *self);
 

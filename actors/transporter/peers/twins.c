@@ -117,25 +117,25 @@ static const struct tr_peer *peer_at(const struct transporter *self, const char 
 }
 
 /* Anybody who reaches the port can have this logged: a line a second at most, and the same one once a minute. Only a node where a
- * peer should be makes this one degraded. */
-void tr_stranger_step(struct transporter *self, uint64_t now_ns)
+ * peer should be makes this one degraded, and has a line at once when it does. */
+void tr_stranger(void *context, const char *ip, const char *key)
 {
+    struct transporter *self = context;
     struct tr_stranger *seen = &self->stranger;
-    char *found = self->control->stranger, text[sizeof(seen->said)];
-    if (found[0] == '\0') {
-        return;
-    }
-    const struct tr_peer *peer = peer_at(self, found, strcspn(found, " "));
-    (void)snprintf(text, sizeof(text),
-                   "a node at %s%s%s is refused: no NAME.pub in cluster_keys has it", found,
-                   peer != NULL ? ", the address of node " : "", peer != NULL ? peer->name : "");
-    found[0] = '\0';
+    uint64_t now_ns = self->env->now_ns;
+    char text[sizeof(seen->said)];
+    const struct tr_peer *peer = peer_at(self, ip, strlen(ip));
+    bool at_once = peer != NULL && now_ns >= seen->until_ns;
+    (void)snprintf(
+        text, sizeof(text),
+        "a node at %.45s with key %.40s%s%s is refused: no NAME.pub in cluster_keys has it", ip,
+        key, peer != NULL ? ", the address of node " : "", peer != NULL ? peer->name : "");
     if (peer != NULL) {
         seen->until_ns = now_ns + 10 * SL_NS_PER_S;
         memcpy(seen->trouble, text, sizeof(text));
     }
     uint64_t pause_ns = (strcmp(seen->said, text) == 0 ? 60 : 1) * SL_NS_PER_S;
-    if (seen->said_ns == 0 || now_ns - seen->said_ns >= pause_ns) {
+    if (at_once || seen->said_ns == 0 || now_ns - seen->said_ns >= pause_ns) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0, "%s", text);
         seen->said_ns = now_ns;
         memcpy(seen->said, text, sizeof(text));

@@ -22,7 +22,7 @@
 #include "runtime/sl_actor.h"
 
 #define TR_ARENAS_MAX     64u /* one a rank at most */
-#define TR_PEERS_MAX      SL_CONTROL_PEERS_MAX
+#define TR_PEERS_MAX      SL_CLUSTER_PEERS_MAX
 #define TR_NAME_BYTES     32u
 #define TR_NICS_BYTES     (16 * SL_NIC_NAME_BYTES)
 #define TR_KEYS_MAX       512u /* of a trip: the parts of the largest block */

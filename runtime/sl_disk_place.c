@@ -22,7 +22,6 @@
 #define OTHERS       ((mode_t)0077)
 
 /* How long a disk that others use is waited for: requests of a killed tierer may keep its lock. */
-#define CHECK_BUSY_WAIT_NS  (2 * SL_NS_PER_S)
 #define CHECK_BUSY_PAUSE_NS (20 * SL_NS_PER_MS)
 
 /* ---- the rule ---- */
@@ -303,7 +302,8 @@ static sl_err path_open_once(const struct sl_config *config, const char *path, s
 }
 
 static sl_err path_check(const struct sl_config *config, const char *path,
-                         const struct sl_disk_sizes *sizes, struct stat *at, struct sl_error *why)
+                         const struct sl_disk_sizes *sizes, uint64_t busy_ns, struct stat *at,
+                         struct sl_error *why)
 {
     char place[SL_DISK_PLACE_BYTES];
     sl_err err = sl_disk_place_make(path, place, why);
@@ -318,7 +318,7 @@ static sl_err path_check(const struct sl_config *config, const char *path,
     if (err != SL_OK) {
         return err;
     }
-    uint64_t until_ns = sl_clock_monotonic_ns() + CHECK_BUSY_WAIT_NS;
+    uint64_t until_ns = sl_clock_monotonic_ns() + busy_ns;
     while ((err = path_open_once(config, path, why)) == SL_ERR_BUSY &&
            sl_clock_monotonic_ns() < until_ns) {
         struct timespec pause = {.tv_nsec = CHECK_BUSY_PAUSE_NS};
@@ -351,7 +351,7 @@ static bool failure_is_a_disks(sl_err err)
 }
 
 sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,
-                           uint32_t *bad, struct sl_error *why)
+                           uint64_t busy_ns, uint32_t *bad, struct sl_error *why)
 {
     struct stat at[SL_DISK_PATHS_MAX] = {0};
     struct sl_disk_sizes sizes = {0};
@@ -364,7 +364,7 @@ sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths
     sl_err err = sl_disk_sizes(config, &sizes, why);
     for (uint32_t i = 0; err == SL_OK && i < paths->disk_count; i++) {
         struct sl_error reason = {0};
-        err = path_check(config, paths->disk_dirs[i], &sizes, &at[i], &reason);
+        err = path_check(config, paths->disk_dirs[i], &sizes, busy_ns, &at[i], &reason);
         bool differ = err == SL_OK || err == SL_ERR_BUSY;
         sl_err same = differ ? paths_differ(paths, at, i, &reason) : SL_OK;
         err = same != SL_OK ? same : err;

@@ -57,12 +57,12 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why);
 /* Opens the disk of each path as its tierer will, and closes it again. Nothing is checked
  * when `disk` is 0. Gives in *bad the first path that cannot work. These are no error, and the
  * first of them stands in *bad and *why, with SL_OK:
- * - a path that others still use after 2 s (SL_ERR_BUSY): its tierer tries again;
+ * - a path that others still use after busy_ns (SL_ERR_BUSY): its tierer tries again;
  * - a path of several that fails, as long as another one may work: a node goes on without it. Only
  *   SL_ERR_CONFIG, SL_ERR_FOREIGN, SL_ERR_PERMISSION and SL_ERR_VERSION of any path are errors.
  * Errors: those of sl_disk_place_make, sl_disk_format_check and sl_disk_open; SL_ERR_CONFIG (two paths are the same
  * directory), SL_ERR_NO_SPACE (not even two segments fit). */
 sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,
-                           uint32_t *bad, struct sl_error *why);
+                           uint64_t busy_ns, uint32_t *bad, struct sl_error *why);
 
 #endif

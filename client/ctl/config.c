@@ -195,13 +195,15 @@ static int needs_check(const struct ctl *ctl)
     return code;
 }
 
-/* Whether it could have its disk tier. */
+/* Whether it could have its disk tier. The disks of a node that runs are in use, by itself. */
 static int disks_check(const struct ctl *ctl)
 {
     struct sl_error why = {0};
     uint32_t bad = 0;
-    sl_err err = sl_disk_paths_check(ctl->config, &ctl->paths, &bad, &why);
-    if (why.code != SL_OK) {
+    bool running = ctl_registrar_lives(ctl->paths.shm_dir);
+    sl_err err =
+        sl_disk_paths_check(ctl->config, &ctl->paths, running ? 0 : 2 * SL_NS_PER_S, &bad, &why);
+    if (why.code != SL_OK && !(running && why.code == SL_ERR_BUSY)) {
         (void)fprintf(stderr, "%s%s\n", why.text,
                       err != SL_OK              ? ""
                       : why.code == SL_ERR_BUSY ? ": the tierer tries again"
@@ -233,9 +235,7 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     bool fitted = ctl_memory_fit(ctl);
     if (check) {
         code = needs_check(ctl);
-        bool disk = sl_config_u64(ctl->config, SL_SET_disk) > 0 &&
-                    !ctl_registrar_lives(ctl->paths.shm_dir); /* its tierers have them */
-        return code == CTL_FINE && disk ? disks_check(ctl) : code;
+        return code == CTL_FINE ? disks_check(ctl) : code;
     }
     if (template) {
         sl_config_print_template(stdout);

@@ -115,6 +115,18 @@ class DiskStart(unittest.TestCase):
         self.refused(second, "in use by another process", "tierer.0 is not ready", seconds=60)
         self.put_flushed(first, "undisturbed")
 
+    def test_a_restart_with_a_disk_that_a_start_refuses_changes_nothing(self):
+        node = self.node()
+        node.start()
+        registrar, other = node.pid("registrar"), node.directory + "/other"
+        with open(other, "w", encoding="utf-8"):
+            refused = node.supervisor("restart", "--disk-path", other, check=False)
+        self.assertEqual(refused.returncode, 1, refused.stdout)
+        self.assertRegex(refused.stdout, f"nothing was changed: .*{other}.* is no directory")
+        self.assertEqual(node.pid("registrar"), registrar)
+        node.supervisor("restart")
+        self.put_flushed(node, "kept")
+
     # ---- a disk that is sick, and a node that starts all the same ----
 
     def two_paths(self, node, other):

@@ -27,10 +27,10 @@ void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct 
                    const struct sl_control_frame *frame);
 void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
                             const struct sl_msg *reply, const struct sl_control_frame *frame);
-/* Sends a request; fills *seq. Errors: those of sl_control_send. */
+/* Sends a request; fills *seq. Errors: those of send of struct sl_control_ops. */
 sl_err tr_peer_ask(struct transporter *self, struct tr_peer *peer, struct sl_msg *msg,
                    uint64_t *seq);
-/* Answers request `seq` of this type. Errors: those of sl_control_send; the peer asks again. */
+/* Answers request `seq` of this type. Errors: those of send of struct sl_control_ops; the peer asks again. */
 sl_err tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
                       struct sl_msg *reply);
 void tr_peer_failed(struct transporter *self, struct tr_peer *peer);

@@ -37,7 +37,7 @@ struct sl_index_changes {
     /* Of the table's regions; all of one whose count moved is looked at. */
     const char *shm_dir; /* NULL: counts are not asked for */
     struct index_regions regions;
-    struct index_regions_owner owner; /* who counted what is in `seen`: only it is believed */
+    uint64_t life;         /* that counted what is in `seen`: only it is believed */
     uint64_t *seen;        /* [region]: its count before it was looked at; REGION_AGAIN */
     uint64_t region_count; /* of the region that is being looked at */
     uint64_t unsure_count; /* torn and pending slots before it */
@@ -292,22 +292,20 @@ static void walk_begins(struct sl_index_changes *changes)
     changes->torn_count = changes->pending_count = 0;
     changes->rounds = changes->rounds_next;
     changes->round = (changes->round + 1) % changes->rounds;
-    struct index_regions_owner owner = index_regions_owner(&changes->regions);
-    if (owner.proc.pid == 0 && changes->shm_dir != NULL && changes->attach_walks-- == 0) {
+    uint64_t life = index_regions_life(&changes->regions);
+    if (life == 0 && changes->shm_dir != NULL && changes->attach_walks-- == 0) {
         changes->attach_walks = ATTACH_WALKS; /* they may be others by now */
         index_regions_close(&changes->regions);
         (void)index_regions_attach(changes->shm_dir, changes->view, &changes->regions);
-        changes->owner =
-            (struct index_regions_owner){0}; /* whoever counts in these: not yet known */
-        owner = index_regions_owner(&changes->regions);
+        changes->life = 0; /* whoever counts in these: not yet known */
+        life = index_regions_life(&changes->regions);
     }
-    changes->counted = owner.proc.pid != 0;
-    if (changes->walked &&
-        (!sl_proc_id_equal(owner.proc, changes->owner.proc) || owner.life != changes->owner.life)) {
+    changes->counted = life != 0;
+    if (changes->walked && life != changes->life) {
         memset(changes->seen, 0xff, /* REGION_AGAIN: what was changed meanwhile nobody counted */
                index_region_count(changes->view->bucket_count) * sizeof(*changes->seen));
     }
-    changes->owner = owner;
+    changes->life = life;
     changes->walked = true;
 }
 

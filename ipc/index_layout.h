@@ -119,7 +119,7 @@ struct regions_header;
 struct index_regions {
     struct sl_segment segment;
     struct regions_header *header;
-    uint64_t space;     /* sl_proc_space of this process */
+    bool owned;         /* this process counts */
     index_word *counts; /* [region]; NULL: there are none. 0: no slot of it was ever set */
     index_word
         *occupied; /* [region]: slots of it that are set, or more after a crash; never fewer */

@@ -678,7 +678,7 @@ bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl
                    char *key_out)
 {
     uint64_t slot_count = view->bucket_count * INDEX_BUCKET_SLOTS;
-    if (*cursor == 0 && index_regions_owner(&view->regions).proc.pid != 0) {
+    if (*cursor == 0 && index_regions_life(&view->regions) != 0) {
         *cursor = SCAN_COUNTED;
     }
     uint64_t counted = view->regions.counts != NULL ? *cursor & SCAN_COUNTED : 0;

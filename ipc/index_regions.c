@@ -1,7 +1,7 @@
 /* ipc/index_regions.c - see index_regions.h. */
 #include "ipc/index_regions.h"
 
-#include <unistd.h>
+#include <fcntl.h>
 
 #define REGIONS_FILE "changes"
 
@@ -15,11 +15,9 @@ struct regions_header {
     uint64_t seed; /* of the index that they belong to */
     uint64_t bucket_count;
     uint64_t region_buckets;
-    index_word owner_start, owner_pid; /* pid 0: nobody */
-    index_word lives;                  /* openings for writing */
-    index_word owner_space;            /* what the pid is of, sl_proc_space */
+    index_word lives; /* openings for writing */
 };
-static_assert(sizeof(struct regions_header) == 56, "format of the header of changes");
+static_assert(sizeof(struct regions_header) == 32, "format of the header of changes");
 
 struct preparing {
     struct regions_header header;
@@ -46,7 +44,6 @@ static void regions_map(struct index_regions *regions)
     regions->header = sl_segment_own(&regions->segment);
     regions->counts = (index_word *)(void *)regions->segment.data;
     regions->occupied = regions->counts + regions->segment.data_bytes / 2 / sizeof(index_word);
-    regions->space = sl_proc_space();
 }
 
 static sl_err regions_check(struct index_regions *regions, const struct sl_index_view *view)
@@ -127,15 +124,7 @@ void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
         err = regions_create(shm_dir, &preparing, out, NULL);
     }
     if (err == SL_OK) {
-        index_regions_disown(out);
         word_publish(&out->header->lives, word_get(&out->header->lives) + 1);
-    }
-}
-
-void index_regions_disown(const struct index_regions *regions)
-{
-    if (regions->counts != NULL) {
-        word_publish(&regions->header->owner_pid, 0);
     }
 }
 
@@ -157,18 +146,16 @@ void index_region_recount(const struct sl_index_view *view, uint64_t region)
 void index_regions_own(struct sl_index_view *view, bool opened)
 {
     struct index_regions *regions = &view->regions;
-    struct sl_proc_id self;
-    if (regions->counts == NULL || sl_proc_id_of((uint32_t)getpid(), &self, NULL) != SL_OK) {
-        return;
-    }
-    for (uint64_t i = 0; opened && i < index_region_count(view->bucket_count); i++) {
+    for (uint64_t i = 0;
+         opened && regions->counts != NULL && i < index_region_count(view->bucket_count); i++) {
         if (word_get(&regions->counts[i]) == 0) {
             word_set(&regions->counts[i], 1);
         }
     }
-    word_set(&regions->header->owner_start, self.start_time);
-    word_set(&regions->header->owner_space, regions->space);
-    word_publish(&regions->header->owner_pid, self.pid);
+    /* Of the open file: it is held as long as this process lives and has it open, and seen from other namespaces. */
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    regions->owned =
+        regions->counts != NULL && fcntl(regions->segment.fd, F_OFD_SETLK, &whole) == 0;
 }
 
 bool index_regions_renew(const char *shm_dir, struct sl_index_view *view)
@@ -177,7 +164,6 @@ bool index_regions_renew(const char *shm_dir, struct sl_index_view *view)
     if (regions->counts != NULL && !sl_segment_is_short(&regions->segment)) {
         return false;
     }
-    index_regions_disown(regions);
     index_regions_close(regions);
     index_regions_open(shm_dir, view, (struct sl_goes_on){0}, regions);
     for (uint64_t i = 0; i < index_region_count(view->bucket_count); i++) {
@@ -203,21 +189,16 @@ sl_err index_regions_attach(const char *shm_dir, const struct sl_index_view *vie
     return regions_open(shm_dir, view, false, out);
 }
 
-struct index_regions_owner index_regions_owner(const struct index_regions *regions)
+uint64_t index_regions_life(const struct index_regions *regions)
 {
-    struct index_regions_owner owner = {0};
-    struct sl_proc_id now;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     if (regions->counts == NULL || sl_segment_is_cut(&regions->segment) ||
         !sl_segment_linked(&regions->segment)) {
-        return owner;
+        return 0;
     }
-    owner.proc.pid = (uint32_t)word_get_acquire(&regions->header->owner_pid);
-    owner.proc.start_time = word_get_acquire(&regions->header->owner_start);
-    owner.life = word_get_acquire(&regions->header->lives);
-    /* Of whom nobody can tell whether it lives is nobody: then all of the table is looked at. */
-    bool stands =
-        owner.proc.pid != 0 && word_get_acquire(&regions->header->owner_space) == regions->space &&
-        word_get(&regions->header->owner_pid) == owner.proc.pid &&
-        sl_proc_id_of(owner.proc.pid, &now, NULL) == SL_OK && sl_proc_id_equal(now, owner.proc);
-    return stands ? owner : (struct index_regions_owner){0};
+    /* Before the lock: the next one opens, recovers, and then has it. */
+    uint64_t life = word_get_acquire(&regions->header->lives);
+    bool counted = regions->owned ||
+                   (fcntl(regions->segment.fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK);
+    return counted ? life : 0;
 }

@@ -3,10 +3,8 @@
  *
  * The table is cut into regions of INDEX_REGION_BUCKETS. The registrar counts up a region's word (release)
  * behind each store to one of its slots, so that a reader which finds the word (acquire) as it was before its
- * last look at the region has nothing to look at there. Whose counts they are says the header, by pid and
- * start time: who is none counts nothing, and an older registrar leaves what it finds there, so that counts
- * of a process that does not live say nothing of what was changed since. Recovery counts nothing either:
- * until it is over the counts are nobody's. The other word of a region is how many of its slots are set: a
+ * last look at the region has nothing to look at there. Who counts has the file locked: without a lock the counts
+ * say nothing of what was changed since. Recovery counts nothing either: until it is over nobody has the lock. The other word of a region is how many of its slots are set: a
  * walk leaves out those that have none, so that it costs what there is and not what there is room for. */
 #ifndef SL_INDEX_REGIONS_H
 #define SL_INDEX_REGIONS_H
@@ -49,8 +47,6 @@ sl_err index_regions_make(const char *shm_dir, const struct index_header *index,
  * all of it: they may be missing. */
 void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
                         struct sl_goes_on goes_on, struct index_regions *out);
-/* Nobody counts from here on; accepts none. */
-void index_regions_disown(const struct index_regions *regions);
 /* Counts the slots of a region that are set, whatever its word said. Before this process owns the counts of an
  * index that was there: of each region. */
 void index_region_recount(const struct sl_index_view *view, uint64_t region);
@@ -64,12 +60,8 @@ bool index_regions_renew(const char *shm_dir, struct sl_index_view *view);
 /* A reader's. Errors: SL_ERR_NOT_FOUND, SL_ERR_STALE (of another index), those of sl_segment_open. */
 sl_err index_regions_attach(const char *shm_dir, const struct sl_index_view *view,
                             struct index_regions *out);
-/* Who counts now and lives; else nobody. life: of the index, so that one process may have several. */
-struct index_regions_owner {
-    struct sl_proc_id proc;
-    uint64_t life;
-};
-struct index_regions_owner index_regions_owner(const struct index_regions *regions);
+/* Which life of the index's writer counts now, and goes on; 0: none does. */
+uint64_t index_regions_life(const struct index_regions *regions);
 void index_regions_close(struct index_regions *regions);
 
 #endif

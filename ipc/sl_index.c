@@ -353,7 +353,6 @@ void sl_index_close(struct sl_index **index)
     if (index == NULL || *index == NULL) {
         return;
     }
-    index_regions_disown(&(*index)->view.regions);
     index_regions_close(&(*index)->view.regions);
     sl_segment_close(&(*index)->leases.segment);
     sl_segment_close(&(*index)->view.segment);

@@ -513,8 +513,7 @@ static void remove_asked(struct registrar *self, const struct sl_msg *msg)
     self->removes->count++;
     sl_return_keep(msg, &remove->back);
     const struct sl_proc_id asker = self->peers->all[peer].proc;
-    const uint64_t asked[] = {asker.pid, asker.start_time, /* a process may be several clients */
-                              reg_hash(msg->sender.at, msg->sender.length), msg->seq};
+    const uint64_t asked[] = {asker.pid, asker.start_time, msg->seq};
     remove->asked = reg_hash(asked, sizeof(asked));
     if (body->all) {
         remove->all_left = reg_unit_count(self);

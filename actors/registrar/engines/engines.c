@@ -324,7 +324,7 @@ static void engine_remove(struct registrar *self, struct reg_engine *engine)
     engine_drop_notes(self, engine);
     engine_free(engine);
     self->engines->count--;
-    if (!engines_of(self, proc) && !reg_peer_present(self, proc, REG_NONE)) {
+    if (!engines_of(self, proc) && !reg_peer_present(self, proc)) {
         self->env->ops->unwatch(self->env, proc);
     }
 }
@@ -348,23 +348,6 @@ static void engine_end(struct registrar *self, const struct sl_msg *msg)
         engine_remove(self, engine);
     }
     reg_engine_over(self, msg, ranks);
-}
-
-/* Of a client that was closed before its engines. Those of a dead process end below, as all it had. */
-static void engines_left(struct registrar *self, uint32_t peer)
-{
-    const struct reg_peer *gone = &self->peers->all[peer];
-    bool lives = self->env->ops->alive(self->env, gone->proc);
-    for (uint32_t i = 0; lives && i < self->engines->max; i++) {
-        struct reg_engine *engine = &self->engines->all[i];
-        if (engine->used && sl_proc_id_equal(engine->proc, gone->proc) &&
-            strcmp(engine->sender, gone->name) == 0) {
-            reg_log(self, SL_LOG_INFO, 0, "engine %" PRIu64 " ended: %s is gone", engine->id,
-                    engine->sender);
-            reg_engine_note(self, SL_MSG_ENGINE_OVER, engine->id);
-            engine_remove(self, engine);
-        }
-    }
 }
 
 static void engines_died(struct registrar *self, struct sl_proc_id proc)
@@ -486,7 +469,7 @@ static void engines_check(struct registrar *self)
         }
         whole = whole && reg_engine_body(self, engine, &kept);
         engine->team = whole ? kept.body.engine_get_reply.team : 0;
-        bool watched = reg_peer_present(self, engine->proc, REG_NONE);
+        bool watched = reg_peer_present(self, engine->proc);
         for (uint32_t k = 0; k < i; k++) {
             watched = watched || (self->engines->all[k].used &&
                                   sl_proc_id_equal(self->engines->all[k].proc, engine->proc));
@@ -536,7 +519,6 @@ const struct reg_part reg_engines_part = {
     .init = engines_init,
     .fini = engines_fini,
     .recovered = engines_check,
-    .left = engines_left,
     .died = engines_died,
     .knows = engines_of,
     .gauges = engines_gauges,

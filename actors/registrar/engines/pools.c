@@ -614,7 +614,7 @@ static void pools_check(struct registrar *self)
         }
         pool->dropping = pool->state == REG_POOL_REVOKING && (pool->lent || pool->sluice);
         for (uint32_t k = 0; k < count && pool->used; k++) {
-            if (!reg_proc_none(procs[k]) && !reg_peer_present(self, procs[k], REG_NONE)) {
+            if (!reg_proc_none(procs[k]) && !reg_peer_present(self, procs[k])) {
                 pool_process_died(self, i, procs[k]);
             }
         }

@@ -187,29 +187,15 @@ const char *reg_contribution_ended_text(const struct registrar *self, uint32_t s
                : "the contribution it was charged to ended";
 }
 
-/* process: as CONTRIBUTE's sender is called; NULL: of any name. */
-static void contributions_end_of(struct registrar *self, struct sl_proc_id proc,
-                                 const char *process)
+static void contributions_died(struct registrar *self, struct sl_proc_id proc)
 {
     for (uint32_t i = 0; self->contributions->standing != 0 && i < REG_CONTRIBUTIONS_MAX; i++) {
-        struct reg_contribution *at = &self->contributions->all[i];
+        const struct reg_contribution *at = &self->contributions->all[i];
         if (at->state == REG_CONTRIBUTION_STANDS && !contribution_lasts(at) &&
-            sl_proc_id_equal(at->proc, proc) &&
-            (process == NULL || strcmp(at->process, process) == 0)) {
+            sl_proc_id_equal(at->proc, proc)) {
             contribution_end(self, i, "ends with its process");
         }
     }
-}
-
-static void contributions_died(struct registrar *self, struct sl_proc_id proc)
-{
-    contributions_end_of(self, proc, NULL);
-}
-
-/* Of a client that was closed before it took them back. */
-static void contributions_left(struct registrar *self, uint32_t peer)
-{
-    contributions_end_of(self, self->peers->all[peer].proc, self->peers->all[peer].name);
 }
 
 static void contributions_expire(struct registrar *self)
@@ -589,7 +575,6 @@ const struct reg_part reg_contributions_part = {
     .after = contributions_answer,
     .recovered = contributions_check,
     .next_ns = contributions_next,
-    .left = contributions_left,
     .died = contributions_died,
     .gauges = contributions_gauges,
 };

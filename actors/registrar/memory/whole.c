@@ -31,15 +31,15 @@ static bool is_pins(const char *name)
     return strncmp(name, "pins.", 5) == 0;
 }
 
-/* Calls visit for each segment of the directory until it answers true. */
-static bool segments_any(struct registrar *self,
-                         bool (*visit)(struct registrar *self, const char *name))
+/* Calls visit for each file of the directory until it answers true. */
+static bool files_any(struct registrar *self,
+                      bool (*visit)(struct registrar *self, const char *name))
 {
     DIR *directory = opendir(self->env->paths->shm_dir);
     const struct dirent *entry = NULL;
     bool found = false;
     while (directory != NULL && !found && (entry = readdir(directory)) != NULL) {
-        found = (is_values(entry->d_name) || is_pins(entry->d_name)) && visit(self, entry->d_name);
+        found = visit(self, entry->d_name);
     }
     if (directory != NULL) {
         (void)closedir(directory);
@@ -50,7 +50,8 @@ static bool segments_any(struct registrar *self,
 static bool is_short(struct registrar *self, const char *name)
 {
     struct sl_error why = {0};
-    if (!sl_segment_file_is_short(self->env->paths->shm_dir, name, &why)) {
+    if ((!is_values(name) && !is_pins(name)) ||
+        !sl_segment_file_is_short(self->env->paths->shm_dir, name, &why)) {
         return false;
     }
     reg_log(self, SL_LOG_ERROR, 0,
@@ -63,7 +64,8 @@ static bool is_short(struct registrar *self, const char *name)
 static bool segment_drop(struct registrar *self, const char *name)
 {
     struct sl_error why = {0};
-    bool goes = is_values(name) || sl_segment_file_is_short(self->env->paths->shm_dir, name, NULL);
+    bool goes = is_values(name) ||
+                (is_pins(name) && sl_segment_file_is_short(self->env->paths->shm_dir, name, NULL));
     if (goes && sl_segment_remove(self->env->paths->shm_dir, name, &why) != SL_OK) {
         reg_log(self, SL_LOG_WARN, 0, "%s; what follows says whether it is in the way", why.text);
     }
@@ -72,14 +74,18 @@ static bool segment_drop(struct registrar *self, const char *name)
 
 /* Its metrics say which process plays an actor. What has mapped the old memory may write values there
  * for records of the new one: most actors map it once. Clients look whether it is the current one. */
-static void actor_kill(struct registrar *self, const char *name)
+static bool actor_kill(struct registrar *self, const char *name)
 {
     char path[sizeof(self->env->paths->shm_dir) + NAME_BYTES + 1];
     struct sl_metrics_view *view = NULL;
     struct sl_metrics_summary summary;
+    if (strncmp(name, METRICS_PREFIX, sizeof(METRICS_PREFIX) - 1) != 0 ||
+        strncmp(name, METRICS_OF_CLIENTS, sizeof(METRICS_OF_CLIENTS) - 1) == 0) {
+        return false;
+    }
     (void)snprintf(path, sizeof(path), "%s/%s", self->env->paths->shm_dir, name);
     if (sl_metrics_view_open(path, &view, NULL) != SL_OK) {
-        return; /* of a client, in another version; or cut, which its actor does not outlive */
+        return false; /* of a client, in another version; or cut, which its actor does not outlive */
     }
     sl_metrics_view_summary(view, &summary);
     sl_metrics_view_close(&view);
@@ -89,29 +95,17 @@ static void actor_kill(struct registrar *self, const char *name)
                 name + sizeof(METRICS_PREFIX) - 1, summary.proc.pid);
         self->env->ops->kill(self->env, summary.proc);
     }
-}
-
-static void actors_kill(struct registrar *self)
-{
-    DIR *directory = opendir(self->env->paths->shm_dir);
-    const struct dirent *entry = NULL;
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
-        if (strncmp(entry->d_name, METRICS_PREFIX, sizeof(METRICS_PREFIX) - 1) == 0 &&
-            strncmp(entry->d_name, METRICS_OF_CLIENTS, sizeof(METRICS_OF_CLIENTS) - 1) != 0) {
-            actor_kill(self, entry->d_name);
-        }
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
-    }
+    return false; /* the next one */
 }
 
 void reg_memory_renew(struct registrar *self)
 {
-    if (segments_any(self, is_short)) {
-        actors_kill(self);
-        (void)segments_any(self, segment_drop);
-        actors_kill(self); /* those that were started meanwhile; later ones find no old memory */
+    if (files_any(self, is_short)) {
+        (void)files_any(self, actor_kill);
+        (void)files_any(self, segment_drop);
+        (void)files_any(
+            self,
+            actor_kill); /* those that were started meanwhile; later ones find no old memory */
     }
 }
 

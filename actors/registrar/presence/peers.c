@@ -86,15 +86,10 @@ bool reg_peer_alive(const struct registrar *self, uint32_t peer)
     return at->used && at->present && self->env->ops->alive(self->env, at->proc);
 }
 
-bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc, uint32_t except)
+bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc)
 {
-    for (uint32_t i = 0; i < self->set.clients_max; i++) {
-        const struct reg_peer *peer = &self->peers->all[i];
-        if (i != except && peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
-            return true;
-        }
-    }
-    return false;
+    uint32_t peer = reg_peer_by_proc(self, proc);
+    return peer != REG_NONE && self->peers->all[peer].present;
 }
 
 /* Whether it has a role other than that of a peer. */
@@ -112,7 +107,7 @@ static bool is_known(const struct registrar *self, struct sl_proc_id proc)
 /* To be called before the process gets its second role here: one watch a process. */
 bool reg_watch(struct registrar *self, struct sl_proc_id proc)
 {
-    if (reg_peer_present(self, proc, REG_NONE) || is_known(self, proc)) {
+    if (reg_peer_present(self, proc) || is_known(self, proc)) {
         return true;
     }
     return self->env->ops->watch(self->env, proc, 0) == SL_OK;
@@ -225,7 +220,7 @@ static sl_err peer_arrive(struct registrar *self, uint32_t slot, const struct sl
         peer->present = false;
         sl_pins_view_close(&peer->pins);
         peer->proc = (struct sl_proc_id){0};
-        if (!is_known(self, proc) && !reg_peer_present(self, proc, slot)) {
+        if (!is_known(self, proc)) {
             self->env->ops->unwatch(self->env, proc);
         }
         return err;
@@ -245,6 +240,11 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
         return sl_fail(why, SL_ERR_INVALID, "HELLO.name: '%s' is not the sender's", hello->name.at);
     }
     uint32_t slot = reg_peer_find(self, hello->name.at, hello->name.length);
+    uint32_t same = reg_peer_by_proc(self, proc);
+    if (same != REG_NONE && same != slot) {
+        return sl_fail(why, SL_ERR_EXISTS, "HELLO.pid: process %u is called %s", proc.pid,
+                       self->peers->all[same].name);
+    }
     if (slot != REG_NONE && self->peers->all[slot].present &&
         sl_proc_id_equal(self->peers->all[slot].proc, proc)) {
         struct reg_peer *peer = &self->peers->all[slot];
@@ -367,15 +367,8 @@ static void process_left(struct registrar *self, struct sl_proc_id proc)
 
 void reg_process_died(struct registrar *self, struct sl_proc_id proc)
 {
-    bool known = false;
-    for (uint32_t i = 0; i < self->set.clients_max; i++) { /* it may be several clients */
-        const struct reg_peer *peer = &self->peers->all[i];
-        if (peer->used && peer->present && sl_proc_id_equal(peer->proc, proc)) {
-            peer_died(self, i);
-            known = true;
-        }
-    }
-    if (known) {
+    if (reg_peer_present(self, proc)) {
+        peer_died(self, reg_peer_by_proc(self, proc));
         sl_metric_add(self->env->metrics, self->peers->metric.died_count, 1);
     }
     process_left(self, proc);
@@ -397,10 +390,8 @@ static void ended_clear(struct registrar *self)
             continue;
         }
         peer_died(self, i);
-        if (!reg_peer_present(self, proc, REG_NONE)) { /* it was the last one of its process */
-            process_left(self, proc);
-            self->env->ops->unwatch(self->env, proc);
-        }
+        process_left(self, proc);
+        self->env->ops->unwatch(self->env, proc);
     }
 }
 
@@ -507,13 +498,7 @@ static void peers_check(struct registrar *self)
         if (!peer->used) {
             continue;
         }
-        bool watched = false; /* as an earlier client of the process */
-        for (uint32_t k = 0; k < i; k++) {
-            watched |= self->peers->all[k].used && self->peers->all[k].present &&
-                       sl_proc_id_equal(self->peers->all[k].proc, peer->proc);
-        }
-        bool alive =
-            peer->present && (watched || self->env->ops->watch(self->env, peer->proc, 0) == SL_OK);
+        bool alive = peer->present && self->env->ops->watch(self->env, peer->proc, 0) == SL_OK;
         if (!alive) {
             peer->present = true; /* so that its end is dealt with like any other */
             peer_died(self, i);

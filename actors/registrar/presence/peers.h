@@ -45,11 +45,9 @@ uint32_t reg_peer_find(const struct registrar *self, const char *name,
                        uint64_t length); /* REG_NONE */
 /* The process that sent it and is here. REG_NONE: it was answered that it has said no HELLO. */
 uint32_t reg_peer_asking(struct registrar *self, const struct sl_msg *msg);
+/* A process has one name, and each client of a process an id of its own. REG_NONE. */
 uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc);
-/* Whether the process is here under some name other than that of slot `except` (REG_NONE: under
- * any).
- */
-bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc, uint32_t except);
+bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc);
 /* Whether it can still touch memory. */
 bool reg_peer_alive(const struct registrar *self, uint32_t peer);
 /* The process or client is gone: pins, claims, engines and waiting requests with it. */

@@ -120,9 +120,6 @@ void reg_group_done(struct registrar *self, uint32_t slot)
 static void groups_left(struct registrar *self, uint32_t peer)
 {
     struct sl_proc_id proc = self->peers->all[peer].proc;
-    if (self->env->ops->alive(self->env, proc) && reg_peer_present(self, proc, peer)) {
-        return; /* a client was closed, and it may be the block of another one of the process */
-    }
     for (uint32_t i = 0; i < self->groups->high; i++) {
         if (self->groups->all[i].used && !self->groups->all[i].found &&
             sl_proc_id_equal(self->groups->all[i].owner, proc)) {

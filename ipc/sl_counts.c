@@ -26,10 +26,12 @@ static const uint32_t keys_buckets[] = {0, 3, 6, 9, 12, 15, SL_COUNTS_BUCKETS - 
 _Static_assert(KEYS_WORD + KEYS_WORDS <= TIME_WORD, "they have room before the others");
 
 struct header {
-    _Atomic uint64_t owner; /* owner_word(); 0: nobody */
-    _Atomic uint64_t used;  /* not 0: it has memory, and perhaps counts */
-    uint64_t room[6];
+    _Atomic uint64_t owner;  /* generation of a client; 0: nobody */
+    _Atomic uint64_t used;   /* not 0: it has memory, and perhaps counts */
+    _Atomic uint64_t number; /* of the owner */
+    uint64_t room[5];
 };
+#define OWNER_COMES 1u /* its number is not there yet */
 _Static_assert(sizeof(struct header) == 64, "a line");
 
 struct sl_counts {
@@ -58,29 +60,6 @@ static uint64_t block_offset(uint32_t block)
 static _Atomic uint64_t *row_at(const struct sl_segment *segment, uint32_t block, uint32_t row)
 {
     return (_Atomic uint64_t *)(void *)(segment->data + block_offset(block) + row * ROW_BYTES);
-}
-
-/* Pids mean something in one namespace only: who is of another is not known to be dead. So the word has
- * the pid (22 bits), low bits of the namespace (20) and of the start time (22), all in one store. */
-#define PID_BITS   22u
-#define SPACE_BITS 20u
-static uint64_t owner_word(struct sl_proc_id self, uint64_t space)
-{
-    uint64_t times = self.start_time << (PID_BITS + SPACE_BITS);
-    return times | (space & ((UINT64_C(1) << SPACE_BITS) - 1)) << PID_BITS |
-           (self.pid & ((UINT64_C(1) << PID_BITS) - 1));
-}
-
-/* Whether the process is over that had a block. */
-static bool is_dead(uint64_t owner, uint64_t space)
-{
-    struct sl_proc_id now = {0};
-    if ((owner >> PID_BITS & ((UINT64_C(1) << SPACE_BITS) - 1)) !=
-        (space & ((UINT64_C(1) << SPACE_BITS) - 1))) {
-        return false;
-    }
-    sl_err err = sl_proc_id_of((uint32_t)(owner & ((UINT64_C(1) << PID_BITS) - 1)), &now, NULL);
-    return err == SL_ERR_NOT_FOUND || (err == SL_OK && owner_word(now, space) != owner);
 }
 
 static sl_err prepare(struct sl_segment *segment, void *context, struct sl_error *why)
@@ -116,43 +95,54 @@ sl_err sl_counts_make(const char *shm_dir, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
-    uint64_t space = sl_proc_space();
-    for (uint32_t i = 1; i < BLOCK_COUNT; i++) {
-        struct header *header = header_of(&segment, i);
-        uint64_t owner = atomic_load_explicit(&header->owner, memory_order_relaxed);
-        if (owner != 0 && is_dead(owner, space)) {
-            (void)atomic_compare_exchange_strong(&header->owner, &owner, 0);
-        }
-    }
     sl_segment_close(&segment);
     return SL_OK;
 }
 
-/* One that is nobody's. dead: also one whose owner is dead. False: there is none. */
-static bool block_take(struct sl_counts *counts, uint64_t owner, uint64_t space, bool dead)
+void sl_counts_free(const char *shm_dir, bool (*is_gone)(void *context, struct sl_proc_id client),
+                    void *context)
+{
+    const struct sl_segment_want want = wanted(shm_dir);
+    struct sl_segment segment = {.fd = -1};
+    if (sl_segment_open(&want, true, &segment, NULL) != SL_OK) {
+        return;
+    }
+    for (uint32_t i = 1; i < BLOCK_COUNT; i++) {
+        struct header *header = header_of(&segment, i);
+        uint64_t owner = atomic_load_explicit(&header->owner, memory_order_acquire);
+        const struct sl_proc_id client = {
+            .pid = (uint32_t)atomic_load_explicit(&header->number, memory_order_relaxed),
+            .start_time = owner};
+        if (owner > OWNER_COMES && is_gone(context, client)) {
+            (void)atomic_compare_exchange_strong(&header->owner, &owner, 0);
+        }
+    }
+    sl_segment_close(&segment);
+}
+
+/* Takes one that is nobody's, if there is one. */
+static void block_take(struct sl_counts *counts, struct sl_proc_id client)
 {
     for (uint32_t i = 1; i < BLOCK_COUNT; i++) {
         struct header *header = header_of(&counts->segment, i);
-        uint64_t before = atomic_load_explicit(&header->owner, memory_order_relaxed);
-        if (before != 0 && (!dead || !is_dead(before, space))) {
-            continue;
-        }
-        /* Acquire and release: who had it has counted all that it will. */
-        if (!atomic_compare_exchange_strong_explicit(&header->owner, &before, owner,
-                                                     memory_order_acq_rel, memory_order_relaxed)) {
+        uint64_t nobody = 0;
+        /* Acquire: who had it has counted all that it will. */
+        if (!atomic_compare_exchange_strong_explicit(&header->owner, &nobody, OWNER_COMES,
+                                                     memory_order_acquire, memory_order_relaxed)) {
             continue;
         }
         if (atomic_load_explicit(&header->used, memory_order_relaxed) == 0 &&
             sl_segment_allocate(&counts->segment, block_offset(i), BLOCK_BYTES, NULL) != SL_OK) {
             atomic_store_explicit(&header->owner, 0, memory_order_release);
-            return false; /* shared memory is full: the shared block is there */
+            return; /* shared memory is full: the shared block is there */
         }
         atomic_store_explicit(&header->used, 1, memory_order_release);
+        atomic_store_explicit(&header->number, client.pid, memory_order_relaxed);
+        atomic_store_explicit(&header->owner, client.start_time, memory_order_release);
         counts->block = i;
-        counts->owner = owner;
-        return true;
+        counts->owner = client.start_time;
+        return;
     }
-    return false;
 }
 
 static const struct sl_mapped_kind counts_kind = {.name = COUNTS_FILE,
@@ -161,7 +151,7 @@ static const struct sl_mapped_kind counts_kind = {.name = COUNTS_FILE,
                                                   .object_bytes = sizeof(struct sl_counts),
                                                   .writable = true};
 
-sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id self, struct sl_counts **out,
+sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id client, struct sl_counts **out,
                       struct sl_error *why)
 {
     void *counts = NULL;
@@ -169,11 +159,9 @@ sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id self, struct sl_cou
     if (err != SL_OK) {
         return err;
     }
-    uint64_t space = sl_proc_space();
-    uint64_t owner = owner_word(self, space);
     *out = counts;
-    if (!block_take(*out, owner, space, false)) {
-        (void)block_take(*out, owner, space, true);
+    if (sl_proc_id_is_client(client)) {
+        block_take(*out, client);
     }
     return SL_OK;
 }

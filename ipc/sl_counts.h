@@ -5,8 +5,8 @@
  * and each of its threads a row of that block: the thread alone writes there, so that counting costs
  * no shared cache line. Whoever takes a block after another goes on with its counts, and nothing ever
  * sets them back. So the sum over all blocks is what was counted since the node was started, also by
- * clients that were killed. Clients without a block of their own (there are SL_COUNTS_BLOCKS), and
- * threads without a row, share one and count by atomics.
+ * clients that were killed. Clients without a block of their own (there are SL_COUNTS_BLOCKS; readers without pins
+ * have none), and threads without a row, share one and count by atomics.
  *
  * Counts are of those who write them, and of any process of the user: a wrong one harms a figure. */
 #ifndef SL_COUNTS_H
@@ -57,15 +57,17 @@ uint32_t sl_counts_buckets_filled(uint32_t timed);
 
 struct sl_counts; /* opaque; of one client; any number of threads */
 
-/* The registrar, at its start: makes the segment, or goes on with that of its predecessor, and gives
- * back the blocks of clients that are dead. Errors: those of segments. */
+/* The registrar, at its start: makes the segment, or goes on with that of its predecessor. Errors: those of segments. */
 sl_err sl_counts_make(const char *shm_dir, struct sl_error *why);
 /* Whether another process cut the file short; why then says so. Whoever has it mapped goes on, and
  * counts nothing until it opens another. */
 bool sl_counts_are_short(const char *shm_dir, struct sl_error *why);
-/* Takes a block for this process. Errors: those of segments (SL_ERR_NOT_FOUND: the node's registrar
- * is of a release that had none). */
-sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id self, struct sl_counts **out,
+/* The registrar: frees the blocks of clients that are gone. */
+void sl_counts_free(const char *shm_dir, bool (*is_gone)(void *context, struct sl_proc_id client),
+                    void *context);
+/* Takes a block for a client whose pin file says whether it lives; one without pins, {0}, shares that of all
+ * others. Errors: those of segments. */
+sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id client, struct sl_counts **out,
                       struct sl_error *why);
 void sl_counts_close(struct sl_counts **counts); /* what was counted stays */
 /* Of a fork, whose parent goes on with the block. */

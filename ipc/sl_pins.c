@@ -12,13 +12,16 @@
 #include "ipc/sl_pins.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,6 +66,7 @@ struct pins_slot {                /* private to the client */
 };
 
 struct sl_pins {
+    struct sl_pins *next; /* of this process's clients */
     struct sl_segment segment;
     struct pins_header *header;
     _Atomic uint64_t *slots;
@@ -75,17 +79,6 @@ struct sl_pins {
     char directory[1024];
     char name[SL_PINS_NAME_BYTES];
 };
-
-/* Accepts "pins.NAME" and plain "NAME". */
-static sl_err pins_file_name(const char *name, char out[SL_PINS_NAME_BYTES], struct sl_error *why)
-{
-    const char *prefix = strncmp(name, "pins.", 5) == 0 ? "" : "pins.";
-    int length = snprintf(out, SL_PINS_NAME_BYTES, "%s%s", prefix, name);
-    if (length < 0 || length >= (int)SL_PINS_NAME_BYTES) {
-        return sl_fail(why, SL_ERR_INVALID, "name '%.32s...' of a pin segment is too long", name);
-    }
-    return SL_OK;
-}
 
 void sl_client_name(struct sl_proc_id id, char out[SL_CLIENT_NAME_BYTES])
 {
@@ -100,7 +93,14 @@ void sl_pins_name(const char *client, char out[SL_PINS_NAME_BYTES])
 
 /* ---- the client's side ---- */
 
-/* The lock says that the client lives, before anybody can find the file. The kernel gives it back at the end of the
+/* Whether another process than this one has locked it. */
+static bool is_locked(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/* The lock says that the owner lives, before anybody can find the file. The kernel gives it back at the end of the
  * process; a fork has none of it. */
 static sl_err pins_lock(const struct sl_segment *segment, struct sl_error *why)
 {
@@ -109,41 +109,80 @@ static sl_err pins_lock(const struct sl_segment *segment, struct sl_error *why)
                                                     : sl_fail_os(why, errno, "lock a pin segment");
 }
 
+/* ---- forks: one has neither the lock nor the file, which would keep alive what its parent had ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    struct sl_pins *first;
+} clients = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void fork_begins(void)
+{
+    pthread_mutex_lock(&clients.lock);
+}
+
+static void fork_ends(void)
+{
+    pthread_mutex_unlock(&clients.lock);
+}
+
+/* Reads of its copy find zeros, and what it notes there goes nowhere. */
+static void fork_ends_in_child(void)
+{
+    for (struct sl_pins *at = clients.first; at != NULL; at = at->next) {
+        (void)mmap(at->segment.header, at->segment.mapped_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        sl_auto_close(&at->segment.fd);
+    }
+    pthread_mutex_unlock(&clients.lock);
+}
+
+__attribute__((constructor)) static void clients_begin(void)
+{
+    (void)pthread_atfork(fork_begins, fork_ends, fork_ends_in_child);
+}
+
+static void clients_add(struct sl_pins *pins)
+{
+    pthread_mutex_lock(&clients.lock);
+    pins->next = clients.first;
+    clients.first = pins;
+    pthread_mutex_unlock(&clients.lock);
+}
+
+static void clients_remove(const struct sl_pins *pins)
+{
+    pthread_mutex_lock(&clients.lock);
+    struct sl_pins **link = &clients.first;
+    while (*link != NULL && *link != pins) {
+        link = &(*link)->next;
+    }
+    if (*link != NULL) {
+        *link = pins->next;
+    }
+    pthread_mutex_unlock(&clients.lock);
+}
+
 static sl_err pins_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
 {
     struct pins_header *header = context;
-    sl_err err = SL_OK;
-    if (sl_proc_id_is_client(header->owner)) {
-        header->process = sl_proc_id_self();
-        header->space = sl_proc_space();
-        err = pins_lock(segment, why);
-    }
+    header->process = sl_proc_id_self();
+    header->space = sl_proc_space();
+    sl_err err = pins_lock(segment, why);
     memcpy(sl_segment_own(segment), header, sizeof(*header));
     return err == SL_OK ? sl_segment_populate(segment, 0, segment->data_bytes, why) : err;
 }
 
-/* Removes what a dead process, an earlier boot or another format left under our name. */
+/* Removes what an earlier life of this actor left under our name. */
 static sl_err pins_remove_dead(const char *directory, const char *name, struct sl_error *why)
 {
-    struct sl_pins_view *old = NULL;
-    struct sl_proc_id now;
-    sl_err err = sl_pins_view_open(directory, name, &old, NULL);
-    if (err == SL_ERR_NOT_FOUND) {
-        return SL_OK;
+    SL_AUTO(close) int fd = -1;
+    sl_err err = sl_segment_descriptor(directory, name, false, &fd, why);
+    if (err == SL_OK && is_locked(fd)) {
+        return sl_fail(why, SL_ERR_EXISTS, "pin segment '%s' belongs to a process that lives",
+                       name);
     }
-    if (err == SL_OK && old != NULL) {
-        struct sl_proc_id owner = sl_pins_view_owner(old);
-        sl_pins_view_close(&old);
-        if (owner.pid != 0 && sl_proc_id_of(owner.pid, &now, NULL) == SL_OK &&
-            sl_proc_id_equal(now, owner)) {
-            return sl_fail(why, SL_ERR_EXISTS,
-                           "pin segment '%s' belongs to process %u, which is alive", name,
-                           owner.pid);
-        }
-    } else if (err != SL_ERR_FOREIGN && err != SL_ERR_VERSION && err != SL_ERR_CORRUPT) {
-        return sl_fail(why, err, "pin segment '%s' exists and cannot be opened", name);
-    }
-    err = sl_segment_remove(directory, name, why);
+    err = err == SL_ERR_NOT_FOUND ? err : sl_segment_remove(directory, name, why);
     return err == SL_ERR_NOT_FOUND ? SL_OK : err;
 }
 
@@ -162,7 +201,7 @@ static sl_err pins_make_segment(struct sl_pins *pins, const struct sl_pins_optio
                                    .prepare = pins_prepare,
                                    .prepare_context = &header};
     sl_err err = sl_segment_create(&want, &pins->segment, why);
-    if (err == SL_ERR_EXISTS && !sl_proc_id_is_client(options->self)) {
+    if (err == SL_ERR_EXISTS) {
         err = pins_remove_dead(pins->directory, pins->name, why);
         if (err == SL_OK) {
             err = sl_segment_create(&want, &pins->segment, why);
@@ -173,6 +212,10 @@ static sl_err pins_make_segment(struct sl_pins *pins, const struct sl_pins_optio
 
 static sl_err pins_check_options(const struct sl_pins_options *options, struct sl_error *why)
 {
+    if (strlen(options->name) + sizeof("pins.") > SL_PINS_NAME_BYTES) {
+        return sl_fail(why, SL_ERR_INVALID, "name '%.32s...' of a pin segment is too long",
+                       options->name);
+    }
     if (options->slot_count == 0 || options->slot_count > PINS_SLOTS_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "%u pin slots, expected 1..%u", options->slot_count,
                        PINS_SLOTS_MAX);
@@ -219,9 +262,7 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
     } else if (length < 0 || length >= (int)sizeof(pins->directory)) {
         err = sl_fail(why, SL_ERR_INVALID, "path of the shared memory directory is too long");
     } else {
-        err = pins_file_name(options->name, pins->name, why);
-    }
-    if (err == SL_OK) {
+        sl_pins_name(options->name, pins->name);
         err = pins_make_segment(pins, options, why);
     }
     if (err != SL_OK) {
@@ -230,6 +271,9 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
         return err;
     }
     pins_init_slots(pins);
+    if (sl_proc_id_is_client(options->self)) {
+        clients_add(pins);
+    }
     *out = pins;
     return SL_OK;
 }
@@ -247,6 +291,7 @@ void sl_pins_leave(struct sl_pins **pins)
     if (pins == NULL || *pins == NULL) {
         return;
     }
+    clients_remove(*pins);
     sl_segment_close(&(*pins)->segment);
     free((*pins)->private_slots);
     free(*pins);
@@ -489,20 +534,15 @@ static sl_err pins_view_adopt(struct sl_pins_view *view, const char *name, struc
 sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_view **out,
                          struct sl_error *why)
 {
-    char file[SL_PINS_NAME_BYTES];
-    sl_err err = pins_file_name(name, file, why);
-    if (err != SL_OK) {
-        return err;
-    }
     struct sl_pins_view *view = calloc(1, sizeof(*view));
     if (view == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "view of pin segment '%s'", file);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "view of pin segment '%s'", name);
     }
     view->segment.fd = -1;
-    struct sl_segment_want want = {.directory = shm_dir, .name = file, .kind = SL_SEGMENT_PINS};
-    err = sl_segment_open(&want, false, &view->segment, why);
+    struct sl_segment_want want = {.directory = shm_dir, .name = name, .kind = SL_SEGMENT_PINS};
+    sl_err err = sl_segment_open(&want, false, &view->segment, why);
     if (err == SL_OK) {
-        err = pins_view_adopt(view, file, why);
+        err = pins_view_adopt(view, name, why);
     }
     if (err != SL_OK) {
         sl_pins_view_close(&view);
@@ -600,15 +640,15 @@ uint64_t sl_pins_view_lost(const struct sl_pins_view *view)
 
 /* ---- whether a client lives ---- */
 
-/* Whether another process than this one has locked it. */
-static bool is_locked(int fd)
+/* Whether a process may have the file open or mapped for writing, which its client alone does, and a fork of it: no lease
+ * for reading is granted then. A system without leases does not tell. */
+static bool is_written(int fd)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    return fcntl(fd, F_SETLEASE, F_RDLCK) != 0 || fcntl(fd, F_SETLEASE, F_UNLCK) != 0;
 }
 
-/* A free lock means dead. But whoever is seen to live has lost it by mistake: it closed all its
- * descriptors, or opened the file once more and closed that. */
+/* A free lock means dead. But a client that lives has lost it by mistake: it closed all its descriptors, or opened the
+ * file once more and closed that. Where its process is not seen, the mapping is. */
 static enum sl_client_state life_unlocked(int fd, struct sl_proc_id id)
 {
     struct pins_header header;
@@ -617,8 +657,9 @@ static enum sl_client_state life_unlocked(int fd, struct sl_proc_id id)
         !sl_proc_id_equal(header.owner, id) || header.ended != 0) {
         return SL_CLIENT_GONE;
     }
-    return header.space == sl_proc_space() && sl_proc_alive(header.process) ? SL_CLIENT_UNLOCKED
-                                                                            : SL_CLIENT_GONE;
+    bool seen = header.space == sl_proc_space() && header.space != 0;
+    return (seen ? sl_proc_alive(header.process) : is_written(fd)) ? SL_CLIENT_UNLOCKED
+                                                                   : SL_CLIENT_GONE;
 }
 
 enum sl_client_state sl_client_state(const char *shm_dir, struct sl_proc_id id, int *fd)
@@ -640,6 +681,27 @@ enum sl_client_state sl_client_state(const char *shm_dir, struct sl_proc_id id, 
     sl_auto_close(fd); /* it may be the file of an earlier life of the node */
     *fd = fresh;
     return is_locked(fresh) ? SL_CLIENT_LIVES : life_unlocked(fresh, id);
+}
+
+void sl_pins_clients(const char *shm_dir, void (*each)(void *context, struct sl_proc_id client),
+                     void *context)
+{
+    DIR *all = opendir(shm_dir);
+    for (const struct dirent *entry; all != NULL && (entry = readdir(all)) != NULL;) {
+        struct sl_proc_id client = {0};
+        char name[SL_CLIENT_NAME_BYTES];
+        /* NOLINTNEXTLINE(cert-err34-c): a number that does not fit makes another name */
+        if (sscanf(entry->d_name, "pins.client.%" SCNu32 ".%" SCNx64, &client.pid,
+                   &client.start_time) == 2) {
+            sl_client_name(client, name);
+            if (strcmp(entry->d_name + sizeof("pins.") - 1, name) == 0) {
+                each(context, client);
+            }
+        }
+    }
+    if (all != NULL) {
+        (void)closedir(all);
+    }
 }
 
 struct sl_proc_id sl_pins_view_owner(const struct sl_pins_view *view)

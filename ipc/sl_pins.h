@@ -21,25 +21,28 @@ void sl_client_name(struct sl_proc_id id, char out[SL_CLIENT_NAME_BYTES]);
 void sl_pins_name(const char *client, char out[SL_PINS_NAME_BYTES]);
 enum sl_client_state {
     SL_CLIENT_GONE,
-    SL_CLIENT_UNLOCKED, /* its process lives and has lost the lock: nothing of it is reused */
+    SL_CLIENT_UNLOCKED, /* it lives and has lost the lock: nothing of it is reused */
     SL_CLIENT_LIVES,    /* also when the system does not tell */
 };
 /* For processes other than the client's. *fd: -1, or as the look before left it: the caller closes it behind the last.
  * One system call while the client lives. */
 enum sl_client_state sl_client_state(const char *shm_dir, struct sl_proc_id id, int *fd);
+/* Calls each for every client that has a pin file in the directory. */
+void sl_pins_clients(const char *shm_dir, void (*each)(void *context, struct sl_proc_id client),
+                     void *context);
 
 struct sl_pins; /* opaque; owned by one client; pin and release from any of its threads */
 
 struct sl_pins_options {
     const char *shm_dir;
-    const char *name; /* file name: "pins.CLIENTNAME"; "CLIENTNAME" alone is the same */
+    const char *name; /* of the client or actor: the file is pins.NAME */
     uint32_t slot_count;
     uint32_t access_count;  /* power of two: entries of the access ring */
-    struct sl_proc_id self; /* who holds the pins: of a client, locked before it gets its name */
+    struct sl_proc_id self; /* who holds the pins */
     uint64_t pinned_bytes_max;
 };
-/* Creates the segment; one of that name that a dead process left is replaced. Errors: SL_ERR_EXISTS
- * (its process is alive), SL_ERR_INVALID (counts, name), SL_ERR_NO_SPACE. */
+/* Creates the segment, locked before it gets its name; one of that name that a dead process left is replaced.
+ * Errors: SL_ERR_EXISTS (another process has it locked), SL_ERR_INVALID (counts, name), SL_ERR_NO_SPACE. */
 sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **out,
                       struct sl_error *why);
 /* Removes the file, unless the name is another's by now: the segment goes on without. Of a node that

@@ -73,10 +73,10 @@ static const struct sl_metric_row metric_rows[] = {
 static sl_err pins_make(struct coordinator *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
-    (void)snprintf(self->pins_name, sizeof(self->pins_name), "pins.%s", self->env->name);
+    sl_pins_name(self->env->name, self->pins_name);
     struct sl_pins_options options = {
         .shm_dir = self->env->paths->shm_dir,
-        .name = self->pins_name,
+        .name = self->env->name,
         .slot_count = (uint32_t)sl_config_u64(config, SL_SET_client_pins_max),
         .access_count = ACCESS_RING_COUNT,
         .self = self->env->self,

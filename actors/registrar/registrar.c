@@ -392,7 +392,7 @@ static sl_err registrar_handle(void *state, const struct sl_msg *msg)
         job_ended(self, (enum reg_job)msg->body.local_job.cookie, msg->code);
     } else if (SL_MSG_IS_REPLY(msg->type)) {
         reply_arrived(self, msg);
-    } else {
+    } else if (!reg_peer_refused(self, msg)) {
         request_arrived(self, msg);
     }
     registrar_after(self);

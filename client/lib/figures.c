@@ -33,7 +33,8 @@ void sl_client_figures_follow(const struct sl_client *client, struct sl_attachme
         return;
     }
     if (!sl_counts_are_current(shm_dir, now.counts) &&
-        sl_counts_open(shm_dir, sl_proc_id_self(), &fresh.counts, NULL) == SL_OK) {
+        sl_counts_open(shm_dir, at->pins == NULL ? (struct sl_proc_id){0} : client->self,
+                       &fresh.counts, NULL) == SL_OK) {
         old.counts = now.counts;
         atomic_store_explicit(&at->counts, fresh.counts, memory_order_release);
     }

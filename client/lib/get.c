@@ -103,6 +103,7 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, struct un
             sl_reader_leave(*reader); /* nothing is kept while it takes its time */
             err = ask_lookup(client, key, until_ns(client, until), why);
             *reader = sl_reader_enter();
+            *at = NULL; /* what it answered is no word on an entry */
         }
         if (err != SL_OK) {
             return err == SL_ERR_NOT_FOUND ? sl_fail(why, err, "no object under this key") : err;
@@ -270,7 +271,7 @@ static sl_err read_now(struct sl_client *client, const struct wanted *want, stru
             note_access(at, entry);
             err = read_found(client, at, want, entry, why);
         }
-        if (err != SL_ERR_STALE) {
+        if (err != SL_ERR_STALE || at == NULL) {
             return err;
         }
     }

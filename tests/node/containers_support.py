@@ -1,11 +1,13 @@
 """Clients that share two directories with a node and nothing else: no process numbers, IPC, network, /tmp or /dev/shm."""
 
 import os
+import signal
 import subprocess
 import types
 
 from contributions_support import Probe as Asked
-from node_support import BIN, wait_until
+from node_support import BIN, log_of, wait_until
+from values_support import put_all
 
 LIVES = os.path.join(BIN, "..", "tests", "lives_probe")
 HERE = "/mnt"  # where the client finds the two directories, as HERE/run and HERE/shm
@@ -69,3 +71,34 @@ class Inside(Asked):
 def pins(node):
     """Pin files of clients: their names have the process number that a client has where it lives."""
     return [name for name in os.listdir(node.shm) if name.startswith("pins.client.")]
+
+
+def evict_all(node):
+    """More than a node of 16 MiB holds is put."""
+    put_all(node, {f"other-{number}": b"other" * 28000 for number in range(130)})
+
+
+def restart(node, actor="registrar"):
+    old = node.live_pid(actor)
+    os.kill(old, signal.SIGKILL)
+    node.wait_restarted(actor, old)
+
+
+def lock_is_lost(test, node, probe):
+    """The log names it; its pins stay, also over restarts."""
+    (name,) = pins(node)
+    wait_until(lambda: f"{name[len('pins.'):]} has lost the lock of its pin file" in log_of(node, "registrar"), 5, "the log names it")
+    for turn in range(2):
+        evict_all(node)
+        test.assertEqual(probe.code("check"), "whole")
+        restart(node)
+    wait_until(lambda: pins(node) == [name], 5, "others that ended have left nothing")
+
+
+def lost_is_refused(test, probe):
+    """Its next call hears of it; another client is let in."""
+    wait_until(lambda: probe.code("draft") == "SL_ERR_STALE", 5, "its call hears of it")
+    test.assertEqual(probe.code("put"), "SL_ERR_STALE")
+    test.assertEqual(probe.code("pool"), "SL_ERR_STALE", "and does not ask until its deadline")
+    test.assertEqual(probe.code("more"), "SL_OK", "others of the same process are let in")
+    test.assertEqual(probe.code("check"), "whole")

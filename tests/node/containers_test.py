@@ -8,18 +8,12 @@ import sys
 import time
 import unittest
 
-from containers_support import LIVES, Asked, Inside, apart, can_be_apart, child_of, pins, seen_there, shared
-from node_support import BIN, CTL, PATIENCE, Node, log_of, main, wait_until
-from values_support import put_all
+from containers_support import LIVES, Asked, Inside, apart, can_be_apart, child_of, evict_all, lock_is_lost, lost_is_refused, pins, restart, seen_there, shared
+from node_support import BIN, CTL, PATIENCE, Node, main, wait_until
 
 CLIENT = os.path.join(BIN, "..", "tests", "client_probe")
 POOLS = os.path.join(BIN, "..", "tests", "pool_probe")
 LONG = 10000 * PATIENCE  # ms: ends hangs
-
-
-def evict_all(node):
-    """More than a node of 16 MiB holds is put."""
-    put_all(node, {f"other-{number}": b"other" * 28000 for number in range(130)})
 
 
 @unittest.skipUnless(can_be_apart(), "no namespaces here, or the programs lie below /tmp")
@@ -34,11 +28,6 @@ class Containers(unittest.TestCase):
         return subprocess.run([*apart(*shared(node)), CTL, *words, "--instance", there.instance, "--runtime-dir", there.directory + "/run", "--shm-dir",
                                there.shm],
                               input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * PATIENCE, check=False)
-
-    def restart(self, node, actor):
-        old = node.live_pid(actor)
-        os.kill(old, signal.SIGKILL)
-        node.wait_restarted(actor, old)
 
     def test_values_go_both_ways(self):
         node = self.node(ranks=1)
@@ -65,7 +54,7 @@ class Containers(unittest.TestCase):
 
         heard = [said()]
         if heard == [b"registrar\n"]:
-            self.restart(node, "registrar")
+            restart(node, "registrar")
             probe.stdin.write(b"\n")
             probe.stdin.flush()
             heard.append(said())
@@ -106,7 +95,7 @@ class Containers(unittest.TestCase):
 
         for turn in range(3):
             for actor in ("registrar", "coordinator", "keyer"):
-                self.restart(node, actor)
+                restart(node, actor)
                 probe.wait_ok(100)
 
         probe.ask("rest")
@@ -144,7 +133,7 @@ class Containers(unittest.TestCase):
         for turn in range(2):
             evict_all(node)
             self.assertEqual(other.code("check"), "whole")
-            self.restart(node, "registrar")
+            restart(node, "registrar")
 
         self.assertEqual((other.code("release"), other.code("pin")), ("released", "SL_OK"))
 
@@ -155,11 +144,23 @@ class Containers(unittest.TestCase):
         os.kill(child_of(probe.process.pid), signal.SIGSTOP)
 
         for turn in range(2):
-            self.restart(node, "registrar")
+            restart(node, "registrar")
             evict_all(node)
         os.kill(child_of(probe.process.pid), signal.SIGCONT)
 
         self.assertEqual(probe.code("check"), "whole")
+
+    def test_a_lock_that_was_lost_by_mistake_costs_no_pins_and_the_next_call(self):
+        node = self.node(ranks=1, memory="16MiB")
+        probe = Inside(self, node, LIVES, "0")
+        self.assertEqual(probe.code("pin"), "SL_OK")
+
+        self.assertEqual(probe.code("touch"), "SL_OK")
+
+        lock_is_lost(self, node, probe)
+        lost_is_refused(self, probe)
+        os.kill(child_of(probe.process.pid), signal.SIGKILL)
+        wait_until(lambda: pins(node) == [], 5, "its pins are gone")
 
     def test_a_client_outlives_a_node_that_keeps_its_memory(self):
         node = self.node(ranks=1, memory="16MiB")
@@ -175,7 +176,7 @@ class Containers(unittest.TestCase):
     def test_attaching_while_the_registrar_is_dead(self):
         node = self.node(ranks=1)
         node.ctl("put", "key", stdin=b"value")
-        self.restart(node, "registrar")
+        restart(node, "registrar")
 
         got = wait_until(lambda: self.ctl_inside(node, "get", "key").stdout, 5, "a client attaches")
 

@@ -24,7 +24,7 @@ static struct sl_counts *opened(void)
 {
     struct sl_counts *counts = NULL;
     struct sl_error why = {0};
-    ck_assert_sl_ok(sl_counts_open(dir, sl_proc_id_self(), &counts, &why), why);
+    ck_assert_sl_ok(sl_counts_open(dir, sl_proc_id_client(), &counts, &why), why);
     return counts;
 }
 
@@ -94,34 +94,46 @@ START_TEST(times_fall_into_buckets)
     }
 END_TEST
 
-/* A process that counts so much and is killed. */
-static void killed(uint64_t amount)
+static bool is_other(void *context, struct sl_proc_id client)
 {
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        struct sl_counts *counts = NULL;
-        if (sl_counts_open(dir, sl_proc_id_self(), &counts, NULL) == SL_OK) {
-            count(counts, 0, amount);
-        }
-        (void)raise(SIGKILL);
-    }
-    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    return !sl_proc_id_equal(client, *(const struct sl_proc_id *)context);
 }
 
 START_TEST(who_is_killed_has_counted_and_the_registrar_gives_its_block_back)
     {
-        killed(5);
-        killed(70);
-        ck_assert_uint_eq(sum().counts[SL_COUNT_GET_DISK], 75);
+        struct sl_proc_id lives = sl_proc_id_client();
+        struct sl_counts *living = NULL, *killed = opened();
+        struct sl_error why = {0};
+        ck_assert_sl_ok(sl_counts_open(dir, lives, &living, &why), why);
+        count(killed, 0, 75);
+        sl_counts_leave(&killed);
         ck_assert_uint_eq(sum().client_count, 2);
-        struct sl_counts *living = opened();
+
         ck_assert_int_eq(sl_counts_make(dir, NULL), SL_OK); /* a registrar starts anew */
+        sl_counts_free(dir, is_other, &lives);
+
         ck_assert_uint_eq(sum().counts[SL_COUNT_GET_DISK], 75);
         ck_assert_uint_eq(sum().client_count, 1);
         count(living, 0, 100);
-        ck_assert_uint_eq(sum().counts[SL_COUNT_GET_DISK], 175);
+        killed = opened();
+        ck_assert(!sl_counts_row_of(killed, 0).shared);
+        count(killed, 0, 1000);
+        ck_assert_uint_eq(sum().counts[SL_COUNT_GET_DISK], 1175);
+        sl_counts_close(&killed);
         sl_counts_close(&living);
+    }
+END_TEST
+
+START_TEST(readers_without_pins_share_a_block)
+    {
+        struct sl_counts *counts = NULL;
+        struct sl_error why = {0};
+        ck_assert_sl_ok(sl_counts_open(dir, (struct sl_proc_id){0}, &counts, &why), why);
+        ck_assert(sl_counts_row_of(counts, 0).shared);
+        count(counts, 0, 5);
+        ck_assert_uint_eq(sum().counts[SL_COUNT_GET_DISK], 5);
+        ck_assert_uint_eq(sum().client_count, 0);
+        sl_counts_close(&counts);
     }
 END_TEST
 
@@ -156,24 +168,6 @@ START_TEST(more_clients_than_blocks_share_one)
             sl_counts_close(&all[i]);
         }
         ck_assert_uint_eq(sum().client_count, 0);
-    }
-END_TEST
-
-START_TEST(blocks_of_the_dead_serve_when_all_are_taken)
-    {
-        static struct sl_counts *all[SL_COUNTS_BLOCKS - 1];
-        killed(5);
-        for (uint32_t i = 0; i < SL_COUNT(all); i++) {
-            all[i] = opened();
-        }
-        struct sl_counts *last = opened();
-        ck_assert(!sl_counts_row_of(last, 0).shared);
-        count(last, 0, 1);
-        ck_assert_uint_eq(sum().counts[SL_COUNT_GET_DISK], 6);
-        sl_counts_close(&last);
-        for (uint32_t i = 0; i < SL_COUNT(all); i++) {
-            sl_counts_close(&all[i]);
-        }
     }
 END_TEST
 
@@ -217,7 +211,7 @@ END_TEST
 START_TEST(without_a_segment_nothing_is_counted)
     {
         struct sl_counts *counts = NULL;
-        ck_assert_int_eq(sl_counts_open("/nonexistent", sl_proc_id_self(), &counts, NULL),
+        ck_assert_int_eq(sl_counts_open("/nonexistent", sl_proc_id_client(), &counts, NULL),
                          SL_ERR_NOT_FOUND);
         ck_assert_ptr_null(counts);
         count(NULL, 0, 1);
@@ -234,7 +228,7 @@ int main(void)
     tcase_add_test(all, who_is_killed_has_counted_and_the_registrar_gives_its_block_back);
     tcase_add_test(all, a_fork_that_closes_its_copy_leaves_the_block_to_its_parent);
     tcase_add_test(all, more_clients_than_blocks_share_one);
-    tcase_add_test(all, blocks_of_the_dead_serve_when_all_are_taken);
+    tcase_add_test(all, readers_without_pins_share_a_block);
     tcase_add_test(all, threads_that_share_a_row_lose_nothing);
     tcase_add_test(all, a_segment_that_is_damaged_is_made_anew);
     tcase_add_test(all, without_a_segment_nothing_is_counted);

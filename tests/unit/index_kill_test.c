@@ -643,7 +643,7 @@ static void pin_for_ever(struct writer *writer)
 {
     struct sl_pins *pins = NULL;
     struct sl_pins_options options = {.shm_dir = writer->bed.dir,
-                                      .name = "pins.reader",
+                                      .name = "reader",
                                       .slot_count = 8,
                                       .access_count = 8,
                                       .self = sl_proc_id_self(),
@@ -708,7 +708,7 @@ START_TEST(a_killed_reader_leaves_pins_that_are_read_and_then_replaced)
             ck_assert_int_eq(kill(child, SIGKILL), 0);
             ck_assert_int_eq(waitpid(child, NULL, 0), child);
 
-            sl_err err = sl_pins_view_open(writer.bed.dir, "reader", &view, NULL);
+            sl_err err = sl_pins_view_open(writer.bed.dir, "pins.reader", &view, NULL);
 
             ck_assert(err == SL_OK || (err == SL_ERR_NOT_FOUND && i % 2 == 1));
             if (err == SL_OK) {

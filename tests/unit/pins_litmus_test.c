@@ -88,13 +88,13 @@ static uint64_t litmus_run(bool fences, uint64_t *rounds)
     uint64_t ends_ns = stopwatch_ns() + SECONDS_MAX * UINT64_C(1000000000);
     litmus->bed = bed_make(SL_MIB, 100);
     struct sl_pins_options options = {.shm_dir = litmus->bed.dir,
-                                      .name = "pins.litmus",
+                                      .name = "litmus",
                                       .slot_count = 4,
                                       .access_count = 8,
                                       .self = sl_proc_id_self(),
                                       .pinned_bytes_max = SL_GIB};
     must(sl_pins_create(&options, &litmus->pins, NULL) == SL_OK);
-    must(sl_pins_view_open(litmus->bed.dir, "litmus", &litmus->pins_view, NULL) == SL_OK);
+    must(sl_pins_view_open(litmus->bed.dir, "pins.litmus", &litmus->pins_view, NULL) == SL_OK);
     /* Used before: noting the first use of a slot would fence by itself. */
     sl_pin first = 0;
     bed_insert(&litmus->bed, "first", 1);

@@ -15,7 +15,7 @@
 static struct sl_pins *pins_in(const char *dir, uint32_t slots, uint64_t bytes_max)
 {
     struct sl_pins_options options = {.shm_dir = dir,
-                                      .name = "pins.client",
+                                      .name = "client",
                                       .slot_count = slots,
                                       .access_count = 8,
                                       .self = sl_proc_id_self(),
@@ -42,7 +42,7 @@ static struct sl_pins_view *view_of(const char *dir)
 {
     struct sl_pins_view *view = NULL;
     struct sl_error why = {0};
-    ck_assert_sl_ok(sl_pins_view_open(dir, "client", &view, &why),
+    ck_assert_sl_ok(sl_pins_view_open(dir, "pins.client", &view, &why),
                     why); /* the short name is the same */
     return view;
 }
@@ -231,22 +231,29 @@ END_TEST
 START_TEST(segment_of_a_dead_process_is_replaced_and_of_a_living_one_is_not)
     {
         char *dir = shm_dir_make();
+        char made;
+        int ready[2];
         struct sl_pins *second = NULL;
+        ck_assert_int_eq(pipe(ready), 0);
         pid_t child = fork();
         if (child == 0) {
             pins_in(dir, 4, SL_GIB);
-            _exit(0); /* without destroying */
+            (void)(write(ready[1], "", 1) == 1 && pause());
+            _exit(0);
         }
-        ck_assert_int_eq(waitpid(child, NULL, 0), child);
-
-        struct sl_pins *pins = pins_in(dir, 8, SL_GIB);
-
+        ck_assert_int_eq(read(ready[0], &made, 1), 1);
         struct sl_pins_options options = {.shm_dir = dir,
-                                          .name = "pins.client",
+                                          .name = "client",
                                           .slot_count = 4,
                                           .access_count = 8,
                                           .self = sl_proc_id_self()};
-        ck_assert_int_eq(sl_pins_create(&options, &second, NULL), SL_ERR_EXISTS);
+        sl_err beside = sl_pins_create(&options, &second, NULL);
+        ck_assert_int_eq(kill(child, SIGKILL), 0); /* without destroying */
+        ck_assert_int_eq(waitpid(child, NULL, 0), child);
+        ck_assert_int_eq(beside, SL_ERR_EXISTS);
+
+        struct sl_pins *pins = pins_in(dir, 8, SL_GIB);
+
         sl_pins_destroy(&pins);
         pins = pins_in(dir, 8, SL_GIB); /* destroying removed the file */
         sl_pins_destroy(&pins);
@@ -276,10 +283,17 @@ static void client_live(const char *dir, int orders, int answers)
     while (read(orders, &order, 1) == 1) {
         if (order == 't') {
             (void)close(open(path, O_RDONLY));
+        } else if (order == 's') {
+            for (int fd = 3; fd < 256; fd++) {
+                (void)(fd == orders || fd == answers || close(fd));
+            }
         } else if (order == 'e') {
             sl_pins_end(&pins);
-        } else if (order == 'f' && fork() == 0) {
-            (void)pause();
+        } else if (order == 'f') {
+            if (fork() == 0 && write(answers, &order, 1) == 1) {
+                (void)pause();
+            }
+            continue;
         } else if (order == 'c') { /* a fork closes its copy, as each does that ends */
             pid_t fork_pid = fork();
             if (fork_pid == 0) {
@@ -326,33 +340,58 @@ static const struct {
     bool killed;
     enum sl_client_state want;
 } lives[] = {
-    {"", false, SL_CLIENT_LIVES}, {"c", false, SL_CLIENT_LIVES}, {"t", false, SL_CLIENT_UNLOCKED},
-    {"e", false, SL_CLIENT_GONE}, {"te", false, SL_CLIENT_GONE}, {"", true, SL_CLIENT_GONE},
+    {"", false, SL_CLIENT_LIVES},
+    {"c", false, SL_CLIENT_LIVES},
+    {"t", false, SL_CLIENT_UNLOCKED},
+    {"s", false, SL_CLIENT_UNLOCKED}, /* all descriptors; the mapping stays */
+    {"sf", false, SL_CLIENT_UNLOCKED},
+    {"e", false, SL_CLIENT_GONE},
+    {"te", false, SL_CLIENT_GONE},
+    {"", true, SL_CLIENT_GONE},
     {"f", true, SL_CLIENT_GONE}, /* the fork has the file, and no lock */
     {"t", true, SL_CLIENT_GONE},
 };
+
+/* The client now says that its process number is of a namespace that we do not see. */
+static void client_is_apart(const char *dir, struct sl_proc_id id)
+{
+    char client[SL_CLIENT_NAME_BYTES], path[256];
+    const uint64_t space = sl_proc_space() + 1;
+    sl_client_name(id, client);
+    (void)snprintf(path, sizeof(path), "%s/pins.%s", dir, client);
+    SL_AUTO(close) int fd = open(path, O_WRONLY);
+    ck_assert_int_eq(pwrite(fd, &space, sizeof(space), SL_SEGMENT_OWN_OFFSET_BYTES + 48), 8);
+}
 
 START_TEST(a_client_lives_as_long_as_its_lock)
     {
         char *dir = shm_dir_make();
         struct sl_proc_id id;
         struct client_child child = client_start(dir, &id);
+        const bool apart = _i % 2 != 0;
+        const char *does = lives[_i / 2].does;
+        const enum sl_client_state want = lives[_i / 2].want;
         int kept = -1, fresh = -1, other = -1;
+        if (apart) {
+            client_is_apart(dir, id);
+        }
         ck_assert(sl_proc_id_is_client(id));
         ck_assert_int_eq(sl_client_state(dir, id, &kept), SL_CLIENT_LIVES);
         ck_assert_int_ge(kept, 0);
 
-        client_does(&child, lives[_i].does);
-        if (lives[_i].killed) {
+        client_does(&child, does);
+        if (lives[_i / 2].killed) {
             ck_assert_int_eq(kill(child.pid, SIGKILL), 0);
             ck_assert_int_eq(waitpid(child.pid, NULL, 0), child.pid);
         }
 
-        ck_assert_int_eq(sl_client_state(dir, id, &kept), lives[_i].want);
-        ck_assert_int_eq(sl_client_state(dir, id, &fresh), lives[_i].want);
+        const enum sl_client_state again = sl_client_state(dir, id, &kept);
+        const enum sl_client_state first = sl_client_state(dir, id, &fresh);
+        (void)kill(-child.pid, SIGKILL);
+        ck_assert_int_eq(again, want);
+        ck_assert_int_eq(first, want);
         id.start_time++; /* another client with its number */
         ck_assert_int_eq(sl_client_state(dir, id, &other), SL_CLIENT_GONE);
-        (void)kill(-child.pid, SIGKILL);
         shm_dir_remove(dir);
     }
 END_TEST
@@ -915,7 +954,7 @@ int main(void)
     tcase_add_test(tcase, each_view_drains_all_accesses_and_knows_a_name_that_is_gone);
     tcase_add_test(tcase, what_is_said_with_an_access_arrives_within_its_bounds);
     tcase_add_test(tcase, segment_of_a_dead_process_is_replaced_and_of_a_living_one_is_not);
-    tcase_add_loop_test(tcase, a_client_lives_as_long_as_its_lock, 0, SL_COUNT(lives));
+    tcase_add_loop_test(tcase, a_client_lives_as_long_as_its_lock, 0, 2 * SL_COUNT(lives));
     tcase_add_test(tcase, counts_out_of_range_are_invalid);
     tcase_add_loop_test(tcase, hostile_counts_of_a_client_are_corrupt, 0, SL_COUNT(hostile));
     tcase_add_test(tcase, hostile_positions_of_a_client_are_bounded);

@@ -27,7 +27,7 @@ static struct sl_pins *client_with_pins(struct node *node, const char *name, uin
     snprintf(segment, sizeof(segment), "pins.%s", name);
     struct sl_pins_options options = {
         .shm_dir = node->fake.paths.shm_dir,
-        .name = segment,
+        .name = name,
         .slot_count = 64,
         .access_count = 64,
         .self = proc_of(pid),
@@ -45,7 +45,7 @@ START_TEST(pins_of_another_layout_are_refused_by_name)
         struct sl_pins *pins = NULL;
         struct sl_msg msg = {.type = SL_MSG_HELLO}, reply;
         struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
-                                          .name = "pins.client.7",
+                                          .name = "client.7",
                                           .slot_count = 16,
                                           .access_count = 16,
                                           .self = proc_of(17)};

@@ -567,7 +567,7 @@ START_TEST(pinned_bytes_stay_and_the_number_is_free)
         sl_pin pin;
         char name[16];
         struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
-                                          .name = "pins.client.1",
+                                          .name = "client.1",
                                           .slot_count = 64,
                                           .access_count = 64,
                                           .self = proc_of(11),
@@ -669,7 +669,7 @@ START_TEST(grants_ahead_are_charged_and_give_way)
         struct sl_error why = {0};
         struct sl_pins *pins = NULL;
         struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
-                                          .name = "pins.client.1",
+                                          .name = "client.1",
                                           .slot_count = 64,
                                           .access_count = 64,
                                           .self = proc_of(11),

@@ -20,7 +20,7 @@ static struct sl_pins *pins_of(struct node *node, const char *name, uint32_t pid
     snprintf(segment, sizeof(segment), "pins.%s", name);
     struct sl_pins_options options = {
         .shm_dir = node->fake.paths.shm_dir,
-        .name = segment,
+        .name = name,
         .slot_count = 64,
         .access_count = 64,
         .self = proc_of(pid),

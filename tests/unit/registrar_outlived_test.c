@@ -3,6 +3,8 @@
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/parts.h"
 #include "actors/registrar/presence/peers.h"
+#include "ipc/sl_counts.h"
+#include "ipc/sl_segment.h"
 #include "tests/unit/registrar_support.h"
 
 #include <stdlib.h>
@@ -15,7 +17,7 @@ static struct sl_pins *pins_of(struct node *node, const char *client, uint32_t p
 {
     struct sl_pins *pins = NULL;
     const struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
-                                            .name = segment,
+                                            .name = client,
                                             .slot_count = 16,
                                             .access_count = 16,
                                             .self = proc_of(pid),
@@ -29,7 +31,10 @@ START_TEST(a_client_that_lost_its_lock_keeps_what_it_reads_and_is_refused)
     {
         struct node *node = node_start(NULL);
         const struct sl_proc_id self = {.pid = 11, .start_time = SL_PROC_CLIENT_BIT | 7};
-        struct sl_msg hello = {.type = SL_MSG_HELLO}, asks = {.type = SL_MSG_POOL_TAKE}, reply;
+        static const uint32_t requests[] = {SL_MSG_HELLO, SL_MSG_ENGINE_REGISTER, SL_MSG_BRING,
+                                            SL_MSG_LOOKUP, SL_MSG_REMOVE};
+        const struct sl_text key = sl_text_of("a");
+        struct sl_msg hello = {.type = SL_MSG_HELLO}, reply;
         struct sl_entry entry;
         sl_pin pin;
         struct sl_pins *pins = NULL;
@@ -62,18 +67,75 @@ START_TEST(a_client_that_lost_its_lock_keeps_what_it_reads_and_is_refused)
         fake_pass(&node->fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
-        asks.body.pool_take = (struct sl_body_pool_take){
-            .name = sl_text_of("a"), .pool = sl_text_of("kv"), .length_bytes = BIG};
-        fake_give(&node->fake, "client.1", &asks);
-        ck_assert(fake_take_reply(&node->fake, "client.1", asks.seq, &reply));
-        ck_assert_int_eq(reply.code, SL_ERR_STALE);
-        fake_give(&node->fake, "client.1", &hello);
-        ck_assert(fake_take_reply(&node->fake, "client.1", hello.seq, &reply));
-        ck_assert_int_eq(reply.code, SL_ERR_STALE);
+        for (uint32_t i = 0; i < SL_COUNT(requests); i++) {
+            struct sl_msg asks = hello;
+            if (requests[i] == SL_MSG_ENGINE_REGISTER) {
+                asks = (struct sl_msg){.type = requests[i]};
+                asks.body.engine_register = (struct sl_body_engine_register){
+                    .pid = self.pid,
+                    .start_time = self.start_time,
+                    .name = sl_text_of("engine"),
+                    .model = sl_text_of("0123456789abcdef0123456789abcdef"),
+                    .key_format = sl_text_of("sluice"),
+                    .block_tokens = 16,
+                    .world = 1};
+            } else if (requests[i] != SL_MSG_HELLO) {
+                asks = (struct sl_msg){.type = requests[i]};
+                asks.body.lookup.keys = (struct sl_texts){.at = &key, .count = 1};
+            }
+            fake_give(&node->fake, "client.1", &asks);
+            ck_assert(fake_take_reply(&node->fake, "client.1", asks.seq, &reply));
+            ck_assert_msg(reply.code == SL_ERR_STALE, "%s: %s", sl_msg_name(requests[i]),
+                          sl_err_text(reply.code));
+        }
 
         fake_die(&node->fake, self);
         ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
         sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
+/* Of each what a client has before its HELLO: a file, and a block of counts. */
+START_TEST(clients_killed_before_their_hello_leave_nothing)
+    {
+        struct node *node = node_start(NULL);
+        const char *shm_dir = node->fake.paths.shm_dir;
+        struct sl_counts_sum sum;
+        struct sl_pins *pins[2];
+        struct sl_counts *counts[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            const struct sl_proc_id id = {.pid = 11, .start_time = SL_PROC_CLIENT_BIT | i};
+            char name[SL_CLIENT_NAME_BYTES];
+            sl_client_name(id, name);
+            const struct sl_pins_options options = {.shm_dir = shm_dir,
+                                                    .name = name,
+                                                    .slot_count = 16,
+                                                    .access_count = 16,
+                                                    .self = id,
+                                                    .pinned_bytes_max = SL_GIB};
+            ck_assert_int_eq(sl_pins_create(&options, &pins[i], NULL), SL_OK);
+            ck_assert_int_eq(sl_counts_open(shm_dir, id, &counts[i], NULL), SL_OK);
+            if (i == 0) {
+                fake_live(&node->fake, id);
+            }
+        }
+
+        fake_pass(&node->fake, REG_CLIENTS_SWEEP_NS + SL_NS_PER_S);
+
+        ck_assert_int_eq(sl_counts_read(shm_dir, &sum, NULL), SL_OK);
+        ck_assert_uint_eq(sum.client_count, 1);
+        for (uint32_t i = 0; i < 2; i++) {
+            struct sl_segment_found found;
+            char name[SL_CLIENT_NAME_BYTES], file[SL_PINS_NAME_BYTES];
+            sl_client_name((struct sl_proc_id){.pid = 11, .start_time = SL_PROC_CLIENT_BIT | i},
+                           name);
+            sl_pins_name(name, file);
+            ck_assert_int_eq(sl_segment_look(shm_dir, file, &found, NULL),
+                             i == 0 ? SL_OK : SL_ERR_NOT_FOUND);
+            sl_counts_close(&counts[i]);
+            sl_pins_destroy(&pins[i]);
+        }
         node_end(node);
     }
 END_TEST
@@ -186,6 +248,7 @@ int main(void)
     TCase *tcase = tcase_create("outlived");
     tcase_add_loop_test(tcase, a_client_that_lost_its_lock_keeps_what_it_reads_and_is_refused, 0,
                         2);
+    tcase_add_test(tcase, clients_killed_before_their_hello_leave_nothing);
     tcase_add_test(tcase, a_client_whose_lock_is_not_seen_is_refused_by_name);
     tcase_add_loop_test(tcase, a_closed_client_frees_all_it_had_while_its_process_lives, 0,
                         SL_COUNT(closes));

@@ -234,7 +234,7 @@ START_TEST(a_reader_keeps_what_it_pinned)
         struct sl_item_grant grant;
         sl_pin pin;
         struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
-                                          .name = "pins.client.1",
+                                          .name = "client.1",
                                           .slot_count = 64,
                                           .access_count = 64,
                                           .self = proc_of(11),

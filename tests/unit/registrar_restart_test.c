@@ -242,7 +242,7 @@ static struct sl_pins *client_with_pins(struct node *node)
 {
     struct sl_pins *pins = NULL;
     struct sl_pins_options options = {.shm_dir = node->fake.paths.shm_dir,
-                                      .name = "pins.client.1",
+                                      .name = "client.1",
                                       .slot_count = 16,
                                       .access_count = 16,
                                       .self = proc_of(11),

@@ -3,6 +3,7 @@
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
+#include "ipc/sl_counts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,15 +57,23 @@ uint32_t reg_peer_find(const struct registrar *self, const char *name, uint64_t 
     return REG_NONE;
 }
 
+bool reg_peer_refused(struct registrar *self, const struct sl_msg *msg)
+{
+    uint32_t peer = self->peers->any_unlocked
+                        ? reg_peer_find(self, msg->sender.at, msg->sender.length)
+                        : REG_NONE;
+    if (peer == REG_NONE || !self->peers->all[peer].unlocked) {
+        return false;
+    }
+    sl_reply_fail(self->env, msg, SL_ERR_STALE, UNLOCKED_TEXT, msg->sender.at);
+    return true;
+}
+
 uint32_t reg_peer_asking(struct registrar *self, const struct sl_msg *msg)
 {
     uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
     if (peer == REG_NONE || !self->peers->all[peer].present) {
         sl_reply_fail(self->env, msg, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at);
-        return REG_NONE;
-    }
-    if (self->peers->all[peer].unlocked) {
-        sl_reply_fail(self->env, msg, SL_ERR_STALE, UNLOCKED_TEXT, msg->sender.at);
         return REG_NONE;
     }
     return peer;
@@ -248,9 +257,6 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
     if (slot != REG_NONE && self->peers->all[slot].present &&
         sl_proc_id_equal(self->peers->all[slot].proc, proc)) {
         struct reg_peer *peer = &self->peers->all[slot];
-        if (peer->unlocked) {
-            return sl_fail(why, SL_ERR_STALE, UNLOCKED_TEXT, peer->name);
-        }
         /* Kept from before a restart, when its pins could not be read. */
         sl_err err = peer->pins == NULL ? peer_open_pins(self, peer, why) : SL_OK;
         return err == SL_ERR_VERSION ? err : SL_OK;
@@ -307,23 +313,6 @@ static void peer_hello_asked(struct registrar *self, const struct sl_msg *msg)
 
 /* ---- leaving ---- */
 
-/* Nobody else removes the segment of a killed client; one of the same name may be another's by now.
- */
-static void pins_remove(struct registrar *self, const struct reg_peer *peer)
-{
-    const char *directory = self->env->paths->shm_dir;
-    struct sl_pins_view *pins = NULL;
-    if (!plain_file_name(peer->segment) ||
-        sl_pins_view_open(directory, peer->segment, &pins, NULL) != SL_OK) {
-        return;
-    }
-    bool own = sl_proc_id_equal(sl_pins_view_owner(pins), peer->proc);
-    sl_pins_view_close(&pins);
-    if (own) {
-        (void)sl_segment_remove(directory, peer->segment, NULL); /* gone meanwhile: fine too */
-    }
-}
-
 static void peer_died(struct registrar *self, uint32_t slot)
 {
     struct reg_peer *peer = &self->peers->all[slot];
@@ -333,10 +322,10 @@ static void peer_died(struct registrar *self, uint32_t slot)
         (*part)->leaving(self, slot);
     }
     peer->present = false;
-    sl_pins_view_close(&peer->pins);
-    if (peer->client) {
-        pins_remove(self, peer);
+    if (peer->client && peer->pins != NULL && sl_pins_view_linked(peer->pins)) {
+        (void)sl_segment_remove(self->env->paths->shm_dir, peer->segment, NULL);
     }
+    sl_pins_view_close(&peer->pins);
     if (peer->fence_seq != 0) {
         sl_calls_forget(self->calls, peer->fence_seq);
         peer->fence_seq = 0;
@@ -410,17 +399,42 @@ static void client_look(struct registrar *self, struct reg_peer *peer)
     }
 }
 
+static bool client_is_gone(void *context, struct sl_proc_id client)
+{
+    const struct registrar *self = context;
+    return !self->env->ops->alive(self->env, client);
+}
+
+/* A client has its lock before its file has a name, so one that is gone was killed before its HELLO. */
+static void leftover_remove(void *context, struct sl_proc_id client)
+{
+    const struct registrar *self = context;
+    char name[SL_CLIENT_NAME_BYTES], segment[SL_PINS_NAME_BYTES];
+    sl_client_name(client, name);
+    if (reg_peer_by_proc(self, client) == REG_NONE && client_is_gone(context, client)) {
+        sl_pins_name(name, segment);
+        (void)sl_segment_remove(self->env->paths->shm_dir, segment, NULL);
+    }
+}
+
 static void clients_look(struct registrar *self)
 {
     if (self->env->now_ns < self->peers->look_ns) {
         return;
     }
     self->peers->look_ns = sl_clock_next_ns(self->env->now_ns, REG_CLIENTS_LOOK_NS);
+    self->peers->any_unlocked = false;
     for (uint32_t i = 0; i < self->peers->high; i++) {
         struct reg_peer *peer = &self->peers->all[i];
         if (peer->used && peer->present && sl_proc_id_is_client(peer->proc)) {
             client_look(self, peer);
+            self->peers->any_unlocked |= peer->unlocked;
         }
+    }
+    if (self->env->now_ns >= self->peers->sweep_ns) {
+        self->peers->sweep_ns = self->env->now_ns + REG_CLIENTS_SWEEP_NS;
+        sl_pins_clients(self->env->paths->shm_dir, leftover_remove, self);
+        sl_counts_free(self->env->paths->shm_dir, client_is_gone, self);
     }
 }
 

@@ -6,7 +6,8 @@
 #include "actors/registrar/base/core.h"
 
 /* So often the locks of clients are looked at, besides when pins are in the way of an eviction. */
-#define REG_CLIENTS_LOOK_NS (500 * SL_NS_PER_MS)
+#define REG_CLIENTS_LOOK_NS  (500 * SL_NS_PER_MS)
+#define REG_CLIENTS_SWEEP_NS (10 * SL_NS_PER_S)
 
 struct reg_peer {
     bool used;
@@ -34,8 +35,10 @@ struct reg_peers {
     struct reg_peer *all;
     uint64_t *hashes; /* of their names */
     uint32_t count;
-    uint64_t look_ns; /* when the locks are looked at next */
-    uint32_t high;    /* no slot from here on is used: what looks at all of them looks no further */
+    uint64_t look_ns;  /* when the locks are looked at next, */
+    uint64_t sweep_ns; /* and what clients left that never said HELLO */
+    bool any_unlocked;
+    uint32_t high; /* no slot from here on is used: what looks at all of them looks no further */
     struct {
         sl_metric peer_count, died_count;
     } metric;
@@ -43,6 +46,8 @@ struct reg_peers {
 
 uint32_t reg_peer_find(const struct registrar *self, const char *name,
                        uint64_t length); /* REG_NONE */
+/* Whether a client sent it that has lost its lock: that was answered then. */
+bool reg_peer_refused(struct registrar *self, const struct sl_msg *msg);
 /* The process that sent it and is here. REG_NONE: it was answered that it has said no HELLO. */
 uint32_t reg_peer_asking(struct registrar *self, const struct sl_msg *msg);
 /* A process has one name, and each client of a process an id of its own. REG_NONE. */

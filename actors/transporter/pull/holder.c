@@ -22,17 +22,15 @@ static uint64_t pinned_bytes_max(const struct sl_config *config)
 
 sl_err tr_holder_init(struct transporter *self, struct sl_error *why)
 {
-    char name[64];
     const struct sl_config *config = self->env->config;
     self->pin_sets = calloc(TR_PIN_SETS_MAX, sizeof(*self->pin_sets));
     if (self->pin_sets == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the pins of peers");
     }
     self->pins_due_ns = SL_NEVER_NS;
-    (void)snprintf(name, sizeof(name), "pins.%s", self->env->name);
     const struct sl_pins_options options = {
         .shm_dir = self->env->paths->shm_dir,
-        .name = name,
+        .name = self->env->name,
         .slot_count = (uint32_t)sl_config_u64(config, SL_SET_client_pins_max),
         .access_count = ACCESSES,
         .self = self->env->self,

@@ -14,7 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ARGUMENTS_MAX 40
+#define ARGUMENTS_MAX   40
+#define CODE_TERMINATED 143 /* by the SIGTERM of an upgrade, before it listened for it */
 #define CODE_KILLED \
     137 /* SIGKILL as the supervisor sees it: ours, or its own of a stopped actor \
          */
@@ -264,7 +265,7 @@ static void exit_look(struct driver *driver, const char *text)
         size_t length = strlen(thrash_victim_names[i]);
         if (strncmp(text, thrash_victim_names[i], length) == 0 &&
             sscanf(text + length, ": ended with code %d,", &code) == 1 && code != 0 &&
-            code != CODE_KILLED) {
+            code != CODE_KILLED && !(code == CODE_TERMINATED && driver->options.upgrades)) {
             driver->actors[i].exits_odd++;
             driver->crashes++;
             thrash_note(driver->shared, "crash: %s", text);

@@ -245,8 +245,8 @@ static bool listen_place(const struct sl_config *config, uint32_t number, struct
     return number == 0 && listen[0] != '\0';
 }
 
-/* Whether this node could listen there; *mend: what to do. running: it may have the port already. Errors:
- * SL_ERR_CONFIG (no address of this machine), SL_ERR_EXISTS (in use), those of bind. */
+/* Whether this node could listen there; *mend: what to do. running: it may have the port already; else one in use is tried
+ * for a second: what a killed process had in io_uring the kernel closes late. Errors: SL_ERR_CONFIG (no address of this machine), SL_ERR_EXISTS (in use), those of bind. */
 static sl_err listen_check(const struct listen_place *place, bool running, const char **mend,
                            struct sl_error *why)
 {
@@ -255,8 +255,11 @@ static sl_err listen_check(const struct listen_place *place, bool running, const
     uint16_t port = 0;
     bool good = address_parse(place->text, &address, &length, &port) ||
                 (place->control && interface_parse(place->text, &address, &length, &port));
-    int os_code =
-        !good || (place->control && port == 0) ? EADDRNOTAVAIL : port_try(&address, length);
+    bool none = !good || (place->control && port == 0);
+    int os_code = none ? EADDRNOTAVAIL : port_try(&address, length);
+    for (int n = 0; os_code == EADDRINUSE && !running && n < 50; n++) { /* a killed io_uring's */
+        os_code = poll(NULL, 0, 20) == 0 ? port_try(&address, length) : os_code;
+    }
     *mend = os_code == EADDRINUSE ? "choose another port, or end who has it (ss -ltnp)"
             : os_code == EACCES   ? "ports below 1024 are not for everybody: choose another"
             : place->control      ? "cluster_listen = IP:PORT, INTERFACE:PORT or *:PORT"
@@ -326,19 +329,16 @@ void doctor_address(struct doctor *doctor, const struct doctor_listener *listene
 {
     struct sockaddr_storage address = {0};
     socklen_t length = 0;
-    char host[256], mend[200];
+    char host[256];
     uint16_t port = 0;
     bool parsed = sl_address_parse(text, host, sizeof(host), &port) &&
                   sl_address_ip(host, port, &address, &length);
     int os_code = parsed ? port_try(&address, length) : 0; /* a name is left to who listens */
     if (os_code != 0) {
-        (void)snprintf(mend, sizeof(mend),
-                       "%s = IP:PORT of this machine, or local; the node runs without",
-                       listener->setting);
         doctor_say(doctor, DOCTOR_FAIL, listener->check,
                    os_code == EADDRINUSE
                        ? "choose another port, or end who has it (ss -ltnp); the node runs without"
-                       : mend,
+                       : "IP:PORT of this machine, or local; the node runs without",
                    "%s %s: %s", listener->setting, text, strerror(os_code));
         return;
     }

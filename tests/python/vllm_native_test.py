@@ -622,10 +622,10 @@ class AdaptersOf(unittest.TestCase):
         self.assertIs(engine.add_lora(self.asked("r", self.one).lora_request), True)
         self.assertEqual(engine.last, self.one)
         self.assertEqual(held.named(self.asked("r", self.one)).block_hashes, want)
-        self.assertTrue(engine.add_lora(self.asked("s", self.two).lora_request))
-        os.replace(os.path.join(self.other, "model.safetensors"), os.path.join(self.two, "model.safetensors"))
-        engine.add_lora(self.asked("s", self.two).lora_request)  # a second server of the same engine, whose workers have it already
         with self.assertLogs("sluice.weights", "WARNING"):
+            self.assertTrue(engine.add_lora(self.asked("s", self.two).lora_request))
+            os.replace(os.path.join(self.other, "model.safetensors"), os.path.join(self.two, "model.safetensors"))
+            engine.add_lora(self.asked("s", self.two).lora_request)  # a second server of the same engine, whose workers have it already
             self.assertEqual(held.named(self.asked("s", self.two)).block_hashes, [])
 
     def test_files_that_change_while_they_are_loaded_have_no_keys(self):
@@ -633,8 +633,8 @@ class AdaptersOf(unittest.TestCase):
             os.replace(os.path.join(self.other, "model.safetensors"), os.path.join(self.one, "model.safetensors"))
 
         held = adapters.Adapters(False)
-        self.engine(held, replace).add_lora(self.asked("r", self.one).lora_request)
         with self.assertLogs("sluice.weights", "WARNING"):
+            self.engine(held, replace).add_lora(self.asked("r", self.one).lora_request)
             self.assertEqual(held.named(self.asked("r", self.one)).block_hashes, [])
 
     def test_files_that_come_with_the_load_are_those_that_were_loaded(self):

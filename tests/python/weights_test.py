@@ -124,6 +124,43 @@ class Model(unittest.TestCase):
         with self.assertLogs("sluice.weights", "WARNING"):
             self.assertIsNone(held.name("v3", "hub/model"))
 
+    def test_revisions_come_and_go_under_a_process(self):
+        revisions, want = self.hub(), self.identity()
+        held = weights.Held(False, weights.revisions_of)
+        self.assertEqual(held.name(1, "hub/model"), "hub/model", "no files")
+        shutil.copytree(self.path, f"{revisions}/v1")
+        self.assertEqual(held.name(1, "hub/model"), want, "the first download")
+        os.mkdir(f"{revisions}/v2")
+        shutil.copy(f"{self.path}/model-00001-of-00002.safetensors", f"{revisions}/v2")
+        with self.assertLogs("sluice.weights", "WARNING") as logged:
+            self.assertEqual([held.name(1, "hub/model") for _ in range(3)], [None] * 3, "half of one")
+        self.assertEqual(len(logged.output), 1)
+        shutil.copytree(self.path, f"{revisions}/v2", dirs_exist_ok=True,
+                        ignore=lambda *_: ["model-00001-of-00002.safetensors"])
+        self.assertEqual(held.name(1, "hub/model"), want, "another commit of the same weights")
+        shutil.rmtree(f"{revisions}/v1")
+        self.assertEqual(held.name(1, "hub/model"), want)
+        shutil.copytree(self.path, f"{revisions}/v3")
+        write(f"{revisions}/v3/config.json", "{}")
+        with self.assertLogs("sluice.weights", "WARNING") as logged:
+            self.assertIsNone(held.name(1, "hub/model"))
+            shutil.rmtree(f"{revisions}/v3")
+            self.assertIsNone(held.name(1, "hub/model"), "an engine may have loaded it")
+        self.assertIn("2 revisions", logged.output[0])
+        self.assertIn("its files changed", logged.output[1])
+        self.assertEqual(held.name(2, "hub/model"), want)
+        write(f"{revisions}/v2/config.json", "{}")
+        with self.assertLogs("sluice.weights", "WARNING"):
+            self.assertIsNone(held.name(2, "hub/model"))
+
+    def test_a_file_that_comes_to_a_model_makes_another_one(self):
+        held = weights.Held(False, weights.revisions_of)
+        self.assertEqual(held.name(1, self.path), self.identity())
+        write(f"{self.path}/modeling_own.py", "")
+        with self.assertLogs("sluice.weights", "WARNING") as logged:
+            self.assertIsNone(held.name(1, self.path))
+        self.assertIn("its files changed", logged.output[0])
+
     def test_what_is_not_computed_with_is_left_out(self):
         want = self.identity()
         for name in ("tokenizer.json", "vocab.json", "generation_config.json", "README.md", ".gitattributes", "optimizer.pt", "rng_state.pth",

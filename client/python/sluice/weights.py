@@ -20,6 +20,7 @@ import threading
 import time
 
 log = logging.getLogger("sluice.weights")
+NOTHING = "nothing of this model or adapter is stored or loaded: %s"
 FORMAT = 1          # of the digest: another number, and nothing of before is found
 PIECE_BYTES, PIECES = 64 << 10, 64
 READ_BYTES = 4 << 20
@@ -272,15 +273,20 @@ class Cache:
 
 
 def state_at(places):
-    """Of all files there: what tells them from others, and from what they become."""
-    return sorted((place, name, *state_of(os.stat(file))) for place in places for name, file in files_of(place).items())
+    """{(place, name): what tells the file from others, and from what it becomes}"""
+    return {(place, name): state_of(os.stat(file)) for place in places for name, file in files_of(place).items()}
+
+
+def changed(path):
+    return ValueError(f"{path}: its files changed after they were loaded; load them under another name, or start the engine again")
 
 
 class Loaded:
-    """A path whose files a process has loaded, with their name. state: of the files that were loaded; None: of those that lie there now."""
+    """A path whose files a process has loaded, with their name. state: of the files that were loaded; {}: of those that lie there now.
+    first: the name that was given for files; name: first, or None while there are revisions beside them with other weights."""
 
     def __init__(self, path, held):
-        self.path, self.held, self.state, self.name, self.failed = path, held, None, None, False
+        self.path, self.held, self.state, self.first, self.name, self.failed = path, held, {}, None, None, False
         self.turn, self.late = threading.Lock(), False  # one looks at a time; late: nobody waits for that one
 
     def ask(self):
@@ -305,26 +311,44 @@ class Loaded:
         return done
 
     def fail(self, error):
-        log.warning("nothing of this model or adapter is stored or loaded: %s", error)
+        log.warning(NOTHING, error)
         self.name, self.failed = None, True
 
     def check(self):
-        """Whether the files are still those that were loaded. The first time they get their name."""
+        """Whether the files are still those that were loaded. The first time they get their name. Revisions of a hub's model come and go,
+        and one that is not fetched to its end is another model: so there is no name while they differ."""
         try:
-            self._compare()
-            if self.name is None:
-                name = identity_of_all(self.held.places(self.path), self.path, self.held.whole)
-                self._compare()
-                self.name = name
+            if self._same() and (self.first or self.name):
+                return
+            self.name, name = None, self._read()
+            while not self._same():
+                name = self._read()
+            if self.state:  # else no file was there, and nobody has loaded those that come
+                self.first = self.first or name
+            self.name = name
         except (OSError, ValueError) as error:
             self.fail(error)
 
-    def _compare(self):
-        now = state_at(self.held.places(self.path))
-        if self.state is None:
-            self.state = now
-        elif now != self.state:
-            raise ValueError(f"{self.path}: its files changed after they were loaded; load them under another name, or start the engine again")
+    def _same(self):
+        """Whether no file came or went since the last look. Those that were loaded may not change, and whoever has loaded a revision with
+        other weights still has them when it goes."""
+        before, now = self.state, state_at(self.held.places(self.path))
+        if before and now != before and not (self.first and (before.items() <= now.items() or self.name and now.items() <= before.items())):
+            raise changed(self.path)
+        self.state = now
+        return now == before
+
+    def _read(self):
+        try:
+            name = identity_of_all(self.held.places(self.path), self.path, self.held.whole)
+        except ValueError as error:
+            if not self.first:
+                raise
+            log.warning(NOTHING, error)
+            return None
+        if self.first not in (None, name):
+            raise changed(self.path)
+        return name
 
 
 class Held:
@@ -341,7 +365,7 @@ class Held:
             return read()
         one = Loaded(path, self)
         try:
-            one.state = state_at(self.places(path)) or None  # None: they come from a hub, with this load
+            one.state = state_at(self.places(path))  # {}: they come from a hub, with this load
         except (OSError, ValueError) as error:
             one.fail(error)
         done = read()

@@ -14,7 +14,7 @@ import types
 import unittest
 from unittest import mock
 
-from python_support import weights_wait  # and the package that was built
+from python_support import interpreter, weights_wait  # and the package that was built
 from node_support import ROOT, main, wait_until
 
 from sluice import weights
@@ -431,6 +431,18 @@ class Model(unittest.TestCase):
             self.assertEqual(threading.active_count(), began)
             goes_on.set()
             wait_until(lambda: held.name(1, self.path) == want, 30, "the name is known")
+
+    def test_files_that_hang_keep_no_process_from_its_end(self):
+        program = f"""
+import threading
+from sluice import weights
+reads = threading.Event()
+weights.digest_bytes = lambda *given: (reads.set(), threading.Event().wait())
+weights.WAIT_SECONDS = 0.05
+print(weights.Held(False).name(1, {self.path!r}))
+reads.wait()
+"""
+        self.assertEqual(interpreter(program).stdout, "None\n")
 
     def test_the_digest_of_a_load_is_made_without_its_engine(self):
         held, want, goes_on, make = weights.Held(False), self.identity(), threading.Event(), weights.digest_of

@@ -7,12 +7,12 @@ computed are left out: tokenizers (token ids are part of the keys), generation, 
 
 A digest is kept under path, size, times and inode in $XDG_CACHE_HOME/sluice/weights.json (~/.cache), which only its owner may read."""
 
-import concurrent.futures
 import functools
 import hashlib
 import json
 import logging
 import os
+import queue
 import re
 import stat
 import tempfile
@@ -151,11 +151,27 @@ def cached_of(name, revision, hub_directory):
 
 
 def digest_of(files, whole):
-    cache = Cache()
-    with concurrent.futures.ThreadPoolExecutor(THREADS, "sluice-weights") as threads:
-        digests = list(threads.map(lambda path: digest_of_file(path, whole, cache), files.values()))
+    cache, paths, digests, failed = Cache(), queue.SimpleQueue(), {}, []
+    for path in (*files.values(), *[None] * THREADS):
+        paths.put(path)
+
+    def read():
+        for path in iter(paths.get, None):
+            try:
+                digests[path] = None if failed else digest_of_file(path, whole, cache)
+            except ValueError as error:
+                failed.append(error)
+
+    # An interpreter that ends waits for the threads of an executor, and a file system may hang.
+    threads = [threading.Thread(target=read, name="sluice-weights", daemon=True) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
     cache.save()
-    told = [FORMAT, "whole" if whole else "pieces", sorted(zip(files, digests))]
+    told = [FORMAT, "whole" if whole else "pieces", sorted((name, digests[path]) for name, path in files.items())]
     return "weights:" + hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 

@@ -955,7 +955,7 @@
     X(PEER_PIN_REPLY, peer_pin_reply, 93, SL_BODY_PEER_PIN_REPLY, "where they are")                \
     X(PEER_UNPIN, peer_unpin, 94, SL_BODY_PEER_UNPIN, "I have read them")                          \
     X(PEER_UNPIN_REPLY, peer_unpin_reply, 95, SL_BODY_EMPTY, "done")                               \
-    X(PUSH_OPEN, push_open, 100, SL_BODY_PUSH_OPEN, "let another node write into extents")         \
+    X(PUSH_OPEN, push_open, 100, SL_BODY_PUSH_OPEN, "let another node write into pools")           \
     X(PUSH_OPEN_REPLY, push_open_reply, 101, SL_BODY_PUSH_OPEN_REPLY, "its ticket")                \
     X(PUSH_SEND, push_send, 102, SL_BODY_PUSH_SEND, "write under a ticket")                        \
     X(PUSH_SEND_REPLY, push_send_reply, 103, SL_BODY_EMPTY, "the other side acknowledged it")      \

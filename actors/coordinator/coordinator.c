@@ -121,6 +121,9 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
     self->greeted_from_ns = env->now_ns;
     if (err == SL_OK && self->pulls) {
         co_rank_greet(self, CO_TRANSPORTER);
+    } else if (err == SL_OK) {
+        sl_log_write(env->log, SL_LOG_INFO, 0,
+                     "no direct hand-overs: fabric is off, or fabric_pools is false");
     }
     env->ops->wake_at(env, env->now_ns); /* the first HELLO */
     return err;

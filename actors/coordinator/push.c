@@ -12,8 +12,6 @@
 
 #include <inttypes.h>
 
-#define TICKET_PARTS_MAX 4096u
-
 bool co_push_falls_back(const struct coordinator *self)
 {
     return sl_config_bool(self->env->config, SL_SET_handover_push_fallback);
@@ -22,7 +20,7 @@ bool co_push_falls_back(const struct coordinator *self)
 void co_push_fallback_note(struct coordinator *self, struct co_op *op)
 {
     sl_metric_add(self->env->metrics, self->metric.handover_fallback_count, 1);
-    sl_log_write(self->env->log, SL_LOG_INFO, op->trace_id,
+    sl_log_write(self->env->log, self->pulls ? SL_LOG_INFO : SL_LOG_DEBUG, op->trace_id,
                  "hand-over %016" PRIx64 " goes through storage: %s", op->handover_id, op->reason);
     op->reason[0] = '\0';
 }
@@ -34,9 +32,8 @@ static sl_err may_push(const struct coordinator *self, struct co_op *op, uint32_
     bool load = op->type->kind == CO_LOAD;
     uint64_t parts = block_count * (uint64_t)engine->part_count;
     uint64_t spots = load ? block_count * (uint64_t)co_block_spots(engine) : 0;
-    if (!self->pulls || engine->push_again_ns > self->env->now_ns) {
-        co_reason(op, "the pools are not in the fabric%s",
-                  self->pulls ? ", or were not a moment ago" : "");
+    if (!self->pulls || (load && engine->push_again_ns > self->env->now_ns)) {
+        co_reason(op, "the pools are not in the fabric, or were not a moment ago");
         return SL_ERR_UNSUPPORTED;
     }
     /* A writer elsewhere knows no events of streams; at prefill the swappers' look comes behind. Nor
@@ -45,7 +42,7 @@ static sl_err may_push(const struct coordinator *self, struct co_op *op, uint32_
         co_reason(op, "the blocks wait for events, or layers of them were told before");
         return SL_ERR_UNSUPPORTED;
     }
-    if (parts > SL_MIN(TICKET_PARTS_MAX, CO_SLICE_PARTS_MAX) || spots > co_spots_max(self)) {
+    if (parts > CO_SLICE_PARTS_MAX || spots > co_spots_max(self)) {
         co_reason(op, "%" PRIu64 " parts are too many to be pushed at once", parts);
         return SL_ERR_LIMIT;
     }
@@ -87,8 +84,6 @@ bool co_push_refused(struct coordinator *self, struct co_op *op, sl_err code)
         return false;
     }
     op->push.lent = false; /* nothing was begun */
-    op->engine->push_again_ns =
-        code == SL_ERR_LIMIT ? self->env->now_ns : co_pools_again_ns(self, code);
     sl_metric_add(self->env->metrics, self->metric.straight_refused_count, 1);
     return true;
 }

@@ -44,7 +44,8 @@ static void ticket_open(struct coordinator *self, struct co_op *op)
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
     }
-    if (row->prefill_here || row->send != NULL) {
+    op->push.from_here = row->prefill_here || row->send != NULL;
+    if (op->push.from_here) {
         body->from = sl_text_of(self->node); /* it is not asked for what only a NIC writes to */
     }
     /* Not the hand-over's own: a ticket of a coordinator before us is another one. */
@@ -66,6 +67,10 @@ static void ticket_opened(struct coordinator *self, struct co_op *op, const stru
                   reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
     }
     if (!opened && co_push_refused(self, op, reply->code)) {
+        bool of_pools = reply->code == SL_ERR_UNSUPPORTED || reply->code == SL_ERR_NOT_FOUND;
+        if (of_pools && !op->push.from_here) { /* whoever writes */
+            op->engine->push_again_ns = co_pools_again_ns(self, reply->code);
+        }
         sl_handover_return(&row->machine, SL_HANDOVER_TICKET); /* there is none */
         in_failed(self, op, reply->code);
         return;

@@ -159,6 +159,7 @@ struct co_receipt { /* what decode must know before it loads */
 
 struct co_push {               /* of the two types that push */
     bool over;                 /* out: the ticket is given up; in: no ticket came */
+    bool from_here;            /* in: the ticket is for a prefill of this node */
     uint32_t skip;             /* out: blocks that decode has */
     struct sl_bytes ticket;    /* out: in the op's memory */
     struct co_receipt receipt; /* out: of what the ticket is */

@@ -95,21 +95,52 @@ START_TEST(a_load_whose_ticket_is_refused_goes_through_storage)
     }
 END_TEST
 
-START_TEST(an_engine_whose_pools_were_refused_is_tried_again_after_a_second)
+/* What a refused ticket says of the pools: of a named prefill it says nothing. */
+static const struct {
+    const char *from;
+    sl_err code;
+    uint64_t barred_ns;
+} no_tickets[] = {{NULL, SL_ERR_UNSUPPORTED, SL_NS_PER_S},
+                  {NULL, SL_ERR_NOT_FOUND, 20 * SL_NS_PER_MS},
+                  {NULL, SL_ERR_LIMIT, 0},
+                  {NULL, SL_ERR_INVALID, 0},
+                  {"d", SL_ERR_UNSUPPORTED, 0}};
+START_TEST(an_engine_whose_pools_were_refused_is_tried_again_after_a_while)
     {
         struct bed *bed = direct_bed(strict);
-        for (uint32_t turn = 0; turn < 3; turn++) {
-            uint64_t recv = side_begin(
-                bed, SL_MSG_LOAD,
-                (struct side){.op_id = RECV + turn, .id = ID + turn, .blocks = 2, .direct = true},
-                turn == 0);
-            if (turn != 1) { /* the second one comes at once */
+        uint64_t barred_ns = no_tickets[_i].barred_ns;
+        for (uint32_t turn = 0; turn < (barred_ns > 0 ? 3u : 2u); turn++) {
+            uint64_t recv = side_begin(bed, SL_MSG_LOAD,
+                                       (struct side){.op_id = RECV + turn,
+                                                     .id = ID + turn,
+                                                     .blocks = 2,
+                                                     .direct = true,
+                                                     .from = turn == 0 ? no_tickets[_i].from : "p"},
+                                       turn == 0);
+            if (turn != 1 || barred_ns == 0) { /* the second one comes at once */
                 struct sl_msg open = ticket_asked(bed);
-                answer(bed, "transporter.0", &open, (struct sl_msg){.code = SL_ERR_UNSUPPORTED});
+                answer(bed, "transporter.0", &open, (struct sl_msg){.code = no_tickets[_i].code});
             }
-            ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_UNSUPPORTED);
-            fake_pass(&bed->fake, turn == 1 ? SL_NS_PER_S : 0);
+            ck_assert_int_ne(reply_to(bed, recv).code, SL_OK);
+            fake_pass(&bed->fake, turn == 1 ? barred_ns : 0);
         }
+        bed_end(bed);
+    }
+END_TEST
+
+/* They are written into; from them is another matter. */
+START_TEST(pools_that_get_no_ticket_are_pushed_from)
+    {
+        struct bed *bed = direct_bed(strict);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        uint64_t recv = side_begin(
+            bed, SL_MSG_LOAD,
+            (struct side){.op_id = RECV, .id = ID + 1, .blocks = 2, .direct = true}, true);
+        struct sl_msg open = ticket_asked(bed);
+        answer(bed, "transporter.0", &open, (struct sl_msg){.code = SL_ERR_UNSUPPORTED});
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_UNSUPPORTED);
+        (void)push_begin(bed, &ticket, false);
+        (void)take(bed, "transporter.0", SL_MSG_PUSH_SEND);
         bed_end(bed);
     }
 END_TEST
@@ -306,6 +337,14 @@ START_TEST(a_push_that_is_refused_goes_through_storage)
         ck_assert(reply.body.store_reply.fenced); /* it has read nothing */
         ck_assert_uint_eq(metric(bed, "pushes_straight_refused"), 1);
         ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 1);
+        (void)side_begin(/* its ticket, or its decode: the next one has others */
+                         bed, SL_MSG_STORE,
+                         (struct side){
+                             .op_id = SEND + 2, .id = ID + 1, .blocks = 2, .ticket = &ticket},
+                         false);
+        ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 2);
+        ck_assert_uint_eq(answer_copy(bed, 1, UINT64_MAX), 2);
+        (void)take(bed, "transporter.0", SL_MSG_PUSH_SEND);
         bed_end(bed);
     }
 END_TEST
@@ -546,7 +585,9 @@ int main(void)
                         SL_COUNT(refusals));
     tcase_add_loop_test(decode, a_ticket_says_when_prefill_is_known_to_be_here, 0, 4);
     tcase_add_loop_test(decode, what_cannot_be_pushed_is_not_begun, 0, 2);
-    tcase_add_test(decode, an_engine_whose_pools_were_refused_is_tried_again_after_a_second);
+    tcase_add_loop_test(decode, an_engine_whose_pools_were_refused_is_tried_again_after_a_while, 0,
+                        SL_COUNT(no_tickets));
+    tcase_add_test(decode, pools_that_get_no_ticket_are_pushed_from);
     tcase_add_test(decode, a_push_that_ends_early_is_loaded_when_nothing_lands_any_more);
     tcase_add_loop_test(decode, decodes_blocks_are_free_when_the_transporter_says_so, 0,
                         SL_COUNT(by_storage));

@@ -1,6 +1,6 @@
 /* actors/transporter/push/internal.h - direct hand-over of blocks: the parts of it.
  *
- * tickets.c  decode: tickets for extents and pools of this node, and their end
+ * tickets.c  decode: tickets for pools of this node, and their end
  * grants.c   decode: their grants, and what is not written any more
  * open.c     decode: what PUSH_OPEN asks for is checked, and becomes the parts of a ticket
  * arrive.c  decode: what was written under them: checked, told, acknowledged
@@ -10,8 +10,8 @@
  * bytes.c   bytes of this node, in an arena or in an engine's pool
  *
  * A ticket ends by PUSH_CLOSE, at its deadline, with its claims or its op (FENCE), with its peer,
- * with the engine whose pool it is for, or when something fails; whatever ends it, "over" is said after nothing lands any more. Both halves work
- * without any fabric when prefill and decode are one node: then bytes are copied in the arena. */
+ * with the engine whose pool it is for, or when something fails; whatever ends it, "over" is said after
+ * nothing lands any more. When prefill and decode are one node, the CPU copies. */
 #ifndef SL_TRANSPORTER_PUSH_INTERNAL_H
 #define SL_TRANSPORTER_PUSH_INTERNAL_H
 

@@ -1,5 +1,5 @@
-/* actors/transporter/push/open.c - PUSH_OPEN: extents that the sender has reserved, or blocks of an
- * engine's pool, become the parts of a ticket. Every number is checked before anything is kept. */
+/* actors/transporter/push/open.c - PUSH_OPEN: blocks of an engine's pool become the parts of a ticket
+ * (extents too, which no coordinator asks for). Every number is checked before anything is kept. */
 #include "actors/transporter/push/internal.h"
 
 #include <inttypes.h>

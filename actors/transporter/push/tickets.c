@@ -1,5 +1,5 @@
-/* actors/transporter/push/tickets.c - tickets for extents and pools of this node: who may write what, and
- * that nobody does any more.
+/* actors/transporter/push/tickets.c - tickets for pools of this node: who may write what, and that nobody
+ * does any more.
  *
  * A ticket is bound to the first node that shows it (or to the one that its owner named), and to
  * that node's life: a new life gets grants of its own after those of the earlier one have ended. */
@@ -377,12 +377,8 @@ void push_ticket_given_up(struct push *push, struct tr_peer *peer, const struct 
 static void ticket_renew(struct push *push, struct push_ticket *ticket, bool another_life)
 {
     push_arrivals_forget(push, ticket);
-    for (uint32_t i = 0; i < ticket->part_count; i++) {
-        struct push_part *part = &ticket->parts[i];
-        part->taken = part->taken && ticket->spots != NULL; /* nobody uses an extent yet */
-        if (another_life) { /* it does not know what the one before has named */
-            sl_cover_fini(&part->shut);
-        }
+    for (uint32_t i = 0; another_life && i < ticket->part_count; i++) {
+        sl_cover_fini(&ticket->parts[i].shut); /* it does not know what the one before has named */
     }
     ticket->asked_seq = 0;
     ticket->renewing = ticket->grants_open > 0;

@@ -198,15 +198,20 @@ class EngineCore:
         return True
 
 
-def adapter_keys(request):
+def _gen_lora_extra_hash_keys(request):
     return [("lora", request.lora_request.lora_name, request.lora_request.lora_path)] if request.lora_request else []
+
+
+def generate_block_hash_extra_keys(request):
+    return _gen_lora_extra_hash_keys(request)
 
 
 for part in ("vllm", "vllm.v1", "vllm.v1.core", "vllm.v1.engine", "vllm.v1.kv_offload", "vllm.v1.kv_offload.tiering"):
     module(part)
 module("vllm.v1.kv_offload.base", LookupResult=LookupResult, Medium=Medium, Locality=Locality, OffloadingEvent=Event,
        RequestOffloadingContext=types.SimpleNamespace)
-sys.modules["vllm.v1.core"].kv_cache_utils = module("vllm.v1.core.kv_cache_utils", _gen_lora_extra_hash_keys=adapter_keys)
+sys.modules["vllm.v1.core"].kv_cache_utils = module("vllm.v1.core.kv_cache_utils", _gen_lora_extra_hash_keys=_gen_lora_extra_hash_keys,
+                                                    generate_block_hash_extra_keys=generate_block_hash_extra_keys)
 module("vllm.v1.engine.core", EngineCore=EngineCore)
 module("vllm.v1.kv_offload.file_mapper", FileMapper=FileMapper)
 module("vllm.v1.kv_offload.tiering.async_lookup", AsyncLookupManager=AsyncLookupManager)

@@ -609,8 +609,8 @@ class AdaptersOf(unittest.TestCase):
     def engine(self, held, read=lambda: True):
         """Of a class that vLLM has one of, and the connector watches."""
         class EngineCore:
-            def add_lora(self, adapter):
-                self.last = adapter.lora_path
+            def add_lora(self, lora_request):
+                self.last = lora_request.lora_path
                 return read()
 
         held.watch(EngineCore)

@@ -136,6 +136,19 @@ class Tier(python_support.OnNode):
         self.assertEqual(keys(one), before, "a second tier of the process says it once more")
         self.assertNotEqual(keys(two)[0][3], unknown[0][3])
 
+    def test_a_vllm_that_hashes_adapters_otherwise_is_refused(self):
+        class EngineCore:
+            def load_lora(self, lora_request):
+                return True
+
+        utils = vllm_tier.kv_cache_utils
+        for owner, name, other in ((vllm_tier, "EngineCore", EngineCore), (utils, "_gen_lora_extra_hash_keys", lambda lora: []),
+                                   (utils, "_gen_lora_extra_hash_keys", None), (utils, "generate_block_hash_extra_keys", lambda request: []),
+                                   (utils, "generate_block_hash_extra_keys", None)):
+            with mock.patch.object(owner, name, other), self.assertRaisesRegex(ValueError, r"this vLLM has no \S+\.(add_lora|_gen_lora.*)\("):
+                self.tier()
+        self.tier()
+
     def test_what_is_missing_is_named_and_a_miss_for_a_while(self):
         tier, _ = self.tier()
         keys = keys_of(4)

@@ -2,10 +2,21 @@
 adapter at two paths is one, and two at one path are two. No vLLM in it."""
 
 import functools
+import inspect
 import types
 import uuid
 
 from sluice import weights
+
+
+def of_vllm(owner, name, takes, caller=None):
+    """The function of vLLM in whose place ours comes. Raises ValueError where another vLLM has it otherwise, or its caller calls another one:
+    adapters would be taken for each other."""
+    found, calls = getattr(owner, name, None), getattr(owner, caller or name, None)
+    if None in (found, calls) or [*inspect.signature(found).parameters] != takes or caller and name not in calls.__code__.co_names:
+        raise ValueError(f"this vLLM has no {owner.__name__}.{name}({', '.join(takes)}) that Sluice knows, by which adapters (LoRA) are told apart: "
+                         "install the version of vLLM that Sluice's page of it names")
+    return found
 
 
 class Seen:
@@ -62,17 +73,17 @@ class Adapters:
 
     def watch(self, core):
         """Has the class of vLLM's engines say which files its workers load. What it does not load so they load for the first request."""
-        load = core.add_lora
+        load = of_vllm(core, "add_lora", ["self", "lora_request"])
 
         @functools.wraps(load)
-        def add_lora(engine, adapter):
-            return self.held.load(key_of(adapter), adapter.lora_path, lambda: load(engine, adapter))
+        def add_lora(engine, lora_request):
+            return self.held.load(key_of(lora_request), lora_request.lora_path, lambda: load(engine, lora_request))
 
         core.add_lora = add_lora
 
     def hashed(self, utils):
         """Has vLLM's own hashes say the weights of an adapter beside its name and path. utils: the module that makes them."""
-        told = getattr(utils._gen_lora_extra_hash_keys, "__wrapped__", utils._gen_lora_extra_hash_keys)
+        told = inspect.unwrap(of_vllm(utils, "_gen_lora_extra_hash_keys", ["request"], "generate_block_hash_extra_keys"))
 
         @functools.wraps(told)
         def keys(request):

@@ -182,6 +182,9 @@ class Plugin(OnNode):
             self.assertEqual([WorkerLoRAManager()._load_adapter(adapter) for _ in range(3)], [adapter] * 3)
         self.assertEqual(len(said.output), 1)
         self.assertIn("adapter 'a': LMCache's keys", said.output[0])
+        with mock.patch.dict(sys.modules, {"vllm.lora.worker_manager": types.SimpleNamespace()}), self.assertLogs("sluice.lmcache", "WARNING") as said:
+            self.backend()
+        self.assertIn("adapter '(any)': LMCache's keys", said.output[0], "another vLLM")
 
     def test_what_lmcache_keeps_or_a_gpu_reads_is_copied(self):
         value = os.urandom(CHUNK_BYTES)

@@ -12,6 +12,7 @@ import collections
 import concurrent.futures
 import functools
 import hashlib
+import inspect
 import logging
 import sys
 import threading
@@ -156,15 +157,23 @@ def adapters_told(said):
     module = sys.modules.get("vllm.lora.worker_manager")
     if module is None:
         return
-    load = getattr(module.WorkerLoRAManager._load_adapter, "__wrapped__", module.WorkerLoRAManager._load_adapter)
+
+    def warn(name):
+        said.warn("adapter '%s': LMCache's keys have nothing of adapters, so its requests and others hit each other's chunks and get wrong "
+                  "tokens, unless each adapter has a tag (lmcache.tag.adapter in kv_transfer_params)", name)
+
+    loads = getattr(module, "WorkerLoRAManager", None)
+    if not hasattr(loads, "_load_adapter"):  # another vLLM: nobody says when one is loaded
+        warn("(any)")
+        return
+    load = inspect.unwrap(loads._load_adapter)
 
     @functools.wraps(load)
-    def told(manager, adapter):
-        said.warn("adapter '%s': LMCache's keys have nothing of adapters, so its requests and others hit each other's chunks and get wrong "
-                  "tokens, unless each adapter has a tag (lmcache.tag.adapter in kv_transfer_params)", adapter.lora_name)
-        return load(manager, adapter)
+    def told(manager, lora_request):
+        warn(lora_request.lora_name)
+        return load(manager, lora_request)
 
-    module.WorkerLoRAManager._load_adapter = told
+    loads._load_adapter = told
 
 
 class SluiceBackend(StoragePluginInterface):

@@ -67,8 +67,7 @@ static void ticket_opened(struct coordinator *self, struct co_op *op, const stru
                   reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
     }
     if (!opened && co_push_refused(self, op, reply->code)) {
-        bool of_pools = reply->code == SL_ERR_UNSUPPORTED || reply->code == SL_ERR_NOT_FOUND;
-        if (of_pools && !op->push.from_here) { /* whoever writes */
+        if (reply->code == SL_ERR_UNSUPPORTED && !op->push.from_here) { /* whoever writes */
             op->engine->push_again_ns = co_pools_again_ns(self, reply->code);
         }
         sl_handover_return(&row->machine, SL_HANDOVER_TICKET); /* there is none */

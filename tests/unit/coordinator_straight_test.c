@@ -101,7 +101,7 @@ static const struct {
     sl_err code;
     uint64_t barred_ns;
 } no_tickets[] = {{NULL, SL_ERR_UNSUPPORTED, SL_NS_PER_S},
-                  {NULL, SL_ERR_NOT_FOUND, 20 * SL_NS_PER_MS},
+                  {NULL, SL_ERR_NOT_FOUND, 0},
                   {NULL, SL_ERR_LIMIT, 0},
                   {NULL, SL_ERR_INVALID, 0},
                   {"d", SL_ERR_UNSUPPORTED, 0}};

@@ -388,7 +388,7 @@
 #define SL_BODY_BRING(F, L)                                                                    \
     F(TEXTS, keys, 0, SL_BATCH_MAX, "all parts of every group, in their order, then objects")  \
     L(groups, group, SL_BATCH_MAX, "blocks that the first keys are parts of; nodes alone")     \
-    F(BOOL, ahead, 0, 1, "nobody waits for them: they take what costs nobody anything")        \
+    F(BOOL, ahead, 0, 1, "disks alone: nobody waits; they take what costs nobody anything")    \
     F(U64, for_ns, 0, SL_KEEP_NS_MAX,                                                          \
       "ahead: of a session that comes back within; 0: somebody wants them whatever they cost") \
     F(U64, worth, 0, UINT64_MAX, "of such blocks: what they bring in memory")                  \

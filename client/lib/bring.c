@@ -1,18 +1,19 @@
 /* client/lib/bring.c - values that are not in memory here: brought there and read.
  *
- * A batch is asked for in portions, each a small share of memory, with two under way: one is copied
+ * A batch is asked for in portions, of which those under way are a small share of memory: one is copied
  * while the source reads the next. A portion that was as large as its batch made readers of a small
  * memory evict each other's values before they were copied: with 8 processes, batches of 46 MiB and
- * 128 MiB of memory each value was read four times, and batches failed after seconds. */
+ * 128 MiB of memory each value was read four times, and batches failed after seconds. How large values
+ * of other nodes are is learnt from those that came. */
 #include "client/lib/bring.h"
 #include "runtime/sl_backoff.h"
 
 #include <stdlib.h>
 
-#define PORTION_KEYS_MAX     256u
-#define PORTION_BYTES_MAX    (16 * SL_MIB)
-#define PORTION_MEMORY_SHARE 32u /* of memory: so many portions fill it */
-#define PORTIONS             2u
+#define PORTION_KEYS_MAX    256u
+#define PORTIONS_MAX        4u
+#define UNDER_WAY_BYTES_MAX (32 * SL_MIB)
+#define UNDER_WAY_SHARE     16u /* of memory */
 /* A pass that settled nothing: values went again before they were read. */
 #define PAUSE_NS_FIRST (1 * SL_NS_PER_MS)
 #define PAUSE_NS_MAX   (32 * SL_NS_PER_MS)
@@ -20,23 +21,59 @@
 /* Who is asked, and for what. */
 struct source {
     const char *to;
-    sl_err open; /* items with this code */
-    bool ahead;  /* they are not read now */
+    sl_err open;            /* items with this code */
+    bool ahead;             /* they are not read now: a portion is as large as a message */
+    uint32_t portion_count; /* under way */
+    uint64_t value_bytes;   /* of one that is nowhere here, to begin with */
 };
-static const struct source nodes = {.to = "transporter.0", .open = SL_ERR_NOT_FOUND};
-static const struct source disks = {.to = "registrar", .open = SL_ERR_INCOMPLETE};
+/* Nodes: a portion of one that is silent is no reason for all others to wait. */
+static const struct source nodes = {.to = "transporter.0",
+                                    .open = SL_ERR_NOT_FOUND,
+                                    .portion_count = PORTIONS_MAX,
+                                    .value_bytes = SL_MIB};
+static const struct source disks = {
+    .to = "registrar", .open = SL_ERR_INCOMPLETE, .portion_count = 2};
 static const struct source disks_ahead = {
-    .to = "registrar", .open = SL_ERR_INCOMPLETE, .ahead = true};
+    .to = "registrar", .open = SL_ERR_INCOMPLETE, .ahead = true, .portion_count = PORTIONS_MAX};
 
 struct portion {
-    const struct source *source;
     struct sl_client_call call;
-    struct sl_text keys[PORTION_KEYS_MAX];
-    uint32_t items[PORTION_KEYS_MAX];
-    uint64_t codes[PORTION_KEYS_MAX];
-    uint32_t count;
-    sl_err started; /* how sending it went */
+    uint32_t first, count; /* of what was asked */
+    uint64_t *codes;       /* theirs */
+    sl_err started;        /* how sending it went */
 };
+
+struct asking {
+    const struct sl_bring *bring;
+    const struct source *source;
+    struct portion portions[PORTIONS_MAX];
+    uint64_t bytes_max;   /* of a portion */
+    uint64_t value_bytes; /* likely, of one that is nowhere here */
+    /* Of this pass. */
+    uint32_t next; /* item */
+    uint32_t asked_count, settled_count;
+    uint32_t *items; /* asked_count, as are these */
+    uint64_t *codes;
+    struct sl_text keys[];
+};
+
+static struct asking *asking_make(const struct sl_bring *bring, const struct source *source,
+                                  struct sl_error *why)
+{
+    size_t bytes = sizeof(struct asking) +
+                   bring->count * (sizeof(struct sl_text) + sizeof(uint64_t) + sizeof(uint32_t));
+    struct asking *asking = calloc(1, bytes);
+    if (asking == NULL) {
+        (void)sl_fail(why, SL_ERR_NO_MEMORY, "%zu bytes", bytes);
+        return NULL;
+    }
+    asking->bring = bring;
+    asking->source = source;
+    asking->value_bytes = source->value_bytes;
+    asking->codes = (uint64_t *)&asking->keys[bring->count];
+    asking->items = (uint32_t *)&asking->codes[bring->count];
+    return asking;
+}
 
 static void portion_answered(void *context, const struct sl_msg *reply)
 {
@@ -48,56 +85,72 @@ static void portion_answered(void *context, const struct sl_msg *reply)
     }
 }
 
-static uint64_t portion_bytes_max(struct sl_client *client)
+static uint64_t portion_bytes_max(const struct asking *asking)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
-    const struct sl_attachment *at = sl_client_attachment(client);
+    const struct sl_attachment *at = sl_client_attachment(asking->bring->client);
     const struct sl_arena *arena = sl_client_arena(at, 0);
     uint64_t memory_bytes = arena == NULL ? 0 : sl_arena_populated_bytes(arena);
-    return SL_MIN(memory_bytes / PORTION_MEMORY_SHARE, PORTION_BYTES_MAX);
+    return SL_MIN(memory_bytes / UNDER_WAY_SHARE, UNDER_WAY_BYTES_MAX) /
+           asking->source->portion_count;
 }
 
-/* The next items that the source is asked for, from *next on. At least one, if there is one. */
-static void portion_fill(const struct sl_bring *bring, struct portion *portion, uint32_t *next,
-                         uint64_t bytes_max)
+static uint64_t value_bytes(const struct asking *asking, const struct sl_text *key)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
-    const struct sl_attachment *at = sl_client_attachment(bring->client);
-    uint64_t bytes = 0;
-    portion->count = 0;
-    for (; *next < bring->count && portion->count < PORTION_KEYS_MAX; (*next)++) {
-        struct sl_entry entry;
-        if (bring->codes[*next] != portion->source->open) {
+    const struct sl_attachment *at = sl_client_attachment(asking->bring->client);
+    struct sl_entry entry;
+    bool known = sl_index_find(at->view, key->at, (uint32_t)key->length, &entry) == SL_OK;
+    return known ? entry.extent.length_bytes : asking->value_bytes;
+}
+
+/* The next items that the source is asked for. At least one, if there is one. */
+static void portion_fill(struct asking *asking, struct portion *portion)
+{
+    const struct sl_bring *bring = asking->bring;
+    bool ahead = asking->source->ahead;
+    uint32_t count_max = ahead ? SL_BATCH_MAX : PORTION_KEYS_MAX;
+    uint64_t bytes = 0, frame_bytes = SL_KEYS_ENVELOPE_BYTES;
+    portion->first = asking->asked_count;
+    portion->codes = &asking->codes[portion->first];
+    for (; asking->next < bring->count && portion->count < count_max; asking->next++) {
+        if (bring->codes[asking->next] != asking->source->open) {
             continue;
         }
-        struct sl_object_key key = bring->key(bring->items, *next);
-        bool known = sl_index_find(at->view, key.at, key.length, &entry) == SL_OK;
-        bytes += known ? entry.extent.length_bytes : 0;
-        if (portion->count > 0 && bytes > bytes_max) {
+        struct sl_object_key key = bring->key(bring->items, asking->next);
+        struct sl_text text = {.at = key.at, .length = key.length};
+        bytes += ahead ? 0 : value_bytes(asking, &text);
+        frame_bytes += key.length + SL_KEY_FRAME_BYTES;
+        if (portion->count > 0 &&
+            (bytes > asking->bytes_max || frame_bytes > bring->client->message_bytes_max)) {
             return;
         }
-        portion->codes[portion->count] = SL_ERR_PROTOCOL; /* until it is answered */
-        portion->items[portion->count] = *next;
-        portion->keys[portion->count++] = (struct sl_text){.at = key.at, .length = key.length};
+        portion->codes[portion->count++] = SL_ERR_PROTOCOL; /* until it is answered */
+        asking->items[asking->asked_count] = asking->next;
+        asking->keys[asking->asked_count++] = text;
     }
 }
 
-static void portion_start(const struct sl_bring *bring, struct portion *portion)
+static void portion_start(struct asking *asking, struct portion *portion)
 {
-    portion->call = (struct sl_client_call){.to = portion->source->to,
+    const struct sl_bring *bring = asking->bring;
+    portion->call = (struct sl_client_call){.to = asking->source->to,
                                             .deadline_ns = bring->deadline_ns,
                                             .answered = portion_answered,
                                             .context = portion,
                                             .msg.type = SL_MSG_BRING};
     portion->call.msg.body.bring = (struct sl_body_bring){
-        .keys = {.at = portion->keys, .count = portion->count}, .ahead = portion->source->ahead};
+        .keys = {.at = &asking->keys[portion->first], .count = portion->count},
+        .ahead = asking->source->ahead};
     portion->started = sl_client_call_start(bring->client, &portion->call, bring->why);
 }
 
 /* Waits for the answer and reads what came. How the request went. */
-static sl_err portion_finish(const struct sl_bring *bring, struct portion *portion,
-                             uint32_t *settled_count)
+static sl_err portion_finish(struct asking *asking, struct portion *portion)
 {
+    const struct sl_bring *bring = asking->bring;
+    const struct source *source = asking->source;
+    uint64_t came_bytes = 0; /* the largest */
     sl_err err = portion->started;
     if (err == SL_OK) {
         while (!sl_client_call_wait(bring->client, &portion->call, bring->deadline_ns)) {
@@ -108,52 +161,45 @@ static sl_err portion_finish(const struct sl_bring *bring, struct portion *porti
         }
     }
     for (uint32_t i = 0; i < portion->count; i++) {
-        uint32_t item = portion->items[i];
+        uint32_t item = asking->items[portion->first + i];
         uint64_t code = err != SL_OK ? (uint64_t)err : portion->codes[i];
         bool here = code == SL_OK || code == SL_ERR_EXISTS;
-        if (here && !portion->source->ahead) {
+        if (here && !source->ahead) {
             bring->codes[item] = bring->read(bring->items, item);
-        } else if (portion->source != &nodes && code != SL_ERR_BUSY) {
+            came_bytes = SL_MAX(came_bytes, value_bytes(asking, &asking->keys[portion->first + i]));
+        } else if (source->ahead || (source != &nodes && code != SL_ERR_BUSY)) {
             bring->codes[item] = sl_err_received(code);
         } /* else it changed or went: the next pass knows */
-        *settled_count += bring->codes[item] != portion->source->open;
+        asking->settled_count += bring->codes[item] != source->open;
     }
+    asking->value_bytes = came_bytes != 0 ? came_bytes : asking->value_bytes / 2;
     portion->count = 0;
     return err;
 }
 
 /* All items that the source is asked for, once. */
-static sl_err pass(const struct sl_bring *bring, const struct source *source,
-                   struct portion *portions, uint32_t *settled_count)
+static sl_err pass(struct asking *asking)
 {
+    const struct sl_bring *bring = asking->bring;
+    uint32_t portion_count = asking->source->portion_count;
     sl_err result = sl_client_greet(bring->client, bring->deadline_ns, bring->why);
-    uint64_t bytes_max = portion_bytes_max(bring->client);
-    uint32_t next = 0;
-    for (uint32_t turn = 0;; turn++) {
-        struct portion *portion = &portions[turn % PORTIONS];
+    asking->bytes_max = portion_bytes_max(asking);
+    asking->next = asking->asked_count = asking->settled_count = 0;
+    for (uint32_t turn = 0, idle_count = 0; idle_count < portion_count; turn++) {
+        struct portion *portion = &asking->portions[turn % portion_count];
         if (portion->count > 0) {
-            sl_err err = portion_finish(bring, portion, settled_count);
+            sl_err err = portion_finish(asking, portion);
             result = result == SL_OK ? err : result;
         }
-        if (result == SL_OK) {
-            portion->source = source;
-            portion_fill(bring, portion, &next, bytes_max);
+        if (result == SL_OK || asking->source->ahead) {
+            portion_fill(asking, portion);
         }
         if (portion->count > 0) {
-            portion_start(bring, portion);
-        } else if (portions[(turn + 1) % PORTIONS].count == 0) {
-            return result;
+            portion_start(asking, portion);
         }
+        idle_count = portion->count > 0 ? 0 : idle_count + 1;
     }
-}
-
-static uint32_t left_count(const struct sl_bring *bring)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < bring->count; i++) {
-        count += bring->codes[i] == SL_ERR_INCOMPLETE;
-    }
-    return count;
+    return result;
 }
 
 static void left_end(const struct sl_bring *bring, sl_err code)
@@ -163,25 +209,15 @@ static void left_end(const struct sl_bring *bring, sl_err code)
     }
 }
 
-static struct portion *portions_make(struct sl_error *why)
-{
-    struct portion *portions = calloc(PORTIONS, sizeof *portions);
-    if (portions == NULL) {
-        (void)sl_fail(why, SL_ERR_NO_MEMORY, "%zu bytes", PORTIONS * sizeof *portions);
-    }
-    return portions;
-}
-
 void sl_bring_from_nodes(const struct sl_bring *bring)
 {
     struct sl_bring quiet = *bring;
-    struct portion *portions = portions_make(NULL);
-    uint32_t settled_count = 0;
+    struct asking *asking = asking_make(&quiet, &nodes, NULL);
     quiet.why = NULL;
-    if (portions != NULL && sl_clock_monotonic_ns() < bring->deadline_ns) {
-        (void)pass(&quiet, &nodes, portions, &settled_count);
+    if (asking != NULL && sl_clock_monotonic_ns() < bring->deadline_ns) {
+        (void)pass(asking);
     }
-    free(portions);
+    free(asking);
 }
 
 sl_err sl_bring_from_disk(const struct sl_bring *bring)
@@ -192,31 +228,32 @@ sl_err sl_bring_from_disk(const struct sl_bring *bring)
                          "the value is on disk alone: a read-only client cannot ask for it"));
         return SL_OK;
     }
-    struct portion *portions = portions_make(bring->why);
-    if (portions == NULL) {
+    struct asking *asking = asking_make(bring, &disks, bring->why);
+    if (asking == NULL) {
         return SL_ERR_NO_MEMORY;
     }
     sl_err result = SL_OK;
     uint64_t pause_ns = PAUSE_NS_FIRST;
-    while (result == SL_OK && left_count(bring) > 0) {
+    do {
         uint64_t now_ns = sl_clock_monotonic_ns();
         if (now_ns >= bring->deadline_ns) {
-            result = sl_fail(bring->why, SL_ERR_TIMEOUT,
-                             "the value left memory again each time before it was read");
+            result = sl_fail(bring->why, SL_ERR_TIMEOUT, "%s",
+                             asking->asked_count > 0
+                                 ? "the value left memory again each time before it was read"
+                                 : "the time was over before the disk was asked for the value");
             break;
         }
-        uint32_t settled_count = 0;
-        result = pass(bring, &disks, portions, &settled_count);
-        if (settled_count > 0) {
+        result = pass(asking);
+        if (asking->settled_count > 0) {
             pause_ns = PAUSE_NS_FIRST;
         } else { /* others are at it: in turns, not in step */
             uint64_t mean_ns = sl_backoff_next(&pause_ns, PAUSE_NS_MAX);
             uint64_t wish_ns = mean_ns / 2 + sl_client_random() % mean_ns;
             sl_client_sleep(SL_MIN(wish_ns, sl_budget_ns(now_ns, bring->deadline_ns)));
         }
-    }
+    } while (result == SL_OK && asking->settled_count < asking->asked_count);
     left_end(bring, result);
-    free(portions);
+    free(asking);
     return SL_OK;
 }
 
@@ -242,16 +279,14 @@ sl_err sl_prefetch_batch(struct sl_client *client, const struct sl_object_key *k
                              .count = count,
                              .key = ahead_key,
                              .items = keys};
-    struct portion *portions = portions_make(why);
-    uint32_t settled_count = 0;
-    if (portions == NULL) {
+    struct asking *asking = asking_make(&bring, &disks_ahead, why);
+    if (asking == NULL) {
         return SL_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < count; i++) {
         codes[i] = disks_ahead.open;
     }
-    err = pass(&bring, &disks_ahead, portions, &settled_count);
-    left_end(&bring, err);
-    free(portions);
+    (void)pass(asking); /* each item has its code */
+    free(asking);
     return SL_OK;
 }

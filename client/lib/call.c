@@ -569,16 +569,13 @@ sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, 
     return SL_OK;
 }
 
-#define KEY_FRAME_BYTES    8u    /* of a key in a message, beside its text */
-#define KEY_ENVELOPE_BYTES 4096u /* of all that a message of keys has besides */
-
 uint32_t sl_client_keys_share(const struct sl_client *client, const struct sl_object_key *keys,
                               uint32_t count, struct sl_text *texts)
 {
-    uint64_t bytes = KEY_ENVELOPE_BYTES;
+    uint64_t bytes = SL_KEYS_ENVELOPE_BYTES;
     uint32_t share = 0;
     while (share < count) {
-        bytes += keys[share].length + KEY_FRAME_BYTES;
+        bytes += keys[share].length + SL_KEY_FRAME_BYTES;
         if (share > 0 && bytes > client->message_bytes_max) {
             break;
         }

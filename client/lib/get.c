@@ -628,13 +628,16 @@ sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key 
 }
 
 /* One item's code with its text: the text of the code where nobody worded one. */
-static sl_err settled(sl_err err, sl_err code, struct sl_error *why)
+static sl_err settled(sl_err err, sl_err code, const struct sl_error *reason, struct sl_error *why)
 {
-    if (err != SL_OK || code == SL_OK) {
-        return err;
+    err = err != SL_OK ? err : code;
+    if (err != SL_OK && reason->code != err) {
+        return sl_fail(why, err, "get: %s", sl_err_text(err));
     }
-    return why != NULL && why->code == code ? code
-                                            : sl_fail(why, code, "get: %s", sl_err_text(code));
+    if (err != SL_OK && why != NULL) {
+        *why = *reason;
+    }
+    return err;
 }
 
 sl_err sl_get(struct sl_client *client, struct sl_object_key key, struct sl_buffer buffer,
@@ -643,11 +646,7 @@ sl_err sl_get(struct sl_client *client, struct sl_object_key key, struct sl_buff
     sl_err code = SL_OK;
     struct sl_error reason = {0};
     sl_err err = sl_get_batch(client, &key, &buffer, 1, length_bytes, &code, timeout_ns, &reason);
-    err = settled(err, code, &reason);
-    if (err != SL_OK && why != NULL) {
-        *why = reason;
-    }
-    return err;
+    return settled(err, code, &reason, why);
 }
 
 sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct sl_view *out,
@@ -656,9 +655,5 @@ sl_err sl_get_pinned(struct sl_client *client, struct sl_object_key key, struct 
     sl_err code = SL_OK;
     struct sl_error reason = {0};
     sl_err err = sl_get_pinned_batch(client, &key, out, 1, &code, timeout_ns, &reason);
-    err = settled(err, code, &reason);
-    if (err != SL_OK && why != NULL) {
-        *why = reason;
-    }
-    return err;
+    return settled(err, code, &reason, why);
 }

@@ -270,6 +270,8 @@ void sl_client_text_take(char *to, size_t to_bytes, const struct sl_text *from);
  * Errors: SL_ERR_INVALID. */
 sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, uint32_t count,
                             struct sl_error *why);
+#define SL_KEY_FRAME_BYTES     8u    /* of a key in a message, beside its text */
+#define SL_KEYS_ENVELOPE_BYTES 4096u /* of all that a message of keys has besides */
 /* Gives how many of the keys, one or more, fit into one message, and those as it takes them: texts has
  * room for count. */
 uint32_t sl_client_keys_share(const struct sl_client *client, const struct sl_object_key *keys,

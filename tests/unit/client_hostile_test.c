@@ -39,6 +39,14 @@ struct node {
     uint64_t turn_op_id;
     uint32_t turn_count, asked_count; /* so many came, and so many of them asked */
     uint64_t open_ns;                 /* how long a client tries to attach; 0: WAIT_NS */
+    sl_err brought;                   /* code of every key of a BRING */
+    uint64_t value_bytes;             /* such values come with it, into the index */
+    uint32_t bring_count;             /* so many came, */
+    uint64_t bring_key_count;         /* and keys in all, */
+    uint64_t bring_keys_max;          /* and in one */
+    uint32_t held_until;              /* the first is answered behind so many */
+    uint64_t held_seq, bring_seq;     /* its number; that of the last one */
+    const char *bounded;              /* message_bytes_max of the client; NULL: 1 MiB */
 };
 
 /* ---- the other side ---- */
@@ -58,6 +66,37 @@ static void node_answer_removal(struct node *node, const struct sl_msg *request,
     } else {
         reply->code = (sl_err)code;
     }
+}
+
+static void object_put(struct node *node, const struct sl_text *key, bool in_memory)
+{
+    sl_ref ref = 0;
+    struct sl_entry entry = {
+        .kind = SL_RECORD_COMMITTED, .key = key->at, .key_length = (uint16_t)key->length};
+    entry.extent.generation = in_memory ? sl_arena_next_generation(node->arena) : 0;
+    entry.extent.length_bytes = node->value_bytes;
+    entry.disk.valid = !in_memory;
+    ck_assert_int_eq(sl_index_insert(node->index, &entry, &ref, NULL), SL_OK);
+}
+
+/* As the registrar, or the transporter. */
+static void node_answer_bring(struct node *node, const struct sl_msg *request, struct sl_msg *reply)
+{
+    static uint64_t codes[8192];
+    const struct sl_texts *keys = &request->body.bring.keys;
+    bool again = request->seq <= node->bring_seq; /* sent again: this machine is busy */
+    node->bring_seq = SL_MAX(node->bring_seq, request->seq);
+    node->bring_count += again ? 0 : 1;
+    node->bring_key_count += again ? 0 : keys->count;
+    node->bring_keys_max = SL_MAX(node->bring_keys_max, keys->count);
+    ck_assert_uint_le(keys->count, SL_COUNT(codes));
+    for (uint32_t i = 0; i < keys->count; i++) {
+        codes[i] = (uint64_t)node->brought;
+        if (node->value_bytes > 0 && !again) {
+            object_put(node, &keys->at[i], true);
+        }
+    }
+    reply->body.bring_reply.codes = (struct sl_u64s){.at = codes, .count = keys->count};
 }
 
 static void node_answer(struct node *node, const struct sl_msg *request, struct sl_msg *reply)
@@ -80,6 +119,8 @@ static void node_answer(struct node *node, const struct sl_msg *request, struct 
         reply->body.load_reply.fenced = true;
     } else if (request->type == SL_MSG_REMOVE || request->type == SL_MSG_FLUSH) {
         node_answer_removal(node, request, reply);
+    } else if (request->type == SL_MSG_BRING) {
+        node_answer_bring(node, request, reply);
     } else if (request->type == SL_MSG_SESSION_PAUSE) {
         node->said = request->body.session_pause;
         reply->code = atomic_load_explicit(&node->paused, memory_order_acquire);
@@ -97,6 +138,21 @@ static void node_answer(struct node *node, const struct sl_msg *request, struct 
     }
 }
 
+static void node_send(struct node *node, struct sl_mailbox *mailbox, struct sl_codec *out,
+                      const char *to, const struct sl_msg *reply)
+{
+    static unsigned char bytes[SL_MIB];
+    const void *frame = NULL;
+    size_t length = 0;
+    if (sl_codec_encode(out, reply, &frame, &length, NULL) == SL_OK) {
+        unsigned version = atomic_load_explicit(&node->version, memory_order_relaxed);
+        ck_assert_uint_le(length, sizeof bytes);
+        memcpy(bytes, frame, length);
+        bytes[2] = version != 0 ? (unsigned char)version : bytes[2];
+        (void)sl_mailbox_send(mailbox, to, bytes, length, true);
+    }
+}
+
 static void node_serve(struct node *node, struct sl_mailbox *mailbox, struct sl_codec *in,
                        struct sl_codec *out)
 {
@@ -111,13 +167,15 @@ static void node_serve(struct node *node, struct sl_mailbox *mailbox, struct sl_
         if (sl_codec_decode(in, frame, length, &request, NULL) == SL_OK &&
             !SL_MSG_IS_REPLY(request.type)) {
             node_answer(node, &request, &reply);
-            if (sl_codec_encode(out, &reply, &frame, &length, NULL) == SL_OK) {
-                unsigned char bytes[1024];
-                unsigned version = atomic_load_explicit(&node->version, memory_order_relaxed);
-                ck_assert_uint_le(length, sizeof bytes);
-                memcpy(bytes, frame, length);
-                bytes[2] = version != 0 ? (unsigned char)version : bytes[2];
-                (void)sl_mailbox_send(mailbox, to, bytes, length, true);
+            bool hold = node->held_until > 0 && request.type == SL_MSG_BRING;
+            if (hold && node->bring_count == 1) { /* as of a peer that is silent */
+                node->held_seq = request.seq;
+                continue;
+            }
+            node_send(node, mailbox, out, to, &reply);
+            if (hold && node->bring_count == node->held_until) {
+                reply.reply_to = node->held_seq;
+                node_send(node, mailbox, out, to, &reply);
             }
         }
     }
@@ -125,7 +183,7 @@ static void node_serve(struct node *node, struct sl_mailbox *mailbox, struct sl_
 
 static void *node_run(void *context)
 {
-    static const char *const names[] = {"registrar", "coordinator"};
+    static const char *const names[] = {"registrar", "coordinator", "transporter.0"};
     struct node *node = context;
     struct sl_mailbox *mailboxes[SL_COUNT(names)];
     struct sl_codec *in = NULL;
@@ -142,8 +200,9 @@ static void *node_run(void *context)
     }
     while (!atomic_load_explicit(&node->stop, memory_order_relaxed)) {
         (void)sl_mailbox_wait(mailboxes[0], SL_NS_PER_MS);
-        node_serve(node, mailboxes[0], in, out);
-        node_serve(node, mailboxes[1], in, out);
+        for (uint32_t i = 0; i < SL_COUNT(names); i++) {
+            node_serve(node, mailboxes[i], in, out);
+        }
     }
     for (uint32_t i = 0; i < SL_COUNT(names); i++) {
         sl_mailbox_close(&mailboxes[i]);
@@ -159,7 +218,9 @@ static sl_err client_open(struct node *node, struct sl_error *why)
 {
     char runtime_dir[96];
     char shm_dir[96];
-    const char *settings[] = {runtime_dir, shm_dir, "message_bytes_max=1MiB", NULL};
+    const char *settings[] = {runtime_dir, shm_dir,
+                              node->bounded != NULL ? node->bounded : "message_bytes_max=1MiB",
+                              NULL};
     (void)snprintf(runtime_dir, sizeof(runtime_dir), "runtime_dir=%s", node->dir.path);
     (void)snprintf(shm_dir, sizeof(shm_dir), "shm_dir=%s", node->dir.path);
     struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
@@ -174,8 +235,9 @@ static void node_start(struct node *node)
     bool created = false;
     sl_tmpdir_make(&node->dir, "/dev/shm");
     struct sl_arena_options arena = {
-        .directory = node->dir.path, .data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
+        .directory = node->dir.path, .data_bytes = 4 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
     ck_assert_int_eq(sl_arena_open_owner(&arena, &created, &node->arena, NULL), SL_OK);
+    ck_assert_int_eq(sl_arena_hurry(node->arena, 4 * SL_MIB, true, NULL), SL_OK);
     struct sl_index_options index = {
         .shm_dir = node->dir.path, .index_bytes_max = SL_MIB, .arena = node->arena};
     ck_assert_int_eq(sl_index_open(&index, &created, &node->index, NULL), SL_OK);
@@ -358,7 +420,7 @@ static void *mend(void *context)
 
 static void file_copy(const char *from, const char *to)
 {
-    static unsigned char bytes[4 * SL_MIB];
+    static unsigned char bytes[8 * SL_MIB];
     int in = open(from, O_RDONLY);
     int out = open(to, O_WRONLY | O_CREAT | O_EXCL, 0600);
     ssize_t got = read(in, bytes, sizeof bytes);
@@ -634,6 +696,123 @@ START_TEST(a_long_turn_of_values_is_told_in_several_messages)
     }
 END_TEST
 
+/* ---- values that are not in memory ---- */
+
+/* So many keys of so many bytes each, for free(). */
+static struct sl_object_key *keys_make(uint32_t count, uint32_t length)
+{
+    struct sl_object_key *keys = malloc(count * (sizeof *keys + length + 1));
+    char *at = (char *)&keys[count];
+    for (uint32_t i = 0; i < count; i++, at += length + 1) {
+        (void)snprintf(at, length + 1, "%0*u", (int)length, i);
+        keys[i] = (struct sl_object_key){.at = at, .length = length};
+    }
+    return keys;
+}
+
+static const struct prefetched {
+    const char *settings;
+    sl_err brought;
+    uint32_t count, length, message_count;
+} prefetches[] = {
+    /* Nothing is said to be here that is not: it changed or went while it was read. */
+    {NULL, SL_ERR_BUSY, 1, 8, 1},
+    /* Each disk reads on by itself: none waits for those of another that are asked in a message before. */
+    {NULL, SL_OK, 5000, 8, 1},
+    {"message_bytes_max=64KiB", SL_OK, 300, 1024, 6},
+};
+
+START_TEST(a_prefetch_says_what_came_and_goes_in_as_few_messages_as_hold_it)
+    {
+        const struct prefetched *of = &prefetches[_i];
+        struct node node = {.brought = of->brought, .bounded = of->settings};
+        struct sl_error why = {0};
+        struct sl_object_key *keys = keys_make(of->count, of->length);
+        sl_err *codes = calloc(of->count, sizeof *codes);
+        node_open(&node);
+
+        sl_err err = sl_prefetch_batch(node.client, keys, of->count, codes, WAIT_NS, &why);
+
+        ck_assert_msg(err == SL_OK, "%s", why.text);
+        for (uint32_t i = 0; i < of->count; i++) {
+            ck_assert_int_eq(codes[i], of->brought);
+        }
+        ck_assert_uint_eq(node.bring_key_count, of->count);
+        ck_assert_uint_eq(node.bring_count, of->message_count);
+        node_close(&node);
+        free(codes);
+        free(keys);
+    }
+END_TEST
+
+/* Values of 16 KiB, of which a portion has four where memory is 4 MiB, and values that nobody has. */
+static const struct brought {
+    uint64_t value_bytes;
+    sl_err brought;
+    uint32_t count, held_until;
+    uint64_t least, most; /* keys in the largest portion */
+} fetches[] = {
+    {16 * SL_KIB, SL_OK, 64, 0, 4, 4},
+    {0, SL_ERR_NOT_FOUND, 2000, 0, 64, 256},
+    /* The first key's peer is silent: the others are asked for. */
+    {0, SL_ERR_NOT_FOUND, 4, 4, 1, 1},
+};
+
+START_TEST(values_of_other_nodes_come_in_portions_of_few_bytes)
+    {
+        const struct brought *of = &fetches[_i];
+        struct node node = {
+            .brought = of->brought, .value_bytes = of->value_bytes, .held_until = of->held_until};
+        struct sl_error why = {0};
+        char *got = malloc(of->count * 16 * SL_KIB);
+        struct sl_object_key *keys = keys_make(of->count, 8);
+        struct sl_buffer *buffers = calloc(of->count, sizeof *buffers);
+        sl_err *codes = calloc(of->count, sizeof *codes);
+        for (uint32_t i = 0; i < of->count; i++) {
+            buffers[i] =
+                (struct sl_buffer){.at = &got[i * 16 * SL_KIB], .length_bytes = 16 * SL_KIB};
+        }
+        node_open(&node);
+        sl_index_set_remote(node.index, true);
+
+        sl_err err =
+            sl_get_batch(node.client, keys, buffers, of->count, NULL, codes, WAIT_NS, &why);
+
+        ck_assert_msg(err == SL_OK, "%s", why.text);
+        for (uint32_t i = 0; i < of->count; i++) {
+            ck_assert_int_eq(codes[i], of->brought);
+        }
+        ck_assert_uint_eq(node.bring_key_count, of->count);
+        ck_assert_uint_ge(node.bring_keys_max, of->least);
+        ck_assert_uint_le(node.bring_keys_max, of->most);
+        node_close(&node);
+        free(codes);
+        free(buffers);
+        free(keys);
+        free(got);
+    }
+END_TEST
+
+START_TEST(who_has_no_time_is_told_that_the_disk_was_not_asked)
+    {
+        struct node node = {.value_bytes = 8};
+        struct sl_error why = {0};
+        char got[8];
+        const struct sl_buffer buffer = {.at = got, .length_bytes = sizeof got};
+        const struct sl_object_key key = {.at = "k", .length = 1};
+        const struct sl_text text = {.at = "k", .length = 1};
+        node_open(&node);
+        object_put(&node, &text, false);
+
+        sl_err err = sl_get(node.client, key, buffer, NULL, 1, &why);
+
+        ck_assert_int_eq(err, SL_ERR_TIMEOUT);
+        ck_assert_msg(strstr(why.text, "before the disk was asked") != NULL, "%s", why.text);
+        ck_assert_uint_eq(node.bring_count, 0);
+        node_close(&node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_hostile");
@@ -661,6 +840,11 @@ int main(void)
                         a_client_that_opens_while_memory_is_cut_short_waits_until_it_is_whole, 0,
                         (int)SL_COUNT(cuts));
     tcase_add_test(tcase, a_client_says_that_memory_stayed_cut_short);
+    tcase_add_loop_test(tcase, a_prefetch_says_what_came_and_goes_in_as_few_messages_as_hold_it, 0,
+                        (int)SL_COUNT(prefetches));
+    tcase_add_loop_test(tcase, values_of_other_nodes_come_in_portions_of_few_bytes, 0,
+                        (int)SL_COUNT(fetches));
+    tcase_add_test(tcase, who_has_no_time_is_told_that_the_disk_was_not_asked);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1496,6 +1496,23 @@ START_TEST(blocks_are_fetched_whole_or_not_at_all)
     }
 END_TEST
 
+START_TEST(nothing_comes_from_nodes_ahead_of_use)
+    {
+        bed_open("b@host:1");
+        peer_lives("b", 3);
+        const struct sl_text key = sl_text_of(two_keys[0]);
+        struct sl_msg reply, msg = {.type = SL_MSG_BRING, .budget_ns = SL_NS_PER_S};
+        msg.body.bring.keys = (struct sl_texts){&key, 1};
+        msg.body.bring.ahead = true;
+        fake_give(&bed.fake, "client.9.0", &msg);
+        ck_assert(fake_take_reply(&bed.fake, "client.9.0", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "BRING.ahead"));
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
+        bed_close();
+    }
+END_TEST
+
 /* ---- a directory, played by the test ---- */
 
 static struct {
@@ -2153,6 +2170,7 @@ int main(void)
     tcase_add_test(tests, a_fetch_without_time_takes_nobody_for_broken);
     tcase_add_test(tests, a_peer_that_owes_all_of_them_an_answer_is_broken);
     tcase_add_loop_test(tests, blocks_are_fetched_whole_or_not_at_all, 0, SL_COUNT(bad_groups));
+    tcase_add_test(tests, nothing_comes_from_nodes_ahead_of_use);
     tcase_add_loop_test(tests, a_member_with_a_key_and_an_address_is_a_peer, 0,
                         SL_COUNT(members_told_of));
     tcase_add_test(tests, a_key_that_is_added_counts);

@@ -462,6 +462,28 @@ START_TEST(a_node_without_a_disk_says_what_it_has)
     }
 END_TEST
 
+/* What it does not do it does not answer as if it had. */
+START_TEST(what_is_for_nodes_is_refused)
+    {
+        const struct sl_text key = sl_text_of(key_of(0));
+        const struct sl_item_group group = {.key = key, .part_count = 1};
+        const struct sl_item_spot spot = {.engine_id = 1};
+        struct sl_body_bring asked[] = {
+            {.groups = {&group, 1}}, {.spots = {&spot, 1}}, {.chain = true}, {.sure = true}};
+        struct node *node = node_on_disk(1);
+        struct sl_msg msg = {.type = SL_MSG_BRING, .budget_ns = SL_NS_PER_S}, reply;
+        msg.body.bring = asked[_i];
+        msg.body.bring.keys = (struct sl_texts){.at = &key, .count = 1};
+
+        fake_give(&node->fake, "client.1", &msg);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 0);
+        node_end(node);
+    }
+END_TEST
+
 /* ---- write-back ---- */
 
 static uint32_t writes_taken(struct node *node, struct sl_msg *last)
@@ -715,6 +737,7 @@ int main(void)
     tcase_add_test(tcase, prefetch_of_a_dead_tierer_goes_on_with_its_successor);
     tcase_add_test(tcase, prefetches_leave_room_for_promotions);
     tcase_add_test(tcase, a_node_without_a_disk_says_what_it_has);
+    tcase_add_loop_test(tcase, what_is_for_nodes_is_refused, 0, 4);
     tcase_add_test(tcase, write_back_has_the_disk_when_nothing_is_read);
     tcase_add_loop_test(tcase, write_back_yields_to_reads, 0, 2);
     tcase_add_loop_test(tcase, who_waits_for_memory_or_for_the_disk_raises_write_back, 0, 2);

@@ -128,15 +128,6 @@ void reg_promote_held(struct registrar *self, sl_ref group)
     }
 }
 
-static void promote_without_disk(struct registrar *self, const struct sl_msg *msg,
-                                 const struct sl_texts *keys)
-{
-    for (uint64_t i = 0; i < keys->count; i++) {
-        self->codes[i] = (uint64_t)promote_key(self, REG_NONE, 0, &keys->at[i]);
-    }
-    reg_answer_codes(self, msg, keys->count);
-}
-
 /* false: what is asked for a session is not worth its place: all codes say so. */
 static bool returning_begin(struct registrar *self, struct reg_promote *promote,
                             const struct sl_body_bring *asked)
@@ -154,9 +145,18 @@ static bool returning_begin(struct registrar *self, struct reg_promote *promote,
 
 static void promote_asked(struct registrar *self, const struct sl_msg *msg)
 {
-    const struct sl_texts *keys = &msg->body.bring.keys;
-    if (self->promotion->promotes == NULL || keys->count == 0) {
-        promote_without_disk(self, msg, keys);
+    const struct sl_body_bring *asked = &msg->body.bring;
+    const struct sl_texts *keys = &asked->keys;
+    if (asked->groups.count + asked->spots.count > 0 || asked->chain || asked->sure) {
+        sl_reply_fail(self->env, msg, SL_ERR_INVALID,
+                      "BRING of disks: no groups, spots, chain, sure");
+        return;
+    }
+    if (self->promotion->promotes == NULL || keys->count == 0) { /* there is no disk */
+        for (uint64_t i = 0; i < keys->count; i++) {
+            self->codes[i] = (uint64_t)promote_key(self, REG_NONE, 0, &keys->at[i]);
+        }
+        reg_answer_codes(self, msg, keys->count);
         return;
     }
     uint32_t slot = reg_promote_make(self, msg, (uint32_t)keys->count);
@@ -164,7 +164,7 @@ static void promote_asked(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     struct reg_promote *promote = &self->promotion->promotes[slot];
-    if (promote->ahead && !returning_begin(self, promote, &msg->body.bring)) {
+    if (promote->ahead && !returning_begin(self, promote, asked)) {
         reg_promote_answer(self, promote);
         return;
     }

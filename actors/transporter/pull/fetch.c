@@ -38,8 +38,7 @@ static void waits_free(struct tr_unit *unit)
 
 static void fetch_free(struct transporter *self, struct tr_fetch *fetch)
 {
-    free(fetch->unit_of);
-    free(fetch->unit_codes);
+    free(fetch->codes);
     *fetch = (struct tr_fetch){0};
     self->fetch_open--;
 }
@@ -77,31 +76,28 @@ static void fetch_answer(struct transporter *self, struct tr_fetch *fetch)
 {
     struct sl_env *env = self->env;
     struct sl_msg reply = {.code = SL_OK};
-    uint64_t *codes = calloc(SL_MAX(fetch->item_count, 1u), sizeof(*codes));
+    const struct sl_u64s codes = {.at = fetch->codes, .count = fetch->item_count};
     uint64_t found = 0;
-    if (codes == NULL) {
-        reply.code = SL_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < codes.count; i++) {
+        found += codes.at[i] == SL_OK || codes.at[i] == SL_ERR_EXISTS ? 1 : 0;
     }
-    for (uint32_t i = 0; codes != NULL && i < fetch->item_count; i++) {
-        codes[i] = fetch->unit_codes[fetch->unit_of[i]];
-        found += codes[i] == SL_OK || codes[i] == SL_ERR_EXISTS ? 1 : 0;
-    }
-    const struct sl_u64s told = {.at = codes, .count = codes != NULL ? fetch->item_count : 0};
     reply.body.bring_reply =
-        (struct sl_body_bring_reply){.codes = told, .copied_bytes = fetch->copied_bytes};
+        (struct sl_body_bring_reply){.codes = codes, .copied_bytes = fetch->copied_bytes};
     sl_return_reply(env, &fetch->back, &reply);
     sl_trace_event(env->metrics, env->now_ns, fetch->back.trace_id,
                    fetch->pull ? "pulled" : "fetched", fetch->back.to, (uint32_t)found);
     sl_metric_add(env->metrics, self->metric.keys_found, found);
     sl_metric_add(env->metrics, self->metric.keys_missing, fetch->item_count - found);
-    free(codes);
     fetch_free(self, fetch);
 }
 
-static void unit_settled(struct transporter *self, struct tr_fetch *fetch, uint32_t unit_index,
-                         sl_err code)
+/* What became of a unit of the fetch, whose keys are count from `first` on. */
+static void unit_settled(struct transporter *self, struct tr_fetch *fetch, uint32_t first,
+                         uint32_t count, sl_err code)
 {
-    fetch->unit_codes[unit_index] = (uint64_t)code;
+    for (uint32_t i = first; i < first + count; i++) {
+        fetch->codes[i] = (uint64_t)code;
+    }
     SL_ASSERT(fetch->open > 0);
     fetch->open--;
     if (fetch->open == 0) {
@@ -161,22 +157,15 @@ void tr_unit_end(struct transporter *self, struct tr_unit *unit, sl_err code)
     for (const struct tr_wait *wait = unit->waits; wait != NULL; wait = wait->next) {
         struct tr_fetch *fetch = &self->fetches[wait->fetch];
         if (fetch->used && fetch->number == wait->fetch_number) {
-            unit_settled(self, fetch, wait->unit_index, code);
+            unit_settled(self, fetch, wait->first, unit->part_count, code);
         }
     }
     waits_free(unit);
     free(unit);
 }
 
-/* Room for `parts` keys of key_bytes in all, and the group's own. */
-static struct tr_unit *unit_alloc(uint32_t part_count, size_t spot_count, size_t key_bytes)
-{
-    return calloc(1, sizeof(struct tr_unit) + part_count * sizeof(struct tr_part) +
-                         spot_count * sizeof(struct tr_target) + key_bytes);
-}
-
 static bool unit_wait(struct transporter *self, struct tr_unit *unit, const struct tr_fetch *fetch,
-                      uint32_t unit_index)
+                      uint32_t first)
 {
     struct tr_wait *wait = malloc(sizeof(*wait));
     if (wait == NULL) {
@@ -185,7 +174,7 @@ static bool unit_wait(struct transporter *self, struct tr_unit *unit, const stru
     *wait = (struct tr_wait){.next = unit->waits,
                              .fetch = (uint32_t)(fetch - self->fetches),
                              .fetch_number = fetch->number,
-                             .unit_index = unit_index};
+                             .first = first};
     unit->waits = wait;
     unit->deadline_ns = SL_MAX(unit->deadline_ns, fetch->deadline_ns);
     return true;
@@ -197,37 +186,11 @@ static bool unit_wait(struct transporter *self, struct tr_unit *unit, const stru
 struct request {
     const struct sl_body_bring *body;
     const struct tr_item_spots *spots; /* straight into pools; else NULL */
-    uint32_t unit_count;
-    uint32_t *unit_of; /* each key */
 };
 struct unit_keys {                     /* of a request */
     const struct sl_item_group *group; /* NULL: an object */
     uint32_t first, count;
 };
-
-static sl_err request_sort(struct request *request, struct sl_error *why)
-{
-    const struct sl_body_bring *body = request->body;
-    uint64_t part_total = 0;
-    for (uint32_t i = 0; i < body->groups.count; i++) {
-        part_total += body->groups.at[i].part_count;
-    }
-    if (part_total > body->keys.count) {
-        return sl_fail(why, SL_ERR_INVALID, "BRING.groups: %" PRIu64 " parts of %" PRIu64 " keys",
-                       part_total, body->keys.count);
-    }
-    uint32_t key = 0;
-    for (uint32_t i = 0; i < body->groups.count; i++) {
-        for (uint64_t part = 0; part < body->groups.at[i].part_count; part++) {
-            request->unit_of[key++] = i;
-        }
-    }
-    request->unit_count = (uint32_t)body->groups.count;
-    for (; key < body->keys.count; key++) {
-        request->unit_of[key] = request->unit_count++;
-    }
-    return SL_OK;
-}
 
 static void text_keep(const struct sl_text *key, char **room, const char **at, uint16_t *length)
 {
@@ -262,7 +225,8 @@ static struct tr_unit *unit_make(const struct request *request, const struct uni
     for (uint32_t i = 0; i < of->count; i++) {
         key_bytes += keys[i].length;
     }
-    struct tr_unit *unit = unit_alloc(of->count, spot_count, key_bytes);
+    struct tr_unit *unit = calloc(1, sizeof(struct tr_unit) + of->count * sizeof(struct tr_part) +
+                                         spot_count * sizeof(struct tr_target) + key_bytes);
     if (unit == NULL) {
         return NULL;
     }
@@ -299,24 +263,23 @@ static bool is_here(struct transporter *self, const struct sl_text *key, bool bl
 
 /* Settles the unit at once, joins one that is on its way, or begins one. */
 static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
-                       const struct request *request, uint32_t unit_index,
-                       const struct unit_keys *of)
+                       const struct request *request, const struct unit_keys *of)
 {
     bool block = of->group != NULL;
     const struct sl_text *key = block ? &of->group->key : &request->body->keys.at[of->first];
     uint64_t hash = key_hash(key->at, key->length);
     if (is_here(self, key, block)) {
-        unit_settled(self, fetch, unit_index, SL_ERR_EXISTS);
+        unit_settled(self, fetch, of->first, of->count, SL_ERR_EXISTS);
         return;
     }
     struct tr_unit *unit = request->spots == NULL ? unit_find(self, hash, key, block) : NULL;
     if (unit != NULL) {
         unit->sure = unit->sure || request->body->sure;
-        sl_err err = unit->part_count != of->count              ? SL_ERR_INVALID
-                     : unit_wait(self, unit, fetch, unit_index) ? SL_OK
-                                                                : SL_ERR_NO_MEMORY;
+        sl_err err = unit->part_count != of->count             ? SL_ERR_INVALID
+                     : unit_wait(self, unit, fetch, of->first) ? SL_OK
+                                                               : SL_ERR_NO_MEMORY;
         if (err != SL_OK) {
-            unit_settled(self, fetch, unit_index, err);
+            unit_settled(self, fetch, of->first, of->count, err);
         }
         return;
     }
@@ -324,13 +287,13 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
         sl_missing_forget_key(self->missing, hash);
     }
     if (tr_peers_with(self, hash) == 0) {
-        unit_settled(self, fetch, unit_index, SL_ERR_NOT_FOUND);
+        unit_settled(self, fetch, of->first, of->count, SL_ERR_NOT_FOUND);
         return;
     }
     unit = self->parts_open + of->count <= TR_PARTS_MAX ? unit_make(request, of) : NULL;
-    if (unit == NULL || !unit_wait(self, unit, fetch, unit_index)) {
+    if (unit == NULL || !unit_wait(self, unit, fetch, of->first)) {
         free(unit);
-        unit_settled(self, fetch, unit_index, SL_ERR_LIMIT);
+        unit_settled(self, fetch, of->first, of->count, SL_ERR_LIMIT);
         return;
     }
     unit->hash = hash;
@@ -354,10 +317,10 @@ bool tr_fetch_is_open(const struct transporter *self, const struct sl_msg *msg)
     return false;
 }
 
-static sl_err fetch_new(struct transporter *self, const struct sl_msg *msg, struct request *request,
+static sl_err fetch_new(struct transporter *self, const struct sl_msg *msg, bool pull,
                         struct tr_fetch **out, struct sl_error *why)
 {
-    uint32_t index = 0;
+    uint32_t index = 0, item_count = (uint32_t)msg->body.bring.keys.count;
     while (index < TR_FETCHES_MAX && self->fetches[index].used) {
         index++;
     }
@@ -365,19 +328,18 @@ static sl_err fetch_new(struct transporter *self, const struct sl_msg *msg, stru
         return sl_fail(why, SL_ERR_LIMIT, "%u fetches are open", TR_FETCHES_MAX);
     }
     struct tr_fetch *fetch = &self->fetches[index];
-    fetch->unit_codes = calloc(SL_MAX(request->unit_count, 1u), sizeof(*fetch->unit_codes));
-    if (fetch->unit_codes == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a fetch");
+    fetch->codes = calloc(SL_MAX(item_count, 1u), sizeof(*fetch->codes));
+    if (fetch->codes == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a fetch of %u keys", item_count);
     }
     sl_return_keep(msg, &fetch->back);
     fetch->used = true;
     fetch->number = ++self->fetch_number;
-    fetch->pull = request->spots != NULL;
-    fetch->item_count = (uint32_t)request->body->keys.count;
-    fetch->open = request->unit_count + 1; /* one of our own: it is not over while it begins */
-    fetch->unit_of = SL_TAKE(request->unit_of);
-    for (uint32_t i = 0; i < request->unit_count; i++) {
-        fetch->unit_codes[i] = SL_ERR_TIMEOUT; /* until it is known better */
+    fetch->pull = pull;
+    fetch->item_count = item_count;
+    fetch->open = 1; /* of our own: it is not over while it begins */
+    for (uint32_t i = 0; i < item_count; i++) {
+        fetch->codes[i] = SL_ERR_TIMEOUT; /* until it is known better */
     }
     /* A little before the asker's own deadline, so that the answer arrives. */
     uint64_t early_ns = SL_MIN(msg->budget_ns / 20, ANSWER_NS_MAX);
@@ -393,10 +355,12 @@ static void units_begin(struct transporter *self, struct tr_fetch *fetch,
 {
     const struct sl_body_bring *body = request->body;
     struct unit_keys of = {0};
-    for (uint32_t u = 0; u < request->unit_count; u++, of.first += of.count) {
+    for (uint32_t u = 0; u < body->groups.count || of.first < fetch->item_count;
+         u++, of.first += of.count) {
         of.group = u < body->groups.count ? &body->groups.at[u] : NULL;
         of.count = of.group != NULL ? (uint32_t)of.group->part_count : 1;
-        unit_begin(self, fetch, request, u, &of);
+        fetch->open++;
+        unit_begin(self, fetch, request, &of);
     }
     tr_find_flush(self);
     fetch->open--;
@@ -409,20 +373,20 @@ sl_err tr_fetch_begin(struct transporter *self, const struct sl_msg *msg,
                       const struct tr_item_spots *spots, struct sl_error *why)
 {
     const struct sl_body_bring *body = &msg->body.bring;
-    struct request request = {.body = body, .spots = spots};
+    const struct request request = {.body = body, .spots = spots};
+    uint64_t part_total = 0;
     struct tr_fetch *fetch = NULL;
-    request.unit_of = calloc(body->keys.count + 1, sizeof(*request.unit_of));
-    sl_err err = request.unit_of != NULL
-                     ? request_sort(&request, why)
-                     : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a request of %" PRIu64 " keys",
-                               body->keys.count);
-    if (err == SL_OK) {
-        err = fetch_new(self, msg, &request, &fetch, why);
+    for (uint32_t i = 0; i < body->groups.count; i++) {
+        part_total += body->groups.at[i].part_count;
     }
-    if (fetch != NULL) {
+    if (part_total > body->keys.count) {
+        return sl_fail(why, SL_ERR_INVALID, "BRING.groups: %" PRIu64 " parts of %" PRIu64 " keys",
+                       part_total, body->keys.count);
+    }
+    sl_err err = fetch_new(self, msg, spots != NULL, &fetch, why);
+    if (err == SL_OK) {
         units_begin(self, fetch, &request);
     }
-    free(request.unit_of);
     return err;
 }
 
@@ -431,6 +395,10 @@ void tr_bring(struct transporter *self, const struct sl_msg *msg)
     struct sl_error why = {0};
     if (tr_fetch_is_open(self, msg)) {
         return; /* the answer to the first will do */
+    }
+    if (msg->body.bring.ahead) {
+        sl_reply_fail(self->env, msg, SL_ERR_INVALID, "BRING.ahead: not of nodes");
+        return;
     }
     sl_metric_add(self->env->metrics, self->metric.keys_asked, msg->body.bring.keys.count);
     if (msg->body.bring.spots.count > 0) {

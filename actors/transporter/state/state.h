@@ -147,7 +147,7 @@ struct tr_part {
 };
 struct tr_wait {
     struct tr_wait *next;
-    uint32_t fetch, unit_index;
+    uint32_t fetch, first; /* of its keys there */
     uint64_t fetch_number;
 };
 struct tr_unit {                      /* an object, or a block with all its parts */
@@ -180,8 +180,7 @@ struct tr_fetch {
     bool pull, cancelled; /* pull is answered when all of its units have ended */
     uint64_t copied_bytes;
     uint32_t item_count, open;
-    uint32_t *unit_of;    /* item_count */
-    uint64_t *unit_codes; /* item_count at most */
+    uint64_t *codes; /* item_count */
 };
 enum tr_phase { TR_FREE, TR_PIN, TR_RESERVE, TR_READ, TR_CHECK, TR_COPY, TR_COMMIT };
 struct tr_trip {

@@ -32,6 +32,7 @@ struct header {
     uint64_t room[5];
 };
 #define OWNER_COMES 1u /* its number is not there yet */
+#define OWNER_LATE  2u /* nor was it when the registrar looked */
 _Static_assert(sizeof(struct header) == 64, "a line");
 
 struct sl_counts {
@@ -113,7 +114,9 @@ void sl_counts_free(const char *shm_dir, bool (*is_gone)(void *context, struct s
         const struct sl_proc_id client = {
             .pid = (uint32_t)atomic_load_explicit(&header->number, memory_order_relaxed),
             .start_time = owner};
-        if (owner > OWNER_COMES && is_gone(context, client)) {
+        if (owner == OWNER_COMES) {
+            (void)atomic_compare_exchange_strong(&header->owner, &owner, OWNER_LATE);
+        } else if (owner == OWNER_LATE || (owner != 0 && is_gone(context, client))) {
             (void)atomic_compare_exchange_strong(&header->owner, &owner, 0);
         }
     }
@@ -125,7 +128,7 @@ static void block_take(struct sl_counts *counts, struct sl_proc_id client)
 {
     for (uint32_t i = 1; i < BLOCK_COUNT; i++) {
         struct header *header = header_of(&counts->segment, i);
-        uint64_t nobody = 0;
+        uint64_t nobody = 0, comes = OWNER_COMES, late = OWNER_LATE;
         /* Acquire: who had it has counted all that it will. */
         if (!atomic_compare_exchange_strong_explicit(&header->owner, &nobody, OWNER_COMES,
                                                      memory_order_acquire, memory_order_relaxed)) {
@@ -138,10 +141,12 @@ static void block_take(struct sl_counts *counts, struct sl_proc_id client)
         }
         atomic_store_explicit(&header->used, 1, memory_order_release);
         atomic_store_explicit(&header->number, client.pid, memory_order_relaxed);
-        atomic_store_explicit(&header->owner, client.start_time, memory_order_release);
-        counts->block = i;
-        counts->owner = client.start_time;
-        return;
+        if (atomic_compare_exchange_strong(&header->owner, &comes, client.start_time) ||
+            atomic_compare_exchange_strong(&header->owner, &late, client.start_time)) {
+            counts->block = i;
+            counts->owner = client.start_time;
+            return;
+        } /* else we were stopped for so long that it was given back */
     }
 }
 

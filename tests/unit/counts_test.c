@@ -2,6 +2,7 @@
 #include "ipc/sl_counts.h"
 #include "tests/unit/shm_support.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -124,6 +125,27 @@ START_TEST(who_is_killed_has_counted_and_the_registrar_gives_its_block_back)
     }
 END_TEST
 
+START_TEST(the_block_of_a_client_killed_while_it_takes_it_is_given_back)
+    {
+        struct sl_proc_id nobody = {0};
+        const uint64_t comes = 1;
+        char path[512];
+        (void)snprintf(path, sizeof path, "%s/counts", dir);
+        SL_AUTO(close) int fd = open(path, O_WRONLY);
+        struct sl_counts *counts = opened();
+        count(counts, 0, 75);
+        sl_counts_close(&counts);
+        ck_assert_int_eq(pwrite(fd, &comes, sizeof comes, SL_PAGE_BYTES + 64), sizeof comes);
+
+        sl_counts_free(dir, is_other, &nobody);
+        ck_assert_uint_eq(sum().client_count, 1); /* it may be about to say who it is */
+        sl_counts_free(dir, is_other, &nobody);
+
+        ck_assert_uint_eq(sum().client_count, 0);
+        ck_assert_uint_eq(sum().counts[SL_COUNT_GET_DISK], 75);
+    }
+END_TEST
+
 START_TEST(readers_without_pins_share_a_block)
     {
         struct sl_counts *counts = NULL;
@@ -226,6 +248,7 @@ int main(void)
     tcase_add_test(all, counts_of_threads_and_clients_add_up_and_stay);
     tcase_add_test(all, times_fall_into_buckets);
     tcase_add_test(all, who_is_killed_has_counted_and_the_registrar_gives_its_block_back);
+    tcase_add_test(all, the_block_of_a_client_killed_while_it_takes_it_is_given_back);
     tcase_add_test(all, a_fork_that_closes_its_copy_leaves_the_block_to_its_parent);
     tcase_add_test(all, more_clients_than_blocks_share_one);
     tcase_add_test(all, readers_without_pins_share_a_block);

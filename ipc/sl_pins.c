@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define PINS_SLOTS_MAX    (1u << 20)
@@ -100,15 +102,6 @@ static bool is_locked(int fd)
     return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* The lock says that the owner lives, before anybody can find the file. The kernel gives it back at the end of the
- * process; a fork has none of it. */
-static sl_err pins_lock(const struct sl_segment *segment, struct sl_error *why)
-{
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fcntl(segment->fd, F_SETLK, &whole) == 0 ? SL_OK
-                                                    : sl_fail_os(why, errno, "lock a pin segment");
-}
-
 /* ---- forks: one has neither the lock nor the file, which would keep alive what its parent had ---- */
 
 static struct {
@@ -132,7 +125,7 @@ static void fork_ends_in_child(void)
     for (struct sl_pins *at = clients.first; at != NULL; at = at->next) {
         (void)mmap(at->segment.header, at->segment.mapped_bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        sl_auto_close(&at->segment.fd);
+        sl_segment_close_descriptor(&at->segment);
     }
     pthread_mutex_unlock(&clients.lock);
 }
@@ -142,33 +135,17 @@ __attribute__((constructor)) static void clients_begin(void)
     (void)pthread_atfork(fork_begins, fork_ends, fork_ends_in_child);
 }
 
-static void clients_add(struct sl_pins *pins)
-{
-    pthread_mutex_lock(&clients.lock);
-    pins->next = clients.first;
-    clients.first = pins;
-    pthread_mutex_unlock(&clients.lock);
-}
-
-static void clients_remove(const struct sl_pins *pins)
-{
-    pthread_mutex_lock(&clients.lock);
-    struct sl_pins **link = &clients.first;
-    while (*link != NULL && *link != pins) {
-        link = &(*link)->next;
-    }
-    if (*link != NULL) {
-        *link = pins->next;
-    }
-    pthread_mutex_unlock(&clients.lock);
-}
-
 static sl_err pins_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
 {
     struct pins_header *header = context;
     header->process = sl_proc_id_self();
     header->space = sl_proc_space();
-    sl_err err = pins_lock(segment, why);
+    /* It says that the owner lives, before anybody can find the file. The kernel gives it back at the end of the
+     * process; a fork has none of it. */
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    sl_err err = fcntl(segment->fd, F_SETLK, &whole) == 0
+                     ? SL_OK
+                     : sl_fail_os(why, errno, "lock a pin segment");
     memcpy(sl_segment_own(segment), header, sizeof(*header));
     return err == SL_OK ? sl_segment_populate(segment, 0, segment->data_bytes, why) : err;
 }
@@ -263,7 +240,13 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
         err = sl_fail(why, SL_ERR_INVALID, "path of the shared memory directory is too long");
     } else {
         sl_pins_name(options->name, pins->name);
+        pthread_mutex_lock(&clients.lock); /* no fork has one that is not listed */
         err = pins_make_segment(pins, options, why);
+        if (err == SL_OK && sl_proc_id_is_client(options->self)) {
+            pins->next = clients.first;
+            clients.first = pins;
+        }
+        pthread_mutex_unlock(&clients.lock);
     }
     if (err != SL_OK) {
         free(pins->private_slots);
@@ -271,9 +254,6 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
         return err;
     }
     pins_init_slots(pins);
-    if (sl_proc_id_is_client(options->self)) {
-        clients_add(pins);
-    }
     *out = pins;
     return SL_OK;
 }
@@ -291,8 +271,16 @@ void sl_pins_leave(struct sl_pins **pins)
     if (pins == NULL || *pins == NULL) {
         return;
     }
-    clients_remove(*pins);
+    pthread_mutex_lock(&clients.lock);
+    struct sl_pins **link = &clients.first;
+    while (*link != NULL && *link != *pins) {
+        link = &(*link)->next;
+    }
+    if (*link != NULL) {
+        *link = (*pins)->next;
+    }
     sl_segment_close(&(*pins)->segment);
+    pthread_mutex_unlock(&clients.lock);
     free((*pins)->private_slots);
     free(*pins);
     *pins = NULL;
@@ -389,6 +377,17 @@ static sl_err pin_set(struct sl_pins *pins, uint64_t generation, uint64_t length
     return SL_OK;
 }
 
+/* Gives a pin out if what it names still stands. */
+static sl_err pin_keep(struct sl_pins *pins, sl_pin set, bool stands, sl_pin *pin)
+{
+    if (!stands) {
+        sl_pins_give(pins, set);
+        return SL_ERR_STALE;
+    }
+    *pin = set;
+    return SL_OK;
+}
+
 sl_err sl_pins_take(struct sl_pins *pins, const struct sl_index_view *view,
                     const struct sl_entry *entry, sl_pin *pin)
 {
@@ -397,14 +396,7 @@ sl_err sl_pins_take(struct sl_pins *pins, const struct sl_index_view *view,
         return SL_ERR_NOT_FOUND;
     }
     sl_err err = pin_set(pins, entry->extent.generation, entry->extent.length_bytes, &set);
-    if (err == SL_OK && !sl_index_unchanged(view, entry)) {
-        sl_pins_give(pins, set);
-        err = SL_ERR_STALE;
-    }
-    if (err == SL_OK) {
-        *pin = set;
-    }
-    return err;
+    return err == SL_OK ? pin_keep(pins, set, sl_index_unchanged(view, entry), pin) : err;
 }
 
 sl_err sl_pins_take_grant(struct sl_pins *pins, const struct sl_index_view *view, sl_ref ref,
@@ -412,14 +404,8 @@ sl_err sl_pins_take_grant(struct sl_pins *pins, const struct sl_index_view *view
 {
     sl_pin set = 0;
     sl_err err = pin_set(pins, generation, length_bytes, &set);
-    if (err == SL_OK && !sl_index_claim_stands(view, ref, generation)) {
-        sl_pins_give(pins, set);
-        err = SL_ERR_STALE;
-    }
-    if (err == SL_OK) {
-        *pin = set;
-    }
-    return err;
+    return err == SL_OK ? pin_keep(pins, set, sl_index_claim_stands(view, ref, generation), pin)
+                        : err;
 }
 
 void sl_pins_give(struct sl_pins *pins, sl_pin pin)
@@ -641,14 +627,18 @@ uint64_t sl_pins_view_lost(const struct sl_pins_view *view)
 /* ---- whether a client lives ---- */
 
 /* Whether a process may have the file open or mapped for writing, which its client alone does, and a fork of it: no lease
- * for reading is granted then. A system without leases does not tell. */
+ * for reading is granted then. A system without leases does not tell, nor does any file system but tmpfs: an overlay grants
+ * them whatever is mapped. */
 static bool is_written(int fd)
 {
-    return fcntl(fd, F_SETLEASE, F_RDLCK) != 0 || fcntl(fd, F_SETLEASE, F_UNLCK) != 0;
+    struct statfs system;
+    return fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC ||
+           fcntl(fd, F_SETLEASE, F_RDLCK) != 0 || fcntl(fd, F_SETLEASE, F_UNLCK) != 0;
 }
 
 /* A free lock means dead. But a client that lives has lost it by mistake: it closed all its descriptors, or opened the
- * file once more and closed that. Where its process is not seen, the mapping is. */
+ * file once more and closed that. Then its mapping is seen, which a process that runs another program has no more. Where
+ * that does not tell, a process that is seen does. */
 static enum sl_client_state life_unlocked(int fd, struct sl_proc_id id)
 {
     struct pins_header header;
@@ -658,8 +648,8 @@ static enum sl_client_state life_unlocked(int fd, struct sl_proc_id id)
         return SL_CLIENT_GONE;
     }
     bool seen = header.space == sl_proc_space() && header.space != 0;
-    return (seen ? sl_proc_alive(header.process) : is_written(fd)) ? SL_CLIENT_UNLOCKED
-                                                                   : SL_CLIENT_GONE;
+    return (!seen || sl_proc_alive(header.process)) && is_written(fd) ? SL_CLIENT_UNLOCKED
+                                                                      : SL_CLIENT_GONE;
 }
 
 enum sl_client_state sl_client_state(const char *shm_dir, struct sl_proc_id id, int *fd)

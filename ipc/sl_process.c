@@ -660,6 +660,7 @@ int sl_process_main(const struct sl_actor *actor, int argc, char **argv)
     int exit_code = 0;
     (void)signal(SIGXFSZ, SIG_IGN); /* so is a file that may not grow */
     (void)signal(SIGPIPE, SIG_IGN); /* a peer that goes away is an answer of a call, not the end */
+    (void)signal(SIGIO, SIG_IGN);   /* so is who opens a client's file during a look at its lease */
     sl_proc_descriptors_raise();    /* a handful a peer for ZeroMQ, one a watched process */
     if (settings_read(&process, argc, argv, &exit_code)) {
         exit_code = process_run(&process);

@@ -126,12 +126,8 @@ static sl_err segment_map(struct sl_segment *segment, const struct segment_heade
 
 static sl_err segment_open_directory(const char *directory, int *out, struct sl_error *why)
 {
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return sl_fail_os(why, errno, "open directory '%s'", directory);
-    }
-    *out = fd;
-    return SL_OK;
+    *out = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return *out >= 0 ? SL_OK : sl_fail_os(why, errno, "open directory '%s'", directory);
 }
 
 /* An unnamed file where the file system has them, else one with a name nobody looks for: temporary
@@ -431,15 +427,10 @@ sl_err sl_segment_look(const char *directory, const char *name, struct sl_segmen
 {
     struct segment_header header = {0};
     struct stat file;
-    SL_AUTO(close) int at = -1;
-    sl_err err = segment_open_directory(directory, &at, why);
+    SL_AUTO(close) int fd = -1;
+    sl_err err = sl_segment_descriptor(directory, name, false, &fd, why);
     if (err != SL_OK) {
         return err;
-    }
-    SL_AUTO(close) int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) {
-        return errno == ELOOP ? sl_fail(why, SL_ERR_FOREIGN, "'%s' is a link", name)
-                              : sl_fail_os(why, errno, "open segment '%s/%s'", directory, name);
     }
     if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid() ||
         pread(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header) ||
@@ -502,17 +493,31 @@ sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_se
     return err == SL_OK || err == SL_ERR_NOT_FOUND ? sl_segment_create(want, out, why) : err;
 }
 
+/* False, too, when the descriptor is another file's by now. */
+static bool segment_stat(const struct sl_segment *segment, struct stat *file)
+{
+    return fstat(segment->fd, file) == 0 && file->st_dev == segment->device &&
+           file->st_ino == segment->inode;
+}
+
+void sl_segment_close_descriptor(struct sl_segment *segment)
+{
+    struct stat file;
+    if (segment->fd >= 0 && (segment->header == NULL || segment_stat(segment, &file))) {
+        close(segment->fd);
+    }
+    segment->fd = -1;
+}
+
 void sl_segment_close(struct sl_segment *segment)
 {
     if (segment == NULL) {
         return;
     }
     sl_guard_remove(&segment->guard);
+    sl_segment_close_descriptor(segment); /* while it is mapped no other file is taken for it */
     if (segment->header != NULL) {
         munmap(segment->header, segment->mapped_bytes);
-    }
-    if (segment->fd >= 0) {
-        close(segment->fd);
     }
     *segment = (struct sl_segment){.fd = -1};
 }
@@ -521,20 +526,16 @@ bool sl_segment_is_short(const struct sl_segment *segment)
 {
     struct stat file;
     return sl_segment_is_cut(segment) ||
-           (fstat(segment->fd, &file) == 0 && (uint64_t)file.st_size < segment->mapped_bytes);
+           (segment_stat(segment, &file) && (uint64_t)file.st_size < segment->mapped_bytes);
 }
 
 bool sl_segment_file_is_short(const char *directory, const char *name, struct sl_error *why)
 {
-    char path[1200];
     struct stat file;
     struct segment_header header = {0};
-    int length = snprintf(path, sizeof(path), "%s/%s", directory, name);
-    if (length < 0 || (size_t)length >= sizeof(path)) {
-        return false;
-    }
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid() ||
+    SL_AUTO(close) int fd = -1;
+    if (sl_segment_descriptor(directory, name, false, &fd, NULL) != SL_OK ||
+        fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid() ||
         pread(fd, &header, sizeof(header), 0) < 0) {
         return false;
     }
@@ -564,7 +565,7 @@ sl_err sl_segment_current(const struct sl_segment *segment, const char *director
 bool sl_segment_linked(const struct sl_segment *segment)
 {
     struct stat file;
-    return fstat(segment->fd, &file) == 0 && file.st_nlink > 0;
+    return segment_stat(segment, &file) && file.st_nlink > 0;
 }
 
 sl_err sl_segment_followed(struct sl_segment *segment, const char *directory, const char *name)

@@ -90,6 +90,8 @@ sl_err sl_segment_descriptor(const char *directory, const char *name, bool writa
 sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_segment *out,
                                 struct sl_error *why);
 void sl_segment_close(struct sl_segment *segment); /* accepts a closed one */
+/* The descriptor alone, unless its number is another file's by now: a program may close all that it has. */
+void sl_segment_close_descriptor(struct sl_segment *segment);
 /* Whether bytes of it may be zeros that are not the file's: another process cut it short. To be asked
  * behind the look at them. */
 static inline bool sl_segment_is_cut(const struct sl_segment *segment)

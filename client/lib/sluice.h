@@ -11,8 +11,8 @@
  * was pinned in the old memory stays readable until it is released.
  *
  * fork: a client belongs to the process that opened it. A child must not use it (calls that talk to
- * actors answer SL_ERR_INVALID) and must not close it; it opens its own. The child keeps the
- * mappings until it execs or exits.
+ * actors, write or pin answer SL_ERR_INVALID) and opens its own. It keeps the mappings of values until it
+ * execs, exits, or closes the client, but no pins: what its parent releases may change under it.
  *
  * Codes are enum sl_err (runtime/sl_error.h, repeated to users as numbers: 0 fine). Every function
  * that can fail takes `struct sl_error *why`, which may be NULL. */

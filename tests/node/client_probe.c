@@ -121,7 +121,9 @@ static void a_fork_is_refused(struct sl_client *client)
 {
     pid_t child = fork();
     if (child == 0) {
-        _exit(sl_put(client, key_of("forked"), "x", 1, 0, NULL) == SL_ERR_INVALID ? 0 : 1);
+        struct sl_view view;
+        _exit(sl_put(client, key_of("forked"), "x", 1, 0, NULL) != SL_ERR_INVALID ||
+              sl_get_pinned(client, key_of("size"), &view, 0, NULL) != SL_ERR_INVALID);
     }
     int status = -1;
     CHECK(waitpid(child, &status, 0) == child && status == 0);

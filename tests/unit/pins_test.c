@@ -3,14 +3,17 @@
 #include "ipc/sl_pins.h"
 #include "tests/unit/index_support.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define INDEX_BYTES (2 * SL_MIB)
+#define FORKS       100
 
 static struct sl_pins *pins_in(const char *dir, uint32_t slots, uint64_t bytes_max)
 {
@@ -289,6 +292,12 @@ static void client_live(const char *dir, int orders, int answers)
             }
         } else if (order == 'e') {
             sl_pins_end(&pins);
+        } else if (order == 'x') { /* another program; it answers itself */
+            char command[96];
+            (void)snprintf(command, sizeof(command),
+                           "printf x >/proc/self/fd/%d && exec sleep 1000", answers);
+            (void)execl("/bin/sh", "sh", "-c", command, NULL);
+            _exit(1);
         } else if (order == 'f') {
             if (fork() == 0 && write(answers, &order, 1) == 1) {
                 (void)pause();
@@ -347,6 +356,8 @@ static const struct {
     {"sf", false, SL_CLIENT_UNLOCKED},
     {"e", false, SL_CLIENT_GONE},
     {"te", false, SL_CLIENT_GONE},
+    {"x", false, SL_CLIENT_GONE}, /* the process stays, and its program is another */
+    {"fx", false, SL_CLIENT_GONE},
     {"", true, SL_CLIENT_GONE},
     {"f", true, SL_CLIENT_GONE}, /* the fork has the file, and no lock */
     {"t", true, SL_CLIENT_GONE},
@@ -393,6 +404,143 @@ START_TEST(a_client_lives_as_long_as_its_lock)
         id.start_time++; /* another client with its number */
         ck_assert_int_eq(sl_client_state(dir, id, &other), SL_CLIENT_GONE);
         shm_dir_remove(dir);
+    }
+END_TEST
+
+/* The kernel grants leases of an overlay's files whatever is mapped. */
+START_TEST(a_client_without_its_lock_is_not_taken_for_dead_on_an_overlay)
+    {
+        static const char *const parts[] = {"lower", "upper", "work", "all"};
+        char *dir = shm_dir_make();
+        char path[256], options[768];
+        struct sl_proc_id id;
+        int fd = -1;
+        bool mounted = shm_dir_limit(dir, "4m");
+        for (uint32_t i = 0; i < SL_COUNT(parts); i++) {
+            (void)snprintf(path, sizeof(path), "%s/%s", dir, parts[i]);
+            mounted = mounted && mkdir(path, 0700) == 0;
+        }
+        (void)snprintf(options, sizeof(options),
+                       "lowerdir=%s/lower,upperdir=%s/upper,workdir=%s/work", dir, dir, dir);
+        if (!mounted || mount("overlay", path, "overlay", 0, options) != 0) {
+            printf("pins: not tried on an overlay: %s\n", strerror(errno));
+            (void)umount2(dir, MNT_DETACH);
+            shm_dir_remove(dir);
+            return;
+        }
+        struct client_child child = client_start(path, &id);
+        if (_i == 1) {
+            client_is_apart(path, id);
+        }
+
+        client_does(&child, "s");
+
+        const enum sl_client_state life = sl_client_state(path, id, &fd);
+        (void)kill(-child.pid, SIGKILL);
+        (void)close(fd);
+        (void)umount2(dir, MNT_DETACH);
+        shm_dir_remove(dir);
+        ck_assert_int_eq(life, SL_CLIENT_UNLOCKED);
+    }
+END_TEST
+
+static struct sl_pins *client_in(const char *dir)
+{
+    const struct sl_proc_id self = sl_proc_id_client();
+    struct sl_pins *pins = NULL;
+    char name[SL_CLIENT_NAME_BYTES];
+    struct sl_error why = {0};
+    sl_client_name(self, name);
+    const struct sl_pins_options options = {
+        .shm_dir = dir, .name = name, .slot_count = 8, .access_count = 8, .self = self};
+    ck_assert_sl_ok(sl_pins_create(&options, &pins, &why), why);
+    return pins;
+}
+
+/* The status of a fork: how many of the descriptors from `first` on it lacks. */
+static int lacks_in_a_fork(int first, int end)
+{
+    int status = 0, lacks = 0;
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        for (int fd = first; fd < end; fd++) {
+            lacks += fcntl(fd, F_GETFD) < 0;
+        }
+        _exit(lacks);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+START_TEST(a_descriptor_that_took_the_number_of_a_closed_one_is_left_alone)
+    {
+        char *dir = shm_dir_make();
+        const int first = dup(0), end = first + 8;
+        (void)close(first);
+        struct sl_pins *pins = client_in(dir);
+        for (int fd = first; fd < end; fd++) { /* a daemon that closes all */
+            (void)close(fd);
+        }
+        for (int fd = first; fd < end; fd++) {
+            ck_assert_int_eq(dup(0), fd);
+        }
+
+        ck_assert_int_eq(lacks_in_a_fork(first, end), 0);
+        sl_pins_destroy(&pins);
+        ck_assert_int_eq(lacks_in_a_fork(first, end), 0);
+        shm_dir_remove(dir);
+    }
+END_TEST
+
+struct churn {
+    const char *dir;
+    _Atomic bool stop;
+};
+
+static void *clients_come_and_go(void *context)
+{
+    struct churn *churn = context;
+    while (!atomic_load(&churn->stop)) {
+        struct sl_pins *pins = client_in(churn->dir);
+        sl_pins_destroy(&pins);
+    }
+    return NULL;
+}
+
+/* Of the directory, shared. Without a stream: another thread may have held its locks. */
+static bool maps_any(const char *dir)
+{
+    static char maps[256 << 10];
+    size_t length = 0;
+    ssize_t got = 0;
+    int fd = open("/proc/self/maps", O_RDONLY);
+    while ((got = read(fd, maps + length, sizeof(maps) - 1 - length)) > 0) {
+        length += (size_t)got;
+    }
+    return length == 0 || strstr(maps, dir) != NULL;
+}
+
+START_TEST(a_fork_maps_no_pins_whatever_another_thread_does)
+    {
+        struct churn churn = {.dir = shm_dir_make()};
+        pthread_t thread;
+        ck_assert_int_eq(pthread_create(&thread, NULL, clients_come_and_go, &churn), 0);
+        int mapped = 0;
+        for (int i = 0; i < FORKS; i++) {
+            int status = 0;
+            pid_t child = fork();
+            if (child == 0) {
+                _exit(maps_any(churn.dir));
+            }
+            ck_assert_int_eq(waitpid(child, &status, 0), child);
+            mapped += status != 0;
+        }
+        atomic_store(&churn.stop, true);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        ck_assert_int_eq(mapped, 0);
+        shm_dir_remove((char *)(uintptr_t)churn.dir);
     }
 END_TEST
 
@@ -955,6 +1103,9 @@ int main(void)
     tcase_add_test(tcase, what_is_said_with_an_access_arrives_within_its_bounds);
     tcase_add_test(tcase, segment_of_a_dead_process_is_replaced_and_of_a_living_one_is_not);
     tcase_add_loop_test(tcase, a_client_lives_as_long_as_its_lock, 0, 2 * SL_COUNT(lives));
+    tcase_add_loop_test(tcase, a_client_without_its_lock_is_not_taken_for_dead_on_an_overlay, 0, 2);
+    tcase_add_test(tcase, a_descriptor_that_took_the_number_of_a_closed_one_is_left_alone);
+    tcase_add_test(tcase, a_fork_maps_no_pins_whatever_another_thread_does);
     tcase_add_test(tcase, counts_out_of_range_are_invalid);
     tcase_add_loop_test(tcase, hostile_counts_of_a_client_are_corrupt, 0, SL_COUNT(hostile));
     tcase_add_test(tcase, hostile_positions_of_a_client_are_bounded);

@@ -537,6 +537,18 @@ START_TEST(an_actor_without_a_supervisor_says_nothing)
     }
 END_TEST
 
+/* A client's file that is opened while an actor has a lease on it says so. */
+START_TEST(signal_of_a_lease_does_not_end_an_actor)
+    {
+        struct node *node = node_made("");
+
+        ck_assert_int_eq(kill(node->pid, SIGIO), 0);
+
+        ck_assert_int_eq(asked(node, (struct sl_msg){.type = SL_MSG_FLUSH}).code, SL_OK);
+        node_freed(node);
+    }
+END_TEST
+
 static const int polite_signals[] = {SIGTERM, SIGINT};
 
 START_TEST(signal_drains_and_exits_0)
@@ -965,6 +977,7 @@ int main(void)
     TCase *life = tcase_create("life");
     tcase_set_timeout(life, 30);
     tcase_add_test(life, actor_says_ready_and_answers_ping);
+    tcase_add_test(life, signal_of_a_lease_does_not_end_an_actor);
     tcase_add_loop_test(life, signal_drains_and_exits_0, 0, SL_COUNT(polite_signals));
     tcase_add_test(life, drain_is_acknowledged_and_lets_work_end);
     tcase_add_test(life, drain_that_does_not_end_is_ended);

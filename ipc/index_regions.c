@@ -161,7 +161,8 @@ void index_regions_own(struct sl_index_view *view, bool opened)
 bool index_regions_renew(const char *shm_dir, struct sl_index_view *view)
 {
     struct index_regions *regions = &view->regions;
-    if (regions->counts != NULL && !sl_segment_is_short(&regions->segment)) {
+    if (regions->counts != NULL && !sl_segment_is_short(&regions->segment) &&
+        sl_segment_linked(&regions->segment)) {
         return false;
     }
     index_regions_close(regions);

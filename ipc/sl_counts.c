@@ -83,11 +83,6 @@ static struct sl_segment_want wanted(const char *shm_dir)
                                     .prepare = prepare};
 }
 
-bool sl_counts_are_short(const char *shm_dir, struct sl_error *why)
-{
-    return sl_segment_file_is_short(shm_dir, COUNTS_FILE, why);
-}
-
 sl_err sl_counts_make(const char *shm_dir, struct sl_error *why)
 {
     const struct sl_segment_want want = wanted(shm_dir);

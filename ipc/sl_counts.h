@@ -59,9 +59,6 @@ struct sl_counts; /* opaque; of one client; any number of threads */
 
 /* The registrar, at its start: makes the segment, or goes on with that of its predecessor. Errors: those of segments. */
 sl_err sl_counts_make(const char *shm_dir, struct sl_error *why);
-/* Whether another process cut the file short; why then says so. Whoever has it mapped goes on, and
- * counts nothing until it opens another. */
-bool sl_counts_are_short(const char *shm_dir, struct sl_error *why);
 /* The registrar: frees the blocks of clients that are gone. */
 void sl_counts_free(const char *shm_dir, bool (*is_gone)(void *context, struct sl_proc_id client),
                     void *context);

@@ -73,11 +73,6 @@ sl_err sl_labels_make(const char *shm_dir, struct sl_error *why)
     return err;
 }
 
-bool sl_labels_are_short(const char *shm_dir, struct sl_error *why)
-{
-    return sl_segment_file_is_short(shm_dir, LABELS_FILE, why);
-}
-
 static const struct sl_mapped_kind labels_kind = {.name = LABELS_FILE,
                                                   .kind = SL_SEGMENT_LABELS,
                                                   .data_bytes = DATA_BYTES,

@@ -45,8 +45,6 @@ struct sl_labels; /* opaque; any number of threads */
 /* The registrar, at its start: makes the segment, or goes on with its predecessor's. Errors: those of
  * segments. */
 sl_err sl_labels_make(const char *shm_dir, struct sl_error *why);
-/* Whether another process cut the file short; why then says so. */
-bool sl_labels_are_short(const char *shm_dir, struct sl_error *why);
 /* Errors: those of segments (SL_ERR_NOT_FOUND: the node's registrar is of a release without). */
 sl_err sl_labels_open(const char *shm_dir, struct sl_labels **out, struct sl_error *why);
 /* For who lives long: opens it, again when another took its place. *labels is NULL where there is none;

@@ -111,11 +111,6 @@ bool sl_seen_is_current(const char *shm_dir, const struct sl_seen *seen)
     return sl_mapped_is_current(&seen_kind, shm_dir, seen);
 }
 
-bool sl_seen_is_short(const char *shm_dir, struct sl_error *why)
-{
-    return sl_segment_file_is_short(shm_dir, SEEN_FILE, why);
-}
-
 void sl_seen_follow(const char *shm_dir, struct sl_seen **seen)
 {
     void *followed = *seen;

@@ -25,8 +25,6 @@ sl_err sl_seen_make(const char *shm_dir, uint64_t key_count, struct sl_seen **ou
 /* For asking. Errors: those of segments. */
 sl_err sl_seen_open(const char *shm_dir, struct sl_seen **out, struct sl_error *why);
 void sl_seen_close(struct sl_seen **seen);
-/* Whether another process cut the file short; why then says so. */
-bool sl_seen_is_short(const char *shm_dir, struct sl_error *why);
 /* As sl_labels_are_current, sl_labels_follow. */
 bool sl_seen_is_current(const char *shm_dir, const struct sl_seen *seen);
 void sl_seen_follow(const char *shm_dir, struct sl_seen **seen);

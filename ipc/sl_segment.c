@@ -551,6 +551,15 @@ bool sl_segment_file_is_short(const char *directory, const char *name, struct sl
     return is_short;
 }
 
+bool sl_segment_file_is_lost(const char *directory, const char *name, struct sl_error *why)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof(path), "%s/%s", directory, name);
+    return access(path, F_OK) != 0 && errno == ENOENT
+               ? sl_fail(why, SL_ERR_CORRUPT, "segment '%s' was removed", name) != SL_OK
+               : sl_segment_file_is_short(directory, name, why);
+}
+
 sl_err sl_segment_current(const struct sl_segment *segment, const char *directory, const char *name)
 {
     char path[1200];

@@ -103,6 +103,8 @@ bool sl_segment_is_short(const struct sl_segment *segment);
 /* Whether the file of this name is shorter than it was made; why then says so. What is no segment of
  * this user is not. */
 bool sl_segment_file_is_short(const char *directory, const char *name, struct sl_error *why);
+/* The same, and also when there is none. */
+bool sl_segment_file_is_lost(const char *directory, const char *name, struct sl_error *why);
 /* Whether the file of this name still is the one that is mapped: another one means another life of
  * the node. One system call. SL_OK; SL_ERR_STALE: it is another; SL_ERR_NOT_FOUND: there is none
  * that can be seen. */

@@ -49,8 +49,7 @@ bool sup_memory_names_look(struct sup_name names[SUP_MEMORY_NAMES], const char *
                            char gone[64])
 {
     /* The first two are there once the registrar is ready. */
-    static const char *const files[SUP_MEMORY_NAMES] = {"index",  "arena.0", "settled", "leases",
-                                                        "counts", "labels",  "seen",    "changes"};
+    static const char *const files[SUP_MEMORY_NAMES] = {"index", "arena.0", "settled", "leases"};
     char path[PATH_MAX];
     gone[0] = '\0';
     for (size_t i = 0; i < SL_COUNT(files); i++) {

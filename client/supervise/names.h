@@ -16,13 +16,14 @@ struct sup_name {
 bool sup_name_look(struct sup_name *name, const char *path, bool expected);
 
 /* Files of an actor or helper; in the order of their rows in names.c. */
-enum { SUP_ACTOR_NAMES = 9, SUP_MEMORY_NAMES = 8 };
+enum { SUP_ACTOR_NAMES = 9, SUP_MEMORY_NAMES = 4 };
 /* Its first file that leads elsewhere, below the directory that it is in; NULL: none. must: it has its socket and
  * its page by now. */
 const char *sup_actor_names_look(struct sup_name names[SUP_ACTOR_NAMES], const char *runtime_dir,
                                  const char *shm_dir, const char *actor, bool must,
                                  char out[PATH_MAX]);
-/* Likewise those of the node's memory, all of them with a blank before each; false: none is gone. */
+/* Likewise those of the node's memory, all of them with a blank before each; false: none is gone. Files of
+ * figures alone the registrar makes anew. */
 bool sup_memory_names_look(struct sup_name names[SUP_MEMORY_NAMES], const char *shm_dir,
                            char gone[64]);
 

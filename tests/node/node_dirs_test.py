@@ -345,7 +345,7 @@ while time.monotonic() < end:
         time.sleep(0.05)
 """) if os.environ.get("SLUICE_TEST_PACKAGE") else None
             node.ctl("put", "kept", stdin=b"value")
-            for turn, names in enumerate((None, ("arena.0",), ("index",), ("settled",), ("counts", "labels", "seen", "changes"))):
+            for turn, names in enumerate((None, ("arena.0",), ("index",), ("settled",))):
                 before = {name: node.pid(name) for name in node.processes()}
                 if names is None:
                     shutil.rmtree(node.shm)
@@ -366,6 +366,23 @@ while time.monotonic() < end:
             if python is not None:
                 self.assertIn("b'2'", python.communicate("\n", timeout=600)[0])
             self.assertIn("begins with empty memory", log_of(node, "supervisor"))
+
+    def test_figures_that_are_removed_or_cut_begin_anew_and_memory_stays(self):
+        with Node(ranks=1, memory="16MiB") as node:
+            node.ctl("put", "kept", stdin=b"value")
+            pids = {name: node.pid(name) for name in node.processes()}
+            for harm in (os.remove, lambda path: os.truncate(path, 0)):
+                for name in ("counts", "labels", "seen", "changes"):
+                    path = f"{node.shm}/{name}"
+                    bytes_, inode = os.path.getsize(path), os.stat(path).st_ino
+                    held = os.open(path, os.O_RDONLY)  # its number is not given again
+                    harm(path)
+                    wait_until(lambda: os.path.exists(path) and os.path.getsize(path) == bytes_ and os.stat(path).st_ino != inode, HANG, name)
+                    os.close(held)
+            time.sleep(3)  # the watcher looks once a second
+            self.whole(node)
+            self.assertEqual({name: node.pid(name) for name in node.processes()}, pids)
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 
     def test_what_is_removed_from_the_runtime_directory_is_made_again(self):
         with Node(ranks=1, memory="32MiB", settings=["--metrics-listen", "local"]) as node:

@@ -184,7 +184,7 @@ START_TEST(a_successor_of_the_registrar_goes_on_and_a_damaged_segment_begins_ane
         ck_assert_uint_eq(read_of(SL_LABEL_MODEL, "m")->counts[SL_LABEL_DISK], 1);
         (void)snprintf(path, sizeof path, "%s/labels", dir);
         ck_assert_int_eq(truncate(path, 5000), 0);
-        ck_assert(sl_labels_are_short(dir, NULL));
+        ck_assert(sl_segment_file_is_short(dir, "labels", NULL));
 
         ck_assert_int_eq(sl_labels_make(dir, NULL), SL_OK);
 

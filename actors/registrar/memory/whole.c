@@ -9,7 +9,6 @@
 #include "actors/registrar/records/seen.h"
 #include "ipc/sl_counts.h"
 #include "ipc/sl_labels.h"
-#include "ipc/sl_seen.h"
 #include "runtime/sl_metrics.h"
 
 #include <dirent.h>
@@ -114,7 +113,7 @@ static void counts_renew(struct registrar *self)
 {
     struct sl_error why = {0};
     const char *shm_dir = self->env->paths->shm_dir;
-    if (sl_seen_is_short(shm_dir, &why)) {
+    if (sl_segment_file_is_lost(shm_dir, "seen", &why)) {
         reg_log(self, SL_LOG_WARN, 0, "%s by another process: it begins anew", why.text);
         reg_seen_renew(self);
     }
@@ -122,8 +121,8 @@ static void counts_renew(struct registrar *self)
         reg_log(self, SL_LOG_WARN, 0,
                 "the counts of changes were cut short, or missing: they begin anew");
     }
-    bool counts = sl_counts_are_short(shm_dir, &why);
-    bool labels = !counts && sl_labels_are_short(shm_dir, &why);
+    bool counts = sl_segment_file_is_lost(shm_dir, "counts", &why);
+    bool labels = !counts && sl_segment_file_is_lost(shm_dir, "labels", &why);
     if (!counts && !labels) {
         return;
     }

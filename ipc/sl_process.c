@@ -378,8 +378,7 @@ static void place_hold(const char *path)
 static sl_err make_places(struct sl_process *process, struct sl_error *why)
 {
     sl_err err = sl_paths_from(process->config, &process->paths, why);
-    const char *paths[] = {process->paths.runtime_dir, process->paths.shm_dir,
-                           process->paths.log_dir};
+    const char *paths[] = {process->paths.runtime_dir, process->paths.shm_dir};
     for (size_t i = 0; err == SL_OK && i < SL_COUNT(paths); i++) {
         err = sl_dir_make(paths[i], why);
         if (err == SL_OK) {
@@ -401,7 +400,15 @@ static sl_err open_log(struct sl_process *process, struct sl_error *why)
     };
     sl_err err =
         sl_log_level_parse(sl_config_text(process->config, SL_SET_log_level), &options.level, why);
-    return err == SL_OK ? sl_log_open(&options, &process->env.log, why) : err;
+    if (err == SL_OK && (sl_dir_make(process->paths.log_dir, why) != SL_OK ||
+                         sl_log_open(&options, &process->env.log, why) != SL_OK)) {
+        options.path = NULL; /* an actor works without its file */
+        err = sl_log_open(&options, &process->env.log, NULL);
+        sl_log_write(process->env.log, SL_LOG_WARN, 0, "%s: what follows goes to standard error",
+                     why->text);
+    }
+    place_hold(process->paths.log_dir);
+    return err;
 }
 
 static sl_err open_metrics(struct sl_process *process, struct sl_error *why)

@@ -435,7 +435,7 @@ while time.monotonic() < end:
                 self.assertIn("another directory has its name", file.read())
 
     @unittest.skipUnless(os.geteuid() == 0, "skipped: only root can make directories of others")
-    def test_a_log_directory_that_is_another_users_now_ends_the_node_and_nothing_is_written_there(self):
+    def test_logs_go_on_where_they_were_when_a_directory_cannot_be_made_again_or_is_another_users(self):
         with tempfile.TemporaryDirectory() as place:
             os.chmod(place, 0o1777)
             logs, moved, theirs, secret = place + "/logs", place + "/moved", place + "/theirs", place + "/secret"
@@ -443,17 +443,31 @@ while time.monotonic() < end:
                 pass
             os.chmod(secret, 0o600)
             with Node(ranks=1, memory="16MiB", settings=["--log-dir", logs]) as node:
-                pids = [node.supervisor_pid(), *(node.pid(name) for name in node.processes())]
                 os.mkdir(theirs)
                 for name in os.listdir(logs):
                     os.symlink(secret, f"{theirs}/{name}")
+                    os.lchown(f"{theirs}/{name}", 65534, 65534)
                 os.chown(theirs, 65534, 65534)
                 os.rename(logs, moved)
-                os.rename(theirs, logs)
-                wait_until(lambda: not any(lives(pid) for pid in pids), HANG, "every process has ended")
+
+                def said(name):
+                    with open(f"{moved}/{name}", encoding="utf-8") as file:
+                        return file.read()
+
+                with open(logs, "w", encoding="utf-8"):  # none can be made
+                    pass
+                for times in (1, 2):
+                    pids = [node.supervisor_pid(), *(node.pid(name) for name in node.processes())]
+                    wait_until(lambda: said("supervisor.jsonl").count("logs go on in the directory that was there") == times, HANG, "it is said")
+                    self.assertEqual(pids, [node.supervisor_pid(), *(node.pid(name) for name in node.processes())])
+                    os.kill(keyer := node.live_pid("keyer"), signal.SIGKILL)
+                    node.wait_restarted("keyer", keyer, HANG)
+                    wait_until(lambda: said("keyer.out").count("what follows goes to standard error") == times, HANG, "its log goes on there, too")
+                    self.whole(node)
+                    if times == 1:
+                        os.remove(logs)
+                        os.rename(theirs, logs)
                 self.assertEqual(os.path.getsize(secret), 0)
-                with open(moved + "/supervisor.jsonl", encoding="utf-8") as file:
-                    self.assertIn("another user's directory has its name", file.read())
 
     def test_cleaners_that_heed_locks_leave_the_directories_alone(self):
         """systemd-tmpfiles passes over a directory that it cannot lock."""

@@ -481,7 +481,7 @@ static enum sl_limits_level addresses_check(struct sl_limits_case *at)
 
 static enum sl_limits_level data_check(struct sl_limits_case *at)
 {
-    return bytes_check(at, "actors", "want", room_of(at->config), "RLIMIT_DATA",
+    return bytes_check(at, "an actor", "wants", 192 * SL_MIB, "RLIMIT_DATA",
                        at->limits->data_bytes);
 }
 

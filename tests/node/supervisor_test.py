@@ -120,7 +120,7 @@ class Supervisor(unittest.TestCase):
                 ("", ["--fabric", "tcp", "--cluster-listen", "127.0.0.1:9"], "cluster_keys is not set: .* has no keys"),
                 ("", ["--index-memory", "1MiB", "--index-keys", "1000000"], "is not started: .*too small for 1000000 keys"),
                 ("ulimit -f 1000", [], "is not started: .*file_size: memory is a file of 132 MiB, RLIMIT_FSIZE allows 1 MiB"),
-                ("ulimit -d 65536", [], "is not started: data: actors want 320 MiB, RLIMIT_DATA allows 64 MiB"),
+                ("ulimit -d 65536", [], "is not started: data: an actor wants 192 MiB, RLIMIT_DATA allows 64 MiB"),
                 ("ulimit -v 400000", [], "is not started: .*addresses: memory and indexes want")):
             if ("ulimit -v" in shell or "ulimit -d" in shell) and "SLUICE_TEST_SANITIZED" in os.environ:
                 continue  # a sanitizer maps terabytes of addresses

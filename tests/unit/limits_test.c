@@ -362,11 +362,16 @@ static const struct {
      SL_GIB,
      SL_LIMITS_BROKEN,
      "RLIMIT_AS allows 1024 MiB"},
-    {{{"ranks", "2"}},
+    {{{"ranks", "8"}},
      offsetof(struct sl_limits, data_bytes),
-     383 * SL_MIB,
+     191 * SL_MIB,
      SL_LIMITS_BROKEN,
-     "data: actors want 384 MiB, RLIMIT_DATA allows 383 MiB"},
+     "data: an actor wants 192 MiB, RLIMIT_DATA allows 191 MiB"},
+    {{{"ranks", "8"}},
+     offsetof(struct sl_limits, data_bytes),
+     192 * SL_MIB,
+     SL_LIMITS_FINE,
+     ""},
 };
 
 START_TEST(node_that_would_not_live_is_named_with_its_sum)

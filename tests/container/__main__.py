@@ -335,7 +335,7 @@ class Plain(unittest.TestCase):
         (container,) = documents(plain_text("daemonset.yaml"))[0]["spec"]["template"]["spec"]["initContainers"]
         rights = container["securityContext"]
         places = [mount["mountPath"] for mount in container["volumeMounts"]]
-        for owner, mode, files, want in ((0, 0o755, (), 10001), (10001, 0o700, ("index",), 10001), (0, 0o755, ("theirs",), 0), (65534, 0o700, ("theirs",), 65534)):
+        for owner, mode, files, want in ((0, 0o755, (), 10001), (0, 0o755, ("lost+found",), 10001), (10001, 0o700, ("index",), 10001), (0, 0o755, ("theirs",), 0), (65534, 0o700, ("theirs",), 65534)):
             with tempfile.TemporaryDirectory() as machine:
                 command = list(container["command"])
                 for place in places:

@@ -45,7 +45,8 @@ struct node {
     uint64_t bring_key_count;         /* and keys in all, */
     uint64_t bring_keys_max;          /* and in one */
     uint32_t held_until;              /* the first is answered behind so many */
-    uint64_t held_seq, bring_seq;     /* its number; that of the last one */
+    uint64_t held_seq;                /* its number */
+    bool bring_seen[4096];            /* by number: they may come in another order */
     const char *bounded;              /* message_bytes_max of the client; NULL: 1 MiB */
 };
 
@@ -84,8 +85,9 @@ static void node_answer_bring(struct node *node, const struct sl_msg *request, s
 {
     static uint64_t codes[8192];
     const struct sl_texts *keys = &request->body.bring.keys;
-    bool again = request->seq <= node->bring_seq; /* sent again: this machine is busy */
-    node->bring_seq = SL_MAX(node->bring_seq, request->seq);
+    bool *seen = &node->bring_seen[request->seq % SL_COUNT(node->bring_seen)];
+    bool again = *seen; /* sent again: this machine is busy */
+    *seen = true;
     node->bring_count += again ? 0 : 1;
     node->bring_key_count += again ? 0 : keys->count;
     node->bring_keys_max = SL_MAX(node->bring_keys_max, keys->count);

@@ -216,13 +216,13 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
     bool null = false, plain = false, check = false, private = false, make = false;
-    bool template = false, passwords = false, holds = true;
+    bool template = false, passwords = false, rights = false, holds = true;
     struct sl_error why = {0};
     const struct ctl_option options[] = {
-        {.name = "null", .flag = &null},          {.name = "plain", .flag = &plain},
-        {.name = "template", .flag = &template},  {.name = "check", .flag = &check},
-        {.name = "private", .flag = &private},    {.name = "make-private", .flag = &make},
-        {.name = "passwords", .flag = &passwords}};
+        {.name = "null", .flag = &null},           {.name = "plain", .flag = &plain},
+        {.name = "template", .flag = &template},   {.name = "check", .flag = &check},
+        {.name = "private", .flag = &private},     {.name = "make-private", .flag = &make},
+        {.name = "passwords", .flag = &passwords}, {.name = "rights", .flag = &rights}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         if (code == CTL_FINE) { /* --help */
             (void)printf("\nSettings come, in rising order, from their defaults, a config file "
@@ -242,7 +242,7 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         return CTL_FINE;
     }
     if ((private || make) && (ctl_dirs_check(ctl, make, &holds, &why) != SL_OK ||
-                              (make && ctl_rights_check(ctl->config, &why) != SL_OK))) {
+                              ((make || rights) && ctl_rights_check(ctl->config, &why) != SL_OK))) {
         (void)fprintf(stderr, "%s\n", why.text);
         return CTL_NO;
     }
@@ -279,7 +279,7 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_config = {
     .name = "config",
     .summary = "print the settings in force",
-    .help = "config [--null | --plain | --template | --check] [--passwords] [--private | --make-private] [SETTINGS]\n"
+    .help = "config [--null | --plain | --template | --check] [--passwords] [--private [--rights] | --make-private] [SETTINGS]\n"
             "\n"
             "Prints every setting with its value and where it comes from; --help lists kinds and defaults.\n"
             "\n"
@@ -293,7 +293,7 @@ const struct ctl_command ctl_config = {
             "  --private         first sees to it that the node's directories (sockets, segments, logs) and all above them\n"
             "                    belong to this user or root, and have no file that somebody else put there; --make-private\n"
             "                    also refuses files that are no node's, makes directories that are missing, and sees to the files\n"
-            "                    that hold secrets or give rights. Code 1 and the reason where that is not so",
+            "                    that hold secrets or give rights, as --rights does. Code 1 and the reason where that is not so",
     .run = config_command,
 };
 /* clang-format on */

@@ -300,6 +300,18 @@ class Supervisor(unittest.TestCase):
             self.assertEqual(one.ctl("get", "key").stdout, b"one")
             self.assertEqual(two.ctl("get", "key").stdout, b"two")
 
+    def test_an_upgrade_says_before_any_change_that_others_may_write_the_settings(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+            with Node(ranks=1, memory="16MiB", settings=["--config", file.name]) as node:
+                before = {name: node.pid(name) for name in node.processes()}
+                os.chmod(file.name, 0o666)
+                refused = node.supervisor("upgrade", check=False)
+                self.assertEqual(refused.returncode, 1, refused.stdout)
+                self.assertIn("nothing was changed: the node's settings are refused", refused.stdout)
+                self.assertIn("chmod", refused.stdout)
+                self.assertEqual({name: node.pid(name) for name in node.processes()}, before)
+                os.chmod(file.name, 0o600)
+
     def test_directories_and_segments_are_private(self):
         with Node() as node:
             for place in (node.directory + "/run", node.shm):

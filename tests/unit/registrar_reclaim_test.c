@@ -736,111 +736,6 @@ START_TEST(what_is_to_be_kept_still_is_after_it_was_on_disk_alone)
     }
 END_TEST
 
-/* ---- a segment of many values ---- */
-
-#define MANY      3000u
-#define TURN_MOST 1024u
-
-static uint64_t keys_known(struct node *node)
-{
-    struct sl_index_stats stats;
-    sl_index_view_stats(node->view, &stats);
-    return stats.key_count;
-}
-
-/* All of them lie in segment 1, and nowhere else. */
-static struct node *node_with_many(void)
-{
-    struct node *node = node_start(settings);
-    node_client(node, "client.1", 11);
-    tierer_arrive(node, TIERER_PID);
-    for (uint32_t n = 0; n < MANY; n++) {
-        struct found found = {.key = key_of(n), .length = 100, .segment = 1, .offset = n * 4096ul};
-        tierer_found(node, &found, 1, n == 0, n == MANY - 1, NULL);
-    }
-    ck_assert_uint_eq(keys_known(node), MANY);
-    return node;
-}
-
-static void turn(struct node *node)
-{
-    ck_assert_int_eq(node->fake.actor->tick(node->fake.state, node->fake.env.now_ns), SL_OK);
-}
-
-/* The first of the values are gone when this returns, and not all. */
-static uint64_t reclaim_half(struct node *node)
-{
-    uint64_t seq = reclaim_ask(node, 1);
-    for (uint32_t turns = 0; keys_known(node) == MANY; turns++) {
-        ck_assert_uint_lt(turns, MANY);
-        turn(node);
-    }
-    ck_assert(!reclaimed(node, seq));
-    return seq;
-}
-
-START_TEST(a_turn_clears_some_of_many)
-    {
-        struct node *node = node_with_many();
-        uint64_t known = MANY, turns = 0;
-
-        uint64_t seq = reclaim_ask(node, 1);
-
-        for (; known > 0; turns++) {
-            uint64_t now = keys_known(node);
-            ck_assert_uint_le(known - now, TURN_MOST);
-            ck_assert_uint_lt(turns, MANY);
-            known = now;
-            turn(node);
-        }
-        ck_assert(reclaimed(node, seq));
-        node_end(node);
-    }
-END_TEST
-
-/* The file is there until the reclaim is answered: without a tombstone the next tierer would tell of
- * the value. */
-START_TEST(what_is_removed_while_its_segment_is_cleared_gets_a_tombstone)
-    {
-        struct node *node = node_with_many();
-        struct sl_msg reply, forget;
-        uint64_t seq = reclaim_half(node);
-        uint32_t n = _i == 0 ? 0 : MANY - 1;
-        ck_assert_int_eq(node_sees(node, key_of(n)), _i == 0); /* to be cleared still, or was */
-        if (_i == 1) {
-            node_put(node, "client.1", key_of(n), 100);
-        }
-
-        uint64_t removing = keys_ask(node, SL_MSG_REMOVE, n);
-
-        ck_assert(!fake_take_reply(&node->fake, "client.1", removing, &reply));
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &forget));
-        ck_assert_str_eq(forget.body.disk_forget.items.at[0].key.at, key_of(n));
-        fake_pass(&node->fake, SL_NS_PER_MS);
-        ck_assert(reclaimed(node, seq));
-        node_end(node);
-    }
-END_TEST
-
-START_TEST(a_tierer_that_dies_while_its_segment_is_cleared_has_the_rest)
-    {
-        struct node *node = node_with_many();
-        (void)reclaim_half(node);
-        uint64_t left = keys_known(node);
-
-        fake_die(&node->fake, proc_of(TIERER_PID));
-        fake_pass(&node->fake, SL_NS_PER_MS);
-
-        ck_assert_uint_eq(keys_known(node), left);
-        tierer_arrive(node, TIERER_PID + 1);
-        struct found found = {.key = key_of(MANY - 1), .length = 100, .segment = 1, .offset = 4096};
-        tierer_found(node, &found, 1, true, false, NULL);
-        ck_assert_uint_eq(keys_known(node), left + 1);
-        want(node, MANY - 1);
-        node_end(node);
-    }
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("registrar_reclaim");
@@ -872,9 +767,6 @@ int main(void)
     tcase_add_test(tcase, what_was_to_be_kept_goes_when_its_time_is_over);
     tcase_add_test(tcase, a_share_of_the_segment_is_what_is_to_be_kept);
     tcase_add_test(tcase, what_is_to_be_kept_still_is_after_it_was_on_disk_alone);
-    tcase_add_test(tcase, a_turn_clears_some_of_many);
-    tcase_add_loop_test(tcase, what_is_removed_while_its_segment_is_cleared_gets_a_tombstone, 0, 2);
-    tcase_add_test(tcase, a_tierer_that_dies_while_its_segment_is_cleared_has_the_rest);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

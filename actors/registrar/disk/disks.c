@@ -490,10 +490,7 @@ uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct s
     uint16_t doubt = sl_index_links(self->index, ref)->disks;
     for (uint32_t i = 0; used != 0 && i < REG_DISKS_MAX; i++) {
         bool placed = record->disk.valid != 0 && record->disk.disk == i;
-        const struct reg_disk *disk = &self->tier->disks[i];
-        /* A key may be put anew when the reclaim has dropped it, and its segment is there still. */
-        bool unknown = !disk->scanned || disk->reclaim.phase == REG_RECLAIM_CLEARING;
-        if ((unknown && !placed) || disk_forgets(self, i, record)) {
+        if ((!self->tier->disks[i].scanned && !placed) || disk_forgets(self, i, record)) {
             doubt |= REG_DISK_BIT(i);
         }
     }

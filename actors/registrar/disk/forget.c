@@ -419,9 +419,8 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     if (what->writing) {
         reg_write_doom(self, entry, how);
     }
-    bool leaves = how->leaving != NULL && how->leaving->disk == entry->disk.disk &&
-                  how->leaving->segment == entry->disk.segment;
-    bool placed = entry->disk.valid != 0 && !leaves;
+    bool placed = entry->disk.valid != 0 &&
+                  !reg_segment_reclaimed(self, entry->disk.disk, entry->disk.segment);
     if (how->forget && placed && (doubt & REG_DISK_BIT(entry->disk.disk)) == 0) {
         forget_add(self, entry, how);
     }

@@ -3,36 +3,15 @@
 #define SL_REGISTRAR_DISK_RECLAIM_H
 
 #include "actors/registrar/base/core.h"
-#include "runtime/sl_heap.h"
-
-/* Each phase but KEEPING goes through the records of the segment, some in a turn. */
-enum reg_reclaim_phase {
-    REG_RECLAIM_NONE,
-    REG_RECLAIM_CHOOSING, /* what is to be kept, into the heap */
-    REG_RECLAIM_KEEPING,  /* out of the heap, while there is room */
-    REG_RECLAIM_READING,  /* of this, what is on disk alone */
-    REG_RECLAIM_CHECKING, /* when that has come: does anything go that is held? */
-    REG_RECLAIM_CLEARING,
-};
-struct reg_room {
-    uint64_t bytes, read_bytes; /* of parts in the segment; of those on disk alone */
-};
 
 struct reg_reclaim { /* the oldest segment of a disk goes, when what is kept of it is in memory */
-    enum reg_reclaim_phase phase;
-    bool goes_on; /* in the next turn; else it waits */
+    bool active;
     uint32_t segment;
     struct sl_return back;
-    uint64_t until_ns, wait_ns;
+    uint64_t until_ns;
     uint32_t number;    /* of this one, never 0 */
     uint32_t left;      /* values that are on their way */
     uint32_t held_left; /* values that a hand-over holds and that are not in memory yet */
-    uint32_t cursor;    /* of the records */
-    uint32_t cleared, kept;
-    double cut;          /* of worth */
-    struct sl_heap best; /* what is to be kept, the most worth first: records, one of each unit */
-    sl_ref chosen;       /* the last unit there */
-    struct reg_room room, said;
 };
 
 void reg_reclaim_forget(struct registrar *self, uint32_t disk); /* its tierer died */

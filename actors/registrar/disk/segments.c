@@ -86,6 +86,9 @@ static bool ref_has_place(struct registrar *self, sl_ref ref, uint64_t number)
 
 static void segment_compact(struct registrar *self, struct reg_segment *segment)
 {
+    if (segment->count == 0) {
+        return;
+    }
     uint32_t kept = 0;
     qsort(segment->refs, segment->count, sizeof(*segment->refs), ref_order);
     for (uint32_t i = 0; i < segment->count; i++) {
@@ -140,17 +143,33 @@ void reg_segment_left(struct registrar *self, const struct sl_disk_place *place)
     }
 }
 
-sl_ref reg_segment_ref(const struct registrar *self, uint32_t disk, uint32_t segment,
-                       uint32_t number)
-{
-    const struct reg_segment *there = segment_find(self, segment_number(disk, segment));
-    return there != NULL && number < there->count ? there->refs[number] : 0;
-}
-
-sl_ref reg_segment_take(struct registrar *self, uint32_t disk, uint32_t segment)
+const sl_ref *reg_segment_refs(struct registrar *self, uint32_t disk, uint32_t segment,
+                               uint32_t *count)
 {
     struct reg_segment *there = segment_find(self, segment_number(disk, segment));
-    return there != NULL && there->count > 0 ? there->refs[--there->count] : 0;
+    *count = 0;
+    if (there == NULL) {
+        return NULL;
+    }
+    segment_compact(self, there);
+    *count = there->count;
+    return there->refs;
+}
+
+void reg_segment_take(struct registrar *self, uint32_t disk, uint32_t segment, sl_ref **refs,
+                      uint32_t *count)
+{
+    struct reg_segment *there = segment_find(self, segment_number(disk, segment));
+    *refs = NULL;
+    *count = 0;
+    if (there != NULL) {
+        segment_compact(self, there);
+        *refs = there->refs;
+        *count = there->count;
+        there->refs = NULL;
+        there->count = 0;
+        there->capacity = 0;
+    }
 }
 
 void reg_segment_gone(struct registrar *self, uint32_t disk, uint32_t segment)

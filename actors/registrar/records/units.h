@@ -125,8 +125,7 @@ sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_ext
 struct reg_drop {
     enum reg_ghost_reason reason;
     bool forget;
-    const struct sl_disk_place *leaving; /* what lies in its segment goes with that; NULL: none */
-    uint64_t remove_id;                  /* who waits for the tombstones, 0: nobody */
+    uint64_t remove_id; /* who waits for the tombstones, 0: nobody */
     uint32_t remove_index;
 };
 sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop *how);

@@ -367,11 +367,7 @@ static const struct {
      191 * SL_MIB,
      SL_LIMITS_BROKEN,
      "data: an actor wants 192 MiB, RLIMIT_DATA allows 191 MiB"},
-    {{{"ranks", "8"}},
-     offsetof(struct sl_limits, data_bytes),
-     192 * SL_MIB,
-     SL_LIMITS_FINE,
-     ""},
+    {{{"ranks", "8"}}, offsetof(struct sl_limits, data_bytes), 192 * SL_MIB, SL_LIMITS_FINE, ""},
 };
 
 START_TEST(node_that_would_not_live_is_named_with_its_sum)

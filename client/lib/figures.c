@@ -29,12 +29,12 @@ void sl_client_figures_follow(const struct sl_client *client, struct sl_attachme
     const char *shm_dir = client->paths.shm_dir;
     const struct sl_client_figures now = figures_of(at);
     struct sl_client_figures fresh = {0}, old = {0};
+    const struct sl_proc_id none = {0}, *self = at->pins == NULL ? &none : &client->self;
     if (at->old_figures_count == SL_CLIENT_OLD_FIGURES_MAX) {
         return;
     }
     if (!sl_counts_are_current(shm_dir, now.counts) &&
-        sl_counts_open(shm_dir, at->pins == NULL ? (struct sl_proc_id){0} : client->self,
-                       &fresh.counts, NULL) == SL_OK) {
+        sl_counts_open(shm_dir, *self, &fresh.counts, NULL) == SL_OK) {
         old.counts = now.counts;
         atomic_store_explicit(&at->counts, fresh.counts, memory_order_release);
     }

@@ -253,8 +253,8 @@ uint32_t density_turn_after(struct sl_density *density, uint32_t unit)
     if (next >= UNIT_FIRST || next == HEAD_OF(UNIT_KEPT)) {
         return next >= UNIT_FIRST ? next : 0;
     }
-    /* cppcheck-suppress arrayIndexOutOfBoundsCond ; what is below UNIT_FIRST is a head */
     return density_oldest_from(
+        /* cppcheck-suppress arrayIndexOutOfBoundsCond ; what is below UNIT_FIRST is a head */
         density, next == HEAD_OF(UNIT_SUNK) ? 0 : density->rank[next - HEAD_FIRST] + 1u);
 }
 
@@ -364,7 +364,7 @@ static double exposure_of(const struct sl_density *density, uint32_t cell)
 static void class_settle(struct sl_density *density, uint32_t class_index, double like)
 {
     double raw[SL_DENSITY_AGES], rate[SL_DENSITY_AGES], width[SL_DENSITY_AGES];
-    struct sl_worth worths[SL_DENSITY_AGES];
+    struct sl_worth worths[SL_DENSITY_AGES] = {0};
     for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
         uint32_t cell = cell_at(class_index, age);
         like = (density->wanted[cell] + PRIOR_HITS) / (density->exposure[cell] + PRIOR_HITS / like);

@@ -514,10 +514,10 @@ double sl_density_disk_cut(const struct sl_density *density, double share)
 {
     double left = share * (double)density->count[UNIT_DISK];
     for (uint32_t rank = LISTS; rank-- > 0;) {
-        uint32_t list = density->order[rank];
-        left -= list % WEIGHTS == 1 ? (double)density->on_disk[list / WEIGHTS] : 0;
+        uint32_t list = density->order[rank], class = list / WEIGHTS;
+        left -= list % WEIGHTS == 1 ? (double)density->on_disk[class] : 0;
         if (left < 0) {
-            return value_of(density, list / WEIGHTS);
+            return value_of(density, class);
         }
     }
     return 0.0;

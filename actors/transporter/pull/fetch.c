@@ -355,6 +355,7 @@ static void units_begin(struct transporter *self, struct tr_fetch *fetch,
 {
     const struct sl_body_bring *body = request->body;
     struct unit_keys of = {0};
+    SL_ASSERT(fetch != NULL);
     for (uint32_t u = 0; u < body->groups.count || of.first < fetch->item_count;
          u++, of.first += of.count) {
         of.group = u < body->groups.count ? &body->groups.at[u] : NULL;

@@ -338,16 +338,10 @@ void co_store_copied(struct coordinator *self, struct co_op *op);
 void co_store_abort(struct coordinator *self, struct co_op *op);
 void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply);
 void co_load_slice(struct coordinator *self, struct co_op *op);
-/* What other nodes are asked for: all parts of the slice's blocks from `block` on. */
-struct co_asked {
-    struct sl_text *keys;         /* part_total */
-    struct sl_item_group *groups; /* block_count */
-    uint32_t block_count, part_total;
-    uint64_t until_ns; /* half of the time that is left: what is here can then still be copied */
-};
-/* False: out of memory. */
-bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block,
-                   struct co_asked *out);
+/* What other nodes are asked for: all parts of the slice's blocks from `block` on, as a chain, of which nothing is wanted behind a
+ * gap. Half of the time that is left: what is here can then still be copied. False: out of memory. */
+bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, struct sl_msg *bring,
+                   uint64_t *until_ns);
 /* A part came from another node. */
 void co_load_came(struct co_op *op, uint32_t part);
 void co_load_look(struct coordinator *self, struct co_op *op);

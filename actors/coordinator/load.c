@@ -252,7 +252,8 @@ static void load_promote(struct coordinator *self, struct co_op *op)
     (void)co_op_call_until(self, op, "registrar", &promote, co_wait_begins(self, op));
 }
 
-bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, struct co_asked *out)
+bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, struct sl_msg *bring,
+                   uint64_t *until_ns)
 {
     const struct co_engine *engine = op->engine;
     uint64_t now_ns = self->env->now_ns;
@@ -269,41 +270,37 @@ bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, s
     for (uint32_t i = 0; i < block_count; i++) {
         groups[i] = co_group_of(self, op, block + i, block_count);
     }
-    uint64_t until_ns = now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2;
-    *out = (struct co_asked){.keys = keys,
-                             .groups = groups,
-                             .block_count = block_count,
-                             .part_total = part_total,
-                             .until_ns = co_wait_fetch_until(self, op, block, until_ns)};
+    *until_ns =
+        co_wait_fetch_until(self, op, block, now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2);
+    *bring = (struct sl_msg){.type = SL_MSG_BRING, .op_id = op->id, .trace_id = op->trace_id};
+    bring->body.bring.chain = true;
+    bring->body.bring.sure = op->handover != NULL; /* prefill has said so */
+    bring->body.bring.keys = (struct sl_texts){.at = keys, .count = part_total};
+    bring->body.bring.groups.at = groups;
+    bring->body.bring.groups.count = block_count;
     op->asked_count = first; /* where the answer begins */
     return true;
 }
 
-/* Asks other nodes for the slice's blocks from `block` on, in one request: a chain, of which
- * nothing is wanted behind a gap. False: nobody is asked. */
+/* Asks other nodes for the slice's blocks from `block` on. False: nobody is asked. */
 static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
 {
-    struct co_asked asked;
+    struct sl_msg fetch;
+    uint64_t until_ns = 0;
     op->fetched = true;
-    if (!co_load_asked(self, op, block, &asked)) {
+    if (!co_load_asked(self, op, block, &fetch, &until_ns)) {
         return false;
     }
-    struct sl_msg fetch = {.type = SL_MSG_BRING, .op_id = op->id, .trace_id = op->trace_id};
-    fetch.body.bring.chain = true;
-    fetch.body.bring.sure = op->handover != NULL; /* prefill has said so */
-    fetch.body.bring.keys = (struct sl_texts){.at = asked.keys, .count = asked.part_total};
-    fetch.body.bring.groups.at = asked.groups;
-    fetch.body.bring.groups.count = asked.block_count;
-    if (sl_calls_send(self->calls, "transporter.0", &fetch, asked.until_ns,
+    if (sl_calls_send(self->calls, "transporter.0", &fetch, until_ns,
                       co_cookie(CO_CALL_OP, 0, (uint32_t)(op - self->ops)),
                       &op->call_seq) != SL_OK) {
         op->call_seq = 0;
         return false;
     }
     co_op_enter(self, op, CO_FETCH);
-    sl_metric_add(self->env->metrics, self->metric.fetch_count, asked.part_total);
+    sl_metric_add(self->env->metrics, self->metric.fetch_count, fetch.body.bring.keys.count);
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fetch", "transporter",
-                   asked.part_total);
+                   (uint32_t)fetch.body.bring.keys.count);
     return true;
 }
 

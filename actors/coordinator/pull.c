@@ -86,24 +86,20 @@ static void pulled_forget(struct co_op *op, uint32_t block)
 bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block)
 {
     struct co_share *share = &op->shares[CO_TRANSPORTER];
-    struct co_asked asked;
+    struct sl_msg pull;
+    uint64_t until_ns = 0;
     uint32_t spot_count = 0;
-    struct sl_item_spot *spots =
-        co_load_asked(self, op, block, &asked) ? co_spots_make(op, block, &spot_count) : NULL;
+    struct sl_item_spot *spots = co_load_asked(self, op, block, &pull, &until_ns)
+                                     ? co_spots_make(op, block, &spot_count)
+                                     : NULL;
     if (spots == NULL) {
         return false;
     }
     SL_ASSERT(share->call_seq == 0);
     co_rank_learn(self, CO_TRANSPORTER);
-    struct sl_msg pull = {.type = SL_MSG_BRING, .op_id = op->id, .trace_id = op->trace_id};
-    pull.body.bring.chain = true;
-    pull.body.bring.sure = op->handover != NULL; /* prefill has said so */
-    pull.body.bring.keys = (struct sl_texts){.at = asked.keys, .count = asked.part_total};
-    pull.body.bring.groups.at = asked.groups;
-    pull.body.bring.groups.count = asked.block_count;
     pull.body.bring.spots.at = spots;
     pull.body.bring.spots.count = spot_count;
-    if (sl_calls_send(self->calls, "transporter.0", &pull, asked.until_ns,
+    if (sl_calls_send(self->calls, "transporter.0", &pull, until_ns,
                       co_cookie(CO_CALL_SHARE, CO_TRANSPORTER, (uint32_t)(op - self->ops)),
                       &share->call_seq) != SL_OK) {
         share->call_seq = 0;
@@ -114,9 +110,9 @@ bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block)
     share->sent_ns = self->env->now_ns;
     op->shares_open++;
     co_op_enter(self, op, CO_PULL);
-    sl_metric_add(self->env->metrics, self->metric.pull_count, asked.part_total);
+    sl_metric_add(self->env->metrics, self->metric.pull_count, pull.body.bring.keys.count);
     sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "pull", "transporter",
-                   asked.part_total);
+                   (uint32_t)pull.body.bring.keys.count);
     return true;
 }
 

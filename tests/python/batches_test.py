@@ -335,7 +335,7 @@ class Suffering(OnNode):
 
     def test_two_that_close_it_leave_the_client_until_its_threads_have_ended(self):
         own = client(self.node)
-        batches = sluice.Batches(own, threads=1, timeout=1 * PACE)
+        batches = sluice.Batches(own, threads=1, timeout=60 * PACE)
         go_on = self.stopped()
         batches.put(["two"], [os.urandom(3 * MIB)])
         held = sys.getrefcount(own)
@@ -345,9 +345,9 @@ class Suffering(OnNode):
         batches.close()
         self.assertEqual((first.is_alive(), sys.getrefcount(own)), (True, held))
         own.close()
+        go_on()
         first.join()
         self.assertLess(sys.getrefcount(own), held)
-        go_on()
 
     def test_no_wrong_bytes_while_the_registrar_is_killed(self):
         values = {f"k{i}": bytes([i]) * (256 << 10) for i in range(32)}

@@ -474,6 +474,9 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
             ") knows %u: end the process, or use the program that was here",
             note.proc.pid, note.version, PEER_NOTE_VERSION);
     }
+    if (reg_peer_by_proc(self, note.proc) != REG_NONE) {
+        return SL_ERR_FOREIGN; /* a process has one name, and is watched once */
+    }
     uint32_t other = reg_peer_find(self, note.name, strlen(note.name));
     if (other != REG_NONE && alive && !self->peers->all[other].present) {
         peer_free(self, other); /* killed between the note of a successor and the old one's end */

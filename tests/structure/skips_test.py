@@ -137,16 +137,18 @@ class LeftOut(unittest.TestCase):
             self.assertEqual([run("c"), run("a", tool="echo 2"), run("a", believes="")], ["ran"] * 3)
 
     def test_every_suite_has_its_commits(self):
-        for name in ("node/users", "cluster/nodes", "sim/sim_node_test"):
-            number = rotation.commit_number
-            try:
-                chosen = 0
-                for slot in range(rotation.SHARES):
-                    rotation.commit_number = lambda slot=slot: slot
-                    chosen += rotation.chosen(name, rotation.SHARES)
-            finally:
-                rotation.commit_number = number
-            self.assertEqual(chosen, 1, name)
+        tests = [{"name": f"suite {i}", "properties": [{"name": "COST", "value": 7.0 * i}]} for i in range(12)]
+        tests.append({"name": "no cost", "properties": []})
+        number = rotation.commit_number
+        try:
+            shares = []
+            for slot in range(rotation.SHARES):
+                rotation.commit_number = lambda slot=slot: slot
+                shares.append(rotation.share(tests))
+        finally:
+            rotation.commit_number = number
+        self.assertEqual(sorted(name for share in shares for name in share), sorted(test["name"] for test in tests))
+        self.assertEqual({len(share) for share in shares}, {2, 3})
 
 
 class Build(unittest.TestCase):

@@ -59,7 +59,7 @@ class Told:
 
     def spans(self, node):
         """{span id: span} of all ops so far; ids are hex."""
-        sent = subprocess.run([self.run.interpreter, "-m", "sluice.otel", "-", "--sluicectl", node.program("sluicectl")], env=node.variables,
+        sent = subprocess.run([self.run.interpreter, "-m", "sluice.otel", "-", "--sluicectl", node.program("sluicectl")], env={**node.variables, **node.client_variables()},
                               capture_output=True, text=True, timeout=60, check=False)
         check(sent.returncode == 0, f"sluice.otel: {sent.stderr.strip()}")
         spans = [json.loads(line) for line in sent.stdout.splitlines()]

@@ -523,6 +523,38 @@ class Join(Served):
         self.assertEqual(self.cluster("b", port).members.key, b.members.key)
         self.assertTrue(os.path.exists(f"{b.members.directory}/{b.members.name}.pub"))
 
+    def test_files_that_are_somebody_elses_are_named_and_stay(self):
+        """In a --cluster_dir that was a person's."""
+        own, key = f"{self.directory}/b", "1" * 40
+
+        def put(text, name="own"):
+            with open(f"{own}/{name}", "w", encoding="utf-8") as file:
+                file.write(text)
+
+        def link(text):
+            put(text)
+            os.symlink("own", f"{own}/{name}")
+
+        for name, make in (("peers", lambda: put("# by hand\nx@10.0.0.1:7000\n", name)), ("peers", lambda: put("x@host.lan:7000\n", name)),
+                           ("peers", lambda: put("x@10.0.0.1:7000\n" * 3000, name)), ("peers", lambda: link("x@10.0.0.1:7000\n")),
+                           ("peers", lambda: os.mkfifo(f"{own}/{name}")), ("port", lambda: put("7000 of ours\n", name)), ("port", lambda: put("0\n", name)),
+                           ("port", lambda: link("7000\n")), ("port", lambda: os.mkdir(f"{own}/{name}")), ("name", lambda: link("a-name\n")),
+                           ("name", lambda: put("a" * 70000, name))):
+            os.mkdir(own, 0o700)
+            make()
+            before = os.lstat(f"{own}/{name}")
+            with self.subTest(name=name), self.assertRaisesRegex(flags.Failure, f"'{own}/{name}'"):
+                self.cluster("b")
+            self.assertEqual(os.lstat(f"{own}/{name}").st_ino, before.st_ino)
+            self.assertEqual(os.lstat(f"{own}/{name}").st_mtime_ns, before.st_mtime_ns)
+            shutil.rmtree(own)
+        members = self.cluster("b").members
+        put(f"public = {key}\n", "x.pub")
+        with self.assertRaisesRegex(flags.Failure, f"'{own}/x.pub' holds another key"):
+            members.add(join.Member("x", "2" * 40, "10.0.0.1:7000"))
+        self.assertTrue(members.add(join.Member("x", key, "10.0.0.1:7000")))
+        self.assertTrue(members.add(join.Member("x", "2" * 40, "10.0.0.1:7000")))  # its own since
+
     def test_a_file_that_cannot_be_written_was_not_taken(self):
         members = self.cluster("b").members
         member = join.Member("host-1", "1" * 40, "10.0.0.1:7000")

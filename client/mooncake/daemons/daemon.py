@@ -151,6 +151,26 @@ def make_directory(path: str) -> None:
         raise Failure(f"directory '{path}' has to be a directory of this user, with mode 0700")
 
 
+FILE_BYTES_MAX = 32768
+
+
+def read_file(path: str) -> str:
+    """A small file that a daemon wrote, and none that somebody else put there. Raises Failure, which names it, and FileNotFoundError."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_uid not in (os.geteuid(), 0):
+                raise Failure(f"'{path}' is no plain file of this user")
+            data = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Failure(f"'{path}': {error.strerror}") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise Failure(f"'{path}' has more than {FILE_BYTES_MAX} bytes")
+    return data.decode("utf-8", "replace")
+
+
 def write_file(path: str, text: str, mode: int = 0o600) -> None:
     """Beside, synced and renamed: a reader, or a power cut at any moment, sees the old file or the new one."""
     descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)

@@ -7,7 +7,8 @@ is HMAC-SHA256 with the secret over "join" or "nodes", the other side's challeng
 host that joins is the one that it comes from. The secret itself never travels.
 
 What a host hears stands in a directory: NODE.secret and NAME.pub as the transporter reads them (setting cluster_keys), `peers` with
-addresses (setting peers_file), `name` and `port` of this host. No values or keys are asked for over the port."""
+addresses (setting peers_file), `name` and `port` of this host. What was not written here is refused, and stays. No values or keys are
+asked for over the port."""
 
 import asyncio
 import hashlib
@@ -24,7 +25,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
-from mooncake.daemons.daemon import log, make_directory, write_file
+from mooncake.daemons.daemon import log, make_directory, read_file, write_file
 from mooncake.daemons.flags import Failure
 from mooncake.daemons.http import Crowd, address_of, own_address
 from mooncake.places import split_address
@@ -79,9 +80,13 @@ class Members:
         self.directory, self.quiet_s, self._ctl = directory, quiet_s, ctl
         self.at: Dict[str, Member] = {}
         self.heard: Dict[str, float] = {}
+        known = self._load()
         self.name = self._own_name()
+        for member in known[:MEMBERS_MAX]:
+            if member.name != self.name:
+                self.at[member.name] = member
+                self.heard[member.name] = time.monotonic()
         self.key = self._own_key()
-        self._load()
         self._write_peers()
 
     def _path(self, file: str) -> str:
@@ -89,14 +94,13 @@ class Members:
 
     def _own_name(self) -> str:
         try:
-            with open(self._path("name"), encoding="utf-8") as file:
-                name = file.readline().rstrip("\n")
+            name = read_file(self._path("name")).partition("\n")[0]
         except FileNotFoundError:
             host = re.sub("[^A-Za-z0-9]", "-", socket.gethostname())[:24]
             name = f"{host if host[:1].isalnum() else 'node'}-{secrets.token_hex(3)}"
             write_file(self._path("name"), name)
         if not NAME.fullmatch(name):
-            raise Failure(f"{self._path('name')} holds no name of a node: remove it")
+            raise Failure(f"'{self._path('name')}' holds no name of a node: remove it")
         return name
 
     def _own_key(self) -> str:
@@ -106,32 +110,35 @@ class Members:
                                   timeout=20, check=False)
             if made.returncode != 0:
                 raise Failure(made.stderr.strip().removeprefix("sluicectl keygen: ") or "sluicectl keygen failed")
-        with open(path, encoding="utf-8") as file:
-            found = re.search(r"^public = (\S{40})$", file.read(), re.MULTILINE)
+        found = re.search(r"^public = (\S{40})$", read_file(path), re.MULTILINE)
         if not found:
             raise Failure(f"key file '{path}' holds no pair of keys")
         public = found[1]
         write_file(self._path(self.name + ".pub"), f"public = {public}\n", 0o644)
         return public
 
-    def _load(self) -> None:
-        """What an earlier life knew. A line that is none is passed over: its node joins again."""
+    def _key_of(self, name: str) -> str:
+        """What NAME.pub holds; "": it is not there."""
         try:
-            with open(self._path("peers"), encoding="utf-8", errors="replace") as file:
-                lines = file.read().split("\n")
+            return read_file(self._path(name + ".pub")).removeprefix("public = ").rstrip("\n")
         except FileNotFoundError:
-            return
+            return ""
+
+    def _load(self) -> List[Member]:
+        """What an earlier life knew. A node without a key is passed over: it joins again. Raises Failure for what no life wrote."""
+        known = []
+        try:
+            lines = read_file(self._path("peers")).splitlines()
+        except FileNotFoundError:
+            return []
         for line in lines:
             name, _, control = line.partition("@")
-            try:
-                with open(self._path(name + ".pub"), encoding="utf-8") as file:
-                    member = Member(name, file.read().removeprefix("public = ").rstrip("\n"), control)
-                member.check()
-            except (OSError, ValueError, Failure):
-                continue
-            if len(self.at) < MEMBERS_MAX and name != self.name:
-                self.at[name] = member
-                self.heard[name] = time.monotonic()
+            if not NAME.fullmatch(name) or not control_is_fine(control):
+                raise Failure(f"'{self._path('peers')}': '{line[:80]}' was not written here: name another --cluster_dir, or remove the file")
+            member = Member(name, self._key_of(name), control)
+            if KEY.fullmatch(member.key):
+                known.append(member)
+        return known
 
     def _write_peers(self) -> None:
         write_file(self._path("peers"), "".join(f"{one.name}@{one.control}\n" for one in self.at.values() if one.control))
@@ -148,6 +155,8 @@ class Members:
             return False
         before = self.at.get(member.name)
         member.control = member.control or (before.control if before else "")
+        if before is None and self._key_of(member.name) not in ("", member.key):
+            raise Failure(f"'{self._path(member.name + '.pub')}' holds another key than the '{member.name}' that joins: remove it")
         if before is None and len(self.at) == MEMBERS_MAX:
             self._make_room()
         self.heard[member.name] = time.monotonic()
@@ -350,11 +359,12 @@ class Cluster:
             first, last = 32768, 60999  # the kernel's own default
         path = self.members.directory + "/port"
         try:
-            with open(path, encoding="ascii") as file:
-                port = int(file.read())
-            if 1 <= port <= 65535 and not first <= port <= last:
-                return port
-        except (FileNotFoundError, ValueError):
+            text = read_file(path).rstrip("\n")
+            if not re.fullmatch("[1-9][0-9]{0,4}", text) or int(text) > 65535:
+                raise Failure(f"'{path}' holds no port: remove it")
+            if not first <= int(text) <= last:
+                return int(text)
+        except FileNotFoundError:
             pass
         for port in [*random.SystemRandom().sample([port for port in range(10000, 65536) if not first <= port <= last] or [0], 1) * 256, 0]:
             with socket.socket() as one:

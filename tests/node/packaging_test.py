@@ -153,6 +153,30 @@ class Packaging(unittest.TestCase):
         for path in glob.glob(os.path.join(DEBIAN, "sluice.p*")):
             run("sh", "-n", path)
 
+    def test_packages_that_others_made_stay_in_the_directory(self):
+        programs, output = self.place + "/programs", self.place + "/output"
+        for name, text in (("dh", ""), ("help2man", ""), ("dpkg-buildpackage", """
+                version=$(sed -n '1s/.*(\\(.*\\)).*/\\1/p' debian/changelog)
+                for name in sluice libsluice0 libsluice-dev python3-sluice sluice-dbgsym; do echo made >"../${name}_${version}_amd64.deb"; done
+                echo made >"../sluice_${version}_amd64.changes"; echo made >"../sluice_${version}_amd64.buildinfo\"""")):
+            os.makedirs(programs, exist_ok=True)
+            with open(f"{programs}/{name}", "w", encoding="utf-8") as file:
+                file.write(f"#!/bin/sh\n{text}\n")
+            os.chmod(f"{programs}/{name}", 0o755)
+        os.mkdir(output)
+        others = ["sluice_0.1_amd64.deb", "sluice-dbgsym_0.1_amd64.deb", "libsluice0_0.1_arm64.deb", "sluice_0.1_amd64.changes", "python3-sluice_9_all.deb"]
+        for name in others:
+            open(f"{output}/{name}", "w", encoding="utf-8").close()
+        environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+        said = [run(os.path.join(ROOT, "deploy", "package"), "--output", output, "--no-install", "--version-suffix", suffix, env=environment)
+                for suffix in ("~one", "~two")]
+        left = [name for name in os.listdir(output) if name not in others]
+        self.assertEqual([name for name in left if "~one" in name], [], "its own of before")
+        self.assertEqual(len([name for name in left if "~two" in name]), 7)
+        self.assertEqual(len(os.listdir(output)) - len(left), len(others))
+        self.assertEqual(len(re.findall(r"^/\S+~two_amd64\.deb$", said[1], re.MULTILINE)), 4, said)
+        self.assertNotIn("python3-sluice_9", said[1])
+
     @unittest.skipUnless(os.geteuid() == 0, "skipped: needs root")
     def test_root_asks_a_node_of_the_systems_user_as_that_user_and_finds_its_logs(self):
         name = f"packaging-{os.getpid()}"

@@ -544,6 +544,32 @@ class Lives(unittest.TestCase):
             self.assertFalse(os.path.exists(place.sign()))
             self.assertEqual(place.get("/get_all_segments")[1], "")
 
+    def test_names_that_a_cleaner_takes_are_made_again(self):
+        """Of /tmp, or of the runtime directory."""
+        with Place() as place:
+            master, lender = place.master(), place.lender()
+            supervisor = place.supervisor()
+            shutil.rmtree(os.path.dirname(place.sign()))
+            for path in (place.run + "/mooncake-master.conf", place.run + "/mooncake-master.lock"):
+                os.remove(path)
+                wait_until(lambda path=path: os.path.exists(path), 10, f"{path} is made again")
+            wait_until(lambda: os.path.exists(place.sign()), 10, "so is the sign")
+            with open(place.sign(), encoding="utf-8") as sign:
+                self.assertEqual(sign.read(), place.instance + "\n")
+            code, said = place.start(MASTER, f"--port={free_port()}", f"--metrics_port={free_port()}", "--memory=64mb",
+                                     SLUICE_INSTANCE=place.instance).wait()
+            self.assertEqual(code, 1)
+            self.assertIn("another mooncake_master", said)
+            master.end(signal.SIGKILL)
+            place.master()
+            self.assertEqual(place.supervisor(), supervisor, "the next master knows what the node was started with")
+            os.kill(lender.process.pid, signal.SIGSTOP)
+            os.remove(place.sign())
+            lender.process.send_signal(signal.SIGTERM)
+            code, said = lender.end(signal.SIGCONT)
+            self.assertEqual(code, 0, said)
+            self.assertEqual(place.get("/get_all_segments")[1], "")
+
     def test_memory_of_sessions_that_are_not_ended_comes_back(self):
         """One writer says nothing any more, one is stopped. Neither may write over what others put there since."""
         with Place() as place:

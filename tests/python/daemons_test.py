@@ -555,6 +555,21 @@ class Join(Served):
         self.assertTrue(members.add(join.Member("x", key, "10.0.0.1:7000")))
         self.assertTrue(members.add(join.Member("x", "2" * 40, "10.0.0.1:7000")))  # its own since
 
+    def test_files_that_are_removed_are_written_again(self):
+        members = self.cluster("b").members
+        members.add(join.Member("x", "1" * 40, "10.0.0.1:7000"))
+        shared = ["peers", "x.pub", members.name + ".pub"]
+        before = {name: self.text(members, name) for name in shared}
+        for name in shared:
+            os.unlink(f"{members.directory}/{name}")
+        members.keep()
+        self.assertEqual({name: self.text(members, name) for name in shared}, before)
+
+    @staticmethod
+    def text(members, name):
+        with open(f"{members.directory}/{name}", encoding="ascii") as file:
+            return file.read()
+
     def test_a_file_that_cannot_be_written_was_not_taken(self):
         members = self.cluster("b").members
         member = join.Member("host-1", "1" * 40, "10.0.0.1:7000")

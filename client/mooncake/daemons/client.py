@@ -2,6 +2,7 @@
 port setup_dummy finds the node."""
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -137,6 +138,9 @@ class Lender:
                 try:
                     await asyncio.wait_for(ended.wait(), TICK_S)
                 except asyncio.TimeoutError:
+                    if not os.path.lexists(self.sign):  # a cleaner took it
+                        with contextlib.suppress(OSError, Failure):  # tried again
+                            self.put_sign()
                     if self.length:
                         await asyncio.to_thread(self._lend_again)
         finally:
@@ -146,7 +150,8 @@ class Lender:
 
     def end(self) -> None:
         if self.sign:
-            os.unlink(self.sign)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.sign)
         if self.node and self.lent and self.length:
             try:
                 self.node.withdraw(self.name)

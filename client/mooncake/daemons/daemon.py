@@ -186,6 +186,13 @@ def write_file(path: str, text: str, mode: int = 0o600) -> None:
         os.close(directory)
 
 
+def keep_file(path: str, text: str, mode: int = 0o600) -> None:
+    """Writes it again when a cleaner took its name."""
+    if not os.path.lexists(path):
+        write_file(path, text, mode)
+        log("warn", f"'{path}' was removed: it is written again")
+
+
 # ---- beginning and end
 
 def run(name: str, table: Sequence[Flag], about: str, body: Callable[[Flags, asyncio.Event], Awaitable[None]],

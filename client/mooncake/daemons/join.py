@@ -25,7 +25,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
-from mooncake.daemons.daemon import log, make_directory, read_file, write_file
+from mooncake.daemons.daemon import keep_file, log, make_directory, read_file, write_file
 from mooncake.daemons.flags import Failure
 from mooncake.daemons.http import Crowd, address_of, own_address
 from mooncake.places import split_address
@@ -140,8 +140,18 @@ class Members:
                 known.append(member)
         return known
 
+    def _peers(self) -> str:
+        return "".join(f"{one.name}@{one.control}\n" for one in self.at.values() if one.control)
+
     def _write_peers(self) -> None:
-        write_file(self._path("peers"), "".join(f"{one.name}@{one.control}\n" for one in self.at.values() if one.control))
+        write_file(self._path("peers"), self._peers())
+
+    def keep(self) -> None:
+        """What others read of it. The secret is known to its file alone."""
+        keep_file(self._path("peers"), self._peers())
+        keep_file(self._path(self.name + ".pub"), f"public = {self.key}\n", 0o644)
+        for one in self.at.values():
+            keep_file(self._path(one.name + ".pub"), f"public = {one.key}\n")
 
     def hear(self, name: str) -> None:
         if name in self.at:

@@ -1,6 +1,7 @@
 """mooncake_master: a node of Sluice where Mooncake's master was."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
@@ -137,6 +138,10 @@ class Master:
             if ready != self.was_ready:
                 since, slow = now, False
             self._note(ready, why)
+            with contextlib.suppress(OSError, Failure):  # tried again; without its directory the node ends
+                self.node.keep_names()
+                if self.cluster:
+                    self.cluster.members.keep()
             await asyncio.wait(events, timeout=TICK_S if ready else START_TICK_S, return_when=asyncio.FIRST_COMPLETED)
         for event in events:
             event.cancel()

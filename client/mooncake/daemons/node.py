@@ -12,7 +12,7 @@ import signal
 import subprocess
 from typing import Dict, List, Optional, Tuple
 
-from mooncake.daemons.daemon import Programs, write_file
+from mooncake.daemons.daemon import Programs, keep_file, write_file
 from mooncake.daemons.flags import Failure, Flags
 from mooncake.mooncake_config import parse_size
 
@@ -55,6 +55,7 @@ class Node:
         self._said_bytes = 0
         self._watch: Optional[int] = None
         self.settings: Dict[str, str] = {}
+        self.text = ""  # of the settings file
 
     async def open(self) -> None:
         """Makes its directories, unless they are another's, and takes its lock. Raises Failure."""
@@ -62,11 +63,27 @@ class Node:
         words = ["--instance", self.instance, *(["--log-dir", log_dir] if log_dir else [])]
         await self._read_settings("--make-private", *words)
         self.config_path = self.runtime_dir + "/mooncake-master.conf"
-        self._lock = os.open(self.runtime_dir + "/mooncake-master.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._take_lock()
+        self._place = os.stat(self.runtime_dir)
+
+    def _take_lock(self) -> None:
+        lock = os.open(self.runtime_dir + "/mooncake-master.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            os.close(lock)
             raise Failure(f"another mooncake_master runs node '{self.instance}'") from error
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = lock
+
+    def keep_names(self) -> None:
+        """Makes again what a cleaner took: without them the next master would not adopt the node, or a second one would."""
+        if not os.path.samestat(os.stat(self.runtime_dir), self._place):
+            return  # somebody else's: the node ends
+        keep_file(self.config_path, self.text)
+        if not os.path.lexists(self.runtime_dir + "/mooncake-master.lock"):
+            self._take_lock()
 
     async def _read_settings(self, *words: str) -> None:
         said = json.loads(await self.programs.run("config", "--json", *words))
@@ -163,7 +180,7 @@ class Node:
     # ---- starting
     async def start(self, cluster: List[Tuple[str, str]]) -> None:
         """Takes over the node that runs, or starts it; does not wait until it is ready. Raises Failure."""
-        text = self._plan(cluster)
+        self.text = text = self._plan(cluster)
         before = self._text_before()
         running = self._running()
         if running and text != before:

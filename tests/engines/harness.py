@@ -61,8 +61,8 @@ def check(holds, said):
 
 
 def wait_until(holds, seconds, what):
-    """The first true answer of holds()."""
-    seconds *= SLOWDOWN
+    """The first true answer of holds(). A bound of less than a minute is one that a busy machine reaches."""
+    seconds = max(seconds, 60) * SLOWDOWN
     end_s = time.monotonic() + seconds
     while not (answer := holds()):
         if time.monotonic() > end_s:

@@ -30,7 +30,7 @@
 #define TOKENS    70u    /* four blocks of 16 and a cut one */
 
 static struct sl_error why;
-static const char *settings[4];
+static const char *settings[5] = {[3] = "op_timeout=60s"};
 
 static struct sl_object_key key_of(const char *text)
 {
@@ -39,8 +39,10 @@ static struct sl_object_key key_of(const char *text)
 
 static struct sl_client *client_of(bool read_only)
 {
-    const struct sl_client_options options = {
-        .api_version = SLUICE_API_VERSION, .settings = settings, .read_only = read_only};
+    const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
+                                              .timeout_ns = UINT64_C(60000000000), /* ends hangs */
+                                              .settings = settings,
+                                              .read_only = read_only};
     struct sl_client *client = NULL;
     CHECK(sl_client_open(&options, &client, &why) == SL_OK);
     return client;

@@ -39,7 +39,7 @@ class Core(unittest.TestCase):
             node.ctl("put", "kept", stdin=b"value")
             time.sleep(1.1)  # an actor looks once a second
             os.sched_setaffinity(node.pid("registrar"), {CORE})
-            subprocess.run([sys.executable, "-c", HOG, str(CORE)], check=True, timeout=20)
+            subprocess.run([sys.executable, "-c", HOG, str(CORE)], check=True, timeout=60 * PATIENCE)
             wait_until(lambda: "had no core for" in log_of(node, "registrar"), 10, "the registrar's line")
             checks = json.loads(node.ctl("doctor", "--json", check=False).stdout)
             cores = [check for check in checks["checks"] if check["check"] == "cores"]

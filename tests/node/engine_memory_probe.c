@@ -343,8 +343,8 @@ int main(int argc, char **argv)
     (void)snprintf(shm_dir, sizeof shm_dir, "shm_dir=%s", argv[3]);
     const char *settings[] = {instance, runtime_dir, shm_dir, NULL};
     library = argv[5];
-    const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
-                                              .settings = settings};
+    const struct sl_client_options options = {
+        .api_version = SLUICE_API_VERSION, .timeout_ns = WAIT_NS, .settings = settings};
     struct sl_client *client = NULL;
     CHECK(sl_client_open(&options, &client, &why) == SL_OK);
     engine_start();

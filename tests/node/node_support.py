@@ -30,6 +30,8 @@ PATIENCE = 6 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 plain_alone = unittest.skipIf("SLUICE_TEST_SANITIZED" in os.environ, "skipped: not under sanitizers")
 # Between the first two looks at what is waited for.
 ASK_PAUSE_S = 0.1 if "SLUICE_TEST_SANITIZED" in os.environ else 0.025
+# At least so long, times PATIENCE, is waited for what must come: a bound that a hang reaches, and no busy machine.
+HANG_S = 60
 # Of times that a test waits through to their end, such as the deadline of an op that cannot succeed.
 PACE = 2 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 
@@ -45,9 +47,9 @@ os.kill = _kill
 
 
 def wait_until(condition, seconds, what):
-    """Polls condition until it gives something true; fails by name after so many seconds, times PATIENCE. What a function gives as
-    the name is what there is then."""
-    seconds *= PATIENCE
+    """Polls condition until it gives something true; fails by name after so many seconds, HANG_S at least, times PATIENCE. What a
+    function gives as the name is what there is then."""
+    seconds = max(seconds, HANG_S) * PATIENCE
     begin = time.monotonic()
     while time.monotonic() < begin + seconds:
         value = condition()
@@ -169,7 +171,11 @@ class Node:
         return self.supervisor("stop", *arguments)
 
     def ctl(self, *arguments, check=True, timeout=60 * PATIENCE, stdin=None):
-        done = subprocess.run([self.ctl_program, *arguments, *self.where], env=self.environment_of(arguments), timeout=timeout, input=stdin,
+        """check: it must succeed, and its deadline is none that a busy machine uses up."""
+        environment = self.environment_of(arguments)
+        if check and arguments[0] in ("put", "get", "rm", "bench"):
+            environment = {"SLUICE_OP_TIMEOUT": f"{HANG_S}s", **environment}
+        done = subprocess.run([self.ctl_program, *arguments, *self.where], env=environment, timeout=timeout, input=stdin,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if check and done.returncode != 0:
             raise AssertionError(f"sluicectl {' '.join(arguments)} gave {done.returncode}:\n"

@@ -58,8 +58,8 @@ class BareNode:
                 raise AssertionError(f"{name} ended before it was ready: {process.wait()}\n{self.logs()}")
             said += got
 
-    def ctl(self, *arguments, stdin=None, timeout=30):
-        return subprocess.run([os.path.join(BIN, "sluicectl"), *arguments, *self.where], input=stdin,
+    def ctl(self, *arguments, stdin=None, timeout=30, environment=None):
+        return subprocess.run([os.path.join(BIN, "sluicectl"), *arguments, *self.where], input=stdin, env=environment,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout * SLOWDOWN)
 
     def logs(self):
@@ -142,7 +142,7 @@ class ObjectApi(unittest.TestCase):
         self.fine("rm", "--all")
 
     def fine(self, *arguments, stdin=None):
-        done = self.node.ctl(*arguments, stdin=stdin)
+        done = self.node.ctl(*arguments, stdin=stdin, timeout=90, environment={**os.environ, "SLUICE_OP_TIMEOUT": "60s"})
         self.assertEqual(done.returncode, 0, f"{arguments}: {done.stdout[-500:]}{done.stderr.decode()}\n{self.node.logs()}")
         return done.stdout
 

@@ -117,8 +117,8 @@ static uint32_t pages_make(const struct shape *shape, struct sl_engine_layer *la
 
 static struct sl_client *client_open(void)
 {
-    const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
-                                              .settings = settings};
+    const struct sl_client_options options = {
+        .api_version = SLUICE_API_VERSION, .timeout_ns = PATIENT, .settings = settings};
     struct sl_client *client = NULL;
     CHECK(sl_client_open(&options, &client, &why) == SL_OK);
     return client;

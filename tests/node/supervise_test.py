@@ -40,7 +40,7 @@ class Adoption(unittest.TestCase):
 
             seen = wait_until(lambda: (lambda seen: seen if seen["since_ms"] else None)(supervision(node)), 2, "actors noticed it")
             self.assertEqual(seen["state"], "unsupervised")
-            self.assertLess(abs(seen["since_ms"] / 1000 - killed), 2 * PACE)
+            self.assertLess(abs(seen["since_ms"] / 1000 - killed), 30 * PACE)
             self.assertIn(b"unsupervised since 20", node.ctl("status").stdout)
             self.assertIn(b"unsupervised since 20", node.ctl("doctor", "--disk", "0", check=False).stdout)
             self.assertIn("no supervisor", node.supervisor("status", check=False).stdout)
@@ -323,7 +323,7 @@ class Hangs(unittest.TestCase):
             running = [subprocess.Popen([NODE, *words, *node.where], env=node.environment, text=True, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT) for words in commands]
             said = [one.communicate(timeout=120)[0] for one in running]
-            self.assertLess(time.monotonic() - began, CALL_SECONDS + 4 * PACE)
+            self.assertLess(time.monotonic() - began, CALL_SECONDS + 30 * PACE)
             for words, text in zip(commands, said):
                 self.assertIn("sluicectl config has not answered within 10 s", text, words)
             # The node goes on: its supervisor asks no program that hangs.
@@ -413,7 +413,7 @@ class Watcher(unittest.TestCase):
 
     def tearDown(self):
         self.watcher.stdin.close()
-        self.watcher.wait(10)
+        self.watcher.wait(30 * PACE)
         self.watcher.stdout.close()
         self.watcher.stderr.close()
         self.node.__exit__()
@@ -461,7 +461,7 @@ class Watcher(unittest.TestCase):
         for line in ("dance", "watch keyer", "watch keyer 0 1", "watch key/er 1 1", "watch keyer 1 1 1", "watch " + "x" * 3000):
             self.start()
             self.asked(line)
-            self.assertEqual(self.watcher.wait(10), 1, line)
+            self.assertEqual(self.watcher.wait(30 * PACE), 1, line)
             self.assertIn("sluice-supervise: '" if len(line) < 500 else "over 2048 bytes", self.watcher.stderr.read())
             for pipe in (self.watcher.stdin, self.watcher.stdout, self.watcher.stderr):
                 pipe.close()
@@ -469,7 +469,7 @@ class Watcher(unittest.TestCase):
     def test_it_ends_with_its_script(self):
         self.start()
         self.watcher.stdin.close()
-        self.assertEqual(self.watcher.wait(10), 0)
+        self.assertEqual(self.watcher.wait(30 * PACE), 0)
 
 
 if __name__ == "__main__":

@@ -36,8 +36,10 @@ static struct sl_object_key key_of(const char *text)
 
 static struct sl_client *client_of(bool leases)
 {
-    const struct sl_client_options options = {
-        .api_version = SLUICE_API_VERSION, .settings = settings, .leases = leases};
+    const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
+                                              .timeout_ns = UINT64_C(60000000000), /* ends hangs */
+                                              .settings = settings,
+                                              .leases = leases};
     struct sl_client *client = NULL;
     CHECK(sl_client_open(&options, &client, &why) == SL_OK);
     return client;

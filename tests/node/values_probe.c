@@ -99,6 +99,7 @@ int main(int argc, char **argv)
     (void)snprintf(runtime_dir, sizeof runtime_dir, "runtime_dir=%s", argv[2]);
     (void)snprintf(shm_dir, sizeof shm_dir, "shm_dir=%s", argv[3]);
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
+                                              .timeout_ns = UINT64_C(60000000000), /* ends hangs */
                                               .settings = settings};
     struct sl_client *client = NULL;
     struct sl_error why = {0};

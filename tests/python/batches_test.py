@@ -307,14 +307,14 @@ class Suffering(OnNode):
             self.results(batches, 2)
 
     def test_closing_cancels_what_waits(self):
-        batches = self.batches(threads=1, timeout=1 * PACE)
+        batches = self.batches(threads=1, timeout=3 * PACE)
         go_on = self.stopped()
         targets = [bytearray(b"value") for _ in range(10)]
         for i, target in enumerate(targets):
             batches.put([f"c{i}"], [target])
         began = time.monotonic()
         batches.close()
-        self.assertLess(time.monotonic() - began, 5 * PACE)
+        self.assertLess(time.monotonic() - began, 20 * PACE)  # ten, one after the other, would be 30
         for target in targets:
             target.append(0)
         go_on()
@@ -329,7 +329,7 @@ class Suffering(OnNode):
             time.sleep(0.4 * PACE)
             began, read = time.monotonic(), batches.get(["there"], [bytearray(5)])
             results = self.results(batches, 2)
-            self.assertLess(time.monotonic() - began, 5 * PACE)
+            self.assertLess(time.monotonic() - began, 15 * PACE)  # less than those that write
             self.assertEqual((results[late], results[read]), ((False, "deadline passed", [False]), (True, "", [True])))
             go_on()
 

@@ -315,7 +315,7 @@ class Digests(OnPool):
     def ask(self, path, method="GET", **arguments):
         url = f"http://127.0.0.1:{self.pool.metrics_port}{path}?{urllib.parse.urlencode(arguments, safe=',')}"
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=60 * PATIENCE) as answer:
                 return answer.read()
         except urllib.error.HTTPError as error:
             return error.read()

@@ -117,7 +117,7 @@ def fork(but=0):
 def client(node, **options):
     """A client of the node of a test."""
     settings = {"runtime_dir": node.directory + "/run", "shm_dir": node.shm, "op_timeout": f"{10 * PATIENCE}s", **options.pop("settings", {})}
-    return sluice.Client(node.instance, settings=settings, **options)
+    return sluice.Client(node.instance, settings=settings, **{"timeout": 10 * PATIENCE, **options})
 
 
 class OnNode(unittest.TestCase):

@@ -1139,12 +1139,12 @@ class OnDisk(OnNode):
         self.assertEqual(reader.remove_all(True), 5)
 
     def test_long_keys_that_nobody_reads_cost_a_removal_one_wait(self):
-        reader = self.on_disk_alone([f"{i}long" * 500 for i in range(4)])
+        reader = self.on_disk_alone([f"{i}long" * 500 for i in range(12)])
         self.assertEqual(reader.remove_by_regex("long", True), -200)
-        self.stop_for(7)
-        began = time.monotonic()
-        self.assertEqual(reader.remove_by_regex("long", True), -901)
-        self.assertLess(time.monotonic() - began, 5)
+        with self.node.standing_still("registrar"):
+            began = time.monotonic()
+            self.assertEqual(reader.remove_by_regex("long", True), -901)
+            self.assertLess(time.monotonic() - began, 30)  # twelve would be 36 s
 
     def test_a_load_by_handle_or_session_that_failed_is_a_miss_to_look_ups_as_well(self):
         keys = ["handle", "handles", "session"]
@@ -1309,13 +1309,13 @@ class Deadlines(OnNode):
         for call, code in ((lambda: self.store.remove("k"), -901),
                            (lambda: self.store.batch_put_from_multi_buffers(["k"], [[memory.at]], [[64]]), [-901])):
             took = self.seconds(call, code)
-            self.assertTrue(2 <= took <= 3.5 + PATIENCE, took)
+            self.assertTrue(2 <= took <= 3.5 + 5 * PATIENCE, took)
 
     def test_a_setting_says_how_long(self):
         os.environ["MC_RPC_TIMEOUT_MS"] = str(1000 * PACE)
         self.addCleanup(os.environ.pop, "MC_RPC_TIMEOUT_MS")
         hasty = self.open()
-        self.assertLess(self.seconds(lambda: hasty.remove("k"), -901), 1.5 * PACE + PATIENCE)
+        self.assertLess(self.seconds(lambda: hasty.remove("k"), -901), 1.5 * PACE + 5 * PATIENCE)
         os.environ["MC_RPC_TIMEOUT_MS"] = str(2500 * PACE)
         patient = self.open()
         self.assertGreater(self.seconds(lambda: patient.remove("k"), -901), 2.2 * PACE)

@@ -239,16 +239,18 @@ bool sl_index_walk(const struct sl_index *index, uint64_t *cursor, struct sl_ent
 {
     uint64_t at = *cursor / INDEX_SLAB_RECORDS_MAX;
     uint32_t number = (uint32_t)(*cursor % INDEX_SLAB_RECORDS_MAX);
-    for (; at < index->slab_count; at++, number = 0) {
-        const struct index_slab *slab = &index->slabs[at];
-        for (; slab->units != 0 && number < slab->capacity; number++) {
-            if ((slab->live[number / 64] >> (number % 64) & 1) != 0) {
-                *cursor = at * INDEX_SLAB_RECORDS_MAX + number + 1;
-                sl_index_read(index, (sl_ref)at * INDEX_SLAB_UNITS + 1 + number * slab->units, out);
-                return true;
-            }
+    if (at >= index->slab_count) {
+        return false;
+    }
+    const struct index_slab *slab = &index->slabs[at];
+    for (; slab->units != 0 && number < slab->capacity; number++) {
+        if ((slab->live[number / 64] >> (number % 64) & 1) != 0) {
+            *cursor = at * INDEX_SLAB_RECORDS_MAX + number + 1;
+            sl_index_read(index, (sl_ref)at * INDEX_SLAB_UNITS + 1 + number * slab->units, out);
+            return true;
         }
     }
-    *cursor = UINT64_MAX;
-    return false;
+    *cursor = (at + 1) * INDEX_SLAB_RECORDS_MAX;
+    *out = (struct sl_entry){.kind = SL_RECORD_FREE};
+    return true;
 }

@@ -194,7 +194,7 @@ void sl_index_recover(struct sl_index *index,
 
 /* Walks live records of every kind, in no order that means anything; cursor starts at 0. A record
  * that is there during the whole walk is given once; one that is made, freed or moved meanwhile may
- * be given or not. False: the end. */
+ * be given or not. Where a slab ends SL_RECORD_FREE is given: each step is short. False: the end. */
 bool sl_index_walk(const struct sl_index *index, uint64_t *cursor, struct sl_entry *out);
 /* Reads a record without checks of version (the writer's own view). */
 void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *out);

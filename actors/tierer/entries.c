@@ -14,6 +14,7 @@ struct ti_entries {
     ti_entry_ref *buckets;
     uint64_t seed;
     uint32_t count_max;
+    uint32_t leaving; /* a segment whose list is being freed; 0: none */
     uint32_t pool_capacity, pool_used;
     uint32_t bucket_capacity;
     uint32_t bucket_round; /* a power of two: buckets at the start of this round of splits */
@@ -117,7 +118,8 @@ void ti_entries_prefetch(const struct ti_entries *entries, struct ti_key_hash ha
 struct ti_entry *ti_entries_find(struct ti_entries *entries, struct ti_key_hash hash)
 {
     ti_entry_ref ref = *entries_link(entries, hash);
-    return ref == 0 ? NULL : &entries->pool[ref - 1];
+    bool counts = ref != 0 && entries->pool[ref - 1].segment != entries->leaving;
+    return counts ? &entries->pool[ref - 1] : NULL;
 }
 
 /* Splits one bucket, so that there are about as many buckets as live entries. */
@@ -217,9 +219,9 @@ void ti_entries_kill(struct ti_entries *entries, struct ti_key_hash hash)
     entries->live_in[entry->segment % ENTRIES_SEGMENTS]--;
 }
 
-void ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list)
+bool ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list, uint32_t count_max)
 {
-    while (*list != 0) {
+    for (uint32_t i = 0; i < count_max && *list != 0; i++) {
         ti_entry_ref ref = *list;
         struct ti_entry *entry = &entries->pool[ref - 1];
         *list = entry->sibling;
@@ -229,6 +231,8 @@ void ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list)
         entry->chain = entries->free_list;
         entries->free_list = ref;
     }
+    entries->leaving = *list != 0 ? entries->pool[*list - 1].segment : 0;
+    return *list == 0;
 }
 
 uint32_t ti_entries_live_in(const struct ti_entries *entries, uint32_t segment)

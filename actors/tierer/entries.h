@@ -2,8 +2,8 @@
  *
  * A hash table over a pool of entries; it grows one bucket at a time (linear hashing), so no
  * insertion pays for all others. Keys are kept as 128-bit hashes under a secret seed; whole keys
- * are in the segments' indexes. Entries of one segment form a list: a segment leaves the table in
- * time proportional to what it holds. */
+ * are in the segments' indexes. Entries of one segment form a list: the oldest segment leaves at
+ * once, and its entries are freed in slices. */
 #ifndef SL_TIERER_ENTRIES_H
 #define SL_TIERER_ENTRIES_H
 
@@ -49,7 +49,7 @@ void ti_entries_expect(struct ti_entries *entries, uint64_t count);
 /* Brings what finding this key will touch into the caches: the bucket, and when that is there its
  * first entry. Two misses for each of many keys overlap so. */
 void ti_entries_prefetch(const struct ti_entries *entries, struct ti_key_hash hash, bool entry);
-/* Borrowed until the next change; NULL: none. */
+/* Borrowed until the next change; NULL: none that counts. */
 struct ti_entry *ti_entries_find(struct ti_entries *entries, struct ti_key_hash hash);
 static inline struct ti_place ti_entry_place(const struct ti_entry *entry)
 {
@@ -60,8 +60,9 @@ static inline struct ti_place ti_entry_place(const struct ti_entry *entry)
 sl_err ti_entries_put(struct ti_entries *entries, const struct ti_entry *want, ti_entry_ref *list);
 /* The live entry of this key is dead from now on, if it has one. */
 void ti_entries_kill(struct ti_entries *entries, struct ti_key_hash hash);
-/* Frees all entries of a segment's list and sets it to 0. */
-void ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list);
+/* Frees entries of a segment's list, so many at most. True: none is left, and the list is 0; before
+ * that none of them counts, and no other list is begun. */
+bool ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list, uint32_t count_max);
 /* Of the segment with this number; may count those of one that is far away from it in number, too. */
 uint32_t ti_entries_live_in(const struct ti_entries *entries, uint32_t segment);
 uint64_t ti_entries_live_count(const struct ti_entries *entries);

@@ -7,6 +7,7 @@
 #include <errno.h>
 
 /* segments.c: segments come, are closed with a footer, and go */
+int ti_segment_compare(const void *a, const void *b); /* by number */
 struct ti_segment *ti_log_segment(struct tierer *self, uint32_t number);
 struct ti_segment *ti_log_newest(struct tierer *self);
 /* The open segment with room for a frame and its records, made if need be (*fresh). NULL: not now

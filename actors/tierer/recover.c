@@ -360,7 +360,6 @@ sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *seg
     struct ti_walk walk = {0};
     walked.records = NULL;
     walked.records_bytes = 0;
-    walked.records_capacity = 0;
     walked.records_lost = false;
     sl_err err = ti_frames_note(self, &walked, false, &walk, why);
     if (err != SL_OK) {

@@ -221,19 +221,21 @@ static bool frames_under_way(const struct tierer *self)
 }
 
 /* Fills the next message, with records of one segment that was read at most: its texts point into
- * them. */
+ * them. Looks at so many records at most: few of them may count. */
 static enum scan_state scan_fill(struct tierer *self)
 {
     const unsigned char *records = NULL;
     uint64_t bytes = 0;
+    uint32_t left = TI_FOUND_RECORDS_MAX;
     enum scan_state state = SCAN_FOUND;
     self->scan_count = 0;
-    while (self->scan_count < TI_FOUND_ITEMS_MAX &&
+    while (self->scan_count < TI_FOUND_ITEMS_MAX && left > 0 &&
            (state = scan_find(self, &records, &bytes)) == SCAN_FOUND) {
         const struct ti_record *record = NULL;
-        while (self->scan_count < TI_FOUND_ITEMS_MAX &&
+        while (self->scan_count < TI_FOUND_ITEMS_MAX && left > 0 &&
                (record = ti_record_next(records, bytes, &self->scan_offset)) != NULL) {
             self->scan_count += scan_take(self, record, &self->scan_items[self->scan_count]);
+            left--;
         }
         if (record == NULL) {
             self->scan_offset = bytes;
@@ -254,9 +256,11 @@ static void scan_send(struct tierer *self)
     self->scan_from_offset = self->scan_offset;
     enum scan_state state = scan_fill(self);
     self->scan_last = state == SCAN_CAUGHT_UP;
-    if (self->scan_count == 0 &&
-        (state == SCAN_READING || (self->scan_last && frames_under_way(self)))) {
+    if (self->scan_count == 0 && (!self->scan_last || frames_under_way(self))) {
         self->scan_paused = true; /* scan_pump goes on */
+        if (state == SCAN_FOUND) {
+            self->env->ops->wake_at(self->env, self->env->now_ns);
+        }
         return;
     }
     self->scan_last = self->scan_last && !frames_under_way(self);

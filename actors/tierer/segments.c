@@ -12,20 +12,17 @@
     5u /* then new frames no longer wait for the footer of a failed segment \
         */
 
+int ti_segment_compare(const void *a, const void *b)
+{
+    const struct ti_segment *left = a;
+    const struct ti_segment *right = b;
+    return (left->number > right->number) - (left->number < right->number);
+}
+
 struct ti_segment *ti_log_segment(struct tierer *self, uint32_t number)
 {
-    uint32_t low = 0;
-    uint32_t high = self->segment_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (self->segments[middle].number < number) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low < self->segment_count && self->segments[low].number == number ? &self->segments[low]
-                                                                             : NULL;
+    const struct ti_segment key = {.number = number};
+    return bsearch(&key, self->segments, self->segment_count, sizeof(key), ti_segment_compare);
 }
 
 struct ti_segment *ti_log_newest(struct tierer *self)
@@ -284,7 +281,8 @@ static void reclaim_ask(struct tierer *self)
     const struct ti_segment *oldest = self->segments;
     SL_ASSERT(oldest != NULL);
     if (self->reclaiming || self->segment_count == 0 || oldest->reads > 0 || oldest->frames > 0 ||
-        oldest->sealing || oldest->settling || self->env->now_ns < self->reclaim_at_ns) {
+        oldest->sealing || oldest->settling || self->left != 0 ||
+        self->env->now_ns < self->reclaim_at_ns) {
         return;
     }
     struct sl_msg reclaim = {.type = SL_MSG_DISK_RECLAIM};
@@ -407,27 +405,26 @@ struct ti_segment *ti_segment_for(struct tierer *self, uint64_t frame_bytes, uin
     return ti_log_newest(self);
 }
 
+/* Room for all that the file may hold, so that it neither grows nor is copied: memory is taken as it
+ * fills. The footer is written from it. */
+static bool records_there(struct ti_segment *segment)
+{
+    if (segment->records == NULL) {
+        segment->records = aligned_alloc(SL_PAGE_BYTES, segment->bytes);
+    }
+    return segment->records != NULL;
+}
+
 bool ti_segment_note(struct ti_segment *segment, const void *records, uint64_t bytes,
                      uint32_t count)
 {
-    uint64_t wanted = segment->records_bytes + bytes;
-    if (segment->records_lost) {
+    if (segment->records_lost || !records_there(segment)) {
+        segment->records_lost = true;
         return false;
     }
-    if (wanted > segment->records_capacity) {
-        uint64_t capacity = SL_MAX(wanted, segment->records_capacity * 2);
-        unsigned char *grown = realloc(segment->records, capacity);
-        if (grown == NULL) {
-            free(segment->records);
-            segment->records = NULL;
-            segment->records_lost = true;
-            return false;
-        }
-        segment->records = grown;
-        segment->records_capacity = capacity;
-    }
+    SL_ASSERT(bytes <= segment->bytes - segment->records_bytes); /* they are in its frames, too */
     memcpy(segment->records + segment->records_bytes, records, bytes);
-    segment->records_bytes = wanted;
+    segment->records_bytes += bytes;
     segment->record_count += count;
     return true;
 }
@@ -470,7 +467,8 @@ static bool segment_is_short(const struct ti_segment *segment, uint64_t footer_b
     return segment->used_bytes + footer_bytes + segment->bytes / 8 < segment->bytes;
 }
 
-static bool footer_build(struct tierer *self, const struct ti_segment *segment)
+/* Completes the records to a footer, where they are. */
+static bool footer_build(struct tierer *self, struct ti_segment *segment)
 {
     struct ti_seal *seal = &self->seal;
     uint64_t index_bytes = sl_align_up(segment->records_bytes, SL_PAGE_BYTES);
@@ -478,15 +476,12 @@ static bool footer_build(struct tierer *self, const struct ti_segment *segment)
     seal->offset_bytes = segment_is_short(segment, seal->footer_bytes)
                              ? segment->used_bytes
                              : segment->bytes - seal->footer_bytes;
-    seal->footer = aligned_alloc(SL_PAGE_BYTES, seal->footer_bytes);
-    if (seal->footer == NULL) {
+    if (!records_there(segment)) {
         return false;
     }
-    memset(seal->footer, 0, seal->footer_bytes);
-    if (segment->records_bytes > 0) {
-        memcpy(seal->footer, segment->records, segment->records_bytes);
-    }
-    struct ti_trailer *trailer = (void *)(seal->footer + index_bytes);
+    struct ti_trailer *trailer = (void *)(segment->records + index_bytes);
+    memset(segment->records + segment->records_bytes, 0,
+           seal->footer_bytes - segment->records_bytes);
     trailer->magic = TI_TRAILER_MAGIC;
     trailer->salt = segment->salt;
     trailer->version = TI_FORMAT;
@@ -498,7 +493,7 @@ static bool footer_build(struct tierer *self, const struct ti_segment *segment)
     trailer->first_sequence = segment->first_sequence;
     trailer->tombstone_before = segment->tombstone_before;
     trailer->tombstone_last = segment->tombstone_last;
-    trailer->index_digest = ti_page_digest(seal->footer, segment->records_bytes);
+    trailer->index_digest = ti_page_digest(segment->records, segment->records_bytes);
     memcpy(trailer->store, self->store, sizeof(trailer->store));
     trailer->digest = ti_page_digest(trailer, sizeof(*trailer));
     return true;
@@ -517,11 +512,9 @@ static void seal_end(struct tierer *self, struct ti_segment *segment, int os_cod
         segment->real_bytes = segment_real_bytes(self, segment);
         free(segment->records);
         segment->records = NULL;
-        segment->records_capacity = 0;
         ti_health_fine(self);
     }
     segment->sealing = false;
-    free(seal->footer);
     *seal = (struct ti_seal){0};
     ti_segments_gauges(self);
 }
@@ -540,12 +533,10 @@ void ti_segments_seal(struct tierer *self)
         }
         struct sl_disk_request request = {.verb = SL_DISK_WRITE,
                                           .file = segment->file,
-                                          .memory = seal->footer,
+                                          .memory = segment->records,
                                           .offset_bytes = seal->offset_bytes,
                                           .length_bytes = seal->footer_bytes};
         if (!ti_io_start(self, TI_IO_SEAL, NULL, segment->number, &request)) {
-            free(seal->footer);
-            *seal = (struct ti_seal){0};
             return; /* all slots are taken: some end comes here again */
         }
         seal->busy = true;
@@ -585,7 +576,8 @@ void ti_segments_seal_io(struct tierer *self, const struct ti_io *io, uint64_t b
 
 /* ---------------------------------------------------------------- going */
 
-#define DEAD_STEP 64u /* segments that are looked at in a turn */
+#define DEAD_STEP 64u   /* segments that are looked at in a turn */
+#define LEFT_STEP 4096u /* entries that are freed in a turn: 0.4 ms */
 
 static bool segment_is_dead(const struct tierer *self, const struct ti_segment *segment)
 {
@@ -598,6 +590,9 @@ static bool segment_is_dead(const struct tierer *self, const struct ti_segment *
  * have tombstones, and values that replace older ones. */
 void ti_segments_dead(struct tierer *self)
 {
+    if (!ti_entries_drop(self->entries, &self->left, LEFT_STEP)) {
+        self->env->ops->wake_at(self->env, self->env->now_ns);
+    }
     if (self->boot_generation == 0 || self->scanning || self->settling || self->draining ||
         self->degraded || self->segment_count == 0) {
         return;
@@ -639,7 +634,9 @@ void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
     }
     char *name = self->leaving_name;
     (void)snprintf(name, sizeof(self->leaving_name), TI_SEGMENT_NAME_FORMAT, oldest->number);
-    ti_entries_drop(self->entries, &oldest->list);
+    self->left = oldest->list;
+    oldest->list = 0;
+    (void)ti_entries_drop(self->entries, &self->left, LEFT_STEP); /* ti_segments_dead goes on */
     /* A file that was cut for its footer grows again when it is reused. */
     bool fits = segments_real_bytes(self) - oldest->real_bytes + self->segment_bytes +
                     TI_SEGMENT_SLACK_BYTES <=

@@ -11,13 +11,6 @@
 #define FOOTERS_DOUBTED 16u
 #define APPLY_BATCH     32u /* records whose places in the table are fetched together */
 
-static int segment_compare(const void *a, const void *b)
-{
-    const struct ti_segment *left = a;
-    const struct ti_segment *right = b;
-    return left->number < right->number ? -1 : left->number > right->number;
-}
-
 struct listing {
     struct tierer *self;
     bool too_many;
@@ -117,7 +110,7 @@ static sl_err segment_drop(struct tierer *self, struct ti_segment *segment, stru
 {
     char name[40];
     (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, segment->number);
-    ti_entries_drop(self->entries, &segment->list);
+    (void)ti_entries_drop(self->entries, &segment->list, UINT32_MAX); /* on a helper thread */
     self->disk->ops->close(self->disk, segment->file);
     segment->file = -1;
     free(segment->records);
@@ -238,7 +231,6 @@ static sl_err segment_recover(struct tierer *self, struct ti_start *start,
         free(segment->records); /* no room for a footer: its frames stay */
         segment->records = NULL;
         segment->records_bytes = 0;
-        segment->records_capacity = 0;
         segment->records_lost = true;
     }
     return err;
@@ -411,7 +403,7 @@ static void footers_doubt(struct tierer *self, const struct ti_start *start)
 static sl_err segments_open(struct tierer *self, struct ti_start *start, struct sl_error *why)
 {
     sl_err err = SL_OK;
-    qsort(self->segments, start->listed, sizeof(*self->segments), segment_compare);
+    qsort(self->segments, start->listed, sizeof(*self->segments), ti_segment_compare);
     self->next_number = 1;
     self->next_sequence = 1;
     for (uint32_t i = 0; err == SL_OK && i < start->listed; i++) {
@@ -562,6 +554,5 @@ void ti_log_close(struct tierer *self)
         free(self->segments[i].records);
     }
     ti_members_close(self);
-    free(self->seal.footer);
     self->segment_count = 0;
 }

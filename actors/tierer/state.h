@@ -32,7 +32,8 @@
 #define TI_BOUNCE_PAGES      512u /* for values that are no whole pages of the arena */
 #define TI_FENCES_MAX        16u
 #define TI_ARENAS_MAX        16u
-#define TI_FOUND_ITEMS_MAX   4096u /* one DISK_FOUND */
+#define TI_FOUND_ITEMS_MAX   512u  /* one DISK_FOUND */
+#define TI_FOUND_RECORDS_MAX 2048u /* looked at for one, in a turn: 1 ms */
 #define TI_ANSWERED_MAX      64u /* jobs; the registrar has 16 writes and a DISK_FORGET under way */
 #define TI_ANSWERED_READS_MAX \
     32u /* it has 8 reads and 4 ahead of use, and hears answers in order */
@@ -85,9 +86,9 @@ struct ti_segment {
     uint32_t seal_failures;
     uint64_t seal_at_ns;
     /* What was acknowledged here, in that order: the index of the footer to come. NULL when it is
-     * sealed, or when there is no memory for it (records_lost: no footer, the frames are read). */
+     * sealed or empty, or when there is no memory (records_lost: no footer, the frames are read). */
     unsigned char *records;
-    uint64_t records_bytes, records_capacity;
+    uint64_t records_bytes;
     uint64_t records_planned_bytes; /* those of frames on their way included */
     uint32_t record_count;
     bool records_lost;
@@ -248,9 +249,8 @@ struct ti_probe {
 struct ti_seal {
     bool busy;
     uint32_t segment;
-    unsigned char *footer;
-    uint64_t footer_bytes, offset_bytes;
-    bool cut; /* the file is */
+    uint64_t footer_bytes, offset_bytes; /* its memory is the segment's records */
+    bool cut;                            /* the file is */
 };
 
 /* The start: a helper thread reads what lives before this one wrote. Until it has ended, the loop
@@ -331,6 +331,7 @@ struct tierer {
     bool gone;                 /* the directory is not there any more: only a new start helps */
     uint64_t reclaim_at_ns;    /* not before */
     bool reclaiming;           /* the registrar was asked about the oldest segment */
+    ti_entry_ref left;         /* entries of the one that went last: freed in slices */
     uint64_t blocked_until_ns; /* the disk failed: writes wait until then */
     bool degraded, stalled;    /* writes fail; nothing is answered */
     int degraded_os_code;

@@ -706,6 +706,30 @@ static uint32_t fill_with_keys(struct bed *bed, const char *format, sl_ref *refs
     return count;
 }
 
+/* What walks in slices must not look at all of an index in one step, when nearly all has left it. */
+START_TEST(a_walk_gives_each_record_once_and_stops_where_a_slab_ends)
+    {
+        struct bed bed = bed_make(512 * SL_KIB, 5000);
+        sl_ref refs[2000];
+        struct sl_entry entry;
+        uint64_t cursor = 0;
+        uint32_t given = 0, stops = 0;
+        ck_assert_uint_eq(fill_with_keys(&bed, "key-%u", refs, SL_COUNT(refs)), SL_COUNT(refs));
+        for (uint32_t i = 0; i + 1 < SL_COUNT(refs); i++) {
+            sl_index_unlink(bed.index, refs[i], SL_RECORD_FREE);
+        }
+
+        while (sl_index_walk(bed.index, &cursor, &entry)) {
+            stops += entry.kind == SL_RECORD_FREE && given == 0;
+            given += entry.kind != SL_RECORD_FREE;
+        }
+
+        ck_assert_uint_eq(given, 1);
+        ck_assert_uint_gt(stops, 4);
+        bed_remove(&bed);
+    }
+END_TEST
+
 START_TEST(full_index_changes_what_it_has_and_takes_keys_of_other_lengths_after_eviction)
     {
         struct bed bed = bed_make(512 * SL_KIB, 5000);
@@ -1302,6 +1326,7 @@ int main(void)
     tcase_add_test(tcase, block_of_512_parts_commits_with_the_last);
     tcase_add_test(tcase, part_does_not_follow_a_group_whose_memory_was_reused);
     tcase_add_test(tcase, scan_gives_each_visible_object_once);
+    tcase_add_test(tcase, a_walk_gives_each_record_once_and_stops_where_a_slab_ends);
     tcase_add_test(tcase, a_reference_gives_its_object_while_the_generation_stands);
     tcase_add_test(tcase, references_of_any_number_give_nothing_but_what_is_there);
     tcase_add_test(tcase, batch_answers_as_single_look_ups_do);

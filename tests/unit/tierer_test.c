@@ -711,6 +711,95 @@ START_TEST(ceiling_holds_and_the_oldest_segment_goes)
     }
 END_TEST
 
+#define MANY 9000u /* more than a turn looks at, and than one message holds */
+
+/* A large index must not hold up loads: of thousands of records that say nothing, and of thousands of
+ * values, a part is told in each turn. */
+START_TEST(a_scan_tells_many_records_in_slices)
+    {
+        static struct sl_item_forget forgets[1000];
+        static char keys[1000][16];
+        struct sl_item_spill items[60];
+        struct sl_digest digest = digest_for(0);
+        struct sl_msg msg, found, reply = {.code = SL_OK};
+        uint64_t codes[4096] = {0};
+        uint64_t told = 0;
+        content(0, sl_arena_at(arena, 0, length_of(0)), length_of(0));
+        for (uint32_t n = 0; n < MANY; n += SL_COUNT(forgets)) {
+            for (uint32_t i = 0; i < SL_COUNT(forgets); i++) {
+                (void)snprintf(keys[i], sizeof(keys[i]), "f%u", n + i);
+                forgets[i] = (struct sl_item_forget){.key = sl_text_of(keys[i]), .length_bytes = 1};
+            }
+            msg = (struct sl_msg){.type = SL_MSG_DISK_FORGET};
+            msg.body.disk_forget.items.at = forgets;
+            msg.body.disk_forget.items.count = SL_COUNT(forgets);
+            fake_give(&fake, "registrar", &msg);
+            pump(UINT64_MAX);
+        }
+        for (uint32_t n = 0; n < 10 * SL_COUNT(items); n += SL_COUNT(items)) {
+            for (uint32_t i = 0; i < SL_COUNT(items); i++) {
+                (void)snprintf(keys[i], sizeof(keys[i]), "v%u", n + i);
+                items[i] = (struct sl_item_spill){.key = sl_text_of(keys[i]),
+                                                  .length_bytes = length_of(0),
+                                                  .generation = 1,
+                                                  .digest_low = digest.low,
+                                                  .digest_high = digest.high};
+            }
+            msg = (struct sl_msg){.type = SL_MSG_DISK_WRITE};
+            msg.body.disk_write.items.at = items;
+            msg.body.disk_write.items.count = SL_COUNT(items);
+            fake_give(&fake, "registrar", &msg);
+            pump(UINT64_MAX);
+        }
+        struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
+        hello.body.hello_reply.boot_generation = ++boot_generation;
+
+        fake_give(&fake, "registrar", &hello);
+
+        ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
+        do {
+            for (uint32_t turns = 0; !fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found);
+                 turns++) {
+                ck_assert_uint_lt(turns, 100);
+                fake_pass(&fake, SL_NS_PER_US);
+            }
+            ck_assert_uint_le(found.body.disk_found.items.count, TI_FOUND_ITEMS_MAX);
+            told += found.body.disk_found.items.count;
+            reply.body.disk_found_reply.codes =
+                (struct sl_u64s){codes, found.body.disk_found.items.count};
+            fake_answer(&fake, "registrar", &found, &reply);
+        } while (!found.body.disk_found.last);
+        ck_assert_uint_eq(told, 10 * SL_COUNT(items));
+    }
+END_TEST
+
+/* Of a segment that leaves nothing counts at once, also when most of it is still to be freed. */
+START_TEST(entries_of_a_segment_leave_in_slices)
+    {
+        struct ti_entries *entries = NULL;
+        ti_entry_ref lists[2] = {0};
+        ck_assert_int_eq(ti_entries_create(1, MANY * 2, &entries, NULL), SL_OK);
+        for (uint64_t i = 0; i < MANY + 100; i++) {
+            struct ti_entry want = {.hash = {i, i}, .length_bytes = 1, .segment = i < MANY ? 1 : 2};
+            ck_assert_int_eq(ti_entries_put(entries, &want, &lists[i < MANY ? 0 : 1]), SL_OK);
+        }
+
+        ck_assert(!ti_entries_drop(entries, &lists[0], MANY - 1));
+
+        for (uint64_t i = 0; i < MANY + 100; i++) {
+            const struct ti_entry *there = ti_entries_find(entries, (struct ti_key_hash){i, i});
+            ck_assert_int_eq(there != NULL, i >= MANY);
+        }
+        const struct ti_entry again = {.hash = {0, 0}, .length_bytes = 1, .segment = 2};
+        ck_assert_int_eq(ti_entries_put(entries, &again, &lists[1]), SL_OK);
+        ck_assert_uint_eq(ti_entries_live_count(entries), 101); /* the last one of the list */
+        ck_assert(ti_entries_drop(entries, &lists[0], 1));
+        ck_assert_ptr_nonnull(ti_entries_find(entries, again.hash));
+        ck_assert_uint_eq(ti_entries_live_count(entries), 101);
+        ti_entries_destroy(&entries);
+    }
+END_TEST
+
 START_TEST(forgotten_value_does_not_come_back)
     {
         struct sl_item_forget item = {.length_bytes = length_of(3)};
@@ -1599,12 +1688,15 @@ int main(void)
     suite_add_tcase(suite, node);
     TCase *large = tcase_create("large");
     tcase_add_checked_fixture(large, open_large_node, close_node);
+    tcase_set_timeout(large, 240);
     tcase_add_test(large, pieces_may_end_in_any_order);
     tcase_add_loop_test(large, a_piece_that_cannot_be_read_costs_its_value_alone, 0, 4);
     tcase_add_loop_test(large, a_wrong_byte_in_any_piece_is_seen, 0, 4);
     tcase_add_test(large, the_disk_has_a_few_pieces_at_a_time_in_their_order);
+    tcase_add_test(large, a_scan_tells_many_records_in_slices);
     suite_add_tcase(suite, large);
     TCase *pure = tcase_create("pure");
+    tcase_add_test(pure, entries_of_a_segment_leave_in_slices);
     tcase_add_loop_test(pure, staging_budget_is_kept, 0, (int)SL_COUNT(budgets));
     tcase_add_test(pure, no_disk_is_a_clear_refusal);
     suite_add_tcase(suite, pure);

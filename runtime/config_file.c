@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BLANKS    " \t\r"
@@ -333,22 +334,21 @@ static sl_err file_scan(struct sl_config *config, const char *path, const char *
 /* Gives the whole text, zero-terminated. */
 static sl_err file_read(const char *path, char **out, struct sl_error *why)
 {
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
+    struct stat status;
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    SL_AUTO(free) char *text = fd < 0 ? NULL : malloc(SL_CONFIG_FILE_BYTES_MAX + 1);
+    if (text == NULL || fstat(fd, &status) != 0) {
         return sl_fail_os(why, errno, "config file '%s'", path);
     }
-    SL_AUTO(free) char *text = malloc(SL_CONFIG_FILE_BYTES_MAX + 1);
-    if (text == NULL) {
-        return sl_fail_os(why, ENOMEM, "config file '%s'", path);
+    if (S_ISFIFO(status.st_mode)) { /* it may have no writer, ever */
+        return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is no plain file", path);
     }
     size_t filled = 0;
-    ssize_t got = 1;
-    while (got != 0 && filled <= SL_CONFIG_FILE_BYTES_MAX) {
+    for (ssize_t got = 1; got != 0; filled += (size_t)got) {
         got = read(fd, text + filled, SL_CONFIG_FILE_BYTES_MAX + 1 - filled);
-        if (got < 0 && errno != EINTR) {
+        if (got < 0) {
             return sl_fail_os(why, errno, "read config file '%s'", path);
         }
-        filled += got > 0 ? (size_t)got : 0;
     }
     if (filled > SL_CONFIG_FILE_BYTES_MAX) {
         return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is larger than %zu bytes",

@@ -230,7 +230,7 @@ static void doctor_key_files(struct doctor *doctor)
         } else {
             doctor_say(doctor, DOCTOR_FAIL, "key_files",
                        right.err == SL_ERR_NOT_FOUND ? "make it, or correct the setting"
-                                                     : "chown and chmod what the line names",
+                                                     : "chown or chmod it, or ask as its own user",
                        "%s: %s", right.name, right.why.text);
         }
     }

@@ -2,6 +2,7 @@
 system's user is found by all who may. deploy/test --package makes and tries them."""
 
 import glob
+import json
 import os
 import re
 import shutil
@@ -176,6 +177,18 @@ class Packaging(unittest.TestCase):
         self.assertEqual(len(os.listdir(output)) - len(left), len(others))
         self.assertEqual(len(re.findall(r"^/\S+~two_amd64\.deb$", said[1], re.MULTILINE)), 4, said)
         self.assertNotIn("python3-sluice_9", said[1])
+
+    @unittest.skipUnless(os.geteuid() == 0, "skipped: needs root")
+    def test_roots_doctor_says_whose_settings_it_looks_at(self):
+        path = self.place + "/node.conf"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("memory = 64MiB\n")
+        os.chmod(path, 0o600)
+        os.chown(path, 65534, 65534)
+        done = subprocess.run([CTL, "doctor", "--json", "--config", path], stdout=subprocess.PIPE, text=True, timeout=60 * PATIENCE, check=False)
+        row = next(row for row in json.loads(done.stdout)["checks"] if row["check"] == "key_files")
+        self.assertIn(f"'{path}' belongs to uid 65534", row["text"])
+        self.assertIn("ask as its own user", row["mend"])
 
     @unittest.skipUnless(os.geteuid() == 0, "skipped: needs root")
     def test_root_asks_a_node_of_the_systems_user_as_that_user_and_finds_its_logs(self):

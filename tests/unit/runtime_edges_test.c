@@ -89,15 +89,20 @@ START_TEST(hostile_file_is_refused_and_leaves_nothing_behind)
     }
 END_TEST
 
-START_TEST(endless_file_and_directory_are_refused)
+START_TEST(endless_file_directory_and_fifo_are_refused)
     {
         struct sl_config *config = defaults();
         struct sl_error why = {0};
+        char fifo[128];
+        sl_tmpdir_at(&tmpdir, "fifo", fifo, sizeof fifo);
+        ck_assert_int_eq(mkfifo(fifo, 0600), 0);
 
         ck_assert_int_eq(sl_config_load(config, "/dev/zero", 0, NULL, NULL, &why), SL_ERR_CONFIG);
         ck_assert_msg(strstr(why.text, "'/dev/zero' is larger than") != NULL, "%s", why.text);
         ck_assert_int_eq(sl_config_load(config, tmpdir.path, 0, NULL, NULL, &why), SL_ERR_OS);
         ck_assert_int_eq(why.os_code, EISDIR);
+        ck_assert_int_eq(sl_config_load(config, fifo, 0, NULL, NULL, &why), SL_ERR_CONFIG);
+        ck_assert_msg(strstr(why.text, "/fifo' is no plain file") != NULL, "%s", why.text);
         sl_config_destroy(&config);
     }
 END_TEST
@@ -885,7 +890,7 @@ int main(void)
     tcase_add_checked_fixture(all, make_directory, remove_directory);
     tcase_add_loop_test(all, hostile_file_is_refused_and_leaves_nothing_behind, 0,
                         (int)SL_COUNT(hostile_files));
-    tcase_add_test(all, endless_file_and_directory_are_refused);
+    tcase_add_test(all, endless_file_directory_and_fifo_are_refused);
     tcase_add_loop_test(all, a_file_names_a_process_or_nobody, 0, (int)SL_COUNT(process_files));
     tcase_add_test(all, long_names_do_not_hide_what_is_wrong);
     tcase_add_loop_test(all, shortened_option_is_refused, 0, (int)SL_COUNT(shortened_words));

@@ -51,7 +51,7 @@ class Values:
         self.why = "" if code == "SL_OK" else f"{code}: {text}"
         return code, self.process.stdout.read(int(length)), text
 
-    def put(self, key, value, timeout_ms=0):
+    def put(self, key, value, timeout_ms=60000):
         if self._ask(f"put {key} {len(value)} {timeout_ms}", value, timeout_ms)[0] != "SL_OK":
             raise self._failure(f"put {key}")
 
@@ -75,7 +75,7 @@ class Values:
         return text.split()
 
 
-def put_all(node, values, timeout_ms=0):
+def put_all(node, values, timeout_ms=60000):
     """{key: value}"""
     with Values(node) as client:
         for key, value in values.items():

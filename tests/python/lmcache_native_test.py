@@ -301,7 +301,7 @@ class Plugin(OnNode):
             lmcache.SluiceBackend(config=layers, metadata=metadata(), loop=self.loop())
 
     def test_puts_end_by_their_deadline_and_reads_go_on(self):
-        backend = self.backend(timeout=2 * PACE)
+        backend = self.backend(timeout=5 * PACE)
         memory, value = backend.local_cpu_backend, os.urandom(CHUNK_BYTES)
         self.stored(backend, [key(1)], [value])
         go_on = self.stopped()
@@ -312,7 +312,7 @@ class Plugin(OnNode):
         self.assertTrue(backend.exists_in_put_tasks(key(2)))
         self.assertIsNone(backend.batched_submit_put_task([key(2)], objects[:1]), "it is being put")
         self.assertEqual(backend.batched_get_blocking([key(1)])[0].raw_data.bytes(), value)
-        self.assertEqual(future.result(12 * PACE), [False, False])
+        self.assertEqual(future.result(30 * PACE), [False, False])
         self.assertFalse(backend.exists_in_put_tasks(key(2)))
         self.assertEqual([one.meta.ref_count for one in objects], [1, 1])
         go_on()
@@ -385,7 +385,7 @@ class SecondLevel(OnNode):
     def setUp(self):
         super().setUp()
         python_support.weights_wait(self)
-        self.connector = lmcache_l2.Connector(timeout=1 * PACE)
+        self.connector = lmcache_l2.Connector(timeout=5 * PACE)
         self.addCleanup(self.connector.close)
 
     def completion(self, number):

@@ -151,7 +151,7 @@ class Objects(OnNode):
                 one = (self.client, other)[i % 2]
                 one.put(f"k{i}", bytes(1 << 20))
                 views += one.get_pinned_batch([f"k{i}"])
-            error = self.raises(sluice.NoSpaceError, self.client.put, "large", bytes(20 << 20), timeout=0.2)
+            error = self.raises(sluice.NoSpaceError, self.client.put, "large", bytes(20 << 20), timeout=1 * PACE)
             self.assertIn("no room", str(error))
 
 

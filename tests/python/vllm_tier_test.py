@@ -179,7 +179,7 @@ class Tier(python_support.OnNode):
         self.assertIs(tier.lookup(one, self.request), stubs.LookupResult.MISS)
 
     def test_no_call_waits_while_the_registrar_stands_still(self):
-        tier, flat = self.tier(timeout=2 * PACE)
+        tier, flat = self.tier(timeout=5 * PACE)
         there, fresh = keys_of(1), keys_of(4, salt=1)
         self.row(flat, 0)[:] = b"x" * ROW_BYTES
         tier.submit_store(job(1, there, [0]))
@@ -194,7 +194,7 @@ class Tier(python_support.OnNode):
                 early = list(tier.get_finished_jobs())
             self.assertLess(slept.seconds, QUICK_SECONDS)
             tier.drain_jobs()
-            self.assertLess(time.monotonic() - began, 12 * PACE)
+            self.assertLess(time.monotonic() - began, 30 * PACE)
             results = {one.job_id: one for one in [*early, *tier.get_finished_jobs()]}
             self.assertEqual((results[2].success, results[3].success), (False, True))
             self.assertEqual(bytes(self.row(flat, 9)), b"x" * ROW_BYTES)

@@ -229,8 +229,7 @@ static sl_err dir_check_own(int fd, const char *path, uint32_t refused, struct s
 }
 
 /* Whether an entry of this owner is not one that somebody slipped into a directory where others may
- * make names. What the directory's own owner made there was his to make, but for /tmp and the like.
- */
+ * make names. What the directory's own owner made there was his to make, but for /tmp. */
 static bool entry_trusted(uid_t owner, const struct stat *above)
 {
     return owner == 0 || owner == geteuid() ||
@@ -335,7 +334,8 @@ static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, st
         return sl_fail_os(why, errno, "directory '%s'", path);
     }
     if (shared && !entry_trusted(status.st_uid, &above)) {
-        return sl_fail(why, SL_ERR_FOREIGN, "directory '%s': '%s' belongs to uid %u, not %u", path,
+        return sl_fail(why, SL_ERR_FOREIGN,
+                       "directory '%s': '%s' belongs to uid %u, not %u: root may remove it", path,
                        name, (unsigned)status.st_uid, (unsigned)geteuid());
     }
     return walk->alone ? owner_check(&status, name, walk, why) : SL_OK;

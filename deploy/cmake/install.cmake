@@ -44,5 +44,9 @@ install(DIRECTORY ${generated}/units/ deploy/systemd/sluice-.service.d DESTINATI
 # The user of the units, and the directory above those of nodes.
 install(FILES deploy/debian/sluice.sysusers DESTINATION lib/sysusers.d RENAME sluice.conf)
 install(FILES deploy/debian/sluice.tmpfiles DESTINATION lib/tmpfiles.d RENAME sluice.conf)
+# Its line for /dev/shm names a number that systemd-sysusers chooses later.
+install(CODE [[message(STATUS "Before the units start, as root: systemd-sysusers && systemd-tmpfiles --create, and, since any user who makes\n"
+    "   that directory first keeps a node from starting:\n"
+    "   echo \"d /dev/shm/sluice-$(id -u sluice) 0700 sluice sluice -\" >/etc/tmpfiles.d/sluice-shm.conf && systemd-tmpfiles --create sluice-shm.conf")]])
 install(DIRECTORY deploy/monitoring/ DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice/monitoring)
 install(FILES README.md ARCHITECTURE.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -54,7 +54,7 @@ class Install(unittest.TestCase):
         cls.place = tempfile.mkdtemp(prefix="sluice-install-")
         cls.addClassCleanup(shutil.rmtree, cls.place)
         cls.prefix = os.path.join(cls.place, "prefix")
-        run("cmake", "--install", os.path.dirname(BIN), "--prefix", cls.prefix)
+        cls.said = run("cmake", "--install", os.path.dirname(BIN), "--prefix", cls.prefix)
         for name, text in (("use.c", PROGRAM), ("CMakeLists.txt", PROJECT)):
             with open(os.path.join(cls.place, name), "w", encoding="utf-8") as file:
                 file.write(text)
@@ -76,6 +76,7 @@ class Install(unittest.TestCase):
         self.assertIn("\nUser=sluice\n", open(self.find("10-hardening.conf"), encoding="utf-8").read())
         self.assertIn(os.path.join("lib", "sysusers.d", "sluice.conf"), [os.path.join(os.path.relpath(directory, self.prefix), name)
                                                                       for directory, _, files in os.walk(self.prefix) for name in files])
+        self.assertIn('echo "d /dev/shm/sluice-$(id -u sluice) 0700 sluice sluice -" >/etc/tmpfiles.d/', self.said)
         with open(self.find("sluice-node@.service"), encoding="utf-8") as unit:
             self.assertIn(f"ExecStart={self.prefix}/bin/sluice-node start", unit.read())
 

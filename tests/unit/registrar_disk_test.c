@@ -924,6 +924,39 @@ START_TEST(found_objects_are_served_from_disk)
     }
 END_TEST
 
+/* A disk that is gone may leave half of each block: dropping tens of thousands must not hold all up. */
+START_TEST(half_found_blocks_are_dropped_in_slices)
+    {
+        static char keys[64][16], groups[64][16];
+        struct found found[64];
+        struct sl_index_stats stats;
+        struct node *node = node_start(disk_settings);
+        tierer_arrive(node, TIERER_PID);
+        for (uint32_t n = 0; n < 2560; n += 64) {
+            for (uint32_t i = 0; i < 64; i++) {
+                (void)snprintf(groups[i], sizeof(groups[i]), "b%u", n + i);
+                (void)snprintf(keys[i], sizeof(keys[i]), "b%u/0", n + i);
+                found[i] = (struct found){.key = keys[i],
+                                          .group = groups[i],
+                                          .parts = 2,
+                                          .length = 100,
+                                          .segment = 1,
+                                          .offset = (n + i) * UINT64_C(4096)};
+            }
+            tierer_found(node, found, 64, n == 0, false, NULL);
+        }
+
+        tierer_found(node, NULL, 0, false, true, NULL);
+
+        sl_index_view_stats(node->view, &stats);
+        ck_assert_uint_eq(stats.group_count, 512);
+        fake_pass(&node->fake, SL_NS_PER_MS);
+        sl_index_view_stats(node->view, &stats);
+        ck_assert_uint_eq(stats.group_count, 0);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(rest_of_a_scan_that_began_elsewhere_is_not_taken_for_all)
     {
         struct node *node = node_start(disk_settings);
@@ -1694,6 +1727,7 @@ static Suite *disk_suite(void)
     tcase_add_test(scan, found_objects_are_served_from_disk);
     tcase_add_test(scan, found_values_with_another_digest_are_unwanted);
     tcase_add_test(scan, rest_of_a_scan_that_began_elsewhere_is_not_taken_for_all);
+    tcase_add_test(scan, half_found_blocks_are_dropped_in_slices);
     tcase_add_test(scan,
                    what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_that_scan);
     tcase_add_test(scan, scan_that_was_made_before_the_fence_begins_again);

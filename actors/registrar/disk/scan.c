@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SWEEP_STEP 4096u
+#define SWEEP_STEP  2048u
+#define GROUPS_STEP 2048u
 
 /* ---- losing a place ---- */
 
@@ -245,18 +246,17 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     disk->state = REG_DISK_SCANNING;
 }
 
-/* Blocks of which a scan found some parts alone. */
-static uint32_t groups_drop_found(struct registrar *self)
+/* Blocks of which a scan found some parts alone; what one turn leaves the next one drops. */
+static void groups_drop_found(struct registrar *self)
 {
-    uint32_t dropped = 0;
-    self->tier->groups_until_ns = 0;
-    for (uint32_t i = 0; i < self->groups->high; i++) {
+    uint32_t left = GROUPS_STEP;
+    for (uint32_t i = 0; i < self->groups->high && left > 0; i++) {
         if (self->groups->all[i].used && self->groups->all[i].found) {
             reg_group_abandon(self, i, REG_GHOST_EXPIRED);
-            dropped++;
+            left--;
         }
     }
-    return dropped;
+    self->tier->groups_until_ns = left > 0 ? 0 : self->env->now_ns;
 }
 
 static void scan_end(struct registrar *self, uint32_t slot)
@@ -265,18 +265,16 @@ static void scan_end(struct registrar *self, uint32_t slot)
     reg_forgets_scanned(self, slot);
     disk->scanned = true;
     disk->scan_open = false;
-    uint32_t dropped = 0;
     if (reg_disks_scanned(self)) {
-        dropped = groups_drop_found(self);
+        groups_drop_found(self);
         self->tier->scan_until_ns = 0;
         reg_removes_scanned(self);
     } else { /* the other parts may be on a disk that is about to come */
         self->tier->groups_until_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_ABSENT_NS);
     }
     if (disk->state != REG_DISK_READY) {
-        reg_log(self, SL_LOG_INFO, 0,
-                "disk of tierer.%u ready: %" PRIu64 " values found, %u incomplete blocks dropped",
-                disk->path, disk->place_count, dropped);
+        reg_log(self, SL_LOG_INFO, 0, "disk of tierer.%u ready: %" PRIu64 " values found",
+                disk->path, disk->place_count);
     }
     disk->state = REG_DISK_READY;
     disk->sweeping = disk->unseen > 0;
@@ -421,7 +419,7 @@ static void disk_sweep(struct registrar *self)
     }
     reg_retired_scan(self, from);
     if (self->tier->groups_until_ns != 0 && self->env->now_ns >= self->tier->groups_until_ns) {
-        (void)groups_drop_found(self);
+        groups_drop_found(self);
     }
 }
 

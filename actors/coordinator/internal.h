@@ -61,9 +61,6 @@ bool co_op_call_until(struct coordinator *self, struct co_op *op, const char *to
 void co_reason(struct co_op *op, const char *format, ...) SL_PRINTF(2, 3); /* the first one stays */
 /* Keys of all parts of the slice. False: out of memory, the op was ended. */
 bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count);
-/* Key of a part of a block, with a 0 behind it; gives its length. */
-uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
-                           const struct co_cut *cut, char *out);
 /* What part number i of the slice is. */
 static inline const struct co_cut *co_cut_of(const struct co_op *op, uint32_t i)
 {
@@ -235,14 +232,16 @@ static inline bool co_by_layers(const struct co_op *op)
 {
     return op->layers.count != 0;
 }
-/* By layers, and not all of them at once. */
-/* sl_key_hash of MODEL/BLOCK, of which key is the block; 0: it is too long. */
 /* What an engine says of a session, in messages. */
 enum { SAID_ENDS = 1, SAID_GOES_ON = 2 };
-/* The key of a part, and bytes enough for it. Gives its length. */
+/* The key of a part, with a 0 behind it, and bytes enough for it. Gives its length. */
 uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
                            const struct co_cut *cut, char *out);
 size_t co_part_key_room(const struct co_engine *engine, struct sl_key block);
+/* It in memory. at NULL: there is none. */
+struct sl_key co_part_key(struct co_memory *memory, const struct co_engine *engine,
+                          struct sl_key block, const struct co_cut *cut);
+/* sl_key_hash of MODEL/BLOCK, of which key is the block; 0: it is too long. */
 uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key);
 /* Number i of the slice, as the registrar is told of it; stored_count: blocks that come with it. */
 struct sl_item_group co_group_of(const struct coordinator *self, const struct co_op *op, uint32_t i,

@@ -233,6 +233,14 @@ size_t co_part_key_room(const struct co_engine *engine, struct sl_key block)
     return strlen(engine->model) + block.length + sizeof("//63/") + sizeof(engine->pool_names[0]);
 }
 
+struct sl_key co_part_key(struct co_memory *memory, const struct co_engine *engine,
+                          struct sl_key block, const struct co_cut *cut)
+{
+    char *text = co_memory_take(memory, co_part_key_room(engine, block), 1);
+    return (struct sl_key){
+        .at = text, .length = text != NULL ? co_part_key_write(engine, block, cut, text) : 0};
+}
+
 uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key)
 {
     char text[SL_KEY_BYTES_MAX];
@@ -288,12 +296,8 @@ bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)
     bool fits = op->parts != NULL && op->part_keys != NULL;
     for (uint32_t i = 0; fits && i < part_total; i++) {
         struct sl_key block = op->blocks[op->slice[i / engine->part_count]].key;
-        char *text = co_memory_take(&op->work, co_part_key_room(engine, block), 1);
-        fits = text != NULL;
-        if (fits) {
-            op->part_keys[i] = (struct sl_key){
-                .at = text, .length = co_part_key_write(engine, block, co_cut_of(op, i), text)};
-        }
+        op->part_keys[i] = co_part_key(&op->work, engine, block, co_cut_of(op, i));
+        fits = op->part_keys[i].at != NULL;
     }
     if (!fits) {
         op->slice_count = 0;

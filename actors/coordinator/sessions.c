@@ -15,49 +15,51 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ASKED_MAX  CO_SESSION_CALLS
 #define TURNS_SEEN 64u
 #define ASK_NS     (5 * SL_NS_PER_S)
 /* Of all chains; the session that had no turn for longest loses its own. */
 #define CHAIN_BYTES_MAX (32 * SL_MIB)
-/* When nobody can be asked, or all requests are under way. */
-#define PAUSE_NS   (50 * SL_NS_PER_MS)
-#define WORTH_UNIT 1e12 /* seconds: of worth and edge in messages */
-#define FULL_UNIT  1000.0
+#define WORTH_UNIT      1e12 /* seconds: of worth and edge in messages */
+#define FULL_UNIT       1000.0
 /* How long a request takes: what is new counts so much. Twice that is the lead. */
 #define TOOK_SHARE  8u
 #define LEAD_NS_MAX (2 * SL_NS_PER_S)
 
+struct chained {
+    uint64_t hash;
+    uint32_t end; /* of its key in the text */
+};
 struct chain {
     uint64_t engine_id; /* 0: values that have keys of their own */
-    uint64_t *hashes;   /* of the blocks */
-    char *text;         /* their keys follow each other: length, bytes */
-    uint32_t count, room, bytes, text_room;
-    uint32_t there_count, there_last; /* blocks that were anywhere when it was asked for, and where
-                                       * the text of the last of them begins */
-};
-struct asked { /* a BRING under way */
-    bool used;
-    struct sl_session_due due;
-    uint64_t sent_ns;
+    struct chained *blocks;
+    char *text;
+    uint32_t count, room, text_room;
+    uint32_t there_count; /* blocks that were anywhere when it was asked for */
 };
 struct co_sessions {
     struct sl_sessions *table;
     struct chain *chains; /* by session */
+    uint32_t count_max;
     uint64_t bytes;
-    struct asked asked[ASKED_MAX];
+    struct asked { /* a BRING under way */
+        struct sl_session_due due;
+        uint64_t sent_ns; /* 0: there is none */
+    } asked[CO_SESSION_CALLS];
     uint32_t asked_count;
-    uint64_t lead_ns, pause_until_ns;
+    uint64_t lead_ns;
     struct co_memory work;
     uint64_t turns_seen[TURNS_SEEN]; /* op ids of the last SESSION_TURNs: they may come twice */
-    uint32_t turns_seen_next;
-    struct sl_key *keys; /* of the turn at hand; and their hashes */
-    uint64_t *hashes;
-    uint32_t key_room, hash_room;
     struct {
         sl_metric session_count, turn_count, pause_count, prefetch_count, prefetch_refused_count,
             prefetch_parts;
     } metric;
+};
+/* Of an engine's blocks, or values. */
+struct turn {
+    struct sl_turn how;
+    struct sl_key *keys;
+    uint64_t *hashes;
+    uint64_t engine_id;
 };
 
 static const struct sl_metric_row metric_rows[] = {
@@ -71,6 +73,11 @@ static const struct sl_metric_row metric_rows[] = {
 
 static bool session_here(void *context, uint32_t session);
 
+static uint64_t chain_bytes(const struct chain *chain)
+{
+    return chain->room * sizeof(*chain->blocks) + chain->text_room;
+}
+
 sl_err co_sessions_init(struct coordinator *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
@@ -78,14 +85,13 @@ sl_err co_sessions_init(struct coordinator *self, struct sl_error *why)
     if (count == 0 || sl_config_u64(config, SL_SET_disk) == 0) {
         return SL_OK;
     }
-    struct co_sessions *sessions = calloc(1, sizeof(*sessions));
-    if (sessions == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "%u sessions", count);
+    struct co_sessions *sessions = self->sessions = calloc(1, sizeof(*sessions));
+    if (sessions != NULL) {
+        sessions->work.chunks = &self->chunks;
+        sessions->count_max = count;
+        sessions->chains = calloc(count, sizeof(*sessions->chains));
     }
-    self->sessions = sessions;
-    sessions->work.chunks = &self->chunks;
-    sessions->chains = calloc(count, sizeof(*sessions->chains));
-    if (sessions->chains == NULL ||
+    if (sessions == NULL || sessions->chains == NULL ||
         sl_sessions_create(count, session_here, self, &sessions->table) != SL_OK) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "%u sessions", count);
     }
@@ -93,16 +99,11 @@ sl_err co_sessions_init(struct coordinator *self, struct sl_error *why)
     return SL_OK;
 }
 
-static uint64_t chain_bytes(const struct chain *chain)
-{
-    return (uint64_t)chain->room * sizeof(*chain->hashes) + chain->text_room;
-}
-
 static void chain_free(struct co_sessions *sessions, uint32_t session)
 {
     struct chain *chain = &sessions->chains[session];
     sessions->bytes -= chain_bytes(chain);
-    free(chain->hashes);
+    free(chain->blocks);
     free(chain->text);
     *chain = (struct chain){0};
 }
@@ -113,55 +114,35 @@ void co_sessions_fini(struct coordinator *self)
     if (sessions == NULL) {
         return;
     }
-    uint32_t count = (uint32_t)sl_config_u64(self->env->config, SL_SET_prefetch_sessions);
-    for (uint32_t i = 0; sessions->chains != NULL && i < count; i++) {
+    for (uint32_t i = 0; sessions->chains != NULL && i < sessions->count_max; i++) {
         chain_free(sessions, i);
     }
     sl_sessions_destroy(&sessions->table);
     co_memory_reset(&sessions->work);
     free(sessions->chains);
-    free(sessions->keys);
-    free(sessions->hashes);
     free(sessions);
     self->sessions = NULL;
 }
 
 /* ---- chains ---- */
 
-/* The key whose text begins at *at, which goes on to the next one. */
-static struct sl_key chain_key(const struct chain *chain, uint32_t *at)
+static struct sl_key chain_key(const struct chain *chain, uint32_t i)
 {
-    uint16_t length;
-    memcpy(&length, &chain->text[*at], sizeof(length));
-    struct sl_key key = {.at = &chain->text[*at + sizeof(length)], .length = length};
-    *at += (uint32_t)sizeof(length) + length;
-    return key;
-}
-
-/* Only its first count blocks are left. */
-static void chain_cut(struct chain *chain, uint32_t count)
-{
-    chain->there_count = 0;
-    chain->count = count;
-    chain->bytes = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        (void)chain_key(chain, &chain->bytes);
-    }
+    uint32_t at = i > 0 ? chain->blocks[i - 1].end : 0;
+    return (struct sl_key){.at = &chain->text[at], .length = chain->blocks[i].end - at};
 }
 
 static bool chain_add(struct co_sessions *sessions, struct chain *chain, const struct sl_key *key,
                       uint64_t hash)
 {
-    uint16_t length = (uint16_t)key->length;
-    uint64_t end = (uint64_t)chain->bytes + sizeof(length) + length, before = chain_bytes(chain);
-    bool fits = SL_ARRAY_ROOM(chain->hashes, chain->room, (uint64_t)chain->count + 1) &&
+    uint32_t at = chain->count > 0 ? chain->blocks[chain->count - 1].end : 0;
+    uint64_t end = (uint64_t)at + key->length, before = chain_bytes(chain);
+    bool fits = SL_ARRAY_ROOM(chain->blocks, chain->room, (uint64_t)chain->count + 1) &&
                 SL_ARRAY_ROOM(chain->text, chain->text_room, end);
     sessions->bytes += chain_bytes(chain) - before;
     if (fits) {
-        memcpy(&chain->text[chain->bytes], &length, sizeof(length));
-        memcpy(&chain->text[chain->bytes + sizeof(length)], key->at, length);
-        chain->bytes = (uint32_t)end;
-        chain->hashes[chain->count++] = hash;
+        memcpy(&chain->text[at], key->at, key->length);
+        chain->blocks[chain->count++] = (struct chained){.hash = hash, .end = (uint32_t)end};
     }
     return fits;
 }
@@ -169,25 +150,33 @@ static bool chain_add(struct co_sessions *sessions, struct chain *chain, const s
 /* How many blocks of the chain stay before those of the turn. Blocks of engines say which one is before them,
  * also where another engine was. Values come where the chain has the first of them; where it has not, what was
  * asked for is all of the chain so far, and what was stored comes behind it. */
-static uint32_t chain_kept(const struct chain *chain, const struct sl_turn *turn,
-                           uint64_t engine_id)
+static uint32_t chain_kept(const struct chain *chain, const struct turn *turn)
 {
-    uint64_t hash = engine_id != 0 ? turn->before : turn->blocks[0];
-    uint32_t count = (chain->engine_id != 0) == (engine_id != 0) && hash != 0 ? chain->count : 0;
+    bool values = turn->engine_id == 0;
+    uint64_t hash = values ? turn->hashes[0] : turn->how.before;
+    uint32_t count = (chain->engine_id == 0) == values && hash != 0 ? chain->count : 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (chain->hashes[i] == hash) {
-            return engine_id != 0 ? i + 1 : i;
+        if (chain->blocks[i].hash == hash) {
+            return values ? i : i + 1;
         }
     }
-    return engine_id != 0 || turn->load ? 0 : count;
+    return values && !turn->how.load ? count : 0;
 }
 
 /* ---- turns ---- */
 
-static bool turn_room(struct co_sessions *sessions, uint64_t count)
+static bool turn_room(struct co_sessions *sessions, struct turn *turn, uint64_t count)
 {
-    return SL_ARRAY_ROOM(sessions->keys, sessions->key_room, count) &&
-           SL_ARRAY_ROOM(sessions->hashes, sessions->hash_room, count);
+    turn->keys = co_memory_take(&sessions->work, count, sizeof(*turn->keys));
+    turn->hashes = co_memory_take(&sessions->work, count, sizeof(*turn->hashes));
+    turn->how.blocks = turn->hashes;
+    return turn->keys != NULL && turn->hashes != NULL;
+}
+
+static void turn_add(struct turn *turn, struct sl_key key, uint64_t hash)
+{
+    turn->keys[turn->how.count] = key;
+    turn->hashes[turn->how.count++] = hash != 0 ? hash : 1;
 }
 
 static void session_drop(struct co_sessions *sessions, uint32_t session)
@@ -196,33 +185,32 @@ static void session_drop(struct co_sessions *sessions, uint32_t session)
     sl_sessions_drop(sessions->table, session);
 }
 
-/* The keys and hashes at hand are this turn. engine_id 0: they are of values. */
-static void turn_take(struct coordinator *self, struct sl_turn *turn, uint64_t engine_id)
+static void turn_take(struct coordinator *self, const struct turn *turn)
 {
     struct co_sessions *sessions = self->sessions;
     bool fresh = false;
-    turn->blocks = sessions->hashes;
-    uint32_t session = sl_sessions_turn(sessions->table, turn, self->env->now_ns, &fresh);
+    uint32_t session = sl_sessions_turn(sessions->table, &turn->how, self->env->now_ns, &fresh);
     if (fresh) {
         chain_free(sessions, session);
     }
     if (session != SL_SESSION_NONE) {
         struct chain *chain = &sessions->chains[session];
         uint32_t taken = 0;
-        chain_cut(chain, chain_kept(chain, turn, engine_id));
-        chain->engine_id = engine_id;
-        while (taken < turn->count &&
-               chain_add(sessions, chain, &sessions->keys[taken], turn->blocks[taken])) {
+        chain->count = chain_kept(chain, turn);
+        chain->there_count = 0;
+        chain->engine_id = turn->engine_id;
+        while (taken < turn->how.count &&
+               chain_add(sessions, chain, &turn->keys[taken], turn->hashes[taken])) {
             taken++;
         }
-        if (taken < turn->count) { /* no memory: half a chain is of no use */
+        if (taken < turn->how.count) { /* no memory: half a chain is of no use */
             session_drop(sessions, session);
         }
     }
     while (sessions->bytes > CHAIN_BYTES_MAX) {
         session_drop(sessions, sl_sessions_oldest(sessions->table));
     }
-    sl_metric_add(self->env->metrics, sessions->metric.turn_count, turn->load);
+    sl_metric_add(self->env->metrics, sessions->metric.turn_count, turn->how.load);
     sl_metric_set(self->env->metrics, sessions->metric.session_count,
                   sl_sessions_count(sessions->table));
     self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
@@ -232,21 +220,23 @@ void co_sessions_note(struct coordinator *self, const struct co_op *op)
 {
     struct co_sessions *sessions = self->sessions;
     if (sessions == NULL || op->handover != NULL || op->block_count == 0 || op->engine == NULL ||
-        op->engine->state != CO_ENGINE_KNOWN || !turn_room(sessions, op->block_count)) {
+        op->engine->state != CO_ENGINE_KNOWN) {
         return;
     }
-    struct sl_turn turn = {.id = op->session_id,
-                           .depth = SL_MAX(op->first_block, op->before_hash != 0 ? 2u : 0u),
-                           .before = op->before_hash,
-                           .pause_ns = op->pause_ns,
-                           .load = op->type->kind == CO_LOAD,
-                           .ends = op->said.session == SAID_ENDS};
-    for (; turn.count < op->block_count && op->blocks[turn.count].key.at != NULL; turn.count++) {
-        uint64_t hash = co_block_hash(op->engine, &op->blocks[turn.count].key);
-        sessions->keys[turn.count] = op->blocks[turn.count].key;
-        sessions->hashes[turn.count] = hash != 0 ? hash : 1;
+    struct turn turn = {.how = {.id = op->session_id,
+                                .depth = SL_MAX(op->first_block, op->before_hash != 0 ? 2u : 0u),
+                                .before = op->before_hash,
+                                .pause_ns = op->pause_ns,
+                                .load = op->type->kind == CO_LOAD,
+                                .ends = op->said.session == SAID_ENDS},
+                        .engine_id = op->engine_id};
+    if (turn_room(sessions, &turn, op->block_count)) {
+        for (uint32_t i = 0; i < op->block_count && op->blocks[i].key.at != NULL; i++) {
+            turn_add(&turn, op->blocks[i].key, co_block_hash(op->engine, &op->blocks[i].key));
+        }
+        turn_take(self, &turn);
     }
-    turn_take(self, &turn, op->engine_id);
+    co_memory_reset(&sessions->work);
 }
 
 /* Ranks that have values of their own are sessions of their own. */
@@ -259,40 +249,32 @@ static uint64_t lane_id(uint64_t session_id, uint64_t lane)
 /* Who hears no answer in time sends it again: a second turn would be a session that came back. */
 static bool turn_is_again(struct co_sessions *sessions, uint64_t op_id)
 {
-    for (uint32_t i = 0; i < TURNS_SEEN; i++) {
-        if (op_id != 0 && sessions->turns_seen[i] == op_id) {
-            return true;
-        }
-    }
-    sessions->turns_seen[sessions->turns_seen_next++ % TURNS_SEEN] = op_id;
-    return false;
+    uint64_t *seen = &sessions->turns_seen[op_id % TURNS_SEEN];
+    bool again = *seen == op_id && op_id != 0;
+    *seen = op_id;
+    return again;
 }
 
 void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg)
 {
-    struct co_sessions *sessions = self->sessions;
+    struct co_sessions *sessions = self->sessions; /* NULL: nothing would come back from anywhere */
     const struct sl_body_session_turn *body = &msg->body.session_turn;
-    if (sessions == NULL || /* nothing would come back from anywhere */
-        turn_is_again(sessions, msg->op_id)) {
-        sl_reply_code(self->env, msg, SL_OK, NULL);
-        return;
+    struct turn turn = {.how = {.id = lane_id(body->session_id, body->lane),
+                                .pause_ns = body->pause_ns,
+                                .load = body->asked,
+                                .ends = body->ends}};
+    if (sessions != NULL && !turn_is_again(sessions, msg->op_id) &&
+        turn_room(sessions, &turn, body->keys.count)) {
+        for (uint64_t i = 0; i < body->keys.count; i++) {
+            const struct sl_text *key = &body->keys.at[i];
+            turn_add(&turn, (struct sl_key){.at = key->at, .length = (uint32_t)key->length},
+                     sl_key_hash(key->at, key->length));
+        }
+        turn_take(self, &turn);
     }
-    if (!turn_room(sessions, body->keys.count)) {
-        sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "turn of a session");
-        return;
+    if (sessions != NULL) {
+        co_memory_reset(&sessions->work);
     }
-    struct sl_turn turn = {.id = lane_id(body->session_id, body->lane),
-                           .pause_ns = body->pause_ns,
-                           .load = body->asked,
-                           .ends = body->ends};
-    for (; turn.count < body->keys.count; turn.count++) {
-        const struct sl_text *key = &body->keys.at[turn.count];
-        uint64_t hash = sl_key_hash(key->at, key->length);
-        sessions->keys[turn.count] =
-            (struct sl_key){.at = key->at, .length = (uint32_t)key->length};
-        sessions->hashes[turn.count] = hash != 0 ? hash : 1;
-    }
-    turn_take(self, &turn, 0);
     sl_reply_code(self->env, msg, SL_OK, NULL);
 }
 
@@ -309,7 +291,7 @@ void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg)
     bool known = false;
     for (uint64_t lane = 0; lane < SL_SESSION_LANES; lane++) {
         known = sl_sessions_told(sessions->table, lane_id(body->session_id, lane), pause_ns,
-                                 self->env->now_ns) != SL_SESSION_NONE ||
+                                 self->env->now_ns) ||
                 known;
     }
     if (!known) {
@@ -329,118 +311,70 @@ struct wanted {
     uint32_t cold; /* parts that were on disk alone */
 };
 
-/* The keys of the parts of a block, in the memory of the request. A value is its own. NULL: no memory. */
-static const struct sl_key *part_keys(struct co_sessions *sessions, const struct co_engine *engine,
-                                      const struct sl_key *block)
+/* Adds the first part of the block, so that it is kept, and what of it is on disk alone. false: some of it is
+ * nowhere, or there is no memory. */
+static bool block_want(struct coordinator *self, const struct co_engine *engine,
+                       struct sl_key block, struct wanted *out)
 {
-    if (engine == NULL) {
-        return block;
-    }
-    struct sl_key *keys = co_memory_take(&sessions->work, engine->part_count, sizeof(*keys));
-    for (uint32_t i = 0; keys != NULL && i < engine->part_count; i++) {
-        char *text = co_memory_take(&sessions->work, co_part_key_room(engine, *block), 1);
-        if (text == NULL) {
-            return NULL;
-        }
-        keys[i].at = text;
-        keys[i].length = co_part_key_write(engine, *block, &engine->cuts[i], text);
-    }
-    return keys;
-}
-
-static void key_want(struct wanted *out, const struct sl_key *key)
-{
-    out->keys[out->count++] = (struct sl_text){.at = key->at, .length = key->length};
-}
-
-/* Adds what of the block is on disk alone; a value wherever it is, since each is kept by itself. Gives the
- * key of its first part; NULL: some of it is nowhere, or there is no memory. */
-static const struct sl_key *block_want(struct coordinator *self, const struct co_engine *engine,
-                                       const struct sl_key *block, struct wanted *out)
-{
-    const struct sl_key *keys = part_keys(self->sessions, engine, block);
     uint32_t count = engine != NULL ? engine->part_count : 1, before = out->count;
-    for (uint32_t from = 0; keys != NULL && from < count; from += CO_FIND_MAX) {
-        uint32_t some = SL_MIN(count - from, CO_FIND_MAX);
-        sl_index_find_batch(self->view, &keys[from], some, self->find_entries, self->find_codes);
-        for (uint32_t i = 0; i < some; i++) {
-            if (self->find_codes[i] != SL_OK || out->count == out->room) {
-                out->count = before;
-                return NULL;
-            }
-            bool cold = self->find_entries[i].extent.generation == 0;
-            out->cold += cold;
-            if (cold || engine == NULL) {
-                key_want(out, &keys[from + i]);
-            }
+    for (uint32_t i = 0; i < count; i++) {
+        struct sl_key key =
+            engine != NULL ? co_part_key(&self->sessions->work, engine, block, &engine->cuts[i])
+                           : block; /* a value is its own */
+        struct sl_entry entry;
+        if (key.at == NULL || out->count == out->room ||
+            sl_index_find(self->view, key.at, key.length, &entry) != SL_OK) {
+            out->count = before;
+            return false;
+        }
+        bool cold = entry.extent.generation == 0;
+        out->cold += cold;
+        if (cold || i == 0) {
+            out->keys[out->count++] = (struct sl_text){.at = key.at, .length = key.length};
         }
     }
-    return keys;
+    return true;
 }
 
-/* What is to be asked for of the chain. Of an engine's also one part of the last block that is anywhere, and
- * of the last before what is on disk, so that all before these stay. count 0: nothing is here. */
-static struct wanted chain_want(struct coordinator *self, struct chain *chain,
-                                const struct co_engine *engine)
+/* Its index is there, and its engine is known. */
+static bool chain_known(struct coordinator *self, const struct chain *chain)
 {
-    struct co_sessions *sessions = self->sessions;
-    uint32_t parts = engine != NULL ? engine->part_count : 1, at = 0;
-    struct wanted wanted = {.room = SL_MIN(chain->count * parts, SL_BATCH_MAX - 2u)};
-    struct sl_key last = {0}, head = {0};
-    bool named = false; /* some part of the last is on disk alone */
-    chain->there_count = 0;
-    wanted.keys = co_memory_take(&sessions->work, (size_t)wanted.room + 2, sizeof(*wanted.keys));
-    if (wanted.keys == NULL) {
-        return (struct wanted){0};
-    }
-    for (uint32_t i = 0; i < chain->count; i++) {
-        uint32_t begin = at, before = wanted.count;
-        const struct sl_key block = chain_key(chain, &at);
-        const struct sl_key *first = block_want(self, engine, &block, &wanted);
-        if (first == NULL) {
-            break;
-        }
-        last = *first;
-        head = wanted.count == 0 ? last : head;
-        named = wanted.count > before;
-        chain->there_count++;
-        chain->there_last = begin;
-    }
-    if (wanted.count > 0 && head.at != NULL) { /* before what is brought makes others go */
-        memmove(&wanted.keys[1], wanted.keys, wanted.count++ * sizeof(*wanted.keys));
-        wanted.keys[0] = (struct sl_text){.at = head.at, .length = head.length};
-    }
-    if (last.at != NULL && !named) {
-        key_want(&wanted, &last);
+    return co_view(self) &&
+           (chain->engine_id == 0 || co_engine_known(self, chain->engine_id) != NULL);
+}
+
+/* The blocks before end as long as they are anywhere, one in so many; the last of them is one. Gives in *there where
+ * they end. */
+static struct wanted chain_want(struct coordinator *self, const struct chain *chain, uint32_t end,
+                                uint32_t step, uint32_t *there)
+{
+    const struct co_engine *engine = co_engine_known(self, chain->engine_id);
+    uint32_t parts = engine != NULL ? engine->part_count : 1;
+    struct wanted wanted = {.room = SL_MIN(end * parts, (uint32_t)SL_BATCH_MAX)};
+    wanted.keys = co_memory_take(&self->sessions->work, wanted.room, sizeof(*wanted.keys));
+    *there = (end - 1) % step;
+    while (wanted.keys != NULL && *there < end &&
+           block_want(self, engine, chain_key(chain, *there), &wanted)) {
+        *there += step;
     }
     return wanted;
 }
 
-/* So many values of a session are looked at, evenly spread: the loop waits meanwhile. */
-#define LOOKS_MAX 64u
+/* Of a session so many blocks are looked at, evenly spread: the loop waits meanwhile. */
+#define LOOKS_MAX 16u
 
-/* Of blocks the last one tells: a chain leaves memory from its end. Values leave each by itself. */
+/* Whether what was asked for stayed. */
 static bool session_here(void *context, uint32_t session)
 {
     struct coordinator *self = context;
     const struct chain *chain = &self->sessions->chains[session];
-    const struct co_engine *engine = co_engine_known(self, chain->engine_id);
-    uint32_t at = engine != NULL ? chain->there_last : 0;
-    uint32_t step = engine != NULL ? 1 : (chain->there_count - 1) / LOOKS_MAX + 1;
-    bool here = true;
-    if (chain->there_count == 0 || (engine == NULL && chain->engine_id != 0)) {
-        return true; /* nothing would be asked for */
+    uint32_t end = chain->there_count, there = end;
+    struct wanted wanted = {0};
+    if (end > 0 && chain_known(self, chain)) {
+        wanted = chain_want(self, chain, end, (end - 1) / LOOKS_MAX + 1, &there);
+        co_memory_reset(&self->sessions->work);
     }
-    struct wanted wanted = {.room = engine != NULL ? engine->part_count : LOOKS_MAX};
-    wanted.keys = co_memory_take(&self->sessions->work, wanted.room, sizeof(*wanted.keys));
-    for (uint32_t i = engine != NULL ? chain->there_count - 1 : 0;
-         wanted.keys != NULL && here && i < chain->there_count; i++) {
-        const struct sl_key block = chain_key(chain, &at);
-        here = i % step != 0 ||
-               (block_want(self, engine, &block, &wanted) != NULL && wanted.cold == 0);
-    }
-    co_memory_reset(&self->sessions->work);
-    return here;
+    return wanted.cold == 0 && there >= end;
 }
 
 /* false: not now. */
@@ -448,15 +382,14 @@ static bool session_ask(struct coordinator *self, const struct sl_session_due *d
 {
     struct co_sessions *sessions = self->sessions;
     struct chain *chain = &sessions->chains[due->session];
-    const struct co_engine *engine = co_engine_known(self, chain->engine_id);
     uint32_t index = 0;
-    if (chain->count == 0 || (engine == NULL && chain->engine_id != 0)) {
+    if (chain->count == 0 || !chain_known(self, chain)) {
         return false;
     }
-    while (sessions->asked[index].used) {
+    while (sessions->asked[index].sent_ns != 0) {
         index++;
     }
-    struct wanted wanted = chain_want(self, chain, engine);
+    struct wanted wanted = chain_want(self, chain, chain->count, 1, &chain->there_count);
     struct sl_msg prefetch = {.type = SL_MSG_BRING};
     prefetch.body.bring =
         (struct sl_body_bring){.keys = {.at = wanted.keys, .count = wanted.count},
@@ -468,26 +401,12 @@ static bool session_ask(struct coordinator *self, const struct sl_session_due *d
                                           sl_deadline_ns(self->env->now_ns, ASK_NS),
                                           co_cookie(CO_CALL_SESSION, 0, index), NULL) == SL_OK;
     if (sent) {
-        sessions->asked[index] =
-            (struct asked){.used = true, .due = *due, .sent_ns = self->env->now_ns};
+        sessions->asked[index] = (struct asked){.due = *due, .sent_ns = self->env->now_ns};
         sessions->asked_count++;
         sl_metric_add(self->env->metrics, sessions->metric.prefetch_count, 1);
     }
     co_memory_reset(&sessions->work);
     return sent;
-}
-
-/* Whether all of it is in memory now, or was. */
-static bool all_here(const struct sl_msg *reply, uint32_t *came)
-{
-    const struct sl_u64s *codes = &reply->body.bring_reply.codes;
-    bool all = true;
-    *came = 0;
-    for (uint64_t i = 0; i < codes->count; i++) {
-        all = all && (codes->at[i] == SL_OK || codes->at[i] == SL_ERR_EXISTS);
-        *came += codes->at[i] == SL_OK;
-    }
-    return all;
 }
 
 void co_sessions_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
@@ -496,40 +415,40 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
     struct asked *asked = &sessions->asked[index];
     uint64_t took_ns = self->env->now_ns - asked->sent_ns;
     uint32_t came = 0;
-    bool fine = reply != NULL && reply->code == SL_OK;
-    bool here = fine && all_here(reply, &came);
-    double full = fine ? (double)reply->body.bring_reply.full / FULL_UNIT : 1.0;
-    if (fine && came > 0) {
-        sessions->lead_ns += 2 * took_ns / TOOK_SHARE;
-        sessions->lead_ns -= sessions->lead_ns / TOOK_SHARE;
-        sessions->lead_ns = SL_MIN(sessions->lead_ns, LEAD_NS_MAX);
-    }
-    if (fine) {
-        sl_sessions_edge(sessions->table, (double)reply->body.bring_reply.edge / WORTH_UNIT,
-                         sessions->lead_ns);
+    bool here = reply != NULL && reply->code == SL_OK;
+    double full = 1.0;
+    if (here) {
+        const struct sl_body_bring_reply *body = &reply->body.bring_reply;
+        for (uint64_t i = 0; i < body->codes.count; i++) {
+            here = here && (body->codes.at[i] == SL_OK || body->codes.at[i] == SL_ERR_EXISTS);
+            came += body->codes.at[i] == SL_OK;
+        }
+        if (came > 0) {
+            sessions->lead_ns += 2 * took_ns / TOOK_SHARE;
+            sessions->lead_ns -= sessions->lead_ns / TOOK_SHARE;
+            sessions->lead_ns = SL_MIN(sessions->lead_ns, LEAD_NS_MAX);
+        }
+        full = (double)body->full / FULL_UNIT;
+        sl_sessions_edge(sessions->table, (double)body->edge / WORTH_UNIT, sessions->lead_ns);
     }
     sl_sessions_tried(sessions->table, &asked->due, here, full, self->env->now_ns);
     sl_metric_add(self->env->metrics, sessions->metric.prefetch_refused_count, !here);
     sl_metric_add(self->env->metrics, sessions->metric.prefetch_parts, came);
-    asked->used = false;
+    asked->sent_ns = 0;
     sessions->asked_count--;
     self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
 }
 
 void co_sessions_tick(struct coordinator *self, uint64_t now_ns)
 {
-    struct co_sessions *sessions = self->sessions;
     struct sl_session_due due;
-    if (sessions == NULL || now_ns < sessions->pause_until_ns || self->draining) {
+    if (co_sessions_next_ns(self) > now_ns) {
         return;
     }
-    if (sl_sessions_next_ns(sessions->table) <= now_ns && !co_view(self)) {
-        sessions->pause_until_ns = now_ns + PAUSE_NS;
-        return;
-    }
-    while (sessions->asked_count < ASKED_MAX && sl_sessions_due(sessions->table, now_ns, &due)) {
+    while (self->sessions->asked_count < CO_SESSION_CALLS &&
+           sl_sessions_due(self->sessions->table, now_ns, &due)) {
         if (!session_ask(self, &due)) {
-            sl_sessions_tried(sessions->table, &due, false, 0, now_ns);
+            sl_sessions_tried(self->sessions->table, &due, false, 0, now_ns);
         }
     }
 }
@@ -537,8 +456,8 @@ void co_sessions_tick(struct coordinator *self, uint64_t now_ns)
 uint64_t co_sessions_next_ns(const struct coordinator *self)
 {
     const struct co_sessions *sessions = self->sessions;
-    if (sessions == NULL || self->draining || sessions->asked_count == ASKED_MAX) {
+    if (sessions == NULL || self->draining || sessions->asked_count == CO_SESSION_CALLS) {
         return SL_NEVER_NS; /* an answer, or its absence, goes on */
     }
-    return SL_MAX(sl_sessions_next_ns(sessions->table), sessions->pause_until_ns);
+    return sl_sessions_next_ns(sessions->table);
 }

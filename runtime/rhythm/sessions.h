@@ -2,9 +2,9 @@
  *
  * A session is known by its name's hash, or by its chain of blocks: a request that goes on from the
  * blocks of an earlier one is of the same session. Requests that ask for blocks are its turns; what
- * is between them are pauses. From them is learnt (rhythm.h) what it is worth to have its blocks in
- * memory, at each time of a pause. When that is more than what goes for them is worth (the edge), a
- * session is due.
+ * is between them are pauses. Of those whose length is told is learnt when sessions come back, and so what it is
+ * worth to have their blocks in memory at each time of a pause. When that is more than what goes for them is worth
+ * (the edge), a session is due.
  *
  * Bounded: the session that had no turn for longest makes way. Its user keeps what it needs by the
  * session's number. Time is an argument. One thread. */
@@ -43,10 +43,10 @@ uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *tu
                           bool *fresh);
 /* Of the pause that goes on, and no turn: another turn is expected in so long, counted from now.
  * 0: the pause is over, and the next request is about to come. SL_TOLD_UNKNOWN: what was told counts
- * no more. SL_SESSION_NONE: no session has this name. */
+ * no more. false: no session has this name. */
 #define SL_TOLD_UNKNOWN UINT64_MAX
-uint32_t sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pause_ns,
-                          uint64_t now_ns);
+bool sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pause_ns,
+                      uint64_t now_ns);
 void sl_sessions_drop(struct sl_sessions *sessions, uint32_t session);
 /* The one that had no turn for longest; SL_SESSION_NONE: there is none. */
 uint32_t sl_sessions_oldest(const struct sl_sessions *sessions);
@@ -58,7 +58,6 @@ void sl_sessions_edge(struct sl_sessions *sessions, double hits_a_second, uint64
 
 struct sl_session_due {
     uint32_t session;
-    uint32_t serial; /* of its last turn */
     double worth;    /* hits a second of each of its blocks in memory */
     uint64_t for_ns; /* for so long they are worth their place */
 };

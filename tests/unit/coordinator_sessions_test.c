@@ -134,8 +134,10 @@ START_TEST(what_came_is_asked_for_again_before_it_may_go_if_it_left_alone)
         ck_assert(prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
         uint64_t for_ns = prefetch.body.bring.for_ns;
         if (stays) {
-            index_take(bed, 2);
-            index_put(bed, 2, true, PART_BYTES);
+            for (uint32_t i = 1; i < 3; i++) {
+                index_take(bed, i);
+                index_put(bed, i, true, PART_BYTES);
+            }
         }
         prefetch_answer(bed, &prefetch, SL_OK, UINT64_C(100000000000));
 

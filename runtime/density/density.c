@@ -2,6 +2,7 @@
 #include "runtime/density/density_internal.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /* A chain is followed so far at most. */
 #define CHAIN_MAX 65536u
@@ -500,6 +501,7 @@ sl_err sl_density_create(const struct sl_density_options *options, struct sl_den
     density->set = *options;
     density->settle_at = SETTLE_REFERENCES;
     density->high = UNIT_FIRST;
+    density->heads = density->round = density->capacity * DENSITY_HEADS;
     for (uint32_t unit = 0; unit < UNIT_FIRST; unit++) { /* none, and the heads */
         density->units[unit] = (struct unit){.in = {unit, unit}};
     }
@@ -510,8 +512,8 @@ sl_err sl_density_create(const struct sl_density_options *options, struct sl_den
 void sl_density_destroy(struct sl_density **density)
 {
     if (*density != NULL) {
-        free((*density)->units);
-        free((*density)->table);
+        (void)munmap((*density)->units, (*density)->capacity * sizeof(struct unit));
+        (void)munmap((*density)->table, (*density)->capacity * DENSITY_HEADS_BYTES);
         free(*density);
         *density = NULL;
     }

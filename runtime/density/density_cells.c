@@ -104,7 +104,6 @@ void sl_gittins(const double *rate, const double *width, uint32_t count, struct 
 
 #define UNITS_FIRST 16384u
 #define UNITS_MAX   (UINT32_C(1) << 29)
-#define TABLE_SHARE 4u /* heads of the table for each unit: then few units share one */
 #define USES_MAX    255u
 /* What was seen counts half when memory was filled anew so often, but not before and not after so many
  * references. */
@@ -114,7 +113,8 @@ void sl_gittins(const double *rate, const double *width, uint32_t count, struct 
 #define LEARNT_MAX   1e15f
 uint32_t *density_table_head(const struct sl_density *density, uint64_t hash)
 {
-    return &density->table[(hash ^ hash >> 32) & (density->capacity * TABLE_SHARE - 1)];
+    uint32_t at = (uint32_t)(hash ^ hash >> 32) & (density->round * 2 - 1);
+    return &density->table[at < density->heads ? at : at - density->round];
 }
 
 uint32_t sl_density_find(const struct sl_density *density, uint64_t hash)
@@ -141,41 +141,55 @@ void sl_density_fetch(struct sl_density *density, uint64_t hash)
     *before = hash;
 }
 
-static void *aligned_new(size_t bytes)
+/* More room for what is at `old`: its pages are moved, and no bytes. NULL: there is none. */
+static void *pages_grow(void *old, size_t before, size_t bytes)
 {
-    size_t huge = (size_t)2 << 20; /* else what is touched at random misses the table of pages */
-    void *at = aligned_alloc(bytes < huge ? 64 : huge, bytes);
-    if (at != NULL && bytes >= huge) {
-        (void)madvise(at, bytes, MADV_HUGEPAGE); /* where the system allows it */
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *at = old == NULL ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0)
+                           : mremap(old, before, bytes, MREMAP_MAYMOVE);
+    if (at == MAP_FAILED) {
+        return NULL;
     }
+    (void)madvise(at, bytes, MADV_HUGEPAGE); /* else random touches miss the table of pages */
     return at;
 }
 
+/* Nothing is copied or hashed again: no unit pays for all others. */
 sl_err density_units_grow(struct sl_density *density)
 {
-    uint32_t capacity = density->capacity == 0 ? UNITS_FIRST : density->capacity * 2;
-    struct unit *units = capacity <= UNITS_MAX ? aligned_new(capacity * sizeof(*units)) : NULL;
-    size_t table_bytes = capacity * TABLE_SHARE * sizeof(uint32_t);
-    uint32_t *table = units != NULL ? aligned_new(table_bytes) : NULL;
+    size_t before = density->capacity;
+    size_t after = SL_MAX(before * 2, (size_t)UNITS_FIRST);
+    void *units = NULL, *table = NULL;
+    if (after <= UNITS_MAX) {
+        units =
+            pages_grow(density->units, before * sizeof(struct unit), after * sizeof(struct unit));
+    }
+    if (units != NULL) {
+        density->units = units;
+        table =
+            pages_grow(density->table, before * DENSITY_HEADS_BYTES, after * DENSITY_HEADS_BYTES);
+    }
     if (table == NULL) {
-        free(units);
         return SL_ERR_NO_MEMORY;
     }
-    memset(table, 0, table_bytes);
-    if (density->capacity > 0) {
-        memcpy(units, density->units, density->high * sizeof(*units));
-    }
-    free(density->units);
-    free(density->table);
-    density->units = units;
     density->table = table;
-    density->capacity = capacity;
-    for (uint32_t unit = UNIT_FIRST; unit < density->high; unit++) {
-        if (units[unit].state != UNIT_FREE) {
-            table_add(density, unit);
-        }
-    }
+    density->capacity = (uint32_t)after;
     return SL_OK;
+}
+
+/* One head more: what belongs there comes from another one. */
+static void table_split(struct sl_density *density)
+{
+    uint32_t *from = &density->table[density->heads - density->round];
+    uint32_t unit = *from;
+    density->heads++;
+    density->round *= density->heads == density->round * 2 ? 2 : 1;
+    *from = 0;
+    while (unit != 0) {
+        uint32_t next = density->units[unit].next;
+        table_add(density, unit);
+        unit = next;
+    }
 }
 
 uint32_t density_unit_new(struct sl_density *density, uint64_t hash) /* 0: no memory */
@@ -185,6 +199,9 @@ uint32_t density_unit_new(struct sl_density *density, uint64_t hash) /* 0: no me
         density->vacant = density->units[unit].next;
     } else if (density->high < density->capacity || density_units_grow(density) == SL_OK) {
         unit = density->high++;
+        while (density->heads < density->high * DENSITY_HEADS) {
+            table_split(density);
+        }
     } else {
         return 0;
     }

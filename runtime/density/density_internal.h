@@ -44,12 +44,14 @@ static_assert(sizeof(struct unit) == 64, "a unit is a line of the processor's ca
 
 /* The lists of a cell, one for each weight, and one of each state but HERE. Their heads are the first
  * units. */
-#define WEIGHTS        3u
-#define LISTS          (SL_DENSITY_CELLS * WEIGHTS)
-#define HEAD_FIRST     1u
-#define HEAD_OF(state) (HEAD_FIRST + LISTS + (uint32_t)(state)-UNIT_SUNK)
-#define UNIT_FIRST     HEAD_OF(UNIT_DISK)
-#define RANK_WORDS     ((LISTS + 63u) / 64u)
+#define WEIGHTS             3u
+#define LISTS               (SL_DENSITY_CELLS * WEIGHTS)
+#define HEAD_FIRST          1u
+#define HEAD_OF(state)      (HEAD_FIRST + LISTS + (uint32_t)(state)-UNIT_SUNK)
+#define UNIT_FIRST          HEAD_OF(UNIT_DISK)
+#define RANK_WORDS          ((LISTS + 63u) / 64u)
+#define DENSITY_HEADS       4u /* of the table, for each unit: then few units share one */
+#define DENSITY_HEADS_BYTES (DENSITY_HEADS * sizeof(uint32_t))
 
 struct sl_density {
     double exposure[SL_DENSITY_CELLS]; /* references that units spent in the cell */
@@ -60,7 +62,8 @@ struct sl_density {
     uint64_t seen;                     /* a bit for each class that ever had units */
     struct sl_density_options set;
     struct unit *units;              /* by number; 0 is none */
-    uint32_t *table;                 /* by hash: the first unit */
+    uint32_t *table;                 /* by hash: the first unit; it grows one head at a time */
+    uint32_t heads, round;           /* in use; a power of two: heads when they doubled last */
     uint32_t capacity, high, vacant; /* from high on none was ever taken; the first that is free */
     uint64_t count[UNIT_STATES];
     uint32_t known[SL_DENSITY_CELLS];   /* units in the cell, wherever they are */

@@ -61,6 +61,25 @@ static uint64_t stats_count(const struct sl_density *density)
     return sl_density_stats(density).unit_count;
 }
 
+/* The table has a head more with each unit: what belongs there comes from another one. */
+START_TEST(units_are_found_while_their_table_grows)
+    {
+        struct sl_density *density = density_new();
+        const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15);
+        for (uint64_t n = 1; n <= 70000; n++) { /* room is made twice */
+            uint32_t unit = enter(density, n * odd, 0);
+            if (n % 4 == 0) {
+                sl_density_leave(density, unit);
+            }
+            for (uint64_t i = 1; n % 10000 == 0 && i <= n; i++) {
+                ck_assert_int_eq(here(density, i * odd) != 0, i % 4 != 0);
+            }
+        }
+        ck_assert_uint_eq(stats_count(density), 70000 / 4 * 3);
+        sl_density_destroy(&density);
+    }
+END_TEST
+
 START_TEST(a_chain_goes_from_its_end)
     {
         struct sl_density *density = density_new();
@@ -813,6 +832,7 @@ int main(void)
     TCase *tcase = tcase_create("density");
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, a_chain_goes_from_its_end);
+    tcase_add_test(tcase, units_are_found_while_their_table_grows);
     tcase_add_test(tcase, before_anything_was_learnt_the_oldest_chain_goes_first);
     tcase_add_test(tcase, of_several_ends_the_one_used_longest_ago_goes);
     tcase_add_test(tcase, what_cannot_go_is_passed_once_a_walk_and_holds_its_chain);

@@ -112,7 +112,7 @@ class Told:
         stored = cold["stored_blocks"] + warm["stored_blocks"]
         check(row["stored"] == stored >= BLOCKS, f"top says {row['stored']} stored, vLLM {stored}")
         text = node.ctl("top", "--view", "engines", "--once", "--interval", "100ms").stdout
-        check(row["name"] and row["name"] in text, f"top shows no engine {row['name']!r}: {text}")
+        check(row["name"] and row["name"][:40] in text, f"top shows no engine {row['name']!r}: {text}")
         return Outcome(warm["hits"], warm["queried"], f"{len(spans)} spans; top: {row['stored']} blocks stored, {loads} loaded, as vLLM")
 
 

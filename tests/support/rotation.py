@@ -29,6 +29,11 @@ def commit_number():
     return int(next(iter(git("rev-parse", "HEAD")), "0")[:8], 16)
 
 
+def chosen(name, shares):
+    """Whether this commit's share has it: of what costs about the same."""
+    return (zlib.crc32(name.encode()) + commit_number()) % shares == 0
+
+
 def share(tests):
     """The names of this commit's share of ctest's tests. They are dealt from the dearest on, so that all shares cost about the same."""
     costs = {test["name"]: next((-one["value"] for one in test["properties"] if one["name"] == "COST"), 0) for test in tests}

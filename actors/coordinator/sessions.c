@@ -336,28 +336,24 @@ static bool block_want(struct coordinator *self, const struct co_engine *engine,
     return true;
 }
 
-/* Its index is there, and its engine is known. */
-static bool chain_known(struct coordinator *self, const struct chain *chain)
-{
-    return co_view(self) &&
-           (chain->engine_id == 0 || co_engine_known(self, chain->engine_id) != NULL);
-}
-
-/* The blocks before end as long as they are anywhere, one in so many; the last of them is one. Gives in *there where
- * they end. */
-static struct wanted chain_want(struct coordinator *self, const struct chain *chain, uint32_t end,
-                                uint32_t step, uint32_t *there)
+/* What is wanted of the blocks before end, as long as they are anywhere, one in so many; the last of them is one. Gives in
+ * *there where they end. false: there are none, or their engine is not known, or there is no index. */
+static bool chain_want(struct coordinator *self, const struct chain *chain, uint32_t end,
+                       uint32_t step, struct wanted *out, uint32_t *there)
 {
     const struct co_engine *engine = co_engine_known(self, chain->engine_id);
+    if (end == 0 || (engine == NULL && chain->engine_id != 0) || !co_view(self)) {
+        return false;
+    }
     uint32_t parts = engine != NULL ? engine->part_count : 1;
-    struct wanted wanted = {.room = SL_MIN(end * parts, (uint32_t)SL_BATCH_MAX)};
-    wanted.keys = co_memory_take(&self->sessions->work, wanted.room, sizeof(*wanted.keys));
+    *out = (struct wanted){.room = SL_MIN(end * parts, (uint32_t)SL_BATCH_MAX)};
+    out->keys = co_memory_take(&self->sessions->work, out->room, sizeof(*out->keys));
     *there = (end - 1) % step;
-    while (wanted.keys != NULL && *there < end &&
-           block_want(self, engine, chain_key(chain, *there), &wanted)) {
+    while (out->keys != NULL && *there < end &&
+           block_want(self, engine, chain_key(chain, *there), out)) {
         *there += step;
     }
-    return wanted;
+    return true;
 }
 
 /* Of a session so many blocks are looked at, evenly spread: the loop waits meanwhile. */
@@ -368,13 +364,12 @@ static bool session_here(void *context, uint32_t session)
 {
     struct coordinator *self = context;
     const struct chain *chain = &self->sessions->chains[session];
-    uint32_t end = chain->there_count, there = end;
-    struct wanted wanted = {0};
-    if (end > 0 && chain_known(self, chain)) {
-        wanted = chain_want(self, chain, end, (end - 1) / LOOKS_MAX + 1, &there);
-        co_memory_reset(&self->sessions->work);
-    }
-    return wanted.cold == 0 && there >= end;
+    uint32_t end = chain->there_count, there = 0;
+    struct wanted wanted;
+    bool here = !chain_want(self, chain, end, end / LOOKS_MAX + 1, &wanted, &there) ||
+                (wanted.cold == 0 && there >= end);
+    co_memory_reset(&self->sessions->work);
+    return here;
 }
 
 /* false: not now. */
@@ -382,14 +377,14 @@ static bool session_ask(struct coordinator *self, const struct sl_session_due *d
 {
     struct co_sessions *sessions = self->sessions;
     struct chain *chain = &sessions->chains[due->session];
+    struct wanted wanted;
     uint32_t index = 0;
-    if (chain->count == 0 || !chain_known(self, chain)) {
+    if (!chain_want(self, chain, chain->count, 1, &wanted, &chain->there_count)) {
         return false;
     }
     while (sessions->asked[index].sent_ns != 0) {
         index++;
     }
-    struct wanted wanted = chain_want(self, chain, chain->count, 1, &chain->there_count);
     struct sl_msg prefetch = {.type = SL_MSG_BRING};
     prefetch.body.bring =
         (struct sl_body_bring){.keys = {.at = wanted.keys, .count = wanted.count},

@@ -1,10 +1,9 @@
 /* runtime/rhythm/sessions.h - the sessions of engines, and when their blocks are wanted again.
  *
- * A session is known by its name's hash, or by its chain of blocks: a request that goes on from the
- * blocks of an earlier one is of the same session. Requests that ask for blocks are its turns; what
- * is between them are pauses. Of those whose length is told is learnt when sessions come back, and so what it is
- * worth to have their blocks in memory at each time of a pause. When that is more than what goes for them is worth
- * (the edge), a session is due.
+ * A session is known by its name's hash, or by its chain of blocks: a request that goes on from the blocks of an earlier
+ * one is of the same session. Requests that ask for blocks are its turns, what is between them are pauses. Of pauses
+ * is learnt how far what is said of their length is right, and so what blocks in memory are worth at each time of them. When
+ * that is more than what goes for them is worth (the edge), a session is due.
  *
  * Bounded: the session that had no turn for longest makes way. Its user keeps what it needs by the
  * session's number. Time is an argument. One thread. */

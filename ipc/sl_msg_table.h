@@ -739,8 +739,9 @@
     F(U64, budget_debt, 0, INT64_MAX, "likewise: written beyond it, to be made up for")
 #define SL_BODY_DISK_READ(F, L)                                              \
     L(items, fill, SL_BATCH_MAX, "values to bring in; digests are verified") \
-    F(BOOL, ahead, 0, 1, "nobody waits for them: behind all others")
-#define SL_BODY_DISK_RAISE(F, L) F(U64, generation, 1, UINT64_MAX, "of the target extent")
+    F(BOOL, ahead, 0, 1, "nobody waits for them: behind all others")         \
+    F(U64, raise, 0, UINT64_MAX,                                             \
+      "0: none, else the generation of a target: its value is waited for now; items are empty")
 #define SL_BODY_DISK_FORGET(F, L) \
     L(items, forget, SL_BATCH_MAX, "removed for good: must not come back after a restart")
 #define SL_BODY_DISK_FOUND(F, L)                                                                   \
@@ -931,9 +932,6 @@
     X(LAYER_WAIT, layer_wait, 64, SL_BODY_LAYERS, "answered when layers of a LOAD are in")         \
     X(LAYER_WAIT_REPLY, layer_wait_reply, 65, SL_BODY_LAYER_WAIT_REPLY,                            \
       "they are, or the op's code")                                                                \
-    X(DISK_RAISE, disk_raise, 68, SL_BODY_DISK_RAISE,                                              \
-      "somebody waits for it: it is read ahead no more")                                           \
-    X(DISK_RAISE_REPLY, disk_raise_reply, 69, SL_BODY_EMPTY, "they are")                           \
     X(DISK_WRITE, disk_write, 70, SL_BODY_DISK_WRITE, "write behind")                              \
     X(DISK_WRITE_REPLY, disk_write_reply, 71, SL_BODY_DISK_WRITE_REPLY, "durable")                 \
     X(DISK_READ, disk_read, 72, SL_BODY_DISK_READ, "read into extents")                            \

@@ -126,7 +126,7 @@ void ti_scan_empty(struct tierer *self, struct ti_segment *segment);
 /* reads.c */
 void ti_reads_pump(struct tierer *self);
 void ti_reads_want(struct tierer *self, const struct ti_job *job); /* somebody waits for it */
-void ti_reads_raise(struct tierer *self, const struct sl_msg *msg);
+void ti_reads_take(struct tierer *self, const struct sl_msg *msg);
 void ti_reads_fence(struct tierer *self, const struct sl_msg *msg);
 void ti_reads_fences_answer(struct tierer *self);
 void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);

@@ -193,10 +193,14 @@ static bool job_reads_into(const struct ti_job *job, uint64_t generation)
     return false;
 }
 
-void ti_reads_raise(struct tierer *self, const struct sl_msg *msg)
+void ti_reads_take(struct tierer *self, const struct sl_msg *msg)
 {
     struct ti_job *job = self->reads_ahead.first;
-    while (job != NULL && !job_reads_into(job, msg->body.disk_raise.generation)) {
+    if (msg->body.disk_read.raise == 0) {
+        ti_job_take(self, msg);
+        return;
+    }
+    while (job != NULL && !job_reads_into(job, msg->body.disk_read.raise)) {
         job = job->next;
     }
     if (job != NULL) {

@@ -204,12 +204,11 @@ static const struct {
     uint32_t type;
     void (*handle)(struct tierer *self, const struct sl_msg *msg);
 } handlers[] = {
-    {SL_MSG_LOCAL_IO, ti_io_completed},     {SL_MSG_DISK_WRITE, ti_job_take},
-    {SL_MSG_DISK_FORGET, ti_job_take},      {SL_MSG_DISK_READ, ti_job_take},
-    {SL_MSG_DISK_RAISE, ti_reads_raise},    {SL_MSG_FENCE, ti_reads_fence},
-    {SL_MSG_DISK_MEMBERS, ti_members_take}, {SL_MSG_HELLO_REPLY, registrar_heard},
-    {SL_MSG_LOCAL_JOB, job_ended},          {SL_MSG_DISK_RECLAIM_REPLY, take_reply},
-    {SL_MSG_DISK_FOUND_REPLY, take_reply},
+    {SL_MSG_LOCAL_IO, ti_io_completed},      {SL_MSG_DISK_WRITE, ti_job_take},
+    {SL_MSG_DISK_FORGET, ti_job_take},       {SL_MSG_DISK_READ, ti_reads_take},
+    {SL_MSG_FENCE, ti_reads_fence},          {SL_MSG_DISK_MEMBERS, ti_members_take},
+    {SL_MSG_HELLO_REPLY, registrar_heard},   {SL_MSG_LOCAL_JOB, job_ended},
+    {SL_MSG_DISK_RECLAIM_REPLY, take_reply}, {SL_MSG_DISK_FOUND_REPLY, take_reply},
 };
 
 static void message_handle(struct tierer *self, const struct sl_msg *msg)

@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 
 static const uint32_t requests[] = {
     SL_MSG_DISK_WRITE,  SL_MSG_DISK_READ, SL_MSG_DISK_READ, SL_MSG_DISK_FORGET, SL_MSG_HELLO_REPLY,
-    SL_MSG_HELLO_REPLY, SL_MSG_PING,      SL_MSG_DISK_READ, SL_MSG_DISK_RAISE,
+    SL_MSG_HELLO_REPLY, SL_MSG_PING,      SL_MSG_DISK_READ, SL_MSG_DISK_READ,
 };
 
 struct world {
@@ -159,8 +159,8 @@ static void move_read(struct hostile *hostile, uint64_t how)
     msg.seq = world->read_seq;
     hostile_give(hostile, "registrar", &msg);
     if (ahead && (how & 0x20) != 0) {
-        struct sl_msg raise = {.type = SL_MSG_DISK_RAISE};
-        raise.body.disk_raise.generation = item.generation;
+        struct sl_msg raise = {.type = SL_MSG_DISK_READ};
+        raise.body.disk_read.raise = item.generation;
         hostile_give(hostile, "registrar", &raise);
     }
     hostile_collect(hostile);

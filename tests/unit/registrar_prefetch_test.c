@@ -223,8 +223,8 @@ START_TEST(a_key_in_flight_that_a_demand_load_wants_is_raised_and_not_read_twice
 
         uint64_t wanted = promote(node, 1);
 
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_RAISE, &raise));
-        ck_assert_uint_eq(raise.body.disk_raise.generation, generation);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_RAISE, &raise));
+        ck_assert_uint_eq(raise.body.disk_read.raise, generation);
         ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ, &none));
         answer_read(node, &kept, 2);
         ck_assert_int_eq(answer(node, "client.2", wanted, 0), SL_OK);

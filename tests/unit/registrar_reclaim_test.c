@@ -232,7 +232,7 @@ START_TEST(demand_is_read_before_what_is_kept)
         uint64_t going = reclaim_ask(node, 1);
         uint64_t wanted = keys_ask(node, SL_MSG_BRING, 0); /* it is being read for the reclaim */
 
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_RAISE, &reply));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_RAISE, &reply));
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
 
         ck_assert(fake_take_reply(&node->fake, "client.1", wanted, &reply));
@@ -495,6 +495,27 @@ START_TEST(a_segment_stays_when_what_is_held_there_cannot_be_read)
     }
 END_TEST
 
+/* It could not be read for the hold, and is read ahead of use: the reclaim waits for it, too. */
+START_TEST(what_is_held_and_being_prefetched_is_raised)
+    {
+        struct node *node = node_with_block(1);
+        struct sl_text key = sl_text_of("m/h/0");
+        struct sl_msg ahead = {.type = SL_MSG_BRING}, read, raise;
+        block_hold(node, 1);
+        ck_assert_uint_eq(tierer_read(node, SL_ERR_DEVICE), 1);
+        ahead.body.bring = (struct sl_body_bring){.keys = {.at = &key, .count = 1}, .ahead = true};
+        fake_give(&node->fake, "client.1", &ahead);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &read));
+        uint64_t generation = read.body.disk_read.items.at[0].generation;
+
+        (void)reclaim_ask(node, 1);
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_RAISE, &raise));
+        ck_assert_uint_eq(raise.body.disk_read.raise, generation);
+        node_end(node);
+    }
+END_TEST
+
 /* The reclaim waits for something else when the hold begins. */
 START_TEST(what_is_held_since_the_reclaim_began_is_waited_for)
     {
@@ -749,6 +770,7 @@ int main(void)
     tcase_add_test(tcase, what_is_held_in_memory_outlives_its_segment);
     tcase_add_test(tcase, what_is_held_and_being_read_is_waited_for);
     tcase_add_test(tcase, a_segment_stays_when_what_is_held_there_cannot_be_read);
+    tcase_add_test(tcase, what_is_held_and_being_prefetched_is_raised);
     tcase_add_test(tcase, what_is_held_since_the_reclaim_began_is_waited_for);
     tcase_add_test(tcase, a_hold_that_ends_meanwhile_keeps_no_segment);
     tcase_add_test(tcase, a_new_registrar_brings_what_is_held_into_memory);

@@ -1183,8 +1183,8 @@ START_TEST(a_prefetch_that_somebody_waits_for_goes_with_the_others)
         ahead[0] = read_start(0, true, &generation); /* at the disk */
         ahead[1] = read_start(1, true, &generation);
         ahead[2] = read_start(2, true, &raised);
-        struct sl_msg raise = {.type = SL_MSG_DISK_RAISE}, reply;
-        raise.body.disk_raise.generation = raised;
+        struct sl_msg raise = {.type = SL_MSG_DISK_READ}, reply;
+        raise.body.disk_read.raise = raised;
         fake_give(&fake, "registrar", &raise);
         ck_assert(fake_take_reply(&fake, "registrar", raise.seq, &reply));
         uint64_t demand = read_start(3, false, &generation);
@@ -1293,8 +1293,8 @@ START_TEST(the_page_tells_what_is_waited_for_and_how_long_was_read)
         uint64_t ahead_bytes = metric("read_queue_bytes");
         (void)read_start(1, false, &generation);
         uint64_t one_bytes = metric("read_queue_bytes");
-        struct sl_msg raise = {.type = SL_MSG_DISK_RAISE};
-        raise.body.disk_raise.generation = raised;
+        struct sl_msg raise = {.type = SL_MSG_DISK_READ};
+        raise.body.disk_read.raise = raised;
         fake_give(&fake, "registrar", &raise); /* until somebody does */
         uint64_t two_bytes = metric("read_queue_bytes");
 

@@ -8,6 +8,7 @@
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/returning.h"
 #include "actors/registrar/presence/peers.h"
+#include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/units.h"
 
 #include <stdlib.h>
@@ -142,6 +143,17 @@ uint32_t reg_arrival_make(struct registrar *self, const struct sl_entry *source,
     return slot;
 }
 
+/* The tierer reads it behind all others, and is told. */
+static void read_raise(struct registrar *self, const struct reg_arrival *arrival)
+{
+    const struct reg_disk *disk = &self->tier->disks[arrival->disk];
+    struct sl_msg raise = {.type = SL_MSG_DISK_READ};
+    raise.body.disk_read.raise = self->claims->all[arrival->claim].extent.generation;
+    if (disk->state != REG_DISK_ABSENT) { /* lost, it comes in its turn */
+        (void)sl_send(self->env, self->peers->all[disk->tierer].name, &raise, NULL);
+    }
+}
+
 void reg_arrival_raise(struct registrar *self, uint32_t slot)
 {
     struct reg_arrival *arrival = &self->promotion->arrivals[slot];
@@ -153,7 +165,9 @@ void reg_arrival_raise(struct registrar *self, uint32_t slot)
     }
     arrival->ahead = false;
     self->promotion->ahead_arrivals--;
-    if (!arrival->reading) {
+    if (arrival->reading) {
+        read_raise(self, arrival);
+    } else {
         arrival_append(self, slot);
     }
 }

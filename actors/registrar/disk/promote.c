@@ -51,17 +51,6 @@ static sl_err promote_there(struct registrar *self, const struct sl_entry *entry
     return SL_ERR_EXISTS;
 }
 
-/* Somebody waits for what the tierer reads behind all others: it is told. */
-static void read_raise(struct registrar *self, const struct reg_arrival *arrival)
-{
-    const struct reg_disk *disk = &self->tier->disks[arrival->disk];
-    struct sl_msg raise = {.type = SL_MSG_DISK_RAISE};
-    raise.body.disk_raise.generation = self->claims->all[arrival->claim].extent.generation;
-    if (disk->state != REG_DISK_ABSENT) { /* lost, it comes in its turn */
-        (void)sl_send(self->env, self->peers->all[disk->tierer].name, &raise, NULL);
-    }
-}
-
 /* REG_NONE: too many are on their way. */
 static uint32_t arrival_for(struct registrar *self, const struct sl_entry *entry, bool ahead)
 {
@@ -69,11 +58,8 @@ static uint32_t arrival_for(struct registrar *self, const struct sl_entry *entry
     if (arrival == REG_NONE) {
         return reg_arrival_make(self, entry, ahead);
     }
-    if (!ahead && self->promotion->arrivals[arrival].ahead) {
+    if (!ahead) {
         reg_arrival_raise(self, arrival);
-        if (self->promotion->arrivals[arrival].reading) {
-            read_raise(self, &self->promotion->arrivals[arrival]);
-        }
     }
     return arrival;
 }

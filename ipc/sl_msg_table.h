@@ -672,16 +672,14 @@
 #define SL_BODY_TICKET_REPLY(F, L) L(ticket, ticket, 4, "one: for prefill")
 #define SL_BODY_HANDOVER_END(F, L) \
     F(U64S, handover_ids, 1, 1024, "decode has them, or nobody wants them")
-/* decode's coordinator -> its transporter -> prefill's (PEER_RELEASE) -> its coordinator */
-#define SL_BODY_HANDOVER_RELEASE(F, L)                                          \
-    F(TEXT, from, 0, 31, "node whose word it is; empty: the sender's own node") \
-    L(items, receipt, 64, "of hand-overs that decode has, or that failed there")
 /* What the nodes of a hand-over tell each other: coordinator -> its transporter (PEER_WORD) -> the
  * other node's -> its coordinator. A word that is lost is said again. */
 #define SL_FIELDS_WORD(F, L)                                                                       \
     F(U64, handover_id, 1, UINT64_MAX, "hand-over")                                                \
-    F(U64, state, 1, 4, "1 decode waits for it, 2 it is committed, 3 it failed, 4 decode gave up") \
-    L(receipt, receipt, 4, "committed: one; decode waits: of what, when it knows")                 \
+    F(U64, state, 1, 5,                                                                            \
+      "1 decode waits for it, 2 it is committed, 3 it failed, 4 decode gave up, 5 decode is done " \
+      "with what is held for it")                                                                  \
+    L(receipt, receipt, 4, "committed, done: one; decode waits: of what, when it knows")           \
     L(ticket, ticket, 4, "decode waits, direct: one, when there is one")                           \
     F(TEXT, reason, 0, 159, "failed: why, for people")
 #define SL_BODY_HANDOVER_WORD(F, L)                                                          \
@@ -818,8 +816,6 @@
     F(BIN, ticket, 1, 128, "of the receiver") \
     F(U64, code, 0, 255, "why: sl_err")       \
     F(TEXT, text, 0, 240, "why, for people")
-#define SL_BODY_PEER_RELEASE(F, L) \
-    L(items, receipt, 64, "of hand-overs of the receiver's that the sender's decode is done with")
 #define SL_BODY_PEER_WORD(F, L) SL_FIELDS_WORD(F, L)
 #define SL_BODY_NODES_REPLY(F, L)                                 \
     F(TEXT, name, 0, 31, "this node")                             \
@@ -972,11 +968,6 @@
     X(PEER_PUSH_REPLY, peer_push_reply, 113, SL_BODY_PEER_PUSH_REPLY, "it is taken")               \
     X(PEER_TICKET_END, peer_ticket_end, 114, SL_BODY_PEER_TICKET_END, "the sender gives up")       \
     X(PEER_TICKET_END_REPLY, peer_ticket_end_reply, 115, SL_BODY_EMPTY, "noted")                   \
-    X(PEER_RELEASE, peer_release, 116, SL_BODY_PEER_RELEASE, "decode here is done with these")     \
-    X(PEER_RELEASE_REPLY, peer_release_reply, 117, SL_BODY_EMPTY, "passed on")                     \
-    X(HANDOVER_RELEASE, handover_release, 118, SL_BODY_HANDOVER_RELEASE,                           \
-      "decode is done with them: what is held goes")                                               \
-    X(HANDOVER_RELEASE_REPLY, handover_release_reply, 119, SL_BODY_CODES, "told, or ended")        \
     X(HANDOVER_WORD, handover_word, 120, SL_BODY_HANDOVER_WORD, "one side to the other's node")    \
     X(HANDOVER_WORD_REPLY, handover_word_reply, 121, SL_BODY_EMPTY, "on its way, or taken")        \
     X(PEER_WORD, peer_word, 122, SL_BODY_PEER_WORD, "of a hand-over between us")                   \

@@ -297,7 +297,6 @@ static const struct {
     {SL_MSG_HANDOVER_END, co_handover_end},
     {SL_MSG_SESSION_PAUSE, co_sessions_pause},
     {SL_MSG_SESSION_TURN, co_sessions_turn},
-    {SL_MSG_HANDOVER_RELEASE, co_release_handle},
     {SL_MSG_HANDOVER_WORD, co_word_handle},
     {SL_MSG_TICKET, co_word_ticket},
     {SL_MSG_PUSH_ARRIVED, co_handover_push_arrived},

@@ -499,7 +499,7 @@ static sl_err receive_ended(struct coordinator *self, struct co_op *op, sl_err c
 {
     struct co_handover *row = op->handover;
     row->receive = NULL;
-    co_release_send(self, &row->receipt, row->id, row->trace_id);
+    co_word_taken(self, &row->receipt, row->id, row->trace_id);
     bool loading = row->machine.state == SL_HANDOVER_COMMITTED;
     bool whole = code == SL_OK && op->at == op->block_count;
     bool prefix = (code == SL_OK || code == SL_ERR_INCOMPLETE) &&
@@ -596,7 +596,7 @@ sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_re
     if (row == NULL || row->receive == NULL || row->machine.state > SL_HANDOVER_COMMITTED) {
         sl_metric_add(self->env->metrics, self->metric.handover_gone_count, 1);
         if (failed_already(self, row, item->handover_id)) {
-            co_release_send(self, &receipt, item->handover_id, trace_id);
+            co_word_taken(self, &receipt, item->handover_id, trace_id);
         }
         return SL_ERR_NOT_FOUND;
     }

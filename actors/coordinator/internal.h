@@ -216,12 +216,10 @@ struct sl_item_ticket co_word_ticket_of(const struct co_handover *row);
 bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticket);
 /* Prefill: tells decode's node how it went, if that is known and somebody waits. */
 void co_word_tell(struct coordinator *self, const struct co_handover *row);
-
-/* ---- release.c: a hold at prefill's node ends when decode at another is done with it ---- */
-/* Tells prefill's node, if it is another one. A lost word costs the time of the hold. */
-void co_release_send(struct coordinator *self, const struct co_receipt *receipt,
-                     uint64_t handover_id, uint64_t trace_id);
-void co_release_handle(struct coordinator *self, const struct sl_msg *msg);
+/* Decode has what prefill's node holds, or failed: tells that node, if it is another one, and its hold
+ * ends. A lost word costs the time of the hold. */
+void co_word_taken(struct coordinator *self, const struct co_receipt *receipt, uint64_t handover_id,
+                   uint64_t trace_id);
 
 /* ---- layers.c ---- */
 struct co_range {                    /* of a part: what the COPYs in flight are of */

@@ -1,5 +1,5 @@
 /* actors/coordinator/word.c - what the nodes of a hand-over tell each other, where decode names
- * prefill's node instead of being given a receipt.
+ * prefill's node instead of being given a receipt; and that decode is done with one.
  *
  * Decode's coordinator says that it waits, to prefill's, by way of both transporters, and brings the
  * ticket of a direct one. Prefill's says when it has committed or failed. Decode says it again
@@ -15,13 +15,12 @@
 #define WORD_SOON_NS  (20 * SL_NS_PER_MS) /* the other node could not be asked; then twice that */
 #define REASON_BYTES  160u                /* of the message table, and a zero */
 
-enum word { WORD_WAITS = 1, WORD_COMMITTED = 2, WORD_FAILED = 3, WORD_GAVE_UP = 4 };
+enum word { WORD_WAITS = 1, WORD_COMMITTED, WORD_FAILED, WORD_GAVE_UP, WORD_TAKEN };
 
-static sl_err word_send(struct coordinator *self, const struct co_handover *row,
-                        struct sl_body_handover_word *body, uint64_t cookie, uint64_t *seq)
+static sl_err word_send(struct coordinator *self, uint64_t trace_id,
+                        const struct sl_body_handover_word *body, uint64_t cookie, uint64_t *seq)
 {
-    struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = row->trace_id};
-    body->handover_id = row->id;
+    struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = trace_id};
     word.body.handover_word = *body;
     return sl_calls_send(self->calls, "transporter.0", &word,
                          sl_deadline_ns(self->env->now_ns, CO_CALL_NS), cookie, seq);
@@ -98,10 +97,9 @@ uint64_t co_word_due(const struct co_handover *row)
     return waits(row) ? row->word_ns : SL_NEVER_NS;
 }
 
-static struct sl_item_receipt item_of(const struct co_handover *row,
-                                      const struct co_receipt *receipt)
+static struct sl_item_receipt item_of(uint64_t handover_id, const struct co_receipt *receipt)
 {
-    return (struct sl_item_receipt){.handover_id = row->id,
+    return (struct sl_item_receipt){.handover_id = handover_id,
                                     .block_end = receipt->block_end,
                                     .keys_low = receipt->keys.low,
                                     .keys_high = receipt->keys.high,
@@ -144,9 +142,11 @@ void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg 
 
 static sl_err node_ask(struct coordinator *self, struct co_handover *row)
 {
-    struct sl_body_handover_word body = {
-        .node = sl_text_of(row->prefill_node), .state = WORD_WAITS, .reason = sl_text_of("")};
-    struct sl_item_receipt receipt = item_of(row, &row->receive->receipt);
+    struct sl_body_handover_word body = {.node = sl_text_of(row->prefill_node),
+                                         .handover_id = row->id,
+                                         .state = WORD_WAITS,
+                                         .reason = sl_text_of("")};
+    struct sl_item_receipt receipt = item_of(row->id, &row->receive->receipt);
     struct sl_item_ticket ticket;
     if (row->receive->receipt.known) {
         body.receipt.at = &receipt;
@@ -158,7 +158,7 @@ static sl_err node_ask(struct coordinator *self, struct co_handover *row)
         body.ticket.count = 1;
     }
     call_forget(self, &row->word_seq); /* this one says more */
-    return word_send(self, row, &body,
+    return word_send(self, row->trace_id, &body,
                      co_cookie(CO_CALL_WORD, 0, (uint32_t)(row - self->handovers)), &row->word_seq);
 }
 
@@ -186,11 +186,27 @@ void co_word_ask(struct coordinator *self, struct co_handover *row)
 
 void co_word_give_up(struct coordinator *self, const struct co_handover *row)
 {
-    struct sl_body_handover_word body = {
-        .node = sl_text_of(row->prefill_node), .state = WORD_GAVE_UP, .reason = sl_text_of("")};
+    const struct sl_body_handover_word body = {.node = sl_text_of(row->prefill_node),
+                                               .handover_id = row->id,
+                                               .state = WORD_GAVE_UP,
+                                               .reason = sl_text_of("")};
     if (row->prefill_node[0] != '\0' && !row->receipt.known) {
         /* One that is lost costs the time of the hold. */
-        (void)word_send(self, row, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+        (void)word_send(self, row->trace_id, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+    }
+}
+
+void co_word_taken(struct coordinator *self, const struct co_receipt *receipt, uint64_t handover_id,
+                   uint64_t trace_id)
+{
+    const struct sl_item_receipt item = item_of(handover_id, receipt);
+    const struct sl_body_handover_word body = {.node = item.node,
+                                               .handover_id = handover_id,
+                                               .state = WORD_TAKEN,
+                                               .receipt = {.at = &item, .count = 1},
+                                               .reason = sl_text_of("")};
+    if (receipt->known && receipt->node[0] != '\0' && strcmp(receipt->node, self->node) != 0) {
+        (void)word_send(self, trace_id, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
     }
 }
 
@@ -250,8 +266,9 @@ void co_word_tell(struct coordinator *self, const struct co_handover *row)
     if (row->decode_node[0] == '\0' || (!known && !failed)) {
         return;
     }
-    const struct sl_item_receipt item = item_of(row, &row->receipt);
+    const struct sl_item_receipt item = item_of(row->id, &row->receipt);
     struct sl_body_handover_word body = {.node = sl_text_of(row->decode_node),
+                                         .handover_id = row->id,
                                          .state = failed ? WORD_FAILED : WORD_COMMITTED,
                                          .reason = failed ? reason_of(row, room) : sl_text_of("")};
     if (!failed) {
@@ -259,7 +276,7 @@ void co_word_tell(struct coordinator *self, const struct co_handover *row)
         body.receipt.count = 1;
     }
     /* One that is lost is asked for again. */
-    (void)word_send(self, row, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+    (void)word_send(self, row->trace_id, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
 }
 
 static sl_err offer_keep(struct co_offer *offer, const struct sl_item_ticket *ticket)
@@ -333,14 +350,33 @@ static sl_err given_up(struct coordinator *self, const struct sl_msg *msg)
     return co_handover_failed_there(self, row, SL_ERR_CANCELLED, "decode gave up");
 }
 
+/* The receipt proves that decode was meant. */
+static sl_err taken(struct coordinator *self, const struct sl_msg *msg)
+{
+    const struct sl_body_handover_word *body = &msg->body.handover_word;
+    const struct sl_item_receipt *item = body->receipt.at;
+    if (body->receipt.count == 0 || item->handover_id != body->handover_id) {
+        return SL_ERR_INVALID;
+    }
+    bool ours = item->node.length == strlen(self->node) &&
+                memcmp(item->node.at, self->node, item->node.length) == 0;
+    sl_err code = ours ? co_handover_taken(self, item, msg->trace_id) : SL_ERR_PERMISSION;
+    sl_metric_add(self->env->metrics, self->metric.handover_released_count, code == SL_OK);
+    return code;
+}
+
 void co_word_handle(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
-    sl_err code = body->state == WORD_WAITS     ? waited_for(self, msg)
+    bool done = body->state == WORD_TAKEN;
+    sl_err code = done                          ? taken(self, msg)
+                  : body->state == WORD_WAITS   ? waited_for(self, msg)
                   : body->state == WORD_GAVE_UP ? given_up(self, msg)
                                                 : heard(self, msg);
-    if (code == SL_ERR_PERMISSION || code == SL_ERR_INVALID) {
-        sl_metric_add(self->env->metrics, self->metric.word_refused_count, 1);
+    if (code == SL_ERR_PERMISSION || code == SL_ERR_INVALID || (done && code == SL_ERR_BUSY)) {
+        sl_metric_add(self->env->metrics,
+                      done ? self->metric.release_refused_count : self->metric.word_refused_count,
+                      1);
         sl_log_write(self->env->log, SL_LOG_WARN, msg->trace_id,
                      "word %" PRIu64 " of node %.31s on hand-over %016" PRIx64 " refused: %s",
                      body->state, body->node.at, body->handover_id, sl_err_text(code));

@@ -8,6 +8,7 @@
 #define COMMITTED UINT64_C(2)
 #define FAILED    UINT64_C(3)
 #define GAVE_UP   UINT64_C(4)
+#define TAKEN     UINT64_C(5)
 #define LONG_NS   (20 * SL_NS_PER_S)
 #define AGAIN_NS  (500 * SL_NS_PER_MS)
 
@@ -370,7 +371,9 @@ START_TEST(words_of_what_nobody_knows_leave_nothing)
         ck_assert_int_eq(hears(bed, (struct heard){.node = "p", .state = FAILED}), SL_OK);
         ck_assert_int_eq(hears(bed, (struct heard){.node = "p", .state = GAVE_UP}), SL_OK);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        ck_assert_int_eq(hears(bed, (struct heard){.node = "p", .state = TAKEN}), SL_ERR_INVALID);
         ck_assert_uint_eq(metric(bed, "words_refused"), 0);
+        ck_assert_uint_eq(metric(bed, "releases_refused"), 1);
         ck_assert(!release_told(bed, &receipt));
         bed_end(bed);
     }
@@ -384,7 +387,7 @@ static const struct {
     const struct sl_item_ticket *ticket;
 } unspeakable[] = {
     {.node = "p", .state = 0, .id = ID},
-    {.node = "p", .state = 5, .id = ID},
+    {.node = "p", .state = 6, .id = ID},
     {.node = "p", .state = UINT64_MAX, .id = ID},
     {.node = "p", .state = WAITS, .id = 0},
     {.node = "", .state = WAITS, .id = ID},

@@ -153,14 +153,12 @@ static const struct {
 } foreign[] = {
     {"b", SL_MSG_PEER_PIN, false, false}, /* no greeting before it */
     {"b", SL_MSG_PEER_UNPIN, false, false},
-    {"b", SL_MSG_PEER_RELEASE, false, false},
     {"b", SL_MSG_PEER_WORD, false, false},
     {"c", SL_MSG_PEER_HELLO, false, false}, /* another's name */
     {"a", SL_MSG_PEER_HELLO, false, false}, /* our own */
     {"b", SL_MSG_FENCE, true, false},       /* the node's own messages */
     {"b", SL_MSG_DRAIN, true, false},
     {"b", SL_MSG_BRING, true, false},
-    {"b", SL_MSG_HANDOVER_RELEASE, true, false},
     {"b", SL_MSG_HANDOVER_WORD, true, false},
     {"b", SL_MSG_HOLD_END, true, false},
     {"b", SL_MSG_HOLD_ASK, true, false},
@@ -430,7 +428,7 @@ START_TEST(pins_end_by_their_owners_word_alone)
     }
 END_TEST
 
-/* ---- hand-overs that decode is done with ---- */
+/* ---- what the nodes of a hand-over tell each other ---- */
 
 static const struct sl_item_receipt done_with = {
     .handover_id = 77, .block_end = 3, .keys_low = 5, .keys_high = 6, .node = {"b", 1}};
@@ -444,60 +442,6 @@ static void receipt_is(const struct sl_item_receipt *got)
     ck_assert_str_eq(got->node.at, done_with.node.at);
 }
 
-START_TEST(prefills_node_is_told_that_decode_is_done)
-    {
-        struct sl_msg msg = {.type = SL_MSG_HANDOVER_RELEASE}, reply, told;
-        struct sl_item_receipt items[] = {done_with, done_with, done_with, done_with};
-        items[1].node = sl_text_of("stranger");
-        items[2].node = sl_text_of("");
-        items[3].node = sl_text_of("asks"); /* its address is not known */
-        bed_open("b@host:1");
-        (void)peer_says("asks", "asks", hello_of("asks", 3), false);
-        msg.body.handover_release.items.at = items;
-        msg.body.handover_release.items.count = SL_COUNT(items);
-
-        fake_give(&bed.fake, "coordinator", &msg);
-
-        ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
-        const uint64_t *codes = reply.body.handover_release_reply.codes.at;
-        ck_assert_uint_eq(codes[0], SL_OK);
-        ck_assert_uint_eq(codes[1], SL_ERR_UNREACHABLE);
-        ck_assert_uint_eq(codes[2], SL_ERR_UNREACHABLE);
-        ck_assert_uint_eq(codes[3], SL_ERR_UNREACHABLE);
-        ck_assert_uint_eq(letters_of(SL_MSG_PEER_RELEASE), 1);
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_RELEASE, &told));
-        ck_assert_uint_eq(told.body.peer_release.items.count, 1);
-        receipt_is(told.body.peer_release.items.at);
-        bed_close();
-    }
-END_TEST
-
-START_TEST(what_a_peer_is_done_with_goes_to_the_coordinator)
-    {
-        struct sl_msg msg = {.type = SL_MSG_PEER_RELEASE}, told, reply;
-        msg.body.peer_release.items.at = &done_with;
-        msg.body.peer_release.items.count = 1;
-        bed_open("");
-        (void)peer_says("b", "b", hello_of("b", 3), false);
-
-        (void)snprintf(bed.fake.unreachable, sizeof(bed.fake.unreachable), "coordinator");
-        uint64_t seq = peer_says("b", "b", msg, false);
-        bed.fake.unreachable[0] = '\0'; /* the first connection takes a moment */
-        fake_pass(&bed.fake, 10 * SL_NS_PER_MS);
-
-        ck_assert(fake_take(&bed.fake, "coordinator", SL_MSG_HANDOVER_RELEASE, &told));
-        ck_assert_str_eq(told.body.handover_release.from.at, "b");
-        ck_assert_uint_eq(told.body.handover_release.items.count, 1);
-        receipt_is(told.body.handover_release.items.at);
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_RELEASE_REPLY, &reply));
-        ck_assert_uint_eq(reply.reply_to, seq);
-        ck_assert_int_eq(reply.code, SL_OK);
-        bed_close();
-    }
-END_TEST
-
-/* ---- what the nodes of a hand-over tell each other ---- */
-
 static const struct sl_item_ticket offered = {
     .bytes = {"secret", 6}, .first_block = 1, .block_end = 3, .keys_low = 5, .keys_high = 6};
 static const struct {
@@ -505,7 +449,8 @@ static const struct {
     bool receipt, ticket;
     const char *reason;
 } said[] = {{1, false, false, ""}, {1, true, true, ""},          {2, true, false, ""},
-            {3, false, false, ""}, {3, false, false, "no room"}, {4, false, false, ""}};
+            {3, false, false, ""}, {3, false, false, "no room"}, {4, false, false, ""},
+            {5, true, false, ""}};
 
 /* The fields of both messages. */
 #define WORD_FILL(body, i)                              \
@@ -569,7 +514,10 @@ START_TEST(a_word_of_a_peer_goes_to_the_coordinator_with_its_name)
         WORD_FILL(msg.body.peer_word, _i);
         (void)peer_says("b", "b", hello_of("b", 3), false);
 
+        (void)snprintf(bed.fake.unreachable, sizeof(bed.fake.unreachable), "coordinator");
         uint64_t seq = peer_says("b", "b", msg, false);
+        bed.fake.unreachable[0] = '\0'; /* the first connection takes a moment */
+        fake_pass(&bed.fake, 10 * SL_NS_PER_MS);
 
         ck_assert(fake_take(&bed.fake, "coordinator", SL_MSG_HANDOVER_WORD, &told));
         ck_assert_str_eq(told.body.handover_word.node.at, "b");
@@ -2131,8 +2079,6 @@ int main(void)
     tcase_add_test(tests, a_peer_reads_what_is_pinned_for_it_alone);
     tcase_add_loop_test(tests, one_peer_cannot_take_all_pins, 0, SL_COUNT(greedy));
     tcase_add_test(tests, pins_end_by_their_owners_word_alone);
-    tcase_add_test(tests, prefills_node_is_told_that_decode_is_done);
-    tcase_add_test(tests, what_a_peer_is_done_with_goes_to_the_coordinator);
     tcase_add_loop_test(tests, a_word_goes_to_the_other_node_as_it_is, 0, SL_COUNT(said));
     tcase_add_loop_test(tests, a_word_of_a_peer_goes_to_the_coordinator_with_its_name, 0,
                         SL_COUNT(said));

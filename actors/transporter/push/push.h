@@ -34,10 +34,6 @@ void tr_push_engine_ends(struct transporter *self, uint64_t engine_id);
  * TR_FENCES_MAX: none does. */
 uint32_t tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint32_t fence);
 
-/* ---- release.c ---- */
-void tr_release(struct transporter *self, const struct sl_msg *msg);
-void tr_release_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
-
 /* ---- word.c ---- */
 void tr_word(struct transporter *self, const struct sl_msg *msg);
 void tr_word_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);

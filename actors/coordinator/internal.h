@@ -339,8 +339,8 @@ void co_load_slice(struct coordinator *self, struct co_op *op);
  * gap. Half of the time that is left: what is here can then still be copied. False: out of memory. */
 bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, struct sl_msg *bring,
                    uint64_t *until_ns);
-/* A part came from another node. */
-void co_load_came(struct co_op *op, uint32_t part);
+/* They have answered, or not in time: it goes on with what is here. */
+void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
 void co_load_look(struct coordinator *self, struct co_op *op);
 /* Through storage, as soon as prefill has committed. */
 void co_load_await(struct coordinator *self, struct co_op *op);

@@ -98,11 +98,6 @@ static void block_tier(struct co_op *op, uint32_t block, enum co_tier tier)
     state->tier = (uint8_t)SL_MAX((enum co_tier)state->tier, tier);
 }
 
-void co_load_came(struct co_op *op, uint32_t part)
-{
-    block_tier(op, part / op->engine->part_count, CO_TIER_REMOTE);
-}
-
 /* The tier is that of first sight: what was promoted once counts as disk although it is found in
  * memory later. */
 static void part_found(struct coordinator *self, struct co_op *op, uint32_t number,
@@ -333,9 +328,9 @@ static bool fetch_again(const struct coordinator *self, struct co_op *op)
     return !op->fetched;
 }
 
-/* Without an answer it goes on with what is here. */
-static void load_fetched(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
+    bool straight = op->phase == CO_PULL;
     uint32_t part_count = op->engine->part_count, first = op->asked_count;
     uint32_t part_total = op->slice_count * part_count;
     struct co_fetched fetched = {.asked_parts = part_total - first, .late = reply == NULL};
@@ -343,18 +338,26 @@ static void load_fetched(struct coordinator *self, struct co_op *op, const struc
         reply != NULL && reply->code == SL_OK ? &reply->body.bring_reply.codes : NULL;
     for (uint32_t i = first; codes != NULL && i < part_total && i - first < codes->count; i++) {
         uint64_t code = codes->at[i - first];
+        struct co_part *part = &op->parts[i];
         if (code == SL_OK) { /* SL_ERR_EXISTS: it was here, and is of another tier */
-            co_load_came(op, i);
+            block_tier(op, i / part_count, CO_TIER_REMOTE);
             fetched.came_parts++;
         }
         fetched.late = fetched.late || code == SL_ERR_TIMEOUT;
-        if ((code == SL_OK || code == SL_ERR_EXISTS) && op->parts[i].state == CO_PART_GONE) {
-            op->parts[i].state = CO_PART_OPEN;
+        if (code == SL_OK && straight) {
+            part->state = CO_PART_PULLED;
+        } else if ((code == SL_OK || code == SL_ERR_EXISTS) && part->state == CO_PART_GONE) {
+            part->state = CO_PART_OPEN;
         }
     }
     co_wait_fetched(self, op, &fetched);
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fetched", "transporter",
-                   fetched.came_parts);
+    if (straight && codes != NULL) {
+        sl_metric_add(self->env->metrics, self->metric.pulled_count, fetched.came_parts);
+        sl_metric_add(self->env->metrics, self->metric.pull_copied_bytes,
+                      reply->body.bring_reply.copied_bytes);
+    }
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id,
+                   straight ? "pulled" : "fetched", "transporter", fetched.came_parts);
     co_load_look(self, op);
 }
 
@@ -571,7 +574,7 @@ static const struct co_phase_ops phases[CO_PHASES] = {
     [CO_AWAIT] = {.tick = await_tick},
     [CO_LOOK] = {.enter = look_later, .tick = look_tick},
     [CO_PROMOTE] = {.enter = load_promote, .reply = load_promoted, .tick = co_wait_tick},
-    [CO_FETCH] = {.reply = load_fetched, .unanswered = true},
+    [CO_FETCH] = {.reply = co_load_fetched, .unanswered = true},
     /* CO_PULL: its answer is that of a share, as of a COPY */
     [CO_COPY] = {.enter = co_copy_start},
 };

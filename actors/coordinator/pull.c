@@ -125,45 +125,17 @@ static void pull_refused(struct coordinator *self, struct co_op *op, sl_err code
     co_load_look(self, op);
 }
 
-static void pull_taken(struct coordinator *self, struct co_op *op,
-                       const struct sl_body_bring_reply *body)
-{
-    uint32_t first = op->asked_count, part_total = op->slice_count * op->engine->part_count;
-    struct co_fetched fetched = {.asked_parts = part_total - first};
-    for (uint32_t i = first; i < part_total && i - first < body->codes.count; i++) {
-        uint64_t code = body->codes.at[i - first];
-        fetched.late = fetched.late || code == SL_ERR_TIMEOUT;
-        if (code == SL_OK) {
-            op->parts[i].state = CO_PART_PULLED;
-            co_load_came(op, i);
-            fetched.came_parts++;
-        } else if (code == SL_ERR_EXISTS && op->parts[i].state == CO_PART_GONE) {
-            op->parts[i].state = CO_PART_OPEN;
-        }
-    }
-    co_wait_fetched(self, op, &fetched);
-    sl_metric_add(self->env->metrics, self->metric.pulled_count, fetched.came_parts);
-    sl_metric_add(self->env->metrics, self->metric.pull_copied_bytes, body->copied_bytes);
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "pulled", "transporter",
-                   fetched.came_parts);
-    co_load_look(self, op);
-}
-
 void co_pull_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
     struct co_share *share = &op->shares[CO_TRANSPORTER];
     SL_ASSERT(op->phase == CO_PULL && op->shares_open > 0);
     share->call_seq = 0;
     op->shares_open--;
-    if (reply == NULL) { /* it goes on with what is here, and does not give these blocks back */
-        uint32_t part_total = op->slice_count * op->engine->part_count;
-        co_wait_fetched(
-            self, op,
-            &(struct co_fetched){.asked_parts = part_total - op->asked_count, .late = true});
+    if (reply == NULL) { /* it does not give these blocks back */
         op->pull_barred = true;
         op->unsettled |= co_worker_bit(CO_TRANSPORTER);
         co_fence_send(self, op, CO_TRANSPORTER);
-        co_load_look(self, op);
+        co_load_fetched(self, op, NULL);
     } else if (!co_share_is_settled(self, share)) {
         op->pull_barred = true;
         op->pull_settles = true;
@@ -174,7 +146,7 @@ void co_pull_answered(struct coordinator *self, struct co_op *op, const struct s
     } else if (reply->code != SL_OK) {
         pull_refused(self, op, reply->code);
     } else {
-        pull_taken(self, op, &reply->body.bring_reply);
+        co_load_fetched(self, op, reply);
     }
 }
 

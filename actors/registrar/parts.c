@@ -75,6 +75,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_leases_part,
     &reg_segments_part,
     /* freed space: loads come before stores that wait for it */
+    &reg_answers_part,
     &reg_promotion_part,
     &reg_reclaim_part,
     &reg_parking_part,

@@ -2,7 +2,6 @@
  * every claim stands in one record, the allocator says the same as the records, and when everybody
  * has died nothing is left but what is committed. */
 #include "actors/registrar/disk/promote.h"
-#include "actors/registrar/disk/remove.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/engines/engines.h"
 #include "actors/registrar/engines/pools.h"
@@ -468,8 +467,7 @@ static void check(struct hostile *hostile, bool end)
     }
     HOSTILE_MUST(self->claims->count == 0 && self->retired->count == 0);
     HOSTILE_MUST(self->claims->quarantined_bytes == 0 && self->engines->count == 0);
-    HOSTILE_MUST(self->space.parked_count == 0 && self->promotion->promote_count == 0 &&
-                 self->removes->count == 0);
+    HOSTILE_MUST(self->space.parked_count == 0 && self->answers->end == 0);
     HOSTILE_MUST(self->pools->high == 0 && self->pools->waiter_count == 0);
     HOSTILE_MUST(self->contributions->ending == 0 && !self->contributions->lowering);
     for (uint32_t i = 0; i < self->set.clients_max; i++) {

@@ -70,7 +70,7 @@ static const struct {
     {REG_WALK_RECOVERED, "groups", "retired"}, /* what all of these gave up */
     {REG_WALK_ARRIVED, "fences", "disks"},
     {REG_WALK_LEFT, "parking", "groups"}, /* requests, what was being written, the disk */
-    {REG_WALK_LEFT, "promotion", "groups"},
+    {REG_WALK_LEFT, "answers", "groups"},
     {REG_WALK_LEFT, "groups", "claims"},
     {REG_WALK_LEFT, "claims", "disks"},
     {REG_WALK_LEFT, "disks", "fences"},

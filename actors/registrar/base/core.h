@@ -81,7 +81,7 @@ struct registrar {
     struct reg_tier *tier;
     struct reg_writes *writes;
     struct reg_admission *admission;
-    struct reg_flushes *flushes;
+    struct reg_answers *answers;
     struct reg_promotion *promotion;
     struct reg_forgets *forgets;
     struct reg_removes *removes;

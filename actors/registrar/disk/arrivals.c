@@ -12,7 +12,6 @@
 #include "actors/registrar/records/units.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define WAITERS_MAX       REG_ARRIVALS_MAX
 #define AHEAD_WAITERS_MAX (WAITERS_MAX / 2)
@@ -28,13 +27,10 @@ sl_err reg_promotes_init(struct registrar *self, struct sl_error *why)
     self->promotion->waiters = calloc(WAITERS_MAX, sizeof(*self->promotion->waiters));
     self->promotion->read_count = (REG_READS_MAX + REG_AHEAD_READS_MAX) * self->tier->path_count;
     self->promotion->reads = calloc(self->promotion->read_count, sizeof(*self->promotion->reads));
-    self->promotion->promotes =
-        calloc(self->set.queue_messages, sizeof(*self->promotion->promotes));
     self->promotion->fills = calloc(REG_READ_ITEMS_MAX, sizeof(*self->promotion->fills));
     if (self->promotion->arrivals == NULL || self->promotion->waiters == NULL ||
         !sl_table_reserve(&self->promotion->by_source, REG_ARRIVALS_MAX) ||
-        self->promotion->reads == NULL || self->promotion->promotes == NULL ||
-        self->promotion->fills == NULL) {
+        self->promotion->reads == NULL || self->promotion->fills == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "tables of promotions");
     }
     return SL_OK;
@@ -42,10 +38,6 @@ sl_err reg_promotes_init(struct registrar *self, struct sl_error *why)
 
 void reg_promotes_fini(struct registrar *self)
 {
-    for (uint32_t i = 0; self->promotion->promotes != NULL && i < self->set.queue_messages; i++) {
-        free(self->promotion->promotes[i].codes);
-    }
-    free(self->promotion->promotes);
     free(self->promotion->arrivals);
     free(self->promotion->waiters);
     sl_table_fini(&self->promotion->by_source);
@@ -178,9 +170,9 @@ void reg_arrival_end(struct registrar *self, uint32_t slot, sl_err code)
     struct reg_arrival *arrival = &self->promotion->arrivals[slot];
     while (arrival->waiters != REG_NONE) {
         struct reg_waiter *waiter = &self->promotion->waiters[arrival->waiters];
-        struct reg_promote *promote = &self->promotion->promotes[waiter->op];
+        struct reg_promote *promote = reg_answer_of(self, waiter->promote);
         uint32_t next = waiter->next;
-        if (promote->used && promote->serial == waiter->serial) {
+        if (promote != NULL) {
             promote->codes[waiter->item] = (uint64_t)code;
             if (--promote->left == 0) {
                 reg_promote_answer(self, promote);
@@ -205,9 +197,7 @@ void reg_arrival_end(struct registrar *self, uint32_t slot, sl_err code)
 bool reg_arrival_is_awaited(const struct registrar *self, const struct reg_arrival *arrival)
 {
     for (uint32_t at = arrival->waiters; at != REG_NONE; at = self->promotion->waiters[at].next) {
-        const struct reg_promote *promote =
-            &self->promotion->promotes[self->promotion->waiters[at].op];
-        if (promote->used && promote->serial == self->promotion->waiters[at].serial) {
+        if (reg_answer_of(self, self->promotion->waiters[at].promote) != NULL) {
             return true;
         }
     }
@@ -252,10 +242,10 @@ void reg_arrivals_purge(struct registrar *self)
 
 /* ---- who waits ---- */
 
-bool reg_waiter_add(struct registrar *self, uint32_t arrival, uint32_t op, uint32_t item)
+bool reg_waiter_add(struct registrar *self, uint32_t arrival, const struct reg_promote *promote,
+                    uint32_t item)
 {
-    SL_ASSERT(self->promotion->promotes != NULL); /* there is a disk tier, or nothing is read */
-    bool ahead = self->promotion->promotes[op].ahead;
+    bool ahead = promote->ahead;
     uint32_t slot = self->promotion->waiter_free;
     if (ahead && self->promotion->ahead_waiters == AHEAD_WAITERS_MAX) {
         return false;
@@ -268,23 +258,13 @@ bool reg_waiter_add(struct registrar *self, uint32_t arrival, uint32_t op, uint3
         return false;
     }
     self->promotion->waiters[slot] =
-        (struct reg_waiter){.op = op,
+        (struct reg_waiter){.promote = promote->answer.id,
                             .item = item,
                             .ahead = ahead,
-                            .serial = self->promotion->promotes[op].serial,
                             .next = self->promotion->arrivals[arrival].waiters};
     self->promotion->ahead_waiters += ahead;
     self->promotion->arrivals[arrival].waiters = slot;
     return true;
-}
-
-static void promote_free(struct registrar *self, struct reg_promote *promote)
-{
-    free(promote->codes);
-    promote->codes = NULL;
-    promote->used = false;
-    self->promotion->promote_count--;
-    self->promotion->prefetch_count -= promote->ahead;
 }
 
 void reg_promote_answer(struct registrar *self, struct reg_promote *promote)
@@ -292,76 +272,22 @@ void reg_promote_answer(struct registrar *self, struct reg_promote *promote)
     if (promote->ahead) {
         reg_returning_answer(self, promote);
     } else {
-        reg_reply_codes(self, &promote->back, promote->codes, promote->count);
+        reg_reply_codes(self, &promote->answer.back, promote->codes, promote->count);
     }
-    promote_free(self, promote);
+    reg_answer_drop(self, &promote->answer);
 }
 
-uint32_t reg_promote_make(struct registrar *self, const struct sl_msg *msg, uint32_t count)
+/* What is missing says SL_ERR_TIMEOUT. */
+bool reg_promotes_late(struct registrar *self, enum reg_answer_kind kind)
 {
-    uint32_t slot = REG_NONE;
-    bool ahead = msg->body.bring.ahead;
-    for (uint32_t i = 0; i < self->set.queue_messages; i++) {
-        const struct reg_promote *promote = &self->promotion->promotes[i];
-        if (!promote->used) {
-            slot = slot == REG_NONE ? i : slot;
-        } else if (sl_return_is_of(&promote->back, msg)) {
-            return REG_NONE; /* sent again */
+    struct reg_promote *promote;
+    uint32_t at = 0;
+    bool any = false;
+    while ((promote = reg_answer_next(self, kind, &at)) != NULL) {
+        if (promote->answer.back.deadline_ns <= self->env->now_ns) {
+            reg_promote_answer(self, promote);
+            any = true;
         }
     }
-    bool full = slot == REG_NONE ||
-                (ahead && self->promotion->prefetch_count >= self->set.queue_messages / 2);
-    uint64_t *codes = full ? NULL : calloc(count, sizeof(*codes));
-    if (codes == NULL) {
-        sl_err err = full ? SL_ERR_LIMIT : SL_ERR_NO_MEMORY;
-        sl_reply_fail(self->env, msg, err, "%u promotions are under way",
-                      self->promotion->promote_count);
-        return REG_NONE;
-    }
-    struct reg_promote *promote = &self->promotion->promotes[slot];
-    *promote = (struct reg_promote){.used = true,
-                                    .ahead = ahead,
-                                    .serial = ++self->promotion->promote_serial,
-                                    .codes = codes,
-                                    .count = count};
-    sl_return_keep(msg, &promote->back);
-    self->promotion->promote_count++;
-    self->promotion->prefetch_count += ahead;
-    return slot;
-}
-
-bool reg_promotes_late(struct registrar *self, uint64_t now_ns)
-{
-    bool ahead = false;
-    for (uint32_t i = 0; self->promotion->promote_count > 0 && i < self->set.queue_messages; i++) {
-        if (self->promotion->promotes[i].used &&
-            self->promotion->promotes[i].back.deadline_ns <= now_ns) {
-            ahead = ahead || self->promotion->promotes[i].ahead;
-            reg_promote_answer(
-                self, &self->promotion->promotes[i]); /* what is missing says SL_ERR_TIMEOUT */
-        }
-    }
-    return ahead;
-}
-
-void reg_promotes_forget(struct registrar *self, uint32_t peer)
-{
-    const char *name = self->peers->all[peer].name;
-    for (uint32_t i = 0; self->promotion->promote_count > 0 && i < self->set.queue_messages; i++) {
-        if (self->promotion->promotes[i].used &&
-            strcmp(self->promotion->promotes[i].back.to, name) == 0) {
-            promote_free(self, &self->promotion->promotes[i]);
-        }
-    }
-}
-
-uint64_t reg_promotes_next(const struct registrar *self)
-{
-    uint64_t next_ns = SL_NEVER_NS;
-    for (uint32_t i = 0; self->promotion->promote_count > 0 && i < self->set.queue_messages; i++) {
-        if (self->promotion->promotes[i].used) {
-            next_ns = SL_MIN(next_ns, self->promotion->promotes[i].back.deadline_ns);
-        }
-    }
-    return next_ns;
+    return any;
 }

@@ -64,12 +64,11 @@ static uint32_t arrival_for(struct registrar *self, const struct sl_entry *entry
     return arrival;
 }
 
-/* SL_ERR_INCOMPLETE: it is being read for item of op. */
-static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
+/* SL_ERR_INCOMPLETE: it is being read for this item. promote NULL: there is no disk. */
+static sl_err promote_key(struct registrar *self, const struct reg_promote *promote, uint32_t item,
                           const struct sl_text *key)
 {
     struct sl_entry entry;
-    const struct reg_promote *promote = op != REG_NONE ? &self->promotion->promotes[op] : NULL;
     bool ahead = promote != NULL && promote->ahead;
     if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) != SL_OK ||
         !entry_visible(self, &entry)) {
@@ -85,7 +84,7 @@ static sl_err promote_key(struct registrar *self, uint32_t op, uint32_t item,
         return SL_ERR_UNREACHABLE;
     }
     uint32_t arrival = arrival_for(self, &entry, ahead);
-    if (arrival == REG_NONE || !reg_waiter_add(self, arrival, op, item)) {
+    if (arrival == REG_NONE || !reg_waiter_add(self, arrival, promote, item)) {
         return SL_ERR_LIMIT; /* one just made without a waiter is dropped when its turn comes */
     }
     if (ahead) {
@@ -138,24 +137,32 @@ static void promote_asked(struct registrar *self, const struct sl_msg *msg)
                       "BRING of disks: no groups, spots, chain, sure");
         return;
     }
-    if (self->promotion->promotes == NULL || keys->count == 0) { /* there is no disk */
+    if (!self->tier->on || keys->count == 0) {
         for (uint64_t i = 0; i < keys->count; i++) {
-            self->codes[i] = (uint64_t)promote_key(self, REG_NONE, 0, &keys->at[i]);
+            self->codes[i] = (uint64_t)promote_key(self, NULL, 0, &keys->at[i]);
         }
         reg_answer_codes(self, msg, keys->count);
         return;
     }
-    uint32_t slot = reg_promote_make(self, msg, (uint32_t)keys->count);
-    if (slot == REG_NONE) {
+    if (reg_answer_waits(self, msg)) {
+        return; /* sent again */
+    }
+    struct reg_promote *promote;
+    promote = reg_answer_new(self, msg, asked->ahead ? REG_ANSWER_AHEAD : REG_ANSWER_BRING,
+                             sizeof(*promote) + keys->count * sizeof(*promote->codes));
+    if (promote == NULL) {
+        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "too many promotions are under way");
         return;
     }
-    struct reg_promote *promote = &self->promotion->promotes[slot];
+    promote->ahead = asked->ahead;
+    promote->codes = (uint64_t *)(promote + 1);
+    promote->count = (uint32_t)keys->count;
     if (promote->ahead && !returning_begin(self, promote, asked)) {
         reg_promote_answer(self, promote);
         return;
     }
     for (uint32_t i = 0; i < promote->count; i++) {
-        sl_err code = promote_key(self, slot, i, &keys->at[i]);
+        sl_err code = promote_key(self, promote, i, &keys->at[i]);
         promote->codes[i] = (uint64_t)(code == SL_ERR_INCOMPLETE ? SL_ERR_TIMEOUT : code);
         promote->left += code == SL_ERR_INCOMPLETE ? 1 : 0;
     }
@@ -663,7 +670,8 @@ static void promotes_expire(struct registrar *self)
         self->space.arrival_blocked_ns = 0;
         self->space.arrival_blocked = false;
     }
-    if (reg_promotes_late(self, now_ns)) {
+    (void)reg_promotes_late(self, REG_ANSWER_BRING);
+    if (reg_promotes_late(self, REG_ANSWER_AHEAD)) {
         reg_arrivals_purge(self);
     }
 }
@@ -677,10 +685,8 @@ static void promotion_settings(struct registrar *self)
 
 static uint64_t promotion_next(const struct registrar *self)
 {
-    uint64_t next_ns = reg_promotes_next(self);
     bool blocked = self->space.arrival_blocked_ns != 0 && !reg_populate_pending(self);
-    return blocked ? SL_MIN(next_ns, self->space.arrival_blocked_ns + REG_PROMOTE_WAIT_NS)
-                   : next_ns;
+    return blocked ? self->space.arrival_blocked_ns + REG_PROMOTE_WAIT_NS : SL_NEVER_NS;
 }
 
 static const struct sl_metric_row metrics[] = {
@@ -713,5 +719,4 @@ const struct reg_part reg_promotion_part = {
     .tick = promotes_expire,
     .after = reg_promotes_pump,
     .next_ns = promotion_next,
-    .left = reg_promotes_forget,
 };

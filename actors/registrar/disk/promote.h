@@ -4,6 +4,7 @@
 #define SL_REGISTRAR_DISK_PROMOTE_H
 
 #include "actors/registrar/base/core.h"
+#include "actors/registrar/disk/answers.h"
 #include "runtime/sl_table.h"
 
 #define REG_READS_MAX      8u /* from one disk at a time */
@@ -33,9 +34,9 @@ struct reg_arrival_queue {
     uint32_t first, last;
 };
 struct reg_waiter {
-    uint32_t op, item, next;
+    uint64_t promote; /* its answer's id */
+    uint32_t item, next;
     bool ahead;
-    uint64_t serial; /* of the op: its slot may have another by now */
 };
 struct reg_read {
     bool used;
@@ -46,13 +47,11 @@ struct reg_read {
     uint32_t count;
     uint32_t arrivals[REG_READ_ITEMS_MAX];
 };
-struct reg_promote {
-    bool used;
+struct reg_promote { /* a BRING */
+    struct reg_answer answer;
     bool ahead;             /* nobody waits for it */
     uint64_t keep_until_ns; /* as of an arrival */
     uint64_t lacks_bytes;   /* of a session: what there was no room for */
-    uint64_t serial;
-    struct sl_return back;
     uint64_t *codes;
     uint32_t count, left;
 };
@@ -65,9 +64,6 @@ struct reg_promotion {
     uint32_t waiter_free, waiter_high, ahead_waiters;
     struct reg_read *reads;
     uint32_t read_count;
-    struct reg_promote *promotes;
-    uint32_t promote_count, prefetch_count; /* all, of these ahead of use */
-    uint64_t promote_serial;
     struct sl_item_fill *fills;
     uint64_t prefetch_bytes_max; /* setting */
     struct {
@@ -92,13 +88,10 @@ bool reg_arrival_is_awaited(const struct registrar *self, const struct reg_arriv
 void reg_arrivals_end(struct registrar *self, uint32_t disk, bool ahead,
                       sl_err code);              /* those in the queue */
 void reg_arrivals_purge(struct registrar *self); /* of those ahead of use, what nobody awaits */
-bool reg_waiter_add(struct registrar *self, uint32_t arrival, uint32_t op, uint32_t item);
-/* A slot for the request; REG_NONE: there is none and it was answered, or it was sent again. */
-uint32_t reg_promote_make(struct registrar *self, const struct sl_msg *msg, uint32_t count);
+bool reg_waiter_add(struct registrar *self, uint32_t arrival, const struct reg_promote *promote,
+                    uint32_t item);
 void reg_promote_answer(struct registrar *self, struct reg_promote *promote);
-bool reg_promotes_late(struct registrar *self, uint64_t now_ns); /* true: one ahead ended */
-void reg_promotes_forget(struct registrar *self, uint32_t peer);
-uint64_t reg_promotes_next(const struct registrar *self);
+bool reg_promotes_late(struct registrar *self, enum reg_answer_kind kind); /* true: one ended */
 
 /* ---- promote.c ---- */
 /* Brings the parts of a held block into memory that are on disk alone, as far as they can be. */

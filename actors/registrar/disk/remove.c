@@ -16,25 +16,14 @@
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NOTE_ROUNDS 4u /* of dropping other units for the room that notes need */
 
-static struct reg_remove *remove_find(struct registrar *self, uint64_t id)
-{
-    for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {
-        if (id != 0 && self->removes->all[i].id == id) {
-            return &self->removes->all[i];
-        }
-    }
-    return NULL;
-}
-
 void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
 {
-    struct reg_remove *remove = remove_find(self, id);
+    struct reg_remove *remove = reg_answer_of(self, id);
     if (remove == NULL) {
         return;
     }
@@ -50,7 +39,7 @@ void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32
 
 void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
 {
-    struct reg_remove *remove = remove_find(self, id);
+    struct reg_remove *remove = reg_answer_of(self, id);
     if (remove == NULL) {
         return; /* answered at its deadline */
     }
@@ -65,7 +54,7 @@ void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32
 
 void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_err code)
 {
-    struct reg_remove *remove = remove_find(self, id);
+    struct reg_remove *remove = reg_answer_of(self, id);
     if (remove == NULL) {
         return;
     }
@@ -74,15 +63,6 @@ void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_e
         remove->codes[index] = (uint64_t)code;
     }
     remove->failed = code;
-}
-
-static void remove_free(struct registrar *self, struct reg_remove *remove)
-{
-    free(remove->keys);
-    free(remove->codes);
-    free(remove->left);
-    *remove = (struct reg_remove){0};
-    self->removes->count--;
 }
 
 /* ---- working ---- */
@@ -200,7 +180,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
     struct sl_group_info info;
     struct reg_drop how = {.reason = REG_GHOST_REMOVED,
                            .forget = true,
-                           .remove_id = remove->id,
+                           .remove_id = remove->answer.id,
                            .remove_index = index};
     remove->codes[index] = (uint64_t)SL_ERR_NOT_FOUND;
     if (sl_index_find_any(self->index, key, (uint32_t)strlen(key), &entry) != SL_OK) {
@@ -253,7 +233,7 @@ static bool remove_again(struct registrar *self, struct reg_remove *remove, uint
     }
     remove->codes[index] = (uint64_t)codes[end];
     bool ended = end == SL_SETTLED_REMOVED || end == SL_SETTLED_NOT_FOUND;
-    if (ended && !reg_answer_join(self, remove->id, index, key) &&
+    if (ended && !reg_answer_join(self, remove->answer.id, index, key) &&
         reg_forget_of_hash(self, reg_hash(key, strlen(key))) != NULL) {
         remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* another answer waits for them */
     }
@@ -303,7 +283,8 @@ static void remove_key(struct registrar *self, struct reg_remove *remove, uint32
 static void remove_step(struct registrar *self, struct reg_remove *remove)
 {
     uint64_t from = self->retired->count;
-    struct reg_drop how = {.reason = REG_GHOST_REMOVED, .forget = true, .remove_id = remove->id};
+    struct reg_drop how = {
+        .reason = REG_GHOST_REMOVED, .forget = true, .remove_id = remove->answer.id};
     for (uint32_t i = 0; i < REG_REMOVE_STEP_UNITS && remove_has_room(self); i++) {
         if (remove->keys != NULL && remove->next < remove->count) {
             const char *key = remove->keys + remove->keys_at;
@@ -333,7 +314,8 @@ static void remove_step(struct registrar *self, struct reg_remove *remove)
 /* A disk that was away must not bring back what is said to be gone. */
 static bool removes_may_end(struct registrar *self)
 {
-    if (self->removes->count == 0 || !self->tier->on) {
+    uint32_t at = 0;
+    if (!self->tier->on || reg_answer_next(self, REG_ANSWER_REMOVE, &at) == NULL) {
         return true;
     }
     reg_members_change(self, true);
@@ -375,7 +357,7 @@ static sl_err remove_stuck(const struct registrar *self, const struct reg_remove
  * that no note had room for are still there. */
 static void codes_stuck(struct reg_remove *remove, sl_err stuck)
 {
-    for (uint32_t i = 0; remove->codes != NULL && i < remove->count; i++) {
+    for (uint32_t i = 0; i < remove->count; i++) {
         sl_err code = i < remove->next ? stuck : SL_ERR_LIMIT;
         remove->codes[i] = remove->codes[i] == SL_ERR_TIMEOUT ? (uint64_t)code : remove->codes[i];
     }
@@ -409,7 +391,7 @@ static struct sl_msg remove_excuse(const struct reg_remove *remove, sl_err stuck
 
 static void codes_doubt(struct reg_remove *remove)
 {
-    for (uint32_t i = 0; remove->codes != NULL && i < remove->count; i++) {
+    for (uint32_t i = 0; i < remove->count; i++) {
         bool ended = remove->codes[i] == SL_OK || remove->codes[i] == SL_ERR_NOT_FOUND;
         remove->codes[i] = ended ? (uint64_t)SL_ERR_TIMEOUT : remove->codes[i];
     }
@@ -418,11 +400,9 @@ static void codes_doubt(struct reg_remove *remove)
 static void removes_run(struct registrar *self, uint64_t now_ns)
 {
     bool may_end = removes_may_end(self);
-    for (uint32_t i = 0; self->removes->count > 0 && i < REG_REMOVES_MAX; i++) {
-        struct reg_remove *remove = &self->removes->all[i];
-        if (remove->id == 0) {
-            continue;
-        }
+    struct reg_remove *remove;
+    uint32_t at = 0;
+    while ((remove = reg_answer_next(self, REG_ANSWER_REMOVE, &at)) != NULL) {
         if (remove->next < remove->count || remove->all_left > 0) {
             remove_step(self, remove);
         }
@@ -433,12 +413,12 @@ static void removes_run(struct registrar *self, uint64_t now_ns)
         }
         if (!may_end) {
             done = false;
-            if (remove->back.deadline_ns <= now_ns) {
+            if (remove->answer.back.deadline_ns <= now_ns) {
                 codes_doubt(remove);
             }
         }
         sl_err stuck = !done && may_end && self->tier->on ? remove_stuck(self, remove) : SL_OK;
-        if (!done && stuck == SL_OK && remove->back.deadline_ns > now_ns) {
+        if (!done && stuck == SL_OK && remove->answer.back.deadline_ns > now_ns) {
             continue;
         }
         if (stuck != SL_OK) {
@@ -448,80 +428,72 @@ static void removes_run(struct registrar *self, uint64_t now_ns)
             const struct sl_msg part = {.code = remove->failed,
                                         .text = sl_text_of("removed in part; ask again")};
             const struct sl_msg reply = done ? part : remove_excuse(remove, stuck);
-            sl_return_reply(self->env, &remove->back, &reply);
+            sl_return_reply(self->env, &remove->answer.back, &reply);
         } else {
-            reg_reply_codes(self, &remove->back, remove->codes, remove->count);
+            reg_reply_codes(self, &remove->answer.back, remove->codes, remove->count);
         }
-        remove_free(self, remove);
+        reg_answer_drop(self, &remove->answer);
     }
 }
 
 /* ---- the message ---- */
 
-static sl_err remove_keep_keys(struct reg_remove *remove, const struct sl_texts *keys)
+/* With room for its codes, and for keys of so many bytes. */
+static struct reg_remove *remove_new(struct registrar *self, const struct sl_msg *msg,
+                                     uint64_t count, uint64_t key_bytes)
 {
-    uint64_t bytes = 1;
-    for (uint64_t i = 0; i < keys->count; i++) {
-        bytes += keys->at[i].length + 1;
+    struct reg_remove *remove;
+    size_t bytes = sizeof(*remove) + count * (sizeof(*remove->codes) + sizeof(*remove->left));
+    remove = reg_answer_new(self, msg, REG_ANSWER_REMOVE, bytes + key_bytes);
+    if (remove != NULL) {
+        remove->count = (uint32_t)count;
+        remove->codes = (uint64_t *)(remove + 1);
+        remove->left = (uint32_t *)(remove->codes + count);
+        remove->keys = (char *)(remove->left + count);
     }
-    remove->keys = malloc(bytes);
-    remove->codes = calloc(keys->count + 1, sizeof(*remove->codes));
-    remove->left = calloc(keys->count + 1, sizeof(*remove->left));
-    if (remove->keys == NULL || remove->codes == NULL || remove->left == NULL) {
-        return SL_ERR_NO_MEMORY;
-    }
-    char *at = remove->keys;
-    for (uint64_t i = 0; i < keys->count; i++) {
-        memcpy(at, keys->at[i].at, keys->at[i].length);
-        at += keys->at[i].length;
-        *at++ = '\0';
-        remove->codes[i] = (uint64_t)SL_ERR_TIMEOUT;
-    }
-    remove->count = (uint32_t)keys->count;
-    return SL_OK;
+    return remove;
 }
 
 static void remove_asked(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_remove *body = &msg->body.remove;
-    struct reg_remove *remove = NULL;
+    uint64_t key_bytes = 0;
     /* Nobody would notice that a stranger is gone, and its removal could wait for ever. */
     uint32_t peer = reg_peer_asking(self, msg);
     if (peer == REG_NONE) {
         return;
     }
-    for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {
-        struct reg_remove *at = &self->removes->all[i];
-        if (at->id == 0) {
-            remove = remove == NULL ? at : remove;
-        } else if (sl_return_is_of(&at->back, msg)) {
-            return; /* sent again */
-        }
+    if (reg_answer_waits(self, msg)) {
+        return; /* sent again */
     }
     if (body->all && (body->keys.count > 0 || body->heed_leases)) {
         sl_reply_fail(self->env, msg, SL_ERR_INVALID, "REMOVE.%s: not with all",
                       body->keys.count > 0 ? "keys" : "heed_leases");
         return;
     }
+    for (uint64_t i = 0; i < body->keys.count; i++) {
+        key_bytes += body->keys.at[i].length + 1;
+    }
+    struct reg_remove *remove = remove_new(self, msg, body->keys.count, key_bytes);
     if (remove == NULL) {
-        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "%u removals are under way", REG_REMOVES_MAX);
+        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "too many removals are under way");
         return;
     }
-    *remove = (struct reg_remove){.id = ++self->removes->next,
-                                  .heed_leases = body->heed_leases,
-                                  .tell_busy = body->tell_busy};
-    self->removes->count++;
-    sl_return_keep(msg, &remove->back);
+    remove->heed_leases = body->heed_leases;
+    remove->tell_busy = body->tell_busy;
     const struct sl_proc_id asker = self->peers->all[peer].proc;
     const uint64_t asked[] = {asker.pid, asker.start_time, msg->seq};
     remove->asked = reg_hash(asked, sizeof(asked));
+    char *at = remove->keys;
+    for (uint64_t i = 0; i < body->keys.count; i++) {
+        memcpy(at, body->keys.at[i].at, body->keys.at[i].length);
+        at += body->keys.at[i].length + 1;
+        remove->codes[i] = (uint64_t)SL_ERR_TIMEOUT;
+    }
     if (body->all) {
         remove->all_left = reg_unit_count(self);
-    } else if (remove_keep_keys(remove, &body->keys) != SL_OK) {
-        sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "removal of %" PRIu64 " keys",
-                      body->keys.count);
-        remove_free(self, remove);
-        return;
+        remove->keys = NULL;
+        remove->left = NULL;
     }
     sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "remove", msg->sender.at,
                    remove->count);
@@ -532,45 +504,22 @@ static void remove_asked(struct registrar *self, const struct sl_msg *msg)
 
 uint64_t reg_answer_begin(struct registrar *self, const struct sl_msg *msg, uint32_t count)
 {
-    struct reg_remove *remove = NULL;
-    for (uint32_t i = 0; i < REG_REMOVES_MAX && remove == NULL; i++) {
-        remove = self->removes->all[i].id == 0 ? &self->removes->all[i] : NULL;
-    }
+    struct reg_remove *remove = remove_new(self, msg, count, 0);
     if (remove == NULL) {
         return 0;
     }
-    *remove = (struct reg_remove){.id = ++self->removes->next, .count = count, .next = count};
-    self->removes->count++;
-    sl_return_keep(msg, &remove->back);
-    remove->keys = calloc(1, 1); /* nothing of it is left to be done */
-    remove->codes = calloc(count + 1, sizeof(*remove->codes));
-    remove->left = calloc(count + 1, sizeof(*remove->left));
-    if (remove->keys == NULL || remove->codes == NULL || remove->left == NULL) {
-        remove_free(self, remove);
-        return 0;
-    }
-    return remove->id;
+    remove->next = count; /* nothing of it is left to be done */
+    return remove->answer.id;
 }
 
 void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes)
 {
-    struct reg_remove *remove = remove_find(self, id);
+    struct reg_remove *remove = reg_answer_of(self, id);
     SL_ASSERT(remove != NULL);
     for (uint32_t i = 0; i < remove->count; i++) {
         remove->codes[i] = remove->left[i] == 0 ? codes[i] : remove->codes[i];
     }
     removes_run(self, 0);
-}
-
-bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg)
-{
-    for (uint32_t i = 0; self->removes->count > 0 && i < REG_REMOVES_MAX; i++) {
-        const struct reg_remove *at = &self->removes->all[i];
-        if (at->id != 0 && sl_return_is_of(&at->back, msg)) {
-            return true;
-        }
-    }
-    return false;
 }
 
 bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key)
@@ -586,44 +535,24 @@ bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const 
 
 void reg_removes_scanned(struct registrar *self)
 {
-    for (uint32_t i = 0; self->removes->count > 0 && i < REG_REMOVES_MAX; i++) {
-        if (self->removes->all[i].id != 0 && self->removes->all[i].keys == NULL) {
-            self->removes->all[i].all_left = reg_unit_count(self);
-        }
+    struct reg_remove *remove;
+    uint32_t at = 0;
+    while ((remove = reg_answer_next(self, REG_ANSWER_REMOVE, &at)) != NULL) {
+        remove->all_left = remove->keys == NULL ? reg_unit_count(self) : remove->all_left;
     }
 }
 
-static void removes_forget(struct registrar *self, uint32_t peer)
-{
-    const char *name = self->peers->all[peer].name;
-    for (uint32_t i = 0; self->removes->count > 0 && i < REG_REMOVES_MAX; i++) {
-        if (self->removes->all[i].id != 0 && strcmp(self->removes->all[i].back.to, name) == 0) {
-            remove_free(self, &self->removes->all[i]);
-        }
-    }
-}
-
+/* Deadlines are the table's. */
 static uint64_t removes_next(const struct registrar *self)
 {
-    uint64_t next_ns = SL_NEVER_NS;
-    for (uint32_t i = 0; self->removes->count > 0 && i < REG_REMOVES_MAX; i++) {
-        const struct reg_remove *remove = &self->removes->all[i];
-        if (remove->id == 0) {
-            continue;
-        }
-        bool more = (remove->next < remove->count || remove->all_left > 0) && remove_has_room(self);
-        next_ns = more ? 0 : SL_MIN(next_ns, remove->back.deadline_ns);
-    }
-    return next_ns;
-}
-
-static void removes_fini(struct registrar *self)
-{
-    for (uint32_t i = 0; i < REG_REMOVES_MAX; i++) {
-        if (self->removes->all[i].id != 0) {
-            remove_free(self, &self->removes->all[i]);
+    const struct reg_remove *remove;
+    uint32_t at = 0;
+    while ((remove = reg_answer_next(self, REG_ANSWER_REMOVE, &at)) != NULL) {
+        if (!remove_is_begun(remove) && remove_has_room(self)) {
+            return 0;
         }
     }
+    return SL_NEVER_NS;
 }
 
 /* ---- LOOKUP ---- */
@@ -692,8 +621,6 @@ const struct reg_part reg_removes_part = {
     REG_STATE(removes, reg_removes),
     REG_METRICS(metrics),
     REG_HANDLERS(handlers),
-    .fini = removes_fini,
     .after = removes_after,
     .next_ns = removes_next,
-    .left = removes_forget,
 };

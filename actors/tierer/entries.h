@@ -60,8 +60,8 @@ static inline struct ti_place ti_entry_place(const struct ti_entry *entry)
 sl_err ti_entries_put(struct ti_entries *entries, const struct ti_entry *want, ti_entry_ref *list);
 /* The live entry of this key is dead from now on, if it has one. */
 void ti_entries_kill(struct ti_entries *entries, struct ti_key_hash hash);
-/* Frees entries of a segment's list, so many at most. True: none is left, and the list is 0; before
- * that none of them counts, and no other list is begun. */
+/* Frees entries of a segment's list, so many at most (0: they only stop counting). True: none is
+ * left, and the list is 0; before that none of them counts, and no other list is begun. */
 bool ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list, uint32_t count_max);
 /* Of the segment with this number; may count those of one that is far away from it in number, too. */
 uint32_t ti_entries_live_in(const struct ti_entries *entries, uint32_t segment);

@@ -1,10 +1,5 @@
-/* actors/tierer/health.c - is the disk well: failures pause what needs it, the next success ends
- * the pause. A disk that answers nothing is noticed too: what waits for it is told, and nothing new
- * is handed to it until it has answered.
- *
- * After a read that failed another place is read, as a probe. When that works, the place was bad
- * and not the disk: a place that is found bad a few times is given up, and a read of it is a plain
- * miss. When the probe fails as well, no read is handed to the disk until a probe succeeds. */
+/* actors/tierer/health.c - is the disk well? See README.md: faults of writes and reads, a disk that
+ * hangs. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
@@ -88,8 +83,6 @@ void ti_health_fine(struct tierer *self)
     health_tell_fine(self);
 }
 
-/* ---------------------------------------------------------------- places that cannot be read */
-
 static struct ti_bad_place *bad_place_find(struct tierer *self, const struct ti_item *item)
 {
     for (uint32_t i = 0; self->bad_place_count > 0 && i < TI_BAD_PLACES_MAX; i++) {
@@ -148,8 +141,6 @@ static void bad_place_settle(struct tierer *self, struct ti_bad_place *bad, bool
     }
     bad_place_clear(self, bad);
 }
-
-/* ---------------------------------------------------------------- probes */
 
 /* Writes that failed prove by themselves that they work again, unless nothing is left to write.
  * Nothing for a while: what was refused comes again. */
@@ -232,8 +223,6 @@ void ti_health_probed(struct tierer *self, const struct ti_io *io, uint64_t byte
         health_tell_fine(self);
     }
 }
-
-/* ---------------------------------------------------------------- no answer, no directory */
 
 static uint64_t oldest_request_ns(const struct tierer *self)
 {

@@ -14,8 +14,10 @@ struct ti_segment *ti_log_newest(struct tierer *self);
  * (reclaim asked, or the disk refuses). */
 struct ti_segment *ti_segment_for(struct tierer *self, uint64_t frame_bytes, uint64_t records_bytes,
                                   bool *fresh);
+/* Adds to the records, which are not lost. False: now they are, there is no memory. */
 bool ti_segment_note(struct ti_segment *segment, const void *records, uint64_t bytes,
                      uint32_t count);
+void ti_segment_records_free(struct ti_segment *segment);
 void ti_segment_header(const struct tierer *self, const struct ti_segment *segment,
                        struct ti_header *out);
 /* Bytes of a footer with so many bytes of records. */
@@ -116,7 +118,8 @@ uint64_t ti_health_next_ns(const struct tierer *self);
 /* scan.c: telling the registrar */
 #define TI_COOKIE_FOUND (UINT64_C(1) << 40) /* of a DISK_FOUND: this and its generation */
 void ti_scan_start(struct tierer *self);
-void ti_scan_pump(struct tierer *self); /* goes on when nothing is under way any more */
+void ti_scan_again(struct tierer *self); /* from the beginning, if one is under way */
+void ti_scan_pump(struct tierer *self);  /* a slice, when it is due */
 void ti_scan_answered(struct tierer *self, const struct sl_msg *reply);
 void ti_scan_was_read(struct tierer *self, sl_err result);
 /* Gives the room of a sealed segment's values back, while its records stay. Not while others are

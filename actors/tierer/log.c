@@ -1,10 +1,6 @@
 /* actors/tierer/log.c - the log: requests become frames, frames are written side by side, one sync
- * makes all of them durable that were written before it (group commit).
- *
- * A frame goes to the disk as soon as its bytes were compared with their digests, while the next
- * one is compared. A sync starts when nothing is being written any more, when enough has been
- * written, or when the first that waits has waited for COMMIT_DELAY_NS. A value is acknowledged
- * after a sync that began after its frame was written, never before. */
+ * makes all of them durable that were written before it (group commit). A value is acknowledged after
+ * a sync that began after its frame was written, never before. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
@@ -12,8 +8,6 @@
 #include <string.h>
 
 #define COMMIT_DELAY_NS (5 * SL_NS_PER_MS) /* longest wait to batch writes for one sync */
-
-/* ---------------------------------------------------------------- a request becomes a frame */
 
 static bool job_has_key(const struct ti_job *job, struct ti_key_hash hash)
 {
@@ -308,8 +302,6 @@ static bool job_write(struct tierer *self, struct ti_job *job, struct ti_segment
            (!fresh || header_write(self, job, segment));
 }
 
-/* ---------------------------------------------------------------- frames end */
-
 static void item_durable(struct tierer *self, const struct ti_job *job, struct ti_item *item,
                          struct ti_segment *segment)
 {
@@ -348,8 +340,17 @@ static void frame_end(struct tierer *self, struct ti_job *job, int os_code)
     ti_job_remove(&self->active, job);
     self->active_bytes -= job->frame_bytes;
     if (os_code == 0) {
-        (void)ti_segment_note(segment, job->frame + sizeof(struct ti_frame), job->records_bytes,
-                              job->record_count);
+        if (!segment->records_lost &&
+            !ti_segment_note(segment, job->frame + sizeof(struct ti_frame), job->records_bytes,
+                             job->record_count)) {
+            sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                         "disk: segment %u: no memory for its records: it gets no footer, and the "
+                         "next start reads its values",
+                         segment->number);
+        }
+        if (segment->records_lost) {
+            ti_scan_again(self); /* what it has read of the segment lacks this frame */
+        }
         self->durable_sequence = SL_MAX(self->durable_sequence, job->sequence);
         if (job->kind == TI_JOB_FORGET) {
             segment->tombstone_last = SL_MAX(segment->tombstone_last, job->sequence);
@@ -503,8 +504,6 @@ void ti_log_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes,
         frame_written(self, job);
     }
 }
-
-/* ---------------------------------------------------------------- what starts when */
 
 static bool segment_has_header(struct tierer *self, uint32_t number)
 {

@@ -1,8 +1,5 @@
 /* actors/tierer/members.c - the disk's name, the disks that have missed nothing, and the newest
- * segment that holds tombstones.
- *
- * A small file beside the segments. Each page is written twice and beside the one before, so that
- * neither a power cut nor a bad place takes both. Who is in the list, the registrar decides. */
+ * segment that holds tombstones: a small file beside the segments. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>

@@ -280,8 +280,6 @@ void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t byte
     item_end(self, job, item, code);
 }
 
-/* ---------------------------------------------------------------- fences */
-
 /* Claims that ended: reads that have not started find that out by themselves, those in flight are
  * waited for. A FENCE of everything (no op, no claims) also ends what was asked before and is still
  * on its way: what has arrived is done before the scan ends. */

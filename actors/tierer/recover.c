@@ -1,9 +1,5 @@
 /* actors/tierer/recover.c - reads what segments hold: footers of closed segments, records one by
- * one of all others.
- *
- * A segment with a footer costs one read, or two when its index is long. Without one its frames are
- * looked for, past damaged ones too, and every value is read: a record counts when its value is
- * right. Such a segment is then closed with a footer like any other. */
+ * one of all others. A record counts when its value is right. */
 #include "actors/tierer/recover.h"
 #include "actors/tierer/internal.h"
 
@@ -82,8 +78,6 @@ static bool read_whole(struct tierer *self, const struct ti_segment *segment, vo
 {
     return ti_file_read(self, segment->file, memory, offset, length);
 }
-
-/* ---------------------------------------------------------------- frames */
 
 /* Reads the frame at the walk into frame_buffer and checks it; NULL when none stands there. */
 static const struct ti_frame *frame_at(struct tierer *self, const struct ti_segment *segment,
@@ -276,8 +270,6 @@ sl_err ti_frames_note(struct tierer *self, struct ti_segment *segment, bool veri
     return SL_OK;
 }
 
-/* ---------------------------------------------------------------- footers and headers */
-
 static bool trailer_right(const struct ti_segment *segment, struct ti_trailer *trailer)
 {
     struct sl_digest digest = trailer->digest;
@@ -360,15 +352,19 @@ sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *seg
     struct ti_walk walk = {0};
     walked.records = NULL;
     walked.records_bytes = 0;
+    walked.records_capacity = 0;
     walked.records_lost = false;
     sl_err err = ti_frames_note(self, &walked, false, &walk, why);
-    if (err != SL_OK) {
-        free(walked.records);
-        return err;
+    *bytes = err == SL_OK ? walked.records_bytes : 0;
+    *records = malloc(*bytes + 1);
+    if (err == SL_OK && *records == NULL) {
+        err = sl_fail(why, SL_ERR_NO_MEMORY, "segment %u: no memory for its records",
+                      segment->number);
+    } else if (*bytes > 0) {
+        memcpy(*records, walked.records, *bytes);
     }
-    *records = walked.records;
-    *bytes = walked.records_bytes;
-    return SL_OK;
+    ti_segment_records_free(&walked);
+    return err;
 }
 
 static enum ti_header_state header_at(struct tierer *self, struct ti_segment *segment,

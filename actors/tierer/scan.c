@@ -1,11 +1,6 @@
 /* actors/tierer/scan.c - tells the registrar what the disk holds: at the start, and whenever a new
- * registrar lives.
- *
- * Keys of closed segments are not kept in memory: their footers are read again, one DISK_FOUND at a
- * time, each after the answer to the one before. The scan ends when it has caught up with what is
- * durable and no frame is under way: what a registrar that is gone asked for would else reach the
- * disk behind the scan, and nobody would know of it until the next one. The new registrar writes
- * nothing before the end. */
+ * registrar lives. It ends when no frame is under way: what a registrar that is gone asked for would
+ * else reach the disk behind it. The new registrar writes nothing before the end. */
 #include "actors/tierer/internal.h"
 #include "runtime/sl_backoff.h"
 
@@ -123,10 +118,11 @@ void ti_scan_was_read(struct tierer *self, sl_err result)
     read->busy = false;
     if (read->empties) {
         segment_emptied(self, segment, result);
-    } else if (result != SL_OK) {
-        ti_health_failed(self, read->why.text, read->why.os_code);
+    } else if (result != SL_OK) { /* told as empty, all of it would be forgotten */
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "disk: %s, tried again", read->why.text);
+        self->scan_retry_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
     }
-    if (!read->empties && read->generation == self->scan_generation) {
+    if (!read->empties && result == SL_OK && read->generation == self->scan_generation) {
         scan_records_drop(self);
         self->scan_records = read->records;
         self->scan_records_bytes = read->bytes;
@@ -247,17 +243,14 @@ static enum scan_state scan_fill(struct tierer *self)
 static void scan_send(struct tierer *self)
 {
     struct sl_msg found = {.type = SL_MSG_DISK_FOUND};
-    self->scan_paused = self->settling; /* scan_pump goes on */
+    self->scan_paused = false;
     self->scan_retry_ns = 0;
-    if (self->settling) {
-        return;
-    }
     self->scan_from_segment = self->scan_segment;
     self->scan_from_offset = self->scan_offset;
     enum scan_state state = scan_fill(self);
     self->scan_last = state == SCAN_CAUGHT_UP;
     if (self->scan_count == 0 && (!self->scan_last || frames_under_way(self))) {
-        self->scan_paused = true; /* scan_pump goes on */
+        self->scan_paused = true; /* ti_scan_pump goes on */
         if (state == SCAN_FOUND) {
             self->env->ops->wake_at(self->env, self->env->now_ns);
         }
@@ -293,9 +286,9 @@ static void scan_send(struct tierer *self)
 
 void ti_scan_pump(struct tierer *self)
 {
-    bool paused = self->scan_paused && !self->settling && !self->scan_read.busy;
-    bool due = self->scan_retry_ns != 0 && self->env->now_ns >= self->scan_retry_ns;
-    if (self->scanning && (paused || due)) {
+    bool due = self->scan_retry_ns != 0 ? self->env->now_ns >= self->scan_retry_ns
+                                        : self->scan_paused && !self->scan_read.busy;
+    if (self->scanning && !self->settling && due) {
         scan_send(self);
     }
 }
@@ -315,7 +308,16 @@ void ti_scan_start(struct tierer *self)
 {
     self->scan_started_ns = self->env->now_ns;
     scan_rewind(self);
-    scan_send(self);
+    self->scan_paused = true; /* ti_scan_pump begins */
+    self->scan_retry_ns = 0;
+}
+
+void ti_scan_again(struct tierer *self)
+{
+    if (self->scanning) {
+        scan_rewind(self);
+        scan_put_off(self);
+    }
 }
 
 void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
@@ -324,8 +326,7 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
         return;
     }
     if (reply != NULL && reply->code == SL_ERR_BUSY) { /* it did not hear the beginning */
-        scan_rewind(self);
-        scan_put_off(self);
+        ti_scan_again(self);
         return;
     }
     if (reply == NULL || reply->code != SL_OK) {
@@ -358,5 +359,5 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
                      (self->env->now_ns - self->scan_started_ns) / SL_NS_PER_MS);
         return;
     }
-    scan_send(self);
+    self->scan_paused = true; /* ti_scan_pump goes on */
 }

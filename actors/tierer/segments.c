@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#define SEAL_FAILURES_MAX \
-    5u /* then new frames no longer wait for the footer of a failed segment \
-        */
+#define RECORDS_BYTES_MIN (UINT64_C(64) << 10)
+#define SEAL_FAILURES_MAX 5u /* then new frames do not wait for the footer of a failed segment */
 
 int ti_segment_compare(const void *a, const void *b)
 {
@@ -64,8 +64,6 @@ void ti_segments_gauges(struct tierer *self)
     sl_metric_set(self->env->metrics, self->metrics.live_bytes,
                   ti_entries_live_bytes(self->entries));
 }
-
-/* ---------------------------------------------------------------- making */
 
 void ti_segment_header(const struct tierer *self, const struct ti_segment *segment,
                        struct ti_header *out)
@@ -301,7 +299,7 @@ static bool segments_wait_for_footer(const struct tierer *self)
 {
     for (uint32_t i = 0; i < self->segment_count; i++) {
         const struct ti_segment *segment = &self->segments[i];
-        if (segment->failed && segment->state != TI_SEGMENT_SEALED &&
+        if (segment->failed && segment->state != TI_SEGMENT_SEALED && !segment->records_lost &&
             segment->seal_failures < SEAL_FAILURES_MAX) {
             return true;
         }
@@ -374,7 +372,8 @@ struct ti_segment *ti_segment_for(struct tierer *self, uint64_t frame_bytes, uin
 {
     *fresh = false;
     struct ti_segment *newest = ti_log_newest(self);
-    if (segments_wait_for_footer(self) || (self->reclaiming && self->segment_count == 1)) {
+    bool going = self->reclaiming || self->left != 0; /* the oldest: nothing in it counts */
+    if (segments_wait_for_footer(self) || (going && self->segment_count == 1)) {
         return NULL;
     }
     if (newest != NULL && newest->state == TI_SEGMENT_OPEN) {
@@ -405,31 +404,52 @@ struct ti_segment *ti_segment_for(struct tierer *self, uint64_t frame_bytes, uin
     return ti_log_newest(self);
 }
 
-/* Room for all that the file may hold, so that it neither grows nor is copied: memory is taken as it
- * fills. The footer is written from it. */
-static bool records_there(struct ti_segment *segment)
+void ti_segment_records_free(struct ti_segment *segment)
 {
-    if (segment->records == NULL) {
-        segment->records = aligned_alloc(SL_PAGE_BYTES, segment->bytes);
+    if (segment->records != NULL) {
+        (void)munmap(segment->records, segment->records_capacity);
     }
-    return segment->records != NULL;
+    segment->records = NULL;
+    segment->records_bytes = 0;
+    segment->records_capacity = 0;
+}
+
+/* The footer is written from the records: whole pages, which the kernel moves when they grow. To copy
+ * them would hold up loads, and room for all from the start counts at once where memory is limited. */
+static bool records_room(struct ti_segment *segment, uint64_t bytes)
+{
+    uint64_t capacity = SL_MAX(segment->records_capacity, RECORDS_BYTES_MIN);
+    while (capacity < bytes) {
+        capacity *= 2;
+    }
+    if (capacity == segment->records_capacity) {
+        return true;
+    }
+    void *at =
+        segment->records != NULL
+            ? mremap(segment->records, segment->records_capacity, capacity, MREMAP_MAYMOVE)
+            : mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) {
+        return false;
+    }
+    segment->records = at;
+    segment->records_capacity = capacity;
+    return true;
 }
 
 bool ti_segment_note(struct ti_segment *segment, const void *records, uint64_t bytes,
                      uint32_t count)
 {
-    if (segment->records_lost || !records_there(segment)) {
+    if (!records_room(segment, ti_segment_footer_bytes(segment->records_bytes + bytes))) {
+        ti_segment_records_free(segment);
         segment->records_lost = true;
         return false;
     }
-    SL_ASSERT(bytes <= segment->bytes - segment->records_bytes); /* they are in its frames, too */
     memcpy(segment->records + segment->records_bytes, records, bytes);
     segment->records_bytes += bytes;
     segment->record_count += count;
     return true;
 }
-
-/* ---------------------------------------------------------------- closing */
 
 static bool segment_may_seal(const struct tierer *self, const struct ti_segment *segment)
 {
@@ -476,7 +496,7 @@ static bool footer_build(struct tierer *self, struct ti_segment *segment)
     seal->offset_bytes = segment_is_short(segment, seal->footer_bytes)
                              ? segment->used_bytes
                              : segment->bytes - seal->footer_bytes;
-    if (!records_there(segment)) {
+    if (!records_room(segment, seal->footer_bytes)) {
         return false;
     }
     struct ti_trailer *trailer = (void *)(segment->records + index_bytes);
@@ -510,8 +530,7 @@ static void seal_end(struct tierer *self, struct ti_segment *segment, int os_cod
         segment->state = TI_SEGMENT_SEALED;
         segment->bytes = seal->offset_bytes + seal->footer_bytes;
         segment->real_bytes = segment_real_bytes(self, segment);
-        free(segment->records);
-        segment->records = NULL;
+        ti_segment_records_free(segment);
         ti_health_fine(self);
     }
     segment->sealing = false;
@@ -528,6 +547,7 @@ void ti_segments_seal(struct tierer *self)
             continue;
         }
         if (!footer_build(self, segment)) {
+            segment->seal_failures++;
             segment->seal_at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
             continue;
         }
@@ -574,10 +594,7 @@ void ti_segments_seal_io(struct tierer *self, const struct ti_io *io, uint64_t b
     seal_end(self, segment, os_code != 0 ? os_code : EAGAIN);
 }
 
-/* ---------------------------------------------------------------- going */
-
-#define DEAD_STEP 64u   /* segments that are looked at in a turn */
-#define LEFT_STEP 4096u /* entries that are freed in a turn: 0.4 ms */
+#define DEAD_STEP 64u /* segments that are looked at in a turn */
 
 static bool segment_is_dead(const struct tierer *self, const struct ti_segment *segment)
 {
@@ -590,9 +607,6 @@ static bool segment_is_dead(const struct tierer *self, const struct ti_segment *
  * have tombstones, and values that replace older ones. */
 void ti_segments_dead(struct tierer *self)
 {
-    if (!ti_entries_drop(self->entries, &self->left, LEFT_STEP)) {
-        self->env->ops->wake_at(self->env, self->env->now_ns);
-    }
     if (self->boot_generation == 0 || self->scanning || self->settling || self->draining ||
         self->degraded || self->segment_count == 0) {
         return;
@@ -614,7 +628,7 @@ void ti_segments_dead(struct tierer *self)
 static void segment_forget(struct tierer *self)
 {
     self->disk->ops->close(self->disk, self->segments[0].file);
-    free(self->segments[0].records);
+    ti_segment_records_free(&self->segments[0]);
     self->segment_count--;
     memmove(&self->segments[0], &self->segments[1], self->segment_count * sizeof(*self->segments));
     sl_metric_add(self->env->metrics, self->metrics.reclaimed_segments, 1);
@@ -636,7 +650,7 @@ void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
     (void)snprintf(name, sizeof(self->leaving_name), TI_SEGMENT_NAME_FORMAT, oldest->number);
     self->left = oldest->list;
     oldest->list = 0;
-    (void)ti_entries_drop(self->entries, &self->left, LEFT_STEP); /* ti_segments_dead goes on */
+    (void)ti_entries_drop(self->entries, &self->left, 0); /* tierer_slice frees them */
     /* A file that was cut for its footer grows again when it is reused. */
     bool fits = segments_real_bytes(self) - oldest->real_bytes + self->segment_bytes +
                     TI_SEGMENT_SLACK_BYTES <=

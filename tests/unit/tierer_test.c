@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define KEYS_MAX   512u
 #define TARGET_AT  (UINT64_C(8) << 20) /* where reads go, in the arena */
@@ -83,6 +84,13 @@ static void open_large_node(void)
     static const char *const settings[] = {
         "disk", "64MiB", "disk_segment", "16MiB", "memory", "64MiB", "disk_staging", "64MiB", NULL};
     open_node_with(settings, 64 << 20);
+}
+
+static void open_many_node(void)
+{
+    static const char *const settings[] = {
+        "disk", "144MiB", "disk_segment", "36MiB", "memory", "16MiB", "disk_staging", "1MiB", NULL};
+    open_node_with(settings, 16 << 20);
 }
 
 static void close_node(void)
@@ -293,6 +301,16 @@ START_TEST(a_repeated_read_gets_the_same_answer_and_reads_nothing)
     }
 END_TEST
 
+/* The next part of what the tierer tells: a slice a turn. */
+static void found_take(struct sl_msg *found)
+{
+    for (uint32_t turns = 0; !fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, found); turns++) {
+        ck_assert_uint_lt(turns, 100);
+        fake_jobs_tell(&fake); /* segments are read */
+        fake_pass(&fake, SL_NS_PER_US);
+    }
+}
+
 static uint64_t heard_fence; /* as the last scan says */
 
 /* A new registrar says hello: the actor tells what it has, into known[].found and places. */
@@ -305,8 +323,7 @@ static void scan(void)
     for (bool last = false; !last;) {
         struct sl_msg found;
         uint64_t codes[4096] = {0};
-        fake_jobs_tell(&fake); /* segments are read */
-        ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
+        found_take(&found);
         ck_assert_uint_eq(found.body.disk_found.boot_generation, boot_generation);
         heard_fence = found.body.disk_found.heard_fence;
         last = found.body.disk_found.last;
@@ -699,6 +716,8 @@ START_TEST(ceiling_holds_and_the_oldest_segment_goes)
                 }
                 fake_answer(&fake, "registrar", &reclaim, &reply);
                 pump(UINT64_MAX);
+                fake_pass(&fake, SL_NS_PER_US); /* its entries are freed */
+                pump(UINT64_MAX);
                 code = write_end(n, seq);
                 reclaimed++;
             }
@@ -711,45 +730,71 @@ START_TEST(ceiling_holds_and_the_oldest_segment_goes)
     }
 END_TEST
 
+/* Values of one byte, all at the same place of the arena: writes 60 from this number on. */
+static uint64_t bytes_write(uint32_t from)
+{
+    struct sl_item_spill items[60];
+    char keys[SL_COUNT(items)][16];
+    struct sl_digest digest = digest_for(0);
+    struct sl_msg msg = {.type = SL_MSG_DISK_WRITE};
+    content(0, sl_arena_at(arena, 0, length_of(0)), length_of(0));
+    for (uint32_t i = 0; i < SL_COUNT(items); i++) {
+        (void)snprintf(keys[i], sizeof(keys[i]), "v%u", from + i);
+        items[i] = (struct sl_item_spill){.key = sl_text_of(keys[i]),
+                                          .length_bytes = length_of(0),
+                                          .generation = 1,
+                                          .digest_low = digest.low,
+                                          .digest_high = digest.high};
+    }
+    msg.body.disk_write.items.at = items;
+    msg.body.disk_write.items.count = SL_COUNT(items);
+    fake_give(&fake, "registrar", &msg);
+    pump(UINT64_MAX);
+    return msg.seq;
+}
+
+/* Where they are; 0: not answered. */
+static uint32_t bytes_written(uint64_t seq)
+{
+    struct sl_msg reply;
+    if (!fake_take_reply(&fake, "registrar", seq, &reply)) {
+        return 0;
+    }
+    ck_assert_uint_eq(reply.body.disk_write_reply.items.at[0].code, SL_OK);
+    return (uint32_t)reply.body.disk_write_reply.items.at[0].segment;
+}
+
+static void bytes_forget(uint32_t from, uint32_t to)
+{
+    static struct sl_item_forget forgets[1000];
+    static char keys[SL_COUNT(forgets)][16];
+    while (from < to) {
+        struct sl_msg msg = {.type = SL_MSG_DISK_FORGET};
+        uint32_t count = SL_MIN(to - from, (uint32_t)SL_COUNT(forgets));
+        for (uint32_t i = 0; i < count; i++) {
+            (void)snprintf(keys[i], sizeof(keys[i]), "v%u", from + i);
+            forgets[i] = (struct sl_item_forget){.key = sl_text_of(keys[i]), .length_bytes = 1};
+        }
+        msg.body.disk_forget.items.at = forgets;
+        msg.body.disk_forget.items.count = count;
+        fake_give(&fake, "registrar", &msg);
+        pump(UINT64_MAX);
+        from += count;
+    }
+}
+
 #define MANY 9000u /* more than a turn looks at, and than one message holds */
 
 /* A large index must not hold up loads: of thousands of records that say nothing, and of thousands of
  * values, a part is told in each turn. */
 START_TEST(a_scan_tells_many_records_in_slices)
     {
-        static struct sl_item_forget forgets[1000];
-        static char keys[1000][16];
-        struct sl_item_spill items[60];
-        struct sl_digest digest = digest_for(0);
-        struct sl_msg msg, found, reply = {.code = SL_OK};
+        struct sl_msg found, reply = {.code = SL_OK};
         uint64_t codes[4096] = {0};
         uint64_t told = 0;
-        content(0, sl_arena_at(arena, 0, length_of(0)), length_of(0));
-        for (uint32_t n = 0; n < MANY; n += SL_COUNT(forgets)) {
-            for (uint32_t i = 0; i < SL_COUNT(forgets); i++) {
-                (void)snprintf(keys[i], sizeof(keys[i]), "f%u", n + i);
-                forgets[i] = (struct sl_item_forget){.key = sl_text_of(keys[i]), .length_bytes = 1};
-            }
-            msg = (struct sl_msg){.type = SL_MSG_DISK_FORGET};
-            msg.body.disk_forget.items.at = forgets;
-            msg.body.disk_forget.items.count = SL_COUNT(forgets);
-            fake_give(&fake, "registrar", &msg);
-            pump(UINT64_MAX);
-        }
-        for (uint32_t n = 0; n < 10 * SL_COUNT(items); n += SL_COUNT(items)) {
-            for (uint32_t i = 0; i < SL_COUNT(items); i++) {
-                (void)snprintf(keys[i], sizeof(keys[i]), "v%u", n + i);
-                items[i] = (struct sl_item_spill){.key = sl_text_of(keys[i]),
-                                                  .length_bytes = length_of(0),
-                                                  .generation = 1,
-                                                  .digest_low = digest.low,
-                                                  .digest_high = digest.high};
-            }
-            msg = (struct sl_msg){.type = SL_MSG_DISK_WRITE};
-            msg.body.disk_write.items.at = items;
-            msg.body.disk_write.items.count = SL_COUNT(items);
-            fake_give(&fake, "registrar", &msg);
-            pump(UINT64_MAX);
+        bytes_forget(0, MANY);
+        for (uint32_t n = 0; n < 600; n += 60) {
+            (void)bytes_write(n);
         }
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
         hello.body.hello_reply.boot_generation = ++boot_generation;
@@ -758,18 +803,121 @@ START_TEST(a_scan_tells_many_records_in_slices)
 
         ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
         do {
-            for (uint32_t turns = 0; !fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found);
-                 turns++) {
-                ck_assert_uint_lt(turns, 100);
-                fake_pass(&fake, SL_NS_PER_US);
-            }
+            found_take(&found);
             ck_assert_uint_le(found.body.disk_found.items.count, TI_FOUND_ITEMS_MAX);
             told += found.body.disk_found.items.count;
             reply.body.disk_found_reply.codes =
                 (struct sl_u64s){codes, found.body.disk_found.items.count};
             fake_answer(&fake, "registrar", &found, &reply);
         } while (!found.body.disk_found.last);
-        ck_assert_uint_eq(told, 10 * SL_COUNT(items));
+        ck_assert_uint_eq(told, 600);
+    }
+END_TEST
+
+static bool no_memory; /* for records: the linker leads the calls here (--wrap) */
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    return no_memory && fd < 0 ? MAP_FAILED : __real_mmap(at, bytes, protection, flags, fd, offset);
+}
+void *__real_mremap(void *at, size_t before, size_t bytes, int flags);
+void *__wrap_mremap(void *at, size_t before, size_t bytes, int flags);
+void *__wrap_mremap(void *at, size_t before, size_t bytes, int flags)
+{
+    return no_memory ? MAP_FAILED : __real_mremap(at, before, bytes, flags);
+}
+
+/* Such a segment gets no footer. It neither ends writing when a frame in it fails, nor is it told as
+ * empty. */
+START_TEST(a_segment_without_memory_for_its_records_costs_nothing)
+    {
+        const struct tierer *self = fake.state;
+        struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, found;
+        scan();
+        no_memory = _i == 0; /* for the first of them, or where they grow */
+        ck_assert_int_eq(write_value(1), SL_OK);
+        no_memory = true;
+        bytes_forget(0, 1000);
+        ck_assert(self->segments[0].records_lost);
+        no_memory = false;
+        ck_assert_int_eq(write_value(2), SL_OK);
+        disk.fail_request = disk.requests + 1;
+        disk.fail_os_code = EIO;
+        ck_assert_int_eq(write_value(400), SL_ERR_IO);
+        disk.fail_request = 0;
+        fake_pass(&fake, 10 * SL_NS_PER_S);
+        pump(UINT64_MAX);
+
+        ck_assert_int_eq(write_value(401), SL_OK);
+        ck_assert_uint_gt(known[401].segment, known[1].segment);
+        no_memory = true;
+        hello.body.hello_reply.boot_generation = ++boot_generation;
+        fake_give(&fake, "registrar", &hello);
+        fake_pass(&fake, 10 * SL_NS_PER_S);
+        ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
+        no_memory = false;
+        scan();
+        check_all(true);
+        restart();
+        check_all(true);
+    }
+END_TEST
+
+/* Two segments of thousands of values leave one behind the other. Meanwhile nothing in them counts:
+ * what is written again gets a new place. */
+START_TEST(segments_leave_in_slices_while_their_keys_are_written_again)
+    {
+        const struct tierer *self = fake.state;
+        struct sl_msg reclaim, reply = {.code = SL_OK};
+        uint32_t begins[8] = {0}; /* number of the first value of each segment */
+        uint32_t segment = 1, oldest = 0, n = 0, turns = 0;
+        uint64_t seq = 0;
+        scan();
+        for (; !fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim); n += 60) {
+            seq = bytes_write(n);
+            uint32_t now = bytes_written(seq);
+            if (now > segment) {
+                begins[segment = now] = n;
+            }
+            if (begins[3] != 0 && oldest == 0) { /* the second one is dead before the first */
+                oldest = begins[2];
+                bytes_forget(begins[2], begins[3]);
+            }
+        }
+        ck_assert_uint_gt(begins[2], 8192);
+        ck_assert_uint_gt(begins[3] - begins[2], 8192);
+        ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, 1);
+
+        fake_answer(&fake, "registrar", &reclaim, &reply);
+        pump(UINT64_MAX);
+        ck_assert_uint_ne(bytes_written(seq), 0);
+        for (; self->left != 0; turns++) {
+            ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
+            uint32_t again = bytes_written(bytes_write(turns * 60));
+            ck_assert_uint_gt(again, 3);
+            ck_assert_uint_eq(bytes_written(bytes_write(turns * 60)), again);
+            fake_pass(&fake, 0); /* one turn */
+            pump(UINT64_MAX);
+        }
+        ck_assert_uint_ge(turns, 3);
+        ck_assert_uint_eq(
+            sl_metric_get(fake.env.metrics, sl_metric_define(fake.env.metrics, "live_values")),
+            ti_entries_live_count(self->entries));
+
+        for (uint32_t i = 0; !fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim); i++) {
+            ck_assert_uint_lt(i, 10);
+            fake_pass(&fake, SL_NS_PER_US);
+        }
+        ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, 2);
+        fake_answer(&fake, "registrar", &reclaim, &reply);
+        for (uint32_t i = 0; i < 10; i++) {
+            pump(UINT64_MAX);
+            fake_pass(&fake, SL_NS_PER_US);
+        }
+        ck_assert_uint_eq(self->left, 0);
+        ck_assert_uint_eq(self->segments[0].number, 3);
+        ck_assert_uint_eq(ti_entries_live_count(self->entries), n - begins[3] + turns * 60);
     }
 END_TEST
 
@@ -843,6 +991,7 @@ START_TEST(a_scan_tells_of_the_batch_that_was_under_way)
             uint64_t codes[8] = {0};
             while (!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
                 pump(1);
+                fake_pass(&fake, SL_NS_PER_US);
             }
             last = found.body.disk_found.last;
             for (uint64_t i = 0; i < found.body.disk_found.items.count; i++) {
@@ -1412,7 +1561,7 @@ START_TEST(a_segment_that_is_being_removed_is_not_read_for_a_new_registrar)
         pump(UINT64_MAX); /* the file is gone */
 
         ck_assert_ptr_null(fake.held_job);
-        ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
+        found_take(&found);
         ck_assert_uint_eq(found.body.disk_found.items.count, 1); /* the one that lives */
     }
 END_TEST
@@ -1685,6 +1834,7 @@ int main(void)
     tcase_add_test(node, a_repeated_prefetch_is_read_once);
     tcase_add_test(node, a_segment_that_is_being_removed_is_not_read_for_a_new_registrar);
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
+    tcase_add_loop_test(node, a_segment_without_memory_for_its_records_costs_nothing, 0, 2);
     suite_add_tcase(suite, node);
     TCase *large = tcase_create("large");
     tcase_add_checked_fixture(large, open_large_node, close_node);
@@ -1695,6 +1845,11 @@ int main(void)
     tcase_add_test(large, the_disk_has_a_few_pieces_at_a_time_in_their_order);
     tcase_add_test(large, a_scan_tells_many_records_in_slices);
     suite_add_tcase(suite, large);
+    TCase *many = tcase_create("many");
+    tcase_add_checked_fixture(many, open_many_node, close_node);
+    tcase_set_timeout(many, 240);
+    tcase_add_test(many, segments_leave_in_slices_while_their_keys_are_written_again);
+    suite_add_tcase(suite, many);
     TCase *pure = tcase_create("pure");
     tcase_add_test(pure, entries_of_a_segment_leave_in_slices);
     tcase_add_loop_test(pure, staging_budget_is_kept, 0, (int)SL_COUNT(budgets));

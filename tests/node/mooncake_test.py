@@ -1,6 +1,7 @@
 """mooncake_master and mooncake_client: real processes, their ports, their HTTP, and who survives whom."""
 
 import errno
+import fcntl
 import hashlib
 import http.client
 import json
@@ -569,6 +570,19 @@ class Lives(unittest.TestCase):
             code, said = lender.end(signal.SIGCONT)
             self.assertEqual(code, 0, said)
             self.assertEqual(place.get("/get_all_segments")[1], "")
+
+    def test_a_node_that_another_master_has_taken_is_left_to_it(self):
+        with Place() as place:
+            master, lock = place.master(), place.run + "/mooncake-master.lock"
+            supervisor = place.supervisor()
+            with open(lock + ".other", "w", encoding="utf-8") as other:
+                fcntl.flock(other, fcntl.LOCK_EX)
+                os.rename(lock + ".other", lock)  # as when a cleaner took the name, and the other was faster
+                code, said = master.wait()
+            self.assertEqual(code, 1, said)
+            self.assertIn("another mooncake_master runs node", said)
+            place.master()
+            self.assertEqual(place.supervisor(), supervisor)
 
     def test_memory_of_sessions_that_are_not_ended_comes_back(self):
         """One writer says nothing any more, one is stopped. Neither may write over what others put there since."""

@@ -19,7 +19,7 @@ from unittest import mock
 from python_support import PATIENCE, ROOT
 
 from mooncake import places
-from mooncake.daemons import daemon, flags, http, join, library, node
+from mooncake.daemons import client, daemon, flags, http, join, library, node
 from node_support import BIN, main, wait_until
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -556,14 +556,40 @@ class Join(Served):
         self.assertTrue(members.add(join.Member("x", "2" * 40, "10.0.0.1:7000")))  # its own since
 
     def test_files_that_are_removed_are_written_again(self):
-        members = self.cluster("b").members
-        members.add(join.Member("x", "1" * 40, "10.0.0.1:7000"))
-        shared = ["peers", "x.pub", members.name + ".pub"]
-        before = {name: self.text(members, name) for name in shared}
-        for name in shared:
-            os.unlink(f"{members.directory}/{name}")
-        members.keep()
-        self.assertEqual({name: self.text(members, name) for name in shared}, before)
+        first = self.cluster("b")
+        for cluster in (first, self.cluster("b")):  # made them, and read them
+            members = cluster.members
+            members.add(join.Member("x", "1" * 40, "10.0.0.1:7000"))
+            before = {name: self.text(members, name) for name in os.listdir(members.directory)}
+            for name in before:
+                os.unlink(f"{members.directory}/{name}")
+            members.keep()
+            del before["x.pub"]  # it is shut out
+            self.assertEqual({name: self.text(members, name) for name in os.listdir(members.directory)}, before)
+            self.assertEqual(os.stat(f"{members.directory}/{members.name}.secret").st_mode & 0o777, 0o600)
+        self.assertEqual((members.name, members.key, cluster.control_port), (first.members.name, first.members.key, first.control_port))
+
+    def test_a_sign_in_what_is_another_users_since_is_left(self):
+        with tempfile.TemporaryDirectory() as place, mock.patch.dict(os.environ, XDG_RUNTIME_DIR=place), mock.patch.object(client, "log") as said:
+            asked = flags.Flags(flags.CLIENT)
+            asked.parse([])
+            lender = client.Lender(asked)
+            lender.instance = "mooncake-1"
+            lender.put_sign()
+            os.unlink(lender.sign)
+            os.chmod(os.path.dirname(lender.sign), 0o777)
+            for _ in range(3):
+                lender.keep_sign()
+            self.assertEqual(said.call_count, 1)  # and not every second
+            os.chmod(os.path.dirname(lender.sign), 0o700)
+            lender.keep_sign()
+            with mock.patch.object(client.os, "geteuid", return_value=os.geteuid() + 1):
+                lender.end()
+            self.assertTrue(os.path.exists(lender.sign))
+            with mock.patch.object(client.os, "unlink", side_effect=PermissionError):
+                lender.end()
+            lender.end()
+            self.assertFalse(os.path.exists(lender.sign))
 
     @staticmethod
     def text(members, name):

@@ -32,7 +32,7 @@ class Lender:
         self.node: Optional[library.Node] = None
         self.lent = False
         self.listeners: List[Tuple[socket.socket, str, int]] = []
-        self.sign = ""
+        self.sign = self.sign_trouble = ""
 
     def bind(self) -> None:
         """What is in use is found before anything is contributed. Nothing is answered yet."""
@@ -110,6 +110,18 @@ class Lender:
         make_directory(os.path.dirname(self.sign))
         write_file(self.sign, self.instance + "\n")
 
+    def keep_sign(self) -> None:
+        """Writes it again when a cleaner took it."""
+        why = ""
+        try:
+            if not os.path.lexists(self.sign):
+                self.put_sign()
+        except (OSError, Failure) as error:
+            why = str(error)
+        if why and why != self.sign_trouble:
+            log("warn", f"'{self.sign}' was removed, and cannot be written again: {why}")
+        self.sign_trouble = why
+
     # ---- serving
     async def health(self, _: http.Request) -> http.Answer:
         ready, why = await self.admin.ready()
@@ -138,9 +150,7 @@ class Lender:
                 try:
                     await asyncio.wait_for(ended.wait(), TICK_S)
                 except asyncio.TimeoutError:
-                    if not os.path.lexists(self.sign):  # a cleaner took it
-                        with contextlib.suppress(OSError, Failure):  # tried again
-                            self.put_sign()
+                    self.keep_sign()
                     if self.length:
                         await asyncio.to_thread(self._lend_again)
         finally:
@@ -150,8 +160,9 @@ class Lender:
 
     def end(self) -> None:
         if self.sign:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.sign)
+            with contextlib.suppress(OSError):  # its directory may be another user's since a cleaner took it
+                if os.stat(os.path.dirname(self.sign)).st_uid == os.geteuid():
+                    os.unlink(self.sign)
         if self.node and self.lent and self.length:
             try:
                 self.node.withdraw(self.name)

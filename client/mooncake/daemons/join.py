@@ -80,6 +80,7 @@ class Members:
         self.directory, self.quiet_s, self._ctl = directory, quiet_s, ctl
         self.at: Dict[str, Member] = {}
         self.heard: Dict[str, float] = {}
+        self.own: Dict[str, str] = {}  # files of this host: what makes it the same one in a later life
         known = self._load()
         self.name = self._own_name()
         for member in known[:MEMBERS_MAX]:
@@ -101,6 +102,7 @@ class Members:
             write_file(self._path("name"), name)
         if not NAME.fullmatch(name):
             raise Failure(f"'{self._path('name')}' holds no name of a node: remove it")
+        self.own["name"] = name
         return name
 
     def _own_key(self) -> str:
@@ -110,12 +112,14 @@ class Members:
                                   timeout=20, check=False)
             if made.returncode != 0:
                 raise Failure(made.stderr.strip().removeprefix("sluicectl keygen: ") or "sluicectl keygen failed")
-        found = re.search(r"^public = (\S{40})$", read_file(path), re.MULTILINE)
+        text = read_file(path)
+        found = re.search(r"^public = (\S{40})$", text, re.MULTILINE)
         if not found:
             raise Failure(f"key file '{path}' holds no pair of keys")
-        public = found[1]
-        write_file(self._path(self.name + ".pub"), f"public = {public}\n", 0o644)
-        return public
+        self.own[self.name + ".secret"] = text
+        self.own[self.name + ".pub"] = f"public = {found[1]}\n"
+        write_file(self._path(self.name + ".pub"), self.own[self.name + ".pub"], 0o644)
+        return found[1]
 
     def _key_of(self, name: str) -> str:
         """What NAME.pub holds; "": it is not there."""
@@ -147,11 +151,10 @@ class Members:
         write_file(self._path("peers"), self._peers())
 
     def keep(self) -> None:
-        """What others read of it. The secret is known to its file alone."""
+        """What a cleaner took. Not another's NAME.pub: who removes one shuts that host out."""
         keep_file(self._path("peers"), self._peers())
-        keep_file(self._path(self.name + ".pub"), f"public = {self.key}\n", 0o644)
-        for one in self.at.values():
-            keep_file(self._path(one.name + ".pub"), f"public = {one.key}\n")
+        for file, text in self.own.items():
+            keep_file(self._path(file), text, 0o644 if file.endswith(".pub") else 0o600)
 
     def hear(self, name: str) -> None:
         if name in self.at:
@@ -373,6 +376,7 @@ class Cluster:
             if not re.fullmatch("[1-9][0-9]{0,4}", text) or int(text) > 65535:
                 raise Failure(f"'{path}' holds no port: remove it")
             if not first <= int(text) <= last:
+                self.members.own["port"] = text + "\n"
                 return int(text)
         except FileNotFoundError:
             pass
@@ -383,6 +387,7 @@ class Cluster:
                 except OSError:
                     continue
                 port = one.getsockname()[1]
+            self.members.own["port"] = f"{port}\n"
             write_file(path, f"{port}\n")
             return port
         raise Failure("this host has no free port for other hosts")

@@ -1,7 +1,6 @@
 """mooncake_master: a node of Sluice where Mooncake's master was."""
 
 import asyncio
-import contextlib
 import os
 import socket
 import sys
@@ -12,7 +11,7 @@ from mooncake.daemons.admin import Admin
 from mooncake.daemons.daemon import Programs, log, run, secret
 from mooncake.daemons.flags import MASTER, Failure, Flags
 from mooncake.daemons.join import Cluster, Port, open_directory
-from mooncake.daemons.node import MIB, Node
+from mooncake.daemons.node import MIB, Node, Taken
 from mooncake.http_metadata_server import metadata_routes
 from mooncake.places import instance_joined, split_address
 
@@ -29,7 +28,7 @@ class Master:
         self.flags = flags
         self.listeners: List[Tuple[socket.socket, str, int]] = []
         self.trouble = ""
-        self.was_ready = self.failed = False
+        self.was_ready = self.taken = False
 
     # ---- ports
     def _host(self, flag: str) -> str:
@@ -113,9 +112,9 @@ class Master:
                 await server.close()
             if joining:
                 joining.cancel()
-            self.failed = node.died.is_set() and not ended.is_set()
+            failed = node.died.is_set() and not ended.is_set()
             try:
-                if not self.failed:
+                if not failed and not self.taken:
                     await node.stop()  # before its port closes: who finds the port free finds no node of that name
             finally:
                 await self.port.close()
@@ -138,14 +137,23 @@ class Master:
             if ready != self.was_ready:
                 since, slow = now, False
             self._note(ready, why)
-            with contextlib.suppress(OSError, Failure):  # tried again; without its directory the node ends
-                self.node.keep_names()
-                if self.cluster:
-                    self.cluster.members.keep()
+            self._keep_names()
             await asyncio.wait(events, timeout=TICK_S if ready else START_TICK_S, return_when=asyncio.FIRST_COMPLETED)
         for event in events:
             event.cancel()
         log("info", f"stopping node '{self.node.instance}'")
+
+    def _keep_names(self) -> None:
+        try:
+            self.node.keep_names()
+            if self.cluster:
+                self.cluster.members.keep()
+        except Taken as error:
+            log("error", f"{error} since the name of this one's lock was removed: this one ends, and leaves the node to it")
+            self.taken = True
+            raise
+        except (OSError, Failure):
+            pass  # tried again; without its directory the node ends
 
     def _note(self, ready: bool, why: str) -> None:
         node = self.node

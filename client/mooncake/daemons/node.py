@@ -43,6 +43,10 @@ def free_bytes(path: str) -> int:
     return room.f_bavail * room.f_frsize
 
 
+class Taken(Failure):
+    """The node is another master's."""
+
+
 class Node:
     def __init__(self, flags: Flags, programs: Programs, instance: str):
         self.flags, self.programs, self.instance = flags, programs, instance
@@ -63,26 +67,27 @@ class Node:
         words = ["--instance", self.instance, *(["--log-dir", log_dir] if log_dir else [])]
         await self._read_settings("--make-private", *words)
         self.config_path = self.runtime_dir + "/mooncake-master.conf"
+        self.lock_path = self.runtime_dir + "/mooncake-master.lock"
         self._take_lock()
         self._place = os.stat(self.runtime_dir)
 
     def _take_lock(self) -> None:
-        lock = os.open(self.runtime_dir + "/mooncake-master.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            raise Failure(f"another mooncake_master runs node '{self.instance}'") from error
+            raise Taken(f"another mooncake_master runs node '{self.instance}'") from error
         if self._lock is not None:
             os.close(self._lock)
         self._lock = lock
 
     def keep_names(self) -> None:
-        """Makes again what a cleaner took: without them the next master would not adopt the node, or a second one would."""
+        """Makes again what a cleaner took: without them the next master would not adopt the node, or a second one would. Raises Taken: one does."""
         if not os.path.samestat(os.stat(self.runtime_dir), self._place):
             return  # somebody else's: the node ends
         keep_file(self.config_path, self.text)
-        if not os.path.lexists(self.runtime_dir + "/mooncake-master.lock"):
+        if not os.path.lexists(self.lock_path) or not os.path.samestat(os.stat(self.lock_path), os.fstat(self._lock)):
             self._take_lock()
 
     async def _read_settings(self, *words: str) -> None:

@@ -10,7 +10,7 @@ foreach(suite disks away handover)
 endforeach()
 sl_node_test(monitoring LABEL node SCRIPT node/monitoring_test.py TIMEOUT 900)
 # Takes a core from everyone for a while.
-sl_node_test(core LABEL node SCRIPT node/core_test.py TIMEOUT 300 SERIAL)
+sl_node_test(core LABEL node SCRIPT node/core_test.py TIMEOUT 900 SERIAL)
 # Preloaded into the tierer of disk_start; a sanitizer's own library would have to come first.
 if(NOT SL_SANITIZE)
     add_library(held_reads SHARED ${CMAKE_CURRENT_LIST_DIR}/held_reads.c)

@@ -261,17 +261,17 @@ class Threads(OnPool):
                         pass
 
         def grown():
-            blocks = sys.getallocatedblocks()
+            blocks, descriptors = sys.getallocatedblocks(), len(os.listdir("/proc/self/fd"))
             rounds(300)
             gc.collect()
-            return sys.getallocatedblocks() - blocks
+            return sys.getallocatedblocks() - blocks, len(os.listdir("/proc/self/fd")) - descriptors
 
         rounds(500)
         gc.collect()
-        descriptors = len(os.listdir("/proc/self/fd"))
+        blocks, descriptors = (min(each) for each in zip(*(grown() for _ in range(3))))
         # The interpreter's own caches grow by some 200 blocks now and then. What leaks grows each time, by one a round.
-        self.assertLess(min(grown() for _ in range(3)), 100)
-        self.assertLess(len(os.listdir("/proc/self/fd")) - descriptors, 300)
+        self.assertLess(blocks, 100)
+        self.assertLessEqual(descriptors, 0)  # other stores' connections may come late, once
 
     @unlike_mooncake("1.4 s each")
     def test_stores_that_come_and_go(self):
@@ -283,11 +283,14 @@ class Threads(OnPool):
             self.assertEqual(one.remove(self.key(), True), 0)
             self.assertEqual(one.close(), 0)
 
+        def grown():
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(7):
+                once()
+            return len(os.listdir("/proc/self/fd")) - before
+
         once()
-        before = len(os.listdir("/proc/self/fd"))
-        for _ in range(20):
-            once()
-        self.assertLess(len(os.listdir("/proc/self/fd")) - before, 20)  # other stores' connections may come late
+        self.assertLessEqual(min(grown() for _ in range(3)), 0)  # other stores' connections may come late, once
 
     def test_close_while_others_call(self):
         """1.16 close: it does not race with calls of other threads: they end with a value, or -600, or 0 for "is it there"."""

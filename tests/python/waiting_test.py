@@ -130,12 +130,17 @@ class Waiting(unittest.TestCase):
         self.assertGreaterEqual(self.counted("blocks_not_waited_for"), LENGTH)
         self.assert_all_there()
 
+    def test_threads_on_a_disk_that_stops(self):
+        with self.node.standing_still("tierer.0"):
+            for result in self.at_once(CHAINS, lambda chain: self.load(chain, **SOON)):  # else none comes back
+                self.assertEqual((result.block_count, result.not_awaited_count), (0, LENGTH))
+        self.assert_all_there()
+
     def test_threads_on_a_slow_disk(self):
         for number in (1, 2, 4, 8):
             with self.subTest(threads=number), SlowDisk(self.node):
-                for result, seconds in self.at_once(number, lambda chain: self.took(chain, **SOON)):
+                for result in self.at_once(number, lambda chain: self.load(chain, **SOON)):
                     self.assertEqual(result.block_count + result.not_awaited_count, LENGTH)
-                    self.assertLess(seconds, 0.2 + 5 * PATIENCE)
         self.assert_all_there()
         tiers = self.node.ctl("tiers").stdout.decode()
         if self.counted("blocks_not_waited_for"):

@@ -344,9 +344,9 @@ static sl_err file_read(const char *path, char **out, struct sl_error *why)
         return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is no plain file", path);
     }
     size_t filled = 0;
-    for (ssize_t got = 1; got != 0; filled += (size_t)got) {
+    for (ssize_t got = 1; got != 0; filled += got > 0 ? (size_t)got : 0) {
         got = read(fd, text + filled, SL_CONFIG_FILE_BYTES_MAX + 1 - filled);
-        if (got < 0) {
+        if (got < 0 && errno != EINTR) {
             return sl_fail_os(why, errno, "read config file '%s'", path);
         }
     }

@@ -291,9 +291,8 @@ static sl_err above_check(const struct stat *above, const char *name, const stru
         walk->path, name, (unsigned)above->st_mode & 07777);
 }
 
-/* Opens name in the directory *fd, made 0700 when it is missing, and puts it in the place of *fd.
- * In a directory where others may make names (/tmp, or one of a group) somebody else may have made
- * this one first, as a directory or as a link: what is below it would be in his hands. */
+/* Opens name in the directory *fd, made 0700 when missing, and puts it in the place of *fd. Where
+ * others may make names, somebody may have made this one, or a link: what is below would be his. */
 static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, struct sl_error *why)
 {
     const char *path = walk->path;
@@ -334,9 +333,10 @@ static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, st
         return sl_fail_os(why, errno, "directory '%s'", path);
     }
     if (shared && !entry_trusted(status.st_uid, &above)) {
-        return sl_fail(why, SL_ERR_FOREIGN,
-                       "directory '%s': '%s' belongs to uid %u, not %u: root may remove it", path,
-                       name, (unsigned)status.st_uid, (unsigned)geteuid());
+        bool is_temporary = strncmp(path, "/tmp/", 5) == 0 || strncmp(path, "/dev/shm/", 9) == 0;
+        return sl_fail(why, SL_ERR_FOREIGN, "directory '%s': '%s' belongs to uid %u, not %u%s",
+                       path, name, (unsigned)status.st_uid, (unsigned)geteuid(),
+                       is_temporary ? ": root may remove it" : "");
     }
     return walk->alone ? owner_check(&status, name, walk, why) : SL_OK;
 }

@@ -475,7 +475,18 @@ class Files(unittest.TestCase):
             with mock.patch.object(daemon.os, "fsync", lambda descriptor: done.append(os.readlink(f"/proc/self/fd/{descriptor}"))), \
                     mock.patch.object(daemon.os, "rename", lambda old, new: done.append((old, new))):
                 daemon.write_file(directory + "/name", "text")
-            self.assertEqual(done, [directory + "/name.new", (directory + "/name.new", directory + "/name"), directory])
+            new = done[0]
+            self.assertEqual(done, [new, (new, directory + "/name"), directory])
+
+    def test_a_file_is_written_beside_what_has_any_name(self):
+        with tempfile.TemporaryDirectory() as directory:
+            os.mkfifo(directory + "/name.new")
+            daemon.write_file(directory + "/name", "text", 0o644)
+            self.assertEqual(sorted(os.listdir(directory)), ["name", "name.new"])
+            self.assertEqual(os.stat(directory + "/name").st_mode & 0o777, 0o644)
+            with mock.patch.object(daemon.os, "rename", side_effect=OSError(28, "no space")), self.assertRaises(OSError):
+                daemon.write_file(directory + "/name", "another")
+            self.assertEqual(sorted(os.listdir(directory)), ["name", "name.new"])
 
 
 @unittest.skipUnless(os.path.exists(CTL), "sluicectl, which makes keys, was not built")
@@ -554,6 +565,10 @@ class Join(Served):
             members.add(join.Member("x", "2" * 40, "10.0.0.1:7000"))
         self.assertTrue(members.add(join.Member("x", key, "10.0.0.1:7000")))
         self.assertTrue(members.add(join.Member("x", "2" * 40, "10.0.0.1:7000")))  # its own since
+        for number, damaged in enumerate(("", "public = 11", "\0" * 50)):
+            put(damaged, f"y{number}.pub")
+            self.assertTrue(members.add(join.Member(f"y{number}", key, "10.0.0.1:7000")))
+            self.assertEqual(self.text(members, f"y{number}.pub"), f"public = {key}\n")
 
     def test_files_that_are_removed_are_written_again(self):
         first = self.cluster("b")

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence
 
@@ -173,12 +174,17 @@ def read_file(path: str) -> str:
 
 def write_file(path: str, text: str, mode: int = 0o600) -> None:
     """Beside, synced and renamed: a reader, or a power cut at any moment, sees the old file or the new one."""
-    descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(descriptor)
-    os.rename(path + ".new", path)
+    descriptor, new = tempfile.mkstemp(prefix=os.path.basename(path) + ".", dir=os.path.dirname(path))  # nobody else's name
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, mode)
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(new, path)
+    except OSError:
+        os.unlink(new)
+        raise
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)

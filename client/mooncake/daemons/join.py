@@ -168,7 +168,8 @@ class Members:
             return False
         before = self.at.get(member.name)
         member.control = member.control or (before.control if before else "")
-        if before is None and self._key_of(member.name) not in ("", member.key):
+        put = self._key_of(member.name) if before is None else ""
+        if KEY.fullmatch(put) and put != member.key:
             raise Failure(f"'{self._path(member.name + '.pub')}' holds another key than the '{member.name}' that joins: remove it")
         if before is None and len(self.at) == MEMBERS_MAX:
             self._make_room()

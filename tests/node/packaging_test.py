@@ -169,14 +169,25 @@ class Packaging(unittest.TestCase):
         for name in others:
             open(f"{output}/{name}", "w", encoding="utf-8").close()
         environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-        said = [run(os.path.join(ROOT, "deploy", "package"), "--output", output, "--no-install", "--version-suffix", suffix, env=environment)
-                for suffix in ("~one", "~two")]
+        words = [os.path.join(ROOT, "deploy", "package"), "--output", output, "--no-install", "--version-suffix"]
+        said = []
+        for suffix in ("~one", "~two"):
+            said.append(run(*words, suffix, env=environment))
+            with open(output + "/build.made", "a", encoding="utf-8") as file:
+                file.write("\n../other\n")
         left = [name for name in os.listdir(output) if name not in others]
         self.assertEqual([name for name in left if "~one" in name], [], "its own of before")
         self.assertEqual(len([name for name in left if "~two" in name]), 7)
         self.assertEqual(len(os.listdir(output)) - len(left), len(others))
         self.assertEqual(len(re.findall(r"^/\S+~two_amd64\.deb$", said[1], re.MULTILINE)), 4, said)
         self.assertNotIn("python3-sluice_9", said[1])
+        same = re.search(r"sluice_\S+~two_amd64\.deb", said[1])[0].replace("~two", "~three")
+        open(f"{output}/{same}", "w", encoding="utf-8").close()
+        with self.assertRaisesRegex(AssertionError, f"{re.escape(same)} is there, and no build here made it"):
+            run(*words, "~three", env=environment)
+        self.assertEqual(os.stat(f"{output}/{same}").st_size, 0)
+        self.assertNotIn(same, read(output, "build.made"))
+        self.assertEqual(len([name for name in os.listdir(output) if "~two" in name]), 7)
 
     @unittest.skipUnless(os.geteuid() == 0, "skipped: needs root")
     def test_roots_doctor_says_whose_settings_it_looks_at(self):

@@ -280,8 +280,10 @@ static void reclaim_ask(struct tierer *self)
 {
     const struct ti_segment *oldest = self->segments;
     SL_ASSERT(oldest != NULL);
-    if (self->reclaiming || self->segment_count == 0 || oldest->reads > 0 || oldest->frames > 0 ||
-        oldest->sealing || oldest->settling || self->left != 0 ||
+    /* The registrar takes it that the file of the one before has gone, so it has its new name first. */
+    bool renaming = self->spare.state == TI_SPARE_MAKING && self->spare.from[0] != '\0';
+    if (self->reclaiming || renaming || self->segment_count == 0 || oldest->reads > 0 ||
+        oldest->frames > 0 || oldest->sealing || oldest->settling || self->left != 0 ||
         self->env->now_ns < self->reclaim_at_ns) {
         return;
     }

@@ -1417,6 +1417,52 @@ START_TEST(a_segment_that_is_being_removed_is_not_read_for_a_new_registrar)
     }
 END_TEST
 
+static sl_err disk_prepare(struct sl_disk *base, const char *from, const char *name, uint64_t bytes,
+                           struct sl_error *why)
+{
+    (void)base;
+    return mem_disk_prepare(&disk, from, name, bytes, why);
+}
+
+/* Under its old name the next start would find the file whole: the registrar relies on that of a segment
+ * being gone when the next one is named. */
+START_TEST(no_segment_is_named_while_the_file_of_the_one_before_is_renamed)
+    {
+        struct sl_msg reclaim, reply = {.code = SL_OK};
+        uint32_t n = 0;
+        scan();
+        while (n == 0 || known[n - 1].segment <= known[0].segment + 1) {
+            ck_assert_int_eq(write_value(n++), SL_OK);
+        }
+        for (uint32_t i = 0; i < n; i++) { /* the second one is as good as gone */
+            if (known[i].segment == known[0].segment + 1) {
+                forget_value(i);
+            }
+        }
+        while (!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim)) {
+            (void)write_start(n++, false);
+            pump(UINT64_MAX);
+        }
+        ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment);
+        static struct sl_disk_ops renames; /* its end comes after the test */
+        renames = *disk.base.ops;
+        renames.prepare = disk_prepare;
+        disk.base.ops = &renames;
+
+        fake.job_held = true;
+        fake_answer(&fake, "registrar", &reclaim, &reply);
+        pump(UINT64_MAX);
+
+        ck_assert_ptr_nonnull(fake.held_job);
+        ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
+        fake.job_held = false;
+        fake_job_run(&fake, 1);
+        pass_and_pump(SL_NS_PER_S);
+        ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
+        ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment + 1);
+    }
+END_TEST
+
 static struct mem_file *segment_file(uint32_t number)
 {
     char name[40];
@@ -1684,6 +1730,7 @@ int main(void)
     tcase_add_test(node, nothing_starves_under_demand);
     tcase_add_test(node, a_repeated_prefetch_is_read_once);
     tcase_add_test(node, a_segment_that_is_being_removed_is_not_read_for_a_new_registrar);
+    tcase_add_test(node, no_segment_is_named_while_the_file_of_the_one_before_is_renamed);
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
     suite_add_tcase(suite, node);
     TCase *large = tcase_create("large");

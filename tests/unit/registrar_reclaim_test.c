@@ -757,6 +757,313 @@ START_TEST(what_is_to_be_kept_still_is_after_it_was_on_disk_alone)
     }
 END_TEST
 
+/* ---- a segment of many values ---- */
+
+#define MANY      3000u
+#define TURN_MOST 1024u
+
+static uint64_t keys_known(struct node *node)
+{
+    struct sl_index_stats stats;
+    sl_index_view_stats(node->view, &stats);
+    return stats.key_count;
+}
+
+/* All of them lie in segment 1, and nowhere else. */
+static struct node *node_with_many(void)
+{
+    struct node *node = node_start(settings);
+    node_client(node, "client.1", 11);
+    tierer_arrive(node, TIERER_PID);
+    for (uint32_t n = 0; n < MANY; n++) {
+        struct found found = {.key = key_of(n), .length = 100, .segment = 1, .offset = n * 4096ul};
+        tierer_found(node, &found, 1, n == 0, n == MANY - 1, NULL);
+    }
+    ck_assert_uint_eq(keys_known(node), MANY);
+    return node;
+}
+
+static void turn(struct node *node)
+{
+    ck_assert_int_eq(node->fake.actor->tick(node->fake.state, node->fake.env.now_ns), SL_OK);
+}
+
+/* The first of the values are gone when this returns, and not all. */
+static uint64_t reclaim_half(struct node *node)
+{
+    uint64_t seq = reclaim_ask(node, 1);
+    for (uint32_t turns = 0; keys_known(node) == MANY; turns++) {
+        ck_assert_uint_lt(turns, MANY);
+        turn(node);
+    }
+    ck_assert(!reclaimed(node, seq));
+    return seq;
+}
+
+START_TEST(a_turn_clears_some_of_many)
+    {
+        struct node *node = node_with_many();
+        uint64_t known = MANY, turns = 0;
+
+        uint64_t seq = reclaim_ask(node, 1);
+
+        for (; known > 0; turns++) {
+            uint64_t now = keys_known(node);
+            ck_assert_uint_le(known - now, TURN_MOST);
+            ck_assert_uint_lt(turns, MANY);
+            known = now;
+            turn(node);
+        }
+        ck_assert(reclaimed(node, seq));
+        node_end(node);
+    }
+END_TEST
+
+/* Somebody wants the key gone, or another value under it: each is to be answered when nothing on disk
+ * can bring the old one back. */
+enum way { REMOVED, PUT_ANEW_AND_REMOVED, REPLACED, WAYS };
+
+static uint64_t go_away(struct node *node, enum way way, uint32_t n)
+{
+    static struct grants grants;
+    if (way != REPLACED) {
+        if (way == PUT_ANEW_AND_REMOVED) {
+            node_put(node, "client.1", key_of(n), 100);
+        }
+        return keys_ask(node, SL_MSG_REMOVE, n);
+    }
+    struct want want = {.key = key_of(n), .length = 100};
+    struct reserve_ask ask = {.sender = "client.1", .wants = &want, .count = 1, .replace = true};
+    ck_assert(node_reserve(node, &ask, &grants));
+    ck_assert_uint_eq(grants.at[0].code, SL_OK);
+    struct sl_item_claim claim = {.ref = grants.at[0].ref, .generation = grants.at[0].generation};
+    struct sl_msg msg = {.type = SL_MSG_COMMIT};
+    msg.body.commit.items.at = &claim;
+    msg.body.commit.items.count = 1;
+    fake_give(&node->fake, "client.1", &msg);
+    return msg.seq;
+}
+
+static bool waits_for_tombstone(struct node *node, uint64_t seq, uint32_t n)
+{
+    struct sl_msg reply, forget;
+    if (fake_take_reply(&node->fake, "client.1", seq, &reply)) {
+        return false;
+    }
+    ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &forget));
+    ck_assert_str_eq(forget.body.disk_forget.items.at[0].key.at, key_of(n));
+    return true;
+}
+
+START_TEST(what_is_removed_before_it_is_cleared_gets_a_tombstone)
+    {
+        struct node *node = node_with_many();
+        uint64_t seq = reclaim_half(node);
+        ck_assert(node_sees(node, key_of(0)));
+
+        uint64_t removing = keys_ask(node, SL_MSG_REMOVE, 0);
+
+        ck_assert(waits_for_tombstone(node, removing, 0));
+        fake_pass(&node->fake, SL_NS_PER_MS);
+        ck_assert(reclaimed(node, seq));
+        node_end(node);
+    }
+END_TEST
+
+/* The file is there until the tierer names another segment: it may be asked for again, a hold may have
+ * ended the reclaim, its answer may be late, or the tierer may die before the file has gone. */
+static const struct {
+    bool answered, asked_again, tierer_died;
+} file_is_there[] = {
+    {.answered = false},
+    {.answered = true},
+    {.answered = true, .asked_again = true},
+    {.tierer_died = true},
+};
+
+START_TEST(what_was_cleared_is_in_doubt_while_its_file_may_be_there)
+    {
+        struct node *node = node_with_many();
+        uint64_t seq = reclaim_half(node);
+        uint32_t n = MANY - 1;
+        if (file_is_there[_i / WAYS].answered) {
+            fake_pass(&node->fake, SL_NS_PER_MS);
+            ck_assert(reclaimed(node, seq));
+        }
+        if (file_is_there[_i / WAYS].asked_again) {
+            seq = reclaim_ask(node, 1);
+            fake_pass(&node->fake, SL_NS_PER_MS);
+            ck_assert(reclaimed(node, seq));
+        }
+        if (file_is_there[_i / WAYS].tierer_died) {
+            fake_die(&node->fake, proc_of(TIERER_PID));
+            tierer_arrive(node, TIERER_PID + 1);
+            tierer_ready(node);
+        }
+        ck_assert(!node_sees(node, key_of(n)));
+
+        uint64_t going = go_away(node, (enum way)(_i % WAYS), n);
+
+        ck_assert(waits_for_tombstone(node, going, n));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_was_cleared_is_in_doubt_until_the_next_segment_is_named)
+    {
+        struct node *node = node_with_many();
+        uint64_t seq = reclaim_half(node);
+        fake_pass(&node->fake, SL_NS_PER_MS);
+        ck_assert(reclaimed(node, seq));
+
+        seq = reclaim_ask(node, 2);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(!waits_for_tombstone(node, keys_ask(node, SL_MSG_REMOVE, MANY - 1), MANY - 1));
+        node_end(node);
+    }
+END_TEST
+
+/* What the tierer's successor finds of a segment that went in part. */
+START_TEST(what_was_cleared_and_removed_does_not_come_back)
+    {
+        struct node *node = node_with_many();
+        struct sl_msg reply;
+        sl_err codes[2];
+        struct found found[2];
+        (void)reclaim_half(node);
+        for (uint32_t i = 0; i < 2; i++) {
+            found[i] = (struct found){.key = key_of(MANY - 1 - i),
+                                      .length = 100,
+                                      .segment = 1,
+                                      .offset = (MANY - 1 - i) * 4096ul};
+        }
+
+        uint64_t removing = keys_ask(node, SL_MSG_REMOVE, MANY - 1);
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        tierer_arrive(node, TIERER_PID + 1);
+        tierer_found(node, found, 2, true, true, codes);
+
+        ck_assert_int_eq(codes[0], SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(codes[1], SL_OK); /* nobody removed it */
+        ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", removing, &reply));
+        ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
+        ck_assert(!node_sees(node, key_of(MANY - 1)) && node_sees(node, key_of(MANY - 2)));
+
+        uint64_t seq = reclaim_ask(node, 1);
+        fake_pass(&node->fake, SL_NS_PER_MS);
+        ck_assert(reclaimed(node, seq));
+        ck_assert(!node_sees(node, key_of(MANY - 2)));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 0); /* the file goes, that is enough */
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_was_cleared_does_not_come_back_after_all_was_removed)
+    {
+        struct node *node = node_with_many();
+        struct sl_msg all = {.type = SL_MSG_REMOVE}, reply;
+        struct found found = {.key = key_of(MANY - 1), .length = 100, .segment = 1, .offset = 4096};
+        sl_err code;
+        (void)reclaim_half(node);
+
+        all.body.remove.all = true;
+        fake_give(&node->fake, "client.1", &all);
+        while (tierer_forget(node, SL_OK) > 0) {
+            fake_pass(&node->fake, SL_NS_PER_MS);
+        }
+        ck_assert(fake_take_reply(&node->fake, "client.1", all.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        tierer_arrive(node, TIERER_PID + 1);
+        tierer_found(node, &found, 1, true, true, &code);
+
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert(!node_sees(node, key_of(MANY - 1)));
+        node_end(node);
+    }
+END_TEST
+
+/* A list is compacted when it is full of records that have no place there any more. That must not move
+ * what a reclaim has not looked at yet. */
+START_TEST(what_is_wanted_is_kept_though_its_segment_loses_most_meanwhile)
+    {
+        struct node *node = node_start(settings);
+        const uint32_t listed = 4096; /* and no room for more */
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        for (uint32_t n = 0; n + 1 < listed; n++) {
+            struct found found = {
+                .key = key_of(n), .length = 100, .segment = 1, .offset = n * 4096ul};
+            tierer_found(node, &found, 1, n == 0, n + 2 == listed, NULL);
+        }
+        want(node, 4000);
+        for (uint32_t n = 0; n < 4000; n++) {
+            (void)keys_ask(node, SL_MSG_REMOVE, n);
+            (void)tierer_forget(node, SL_OK);
+        }
+
+        uint64_t seq = reclaim_ask(node, 1);
+        want(node, 4001); /* its new record is noted */
+        fake_pass(&node->fake, SL_NS_PER_MS);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert_uint_ge(tierer_write(node, 2, SL_OK), 1);
+        ck_assert(on_disk(node, 4000));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_is_wanted_is_kept_though_it_leaves_memory_meanwhile)
+    {
+        struct node *node = node_start(settings);
+        const uint32_t turns = 3, found_count = turns * TURN_MOST - 2;
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        for (uint32_t n = 0; n < found_count; n++) {
+            struct found found = {
+                .key = key_of(n), .length = 100, .segment = 1, .offset = n * 4096ul};
+            tierer_found(node, &found, 1, n == 0, n + 1 == found_count, NULL);
+        }
+        want(node, 0);
+        uint64_t seq = reclaim_ask(node, 1);
+        for (uint32_t i = 1; i < turns; i++) {
+            turn(node); /* all are looked at by then */
+        }
+
+        squeeze(node);
+        ck_assert(!in_memory(node, 0));
+
+        fake_pass(&node->fake, SL_NS_PER_MS);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        fake_pass(&node->fake, SL_NS_PER_MS);
+        ck_assert(reclaimed(node, seq));
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
+        ck_assert(on_disk(node, 0));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_tierer_that_dies_while_its_segment_is_cleared_has_the_rest)
+    {
+        struct node *node = node_with_many();
+        (void)reclaim_half(node);
+        uint64_t left = keys_known(node);
+
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_pass(&node->fake, SL_NS_PER_MS);
+
+        ck_assert_uint_eq(keys_known(node), left);
+        tierer_arrive(node, TIERER_PID + 1);
+        struct found found = {.key = key_of(MANY - 1), .length = 100, .segment = 1, .offset = 4096};
+        tierer_found(node, &found, 1, true, false, NULL);
+        ck_assert_uint_eq(keys_known(node), left + 1);
+        want(node, MANY - 1);
+        node_end(node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("registrar_reclaim");
@@ -789,6 +1096,16 @@ int main(void)
     tcase_add_test(tcase, what_was_to_be_kept_goes_when_its_time_is_over);
     tcase_add_test(tcase, a_share_of_the_segment_is_what_is_to_be_kept);
     tcase_add_test(tcase, what_is_to_be_kept_still_is_after_it_was_on_disk_alone);
+    tcase_add_test(tcase, a_turn_clears_some_of_many);
+    tcase_add_test(tcase, what_is_removed_before_it_is_cleared_gets_a_tombstone);
+    tcase_add_loop_test(tcase, what_was_cleared_is_in_doubt_while_its_file_may_be_there, 0,
+                        WAYS * (int)SL_COUNT(file_is_there));
+    tcase_add_test(tcase, what_was_cleared_is_in_doubt_until_the_next_segment_is_named);
+    tcase_add_test(tcase, what_was_cleared_and_removed_does_not_come_back);
+    tcase_add_test(tcase, what_was_cleared_does_not_come_back_after_all_was_removed);
+    tcase_add_test(tcase, what_is_wanted_is_kept_though_its_segment_loses_most_meanwhile);
+    tcase_add_test(tcase, what_is_wanted_is_kept_though_it_leaves_memory_meanwhile);
+    tcase_add_test(tcase, a_tierer_that_dies_while_its_segment_is_cleared_has_the_rest);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

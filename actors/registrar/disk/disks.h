@@ -68,6 +68,9 @@ struct reg_disk {
     uint32_t reads[2];                    /* in flight, likewise */
     uint64_t ahead_bytes;                 /* of those ahead of use */
     struct reg_reclaim reclaim;
+    uint32_t cleared_segment; /* the newest that a reclaim named; 0: none */
+    uint32_t void_segment;    /* up to it, what a scan finds was there when all was removed */
+    uint32_t gone_segment;    /* it and those before it are reclaimed, since the last scan began */
     /* what it holds */
     uint64_t scan_seq;
     struct sl_proc_id scan_proc;
@@ -100,8 +103,7 @@ struct reg_tier { /* all disks together */
     uint64_t place_count;
     struct reg_segment *segments; /* sorted by number */
     uint32_t segment_count, segment_capacity;
-    uint64_t reclaimed[REG_RECLAIMED_MAX]; /* a ring: numbers that are never used again */
-    uint32_t reclaimed_count;
+    uint64_t *cleared_keys; /* [REG_DISKS_MAX][words]: see reg_reclaim_cleared */
     struct reg_path paths[SL_DISK_PATHS_MAX];
     struct reg_disk disks[REG_DISKS_MAX];
     struct reg_members members;
@@ -115,9 +117,12 @@ struct reg_tier { /* all disks together */
 #define REG_DISK_BIT(disk) ((uint16_t)(1u << (disk)))
 /* A record of the index names this slot: it is one, whether a note says so or not. */
 void reg_disk_named_by_place(struct registrar *self, uint32_t disk);
-/* Disks (a bit each) that may hold something under the record's key that its place does not name:
- * what was sent there without an answer, what no scan told yet, or an earlier value whose tombstone
- * is not durable. */
+/* Whether the disk may hold something under the key that no place in the index names: no scan of it told
+ * yet, or it is in the file of a segment that was reclaimed (placed: a record has a place there, and the
+ * tombstone of that is for all before it, too); or an earlier value has a tombstone that is not durable. */
+bool reg_disk_may_have(const struct registrar *self, uint32_t disk, struct sl_key key, bool placed);
+/* Disks (a bit each) that may hold something under the record's key that its place does not name: the
+ * same, and what was sent there without an answer. */
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
 uint16_t reg_disks_used(const struct registrar *self);               /* a bit each */
 bool reg_disk_usable(const struct registrar *self, uint32_t disk);   /* for reads and writes now */

@@ -419,8 +419,10 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     if (what->writing) {
         reg_write_doom(self, entry, how);
     }
-    bool placed = entry->disk.valid != 0 &&
-                  !reg_segment_reclaimed(self, entry->disk.disk, entry->disk.segment);
+    /* Its file goes, and until then the key is one that was cleared. A removal does not rely on it. */
+    bool leaves = how->reason == REG_GHOST_DISK_RECLAIMED &&
+                  reg_reclaim_phase(self, &entry->disk) == REG_RECLAIM_CLEARING;
+    bool placed = entry->disk.valid != 0 && !leaves;
     if (how->forget && placed && (doubt & REG_DISK_BIT(entry->disk.disk)) == 0) {
         forget_add(self, entry, how);
     }
@@ -432,7 +434,8 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
         }
     }
     if (entry->disk.valid != 0) {
-        reg_segment_left(self, &entry->disk);
+        struct sl_key key = {.at = entry->key, .length = entry->key_length};
+        reg_segment_left(self, &entry->disk, key);
     }
 }
 

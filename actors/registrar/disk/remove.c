@@ -73,15 +73,6 @@ static bool remove_has_room(const struct registrar *self)
     return self->forgets->count + REG_PARTS_MAX * (self->tier->path_count + 1) <= REG_FORGETS_MAX;
 }
 
-/* Whether something may be on the disk under a key that is not in the index. */
-static bool disk_may_have(struct registrar *self, const char *key, uint32_t slot)
-{
-    const struct reg_disk *disk = &self->tier->disks[slot];
-    return disk->used && !disk->gone &&
-           (!disk->scanned || reg_forget_pending(self, key, (uint32_t)strlen(key), slot) ||
-            reg_write_dooms(self, key, slot));
-}
-
 /* The key is not here any more; but the one who asks may have asked the registrar before, too, or
  * got no answer to an earlier one, or the disk has not said yet what it holds: this removal waits
  * for a tombstone like any other. */
@@ -89,21 +80,23 @@ static void remove_from_disk(struct registrar *self, const char *key, uint32_t s
                              const struct reg_drop *how)
 {
     const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
-    if (!disk_may_have(self, key, slot)) {
+    struct sl_key name = {.at = key, .length = (uint32_t)strlen(key)};
+    if (!reg_disk_may_have(self, slot, name, false)) {
         return;
     }
-    if (reg_disk_lost(self, slot) && reg_forget_pending(self, key, (uint32_t)strlen(key), slot)) {
+    if (reg_disk_lost(self, slot) && reg_forget_pending(self, key, name.length, slot)) {
         /* One that waits there will do: who asks again and again must not fill the table. */
         reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_DISK_AWAY);
     } else if (!reg_forget_join(self, key, slot, how->remove_id, how->remove_index)) {
-        (void)reg_forget_key(self, key, (uint32_t)strlen(key), 1, &unknown, how);
+        (void)reg_forget_key(self, key, name.length, 1, &unknown, how);
     }
 }
 
 bool reg_key_in_doubt(struct registrar *self, const char *key)
 {
+    struct sl_key name = {.at = key, .length = (uint32_t)strlen(key)};
     for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
-        if (disk_may_have(self, key, i)) {
+        if (reg_disk_may_have(self, i, name, false)) {
             return true;
         }
     }
@@ -423,6 +416,10 @@ static void removes_run(struct registrar *self, uint64_t now_ns)
         }
         if (stuck != SL_OK) {
             codes_stuck(remove, stuck);
+        }
+        for (uint32_t k = 0; remove->keys == NULL && done && k < REG_DISKS_MAX; k++) {
+            /* What a reclaim dropped was no unit any more, and its file may be there. */
+            self->tier->disks[k].void_segment = self->tier->disks[k].cleared_segment;
         }
         if (remove->keys == NULL && (!done || remove->failed != SL_OK)) {
             const struct sl_msg part = {.code = remove->failed,

@@ -177,16 +177,9 @@ static bool writes_doomed(const struct registrar *self, uint32_t disk)
 static bool key_waits(const struct registrar *self, const struct sl_entry *entry, uint32_t disk,
                       bool doomed)
 {
-    char key[SL_KEY_BYTES_MAX + 1];
-    if (reg_forget_pending(self, entry->key, entry->key_length, disk)) {
-        return true;
-    }
-    if (!doomed) {
-        return false;
-    }
-    memcpy(key, entry->key, entry->key_length);
-    key[entry->key_length] = '\0';
-    return reg_write_dooms(self, key, disk);
+    struct sl_key key = {.at = entry->key, .length = entry->key_length};
+    return reg_forget_pending(self, key.at, key.length, disk) ||
+           (doomed && reg_write_dooms(self, key, disk));
 }
 
 /* Moves the oldest of the queue into the batch. */
@@ -418,7 +411,7 @@ static void item_durable(struct registrar *self, const struct reg_write_item *it
                          const struct sl_disk_place *place)
 {
     sl_ref fresh;
-    if (reg_segment_reclaimed(self, place->disk, place->segment)) {
+    if (place->segment <= self->tier->disks[place->disk].gone_segment) {
         sl_index_links(self->index, item->ref)->flags |= REG_FLAG_RECLAIMED;
         return;
     }
@@ -637,12 +630,13 @@ void reg_write_doom(struct registrar *self, const struct sl_entry *record,
     }
 }
 
-bool reg_write_dooms(const struct registrar *self, const char *key, uint32_t disk)
+bool reg_write_dooms(const struct registrar *self, struct sl_key key, uint32_t disk)
 {
     for (uint32_t w = 0; w < self->writes->count; w++) {
         const struct reg_write *write = &self->writes->all[w];
         for (uint32_t i = 0; write->used && write->disk == disk && i < write->count; i++) {
-            if (write->fate[i].doomed && strcmp(write->fate[i].key, key) == 0) {
+            const char *doomed = write->fate[i].doomed ? write->fate[i].key : "";
+            if (strlen(doomed) == key.length && memcmp(doomed, key.at, key.length) == 0) {
                 return true;
             }
         }

@@ -214,9 +214,9 @@ static bool claim_is_of(const struct registrar *self, const struct reg_claim *cl
 /* Whether something on a disk under this key is still on its way out. */
 static bool key_is_forgotten(struct registrar *self, const char *key)
 {
+    struct sl_key name = {.at = key, .length = (uint32_t)strlen(key)};
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        if (reg_forget_pending(self, key, (uint32_t)strlen(key), i) ||
-            reg_write_dooms(self, key, i)) {
+        if (reg_forget_pending(self, key, name.length, i) || reg_write_dooms(self, name, i)) {
             return true;
         }
     }

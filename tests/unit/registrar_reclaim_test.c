@@ -1064,6 +1064,72 @@ START_TEST(a_tierer_that_dies_while_its_segment_is_cleared_has_the_rest)
     }
 END_TEST
 
+/* A block of two parts, one on each of two disks; both segments go at the same time. */
+static const char *const two_disks[] = {"disk",         "64MiB", "disk_path", "/one,/two",
+                                        "disk_segment", "1MiB",  "memory",    "4MiB",
+                                        "io_grace",     "10s",   NULL};
+
+/* Values that nobody wants. */
+static void disk_found_many(struct node *node, uint32_t disk, bool last)
+{
+    for (uint32_t n = 0; n < 2 * MANY; n++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "%u.%u", disk, n);
+        struct found found = {.key = key, .length = 100, .segment = 1, .offset = (n + 8) * 4096ul};
+        tierer_found(node, &found, 1, false, last && n + 1 == 2 * MANY, NULL);
+    }
+}
+
+START_TEST(a_block_is_kept_by_each_disk_on_its_own)
+    {
+        struct node *node = node_start(two_disks);
+        const struct found parts[] = {{"m/b/0", "m/b", 0, 2, 100, 1, 4096, NULL},
+                                      {"m/b/1", "m/b", 1, 2, 100, 1, 4096, NULL}};
+        struct sl_text names[] = {sl_text_of("m/b/0"), sl_text_of("m/b/1")};
+        struct sl_msg bring = {.type = SL_MSG_BRING}, reply;
+        node_client(node, "client.1", 11);
+        tierer_play(0, "disk A");
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, NULL, 0, true, false, NULL);
+        disk_found_many(node, 0, false);
+        tierer_found(node, &parts[0], 1, false, true, NULL);
+        tierer_play(1, "disk B");
+        tierer_arrive(node, TIERER_PID + 1);
+        tierer_found(node, &parts[1], 1, true, false, NULL);
+        bring.body.bring.keys = (struct sl_texts){.at = names, .count = 2};
+        fake_give(&node->fake, "client.1", &bring);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        tierer_play(0, "disk A");
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", bring.seq, &reply));
+        squeeze(node);
+        tierer_play(1, "disk B");
+        disk_found_many(node, 1, true);
+        tierer_play(0, "disk A");
+        uint64_t seq = reclaim_ask(node, 1);
+        for (uint32_t turns = 0; turns < MANY; turns++) {
+            turn(node); /* it waits for its part */
+        }
+        struct sl_msg other = {.type = SL_MSG_DISK_RECLAIM};
+        other.body.disk_reclaim.segment = 1;
+        fake_give(&node->fake, "tierer.1", &other);
+        for (int i = 0; i < _i; i++) {
+            turn(node); /* the other one has begun to choose, or more */
+        }
+
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        for (uint32_t turns = 0; turns < MANY && !reclaimed(node, seq); turns++) {
+            turn(node);
+        }
+
+        struct sl_entry entry;
+        ck_assert(node_entry(node, "m/b/0", &entry));
+        ck_assert(entry.extent.generation != 0 && entry.disk.valid == 0);
+        ck_assert_uint_ge(node_metric(node, "write_behind_pending_count"), 1);
+        node_end(node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("registrar_reclaim");
@@ -1106,6 +1172,7 @@ int main(void)
     tcase_add_test(tcase, what_is_wanted_is_kept_though_its_segment_loses_most_meanwhile);
     tcase_add_test(tcase, what_is_wanted_is_kept_though_it_leaves_memory_meanwhile);
     tcase_add_test(tcase, a_tierer_that_dies_while_its_segment_is_cleared_has_the_rest);
+    tcase_add_loop_test(tcase, a_block_is_kept_by_each_disk_on_its_own, 0, 6);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

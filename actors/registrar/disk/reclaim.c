@@ -99,9 +99,23 @@ static bool unit_is_held(struct registrar *self, sl_ref unit)
     return (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
 }
 
+/* A block may have parts in segments of several disks that go at the same time: each has a bit of its
+ * own in the block's record, which has nothing on disk itself. */
+static void unit_mark(struct registrar *self, sl_ref unit, uint32_t slot, bool kept)
+{
+    struct sl_links *links = sl_index_links(self->index, unit);
+    bool block = sl_index_kind(self->index, unit) == SL_RECORD_GROUP;
+    unsigned bit = block ? 1u << slot : 0;
+    links->disks = (uint16_t)(kept ? links->disks | bit : links->disks & ~bit);
+    bool some = kept || (block && links->disks != 0);
+    links->flags = (uint16_t)(some ? links->flags | REG_FLAG_KEPT : links->flags & ~REG_FLAG_KEPT);
+}
+
 static bool is_kept(struct registrar *self, const struct sl_entry *entry)
 {
-    return (sl_index_links(self->index, reg_unit_of(entry))->flags & REG_FLAG_KEPT) != 0;
+    const struct sl_links *links = sl_index_links(self->index, reg_unit_of(entry));
+    return (links->flags & REG_FLAG_KEPT) != 0 &&
+           (entry->group == 0 || (links->disks & REG_DISK_BIT(entry->disk.disk)) != 0);
 }
 
 static bool is_held_on_disk_alone(struct registrar *self, const struct sl_entry *entry)
@@ -114,9 +128,10 @@ static void record_choose(struct registrar *self, struct reg_reclaim *reclaim,
                           const struct sl_entry *entry)
 {
     sl_ref unit = reg_unit_of(entry);
-    uint16_t *flags = &sl_index_links(self->index, unit)->flags;
-    *flags = (uint16_t)(reclaim->again ? *flags : *flags & ~REG_FLAG_KEPT); /* of a time before */
-    if (unit == reclaim->chosen || (*flags & REG_FLAG_KEPT) != 0) {
+    if (!reclaim->again) {
+        unit_mark(self, unit, entry->disk.disk, false); /* of a time before */
+    }
+    if (unit == reclaim->chosen || is_kept(self, entry)) {
         return; /* with another part */
     }
     bool wanted = unit_is_held(self, unit) || entry->hard_pin ||
@@ -173,7 +188,7 @@ static uint32_t unit_keep(struct registrar *self, uint32_t slot, const struct sl
             (void)sl_heap_add(&reclaim->best, again); /* its room was just left */
         }
     } else if (held || room_take(&reclaim->room, want)) {
-        sl_index_links(self->index, unit)->flags |= REG_FLAG_KEPT;
+        unit_mark(self, unit, slot, true);
     }
     return parts.count;
 }

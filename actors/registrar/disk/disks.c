@@ -31,6 +31,7 @@ struct disk_note { /* a BLOB of the index */
     uint32_t slot;
     struct sl_proc_id proc;
     struct reg_disk_name name;
+    uint64_t void_segment; /* notes of before end here */
 };
 
 static const struct reg_disk disk_empty = {
@@ -89,8 +90,8 @@ static sl_err disk_restore(struct registrar *self, sl_ref ref, const void *bytes
 {
     (void)why;
     struct disk_note note = {0};
-    if (length_bytes == sizeof(note)) {
-        memcpy(&note, bytes, sizeof(note));
+    if (length_bytes == sizeof(note) || length_bytes == offsetof(struct disk_note, void_segment)) {
+        memcpy(&note, bytes, length_bytes);
     }
     if (!self->tier->on || note.version != DISK_NOTE_VERSION || note.slot >= REG_DISK_UNKNOWN) {
         return SL_ERR_FOREIGN;
@@ -102,6 +103,7 @@ static sl_err disk_restore(struct registrar *self, sl_ref ref, const void *bytes
     disk->used = true;
     disk->name = note.name;
     disk->proc = note.proc;
+    disk->void_segment = (uint32_t)note.void_segment;
     disk->note = ref;
     return SL_OK;
 }
@@ -109,9 +111,27 @@ static sl_err disk_restore(struct registrar *self, sl_ref ref, const void *bytes
 static sl_err disk_remember(struct registrar *self, uint32_t slot, struct sl_error *why)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
-    const struct disk_note note = {
-        .version = DISK_NOTE_VERSION, .slot = slot, .proc = disk->proc, .name = disk->name};
+    const struct disk_note note = {.version = DISK_NOTE_VERSION,
+                                   .slot = slot,
+                                   .proc = disk->proc,
+                                   .name = disk->name,
+                                   .void_segment = disk->void_segment};
     return reg_note_put(self, &note, sizeof(note), REG_BLOB_DISK, &disk->note, why);
+}
+
+sl_err reg_disks_void(struct registrar *self)
+{
+    sl_err err = SL_OK;
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN && err == SL_OK; i++) {
+        struct reg_disk *disk = &self->tier->disks[i];
+        uint32_t before = disk->void_segment;
+        if (disk->used && before < disk->cleared_segment) {
+            disk->void_segment = disk->cleared_segment;
+            err = disk_remember(self, i, NULL);
+            disk->void_segment = err == SL_OK ? disk->void_segment : before;
+        }
+    }
+    return err;
 }
 
 static uint32_t disk_find(const struct registrar *self, const struct reg_disk_name *name)

@@ -144,6 +144,9 @@ sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_body
 /* When every path has told, there are no other disks. */
 void reg_disks_settle(struct registrar *self);
 void reg_disk_swept(struct registrar *self, uint32_t disk);
+/* Everything is removed: what a scan finds from now on in segments that reclaims named, and no record
+ * knows, was there before. Errors: SL_ERR_NO_SPACE (no room for a disk's note). */
+sl_err reg_disks_void(struct registrar *self);
 
 extern const struct reg_part reg_disks_part;
 

@@ -417,14 +417,14 @@ static void removes_run(struct registrar *self, uint64_t now_ns)
         if (stuck != SL_OK) {
             codes_stuck(remove, stuck);
         }
-        for (uint32_t k = 0; remove->keys == NULL && done && k < REG_DISKS_MAX; k++) {
-            /* What a reclaim dropped was no unit any more, and its file may be there. */
-            self->tier->disks[k].void_segment = self->tier->disks[k].cleared_segment;
-        }
+        bool all = remove->keys == NULL && (done || stuck != SL_OK);
+        sl_err err = all ? reg_disks_void(self) : SL_OK;
+        remove->failed = err != SL_OK ? err : remove->failed;
         if (remove->keys == NULL && (!done || remove->failed != SL_OK)) {
             const struct sl_msg part = {.code = remove->failed,
                                         .text = sl_text_of("removed in part; ask again")};
-            const struct sl_msg reply = done ? part : remove_excuse(remove, stuck);
+            bool excused = !done && err == SL_OK;
+            const struct sl_msg reply = excused ? remove_excuse(remove, stuck) : part;
             sl_return_reply(self->env, &remove->answer.back, &reply);
         } else {
             reg_reply_codes(self, &remove->answer.back, remove->codes, remove->count);

@@ -1069,6 +1069,29 @@ START_TEST(a_tierer_that_dies_while_its_segment_is_cleared_has_the_rest)
     }
 END_TEST
 
+/* To look through the segment takes time of its own. */
+START_TEST(what_is_kept_is_waited_for_after_a_long_look)
+    {
+        struct node *node = node_with_many();
+        want(node, 0);
+        squeeze(node);
+        uint64_t seq = reclaim_ask(node, 1);
+        node->fake.env.now_ns +=
+            (_i == 0 ? 1500 : 2500) * SL_NS_PER_MS; /* of 2 s in which it is asked */
+        for (uint32_t turns = 0; turns < MANY; turns++) {
+            turn(node);
+        }
+        ck_assert(!reclaimed(node, seq));
+
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        fake_pass(&node->fake, SL_NS_PER_MS);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(in_memory(node, 0));
+        node_end(node);
+    }
+END_TEST
+
 /* A block of two parts, one on each of two disks; both segments go at the same time. */
 static const char *const two_disks[] = {"disk",         "64MiB", "disk_path", "/one,/two",
                                         "disk_segment", "1MiB",  "memory",    "4MiB",
@@ -1177,6 +1200,7 @@ int main(void)
     tcase_add_test(tcase, what_is_wanted_is_kept_though_its_segment_loses_most_meanwhile);
     tcase_add_test(tcase, what_is_wanted_is_kept_though_it_leaves_memory_meanwhile);
     tcase_add_test(tcase, a_tierer_that_dies_while_its_segment_is_cleared_has_the_rest);
+    tcase_add_loop_test(tcase, what_is_kept_is_waited_for_after_a_long_look, 0, 2);
     tcase_add_loop_test(tcase, a_block_is_kept_by_each_disk_on_its_own, 0, 6);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

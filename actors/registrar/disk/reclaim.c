@@ -239,7 +239,7 @@ static void reclaim_begin(struct registrar *self, uint32_t slot, const struct sl
         .room = {.bytes = (uint64_t)(segment_bytes * share), .read_bytes = read_bytes},
         .said = {.bytes = (uint64_t)(segment_bytes * said_share), .read_bytes = read_bytes},
         .wait_ns = KEEP_WAIT_NS,
-        .until_ns = sl_deadline_ns(self->env->now_ns, msg->budget_ns / 2),
+        .until_ns = SL_NEVER_NS, /* until it waits */
     };
     if (reclaim->segment > disk->cleared_segment) { /* the file of the one before has gone */
         disk->cleared_segment = reclaim->segment;
@@ -345,8 +345,10 @@ static uint32_t reclaim_step(struct registrar *self, uint32_t slot)
     if (ref == 0) { /* the next phase */
         reclaim->cursor = reclaim->phase == REG_RECLAIM_CHOOSING ? reclaim->cursor : 0;
         if (reclaim->phase++ == REG_RECLAIM_READING) {
-            uint64_t until_ns = sl_deadline_ns(self->env->now_ns, reclaim->wait_ns);
-            reclaim->until_ns = SL_MIN(reclaim->until_ns, until_ns);
+            uint64_t now_ns = self->env->now_ns, end_ns = reclaim->back.deadline_ns;
+            uint64_t left_ns =
+                end_ns > now_ns ? end_ns - now_ns : SL_NEVER_NS; /* else asked again */
+            reclaim->until_ns = sl_deadline_ns(now_ns, SL_MIN(reclaim->wait_ns, left_ns / 2));
             reg_promotes_pump(self);
         }
         return 1;

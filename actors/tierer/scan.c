@@ -3,7 +3,7 @@
  *
  * Keys of closed segments are not kept in memory: their footers are read again, one DISK_FOUND at a
  * time, each after the answer to the one before. The scan ends when it has caught up with what is
- * durable and no frame is under way: what a registrar that is gone asked for would else reach the
+ * durable, no frame is under way and no file of a reclaimed segment is about to go: what a registrar that is gone asked for would else reach the
  * disk behind the scan, and nobody would know of it until the next one. The new registrar writes
  * nothing before the end. */
 #include "actors/tierer/internal.h"
@@ -215,9 +215,10 @@ static bool scan_take(const struct tierer *self, const struct ti_record *record,
     return true;
 }
 
-static bool frames_under_way(const struct tierer *self)
+/* The registrar would know nothing of what is on the disk then. */
+static bool log_changes(const struct tierer *self)
 {
-    return self->active.count > 0 || self->waiting.count > 0;
+    return self->active.count > 0 || self->waiting.count > 0 || ti_segment_goes(self);
 }
 
 /* Fills the next message, with records of one segment that was read at most: its texts point into
@@ -256,14 +257,14 @@ static void scan_send(struct tierer *self)
     self->scan_from_offset = self->scan_offset;
     enum scan_state state = scan_fill(self);
     self->scan_last = state == SCAN_CAUGHT_UP;
-    if (self->scan_count == 0 && (!self->scan_last || frames_under_way(self))) {
+    if (self->scan_count == 0 && (!self->scan_last || log_changes(self))) {
         self->scan_paused = true; /* scan_pump goes on */
         if (state == SCAN_FOUND) {
             self->env->ops->wake_at(self->env, self->env->now_ns);
         }
         return;
     }
-    self->scan_last = self->scan_last && !frames_under_way(self);
+    self->scan_last = self->scan_last && !log_changes(self);
     found.body.disk_found.first = self->scan_first;
     found.body.disk_found.store = (struct sl_bytes){self->store, sizeof(self->store)};
     if (self->scan_first) {

@@ -276,15 +276,20 @@ uint64_t ti_segment_footer_bytes(uint64_t records_bytes)
     return sl_align_up(records_bytes, SL_PAGE_BYTES) + sizeof(struct ti_trailer);
 }
 
+bool ti_segment_goes(const struct tierer *self)
+{
+    return (self->segment_count > 0 && self->segments[0].leaving) ||
+           (self->spare.state == TI_SPARE_MAKING && self->spare.from[0] != '\0');
+}
+
 static void reclaim_ask(struct tierer *self)
 {
     const struct ti_segment *oldest = self->segments;
     SL_ASSERT(oldest != NULL);
-    /* The registrar takes it that the file of the one before has gone, so it has its new name first. */
-    bool renaming = self->spare.state == TI_SPARE_MAKING && self->spare.from[0] != '\0';
-    if (self->reclaiming || renaming || self->segment_count == 0 || oldest->reads > 0 ||
-        oldest->frames > 0 || oldest->sealing || oldest->settling || self->left != 0 ||
-        self->env->now_ns < self->reclaim_at_ns) {
+    /* The registrar takes it that the file of the one before has gone. */
+    if (self->reclaiming || ti_segment_goes(self) || self->segment_count == 0 ||
+        oldest->reads > 0 || oldest->frames > 0 || oldest->sealing || oldest->settling ||
+        self->left != 0 || self->env->now_ns < self->reclaim_at_ns) {
         return;
     }
     struct sl_msg reclaim = {.type = SL_MSG_DISK_RECLAIM};

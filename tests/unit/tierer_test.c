@@ -1424,42 +1424,87 @@ static sl_err disk_prepare(struct sl_disk *base, const char *from, const char *n
     return mem_disk_prepare(&disk, from, name, bytes, why);
 }
 
+/* The two oldest segments have no live value. The first is reclaimed, and its file is given a new name by
+ * a job that waits. */
+static void rename_held(void)
+{
+    static struct sl_disk_ops renames; /* its end comes after the test */
+    struct sl_msg reclaim, reply = {.code = SL_OK};
+    uint32_t n = 0;
+    scan();
+    while (n == 0 || known[n - 1].segment <= known[0].segment + 1) {
+        ck_assert_int_eq(write_value(n++), SL_OK);
+    }
+    while (n-- > 0) { /* those of the oldest last */
+        if (known[n].segment <= known[0].segment + 1) {
+            forget_value(n);
+        }
+    }
+    ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
+    ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment);
+    renames = *disk.base.ops;
+    renames.prepare = disk_prepare;
+    disk.base.ops = &renames;
+    fake.job_held = true;
+    fake_answer(&fake, "registrar", &reclaim, &reply);
+    pump(UINT64_MAX);
+    ck_assert_ptr_nonnull(fake.held_job);
+    fake.job_held = false;
+}
+
 /* Under its old name the next start would find the file whole: the registrar relies on that of a segment
  * being gone when the next one is named. */
 START_TEST(no_segment_is_named_while_the_file_of_the_one_before_is_renamed)
     {
-        struct sl_msg reclaim, reply = {.code = SL_OK};
-        uint32_t n = 0;
-        scan();
-        while (n == 0 || known[n - 1].segment <= known[0].segment + 1) {
-            ck_assert_int_eq(write_value(n++), SL_OK);
-        }
-        for (uint32_t i = 0; i < n; i++) { /* the second one is as good as gone */
-            if (known[i].segment == known[0].segment + 1) {
-                forget_value(i);
-            }
-        }
-        while (!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim)) {
-            (void)write_start(n++, false);
-            pump(UINT64_MAX);
-        }
-        ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment);
-        static struct sl_disk_ops renames; /* its end comes after the test */
-        renames = *disk.base.ops;
-        renames.prepare = disk_prepare;
-        disk.base.ops = &renames;
+        struct sl_msg reclaim;
 
-        fake.job_held = true;
-        fake_answer(&fake, "registrar", &reclaim, &reply);
-        pump(UINT64_MAX);
+        rename_held();
 
-        ck_assert_ptr_nonnull(fake.held_job);
         ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
-        fake.job_held = false;
         fake_job_run(&fake, 1);
         pass_and_pump(SL_NS_PER_S);
         ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
         ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment + 1);
+    }
+END_TEST
+
+/* Whether a message of a scan came that is the last one. Answers those that came. */
+static bool scan_ends(void)
+{
+    struct sl_msg found, reply = {.code = SL_OK};
+    uint64_t codes[4096] = {0};
+    bool last = false;
+    fake_jobs_tell(&fake);
+    while (fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
+        last = last || found.body.disk_found.last;
+        reply.body.disk_found_reply.codes =
+            (struct sl_u64s){codes, found.body.disk_found.items.count};
+        fake_answer(&fake, "registrar", &found, &reply);
+        fake_jobs_tell(&fake);
+    }
+    return last;
+}
+
+/* A new registrar would take it that it knows all that the disk holds. */
+START_TEST(a_scan_does_not_end_while_the_file_of_a_segment_is_renamed)
+    {
+        struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
+        rename_held();
+        hello.body.hello_reply.boot_generation = ++boot_generation;
+
+        fake_give(&fake, "registrar", &hello);
+        for (uint32_t i = 0; i < 10; i++) {
+            pass_and_pump(SL_NS_PER_MS);
+            ck_assert(!scan_ends());
+        }
+
+        fake_job_run(&fake, 1);
+        bool ended = false;
+        for (uint32_t i = 0; i < 10; i++) {
+            pass_and_pump(SL_NS_PER_MS);
+            ended = ended || scan_ends();
+        }
+        ck_assert(ended);
     }
 END_TEST
 
@@ -1731,6 +1776,7 @@ int main(void)
     tcase_add_test(node, a_repeated_prefetch_is_read_once);
     tcase_add_test(node, a_segment_that_is_being_removed_is_not_read_for_a_new_registrar);
     tcase_add_test(node, no_segment_is_named_while_the_file_of_the_one_before_is_renamed);
+    tcase_add_test(node, a_scan_does_not_end_while_the_file_of_a_segment_is_renamed);
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
     suite_add_tcase(suite, node);
     TCase *large = tcase_create("large");

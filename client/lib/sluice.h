@@ -90,11 +90,11 @@ sl_err sl_get(struct sl_client *client, struct sl_object_key key, struct sl_buff
               uint64_t *length_bytes, uint64_t timeout_ns, struct sl_error *why);
 /* SL_OK, SL_ERR_NOT_FOUND, SL_ERR_UNREACHABLE. Pins nothing, never blocks eviction. */
 sl_err sl_exists(struct sl_client *client, struct sl_object_key key);
-/* Removes for good. Errors: SL_ERR_NOT_FOUND, SL_ERR_TIMEOUT (asked in vain, or a disk has not
- * confirmed it yet), SL_ERR_DISK_AWAY (it is removed here, and a disk that nobody serves hears of it
- * when it is back: nothing need be repeated), SL_ERR_LIMIT (no room to note more removals for such a
- * disk: ask again when it is back), SL_ERR_NO_SPACE (the file system of a disk is full, or the index:
- * ask again when there is room), SL_ERR_UNREACHABLE (the node: nothing was done). */
+/* Removes for good, also from disks that may have it: SL_OK then, though the key is not here. Errors:
+ * SL_ERR_NOT_FOUND, SL_ERR_TIMEOUT (no answer, or a disk has not confirmed it), SL_ERR_DISK_AWAY (gone
+ * here; a disk that nobody serves hears of it when it is back: no need to repeat), SL_ERR_LIMIT (no
+ * room to note more for such a disk: ask again when it is back), SL_ERR_NO_SPACE (a disk's file system
+ * or the index is full: ask again when there is room), SL_ERR_UNREACHABLE (nothing was done). */
 sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t timeout_ns,
                  struct sl_error *why);
 sl_err sl_size(struct sl_client *client, struct sl_object_key key, uint64_t *length_bytes);

@@ -358,11 +358,13 @@ static uint64_t request_bytes(void)
 /* A process that gets no core for half a second hands out no memory in time: such an op is repeated. */
 static struct sl_op_result run_until_mapped(struct side *side, uint32_t seed, bool store)
 {
-    struct sl_op_result result;
-    do {
-        result = run(side, seed, store, PATIENT);
-    } while (result.code != SL_OK && strstr(why.text, "does not hand out") != NULL);
-    return result;
+    for (uint32_t tries = 1;; tries++) {
+        struct sl_op_result result = run(side, seed, store, PATIENT);
+        if (result.code == SL_OK || strstr(why.text, "does not hand out") == NULL || tries == 3) {
+            return result;
+        }
+        (void)fprintf(stderr, "parts_probe: try %u: %s\n", tries, why.text);
+    }
 }
 
 static void store_all(struct side *side, uint32_t seed)

@@ -1,10 +1,9 @@
-/* actors/coordinator/sessions.c - sessions of engines: their blocks come back from disk before they
- * are asked for.
+/* actors/coordinator/sessions.c - sessions of engines: their blocks come back from disk before they are asked for.
  *
- * The table of sessions (runtime/rhythm) says which session is due. Here is what it has: the keys of
- * its chain. What of that is on disk alone is asked for by BRING ahead, which goes behind all loads, and
- * is refused when what would go for it is worth more. A few such requests are under way at a time.
- * All of it is lost with the process: sessions are learnt anew. */
+ * The table of sessions (runtime/rhythm) says which session is due. Here is what it has: the keys of its chain. What
+ * of that is on disk alone is asked for by BRING ahead, which goes behind all loads, and is refused when what would
+ * go for it is worth more. A few such requests are under way at a time. All of it is lost with the process: sessions
+ * are learnt anew. */
 #include "actors/coordinator/sessions.h"
 #include "actors/coordinator/internal.h"
 #include "runtime/rhythm/sessions.h"
@@ -48,7 +47,7 @@ struct co_sessions {
     uint32_t asked_count;
     uint64_t lead_ns;
     struct co_memory work;
-    uint64_t turns_seen[TURNS_SEEN]; /* op ids of the last SESSION_TURNs: they may come twice */
+    uint64_t turns_seen[TURNS_SEEN], turn_next; /* op ids: SESSION_TURNs may come twice */
     struct {
         sl_metric session_count, turn_count, pause_count, prefetch_count, prefetch_refused_count,
             prefetch_parts;
@@ -190,10 +189,10 @@ static void turn_take(struct coordinator *self, const struct turn *turn)
     struct co_sessions *sessions = self->sessions;
     bool fresh = false;
     uint32_t session = sl_sessions_turn(sessions->table, &turn->how, self->env->now_ns, &fresh);
-    if (fresh) {
+    if (session != SL_SESSION_NONE && (fresh || turn->how.ends)) {
         chain_free(sessions, session);
     }
-    if (session != SL_SESSION_NONE) {
+    if (session != SL_SESSION_NONE && !turn->how.ends) {
         struct chain *chain = &sessions->chains[session];
         uint32_t taken = 0;
         chain->count = chain_kept(chain, turn);
@@ -210,6 +209,7 @@ static void turn_take(struct coordinator *self, const struct turn *turn)
     while (sessions->bytes > CHAIN_BYTES_MAX) {
         session_drop(sessions, sl_sessions_oldest(sessions->table));
     }
+    co_memory_reset(&sessions->work);
     sl_metric_add(self->env->metrics, sessions->metric.turn_count, turn->how.load);
     sl_metric_set(self->env->metrics, sessions->metric.session_count,
                   sl_sessions_count(sessions->table));
@@ -236,7 +236,6 @@ void co_sessions_note(struct coordinator *self, const struct co_op *op)
         }
         turn_take(self, &turn);
     }
-    co_memory_reset(&sessions->work);
 }
 
 /* Ranks that have values of their own are sessions of their own. */
@@ -249,9 +248,11 @@ static uint64_t lane_id(uint64_t session_id, uint64_t lane)
 /* Who hears no answer in time sends it again: a second turn would be a session that came back. */
 static bool turn_is_again(struct co_sessions *sessions, uint64_t op_id)
 {
-    uint64_t *seen = &sessions->turns_seen[op_id % TURNS_SEEN];
-    bool again = *seen == op_id && op_id != 0;
-    *seen = op_id;
+    bool again = false;
+    for (uint32_t i = 0; op_id != 0 && i < TURNS_SEEN; i++) {
+        again |= sessions->turns_seen[i] == op_id;
+    }
+    sessions->turns_seen[sessions->turn_next++ % TURNS_SEEN] = op_id;
     return again;
 }
 
@@ -271,9 +272,6 @@ void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg)
                      sl_key_hash(key->at, key->length));
         }
         turn_take(self, &turn);
-    }
-    if (sessions != NULL) {
-        co_memory_reset(&sessions->work);
     }
     sl_reply_code(self->env, msg, SL_OK, NULL);
 }

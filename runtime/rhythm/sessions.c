@@ -50,8 +50,8 @@ struct session {
     struct sl_table_node by_id, by_tail;
     uint32_t free_next;
     enum { TOLD, OVER, GUESSED, CLASSES } class; /* guessed: as long as the one before */
-    bool apart; /* it was told of without a request: its end stands */
-    bool asked; /* it was given as due, and is not tried yet */
+    bool apart;     /* it was told of without a request: its end stands */
+    uint32_t asked; /* serial of when it was given as due, and is not tried yet; 0: it is not */
 };
 
 /* Of the pauses of a class, by age: how long sessions were in it, in shares of what was told; how many came back there;
@@ -70,7 +70,7 @@ struct sl_sessions {
     double edge;      /* that of memory */
     double edge_here; /* so that those fit that are brought: rises when one was refused */
     uint64_t lead_ns;
-    uint32_t turns;
+    uint32_t turns, serial;
     sl_sessions_here_fn here;
     void *here_context;
 };
@@ -272,11 +272,12 @@ uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *tu
     uint64_t tail = tail_of(turn);
     struct session *at = find(sessions, turn);
     *fresh = at == NULL && !turn->ends && (turn->id != 0 || tail != 0);
-    if (turn->ends && at != NULL) {
-        sl_sessions_drop(sessions, number_of(sessions, at));
-    }
-    if (turn->ends || (at == NULL && !*fresh)) {
+    if (at == NULL && !*fresh) {
         return SL_SESSION_NONE;
+    }
+    if (turn->ends) {
+        sl_sessions_drop(sessions, number_of(sessions, at));
+        return number_of(sessions, at);
     }
     at = *fresh ? session_make(sessions, turn->id) : at;
     uint64_t told_ns = turn->pause_ns;
@@ -290,7 +291,7 @@ uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *tu
         at->class = guess ? GUESSED : TOLD;
     }
     at->here_ns = 0;
-    at->asked = false;
+    at->asked = 0;
     if (tail != 0) {
         sl_table_remove(&sessions->by_tail, &at->by_tail);
         sl_table_add(&sessions->by_tail, &at->by_tail, sl_table_hash(tail));
@@ -316,7 +317,7 @@ bool sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pause_
     at->class = pause_ns == 0 ? OVER : TOLD;
     at->told_ns = pause_ns == 0 ? OVER_NS : at->told_ns;
     at->apart = at->told_ns != 0;
-    if (!at->asked) { /* else it is looked at when it was tried */
+    if (at->asked == 0) { /* else it is looked at when it was tried */
         look_later(sessions, at, now_ns);
         if (at->class == OVER) {
             sl_heap_set(&sessions->due, number_of(sessions, at), now_ns);
@@ -363,9 +364,8 @@ bool sl_sessions_due(struct sl_sessions *sessions, uint64_t now_ns, struct sl_se
             (now_ns + sessions->lead_ns >= at->here_ns ||
              (sessions->here != NULL && !sessions->here(sessions->here_context, item.id)))) {
             uint64_t until_ns = at->from_ns + (worth->end + 1) * share_ns(at);
-            at->asked = true;
-            *out = (struct sl_session_due){
-                .session = item.id, .worth = a_second, .for_ns = until_ns - now_ns};
+            at->asked = ++sessions->serial;
+            *out = (struct sl_session_due){item.id, at->asked, a_second, until_ns - now_ns};
             return true;
         }
         look_later(sessions, at, now_ns);
@@ -379,8 +379,8 @@ void sl_sessions_tried(struct sl_sessions *sessions, const struct sl_session_due
     struct session *at = &sessions->all[due->session];
     sessions->edge_here =
         fmax(sessions->edge_here * exp(EDGE_MOVES * (full - FULL_AIM)), WORTH_LEAST);
-    if (at->asked) { /* else it had another turn, or went */
-        at->asked = false;
+    if (at->asked == due->serial) { /* else it had another turn, or went */
+        at->asked = 0;
         at->here_ns = here ? sl_deadline_ns(now_ns, due->for_ns) : 0;
         look_later(sessions, at, now_ns);
     }

@@ -35,7 +35,7 @@ struct sl_turn {
     bool load;         /* it asks for blocks; else it stores what was computed */
     bool ends;         /* no other turn is expected */
 };
-/* Gives the number of its session, 0..count_max-1; SL_SESSION_NONE: nothing makes it one. *fresh:
+/* Gives the number of its session, 0..count_max-1, also of one that ends; SL_SESSION_NONE: nothing makes it one. *fresh:
  * the session begins with it: what was kept by the number was another's. */
 #define SL_SESSION_NONE UINT32_MAX
 uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *turn, uint64_t now_ns,
@@ -57,6 +57,7 @@ void sl_sessions_edge(struct sl_sessions *sessions, double hits_a_second, uint64
 
 struct sl_session_due {
     uint32_t session;
+    uint32_t serial; /* of the times that any was given */
     double worth;    /* hits a second of each of its blocks in memory */
     uint64_t for_ns; /* for so long they are worth their place */
 };

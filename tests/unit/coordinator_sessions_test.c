@@ -398,6 +398,24 @@ START_TEST(a_session_of_values_that_ends_is_not_asked_for)
     }
 END_TEST
 
+/* Of two clients in step, whose op ids count alike. */
+START_TEST(a_turn_is_sent_again_behind_one_of_another_client)
+    {
+        struct bed *bed = bed_values();
+        struct sl_text key = {.at = "a", .length = 1};
+        struct sl_msg msg = {.type = SL_MSG_SESSION_TURN};
+        msg.body.session_turn =
+            (struct sl_body_session_turn){.session_id = 7, .asked = true, .keys = {&key, 1}};
+        for (uint64_t i = 0; i < 4; i++) {
+            msg.op_id = (1 + i % 2) << 32 | 5;
+            msg.seq = 0;
+            fake_give(&bed->fake, "client.1.0", &msg);
+        }
+        ck_assert_uint_eq(turns_counted(bed), 2);
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(where_there_are_no_sessions_a_turn_of_values_is_answered)
     {
         struct bed *bed = bed_make(without_sessions);
@@ -428,6 +446,7 @@ int main(void)
                         (int)SL_COUNT(turns));
     tcase_add_test(tcase, ranks_that_have_values_of_their_own_are_not_taken_for_one_chain);
     tcase_add_test(tcase, a_session_of_values_that_ends_is_not_asked_for);
+    tcase_add_test(tcase, a_turn_is_sent_again_behind_one_of_another_client);
     tcase_add_test(tcase, where_there_are_no_sessions_a_turn_of_values_is_answered);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

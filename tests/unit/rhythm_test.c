@@ -133,8 +133,10 @@ START_TEST(one_block_alone_is_no_session_and_an_end_ends_one)
         struct sl_turn how = {.blocks = blocks, .count = 1, .load = true};
 
         ck_assert_uint_eq(sl_sessions_turn(sessions, &how, 0, &fresh), SL_SESSION_NONE);
-        (void)turn(sessions, 1, 0, 0);
+        uint32_t session = turn(sessions, 1, 0, 0);
         how = (struct sl_turn){.blocks = blocks, .count = 3, .ends = true};
+        ck_assert_uint_eq(sl_sessions_turn(sessions, &how, S, &fresh), session);
+        ck_assert(!fresh);
         ck_assert_uint_eq(sl_sessions_turn(sessions, &how, S, &fresh), SL_SESSION_NONE);
         ck_assert_uint_eq(sl_sessions_count(sessions), 0);
         sl_sessions_destroy(&sessions);
@@ -245,6 +247,25 @@ START_TEST(a_session_that_was_refused_is_due_again_later_and_one_that_came_is_no
             ck_assert(here != 0 ? next_ns == SL_NEVER_NS : next_ns > at_ns);
             sl_sessions_destroy(&sessions);
         }
+    }
+END_TEST
+
+START_TEST(the_answer_of_a_try_before_the_last_turn_is_not_taken_for_the_newer_one)
+    {
+        struct sl_sessions *sessions = made(8);
+        struct sl_session_due old, due, again;
+        sl_sessions_edge(sessions, 0.04, 0);
+        (void)turn(sessions, 1, 100 * S, 0);
+        uint64_t at_ns = due_at(sessions, 0, 200 * S, &old);
+        (void)turn(sessions, 1, 100 * S, at_ns);
+        uint64_t next_ns = due_at(sessions, at_ns, 200 * S, &due);
+
+        sl_sessions_tried(sessions, &old, true, 0.5, next_ns);
+        ck_assert_uint_eq(due_at(sessions, next_ns, 200 * S, &again), SL_NEVER_NS);
+        sl_sessions_tried(sessions, &due, false, 0.5, next_ns);
+
+        ck_assert_uint_ne(due_at(sessions, next_ns, 200 * S, &again), SL_NEVER_NS);
+        sl_sessions_destroy(&sessions);
     }
 END_TEST
 
@@ -395,6 +416,7 @@ int main(void)
     tcase_add_test(tcase, pauses_that_are_always_half_of_what_is_told_are_learnt);
     tcase_add_test(tcase, sessions_that_pause_as_long_as_before_are_due_without_a_word);
     tcase_add_test(tcase, a_session_that_was_refused_is_due_again_later_and_one_that_came_is_not);
+    tcase_add_test(tcase, the_answer_of_a_try_before_the_last_turn_is_not_taken_for_the_newer_one);
     tcase_add_test(tcase, what_came_and_left_before_its_time_is_due_again);
     tcase_add_test(tcase, when_room_is_short_sessions_are_due_later);
     tcase_add_loop_test(tcase, what_is_told_in_a_pause_counts_from_then_on, 0,

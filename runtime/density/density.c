@@ -44,8 +44,7 @@ static void parent_join(struct sl_density *density, uint32_t unit, uint32_t pare
     units[unit].parent = parent_unit;
 }
 
-/* Whether unit is among what comes before `of` in its chain; hashes may collide, and a request may
- * name anything. */
+/* Whether unit is among what comes before `of` in its chain; hashes may collide, and a request may name anything. */
 static bool is_before(const struct sl_density *density, uint32_t unit, uint32_t of)
 {
     for (uint32_t steps = 0; of != 0 && of != unit && steps < CHAIN_MAX; steps++) {
@@ -54,8 +53,7 @@ static bool is_before(const struct sl_density *density, uint32_t unit, uint32_t 
     return of != 0;
 }
 
-/* Chains come from either end: who names a parent that is not here keeps a place for it, among the
- * ghosts. */
+/* Chains come from either end: who names a parent that is not here keeps a place for it, among the ghosts. */
 static void parent_find(struct sl_density *density, uint32_t unit, uint64_t parent_hash)
 {
     if (parent_hash == 0 || parent_hash == density->units[unit].hash) {

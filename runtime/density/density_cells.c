@@ -105,8 +105,7 @@ void sl_gittins(const double *rate, const double *width, uint32_t count, struct 
 #define UNITS_FIRST 16384u
 #define UNITS_MAX   (UINT32_C(1) << 29)
 #define USES_MAX    255u
-/* What was seen counts half when memory was filled anew so often, but not before and not after so many
- * references. */
+/* What was seen counts half when memory was filled anew so often, but not before and not after so many references. */
 #define HALVE_FILLED UINT64_C(16)
 #define HALVE_LEAST  UINT64_C(50000)
 #define HALVE_MOST   UINT64_C(150000)
@@ -159,17 +158,20 @@ sl_err density_units_grow(struct sl_density *density)
 {
     size_t before = density->capacity;
     size_t after = SL_MAX(before * 2, (size_t)UNITS_FIRST);
-    void *units = NULL, *table = NULL;
+    const size_t bytes = sizeof(struct unit), heads = DENSITY_HEADS_BYTES;
+    struct unit *units = NULL;
+    uint32_t *table = NULL;
     if (after <= UNITS_MAX) {
-        units =
-            pages_grow(density->units, before * sizeof(struct unit), after * sizeof(struct unit));
+        units = pages_grow(density->units, before * bytes, after * bytes);
     }
     if (units != NULL) {
         density->units = units;
-        table =
-            pages_grow(density->table, before * DENSITY_HEADS_BYTES, after * DENSITY_HEADS_BYTES);
+        table = pages_grow(density->table, before * heads, after * heads);
     }
     if (table == NULL) {
+        if (units != NULL) { /* as many as capacity says */
+            (void)munmap(&units[before], (after - before) * bytes);
+        }
         return SL_ERR_NO_MEMORY;
     }
     density->table = table;

@@ -3,8 +3,11 @@
 #include "runtime/sl_base.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #define SMALL_GHOSTS 8u
 
@@ -76,6 +79,34 @@ START_TEST(units_are_found_while_their_table_grows)
             }
         }
         ck_assert_uint_eq(stats_count(density), 70000 / 4 * 3);
+        sl_density_destroy(&density);
+    }
+END_TEST
+
+static uint64_t mapped_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    ck_assert(file != NULL && fscanf(file, "%lu", &pages) == 1 && fclose(file) == 0);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Room for twice the units is there (1 MiB more), that for their table is not. */
+START_TEST(no_memory_for_the_table_leaves_the_units_as_they_are)
+    {
+        struct sl_density *density = density_new();
+        struct reg_wanted wanted = {.stored_count = 1};
+        uint64_t n = 1, mapped = mapped_bytes();
+        const struct rlimit limit = {mapped + SL_MIB + 131072, RLIM_INFINITY};
+        const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+        ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+        while (sl_density_enter(density, n, (uint32_t)n, &wanted) != 0) {
+            n++;
+        }
+        ck_assert_uint_lt(mapped_bytes(), mapped + 524288);
+        ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
+        (void)enter(density, n, 0);
+        ck_assert_uint_eq(stats_count(density), n);
         sl_density_destroy(&density);
     }
 END_TEST
@@ -833,6 +864,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, a_chain_goes_from_its_end);
     tcase_add_test(tcase, units_are_found_while_their_table_grows);
+    tcase_add_test(tcase, no_memory_for_the_table_leaves_the_units_as_they_are);
     tcase_add_test(tcase, before_anything_was_learnt_the_oldest_chain_goes_first);
     tcase_add_test(tcase, of_several_ends_the_one_used_longest_ago_goes);
     tcase_add_test(tcase, what_cannot_go_is_passed_once_a_walk_and_holds_its_chain);

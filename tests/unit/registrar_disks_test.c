@@ -176,6 +176,30 @@ static sl_err removed(struct node *node, uint64_t seq)
     return reply.code != SL_OK ? reply.code : (sl_err)reply.body.remove_reply.codes.at[0];
 }
 
+/* The end of another disk's scan drops what is half found: not while the other half may be found next. */
+START_TEST(half_of_a_block_waits_for_the_end_of_its_own_scan)
+    {
+        static const struct found found[] = {
+            {.key = "m/c/0", .group = "m/c", .part = 0, .parts = 2, .length = 100, .segment = 1},
+            {.key = "m/c/1",
+             .group = "m/c",
+             .part = 1,
+             .parts = 2,
+             .length = 100,
+             .segment = 1,
+             .offset = 4096}};
+        struct node *node = node_disks();
+        tierer_play(0, stores[0]);
+        tierer_found(node, &found[0], 1, true, false, NULL);
+        tierer_play(1, stores[1]);
+        tierer_ready(node);
+        tierer_play(0, stores[0]);
+        tierer_found(node, &found[1], 1, false, true, NULL);
+        ck_assert(node_sees(node, "m/c/0") && node_sees(node, "m/c/1"));
+        node_end(node);
+    }
+END_TEST
+
 /* ---- what goes where ---- */
 
 START_TEST(values_are_spread_and_read_from_where_they_are)
@@ -709,6 +733,7 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
+        half_of_a_block_waits_for_the_end_of_its_own_scan,
         values_are_spread_and_read_from_where_they_are,
         the_disk_with_fewer_bytes_on_their_way_gets_the_next,
         disk_that_answers_nothing_holds_a_bounded_part,

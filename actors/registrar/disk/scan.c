@@ -222,9 +222,8 @@ static bool scan_known(const struct registrar *self, const struct sl_msg *msg,
            sl_proc_id_equal(disk->scan_proc, self->peers->all[path->peer].proc);
 }
 
-/* What was meant for the registrar before us is sent until somebody answers. It tells what the disk
- * held then; what that registrar removed afterwards, with a tombstone that is durable and of which
- * no note is left, would be back. */
+/* What was meant for the registrar before us is sent until somebody answers. It tells what the disk held then; what
+ * that registrar removed afterwards, with a tombstone that is durable and of which no note is left, would be back. */
 static bool scan_is_ours(const struct registrar *self, const struct sl_body_disk_found *body)
 {
     return body->boot_generation == 0 || /* an older tierer does not say */
@@ -246,17 +245,23 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     disk->state = REG_DISK_SCANNING;
 }
 
-/* Blocks of which a scan found some parts alone; what one turn leaves the next one drops. */
+/* Blocks of which a scan found some parts alone; what one turn leaves the next one drops. Not while another scan goes
+ * on, whose end comes here again: the other parts may be what it finds next. */
 static void groups_drop_found(struct registrar *self)
 {
     uint32_t left = GROUPS_STEP;
-    for (uint32_t i = 0; i < self->groups->high && left > 0; i++) {
+    bool open = false;
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        open |= self->tier->disks[i].scan_open && self->tier->disks[i].state == REG_DISK_SCANNING;
+    }
+    for (uint32_t i = 0; !open && i < self->groups->high && left > 0; i++) {
         if (self->groups->all[i].used && self->groups->all[i].found) {
             reg_group_abandon(self, i, REG_GHOST_EXPIRED);
             left--;
         }
     }
-    self->tier->groups_until_ns = left > 0 ? 0 : self->env->now_ns;
+    self->tier->groups_until_ns =
+        left == 0 || open ? sl_deadline_ns(self->env->now_ns, open ? REG_DISK_ABSENT_NS : 0) : 0;
 }
 
 static void scan_end(struct registrar *self, uint32_t slot)

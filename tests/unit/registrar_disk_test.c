@@ -454,6 +454,26 @@ START_TEST(flush_waits_for_what_was_committed_before)
     }
 END_TEST
 
+START_TEST(a_flush_beyond_the_bound_is_refused_by_its_name)
+    {
+        static const char *const few[] = {"disk", "1GiB", "queue_messages", "64", NULL};
+        struct node *node = node_start(few);
+        struct sl_msg flush, reply;
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        node_put(node, "client.1", "a", 5000);
+        for (uint32_t i = 0; i <= 64; i++) {
+            flush = (struct sl_msg){.type = SL_MSG_FLUSH};
+            fake_give(&node->fake, "client.1", &flush);
+        }
+        ck_assert(fake_take_reply(&node->fake, "client.1", flush.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
+        ck_assert_str_eq(reply.text.at, "64 such requests wait already: queue_messages");
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(flush_ends_at_its_deadline)
     {
         struct node *node = node_disk();
@@ -1698,6 +1718,7 @@ static Suite *disk_suite(void)
     tcase_add_test(write, what_the_scan_finds_is_not_written_again);
     tcase_add_test(write, an_absent_tierer_is_taken_for_no_disk_after_a_while);
     tcase_add_test(write, flush_waits_for_what_was_committed_before);
+    tcase_add_test(write, a_flush_beyond_the_bound_is_refused_by_its_name);
     tcase_add_test(write, flush_ends_at_its_deadline);
     tcase_add_test(write, a_value_that_fits_no_segment_stays_in_memory_and_stops_no_other);
     tcase_add_test(write, a_batch_that_is_too_much_comes_again_in_pieces);

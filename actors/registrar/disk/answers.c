@@ -33,13 +33,21 @@ void *reg_answer_new(struct registrar *self, const struct sl_msg *msg, enum reg_
         slot = answers->all[i] == NULL ? i : slot;
         count += answers->all[i] != NULL && answers->all[i]->kind == kind;
     }
-    struct reg_answer *answer = count < most(self, kind) ? calloc(1, bytes) : NULL;
+    if (reg_answer_waits(self, msg)) {
+        return NULL; /* sent again */
+    }
+    bool full = count >= most(self, kind);
+    struct reg_answer *answer = full ? NULL : calloc(1, bytes);
     if (answer != NULL) {
         answer->id = ++answers->next * answers->max + slot;
         answer->kind = kind;
         sl_return_keep(msg, &answer->back);
         answers->all[slot] = answer;
         answers->end = SL_MAX(answers->end, slot + 1);
+    } else if (msg->type != SL_MSG_COMMIT) { /* its items have codes of their own */
+        sl_reply_fail(self->env, msg, full ? SL_ERR_LIMIT : SL_ERR_NO_MEMORY,
+                      "%u such requests wait%s", count,
+                      full && kind != REG_ANSWER_REMOVE ? " already: queue_messages" : " already");
     }
     return answer;
 }

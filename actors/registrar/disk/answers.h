@@ -19,7 +19,7 @@ struct reg_answers {
 };
 
 bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg); /* sent again */
-/* So many bytes, zeroed but for their struct reg_answer. NULL: too many of this kind wait. */
+/* So many bytes, zeroed but for their struct reg_answer. NULL: it waits already, or it was refused with the reason. */
 void *reg_answer_new(struct registrar *self, const struct sl_msg *msg, enum reg_answer_kind kind,
                      size_t bytes);
 void *reg_answer_of(const struct registrar *self, uint64_t id); /* NULL: it was answered */

@@ -17,12 +17,8 @@ static void flush_asked(struct registrar *self, const struct sl_msg *msg)
         sl_reply_fail(self->env, msg, SL_ERR_UNSUPPORTED, "this node has no disk tier");
         return;
     }
-    if (reg_answer_waits(self, msg)) {
-        return; /* sent again */
-    }
     struct flush *flush = reg_answer_new(self, msg, REG_ANSWER_FLUSH, sizeof(*flush));
     if (flush == NULL) {
-        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "too many flushes wait already");
         return;
     }
     reg_admission_take_all(self); /* it promises all that was committed, whoever refused what */

@@ -1,10 +1,9 @@
 /* actors/registrar/disk/promote.c - BRING: objects on disk alone come back into memory.
  *
- * An arrival waits in a queue for an extent, then its claim (PROMOTING, writer = the tierer) is
- * recorded and the tierer reads into it. What somebody waits for goes first and makes room as a
- * RESERVE does. What is brought in ahead of use goes when nothing of that waits, a bounded number
- * of bytes at a time, and takes only room that costs nobody anything; who waits for the same key
- * raises it wherever it is. */
+ * An arrival waits in a queue for an extent, then its claim (PROMOTING, writer = the tierer) is recorded and the
+ * tierer reads into it. What somebody waits for goes first and makes room as a RESERVE does. What is brought in ahead
+ * of use goes when nothing of that waits, a bounded number of bytes at a time, and takes only room that costs nobody
+ * anything; who waits for the same key raises it wherever it is. */
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
@@ -144,14 +143,10 @@ static void promote_asked(struct registrar *self, const struct sl_msg *msg)
         reg_answer_codes(self, msg, keys->count);
         return;
     }
-    if (reg_answer_waits(self, msg)) {
-        return; /* sent again */
-    }
     struct reg_promote *promote;
     promote = reg_answer_new(self, msg, asked->ahead ? REG_ANSWER_AHEAD : REG_ANSWER_BRING,
                              sizeof(*promote) + keys->count * sizeof(*promote->codes));
     if (promote == NULL) {
-        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "too many promotions are under way");
         return;
     }
     promote->ahead = asked->ahead;
@@ -382,8 +377,7 @@ static uint32_t read_fill(struct registrar *self, struct reg_read *read)
     return read->count;
 }
 
-/* Texts of the batch are taken last: making room for one value can move no record of another any
- * more. */
+/* Texts of the batch are taken last: making room for one value can move no record of another any more. */
 static uint32_t read_items(struct registrar *self, struct reg_read *read)
 {
     uint32_t kept = 0;

@@ -463,9 +463,6 @@ static void remove_asked(struct registrar *self, const struct sl_msg *msg)
     if (peer == REG_NONE) {
         return;
     }
-    if (reg_answer_waits(self, msg)) {
-        return; /* sent again */
-    }
     if (body->all && (body->keys.count > 0 || body->heed_leases)) {
         sl_reply_fail(self->env, msg, SL_ERR_INVALID, "REMOVE.%s: not with all",
                       body->keys.count > 0 ? "keys" : "heed_leases");
@@ -476,7 +473,6 @@ static void remove_asked(struct registrar *self, const struct sl_msg *msg)
     }
     struct reg_remove *remove = remove_new(self, msg, body->keys.count, key_bytes);
     if (remove == NULL) {
-        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "too many removals are under way");
         return;
     }
     remove->heed_leases = body->heed_leases;

@@ -673,7 +673,7 @@
 #define SL_BODY_HANDOVER_END(F, L) \
     F(U64S, handover_ids, 1, 1024, "decode has them, or nobody wants them")
 /* What the nodes of a hand-over tell each other: coordinator -> its transporter (PEER_WORD) -> the
- * other node's -> its coordinator. A word that is lost is said again. */
+ * other node's -> its coordinator. 1 is said again until it is answered, 4 and 5 once. */
 #define SL_FIELDS_WORD(F, L)                                                                       \
     F(U64, handover_id, 1, UINT64_MAX, "hand-over")                                                \
     F(U64, state, 1, 5,                                                                            \

@@ -1,13 +1,11 @@
-/* actors/tierer/reads.c - values back into the arena: under the staging budget, verified before
- * anyone is told. */
+/* actors/tierer/reads.c - values back into the arena: under the staging budget, verified before anyone is told. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-/* What is asked for must be what the log has under this key, and the claim on the target must
- * stand. */
+/* What is asked for must be what the log has under this key, and the claim on the target must stand. */
 static sl_err item_check(struct tierer *self, const struct ti_item *item)
 {
     const struct ti_entry *entry = ti_entries_find(self->entries, item->hash);
@@ -79,8 +77,7 @@ static void item_end(struct tierer *self, struct ti_job *job, struct ti_item *it
     item_room_give(self, item);
 }
 
-/* Starts the next piece of an item. SL_ERR_BUSY: staging or pages are taken, wait for what is under
- * way. */
+/* Starts the next piece of an item. SL_ERR_BUSY: staging or pages are taken, wait for what is under way. */
 static sl_err item_start(struct tierer *self, struct ti_job *job, uint32_t index)
 {
     struct ti_item *item = &job->items[index];
@@ -198,6 +195,10 @@ void ti_reads_take(struct tierer *self, const struct sl_msg *msg)
     struct ti_job *job = self->reads_ahead.first;
     if (msg->body.disk_read.raise == 0) {
         ti_job_take(self, msg);
+        return;
+    }
+    if (msg->body.disk_read.items.count > 0) {
+        sl_reply_fail(self->env, msg, SL_ERR_INVALID, "DISK_READ.items: not with raise");
         return;
     }
     while (job != NULL && !job_reads_into(job, msg->body.disk_read.raise)) {

@@ -1336,6 +1336,15 @@ START_TEST(a_prefetch_that_somebody_waits_for_goes_with_the_others)
         raise.body.disk_read.raise = raised;
         fake_give(&fake, "registrar", &raise);
         ck_assert(fake_take_reply(&fake, "registrar", raise.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        sl_ref ref = 0;
+        struct sl_item_fill other = read_item(4, &ref);
+        raise.body.disk_read.items.at = &other;
+        raise.body.disk_read.items.count = 1;
+        raise.seq = 0;
+        fake_give(&fake, "registrar", &raise);
+        ck_assert(fake_take_reply(&fake, "registrar", raise.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_INVALID);
         uint64_t demand = read_start(3, false, &generation);
 
         pump(UINT64_MAX);

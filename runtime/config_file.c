@@ -329,19 +329,20 @@ static sl_err file_scan(struct sl_config *config, const char *path, const char *
     return err;
 }
 
-/* ---- the file ---- */
-
 /* Gives the whole text, zero-terminated. */
 static sl_err file_read(const char *path, char **out, struct sl_error *why)
 {
     struct stat status;
     SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    SL_AUTO(free) char *text = fd < 0 ? NULL : malloc(SL_CONFIG_FILE_BYTES_MAX + 1);
-    if (text == NULL || fstat(fd, &status) != 0) {
+    if (fd < 0 || fstat(fd, &status) != 0) {
         return sl_fail_os(why, errno, "config file '%s'", path);
     }
     if (S_ISFIFO(status.st_mode)) { /* it may have no writer, ever */
         return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is no plain file", path);
+    }
+    SL_AUTO(free) char *text = malloc(SL_CONFIG_FILE_BYTES_MAX + 1);
+    if (text == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "config file '%s'", path);
     }
     size_t filled = 0;
     for (ssize_t got = 1; got != 0; filled += got > 0 ? (size_t)got : 0) {

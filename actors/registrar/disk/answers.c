@@ -87,7 +87,7 @@ static sl_err answers_init(struct registrar *self, struct sl_error *why)
     for (uint32_t kind = REG_ANSWER_FLUSH; kind <= REG_ANSWER_AHEAD; kind++) {
         answers->max += most(self, kind);
     }
-    answers->all = calloc(answers->max, sizeof(*answers->all));
+    answers->all = calloc(answers->max, sizeof(struct reg_answer *));
     return answers->all != NULL ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "table of answers");
 }
 

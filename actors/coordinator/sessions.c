@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define TURNS_SEEN 64u
+#define KEPT_MAX   2048u /* blocks that are named so that they stay: the registrar's loop waits */
 #define ASK_NS     (5 * SL_NS_PER_S)
 /* Of all chains; the session that had no turn for longest loses its own. */
 #define CHAIN_BYTES_MAX (32 * SL_MIB)
@@ -309,10 +310,10 @@ struct wanted {
     uint32_t cold; /* parts that were on disk alone */
 };
 
-/* Adds the first part of the block, so that it is kept, and what of it is on disk alone. false: some of it is
+/* Adds the first part of the block, if it is to be kept, and what of it is on disk alone. false: some of it is
  * nowhere, or there is no memory. */
 static bool block_want(struct coordinator *self, const struct co_engine *engine,
-                       struct sl_key block, struct wanted *out)
+                       struct sl_key block, bool keep, struct wanted *out)
 {
     uint32_t count = engine != NULL ? engine->part_count : 1, before = out->count;
     for (uint32_t i = 0; i < count; i++) {
@@ -327,7 +328,7 @@ static bool block_want(struct coordinator *self, const struct co_engine *engine,
         }
         bool cold = entry.extent.generation == 0;
         out->cold += cold;
-        if (cold || i == 0) {
+        if (cold || (keep && i == 0)) {
             out->keys[out->count++] = (struct sl_text){.at = key.at, .length = key.length};
         }
     }
@@ -348,7 +349,8 @@ static bool chain_want(struct coordinator *self, const struct chain *chain, uint
     out->keys = co_memory_take(&self->sessions->work, out->room, sizeof(*out->keys));
     *there = (end - 1) % step;
     while (out->keys != NULL && *there < end &&
-           block_want(self, engine, chain_key(chain, *there), out)) {
+           block_want(self, engine, chain_key(chain, *there),
+                      (end - 1 - *there) % (end / KEPT_MAX + 1) == 0, out)) {
         *there += step;
     }
     return true;

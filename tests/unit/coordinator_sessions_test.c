@@ -398,6 +398,31 @@ START_TEST(a_session_of_values_that_ends_is_not_asked_for)
     }
 END_TEST
 
+/* What is in memory and stays is looked at by the registrar part by part. */
+START_TEST(of_a_long_chain_that_is_in_memory_some_values_are_named_and_the_last)
+    {
+        static char names[3000][8];
+        static struct sl_text keys[SL_COUNT(names)];
+        struct bed *bed = bed_make(with_disk);
+        struct sl_msg prefetch, msg = {.type = SL_MSG_SESSION_TURN, .op_id = 1};
+        for (uint32_t i = 0; i < SL_COUNT(names); i++) {
+            (void)snprintf(names[i], sizeof(names[i]), "v%u", i);
+            keys[i] = sl_text_of(names[i]);
+            value_put(bed, names[i], true);
+        }
+        msg.body.session_turn = (struct sl_body_session_turn){
+            .session_id = 7, .pause_ns = PAUSE_NS, .keys = {keys, SL_COUNT(names)}};
+        fake_give(&bed->fake, "client.1.0", &msg);
+
+        ck_assert(prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
+
+        const struct sl_texts *asked = &prefetch.body.bring.keys;
+        ck_assert_uint_eq(asked->count, SL_COUNT(names) / 2);
+        ck_assert_str_eq(asked->at[asked->count - 1].at, "v2999");
+        bed_end(bed);
+    }
+END_TEST
+
 /* Of two clients in step, whose op ids count alike. */
 START_TEST(a_turn_is_sent_again_behind_one_of_another_client)
     {
@@ -447,6 +472,7 @@ int main(void)
     tcase_add_test(tcase, ranks_that_have_values_of_their_own_are_not_taken_for_one_chain);
     tcase_add_test(tcase, a_session_of_values_that_ends_is_not_asked_for);
     tcase_add_test(tcase, a_turn_is_sent_again_behind_one_of_another_client);
+    tcase_add_test(tcase, of_a_long_chain_that_is_in_memory_some_values_are_named_and_the_last);
     tcase_add_test(tcase, where_there_are_no_sessions_a_turn_of_values_is_answered);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

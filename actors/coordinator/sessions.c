@@ -350,7 +350,7 @@ static bool chain_want(struct coordinator *self, const struct chain *chain, uint
     *there = (end - 1) % step;
     while (out->keys != NULL && *there < end &&
            block_want(self, engine, chain_key(chain, *there),
-                      (end - 1 - *there) % (end / KEPT_MAX + 1) == 0, out)) {
+                      (end - 1 - *there) % ((end - 1) / KEPT_MAX + 1) == 0, out)) {
         *there += step;
     }
     return true;

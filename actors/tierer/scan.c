@@ -272,9 +272,10 @@ static void scan_send(struct tierer *self)
     found.body.disk_found.items.at = self->scan_items;
     found.body.disk_found.items.count = self->scan_count;
     self->scan_first = false;
-    uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, 30 * SL_NS_PER_S);
-    sl_err err = sl_calls_send(self->calls, "registrar", &found, deadline_ns,
+    sl_err err = sl_calls_send(self->calls, "registrar", &found,
+                               sl_deadline_ns(self->env->now_ns, 30 * SL_NS_PER_S),
                                TI_COOKIE_FOUND | self->scan_generation, NULL);
+    self->scan_asked = err == SL_OK;
     if (err != SL_OK) {
         self->scanning = false; /* the next HELLO_REPLY begins again */
         self->boot_generation = 0;
@@ -288,18 +289,16 @@ void ti_scan_pump(struct tierer *self)
 {
     bool due = self->scan_retry_ns != 0 ? self->env->now_ns >= self->scan_retry_ns
                                         : self->scan_paused && !self->scan_read.busy;
-    if (self->scanning && !self->settling && due) {
+    if (self->scanning && !self->scan_asked && !self->settling && due) {
         scan_send(self);
     }
 }
 
 static void scan_rewind(struct tierer *self)
 {
-    self->scanning = true;
-    self->scan_paused = false;
-    self->scan_first = true;
-    self->scan_segment = 0;
-    self->scan_offset = 0;
+    self->scanning = self->scan_first = true;
+    self->scan_asked = self->scan_paused = false;
+    self->scan_offset = self->scan_segment = 0;
     self->scan_generation++;
     scan_records_drop(self); /* read before: what stands there may have gone bad since */
 }
@@ -322,6 +321,7 @@ void ti_scan_again(struct tierer *self)
 
 void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
 {
+    self->scan_asked = false;
     if (!self->scanning) {
         return;
     }

@@ -362,8 +362,8 @@ struct tierer {
     } io_queues[TI_IO_CLASSES]; /* not yet taken by the disk */
     uint32_t io_turn;
 
-    uint64_t boot_generation; /* of the registrar that was told everything */
-    bool scanning, scan_first;
+    uint64_t boot_generation;              /* of the registrar that was told everything */
+    bool scanning, scan_first, scan_asked; /* asked: the last DISK_FOUND has no answer yet */
     bool scan_paused;           /* all durable is told, or what is durable is not known yet */
     uint64_t scan_retry_ns;     /* the registrar was not ready for it: not before; 0: it was */
     uint64_t scan_pause_ns;     /* before the next try, when that comes */

@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence
 
@@ -174,7 +173,8 @@ def read_file(path: str) -> str:
 
 def write_file(path: str, text: str, mode: int = 0o600) -> None:
     """Beside, synced and renamed: a reader, or a power cut at any moment, sees the old file or the new one."""
-    descriptor, new = tempfile.mkstemp(prefix=os.path.basename(path) + ".", dir=os.path.dirname(path))  # nobody else's name
+    new = f"{path}.{os.urandom(4).hex()}"  # nobody else's name
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             os.fchmod(descriptor, mode)

@@ -9,15 +9,27 @@
  * to be fenced: a swapper that is slow to acknowledge a fence is killed. */
 #include "actors/coordinator/internal.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define AHEAD_BLOCKS_MAX 8u
 
+void co_claims_abort(struct coordinator *self, uint64_t op_id, uint64_t trace_id,
+                     const struct sl_item_claim *claims, uint32_t count)
+{
+    if (count == 0) {
+        return;
+    }
+    struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = op_id, .trace_id = trace_id};
+    abort.body.abort.items.at = claims;
+    abort.body.abort.items.count = count;
+    /* A lost ABORT costs nothing but time: the reservations end by their own deadline. */
+    (void)co_ask(self, "registrar", &abort, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+}
+
 /* Whether the slice is all that the op stores, and small. */
 static bool op_is_small(const struct co_op *op)
 {
-    return op->type == &co_store_type && op->handover == NULL && !co_by_layers(op) && !op->many &&
+    return !op->type->push && op->handover == NULL && !co_by_layers(op) && !op->many &&
            !op->ahead_barred && op->engine->part_count == 1 &&
            op->slice_count <= AHEAD_BLOCKS_MAX &&
            op->slice_count * op->engine->block_bytes <= SL_AHEAD_BYTES_MAX;
@@ -83,9 +95,8 @@ bool co_ahead_take(struct coordinator *self, struct co_op *op)
                                         .state = CO_PART_GRANTED};
     }
     op->ahead = true;
-    sl_metric_add(self->env->metrics, self->metric.ahead_count, 1);
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "granted ahead", "",
-                   op->slice_count);
+    co_count(self, self->metric.ahead_count, 1);
+    co_trace(self, op, "granted ahead", "", op->slice_count);
     return true;
 }
 
@@ -96,11 +107,9 @@ void co_ahead_wish(struct coordinator *self, struct co_op *op, struct sl_body_co
         struct sl_ahead_kind kind = kind_of(op, i);
         uint32_t count = sl_ahead_wish(&self->ahead, kind, op->slice_count, self->env->now_ns);
         if (count > 0) {
-            (void)snprintf(op->ahead_writer, sizeof(op->ahead_writer), "swapper.%u",
-                           kind.writer & 0xff);
             commit->ahead_count = count;
             commit->ahead_bytes = kind.space_bytes;
-            commit->ahead_writer = sl_text_of(op->ahead_writer);
+            commit->ahead_writer = sl_text_of(self->ranks[kind.writer].name);
             op->ahead_wish = kind;
         }
     }
@@ -139,18 +148,17 @@ void co_ahead_late(struct coordinator *self, const struct sl_msg *reply)
     co_claims_abort(self, 0, reply->trace_id, claims, count);
 }
 
-void co_ahead_tick(struct coordinator *self, uint64_t now_ns)
+static uint64_t ahead_tick(struct coordinator *self, uint64_t now_ns)
 {
     struct sl_item_claim claims[SL_AHEAD_EXTENTS];
-    uint64_t age_ns = useful_ns(self), oldest_ns;
-    if (now_ns < self->ahead_due_ns) {
-        return;
-    }
-    do {
+    uint64_t age_ns = useful_ns(self);
+    while (self->ahead_due_ns <= now_ns) {
         uint32_t count = sl_ahead_expire(&self->ahead, now_ns - SL_MIN(now_ns, age_ns) + 1, claims,
                                          SL_AHEAD_EXTENTS);
         co_claims_abort(self, 0, 0, claims, count);
-        oldest_ns = sl_ahead_oldest_ns(&self->ahead);
-    } while (sl_deadline_ns(oldest_ns, age_ns) <= now_ns);
-    self->ahead_due_ns = sl_deadline_ns(oldest_ns, age_ns);
+        self->ahead_due_ns = sl_deadline_ns(sl_ahead_oldest_ns(&self->ahead), age_ns);
+    }
+    return self->ahead_due_ns;
 }
+
+const struct co_feature co_ahead_feature = {.tick = ahead_tick};

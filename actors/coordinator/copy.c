@@ -8,7 +8,6 @@
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 static uint64_t rank_bit(uint32_t rank)
@@ -18,10 +17,10 @@ static uint64_t rank_bit(uint32_t rank)
 
 /* ---- COPY ---- */
 
-void co_slice_copied(struct coordinator *self, struct co_op *op)
+static void slice_copied(struct coordinator *self, struct co_op *op)
 {
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id,
-                   op->type->kind == CO_STORE ? "copied out" : "copied in", "", op->slice_count);
+    co_trace(self, op, op->type->kind == CO_STORE ? "copied out" : "copied in", "",
+             op->slice_count);
     if (co_by_layers(op)) {
         co_layers_copied(self, op);
     } else {
@@ -29,10 +28,11 @@ void co_slice_copied(struct coordinator *self, struct co_op *op)
     }
 }
 
-uint32_t co_device_block(const struct co_op *op, uint32_t block, uint32_t pool)
+/* Whether the COPYs that begin now are of this part; of pushes in batches not all are. */
+static bool is_next(const struct co_op *op, uint32_t part)
 {
-    return op->pool_blocks != NULL ? op->pool_blocks[pool * op->block_count + block]
-                                   : op->blocks[block].device_block;
+    const struct co_batches *batches = &op->push.batches;
+    return batches->look_end == 0 || (part >= batches->looked && part < batches->look_end);
 }
 
 /* Who copies what of the slice now. */
@@ -42,7 +42,7 @@ static void parts_ask(struct co_op *op)
         struct co_part *part = &op->parts[i];
         const struct co_cut *cut = co_cut_of(op, i);
         struct co_range range;
-        bool asked = part->state == op->type->copied_from && co_batches_look(op, i) &&
+        bool asked = part->state == op->type->copied_from && is_next(op, i) &&
                      co_layers_range(op, cut, &range);
         part->missed = false;
         part->asked = !asked                      ? 0
@@ -62,7 +62,7 @@ static uint32_t rank_items(const struct co_op *op, uint32_t rank, struct sl_item
             continue;
         }
         (void)co_layers_range(op, cut, &range);
-        bool told = op->type == &co_load_type && range.layer_end == 0;
+        bool told = op->type->kind == CO_LOAD && range.layer_end == 0;
         items[count++] = (struct sl_item_piece){
             .digest_low = told ? part->digest.low : 0,
             .digest_high = told ? part->digest.high : 0,
@@ -146,15 +146,14 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
                       const struct sl_item_piece *items, uint32_t count)
 {
     struct co_share *share = &op->shares[rank];
-    char name[16];
-    co_worker_name(rank, name);
+    const char *name = self->ranks[rank].name;
     co_rank_learn(self, rank);
     struct sl_msg copy = {.type = SL_MSG_COPY, .op_id = op->id, .trace_id = op->trace_id};
     copy.body.copy = (struct sl_body_copy){.engine_id = op->engine->members[rank],
                                            .rank = rank,
                                            .out = op->type->kind == CO_STORE,
                                            .chunks = co_layers_chunked(op)};
-    if (op->type == &co_push_out_type) { /* nothing is copied */
+    if (op->type->push) { /* nothing is copied */
         blocks_of(items, count, op->layers.blocks);
         copy.body.copy.blocks.at = op->layers.blocks;
         copy.body.copy.blocks.count = count;
@@ -167,12 +166,10 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
             copy.body.copy.event = (struct sl_bytes){.at = op->events[i], .length = SL_EVENT_BYTES};
         }
     }
-    sl_err err =
-        sl_calls_send(self->calls, name, &copy, op->deadline_ns,
-                      co_cookie(CO_CALL_SHARE, rank, (uint32_t)(op - self->ops)), &share->call_seq);
+    sl_err err = sl_calls_send(self->calls, name, &copy, op->deadline_ns,
+                               co_op_cookie(self, op, CO_CALL_COPY, rank), &share->call_seq);
     share->item_count = count;
     if (err != SL_OK) { /* its parts are not copied */
-        share->call_seq = 0;
         co_reason(op, "COPY to %s: %s", name, sl_err_text(err));
         take_done(op, rank, &(struct sl_body_copy_reply){0});
         return;
@@ -187,7 +184,7 @@ static struct sl_item_piece *copy_items(struct co_op *op)
 {
     uint32_t room = op->slice_count * op->engine->part_count; /* of one rank, at most */
     struct co_layers *layers = &op->layers;
-    if (op->type == &co_push_out_type && (layers->blocks == NULL || layers->block_room < room)) {
+    if (op->type->push && (layers->blocks == NULL || layers->block_room < room)) {
         layers->blocks = co_memory_take(&op->life, room, sizeof(*layers->blocks));
         layers->block_room = room;
         if (layers->blocks == NULL) {
@@ -202,17 +199,6 @@ static struct sl_item_piece *copy_items(struct co_op *op)
         layers->item_room = room;
     }
     return layers->items;
-}
-
-void co_copy_slice(struct coordinator *self, struct co_op *op)
-{
-    if (co_by_layers(op)) {
-        op->type->layers_begin(self, op);
-    } else if (op->type == &co_push_out_type) {
-        co_batches_begin(self, op);
-    } else {
-        co_op_enter(self, op, CO_COPY);
-    }
 }
 
 void co_copy_start(struct coordinator *self, struct co_op *op)
@@ -231,23 +217,25 @@ void co_copy_start(struct coordinator *self, struct co_op *op)
         }
     }
     if (op->shares_open == 0) {
-        co_slice_copied(self, op);
+        slice_copied(self, op);
     }
 }
 
 void co_copy_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
                       const struct sl_msg *reply)
 {
-    struct co_share *share = &op->shares[rank];
-    share->call_seq = 0;
+    if (reply == NULL) { /* it ends with its op */
+        co_op_end(self, op, SL_ERR_TIMEOUT);
+        return;
+    }
+    op->shares[rank].call_seq = 0;
     op->shares_open--;
     take_done(op, rank, &reply->body.copy_reply);
     if (reply->code == SL_ERR_NOT_FOUND && op->engine->team) {
         op->engine->stale = true;
     }
     if (reply->code != SL_OK) {
-        co_reason(op, "rank %u: %s", rank,
-                  reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
+        co_reason(op, "rank %u: %s", rank, co_why(reply));
     }
     if (!co_share_is_settled(self, &op->shares[rank])) {
         op->unsettled |= co_worker_bit(rank);
@@ -256,11 +244,10 @@ void co_copy_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
         return;
     }
     /* What the transporter may still write are blocks that no rank was asked for. */
-    if ((op->unsettled & ~co_worker_bit(CO_TRANSPORTER)) == 0) {
-        co_slice_copied(self, op);
-        return;
+    co_workers ranks = ~co_worker_bit(CO_TRANSPORTER);
+    if ((op->unsettled & ranks) == 0) {
+        slice_copied(self, op);
+    } else {
+        co_settle(self, op, ranks, slice_copied);
     }
-    sl_metric_add(self->env->metrics, self->metric.settled_count, 1);
-    co_op_enter(self, op, CO_SETTLE);
-    co_fence_start(self, op, op->unsettled);
 }

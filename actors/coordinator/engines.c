@@ -16,10 +16,19 @@ sl_err co_engines_init(struct coordinator *self, struct sl_error *why)
     return SL_OK;
 }
 
-static void engine_clear(struct co_engine *engine)
+/* Ops that are not over may have it yet. */
+static void engine_empty(struct co_engine *engine)
 {
     free(engine->cuts);
     free(engine->layer_offsets);
+    engine->cuts = NULL;
+    engine->layer_offsets = NULL;
+    engine->part_count = 0;
+}
+
+static void engine_clear(struct co_engine *engine)
+{
+    engine_empty(engine);
     *engine = (struct co_engine){0};
 }
 
@@ -44,7 +53,7 @@ static bool process_is_shared(const struct coordinator *self, const struct co_en
     return false;
 }
 
-void co_engine_forget(struct coordinator *self, struct co_engine *engine)
+static void engine_forget(struct coordinator *self, struct co_engine *engine)
 {
     if (engine->state == CO_ENGINE_KNOWN && !engine->team && !process_is_shared(self, engine)) {
         self->env->ops->unwatch(self->env, engine->proc);
@@ -68,7 +77,7 @@ static struct co_engine *engine_room(struct coordinator *self)
         }
     }
     if (oldest != NULL) {
-        co_engine_forget(self, oldest);
+        engine_forget(self, oldest);
     }
     return oldest;
 }
@@ -108,9 +117,7 @@ sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
     struct sl_msg get = {.type = SL_MSG_ENGINE_GET, .trace_id = trace_id};
     get.body.engine_get.engine_id = id;
     uint32_t index = (uint32_t)(engine - self->engines);
-    sl_err err =
-        sl_calls_send(self->calls, "registrar", &get, sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
-                      co_cookie(CO_CALL_ENGINE, 0, index), NULL);
+    sl_err err = co_ask(self, "registrar", &get, co_cookie(CO_CALL_ENGINE, 0, index), NULL);
     if (err != SL_OK) {
         return err;
     }
@@ -300,27 +307,6 @@ static sl_err engine_fill(struct coordinator *self, struct co_engine *engine,
     return engine_regions(engine, body, why);
 }
 
-static void engine_failed(struct coordinator *self, struct co_engine *engine, sl_err code,
-                          const char *text)
-{
-    struct co_op *newer = NULL;
-    for (struct co_op *op = self->active_first; op != NULL; op = newer) {
-        newer = op->newer;
-        if (op->engine == engine && op->phase == CO_ENGINE) {
-            co_reason(op, "%s", text);
-            co_op_end(self, op, code);
-        }
-    }
-    free(engine->cuts); /* of a registration that does not hold */
-    free(engine->layer_offsets);
-    engine->cuts = NULL;
-    engine->layer_offsets = NULL;
-    engine->part_count = 0;
-    if (engine->ops == 0) {
-        engine_clear(engine);
-    }
-}
-
 void co_engine_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
 {
     struct co_engine *engine = &self->engines[index];
@@ -332,17 +318,13 @@ void co_engine_answered(struct coordinator *self, uint32_t index, const struct s
     engine->asking = false;
     if (err != SL_OK) {
         (void)sl_fail(&why, err, "engine %" PRIu64 ": %s", engine->id,
-                      reply != NULL && reply->text.length > 0 ? reply->text.at : sl_err_text(err));
+                      reply != NULL ? co_why(reply) : sl_err_text(err));
     } else {
         err = engine_fill(self, engine, &reply->body.engine_get_reply, &why);
     }
-    if (err != SL_OK) {
-        engine_failed(self, engine, err, why.text);
-        return;
-    }
-    engine->state = CO_ENGINE_KNOWN;
+    engine->state = err == SL_OK ? CO_ENGINE_KNOWN : CO_ENGINE_ASKED;
     /* An engine that dies takes its ops with it. Without a watch they end by their deadlines. */
-    sl_err watched = engine->team || process_is_shared(self, engine)
+    sl_err watched = err != SL_OK || engine->team || process_is_shared(self, engine)
                          ? SL_OK
                          : self->env->ops->watch(self->env, engine->proc, engine->id);
     if (watched != SL_OK) {
@@ -354,8 +336,20 @@ void co_engine_answered(struct coordinator *self, uint32_t index, const struct s
     struct co_op *newer = NULL;
     for (struct co_op *op = self->active_first; op != NULL; op = newer) {
         newer = op->newer;
-        if (op->engine == engine && op->phase == CO_ENGINE) {
+        if (op->engine != engine || op->phase != CO_ENGINE) {
+            continue;
+        }
+        if (err == SL_OK) {
             co_op_engine_known(self, op);
+        } else {
+            co_reason(op, "%s", why.text);
+            co_op_end(self, op, err);
+        }
+    }
+    if (err != SL_OK) {
+        engine_empty(engine); /* a registration that does not hold */
+        if (engine->ops == 0) {
+            engine_clear(engine);
         }
     }
 }
@@ -385,9 +379,9 @@ static void engine_ops_end(struct coordinator *self, const struct co_engine *eng
 static void engine_died(struct coordinator *self, struct co_engine *engine)
 {
     engine_ops_end(self, engine, true);
-    sl_metric_add(self->env->metrics, self->metric.client_died_count, 1);
+    co_count(self, self->metric.client_died_count, 1);
     if (engine->ops == 0) {
-        co_engine_forget(self, engine);
+        engine_forget(self, engine);
     }
 }
 
@@ -397,7 +391,7 @@ static void engine_ended(struct coordinator *self, struct co_engine *engine)
 {
     engine_ops_end(self, engine, false);
     if (engine->ops == 0) {
-        co_engine_forget(self, engine);
+        engine_forget(self, engine);
         return;
     }
     if (!process_is_shared(self, engine)) {

@@ -5,17 +5,7 @@
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-
-void co_worker_name(uint32_t worker, char name[16])
-{
-    if (worker == CO_TRANSPORTER) {
-        memcpy(name, "transporter.0", sizeof("transporter.0"));
-    } else {
-        (void)snprintf(name, 16, "swapper.%u", worker % CO_RANKS_MAX);
-    }
-}
 
 /* ---- who is behind a rank ---- */
 
@@ -25,22 +15,17 @@ void co_rank_learn(struct coordinator *self, uint32_t rank)
     if (state->proc.pid != 0 || state->asked) {
         return;
     }
-    char name[16];
-    co_worker_name(rank, name);
     struct sl_msg ping = {.type = SL_MSG_PING};
     state->asked =
-        sl_calls_send(self->calls, name, &ping, sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
-                      co_cookie(CO_CALL_PING, rank, 0), NULL) == SL_OK;
+        co_ask(self, state->name, &ping, co_cookie(CO_CALL_PING, 0, rank), NULL) == SL_OK;
 }
 
 void co_rank_greet(struct coordinator *self, uint32_t rank)
 {
-    char name[16];
-    co_worker_name(rank, name);
     self->ungreeted |= co_worker_bit(rank);
     struct sl_msg fence = {.type = SL_MSG_FENCE}; /* no op, no claims: everything */
-    (void)sl_calls_send(self->calls, name, &fence, SL_NEVER_NS, co_cookie(CO_CALL_GREET, rank, 0),
-                        NULL);
+    (void)sl_calls_send(self->calls, self->ranks[rank].name, &fence, SL_NEVER_NS,
+                        co_cookie(CO_CALL_GREET, 0, rank), NULL);
 }
 
 void co_rank_greeted(struct coordinator *self, uint32_t rank, const struct sl_msg *reply)
@@ -90,16 +75,10 @@ bool co_share_is_settled(const struct coordinator *self, const struct co_share *
 
 void co_fence_send(struct coordinator *self, struct co_op *op, uint32_t rank)
 {
-    char name[16];
-    co_worker_name(rank, name);
     struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = op->id, .trace_id = op->trace_id};
-    struct co_share *share = &op->shares[rank];
-    sl_err err =
-        sl_calls_send(self->calls, name, &fence, sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
-                      co_cookie(CO_CALL_SHARE, rank, (uint32_t)(op - self->ops)), &share->call_seq);
-    if (err != SL_OK) {
-        share->call_seq = 0; /* the next tick tries again */
-    }
+    /* Where it cannot be sent, the next tick tries again. */
+    (void)co_ask(self, self->ranks[rank].name, &fence, co_op_cookie(self, op, CO_CALL_FENCE, rank),
+                 &op->shares[rank].call_seq);
 }
 
 void co_fence_start(struct coordinator *self, struct co_op *op, co_workers workers)
@@ -114,42 +93,37 @@ void co_fence_start(struct coordinator *self, struct co_op *op, co_workers worke
         }
         /* First of all the COPY is forgotten: one that is resent behind the fence would break it.
          */
-        if (op->shares[rank].call_seq != 0) {
-            sl_calls_forget(self->calls, op->shares[rank].call_seq);
-            op->shares[rank].call_seq = 0;
-        }
+        co_call_forget(self, &op->shares[rank].call_seq);
         co_rank_learn(self, rank);
         co_fence_send(self, op, rank);
-        sl_metric_add(self->env->metrics, self->metric.fence_count, 1);
+        co_count(self, self->metric.fence_count, 1);
     }
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fence", "swappers",
-                   (uint32_t)__builtin_popcountll((uint64_t)workers));
+    co_trace(self, op, "fence", "swappers", (uint32_t)__builtin_popcountll((uint64_t)workers));
     co_wake(self, op, self->env->now_ns + CO_FENCE_POLL_NS);
+}
+
+void co_settle(struct coordinator *self, struct co_op *op, co_workers whom,
+               void (*settled)(struct coordinator *self, struct co_op *op))
+{
+    op->settling = whom;
+    op->settled = settled;
+    co_count(self, self->metric.settled_count, 1);
+    co_op_enter(self, op, CO_SETTLE);
+    co_fence_start(self, op, op->unsettled);
 }
 
 /* True: nobody is waited for any more, the op has gone on and may be over. */
 static bool rank_fenced(struct coordinator *self, struct co_op *op, uint32_t rank)
 {
     op->unsettled &= ~co_worker_bit(rank);
-    if (op->shares[rank].call_seq != 0) {
-        sl_calls_forget(self->calls, op->shares[rank].call_seq);
-        op->shares[rank].call_seq = 0;
-    }
-    /* A slice that was copied does not wait for the transporter: see co_copy_answered. */
-    co_workers waited = op->phase == CO_SETTLE && !op->pull_settles
-                            ? op->unsettled & ~co_worker_bit(CO_TRANSPORTER)
-                            : op->unsettled;
-    if (waited != 0 || (op->phase != CO_SETTLE && op->phase != CO_ZOMBIE)) {
+    co_call_forget(self, &op->shares[rank].call_seq);
+    bool settles = op->phase == CO_SETTLE;
+    co_workers waited = settles ? op->unsettled & op->settling : op->unsettled;
+    if (waited != 0 || (!settles && op->phase != CO_ZOMBIE)) {
         return false;
     }
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fenced", "swappers", 0);
-    if (op->phase == CO_ZOMBIE) {
-        co_op_done(self, op);
-    } else if (op->pull_settles) {
-        co_pull_settled(self, op);
-    } else {
-        co_slice_copied(self, op);
-    }
+    co_trace(self, op, "fenced", "swappers", 0);
+    (settles ? op->settled : co_op_done)(self, op);
     return true;
 }
 
@@ -162,10 +136,8 @@ static bool rank_is_dead(struct coordinator *self, uint32_t rank, uint64_t now_n
     if (state->proc.pid != 0 || state->died_ns == 0 || now_ns - state->died_ns < timeout_ns) {
         return false;
     }
-    char name[16];
-    co_worker_name(rank, name);
     struct sl_msg ping = {.type = SL_MSG_PING};
-    return sl_send(self->env, name, &ping, NULL) == SL_ERR_UNREACHABLE;
+    return sl_send(self->env, state->name, &ping, NULL) == SL_ERR_UNREACHABLE;
 }
 
 static void fence_overdue(struct coordinator *self, struct co_op *op, uint32_t rank)
@@ -177,13 +149,11 @@ static void fence_overdue(struct coordinator *self, struct co_op *op, uint32_t r
     }
     op->killed |= co_worker_bit(rank);
     if (self->env->ops->alive(self->env, state->proc)) {
-        char name[16];
-        co_worker_name(rank, name);
-        sl_metric_add(self->env->metrics, self->metric.killed_count, 1);
+        co_count(self, self->metric.killed_count, 1);
         sl_log_write(self->env->log, SL_LOG_WARN, op->trace_id,
                      "%s (process %u) acknowledged no fence of op %016" PRIx64
                      " in time and was killed",
-                     name, state->proc.pid, op->id);
+                     state->name, state->proc.pid, op->id);
         self->env->ops->kill(self->env, state->proc);
     }
 }
@@ -191,16 +161,14 @@ static void fence_overdue(struct coordinator *self, struct co_op *op, uint32_t r
 void co_fence_forget(struct coordinator *self, struct co_op *op)
 {
     for (uint32_t rank = 0; rank < CO_WORKERS_MAX; rank++) {
-        if (op->shares[rank].call_seq != 0) {
-            sl_calls_forget(self->calls, op->shares[rank].call_seq);
-            op->shares[rank].call_seq = 0;
-        }
+        co_call_forget(self, &op->shares[rank].call_seq);
     }
     op->unsettled = 0;
 }
 
-void co_fence_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+void co_fence_tick(struct coordinator *self, struct co_op *op)
 {
+    uint64_t now_ns = self->env->now_ns;
     uint64_t timeout_ns = sl_config_u64(self->env->config, SL_SET_fence_timeout);
     bool overdue = now_ns - op->fence_started_ns >= timeout_ns;
     co_wake(self, op, now_ns + CO_FENCE_POLL_NS);
@@ -214,37 +182,20 @@ void co_fence_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
         if (overdue) {
             fence_overdue(self, op, rank);
         }
-        if (overdue && rank_is_dead(self, rank, now_ns, timeout_ns)) {
-            if (rank_fenced(self, op, rank)) {
-                return;
-            }
+        if (overdue && rank_is_dead(self, rank, now_ns, timeout_ns) &&
+            rank_fenced(self, op, rank)) {
+            return;
         }
     }
 }
 
-void co_share_answered(struct coordinator *self, struct co_op *op, uint32_t rank, uint32_t type,
+void co_fence_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
                        const struct sl_msg *reply)
 {
-    struct co_share *share = &op->shares[rank];
-    if (type == SL_MSG_BRING) {
-        co_pull_answered(self, op, reply);
-        return;
-    }
-    if (reply == NULL) { /* nobody answered: a COPY ends with its op, a FENCE is sent again */
-        if (type == SL_MSG_FENCE) {
-            share->call_seq = 0;
-            co_wake(self, op, self->env->now_ns);
-        } else if (!op->answered) {
-            co_op_end(self, op, SL_ERR_TIMEOUT);
-        }
-        return;
-    }
-    if (type == SL_MSG_COPY) {
-        co_copy_answered(self, op, rank, reply);
-        return;
-    }
-    share->call_seq = 0;
-    if (reply->code == SL_OK) {
+    op->shares[rank].call_seq = 0;
+    if (reply == NULL) {
+        co_wake(self, op, self->env->now_ns);
+    } else if (reply->code == SL_OK) {
         (void)rank_fenced(self, op, rank);
     } /* else the next tick asks again */
 }
@@ -262,33 +213,6 @@ void co_greet_look(struct coordinator *self)
 
 /* ---- OP_FENCED, CANCEL ---- */
 
-void co_waiters_answer(struct coordinator *self, struct co_op *op, sl_err code, bool fenced)
-{
-    for (uint32_t i = 0; i < op->waiter_count; i++) {
-        struct sl_msg reply = {.code = code};
-        reply.body.op_fenced_reply.fenced = fenced;
-        sl_return_reply(self->env, &op->waiters[i], &reply);
-    }
-    op->waiter_count = 0;
-}
-
-static sl_err waiter_add(struct co_op *op, const struct sl_msg *msg)
-{
-    struct sl_return back;
-    sl_return_keep(msg, &back);
-    for (uint32_t i = 0; i < op->waiter_count; i++) {
-        if (op->waiters[i].seq == back.seq && strcmp(op->waiters[i].to, back.to) == 0) {
-            op->waiters[i] = back; /* resent, with what is left of its budget */
-            return SL_OK;
-        }
-    }
-    if (op->waiter_count == CO_FENCE_WAITERS_MAX) {
-        return SL_ERR_LIMIT;
-    }
-    op->waiters[op->waiter_count++] = back;
-    return SL_OK;
-}
-
 void co_op_fenced(struct coordinator *self, const struct sl_msg *msg)
 {
     struct co_op *op = co_op_find(self, msg->body.op_fenced.target_op);
@@ -302,12 +226,11 @@ void co_op_fenced(struct coordinator *self, const struct sl_msg *msg)
     if (unknown) {
         op = co_op_new(self, &co_unknown_type, msg);
     }
-    sl_err err = op != NULL ? waiter_add(op, msg) : SL_ERR_LIMIT;
+    sl_err err = op != NULL ? co_waiter_add(self, op, msg, 0, CO_FENCE_WAITERS_MAX) : SL_ERR_LIMIT;
     if (err != SL_OK) {
         sl_reply_fail(self->env, msg, err, "too many wait for fences");
         return;
     }
-    self->env->ops->wake_at(self->env, op->waiters[op->waiter_count - 1].deadline_ns);
     if (unknown) {
         /* It is long over, or it was asked of a coordinator that died: whatever that one sent is
          * fenced now. */
@@ -321,10 +244,7 @@ void co_op_fenced(struct coordinator *self, const struct sl_msg *msg)
 void co_cancel(struct coordinator *self, const struct sl_msg *msg)
 {
     struct co_op *op = co_op_find(self, msg->body.cancel.target_op);
-    bool mine = op != NULL && op->type->kind != CO_UNKNOWN &&
-                msg->sender.length == strlen(op->back.to) &&
-                memcmp(msg->sender.at, op->back.to, msg->sender.length) == 0;
-    if (!mine) {
+    if (op == NULL || !co_op_is_of(op, msg)) {
         sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND,
                       "no op %016" PRIx64 " of this client is known", msg->body.cancel.target_op);
         return;

@@ -16,9 +16,8 @@
 /* How long what was consumed may wait for the end of its hold, and a failure is remembered for a
  * side that comes late. */
 #define GIVE_BACK_NS (10 * SL_NS_PER_S)
-#define KEY_ROOM     (SL_KEY_BYTES_MAX + 40u) /* model, '/', block */
 
-sl_err co_handovers_init(struct coordinator *self, struct sl_error *why)
+static sl_err handovers_init(struct coordinator *self, struct sl_error *why)
 {
     self->handover_max = (uint32_t)sl_config_u64(self->env->config, SL_SET_handovers_max);
     if (sl_cluster_name(self->env->config, self->node, NULL) != SL_OK) {
@@ -37,7 +36,7 @@ sl_err co_handovers_init(struct coordinator *self, struct sl_error *why)
     return SL_OK;
 }
 
-void co_handovers_fini(struct coordinator *self)
+static void handovers_fini(struct coordinator *self)
 {
     free(self->handovers);
     sl_table_fini(&self->handover_by_id);
@@ -101,7 +100,8 @@ struct co_handover *co_handover_new(struct coordinator *self, uint64_t id, uint6
 static void handover_forget(struct coordinator *self, struct co_handover *row)
 {
     SL_ASSERT(row->send == NULL && row->receive == NULL);
-    co_word_forget(self, row);
+    co_call_forget(self, &row->word_seq); /* the row is another's from now on */
+    co_call_forget(self, &row->held_seq);
     sl_table_remove(&self->handover_by_id, &row->node);
     *row = (struct co_handover){.free_next = self->handover_free};
     self->handover_free = row;
@@ -132,7 +132,7 @@ void co_handover_sides_wake(struct coordinator *self, struct co_handover *row)
 static void handover_aborted(struct coordinator *self, struct co_handover *row, const char *reason)
 {
     (void)snprintf(row->reason, sizeof(row->reason), "%s", reason);
-    sl_metric_add(self->env->metrics, self->metric.handover_aborted_count, 1);
+    co_count(self, self->metric.handover_aborted_count, 1);
     sl_log_write(self->env->log, row->machine.code == SL_ERR_CANCELLED ? SL_LOG_INFO : SL_LOG_WARN,
                  row->trace_id, "hand-over %016" PRIx64 " failed while it was %s: %s", row->id,
                  sl_handover_state_text(row->machine.aborted_in), row->reason);
@@ -159,8 +159,7 @@ static bool hold_end_send(struct coordinator *self, uint64_t id, struct sl_diges
     struct sl_msg end = {.type = SL_MSG_HOLD_END, .trace_id = trace_id};
     end.body.hold_end =
         (struct sl_body_hold_end){.hold_id = id, .keys_low = keys.low, .keys_high = keys.high};
-    return sl_calls_send(self->calls, "registrar", &end,
-                         sl_deadline_ns(self->env->now_ns, CO_CALL_NS), cookie, NULL) == SL_OK;
+    return co_ask(self, "registrar", &end, cookie, NULL) == SL_OK;
 }
 
 /* A ticket whose op is over is closed until somebody says that it is. */
@@ -170,10 +169,9 @@ static void close_send(struct coordinator *self, struct co_handover *row)
     close.body.push_close.handover = row->push_id;
     close.body.push_close.taken = row->arrived && row->machine.state == SL_HANDOVER_CONSUMED;
     if (!row->closing) {
-        row->closing = sl_calls_send(self->calls, "transporter.0", &close,
-                                     sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
-                                     co_cookie(CO_CALL_CLOSE, 0, (uint32_t)(row - self->handovers)),
-                                     NULL) == SL_OK;
+        row->closing =
+            co_ask(self, "transporter.0", &close,
+                   co_cookie(CO_CALL_CLOSE, 0, (uint32_t)(row - self->handovers)), NULL) == SL_OK;
     }
 }
 
@@ -205,8 +203,9 @@ static void handover_settle(struct coordinator *self, struct co_handover *row)
 }
 
 /* Answered or not: without an answer the registrar ends it by its time. */
-void co_handover_hold_ended(struct coordinator *self, uint32_t index)
+void co_handover_hold_ended(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
 {
+    (void)reply;
     struct co_handover *row = &self->handovers[index];
     if (row->id != 0 && row->ending) {
         row->ending = false;
@@ -291,11 +290,10 @@ static sl_err ticket_keep(struct co_op *op, const struct sl_item_ticket *ticket)
     if (ticket->bytes.at == NULL) {
         return SL_ERR_INVALID;
     }
-    void *bytes = co_memory_take(&op->life, ticket->bytes.length, 1);
+    void *bytes = co_memory_keep(&op->life, ticket->bytes.at, ticket->bytes.length);
     if (bytes == NULL) {
         return SL_ERR_NO_MEMORY;
     }
-    memcpy(bytes, ticket->bytes.at, ticket->bytes.length);
     op->push.ticket = (struct sl_bytes){.at = bytes, .length = ticket->bytes.length};
     op->push.receipt =
         (struct co_receipt){.known = true,
@@ -309,6 +307,19 @@ static sl_err ticket_keep(struct co_op *op, const struct sl_item_ticket *ticket)
     }
     op->push.skip = (uint32_t)ticket->first_block - op->first_block;
     return SL_OK;
+}
+
+/* A receipt that came with the request. */
+static bool receipt_taken(struct coordinator *self, struct co_handover *row,
+                          const struct sl_body_load *body)
+{
+    bool taken =
+        body->receipt.count > 0 && row->send == NULL && row->machine.state < SL_HANDOVER_COMMITTED;
+    if (taken) {
+        receipt_keep(&row->receipt, &body->receipt.at[0]);
+        co_handover_commits(self, row);
+    }
+    return taken;
 }
 
 static sl_err receive_begin(struct coordinator *self, struct co_op *op, struct co_handover *row,
@@ -335,16 +346,19 @@ static sl_err receive_begin(struct coordinator *self, struct co_op *op, struct c
     if (body->prefill_node.length > 0 && !row->prefill_here) {
         (void)snprintf(row->prefill_node, sizeof(row->prefill_node), "%s", body->prefill_node.at);
     }
-    if (body->receipt.count > 0 && row->send == NULL &&
-        row->machine.state < SL_HANDOVER_COMMITTED) {
-        receipt_keep(&row->receipt, &body->receipt.at[0]);
-        co_handover_commits(self, row);
-    }
+    (void)receipt_taken(self, row, body);
     co_word_ask(self, row);
     return SL_OK;
 }
 
-sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
+bool co_handover_offers(const struct coordinator *self, uint64_t id)
+{
+    const struct co_handover *row = co_handover_find(self, id);
+    struct sl_item_ticket ticket;
+    return row != NULL && co_word_offered(row, &ticket);
+}
+
+static sl_err handover_begin(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
 {
     bool store = op->type->kind == CO_STORE;
     op->handover_id = store ? msg->body.store.handover_id : msg->body.load.handover_id;
@@ -352,21 +366,16 @@ sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struc
         return SL_OK;
     }
     struct co_handover *row = co_handover_find(self, op->handover_id);
-    struct sl_item_ticket ticket = {.bytes = {NULL, 0}};
-    bool offered = store && row != NULL && msg->body.store.direct && co_word_offered(row, &ticket);
-    if (offered) {
-        co_op_become(op, &co_push_out_type);
-    } else if (store && msg->body.store.ticket.count > 0) {
-        ticket = msg->body.store.ticket.at[0];
-    } else if (store || op->block_count == 0) {
-        co_op_become(op, store ? &co_store_type : &co_load_type); /* nothing is to be pushed */
-    }
-    sl_err kept = op->type == &co_push_out_type ? ticket_keep(op, &ticket) : SL_OK;
-    if (kept != SL_OK) {
-        if (offered && row->send == NULL) { /* decode need not wait */
-            (void)co_handover_failed_there(self, row, kept, op->reason);
+    if (store && op->type->push) {
+        struct sl_item_ticket ticket;
+        bool offered = row != NULL && msg->body.store.direct && co_word_offered(row, &ticket);
+        sl_err kept = ticket_keep(op, offered ? &ticket : &msg->body.store.ticket.at[0]);
+        if (kept != SL_OK) {
+            if (offered && row->send == NULL) { /* decode need not wait */
+                (void)co_handover_failed_there(self, row, kept, op->reason);
+            }
+            return kept;
         }
-        return kept;
     }
     row = row != NULL ? row : co_handover_new(self, op->handover_id, msg->trace_id);
     if (row == NULL) {
@@ -379,48 +388,37 @@ sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struc
     return err;
 }
 
-void co_handover_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
+static void handover_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
 {
-    struct co_handover *row = op->handover;
-    if (op->type->kind == CO_LOAD && !op->answered && msg->body.load.receipt.count > 0 &&
-        row->send == NULL && row->machine.state < SL_HANDOVER_COMMITTED) {
-        receipt_keep(&row->receipt, &msg->body.load.receipt.at[0]);
-        co_handover_commits(self, row);
+    if (op->handover != NULL && op->type->kind == CO_LOAD &&
+        receipt_taken(self, op->handover, &msg->body.load)) {
         co_wake(self, op, self->env->now_ns);
     }
-}
-
-bool co_handover_is_tail(const struct co_op *op, uint32_t block)
-{
-    uint64_t end = ((uint64_t)op->first_block + block + 1) * op->engine->block_tokens;
-    if (op->keyed) {
-        return op->handover != NULL && op->partial && block + 1 == op->block_count;
-    }
-    return op->handover != NULL && end > op->token_count;
 }
 
 /* The last key speaks for all: each follows from the one before. */
 static sl_err receipt_make(const struct coordinator *self, const struct co_op *op,
                            struct co_receipt *receipt)
 {
-    char text[KEY_ROOM];
-    struct sl_key last = op->blocks[op->block_count - 1].key;
-    int length = last.at == NULL ? -1
-                                 : snprintf(text, sizeof(text), "%s/%.*s", op->engine->model,
-                                            (int)last.length, last.at);
-    if (length < 0 || (size_t)length >= sizeof(text)) {
+    char text[SL_KEY_BYTES_MAX];
+    const struct sl_key *last = &op->blocks[op->block_count - 1].key;
+    uint32_t length = last->at != NULL ? co_block_key_write(op->engine, last, text) : 0;
+    if (length == 0) {
         return SL_ERR_UNSUPPORTED;
     }
     *receipt = (struct co_receipt){.known = true,
                                    .block_end = op->first_block + op->block_count,
-                                   .keys = sl_digest_of(text, (uint64_t)length)};
+                                   .keys = sl_digest_of(text, length)};
     (void)snprintf(receipt->node, sizeof(receipt->node), "%.31s", self->node);
     return SL_OK;
 }
 
 /* A hand-over is of the whole input. */
-bool co_handover_keys(struct coordinator *self, struct co_op *op)
+static bool handover_keys(struct coordinator *self, struct co_op *op)
 {
+    if (op->handover == NULL || op->phase != CO_KEYS) {
+        return true;
+    }
     uint32_t block_tokens = op->engine->block_tokens;
     uint32_t wanted = (uint32_t)(((uint64_t)op->token_count + block_tokens - 1) / block_tokens);
     uint64_t given = (uint64_t)op->first_block + op->block_count;
@@ -448,11 +446,6 @@ bool co_handover_keys(struct coordinator *self, struct co_op *op)
     return true;
 }
 
-bool co_handover_is_committed(const struct co_op *op)
-{
-    return op->handover->machine.state >= SL_HANDOVER_COMMITTED;
-}
-
 bool co_handover_matches(struct coordinator *self, struct co_op *op)
 {
     const struct co_receipt *receipt = &op->handover->receipt;
@@ -478,7 +471,7 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
         sl_err err = handover_step(self, row, SL_HANDOVER_COMMIT);
         /* What was pushed is committed by its arrival, perhaps before we hear of it. */
         if (err == SL_OK || (err == SL_ERR_EXISTS && (op->type->push || row->found))) {
-            sl_metric_add(self->env->metrics, self->metric.handover_committed_count, 1);
+            co_count(self, self->metric.handover_committed_count, 1);
             co_handover_sides_wake(self, row);
             co_word_tell(self, row);
             if (op->type->push && !row->received) { /* decode has it, elsewhere */
@@ -529,30 +522,36 @@ static sl_err receive_ended(struct coordinator *self, struct co_op *op, sl_err c
     return plain ? code : SL_ERR_HANDOVER;
 }
 
-sl_err co_handover_ended(struct coordinator *self, struct co_op *op, sl_err code)
+static sl_err handover_ending(struct coordinator *self, struct co_op *op, sl_err code)
 {
-    return op->type->kind == CO_STORE ? send_ended(self, op, code) : receive_ended(self, op, code);
+    return op->handover == NULL         ? code
+           : op->type->kind == CO_STORE ? send_ended(self, op, code)
+                                        : receive_ended(self, op, code);
 }
 
-void co_handover_done(struct coordinator *self, struct co_op *op)
+static void handover_done(struct coordinator *self, struct co_op *op)
 {
     struct co_handover *row = op->handover;
+    if (row == NULL) {
+        return;
+    }
     op->handover = NULL;
     sl_handover_return(&row->machine,
                        op->type->kind == CO_STORE ? SL_HANDOVER_SOURCE : SL_HANDOVER_TARGET);
     handover_settle(self, row);
 }
 
-bool co_handover_failed(struct coordinator *self, struct co_op *op)
+/* It failed at another side. */
+static bool handover_turn(struct coordinator *self, struct co_op *op)
 {
-    struct co_handover *row = op->handover;
-    if (row->machine.state != SL_HANDOVER_ABORTED) {
-        return false;
+    const struct co_handover *row = op->handover;
+    bool failed = row != NULL && row->machine.state == SL_HANDOVER_ABORTED;
+    if (failed) {
+        op->reason[0] = '\0';
+        co_reason(op, "%s", row->reason);
+        co_op_end(self, op, row->machine.code);
     }
-    op->reason[0] = '\0';
-    co_reason(op, "%s", row->reason);
-    co_op_end(self, op, row->machine.code);
-    return true;
+    return !failed;
 }
 
 /* ---- messages ---- */
@@ -594,7 +593,7 @@ sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_re
         return SL_OK;
     }
     if (row == NULL || row->receive == NULL || row->machine.state > SL_HANDOVER_COMMITTED) {
-        sl_metric_add(self->env->metrics, self->metric.handover_gone_count, 1);
+        co_count(self, self->metric.handover_gone_count, 1);
         if (failed_already(self, row, item->handover_id)) {
             co_word_taken(self, &receipt, item->handover_id, trace_id);
         }
@@ -610,20 +609,6 @@ sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_re
     co_handover_commits(self, row);
     co_wake(self, row->receive, self->env->now_ns);
     return SL_OK;
-}
-
-/* A hand-over that is gone does not fail the others of its batch. */
-void co_handover_arrived(struct coordinator *self, const struct sl_msg *msg)
-{
-    uint64_t codes[1024];
-    uint64_t count = SL_MIN(msg->body.arrived.items.count, SL_COUNT(codes));
-    for (uint64_t i = 0; i < count; i++) {
-        codes[i] =
-            (uint64_t)co_handover_arrived_one(self, &msg->body.arrived.items.at[i], msg->trace_id);
-    }
-    struct sl_msg reply = {.code = SL_OK};
-    reply.body.arrived_reply.codes = (struct sl_u64s){.at = codes, .count = count};
-    sl_reply(self->env, msg, &reply);
 }
 
 sl_err co_handover_failed_there(struct coordinator *self, struct co_handover *row, sl_err code,
@@ -716,6 +701,20 @@ sl_err co_handover_taken(struct coordinator *self, const struct sl_item_receipt 
     return SL_OK;
 }
 
+/* A hand-over that is gone does not fail the others of its batch. */
+void co_handover_arrived(struct coordinator *self, const struct sl_msg *msg)
+{
+    uint64_t codes[1024];
+    uint64_t count = SL_MIN(msg->body.arrived.items.count, SL_COUNT(codes));
+    for (uint64_t i = 0; i < count; i++) {
+        codes[i] =
+            (uint64_t)co_handover_arrived_one(self, &msg->body.arrived.items.at[i], msg->trace_id);
+    }
+    struct sl_msg reply = {.code = SL_OK};
+    reply.body.arrived_reply.codes = (struct sl_u64s){.at = codes, .count = count};
+    sl_reply(self->env, msg, &reply);
+}
+
 void co_handover_end(struct coordinator *self, const struct sl_msg *msg)
 {
     uint64_t codes[1024];
@@ -750,10 +749,10 @@ static void handover_expire(struct coordinator *self, struct co_handover *row, u
     }
 }
 
-void co_handovers_tick(struct coordinator *self, uint64_t now_ns)
+static uint64_t handovers_tick(struct coordinator *self, uint64_t now_ns)
 {
     if (now_ns < self->handover_next_ns) {
-        return;
+        return self->handover_next_ns;
     }
     self->handover_next_ns = SL_NEVER_NS;
     for (uint32_t i = 0; i < self->handover_max; i++) {
@@ -769,4 +768,15 @@ void co_handovers_tick(struct coordinator *self, uint64_t now_ns)
             self->handover_next_ns = SL_MIN(self->handover_next_ns, next_ns);
         }
     }
+    return self->handover_next_ns;
 }
+
+const struct co_feature co_handover_feature = {.init = handovers_init,
+                                               .fini = handovers_fini,
+                                               .tick = handovers_tick,
+                                               .begin = handover_begin,
+                                               .again = handover_again,
+                                               .phase = handover_keys,
+                                               .turn = handover_turn,
+                                               .ending = handover_ending,
+                                               .done = handover_done};

@@ -4,12 +4,62 @@
 
 #include "actors/coordinator/state.h"
 
-/* ---- coordinator.c ---- */
-/* Opens the index, or opens it anew when the registrar has made another. False: there is none. */
-bool co_view(struct coordinator *self);
-/* Loads may pin: the registrar knows our pin segment. */
-bool co_may_pin(const struct coordinator *self);
-void co_wake(struct coordinator *self, struct co_op *op, uint64_t at_ns);
+#include <string.h>
+
+/* ---- what each file says often ---- */
+static inline void co_count(const struct coordinator *self, sl_metric metric, uint64_t more)
+{
+    sl_metric_add(self->env->metrics, metric, more);
+}
+static inline void co_trace(const struct coordinator *self, const struct co_op *op,
+                            const char *what, const char *peer, uint32_t value)
+{
+    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, what, peer, value);
+}
+/* A call that is not in flight (0) is forgotten, too. */
+static inline void co_call_forget(struct coordinator *self, uint64_t *seq)
+{
+    sl_calls_forget(self->calls, *seq);
+    *seq = 0;
+}
+/* A request of no op: it is asked again, or not needed, when CO_CALL_NS have passed. */
+static inline sl_err co_ask(struct coordinator *self, const char *to, const struct sl_msg *msg,
+                            uint64_t cookie, uint64_t *seq)
+{
+    return sl_calls_send(self->calls, to, msg, sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
+                         cookie, seq);
+}
+static inline uint64_t co_op_cookie(const struct coordinator *self, const struct co_op *op,
+                                    enum co_call call, uint32_t rank)
+{
+    return co_cookie(call, rank, (uint32_t)(op - self->ops));
+}
+static inline struct sl_text co_key_text(const struct sl_key *key)
+{
+    return (struct sl_text){.at = key->at, .length = key->length};
+}
+/* Why a reply says no: its text, or that of its code. */
+static inline const char *co_why(const struct sl_msg *reply)
+{
+    return reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code);
+}
+/* The message is of the client that asked for the op. */
+static inline bool co_op_is_of(const struct co_op *op, const struct sl_msg *msg)
+{
+    return strcmp(op->back.to, msg->sender.at) == 0;
+}
+
+/* ---- features ---- */
+extern const struct co_feature co_layers_feature, co_handover_feature, co_accounts,
+    co_story_feature, co_sessions_feature, co_ahead_feature, co_wait_feature;
+void co_story_tell(struct coordinator *self, const struct sl_msg *msg); /* OP_STORY */
+/* SESSION_PAUSE, SESSION_TURN: answered at once. */
+void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg);
+void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg);
+/* The answer to the BRING of this place; NULL: none came. */
+void co_sessions_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
+/* A request of so many blocks that became no op. */
+void co_refused_account(struct coordinator *self, bool store, uint32_t block_count);
 
 /* ---- engines.c ---- */
 sl_err co_engines_init(struct coordinator *self, struct sl_error *why);
@@ -24,10 +74,9 @@ const struct co_engine *co_engine_known(struct coordinator *self, uint64_t id);
 void co_engine_over(struct coordinator *self, const struct sl_msg *msg);
 /* reply NULL: nobody answered. */
 void co_engine_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
-void co_engine_forget(struct coordinator *self, struct co_engine *engine);
 void co_process_died(struct coordinator *self, const struct sl_body_local_died *died);
 
-/* ---- ops.c; begin.c ---- */
+/* ---- ops.c ---- */
 sl_err co_ops_init(struct coordinator *self, struct sl_error *why);
 void co_ops_fini(struct coordinator *self);
 struct co_op *co_op_find(const struct coordinator *self, uint64_t id);
@@ -37,18 +86,13 @@ struct co_op *co_op_new(struct coordinator *self, const struct co_type *type,
 /* The op is in this phase from now on: what that begins with is done, perhaps to the op's end. */
 void co_op_enter(struct coordinator *self, struct co_op *op, enum co_phase phase);
 void co_op_recycle(struct coordinator *self, struct co_op *op); /* forgets a finished one */
-/* Those of the op that may still work for a coordinator before us. */
-co_workers co_op_ungreeted(const struct coordinator *self, const struct co_op *op);
 /* It goes on as another type, from its keys on. */
 void co_op_become(struct co_op *op, const struct co_type *type);
 /* Phases that are the same for every type. */
-void co_op_greet(struct coordinator *self, struct co_op *op);
-void co_op_greet_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
-#define CO_PHASES_OF_ALL                                           \
-    [CO_KEYS] = {.enter = co_op_ask_keys, .reply = co_op_keys},    \
-    [CO_GREET] = {.enter = co_op_greet, .tick = co_op_greet_tick}, \
+#define CO_PHASES_OF_ALL                                                                         \
+    [CO_KEYS] = {.enter = co_op_ask_keys, .reply = co_op_keys}, [CO_GREET] = {.tick = co_op_go}, \
     [CO_SETTLE] = {.tick = co_fence_tick}, [CO_ZOMBIE] = {.tick = co_fence_tick}
-void co_op_start(struct coordinator *self, const struct sl_msg *msg);
+void co_wake(struct coordinator *self, struct co_op *op, uint64_t at_ns);
 void co_op_engine_known(struct coordinator *self, struct co_op *op);
 void co_op_go(struct coordinator *self, struct co_op *op); /* keys are known */
 void co_op_ask_keys(struct coordinator *self, struct co_op *op);
@@ -59,6 +103,38 @@ bool co_op_call(struct coordinator *self, struct co_op *op, const char *to, stru
 bool co_op_call_until(struct coordinator *self, struct co_op *op, const char *to,
                       struct sl_msg *msg, uint64_t until_ns);
 void co_reason(struct co_op *op, const char *format, ...) SL_PRINTF(2, 3); /* the first one stays */
+/* Who sent this waits for layers of the op; for 0, for its fence. max: so many of either.
+ * Errors: SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
+sl_err co_waiter_add(struct coordinator *self, struct co_op *op, const struct sl_msg *msg,
+                     uint32_t layers, uint32_t max);
+uint64_t co_op_next_ns(const struct co_op *op); /* when it wants co_op_tick */
+/* Ends the op: answers once, fences what is outstanding, gives back. */
+void co_op_end(struct coordinator *self, struct co_op *op, sl_err code);
+void co_op_answer(struct coordinator *self, struct co_op *op);
+struct sl_item_receipt co_receipt_item(uint64_t handover_id, const struct co_receipt *receipt);
+/* Answered and fenced. */
+void co_op_done(struct coordinator *self, struct co_op *op);
+void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
+const char *co_phase_text(enum co_phase phase);
+
+/* ---- slices.c ---- */
+/* Opens the index, or opens it anew when the registrar has made another. False: there is none. */
+bool co_view(struct coordinator *self);
+/* What an engine says of a session, in messages. */
+enum { SAID_ENDS = 1, SAID_GOES_ON = 2 };
+/* The key of a part, with a 0 behind it. Gives its length. */
+uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
+                           const struct co_cut *cut, char *out);
+/* It in memory. at NULL: there is none. */
+struct sl_key co_part_key(struct co_memory *memory, const struct co_engine *engine,
+                          struct sl_key block, const struct co_cut *cut);
+/* MODEL/BLOCK, of which key is the block: SL_KEY_BYTES_MAX at most. Gives its length; 0: it is longer. */
+uint32_t co_block_key_write(const struct co_engine *engine, const struct sl_key *key, char *out);
+/* sl_key_hash of it; 0: it is too long. */
+uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key);
+/* Number i of the slice, as the registrar is told of it; stored_count: blocks that come with it. */
+struct sl_item_group co_group_of(const struct coordinator *self, const struct co_op *op, uint32_t i,
+                                 uint32_t stored_count);
 /* Keys of all parts of the slice. False: out of memory, the op was ended. */
 bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count);
 /* What part number i of the slice is. */
@@ -68,17 +144,13 @@ static inline const struct co_cut *co_cut_of(const struct co_op *op, uint32_t i)
 }
 /* The rank that stores part number i of the slice: its owners take turns by block. */
 uint32_t co_part_writer(const struct co_op *op, uint32_t i);
-/* Ends the op: answers once, fences what is outstanding, gives back. */
-void co_op_end(struct coordinator *self, struct co_op *op, sl_err code);
-void co_op_answer(struct coordinator *self, struct co_op *op);
-/* A request of so many blocks that became no op. */
-void co_refused_account(struct coordinator *self, bool store, uint32_t block_count);
-/* Answered and fenced. */
-void co_op_done(struct coordinator *self, struct co_op *op);
-void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
-const char *co_phase_text(enum co_phase phase);
+/* The block that the pool has for block `block` of the op. */
+uint32_t co_device_block(const struct co_op *op, uint32_t block, uint32_t pool);
 
 /* ---- ahead.c: extents granted in advance ---- */
+/* Gives claims back. */
+void co_claims_abort(struct coordinator *self, uint64_t op_id, uint64_t trace_id,
+                     const struct sl_item_claim *claims, uint32_t count);
 /* Takes one for each block of the slice, where it is small and new. False: nothing was taken. */
 bool co_ahead_take(struct coordinator *self, struct co_op *op);
 /* Asks for more with the slice's COMMIT, where its sizes come again. */
@@ -87,38 +159,31 @@ void co_ahead_wish(struct coordinator *self, struct co_op *op, struct sl_body_co
 void co_ahead_arrived(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
 /* An answer that no op waits for any more: what it grants goes back. */
 void co_ahead_late(struct coordinator *self, const struct sl_msg *reply);
-/* What no op has taken in time goes back. */
-void co_ahead_tick(struct coordinator *self, uint64_t now_ns);
 
 /* ---- copy.c: COPY to the ranks and their answers ---- */
-/* Has the slice copied, all at once or by layers. */
-void co_copy_slice(struct coordinator *self, struct co_op *op);
 /* Enters CO_COPY: one COPY for each rank that has parts to copy. None has: they are copied. */
 void co_copy_start(struct coordinator *self, struct co_op *op);
-/* Goes on behind the COPYs of the slice. */
-void co_slice_copied(struct coordinator *self, struct co_op *op);
 void co_copy_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
                       const struct sl_msg *reply);
-/* The block that the pool has for block `block` of the op. */
-uint32_t co_device_block(const struct co_op *op, uint32_t block, uint32_t pool);
 
 /* ---- fence.c: fences, and who is behind a rank ---- */
-void co_worker_name(uint32_t worker, char name[16]);
 /* Whether who answered is the only one that was asked. */
 bool co_share_is_settled(const struct coordinator *self, const struct co_share *share);
-/* The answer to a COPY, pull or FENCE; NULL: none came. */
-void co_share_answered(struct coordinator *self, struct co_op *op, uint32_t rank, uint32_t type,
+/* reply NULL: none came, it is sent again. */
+void co_fence_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
                        const struct sl_msg *reply);
+/* CO_SETTLE: fences who may work twice, and goes on when none of `whom` is left. */
+void co_settle(struct coordinator *self, struct co_op *op, co_workers whom,
+               void (*settled)(struct coordinator *self, struct co_op *op));
 /* Drops COPYs and pulls in flight and asks for a fence. */
 void co_fence_start(struct coordinator *self, struct co_op *op, co_workers workers);
 /* Asks one of them, while the op goes on. */
 void co_fence_send(struct coordinator *self, struct co_op *op, uint32_t worker);
 /* Nobody waits for the fences any more. */
 void co_fence_forget(struct coordinator *self, struct co_op *op);
-void co_fence_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
+void co_fence_tick(struct coordinator *self, struct co_op *op);
 void co_op_fenced(struct coordinator *self, const struct sl_msg *msg); /* OP_FENCED */
 void co_cancel(struct coordinator *self, const struct sl_msg *msg);
-void co_waiters_answer(struct coordinator *self, struct co_op *op, sl_err code, bool fenced);
 /* Fences what a coordinator that died has left at the rank. */
 void co_rank_greet(struct coordinator *self, uint32_t rank);
 void co_rank_greeted(struct coordinator *self, uint32_t rank, const struct sl_msg *reply);
@@ -141,39 +206,26 @@ uint64_t co_spots_max(const struct coordinator *self);   /* of a message */
 /* When an engine's pools are tried again that were refused so. */
 uint64_t co_pools_again_ns(const struct coordinator *self, sl_err code);
 /* reply NULL: none came in time. */
-void co_pull_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
-/* Nothing of a pull that was asked for twice is under way any more. */
-void co_pull_settled(struct coordinator *self, struct co_op *op);
+void co_pull_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
+                      const struct sl_msg *reply);
 
 /* ---- handover.c ---- */
-sl_err co_handovers_init(struct coordinator *self, struct sl_error *why);
-void co_handovers_fini(struct coordinator *self);
-/* The op takes its side. Errors: SL_ERR_BUSY, SL_ERR_EXISTS, SL_ERR_HANDOVER, SL_ERR_LIMIT. */
-sl_err co_handover_begin(struct coordinator *self, struct co_op *op, const struct sl_msg *msg);
-/* The op's request came again, with a receipt perhaps. */
-void co_handover_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg);
-/* The keys are known. False: the op was ended. */
-bool co_handover_keys(struct coordinator *self, struct co_op *op);
+/* Decode, here or elsewhere, has offered a ticket for it. */
+bool co_handover_offers(const struct coordinator *self, uint64_t id);
 /* Whether prefill has committed. */
-bool co_handover_is_committed(const struct co_op *op);
+static inline bool co_handover_is_committed(const struct co_op *op)
+{
+    return op->handover->machine.state >= SL_HANDOVER_COMMITTED;
+}
 /* Whether what prefill handed over is what this load is of. False: the op was ended. */
 bool co_handover_matches(struct coordinator *self, struct co_op *op);
-/* Before the op is answered; gives the code of the answer. */
-sl_err co_handover_ended(struct coordinator *self, struct co_op *op, sl_err code);
-/* Answered and fenced. */
-void co_handover_done(struct coordinator *self, struct co_op *op);
-/* True: the hand-over failed meanwhile, and the op was ended. */
-bool co_handover_failed(struct coordinator *self, struct co_op *op);
-/* The block of the input that is not full. */
-bool co_handover_is_tail(const struct co_op *op, uint32_t block);
 void co_handover_arrived(struct coordinator *self, const struct sl_msg *msg); /* ARRIVED */
 void co_handover_end(struct coordinator *self, const struct sl_msg *msg);     /* HANDOVER_END */
 /* A peer's decode is done with it. Errors: SL_ERR_NOT_FOUND (no row; the registrar was asked),
  * SL_ERR_BUSY (it is under way here), SL_ERR_PERMISSION (not this receipt). */
 sl_err co_handover_taken(struct coordinator *self, const struct sl_item_receipt *item,
                          uint64_t trace_id);
-void co_handover_hold_ended(struct coordinator *self, uint32_t index);
-void co_handovers_tick(struct coordinator *self, uint64_t now_ns);
+void co_handover_hold_ended(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 
 void co_handover_push_arrived(struct coordinator *self,
                               const struct sl_msg *msg); /* PUSH_ARRIVED */
@@ -183,7 +235,7 @@ void co_handover_ticket_closed(struct coordinator *self, uint32_t index,
 struct co_handover *co_handover_find(const struct coordinator *self, uint64_t id);
 /* NULL: handovers_max are under way. */
 struct co_handover *co_handover_new(struct coordinator *self, uint64_t id, uint64_t trace_id);
-/* At that time at the latest co_handovers_tick looks at all rows. */
+/* At that time at the latest the tick looks at all rows. */
 void co_handover_look_at(struct coordinator *self, uint64_t at_ns);
 /* A receipt came. Codes as of ARRIVED. */
 sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_receipt *item,
@@ -201,8 +253,6 @@ void co_word_handle(struct coordinator *self, const struct sl_msg *msg); /* HAND
  * while the registrar, in case that a coordinator before us answered it. */
 void co_word_ask(struct coordinator *self, struct co_handover *row);
 void co_word_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
-/* The row is another's from now on: nothing that was asked for it is waited for. */
-void co_word_forget(struct coordinator *self, struct co_handover *row);
 /* HOLD_ASK's answer. */
 void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 /* Decode, which ends without prefill's commit, tells its node. */
@@ -210,8 +260,6 @@ void co_word_give_up(struct coordinator *self, const struct co_handover *row);
 /* When it is to be asked again; SL_NEVER_NS: not. */
 uint64_t co_word_due(const struct co_handover *row);
 void co_word_ticket(struct coordinator *self, const struct sl_msg *msg); /* TICKET */
-/* Decode's ticket, which is open. */
-struct sl_item_ticket co_word_ticket_of(const struct co_handover *row);
 /* Prefill: the ticket that decode, here or elsewhere, has offered by now. */
 bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticket);
 /* Prefill: tells decode's node how it went, if that is known and somebody waits. */
@@ -230,20 +278,6 @@ static inline bool co_by_layers(const struct co_op *op)
 {
     return op->layers.count != 0;
 }
-/* What an engine says of a session, in messages. */
-enum { SAID_ENDS = 1, SAID_GOES_ON = 2 };
-/* The key of a part, with a 0 behind it, and bytes enough for it. Gives its length. */
-uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
-                           const struct co_cut *cut, char *out);
-size_t co_part_key_room(const struct co_engine *engine, struct sl_key block);
-/* It in memory. at NULL: there is none. */
-struct sl_key co_part_key(struct co_memory *memory, const struct co_engine *engine,
-                          struct sl_key block, const struct co_cut *cut);
-/* sl_key_hash of MODEL/BLOCK, of which key is the block; 0: it is too long. */
-uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key);
-/* Number i of the slice, as the registrar is told of it; stored_count: blocks that come with it. */
-struct sl_item_group co_group_of(const struct coordinator *self, const struct co_op *op, uint32_t i,
-                                 uint32_t stored_count);
 bool co_layers_partial(const struct co_op *op);
 /* The swappers answer hashes of chunks. */
 bool co_layers_chunked(const struct co_op *op);
@@ -255,35 +289,24 @@ bool co_layers_between(const struct co_op *op, const struct co_cut *cut, uint32_
 /* Of the chunks of a part that are whole now; in an answer, and kept. */
 uint64_t co_layers_hash_bytes(const struct co_range *range);
 void co_layers_hashes(struct co_part *part, const struct co_range *range, const uint8_t *hashes);
-/* Keeps what the request says of layers. */
-sl_err co_layers_keep(struct co_op *op, const struct sl_msg *msg);
-/* The engine is known. False: the request does not fit it, and the op was ended. */
-bool co_layers_check(struct coordinator *self, struct co_op *op);
-/* The request came again. */
-void co_layers_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg);
 /* The COPYs of the layers that were asked for are done. */
 void co_layers_copied(struct coordinator *self, struct co_op *op);
 bool co_layers_any(const struct co_op *op, enum co_part_state state); /* part of the slice */
+void co_layers_begin(struct co_op *op);                               /* nothing is copied yet */
 void co_layers_begin_store(struct coordinator *self, struct co_op *op);
-void co_layers_begin_push(struct coordinator *self, struct co_op *op);
 void co_layers_begin_load(struct coordinator *self, struct co_op *op);
+/* CO_LAYERS: goes on by what is ready and what is copied. */
 void co_layers_go_store(struct coordinator *self, struct co_op *op);
-void co_layers_go_push(struct coordinator *self, struct co_op *op);
 void co_layers_go_load(struct coordinator *self, struct co_op *op);
-void co_layers_go_arriving(struct coordinator *self, struct co_op *op);
-void co_layers_copied_store(struct coordinator *self, struct co_op *op);
-void co_layers_copied_load(struct coordinator *self, struct co_op *op);
-void co_layers_copied_arriving(struct coordinator *self, struct co_op *op);
-/* PUSH_SEND of some layers was answered. */
-void co_layers_pushed(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
+/* Takes all that became ready meanwhile. */
+void co_layers_copy_ready(struct coordinator *self, struct co_op *op);
+/* All are copied: so is the slice. */
+void co_layers_finish(struct coordinator *self, struct co_op *op);
+/* A load tells its engine of what is done. */
+void co_layers_told(struct coordinator *self, struct co_op *op);
 /* Direct load: pieces lie in its pools. */
 void co_layers_arrived(struct coordinator *self, struct co_op *op,
                        const struct sl_body_push_arrived *body);
-/* Before the op is answered; gives the code of the answer. */
-sl_err co_layers_ended(struct co_op *op, sl_err code);
-/* Answers who waits for layers that are in, or for the op's end. */
-void co_layers_tell(struct coordinator *self, struct co_op *op);
-void co_layers_expire(struct coordinator *self, struct co_op *op, uint64_t now_ns);
 void co_layer_ready(struct coordinator *self, const struct sl_msg *msg); /* LAYER_READY */
 void co_layer_wait(struct coordinator *self, const struct sl_msg *msg);  /* LAYER_WAIT */
 
@@ -304,19 +327,13 @@ bool co_push_pieces(struct coordinator *self, struct co_op *op);
 void co_push_piece(struct co_op *op, uint32_t part, const struct co_range *range,
                    struct sl_digest digest);
 struct sl_msg co_push_message(struct coordinator *self, struct co_op *op, bool last);
-/* Sends what is next of layers [pushed, push_end). False: the op was ended. */
-bool co_push_layers(struct coordinator *self, struct co_op *op);
 /* All of it was acknowledged. */
 void co_push_done(struct coordinator *self, struct co_op *op);
-/* As soon as prefill has committed; layers of it before. */
-void co_push_in_await(struct coordinator *self, struct co_op *op);
 /* Goes on through storage, or ends. */
 void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code);
 
 /* ---- push_batches.c: looks, writes and checks of a push at the same time ---- */
 void co_batches_begin(struct coordinator *self, struct co_op *op);
-/* Whether the COPYs that begin now are of this part; true for all other ops. */
-bool co_batches_look(const struct co_op *op, uint32_t part);
 /* These COPYs are done. */
 void co_batches_looked(struct coordinator *self, struct co_op *op);
 /* The answer to a PUSH_SEND; NULL: none came in time. */
@@ -326,15 +343,8 @@ void co_batch_answered(struct coordinator *self, struct co_op *op, uint32_t plac
 void co_batches_forget(struct coordinator *self, struct co_op *op);
 
 /* ---- store.c, load.c ---- */
-/* Gives claims back. */
-void co_claims_abort(struct coordinator *self, uint64_t op_id, uint64_t trace_id,
-                     const struct sl_item_claim *claims, uint32_t count);
 void co_store_slice(struct coordinator *self, struct co_op *op);
-void co_store_copied(struct coordinator *self, struct co_op *op);
-/* Gives back what was reserved and is not committed; after fences. */
-void co_store_abort(struct coordinator *self, struct co_op *op);
 void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply);
-void co_load_slice(struct coordinator *self, struct co_op *op);
 /* What other nodes are asked for: all parts of the slice's blocks from `block` on, as a chain, of which nothing is wanted behind a
  * gap. Half of the time that is left: what is here can then still be copied. False: out of memory. */
 bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, struct sl_msg *bring,
@@ -345,8 +355,10 @@ void co_load_look(struct coordinator *self, struct co_op *op);
 /* Through storage, as soon as prefill has committed. */
 void co_load_await(struct coordinator *self, struct co_op *op);
 void co_load_copied(struct coordinator *self, struct co_op *op);
-void co_load_unpin(struct coordinator *self, struct co_op *op, uint32_t from_block);
 void co_load_done(struct coordinator *self, struct co_op *op);
 void co_load_note(struct coordinator *self, struct co_op *op);
+
+/* ---- begin.c: STORE, LOAD ---- */
+void co_op_start(struct coordinator *self, const struct sl_msg *msg);
 
 #endif

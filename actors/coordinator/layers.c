@@ -46,7 +46,7 @@ bool co_layers_partial(const struct co_op *op)
 
 bool co_layers_chunked(const struct co_op *op)
 {
-    return co_layers_partial(op) && op->type == &co_store_type;
+    return co_layers_partial(op) && op->type->kind == CO_STORE && !op->type->push;
 }
 
 bool co_layers_range(const struct co_op *op, const struct co_cut *cut, struct co_range *out)
@@ -101,8 +101,9 @@ static bool chunks_make(struct co_op *op)
 
 /* ---- the request ---- */
 
-sl_err co_layers_keep(struct co_op *op, const struct sl_msg *msg)
+static sl_err layers_begin(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
 {
+    (void)self;
     struct co_layers *layers = &op->layers;
     const struct sl_u64s *ends =
         op->type->kind == CO_STORE ? &msg->body.store.layer_ends : &msg->body.load.layer_ends;
@@ -198,10 +199,13 @@ static sl_err word_keep(struct co_op *op, const struct sl_body_layer_ready *body
     return SL_OK;
 }
 
-bool co_layers_check(struct coordinator *self, struct co_op *op)
+static bool layers_check(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
     uint32_t pool_count = op->engine->pool_count;
+    if (!co_by_layers(op) || op->phase != CO_ENGINE) {
+        return true;
+    }
     layers->count = (uint32_t)(layers->entry_count / pool_count);
     if (layers->count * (uint64_t)pool_count != layers->entry_count ||
         layers->count > CO_LAYERS_MAX || !ends_fit(op)) {
@@ -218,7 +222,7 @@ bool co_layers_check(struct coordinator *self, struct co_op *op)
     layers->checked = true;
     words_check(op);
     layers->ready = SL_MAX(layers->ready, words_ready(op));
-    sl_metric_add(self->env->metrics, self->metric.layered_count, 1);
+    co_count(self, self->metric.layered_count, 1);
     return true;
 }
 
@@ -231,13 +235,13 @@ static void layers_are_ready(struct coordinator *self, struct co_op *op, uint32_
     }
     layers->ready = ready;
     if (op->phase == CO_LAYERS) {
-        op->type->layers_go(self, op);
+        co_op_enter(self, op, CO_LAYERS); /* what can be done now */
     }
 }
 
-void co_layers_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
+static void layers_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
 {
-    if (op->type->kind == CO_STORE) {
+    if (co_by_layers(op) && op->type->kind == CO_STORE) {
         layers_are_ready(self, op, (uint32_t)msg->body.store.layers_ready);
     }
 }
@@ -255,7 +259,7 @@ bool co_layers_any(const struct co_op *op, enum co_part_state state)
     return false;
 }
 
-static void copies_begin(struct co_op *op)
+void co_layers_begin(struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
     layers->done = layers->asked = layers->pushed = layers->push_end = 0;
@@ -264,7 +268,7 @@ static void copies_begin(struct co_op *op)
 
 void co_layers_begin_store(struct coordinator *self, struct co_op *op)
 {
-    copies_begin(op);
+    co_layers_begin(op);
     if (chunks_make(op)) {
         co_op_enter(self, op, CO_LAYERS);
     } else {
@@ -272,41 +276,23 @@ void co_layers_begin_store(struct coordinator *self, struct co_op *op)
     }
 }
 
-void co_layers_begin_push(struct coordinator *self, struct co_op *op)
-{
-    copies_begin(op);
-    co_op_enter(self, op, CO_LAYERS);
-}
-
 /* All layers are copied: what came in ranges has its digest now. */
-static void parts_finish(struct co_op *op, enum co_part_state from)
+void co_layers_finish(struct coordinator *self, struct co_op *op)
 {
-    uint32_t part_total = op->slice_count * op->engine->part_count;
-    for (uint32_t i = 0; i < part_total; i++) {
+    bool store = op->type->kind == CO_STORE;
+    for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
         struct co_part *part = &op->parts[i];
-        if (part->state == (uint8_t)from) {
+        if (part->state == (store ? CO_PART_GRANTED : CO_PART_PINNED)) {
             part->state = CO_PART_COPIED;
-            part->digest = op->type->kind == CO_STORE
-                               ? sl_digest_of_chunks(part->chunks, part_chunks(op->engine, i))
-                               : part->digest;
+            part->digest = store ? sl_digest_of_chunks(part->chunks, part_chunks(op->engine, i))
+                                 : part->digest;
         }
     }
-}
-
-/* False: the op was ended. */
-static bool push_begin(struct coordinator *self, struct co_op *op)
-{
-    uint32_t part_total = op->slice_count * op->engine->part_count;
-    op->layers.push_end = op->layers.done;
-    op->asked_count = 0;
-    for (uint32_t i = 0; i < part_total; i++) {
-        op->parts[i].pushed_digest = op->parts[i].digest;
-    }
-    return co_push_layers(self, op);
+    op->type->copied(self, op);
 }
 
 /* Takes all that became ready meanwhile. */
-static void copy_ready(struct coordinator *self, struct co_op *op)
+void co_layers_copy_ready(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
     if (layers->done < layers->ready) {
@@ -320,72 +306,13 @@ void co_layers_go_store(struct coordinator *self, struct co_op *op)
     struct co_layers *layers = &op->layers;
     /* All layers are there, or nothing is left to be copied. */
     if (layers->done == layers->count || !co_layers_any(op, CO_PART_GRANTED)) {
-        parts_finish(op, CO_PART_GRANTED);
-        co_store_copied(self, op);
+        co_layers_finish(self, op);
     } else {
-        copy_ready(self, op);
-    }
-}
-
-void co_layers_go_push(struct coordinator *self, struct co_op *op)
-{
-    struct co_layers *layers = &op->layers;
-    if (layers->pushed == layers->count) {
-        co_push_done(self, op);
-        return;
-    }
-    if (!layers->pushing && layers->pushed < layers->done && !push_begin(self, op)) {
-        return;
-    }
-    /* What is copied and not pushed yet has one digest: that of one COPY. */
-    if (layers->push_end == layers->done) {
-        copy_ready(self, op);
-    }
-}
-
-void co_layers_pushed(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
-{
-    struct co_layers *layers = &op->layers;
-    layers->pushing = false;
-    op->push.begun = op->push.begun || reply->code == SL_OK;
-    if (reply->code != SL_OK) {
-        co_reason(op, "push: %s",
-                  reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
-        layers->push_failed = reply->code;
-        if (op->phase == CO_LAYERS) { /* else swappers still look at the blocks */
-            co_push_out_failed(self, op, reply->code);
-        }
-        return;
-    }
-    if (op->asked_count < op->slice_count * op->engine->part_count) {
-        (void)co_push_layers(self, op);
-        return;
-    }
-    layers->pushed = layers->push_end;
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "layers pushed",
-                   "transporter", layers->pushed);
-    if (op->phase == CO_LAYERS) {
-        co_layers_go_push(self, op);
+        co_layers_copy_ready(self, op);
     }
 }
 
 /* ---- load ---- */
-
-void co_layers_begin_load(struct coordinator *self, struct co_op *op)
-{
-    struct co_layers *layers = &op->layers;
-    uint32_t end = op->at + op->slice_count;
-    layers->done = layers->asked = layers->in;
-    layers->ready = layers->count;
-    layers->last = op->last || end == op->block_count || op->blocks[end].key.at == NULL;
-    if (layers->last && layers->in > 0 && end != layers->block_count) {
-        co_reason(op, "%u blocks are there, and %u layers of %u were told", end, layers->in,
-                  layers->block_count);
-        co_op_end(self, op, SL_ERR_INCOMPLETE);
-        return;
-    }
-    co_layers_go_load(self, op);
-}
 
 /* Up to where the next COPY goes. */
 static uint32_t load_end(struct co_op *op)
@@ -412,43 +339,36 @@ static uint32_t load_end(struct co_op *op)
     return end;
 }
 
-static void copy_until(struct coordinator *self, struct co_op *op, uint32_t end)
-{
-    op->layers.asked = end;
-    co_op_enter(self, op, CO_COPY);
-}
-
-static void load_finish(struct coordinator *self, struct co_op *op)
-{
-    parts_finish(op, CO_PART_PINNED);
-    co_load_copied(self, op);
-}
-
-void co_layers_go_load(struct coordinator *self, struct co_op *op)
-{
-    const struct co_layers *layers = &op->layers;
-    if (layers->done == layers->count) {
-        load_finish(self, op);
-    } else { /* nobody waits for the blocks of a slice that is not the last */
-        copy_until(self, op, layers->last ? load_end(op) : layers->ready);
-    }
-}
-
-void co_layers_go_arriving(struct coordinator *self, struct co_op *op)
+static void load_go(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
-    const struct co_handover *row = op->handover;
-    bool open = row->machine.state < SL_HANDOVER_COMMITTED ||
-                (row->machine.loans & SL_HANDOVER_TICKET) != 0;
-    if (layers->done == layers->count && !open) {
-        load_finish(self, op);
-    } else if (layers->done < layers->ready) {
-        layers->asked = layers->ready; /* they lie where they belong */
-        co_layers_copied(self, op);
-    } else { /* the next layers are on their way, or the word of the last */
-        co_op_enter(self, op, CO_AWAIT);
+    if (layers->done == layers->count) {
+        co_layers_finish(self, op);
+    } else { /* nobody waits for the blocks of a slice that is not the last */
+        layers->asked = layers->last ? load_end(op) : layers->ready;
+        co_op_enter(self, op, CO_COPY);
     }
 }
+
+void co_layers_begin_load(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    uint32_t end = op->at + op->slice_count;
+    layers->done = layers->asked = layers->in;
+    layers->ready = layers->count;
+    layers->last = op->last || end == op->block_count || op->blocks[end].key.at == NULL;
+    if (layers->last && layers->in > 0 && end != layers->block_count) {
+        co_reason(op, "%u blocks are there, and %u layers of %u were told", end, layers->in,
+                  layers->block_count);
+        co_op_end(self, op, SL_ERR_INCOMPLETE);
+        return;
+    }
+    load_go(self, op);
+}
+
+/* ---- direct load ---- */
+
+/* ---- direct load ---- */
 
 void co_layers_arrived(struct coordinator *self, struct co_op *op,
                        const struct sl_body_push_arrived *body)
@@ -476,81 +396,12 @@ void co_layers_arrived(struct coordinator *self, struct co_op *op,
     }
     if (ready > layers->ready) {
         layers->ready = ready;
-        sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "layers arrived",
-                       "transporter", ready);
+        co_trace(self, op, "layers arrived", "transporter", ready);
         co_wake(self, op, self->env->now_ns);
     }
 }
 
-/* ---- copied ---- */
-
-void co_layers_copied_store(struct coordinator *self, struct co_op *op)
-{
-    co_op_enter(self, op, CO_LAYERS);
-}
-
-/* All or nothing from the first layer on. False: the op was ended. */
-static bool all_copied(struct coordinator *self, struct co_op *op)
-{
-    bool all = !co_layers_any(op, CO_PART_BROKEN);
-    if (!all) {
-        co_reason(op, "a rank did not copy its part");
-        co_op_end(self, op, SL_ERR_INCOMPLETE);
-    }
-    return all;
-}
-
-static void layers_told(struct coordinator *self, struct co_op *op)
-{
-    struct co_layers *layers = &op->layers;
-    layers->in = layers->done;
-    layers->block_count = op->at + op->slice_count;
-    co_layers_tell(self, op);
-}
-
-void co_layers_copied_load(struct coordinator *self, struct co_op *op)
-{
-    if (!all_copied(self, op)) {
-        return;
-    }
-    if (op->layers.last) {
-        layers_told(self, op);
-    }
-    co_layers_go_load(self, op);
-}
-
-void co_layers_copied_arriving(struct coordinator *self, struct co_op *op)
-{
-    layers_told(self, op);
-    co_push_in_await(self, op);
-}
-
-void co_layers_copied(struct coordinator *self, struct co_op *op)
-{
-    struct co_layers *layers = &op->layers;
-    sl_metric_add(self->env->metrics, self->metric.layers_copied_count,
-                  layers->asked - layers->done);
-    layers->done = layers->asked;
-    op->type->layers_copied(self, op);
-}
-
-/* Whoever was told of layers was told of so many blocks. */
-sl_err co_layers_ended(struct co_op *op, sl_err code)
-{
-    const struct co_layers *layers = &op->layers;
-    bool holds = code == SL_OK && op->at == layers->block_count;
-    if (op->type->kind != CO_LOAD || layers->in == 0 || holds) {
-        return code;
-    }
-    co_reason(op, "%u of %u blocks that layers were told of are there", op->at,
-              layers->block_count);
-    op->at = 0;
-    op->from_memory = op->from_disk = op->from_remote = 0;
-    op->bytes = 0;
-    return code == SL_OK ? SL_ERR_INCOMPLETE : code;
-}
-
-/* ---- messages ---- */
+/* ---- copied, and told ---- */
 
 static struct sl_msg wait_answer(const struct co_op *op)
 {
@@ -565,62 +416,68 @@ static struct sl_msg wait_answer(const struct co_op *op)
     return reply;
 }
 
-void co_layers_tell(struct coordinator *self, struct co_op *op)
+static void layers_tell(struct coordinator *self, struct co_op *op)
 {
-    struct co_layers *layers = &op->layers;
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < layers->waiter_count; i++) {
-        const struct co_layer_waiter *waiter = &layers->waiters[i];
-        if (!op->answered && waiter->layers > layers->in) {
-            layers->waiters[kept++] = *waiter;
+    for (uint32_t i = 0; i < op->waiter_count; i++) {
+        const struct co_waiter *waiter = &op->waiters[i];
+        if (waiter->layers == 0 || (!op->answered && waiter->layers > op->layers.in)) {
+            op->waiters[kept++] = *waiter;
             continue;
         }
         struct sl_msg reply = wait_answer(op);
         sl_return_reply(self->env, &waiter->back, &reply);
     }
-    layers->waiter_count = kept;
+    op->waiter_count = kept;
 }
 
-void co_layers_expire(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+void co_layers_told(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < layers->waiter_count; i++) {
-        const struct co_layer_waiter *waiter = &layers->waiters[i];
-        if (waiter->back.deadline_ns > now_ns) {
-            layers->waiters[kept++] = *waiter;
-            continue;
-        }
-        struct sl_msg reply = {.code = SL_ERR_TIMEOUT, .text = sl_text_of("the layer is not in")};
-        sl_return_reply(self->env, &waiter->back, &reply);
-    }
-    layers->waiter_count = kept;
+    layers->in = layers->done;
+    layers->block_count = op->at + op->slice_count;
+    layers_tell(self, op);
 }
 
-static sl_err waiter_add(struct co_op *op, const struct sl_msg *msg, uint64_t count,
-                         struct sl_error *why)
+void co_layers_go_load(struct coordinator *self, struct co_op *op)
+{
+    if (co_layers_any(op, CO_PART_BROKEN)) { /* all or nothing from the first layer on */
+        co_reason(op, "a rank did not copy its part");
+        co_op_end(self, op, SL_ERR_INCOMPLETE);
+        return;
+    }
+    if (op->layers.last) {
+        co_layers_told(self, op);
+    }
+    load_go(self, op);
+}
+
+void co_layers_copied(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
-    struct co_layer_waiter fresh = {.layers = (uint32_t)count};
-    uint32_t at = 0;
-    if (layers->waiters == NULL) {
-        layers->waiters = co_memory_take(&op->life, CO_LAYER_WAITERS_MAX, sizeof(*layers->waiters));
-    }
-    if (layers->waiters == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for who waits for layers");
-    }
-    sl_return_keep(msg, &fresh.back);
-    while (at < layers->waiter_count && (layers->waiters[at].back.seq != fresh.back.seq ||
-                                         strcmp(layers->waiters[at].back.to, fresh.back.to) != 0)) {
-        at++;
-    }
-    if (at == CO_LAYER_WAITERS_MAX) {
-        return sl_fail(why, SL_ERR_LIMIT, "%u wait for layers of this op", CO_LAYER_WAITERS_MAX);
-    }
-    layers->waiters[at] = fresh;
-    layers->waiter_count = SL_MAX(layers->waiter_count, at + 1);
-    return SL_OK;
+    co_count(self, self->metric.layers_copied_count, layers->asked - layers->done);
+    layers->done = layers->asked;
+    co_op_enter(self, op, CO_LAYERS);
 }
+
+/* Whoever was told of layers was told of so many blocks. */
+static sl_err layers_ending(struct coordinator *self, struct co_op *op, sl_err code)
+{
+    (void)self;
+    const struct co_layers *layers = &op->layers;
+    bool holds = code == SL_OK && op->at == layers->block_count;
+    if (!co_by_layers(op) || op->type->kind != CO_LOAD || layers->in == 0 || holds) {
+        return code;
+    }
+    co_reason(op, "%u of %u blocks that layers were told of are there", op->at,
+              layers->block_count);
+    op->at = 0;
+    op->from_memory = op->from_disk = op->from_remote = 0;
+    op->bytes = 0;
+    return code == SL_OK ? SL_ERR_INCOMPLETE : code;
+}
+
+/* ---- messages ---- */
 
 /* The op that is meant, by layers and of this kind. Whoever speaks for a rank names its
  * registration: the client of the op is another process. NULL: why says what is wrong. */
@@ -631,10 +488,7 @@ static struct co_op *op_meant(struct coordinator *self, const struct sl_msg *msg
     struct co_op *op = co_op_find(self, body->target_op);
     bool of_rank = body->layers == 0;
     uint64_t count = of_rank ? body->rank_layers : body->layers;
-    bool mine = op != NULL && op->type->kind != CO_UNKNOWN &&
-                (of_rank || (msg->sender.length == strlen(op->back.to) &&
-                             memcmp(msg->sender.at, op->back.to, msg->sender.length) == 0));
-    if (!mine) {
+    if (op == NULL || op->type->kind == CO_UNKNOWN || (!of_rank && !co_op_is_of(op, msg))) {
         (void)sl_fail(why, SL_ERR_NOT_FOUND, "no op %016" PRIx64 " of this client is known",
                       body->target_op);
         return NULL;
@@ -688,8 +542,10 @@ void co_layer_wait(struct coordinator *self, const struct sl_msg *msg)
     sl_err err = op != NULL ? SL_OK : why.code;
     uint64_t count = body.layers != 0 ? body.layers : body.rank_layers;
     if (op != NULL && !op->answered && count > op->layers.in) {
-        err = waiter_add(op, msg, count, &why);
-        self->env->ops->wake_at(self->env, sl_deadline_ns(msg->received_ns, msg->budget_ns));
+        err = co_waiter_add(self, op, msg, (uint32_t)count, CO_LAYER_WAITERS_MAX);
+        if (err != SL_OK) {
+            (void)sl_fail(&why, err, "too many wait for layers of this op");
+        }
     } else if (op != NULL) {
         struct sl_msg reply = wait_answer(op);
         sl_reply(self->env, msg, &reply);
@@ -698,3 +554,9 @@ void co_layer_wait(struct coordinator *self, const struct sl_msg *msg)
         sl_reply_code(self->env, msg, err, &why);
     }
 }
+
+const struct co_feature co_layers_feature = {.begin = layers_begin,
+                                             .again = layers_again,
+                                             .phase = layers_check,
+                                             .ending = layers_ending,
+                                             .answered = layers_tell};

@@ -10,10 +10,6 @@
 #define CO_BATCH_PIECES      512u               /* of a PUSH_SEND */
 #define CO_BATCHES_MAX       4u                 /* PUSH_SENDs of an op in flight */
 
-struct co_layer_waiter { /* LAYER_WAIT */
-    struct sl_return back;
-    uint32_t layers;
-};
 struct co_layer_word { /* LAYER_READY of one rank */
     uint64_t member;   /* engine id of its registration, as the sender says */
     uint32_t layers;
@@ -51,9 +47,7 @@ struct co_layers {
     uint32_t piece_count;
     struct sl_item_block *blocks; /* scratch of COPYs that look */
     uint32_t block_room;
-    struct co_layer_word *words;     /* [CO_RANKS_MAX], from the first one on; in the op's memory */
-    struct co_layer_waiter *waiters; /* [CO_LAYER_WAITERS_MAX], likewise */
-    uint32_t waiter_count;
+    struct co_layer_word *words; /* [CO_RANKS_MAX], from the first one on; in the op's memory */
 };
 
 #endif

@@ -14,11 +14,6 @@
 /* Blocks that are nowhere end a load with SL_OK: that is a miss. Blocks that are there and could
  * not be brought in end it with SL_ERR_INCOMPLETE, so that nobody takes them for lost. Both answers
  * carry the prefix that was loaded. */
-static void load_finish(struct coordinator *self, struct co_op *op)
-{
-    co_op_end(self, op, op->code);
-}
-
 static void load_incomplete(struct co_op *op, uint32_t block, const char *why)
 {
     op->last = true;
@@ -26,7 +21,7 @@ static void load_incomplete(struct co_op *op, uint32_t block, const char *why)
     co_reason(op, "block %u: %s", op->first_block + op->at + block, why);
 }
 
-void co_load_slice(struct coordinator *self, struct co_op *op)
+static void load_slice(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
     uint32_t limit = SL_MAX(self->load_parts_max / engine->part_count, 1u);
@@ -51,7 +46,7 @@ void co_load_slice(struct coordinator *self, struct co_op *op)
         count++;
     }
     if (count == 0) {
-        load_finish(self, op);
+        co_op_end(self, op, op->code);
         return;
     }
     if (co_slice_make(self, op, count)) {
@@ -75,7 +70,7 @@ static void part_unpin(struct coordinator *self, struct co_part *part)
     part->state = part->state == CO_PART_PULLED ? CO_PART_PULLED : CO_PART_OPEN;
 }
 
-void co_load_unpin(struct coordinator *self, struct co_op *op, uint32_t from_block)
+static void load_unpin(struct coordinator *self, struct co_op *op, uint32_t from_block)
 {
     uint32_t part_count = op->slice_count > 0 ? op->engine->part_count : 0;
     for (uint32_t i = from_block * part_count; i < op->slice_count * part_count; i++) {
@@ -108,7 +103,7 @@ static void part_found(struct coordinator *self, struct co_op *op, uint32_t numb
     uint32_t block = number / engine->part_count;
     uint64_t want_bytes = co_cut_of(op, number)->length_bytes;
     if (entry->extent.length_bytes != want_bytes) {
-        sl_metric_add(self->env->metrics, self->metric.length_mismatch_count, 1);
+        co_count(self, self->metric.length_mismatch_count, 1);
         sl_log_write(self->env->log, SL_LOG_WARN, op->trace_id,
                      "block %u: a part has %" PRIu64 " bytes, the engine's has %" PRIu64 ": a miss",
                      op->first_block + op->slice[block], entry->extent.length_bytes, want_bytes);
@@ -196,7 +191,7 @@ static struct look slice_look(struct coordinator *self, struct co_op *op)
 static void slice_cut(struct coordinator *self, struct co_op *op, uint32_t blocks)
 {
     if (blocks < op->slice_count) {
-        co_load_unpin(self, op, blocks);
+        load_unpin(self, op, blocks);
         op->last = false;
     }
 }
@@ -205,21 +200,16 @@ static void slice_cut(struct coordinator *self, struct co_op *op, uint32_t block
 static void load_short_of_pins(struct coordinator *self, struct co_op *op)
 {
     uint32_t count = op->slice_count;
-    co_load_unpin(self, op, 0);
+    load_unpin(self, op, 0);
     op->slice_count = count;
-    sl_metric_add(self->env->metrics, self->metric.pin_limit_count, 1);
+    co_count(self, self->metric.pin_limit_count, 1);
     if (self->pins_taken > 0) {
         co_op_enter(self, op, CO_LOOK); /* other loads hold them; they end */
         return;
     }
     load_incomplete(op, 0, "its parts are more than may be pinned at once");
     op->slice_count = 0;
-    load_finish(self, op);
-}
-
-static struct sl_text text_of(const struct sl_key *key)
-{
-    return (struct sl_text){.at = key->at, .length = key->length};
+    co_op_end(self, op, op->code);
 }
 
 static void load_promote(struct coordinator *self, struct co_op *op)
@@ -234,16 +224,15 @@ static void load_promote(struct coordinator *self, struct co_op *op)
     }
     for (uint32_t i = 0; i < part_total; i++) {
         if (op->parts[i].state == CO_PART_ON_DISK) {
-            keys[op->asked_count] = text_of(&op->part_keys[i]);
+            keys[op->asked_count] = co_key_text(&op->part_keys[i]);
             op->asked[op->asked_count++] = i;
         }
     }
     struct sl_msg promote = {.type = SL_MSG_BRING};
     promote.body.bring.keys = (struct sl_texts){.at = keys, .count = op->asked_count};
     op->rounds++;
-    sl_metric_add(self->env->metrics, self->metric.promote_count, op->asked_count);
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "promote", "registrar",
-                   op->asked_count);
+    co_count(self, self->metric.promote_count, op->asked_count);
+    co_trace(self, op, "promote", "registrar", op->asked_count);
     (void)co_op_call_until(self, op, "registrar", &promote, co_wait_begins(self, op));
 }
 
@@ -260,7 +249,7 @@ bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, s
         return false;
     }
     for (uint32_t i = 0; i < part_total; i++) {
-        keys[i] = text_of(&op->part_keys[first + i]);
+        keys[i] = co_key_text(&op->part_keys[first + i]);
     }
     for (uint32_t i = 0; i < block_count; i++) {
         groups[i] = co_group_of(self, op, block + i, block_count);
@@ -287,15 +276,12 @@ static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t bloc
         return false;
     }
     if (sl_calls_send(self->calls, "transporter.0", &fetch, until_ns,
-                      co_cookie(CO_CALL_OP, 0, (uint32_t)(op - self->ops)),
-                      &op->call_seq) != SL_OK) {
-        op->call_seq = 0;
+                      co_op_cookie(self, op, CO_CALL_OP, 0), &op->call_seq) != SL_OK) {
         return false;
     }
     co_op_enter(self, op, CO_FETCH);
-    sl_metric_add(self->env->metrics, self->metric.fetch_count, fetch.body.bring.keys.count);
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "fetch", "transporter",
-                   (uint32_t)fetch.body.bring.keys.count);
+    co_count(self, self->metric.fetch_count, fetch.body.bring.keys.count);
+    co_trace(self, op, "fetch", "transporter", (uint32_t)fetch.body.bring.keys.count);
     return true;
 }
 
@@ -352,12 +338,10 @@ void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl
     }
     co_wait_fetched(self, op, &fetched);
     if (straight && codes != NULL) {
-        sl_metric_add(self->env->metrics, self->metric.pulled_count, fetched.came_parts);
-        sl_metric_add(self->env->metrics, self->metric.pull_copied_bytes,
-                      reply->body.bring_reply.copied_bytes);
+        co_count(self, self->metric.pulled_count, fetched.came_parts);
+        co_count(self, self->metric.pull_copied_bytes, reply->body.bring_reply.copied_bytes);
     }
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id,
-                   straight ? "pulled" : "fetched", "transporter", fetched.came_parts);
+    co_trace(self, op, straight ? "pulled" : "fetched", "transporter", fetched.came_parts);
     co_load_look(self, op);
 }
 
@@ -395,7 +379,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     if (waiting < op->slice_count && op->rounds >= CO_PROMOTE_ROUNDS) {
         /* Evicted again and again. What stands before it is loaded; a slice that begins there gets
          * rounds of its own. */
-        sl_metric_add(self->env->metrics, self->metric.promote_gave_up_count, 1);
+        co_count(self, self->metric.promote_gave_up_count, 1);
         slice_cut(self, op, waiting);
         if (waiting == 0) {
             load_incomplete(op, 0, "there is no room to bring it in from disk");
@@ -416,17 +400,20 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         load_incomplete(op, block, "its entry does not come to rest");
     }
     if (op->slice_count == 0) {
-        load_finish(self, op);
+        co_op_end(self, op, op->code);
         return;
     }
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "pinned", "",
-                   op->slice_count);
-    co_copy_slice(self, op);
+    co_trace(self, op, "pinned", "", op->slice_count);
+    if (co_by_layers(op)) {
+        co_layers_begin_load(self, op);
+    } else {
+        co_op_enter(self, op, CO_COPY);
+    }
 }
 
 void co_load_look(struct coordinator *self, struct co_op *op)
 {
-    if (!co_may_pin(self) || !co_view(self)) {
+    if (self->boot_generation == 0 || !co_view(self)) { /* the registrar must know our pins */
         co_op_enter(self, op, CO_LOOK);
         return;
     }
@@ -454,8 +441,7 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
         }
     }
     co_wait_answered(self, op, all);
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "promoted", "registrar",
-                   op->asked_count);
+    co_trace(self, op, "promoted", "registrar", op->asked_count);
     if (squeezed == op->slice_count) {
         co_load_look(self, op);
         return;
@@ -467,7 +453,7 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
     } else if (op->rounds < CO_PROMOTE_ROUNDS) {
         uint32_t count = SL_MAX(op->slice_count / 2, 1u);
         slice_cut(self, op, count);
-        co_load_unpin(self, op, 0);
+        load_unpin(self, op, 0);
         op->slice_count = count;
         co_op_enter(self, op, CO_LOOK);
     } else {
@@ -506,18 +492,18 @@ void co_load_copied(struct coordinator *self, struct co_op *op)
         count_block(op, block, self->env->now_ns);
     }
     bool ended = op->last || op->at == op->block_count;
-    co_load_unpin(self, op, 0);
+    load_unpin(self, op, 0);
     if (ended) {
-        load_finish(self, op);
+        co_op_end(self, op, op->code);
     } else {
-        co_load_slice(self, op);
+        load_slice(self, op);
     }
 }
 
 /* Tails first: when memory runs short, heads of chains are worth more. */
 void co_load_note(struct coordinator *self, struct co_op *op)
 {
-    uint64_t how = op->type == &co_store_type ? SL_ACCESS_STORED : 0;
+    uint64_t how = op->type->kind == CO_STORE ? SL_ACCESS_STORED : 0;
     uint32_t said = sl_said_pack(&op->said);
     for (uint32_t i = op->block_count; op->blocks != NULL && i-- > 0;) {
         struct co_block *block = &op->blocks[i];
@@ -537,7 +523,7 @@ void co_load_await(struct coordinator *self, struct co_op *op)
         return; /* whoever commits it wakes us; time ends it otherwise */
     }
     if (co_handover_matches(self, op)) {
-        co_load_slice(self, op);
+        load_slice(self, op);
     }
 }
 
@@ -546,37 +532,33 @@ static void load_go(struct coordinator *self, struct co_op *op)
     if (op->handover != NULL) {
         co_load_await(self, op);
     } else {
-        co_load_slice(self, op);
+        load_slice(self, op);
     }
 }
 
-static void await_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+static void promote_tick(struct coordinator *self, struct co_op *op)
 {
-    (void)now_ns;
-    co_load_await(self, op);
-}
-
-static void look_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
-{
-    (void)now_ns;
-    co_load_look(self, op);
+    if (co_wait_is_over(self, op)) {
+        co_load_look(self, op);
+    }
 }
 
 void co_load_done(struct coordinator *self, struct co_op *op)
 {
-    co_load_unpin(self, op, 0);
+    load_unpin(self, op, 0);
     co_load_note(self, op);
     co_wait_forget(self, op);
 }
 
 static const struct co_phase_ops phases[CO_PHASES] = {
     CO_PHASES_OF_ALL,
-    [CO_AWAIT] = {.tick = await_tick},
-    [CO_LOOK] = {.enter = look_later, .tick = look_tick},
-    [CO_PROMOTE] = {.enter = load_promote, .reply = load_promoted, .tick = co_wait_tick},
+    [CO_AWAIT] = {.tick = co_load_await},
+    [CO_LOOK] = {.enter = look_later, .tick = co_load_look},
+    [CO_PROMOTE] = {.enter = load_promote, .reply = load_promoted, .tick = promote_tick},
     [CO_FETCH] = {.reply = co_load_fetched, .unanswered = true},
     /* CO_PULL: its answer is that of a share, as of a COPY */
     [CO_COPY] = {.enter = co_copy_start},
+    [CO_LAYERS] = {.enter = co_layers_go_load},
 };
 
 const struct co_type co_load_type = {
@@ -584,9 +566,6 @@ const struct co_type co_load_type = {
     .copied_from = CO_PART_PINNED,
     .go = load_go,
     .copied = co_load_copied,
-    .layers_begin = co_layers_begin_load,
-    .layers_copied = co_layers_copied_load,
-    .layers_go = co_layers_go_load,
     .done = co_load_done,
     .phases = phases,
 };

@@ -1,4 +1,4 @@
-/* actors/coordinator/memory.c - memory of ops: chunks that go from op to op. */
+/* actors/coordinator/memory.c - memory of ops: chunks that go from op to op; and bitmaps. */
 #include "actors/coordinator/internal.h"
 
 #include <stdlib.h>
@@ -51,6 +51,15 @@ void *co_memory_take(struct co_memory *memory, size_t count, size_t item_bytes)
     return bytes;
 }
 
+void *co_memory_keep(struct co_memory *memory, const void *from, size_t length)
+{
+    char *kept = co_memory_take(memory, length + 1, 1);
+    if (kept != NULL && length > 0) {
+        memcpy(kept, from, length);
+    }
+    return kept;
+}
+
 void co_memory_reset(struct co_memory *memory)
 {
     while (memory->first != NULL) {
@@ -74,4 +83,13 @@ void co_chunks_fini(struct co_chunks *chunks)
         free(chunk);
     }
     chunks->count = 0;
+}
+
+uint32_t co_bits_count(const uint8_t *bits, uint32_t count)
+{
+    uint32_t set = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        set += co_bit(bits, i) ? 1u : 0u;
+    }
+    return set;
 }

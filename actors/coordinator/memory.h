@@ -18,10 +18,12 @@ struct co_memory {
 };
 /* Zeroed memory that lives until reset. NULL: out of memory. */
 void *co_memory_take(struct co_memory *memory, size_t count, size_t item_bytes);
+/* A copy, with a 0 behind it. NULL: out of memory. */
+void *co_memory_keep(struct co_memory *memory, const void *from, size_t length);
 void co_memory_reset(struct co_memory *memory);
 void co_chunks_fini(struct co_chunks *chunks);
 
-/* ---- bitmaps.c: bit i & 7 of byte i >> 3, as on the wire ---- */
+/* ---- bit i & 7 of byte i >> 3, as on the wire ---- */
 static inline bool co_bit(const uint8_t *bits, uint64_t i)
 {
     return ((uint32_t)bits[i >> 3] >> (i & 7) & 1u) != 0;

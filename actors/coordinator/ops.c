@@ -1,6 +1,5 @@
-/* actors/coordinator/ops.c - the table of ops: how they change, end, and are remembered. */
+/* actors/coordinator/ops.c - the table of ops: how they get keys, change, end, and are remembered. */
 #include "actors/coordinator/internal.h"
-#include "actors/coordinator/sessions.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -61,48 +60,27 @@ void co_ops_fini(struct coordinator *self)
 
 const char *co_phase_text(enum co_phase phase)
 {
-    switch (phase) {
-    case CO_ENGINE:
-        return "waiting for the engine's registration";
-    case CO_KEYS:
-        return "waiting for the keyer";
-    case CO_AWAIT:
-        return "waiting for prefill";
-    case CO_OPEN:
-        return "waiting for a ticket";
-    case CO_CLOSE:
-        return "waiting for the end of a ticket";
-    case CO_PUSH:
-        return "waiting for decode's node";
-    case CO_GREET:
-        return "waiting for swappers to leave a dead coordinator's work";
-    case CO_LOOK:
-        return "looking for blocks";
-    case CO_PROMOTE:
-        return "waiting for the disk";
-    case CO_FETCH:
-        return "waiting for other nodes";
-    case CO_PULL:
-        return "waiting for other nodes' blocks";
-    case CO_RESERVE:
-        return "waiting for room";
-    case CO_COPY:
-        return "waiting for a swapper";
-    case CO_LAYERS:
-        return "waiting for the engine's next layer";
-    case CO_SETTLE:
-    case CO_ZOMBIE:
-        return "waiting for a fence";
-    case CO_COMMIT:
-        return "waiting for the commit";
-    case CO_OTHERS:
-        return "waiting for another op's blocks";
-    case CO_FREE:
-    case CO_DONE:
-    case CO_PHASES:
-        break;
-    }
-    return "ended";
+    static const char *const texts[CO_PHASES] = {
+        [CO_ENGINE] = "waiting for the engine's registration",
+        [CO_KEYS] = "waiting for the keyer",
+        [CO_AWAIT] = "waiting for prefill",
+        [CO_OPEN] = "waiting for a ticket",
+        [CO_CLOSE] = "waiting for the end of a ticket",
+        [CO_PUSH] = "waiting for decode's node",
+        [CO_GREET] = "waiting for swappers to leave a dead coordinator's work",
+        [CO_LOOK] = "looking for blocks",
+        [CO_PROMOTE] = "waiting for the disk",
+        [CO_FETCH] = "waiting for other nodes",
+        [CO_PULL] = "waiting for other nodes' blocks",
+        [CO_RESERVE] = "waiting for room",
+        [CO_COPY] = "waiting for a swapper",
+        [CO_LAYERS] = "waiting for the engine's next layer",
+        [CO_SETTLE] = "waiting for a fence",
+        [CO_ZOMBIE] = "waiting for a fence",
+        [CO_COMMIT] = "waiting for the commit",
+        [CO_OTHERS] = "waiting for another op's blocks",
+    };
+    return texts[phase] != NULL ? texts[phase] : "ended";
 }
 
 /* ---- table and lists ---- */
@@ -192,7 +170,11 @@ struct co_op *co_op_new(struct coordinator *self, const struct co_type *type,
     return op;
 }
 
-/* ---- reasons ---- */
+void co_wake(struct coordinator *self, struct co_op *op, uint64_t at_ns)
+{
+    op->wake_ns = at_ns;
+    self->env->ops->wake_at(self->env, at_ns);
+}
 
 void co_reason(struct co_op *op, const char *format, ...)
 {
@@ -205,123 +187,16 @@ void co_reason(struct co_op *op, const char *format, ...)
     va_end(list);
 }
 
-/* ---- slices ---- */
-
-uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
-                           const struct co_cut *cut, char *out)
-{
-    char *at = out;
-    size_t model_length = strlen(engine->model);
-    memcpy(at, engine->model, model_length);
-    at += model_length;
-    *at++ = '/';
-    memcpy(at, block.at, block.length);
-    at += block.length;
-    *at++ = '/';
-    if (cut->part >= 10) {
-        *at++ = (char)('0' + cut->part / 10);
-    }
-    *at++ = (char)('0' + cut->part % 10);
-    *at++ = '/';
-    size_t pool_length = strlen(engine->pool_names[cut->pool]);
-    memcpy(at, engine->pool_names[cut->pool], pool_length + 1);
-    return (uint32_t)(at - out + (ptrdiff_t)pool_length);
-}
-
-size_t co_part_key_room(const struct co_engine *engine, struct sl_key block)
-{
-    return strlen(engine->model) + block.length + sizeof("//63/") + sizeof(engine->pool_names[0]);
-}
-
-struct sl_key co_part_key(struct co_memory *memory, const struct co_engine *engine,
-                          struct sl_key block, const struct co_cut *cut)
-{
-    char *text = co_memory_take(memory, co_part_key_room(engine, block), 1);
-    return (struct sl_key){
-        .at = text, .length = text != NULL ? co_part_key_write(engine, block, cut, text) : 0};
-}
-
-uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key)
-{
-    char text[SL_KEY_BYTES_MAX];
-    size_t model_length = strlen(engine->model);
-    if (model_length + 1 + key->length > sizeof(text)) {
-        return 0;
-    }
-    memcpy(text, engine->model, model_length);
-    text[model_length] = '/';
-    memcpy(text + model_length + 1, key->at, key->length);
-    return sl_key_hash(text, model_length + 1 + key->length);
-}
-
-/* Of the block before this one of the op; 0: it has none, or it is not known. */
-static uint64_t parent_hash(const struct co_op *op, uint32_t block)
-{
-    if (block == 0) {
-        return op->before_hash;
-    }
-    const struct sl_key *before = &op->blocks[block - 1].key;
-    return before->at != NULL ? co_block_hash(op->engine, before) : 0;
-}
-
-struct sl_item_group co_group_of(const struct coordinator *self, const struct co_op *op, uint32_t i,
-                                 uint32_t stored_count)
-{
-    const struct co_engine *engine = op->engine;
-    uint32_t block = op->slice[i];
-    bool tail = co_handover_is_tail(op, block);
-    /* MODEL/BLOCK is what its parts' keys begin with. */
-    const struct sl_key *part = &op->part_keys[i * engine->part_count];
-    return (struct sl_item_group){
-        .key = {.at = part->at, .length = strlen(engine->model) + 1 + op->blocks[block].key.length},
-        .part_count = engine->part_count,
-        .parent_hash = parent_hash(op, block),
-        .stored_count = stored_count,
-        .cut = block + 1 == op->block_count,
-        .hint = op->said.session,
-        .priority = op->said.priority,
-        .keep_ns = op->said.keep_ns,
-        .transient_ns = tail ? sl_config_u64(self->env->config, SL_SET_handover_partial_ttl) : 0,
-    };
-}
-
-bool co_slice_make(struct coordinator *self, struct co_op *op, uint32_t count)
-{
-    const struct co_engine *engine = op->engine;
-    uint32_t part_total = count * engine->part_count;
-    op->slice_count = count;
-    op->slice_total = count;
-    op->parts = co_memory_take(&op->work, part_total, sizeof(*op->parts));
-    op->part_keys = co_memory_take(&op->work, part_total, sizeof(*op->part_keys));
-    bool fits = op->parts != NULL && op->part_keys != NULL;
-    for (uint32_t i = 0; fits && i < part_total; i++) {
-        struct sl_key block = op->blocks[op->slice[i / engine->part_count]].key;
-        op->part_keys[i] = co_part_key(&op->work, engine, block, co_cut_of(op, i));
-        fits = op->part_keys[i].at != NULL;
-    }
-    if (!fits) {
-        op->slice_count = 0;
-        op->slice_total = 0;
-        co_reason(op, "no memory for %u parts", part_total);
-        co_op_end(self, op, SL_ERR_NO_MEMORY);
-    }
-    return fits;
-}
-
-uint32_t co_part_writer(const struct co_op *op, uint32_t i)
-{
-    const struct co_cut *cut = co_cut_of(op, i);
-    uint32_t block = op->first_block + op->slice[i / op->engine->part_count];
-    uint64_t owners = cut->owners;
-    SL_ASSERT(owners != 0);
-    for (uint32_t turn = (block + cut->part) % (uint32_t)__builtin_popcountll(owners); turn > 0;
-         turn--) {
-        owners &= owners - 1;
-    }
-    return (uint32_t)__builtin_ctzll(owners);
-}
-
 /* ---- ending ---- */
+
+struct sl_item_receipt co_receipt_item(uint64_t handover_id, const struct co_receipt *receipt)
+{
+    return (struct sl_item_receipt){.handover_id = handover_id,
+                                    .block_end = receipt->block_end,
+                                    .keys_low = receipt->keys.low,
+                                    .keys_high = receipt->keys.high,
+                                    .node = sl_text_of(receipt->node)};
+}
 
 void co_op_answer(struct coordinator *self, struct co_op *op)
 {
@@ -339,11 +214,7 @@ void co_op_answer(struct coordinator *self, struct co_op *op)
             .fenced = fenced,
         };
         if (op->receipt.known) {
-            receipt = (struct sl_item_receipt){.handover_id = op->handover_id,
-                                               .block_end = op->receipt.block_end,
-                                               .keys_low = op->receipt.keys.low,
-                                               .keys_high = op->receipt.keys.high,
-                                               .node = sl_text_of(op->receipt.node)};
+            receipt = co_receipt_item(op->handover_id, &op->receipt);
             reply.body.store_reply.receipt.at = &receipt;
             reply.body.store_reply.receipt.count = 1;
         }
@@ -361,156 +232,40 @@ void co_op_answer(struct coordinator *self, struct co_op *op)
     sl_return_reply(self->env, &op->back, &reply);
 }
 
-/* Blocks of a load that are nowhere, and by which its prefix would be longer with unlimited memory:
- * those that were here once, up to the first that was not. */
-static uint32_t seen_count(struct coordinator *self, const struct co_op *op)
+/* Those of the op that may still work for a coordinator before us. */
+static co_workers ungreeted(const struct coordinator *self, const struct co_op *op)
 {
-    uint32_t at = op->at;
-    if (op->type->kind == CO_STORE || op->code != SL_OK || op->engine == NULL ||
-        at >= op->block_count || op->blocks == NULL || op->blocks[at].key.length == 0) {
-        return 0;
-    }
-    sl_seen_follow(self->env->paths->shm_dir, &self->seen);
-    while (at < op->block_count && op->blocks[at].key.length > 0 && /* the rest has no keys */
-           sl_seen_has(self->seen, co_block_hash(op->engine, &op->blocks[at].key))) {
-        at++;
-    }
-    return at - op->at;
-}
-
-/* The same by model. */
-static void model_account(struct coordinator *self, const struct co_op *op, uint32_t stored,
-                          uint32_t existed, uint32_t seen)
-{
-    bool store = op->type->kind == CO_STORE;
-    uint32_t rest = store ? op->block_count - stored - existed : op->block_count - op->at;
-    const struct {
-        enum sl_label_count count;
-        uint64_t amount;
-    } stores[] = {{SL_LABEL_STORED, stored},
-                  {SL_LABEL_EXISTED, existed},
-                  {SL_LABEL_REFUSED, rest},
-                  {SL_LABEL_STORED_BYTES, op->bytes}},
-      loads[] = {{SL_LABEL_MEMORY, op->from_memory},
-                 {SL_LABEL_DISK, op->from_disk},
-                 {SL_LABEL_REMOTE, op->from_remote},
-                 {op->code == SL_OK ? SL_LABEL_NONE : SL_LABEL_FAILED, rest},
-                 {SL_LABEL_SEEN, seen},
-                 {SL_LABEL_BYTES, op->bytes}},
-      *counts = store ? stores : loads;
-    sl_labels_follow(self->env->paths->shm_dir, &self->labels);
-    bool known = op->engine != NULL && op->engine->model[0] != '\0';
-    uint32_t label = known ? sl_label_find(self->labels, SL_LABEL_MODEL, op->engine->model, "",
-                                           &op->engine->model_place)
-                           : SL_LABEL_MODEL;
-    for (size_t i = 0; i < (store ? SL_COUNT(stores) : SL_COUNT(loads)); i++) {
-        sl_label_add(self->labels, label, 0, counts[i].count, counts[i].amount);
-    }
-}
-
-void co_refused_account(struct coordinator *self, bool store, uint32_t block_count)
-{
-    if (store) {
-        sl_metric_add(self->env->metrics, self->metric.block_refused_count, block_count);
-    } else {
-        sl_metric_add(self->env->metrics, self->metric.block_failed_count, block_count);
-    }
-    sl_labels_follow(self->env->paths->shm_dir, &self->labels);
-    sl_label_add(self->labels, SL_LABEL_MODEL, 0, store ? SL_LABEL_REFUSED : SL_LABEL_FAILED,
-                 block_count);
-}
-
-/* Counters, and one line that says why blocks are missing. */
-static void op_account(struct coordinator *self, struct co_op *op)
-{
-    struct sl_metrics *page = self->env->metrics;
-    const struct co_metrics *metric = &self->metric;
-    uint64_t took_ns = self->env->now_ns - op->started_ns;
-    uint32_t stored = 0, existed = 0;
-    if (op->type->kind == CO_STORE) {
-        stored = co_bits_count(op->stored, op->block_count);
-        existed = co_bits_count(op->existed, op->block_count);
-        sl_histogram_add(page, metric->store_ns, took_ns);
-        sl_metric_add(page, metric->block_stored_count, stored);
-        sl_metric_add(page, metric->block_existed_count, existed);
-        sl_metric_add(page, metric->block_refused_count, op->block_count - stored - existed);
-        sl_metric_add(page, metric->stored_bytes, op->bytes);
-    } else {
-        sl_histogram_add(page, metric->load_ns, took_ns);
-        sl_metric_add(page, metric->block_from_memory_count, op->from_memory);
-        sl_metric_add(page, metric->block_from_disk_count, op->from_disk);
-        sl_metric_add(page, metric->block_from_remote_count, op->from_remote);
-        sl_metric_add(page,
-                      op->code == SL_OK ? metric->block_missed_count : metric->block_failed_count,
-                      op->block_count - op->at);
-        sl_metric_add(page, metric->loaded_bytes, op->bytes);
-    }
-    uint32_t seen = seen_count(self, op);
-    sl_metric_add(page, metric->block_seen_count, seen);
-    model_account(self, op, stored, existed, seen);
-    if (op->code != SL_OK) {
-        sl_metric_add(page, metric->op_failed_count, 1);
-        sl_metric_add(page, metric->op_timeout_count, op->code == SL_ERR_TIMEOUT ? 1 : 0);
-        sl_metric_add(page, metric->op_cancelled_count, op->code == SL_ERR_CANCELLED ? 1 : 0);
-    }
-    enum sl_log_level level = op->code == SL_OK ? SL_LOG_DEBUG : SL_LOG_WARN;
-    level = op->code == SL_ERR_CANCELLED || op->code == SL_ERR_PEER_DIED ? SL_LOG_INFO : level;
-    bool told = self->logs_loads && op->type->kind != CO_STORE && level == SL_LOG_DEBUG;
-    level = told ? SL_LOG_INFO : level;
-    const char *request = op->origin.request != NULL ? op->origin.request : "";
-    const char *of = request[0] != '\0' ? ", request " : "";
-    if (op->type->kind == CO_STORE) {
-        sl_log_write(self->env->log, level, op->trace_id,
-                     "store of %u blocks for %s%s%s: %u stored, %u existed, %" PRIu64 " us%s%s",
-                     op->block_count, op->back.to, of, request, stored, existed,
-                     took_ns / SL_NS_PER_US, op->reason[0] != '\0' ? ": " : "", op->reason);
-    } else {
-        sl_log_write(
-            self->env->log, level, op->trace_id,
-            "load of %u blocks for %s%s%s: %u loaded (%u memory, %u disk, %u remote), %" PRIu64
-            " us%s%s",
-            op->block_count, op->back.to, of, request, op->at, op->from_memory, op->from_disk,
-            op->from_remote, took_ns / SL_NS_PER_US, op->reason[0] != '\0' ? ": " : "", op->reason);
-    }
-    sl_trace_event(page, self->env->now_ns, op->trace_id,
-                   op->type->kind == CO_STORE ? "store ended" : "load ended", sl_err_name(op->code),
-                   op->type->kind == CO_STORE ? stored + existed : op->at);
+    uint32_t world = op->engine != NULL && op->engine->state == CO_ENGINE_KNOWN ? op->engine->world
+                                                                                : CO_RANKS_MAX;
+    return self->ungreeted & (co_worker_bit(CO_TRANSPORTER) | (co_worker_bit(world) - 1));
 }
 
 void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
 {
     SL_ASSERT(!op->answered);
-    code = co_by_layers(op) ? co_layers_ended(op, code) : code;
-    if (op->handover != NULL) {
-        code = co_handover_ended(self, op, code);
+    for (const struct co_feature *const *at = self->features; *at != NULL; at++) {
+        code = (*at)->ending != NULL ? (*at)->ending(self, op, code) : code;
     }
-    if (op->call_seq != 0) {
-        sl_calls_forget(self->calls, op->call_seq);
-        op->call_seq = 0;
-    }
-    co_batches_forget(self, op);
+    co_call_forget(self, &op->call_seq);
     if (op->type->failed != NULL && code != SL_OK) {
         op->type->failed(self, op, code);
     }
     /* The request may be one that a coordinator before us had begun with. */
     bool fencing = op->phase == CO_SETTLE;
-    op->unsettled |= co_op_ungreeted(self, op);
+    op->unsettled |= ungreeted(self, op);
     op->unsettled |= op->push.lent ? co_worker_bit(CO_TRANSPORTER) : 0;
     op->answered = true;
     op->code = code;
     if (code != SL_OK) {
         co_reason(op, "%s", sl_err_text(code));
     }
-    op_account(self, op);
-    co_story_note(self, op);
     if (!op->client_gone) {
         co_op_answer(self, op);
     }
-    if (code == SL_OK) {
-        co_sessions_note(self, op);
-    }
-    if (co_by_layers(op)) {
-        co_layers_tell(self, op);
+    for (const struct co_feature *const *at = self->features; *at != NULL; at++) {
+        if ((*at)->answered != NULL) {
+            (*at)->answered(self, op);
+        }
     }
     co_workers workers = op->unsettled;
     for (uint32_t i = 0; i < CO_WORKERS_MAX; i++) {
@@ -520,7 +275,7 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
         co_op_done(self, op);
         return;
     }
-    sl_metric_add(self->env->metrics, self->metric.zombie_count, 1);
+    co_count(self, self->metric.zombie_count, 1);
     co_op_enter(self, op, CO_ZOMBIE);
     if (!fencing) { /* else they are in flight already */
         co_fence_start(self, op, workers);
@@ -532,11 +287,18 @@ void co_op_done(struct coordinator *self, struct co_op *op)
     if (op->type->done != NULL) {
         op->type->done(self, op);
     }
-    if (op->handover != NULL) {
-        co_handover_done(self, op);
+    for (const struct co_feature *const *at = self->features; *at != NULL; at++) {
+        if ((*at)->done != NULL) {
+            (*at)->done(self, op);
+        }
     }
     co_op_enter(self, op, CO_DONE);
-    co_waiters_answer(self, op, SL_OK, true);
+    struct sl_msg fenced = {.body.op_fenced_reply.fenced = true};
+    for (uint32_t i = 0; i < op->waiter_count; i++) {
+        sl_return_reply(self->env, &op->waiters[i].back, &fenced);
+    }
+    op->waiter_count = 0;
+    op->waiters = NULL;
     co_engine_release(op);
     co_memory_reset(&op->work);
     co_memory_reset(&op->life);
@@ -556,27 +318,65 @@ void co_op_done(struct coordinator *self, struct co_op *op)
     }
 }
 
-/* ---- time ---- */
+/* ---- who waits for it ---- */
+
+sl_err co_waiter_add(struct coordinator *self, struct co_op *op, const struct sl_msg *msg,
+                     uint32_t layers, uint32_t max)
+{
+    uint32_t at = 0, alike = 0;
+    if (op->waiters == NULL) {
+        op->waiters = co_memory_take(&op->life, CO_WAITERS_MAX, sizeof(*op->waiters));
+    }
+    if (op->waiters == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    while (at < op->waiter_count && !sl_return_is_of(&op->waiters[at].back, msg)) {
+        alike += (op->waiters[at++].layers == 0) == (layers == 0) ? 1u : 0u;
+    }
+    if (at == op->waiter_count) {
+        if (alike == max) {
+            return SL_ERR_LIMIT;
+        }
+        op->waiter_count++;
+    } /* else it is resent, with what is left of its budget */
+    op->waiters[at].layers = layers;
+    sl_return_keep(msg, &op->waiters[at].back);
+    self->env->ops->wake_at(self->env, op->waiters[at].back.deadline_ns);
+    return SL_OK;
+}
 
 static void waiters_expire(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < op->waiter_count; i++) {
-        if (op->waiters[i].deadline_ns > now_ns) {
-            op->waiters[kept++] = op->waiters[i];
+        const struct co_waiter *waiter = &op->waiters[i];
+        if (waiter->back.deadline_ns > now_ns) {
+            op->waiters[kept++] = *waiter;
             continue;
         }
         struct sl_msg reply = {.code = SL_ERR_TIMEOUT,
-                               .text = sl_text_of("device blocks are still lent")};
-        sl_return_reply(self->env, &op->waiters[i], &reply);
+                               .text =
+                                   sl_text_of(waiter->layers == 0 ? "device blocks are still lent"
+                                                                  : "the layer is not in")};
+        sl_return_reply(self->env, &waiter->back, &reply);
     }
     op->waiter_count = kept;
+}
+
+/* ---- time ---- */
+
+uint64_t co_op_next_ns(const struct co_op *op)
+{
+    uint64_t next_ns = op->answered ? op->wake_ns : SL_MIN(op->wake_ns, op->deadline_ns);
+    for (uint32_t i = 0; i < op->waiter_count; i++) {
+        next_ns = SL_MIN(next_ns, op->waiters[i].back.deadline_ns);
+    }
+    return next_ns;
 }
 
 void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 {
     waiters_expire(self, op, now_ns);
-    co_layers_expire(self, op, now_ns);
     if (op->type->kind == CO_UNKNOWN && op->waiter_count == 0) {
         /* It was only there for those who asked; a rank that is away must not keep it. */
         co_fence_forget(self, op);
@@ -599,10 +399,162 @@ void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
         return;
     }
     op->wake_ns = SL_NEVER_NS;
-    if (op->handover != NULL && !op->answered && co_handover_failed(self, op)) {
-        return;
+    for (const struct co_feature *const *at = self->features; *at != NULL; at++) {
+        if (!op->answered && (*at)->turn != NULL && !(*at)->turn(self, op)) {
+            return;
+        }
     }
     if (op->type->phases[op->phase].tick != NULL) {
-        op->type->phases[op->phase].tick(self, op, now_ns);
+        op->type->phases[op->phase].tick(self, op);
+    }
+}
+
+bool co_op_call(struct coordinator *self, struct co_op *op, const char *to, struct sl_msg *msg)
+{
+    return co_op_call_until(self, op, to, msg, op->deadline_ns);
+}
+
+bool co_op_call_until(struct coordinator *self, struct co_op *op, const char *to,
+                      struct sl_msg *msg, uint64_t until_ns)
+{
+    msg->op_id = op->id;
+    msg->trace_id = op->trace_id;
+    sl_err err = sl_calls_send(self->calls, to, msg, until_ns,
+                               co_op_cookie(self, op, CO_CALL_OP, 0), &op->call_seq);
+    if (err != SL_OK) {
+        co_reason(op, "%s to %s: %s", sl_msg_name(msg->type), to, sl_err_text(err));
+        co_op_end(self, op, err);
+    }
+    return err == SL_OK;
+}
+
+/* ---- from the registration to the keys ---- */
+
+/* False: the op was ended. */
+static bool op_passed(struct coordinator *self, struct co_op *op)
+{
+    bool goes_on = true;
+    for (const struct co_feature *const *at = self->features; *at != NULL; at++) {
+        goes_on = goes_on && ((*at)->phase == NULL || (*at)->phase(self, op));
+    }
+    return goes_on;
+}
+
+/* Only now it is known how many blocks and pools the engine has. False: the op was ended. */
+static bool blocks_fit(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    if (op->pool_blocks != NULL &&
+        op->pool_block_count != (uint64_t)op->block_count * engine->pool_count) {
+        co_reason(op, "pool_blocks: %" PRIu64 " for %u blocks in %u pools", op->pool_block_count,
+                  op->block_count, engine->pool_count);
+        co_op_end(self, op, SL_ERR_INVALID);
+        return false;
+    }
+    uint64_t count = op->pool_blocks != NULL ? op->pool_block_count : op->block_count;
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t block = op->pool_blocks != NULL ? op->pool_blocks[i] : op->blocks[i].device_block;
+        if (block > engine->device_block_max) {
+            co_reason(op, "%s_blocks[%" PRIu64 "]: %u, the engine has %" PRIu64,
+                      op->pool_blocks != NULL ? "pool" : "device", i, block,
+                      engine->device_block_max + 1);
+            co_op_end(self, op, SL_ERR_INVALID);
+            return false;
+        }
+    }
+    return true;
+}
+
+void co_op_engine_known(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    if (!blocks_fit(self, op)) {
+        return;
+    }
+    for (uint32_t i = 0; i < op->event_count; i++) {
+        if (op->event_ranks[i] >= engine->world) {
+            co_reason(op, "events[%u].rank: %" PRIu64 ", the engine has %u ranks", i,
+                      op->event_ranks[i], engine->world);
+            co_op_end(self, op, SL_ERR_INVALID);
+            return;
+        }
+    }
+    if (op_passed(self, op)) {
+        co_op_enter(self, op, CO_KEYS);
+    }
+}
+
+static void op_keyed(struct coordinator *self, struct co_op *op, uint32_t count)
+{
+    co_trace(self, op, "keys known", op->keyed ? "" : "keyer", count);
+    if (op_passed(self, op)) {
+        co_op_go(self, op);
+    }
+}
+
+void co_op_ask_keys(struct coordinator *self, struct co_op *op)
+{
+    const struct co_engine *engine = op->engine;
+    if (op->keyed) {
+        op->before_hash = op->before.at != NULL ? co_block_hash(engine, &op->before) : 0;
+        op_keyed(self, op, op->block_count);
+        return;
+    }
+    struct sl_msg keys = {.type = SL_MSG_KEYS};
+    keys.body.keys = (struct sl_body_keys){
+        .format = sl_text_of(engine->key_format),
+        .block_tokens = engine->block_tokens,
+        .tokens = op->tokens,
+        .extras = op->extras,
+        .seed = sl_text_of(engine->seed),
+        .partial = op->partial,
+    };
+    (void)co_op_call(self, op, "keyer", &keys);
+}
+
+void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    const struct sl_texts *keys = &reply->body.keys_reply.keys;
+    if (reply->code != SL_OK) {
+        co_reason(op, "keys: %s", co_why(reply));
+        co_op_end(self, op, reply->code);
+        return;
+    }
+    const struct co_engine *engine = op->engine;
+    /* MODEL/BLOCK/RANK/POOL must fit into a key. */
+    uint64_t block_key_max =
+        SL_KEY_BYTES_MAX - strlen(engine->model) - sizeof("//63/") - sizeof(engine->pool_names[0]);
+    if (op->first_block > 0 && op->first_block <= keys->count) {
+        struct sl_text before = keys->at[op->first_block - 1];
+        struct sl_key key = {.at = before.at, .length = (uint32_t)before.length};
+        op->before_hash = before.length <= block_key_max ? co_block_hash(engine, &key) : 0;
+    }
+    for (uint32_t i = 0; i < op->block_count; i++) {
+        uint64_t number = (uint64_t)op->first_block + i;
+        if (number >= keys->count) {
+            break; /* the format has no key for an incomplete last block, or there are more blocks
+                      than tokens */
+        }
+        struct sl_text key = keys->at[number];
+        char *kept =
+            key.length <= block_key_max ? co_memory_keep(&op->life, key.at, key.length) : NULL;
+        if (kept == NULL) {
+            co_reason(op, "key of block %" PRIu64 " has %" PRIu64 " bytes", number, key.length);
+            co_op_end(self, op, key.length > block_key_max ? SL_ERR_INVALID : SL_ERR_NO_MEMORY);
+            return;
+        }
+        op->blocks[i].key = (struct sl_key){.at = kept, .length = (uint32_t)key.length};
+    }
+    op_keyed(self, op, (uint32_t)keys->count);
+}
+
+void co_op_go(struct coordinator *self, struct co_op *op)
+{
+    co_greet_look(self);
+    if (ungreeted(self, op) != 0) {
+        co_op_enter(self, op, CO_GREET);
+        co_wake(self, op, self->env->now_ns + CO_POLL_NS);
+    } else {
+        op->type->go(self, op);
     }
 }

@@ -100,9 +100,8 @@ bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block)
     pull.body.bring.spots.at = spots;
     pull.body.bring.spots.count = spot_count;
     if (sl_calls_send(self->calls, "transporter.0", &pull, until_ns,
-                      co_cookie(CO_CALL_SHARE, CO_TRANSPORTER, (uint32_t)(op - self->ops)),
+                      co_op_cookie(self, op, CO_CALL_PULL, CO_TRANSPORTER),
                       &share->call_seq) != SL_OK) {
-        share->call_seq = 0;
         return false;
     }
     pulled_forget(op, block);
@@ -110,24 +109,31 @@ bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block)
     share->sent_ns = self->env->now_ns;
     op->shares_open++;
     co_op_enter(self, op, CO_PULL);
-    sl_metric_add(self->env->metrics, self->metric.pull_count, pull.body.bring.keys.count);
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "pull", "transporter",
-                   (uint32_t)pull.body.bring.keys.count);
+    co_count(self, self->metric.pull_count, pull.body.bring.keys.count);
+    co_trace(self, op, "pull", "transporter", (uint32_t)pull.body.bring.keys.count);
     return true;
 }
 
 /* It takes no such message, or cannot write into these pools: nothing was begun. */
 static void pull_refused(struct coordinator *self, struct co_op *op, sl_err code)
 {
-    sl_metric_add(self->env->metrics, self->metric.pull_refused_count, 1);
+    co_count(self, self->metric.pull_refused_count, 1);
     op->engine->pull_again_ns = co_pools_again_ns(self, code);
     op->fetched = false;
     co_load_look(self, op);
 }
 
-void co_pull_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+/* What came may have been written over since: the blocks come by the arena. */
+static void pull_settled(struct coordinator *self, struct co_op *op)
 {
-    struct co_share *share = &op->shares[CO_TRANSPORTER];
+    op->fetched = false;
+    co_load_look(self, op);
+}
+
+void co_pull_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
+                      const struct sl_msg *reply)
+{
+    struct co_share *share = &op->shares[rank];
     SL_ASSERT(op->phase == CO_PULL && op->shares_open > 0);
     share->call_seq = 0;
     op->shares_open--;
@@ -138,22 +144,11 @@ void co_pull_answered(struct coordinator *self, struct co_op *op, const struct s
         co_load_fetched(self, op, NULL);
     } else if (!co_share_is_settled(self, share)) {
         op->pull_barred = true;
-        op->pull_settles = true;
         op->unsettled |= co_worker_bit(CO_TRANSPORTER);
-        sl_metric_add(self->env->metrics, self->metric.settled_count, 1);
-        co_op_enter(self, op, CO_SETTLE);
-        co_fence_start(self, op, op->unsettled);
+        co_settle(self, op, op->unsettled, pull_settled);
     } else if (reply->code != SL_OK) {
         pull_refused(self, op, reply->code);
     } else {
         co_load_fetched(self, op, reply);
     }
-}
-
-/* What came may have been written over since: the blocks come by the arena. */
-void co_pull_settled(struct coordinator *self, struct co_op *op)
-{
-    op->pull_settles = false;
-    op->fetched = false;
-    co_load_look(self, op);
 }

@@ -19,7 +19,7 @@ bool co_push_falls_back(const struct coordinator *self)
 
 void co_push_fallback_note(struct coordinator *self, struct co_op *op)
 {
-    sl_metric_add(self->env->metrics, self->metric.handover_fallback_count, 1);
+    co_count(self, self->metric.handover_fallback_count, 1);
     sl_log_write(self->env->log, self->pulls ? SL_LOG_INFO : SL_LOG_DEBUG, op->trace_id,
                  "hand-over %016" PRIx64 " goes through storage: %s", op->handover_id, op->reason);
     op->reason[0] = '\0';
@@ -73,7 +73,7 @@ void co_push_lent(struct coordinator *self, struct co_op *op)
 {
     if (!op->push.lent) {
         op->push.lent = true;
-        sl_metric_add(self->env->metrics, self->metric.straight_count, 1);
+        co_count(self, self->metric.straight_count, 1);
     }
 }
 
@@ -84,6 +84,6 @@ bool co_push_refused(struct coordinator *self, struct co_op *op, sl_err code)
         return false;
     }
     op->push.lent = false; /* nothing was begun */
-    sl_metric_add(self->env->metrics, self->metric.straight_refused_count, 1);
+    co_count(self, self->metric.straight_refused_count, 1);
     return true;
 }

@@ -39,22 +39,12 @@ static bool looking(const struct co_op *op)
     return op->push.batches.look_end > op->push.batches.looked;
 }
 
-bool co_batches_look(const struct co_op *op, uint32_t part)
-{
-    const struct co_batches *batches = &op->push.batches;
-    return batches->look_end == 0 || (part >= batches->looked && part < batches->look_end);
-}
-
 void co_batches_forget(struct coordinator *self, struct co_op *op)
 {
-    struct co_batches *batches = &op->push.batches;
-    for (uint32_t i = 0; batches->open > 0 && i < CO_BATCHES_MAX; i++) {
-        if (batches->call_seqs[i] != 0) {
-            sl_calls_forget(self->calls, batches->call_seqs[i]);
-            batches->call_seqs[i] = 0;
-            batches->open--;
-        }
+    for (uint32_t i = 0; i < CO_BATCHES_MAX; i++) {
+        co_call_forget(self, &op->push.batches.call_seqs[i]);
     }
+    op->push.batches.open = 0;
 }
 
 /* The next parts are looked at; few at first, so that the first batch goes soon. */
@@ -91,12 +81,11 @@ static bool batch_send(struct coordinator *self, struct co_op *op, uint32_t end)
     while (batches->call_seqs[place] != 0) {
         place++;
     }
-    sl_err err = sl_calls_send(self->calls, "transporter.0", &push, op->deadline_ns,
-                               co_cookie(CO_CALL_BATCH, place, (uint32_t)(op - self->ops)),
-                               &batches->call_seqs[place]);
+    sl_err err =
+        sl_calls_send(self->calls, "transporter.0", &push, op->deadline_ns,
+                      co_op_cookie(self, op, CO_CALL_BATCH, place), &batches->call_seqs[place]);
     batches->sent = end;
     if (err != SL_OK) {
-        batches->call_seqs[place] = 0;
         co_reason(op, "%s to transporter.0: %s", sl_msg_name(push.type), sl_err_text(err));
         co_op_end(self, op, err);
         return false;
@@ -160,8 +149,7 @@ void co_batch_answered(struct coordinator *self, struct co_op *op, uint32_t plac
     }
     op->push.begun = op->push.begun || reply->code == SL_OK;
     if (reply->code != SL_OK && batches->failed == SL_OK) {
-        co_reason(op, "push: %s",
-                  reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
+        co_reason(op, "push: %s", co_why(reply));
         batches->failed = reply->code;
     }
     batches_go(self, op);

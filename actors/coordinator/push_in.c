@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+static void in_await(struct coordinator *self, struct co_op *op);
+
 static void in_failed(struct coordinator *self, struct co_op *op, sl_err code)
 {
     if (!co_push_falls_back(self)) {
@@ -63,8 +65,7 @@ static void ticket_opened(struct coordinator *self, struct co_op *op, const stru
     const struct sl_bytes *ticket = &reply->body.push_open_reply.ticket;
     bool opened = reply->code == SL_OK && ticket->length > 0;
     if (!opened) {
-        co_reason(op, "no ticket: %s",
-                  reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
+        co_reason(op, "no ticket: %s", co_why(reply));
     }
     if (!opened && co_push_refused(self, op, reply->code)) {
         if (reply->code == SL_ERR_UNSUPPORTED && !op->push.from_here) { /* whoever writes */
@@ -85,7 +86,7 @@ static void ticket_opened(struct coordinator *self, struct co_op *op, const stru
         co_op_end(self, op, reply->code != SL_OK ? reply->code : SL_ERR_PROTOCOL);
         return;
     }
-    co_push_in_await(self, op);
+    in_await(self, op);
 }
 
 static void ticket_closed(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
@@ -97,7 +98,7 @@ static void ticket_closed(struct coordinator *self, struct co_op *op, const stru
     }
     sl_handover_return(&op->handover->machine, SL_HANDOVER_TICKET);
     op->push.lent = false; /* nothing lands any more */
-    co_push_in_await(self, op);
+    in_await(self, op);
 }
 
 static void ticket_close(struct coordinator *self, struct co_op *op)
@@ -106,6 +107,23 @@ static void ticket_close(struct coordinator *self, struct co_op *op)
     close.body.push_close.handover = op->handover->push_id;
     close.body.push_close.taken = op->handover->arrived;
     (void)co_op_call(self, op, "transporter.0", &close);
+}
+
+/* By layers: tells of those that came. */
+static void layers_go(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    const struct co_handover *row = op->handover;
+    bool open = row->machine.state < SL_HANDOVER_COMMITTED ||
+                (row->machine.loans & SL_HANDOVER_TICKET) != 0;
+    if (layers->done == layers->count && !open) {
+        co_layers_finish(self, op);
+    } else if (layers->done < layers->ready) {
+        layers->asked = layers->ready; /* they lie where they belong */
+        co_layers_copied(self, op);
+    } else { /* the next layers are on their way, or the word of the last */
+        co_op_enter(self, op, CO_AWAIT);
+    }
 }
 
 static void arrived_all(struct coordinator *self, struct co_op *op)
@@ -118,19 +136,19 @@ static void arrived_all(struct coordinator *self, struct co_op *op)
     }
     op->layers.ready = op->layers.count;
     if (co_by_layers(op)) {
-        co_layers_go_arriving(self, op);
+        layers_go(self, op);
     } else {
         co_load_copied(self, op);
     }
 }
 
-void co_push_in_await(struct coordinator *self, struct co_op *op)
+static void in_await(struct coordinator *self, struct co_op *op)
 {
     struct co_handover *row = op->handover;
     co_op_enter(self, op, CO_AWAIT);
     if (!co_handover_is_committed(op) && !op->push.over) {
         if (co_by_layers(op)) {
-            co_layers_go_arriving(self, op);
+            layers_go(self, op);
         }
         return; /* whoever commits it wakes us; time ends it otherwise */
     }
@@ -153,16 +171,17 @@ static void in_go(struct coordinator *self, struct co_op *op)
     }
 }
 
-static void await_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+static void layers_enter(struct coordinator *self, struct co_op *op)
 {
-    (void)now_ns;
-    co_push_in_await(self, op);
+    co_layers_told(self, op);
+    in_await(self, op);
 }
 
 static const struct co_phase_ops phases[CO_PHASES] = {
     CO_PHASES_OF_ALL,
     [CO_OPEN] = {.enter = ticket_open, .reply = ticket_opened},
-    [CO_AWAIT] = {.tick = await_tick},
+    [CO_AWAIT] = {.tick = in_await},
+    [CO_LAYERS] = {.enter = layers_enter},
     [CO_CLOSE] = {.enter = ticket_close, .reply = ticket_closed},
 };
 
@@ -171,8 +190,7 @@ const struct co_type co_push_in_type = {
     .push = true,
     .go = in_go,
     .push_failed = in_failed,
-    .layers_copied = co_layers_copied_arriving,
-    .layers_go = co_layers_go_arriving,
+    .copied = co_load_copied,
     .done = co_load_done,
     .phases = phases,
 };

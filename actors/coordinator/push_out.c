@@ -10,7 +10,12 @@ static void out_go(struct coordinator *self, struct co_op *op)
     for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
         op->parts[i].state = CO_PART_GRANTED; /* to be looked at */
     }
-    co_copy_slice(self, op);
+    if (co_by_layers(op)) {
+        co_layers_begin(op);
+        co_op_enter(self, op, CO_LAYERS);
+    } else {
+        co_batches_begin(self, op);
+    }
 }
 
 /* ---- PUSH_SEND ---- */
@@ -73,9 +78,7 @@ static void out_abort(struct coordinator *self, struct co_op *op, sl_err code)
     abort.body.push_abort.ticket = op->push.ticket;
     abort.body.push_abort.code = (uint64_t)code;
     abort.body.push_abort.text = sl_text_of(op->reason);
-    (void)sl_calls_send(self->calls, "transporter.0", &abort,
-                        sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
-                        co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+    (void)co_ask(self, "transporter.0", &abort, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
 }
 
 void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code)
@@ -83,10 +86,7 @@ void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code)
     if (op->push.lent && !op->push.begun) {
         (void)co_push_refused(self, op, code);
     }
-    if (op->call_seq != 0) { /* by layers: others of it may be on their way */
-        sl_calls_forget(self->calls, op->call_seq);
-        op->call_seq = 0;
-    }
+    co_call_forget(self, &op->call_seq); /* by layers: others of it may be on their way */
     op->layers.pushing = false;
     co_batches_forget(self, op);
     op->push.batches = (struct co_batches){0};
@@ -104,14 +104,15 @@ void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code)
 void co_push_done(struct coordinator *self, struct co_op *op)
 {
     op->push.lent = false; /* all was acknowledged: nothing is read any more */
-    sl_metric_add(self->env->metrics, self->metric.handover_pushed_count, 1);
+    co_count(self, self->metric.handover_pushed_count, 1);
     op->bytes = (uint64_t)op->slice_count * op->engine->block_bytes;
     co_op_end(self, op, SL_OK);
 }
 
 /* ---- by layers ---- */
 
-bool co_push_layers(struct coordinator *self, struct co_op *op)
+/* Sends what is next of layers [pushed, push_end). False: the op was ended. */
+static bool push_layers(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
     uint32_t part_total = op->slice_count * op->engine->part_count;
@@ -137,6 +138,34 @@ bool co_push_layers(struct coordinator *self, struct co_op *op)
     return co_op_call(self, op, "transporter.0", &push);
 }
 
+/* False: the op was ended. */
+static bool push_begin(struct coordinator *self, struct co_op *op)
+{
+    uint32_t part_total = op->slice_count * op->engine->part_count;
+    op->layers.push_end = op->layers.done;
+    op->asked_count = 0;
+    for (uint32_t i = 0; i < part_total; i++) {
+        op->parts[i].pushed_digest = op->parts[i].digest;
+    }
+    return push_layers(self, op);
+}
+
+static void layers_go(struct coordinator *self, struct co_op *op)
+{
+    struct co_layers *layers = &op->layers;
+    if (layers->pushed == layers->count) {
+        co_push_done(self, op);
+        return;
+    }
+    if (!layers->pushing && layers->pushed < layers->done && !push_begin(self, op)) {
+        return;
+    }
+    /* What is copied and not pushed yet has one digest: that of one COPY. */
+    if (layers->push_end == layers->done) {
+        co_layers_copy_ready(self, op);
+    }
+}
+
 static void layers_enter(struct coordinator *self, struct co_op *op)
 {
     sl_err failed = op->layers.push_failed;
@@ -147,7 +176,27 @@ static void layers_enter(struct coordinator *self, struct co_op *op)
     if (failed != SL_OK) {
         co_push_out_failed(self, op, failed);
     } else {
-        co_layers_go_push(self, op);
+        layers_go(self, op);
+    }
+}
+
+static void layers_pushed(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    struct co_layers *layers = &op->layers;
+    layers->pushing = false;
+    op->push.begun = op->push.begun || reply->code == SL_OK;
+    if (reply->code != SL_OK) {
+        co_reason(op, "push: %s", co_why(reply));
+        layers->push_failed = reply->code;
+    } else if (op->asked_count < op->slice_count * op->engine->part_count) {
+        (void)push_layers(self, op);
+        return;
+    } else {
+        layers->pushed = layers->push_end;
+        co_trace(self, op, "layers pushed", "transporter", layers->pushed);
+    }
+    if (op->phase == CO_LAYERS) { /* else swappers still look at the blocks */
+        layers_enter(self, op);
     }
 }
 
@@ -156,6 +205,7 @@ static void layers_enter(struct coordinator *self, struct co_op *op)
 /* What was sent may be read yet. */
 static void out_ended(struct coordinator *self, struct co_op *op, sl_err code)
 {
+    co_batches_forget(self, op);
     bool sent = co_by_layers(op) || op->push.batches.sent > 0 || op->phase == CO_PUSH;
     if (sent && !op->push.over) {
         out_abort(self, op, code);
@@ -165,10 +215,10 @@ static void out_ended(struct coordinator *self, struct co_op *op, sl_err code)
 /* By layers a PUSH_SEND is in flight while others are looked at. */
 static const struct co_phase_ops phases[CO_PHASES] = {
     [CO_KEYS] = {.enter = co_op_ask_keys, .reply = co_op_keys},
-    [CO_GREET] = {.enter = co_op_greet, .tick = co_op_greet_tick},
-    [CO_COPY] = {.enter = co_copy_start, .reply = co_layers_pushed},
-    [CO_LAYERS] = {.enter = layers_enter, .reply = co_layers_pushed},
-    [CO_SETTLE] = {.reply = co_layers_pushed, .tick = co_fence_tick},
+    [CO_GREET] = {.tick = co_op_go},
+    [CO_COPY] = {.enter = co_copy_start, .reply = layers_pushed},
+    [CO_LAYERS] = {.enter = layers_enter, .reply = layers_pushed},
+    [CO_SETTLE] = {.reply = layers_pushed, .tick = co_fence_tick},
     [CO_PUSH] = {.enter = NULL}, /* batches are calls of their own */
     [CO_ZOMBIE] = {.tick = co_fence_tick},
 };
@@ -180,9 +230,6 @@ const struct co_type co_push_out_type = {
     .go = out_go,
     .push_failed = co_push_out_failed,
     .copied = co_batches_looked,
-    .layers_begin = co_layers_begin_push,
-    .layers_copied = co_layers_copied_store,
-    .layers_go = co_layers_go_push,
     .failed = out_ended,
     .phases = phases,
 };

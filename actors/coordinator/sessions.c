@@ -4,9 +4,8 @@
  * of that is on disk alone is asked for by BRING ahead, which goes behind all loads, and is refused when what would
  * go for it is worth more. A few such requests are under way at a time. All of it is lost with the process: sessions
  * are learnt anew. */
-#include "actors/coordinator/sessions.h"
-#include "actors/coordinator/internal.h"
 #include "runtime/rhythm/sessions.h"
+#include "actors/coordinator/internal.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_table.h"
 
@@ -78,7 +77,7 @@ static uint64_t chain_bytes(const struct chain *chain)
     return chain->room * sizeof(*chain->blocks) + chain->text_room;
 }
 
-sl_err co_sessions_init(struct coordinator *self, struct sl_error *why)
+static sl_err sessions_init(struct coordinator *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
     uint32_t count = (uint32_t)sl_config_u64(config, SL_SET_prefetch_sessions);
@@ -108,7 +107,7 @@ static void chain_free(struct co_sessions *sessions, uint32_t session)
     *chain = (struct chain){0};
 }
 
-void co_sessions_fini(struct coordinator *self)
+static void sessions_fini(struct coordinator *self)
 {
     struct co_sessions *sessions = self->sessions;
     if (sessions == NULL) {
@@ -122,6 +121,21 @@ void co_sessions_fini(struct coordinator *self)
     free(sessions->chains);
     free(sessions);
     self->sessions = NULL;
+}
+
+/* SL_NEVER_NS: nothing is due. */
+static uint64_t sessions_next_ns(const struct coordinator *self)
+{
+    const struct co_sessions *sessions = self->sessions;
+    if (sessions == NULL || self->draining || sessions->asked_count == CO_SESSION_CALLS) {
+        return SL_NEVER_NS; /* an answer, or its absence, goes on */
+    }
+    return sl_sessions_next_ns(sessions->table);
+}
+
+static void sessions_wake(struct coordinator *self)
+{
+    self->env->ops->wake_at(self->env, sessions_next_ns(self));
 }
 
 /* ---- chains ---- */
@@ -214,14 +228,15 @@ static void turn_take(struct coordinator *self, const struct turn *turn)
     sl_metric_add(self->env->metrics, sessions->metric.turn_count, turn->how.load);
     sl_metric_set(self->env->metrics, sessions->metric.session_count,
                   sl_sessions_count(sessions->table));
-    self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
+    sessions_wake(self);
 }
 
-void co_sessions_note(struct coordinator *self, const struct co_op *op)
+/* It ended well, and its blocks are known. */
+static void sessions_note(struct coordinator *self, struct co_op *op)
 {
     struct co_sessions *sessions = self->sessions;
-    if (sessions == NULL || op->handover != NULL || op->block_count == 0 || op->engine == NULL ||
-        op->engine->state != CO_ENGINE_KNOWN) {
+    if (op->code != SL_OK || sessions == NULL || op->handover != NULL || op->block_count == 0 ||
+        op->engine == NULL || op->engine->state != CO_ENGINE_KNOWN) {
         return;
     }
     struct turn turn = {.how = {.id = op->session_id,
@@ -298,7 +313,7 @@ void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg)
         return;
     }
     sl_metric_add(self->env->metrics, sessions->metric.pause_count, 1);
-    self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
+    sessions_wake(self);
     sl_reply_code(self->env, msg, SL_OK, NULL);
 }
 
@@ -431,28 +446,20 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
     sl_metric_add(self->env->metrics, sessions->metric.prefetch_parts, came);
     asked->sent_ns = 0;
     sessions->asked_count--;
-    self->env->ops->wake_at(self->env, co_sessions_next_ns(self));
+    sessions_wake(self);
 }
 
-void co_sessions_tick(struct coordinator *self, uint64_t now_ns)
+static uint64_t sessions_tick(struct coordinator *self, uint64_t now_ns)
 {
     struct sl_session_due due;
-    if (co_sessions_next_ns(self) > now_ns) {
-        return;
-    }
-    while (self->sessions->asked_count < CO_SESSION_CALLS &&
+    while (sessions_next_ns(self) <= now_ns &&
            sl_sessions_due(self->sessions->table, now_ns, &due)) {
         if (!session_ask(self, &due)) {
             sl_sessions_tried(self->sessions->table, &due, false, 0, now_ns);
         }
     }
+    return sessions_next_ns(self);
 }
 
-uint64_t co_sessions_next_ns(const struct coordinator *self)
-{
-    const struct co_sessions *sessions = self->sessions;
-    if (sessions == NULL || self->draining || sessions->asked_count == CO_SESSION_CALLS) {
-        return SL_NEVER_NS; /* an answer, or its absence, goes on */
-    }
-    return sl_sessions_next_ns(sessions->table);
-}
+const struct co_feature co_sessions_feature = {
+    .init = sessions_init, .fini = sessions_fini, .tick = sessions_tick, .answered = sessions_note};

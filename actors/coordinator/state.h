@@ -5,6 +5,7 @@
 #include "actors/coordinator/engines.h"
 #include "actors/coordinator/layers.h"
 #include "actors/coordinator/memory.h"
+#include "actors/coordinator/metrics.h"
 #include "actors/coordinator/story.h"
 #include "actors/coordinator/waiting.h"
 #include "ipc/sl_ahead.h"
@@ -27,9 +28,11 @@
          */
 #define CO_RESERVE_ROUNDS    3u /* of a block whose other writer gave up */
 #define CO_FENCE_WAITERS_MAX 4u
+#define CO_WAITERS_MAX       (CO_FENCE_WAITERS_MAX + CO_LAYER_WAITERS_MAX) /* of an op */
 #define CO_POLL_NS           (1 * SL_NS_PER_MS)
 #define CO_POLL_NS_MAX       (8 * SL_NS_PER_MS)
 #define CO_FENCE_POLL_NS     (20 * SL_NS_PER_MS)
+#define CO_SESSION_CALLS     4u                 /* of sessions, under way */
 #define CO_CALL_NS           (10 * SL_NS_PER_S) /* of calls that belong to no op; asked again after it */
 #define CO_REASON_BYTES      240u               /* as long as the text of an error */
 
@@ -80,7 +83,7 @@ struct co_phase_ops { /* what an op of some type does in a phase; NULL: nothing 
     void (*enter)(struct coordinator *self, struct co_op *op);
     /* The answer to the op's one request; NULL: none came in time. */
     void (*reply)(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
-    void (*tick)(struct coordinator *self, struct co_op *op, uint64_t now_ns); /* wake_ns came */
+    void (*tick)(struct coordinator *self, struct co_op *op); /* wake_ns came */
     bool unanswered; /* reply hears also of a silence; else that ends the op */
 };
 /* An op has one of four types: it stores or loads, through storage or directly (push). A push that
@@ -92,10 +95,6 @@ struct co_type {
     void (*go)(struct coordinator *self, struct co_op *op); /* keys known, ranks greeted */
     void (*push_failed)(struct coordinator *self, struct co_op *op, sl_err code); /* goes on? */
     void (*copied)(struct coordinator *self, struct co_op *op); /* COPYs of the slice are done */
-    /* By layers: its extents are there; the COPYs of some layers are done. */
-    void (*layers_begin)(struct coordinator *self, struct co_op *op);
-    void (*layers_copied)(struct coordinator *self, struct co_op *op);
-    void (*layers_go)(struct coordinator *self, struct co_op *op); /* what can be done next */
     /* It ends with an error and is not answered yet. */
     void (*failed)(struct coordinator *self, struct co_op *op, sl_err code);
     /* Answered and fenced: gives back. NULL: there is nothing. */
@@ -104,6 +103,26 @@ struct co_type {
 };
 extern const struct co_type co_store_type, co_load_type, co_push_out_type, co_push_in_type,
     co_unknown_type;
+/* A feature listens to ops of all types. The core knows none of them by name: it walks the table in
+ * coordinator.c. An empty field: it does not care. */
+struct co_feature {
+    sl_err (*init)(struct coordinator *self, struct sl_error *why);
+    void (*fini)(struct coordinator *self);
+    uint64_t (*tick)(struct coordinator *self,
+                     uint64_t now_ns); /* gives when it has to come again */
+    /* Keeps what it needs of the request. An error ends the op. */
+    sl_err (*begin)(struct coordinator *self, struct co_op *op, const struct sl_msg *msg);
+    /* The request came again, and is not answered yet. */
+    void (*again)(struct coordinator *self, struct co_op *op, const struct sl_msg *msg);
+    /* The op is through with this phase: ENGINE, KEYS. False: it was ended. */
+    bool (*phase)(struct coordinator *self, struct co_op *op);
+    /* Its time has come, and it is not answered. False: it was ended. */
+    bool (*turn)(struct coordinator *self, struct co_op *op);
+    /* Before the answer: gives its code. */
+    sl_err (*ending)(struct coordinator *self, struct co_op *op, sl_err code);
+    void (*answered)(struct coordinator *self, struct co_op *op);
+    void (*done)(struct coordinator *self, struct co_op *op); /* answered and fenced */
+};
 enum co_part_state {
     CO_PART_OPEN,
     CO_PART_PINNED,
@@ -148,6 +167,11 @@ struct co_share {
     uint64_t sent_ns;
     struct sl_proc_id proc; /* that it was first sent to; pid 0: not known */
     uint32_t item_count;    /* of the COPY */
+};
+
+struct co_waiter { /* OP_FENCED, LAYER_WAIT */
+    struct sl_return back;
+    uint32_t layers; /* that it waits for; 0: it waits for the fence */
 };
 
 struct co_receipt { /* what decode must know before it loads */
@@ -211,18 +235,16 @@ struct co_op {
     uint32_t *asked; /* load: parts of the BRING from disk in flight */
     uint32_t asked_count;
     bool pull_barred;         /* load: other nodes' blocks come by the arena */
-    bool pull_settles;        /* load: CO_SETTLE is that of a pull */
     bool fetched;             /* load: other nodes were asked for what this slice lacks */
     uint64_t fetch_until_ns;  /* load of a hand-over: they are asked again until then; 0: not yet */
     bool last;                /* load: nothing follows this slice */
     bool many;                /* more than one slice was needed */
     bool ahead, ahead_barred; /* store: in extents granted in advance; some of these were gone */
     struct sl_ahead_kind
-        ahead_wish;        /* store: what its COMMIT asks for more of; space_bytes 0: none */
-    char ahead_writer[16]; /* and their writer */
-    uint64_t poll_ns;      /* grows while waiting */
-    struct co_wait wait;   /* load */
-    co_workers unsettled;  /* they may still work on what was asked of them, or work twice */
+        ahead_wish;       /* store: what its COMMIT asks for more of; space_bytes 0: none */
+    uint64_t poll_ns;     /* grows while waiting */
+    struct co_wait wait;  /* load */
+    co_workers unsettled; /* they may still work on what was asked of them, or work twice */
     struct co_share shares[CO_WORKERS_MAX];
     uint32_t shares_open;
     struct co_layers layers;
@@ -241,7 +263,9 @@ struct co_op {
     /* Fences. */
     uint64_t fence_started_ns;
     co_workers killed;
-    struct sl_return waiters[CO_FENCE_WAITERS_MAX];
+    co_workers settling; /* CO_SETTLE: these are waited for, and then goes on: */
+    void (*settled)(struct coordinator *self, struct co_op *op);
+    struct co_waiter *waiters; /* [CO_WAITERS_MAX], from the first one on; in the op's memory */
     uint32_t waiter_count;
 };
 
@@ -282,6 +306,7 @@ struct co_handover {
 
 /* ---- ranks and the transporter, as processes ---- */
 struct co_rank {
+    char name[16];
     struct sl_proc_id proc; /* pid 0: not known */
     bool asked;             /* a PING is in flight */
     uint64_t died_ns;       /* when the last known process was found dead, 0: never */
@@ -289,12 +314,14 @@ struct co_rank {
 
 enum co_call {
     CO_CALL_OP = 1, /* cookie carries the op's slot */
-    CO_CALL_SHARE,  /* and the rank */
-    CO_CALL_BATCH,  /* and its place among the op's batches */
+    CO_CALL_COPY,   /* and the rank */
+    CO_CALL_PULL,
+    CO_CALL_FENCE, /* and the rank */
+    CO_CALL_BATCH, /* and its place among the op's batches */
     CO_CALL_ENGINE,
-    CO_CALL_PING,
+    CO_CALL_PING, /* and the rank, as an index */
     CO_CALL_HELLO,
-    CO_CALL_GREET,
+    CO_CALL_GREET, /* likewise */
     CO_CALL_HOLD,
     CO_CALL_CLOSE,
     CO_CALL_WORD,
@@ -302,33 +329,16 @@ enum co_call {
     CO_CALL_PREFETCH,
     CO_CALL_SESSION, /* and which of its requests */
     CO_CALL_NOBODY,  /* the answer changes nothing */
+    CO_CALLS,
 };
 static inline uint64_t co_cookie(enum co_call call, uint32_t rank, uint32_t index)
 {
     return (uint64_t)call << 48 | (uint64_t)rank << 32 | index;
 }
 
-struct co_metrics {
-    sl_metric store_count, load_count, op_failed_count, op_timeout_count, op_cancelled_count,
-        op_refused_count;
-    sl_metric repeated_count, op_active_count, late_reply_count, zombie_count, fence_count,
-        killed_count, settled_count, ahead_count;
-    sl_metric block_stored_count, block_existed_count, block_refused_count, block_from_memory_count;
-    sl_metric block_from_disk_count, block_from_remote_count, block_missed_count,
-        block_failed_count, block_seen_count, stored_bytes, loaded_bytes;
-    sl_metric pull_count, pulled_count, pull_copied_bytes, pull_refused_count;
-    sl_metric promote_count, fetch_count, promote_gave_up_count, pin_limit_count,
-        length_mismatch_count, client_died_count;
-    sl_metric handover_active_count, handover_committed_count, handover_consumed_count,
-        handover_aborted_count, handover_recomputed_count, handover_gone_count,
-        handover_pushed_count, straight_count, straight_refused_count, handover_fallback_count,
-        handover_released_count, word_refused_count, release_refused_count, layered_count,
-        layers_copied_count;
-    sl_histogram store_ns, load_ns, handover_ns;
-};
-
 struct coordinator {
     struct sl_env *env;
+    const struct co_feature *const *features; /* up to a NULL */
     struct sl_calls *calls;
     struct sl_index_view *view; /* NULL: not there yet */
     struct sl_labels *labels;   /* counts by model; NULL: there are none */

@@ -3,9 +3,6 @@
 #include "actors/coordinator/internal.h"
 #include "runtime/sl_backoff.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* What another op's reservation may be late, in the registrar's clockwork and in ours. */
 #define BUSY_GRACE_NS (200 * SL_NS_PER_MS)
 /* Between two RESERVEs of a block whose writer has not said HELLO. */
@@ -52,28 +49,24 @@ static uint32_t slice_choose(struct coordinator *self, struct co_op *op)
 static void store_reserve(struct coordinator *self, struct co_op *op)
 {
     if (co_ahead_take(self, op)) {
-        co_copy_slice(self, op);
+        co_op_enter(self, op, CO_COPY);
         return;
     }
     const struct co_engine *engine = op->engine;
     uint32_t part_total = op->slice_count * engine->part_count;
     struct sl_item_want *items = co_memory_take(&op->work, part_total, sizeof(*items));
     struct sl_item_group *groups = co_memory_take(&op->work, op->slice_count, sizeof(*groups));
-    char(*writers)[16] = co_memory_take(&op->work, engine->world, sizeof(*writers));
-    if (items == NULL || groups == NULL || writers == NULL) {
+    if (items == NULL || groups == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
     }
-    for (uint32_t rank = 0; rank < engine->world; rank++) {
-        (void)snprintf(writers[rank], sizeof(writers[rank]), "swapper.%u", rank & 0xff);
-    }
     for (uint32_t i = 0; i < part_total; i++) {
         items[i] = (struct sl_item_want){
-            .key = {.at = op->part_keys[i].at, .length = op->part_keys[i].length},
+            .key = co_key_text(&op->part_keys[i]),
             .length_bytes = co_cut_of(op, i)->length_bytes,
             .group = 1 + i / engine->part_count,
             .part_index = i % engine->part_count,
-            .writer = sl_text_of(writers[co_part_writer(op, i)]),
+            .writer = sl_text_of(self->ranks[co_part_writer(op, i)].name),
         };
     }
     for (uint32_t i = 0; i < op->slice_count; i++) {
@@ -186,21 +179,6 @@ static void grants_of_block(struct coordinator *self, struct co_op *op, uint32_t
     }
 }
 
-void co_claims_abort(struct coordinator *self, uint64_t op_id, uint64_t trace_id,
-                     const struct sl_item_claim *claims, uint32_t count)
-{
-    if (count == 0) {
-        return;
-    }
-    struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = op_id, .trace_id = trace_id};
-    abort.body.abort.items.at = claims;
-    abort.body.abort.items.count = count;
-    /* A lost ABORT costs nothing but time: the reservations end by their own deadline. */
-    (void)sl_calls_send(self->calls, "registrar", &abort,
-                        sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
-                        co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
-}
-
 /* Gives the slice's claims back of all blocks that are not whole; none of them may be in a COPY. */
 static void abort_broken(struct coordinator *self, struct co_op *op, enum co_part_state whole)
 {
@@ -227,6 +205,13 @@ static void abort_broken(struct coordinator *self, struct co_op *op, enum co_par
     co_claims_abort(self, op->id, op->trace_id, claims, claim_count);
 }
 
+/* Gives back what was reserved and is not committed; after fences. */
+static void store_abort(struct coordinator *self, struct co_op *op)
+{
+    abort_broken(self, op, CO_PART_GONE); /* nothing is: all that is held goes */
+    op->slice_count = 0;
+}
+
 static void store_reserved(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
     uint32_t part_count = op->engine->part_count;
@@ -244,19 +229,21 @@ static void store_reserved(struct coordinator *self, struct co_op *op, const str
         } else if (reply->code == SL_ERR_UNREACHABLE) {
             block_await(self, op, op->slice[i]);
         } else {
-            block_fail(op, op->slice[i],
-                       reply->text.length > 0 ? reply->text.at : sl_err_text(reply->code));
+            block_fail(op, op->slice[i], co_why(reply));
         }
     }
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "reserved", "registrar",
-                   op->slice_count);
+    co_trace(self, op, "reserved", "registrar", op->slice_count);
     abort_broken(self, op, CO_PART_GRANTED); /* all parts or none */
-    co_copy_slice(self, op);
+    if (co_by_layers(op)) {
+        co_layers_begin_store(self, op);
+    } else {
+        co_op_enter(self, op, CO_COPY);
+    }
 }
 
 /* ---- COPY_REPLYs, then COMMIT ---- */
 
-void co_store_copied(struct coordinator *self, struct co_op *op)
+static void store_copied(struct coordinator *self, struct co_op *op)
 {
     uint32_t part_count = op->engine->part_count, whole = 0;
     abort_broken(self, op, CO_PART_COPIED);
@@ -296,10 +283,9 @@ static void commit_send(struct coordinator *self, struct co_op *op)
         }
         if (op->ahead) {
             groups[count] = co_group_of(self, op, i, op->block_count);
-            named[count] = (struct sl_item_named){
-                .key = {.at = op->part_keys[i].at, .length = op->part_keys[i].length},
-                .length_bytes = co_cut_of(op, i)->length_bytes,
-                .group = count + 1};
+            named[count] = (struct sl_item_named){.key = co_key_text(&op->part_keys[i]),
+                                                  .length_bytes = co_cut_of(op, i)->length_bytes,
+                                                  .group = count + 1};
         }
         claims[count++] = (struct sl_item_claim){.ref = part->ref,
                                                  .generation = part->generation,
@@ -360,16 +346,9 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
             parts[k].state = CO_PART_GONE; /* no longer ours to give back */
         }
     }
-    sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "committed", "registrar",
-                   op->slice_count);
-    co_store_abort(self, op);
+    co_trace(self, op, "committed", "registrar", op->slice_count);
+    store_abort(self, op);
     co_store_slice(self, op);
-}
-
-void co_store_abort(struct coordinator *self, struct co_op *op)
-{
-    abort_broken(self, op, CO_PART_GONE); /* nothing is: all that is held goes */
-    op->slice_count = 0;
 }
 
 /* Grants that came after their op had ended. Nobody was told of them, so nobody writes there. */
@@ -397,7 +376,6 @@ void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply)
 
 static void other_look(struct coordinator *self, struct co_op *op, uint32_t i, bool view)
 {
-    const struct co_engine *engine = op->engine;
     struct co_block *block = &op->blocks[i];
     if (block->away) {
         if (self->env->now_ns >= block->busy_until_ns) {
@@ -408,13 +386,8 @@ static void other_look(struct coordinator *self, struct co_op *op, uint32_t i, b
         return;
     }
     char key[SL_KEY_BYTES_MAX];
-    size_t model_length = strlen(engine->model);
-    memcpy(key, engine->model, model_length);
-    key[model_length] = '/';
-    memcpy(key + model_length + 1, block->key.at, block->key.length);
-    sl_err state =
-        view ? sl_index_find_group(self->view, key, (uint32_t)model_length + 1 + block->key.length)
-             : SL_ERR_BUSY;
+    uint32_t length = co_block_key_write(op->engine, &block->key, key);
+    sl_err state = view ? sl_index_find_group(self->view, key, length) : SL_ERR_BUSY;
     if (state == SL_OK && op->handover != NULL) {
         block->fate = CO_BLOCK_OPEN; /* it must be held too */
         op->at = SL_MIN(op->at, i);
@@ -435,7 +408,7 @@ static void others_await(struct coordinator *self, struct co_op *op)
     co_wake(self, op, self->env->now_ns + sl_backoff_next(&op->poll_ns, CO_POLL_NS_MAX));
 }
 
-static void others_poll(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+static void others_poll(struct coordinator *self, struct co_op *op)
 {
     bool view = co_view(self);
     bool open = false, busy = false;
@@ -450,7 +423,7 @@ static void others_poll(struct coordinator *self, struct co_op *op, uint64_t now
         co_store_slice(self, op);
         return;
     }
-    co_wake(self, op, now_ns + sl_backoff_next(&op->poll_ns, CO_POLL_NS_MAX));
+    co_wake(self, op, self->env->now_ns + sl_backoff_next(&op->poll_ns, CO_POLL_NS_MAX));
 }
 
 static const struct co_phase_ops phases[CO_PHASES] = {
@@ -466,10 +439,7 @@ const struct co_type co_store_type = {
     .kind = CO_STORE,
     .copied_from = CO_PART_GRANTED,
     .go = co_store_slice,
-    .copied = co_store_copied,
-    .layers_begin = co_layers_begin_store,
-    .layers_copied = co_layers_copied_store,
-    .layers_go = co_layers_go_store,
-    .done = co_store_abort,
+    .copied = store_copied,
+    .done = store_abort,
     .phases = phases,
 };

@@ -163,7 +163,7 @@ static void oldest_drop(struct co_stories *stories)
     *slot = NULL;
 }
 
-void co_story_note(struct coordinator *self, const struct co_op *op)
+static void story_note(struct coordinator *self, struct co_op *op)
 {
     struct co_stories *stories = &self->stories;
     struct co_story *story = story_make(self, op);
@@ -179,7 +179,7 @@ void co_story_note(struct coordinator *self, const struct co_op *op)
     stories->bytes += story->bytes;
 }
 
-void co_stories_fini(struct coordinator *self)
+static void stories_fini(struct coordinator *self)
 {
     while (self->stories.oldest < self->stories.next) {
         oldest_drop(&self->stories);
@@ -218,18 +218,21 @@ static bool is_told(const struct co_op *op)
     return !op->answered && op->type->kind != CO_UNKNOWN; /* else there is a story of it */
 }
 
-static bool is_known(const struct coordinator *self, struct wanted wanted)
+/* The op under way, or else the story of one that ended, that is meant; NULL: there is none. */
+static const struct co_op *find(const struct coordinator *self, struct wanted *wanted,
+                                const struct co_story **story)
 {
-    bool is = false;
-    wanted.skip = 0;
-    for (const struct co_op *op = self->active_last; op != NULL && !is; op = op->older) {
-        is = is_told(op) && matches(&wanted, op->trace_id, op->origin.request);
+    *story = NULL;
+    for (const struct co_op *op = self->active_last; op != NULL; op = op->older) {
+        if (is_told(op) && matches(wanted, op->trace_id, op->origin.request)) {
+            return op;
+        }
     }
-    for (uint64_t i = self->stories.next; i-- > self->stories.oldest && !is;) {
-        const struct co_story *story = self->stories.ring[i % CO_STORIES_MAX];
-        is = matches(&wanted, story->trace_id, story->request);
+    for (uint64_t i = self->stories.next; i-- > self->stories.oldest && *story == NULL;) {
+        const struct co_story *one = self->stories.ring[i % CO_STORIES_MAX];
+        *story = matches(wanted, one->trace_id, one->request) ? one : NULL;
     }
-    return is;
+    return NULL;
 }
 
 static void story_reply(struct coordinator *self, const struct sl_msg *msg,
@@ -264,29 +267,24 @@ static void story_reply(struct coordinator *self, const struct sl_msg *msg,
 void co_story_tell(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_op_story *body = &msg->body.op_story;
-    struct wanted wanted = {.name = body->id.at, .skip = body->skip};
+    const struct co_story *story;
+    struct wanted wanted = {.name = body->id.at};
     (void)sl_parse_hex(body->id.at, &wanted.trace_id); /* 0: it is the name of a request */
-    wanted.longer = !is_known(self, wanted);
-    for (const struct co_op *op = self->active_last; op != NULL; op = op->older) {
-        if (is_told(op) && matches(&wanted, op->trace_id, op->origin.request)) {
-            struct co_story *story = story_make(self, op);
-            if (story == NULL) {
-                sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "no memory for what became of it");
-            } else {
-                story_reply(self, msg, story);
-            }
-            free(story);
-            return;
-        }
+    wanted.longer = find(self, &wanted, &story) == NULL && story == NULL;
+    wanted.skip = body->skip;
+    const struct co_op *op = find(self, &wanted, &story);
+    struct co_story *made = op != NULL ? story_make(self, op) : NULL;
+    if (made != NULL || story != NULL) {
+        story_reply(self, msg, made != NULL ? made : story);
+    } else if (op != NULL) {
+        sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "no memory for what became of it");
+    } else {
+        sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND,
+                      "not among the last %llu ops of this coordinator, which remembers %u",
+                      (unsigned long long)(self->stories.next - self->stories.oldest),
+                      CO_STORIES_MAX);
     }
-    for (uint64_t i = self->stories.next; i-- > self->stories.oldest;) {
-        const struct co_story *story = self->stories.ring[i % CO_STORIES_MAX];
-        if (matches(&wanted, story->trace_id, story->request)) {
-            story_reply(self, msg, story);
-            return;
-        }
-    }
-    sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND,
-                  "not among the last %llu ops of this coordinator, which remembers %u",
-                  (unsigned long long)(self->stories.next - self->stories.oldest), CO_STORIES_MAX);
+    free(made);
 }
+
+const struct co_feature co_story_feature = {.fini = stories_fini, .answered = story_note};

@@ -26,9 +26,6 @@ struct co_stories {
     uint64_t bytes;
 };
 
-/* The op is answered. Without memory for it there is no story. */
-void co_story_note(struct coordinator *self, const struct co_op *op);
-void co_stories_fini(struct coordinator *self);
 void co_story_tell(struct coordinator *self, const struct sl_msg *msg); /* OP_STORY */
 
 #endif

@@ -37,10 +37,11 @@ static uint64_t whole_ns(double ns)
 
 /* ---- the engine ---- */
 
-bool co_wait_limited(const struct co_op *op)
+/* Whether the op ends rather than wait for what is sooner computed. */
+static bool limited(const struct co_op *op)
 {
     return op->wait.tokens_per_s != 0 && op->handover == NULL && op->layers.in == 0 &&
-           op->type == &co_load_type;
+           op->type->kind == CO_LOAD && !op->type->push;
 }
 
 static double token_of(const struct co_op *op, uint32_t block)
@@ -170,7 +171,7 @@ enum there { THERE_NOT, THERE_IN_MEMORY, THERE_ON_DISK };
 struct plan {
     uint64_t disk_bytes[CO_DISKS_MAX]; /* up to the block at hand */
     double arrival_ns;                 /* of it: the last of all disks */
-    double best_ns, cut_arrival_ns;    /* arrival less what need not be computed; least so far */
+    double best_ns;                    /* arrival less what need not be computed; least so far */
     uint32_t first, cut, end;          /* blocks of the op */
 };
 
@@ -195,7 +196,6 @@ static void plan_add(struct coordinator *self, const struct co_op *op, struct pl
     if (first_token <= plan->best_ns) {
         plan->best_ns = first_token;
         plan->cut = plan->end;
-        plan->cut_arrival_ns = plan->arrival_ns;
     }
 }
 
@@ -268,13 +268,12 @@ static void plan_behind(struct coordinator *self, struct co_op *op, struct plan 
 static void count_left(struct coordinator *self, struct co_op *op, uint32_t from, uint32_t end,
                        double saved_ns)
 {
-    struct sl_metrics *page = self->env->metrics;
     double tokens = token_of(op, end) - token_of(op, from);
     op->wait.left += end - from;
-    sl_metric_add(page, self->pace.not_awaited_count, end - from);
-    sl_metric_add(page, self->pace.not_awaited_tokens, (uint64_t)tokens);
-    sl_metric_add(page, self->pace.not_awaited_us, whole_ns(saved_ns) / SL_NS_PER_US);
-    sl_trace_event(page, self->env->now_ns, op->trace_id, "not waited for", "", end - from);
+    co_count(self, self->metric.not_awaited_count, end - from);
+    co_count(self, self->metric.not_awaited_tokens, (uint64_t)tokens);
+    co_count(self, self->metric.not_awaited_us, whole_ns(saved_ns) / SL_NS_PER_US);
+    co_trace(self, op, "not waited for", "", end - from);
 }
 
 /* Nobody waits for them now. The next request of these tokens may find them in memory: they come
@@ -296,22 +295,22 @@ static void prefetch_rest(struct coordinator *self, struct co_op *op, uint32_t f
         }
         if (wanted) {
             bytes_left -= (double)co_cut_of(op, i)->length_bytes;
-            keys[count++] =
-                (struct sl_text){.at = op->part_keys[i].at, .length = op->part_keys[i].length};
+            keys[count++] = co_key_text(&op->part_keys[i]);
         }
     }
     struct sl_msg prefetch = {.type = SL_MSG_BRING, .op_id = op->id, .trace_id = op->trace_id};
     prefetch.body.bring =
         (struct sl_body_bring){.keys = {.at = keys, .count = count}, .ahead = true};
     if (count > 0 && !pace->prefetching) {
-        pace->prefetching = sl_calls_send(self->calls, "registrar", &prefetch,
-                                          sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
-                                          co_cookie(CO_CALL_PREFETCH, 0, 0), NULL) == SL_OK;
+        pace->prefetching =
+            co_ask(self, "registrar", &prefetch, co_cookie(CO_CALL_PREFETCH, 0, 0), NULL) == SL_OK;
     }
 }
 
-void co_wait_prefetched(struct coordinator *self)
+void co_wait_prefetched(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
 {
+    (void)index;
+    (void)reply;
     self->pace.prefetching = false;
 }
 
@@ -319,7 +318,7 @@ uint32_t co_wait_plan(struct coordinator *self, struct co_op *op, uint32_t waiti
                       bool ends)
 {
     struct co_wait *wait = &op->wait;
-    if (!co_wait_limited(op)) {
+    if (!limited(op)) {
         return end;
     }
     if (wait->over) { /* the soft deadline has passed */
@@ -369,7 +368,7 @@ uint64_t co_wait_begins(struct coordinator *self, struct co_op *op)
         pace->asked_bytes[disk] += wait->asked_bytes[disk];
     }
     wait->began_ns = 0;
-    if (!co_wait_limited(op)) {
+    if (!limited(op)) {
         return op->deadline_ns;
     }
     bool known = pace->bytes_per_ns > 0;
@@ -443,12 +442,13 @@ static double rest_ns(struct coordinator *self, const struct co_op *op, uint64_t
     return (double)(ahead + missing) / self->pace.bytes_per_ns * worse;
 }
 
-void co_wait_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
+bool co_wait_is_over(struct coordinator *self, struct co_op *op)
 {
+    uint64_t now_ns = self->env->now_ns;
     struct co_wait *wait = &op->wait;
     uint32_t first = 0;
     if (wait->began_ns == 0 || !co_view(self)) {
-        return;
+        return false;
     }
     double passed_ns = (double)(now_ns - wait->began_ns);
     uint64_t missing = missing_bytes(self, op, &first);
@@ -457,23 +457,20 @@ void co_wait_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
     if (passed_ns + 1 < wait->limit_ns && (missing == 0 || rest <= compute)) {
         double next_ns = SL_MIN(SL_MAX(rest / 2, CHECK_NS), wait->limit_ns - passed_ns);
         co_wake(self, op, sl_deadline_ns(now_ns, whole_ns(next_ns) + 1));
-        return;
+        return false;
     }
     /* What the tierer has begun comes into memory. The rest the registrar drops at the end of the
      * BRING's time: a disk that keeps others waiting has enough to do. */
     if (missing > 0) {
         pace_learn(self, wait->disk, passed_ns + rest, wait->expected_ns, 1);
-        sl_metric_add(self->env->metrics, self->pace.soft_missed_count, 1);
-        sl_metric_add(self->env->metrics, self->pace.not_awaited_us,
-                      whole_ns(rest - compute) / SL_NS_PER_US);
-        sl_trace_event(self->env->metrics, now_ns, op->trace_id, "soft deadline missed", "",
-                       (uint32_t)SL_MIN(missing, (uint64_t)UINT32_MAX));
+        co_count(self, self->metric.soft_missed_count, 1);
+        co_count(self, self->metric.not_awaited_us, whole_ns(rest - compute) / SL_NS_PER_US);
+        co_trace(self, op, "soft deadline missed", "",
+                 (uint32_t)SL_MIN(missing, (uint64_t)UINT32_MAX));
     }
-    sl_calls_forget(self->calls, op->call_seq);
-    op->call_seq = 0;
+    co_call_forget(self, &op->call_seq);
     co_wait_forget(self, op);
-    wait->over = true;
-    co_load_look(self, op);
+    return wait->over = true;
 }
 
 /* ---- other nodes ---- */
@@ -481,7 +478,7 @@ void co_wait_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 bool co_wait_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
 {
     struct co_pace *pace = &self->pace;
-    if (!co_wait_limited(op)) {
+    if (!limited(op)) {
         return true;
     }
     uint32_t end = op->slice_count;
@@ -490,9 +487,8 @@ bool co_wait_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
     bool worth = !op->wait.over && expected_ns <= compute_ns(op, op->at + block, op->at + end);
     if (!worth) {
         pace->remote_ns_per_byte *= REMOTE_FORGET;
-        sl_metric_add(self->env->metrics, self->pace.fetch_spared_count, 1);
-        sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "nodes not asked", "",
-                       end - block);
+        co_count(self, self->metric.fetch_spared_count, 1);
+        co_trace(self, op, "nodes not asked", "", end - block);
     }
     return worth;
 }
@@ -501,7 +497,7 @@ uint64_t co_wait_fetch_until(struct coordinator *self, struct co_op *op, uint32_
                              uint64_t until_ns)
 {
     op->wait.fetch_ns = self->env->now_ns;
-    if (!co_wait_limited(op)) {
+    if (!limited(op)) {
         return until_ns;
     }
     double limit_ns = compute_ns(op, op->at + block, op->at + op->slice_count);
@@ -514,11 +510,11 @@ void co_wait_fetched(struct coordinator *self, const struct co_op *op,
 {
     struct co_pace *pace = &self->pace;
     double passed_ns = (double)(self->env->now_ns - op->wait.fetch_ns);
-    bool missed = fetched->late && co_wait_limited(op);
+    bool missed = fetched->late && limited(op);
     if (missed) {
-        sl_metric_add(self->env->metrics, pace->soft_missed_count, 1);
-        sl_trace_event(self->env->metrics, self->env->now_ns, op->trace_id, "soft deadline missed",
-                       "transporter", fetched->asked_parts - fetched->came_parts);
+        co_count(self, self->metric.soft_missed_count, 1);
+        co_trace(self, op, "soft deadline missed", "transporter",
+                 fetched->asked_parts - fetched->came_parts);
     }
     double part_bytes = (double)op->engine->block_bytes / (double)op->engine->part_count;
     if (fetched->came_parts > 0) {
@@ -533,9 +529,11 @@ void co_wait_fetched(struct coordinator *self, const struct co_op *op,
     }
 }
 
-void co_wait_fini(struct coordinator *self)
+static void wait_fini(struct coordinator *self)
 {
     for (uint32_t i = 0; i < SL_DISK_PATHS_MAX; i++) {
         sl_metrics_view_close(&self->pace.pages[i]);
     }
 }
+
+const struct co_feature co_wait_feature = {.fini = wait_fini};

@@ -10,6 +10,7 @@
 
 struct coordinator;
 struct co_op;
+struct sl_msg;
 
 /* Of a load. */
 struct co_wait {
@@ -43,13 +44,9 @@ struct co_pace {
     double late_ns[CO_DISKS_MAX];       /* took so much longer than expected, */
     uint64_t late_at_ns[CO_DISKS_MAX];  /* as of then */
     bool prefetching;                   /* one is in flight */
-    sl_metric not_awaited_count, not_awaited_tokens, not_awaited_us, soft_missed_count,
-        fetch_spared_count;
-    double remote_ns_per_byte; /* 0: not known */
+    double remote_ns_per_byte;          /* 0: not known */
 };
 
-/* Whether the op ends rather than wait for what is sooner computed. */
-bool co_wait_limited(const struct co_op *op);
 /* The slice's blocks up to `end` are there, and `waiting` is the first that is on disk alone. ends:
  * the block behind is nowhere. Gives how many of the slice to take; what is left is counted, and
  * the load is to end there. */
@@ -61,9 +58,10 @@ uint64_t co_wait_begins(struct coordinator *self, struct co_op *op);
 void co_wait_answered(struct coordinator *self, struct co_op *op, bool all);
 /* It is not waited for any more. */
 void co_wait_forget(struct coordinator *self, struct co_op *op);
-void co_wait_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns); /* CO_PROMOTE */
+/* CO_PROMOTE: whether its soft deadline has passed; the BRING is forgotten then. */
+bool co_wait_is_over(struct coordinator *self, struct co_op *op);
 /* A BRING ahead of what was left was answered. */
-void co_wait_prefetched(struct coordinator *self);
+void co_wait_prefetched(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 /* Whether to ask other nodes for the slice's blocks from `block` on. */
 bool co_wait_fetch(struct coordinator *self, struct co_op *op, uint32_t block);
 /* They are asked now, and waited for until until_ns at most: gives until when. */
@@ -77,6 +75,5 @@ struct co_fetched {
 /* It is over. */
 void co_wait_fetched(struct coordinator *self, const struct co_op *op,
                      const struct co_fetched *fetched);
-void co_wait_fini(struct coordinator *self);
 
 #endif

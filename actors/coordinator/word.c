@@ -22,27 +22,12 @@ static sl_err word_send(struct coordinator *self, uint64_t trace_id,
 {
     struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = trace_id};
     word.body.handover_word = *body;
-    return sl_calls_send(self->calls, "transporter.0", &word,
-                         sl_deadline_ns(self->env->now_ns, CO_CALL_NS), cookie, seq);
-}
-
-static void call_forget(struct coordinator *self, uint64_t *seq)
-{
-    if (*seq != 0) {
-        sl_calls_forget(self->calls, *seq);
-    }
-    *seq = 0;
-}
-
-void co_word_forget(struct coordinator *self, struct co_handover *row)
-{
-    call_forget(self, &row->word_seq);
-    call_forget(self, &row->held_seq);
+    return co_ask(self, "transporter.0", &word, cookie, seq);
 }
 
 /* ---- tickets ---- */
 
-struct sl_item_ticket co_word_ticket_of(const struct co_handover *row)
+static struct sl_item_ticket ticket_of(const struct co_handover *row)
 {
     const struct co_op *decode = row->receive;
     return (struct sl_item_ticket){.bytes = {row->ticket, row->ticket_bytes},
@@ -56,7 +41,7 @@ bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticke
 {
     const struct co_offer *offer = &row->offer;
     if (row->receive != NULL && row->ticket_bytes > 0) {
-        *ticket = co_word_ticket_of(row);
+        *ticket = ticket_of(row);
         return true;
     }
     *ticket = (struct sl_item_ticket){.bytes = {offer->bytes, offer->length_bytes},
@@ -77,7 +62,7 @@ void co_word_ticket(struct coordinator *self, const struct sl_msg *msg)
     } else if (row->ticket_bytes == 0) {
         reply.code = row->receive->type->push ? SL_ERR_BUSY : SL_ERR_UNSUPPORTED;
     } else {
-        ticket = co_word_ticket_of(row);
+        ticket = ticket_of(row);
         reply.body.ticket_reply.ticket.at = &ticket;
         reply.body.ticket_reply.ticket.count = 1;
     }
@@ -97,15 +82,6 @@ uint64_t co_word_due(const struct co_handover *row)
     return waits(row) ? row->word_ns : SL_NEVER_NS;
 }
 
-static struct sl_item_receipt item_of(uint64_t handover_id, const struct co_receipt *receipt)
-{
-    return (struct sl_item_receipt){.handover_id = handover_id,
-                                    .block_end = receipt->block_end,
-                                    .keys_low = receipt->keys.low,
-                                    .keys_high = receipt->keys.high,
-                                    .node = sl_text_of(receipt->node)};
-}
-
 /* A coordinator before us may have answered prefill: then the registrar holds all of it. One
  * question at a time, however often the other node says that it waits. */
 static void held_ask(struct coordinator *self, struct co_handover *row,
@@ -118,9 +94,8 @@ static void held_ask(struct coordinator *self, struct co_handover *row,
     row->awaited = *receipt;
     ask.body.hold_ask = (struct sl_body_hold_ask){
         .hold_id = row->id, .keys_low = receipt->keys.low, .keys_high = receipt->keys.high};
-    (void)sl_calls_send(
-        self->calls, "registrar", &ask, sl_deadline_ns(self->env->now_ns, CO_CALL_NS),
-        co_cookie(CO_CALL_HELD, 0, (uint32_t)(row - self->handovers)), &row->held_seq);
+    (void)co_ask(self, "registrar", &ask,
+                 co_cookie(CO_CALL_HELD, 0, (uint32_t)(row - self->handovers)), &row->held_seq);
 }
 
 void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
@@ -142,22 +117,20 @@ void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg 
 
 static sl_err node_ask(struct coordinator *self, struct co_handover *row)
 {
-    struct sl_body_handover_word body = {.node = sl_text_of(row->prefill_node),
-                                         .handover_id = row->id,
-                                         .state = WORD_WAITS,
-                                         .reason = sl_text_of("")};
-    struct sl_item_receipt receipt = item_of(row->id, &row->receive->receipt);
+    struct sl_body_handover_word body = {
+        .node = sl_text_of(row->prefill_node), .handover_id = row->id, .state = WORD_WAITS};
+    struct sl_item_receipt receipt = co_receipt_item(row->id, &row->receive->receipt);
     struct sl_item_ticket ticket;
     if (row->receive->receipt.known) {
         body.receipt.at = &receipt;
         body.receipt.count = 1;
     }
     if (row->ticket_bytes > 0) {
-        ticket = co_word_ticket_of(row);
+        ticket = ticket_of(row);
         body.ticket.at = &ticket;
         body.ticket.count = 1;
     }
-    call_forget(self, &row->word_seq); /* this one says more */
+    co_call_forget(self, &row->word_seq); /* this one says more */
     return word_send(self, row->trace_id, &body,
                      co_cookie(CO_CALL_WORD, 0, (uint32_t)(row - self->handovers)), &row->word_seq);
 }
@@ -186,10 +159,8 @@ void co_word_ask(struct coordinator *self, struct co_handover *row)
 
 void co_word_give_up(struct coordinator *self, const struct co_handover *row)
 {
-    const struct sl_body_handover_word body = {.node = sl_text_of(row->prefill_node),
-                                               .handover_id = row->id,
-                                               .state = WORD_GAVE_UP,
-                                               .reason = sl_text_of("")};
+    const struct sl_body_handover_word body = {
+        .node = sl_text_of(row->prefill_node), .handover_id = row->id, .state = WORD_GAVE_UP};
     if (row->prefill_node[0] != '\0' && !row->receipt.known) {
         /* One that is lost costs the time of the hold. */
         (void)word_send(self, row->trace_id, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
@@ -199,12 +170,11 @@ void co_word_give_up(struct coordinator *self, const struct co_handover *row)
 void co_word_taken(struct coordinator *self, const struct co_receipt *receipt, uint64_t handover_id,
                    uint64_t trace_id)
 {
-    const struct sl_item_receipt item = item_of(handover_id, receipt);
+    const struct sl_item_receipt item = co_receipt_item(handover_id, receipt);
     const struct sl_body_handover_word body = {.node = item.node,
                                                .handover_id = handover_id,
                                                .state = WORD_TAKEN,
-                                               .receipt = {.at = &item, .count = 1},
-                                               .reason = sl_text_of("")};
+                                               .receipt = {.at = &item, .count = 1}};
     if (receipt->known && receipt->node[0] != '\0' && strcmp(receipt->node, self->node) != 0) {
         (void)word_send(self, trace_id, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
     }
@@ -266,7 +236,7 @@ void co_word_tell(struct coordinator *self, const struct co_handover *row)
     if (row->decode_node[0] == '\0' || (!known && !failed)) {
         return;
     }
-    const struct sl_item_receipt item = item_of(row->id, &row->receipt);
+    const struct sl_item_receipt item = co_receipt_item(row->id, &row->receipt);
     struct sl_body_handover_word body = {.node = sl_text_of(row->decode_node),
                                          .handover_id = row->id,
                                          .state = failed ? WORD_FAILED : WORD_COMMITTED,
@@ -361,7 +331,7 @@ static sl_err taken(struct coordinator *self, const struct sl_msg *msg)
     bool ours = item->node.length == strlen(self->node) &&
                 memcmp(item->node.at, self->node, item->node.length) == 0;
     sl_err code = ours ? co_handover_taken(self, item, msg->trace_id) : SL_ERR_PERMISSION;
-    sl_metric_add(self->env->metrics, self->metric.handover_released_count, code == SL_OK);
+    co_count(self, self->metric.handover_released_count, code == SL_OK);
     return code;
 }
 

@@ -73,6 +73,7 @@ def defined(root=ROOT):
         kind = path.split("/")[1].upper() if path.startswith(("actors/", "client/events/")) else "ANY"
         names = [(what, name) for what, name in re.findall(r'SL_(METRIC|HISTOGRAM)_ROW\(\s*\w+,\s*[\w.]+,\s*"(\w+)"\)', text)]
         names += [("METRIC", name) for name in re.findall(r"REG_METRIC\(\s*\w+,\s*(\w+)\)", text) if name != "member"]
+        names += [("METRIC", name) for name in re.findall(r'CO_METRIC\(\w+, "(\w+)"\)', text)]
         for what, argument in re.findall(r"\bsl_(metric|histogram)_define\(\s*[^,()]+,\s*([^()]+)\)", text):
             try:
                 names += [(what.upper(), name) for name in strings_of(text, argument, all_texts)]

@@ -91,9 +91,9 @@ class Reading(unittest.TestCase):
     def test_all_forms_of_a_definition(self):
         found = self.code('#define D "d"\nstatic const char *const es[2] = {"e", "f"};\n'
                           'static void count(struct e *env, const char *name)\n{\n    sl_metric_define(env, name);\n}\n'
-                          'SL_METRIC_ROW(x, y.a, "a"), SL_HISTOGRAM_ROW(\n x, b, "b"), REG_METRIC(x, c)\n'
+                          'SL_METRIC_ROW(x, y.a, "a"), SL_HISTOGRAM_ROW(\n x, b, "b"), REG_METRIC(x, c), CO_METRIC(i, "i")\n'
                           'sl_metric_define(p, D); sl_metric_define(p, es[k]); count(env, "g"); sl_histogram_define(p, "h");\n')
-        self.assertEqual(found, {("KEYER", name): name in "bh" for name in "abcdefgh"})
+        self.assertEqual(found, {("KEYER", name): name in "bh" for name in "abcdefghi"})
 
     def test_a_name_from_nowhere_is_told(self):
         with self.assertRaisesRegex(ValueError, "actors/keyer/a.c: nothing says which name `name` is"):

@@ -562,6 +562,132 @@ START_TEST(copy_found_while_another_is_written_is_removed_too)
     }
 END_TEST
 
+/* ---- blocks by their keys: a disk knows the keys of parts alone ---- */
+
+static const struct found block[] = {{"m/b/0", "m/b", 0, 2, 100, 9, 4096, NULL},
+                                     {"m/b/1", "m/b", 1, 2, 100, 9, 8192, NULL}};
+
+enum when { BEFORE_THE_DISK, BEFORE_THE_SCAN, WITHIN_THE_SCAN, BETWEEN_ITS_PARTS, WHENS };
+/* What happens then, before it is over. */
+enum what { NOTHING, TIERER_DIES, REGISTRAR_DIES, WHATS };
+
+START_TEST(a_block_that_was_removed_by_its_key_is_not_found)
+    {
+        struct node *node = node_start(settings);
+        enum when when = (enum when)(_i / WHATS);
+        enum what what = (enum what)(_i % WHATS);
+        sl_err codes[2];
+        uint64_t seq = 0;
+        node_client(node, "client.1", 11);
+        disk_come(node, 1, stores[1], TIERER_PID + 1);
+        for (enum when now = BEFORE_THE_DISK; now <= when; now++) {
+            tierer_play(0, stores[0]);
+            if (now == BEFORE_THE_SCAN) {
+                tierer_arrive(node, TIERER_PID);
+            } else if (now > BEFORE_THE_SCAN) {
+                tierer_found(node, block, now == BETWEEN_ITS_PARTS, now == WITHIN_THE_SCAN, false,
+                             codes);
+            }
+        }
+
+        seq = remove_ask(node, "m/b");
+
+        if (what == TIERER_DIES && when != BEFORE_THE_DISK) {
+            fake_die(&node->fake, proc_of(TIERER_PID));
+        } else if (what == REGISTRAR_DIES) {
+            node_restart(node);
+            node_client(node, "client.1", 11);
+            seq = remove_ask(node, "m/b");
+            tierer_play(1, stores[1]);
+            tierer_ready(node);
+            (void)tierer_forget(node, SL_ERR_NOT_FOUND);
+            tierer_play(0, stores[0]);
+        }
+        bool anew = when == BEFORE_THE_DISK || what == TIERER_DIES;
+        if (anew) {
+            tierer_arrive(node, TIERER_PID + 7);
+        }
+        bool begins = anew || what == REGISTRAR_DIES || when == BEFORE_THE_SCAN;
+        uint32_t from = !begins && when == BETWEEN_ITS_PARTS ? 1 : 0;
+        tierer_found(node, &block[from], 2 - from, begins, true, codes);
+
+        ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
+        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
+        ck_assert_uint_ge(tierer_forget(node, SL_OK), 2);
+        ck_assert_int_eq(removed(node, seq), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_block_that_was_removed_by_its_key_does_not_come_with_a_disk_that_was_away)
+    {
+        struct node *node = node_start(settings);
+        sl_err codes[2];
+        node_client(node, "client.1", 11);
+        disk_come(node, 1, stores[1], TIERER_PID + 1);
+        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        ck_assert_int_eq(removed(node, remove_ask(node, "m/b")), SL_ERR_DISK_AWAY);
+
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, block, 2, true, true, codes);
+
+        ck_assert(codes[0] == SL_ERR_NOT_FOUND && codes[1] == SL_ERR_NOT_FOUND);
+        ck_assert(!node_sees(node, "m/b/0"));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 2);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_block_that_was_stored_after_its_removal_stays)
+    {
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        disk_come(node, 1, stores[1], TIERER_PID + 1);
+        uint64_t seq = remove_ask(node, "m/b");
+        node_put_block(node, "client.1", "m/b", 2, 100, 0);
+
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, block, 2, true, true, NULL);
+        (void)tierer_forget(node, SL_OK);
+
+        ck_assert_int_eq(removed(node, seq), SL_OK);
+        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        node_end(node);
+    }
+END_TEST
+
+/* It is another one of that key, which nobody sees before its commit. */
+START_TEST(a_block_is_removed_from_a_disk_while_it_is_written)
+    {
+        struct node *node = node_start(settings);
+        static struct grants grants;
+        const struct want want = {.key = "m/b/0", .length = 100, .group = 1};
+        struct reserve_ask ask = {.sender = "client.1",
+                                  .op_id = 7,
+                                  .wants = &want,
+                                  .count = 1,
+                                  .group_key = "m/b",
+                                  .part_count = 2};
+        sl_err codes[2];
+        node_client(node, "client.1", 11);
+        disk_come(node, 1, stores[1], TIERER_PID + 1);
+        ck_assert(node_reserve(node, &ask, &grants));
+        uint64_t seq = remove_ask(node, "m/b");
+        node_abort_op(node, "client.1", 7);
+
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, block, 2, true, true, codes);
+
+        ck_assert(codes[0] == SL_ERR_NOT_FOUND && codes[1] == SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 2);
+        ck_assert_int_eq(removed(node, seq), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 /* ---- a disk is known by its name ---- */
 
 /* The node starts anew with its memory, and other disks behind its paths. */
@@ -747,6 +873,9 @@ int main(void)
         second_copy_is_known_and_goes_with_the_first,
         copy_that_a_scan_has_told_is_removed_when_the_scan_goes_on,
         copy_found_while_another_is_written_is_removed_too,
+        a_block_that_was_removed_by_its_key_does_not_come_with_a_disk_that_was_away,
+        a_block_that_was_stored_after_its_removal_stays,
+        a_block_is_removed_from_a_disk_while_it_is_written,
         paths_in_another_order_find_everything,
         path_taken_out_costs_its_objects_alone,
         path_that_was_added_takes_its_share,
@@ -760,6 +889,7 @@ int main(void)
     for (size_t i = 0; i < SL_COUNT(tests); i++) {
         tcase_add_test(all, tests[i]);
     }
+    tcase_add_loop_test(all, a_block_that_was_removed_by_its_key_is_not_found, 0, WHENS * WHATS);
     tcase_add_test(all, nothing_waits_for_a_disk_tier_that_never_came);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

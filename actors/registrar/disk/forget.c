@@ -229,19 +229,27 @@ const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash)
     return found == NULL ? NULL : found->key;
 }
 
+/* One more tombstone of the same removal, under this key and at this place. */
+static void forget_again(struct registrar *self, const struct reg_forget *at,
+                         const struct sl_text *key, const struct sl_disk_place *place)
+{
+    const struct reg_drop how = {
+        .reason = at->note != 0 ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
+        .forget = true,
+        .remove_id = at->remove_id,
+        .remove_index = at->remove_index,
+    };
+    (void)reg_forget_key(self, key->at, (uint32_t)key->length, at->length_bytes, place, &how);
+}
+
 /* What was meant for disks that were not known yet is meant for this one, too. */
 void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t slot)
 {
     const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
     for (const struct reg_forget *at = self->tier->disks[from].forget_first; at != NULL;
          at = at->next) {
-        const struct reg_drop how = {
-            .reason = at->note != 0 ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
-            .forget = true,
-            .remove_id = at->remove_id,
-            .remove_index = at->remove_index,
-        };
-        (void)reg_forget_key(self, at->key, at->key_length, at->length_bytes, &unknown, &how);
+        const struct sl_text key = {.at = at->key, .length = at->key_length};
+        forget_again(self, at, &key, &unknown);
     }
 }
 
@@ -276,9 +284,6 @@ static void forget_add(struct registrar *self, const struct sl_entry *record,
                          &record->disk, how);
 }
 
-/* Whether what was found is to be forgotten. Tombstones of its key whose place is not known learn
- * it, each of several: nothing is written under a key that has one, so whatever is there is meant.
- */
 bool reg_forget_covers(struct registrar *self, const struct sl_text *key,
                        const struct sl_disk_place *place)
 {
@@ -301,6 +306,27 @@ bool reg_forget_covers(struct registrar *self, const struct sl_text *key,
         }
     }
     return false;
+}
+
+bool reg_forget_covers_part(struct registrar *self, const struct sl_item_found *found,
+                            const struct sl_disk_place *place)
+{
+    const struct sl_text *block = &found->group_key;
+    bool covers = false;
+    const struct reg_forget *at = self->tier->disks[place->disk].forget_unplaced > 0
+                                      ? first_of_key(self, block->at, (uint32_t)block->length)
+                                      : NULL;
+    for (; at != NULL; at = next_of_key(at)) {
+        if (at->place.valid == 0 &&
+            forget_is(at, block->at, (uint32_t)block->length, place->disk)) {
+            covers = true;
+            if (!reg_forget_join(self, found->key.at, place->disk, at->remove_id,
+                                 at->remove_index)) {
+                forget_again(self, at, &found->key, place);
+            }
+        }
+    }
+    return covers;
 }
 
 void reg_forgets_scanned(struct registrar *self, uint32_t slot)

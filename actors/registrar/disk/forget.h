@@ -63,6 +63,10 @@ const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash);
  * so whatever is there is meant. */
 bool reg_forget_covers(struct registrar *self, const struct sl_text *key,
                        const struct sl_disk_place *place);
+/* The same of a part of a block that was removed by the block's key, which is not in the index: it has
+ * a tombstone of its own then, for which the removal waits. */
+bool reg_forget_covers_part(struct registrar *self, const struct sl_item_found *found,
+                            const struct sl_disk_place *place);
 /* What the scan of the disk did not find never reached it, but for what was removed since it began. */
 void reg_forgets_scanned(struct registrar *self, uint32_t disk);
 void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t disk);

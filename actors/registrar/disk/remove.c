@@ -12,6 +12,7 @@
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/leases.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
@@ -173,33 +174,41 @@ static sl_err unit_remove_heeding(struct registrar *self, sl_ref unit, const str
     return err;
 }
 
+/* Not visible yet. What a scan has found of a block is removed like any other. */
+static bool is_being_written(struct registrar *self, const struct sl_entry *entry)
+{
+    struct sl_group_info info;
+    sl_ref unit = reg_unit_of(entry);
+    if (entry->kind != SL_RECORD_GROUP && entry->group == 0) {
+        return false;
+    }
+    sl_index_group_info(self->index, unit, &info);
+    uint32_t slot = reg_group_slot(self, unit);
+    return info.state != SL_GROUP_COMMITTED && (slot == REG_NONE || !self->groups->all[slot].found);
+}
+
 static void remove_once(struct registrar *self, struct reg_remove *remove, uint32_t index,
                         const char *key)
 {
     struct sl_entry entry;
-    struct sl_group_info info;
     struct reg_drop how = {.reason = REG_GHOST_REMOVED,
                            .forget = true,
                            .remove_id = remove->answer.id,
                            .remove_index = index};
+    size_t length = strlen(key);
+    bool there = sl_index_find_any(self->index, key, (uint32_t)length, &entry) == SL_OK;
+    bool written = there && is_being_written(self, &entry);
     remove->codes[index] = (uint64_t)SL_ERR_NOT_FOUND;
-    if (sl_index_find_any(self->index, key, (uint32_t)strlen(key), &entry) != SL_OK) {
+    if (!there || written) { /* but a disk may have one of before */
         if (remove->tell_busy &&
-            reg_claim_by_key(self, reg_hash(key, strlen(key)), key, strlen(key)) != REG_NONE) {
+            (written || reg_claim_by_key(self, reg_hash(key, length), key, length) != REG_NONE)) {
             remove->codes[index] = (uint64_t)SL_ERR_BUSY;
-            return;
+        } else {
+            reg_key_forget(self, key, &how);
         }
-        reg_key_forget(self, key, &how);
         return;
     }
     sl_ref unit = reg_unit_of(&entry);
-    if (entry.kind == SL_RECORD_GROUP || entry.group != 0) {
-        sl_index_group_info(self->index, unit, &info);
-        if (info.state != SL_GROUP_COMMITTED) {
-            remove->codes[index] = (uint64_t)(remove->tell_busy ? SL_ERR_BUSY : SL_ERR_NOT_FOUND);
-            return; /* not visible yet */
-        }
-    }
     remove->codes[index] = (uint64_t)SL_OK;
     sl_err err =
         remove->heed_leases ? unit_remove_heeding(self, unit, &how) : unit_remove(self, unit, &how);

@@ -195,17 +195,20 @@ static sl_err found_one(struct registrar *self, const struct sl_item_found *foun
 {
     struct sl_entry entry;
     const struct sl_disk_place place = found_place(found, slot);
-    if (reg_segment_reclaimed(self, slot, (uint32_t)found->segment) ||
-        reg_forget_covers(self, &found->key, &place)) {
+    if (reg_segment_reclaimed(self, slot, (uint32_t)found->segment)) {
         return SL_ERR_NOT_FOUND;
     }
-    if (reg_claim_by_key(self, reg_hash(found->key.at, found->key.length), found->key.at,
-                         found->key.length) != REG_NONE) {
+    bool covered = reg_forget_covers(self, &found->key, &place);
+    if (!covered && reg_claim_by_key(self, reg_hash(found->key.at, found->key.length),
+                                     found->key.at, found->key.length) != REG_NONE) {
         return SL_ERR_BUSY;
     }
-    if (sl_index_find_any(self->index, found->key.at, (uint32_t)found->key.length, &entry) ==
-        SL_OK) {
+    if (!covered && sl_index_find_any(self->index, found->key.at, (uint32_t)found->key.length,
+                                      &entry) == SL_OK) {
         return found_known(self, found, slot, &entry) ? SL_OK : SL_ERR_NOT_FOUND;
+    }
+    if (reg_forget_covers_part(self, found, &place) || covered) {
+        return SL_ERR_NOT_FOUND;
     }
     sl_err err = found_insert(self, found, slot);
     if (err == SL_ERR_NO_SPACE && reg_make_index_room(self)) {

@@ -503,7 +503,8 @@ sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop 
     struct reg_unit_parts parts;
     bool block = sl_index_kind(self->index, unit) == SL_RECORD_GROUP;
     uint32_t pending = block ? reg_group_slot(self, unit) : REG_NONE;
-    if (pending != REG_NONE) {
+    bool found = pending != REG_NONE && self->groups->all[pending].found;
+    if (pending != REG_NONE && !found) {
         reg_group_abandon(self, pending, how->reason);
         return SL_OK;
     }
@@ -511,6 +512,9 @@ sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop 
     sl_err err = reg_retired_reserve(self, parts.count);
     if (err != SL_OK) {
         return err;
+    }
+    if (found) { /* of a scan: nobody has a claim on a part of it */
+        reg_group_remove(self, pending);
     }
     unit_unlist(self, unit);                  /* which notes what the policy knows of it */
     uint64_t hash = self->units->judged_hash; /* its key may lie cold in memory */

@@ -12,6 +12,8 @@
 #include "ipc/sl_pins.h"
 #include "ipc/sl_settled.h"
 
+#include <string.h>
+
 #define REG_NONE       UINT32_MAX
 #define REG_NAME_BYTES 32u
 #define REG_PARTS_MAX  512u                 /* parts of a block, from the message table */
@@ -126,6 +128,10 @@ static inline bool reg_has_disks(const struct registrar *self)
     return self->set.disk > 0;
 }
 
+static inline struct sl_key reg_key_of(const char *zero_terminated)
+{
+    return (struct sl_key){.at = zero_terminated, .length = (uint32_t)strlen(zero_terminated)};
+}
 static inline struct sl_key reg_key(const struct sl_text *text)
 {
     return (struct sl_key){.at = text->at, .length = (uint32_t)text->length};

@@ -469,32 +469,23 @@ bool reg_disks_scanned(const struct registrar *self)
     return true;
 }
 
-/* Whether an earlier value under the record's key is still on its way out there. */
-static bool disk_forgets(const struct registrar *self, uint32_t slot, const struct sl_entry *record)
+bool reg_disk_may_have(const struct registrar *self, uint32_t slot, struct sl_key key, bool placed)
 {
-    char key[SL_KEY_BYTES_MAX + 1];
-    if (reg_forget_pending(self, record->key, record->key_length, slot)) {
-        return true;
-    }
-    if (self->tier->disks[slot].writes == 0) {
-        return false;
-    }
-    memcpy(key, record->key, record->key_length);
-    key[record->key_length] = '\0';
-    return reg_write_dooms(self, key, slot);
+    const struct reg_disk *disk = &self->tier->disks[slot];
+    return disk->used && !disk->gone &&
+           ((!disk->scanned && !placed) || reg_forget_pending(self, key, slot) ||
+            reg_write_dooms(self, key, slot));
 }
 
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record)
 {
-    uint16_t used = reg_disks_used(self);
-    uint16_t doubt = sl_index_links(self->index, ref)->disks;
-    for (uint32_t i = 0; used != 0 && i < REG_DISKS_MAX; i++) {
+    uint16_t doubt = sl_index_links(self->index, ref)->disks & reg_disks_used(self);
+    struct sl_key key = {.at = record->key, .length = record->key_length};
+    for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
         bool placed = record->disk.valid != 0 && record->disk.disk == i;
-        if ((!self->tier->disks[i].scanned && !placed) || disk_forgets(self, i, record)) {
-            doubt |= REG_DISK_BIT(i);
-        }
+        doubt |= (uint16_t)(reg_disk_may_have(self, i, key, placed) ? REG_DISK_BIT(i) : 0);
     }
-    return doubt & used;
+    return doubt;
 }
 
 static bool path_failed(const struct registrar *self, const struct reg_path *path, uint64_t for_ns)

@@ -61,6 +61,7 @@ struct reg_disk {
     uint64_t retry_ns;
     uint32_t writes; /* in flight */
     uint64_t write_bytes;
+    uint32_t dooms; /* values that were removed while they are written */
     /* what its tierer told that it may still be written, and when; 0: nothing yet */
     int64_t budget_left_bytes;
     uint64_t budget_told_ns;
@@ -115,9 +116,11 @@ struct reg_tier { /* all disks together */
 #define REG_DISK_BIT(disk) ((uint16_t)(1u << (disk)))
 /* A record of the index names this slot: it is one, whether a note says so or not. */
 void reg_disk_named_by_place(struct registrar *self, uint32_t disk);
-/* Disks (a bit each) that may hold something under the record's key that its place does not name:
- * what was sent there without an answer, what no scan told yet, or an earlier value whose tombstone
- * is not durable. */
+/* Whether the disk may hold something under the key that no record names: what no scan told yet (placed: a
+ * record has a place there, whose tombstone is for all before it), or what has a tombstone that is not durable. */
+bool reg_disk_may_have(const struct registrar *self, uint32_t disk, struct sl_key key, bool placed);
+/* Disks (a bit each) that may hold something under the record's key that its place does not name: the
+ * same, and what was sent there without an answer. */
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
 uint16_t reg_disks_used(const struct registrar *self);               /* a bit each */
 bool reg_disk_usable(const struct registrar *self, uint32_t disk);   /* for reads and writes now */

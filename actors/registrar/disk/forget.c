@@ -27,35 +27,35 @@ static void forget_placed(struct registrar *self, struct reg_forget *forget)
     sl_table_add(&self->forgets->by_place, &forget->by_place, place_hash(&forget->place));
 }
 
-static struct reg_forget *first_of_key(const struct registrar *self, const char *key,
-                                       uint32_t key_length)
+/* From at on, the first for the key and the disk. Several keys may have one hash. */
+static struct reg_forget *forget_from(struct reg_forget *at, struct sl_key key, uint32_t disk)
 {
-    return SL_TABLE_FIRST(&self->forgets->by_key, reg_hash(key, key_length), struct reg_forget,
-                          by_key);
-}
-
-static struct reg_forget *next_of_key(const struct reg_forget *forget)
-{
-    return SL_TABLE_NEXT(forget, struct reg_forget, by_key);
-}
-
-/* Several keys may have one hash. */
-static bool forget_is(const struct reg_forget *forget, const char *key, uint32_t key_length,
-                      uint32_t disk)
-{
-    return forget->place.disk == disk && forget->key_length == key_length &&
-           memcmp(forget->key, key, key_length) == 0;
-}
-
-bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length,
-                        uint32_t disk)
-{
-    bool some = self->tier->disks[disk].forget_count > 0;
-    const struct reg_forget *at = some ? first_of_key(self, key, key_length) : NULL;
-    while (at != NULL && !forget_is(at, key, key_length, disk)) {
-        at = next_of_key(at);
+    while (at != NULL && (at->place.disk != disk || at->key_length != key.length ||
+                          memcmp(at->key, key.at, key.length) != 0)) {
+        at = SL_TABLE_NEXT(at, struct reg_forget, by_key);
     }
-    return at != NULL;
+    return at;
+}
+
+static struct reg_forget *forget_first(const struct registrar *self, struct sl_key key,
+                                       uint32_t disk)
+{
+    if (self->tier->disks[disk].forget_count == 0) {
+        return NULL;
+    }
+    return forget_from(SL_TABLE_FIRST(&self->forgets->by_key, reg_hash(key.at, key.length),
+                                      struct reg_forget, by_key),
+                       key, disk);
+}
+
+static struct reg_forget *forget_next(struct reg_forget *at, struct sl_key key)
+{
+    return forget_from(SL_TABLE_NEXT(at, struct reg_forget, by_key), key, at->place.disk);
+}
+
+bool reg_forget_pending(const struct registrar *self, struct sl_key key, uint32_t disk)
+{
+    return forget_first(self, key, disk) != NULL;
 }
 
 static void forget_end(struct registrar *self, struct reg_forget *forget, bool done)
@@ -86,24 +86,24 @@ static void forget_end(struct registrar *self, struct reg_forget *forget, bool d
     free(forget);
 }
 
-sl_ref reg_forget_note(struct registrar *self, const char *key, uint32_t key_length,
+sl_ref reg_forget_note(struct registrar *self, struct sl_key key,
                        const struct reg_forget_note *note)
 {
     unsigned char bytes[sizeof(*note) + SL_KEY_BYTES_MAX];
     sl_ref ref = 0;
     memcpy(bytes, note, sizeof(*note));
-    memcpy(bytes + sizeof(*note), key, key_length);
-    sl_err err = sl_index_blob_put(self->index, bytes, (uint32_t)sizeof(*note) + key_length,
+    memcpy(bytes + sizeof(*note), key.at, key.length);
+    sl_err err = sl_index_blob_put(self->index, bytes, (uint32_t)sizeof(*note) + key.length,
                                    REG_BLOB_FORGET, &ref, NULL);
     return err == SL_OK ? ref : 0;
 }
 
-static struct reg_forget *forget_new(struct registrar *self, const char *key, uint32_t key_length,
+static struct reg_forget *forget_new(struct registrar *self, struct sl_key key,
                                      uint64_t length_bytes, const struct sl_disk_place *place)
 {
     struct reg_disk *disk = &self->tier->disks[place->disk];
     struct reg_forget *forget =
-        self->forgets->count < REG_FORGETS_MAX ? malloc(sizeof(*forget) + key_length + 1) : NULL;
+        self->forgets->count < REG_FORGETS_MAX ? malloc(sizeof(*forget) + key.length + 1) : NULL;
     if (forget == NULL) {
         /* It may come back after a restart of the tierer. */
         sl_metric_add(self->env->metrics, self->forgets->metric.forget_skipped_count, 1);
@@ -113,11 +113,11 @@ static struct reg_forget *forget_new(struct registrar *self, const char *key, ui
         .scan = disk->scan_number,
         .length_bytes = length_bytes,
         .place = *place,
-        .key_length = key_length,
+        .key_length = key.length,
         .previous = disk->forget_last,
     };
-    memcpy(forget->key, key, key_length);
-    forget->key[key_length] = '\0';
+    memcpy(forget->key, key.at, key.length);
+    forget->key[key.length] = '\0';
     if (disk->forget_last != NULL) {
         disk->forget_last->next = forget;
     } else {
@@ -126,7 +126,7 @@ static struct reg_forget *forget_new(struct registrar *self, const char *key, ui
     disk->forget_last = forget;
     self->forgets->count++;
     disk->forget_count++;
-    sl_table_add(&self->forgets->by_key, &forget->by_key, reg_hash(forget->key, key_length));
+    sl_table_add(&self->forgets->by_key, &forget->by_key, reg_hash(key.at, key.length));
     if (place->valid != 0) {
         forget_placed(self, forget);
     } else {
@@ -135,21 +135,20 @@ static struct reg_forget *forget_new(struct registrar *self, const char *key, ui
     return forget;
 }
 
-struct reg_forget *reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
-                                  uint64_t length_bytes, const struct sl_disk_place *place,
-                                  const struct reg_drop *how)
+struct reg_forget *reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
+                                  const struct sl_disk_place *place, const struct reg_drop *how)
 {
     if (!self->tier->on) {
         return NULL;
     }
-    struct reg_forget *forget = forget_new(self, key, key_length, length_bytes, place);
+    struct reg_forget *forget = forget_new(self, key, length_bytes, place);
     if (forget == NULL) {
         reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_LIMIT);
         return NULL;
     }
     if (how->reason == REG_GHOST_REMOVED) {
         const struct reg_forget_note note = {.place = *place, .length_bytes = length_bytes};
-        forget->note = reg_forget_note(self, key, key_length, &note);
+        forget->note = reg_forget_note(self, key, &note);
     }
     forget->remove_id = how->remove_id;
     forget->remove_index = how->remove_index;
@@ -161,10 +160,10 @@ struct reg_forget *reg_forget_key(struct registrar *self, const char *key, uint3
 
 /* The registrar before died between the note and the removal: what it meant is still there. */
 static bool note_is_void(struct registrar *self, const struct reg_forget_note *note,
-                         const char *key, uint32_t key_length)
+                         struct sl_key key)
 {
     struct sl_entry entry;
-    if (sl_index_find_any(self->index, key, key_length, &entry) != SL_OK ||
+    if (sl_index_find_any(self->index, key.at, key.length, &entry) != SL_OK ||
         entry.kind != SL_RECORD_COMMITTED) {
         return false;
     }
@@ -185,15 +184,15 @@ static sl_err forget_restore(struct registrar *self, sl_ref ref, const void *byt
     struct reg_forget *forget = NULL;
     if (self->tier->on && length_bytes > sizeof(note) &&
         length_bytes <= sizeof(note) + SL_KEY_BYTES_MAX) {
-        const char *key = (const char *)bytes + sizeof(note);
-        uint32_t key_length = length_bytes - (uint32_t)sizeof(note);
+        const struct sl_key key = {.at = (const char *)bytes + sizeof(note),
+                                   .length = length_bytes - (uint32_t)sizeof(note)};
         memcpy(&note, bytes, sizeof(note));
         bool known = note.place.disk < REG_DISKS_MAX; /* else the index is damaged */
         if (known) {
             reg_disk_named_by_place(self, note.place.disk);
         }
-        if (known && !note_is_void(self, &note, key, key_length)) {
-            forget = forget_new(self, key, key_length, note.length_bytes, &note.place);
+        if (known && !note_is_void(self, &note, key)) {
+            forget = forget_new(self, key, note.length_bytes, &note.place);
         }
     }
     if (forget == NULL) {
@@ -205,21 +204,21 @@ static sl_err forget_restore(struct registrar *self, sl_ref ref, const void *byt
     return SL_OK;
 }
 
-bool reg_forget_join(struct registrar *self, const char *key, uint32_t slot, uint64_t remove_id,
+bool reg_forget_join(struct registrar *self, struct sl_key key, uint32_t slot, uint64_t remove_id,
                      uint32_t remove_index)
 {
     bool some = self->tier->disks[slot].forget_restored > 0;
-    uint32_t key_length = (uint32_t)strlen(key);
-    struct reg_forget *at = some ? first_of_key(self, key, key_length) : NULL;
-    for (; at != NULL; at = next_of_key(at)) {
-        if (at->restored && at->remove_id == 0 && forget_is(at, key, key_length, slot)) {
-            at->remove_id = remove_id;
-            at->remove_index = remove_index;
-            reg_remove_wait(self, remove_id, remove_index, slot);
-            return true;
-        }
+    struct reg_forget *at = some ? forget_first(self, key, slot) : NULL;
+    while (at != NULL && (!at->restored || at->remove_id != 0)) {
+        at = forget_next(at, key);
     }
-    return false;
+    if (at == NULL) {
+        return false;
+    }
+    at->remove_id = remove_id;
+    at->remove_index = remove_index;
+    reg_remove_wait(self, remove_id, remove_index, slot);
+    return true;
 }
 
 const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash)
@@ -230,8 +229,8 @@ const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash)
 }
 
 /* One more tombstone of the same removal, under this key and at this place. */
-static void forget_again(struct registrar *self, const struct reg_forget *at,
-                         const struct sl_text *key, const struct sl_disk_place *place)
+static void forget_again(struct registrar *self, const struct reg_forget *at, struct sl_key key,
+                         const struct sl_disk_place *place)
 {
     const struct reg_drop how = {
         .reason = at->note != 0 ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
@@ -239,7 +238,7 @@ static void forget_again(struct registrar *self, const struct reg_forget *at,
         .remove_id = at->remove_id,
         .remove_index = at->remove_index,
     };
-    (void)reg_forget_key(self, key->at, (uint32_t)key->length, at->length_bytes, place, &how);
+    (void)reg_forget_key(self, key, at->length_bytes, place, &how);
 }
 
 /* What was meant for disks that were not known yet is meant for this one, too. */
@@ -248,8 +247,7 @@ void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t slot)
     const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
     for (const struct reg_forget *at = self->tier->disks[from].forget_first; at != NULL;
          at = at->next) {
-        const struct sl_text key = {.at = at->key, .length = at->key_length};
-        forget_again(self, at, &key, &unknown);
+        forget_again(self, at, (struct sl_key){at->key, at->key_length}, &unknown);
     }
 }
 
@@ -277,24 +275,13 @@ void reg_forgets_unsend(struct registrar *self, uint32_t slot)
     forgets_mark_unsent(disk);
 }
 
-static void forget_add(struct registrar *self, const struct sl_entry *record,
-                       const struct reg_drop *how)
+bool reg_forget_covers(struct registrar *self, struct sl_key key, const struct sl_disk_place *place)
 {
-    (void)reg_forget_key(self, record->key, record->key_length, record->extent.length_bytes,
-                         &record->disk, how);
-}
-
-bool reg_forget_covers(struct registrar *self, const struct sl_text *key,
-                       const struct sl_disk_place *place)
-{
-    struct reg_disk *disk = &self->tier->disks[place->disk];
-    uint32_t key_length = (uint32_t)key->length;
-    struct reg_forget *at =
-        disk->forget_unplaced > 0 ? first_of_key(self, key->at, key_length) : NULL;
-    for (; at != NULL; at = next_of_key(at)) {
-        if (at->place.valid == 0 && forget_is(at, key->at, key_length, place->disk)) {
+    struct reg_forget *at = forget_first(self, key, place->disk);
+    for (; at != NULL; at = forget_next(at, key)) {
+        if (at->place.valid == 0) {
             at->place = *place;
-            disk->forget_unplaced--;
+            self->tier->disks[place->disk].forget_unplaced--;
             forget_placed(self, at);
         }
     }
@@ -308,21 +295,16 @@ bool reg_forget_covers(struct registrar *self, const struct sl_text *key,
     return false;
 }
 
-bool reg_forget_covers_part(struct registrar *self, const struct sl_item_found *found,
+bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct sl_key part,
                             const struct sl_disk_place *place)
 {
-    const struct sl_text *block = &found->group_key;
     bool covers = false;
-    const struct reg_forget *at = self->tier->disks[place->disk].forget_unplaced > 0
-                                      ? first_of_key(self, block->at, (uint32_t)block->length)
-                                      : NULL;
-    for (; at != NULL; at = next_of_key(at)) {
-        if (at->place.valid == 0 &&
-            forget_is(at, block->at, (uint32_t)block->length, place->disk)) {
+    struct reg_forget *at = block.length > 0 ? forget_first(self, block, place->disk) : NULL;
+    for (; at != NULL; at = forget_next(at, block)) {
+        if (at->place.valid == 0) {
             covers = true;
-            if (!reg_forget_join(self, found->key.at, place->disk, at->remove_id,
-                                 at->remove_index)) {
-                forget_again(self, at, &found->key, place);
+            if (!reg_forget_join(self, part, place->disk, at->remove_id, at->remove_index)) {
+                forget_again(self, at, part, place);
             }
         }
     }
@@ -445,16 +427,15 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     if (what->writing) {
         reg_write_doom(self, entry, how);
     }
+    const struct sl_key key = {.at = entry->key, .length = entry->key_length};
     bool placed = entry->disk.valid != 0 &&
                   !reg_segment_reclaimed(self, entry->disk.disk, entry->disk.segment);
-    if (how->forget && placed && (doubt & REG_DISK_BIT(entry->disk.disk)) == 0) {
-        forget_add(self, entry, how);
-    }
-    for (uint32_t i = 0; how->forget && doubt != 0 && i < REG_DISKS_MAX; i++) {
-        struct sl_entry forgotten = *entry;
-        forgotten.disk = (struct sl_disk_place){.disk = (uint16_t)i}; /* wherever it is there */
-        if ((doubt & REG_DISK_BIT(i)) != 0) {
-            forget_add(self, &forgotten, how);
+    for (uint32_t i = 0; how->forget && i < REG_DISKS_MAX; i++) {
+        const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* wherever it is there */
+        bool doubted = (doubt & REG_DISK_BIT(i)) != 0;
+        if (doubted || (placed && entry->disk.disk == i)) {
+            (void)reg_forget_key(self, key, entry->extent.length_bytes,
+                                 doubted ? &unknown : &entry->disk, how);
         }
     }
     if (entry->disk.valid != 0) {

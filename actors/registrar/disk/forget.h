@@ -34,9 +34,8 @@ struct reg_forgets {
 
 /* Borrowed until the next call; NULL: no disk, or no room (who waits for its tombstone was told).
  */
-struct reg_forget *reg_forget_key(struct registrar *self, const char *key, uint32_t key_length,
-                                  uint64_t length_bytes, const struct sl_disk_place *place,
-                                  const struct reg_drop *how);
+struct reg_forget *reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
+                                  const struct sl_disk_place *place, const struct reg_drop *how);
 /* What was removed while something of it may be on disk stands in a note of the index until its
  * tombstone is durable: the next scan, which a new registrar asks for, must not bring it back.
  * Written before the record goes; a REMOVE makes sure of the room first, and is refused without.
@@ -46,26 +45,25 @@ struct reg_forget_note { /* a BLOB, followed by the key */
     uint64_t length_bytes; /* of the value */
     uint64_t generation;   /* of the record, when the place is not known yet */
 };
-sl_ref reg_forget_note(struct registrar *self, const char *key, uint32_t key_length,
+sl_ref reg_forget_note(struct registrar *self, struct sl_key key,
                        const struct reg_forget_note *note);
 /* A removal of this key from the disk that the registrar before had begun: true, and remove waits
  * for it. */
-bool reg_forget_join(struct registrar *self, const char *key, uint32_t disk, uint64_t remove_id,
+bool reg_forget_join(struct registrar *self, struct sl_key key, uint32_t disk, uint64_t remove_id,
                      uint32_t remove_index);
 /* Whether a tombstone of this key is still on its way to the disk. */
-bool reg_forget_pending(const struct registrar *self, const char *key, uint32_t key_length,
-                        uint32_t disk);
+bool reg_forget_pending(const struct registrar *self, struct sl_key key, uint32_t disk);
 /* The key of a tombstone on its way to any disk by the key's hash; NULL: there is none. Borrowed until
  * a tombstone ends. */
 const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash);
 /* Whether a value that a scan found there under the key is to be forgotten. Tombstones of its key
  * whose place is not known learn it, each of several: nothing is written under a key that has one,
  * so whatever is there is meant. */
-bool reg_forget_covers(struct registrar *self, const struct sl_text *key,
+bool reg_forget_covers(struct registrar *self, struct sl_key key,
                        const struct sl_disk_place *place);
 /* The same of a part of a block that was removed by the block's key, which is not in the index: it has
  * a tombstone of its own then, for which the removal waits. */
-bool reg_forget_covers_part(struct registrar *self, const struct sl_item_found *found,
+bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct sl_key part,
                             const struct sl_disk_place *place);
 /* What the scan of the disk did not find never reached it, but for what was removed since it began. */
 void reg_forgets_scanned(struct registrar *self, uint32_t disk);

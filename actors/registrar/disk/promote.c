@@ -26,16 +26,6 @@
 
 /* ---- the messages ---- */
 
-static bool entry_visible(struct registrar *self, const struct sl_entry *entry)
-{
-    struct sl_group_info info;
-    if (entry->kind != SL_RECORD_COMMITTED || entry->group == 0) {
-        return entry->kind == SL_RECORD_COMMITTED;
-    }
-    sl_index_group_info(self->index, entry->group, &info);
-    return info.state == SL_GROUP_COMMITTED;
-}
-
 /* It is in memory and about to be read: not the next victim. */
 static sl_err promote_there(struct registrar *self, const struct sl_entry *entry,
                             const struct reg_promote *promote)
@@ -70,7 +60,7 @@ static sl_err promote_key(struct registrar *self, const struct reg_promote *prom
     struct sl_entry entry;
     bool ahead = promote != NULL && promote->ahead;
     if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) != SL_OK ||
-        !entry_visible(self, &entry)) {
+        !reg_unit_visible(self, &entry)) {
         return SL_ERR_NOT_FOUND;
     }
     if (entry.extent.generation != 0) {
@@ -262,7 +252,7 @@ static sl_err arrival_outcome(struct registrar *self, const char *key, uint32_t 
 {
     struct sl_entry entry;
     if (sl_index_find_any(self->index, key, key_length, &entry) != SL_OK ||
-        !entry_visible(self, &entry)) {
+        !reg_unit_visible(self, &entry)) {
         return SL_ERR_NOT_FOUND;
     }
     return entry.extent.generation != 0 ? SL_OK : SL_ERR_BUSY;

@@ -74,44 +74,35 @@ static bool remove_has_room(const struct registrar *self)
     return self->forgets->count + REG_PARTS_MAX * (self->tier->path_count + 1) <= REG_FORGETS_MAX;
 }
 
-/* Whether something may be on the disk under a key that is not in the index. */
-static bool disk_may_have(struct registrar *self, const char *key, uint32_t slot)
-{
-    const struct reg_disk *disk = &self->tier->disks[slot];
-    return disk->used && !disk->gone &&
-           (!disk->scanned || reg_forget_pending(self, key, (uint32_t)strlen(key), slot) ||
-            reg_write_dooms(self, key, slot));
-}
-
 /* The key is not here any more; but the one who asks may have asked the registrar before, too, or
  * got no answer to an earlier one, or the disk has not said yet what it holds: this removal waits
  * for a tombstone like any other. */
-static void remove_from_disk(struct registrar *self, const char *key, uint32_t slot,
+static void remove_from_disk(struct registrar *self, struct sl_key key, uint32_t slot,
                              const struct reg_drop *how)
 {
     const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
-    if (!disk_may_have(self, key, slot)) {
+    if (!reg_disk_may_have(self, slot, key, false)) {
         return;
     }
-    if (reg_disk_lost(self, slot) && reg_forget_pending(self, key, (uint32_t)strlen(key), slot)) {
+    if (reg_disk_lost(self, slot) && reg_forget_pending(self, key, slot)) {
         /* One that waits there will do: who asks again and again must not fill the table. */
         reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_DISK_AWAY);
     } else if (!reg_forget_join(self, key, slot, how->remove_id, how->remove_index)) {
-        (void)reg_forget_key(self, key, (uint32_t)strlen(key), 1, &unknown, how);
+        (void)reg_forget_key(self, key, 1, &unknown, how);
     }
 }
 
-bool reg_key_in_doubt(struct registrar *self, const char *key)
+bool reg_key_in_doubt(struct registrar *self, struct sl_key key)
 {
     for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
-        if (disk_may_have(self, key, i)) {
+        if (reg_disk_may_have(self, i, key, false)) {
             return true;
         }
     }
     return false;
 }
 
-void reg_key_forget(struct registrar *self, const char *key, const struct reg_drop *how)
+void reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how)
 {
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         remove_from_disk(self, key, i, how);
@@ -141,7 +132,8 @@ bool reg_notes_fit(struct registrar *self, sl_ref unit)
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
         for (uint32_t left = part_notes(self, parts.refs[i], &entry); fit && left > 0; left--) {
-            notes[count] = reg_forget_note(self, entry.key, entry.key_length, &empty);
+            notes[count] =
+                reg_forget_note(self, (struct sl_key){entry.key, entry.key_length}, &empty);
             fit = notes[count] != 0;
             count += fit;
         }
@@ -177,14 +169,11 @@ static sl_err unit_remove_heeding(struct registrar *self, sl_ref unit, const str
 /* Not visible yet. What a scan has found of a block is removed like any other. */
 static bool is_being_written(struct registrar *self, const struct sl_entry *entry)
 {
-    struct sl_group_info info;
-    sl_ref unit = reg_unit_of(entry);
-    if (entry->kind != SL_RECORD_GROUP && entry->group == 0) {
+    if (reg_unit_visible(self, entry)) {
         return false;
     }
-    sl_index_group_info(self->index, unit, &info);
-    uint32_t slot = reg_group_slot(self, unit);
-    return info.state != SL_GROUP_COMMITTED && (slot == REG_NONE || !self->groups->all[slot].found);
+    uint32_t slot = reg_group_slot(self, reg_unit_of(entry));
+    return slot == REG_NONE || !self->groups->all[slot].found;
 }
 
 static void remove_once(struct registrar *self, struct reg_remove *remove, uint32_t index,
@@ -204,7 +193,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
             (written || reg_claim_by_key(self, reg_hash(key, length), key, length) != REG_NONE)) {
             remove->codes[index] = (uint64_t)SL_ERR_BUSY;
         } else {
-            reg_key_forget(self, key, &how);
+            reg_key_forget(self, reg_key_of(key), &how);
         }
         return;
     }
@@ -225,22 +214,23 @@ static uint64_t settled_id(const struct reg_remove *remove, uint32_t index)
     return reg_hash(words, sizeof(words));
 }
 
+static const sl_err settled_codes[] = {[SL_SETTLED_REMOVED] = SL_OK,
+                                       [SL_SETTLED_NOT_FOUND] = SL_ERR_NOT_FOUND,
+                                       [SL_SETTLED_LEASED] = SL_ERR_LEASED,
+                                       [SL_SETTLED_BUSY] = SL_ERR_BUSY};
+
 /* What is there now was put by others meanwhile, and stays: a tombstone more could be meant for it.
  * Those of then are waited for. */
 static bool remove_again(struct registrar *self, struct reg_remove *remove, uint32_t index,
                          const char *key)
 {
-    static const sl_err codes[] = {[SL_SETTLED_REMOVED] = SL_OK,
-                                   [SL_SETTLED_NOT_FOUND] = SL_ERR_NOT_FOUND,
-                                   [SL_SETTLED_LEASED] = SL_ERR_LEASED,
-                                   [SL_SETTLED_BUSY] = SL_ERR_BUSY};
     struct sl_entry entry;
     enum sl_settled_end end = SL_SETTLED_REMOVED;
     if (!sl_settled_removed(self->settled, settled_id(remove, index), &end) ||
         sl_index_find_any(self->index, key, (uint32_t)strlen(key), &entry) != SL_OK) {
         return false;
     }
-    remove->codes[index] = (uint64_t)codes[end];
+    remove->codes[index] = (uint64_t)settled_codes[end];
     bool ended = end == SL_SETTLED_REMOVED || end == SL_SETTLED_NOT_FOUND;
     if (ended && !reg_answer_join(self, remove->answer.id, index, key) &&
         reg_forget_of_hash(self, reg_hash(key, strlen(key))) != NULL) {
@@ -249,26 +239,14 @@ static bool remove_again(struct registrar *self, struct reg_remove *remove, uint
     return true;
 }
 
-/* How it ends is known, but for tombstones that are under way. */
+/* How it ends is known, but for tombstones that are under way. With another code it may be tried again. */
 static void remove_settle(struct registrar *self, const struct reg_remove *remove, uint32_t index)
 {
-    uint64_t id = settled_id(remove, index);
-    switch (remove->codes[index]) {
-    case SL_OK:
-    case SL_ERR_TIMEOUT: /* until they are durable */
-        sl_settled_remove(self->settled, id, SL_SETTLED_REMOVED);
-        break;
-    case SL_ERR_NOT_FOUND:
-        sl_settled_remove(self->settled, id, SL_SETTLED_NOT_FOUND);
-        break;
-    case SL_ERR_LEASED:
-        sl_settled_remove(self->settled, id, SL_SETTLED_LEASED);
-        break;
-    case SL_ERR_BUSY:
-        sl_settled_remove(self->settled, id, SL_SETTLED_BUSY);
-        break;
-    default: /* it may be tried again */
-        break;
+    uint64_t code = remove->codes[index] == SL_ERR_TIMEOUT ? SL_OK : remove->codes[index];
+    for (uint32_t end = 0; end < SL_COUNT(settled_codes); end++) {
+        if (settled_codes[end] == code) {
+            sl_settled_remove(self->settled, settled_id(remove, index), (enum sl_settled_end)end);
+        }
     }
 }
 
@@ -375,27 +353,18 @@ static void codes_stuck(struct reg_remove *remove, sl_err stuck)
 /* The answer to the removal of everything that was not done. */
 static struct sl_msg remove_excuse(const struct reg_remove *remove, sl_err stuck)
 {
-    if (stuck == SL_OK) {
-        return (struct sl_msg){.code = SL_ERR_TIMEOUT,
-                               .text =
-                                   sl_text_of("removed in part; the disk has not confirmed all")};
-    }
-    if (!remove_is_begun(remove)) {
-        return (struct sl_msg){
-            .code = SL_ERR_LIMIT,
-            .text = sl_text_of("removed in part: a disk is away or full, and no more removals can "
-                               "be noted for it; ask again when it is back (sluicectl status)")};
-    }
-    if (stuck == SL_ERR_NO_SPACE) {
-        return (struct sl_msg){
-            .code = stuck,
-            .text = sl_text_of("removed from memory; a disk is full, and the removal is written "
-                               "there when its file system has room (sluicectl tiers)")};
-    }
-    return (struct sl_msg){.code = stuck,
-                           .text =
-                               sl_text_of("removed from memory; a disk is away, and hears of it "
-                                          "when it is back (sluicectl status)")};
+    sl_err code = stuck == SL_OK ? SL_ERR_TIMEOUT : remove_is_begun(remove) ? stuck : SL_ERR_LIMIT;
+    const char *text =
+        code == SL_ERR_TIMEOUT ? "removed in part; the disk has not confirmed all"
+        : code == SL_ERR_LIMIT
+            ? "removed in part: a disk is away or full, and no more removals can be noted for it; "
+              "ask again when it is back (sluicectl status)"
+        : code == SL_ERR_NO_SPACE
+            ? "removed from memory; a disk is full, and the removal is written there when its file "
+              "system has room (sluicectl tiers)"
+            : "removed from memory; a disk is away, and hears of it when it is back "
+              "(sluicectl status)";
+    return (struct sl_msg){.code = code, .text = sl_text_of(text)};
 }
 
 static void codes_doubt(struct reg_remove *remove)
@@ -531,7 +500,7 @@ bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const 
 {
     bool joined = false;
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        while (reg_forget_join(self, key, i, id, index)) {
+        while (reg_forget_join(self, reg_key_of(key), i, id, index)) {
             joined = true;
         }
     }
@@ -568,15 +537,8 @@ static void lookup_one(struct registrar *self, const struct sl_text *key,
     struct sl_entry entry;
     *out = (struct sl_item_location){.code = SL_ERR_NOT_FOUND};
     if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) != SL_OK ||
-        entry.kind != SL_RECORD_COMMITTED) {
+        entry.kind != SL_RECORD_COMMITTED || !reg_unit_visible(self, &entry)) {
         return;
-    }
-    if (entry.group != 0) {
-        struct sl_group_info info;
-        sl_index_group_info(self->index, entry.group, &info);
-        if (info.state != SL_GROUP_COMMITTED) {
-            return;
-        }
     }
     *out = (struct sl_item_location){
         .code = SL_OK,

@@ -198,16 +198,16 @@ static sl_err found_one(struct registrar *self, const struct sl_item_found *foun
     if (reg_segment_reclaimed(self, slot, (uint32_t)found->segment)) {
         return SL_ERR_NOT_FOUND;
     }
-    bool covered = reg_forget_covers(self, &found->key, &place);
-    if (!covered && reg_claim_by_key(self, reg_hash(found->key.at, found->key.length),
-                                     found->key.at, found->key.length) != REG_NONE) {
+    const struct sl_key key = reg_key(&found->key);
+    bool covered = reg_forget_covers(self, key, &place);
+    if (!covered &&
+        reg_claim_by_key(self, reg_hash(key.at, key.length), key.at, key.length) != REG_NONE) {
         return SL_ERR_BUSY;
     }
-    if (!covered && sl_index_find_any(self->index, found->key.at, (uint32_t)found->key.length,
-                                      &entry) == SL_OK) {
+    if (!covered && sl_index_find_any(self->index, key.at, key.length, &entry) == SL_OK) {
         return found_known(self, found, slot, &entry) ? SL_OK : SL_ERR_NOT_FOUND;
     }
-    if (reg_forget_covers_part(self, found, &place) || covered) {
+    if (reg_forget_covers_part(self, reg_key(&found->group_key), key, &place) || covered) {
         return SL_ERR_NOT_FOUND;
     }
     sl_err err = found_insert(self, found, slot);
@@ -217,12 +217,13 @@ static sl_err found_one(struct registrar *self, const struct sl_item_found *foun
     return err == SL_OK || err == SL_ERR_BUSY ? err : SL_ERR_NOT_FOUND;
 }
 
-static bool scan_known(const struct registrar *self, const struct sl_msg *msg,
-                       const struct reg_path *path)
+/* Of the scan that began last, by the same process; 0: none. */
+static uint64_t scan_seq(const struct registrar *self, const struct reg_path *path)
 {
     const struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
-    return disk != NULL && disk->scan_seq == msg->seq &&
-           sl_proc_id_equal(disk->scan_proc, self->peers->all[path->peer].proc);
+    bool same =
+        disk != NULL && sl_proc_id_equal(disk->scan_proc, self->peers->all[path->peer].proc);
+    return same ? disk->scan_seq : 0;
 }
 
 /* What was meant for the registrar before us is sent until somebody answers. It tells what the disk held then; what
@@ -298,15 +299,6 @@ static bool scan_is_early(const struct reg_path *path, const struct sl_body_disk
     return body->heard_fence != 0 && body->heard_fence <= path->fenced_seq;
 }
 
-/* It was sent before the scan that began last, by the same process, and comes late. */
-static bool scan_is_past(const struct registrar *self, const struct sl_msg *msg,
-                         const struct reg_path *path)
-{
-    const struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
-    return disk != NULL && msg->seq < disk->scan_seq &&
-           sl_proc_id_equal(disk->scan_proc, self->peers->all[path->peer].proc);
-}
-
 /* Whether all that the tierer was asked before is over, or dropped. A disk that has served since the
  * last fence is asked for nothing more, and gets another one: what it tells may be older than a
  * tombstone of which nothing is left here. One that is under way comes first: the tierer may
@@ -359,10 +351,10 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
     sl_err err = SL_OK;
     if (!scan_is_ours(self, body)) {
         err = sl_fail(&why, SL_ERR_BUSY, "meant for another registrar: from the beginning");
-    } else if (scan_is_past(self, msg, path) || scan_is_early(path, body)) {
+    } else if (msg->seq < scan_seq(self, path) || scan_is_early(path, body)) {
         err =
             sl_fail(&why, SL_ERR_BUSY, "made before what was asked is fenced: from the beginning");
-    } else if (body->first && !scan_known(self, msg, path)) {
+    } else if (body->first && msg->seq != scan_seq(self, path)) {
         err = found_begin(self, at, msg, &why);
     } else if (path->disk == REG_NONE || !self->tier->disks[path->disk].scan_open) {
         /* The rest of a scan that a registrar before this one heard the beginning of tells us

@@ -158,35 +158,13 @@ static void spill_fill(struct registrar *self, const struct sl_entry *entry,
     }
 }
 
-static bool writes_doomed(const struct registrar *self, uint32_t disk)
-{
-    for (uint32_t w = 0; w < self->writes->count; w++) {
-        const struct reg_write *write = &self->writes->all[w];
-        for (uint32_t i = 0; write->used && write->disk == disk && i < write->count; i++) {
-            if (write->fate[i].doomed) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 /* What lies under the key on the disk is to go first: a tombstone that names no place must not lie
  * behind a new value, and one that names the place of a removed value would take a new one of the
  * same bytes along, since the tierer gives it that place instead of writing them twice. */
-static bool key_waits(const struct registrar *self, const struct sl_entry *entry, uint32_t disk,
-                      bool doomed)
+static bool key_waits(const struct registrar *self, const struct sl_entry *entry, uint32_t disk)
 {
-    char key[SL_KEY_BYTES_MAX + 1];
-    if (reg_forget_pending(self, entry->key, entry->key_length, disk)) {
-        return true;
-    }
-    if (!doomed) {
-        return false;
-    }
-    memcpy(key, entry->key, entry->key_length);
-    key[entry->key_length] = '\0';
-    return reg_write_dooms(self, key, disk);
+    struct sl_key key = {.at = entry->key, .length = entry->key_length};
+    return reg_forget_pending(self, key, disk) || reg_write_dooms(self, key, disk);
 }
 
 /* Moves the oldest of the queue into the batch. */
@@ -195,14 +173,13 @@ static void write_fill(struct registrar *self, struct reg_write *write)
     struct reg_queue *queue = &self->writes->queue;
     const struct reg_disk *disk = &self->tier->disks[write->disk];
     uint64_t bytes = 0;
-    bool doomed = writes_doomed(self, write->disk);
     write->count = 0;
     while (queue->count > 0 && write->count < disk->batch_items) {
         struct reg_write_item item = *queue_at(queue, 0);
         struct sl_entry entry;
         if (item_wanted(self, &item)) {
             sl_index_read(self->index, item.ref, &entry);
-            if (key_waits(self, &entry, write->disk, doomed)) {
+            if (key_waits(self, &entry, write->disk)) {
                 break;
             }
             if (write->count > 0 &&
@@ -383,9 +360,8 @@ static void fate_settle(struct registrar *self, struct reg_write *write, uint32_
     sl_ref note = write->fate[i].note;
     reg_retired_returned(self, write->items[i].generation);
     if (on_disk) {
-        struct reg_forget *forget =
-            reg_forget_key(self, write->fate[i].key, (uint32_t)strlen(write->fate[i].key),
-                           write->fate[i].length_bytes, place, &how);
+        struct reg_forget *forget = reg_forget_key(self, reg_key_of(write->fate[i].key),
+                                                   write->fate[i].length_bytes, place, &how);
         if (forget == NULL || forget->note == 0) { /* no room: this one will do, or stays alone */
             if (forget != NULL) {
                 forget->note = note;
@@ -402,6 +378,7 @@ static void fate_settle(struct registrar *self, struct reg_write *write, uint32_
     }
     free(write->fate[i].key);
     write->fate[i].key = NULL;
+    self->tier->disks[write->disk].dooms--;
 }
 
 static bool item_there(struct registrar *self, const struct reg_write_item *item)
@@ -495,7 +472,7 @@ static void write_item_end(struct registrar *self, struct reg_write *write, uint
         place.segment = (uint32_t)spilled->segment;
         place.offset_bytes = spilled->disk_offset_bytes;
     }
-    if (write->fate[i].doomed) {
+    if (write->fate[i].key != NULL) {
         bool refused = code == SL_ERR_CORRUPT || code == SL_ERR_LIMIT || code == SL_ERR_BUSY ||
                        code == SL_ERR_DRAINING || sl_err_class(code) == SL_CLASS_CALL;
         place.valid = code == SL_OK ? 1 : 0; /* a write that failed may have arrived all the same */
@@ -573,7 +550,7 @@ static void write_return(struct registrar *self, struct reg_write *write)
 {
     const struct sl_disk_place unknown = {.disk = (uint16_t)write->disk};
     for (uint32_t i = write->count; i-- > 0;) {
-        if (write->fate[i].doomed) {
+        if (write->fate[i].key != NULL) {
             fate_settle(self, write, i, &unknown,
                         true); /* the next scan tells where, if anywhere */
         } else if (item_there(self, &write->items[i])) {
@@ -618,7 +595,7 @@ void reg_write_doom(struct registrar *self, const struct sl_entry *record,
                 continue;
             }
             write->fate[i].key = strndup(record->key, record->key_length);
-            write->fate[i].doomed = write->fate[i].key != NULL;
+            self->tier->disks[write->disk].dooms += write->fate[i].key != NULL;
             write->fate[i].length_bytes = record->extent.length_bytes;
             write->fate[i].remove_id = how->remove_id;
             write->fate[i].remove_index = how->remove_index;
@@ -627,7 +604,8 @@ void reg_write_doom(struct registrar *self, const struct sl_entry *record,
                 const struct reg_forget_note note = {.place = {.disk = (uint16_t)write->disk},
                                                      .length_bytes = record->extent.length_bytes,
                                                      .generation = record->extent.generation};
-                write->fate[i].note = reg_forget_note(self, record->key, record->key_length, &note);
+                write->fate[i].note =
+                    reg_forget_note(self, (struct sl_key){record->key, record->key_length}, &note);
             }
             if (how->remove_id != 0) {
                 reg_remove_wait(self, how->remove_id, how->remove_index, REG_NONE);
@@ -637,12 +615,15 @@ void reg_write_doom(struct registrar *self, const struct sl_entry *record,
     }
 }
 
-bool reg_write_dooms(const struct registrar *self, const char *key, uint32_t disk)
+bool reg_write_dooms(const struct registrar *self, struct sl_key key, uint32_t disk)
 {
-    for (uint32_t w = 0; w < self->writes->count; w++) {
+    uint32_t count = self->tier->disks[disk].dooms > 0 ? self->writes->count : 0;
+    for (uint32_t w = 0; w < count; w++) {
         const struct reg_write *write = &self->writes->all[w];
         for (uint32_t i = 0; write->used && write->disk == disk && i < write->count; i++) {
-            if (write->fate[i].doomed && strcmp(write->fate[i].key, key) == 0) {
+            const char *doomed = write->fate[i].key;
+            if (doomed != NULL && strncmp(doomed, key.at, key.length) == 0 &&
+                doomed[key.length] == '\0') {
                 return true;
             }
         }
@@ -662,20 +643,29 @@ static void writes_fini(struct registrar *self)
     free(self->writes->spills);
 }
 
-uint64_t reg_writes_oldest(struct registrar *self)
+/* Of those that are to go to a disk, or are on their way; NULL: there is none. */
+static const struct reg_write_item *item_oldest(struct registrar *self)
 {
     struct reg_queue *queue = &self->writes->queue;
     while (queue->count > 0 && !item_wanted(self, queue_at(queue, 0))) {
         queue->head = (queue->head + 1) & (queue->capacity - 1);
         queue->count--;
     }
-    uint64_t oldest = queue->count > 0 ? queue_at(queue, 0)->order : UINT64_MAX;
+    const struct reg_write_item *oldest = queue->count > 0 ? queue_at(queue, 0) : NULL;
     for (uint32_t w = 0; w < self->writes->count; w++) {
-        for (uint32_t i = 0; self->writes->all[w].used && i < self->writes->all[w].count; i++) {
-            oldest = SL_MIN(oldest, self->writes->all[w].items[i].order);
+        const struct reg_write *write = &self->writes->all[w];
+        for (uint32_t i = 0; write->used && i < write->count; i++) {
+            bool older = oldest == NULL || write->items[i].order < oldest->order;
+            oldest = older ? &write->items[i] : oldest;
         }
     }
     return oldest;
+}
+
+uint64_t reg_writes_oldest(struct registrar *self)
+{
+    const struct reg_write_item *oldest = item_oldest(self);
+    return oldest != NULL ? oldest->order : UINT64_MAX;
 }
 
 /* ---- the part ---- */
@@ -696,29 +686,13 @@ static bool writes_drain(const struct registrar *self)
     return reg_disks_writable(self) && writes_pending(self) > 0;
 }
 
-/* How long the oldest value that is to go to a disk has waited, in whole seconds; 0: none waits. */
-static uint64_t writes_lag_s(struct registrar *self)
-{
-    uint64_t oldest = reg_writes_oldest(self);
-    uint32_t now_s = (uint32_t)(self->env->now_ns / SL_NS_PER_S);
-    uint32_t lag_s = 0;
-    const struct reg_queue *queue = &self->writes->queue;
-    if (queue->count > 0 && queue_at(queue, 0)->order == oldest) {
-        lag_s = now_s - queue_at(queue, 0)->queued_s;
-    }
-    for (uint32_t w = 0; w < self->writes->count; w++) {
-        const struct reg_write *write = &self->writes->all[w];
-        for (uint32_t i = 0; write->used && i < write->count; i++) {
-            lag_s = write->items[i].order == oldest ? now_s - write->items[i].queued_s : lag_s;
-        }
-    }
-    return lag_s;
-}
-
 static void writes_gauges(struct registrar *self)
 {
     struct sl_metrics *page = self->env->metrics;
-    sl_metric_set(page, self->writes->metric.write_behind_lag_ms, 1000 * writes_lag_s(self));
+    const struct reg_write_item *oldest = item_oldest(self);
+    uint32_t now_s = (uint32_t)(self->env->now_ns / SL_NS_PER_S);
+    sl_metric_set(page, self->writes->metric.write_behind_lag_ms,
+                  oldest != NULL ? UINT64_C(1000) * (now_s - oldest->queued_s) : 0);
     sl_metric_set(page, self->writes->metric.write_behind_pending_count, writes_pending(self));
 }
 

@@ -24,10 +24,9 @@ struct reg_write {
     struct reg_write_item items[REG_WRITE_ITEMS_MAX];
     /* Set when the record was removed while it was written: the place must be forgotten. */
     struct {
-        bool doomed;
         bool removed; /* by REMOVE: must not come back after a restart either */
         sl_ref note;
-        char *key;
+        char *key; /* NULL: it was not */
         uint64_t length_bytes;
         uint64_t remove_id;
         uint32_t remove_index;
@@ -58,7 +57,7 @@ void reg_writes_requeue(struct registrar *self, uint32_t disk); /* its tierer di
 void reg_write_doom(struct registrar *self, const struct sl_entry *record,
                     const struct reg_drop *how);
 /* Whether what became of a write of this key to the disk is still awaited. */
-bool reg_write_dooms(const struct registrar *self, const char *key, uint32_t disk);
+bool reg_write_dooms(const struct registrar *self, struct sl_key key, uint32_t disk);
 
 /* Order of the oldest value that is not on disk yet; UINT64_MAX: all are. */
 uint64_t reg_writes_oldest(struct registrar *self);

@@ -19,6 +19,16 @@ sl_ref reg_unit_of(const struct sl_entry *record)
     return record->group != 0 ? record->group : record->ref;
 }
 
+bool reg_unit_visible(struct registrar *self, const struct sl_entry *record)
+{
+    struct sl_group_info info = {.state = SL_GROUP_COMMITTED};
+    bool block = record->kind == SL_RECORD_GROUP;
+    if (block || record->group != 0) {
+        sl_index_group_info(self->index, reg_unit_of(record), &info);
+    }
+    return (block || record->kind == SL_RECORD_COMMITTED) && info.state == SL_GROUP_COMMITTED;
+}
+
 void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_unit_parts *out)
 {
     out->count = 0;

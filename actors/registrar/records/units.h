@@ -64,6 +64,7 @@ struct reg_unit_parts {
 };
 void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_unit_parts *out);
 sl_ref reg_unit_of(const struct sl_entry *record);
+bool reg_unit_visible(struct registrar *self, const struct sl_entry *record); /* to readers */
 void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list its parts ask for */
 /* On disk alone until now, with a part in memory: to the list that it asks for. wanted: somebody asked
  * for it; who has read it touches it, too, and that is the same use. */

@@ -181,7 +181,7 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
     bool doubt = false;
     if (claim->replace && found == SL_ERR_NOT_FOUND) {
         key_text(&entry, key);
-        doubt = reg_key_in_doubt(self, key);
+        doubt = reg_key_in_doubt(self, name);
     }
     bool waits = self->tier->on && (doubt || found == SL_OK);
     if (found == SL_ERR_NO_SPACE) {
@@ -200,7 +200,7 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
     }
     sl_err err = claim_put(self, slot, digest);
     if (err == SL_OK && doubt) {
-        reg_key_forget(self, key, &how);
+        reg_key_forget(self, reg_key_of(key), &how);
     }
     return err;
 }
@@ -214,9 +214,9 @@ static bool claim_is_of(const struct registrar *self, const struct reg_claim *cl
 /* Whether something on a disk under this key is still on its way out. */
 static bool key_is_forgotten(struct registrar *self, const char *key)
 {
+    struct sl_key name = reg_key_of(key);
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        if (reg_forget_pending(self, key, (uint32_t)strlen(key), i) ||
-            reg_write_dooms(self, key, i)) {
+        if (reg_forget_pending(self, name, i) || reg_write_dooms(self, name, i)) {
             return true;
         }
     }

@@ -145,9 +145,7 @@ static sl_err item_present(struct registrar *self, const struct sl_item_want *wa
     if (entry->group == 0) {
         return group == NULL ? SL_ERR_EXISTS : SL_ERR_INVALID;
     }
-    struct sl_group_info info;
-    sl_index_group_info(self->index, entry->group, &info);
-    if (info.state == SL_GROUP_COMMITTED) {
+    if (reg_unit_visible(self, entry)) {
         return group == NULL ? SL_ERR_EXISTS : SL_ERR_INVALID; /* a part of another block */
     }
     if (group != NULL && group->slot != REG_NONE &&

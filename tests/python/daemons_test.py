@@ -19,7 +19,7 @@ from unittest import mock
 from python_support import PATIENCE, ROOT
 
 from mooncake import places
-from mooncake.daemons import client, daemon, flags, http, join, library, node
+from mooncake.daemons import client, daemon, flags, http, join, library, master, node
 from node_support import BIN, main, wait_until
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -484,9 +484,49 @@ class Files(unittest.TestCase):
             daemon.write_file(directory + "/name", "text", 0o644)
             self.assertEqual(sorted(os.listdir(directory)), ["name", "name.new"])
             self.assertEqual(os.stat(directory + "/name").st_mode & 0o777, 0o644)
-            with mock.patch.object(daemon.os, "rename", side_effect=OSError(28, "no space")), self.assertRaises(OSError):
-                daemon.write_file(directory + "/name", "another")
+            with mock.patch.object(daemon.os, "rename", side_effect=OSError(28, "no space")), self.assertRaisesRegex(OSError, f"'{directory}/name'$"):
+                daemon.write_file(directory + "/name", "another")  # names what it could not write, the same each time
             self.assertEqual(sorted(os.listdir(directory)), ["name", "name.new"])
+
+
+class Keeping(unittest.TestCase):
+    """A master looks at its files and its lock every few seconds."""
+
+    def setUp(self):
+        asked = flags.Flags(flags.MASTER)
+        asked.parse([])
+        self.said = mock.Mock()
+        for module in (daemon, master):
+            patch = mock.patch.object(module, "log", self.said)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.master = master.Master(asked)
+        self.master.node, self.master.cluster = mock.Mock(), None
+
+    def look(self, at_s, error=None):
+        self.master.node.keep_names.side_effect = error
+        with mock.patch.object(master.time, "monotonic", return_value=at_s):
+            self.master.kept.look(self.master._keep_names, "what")
+
+    def test_who_takes_the_lock_and_fails_ends_no_other(self):
+        taken = node.Taken("another master runs it")
+        for at_s in (100, 100 + master.TICK_S):
+            self.look(at_s, taken)
+            self.look(at_s + 1)
+            self.assertIsNone(self.master.taken)
+        self.look(200, taken)
+        self.look(199 + master.TICK_S, taken)
+        self.assertIsNone(self.master.taken)
+        self.look(200 + master.TICK_S, taken)
+        self.assertIs(self.master.taken, taken)
+
+    def test_what_cannot_be_kept_is_said_once(self):
+        for _ in range(3):
+            self.look(100, OSError(28, "no space", "/run/x"))
+        self.assertEqual([call.args for call in self.said.call_args_list], [("warn", "what: [Errno 28] no space: '/run/x'")])
+        self.look(100)
+        self.look(100, OSError(28, "no space", "/run/x"))
+        self.assertEqual(self.said.call_count, 2)
 
 
 @unittest.skipUnless(os.path.exists(CTL), "sluicectl, which makes keys, was not built")
@@ -585,7 +625,7 @@ class Join(Served):
         self.assertEqual((members.name, members.key, cluster.control_port), (first.members.name, first.members.key, first.control_port))
 
     def test_a_sign_in_what_is_another_users_since_is_left(self):
-        with tempfile.TemporaryDirectory() as place, mock.patch.dict(os.environ, XDG_RUNTIME_DIR=place), mock.patch.object(client, "log") as said:
+        with tempfile.TemporaryDirectory() as place, mock.patch.dict(os.environ, XDG_RUNTIME_DIR=place), mock.patch.object(daemon, "log") as said:
             asked = flags.Flags(flags.CLIENT)
             asked.parse([])
             lender = client.Lender(asked)
@@ -594,10 +634,13 @@ class Join(Served):
             os.unlink(lender.sign)
             os.chmod(os.path.dirname(lender.sign), 0o777)
             for _ in range(3):
-                lender.keep_sign()
+                lender.kept.look(lender.keep_sign, "what")
             self.assertEqual(said.call_count, 1)  # and not every second
             os.chmod(os.path.dirname(lender.sign), 0o700)
-            lender.keep_sign()
+            with open(lender.sign + ".0123abcd", "w", encoding="utf-8"):
+                pass  # of a life that was killed
+            lender.kept.look(lender.keep_sign, "what")
+            self.assertFalse(os.path.exists(lender.sign + ".0123abcd"))
             with mock.patch.object(client.os, "geteuid", return_value=os.geteuid() + 1):
                 lender.end()
             self.assertTrue(os.path.exists(lender.sign))
@@ -605,6 +648,15 @@ class Join(Served):
                 lender.end()
             lender.end()
             self.assertFalse(os.path.exists(lender.sign))
+
+    def test_what_a_killed_write_left_goes_at_the_next_start(self):
+        own = self.cluster("b").members.directory
+        for name in ("peers.0123abcd", "name.0123abcd", "port.0123abcd", "x-1.pub.0123abcd", "x.secret.0123abcd"):
+            shutil.copy(own + "/peers", f"{own}/{name}")
+        for name in ("peers.0123abcde", "peers.old", "notes.0123abcd"):  # somebody else's
+            shutil.copy(own + "/peers", f"{own}/{name}")
+        members = self.cluster("b").members
+        self.assertEqual(sorted(os.listdir(own)), sorted(["peers.0123abcde", "peers.old", "notes.0123abcd", "peers", *members.own]))
 
     @staticmethod
     def text(members, name):

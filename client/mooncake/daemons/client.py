@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import socket
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import List, Optional, Tuple
 
 from mooncake.daemons import http, library
 from mooncake.daemons.admin import Admin, json_answer
-from mooncake.daemons.daemon import Programs, log, make_directory, run, write_file
+from mooncake.daemons.daemon import Kept, Programs, log, make_directory, remove_leftovers, run, write_file
 from mooncake.daemons.flags import CLIENT, Failure, Flags
 from mooncake.daemons.join import Port
 from mooncake.daemons.node import MIB
@@ -32,7 +33,7 @@ class Lender:
         self.node: Optional[library.Node] = None
         self.lent = False
         self.listeners: List[Tuple[socket.socket, str, int]] = []
-        self.sign = self.sign_trouble = ""
+        self.sign, self.kept = "", Kept()
 
     def bind(self) -> None:
         """What is in use is found before anything is contributed. Nothing is answered yet."""
@@ -107,20 +108,15 @@ class Lender:
     def put_sign(self) -> None:
         """The node's name in a file that setup_dummy finds by the port alone, wherever the node has its own files."""
         self.sign = sign_of_client(self.flags["port"])
-        make_directory(os.path.dirname(self.sign))
+        directory, name = os.path.split(self.sign)
+        make_directory(directory)
+        remove_leftovers(directory, re.escape(name))
         write_file(self.sign, self.instance + "\n")
 
     def keep_sign(self) -> None:
         """Writes it again when a cleaner took it."""
-        why = ""
-        try:
-            if not os.path.lexists(self.sign):
-                self.put_sign()
-        except (OSError, Failure) as error:
-            why = str(error)
-        if why and why != self.sign_trouble:
-            log("warn", f"'{self.sign}' was removed, and cannot be written again: {why}")
-        self.sign_trouble = why
+        if not os.path.lexists(self.sign):
+            self.put_sign()
 
     # ---- serving
     async def health(self, _: http.Request) -> http.Answer:
@@ -150,7 +146,7 @@ class Lender:
                 try:
                     await asyncio.wait_for(ended.wait(), TICK_S)
                 except asyncio.TimeoutError:
-                    self.keep_sign()
+                    self.kept.look(self.keep_sign, f"'{self.sign}' was removed, and cannot be written again")
                     if self.length:
                         await asyncio.to_thread(self._lend_again)
         finally:

@@ -1,8 +1,10 @@
 """What mooncake_master and mooncake_client have in common: log, programs, secrets, and how they begin and end."""
 
 import asyncio
+import contextlib
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -174,17 +176,17 @@ def read_file(path: str) -> str:
 def write_file(path: str, text: str, mode: int = 0o600) -> None:
     """Beside, synced and renamed: a reader, or a power cut at any moment, sees the old file or the new one."""
     new = f"{path}.{os.urandom(4).hex()}"  # nobody else's name
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(descriptor, mode)
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
             file.write(text)
             file.flush()
-            os.fsync(descriptor)
+            os.fsync(file.fileno())
         os.rename(new, path)
-    except OSError:
-        os.unlink(new)
-        raise
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise OSError(error.errno, error.strerror, path) from error
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
@@ -192,11 +194,36 @@ def write_file(path: str, text: str, mode: int = 0o600) -> None:
         os.close(directory)
 
 
+def remove_leftovers(directory: str, names: str) -> None:
+    """What write_file of an earlier life left of files of such names (a regular expression) when it was killed."""
+    for name in os.listdir(directory):
+        if re.fullmatch(rf"(?:{names})\.[0-9a-f]{{8}}", name):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{directory}/{name}")
+
+
 def keep_file(path: str, text: str, mode: int = 0o600) -> None:
     """Writes it again when a cleaner took its name."""
     if not os.path.lexists(path):
         write_file(path, text, mode)
         log("warn", f"'{path}' was removed: it is written again")
+
+
+class Kept:
+    """What is looked at again and again, and said once when it fails."""
+
+    def __init__(self) -> None:
+        self._trouble = ""
+
+    def look(self, keep: Callable[[], None], what: str) -> None:
+        why = ""
+        try:
+            keep()
+        except (OSError, Failure) as error:
+            why = str(error)
+        if why and why != self._trouble:
+            log("warn", f"{what}: {why}")
+        self._trouble = why
 
 
 # ---- beginning and end

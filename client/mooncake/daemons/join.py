@@ -25,7 +25,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
-from mooncake.daemons.daemon import keep_file, log, make_directory, read_file, write_file
+from mooncake.daemons.daemon import keep_file, log, make_directory, read_file, remove_leftovers, write_file
 from mooncake.daemons.flags import Failure
 from mooncake.daemons.http import Crowd, address_of, own_address
 from mooncake.places import split_address
@@ -77,6 +77,7 @@ class Members:
     def __init__(self, directory: str, quiet_s: float, ctl: str):
         """ctl: the path of sluicectl, which makes keys."""
         make_directory(directory)
+        remove_leftovers(directory, rf"peers|port|name|{NAME.pattern}\.(?:pub|secret)")
         self.directory, self.quiet_s, self._ctl = directory, quiet_s, ctl
         self.at: Dict[str, Member] = {}
         self.heard: Dict[str, float] = {}

@@ -4,11 +4,12 @@ import asyncio
 import os
 import socket
 import sys
+import time
 from typing import List, Optional, Tuple
 
 from mooncake.daemons import http
 from mooncake.daemons.admin import Admin
-from mooncake.daemons.daemon import Programs, log, run, secret
+from mooncake.daemons.daemon import Kept, Programs, log, run, secret
 from mooncake.daemons.flags import MASTER, Failure, Flags
 from mooncake.daemons.join import Cluster, Port, open_directory
 from mooncake.daemons.node import MIB, Node, Taken
@@ -28,7 +29,10 @@ class Master:
         self.flags = flags
         self.listeners: List[Tuple[socket.socket, str, int]] = []
         self.trouble = ""
-        self.was_ready = self.taken = False
+        self.was_ready = False
+        self.kept = Kept()
+        self.taken: Optional[Taken] = None
+        self.taken_since: Optional[float] = None
 
     # ---- ports
     def _host(self, flag: str) -> str:
@@ -137,23 +141,28 @@ class Master:
             if ready != self.was_ready:
                 since, slow = now, False
             self._note(ready, why)
-            self._keep_names()
+            self.kept.look(self._keep_names, f"files of node '{self.node.instance}' cannot be kept")
+            if self.taken:
+                raise self.taken
             await asyncio.wait(events, timeout=TICK_S if ready else START_TICK_S, return_when=asyncio.FIRST_COMPLETED)
         for event in events:
             event.cancel()
         log("info", f"stopping node '{self.node.instance}'")
 
     def _keep_names(self) -> None:
+        """Another master has the node when it has its lock for a whole tick: one that takes it may fail, and be gone."""
         try:
             self.node.keep_names()
+            self.taken_since = None
             if self.cluster:
                 self.cluster.members.keep()
         except Taken as error:
-            log("error", f"{error} since the name of this one's lock was removed: this one ends, and leaves the node to it")
-            self.taken = True
+            now = time.monotonic()
+            self.taken_since = self.taken_since or now
+            if now - self.taken_since >= TICK_S:
+                log("error", f"{error} since the name of this one's lock was removed: this one ends, and leaves the node to it")
+                self.taken = error
             raise
-        except (OSError, Failure):
-            pass  # tried again; without its directory the node ends
 
     def _note(self, ready: bool, why: str) -> None:
         node = self.node

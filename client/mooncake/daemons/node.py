@@ -12,7 +12,7 @@ import signal
 import subprocess
 from typing import Dict, List, Optional, Tuple
 
-from mooncake.daemons.daemon import Programs, keep_file, write_file
+from mooncake.daemons.daemon import Programs, keep_file, remove_leftovers, write_file
 from mooncake.daemons.flags import Failure, Flags
 from mooncake.mooncake_config import parse_size
 
@@ -69,6 +69,7 @@ class Node:
         self.config_path = self.runtime_dir + "/mooncake-master.conf"
         self.lock_path = self.runtime_dir + "/mooncake-master.lock"
         self._take_lock()
+        remove_leftovers(self.runtime_dir, r"mooncake-master\.conf")
         self._place = os.stat(self.runtime_dir)
 
     def _take_lock(self) -> None:

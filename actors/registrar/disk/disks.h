@@ -77,7 +77,7 @@ struct reg_disk {
     bool scanned;         /* since this registrar started, the disk said once what it holds */
     bool parity;
     bool sweeping;
-    uint64_t unseen; /* places known when the scan began: what it does not find is not there */
+    uint64_t unseen; /* places that no scan has found yet: what is left then is swept */
     uint64_t sweep_cursor;
     uint64_t place_count;
     /* tombstones on their way there */

@@ -242,8 +242,10 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     disk->scan_number++;
     disk->scan_seq = msg->seq;
     disk->scan_proc = self->peers->all[path->peer].proc;
-    disk->parity = !disk->parity;
-    disk->unseen = disk->place_count;
+    if (disk->unseen == 0) { /* else the last one has not come to its end: this one goes on */
+        disk->parity = !disk->parity;
+        disk->unseen = disk->place_count;
+    }
     disk->sweeping = false;
     reg_segments_come_anew(self, path->disk);
     disk->state = REG_DISK_SCANNING;
@@ -387,6 +389,7 @@ static void sweep_step(struct registrar *self, uint32_t slot)
     for (uint32_t i = 0; disk->sweeping && i < SWEEP_STEP; i++) {
         if (!sl_index_scan(sl_index_as_view(self->index), &disk->sweep_cursor, &seen, key)) {
             disk->sweeping = false;
+            disk->unseen = 0;
             reg_disk_swept(self, slot);
             break;
         }

@@ -2,6 +2,7 @@
  * wait. */
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/records/units.h"
+#include "actors/registrar/writers/parked.h"
 #include "tests/unit/registrar_support.h"
 
 #include <unistd.h>
@@ -335,6 +336,77 @@ START_TEST(a_request_that_waits_ends_at_its_deadline)
         ck_assert(node_reserved(node, &ask, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
         ck_assert_uint_eq(node_metric(node, "parked_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+/* 64 keys of 1,000 bytes. True: it was answered at once. */
+static bool many_asked(struct node *node, struct sl_msg *reply)
+{
+    static char keys[64][1001];
+    static struct sl_item_want items[64];
+    for (uint32_t i = 0; i < 64; i++) {
+        (void)snprintf(keys[i], sizeof(keys[i]), "%01000u", i);
+        items[i] = (struct sl_item_want){.key = sl_text_of(keys[i]), .length_bytes = BIG / 64};
+    }
+    struct sl_msg msg = {.type = SL_MSG_RESERVE};
+    msg.body.reserve.wait = true;
+    msg.body.reserve.items.at = items;
+    msg.body.reserve.items.count = 64;
+    fake_give(&node->fake, "client.2", &msg);
+    return fake_take_reply(&node->fake, "client.2", msg.seq, reply);
+}
+
+static const struct {
+    const char *settings[3];
+    uint32_t waiting; /* before it */
+    sl_err code;
+    const char *text;
+} too_many[] = {
+    {{"queue_messages", "16"},
+     16,
+     SL_ERR_LIMIT,
+     "16 requests wait for space already: queue_messages"},
+    {{"message_bytes_max", "64KiB"},
+     3,
+     SL_ERR_LIMIT,
+     "requests that wait for space have 202 KiB already: ask for fewer at once, or raise "
+     "message_bytes_max"},
+    {{NULL},
+     0,
+     SL_ERR_NO_MEMORY,
+     "no memory to let it wait: the registrar is at a limit of its process or container"},
+};
+
+static bool
+    no_memory; /* for the copy of such a request: the linker leads the calls here (--wrap) */
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes)
+{
+    size_t copy = sizeof(struct reg_parked) + 64 * (1003 + sizeof(struct sl_item_want));
+    return no_memory && bytes == copy ? NULL : __real_malloc(bytes);
+}
+
+START_TEST(a_request_that_cannot_wait_hears_what_is_in_the_way)
+    {
+        struct node *node = node_start(too_many[_i].settings);
+        struct sl_msg reply;
+        struct want large = {.key = "large", .length = 4 * BIG};
+        struct reserve_ask ask = {.sender = "client.1", .wants = &large, .count = 1};
+        node_client(node, "client.1", 11);
+        node_client(node, "client.2", 12);
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_OK);
+        for (uint32_t i = 0; i < too_many[_i].waiting; i++) {
+            ck_assert(!many_asked(node, &reply));
+        }
+        no_memory = too_many[_i].code == SL_ERR_NO_MEMORY;
+
+        ck_assert(many_asked(node, &reply));
+
+        ck_assert_int_eq(reply.code, too_many[_i].code);
+        ck_assert_str_eq(reply.text.at, too_many[_i].text);
         node_end(node);
     }
 END_TEST
@@ -742,6 +814,8 @@ static Suite *evict_suite(void)
     tcase_add_test(wait, without_wait_a_lack_of_space_is_answered_at_once);
     tcase_add_test(wait, with_wait_a_request_is_granted_when_space_is_freed);
     tcase_add_test(wait, a_request_that_waits_ends_at_its_deadline);
+    tcase_add_loop_test(wait, a_request_that_cannot_wait_hears_what_is_in_the_way, 0,
+                        SL_COUNT(too_many));
     tcase_add_test(wait, a_request_whose_op_is_aborted_waits_no_longer);
     tcase_add_test(wait, a_waiting_frame_that_is_sent_again_waits_once);
     tcase_add_test(wait, nobody_overtakes_who_waits);

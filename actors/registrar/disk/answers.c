@@ -44,10 +44,11 @@ void *reg_answer_new(struct registrar *self, const struct sl_msg *msg, enum reg_
         sl_return_keep(msg, &answer->back);
         answers->all[slot] = answer;
         answers->end = SL_MAX(answers->end, slot + 1);
-    } else if (msg->type != SL_MSG_COMMIT) { /* its items have codes of their own */
-        sl_reply_fail(self->env, msg, full ? SL_ERR_LIMIT : SL_ERR_NO_MEMORY,
-                      "%u such requests wait%s", count,
-                      full && kind != REG_ANSWER_REMOVE ? " already: queue_messages" : " already");
+    } else if (msg->type != SL_MSG_COMMIT && full) { /* its items have codes of their own */
+        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "%u such requests wait already%s", count,
+                      kind != REG_ANSWER_REMOVE ? ": queue_messages" : "");
+    } else if (msg->type != SL_MSG_COMMIT) {
+        sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, REG_WAIT_NO_MEMORY);
     }
     return answer;
 }

@@ -18,6 +18,8 @@ struct reg_answers {
     uint64_t next;
 };
 
+#define REG_WAIT_NO_MEMORY \
+    "no memory to let it wait: the registrar is at a limit of its process or container"
 bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg); /* sent again */
 /* So many bytes, zeroed but for their struct reg_answer. NULL: it waits already, or it was refused with the reason. */
 void *reg_answer_new(struct registrar *self, const struct sl_msg *msg, enum reg_answer_kind kind,

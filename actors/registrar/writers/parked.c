@@ -2,10 +2,12 @@
 #include "actors/registrar/writers/parked.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/answers.h"
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/writers/reserve.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,12 +63,6 @@ static struct reg_parked *parked_make(const struct reg_request *req, uint64_t by
     return parked;
 }
 
-/* For parts that know nothing of this one. */
-static void parked_note(struct registrar *self)
-{
-    self->space.parked_count = self->parking->count;
-}
-
 uint64_t reg_parked_need(const struct registrar *self)
 {
     const struct reg_parked *first = self->parking->first;
@@ -74,47 +70,45 @@ uint64_t reg_parked_need(const struct registrar *self)
 }
 
 sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
-                        const struct sl_return *back, uint64_t need_bytes)
+                        const struct sl_return *back, uint64_t need_bytes, struct sl_error *why)
 {
     uint64_t bytes = request_bytes(req);
     struct reg_parking *line = self->parking;
-    if (line->count >= self->set.queue_messages ||
-        line->bytes + bytes > 4 * self->set.message_bytes_max) {
-        return SL_ERR_LIMIT;
+    if (self->space.parked_count >= self->set.queue_messages) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u requests wait for space already: queue_messages",
+                       self->space.parked_count);
+    }
+    if (line->bytes + bytes > 4 * self->set.message_bytes_max) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "requests that wait for space have %" PRIu64
+                       " KiB already: ask for fewer at once, or raise message_bytes_max",
+                       line->bytes / 1024);
     }
     struct reg_parked *parked = parked_make(req, bytes);
     if (parked == NULL) {
-        return SL_ERR_NO_MEMORY;
+        return sl_fail(why, SL_ERR_NO_MEMORY, REG_WAIT_NO_MEMORY);
     }
     parked->back = *back;
     parked->need_bytes = need_bytes;
-    if (line->last != NULL) {
-        line->last->next = parked;
-    } else {
-        line->first = parked;
-    }
-    line->last = parked;
-    line->count++;
+    *(line->end != NULL ? line->end : &line->first) = parked;
+    line->end = &parked->next;
     line->bytes += bytes;
-    parked_note(self);
+    self->space.parked_count++;
     sl_trace_event(self->env->metrics, self->env->now_ns, req->trace_id, "reserve waits", back->to,
                    req->item_count);
     return SL_OK;
 }
 
 /* at: where the pointer to it stands. */
-static void parked_free(struct registrar *self, struct reg_parked **at, struct reg_parked *before)
+static void parked_free(struct registrar *self, struct reg_parked **at)
 {
     struct reg_parked *parked = *at;
-    *at = parked->next;
     struct reg_parking *line = self->parking;
-    if (line->last == parked) {
-        line->last = before;
-    }
-    line->count--;
+    *at = parked->next;
+    line->end = parked->next == NULL ? at : line->end;
     line->bytes -= parked->bytes;
+    self->space.parked_count--;
     free(parked);
-    parked_note(self);
 }
 
 static void parked_retry(struct registrar *self)
@@ -127,7 +121,7 @@ static void parked_retry(struct registrar *self)
             return;
         }
         reg_request_answer(self, &parked->request, &parked->back);
-        parked_free(self, &self->parking->first, NULL);
+        parked_free(self, &self->parking->first);
     }
     self->space.freed = false;
 }
@@ -136,11 +130,9 @@ static void parked_expire(struct registrar *self)
 {
     uint64_t now_ns = self->env->now_ns;
     struct reg_parked **at = &self->parking->first;
-    struct reg_parked *before = NULL;
     while (*at != NULL) {
         struct reg_parked *parked = *at;
         if (parked->back.deadline_ns > now_ns) {
-            before = parked;
             at = &parked->next;
             continue;
         }
@@ -148,7 +140,7 @@ static void parked_expire(struct registrar *self)
         parked->request.wait = parked->request.until_there = false;
         (void)reg_request_run(self, &parked->request, false, &need_bytes);
         reg_request_answer(self, &parked->request, &parked->back);
-        parked_free(self, at, before);
+        parked_free(self, at);
         self->space.freed = true; /* who waited behind it may fit */
     }
 }
@@ -157,14 +149,12 @@ static void parked_expire(struct registrar *self)
 static void parked_end(struct registrar *self, struct sl_proc_id owner, uint64_t op_id)
 {
     struct reg_parked **at = &self->parking->first;
-    struct reg_parked *before = NULL;
     while (*at != NULL) {
         const struct reg_request *request = &(*at)->request;
         if (sl_proc_id_equal(request->owner, owner) && (op_id == 0 || request->op_id == op_id)) {
-            parked_free(self, at, before);
+            parked_free(self, at);
             self->space.freed = true;
         } else {
-            before = *at;
             at = &(*at)->next;
         }
     }
@@ -186,14 +176,14 @@ static void parked_refuse(struct registrar *self, sl_err code)
     while (self->parking->first != NULL) {
         struct sl_msg reply = {.code = code};
         sl_return_reply(self->env, &self->parking->first->back, &reply);
-        parked_free(self, &self->parking->first, NULL);
+        parked_free(self, &self->parking->first);
     }
 }
 
 static void parked_fini(struct registrar *self)
 {
     while (self->parking->first != NULL) {
-        parked_free(self, &self->parking->first, NULL);
+        parked_free(self, &self->parking->first);
     }
 }
 
@@ -230,13 +220,13 @@ static void parking_drain(struct registrar *self)
 
 static void parking_after(struct registrar *self)
 {
-    bool parked = self->parking->count > 0;
+    bool parked = self->space.parked_count > 0;
     bool copies = reg_copy_required(self);
     /* A disk that was waited for is taken for none: its values may leave memory without a copy. */
     self->space.freed = self->space.freed || (self->parking->copies && !copies);
     self->parking->copies = copies;
     parked_retry(self);
-    if (parked && self->parking->count == 0) { /* what is read ahead of use waited for them */
+    if (parked && self->space.parked_count == 0) { /* what is read ahead of use waited for them */
         reg_promotes_pump(self);
     }
 }

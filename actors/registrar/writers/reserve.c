@@ -731,10 +731,9 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
         reg_request_answer(self, &req, &back);
         return;
     }
-    sl_err err = reg_request_park(self, &req, &back, need_bytes);
+    sl_err err = reg_request_park(self, &req, &back, need_bytes, &why);
     if (err != SL_OK) {
-        sl_reply_fail(self->env, msg, err, "%u requests wait for space already",
-                      self->space.parked_count);
+        sl_reply_code(self->env, msg, err, &why);
     }
 }
 

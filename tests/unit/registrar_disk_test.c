@@ -113,6 +113,54 @@ START_TEST(parts_of_a_block_name_their_block)
     }
 END_TEST
 
+static uint32_t looks; /* at records of the index: the linker leads the calls here (--wrap) */
+bool __real_sl_index_ref_live(const struct sl_index *index, sl_ref ref);
+bool __wrap_sl_index_ref_live(const struct sl_index *index, sl_ref ref);
+bool __wrap_sl_index_ref_live(const struct sl_index *index, sl_ref ref)
+{
+    looks++;
+    return __real_sl_index_ref_live(index, ref);
+}
+
+/* Of 262,144 values that wait, all were looked at when their table grew, or when they were removed. */
+START_TEST(no_turn_looks_at_all_values_that_wait_for_a_disk)
+    {
+        static const char *const settings[] = {"memory", "64MiB", "memory_chunk", "64MiB",
+                                               "disk",   "1GiB",  NULL};
+        struct node *node = node_start(settings);
+        struct sl_msg first, nothing = {.code = SL_ERR_DRAINING};
+        char key[16];
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        for (uint32_t i = 0; i < 5000; i++) {
+            (void)snprintf(key, sizeof(key), "k%u", i);
+            looks = 0;
+            node_put(node, "client.1", key, 64);
+            ck_assert_uint_lt(looks, 128);
+        }
+        for (uint32_t i = 0; i < 20000; i++) {
+            node_put(node, "client.1", "comes and goes", 64);
+            ck_assert_int_eq(node_remove(node, "client.1", "comes and goes"), SL_OK);
+        }
+        ck_assert_uint_lt(node_metric(node, "write_behind_pending_count"), 8000);
+        for (uint32_t i = 16; i < 5000; i++) { /* those before are on their way */
+            (void)snprintf(key, sizeof(key), "k%u", i);
+            ck_assert_int_eq(node_remove(node, "client.1", key), SL_OK);
+        }
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &first));
+        looks = 0;
+        fake_answer(&node->fake, "tierer.0", &first, &nothing);
+        ck_assert_uint_lt(looks, 2048);
+        node_put(node, "client.1", "last", 64);
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 17); /* in the order of their commits */
+        ck_assert(on_disk(node, "k0") && on_disk(node, "k15") && on_disk(node, "last"));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(writes_in_flight_are_bounded_and_go_oldest_first)
     {
         static const char *const settings[] = {"memory", "64MiB", "memory_chunk", "64MiB", NULL};
@@ -1732,6 +1780,7 @@ static Suite *disk_suite(void)
     tcase_set_timeout(write, 60);
     tcase_add_test(write, what_is_committed_goes_to_disk_and_stays_in_memory);
     tcase_add_test(write, parts_of_a_block_name_their_block);
+    tcase_add_test(write, no_turn_looks_at_all_values_that_wait_for_a_disk);
     tcase_add_test(write, writes_in_flight_are_bounded_and_go_oldest_first);
     tcase_add_test(write, reserve_waits_for_write_behind);
     tcase_add_loop_test(write, reserve_without_waiting_waits_for_write_behind, 0, 2);

@@ -66,43 +66,29 @@ static struct reg_arrival_queue *arrival_queue(struct registrar *self, uint32_t 
 static void arrival_append(struct registrar *self, uint32_t slot)
 {
     struct reg_arrival_queue *queue = arrival_queue(self, slot);
-    self->promotion->arrivals[slot].next = REG_NONE;
-    self->promotion->arrivals[slot].previous = queue->last;
-    if (queue->last != REG_NONE) {
-        self->promotion->arrivals[queue->last].next = slot;
-    } else {
-        queue->first = slot;
-    }
+    struct reg_arrival *all = self->promotion->arrivals;
+    all[slot].next = REG_NONE;
+    all[slot].previous = queue->last;
+    *(queue->last != REG_NONE ? &all[queue->last].next : &queue->first) = slot;
     queue->last = slot;
 }
 
 void reg_arrival_prepend(struct registrar *self, uint32_t slot)
 {
     struct reg_arrival_queue *queue = arrival_queue(self, slot);
-    self->promotion->arrivals[slot].next = queue->first;
-    self->promotion->arrivals[slot].previous = REG_NONE;
-    if (queue->first != REG_NONE) {
-        self->promotion->arrivals[queue->first].previous = slot;
-    } else {
-        queue->last = slot;
-    }
+    struct reg_arrival *all = self->promotion->arrivals;
+    all[slot].next = queue->first;
+    all[slot].previous = REG_NONE;
+    *(queue->first != REG_NONE ? &all[queue->first].previous : &queue->last) = slot;
     queue->first = slot;
 }
 
 void reg_arrival_unqueue(struct registrar *self, uint32_t slot)
 {
     struct reg_arrival_queue *queue = arrival_queue(self, slot);
-    const struct reg_arrival *arrival = &self->promotion->arrivals[slot];
-    if (arrival->previous != REG_NONE) {
-        self->promotion->arrivals[arrival->previous].next = arrival->next;
-    } else {
-        queue->first = arrival->next;
-    }
-    if (arrival->next != REG_NONE) {
-        self->promotion->arrivals[arrival->next].previous = arrival->previous;
-    } else {
-        queue->last = arrival->previous;
-    }
+    struct reg_arrival *all = self->promotion->arrivals, *at = &all[slot];
+    *(at->previous != REG_NONE ? &all[at->previous].next : &queue->first) = at->next;
+    *(at->next != REG_NONE ? &all[at->next].previous : &queue->last) = at->previous;
 }
 
 uint32_t reg_arrival_make(struct registrar *self, const struct sl_entry *source, bool ahead)

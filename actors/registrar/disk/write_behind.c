@@ -20,68 +20,104 @@
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
+#include "runtime/sl_array.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define LOOKS_MAX 1024u /* values that wait for nothing any more and are passed by in a turn */
+
 /* ---- queue ---- */
 
-static struct reg_write_item *queue_at(const struct reg_queue *queue, uint64_t index)
+static struct reg_write_item *queue_at(const struct reg_queue *queue, uint64_t at)
 {
-    return &queue->items[(queue->head + index) & (queue->capacity - 1)];
+    return &queue->chunks[at / REG_QUEUE_CHUNK][at % REG_QUEUE_CHUNK];
 }
 
-/* Whether the record still waits for its first copy on disk. */
-static bool item_wanted(struct registrar *self, const struct reg_write_item *item)
+static const struct reg_write_item *queue_first(const struct reg_queue *queue)
 {
-    struct sl_entry entry;
+    return queue->returned_count > 0 ? &queue->returned[queue->returned_count - 1]
+                                     : queue_at(queue, queue->head);
+}
+
+static void queue_pop(struct reg_queue *queue)
+{
+    queue->count--;
+    if (queue->returned_count > 0) {
+        queue->returned_count--;
+        return;
+    }
+    if (queue->head++ == queue->kept) {
+        queue->kept = queue->looked = queue->head;
+    } else if (queue->head == queue->kept) {
+        queue->head = queue->kept = queue->looked;
+    }
+    for (; queue->head >= REG_QUEUE_CHUNK; queue->head -= REG_QUEUE_CHUNK) {
+        free(queue->chunks[0]);
+        memmove(queue->chunks, &queue->chunks[1], --queue->chunk_count * sizeof(*queue->chunks));
+        queue->kept -= REG_QUEUE_CHUNK;
+        queue->looked -= REG_QUEUE_CHUNK;
+        queue->end -= REG_QUEUE_CHUNK;
+    }
+}
+
+static bool item_there(struct registrar *self, const struct reg_write_item *item,
+                       struct sl_entry *entry)
+{
     if (!sl_index_ref_live(self->index, item->ref)) {
         return false;
     }
-    sl_index_read(self->index, item->ref, &entry);
-    return entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation &&
-           entry.disk.valid == 0 &&
+    sl_index_read(self->index, item->ref, entry);
+    return entry->kind == SL_RECORD_COMMITTED && entry->extent.generation == item->generation;
+}
+
+/* Whether the record still waits for its first copy on disk. */
+static bool item_wanted(struct registrar *self, const struct reg_write_item *item,
+                        struct sl_entry *entry)
+{
+    return item_there(self, item, entry) && entry->disk.valid == 0 &&
            (sl_index_links(self->index, item->ref)->flags &
             (REG_FLAG_WRITING | REG_FLAG_RECLAIMED)) == 0;
 }
 
-static bool queue_grow(struct registrar *self)
+/* Looks at the next one: what still waits moves up. Values that come and go while no disk takes them would fill the
+ * queue. */
+static void queue_look(struct registrar *self)
 {
     struct reg_queue *queue = &self->writes->queue;
-    uint64_t kept = 0;
-    for (uint64_t i = 0; i < queue->count; i++) {
-        struct reg_write_item item = *queue_at(queue, i);
-        if (item_wanted(self, &item)) {
-            *queue_at(queue, kept++) = item;
-        }
+    struct sl_entry entry;
+    if (queue->looked == queue->end) {
+        queue->end = queue->kept;
+        queue->kept = queue->looked = queue->head;
+    } else if (item_wanted(self, queue_at(queue, queue->looked), &entry)) {
+        *queue_at(queue, queue->kept++) = *queue_at(queue, queue->looked++);
+    } else {
+        queue->count--;
+        queue->looked++;
+        queue->head = queue->head == queue->kept ? queue->looked : queue->head;
+        queue->kept = SL_MAX(queue->kept, queue->head);
     }
-    queue->count = kept;
-    if (kept < queue->capacity / 4 * 3) {
-        return true;
-    }
-    uint64_t capacity = SL_MAX(queue->capacity * 2, UINT64_C(1024));
-    struct reg_write_item *grown = malloc(capacity * sizeof(*grown));
-    if (grown == NULL) {
-        return kept < queue->capacity;
-    }
-    for (uint64_t i = 0; i < kept; i++) {
-        grown[i] = *queue_at(queue, i);
-    }
-    free(queue->items);
-    *queue = (struct reg_queue){.items = grown, .count = kept, .capacity = capacity};
-    return true;
 }
 
 void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation)
 {
     struct reg_queue *queue = &self->writes->queue;
-    if (queue->count == queue->capacity && !queue_grow(self)) {
-        reg_log(self, SL_LOG_ERROR, 0,
-                "no memory for the write-behind queue: an object stays in memory alone");
-        return;
+    for (uint32_t i = 0; i < 2 && queue->end - queue->head > REG_QUEUE_CHUNK; i++) {
+        queue_look(self);
     }
-    *queue_at(queue, queue->count++) =
+    if (queue->end == (uint64_t)queue->chunk_count * REG_QUEUE_CHUNK) {
+        bool room = SL_ARRAY_ROOM(queue->chunks, queue->chunk_room, queue->chunk_count + 1);
+        void *chunk = room ? malloc(REG_QUEUE_CHUNK * sizeof(**queue->chunks)) : NULL;
+        if (chunk == NULL) {
+            reg_log(self, SL_LOG_ERROR, 0,
+                    "no memory for the write-behind queue: an object stays in memory alone");
+            return;
+        }
+        queue->chunks[queue->chunk_count++] = chunk;
+    }
+    queue->count++;
+    *queue_at(queue, queue->end++) =
         (struct reg_write_item){.ref = ref,
                                 .queued_s = (uint32_t)(self->env->now_ns / SL_NS_PER_S),
                                 .generation = generation,
@@ -92,19 +128,14 @@ void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation)
 static void queue_return(struct registrar *self, const struct reg_write_item *item)
 {
     struct reg_queue *queue = &self->writes->queue;
-    if (queue->count == queue->capacity && !queue_grow(self)) {
-        reg_log(self, SL_LOG_ERROR, 0,
-                "no memory for the write-behind queue: an object stays in memory alone");
-        return;
-    }
-    queue->head = (queue->head - 1) & (queue->capacity - 1);
+    uint32_t at = queue->returned_count++; /* there is room for all that is in flight */
+    SL_ASSERT(at < self->writes->count * REG_WRITE_ITEMS_MAX);
     queue->count++;
-    uint64_t at = 0;
-    while (at + 1 < queue->count && queue_at(queue, at + 1)->order < item->order) {
-        *queue_at(queue, at) = *queue_at(queue, at + 1);
-        at++;
+    while (at > 0 && queue->returned[at - 1].order < item->order) {
+        queue->returned[at] = queue->returned[at - 1];
+        at--;
     }
-    *queue_at(queue, at) = *item;
+    queue->returned[at] = *item;
 }
 
 void reg_unit_queue(struct registrar *self, sl_ref unit)
@@ -174,27 +205,25 @@ static void write_fill(struct registrar *self, struct reg_write *write)
     const struct reg_disk *disk = &self->tier->disks[write->disk];
     uint64_t bytes = 0;
     write->count = 0;
-    while (queue->count > 0 && write->count < disk->batch_items) {
-        struct reg_write_item item = *queue_at(queue, 0);
+    uint32_t looks = 0;
+    for (; queue->count > 0 && write->count < disk->batch_items && looks < LOOKS_MAX; looks++) {
+        const struct reg_write_item *item = queue_first(queue);
         struct sl_entry entry;
-        if (item_wanted(self, &item)) {
-            sl_index_read(self->index, item.ref, &entry);
-            if (key_waits(self, &entry, write->disk)) {
-                break;
-            }
-            if (write->count > 0 &&
-                bytes + entry.extent.length_bytes > self->tier->batch_bytes_max) {
+        if (item_wanted(self, item, &entry)) {
+            if (key_waits(self, &entry, write->disk) ||
+                (write->count > 0 &&
+                 bytes + entry.extent.length_bytes > self->tier->batch_bytes_max)) {
                 break;
             }
             bytes += entry.extent.length_bytes;
             spill_fill(self, &entry, &self->writes->spills[write->count]);
             memset(&write->fate[write->count], 0, sizeof(write->fate[0]));
-            write->items[write->count++] = item;
+            write->items[write->count++] = *item;
             self->writes->group = entry.group;
         }
-        queue->head = (queue->head + 1) & (queue->capacity - 1);
-        queue->count--;
+        queue_pop(queue);
     }
+    self->writes->more = self->writes->more || looks == LOOKS_MAX;
     write->bytes = bytes;
 }
 
@@ -274,13 +303,10 @@ static bool disk_takes_writes(const struct registrar *self, uint32_t slot)
  * they cost one disk's failure, not that of either. */
 static bool queue_continues(struct registrar *self)
 {
-    const struct reg_write_item *item = queue_at(&self->writes->queue, 0);
+    const struct reg_write_item *item = queue_first(&self->writes->queue);
     struct sl_entry entry;
-    if (self->writes->group == 0 || !item_wanted(self, item)) {
-        return false;
-    }
-    sl_index_read(self->index, item->ref, &entry);
-    return entry.group == self->writes->group;
+    return self->writes->group != 0 && item_wanted(self, item, &entry) &&
+           entry.group == self->writes->group;
 }
 
 /* Bytes on their way to the disk; a disk that has been written enough comes after all others. */
@@ -296,7 +322,7 @@ static uint32_t disk_for_write(struct registrar *self, uint16_t tried)
 {
     uint32_t best = REG_NONE;
     uint64_t best_hash = 0;
-    uint64_t generation = queue_at(&self->writes->queue, 0)->generation;
+    uint64_t generation = queue_first(&self->writes->queue)->generation;
     if (tried == 0 && disk_takes_writes(self, self->writes->disk) && queue_continues(self)) {
         return self->writes->disk;
     }
@@ -334,6 +360,7 @@ static bool write_next(struct registrar *self, uint32_t index)
 
 static void writes_pump(struct registrar *self)
 {
+    self->writes->more = false;
     if (self->writes->queue.count > 0) {
         reg_members_change(self, false);
         if (!reg_members_agreed(self)) {
@@ -381,33 +408,23 @@ static void fate_settle(struct registrar *self, struct reg_write *write, uint32_
     self->tier->disks[write->disk].dooms--;
 }
 
-static bool item_there(struct registrar *self, const struct reg_write_item *item)
-{
-    struct sl_entry entry;
-    if (!sl_index_ref_live(self->index, item->ref)) {
-        return false;
-    }
-    sl_index_read(self->index, item->ref, &entry);
-    return entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation;
-}
-
 static void item_durable(struct registrar *self, const struct reg_write_item *item,
                          const struct sl_disk_place *place)
 {
     sl_ref fresh;
+    struct sl_entry entry;
     if (reg_segment_reclaimed(self, place->disk, place->segment)) {
         sl_index_links(self->index, item->ref)->flags |= REG_FLAG_RECLAIMED;
         return;
     }
     sl_err err = reg_record_switch(self, item->ref, NULL, place, &fresh);
-    if (err == SL_ERR_NO_SPACE && reg_make_index_room(self) && item_there(self, item)) {
+    if (err == SL_ERR_NO_SPACE && reg_make_index_room(self) && item_there(self, item, &entry)) {
         err = reg_record_switch(self, item->ref, NULL, place, &fresh);
     }
-    if (err != SL_OK && item_there(self, item)) {
+    if (err != SL_OK && item_there(self, item, &entry)) {
         sl_index_links(self->index, item->ref)->disks |= REG_DISK_BIT(place->disk);
         queue_return(self, item);
     } else if (err == SL_OK) {
-        struct sl_entry entry;
         sl_index_read(self->index, fresh, &entry);
         sl_index_links(self->index, reg_unit_of(&entry))->flags &= (uint16_t)~REG_FLAG_READ;
     }
@@ -479,14 +496,13 @@ static void write_item_end(struct registrar *self, struct reg_write *write, uint
         fate_settle(self, write, i, &place, !refused);
         return;
     }
-    if (!item_there(self, &item)) {
+    struct sl_entry entry;
+    if (!item_there(self, &item, &entry)) {
         reg_retired_returned(self, item.generation);
         return;
     }
     flag_writing(self, item.ref, false);
     if (code == SL_OK) {
-        struct sl_entry entry;
-        sl_index_read(self->index, item.ref, &entry);
         sl_metric_add(self->env->metrics, self->writes->metric.written_count, 1);
         sl_metric_add(self->env->metrics, self->writes->metric.written_bytes,
                       entry.extent.length_bytes);
@@ -550,10 +566,11 @@ static void write_return(struct registrar *self, struct reg_write *write)
 {
     const struct sl_disk_place unknown = {.disk = (uint16_t)write->disk};
     for (uint32_t i = write->count; i-- > 0;) {
+        struct sl_entry entry;
         if (write->fate[i].key != NULL) {
             fate_settle(self, write, i, &unknown,
                         true); /* the next scan tells where, if anywhere */
-        } else if (item_there(self, &write->items[i])) {
+        } else if (item_there(self, &write->items[i], &entry)) {
             flag_writing(self, write->items[i].ref, false);
             sl_index_links(self->index, write->items[i].ref)->disks |= REG_DISK_BIT(write->disk);
             queue_return(self, &write->items[i]);
@@ -639,7 +656,11 @@ static void writes_fini(struct registrar *self)
         }
     }
     free(self->writes->all);
-    free(self->writes->queue.items);
+    for (uint32_t i = 0; i < self->writes->queue.chunk_count; i++) {
+        free(self->writes->queue.chunks[i]);
+    }
+    free(self->writes->queue.chunks);
+    free(self->writes->queue.returned);
     free(self->writes->spills);
 }
 
@@ -647,11 +668,12 @@ static void writes_fini(struct registrar *self)
 static const struct reg_write_item *item_oldest(struct registrar *self)
 {
     struct reg_queue *queue = &self->writes->queue;
-    while (queue->count > 0 && !item_wanted(self, queue_at(queue, 0))) {
-        queue->head = (queue->head + 1) & (queue->capacity - 1);
-        queue->count--;
+    struct sl_entry entry;
+    for (uint32_t i = 0;
+         i < LOOKS_MAX && queue->count > 0 && !item_wanted(self, queue_first(queue), &entry); i++) {
+        queue_pop(queue);
     }
-    const struct reg_write_item *oldest = queue->count > 0 ? queue_at(queue, 0) : NULL;
+    const struct reg_write_item *oldest = queue->count > 0 ? queue_first(queue) : NULL;
     for (uint32_t w = 0; w < self->writes->count; w++) {
         const struct reg_write *write = &self->writes->all[w];
         for (uint32_t i = 0; write->used && i < write->count; i++) {
@@ -676,7 +698,9 @@ static sl_err writes_init(struct registrar *self, struct sl_error *why)
     writes->spills = calloc(REG_WRITE_ITEMS_MAX, sizeof(*writes->spills));
     writes->count = REG_WRITES_MAX * self->tier->path_count;
     writes->all = calloc(SL_MAX(writes->count, 1u), sizeof(*writes->all));
-    return writes->spills != NULL && writes->all != NULL
+    writes->queue.returned =
+        calloc(SL_MAX(writes->count, 1u), REG_WRITE_ITEMS_MAX * sizeof(*writes->queue.returned));
+    return writes->spills != NULL && writes->all != NULL && writes->queue.returned != NULL
                ? SL_OK
                : sl_fail(why, SL_ERR_NO_MEMORY, "tables of write-behind");
 }
@@ -684,6 +708,11 @@ static sl_err writes_init(struct registrar *self, struct sl_error *why)
 static bool writes_drain(const struct registrar *self)
 {
     return reg_disks_writable(self) && writes_pending(self) > 0;
+}
+
+static uint64_t writes_next(const struct registrar *self)
+{
+    return self->writes->more ? self->env->now_ns : SL_NEVER_NS;
 }
 
 static void writes_gauges(struct registrar *self)
@@ -717,5 +746,6 @@ const struct reg_part reg_writes_part = {
     .drains = writes_drain,
     .fini = writes_fini,
     .after = writes_pump,
+    .next_ns = writes_next,
     .gauges = writes_gauges,
 };

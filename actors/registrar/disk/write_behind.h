@@ -32,13 +32,17 @@ struct reg_write {
         uint32_t remove_index;
     } fate[REG_WRITE_ITEMS_MAX];
 };
-struct reg_queue { /* ring of write items, oldest first; grows with what is committed */
-    struct reg_write_item *items;
-    uint64_t head, count, capacity;
+#define REG_QUEUE_CHUNK 1024u        /* items */
+struct reg_queue {                   /* oldest first; grows with what is committed */
+    struct reg_write_item *returned; /* was on its way: before all others, the oldest last */
+    struct reg_write_item **chunks;  /* items from head to kept, and from looked to end */
+    uint64_t head, kept, looked, end, count;
+    uint32_t returned_count, chunk_count, chunk_room;
 };
 
 struct reg_writes {
     struct reg_queue queue;
+    bool more; /* the next turn goes on with the queue */
     uint64_t next_order;
     struct reg_write *all;
     uint32_t count;

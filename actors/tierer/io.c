@@ -103,23 +103,9 @@ static void io_push(struct tierer *self, struct ti_io *io)
 {
     enum ti_io_class class = io_class_of(io);
     io->next = NULL;
-    if (self->io_queues[class].last != NULL) {
-        self->io_queues[class].last->next = io;
-    } else {
-        self->io_queues[class].first = io;
-    }
+    *(self->io_queues[class].first != NULL ? &self->io_queues[class].last->next
+                                           : &self->io_queues[class].first) = io;
     self->io_queues[class].last = io;
-}
-
-static struct ti_io *io_pop(struct tierer *self, enum ti_io_class class)
-{
-    struct ti_io *io = self->io_queues[class].first;
-    self->io_queues[class].first = io->next;
-    if (io->next == NULL) {
-        self->io_queues[class].last = NULL;
-    }
-    io->next = NULL;
-    return io;
 }
 
 /* Whose turn it is; TI_IO_CLASSES: nothing waits. */
@@ -153,7 +139,7 @@ void ti_io_pump(struct tierer *self)
         if (err == SL_ERR_LIMIT) {
             break;
         }
-        (void)io_pop(self, class);
+        self->io_queues[class].first = io->next;
         self->io_turn++;
         if (err == SL_OK) {
             self->read_bytes_at_disk += read_bytes;
@@ -169,7 +155,6 @@ void ti_io_raise(struct tierer *self, const struct ti_job *job)
 {
     struct ti_io *io = self->io_queues[TI_IO_AHEAD].first;
     self->io_queues[TI_IO_AHEAD].first = NULL;
-    self->io_queues[TI_IO_AHEAD].last = NULL;
     SL_ASSERT(!job->ahead); /* its requests find themselves in another queue */
     while (io != NULL) {
         struct ti_io *next = io->next;

@@ -7,44 +7,29 @@
 void ti_job_push(struct ti_job_list *list, struct ti_job *job)
 {
     job->next = NULL;
-    if (list->last != NULL) {
-        list->last->next = job;
-    } else {
-        list->first = job;
-    }
+    *(list->first != NULL ? &list->last->next : &list->first) = job;
     list->last = job;
     list->count++;
+}
+
+void ti_job_remove(struct ti_job_list *list, struct ti_job *job)
+{
+    struct ti_job **at = &list->first, *before = NULL;
+    for (; *at != job; at = &before->next) {
+        before = *at;
+    }
+    *at = job->next;
+    list->last = list->last == job ? before : list->last;
+    list->count--;
 }
 
 struct ti_job *ti_job_pop(struct ti_job_list *list)
 {
     struct ti_job *job = list->first;
     if (job != NULL) {
-        list->first = job->next;
-        list->last = list->first == NULL ? NULL : list->last;
-        list->count--;
-        job->next = NULL;
+        ti_job_remove(list, job);
     }
     return job;
-}
-
-void ti_job_remove(struct ti_job_list *list, struct ti_job *job)
-{
-    struct ti_job *before = NULL;
-    for (struct ti_job *at = list->first; at != NULL; before = at, at = at->next) {
-        if (at != job) {
-            continue;
-        }
-        if (before != NULL) {
-            before->next = at->next;
-        } else {
-            list->first = at->next;
-        }
-        list->last = list->last == at ? before : list->last;
-        list->count--;
-        at->next = NULL;
-        return;
-    }
 }
 
 static void job_free(struct ti_job *job)
@@ -57,21 +42,16 @@ static void job_free(struct ti_job *job)
 
 static void job_send(struct tierer *self, struct ti_job *job)
 {
-    struct sl_msg reply = {.code = SL_OK};
-    struct sl_item_spilled *spilled = NULL;
-    uint64_t *codes = NULL;
-    if (job->kind == TI_JOB_WRITE) {
-        spilled = calloc(job->item_count + 1u, sizeof(*spilled));
-    } else {
-        codes = calloc(job->item_count + 1u, sizeof(*codes));
-    }
-    if (spilled == NULL && codes == NULL) {
-        reply.code = SL_ERR_NO_MEMORY;
-    }
-    for (uint32_t i = 0; reply.code == SL_OK && i < job->item_count; i++) {
+    bool write = job->kind == TI_JOB_WRITE;
+    struct sl_item_spilled *spilled = write ? calloc(job->item_count + 1u, sizeof(*spilled)) : NULL;
+    uint64_t *codes = write ? NULL : calloc(job->item_count + 1u, sizeof(*codes));
+    bool room = spilled != NULL || codes != NULL;
+    struct sl_msg reply = {.code = room ? SL_OK : SL_ERR_NO_MEMORY};
+    uint32_t count = room ? job->item_count : 0;
+    for (uint32_t i = 0; i < count; i++) {
         const struct ti_item *item = &job->items[i];
-        if (job->kind == TI_JOB_WRITE) {
-            bool fine = item->code == SL_OK;
+        bool fine = item->code == SL_OK;
+        if (write) {
             spilled[i] =
                 (struct sl_item_spilled){.code = item->code,
                                          .generation = item->generation,
@@ -81,15 +61,14 @@ static void job_send(struct tierer *self, struct ti_job *job)
             codes[i] = item->code;
         }
     }
-    if (job->kind == TI_JOB_WRITE) {
-        reply.body.disk_write_reply.items.at = spilled;
-        reply.body.disk_write_reply.items.count = reply.code == SL_OK ? job->item_count : 0;
+    if (write) {
         int64_t left = ti_budget_left(self);
+        reply.body.disk_write_reply.items.at = spilled;
+        reply.body.disk_write_reply.items.count = count;
         reply.body.disk_write_reply.budget_left = left > 0 ? (uint64_t)left : 0;
         reply.body.disk_write_reply.budget_debt = left < 0 ? (uint64_t)-left : 0;
     } else {
-        reply.body.disk_read_reply.codes =
-            (struct sl_u64s){codes, reply.code == SL_OK ? job->item_count : 0};
+        reply.body.disk_read_reply.codes = (struct sl_u64s){codes, count};
     }
     sl_return_reply(self->env, &job->back, &reply);
     free(spilled);

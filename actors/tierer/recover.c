@@ -231,7 +231,7 @@ static bool walk_repeats(struct ti_walk *walk, const struct ti_frame *frame)
     return again;
 }
 
-sl_err ti_frames_note(struct tierer *self, struct ti_segment *segment, bool verify,
+sl_err ti_frames_walk(struct tierer *self, struct ti_segment *segment, bool verify, ti_take_fn take,
                       struct ti_walk *walk, struct sl_error *why)
 {
     SL_AUTO(free) unsigned char *buffer = aligned_alloc(SL_PAGE_BYTES, VALUE_BYTES);
@@ -261,9 +261,9 @@ sl_err ti_frames_note(struct tierer *self, struct ti_segment *segment, bool veri
                 (verify && !tombstone && !value_is_right(self, segment, record, &values))) {
                 continue;
             }
-            if (!ti_segment_note(segment, record, record->record_bytes, 1)) {
-                return sl_fail(why, SL_ERR_NO_MEMORY, "segment %u: no memory for its records",
-                               segment->number);
+            sl_err err = take(self, segment, record, why);
+            if (err != SL_OK) {
+                return err;
             }
         }
     }
@@ -336,6 +336,13 @@ bool ti_footer_read(struct tierer *self, const struct ti_segment *segment, unsig
     return true;
 }
 
+static sl_err record_note(struct tierer *self, struct ti_segment *segment,
+                          const struct ti_record *record, struct sl_error *why)
+{
+    (void)self, (void)why;
+    return ti_segment_note(segment, record, record->record_bytes, 1) ? SL_OK : SL_ERR_NO_MEMORY;
+}
+
 sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *segment,
                                unsigned char **records, uint64_t *bytes, struct sl_error *why)
 {
@@ -354,10 +361,10 @@ sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *seg
     walked.records_bytes = 0;
     walked.records_capacity = 0;
     walked.records_lost = false;
-    sl_err err = ti_frames_note(self, &walked, false, &walk, why);
+    sl_err err = ti_frames_walk(self, &walked, false, record_note, &walk, why);
     *bytes = err == SL_OK ? walked.records_bytes : 0;
     *records = malloc(*bytes + 1);
-    if (err == SL_OK && *records == NULL) {
+    if (err == SL_ERR_NO_MEMORY || *records == NULL) {
         err = sl_fail(why, SL_ERR_NO_MEMORY, "segment %u: no memory for its records",
                       segment->number);
     } else if (*bytes > 0) {

@@ -16,8 +16,10 @@ struct ti_walk {
     struct sl_digest tombstones; /* the records of the newest one: another frame may repeat them */
 };
 
-/* Notes the records of all frames in a segment; verify: only those whose values are right. */
-sl_err ti_frames_note(struct tierer *self, struct ti_segment *segment, bool verify,
+typedef sl_err (*ti_take_fn)(struct tierer *self, struct ti_segment *segment,
+                             const struct ti_record *record, struct sl_error *why);
+/* Gives `take` the records of all frames in a segment; verify: only those whose values are right. */
+sl_err ti_frames_walk(struct tierer *self, struct ti_segment *segment, bool verify, ti_take_fn take,
                       struct ti_walk *walk, struct sl_error *why);
 /* Reads the footer of a segment whose bytes are those of its file. Gives its records (free). False:
  * there is none that is whole. */

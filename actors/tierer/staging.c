@@ -13,14 +13,14 @@ void ti_staging_init(struct ti_staging *staging, uint64_t budget_bytes, uint64_t
     };
 }
 
-uint64_t ti_staging_cost(uint64_t length_bytes)
+static uint64_t staging_cost(uint64_t length_bytes)
 {
     return sl_align_up(length_bytes, SL_PAGE_BYTES) + TI_STAGING_OVERHEAD_BYTES;
 }
 
 sl_err ti_staging_take(struct ti_staging *staging, uint64_t length_bytes, struct sl_error *why)
 {
-    uint64_t cost = ti_staging_cost(length_bytes);
+    uint64_t cost = staging_cost(length_bytes);
     if (cost > staging->budget_bytes) {
         return sl_fail(why, SL_ERR_LIMIT,
                        "a value of %" PRIu64 " bytes needs %" PRIu64
@@ -37,7 +37,7 @@ sl_err ti_staging_take(struct ti_staging *staging, uint64_t length_bytes, struct
 
 void ti_staging_give(struct ti_staging *staging, uint64_t length_bytes)
 {
-    uint64_t cost = ti_staging_cost(length_bytes);
+    uint64_t cost = staging_cost(length_bytes);
     SL_ASSERT(staging->used_bytes >= cost);
     staging->used_bytes -= cost;
 }

@@ -9,7 +9,8 @@
 #include <string.h>
 
 #define FOOTERS_DOUBTED 16u
-#define APPLY_BATCH     32u /* records whose places in the table are fetched together */
+#define RECORDS_MAX     (16 * SL_MIB) /* bytes that are noted for footers; the rest at a later start */
+#define APPLY_BATCH     32u           /* records whose places in the table are fetched together */
 
 struct listing {
     struct tierer *self;
@@ -182,6 +183,16 @@ static void footer_remains(struct tierer *self, struct ti_segment *segment, stru
     }
 }
 
+/* What it says counts at once. For the footer to come it is noted as well, where there is memory. */
+static sl_err record_recover(struct tierer *self, struct ti_segment *segment,
+                             const struct ti_record *record, struct sl_error *why)
+{
+    if (segment->records_lost || !ti_segment_note(segment, record, record->record_bytes, 1)) {
+        segment->record_count++;
+    }
+    return records_apply(self, segment, record, record->record_bytes, why);
+}
+
 /* A segment without footer: of a crash, or a damaged one. */
 static sl_err segment_recover(struct tierer *self, struct ti_start *start,
                               struct ti_segment *segment, struct sl_error *why)
@@ -195,7 +206,8 @@ static sl_err segment_recover(struct tierer *self, struct ti_start *start,
     segment->state = TI_SEGMENT_CLOSED;
     segment->settling = true;
     segment->used_bytes = SL_PAGE_BYTES;
-    err = ti_frames_note(self, segment, true, &walk, why);
+    segment->records_lost = start->records_bytes >= RECORDS_MAX;
+    err = ti_frames_walk(self, segment, true, record_recover, &walk, why);
     if (err != SL_OK) {
         return err;
     }
@@ -219,9 +231,7 @@ static sl_err segment_recover(struct tierer *self, struct ti_start *start,
     if (segment->cut || walk.unreadable > 1) {
         start->doubt = segment->number;
     }
-    if (err == SL_OK) {
-        err = records_apply(self, segment, segment->records, segment->records_bytes, why);
-    }
+    start->records_bytes += segment->records_bytes;
     if (segment->used_bytes + ti_segment_footer_bytes(segment->records_bytes) > segment->bytes) {
         ti_segment_records_free(segment); /* no room for a footer: its frames stay */
         segment->records_lost = true;

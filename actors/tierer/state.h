@@ -259,10 +259,10 @@ struct ti_start {
     bool reading;
     bool told; /* a registrar has heard all that is there */
     uint64_t since_ns;
-    uint64_t
-        registrar; /* boot generation of the one that is told when the log was read; 0: none yet */
+    uint64_t registrar;    /* boot generation of who is told when the log was read; 0: none yet */
     uint32_t listed, kept; /* segments[0 .. kept) are open */
     uint32_t unreadable;
+    uint64_t records_bytes; /* noted for the footers of segments that had none */
     /* Number of the newest segment whose end cannot be read, while nobody who came after it says
      * which tombstones there were; 0: none. */
     uint32_t doubt;

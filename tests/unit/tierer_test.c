@@ -864,6 +864,29 @@ START_TEST(a_segment_without_memory_for_its_records_costs_nothing)
     }
 END_TEST
 
+/* As in a small container, or beside what else a node needs after a kill. */
+START_TEST(a_start_without_memory_for_records_takes_over_all_that_is_there)
+    {
+        scan();
+        for (uint32_t n = 0; n < 20; n++) {
+            ck_assert_int_eq(write_value(n), SL_OK);
+        }
+        (void)forget_start(3);
+        pump(UINT64_MAX);
+        known[3].acknowledged = false;
+        fake_stop(&fake);
+        no_memory = true;
+        start_actor();
+        no_memory = false;
+        ck_assert(((const struct tierer *)fake.state)->segments[0].records_lost);
+        scan();
+        check_all(true);
+        ck_assert(!known[3].found);
+        restart(); /* its frames are read again, and now it gets its footer */
+        check_all(true);
+    }
+END_TEST
+
 /* Two segments of thousands of values leave one behind the other. Meanwhile nothing in them counts:
  * what is written again gets a new place. */
 START_TEST(segments_leave_in_slices_while_their_keys_are_written_again)
@@ -1844,6 +1867,7 @@ int main(void)
     tcase_add_test(node, a_segment_that_is_being_removed_is_not_read_for_a_new_registrar);
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
     tcase_add_loop_test(node, a_segment_without_memory_for_its_records_costs_nothing, 0, 2);
+    tcase_add_test(node, a_start_without_memory_for_records_takes_over_all_that_is_there);
     suite_add_tcase(suite, node);
     TCase *large = tcase_create("large");
     tcase_add_checked_fixture(large, open_large_node, close_node);

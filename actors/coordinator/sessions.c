@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define TURNS_SEEN 64u
-#define KEPT_MAX   2048u /* blocks that are named so that they stay: the registrar's loop waits */
+#define PARTS_MAX  2048u /* that are looked at for a BRING: two loops wait meanwhile */
 #define ASK_NS     (5 * SL_NS_PER_S)
 /* Of all chains; the session that had no turn for longest loses its own. */
 #define CHAIN_BYTES_MAX (32 * SL_MIB)
@@ -40,9 +40,12 @@ struct co_sessions {
     struct chain *chains; /* by session */
     uint32_t count_max;
     uint64_t bytes;
-    struct asked { /* a BRING under way */
+    struct asked { /* a session whose BRINGs are under way, one after the other */
         struct sl_session_due due;
         uint64_t sent_ns; /* 0: there is none */
+        uint32_t at;      /* blocks of its chain that were asked for, */
+        bool more;        /* and there may be more */
+        uint32_t came;    /* parts */
     } asked[CO_SESSION_CALLS];
     uint32_t asked_count;
     uint64_t lead_ns;
@@ -320,15 +323,16 @@ void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg)
 /* ---- asking ---- */
 
 struct wanted {
+    uint32_t at, end, step; /* blocks: one in so many; `at` ends where they do not go on */
     struct sl_text *keys;
-    uint32_t count, room;
+    uint32_t count;
     uint32_t cold; /* parts that were on disk alone */
 };
 
-/* Adds the first part of the block, if it is to be kept, and what of it is on disk alone. false: some of it is
+/* Adds the first part of the block, so that it is kept, and what of it is on disk alone. false: some of it is
  * nowhere, or there is no memory. */
 static bool block_want(struct coordinator *self, const struct co_engine *engine,
-                       struct sl_key block, bool keep, struct wanted *out)
+                       struct sl_key block, struct wanted *out)
 {
     uint32_t count = engine != NULL ? engine->part_count : 1, before = out->count;
     for (uint32_t i = 0; i < count; i++) {
@@ -336,37 +340,34 @@ static bool block_want(struct coordinator *self, const struct co_engine *engine,
             engine != NULL ? co_part_key(&self->sessions->work, engine, block, &engine->cuts[i])
                            : block; /* a value is its own */
         struct sl_entry entry;
-        if (key.at == NULL || out->count == out->room ||
-            sl_index_find(self->view, key.at, key.length, &entry) != SL_OK) {
+        if (key.at == NULL || sl_index_find(self->view, key.at, key.length, &entry) != SL_OK) {
             out->count = before;
             return false;
         }
         bool cold = entry.extent.generation == 0;
         out->cold += cold;
-        if (cold || (keep && i == 0)) {
+        if (cold || i == 0) {
             out->keys[out->count++] = (struct sl_text){.at = key.at, .length = key.length};
         }
     }
     return true;
 }
 
-/* What is wanted of the blocks before end, as long as they are anywhere, one in so many; the last of them is one. Gives in
- * *there where they end. false: there are none, or their engine is not known, or there is no index. */
-static bool chain_want(struct coordinator *self, const struct chain *chain, uint32_t end,
-                       uint32_t step, struct wanted *out, uint32_t *there)
+/* What is wanted of these blocks, as long as they are anywhere. false: there are none, or their engine is not known, or
+ * there is no index. */
+static bool chain_want(struct coordinator *self, const struct chain *chain, struct wanted *out)
 {
     const struct co_engine *engine = co_engine_known(self, chain->engine_id);
-    if (end == 0 || (engine == NULL && chain->engine_id != 0) || !co_view(self)) {
+    if (out->at >= out->end || (engine == NULL && chain->engine_id != 0) || !co_view(self)) {
         return false;
     }
     uint32_t parts = engine != NULL ? engine->part_count : 1;
-    *out = (struct wanted){.room = SL_MIN(end * parts, (uint32_t)SL_BATCH_MAX)};
-    out->keys = co_memory_take(&self->sessions->work, out->room, sizeof(*out->keys));
-    *there = (end - 1) % step;
-    while (out->keys != NULL && *there < end &&
-           block_want(self, engine, chain_key(chain, *there),
-                      (end - 1 - *there) % ((end - 1) / KEPT_MAX + 1) == 0, out)) {
-        *there += step;
+    out->keys =
+        co_memory_take(&self->sessions->work, ((out->end - out->at - 1) / out->step + 1) * parts,
+                       sizeof(*out->keys));
+    while (out->keys != NULL && out->at < out->end &&
+           block_want(self, engine, chain_key(chain, out->at), out)) {
+        out->at += out->step;
     }
     return true;
 }
@@ -379,27 +380,29 @@ static bool session_here(void *context, uint32_t session)
 {
     struct coordinator *self = context;
     const struct chain *chain = &self->sessions->chains[session];
-    uint32_t end = chain->there_count, there = 0;
-    struct wanted wanted;
-    bool here = !chain_want(self, chain, end, end / LOOKS_MAX + 1, &wanted, &there) ||
-                (wanted.cold == 0 && there >= end);
+    uint32_t end = chain->there_count, step = end / LOOKS_MAX + 1;
+    struct wanted wanted = {.at = (end - 1) % step, .end = end, .step = step}; /* with the last */
+    bool here = !chain_want(self, chain, &wanted) || (wanted.cold == 0 && wanted.at >= end);
     co_memory_reset(&self->sessions->work);
     return here;
 }
 
-/* false: not now. */
-static bool session_ask(struct coordinator *self, const struct sl_session_due *due)
+/* The next blocks of a session. false: there are none, or not now. */
+static bool blocks_ask(struct coordinator *self, uint32_t index)
 {
     struct co_sessions *sessions = self->sessions;
+    struct asked *asked = &sessions->asked[index];
+    const struct sl_session_due *due = &asked->due;
     struct chain *chain = &sessions->chains[due->session];
-    struct wanted wanted;
-    uint32_t index = 0;
-    if (!chain_want(self, chain, chain->count, 1, &wanted, &chain->there_count)) {
+    const struct co_engine *engine = co_engine_known(self, chain->engine_id);
+    uint32_t most = PARTS_MAX / (engine != NULL ? engine->part_count : 1);
+    struct wanted wanted = {
+        .at = asked->at, .end = SL_MIN(chain->count, asked->at + most), .step = 1};
+    if (!chain_want(self, chain, &wanted)) {
         return false;
     }
-    while (sessions->asked[index].sent_ns != 0) {
-        index++;
-    }
+    asked->at = chain->there_count = wanted.at;
+    asked->more = wanted.at == wanted.end;
     struct sl_msg prefetch = {.type = SL_MSG_BRING};
     prefetch.body.bring =
         (struct sl_body_bring){.keys = {.at = wanted.keys, .count = wanted.count},
@@ -410,40 +413,56 @@ static bool session_ask(struct coordinator *self, const struct sl_session_due *d
         wanted.count > 0 && sl_calls_send(self->calls, "registrar", &prefetch,
                                           sl_deadline_ns(self->env->now_ns, ASK_NS),
                                           co_cookie(CO_CALL_SESSION, 0, index), NULL) == SL_OK;
-    if (sent) {
-        sessions->asked[index] = (struct asked){.due = *due, .sent_ns = self->env->now_ns};
-        sessions->asked_count++;
-        sl_metric_add(self->env->metrics, sessions->metric.prefetch_count, 1);
-    }
     co_memory_reset(&sessions->work);
     return sent;
+}
+
+/* false: not now. */
+static bool session_ask(struct coordinator *self, const struct sl_session_due *due)
+{
+    struct co_sessions *sessions = self->sessions;
+    uint32_t index = 0;
+    while (sessions->asked[index].sent_ns != 0) {
+        index++;
+    }
+    sessions->asked[index] = (struct asked){.due = *due};
+    if (!blocks_ask(self, index)) {
+        return false;
+    }
+    sessions->asked[index].sent_ns = self->env->now_ns;
+    sessions->asked_count++;
+    sl_metric_add(self->env->metrics, sessions->metric.prefetch_count, 1);
+    return true;
 }
 
 void co_sessions_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
 {
     struct co_sessions *sessions = self->sessions;
     struct asked *asked = &sessions->asked[index];
-    uint64_t took_ns = self->env->now_ns - asked->sent_ns;
-    uint32_t came = 0;
-    bool here = reply != NULL && reply->code == SL_OK;
+    bool told = reply != NULL && reply->code == SL_OK, here = told;
+    const struct sl_u64s none = {0}, *codes = told ? &reply->body.bring_reply.codes : &none;
     double full = 1.0;
-    if (here) {
-        const struct sl_body_bring_reply *body = &reply->body.bring_reply;
-        for (uint64_t i = 0; i < body->codes.count; i++) {
-            here = here && (body->codes.at[i] == SL_OK || body->codes.at[i] == SL_ERR_EXISTS);
-            came += body->codes.at[i] == SL_OK;
-        }
-        if (came > 0) {
-            sessions->lead_ns += 2 * took_ns / TOOK_SHARE;
+    for (uint64_t i = 0; i < codes->count; i++) {
+        here = here && (codes->at[i] == SL_OK || codes->at[i] == SL_ERR_EXISTS);
+        asked->came += codes->at[i] == SL_OK;
+    }
+    if (here && asked->more && asked->at == sessions->chains[asked->due.session].there_count &&
+        blocks_ask(self, index)) {
+        return; /* no turn has come meanwhile */
+    }
+    if (told) {
+        if (asked->came > 0) {
+            sessions->lead_ns += 2 * (self->env->now_ns - asked->sent_ns) / TOOK_SHARE;
             sessions->lead_ns -= sessions->lead_ns / TOOK_SHARE;
             sessions->lead_ns = SL_MIN(sessions->lead_ns, LEAD_NS_MAX);
         }
-        full = (double)body->full / FULL_UNIT;
-        sl_sessions_edge(sessions->table, (double)body->edge / WORTH_UNIT, sessions->lead_ns);
+        full = (double)reply->body.bring_reply.full / FULL_UNIT;
+        sl_sessions_edge(sessions->table, (double)reply->body.bring_reply.edge / WORTH_UNIT,
+                         sessions->lead_ns);
     }
     sl_sessions_tried(sessions->table, &asked->due, here, full, self->env->now_ns);
     sl_metric_add(self->env->metrics, sessions->metric.prefetch_refused_count, !here);
-    sl_metric_add(self->env->metrics, sessions->metric.prefetch_parts, came);
+    sl_metric_add(self->env->metrics, sessions->metric.prefetch_parts, asked->came);
     asked->sent_ns = 0;
     sessions->asked_count--;
     sessions_wake(self);

@@ -57,7 +57,7 @@ static bool prefetch_await(struct bed *bed, uint64_t within_ns, struct sl_msg *o
 static void prefetch_answer(struct bed *bed, const struct sl_msg *prefetch, sl_err code,
                             uint64_t edge)
 {
-    uint64_t codes[16];
+    static uint64_t codes[4096];
     for (uint32_t i = 0; i < SL_COUNT(codes); i++) {
         codes[i] = code;
     }
@@ -398,27 +398,67 @@ START_TEST(a_session_of_values_that_ends_is_not_asked_for)
     }
 END_TEST
 
-/* What is in memory and stays is looked at by the registrar part by part. */
-START_TEST(of_a_long_chain_that_is_in_memory_some_values_are_named_and_the_last)
+#define LONG 5000u
+static char long_names[LONG][8];
+
+/* A chain of LONG values whose session is due: the first BRING for it. */
+static struct bed *bed_with_a_long_chain(bool in_memory, struct sl_msg *turn,
+                                         struct sl_msg *prefetch)
+{
+    static struct sl_text keys[LONG];
+    struct bed *bed = bed_make(with_disk);
+    for (uint32_t i = 0; i < LONG; i++) {
+        (void)snprintf(long_names[i], sizeof(long_names[i]), "v%u", i);
+        keys[i] = sl_text_of(long_names[i]);
+        value_put(bed, long_names[i], in_memory);
+    }
+    *turn = (struct sl_msg){.type = SL_MSG_SESSION_TURN, .op_id = 1};
+    turn->body.session_turn =
+        (struct sl_body_session_turn){.session_id = 7, .pause_ns = PAUSE_NS, .keys = {keys, LONG}};
+    fake_give(&bed->fake, "client.1.0", turn);
+    ck_assert(prefetch_await(bed, 2 * PAUSE_NS, prefetch));
+    return bed;
+}
+
+/* Of a chain of 65,536 parts, in memory or on disk, neither loop may be held up. */
+START_TEST(a_long_chain_is_asked_for_piece_by_piece)
     {
-        static char names[3000][8];
-        static struct sl_text keys[SL_COUNT(names)];
-        struct bed *bed = bed_make(with_disk);
-        struct sl_msg prefetch, msg = {.type = SL_MSG_SESSION_TURN, .op_id = 1};
-        for (uint32_t i = 0; i < SL_COUNT(names); i++) {
-            (void)snprintf(names[i], sizeof(names[i]), "v%u", i);
-            keys[i] = sl_text_of(names[i]);
-            value_put(bed, names[i], true);
+        struct sl_msg turn, prefetch;
+        struct bed *bed = bed_with_a_long_chain(_i == 0, &turn, &prefetch);
+        struct sl_metrics *metrics = bed->fake.env.metrics;
+        uint32_t asked = 0, pieces = 0;
+        do {
+            const struct sl_texts *piece = &prefetch.body.bring.keys;
+            ck_assert_uint_le(piece->count, 2048);
+            for (uint64_t i = 0; i < piece->count; i++) {
+                ck_assert_str_eq(piece->at[i].at, long_names[asked++]);
+            }
+            pieces++;
+            prefetch_answer(bed, &prefetch, _i == 0 ? SL_ERR_EXISTS : SL_OK, 0);
+        } while (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, &prefetch));
+
+        ck_assert_uint_eq(asked, LONG);
+        ck_assert_uint_eq(pieces, 3);
+        ck_assert_uint_eq(
+            sl_metric_get(metrics, sl_metric_define(metrics, "session_parts_prefetched")),
+            _i == 0 ? 0 : LONG);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(the_rest_of_a_chain_is_not_asked_for_when_it_changed_or_was_refused)
+    {
+        struct sl_msg turn, prefetch;
+        struct bed *bed = bed_with_a_long_chain(false, &turn, &prefetch);
+        if (_i == 0) {
+            turn.op_id = 2;
+            turn.seq = 0;
+            fake_give(&bed->fake, "client.1.0", &turn);
         }
-        msg.body.session_turn = (struct sl_body_session_turn){
-            .session_id = 7, .pause_ns = PAUSE_NS, .keys = {keys, SL_COUNT(names)}};
-        fake_give(&bed->fake, "client.1.0", &msg);
 
-        ck_assert(prefetch_await(bed, 2 * PAUSE_NS, &prefetch));
+        prefetch_answer(bed, &prefetch, _i == 0 ? SL_OK : SL_ERR_NO_SPACE, 0);
 
-        const struct sl_texts *asked = &prefetch.body.bring.keys;
-        ck_assert_uint_eq(asked->count, SL_COUNT(names) / 2);
-        ck_assert_str_eq(asked->at[asked->count - 1].at, "v2999");
+        ck_assert(!fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, &prefetch));
         bed_end(bed);
     }
 END_TEST
@@ -472,7 +512,9 @@ int main(void)
     tcase_add_test(tcase, ranks_that_have_values_of_their_own_are_not_taken_for_one_chain);
     tcase_add_test(tcase, a_session_of_values_that_ends_is_not_asked_for);
     tcase_add_test(tcase, a_turn_is_sent_again_behind_one_of_another_client);
-    tcase_add_test(tcase, of_a_long_chain_that_is_in_memory_some_values_are_named_and_the_last);
+    tcase_add_loop_test(tcase, a_long_chain_is_asked_for_piece_by_piece, 0, 2);
+    tcase_add_loop_test(tcase, the_rest_of_a_chain_is_not_asked_for_when_it_changed_or_was_refused,
+                        0, 2);
     tcase_add_test(tcase, where_there_are_no_sessions_a_turn_of_values_is_answered);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -223,12 +223,6 @@
     F(TEXT, link, 0, 15, "up, connecting or down: where bytes go")                     \
     F(TEXT, source, 0, 15, "who told of it: peers (the setting) or directory; empty: itself")
 
-#define SL_ITEM_TARGET(F, L)                                                         \
-    F(U64, ref, 1, UINT32_MAX, "record of the claim; its writer is the transporter") \
-    F(U64, generation, 1, UINT64_MAX, "generation of the extent")                    \
-    F(U64, arena, 0, 65535, "arena id")                                              \
-    F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data")                \
-    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")
 /* What a rank has of one block, in its memory */
 #define SL_ITEM_SPOT(F, L)                                                             \
     F(U64, engine_id, 1, UINT64_MAX, "the rank's registration; a team has one a rank") \
@@ -237,24 +231,15 @@
     F(U64, part, 0, 63, "of a pool with part_count: which part")                       \
     F(U64, device_block, 0, UINT32_MAX, "block id on the device")                      \
     F(U64, item, 0, SL_BATCH_MAX, "index into the list of the message that it is of")
-#define SL_ITEM_PUSHED(F, L)                                                        \
-    F(U64, part, 0, 4095, "part of the ticket: place in PUSH_OPEN's list")          \
-    F(U64, part_offset_bytes, 0, SL_VALUE_BYTES_MAX, "where in the part")           \
-    F(U64, arena, 0, 65535, "arena id of the source")                               \
-    F(U64, offset_bytes, 0, UINT64_MAX, "offset of the source in the arena's data") \
-    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the piece")               \
-    F(U64, digest_low, 0, UINT64_MAX, "digest of the piece, low half")              \
-    F(U64, digest_high, 0, UINT64_MAX, "digest of the piece, high half")
 #define SL_ITEM_ARRIVED(F, L)                                              \
     F(U64, part, 0, 4095, "part of the ticket: place in PUSH_OPEN's list") \
     F(U64, part_offset_bytes, 0, SL_VALUE_BYTES_MAX, "where in the part")  \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the piece")      \
     F(U64, digest_low, 0, UINT64_MAX, "digest of the piece, low half")     \
     F(U64, digest_high, 0, UINT64_MAX, "digest of the piece, high half")
-#define SL_ITEM_DOOR(F, L)                                                          \
-    F(U64, part, 0, 4095, "part of the ticket")                                     \
-    F(U64, offset_bytes, 0, UINT64_MAX, "offset in the memory that the key is for") \
-    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")                \
+#define SL_ITEM_DOOR(F, L)                                           \
+    F(U64, part, 0, 4095, "part of the ticket")                      \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part") \
     F(BIN, key, 1, 65536, "the fabric's key: remote WRITE of this part, for this peer alone")
 #define SL_ITEM_TICKET(F, L)                                                               \
     F(BIN, bytes, 1, 128, "of PUSH_OPEN")                                                  \
@@ -310,9 +295,7 @@
     X(place, SL_ITEM_PLACE)               \
     X(window, SL_ITEM_WINDOW)             \
     X(node, SL_ITEM_NODE)                 \
-    X(target, SL_ITEM_TARGET)             \
     X(spot, SL_ITEM_SPOT)                 \
-    X(pushed, SL_ITEM_PUSHED)             \
     X(arrived, SL_ITEM_ARRIVED)           \
     X(door, SL_ITEM_DOOR)                 \
     X(receipt, SL_ITEM_RECEIPT)           \
@@ -672,9 +655,10 @@
 #define SL_BODY_TICKET_REPLY(F, L) L(ticket, ticket, 4, "one: for prefill")
 #define SL_BODY_HANDOVER_END(F, L) \
     F(U64S, handover_ids, 1, 1024, "decode has them, or nobody wants them")
-/* What the nodes of a hand-over tell each other: coordinator -> its transporter (PEER_WORD) -> the
- * other node's -> its coordinator. 1 is said again until it is answered, 4 and 5 once. */
-#define SL_FIELDS_WORD(F, L)                                                                       \
+/* What the nodes of a hand-over tell each other: coordinator -> its transporter -> the other node's ->
+ * its coordinator. 1 is said again until it is answered, 4 and 5 once. */
+#define SL_BODY_HANDOVER_WORD(F, L)                                                                \
+    F(TEXT, node, 1, 31, "who is told; from a transporter to its coordinator: whose it is")        \
     F(U64, handover_id, 1, UINT64_MAX, "hand-over")                                                \
     F(U64, state, 1, 5,                                                                            \
       "1 decode waits for it, 2 it is committed, 3 it failed, 4 decode gave up, 5 decode is done " \
@@ -682,9 +666,6 @@
     L(receipt, receipt, 4, "committed, done: one; decode waits: of what, when it knows")           \
     L(ticket, ticket, 4, "decode waits, direct: one, when there is one")                           \
     F(TEXT, reason, 0, 159, "failed: why, for people")
-#define SL_BODY_HANDOVER_WORD(F, L)                                                          \
-    F(TEXT, node, 1, 31, "to the transporter: who is told; from a transporter: whose it is") \
-    SL_FIELDS_WORD(F, L)
 #define SL_BODY_OP(F, L) F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")
 #define SL_BODY_OP_REPLY(F, L) \
     F(BOOL, fenced, 0, 1, "nothing touches the op's device blocks any more")
@@ -812,11 +793,6 @@
     F(BOOL, last, 0, 1, "nothing follows")                                                 \
     L(pieces, arrived, 512, "written and completed")
 #define SL_BODY_PEER_PUSH_REPLY(F, L) F(U64, push, 0, UINT64_MAX, "as in the request")
-#define SL_BODY_PEER_TICKET_END(F, L)         \
-    F(BIN, ticket, 1, 128, "of the receiver") \
-    F(U64, code, 0, 255, "why: sl_err")       \
-    F(TEXT, text, 0, 240, "why, for people")
-#define SL_BODY_PEER_WORD(F, L) SL_FIELDS_WORD(F, L)
 #define SL_BODY_NODES_REPLY(F, L)                                 \
     F(TEXT, name, 0, 31, "this node")                             \
     F(TEXT, listen, 0, 128, "where peers ask it; empty: nowhere") \
@@ -828,8 +804,7 @@
     F(U64, handover, 1, UINT64_MAX, "the sender's number of the hand-over; never used again") \
     F(U64, ttl_ns, 1, UINT64_MAX, "the ticket ends after; setting ticket_ttl_max bounds it")  \
     F(TEXT, from, 0, 31, "node that may use it; empty: the first that shows it")              \
-    L(parts, target, 4096, "extents that are written to")                                     \
-    F(U64S, lengths, 0, 4096, "instead of parts: bytes of each part, written into pools")     \
+    F(U64S, lengths, 0, 4096, "bytes of each part")                                           \
     L(spots, spot, SL_BATCH_MAX,                                                              \
       "where they lie, part by part: item is the part; the first one is written, others get a copy")
 #define SL_BODY_PUSH_OPEN_REPLY(F, L)                                             \
@@ -840,14 +815,12 @@
     F(BOOL, taken, 0, 1,                               \
       "all of it is acknowledged: prefill hears so, whichever of the two words comes first")
 /* prefill's coordinator -> its transporter */
-#define SL_BODY_PUSH_SEND(F, L)                                                     \
-    F(BIN, ticket, 1, 128, "of the other node, or of this one")                     \
-    F(U64, layer, 0, 4096, "0: none, else 1 + layer; carried along")                \
-    F(BOOL, last, 0, 1, "nothing follows: every byte of every part has been sent")  \
-    L(pieces, pushed, 512, "what goes where")                                       \
-    L(pool_pieces, arrived, 512, "instead of pieces: they are read from pools")     \
-    L(spots, spot, 512, "one for each: where its part lies; item counts on from 0") \
-    F(BOOL, pool_last, 0, 1, "with pool_pieces: last")
+#define SL_BODY_PUSH_SEND(F, L)                                                    \
+    F(BIN, ticket, 1, 128, "of the other node, or of this one")                    \
+    F(U64, layer, 0, 4096, "0: none, else 1 + layer; carried along")               \
+    F(BOOL, last, 0, 1, "nothing follows: every byte of every part has been sent") \
+    L(pieces, arrived, 512, "what goes where")                                     \
+    L(spots, spot, 512, "one for each: where its part lies; item counts on from 0")
 #define SL_BODY_PUSH_ABORT(F, L)                                \
     F(BIN, ticket, 1, 128, "of the other node, or of this one") \
     F(U64, code, 0, 255, "why: sl_err")                         \
@@ -960,18 +933,15 @@
     X(PUSH_CLOSE, push_close, 106, SL_BODY_PUSH_CLOSE, "end a ticket")                             \
     X(PUSH_CLOSE_REPLY, push_close_reply, 107, SL_BODY_EMPTY,                                      \
       "nothing is written under it any more")                                                      \
-    X(PUSH_ABORT, push_abort, 108, SL_BODY_PUSH_ABORT, "the sender gives up")                      \
-    X(PUSH_ABORT_REPLY, push_abort_reply, 109, SL_BODY_EMPTY, "nothing is read for it any more")   \
+    X(PUSH_ABORT, push_abort, 108, SL_BODY_PUSH_ABORT, "the sender gives up; peers say it too")    \
+    X(PUSH_ABORT_REPLY, push_abort_reply, 109, SL_BODY_EMPTY,                                      \
+      "nothing is read for it any more; of a peer: noted")                                         \
     X(PEER_TICKET, peer_ticket, 110, SL_BODY_PEER_TICKET, "I have a ticket of yours")              \
     X(PEER_TICKET_REPLY, peer_ticket_reply, 111, SL_BODY_PEER_TICKET_REPLY, "where to write")      \
     X(PEER_PUSH, peer_push, 112, SL_BODY_PEER_PUSH, "this is written")                             \
     X(PEER_PUSH_REPLY, peer_push_reply, 113, SL_BODY_PEER_PUSH_REPLY, "it is taken")               \
-    X(PEER_TICKET_END, peer_ticket_end, 114, SL_BODY_PEER_TICKET_END, "the sender gives up")       \
-    X(PEER_TICKET_END_REPLY, peer_ticket_end_reply, 115, SL_BODY_EMPTY, "noted")                   \
     X(HANDOVER_WORD, handover_word, 120, SL_BODY_HANDOVER_WORD, "one side to the other's node")    \
     X(HANDOVER_WORD_REPLY, handover_word_reply, 121, SL_BODY_EMPTY, "on its way, or taken")        \
-    X(PEER_WORD, peer_word, 122, SL_BODY_PEER_WORD, "of a hand-over between us")                   \
-    X(PEER_WORD_REPLY, peer_word_reply, 123, SL_BODY_EMPTY, "passed on")                           \
     X(HOLD_ASK, hold_ask, 124, SL_BODY_HOLD_ASK, "is all of a hand-over committed, and held")      \
     X(HOLD_ASK_REPLY, hold_ask_reply, 125, SL_BODY_EMPTY, "it is")                                 \
     X(POOL_TAKE, pool_take, 130, SL_BODY_POOL_TAKE, "become a pool's owner, or have it made")      \
@@ -1007,10 +977,9 @@
     X(ENGINE_OVER_REPLY, engine_over_reply, 157, SL_BODY_EMPTY, "its memory is used here no more") \
     X(DAMAGED, damaged, 158, SL_BODY_DAMAGED, "values in memory are not what was stored")          \
     X(DAMAGED_REPLY, damaged_reply, 159, SL_BODY_CODES, "SL_ERR_NOT_FOUND: it was gone already")   \
-    X(SEEK, seek, 160, SL_BODY_SEEK, "what other nodes have of these, or remove it there")         \
-    X(SEEK_REPLY, seek_reply, 161, SL_BODY_SEEK_REPLY, "what they said")                           \
-    X(PEER_SEEK, peer_seek, 162, SL_BODY_SEEK, "what you have of these, or remove it")             \
-    X(PEER_SEEK_REPLY, peer_seek_reply, 163, SL_BODY_SEEK_REPLY, "this")                           \
+    X(SEEK, seek, 160, SL_BODY_SEEK,                                                               \
+      "what other nodes have of these, or remove it there; to a peer: what it has")                \
+    X(SEEK_REPLY, seek_reply, 161, SL_BODY_SEEK_REPLY, "this")                                     \
     X(ENGINES, engines, 164, SL_BODY_EMPTY, "which engines are registered")                        \
     X(ENGINES_REPLY, engines_reply, 165, SL_BODY_ENGINES_REPLY, "these")                           \
     X(ENGINE_ADDED, engine_added, 166, SL_BODY_ENGINE_ID,                                          \

@@ -61,9 +61,9 @@ struct sl_msg co_push_message(struct coordinator *self, struct co_op *op, bool l
     struct sl_msg push = {.type = SL_MSG_PUSH_SEND};
     struct sl_body_push_send *body = &push.body.push_send;
     body->ticket = op->push.ticket;
-    body->pool_last = last;
-    body->pool_pieces.at = layers->pieces;
-    body->pool_pieces.count = layers->piece_count;
+    body->last = last;
+    body->pieces.at = layers->pieces;
+    body->pieces.count = layers->piece_count;
     body->spots.at = layers->spots;
     body->spots.count = layers->piece_count;
     co_push_lent(self, op);

@@ -324,6 +324,9 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
     if (err == SL_OK) {
         err = tr_keys_init(self, why);
     }
+    if (err == SL_OK) {
+        err = tr_push_init(self, why);
+    }
     env->ops->wake_at(env, 0);
     return err;
 }
@@ -334,6 +337,7 @@ void tr_cluster_fini(struct transporter *self)
         sl_calls_destroy(&self->calls);
     }
     self->questions = NULL;
+    tr_push_fini(self);
     tr_seek_fini(self);
     tr_holder_fini(self);
     tr_fetch_fini(self);
@@ -342,18 +346,6 @@ void tr_cluster_fini(struct transporter *self)
     tr_peers_fini(self);
     sl_codec_destroy(&self->codec_in);
     sl_codec_destroy(&self->codec_out);
-}
-
-/* Hand-overs within the node need no cluster, but a name for their tickets. */
-static sl_err push_init(struct transporter *self, struct sl_error *why)
-{
-    if (self->node[0] == '\0') {
-        if (sl_cluster_name(self->env->config, self->node, NULL) != SL_OK) {
-            (void)snprintf(self->node, sizeof(self->node), "local");
-        }
-        self->incarnation = sl_clock_wall_ns();
-    }
-    return tr_push_init(self, why);
 }
 
 static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error *why)
@@ -370,8 +362,10 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
     if (err == SL_OK && sl_cluster_wanted(env->config)) {
         err = tr_cluster_init(self, why);
         err = err == SL_OK ? directory_join(self, why) : err;
+    } else if (sl_cluster_name(env->config, self->node, NULL) != SL_OK) {
+        (void)snprintf(self->node, sizeof(self->node), "local"); /* alone it may have any name */
     }
-    return err == SL_OK ? push_init(self, why) : err;
+    return err;
 }
 
 /* ---- frames of peers ---- */
@@ -407,16 +401,16 @@ static const struct frame {
     {SL_MSG_PEER_PIN_REPLY, pin_answered},
     {SL_MSG_PEER_UNPIN, tr_holder_unpin},
     {SL_MSG_PEER_UNPIN_REPLY, NULL},
-    {SL_MSG_PEER_SEEK, tr_seek_asked},
-    {SL_MSG_PEER_SEEK_REPLY, seek_answered},
-    {SL_MSG_PEER_WORD, tr_word_frame},
-    {SL_MSG_PEER_WORD_REPLY, NULL},
+    {SL_MSG_SEEK, tr_seek_asked},
+    {SL_MSG_SEEK_REPLY, seek_answered},
+    {SL_MSG_HANDOVER_WORD, tr_word_frame},
+    {SL_MSG_HANDOVER_WORD_REPLY, NULL},
     {SL_MSG_PEER_TICKET, tr_push_frame},
     {SL_MSG_PEER_TICKET_REPLY, tr_push_frame},
     {SL_MSG_PEER_PUSH, tr_push_frame},
     {SL_MSG_PEER_PUSH_REPLY, tr_push_frame},
-    {SL_MSG_PEER_TICKET_END, tr_push_frame},
-    {SL_MSG_PEER_TICKET_END_REPLY, tr_push_frame},
+    {SL_MSG_PUSH_ABORT, tr_push_frame},
+    {SL_MSG_PUSH_ABORT_REPLY, tr_push_frame},
 };
 
 /* NULL: not for peers to say, or not in this way. */
@@ -652,7 +646,6 @@ static void transporter_fini(void *state)
         self->env->ops->unwatch_fd(self->env, sl_fabric_fd(self->fabric));
         sl_fabric_close(&self->fabric);
     }
-    tr_push_fini(self);
     tr_cluster_fini(self);
     tr_pools_fini(self);
     tr_memory_fini(self);

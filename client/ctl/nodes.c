@@ -15,12 +15,6 @@ struct moved {
     char trouble[SL_METRICS_REASON_BYTES]; /* "": none */
 };
 
-static void pushed_add(struct moved *moved, uint64_t bytes, uint64_t pool_bytes)
-{
-    moved->bytes += bytes;
-    moved->copied_bytes += bytes - SL_MIN(pool_bytes, bytes);
-}
-
 static bool moved_read(void *context, struct sl_metrics_view *view)
 {
     struct moved *moved = context;
@@ -33,10 +27,8 @@ static bool moved_read(void *context, struct sl_metrics_view *view)
         moved->copied_bytes = moved->bytes - SL_MIN(straight_bytes, moved->bytes) +
                               ctl_page_metric(view, "pull_copied_bytes") +
                               ctl_page_metric(view, "copied_bytes");
-        pushed_add(moved, ctl_page_metric(view, "pushed_bytes"),
-                   ctl_page_metric(view, "pushed_pool_bytes"));
-        pushed_add(moved, ctl_page_metric(view, "arrived_bytes"),
-                   ctl_page_metric(view, "arrived_pool_bytes"));
+        moved->bytes +=
+            ctl_page_metric(view, "pushed_bytes") + ctl_page_metric(view, "arrived_bytes");
     }
     return true;
 }

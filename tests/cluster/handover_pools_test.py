@@ -27,7 +27,7 @@ def moved(counted, way):
     """Bytes that a node's transporter pushed (out) or took in (in) straight, and bytes that it and its swappers copied for it."""
     copied = sum(row[f"{way}_bytes"] for name, row in counted.items() if name.startswith("swapper."))
     transporter = counted["transporter.0"]
-    straight = transporter["pushed_pool_bytes" if way == "out" else "arrived_pool_bytes"]
+    straight = transporter["pushed_bytes" if way == "out" else "arrived_bytes"]
     return straight, copied + transporter["copied_bytes"]
 
 
@@ -246,7 +246,7 @@ class Disturbed(Pushing):
 
     def disturbed_once(self, side, actor, stops, turns, *arguments, requests=600):
         a, b = self.cluster.nodes
-        arrived, done, ended = counter(b, "transporter.0", "arrived_pool_bytes"), [], threading.Event()
+        arrived, done, ended = counter(b, "transporter.0", "arrived_bytes"), [], threading.Event()
 
         def worker_run():
             while len(done) < turns and self.flows(ended):
@@ -266,7 +266,7 @@ class Disturbed(Pushing):
             return False
         self.assertGreater(report["complete"], 30)
         if (side, actor) != (1, "transporter.0"):  # its counter would begin anew
-            self.assertGreater(counter(b, "transporter.0", "arrived_pool_bytes"), arrived)
+            self.assertGreater(counter(b, "transporter.0", "arrived_bytes"), arrived)
         return True
 
     def prefills_engine_is_killed(self):

@@ -4,19 +4,18 @@
  *
  *   meet                             its first word to the transporter, which is sent again until the
  *                                    connection is there: what comes after it stays in order: "met CODE"
- *   open H COUNT BYTES TTL_MS FROM   reserves COUNT extents for the transporter: "ticket H HEX"
+ *   open H COUNT BYTES TTL_MS FROM   COUNT zeroed blocks of an engine of ours: "ticket H HEX"
  *   close H                          "closed H CODE"
- *   source H COUNT BYTES             extents of our own with the pattern of H: "source H CODE"
+ *   source H COUNT BYTES             such blocks with the pattern of H: "source H CODE"
  *   push H LAYERS BUDGET_MS HEX      in so many batches, the last says so: "pushed H LAYER CODE TEXT"
  *   abort H HEX                      "aborted H CODE"
- *   fill H BYTE                      writes into the extents of H: "filled H"
+ *   fill H BYTE                      writes into the blocks of H: "filled H"
  *   is H BYTE, check H               whether they hold this byte, or the pattern: "is H 0|1"
  *   same H OTHER                     whether two sets hold the same: "same H 0|1"
  *   begun H                          whether the first byte is written, and the last: "begun H 0|1 0|1"
  *
  * What arrives is acknowledged, and told: "arrived H STATE LAYER PIECES CODE TEXT". */
-#include "ipc/sl_arena.h"
-#include "ipc/sl_index.h"
+#include "client/lib/engine.h"
 #include "ipc/sl_msg.h"
 #include "ipc/sl_process.h"
 #include "runtime/sl_digest.h"
@@ -30,29 +29,34 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SETS_MAX   64u
+#define SETS_MAX   256u
 #define PARTS_MAX  512u
 #define LAYERS_MAX 64u
 #define WAIT_NS    (60 * SL_NS_PER_S)
+#define AGAIN_NS   (20 * SL_NS_PER_MS)
 
-enum call { CALL_RESERVE, CALL_OPEN, CALL_CLOSE, CALL_PUSH, CALL_ABORT, CALL_MEET };
+enum call { CALL_OPEN, CALL_CLOSE, CALL_TRIED, CALL_PUSH, CALL_ABORT, CALL_MEET };
 
-struct set {
+struct set { /* blocks of an engine of its own: one rank, one pool of one layer */
     uint64_t number;
     uint32_t count;
     uint64_t length_bytes, ttl_ns;
-    uint64_t again_ns, give_up_ns; /* again: 0 or when to reserve again */
+    uint64_t again_ns, give_up_ns; /* again: 0 or when to ask for a ticket again */
     bool target;
     char from[32];
-    struct sl_item_grant grants[PARTS_MAX];
+    struct sl_engine *engine;
+    uint64_t engine_id;
+    unsigned char *memory;
+    /* push: what the transporter does not know the engine for yet is sent again, a bit a layer */
+    char hex[512];
+    uint64_t layers, push_end_ns, push_again_ns, push_again;
 };
 struct probe {
     struct sl_env *env;
     struct sl_calls *calls;
-    struct sl_arena *arena;
+    struct sl_client *client;
     struct set sets[SETS_MAX];
     uint32_t set_count;
-    uint64_t next_key;
     char line[1024];
     size_t line_bytes;
 };
@@ -83,12 +87,9 @@ static struct set *set_of(struct probe *self, uint64_t number)
     return NULL;
 }
 
-static unsigned char *part_at(struct probe *self, const struct set *set, uint32_t part)
+static unsigned char *part_at(const struct set *set, uint32_t part)
 {
-    if (self->arena == NULL) {
-        (void)sl_arena_attach(self->env->paths->shm_dir, 0, true, &self->arena, NULL);
-    }
-    return sl_arena_at(self->arena, set->grants[part].offset_bytes, set->length_bytes);
+    return set->memory + part * set->length_bytes;
 }
 
 static unsigned char pattern(uint64_t number, uint32_t part, uint64_t i)
@@ -107,76 +108,22 @@ static void call(struct probe *self, const char *to, struct sl_msg *msg, uint64_
     }
 }
 
-/* ---- extents ---- */
+/* ---- blocks ---- */
 
-static void reserve_send(struct probe *self, struct set *set)
-{
-    static struct sl_item_want wants[PARTS_MAX];
-    static char keys[PARTS_MAX][32];
-    for (uint32_t i = 0; i < set->count; i++) {
-        (void)snprintf(keys[i], sizeof(keys[i]), "probe.%" PRIu64, self->next_key++);
-        wants[i] = (struct sl_item_want){.key = sl_text_of(keys[i]),
-                                         .length_bytes = set->length_bytes,
-                                         .writer = sl_text_of(set->target ? "transporter.0" : "")};
-    }
-    struct sl_msg msg = {.type = SL_MSG_RESERVE};
-    msg.body.reserve.wait = true;
-    msg.body.reserve.ttl_ns = 600 * SL_NS_PER_S;
-    msg.body.reserve.items.at = wants;
-    msg.body.reserve.items.count = set->count;
-    call(self, "registrar", &msg, WAIT_NS, cookie_of(CALL_RESERVE, set->number, 0));
-}
-
-/* Gives the set; NULL: it cannot be (said). */
-static struct set *set_reserve(struct probe *self, uint64_t number, uint64_t count,
-                               uint64_t length_bytes, bool target)
-{
-    if (count > PARTS_MAX || self->set_count == SETS_MAX) {
-        say("error too many");
-        return NULL;
-    }
-    struct set *set = &self->sets[self->set_count++];
-    set->number = number;
-    set->count = (uint32_t)count;
-    set->length_bytes = length_bytes;
-    set->target = target;
-    set->give_up_ns = self->env->now_ns + WAIT_NS;
-    reserve_send(self, set);
-    return set;
-}
-
-static void set_open(struct probe *self, const struct set *set)
-{
-    static struct sl_item_target parts[PARTS_MAX];
-    for (uint32_t i = 0; i < set->count; i++) {
-        parts[i] = (struct sl_item_target){.ref = set->grants[i].ref,
-                                           .generation = set->grants[i].generation,
-                                           .arena = set->grants[i].arena,
-                                           .offset_bytes = set->grants[i].offset_bytes,
-                                           .length_bytes = set->length_bytes};
-    }
-    struct sl_msg msg = {.type = SL_MSG_PUSH_OPEN};
-    msg.body.push_open = (struct sl_body_push_open){
-        .handover = set->number, .ttl_ns = set->ttl_ns, .from = sl_text_of(set->from)};
-    msg.body.push_open.parts.at = parts;
-    msg.body.push_open.parts.count = set->count;
-    call(self, "transporter.0", &msg, WAIT_NS, cookie_of(CALL_OPEN, set->number, 0));
-}
-
-static void set_fill(struct probe *self, const struct set *set, int byte)
+static void set_fill(const struct set *set, int byte)
 {
     for (uint32_t p = 0; p < set->count; p++) {
-        unsigned char *at = part_at(self, set, p);
+        unsigned char *at = part_at(set, p);
         for (uint64_t i = 0; i < set->length_bytes; i++) {
             at[i] = byte >= 0 ? (unsigned char)byte : pattern(set->number, p, i);
         }
     }
 }
 
-static bool set_is(struct probe *self, const struct set *set, int byte)
+static bool set_is(const struct set *set, int byte)
 {
     for (uint32_t p = 0; p < set->count; p++) {
-        const unsigned char *at = part_at(self, set, p);
+        const unsigned char *at = part_at(set, p);
         for (uint64_t i = 0; i < set->length_bytes; i++) {
             if (at[i] != (byte >= 0 ? (unsigned char)byte : pattern(set->number, p, i))) {
                 return false;
@@ -186,35 +133,95 @@ static bool set_is(struct probe *self, const struct set *set, int byte)
     return true;
 }
 
-static bool sets_equal(struct probe *self, const struct set *one, const struct set *other)
+static bool sets_equal(const struct set *one, const struct set *other)
 {
-    bool same = one->count == other->count && one->length_bytes == other->length_bytes;
-    for (uint32_t p = 0; same && p < one->count; p++) {
-        same = memcmp(part_at(self, one, p), part_at(self, other, p), one->length_bytes) == 0;
-    }
-    return same;
+    return one->count == other->count && one->length_bytes == other->length_bytes &&
+           memcmp(one->memory, other->memory, one->count * one->length_bytes) == 0;
 }
 
-static void reserved(struct probe *self, struct set *set, const struct sl_msg *reply)
+/* A ticket for its blocks. That of a source is closed at once: the transporter has its memory then. */
+static void set_open(struct probe *self, const struct set *set)
 {
-    bool whole = reply != NULL && reply->code == SL_OK &&
-                 reply->body.reserve_reply.items.count == set->count;
-    for (uint32_t i = 0; whole && i < set->count; i++) {
-        set->grants[i] = reply->body.reserve_reply.items.at[i];
-        whole = set->grants[i].code == SL_OK;
+    static struct sl_item_spot spots[PARTS_MAX];
+    static uint64_t lengths[PARTS_MAX];
+    for (uint32_t i = 0; i < set->count; i++) {
+        spots[i] = (struct sl_item_spot){.engine_id = set->engine_id, .device_block = i, .item = i};
+        lengths[i] = set->length_bytes;
     }
-    bool known = reply == NULL || reply->code != SL_ERR_UNREACHABLE;
-    if (!known && self->env->now_ns < set->give_up_ns) { /* the registrar knows us in a moment */
-        set->again_ns = self->env->now_ns + 20 * SL_NS_PER_MS;
+    struct sl_msg msg = {.type = SL_MSG_PUSH_OPEN};
+    msg.body.push_open = (struct sl_body_push_open){.handover = set->number,
+                                                    .ttl_ns = set->target ? set->ttl_ns : WAIT_NS,
+                                                    .from = sl_text_of(set->from)};
+    msg.body.push_open.lengths = (struct sl_u64s){.at = lengths, .count = set->count};
+    msg.body.push_open.spots.at = spots;
+    msg.body.push_open.spots.count = set->count;
+    call(self, "transporter.0", &msg, WAIT_NS, cookie_of(CALL_OPEN, set->number, 0));
+}
+
+static sl_err set_register(struct probe *self, struct set *set, struct sl_error *why)
+{
+    char name[48];
+    (void)snprintf(name, sizeof(name), "set-%u-%" PRIu64, (unsigned)getpid(), set->number);
+    const struct sl_engine_layer layer = {.length_bytes = set->count * set->length_bytes,
+                                          .block_stride_bytes = set->length_bytes,
+                                          .piece_bytes = set->length_bytes};
+    const struct sl_engine_pool pool = {
+        .name = "kv", .layer_count = 1, .layers = &layer, .memory_bytes = layer.length_bytes};
+    const struct sl_engine_options options = {.name = name,
+                                              .model = {.name = "probe"},
+                                              .key_format = "sluice",
+                                              .block_tokens = 16,
+                                              .world = 1,
+                                              .block_count = set->count,
+                                              .pool_count = 1,
+                                              .pools = &pool};
+    sl_err err = sl_engine_register(self->client, &options, WAIT_NS, &set->engine, why);
+    if (err == SL_OK) {
+        set->memory = sl_engine_memory(set->engine, 0, 0);
+        set->engine_id = atomic_load(&set->engine->registration);
+        set_fill(set, set->target ? 0 : -1);
+    }
+    return err;
+}
+
+static void set_make(struct probe *self, const struct set *want)
+{
+    struct sl_error why = {0};
+    if (want->count > PARTS_MAX || self->set_count == SETS_MAX) {
+        say("error too many");
+        return;
+    }
+    struct set *set = &self->sets[self->set_count];
+    *set = *want;
+    set->give_up_ns = self->env->now_ns + WAIT_NS;
+    if (set_register(self, set, &why) != SL_OK) {
+        say("error not registered: %s", why.text);
+        return;
+    }
+    self->set_count++;
+    set_open(self, set);
+}
+
+static void opened(struct probe *self, struct set *set, const struct sl_msg *reply)
+{
+    char hex[257] = "";
+    if (reply != NULL && reply->code == SL_ERR_NOT_FOUND && self->env->now_ns < set->give_up_ns) {
+        set->again_ns = self->env->now_ns + AGAIN_NS; /* it knows the engine in a moment */
         self->env->ops->wake_at(self->env, set->again_ns);
-    } else if (!whole) {
-        say("error not reserved: %s", reply == NULL ? "no answer" : sl_err_name(reply->code));
-    } else if (set->target) {
-        set_fill(self, set, 0);
-        set_open(self, set);
+    } else if (reply == NULL || reply->code != SL_OK) {
+        say("error %" PRIu64 " %s %s", set->number,
+            reply == NULL ? "no answer" : sl_err_name(reply->code),
+            reply != NULL && reply->text.length > 0 ? reply->text.at : "");
+    } else if (!set->target) {
+        struct sl_msg msg = {.type = SL_MSG_PUSH_CLOSE};
+        msg.body.push_close.handover = set->number;
+        call(self, "transporter.0", &msg, WAIT_NS, cookie_of(CALL_TRIED, set->number, 0));
     } else {
-        set_fill(self, set, -1);
-        say("source %" PRIu64 " SL_OK", set->number);
+        const struct sl_bytes *ticket = &reply->body.push_open_reply.ticket;
+        for (uint64_t i = 0; i < ticket->length; i++) {
+            (void)snprintf(hex + 2 * i, 3, "%02x", ((const unsigned char *)ticket->at)[i]);
+        }
+        say("ticket %" PRIu64 " %s", set->number, hex);
     }
 }
 
@@ -230,31 +237,47 @@ static uint32_t unhex(const char *text, unsigned char *out, uint32_t max)
     return length;
 }
 
-static void push_layer(struct probe *self, const struct set *set, uint64_t layer, uint64_t layers,
-                       uint64_t budget_ns, const char *hex)
+static void push_layer(struct probe *self, const struct set *set, uint64_t layer)
 {
-    static struct sl_item_pushed pieces[PARTS_MAX];
+    static struct sl_item_arrived pieces[PARTS_MAX];
+    static struct sl_item_spot spots[PARTS_MAX];
     unsigned char ticket[128];
-    uint64_t from = set->length_bytes * layer / layers;
-    uint64_t end = set->length_bytes * (layer + 1) / layers;
+    uint64_t from = set->length_bytes * layer / set->layers;
+    uint64_t end = set->length_bytes * (layer + 1) / set->layers;
     for (uint32_t i = 0; i < set->count; i++) {
-        struct sl_digest digest = sl_digest_of(part_at(self, set, i) + from, end - from);
-        pieces[i] = (struct sl_item_pushed){.part = i,
-                                            .part_offset_bytes = from,
-                                            .arena = set->grants[i].arena,
-                                            .offset_bytes = set->grants[i].offset_bytes + from,
-                                            .length_bytes = end - from,
-                                            .digest_low = digest.low,
-                                            .digest_high = digest.high};
+        struct sl_digest digest = sl_digest_of(part_at(set, i) + from, end - from);
+        pieces[i] = (struct sl_item_arrived){.part = i,
+                                             .part_offset_bytes = from,
+                                             .length_bytes = end - from,
+                                             .digest_low = digest.low,
+                                             .digest_high = digest.high};
+        spots[i] = (struct sl_item_spot){.engine_id = set->engine_id, .device_block = i, .item = i};
     }
     struct sl_msg msg = {.type = SL_MSG_PUSH_SEND, .trace_id = set->number};
-    msg.body.push_send.ticket.length = unhex(hex, ticket, sizeof(ticket));
+    msg.body.push_send.ticket.length = unhex(set->hex, ticket, sizeof(ticket));
     msg.body.push_send.ticket.at = ticket;
     msg.body.push_send.layer = layer + 1;
-    msg.body.push_send.last = layer + 1 == layers;
+    msg.body.push_send.last = layer + 1 == set->layers;
     msg.body.push_send.pieces.at = pieces;
     msg.body.push_send.pieces.count = set->count;
-    call(self, "transporter.0", &msg, budget_ns, cookie_of(CALL_PUSH, set->number, layer));
+    msg.body.push_send.spots.at = spots;
+    msg.body.push_send.spots.count = set->count;
+    call(self, "transporter.0", &msg, set->push_end_ns - self->env->now_ns,
+         cookie_of(CALL_PUSH, set->number, layer));
+}
+
+/* A new life of the transporter knows the engine in a moment. True: it is asked again. */
+static bool push_again(struct probe *self, struct set *set, uint64_t layer,
+                       const struct sl_msg *reply)
+{
+    uint64_t at_ns = self->env->now_ns + AGAIN_NS;
+    if (reply == NULL || reply->code != SL_ERR_NOT_FOUND || at_ns >= set->push_end_ns) {
+        return false;
+    }
+    set->push_again |= UINT64_C(1) << layer;
+    set->push_again_ns = at_ns;
+    self->env->ops->wake_at(self->env, at_ns);
+    return true;
 }
 
 static void push_abort(struct probe *self, uint64_t number, const char *hex)
@@ -282,15 +305,18 @@ static void command(struct probe *self, const char *line)
     }
     if (sscanf(line, "open %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %500s", &h, &count,
                &bytes, &ms, text) >= 4) {
-        struct set *fresh = set_reserve(self, h, count, bytes, true);
-        if (fresh != NULL) {
-            fresh->ttl_ns = ms * SL_NS_PER_MS;
-            (void)snprintf(fresh->from, sizeof(fresh->from), "%.31s", text);
-        }
+        struct set want = {.number = h,
+                           .count = (uint32_t)count,
+                           .length_bytes = bytes,
+                           .ttl_ns = ms * SL_NS_PER_MS,
+                           .target = true};
+        (void)snprintf(want.from, sizeof(want.from), "%.31s", text);
+        set_make(self, &want);
         return;
     }
     if (sscanf(line, "source %" SCNu64 " %" SCNu64 " %" SCNu64, &h, &count, &bytes) == 3) {
-        (void)set_reserve(self, h, count, bytes, false);
+        const struct set want = {.number = h, .count = (uint32_t)count, .length_bytes = bytes};
+        set_make(self, &want);
         return;
     }
     if (sscanf(line, "abort %" SCNu64 " %500s", &h, text) == 2) {
@@ -308,21 +334,24 @@ static void command(struct probe *self, const char *line)
     if (set == NULL) {
         say("error no set %" PRIu64, h);
     } else if (sscanf(line, "push %*u %" SCNu64 " %" SCNu64 " %500s", &count, &ms, text) == 3) {
+        set->layers = count;
+        set->push_end_ns = self->env->now_ns + ms * SL_NS_PER_MS;
+        (void)snprintf(set->hex, sizeof(set->hex), "%s", text);
         for (uint64_t layer = 0; layer < count && count <= LAYERS_MAX; layer++) {
-            push_layer(self, set, layer, count, ms * SL_NS_PER_MS, text);
+            push_layer(self, set, layer);
         }
     } else if (sscanf(line, "fill %*u %d", &byte) == 1) {
-        set_fill(self, set, byte);
+        set_fill(set, byte);
         say("filled %" PRIu64, h);
     } else if (sscanf(line, "is %*u %d", &byte) == 1) {
-        say("is %" PRIu64 " %d", h, set_is(self, set, byte));
+        say("is %" PRIu64 " %d", h, set_is(set, byte));
     } else if (strncmp(line, "check ", 6) == 0) {
-        say("is %" PRIu64 " %d", h, set_is(self, set, -1));
+        say("is %" PRIu64 " %d", h, set_is(set, -1));
     } else if (sscanf(line, "same %*u %" SCNu64, &count) == 1 && set_of(self, count) != NULL) {
-        say("same %" PRIu64 " %d", h, sets_equal(self, set, set_of(self, count)));
+        say("same %" PRIu64 " %d", h, sets_equal(set, set_of(self, count)));
     } else if (strncmp(line, "begun ", 6) == 0) {
-        say("begun %" PRIu64 " %d %d", h, part_at(self, set, 0)[0] != 0,
-            part_at(self, set, set->count - 1)[set->length_bytes - 1] != 0);
+        say("begun %" PRIu64 " %d %d", h, part_at(set, 0)[0] != 0,
+            part_at(set, set->count - 1)[set->length_bytes - 1] != 0);
     } else {
         say("error what is '%s'", line);
     }
@@ -358,25 +387,19 @@ static void answered(struct probe *self, const struct sl_call *done, const struc
     const char *code = sl_err_name(reply == NULL ? SL_ERR_TIMEOUT : reply->code);
     const char *text = reply == NULL ? "no answer" : reply->text.length > 0 ? reply->text.at : "";
     switch ((enum call)(done->cookie >> 48)) {
-    case CALL_RESERVE:
-        reserved(self, set_of(self, number), reply);
-        break;
     case CALL_OPEN:
-        if (reply != NULL && reply->code == SL_OK) {
-            char hex[257] = "";
-            const struct sl_bytes *ticket = &reply->body.push_open_reply.ticket;
-            for (uint64_t i = 0; i < ticket->length; i++) {
-                (void)snprintf(hex + 2 * i, 3, "%02x", ((const unsigned char *)ticket->at)[i]);
-            }
-            say("ticket %" PRIu64 " %s", number, hex);
-        } else {
-            say("error %" PRIu64 " %s %s", number, code, text);
-        }
+        opened(self, set_of(self, number), reply);
+        break;
+    case CALL_TRIED:
+        say("source %" PRIu64 " %s", number, code);
         break;
     case CALL_CLOSE:
         say("closed %" PRIu64 " %s", number, code);
         break;
     case CALL_PUSH:
+        if (push_again(self, set_of(self, number), layer, reply)) {
+            break;
+        }
         say("pushed %" PRIu64 " %" PRIu64 " %s %s", number, layer, code, text);
         break;
     case CALL_MEET:
@@ -391,12 +414,23 @@ static void answered(struct probe *self, const struct sl_call *done, const struc
 static sl_err probe_init(void *state, struct sl_env *env, struct sl_error *why)
 {
     struct probe *self = state;
+    char texts[3][512];
+    const char *settings[SL_COUNT(texts) + 1] = {NULL};
+    const uint32_t whose[] = {SL_SET_instance, SL_SET_runtime_dir, SL_SET_shm_dir};
+    const char *const names[] = {"instance", "runtime_dir", "shm_dir"};
+    for (uint32_t i = 0; i < SL_COUNT(texts); i++) {
+        (void)snprintf(texts[i], sizeof(texts[i]), "%s=%s", names[i],
+                       sl_config_text(env->config, whose[i]));
+        settings[i] = texts[i];
+    }
+    const struct sl_client_options options = {
+        .api_version = SLUICE_API_VERSION, .timeout_ns = WAIT_NS, .settings = settings};
     self->env = env;
-    self->next_key = env->now_ns;
     if (fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK) != 0) {
         return sl_fail_os(why, errno, "standard input");
     }
-    sl_err err = sl_calls_create(env, 256, &self->calls, why);
+    sl_err err = sl_client_open(&options, &self->client, why);
+    err = err == SL_OK ? sl_calls_create(env, 256, &self->calls, why) : err;
     return err == SL_OK ? env->ops->watch_fd(env, STDIN_FILENO, why) : err;
 }
 
@@ -409,8 +443,6 @@ static sl_err probe_handle(void *state, const struct sl_msg *msg)
         say("arrived %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s %s", body->handover,
             body->state, body->layer, body->pieces.count, sl_err_name((sl_err)body->code),
             body->text.length > 0 ? body->text.at : "");
-        sl_reply_code(self->env, msg, SL_OK, NULL);
-    } else if (msg->type == SL_MSG_FENCE) { /* what is filled is filled at once */
         sl_reply_code(self->env, msg, SL_OK, NULL);
     } else if (SL_MSG_IS_REPLY(msg->type) && sl_calls_match(self->calls, msg, &done)) {
         answered(self, &done, msg);
@@ -427,9 +459,17 @@ static sl_err probe_tick(void *state, uint64_t now_ns)
         struct set *set = &self->sets[i];
         if (set->again_ns != 0 && set->again_ns <= now_ns) {
             set->again_ns = 0;
-            reserve_send(self, set);
+            set_open(self, set);
         } else if (set->again_ns != 0) {
             self->env->ops->wake_at(self->env, set->again_ns);
+        }
+        for (uint64_t again = set->push_again; set->push_again_ns <= now_ns && again != 0;
+             again &= again - 1) {
+            push_layer(self, set, (uint64_t)__builtin_ctzll(again));
+            set->push_again &= ~(again & -again);
+        }
+        if (set->push_again != 0) {
+            self->env->ops->wake_at(self->env, set->push_again_ns);
         }
     }
     while (sl_calls_expired(self->calls, now_ns, &done)) {
@@ -449,7 +489,10 @@ static void probe_fini(void *state)
     struct probe *self = state;
     self->env->ops->unwatch_fd(self->env, STDIN_FILENO);
     sl_calls_destroy(&self->calls);
-    sl_arena_close(&self->arena);
+    for (uint32_t i = 0; i < self->set_count; i++) {
+        sl_engine_end(&self->sets[i].engine);
+    }
+    sl_client_close(&self->client);
 }
 
 static const struct sl_actor probe_actor = {

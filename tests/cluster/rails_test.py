@@ -272,7 +272,7 @@ class Straight(Pushing):
         self.wait_carried(lambda: move(50))
         with self.going_down():
             move(600)
-        self.assertGreater(counter(self.b, "transporter.0", "arrived_pool_bytes"), 0)
+        self.assertGreater(counter(self.b, "transporter.0", "arrived_bytes"), 0)
         self.assert_nothing_is_left(self.a, self.b)
         for node in (self.a, self.b):
             wait_until(lambda at=node: counter(at, "transporter.0", "pool_memories") == 0, 20, f"no pool at {node.name}")

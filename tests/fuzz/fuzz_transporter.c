@@ -671,9 +671,9 @@ static void push_give(struct hostile *hostile)
         }
         msg.body.push_send.ticket =
             (struct sl_bytes){.at = ticket, .length = ticket_write(hostile, which, ticket)};
-        msg.body.push_send.pool_last = how % 2 == 0;
-        msg.body.push_send.pool_pieces.at = pieces;
-        msg.body.push_send.pool_pieces.count = SL_COUNT(pieces);
+        msg.body.push_send.last = how % 2 == 0;
+        msg.body.push_send.pieces.at = pieces;
+        msg.body.push_send.pieces.count = SL_COUNT(pieces);
         msg.body.push_send.spots.at = spots;
         msg.body.push_send.spots.count = SL_COUNT(spots);
         if (msg.body.push_send.ticket.length == 0) {

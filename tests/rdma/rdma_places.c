@@ -160,10 +160,10 @@ START_TEST(layers_are_read_from_layers)
         ck_assert_int_eq(move(SL_FABRIC_READ, key, 0, &digest), SL_OK);
 
         ck_assert_mem_eq(a.bytes, image, MEMORY);
-        ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, b.memory), SL_ERR_BUSY);
+        ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_ERR_BUSY);
         ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
         PAIR_UNTIL(&a, &b, b.grants_ended == 1);
-        ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, b.memory), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_OK);
     }
 END_TEST
 
@@ -189,7 +189,7 @@ START_TEST(layers_are_written_to_layers_while_their_ticket_lasts)
         ck_assert_int_eq(move(SL_FABRIC_WRITE, key, 0, NULL), SL_ERR_PERMISSION);
         ck_assert(b.bytes[0] == 0x33 && memcmp(b.bytes, b.bytes + 1, MEMORY - 1) == 0);
         PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP); /* the error cost the queue pairs */
-        ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, b.memory), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_OK);
     }
 END_TEST
 

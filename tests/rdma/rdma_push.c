@@ -1,20 +1,23 @@
 /* tests/rdma/rdma_push.c - see rdma_push.h. The actors are whole but for their processes: the test
- * plays both coordinators, carries the frames between the nodes, and gives the turns, so that one
- * side can be left standing. Bytes go from NIC to NIC. */
+ * plays both coordinators, registrars and engines, carries the frames between the nodes, and gives the
+ * turns, so that one side can be left standing. Bytes go from NIC to NIC. */
 #include "tests/rdma/rdma_push.h"
 
 #include "actors/transporter/internal.h"
 #include "actors/transporter/push/internal.h"
 #include "actors/transporter/transporter.h"
+#include "cuda/sl_device.h"
 #include "tests/support/fake_env.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#define ARENA     (40 * SL_MIB)
+#define ENGINE    7u
 #define PARTS     4u
 #define BUDGET_NS (60 * SL_NS_PER_S) /* everything is slow under emulation */
 
@@ -31,13 +34,19 @@ struct node {
     struct node *other;
     struct fake_env fake;
     struct transporter *self;
-    struct sl_arena *arena;
-    struct sl_index *index;
-    uint64_t offset_bytes;
+    int fd; /* memory of its engine */
+    unsigned char *memory;
 };
 
+/* Pools of each engine: PARTS blocks, which are the parts of a ticket. */
+static const struct {
+    const char *name;
+    uint64_t part_bytes, offset_bytes;
+} pools[] = {
+    {"small", 20 * SL_KIB, 0}, {"odd", SL_MIB + 7, SL_MIB}, {"large", 4 * SL_MIB, 6 * SL_MIB}};
+#define MEMORY (22 * SL_MIB)
+
 static struct node decode, prefill;
-static struct sl_item_target parts[PARTS];
 static unsigned char ticket[SL_TICKET_BYTES_MAX];
 static uint64_t ticket_bytes, handover;
 
@@ -119,7 +128,7 @@ static void node_registered(void *context, uint32_t memory, uint32_t region_inde
                             const struct sl_error *why)
 {
     (void)region_index;
-    tr_memory_registered(context, memory, why);
+    ck_assert(tr_pools_registered(context, memory, why));
 }
 static void node_link(void *context, uint32_t peer, enum sl_fabric_link link,
                       const struct sl_error *why)
@@ -155,24 +164,67 @@ static void node_fabric(struct node *node, const char *nic, enum sl_fabric_windo
 
 static void node_memory(struct node *node)
 {
-    bool created = false;
-    struct sl_error why = {0};
-    const struct sl_arena_options arena = {
-        .directory = node->fake.paths.shm_dir, .data_bytes = ARENA, .chunk_bytes = ARENA};
-    ck_assert_msg(sl_arena_open_owner(&arena, &created, &node->arena, &why) == SL_OK, "%s",
-                  why.text);
-    while (sl_arena_populate_below(node->arena, UINT64_MAX, NULL) == SL_OK) {
+    node->fd = memfd_create("pool-of-the-test", MFD_CLOEXEC);
+    ck_assert_int_eq(ftruncate(node->fd, MEMORY), 0);
+    node->memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED, node->fd, 0);
+    ck_assert_ptr_ne(node->memory, MAP_FAILED);
+    fake_live(&node->fake, (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77});
+}
+
+/* As the registrar knows the engine. */
+static void engine_answer(struct node *node, const struct sl_msg *msg)
+{
+    struct sl_item_pool told[SL_COUNT(pools)] = {0};
+    struct sl_item_region regions[SL_COUNT(pools)] = {0};
+    struct sl_msg reply = {.code = SL_OK};
+    for (uint32_t i = 0; i < SL_COUNT(pools); i++) {
+        told[i].name = sl_text_of(pools[i].name);
+        regions[i] = (struct sl_item_region){.pool = i,
+                                             .handle_kind = SL_MEMORY_SHARED_FD,
+                                             .pid = (uint64_t)getpid(),
+                                             .fd = (uint64_t)node->fd,
+                                             .offset_bytes = pools[i].offset_bytes,
+                                             .length_bytes = PARTS * pools[i].part_bytes,
+                                             .block_stride_bytes = pools[i].part_bytes,
+                                             .piece_bytes = pools[i].part_bytes,
+                                             .block_count = PARTS};
     }
-    const struct sl_index_options index = {
-        .shm_dir = node->fake.paths.shm_dir, .index_bytes_max = 4 * SL_MIB, .arena = node->arena};
-    ck_assert_msg(sl_index_open(&index, &created, &node->index, &why) == SL_OK, "%s", why.text);
+    reply.body.engine_get_reply =
+        (struct sl_body_engine_get_reply){.engine_id = ENGINE,
+                                          .pid = (uint64_t)getpid(),
+                                          .start_time = 77,
+                                          .name = sl_text_of("engine"),
+                                          .model = sl_text_of("0123456789abcdef0123456789abcdef"),
+                                          .key_format = sl_text_of("sluice"),
+                                          .block_tokens = 16,
+                                          .world = 1};
+    reply.body.engine_get_reply.pools.at = told;
+    reply.body.engine_get_reply.pools.count = SL_COUNT(pools);
+    reply.body.engine_get_reply.regions.at = regions;
+    reply.body.engine_get_reply.regions.count = SL_COUNT(pools);
+    fake_answer(&node->fake, "registrar", msg, &reply);
+}
+
+static void registrar_says(struct node *node)
+{
+    static const uint64_t id = ENGINE;
+    struct sl_msg msg, reply = {.code = SL_OK};
+    reply.body.engines_reply.engine_ids = (struct sl_u64s){.at = &id, .count = 1};
+    while (fake_take(&node->fake, "registrar", SL_MSG_ENGINES, &msg)) {
+        struct sl_msg list = reply;
+        fake_answer(&node->fake, "registrar", &msg, &list);
+    }
+    while (fake_take(&node->fake, "registrar", SL_MSG_ENGINE_GET, &msg)) {
+        engine_answer(node, &msg);
+    }
 }
 
 static void node_open(struct node *node, struct node *other, const char *name, const char *nic,
                       enum sl_fabric_windows windows)
 {
-    static const char *const settings[] = {"peer_heartbeat", "1s", "peer_timeout", "10s", "memory",
-                                           "40MiB",          NULL};
+    static const char *const settings[] = {
+        "peer_heartbeat", "1s",           "peer_timeout", "10s", "memory",
+        "40MiB",          "fabric_pools", "true",         NULL};
     char peers[32];
     struct sl_error why = {0};
     memset(node, 0, sizeof(*node));
@@ -198,15 +250,14 @@ static void node_close(struct node *node)
 {
     struct sl_control_frame frame;
     sl_fabric_close(&node->self->fabric);
-    tr_push_fini(node->self);
     tr_cluster_fini(node->self);
     node->self->control = NULL;
     node->self->calls = NULL;
     while (wire_receive(&node->control, &frame)) {
     }
-    sl_index_close(&node->index);
-    sl_arena_close(&node->arena);
     fake_close(&node->fake);
+    munmap(node->memory, MEMORY);
+    close(node->fd);
 }
 
 /* One turn; waits a little for the NIC. */
@@ -217,6 +268,7 @@ static void node_turn(struct node *node)
     node->fake.env.now_ns = sl_clock_monotonic_ns();
     node->self->env->ops->wake_at(node->self->env, 0);
     fake_pass(&node->fake, 0);
+    registrar_says(node);
 }
 
 static void both_turn(void)
@@ -236,49 +288,35 @@ static void both_turn(void)
 
 /* ---- bytes and messages ---- */
 
-static unsigned char *at(const struct node *node, uint64_t offset_bytes)
+static unsigned char *part_at(const struct node *node, uint32_t pool, uint32_t part)
 {
-    return sl_arena_at(node->arena, offset_bytes, 1);
+    return node->memory + pools[pool].offset_bytes + part * pools[pool].part_bytes;
 }
 
-static uint64_t space_take(struct node *node, uint64_t length_bytes)
+static void spots_make(struct sl_item_spot spots[PARTS], uint32_t pool)
 {
-    uint64_t offset_bytes = node->offset_bytes;
-    node->offset_bytes += sl_align_up(length_bytes, 4096);
-    ck_assert_uint_le(node->offset_bytes, ARENA);
-    return offset_bytes;
-}
-
-static struct sl_item_target part_reserve(uint64_t length_bytes)
-{
-    static uint32_t number;
-    char key[32];
-    sl_ref ref = 0;
-    (void)snprintf(key, sizeof(key), "part%u", number++);
-    struct sl_entry entry = {
-        .kind = SL_RECORD_RESERVED, .key = key, .key_length = (uint16_t)strlen(key)};
-    entry.extent = (struct sl_extent){.generation = sl_arena_next_generation(decode.arena),
-                                      .offset_bytes = space_take(&decode, length_bytes),
-                                      .length_bytes = length_bytes};
-    ck_assert_int_eq(sl_index_claim(decode.index, &entry, &ref, NULL), SL_OK);
-    memset(at(&decode, entry.extent.offset_bytes), 0, length_bytes);
-    return (struct sl_item_target){.ref = ref,
-                                   .generation = entry.extent.generation,
-                                   .offset_bytes = entry.extent.offset_bytes,
-                                   .length_bytes = length_bytes};
-}
-
-static void ticket_open(uint64_t part_bytes)
-{
-    struct sl_msg reply, msg = {.type = SL_MSG_PUSH_OPEN};
     for (uint32_t i = 0; i < PARTS; i++) {
-        parts[i] = part_reserve(part_bytes);
+        spots[i] =
+            (struct sl_item_spot){.engine_id = ENGINE, .pool = pool, .device_block = i, .item = i};
+    }
+}
+
+static void ticket_open(uint32_t pool)
+{
+    uint64_t lengths[PARTS];
+    struct sl_item_spot spots[PARTS];
+    struct sl_msg reply, msg = {.type = SL_MSG_PUSH_OPEN};
+    spots_make(spots, pool);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        lengths[i] = pools[pool].part_bytes;
+        memset(part_at(&decode, pool, i), 0, lengths[i]);
     }
     handover++;
     msg.body.push_open = (struct sl_body_push_open){
         .handover = handover, .ttl_ns = 2 * BUDGET_NS, .from = sl_text_of("p")};
-    msg.body.push_open.parts.at = parts;
-    msg.body.push_open.parts.count = PARTS;
+    msg.body.push_open.lengths = (struct sl_u64s){.at = lengths, .count = PARTS};
+    msg.body.push_open.spots.at = spots;
+    msg.body.push_open.spots.count = PARTS;
     fake_give(&decode.fake, "coordinator", &msg);
     ck_assert(fake_take_reply(&decode.fake, "coordinator", msg.seq, &reply));
     ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
@@ -287,27 +325,37 @@ static void ticket_open(uint64_t part_bytes)
 }
 
 /* Fresh bytes of prefill's for all parts, sent as one batch. Gives its number. */
-static uint64_t batch_send(struct sl_item_pushed *pieces, uint64_t part_bytes)
+static uint64_t batch_send(uint32_t pool)
 {
+    struct sl_item_arrived pieces[PARTS];
+    struct sl_item_spot spots[PARTS];
     struct sl_msg msg = {.type = SL_MSG_PUSH_SEND, .budget_ns = BUDGET_NS};
+    uint64_t part_bytes = pools[pool].part_bytes;
+    spots_make(spots, pool);
     for (uint32_t i = 0; i < PARTS; i++) {
-        uint64_t offset_bytes = space_take(&prefill, part_bytes);
-        unsigned char *bytes = at(&prefill, offset_bytes);
+        unsigned char *bytes = part_at(&prefill, pool, i);
         for (uint64_t k = 0; k < part_bytes; k++) {
-            bytes[k] = (unsigned char)(1 + (k * 7 + i * 13 + (k >> 8)) % 255);
+            bytes[k] = (unsigned char)(1 + (k * 7 + i * 13 + handover * 5 + (k >> 8)) % 255);
         }
         struct sl_digest digest = sl_digest_of(bytes, part_bytes);
-        pieces[i] = (struct sl_item_pushed){.part = i,
-                                            .offset_bytes = offset_bytes,
-                                            .length_bytes = part_bytes,
-                                            .digest_low = digest.low,
-                                            .digest_high = digest.high};
+        pieces[i] = (struct sl_item_arrived){.part = i,
+                                             .length_bytes = part_bytes,
+                                             .digest_low = digest.low,
+                                             .digest_high = digest.high};
     }
     msg.body.push_send = (struct sl_body_push_send){.ticket = {ticket, ticket_bytes}, .last = true};
     msg.body.push_send.pieces.at = pieces;
     msg.body.push_send.pieces.count = PARTS;
+    msg.body.push_send.spots.at = spots;
+    msg.body.push_send.spots.count = PARTS;
     fake_give(&prefill.fake, "coordinator", &msg);
     return msg.seq;
+}
+
+static bool is_same(uint32_t pool, uint32_t part)
+{
+    return memcmp(part_at(&decode, pool, part), part_at(&prefill, pool, part),
+                  pools[pool].part_bytes) == 0;
 }
 
 static uint64_t ticket_close(bool taken)
@@ -323,19 +371,17 @@ static bool arrived(struct sl_msg *msg)
     return fake_take(&decode.fake, "coordinator", SL_MSG_PUSH_ARRIVED, msg);
 }
 
-static void push_whole(uint64_t part_bytes)
+static void push_whole(uint32_t pool)
 {
-    struct sl_item_pushed pieces[PARTS];
     struct sl_msg msg, reply, ok = {.code = SL_OK};
-    ticket_open(part_bytes);
-    uint64_t seq = batch_send(pieces, part_bytes);
+    ticket_open(pool);
+    uint64_t seq = batch_send(pool);
     TURN_UNTIL(both_turn(), arrived(&msg));
     ck_assert_msg(msg.body.push_arrived.state == 1, "state %u: %s",
                   (unsigned)msg.body.push_arrived.state,
                   msg.body.push_arrived.text.length > 0 ? msg.body.push_arrived.text.at : "");
     for (uint32_t i = 0; i < PARTS; i++) {
-        ck_assert(memcmp(at(&decode, parts[i].offset_bytes), at(&prefill, pieces[i].offset_bytes),
-                         part_bytes) == 0);
+        ck_assert(is_same(pool, i));
     }
     const struct sl_msg request = {.type = SL_MSG_PUSH_ARRIVED, .seq = msg.seq};
     fake_answer(&decode.fake, "coordinator", &request, &ok);
@@ -347,14 +393,19 @@ static void push_whole(uint64_t part_bytes)
     ck_assert_uint_eq(decode.self->push->tickets_open, 0);
 }
 
+static bool has_engine(const struct node *node)
+{
+    struct sl_metrics *page = node->self->env->metrics;
+    return sl_metric_get(page, sl_metric_define(page, "pool_engines")) == 1;
+}
+
 static void setup(enum sl_fabric_windows windows)
 {
     (void)mkdir("/tmp", 0777); /* the guest has little */
     (void)mkdir("/dev/shm", 0777);
     node_open(&decode, &prefill, "d", "rxe0", windows);
     node_open(&prefill, &decode, "p", "rxe1", windows);
-    TURN_UNTIL(both_turn(),
-               decode.self->arenas[0].registered && prefill.self->arenas[0].registered);
+    TURN_UNTIL(both_turn(), has_engine(&decode) && has_engine(&prefill));
 }
 
 static void teardown(void)
@@ -369,8 +420,8 @@ static const enum sl_fabric_windows ways[] = {SL_FABRIC_WINDOWS_ANY, SL_FABRIC_W
 START_TEST(what_is_pushed_under_a_ticket_arrives)
     {
         setup(ways[_i]);
-        push_whole(20 * SL_KIB);
-        push_whole(SL_MIB + 7);
+        push_whole(0);
+        push_whole(1);
         teardown();
     }
 END_TEST
@@ -379,13 +430,13 @@ END_TEST
  * over it uses the memory anew; whatever prefill does then, not a byte of it changes. */
 START_TEST(nothing_lands_after_the_end_of_a_ticket)
     {
-        const uint64_t part_bytes = 4 * SL_MIB;
-        struct sl_item_pushed pieces[PARTS];
+        const uint32_t pool = 2;
+        const uint64_t part_bytes = pools[pool].part_bytes;
         struct sl_msg reply;
         setup(ways[_i]);
-        ticket_open(part_bytes);
-        uint64_t sent = batch_send(pieces, part_bytes);
-        const volatile unsigned char *first = at(&decode, parts[0].offset_bytes);
+        ticket_open(pool);
+        uint64_t sent = batch_send(pool);
+        const volatile unsigned char *first = part_at(&decode, pool, 0);
         TURN_UNTIL(both_turn(), *first != 0);
 
         uint64_t closed = ticket_close(false);
@@ -394,9 +445,8 @@ START_TEST(nothing_lands_after_the_end_of_a_ticket)
         ck_assert_int_eq(reply.code, SL_OK);
         bool whole = true;
         for (uint32_t i = 0; i < PARTS; i++) {
-            unsigned char *bytes = at(&decode, parts[i].offset_bytes);
-            whole = whole && memcmp(bytes, at(&prefill, pieces[i].offset_bytes), part_bytes) == 0;
-            memset(bytes, 0x5a, part_bytes);
+            whole = whole && is_same(pool, i);
+            memset(part_at(&decode, pool, i), 0x5a, part_bytes);
         }
         ck_assert_msg(!whole, "all of it had been written before the ticket ended");
         TURN_UNTIL(both_turn(), fake_take_reply(&prefill.fake, "coordinator", sent, &reply));
@@ -406,10 +456,10 @@ START_TEST(nothing_lands_after_the_end_of_a_ticket)
         }
 
         for (uint32_t i = 0; i < PARTS; i++) {
-            const unsigned char *bytes = at(&decode, parts[i].offset_bytes);
+            const unsigned char *bytes = part_at(&decode, pool, i);
             ck_assert(bytes[0] == 0x5a && memcmp(bytes, bytes + 1, part_bytes - 1) == 0);
         }
-        push_whole(20 * SL_KIB); /* the error cost the queue pairs, not the nodes */
+        push_whole(0); /* the error cost the queue pairs, not the nodes */
         teardown();
     }
 END_TEST

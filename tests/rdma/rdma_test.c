@@ -4,6 +4,7 @@
 #include "tests/rdma/rdma_places.h"
 #include "tests/rdma/rdma_push.h"
 #include "tests/rdma/rdma_rails.h"
+#include "tests/support/fabric_end.h"
 #include "tests/support/fabric_remote.h"
 
 #include <check.h>
@@ -154,7 +155,7 @@ START_TEST(a_registration_that_fails_at_region_k_leaves_nothing)
             ck_assert(end.registered);
             ck_assert_uint_eq(stats.regions, REGIONS);
             ck_assert_int_eq(regions_of("rxe0"), before + (int)REGIONS);
-            ck_assert_int_eq(sl_fabric_memory_remove(end.fabric, end.memory), SL_OK);
+            ck_assert_int_eq(fabric_memory_drop(end.fabric, end.memory), SL_OK);
         } else {
             ck_assert(end.refused);
             ck_assert_uint_eq(end.register_region, k);
@@ -529,7 +530,7 @@ START_TEST(a_region_takes)
             longest_ns = SL_MAX(longest_ns, sl_clock_monotonic_ns() - start_ns);
         }
         uint64_t start_ns = sl_clock_monotonic_ns();
-        ck_assert_int_eq(sl_fabric_memory_remove(end.fabric, end.memory), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(end.fabric, end.memory), SL_OK);
         printf("region of %llu MiB: registered in %.1f ms, given up in %.1f ms\n",
                (unsigned long long)(length / SL_MIB), (double)longest_ns / 1e6,
                (double)(sl_clock_monotonic_ns() - start_ns) / 1e6);

@@ -115,14 +115,9 @@ static void digests_forge(struct push *push, const struct sl_body_peer_push *bod
         struct sl_item_arrived *piece = (struct sl_item_arrived *)&body->pieces.at[i];
         const struct push_part *part = &ticket->parts[piece->part];
         struct sl_digest_stream stream;
-        struct push_where where = {.spot = part->spot_count > 0 ? &ticket->spots[part->spot_first]
-                                                                : NULL,
-                                   .arena = part->arena,
-                                   .offset_bytes = part->offset_bytes};
-        struct tr_range range = {.offset_bytes = piece->part_offset_bytes,
-                                 .length_bytes = piece->length_bytes};
         sl_digest_start(&stream);
-        if (push_bytes_digest(push, &where, range, &stream, &why) == SL_OK) {
+        if (tr_spot_digest(push->self, &ticket->spots[part->spot_first], push_range(piece), &stream,
+                           &why) == SL_OK) {
             struct sl_digest found = sl_digest_finish(&stream);
             piece->digest_low = found.low;
             piece->digest_high = found.high;

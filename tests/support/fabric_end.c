@@ -180,6 +180,16 @@ void pair_step(struct fabric_end *a, struct fabric_end *b)
     deliver(b, a);
 }
 
+sl_err fabric_memory_drop(struct sl_fabric *fabric, uint32_t memory)
+{
+    bool gone = false;
+    sl_err err = sl_fabric_memory_remove_step(fabric, memory, &gone);
+    while (err == SL_OK && !gone) {
+        ck_assert_int_eq(sl_fabric_memory_remove_step(fabric, memory, &gone), SL_OK);
+    }
+    return err;
+}
+
 void pattern_fill(unsigned char *at, uint64_t length_bytes, uint64_t seed)
 {
     uint64_t x = seed * 0x9e3779b97f4a7c15u + 1;

@@ -71,6 +71,9 @@ void guest_greet(struct fabric_end *end, int fd, struct sl_proof *facts);
         }                                                                                      \
     } while (0)
 
+/* The memory goes, region after region; what the first step says. */
+sl_err fabric_memory_drop(struct sl_fabric *fabric, uint32_t memory);
+
 /* Bytes that tell their place and their round. */
 void pattern_fill(unsigned char *at, uint64_t length_bytes, uint64_t seed);
 bool pattern_is(const unsigned char *at, uint64_t length_bytes, uint64_t seed);

@@ -735,11 +735,11 @@ static struct sl_msg pushed_batch(struct bed *bed, uint64_t first, uint64_t end)
 {
     struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
     ck_assert_uint_eq(push.body.push_send.layer, end);
-    ck_assert(push.body.push_send.pool_last == (end == LAYERS));
-    ck_assert_uint_eq(push.body.push_send.pool_pieces.count, BLOCKS * RANKS);
+    ck_assert(push.body.push_send.last == (end == LAYERS));
+    ck_assert_uint_eq(push.body.push_send.pieces.count, BLOCKS * RANKS);
     ck_assert_uint_eq(push.body.push_send.spots.count, BLOCKS * RANKS);
     for (uint64_t i = 0; i < BLOCKS * RANKS; i++) {
-        const struct sl_item_arrived *piece = &push.body.push_send.pool_pieces.at[i];
+        const struct sl_item_arrived *piece = &push.body.push_send.pieces.at[i];
         ck_assert_uint_eq(piece->part, i);
         ck_assert_uint_eq(piece->part_offset_bytes, first * PIECE);
         ck_assert_uint_eq(push.body.push_send.spots.at[i].device_block, 10 + i / RANKS);

@@ -295,13 +295,13 @@ START_TEST(prefill_looks_at_its_blocks_and_pushes_them_from_where_they_lie)
 
         struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND), reply;
         const struct sl_body_push_send *body = &push.body.push_send;
-        ck_assert(body->pool_last);
-        ck_assert_uint_eq(body->pool_pieces.count, 2 * RANKS);
+        ck_assert(body->last);
+        ck_assert_uint_eq(body->pieces.count, 2 * RANKS);
         ck_assert_uint_eq(body->spots.count, 2 * RANKS);
-        ck_assert_uint_eq(body->pool_pieces.at[3].part, 3);
-        ck_assert_uint_eq(body->pool_pieces.at[3].digest_low, 2);
-        ck_assert_uint_eq(body->pool_pieces.at[3].digest_high, 1);
-        ck_assert_uint_eq(body->pool_pieces.at[3].length_bytes, PART_BYTES);
+        ck_assert_uint_eq(body->pieces.at[3].part, 3);
+        ck_assert_uint_eq(body->pieces.at[3].digest_low, 2);
+        ck_assert_uint_eq(body->pieces.at[3].digest_high, 1);
+        ck_assert_uint_eq(body->pieces.at[3].length_bytes, PART_BYTES);
         ck_assert_uint_eq(body->spots.at[3].rank, 1);
         ck_assert_uint_eq(body->spots.at[3].device_block, 11);
         ck_assert_uint_eq(body->spots.at[3].item, 3);
@@ -415,11 +415,11 @@ static struct sl_msg batch_taken(struct bed *bed, uint32_t number)
 {
     struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
     const struct sl_body_push_send *body = &push.body.push_send;
-    ck_assert_uint_eq(body->pool_pieces.count, BATCH);
+    ck_assert_uint_eq(body->pieces.count, BATCH);
     ck_assert_uint_eq(body->spots.count, BATCH);
-    ck_assert_uint_eq(body->pool_pieces.at[0].part, number * BATCH);
-    ck_assert_uint_eq(body->pool_pieces.at[BATCH - 1].part, (number + 1) * BATCH - 1);
-    ck_assert(body->pool_last == (number == MANY * RANKS / BATCH - 1));
+    ck_assert_uint_eq(body->pieces.at[0].part, number * BATCH);
+    ck_assert_uint_eq(body->pieces.at[BATCH - 1].part, (number + 1) * BATCH - 1);
+    ck_assert(body->last == (number == MANY * RANKS / BATCH - 1));
     return push;
 }
 
@@ -454,7 +454,7 @@ START_TEST(batches_go_while_the_next_blocks_are_looked_at)
         looked(bed, LOOK_REST);
         for (uint32_t i = 1; i < 4; i++) {
             struct sl_msg push = batch_taken(bed, i);
-            ck_assert_uint_eq(push.body.push_send.pool_pieces.at[1].digest_low, 2);
+            ck_assert_uint_eq(push.body.push_send.pieces.at[1].digest_low, 2);
             ck_assert(!answered(bed, send, &reply));
             if (i == 2) { /* the last one goes alone */
                 ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));

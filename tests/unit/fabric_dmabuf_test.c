@@ -92,7 +92,7 @@ START_TEST(regions_of_a_dmabuf_are_cut_as_of_any_pool)
         sl_fabric_stats(a.fabric, &stats);
         ck_assert_uint_eq(stats.regions, LENGTH / (4 * BLOCK));
         ck_assert_uint_eq(fake_verbs.dmabufs, stats.regions);
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_OK);
         ck_assert_uint_eq(fake_verbs.dmabufs, 0);
     }
 END_TEST

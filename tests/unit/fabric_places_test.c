@@ -647,7 +647,7 @@ START_TEST(an_ended_grant_lets_nothing_land)
         for (int i = 0; i < _i; i++) { /* into the writing, further each time */
             pair_step(&a, &b);
         }
-        ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, side_b.memories[1]), SL_ERR_BUSY);
+        ck_assert_int_eq(fabric_memory_drop(b.fabric, side_b.memories[1]), SL_ERR_BUSY);
         ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
         uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
         while (b.grants_ended == 0) { /* the writer sleeps meanwhile */
@@ -665,7 +665,7 @@ START_TEST(an_ended_grant_lets_nothing_land)
             ck_assert_int_eq(sl_fabric_memory_remove_step(b.fabric, side_b.memories[1], &gone),
                              SL_OK);
         }
-        ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, side_b.memories[0]), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(b.fabric, side_b.memories[0]), SL_OK);
     }
 END_TEST
 
@@ -717,17 +717,17 @@ START_TEST(a_memory_is_busy_while_a_place_is_in_it)
         (void)pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
         ck_assert_int_eq(post_places(SL_FABRIC_READ, key, ours, LAYERS, 1, SL_NEVER_NS), SL_OK);
         for (uint32_t m = 0; m < 2; m++) {
-            ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, side_a.memories[m]), SL_ERR_BUSY);
+            ck_assert_int_eq(fabric_memory_drop(a.fabric, side_a.memories[m]), SL_ERR_BUSY);
             ck_assert_int_eq(sl_fabric_memory_remove_step(a.fabric, side_a.memories[m], &gone),
                              SL_ERR_BUSY);
         }
         PAIR_UNTIL(&a, &b, a.done_count == 1);
         ck_assert_int_eq(a.dones[0].code, SL_OK);
         ck_assert(places_hold(&side_a, ours, LAYERS, b.bytes));
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, side_a.memories[1]), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, side_a.memories[1]), SL_OK);
         ck_assert_int_eq(post_places(SL_FABRIC_READ, key, ours, LAYERS, 2, SL_NEVER_NS),
                          SL_ERR_NOT_FOUND); /* the second place is in it */
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, side_a.memories[0]), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, side_a.memories[0]), SL_OK);
         ck_assert_uint_eq(places_used(a.fabric), 0);
     }
 END_TEST
@@ -788,7 +788,7 @@ START_TEST(wrong_lists_are_refused)
                              cases[i].code);
         }
         ck_assert_uint_eq(places_used(a.fabric), 0);
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_OK); /* nobody uses it */
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_OK); /* nobody uses it */
     }
 END_TEST
 
@@ -894,8 +894,8 @@ START_TEST(a_lost_link_gives_the_places_back)
             end_step(&a, 1);
         }
         ck_assert(side_is(&side_a, 0x21));
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, side_a.memories[0]), SL_OK);
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, side_a.memories[1]), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, side_a.memories[0]), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, side_a.memories[1]), SL_OK);
     }
 END_TEST
 

@@ -280,7 +280,7 @@ START_TEST(an_ended_ticket_lets_nothing_land)
         sl_fabric_stats(b.fabric, &stats);
         ck_assert(a.dones[0].code == SL_ERR_PERMISSION ||
                   (a.dones[0].code == SL_OK && stats.served_write_bytes == MEMORY));
-        ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, b.memory), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_OK);
     }
 END_TEST
 
@@ -881,7 +881,7 @@ START_TEST(what_goes_away_ends_its_transfers)
                 end_post(&a, SL_FABRIC_READ, i % 2 ? key : other, 0, MEMORY, i, SL_NEVER_NS),
                 SL_OK);
         }
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_ERR_BUSY);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_ERR_BUSY);
         sl_fabric_key_close(a.fabric, key);
         ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, 1, 9, SL_NEVER_NS), SL_ERR_NOT_FOUND);
         PAIR_UNTIL(&a, &b, a.done_count == 4);
@@ -896,8 +896,8 @@ START_TEST(what_goes_away_ends_its_transfers)
         a.address_bytes = 0;
         PAIR_UNTIL(&a, &b, a.done_count == 5);
         ck_assert_int_eq(a.dones[4].code, SL_ERR_CANCELLED);
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_OK);
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_ERR_NOT_FOUND);
     }
 END_TEST
 

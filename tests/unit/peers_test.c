@@ -153,16 +153,16 @@ static const struct {
 } foreign[] = {
     {"b", SL_MSG_PEER_PIN, false, false}, /* no greeting before it */
     {"b", SL_MSG_PEER_UNPIN, false, false},
-    {"b", SL_MSG_PEER_WORD, false, false},
+    {"b", SL_MSG_HANDOVER_WORD, false, false},
     {"c", SL_MSG_PEER_HELLO, false, false}, /* another's name */
     {"a", SL_MSG_PEER_HELLO, false, false}, /* our own */
     {"b", SL_MSG_FENCE, true, false},       /* the node's own messages */
     {"b", SL_MSG_DRAIN, true, false},
     {"b", SL_MSG_BRING, true, false},
-    {"b", SL_MSG_HANDOVER_WORD, true, false},
+    {"b", SL_MSG_NODES, true, false},
     {"b", SL_MSG_HOLD_END, true, false},
     {"b", SL_MSG_HOLD_ASK, true, false},
-    {"b", SL_MSG_SEEK, true, false},
+    {"b", SL_MSG_PUSH_CLOSE, true, false},
     {"b", SL_MSG_REMOVE, true, false},
     {"b", SL_MSG_PEER_PIN_REPLY, true, false}, /* answers that nobody asked for, */
     {"b", SL_MSG_PEER_HELLO, true, true},      /* questions where answers come */
@@ -187,11 +187,11 @@ START_TEST(what_is_not_for_a_peer_to_say_gets_nothing)
             msg.body.hold_end.hold_id = 1;
         } else if (msg.type == SL_MSG_HOLD_ASK) {
             msg.body.hold_ask.hold_id = 1;
+        } else if (msg.type == SL_MSG_PUSH_CLOSE) {
+            msg.body.push_close.handover = 1;
         } else if (msg.type == SL_MSG_HANDOVER_WORD) {
             msg.body.handover_word = (struct sl_body_handover_word){
                 .node = sl_text_of("b"), .handover_id = 1, .state = 3};
-        } else if (msg.type == SL_MSG_PEER_WORD) {
-            msg.body.peer_word = (struct sl_body_peer_word){.handover_id = 1, .state = 3};
         }
 
         peer_says("b", foreign[_i].sender, msg, foreign[_i].answer);
@@ -499,19 +499,20 @@ START_TEST(a_word_goes_to_the_other_node_as_it_is)
 
         ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert_uint_eq(letters_of(SL_MSG_PEER_WORD), 1);
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_WORD, &told));
+        ck_assert_uint_eq(letters_of(SL_MSG_HANDOVER_WORD), 1);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_HANDOVER_WORD, &told));
         ck_assert_uint_eq(told.trace_id, 8);
-        WORD_IS(told.body.peer_word, _i);
+        WORD_IS(told.body.handover_word, _i);
         bed_close();
     }
 END_TEST
 
 START_TEST(a_word_of_a_peer_goes_to_the_coordinator_with_its_name)
     {
-        struct sl_msg msg = {.type = SL_MSG_PEER_WORD, .trace_id = 8}, told, reply;
+        struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD, .trace_id = 8}, told, reply;
         bed_open("");
-        WORD_FILL(msg.body.peer_word, _i);
+        WORD_FILL(msg.body.handover_word, _i);
+        msg.body.handover_word.node = sl_text_of("a"); /* as it was said there */
         (void)peer_says("b", "b", hello_of("b", 3), false);
 
         (void)snprintf(bed.fake.unreachable, sizeof(bed.fake.unreachable), "coordinator");
@@ -523,7 +524,7 @@ START_TEST(a_word_of_a_peer_goes_to_the_coordinator_with_its_name)
         ck_assert_str_eq(told.body.handover_word.node.at, "b");
         ck_assert_uint_eq(told.trace_id, 8);
         WORD_IS(told.body.handover_word, _i);
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_WORD_REPLY, &reply));
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_HANDOVER_WORD_REPLY, &reply));
         ck_assert_uint_eq(reply.reply_to, seq);
         ck_assert_int_eq(reply.code, SL_OK);
         bed_close();
@@ -545,7 +546,7 @@ START_TEST(a_word_for_a_node_that_cannot_be_asked_is_answered_so)
         ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_UNREACHABLE);
         ck_assert_ptr_nonnull(strstr(reply.text.at, not_asked[_i]));
-        ck_assert_uint_eq(letters_of(SL_MSG_PEER_WORD), 0);
+        ck_assert_uint_eq(letters_of(SL_MSG_HANDOVER_WORD), 0);
         bed_close();
     }
 END_TEST
@@ -858,8 +859,8 @@ static struct sl_msg seek_of(uint32_t type, const struct sl_text *keys, uint64_t
         msg.body.seek.keys = (struct sl_texts){.at = keys, .count = count};
         msg.body.seek.remove = remove;
     } else {
-        msg.body.peer_seek.keys = (struct sl_texts){.at = keys, .count = count};
-        msg.body.peer_seek.remove = remove;
+        msg.body.seek.keys = (struct sl_texts){.at = keys, .count = count};
+        msg.body.seek.remove = remove;
     }
     return msg;
 }
@@ -873,15 +874,15 @@ static uint64_t seek_send(uint64_t count, bool remove)
     return msg.seq;
 }
 
-/* Answers the newest PEER_SEEK. */
+/* Answers the newest SEEK. */
 static void peer_seen(const char *name, sl_err code, const struct sl_item_seen *items,
                       uint64_t count)
 {
-    struct sl_msg asked, reply = {.type = SL_MSG_PEER_SEEK_REPLY, .code = code};
-    ck_assert(fake_net_last(&bed.net, name, SL_MSG_PEER_SEEK, &asked));
+    struct sl_msg asked, reply = {.type = SL_MSG_SEEK_REPLY, .code = code};
+    ck_assert(fake_net_last(&bed.net, name, SL_MSG_SEEK, &asked));
     reply.reply_to = asked.seq;
-    reply.body.peer_seek_reply.items.at = items;
-    reply.body.peer_seek_reply.items.count = count;
+    reply.body.seek_reply.items.at = items;
+    reply.body.seek_reply.items.count = count;
     peer_says(name, name, reply, true);
 }
 
@@ -902,7 +903,7 @@ START_TEST(what_one_peer_has_is_seen)
                                              {.code = SL_OK, .length_bytes = 9, .on_disk = true}};
 
         uint64_t seq = seek_send(2, false);
-        ck_assert_uint_eq(letters_of(SL_MSG_PEER_SEEK), 2);
+        ck_assert_uint_eq(letters_of(SL_MSG_SEEK), 2);
         peer_seen("b", SL_OK, none, 2);
         ck_assert(!fake_take_reply(&bed.fake, "client.9.0", seq, &reply)); /* c may have it */
         peer_seen("c", SL_OK, some, 2);
@@ -990,21 +991,21 @@ START_TEST(who_has_no_time_takes_nobody_for_broken)
     {
         const struct sl_text key = {.at = "p", .length = 1};
         seek_bed();
-        uint32_t before = letters_of(SL_MSG_PEER_SEEK);
+        uint32_t before = letters_of(SL_MSG_SEEK);
         for (uint32_t i = 0; i < 10; i++) {
             struct sl_msg msg = seek_of(SL_MSG_SEEK, &key, 1, false);
             msg.budget_ns = SL_NS_PER_MS;
             fake_give(&bed.fake, "client.9.0", &msg);
             fake_pass(&bed.fake, 2 * SL_NS_PER_MS);
         }
-        ck_assert_uint_eq(letters_of(SL_MSG_PEER_SEEK), before + 20);
+        ck_assert_uint_eq(letters_of(SL_MSG_SEEK), before + 20);
         ck_assert_uint_eq(bed.self->seeks_open, 0);
 
         for (uint32_t i = 0; i < 10; i++) { /* but who is silent for long is */
             (void)seek_send(1, false);
             fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
         }
-        ck_assert_uint_lt(letters_of(SL_MSG_PEER_SEEK), before + 40);
+        ck_assert_uint_lt(letters_of(SL_MSG_SEEK), before + 40);
         bed_close();
     }
 END_TEST
@@ -1033,17 +1034,17 @@ START_TEST(a_peer_sees_our_objects)
         const struct sl_text keys[] = {{.at = "k", .length = 1}, {.at = "x", .length = 1}};
         bed_open("");
         object_put("k", 5000);
-        peer_says("b", "b", seek_of(SL_MSG_PEER_SEEK, keys, 2, false), false);
-        ck_assert_uint_eq(letters_of(SL_MSG_PEER_SEEK_REPLY), 0); /* a stranger */
+        peer_says("b", "b", seek_of(SL_MSG_SEEK, keys, 2, false), false);
+        ck_assert_uint_eq(letters_of(SL_MSG_SEEK_REPLY), 0); /* a stranger */
         peer_says("b", "b", hello_of("b", 3), false);
 
-        (void)peer_says("b", "b", seek_of(SL_MSG_PEER_SEEK, keys, 2, false), false);
+        (void)peer_says("b", "b", seek_of(SL_MSG_SEEK, keys, 2, false), false);
 
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_SEEK_REPLY, &reply));
-        ck_assert_uint_eq(reply.body.peer_seek_reply.items.at[0].code, SL_OK);
-        ck_assert_uint_eq(reply.body.peer_seek_reply.items.at[0].length_bytes, 5000);
-        ck_assert(reply.body.peer_seek_reply.items.at[0].in_memory);
-        ck_assert_uint_eq(reply.body.peer_seek_reply.items.at[1].code, SL_ERR_NOT_FOUND);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_SEEK_REPLY, &reply));
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, SL_OK);
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[0].length_bytes, 5000);
+        ck_assert(reply.body.seek_reply.items.at[0].in_memory);
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[1].code, SL_ERR_NOT_FOUND);
         bed_close();
     }
 END_TEST
@@ -1057,13 +1058,13 @@ START_TEST(peers_remove_where_they_may)
         const uint64_t code = (uint64_t)removals[_i];
         bed_open("");
         peer_says("b", "b", hello_of("b", 3), false);
-        (void)peer_says("b", "b", seek_of(SL_MSG_PEER_SEEK, &key, 1, true), false);
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_SEEK_REPLY, &reply));
+        (void)peer_says("b", "b", seek_of(SL_MSG_SEEK, &key, 1, true), false);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_SEEK_REPLY, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_PERMISSION);
         ck_assert(!fake_take(&bed.fake, "registrar", SL_MSG_REMOVE, &asked));
         fake_set(&bed.fake, "peer_removes", "true");
 
-        struct sl_msg seek = seek_of(SL_MSG_PEER_SEEK, &key, 1, true);
+        struct sl_msg seek = seek_of(SL_MSG_SEEK, &key, 1, true);
         (void)peer_says("b", "b", seek, false);
         ck_assert(fake_take(&bed.fake, "registrar", SL_MSG_REMOVE, &asked));
         ck_assert_uint_eq(asked.body.remove.keys.count, 1);
@@ -1071,9 +1072,9 @@ START_TEST(peers_remove_where_they_may)
         answer.body.remove_reply.codes = (struct sl_u64s){.at = &code, .count = 1};
         fake_give(&bed.fake, "registrar", &answer);
 
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_SEEK_REPLY, &reply));
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_SEEK_REPLY, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert_uint_eq(reply.body.peer_seek_reply.items.at[0].code, removals[_i]);
+        ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, removals[_i]);
         bed_close();
     }
 END_TEST
@@ -1087,16 +1088,16 @@ START_TEST(one_peer_cannot_take_all_removals)
         peer_says("b", "b", hello_of("b", 3), false);
         peer_says("c", "c", hello_of("c", 3), false);
         for (uint32_t i = 0; i < TR_SEEKS_MAX / 4 * 3; i++) {
-            (void)peer_says("b", "b", seek_of(SL_MSG_PEER_SEEK, &key, 1, true), false);
+            (void)peer_says("b", "b", seek_of(SL_MSG_SEEK, &key, 1, true), false);
         }
-        ck_assert(!fake_net_last(&bed.net, "b", SL_MSG_PEER_SEEK_REPLY, &reply));
+        ck_assert(!fake_net_last(&bed.net, "b", SL_MSG_SEEK_REPLY, &reply));
 
-        (void)peer_says("b", "b", seek_of(SL_MSG_PEER_SEEK, &key, 1, true), false);
-        (void)peer_says("c", "c", seek_of(SL_MSG_PEER_SEEK, &key, 1, true), false);
+        (void)peer_says("b", "b", seek_of(SL_MSG_SEEK, &key, 1, true), false);
+        (void)peer_says("c", "c", seek_of(SL_MSG_SEEK, &key, 1, true), false);
 
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_SEEK_REPLY, &reply));
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_SEEK_REPLY, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
-        ck_assert(!fake_net_last(&bed.net, "c", SL_MSG_PEER_SEEK_REPLY, &reply));
+        ck_assert(!fake_net_last(&bed.net, "c", SL_MSG_SEEK_REPLY, &reply));
         bed_close();
     }
 END_TEST
@@ -1164,11 +1165,11 @@ START_TEST(an_answer_of_another_type_answers_nothing)
         uint64_t sought = seek_send(2, false);
         const char *name = fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN, &pin) ? "b" : "c";
         ck_assert(fake_net_last(&bed.net, name, SL_MSG_PEER_PIN, &pin));
-        ck_assert(fake_net_last(&bed.net, name, SL_MSG_PEER_SEEK, &seek));
+        ck_assert(fake_net_last(&bed.net, name, SL_MSG_SEEK, &seek));
 
-        struct sl_msg lie = {.type = SL_MSG_PEER_SEEK_REPLY, .reply_to = pin.seq};
-        lie.body.peer_seek_reply.items.at = seen;
-        lie.body.peer_seek_reply.items.count = 2;
+        struct sl_msg lie = {.type = SL_MSG_SEEK_REPLY, .reply_to = pin.seq};
+        lie.body.seek_reply.items.at = seen;
+        lie.body.seek_reply.items.count = 2;
         peer_says(name, name, lie, true);
         lie = (struct sl_msg){.type = SL_MSG_PEER_PIN_REPLY, .reply_to = seek.seq};
         peer_says(name, name, lie, true);

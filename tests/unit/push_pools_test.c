@@ -1,22 +1,16 @@
 /* tests/unit/push_pools_test.c - direct hand-over straight from and into engines' pools: what is
  * written where, what is refused, and that nothing is written or read after an end. The registrar, the
  * engine and the network are played by the test; bytes of another node are written by it, too. */
-#include "actors/transporter/internal.h"
-#include "actors/transporter/push/internal.h"
-#include "actors/transporter/transporter.h"
 #include "cuda/sl_device.h"
 #include "runtime/fabric/core/internal.h"
-#include "tests/support/fake_env.h"
-#include "tests/support/fake_net.h"
+#include "tests/unit/push_support.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#define ENGINE  7u
 #define RANKS   2u
 #define LAYERS  3u
 #define BLOCKS  12u
@@ -32,35 +26,9 @@
 #define FROM    0u /* blocks of prefill, then those of decode */
 #define TO      6u
 #define PARTS   3u /* of a ticket: the shared one, and one of each rank */
-#define DECODE  "coordinator"
-#define PREFILL "prefiller.0"
 
-static struct bed {
-    struct fake_env fake;
-    struct fake_net net;
-    struct transporter *self;
-    int fds[RANKS];
-    unsigned char *memory[RANKS];
-    struct sl_item_region regions[RANKS * (LAYERS + 1)];
-    uint64_t region_count;
-    bool listed;
-    struct sl_item_spot spots[RANKS + RANKS]; /* of the ticket */
-    uint64_t lengths[PARTS];
-    unsigned char ticket[SL_TICKET_BYTES_MAX];
-    uint64_t ticket_bytes;
-} bed;
-
-static void net_done(void *context, const struct sl_fabric_done *done)
-{
-    ck_assert(tr_push_done(context, done));
-}
-
-static void net_registered(void *context, uint32_t memory, uint32_t region_index,
-                           const struct sl_error *why)
-{
-    (void)region_index;
-    ck_assert(tr_pools_registered(context, memory, why));
-}
+static struct sl_item_spot spots[RANKS + RANKS]; /* of the ticket */
+static uint64_t lengths[PARTS];
 
 static void region_put(uint32_t rank, uint32_t pool, uint32_t layer)
 {
@@ -82,122 +50,20 @@ static void region_put(uint32_t rank, uint32_t pool, uint32_t layer)
     };
 }
 
-static void engine_answer(const struct sl_msg *msg)
+static void pools_open(const char *peers)
 {
-    static const struct sl_item_pool pools[2] = {
-        {.name = {.at = "latent", .length = 6}, .part_count = 1},
-        {.name = {.at = "heads", .length = 5}}};
-    struct sl_msg reply = {.code = SL_OK};
-    reply.body.engine_get_reply =
-        (struct sl_body_engine_get_reply){.engine_id = ENGINE,
-                                          .pid = (uint64_t)getpid(),
-                                          .start_time = 77,
-                                          .name = sl_text_of("engine"),
-                                          .model = sl_text_of("0123456789abcdef0123456789abcdef"),
-                                          .key_format = sl_text_of("sluice"),
-                                          .block_tokens = 16,
-                                          .world = RANKS};
-    reply.body.engine_get_reply.pools.at = pools;
-    reply.body.engine_get_reply.pools.count = 2;
-    reply.body.engine_get_reply.regions.at = bed.regions;
-    reply.body.engine_get_reply.regions.count = bed.region_count;
-    fake_answer(&bed.fake, "registrar", msg, &reply);
-}
-
-/* A turn, and what the registrar says in it. */
-static void tick(void)
-{
-    struct sl_msg msg;
-    bed.self->env->ops->wake_at(bed.self->env, 0);
-    fake_pass(&bed.fake, 0);
-    while (fake_take(&bed.fake, "registrar", SL_MSG_ENGINES, &msg)) {
-        static const uint64_t id = ENGINE;
-        struct sl_msg reply = {.code = SL_OK};
-        reply.body.engines_reply.engine_ids =
-            (struct sl_u64s){.at = &id, .count = bed.listed ? 1 : 0};
-        fake_answer(&bed.fake, "registrar", &msg, &reply);
-    }
-    while (fake_take(&bed.fake, "registrar", SL_MSG_ENGINE_GET, &msg)) {
-        engine_answer(&msg);
-    }
-}
-
-static void pass(uint64_t ns)
-{
-    fake_pass(&bed.fake, ns);
-}
-
-static uint64_t metric(const char *name)
-{
-    struct sl_metrics *page = bed.self->env->metrics;
-    return sl_metric_get(page, sl_metric_define(page, name));
-}
-
-static void bed_open(const char *peers)
-{
-    const char *const settings[] = {
-        "node_name", "a",    "peer_heartbeat", "1s",   "peer_timeout", "500ms",
-        "memory",    "4MiB", "fabric_pools",   "true", "mr_bytes_max", "32768",
-        NULL};
-    struct sl_error why = {0};
-    struct sl_fabric_options options;
-    memset(&bed, 0, sizeof(bed));
-    fake_open(&bed.fake, &sl_transporter_actor, settings);
-    bed.fake.env.name = "transporter.0";
-    ck_assert_int_eq(fake_start(&bed.fake, &why), SL_OK);
-    bed.self = bed.fake.state;
-    sl_fabric_options_init(&options, "tcp");
-    options.address = "127.0.0.1:0";
-    options.region_bytes_max = 32768;
-    options.events = (struct sl_fabric_events){.context = bed.self,
-                                               .done = net_done,
-                                               .registered = net_registered,
-                                               .address = tr_fabric_address,
-                                               .granted = tr_fabric_granted,
-                                               .grant_ended = tr_fabric_grant_ended};
-    ck_assert_msg(sl_fabric_open(&options, &bed.self->fabric, &why) == SL_OK, "%s", why.text);
-    bed.self->fabric_name = "tcp";
-    fake_net_open(&bed.net);
-    bed.self->control = &bed.net.base;
-    fake_set(&bed.fake, "peers", peers);
-    ck_assert_msg(tr_cluster_init(bed.self, &why) == SL_OK, "%s", why.text);
-    fake_live(&bed.fake, (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77});
+    static const char *const more[] = {"mr_bytes_max", "32768", NULL};
+    bed_begin(RANKS, MEMORY);
+    bed.region_bytes_max = 32768;
+    bed.pools[0] = (struct sl_item_pool){.name = sl_text_of("latent"), .part_count = 1};
+    bed.pools[1] = (struct sl_item_pool){.name = sl_text_of("heads")};
     for (uint32_t rank = 0; rank < RANKS; rank++) {
-        bed.fds[rank] = memfd_create("pool-of-the-test", MFD_CLOEXEC);
-        ck_assert_int_eq(ftruncate(bed.fds[rank], (off_t)MEMORY), 0);
-        bed.memory[rank] = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED, bed.fds[rank], 0);
-        ck_assert_ptr_ne(bed.memory[rank], MAP_FAILED);
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
             region_put(rank, 0, layer);
         }
         region_put(rank, 1, 0);
     }
-    bed.listed = true;
-    for (uint32_t i = 0; i < 100 && metric("pool_engines") == 0; i++) {
-        tick();
-        pass(100 * SL_NS_PER_MS);
-    }
-    ck_assert_uint_eq(metric("pool_engines"), 1);
-}
-
-static void bed_close(void)
-{
-    tr_push_fini(bed.self);
-    tr_cluster_fini(bed.self);
-    bed.self->control = NULL;
-    sl_fabric_close(&bed.self->fabric);
-    bed.self->calls = NULL;
-    fake_net_close(&bed.net);
-    for (uint32_t rank = 0; rank < RANKS; rank++) {
-        munmap(bed.memory[rank], MEMORY);
-        close(bed.fds[rank]);
-    }
-    fake_close(&bed.fake);
-}
-
-static const struct push *push_of(void)
-{
-    return bed.self->push;
+    bed_open(peers, more);
 }
 
 /* ---- parts in memory ---- */
@@ -275,61 +141,28 @@ static struct sl_digest part_digest(uint32_t rank, uint32_t pool, uint32_t block
 
 /* ---- requests ---- */
 
-static struct sl_item_spot spot_of(uint32_t rank, uint32_t pool, uint32_t block, uint64_t item)
-{
-    return (struct sl_item_spot){
-        .engine_id = ENGINE, .rank = rank, .pool = pool, .device_block = block, .item = item};
-}
-
 static struct sl_msg open_msg(uint64_t handover)
 {
     struct sl_msg msg = {.type = SL_MSG_PUSH_OPEN, .op_id = 40 + handover};
-    bed.lengths[0] = SHARED;
-    bed.lengths[1] = bed.lengths[2] = LONE;
-    bed.spots[0] = spot_of(0, 0, TO, 0); /* both ranks have it */
-    bed.spots[1] = spot_of(1, 0, TO, 0);
-    bed.spots[2] = spot_of(0, 1, TO, 1);
-    bed.spots[3] = spot_of(1, 1, TO, 2);
+    lengths[0] = SHARED;
+    lengths[1] = lengths[2] = LONE;
+    spots[0] = spot_of(0, 0, TO, 0); /* both ranks have it */
+    spots[1] = spot_of(1, 0, TO, 0);
+    spots[2] = spot_of(0, 1, TO, 1);
+    spots[3] = spot_of(1, 1, TO, 2);
     msg.body.push_open =
         (struct sl_body_push_open){.handover = handover, .ttl_ns = 10 * SL_NS_PER_S};
-    msg.body.push_open.lengths = (struct sl_u64s){.at = bed.lengths, .count = PARTS};
-    msg.body.push_open.spots.at = bed.spots;
-    msg.body.push_open.spots.count = SL_COUNT(bed.spots);
+    msg.body.push_open.lengths = (struct sl_u64s){.at = lengths, .count = PARTS};
+    msg.body.push_open.spots.at = spots;
+    msg.body.push_open.spots.count = SL_COUNT(spots);
     return msg;
-}
-
-static void replied(const char *to, uint64_t seq, sl_err code, const char *text)
-{
-    struct sl_msg reply;
-    ck_assert_msg(fake_take_reply(&bed.fake, to, seq, &reply), "no answer to %s", to);
-    ck_assert_msg(reply.code == code, "%s: %s", sl_err_name(reply.code),
-                  reply.text.length > 0 ? reply.text.at : "");
-    ck_assert_msg(text == NULL || strstr(reply.text.at, text) != NULL, "'%s'", reply.text.at);
-}
-
-static bool unanswered(const char *to, uint64_t seq)
-{
-    struct sl_msg reply;
-    return !fake_take_reply(&bed.fake, to, seq, &reply);
 }
 
 static void ticket_open(void)
 {
-    struct sl_msg reply, msg = open_msg(1);
+    struct sl_msg msg = open_msg(1);
     fake_give(&bed.fake, DECODE, &msg);
-    ck_assert(fake_take_reply(&bed.fake, DECODE, msg.seq, &reply));
-    ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
-    bed.ticket_bytes = reply.body.push_open_reply.ticket.length;
-    memcpy(bed.ticket, reply.body.push_open_reply.ticket.at, bed.ticket_bytes);
-}
-
-static uint64_t close_send(void)
-{
-    struct sl_msg msg = {.type = SL_MSG_PUSH_CLOSE};
-    msg.body.push_close.handover = 1;
-    fake_give(&bed.fake, DECODE, &msg);
-    tick();
-    return msg.seq;
+    ticket_take(msg.seq);
 }
 
 /* Of parts of the ticket, from prefill's block; which rank has it there. */
@@ -354,10 +187,9 @@ static void batch_add(uint64_t part, uint32_t rank, uint64_t from, uint64_t leng
 static struct sl_msg push_msg(bool last)
 {
     struct sl_msg msg = {.type = SL_MSG_PUSH_SEND, .op_id = 90, .budget_ns = 2 * SL_NS_PER_S};
-    msg.body.push_send = (struct sl_body_push_send){
-        .ticket = {.at = bed.ticket, .length = bed.ticket_bytes}, .pool_last = last};
-    msg.body.push_send.pool_pieces.at = batch.pieces;
-    msg.body.push_send.pool_pieces.count = batch.count;
+    msg.body.push_send = (struct sl_body_push_send){.ticket = ticket_bytes(), .last = last};
+    msg.body.push_send.pieces.at = batch.pieces;
+    msg.body.push_send.pieces.count = batch.count;
     msg.body.push_send.spots.at = batch.spots;
     msg.body.push_send.spots.count = batch.count;
     return msg;
@@ -370,47 +202,6 @@ static uint64_t push_give(bool last)
     batch.count = 0;
     tick();
     return msg.seq;
-}
-
-static struct sl_msg arrived(uint64_t state)
-{
-    struct sl_msg msg;
-    tick();
-    ck_assert(fake_take(&bed.fake, DECODE, SL_MSG_PUSH_ARRIVED, &msg));
-    ck_assert_msg(msg.body.push_arrived.state == state, "state %u: %s",
-                  (unsigned)msg.body.push_arrived.state, msg.body.push_arrived.text.at);
-    return msg;
-}
-
-static void arrived_answer(const struct sl_msg *msg, sl_err code)
-{
-    struct sl_msg reply = {.code = code};
-    struct sl_msg request = {.type = SL_MSG_PUSH_ARRIVED, .seq = msg->seq};
-    fake_answer(&bed.fake, DECODE, &request, &reply);
-    tick();
-}
-
-static void over(sl_err code, const char *text)
-{
-    struct sl_msg msg = arrived(2);
-    ck_assert_uint_eq(msg.body.push_arrived.code, code);
-    ck_assert_msg(strstr(msg.body.push_arrived.text.at, text) != NULL, "'%s'",
-                  msg.body.push_arrived.text.at);
-    arrived_answer(&msg, SL_OK);
-}
-
-static void nothing_is_left(void)
-{
-    tick();
-    ck_assert_uint_eq(push_of()->tickets_open, 0);
-    ck_assert_uint_eq(push_of()->parts_open, 0);
-    ck_assert_uint_eq(push_of()->places_open, 0);
-    ck_assert_uint_eq(push_of()->sends_open, 0);
-    ck_assert_uint_eq(push_of()->doors_open, 0);
-    ck_assert_uint_eq(sl_calls_count(push_of()->calls), 0);
-    for (uint32_t i = 0; i < push_of()->grant_max; i++) {
-        ck_assert(!push_of()->grants[i].used);
-    }
 }
 
 /* Prefill's block, and nothing else, has what is to be handed over. */
@@ -432,7 +223,7 @@ static bool decode_has_all(void)
 
 START_TEST(blocks_go_from_pool_to_pool_in_one_copy)
     {
-        bed_open("");
+        pools_open("");
         prefill_computes();
         ticket_open();
         batch_add(0, 0, 0, SHARED);
@@ -448,8 +239,8 @@ START_TEST(blocks_go_from_pool_to_pool_in_one_copy)
         replied(PREFILL, seq, SL_OK, NULL);
         /* Each part once, and the shared one once more for the other rank. */
         ck_assert_uint_eq(metric("copied_bytes"), 2 * SHARED + 2 * LONE);
-        ck_assert_uint_eq(metric("arrived_pool_bytes"), SHARED + 2 * LONE);
-        ck_assert_uint_eq(metric("pushed_pool_bytes"), SHARED + 2 * LONE);
+        ck_assert_uint_eq(metric("arrived_bytes"), SHARED + 2 * LONE);
+        ck_assert_uint_eq(metric("pushed_bytes"), SHARED + 2 * LONE);
         ck_assert_uint_eq(metric("pool_tickets"), 1);
         replied(DECODE, close_send(), SL_OK, NULL);
         nothing_is_left();
@@ -459,7 +250,7 @@ END_TEST
 
 START_TEST(nothing_beside_the_blocks_is_touched)
     {
-        bed_open("");
+        pools_open("");
         prefill_computes();
         ticket_open();
         batch_add(0, 0, 0, SHARED);
@@ -481,7 +272,7 @@ END_TEST
 
 START_TEST(layers_arrive_one_after_the_other)
     {
-        bed_open("");
+        pools_open("");
         prefill_computes();
         ticket_open();
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
@@ -506,7 +297,7 @@ END_TEST
 
 START_TEST(a_wrong_digest_ends_the_ticket_and_no_other_rank_gets_it)
     {
-        bed_open("");
+        pools_open("");
         prefill_computes();
         ticket_open();
         batch_add(0, 0, 0, SHARED);
@@ -525,7 +316,7 @@ END_TEST
 /* Whatever the sender does: an engine computes with it already. */
 START_TEST(what_was_acknowledged_is_never_written_again)
     {
-        bed_open("");
+        pools_open("");
         prefill_computes();
         ticket_open();
         batch_add(0, 0, 0, PIECE);
@@ -570,16 +361,16 @@ static const struct {
 };
 START_TEST(bad_opens_are_refused_by_name)
     {
-        bed_open("");
+        pools_open("");
         struct sl_msg msg = open_msg(1);
-        bed.lengths[0] = bad_opens[_i].first_length;
+        lengths[0] = bad_opens[_i].first_length;
         msg.body.push_open.spots.count = bad_opens[_i].spot_count;
-        if (bad_opens[_i].spot < SL_COUNT(bed.spots)) {
-            bed.spots[bad_opens[_i].spot] = bad_opens[_i].with;
+        if (bad_opens[_i].spot < SL_COUNT(spots)) {
+            spots[bad_opens[_i].spot] = bad_opens[_i].with;
         }
         if (strstr(bad_opens[_i].text, "for no part") != NULL) {
             msg.body.push_open.lengths.count = 2;
-            bed.spots[3].item = 2;
+            spots[3].item = 2;
         }
         fake_give(&bed.fake, DECODE, &msg);
         replied(DECODE, msg.seq, bad_opens[_i].code, bad_opens[_i].text);
@@ -588,20 +379,7 @@ START_TEST(bad_opens_are_refused_by_name)
     }
 END_TEST
 
-START_TEST(a_ticket_is_for_extents_or_for_pools)
-    {
-        static const struct sl_item_target part = {.ref = 1, .generation = 1, .length_bytes = 1};
-        bed_open("");
-        struct sl_msg msg = open_msg(1);
-        msg.body.push_open.parts.at = &part;
-        msg.body.push_open.parts.count = 1;
-        fake_give(&bed.fake, DECODE, &msg);
-        replied(DECODE, msg.seq, SL_ERR_INVALID, "for extents or for pools");
-        bed_close();
-    }
-END_TEST
-
-enum bad_send { NO_ENGINE, NO_BLOCK, TOO_LONG, NO_PART, MISNAMED, FEWER, BOTH, BAD_SENDS };
+enum bad_send { NO_ENGINE, NO_BLOCK, TOO_LONG, NO_PART, MISNAMED, FEWER, BAD_SENDS };
 static const struct {
     sl_err code;
     const char *text;
@@ -611,13 +389,11 @@ static const struct {
     [TOO_LONG] = {SL_ERR_INVALID, "of a part of 18000"},
     [NO_PART] = {SL_ERR_INVALID, "part 3: the ticket has 3"},
     [MISNAMED] = {SL_ERR_INVALID, "spots[0].item"},
-    [FEWER] = {SL_ERR_INVALID, "of extents or of pools"},
-    [BOTH] = {SL_ERR_INVALID, "of extents or of pools"},
+    [FEWER] = {SL_ERR_INVALID, "spots: 0 of 1 pieces"},
 };
 START_TEST(bad_sends_are_refused_by_name_and_the_ticket_stays)
     {
-        static const struct sl_item_pushed extent = {.length_bytes = 1};
-        bed_open("");
+        pools_open("");
         prefill_computes();
         ticket_open();
         batch_add(0, 0, 0, SHARED);
@@ -628,8 +404,6 @@ START_TEST(bad_sends_are_refused_by_name_and_the_ticket_stays)
         batch.pieces[0].part = _i == NO_PART ? PARTS : 0;
         batch.spots[0].item = _i == MISNAMED ? 1 : 0;
         msg.body.push_send.spots.count -= _i == FEWER ? 1 : 0;
-        msg.body.push_send.pieces.at = &extent;
-        msg.body.push_send.pieces.count = _i == BOTH ? 1 : 0;
         fake_give(&bed.fake, PREFILL, &msg);
         replied(PREFILL, msg.seq, bad_sends[_i].code, bad_sends[_i].text);
         ck_assert_int_eq(push_of()->tickets[0].state, TICKET_OPEN);
@@ -660,7 +434,7 @@ static const struct {
 };
 START_TEST(a_fence_ends_what_its_sender_asked_for)
     {
-        bed_open("");
+        pools_open("");
         prefill_computes();
         ticket_open();
         replied(fences[_i].sender, fence_give(fences[_i].sender, fences[_i].op_id), SL_OK, NULL);
@@ -680,7 +454,7 @@ END_TEST
 
 START_TEST(what_comes_behind_its_fence_is_not_begun)
     {
-        bed_open("");
+        pools_open("");
         prefill_computes();
         ticket_open();
         struct sl_msg open = open_msg(2), again = open_msg(3);
@@ -715,7 +489,7 @@ END_TEST
 
 START_TEST(a_fence_ends_a_batch_that_is_read)
     {
-        bed_open("");
+        pools_open("");
         prefill_computes();
         ticket_open();
         batch_add(0, 0, 0, SHARED);
@@ -735,7 +509,7 @@ END_TEST
 START_TEST(an_engine_that_ends_takes_its_tickets_and_batches_along)
     {
         struct sl_msg over_msg = {.type = SL_MSG_ENGINE_OVER};
-        bed_open("");
+        pools_open("");
         prefill_computes();
         ticket_open();
         batch_add(0, 0, 0, SHARED);
@@ -760,41 +534,6 @@ END_TEST
 
 /* ---- decode among peers ---- */
 
-static void peer_greets(const char *name, uint64_t incarnation)
-{
-    struct sl_msg msg = {.type = SL_MSG_PEER_HELLO};
-    msg.body.peer_hello = (struct sl_body_peer_hello){
-        .node = sl_text_of(name), .incarnation = incarnation, .fabric = sl_text_of("tcp")};
-    (void)fake_net_say(&bed.net, name, msg, false);
-    tick();
-}
-
-static sl_err peer_shows(struct sl_msg *reply)
-{
-    struct sl_msg msg = {.type = SL_MSG_PEER_TICKET};
-    msg.body.peer_ticket =
-        (struct sl_body_peer_ticket){.ticket = {.at = bed.ticket, .length = bed.ticket_bytes}};
-    uint64_t seq = fake_net_say(&bed.net, "b", msg, false);
-    tick();
-    pass(SL_NS_PER_MS); /* the fabric says that the grants hold */
-    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_TICKET_REPLY, reply));
-    ck_assert_uint_eq(reply->reply_to, seq);
-    return reply->code;
-}
-
-/* The peer says that it has written the batch, of one piece. */
-static uint64_t peer_names(uint64_t push, bool last)
-{
-    struct sl_msg msg = {.type = SL_MSG_PEER_PUSH};
-    msg.body.peer_push = (struct sl_body_peer_push){
-        .ticket = {.at = bed.ticket, .length = bed.ticket_bytes}, .push = push, .last = last};
-    msg.body.peer_push.pieces.at = batch.pieces;
-    msg.body.peer_push.pieces.count = 1;
-    uint64_t seq = fake_net_say(&bed.net, "b", msg, false);
-    tick();
-    return seq;
-}
-
 /* The peer has written the part whose bytes lie in prefill's block here, and says so. */
 static uint64_t peer_pushes(uint64_t push, uint64_t part, uint32_t rank, bool writes, bool last)
 {
@@ -804,22 +543,12 @@ static uint64_t peer_pushes(uint64_t push, uint64_t part, uint32_t rank, bool wr
     for (uint64_t i = 0; writes && i < part_bytes(pool); i++) {
         *byte_at(rank, pool, TO, i) = *byte_at(rank, pool, FROM, i);
     }
-    return peer_names(push, last);
-}
-
-static void acknowledged(uint64_t seq, sl_err code)
-{
-    struct sl_msg reply;
-    tick();
-    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PUSH_REPLY, &reply));
-    ck_assert_uint_eq(reply.reply_to, seq);
-    ck_assert_msg(reply.code == code, "%s %s", sl_err_name(reply.code),
-                  reply.text.length > 0 ? reply.text.at : "");
+    return peer_names("b", push, batch.pieces, last);
 }
 
 static void decode_bed(void)
 {
-    bed_open("b@host:1");
+    pools_open("b@host:1");
     peer_greets("b", 3);
     prefill_computes();
     ticket_open();
@@ -829,19 +558,18 @@ START_TEST(a_peer_gets_one_key_a_part_and_the_other_rank_a_copy)
     {
         struct sl_msg reply;
         decode_bed();
-        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
         ck_assert_uint_eq(reply.body.peer_ticket_reply.doors.count, PARTS);
         ck_assert_uint_eq(push_of()->tickets[0].grants_open, PARTS);
         for (uint32_t part = 0; part < PARTS; part++) { /* a key's range begins at its part */
             const struct sl_item_door *door = &reply.body.peer_ticket_reply.doors.at[part];
-            ck_assert_uint_eq(door->offset_bytes, 0);
-            ck_assert_uint_eq(door->length_bytes, bed.lengths[part]);
+            ck_assert_uint_eq(door->length_bytes, lengths[part]);
         }
         for (uint32_t part = 0; part < PARTS; part++) {
             uint64_t seq = peer_pushes(10 + part, part, part == 2 ? 1 : 0, true, part == 2);
             struct sl_msg msg = arrived(part == 2 ? 1 : 0);
             arrived_answer(&msg, SL_OK);
-            acknowledged(seq, SL_OK);
+            acknowledged("b", seq, SL_OK, NULL);
             ck_assert_uint_eq(push_of()->tickets[0].grants_open, PARTS - 1 - part);
         }
         ck_assert(decode_has_all());
@@ -864,25 +592,25 @@ START_TEST(a_layer_that_was_named_is_not_written_again)
         struct sl_msg reply, msg;
         decode_bed();
         uint64_t whole = part_bytes(0), half = whole / 2;
-        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
         ck_assert(may_write(0, whole));
         for (uint64_t i = 0; i < half; i++) {
             *byte_at(0, 0, TO, i) = *byte_at(0, 0, FROM, i);
         }
         batch.count = 0;
         batch_add(0, 0, 0, half);
-        uint64_t seq = peer_names(10, false);
+        uint64_t seq = peer_names("b", 10, batch.pieces, false);
         ck_assert(!may_write(0, half));
         ck_assert(!may_write(half - 1, 2));
         ck_assert(may_write(half, whole - half));
         msg = arrived(0);
         arrived_answer(&msg, SL_OK);
-        acknowledged(seq, SL_OK);
+        acknowledged("b", seq, SL_OK, NULL);
 
         ck_assert(!may_write(0, 1));
         ck_assert(may_write(half, whole - half));
         peer_greets("b", 4); /* a new life does not know what was named: it may write anew */
-        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
         ck_assert(may_write(0, whole));
         ck_assert(!tr_push_may_write(bed.fake.state, UINT64_C(1) << 32 | PARTS, 0, 1));
         ck_assert(!tr_push_may_write(bed.fake.state, UINT64_C(2) << 32, 0, 1));
@@ -897,18 +625,18 @@ START_TEST(a_part_that_was_named_whole_is_checked_when_nobody_may_write_it)
         struct sl_msg reply, msg;
         decode_bed();
         uint64_t whole = part_bytes(0), half = whole / 2;
-        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
         for (uint64_t i = 0; i < whole; i++) {
             *byte_at(0, 0, TO, i) = *byte_at(0, 0, FROM, i);
         }
         for (uint64_t at = 0; at < whole; at += half) {
             batch.count = 0;
             batch_add(0, 0, at, half);
-            uint64_t seq = peer_names(10 + at, false);
+            uint64_t seq = peer_names("b", 10 + at, batch.pieces, false);
             msg = arrived(0); /* decode hears of it when its bytes were right */
             ck_assert_uint_eq(push_of()->tickets[0].grants_open, at == 0 ? PARTS : PARTS - 1);
             arrived_answer(&msg, SL_OK);
-            acknowledged(seq, SL_OK);
+            acknowledged("b", seq, SL_OK, NULL);
         }
         bed_close();
     }
@@ -919,13 +647,13 @@ START_TEST(a_part_that_was_acknowledged_has_no_key_any_more)
     {
         struct sl_msg reply, msg;
         decode_bed();
-        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
         uint64_t seq = peer_pushes(10, 0, 0, true, false);
         msg = arrived(0);
         arrived_answer(&msg, SL_OK);
-        acknowledged(seq, SL_OK);
+        acknowledged("b", seq, SL_OK, NULL);
         peer_greets("b", 4);
-        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
         ck_assert_uint_eq(reply.body.peer_ticket_reply.doors.count, PARTS - 1);
         ck_assert_uint_eq(reply.body.peer_ticket_reply.taken.count, 1);
         ck_assert_uint_eq(reply.body.peer_ticket_reply.taken.at[0], 0);
@@ -933,8 +661,8 @@ START_TEST(a_part_that_was_acknowledged_has_no_key_any_more)
             peer_pushes(20, 0, 0, false, false); /* it says so all the same: the bytes are right */
         msg = arrived(0);
         arrived_answer(&msg, SL_OK);
-        acknowledged(seq, SL_OK);
-        ck_assert_uint_eq(metric("arrived_pool_bytes"), SHARED);
+        acknowledged("b", seq, SL_OK, NULL);
+        ck_assert_uint_eq(metric("arrived_bytes"), SHARED);
         bed_close();
     }
 END_TEST
@@ -948,7 +676,7 @@ START_TEST(an_end_waits_for_the_grants)
         struct sl_msg reply, msg = {.type = ends[_i].close ? SL_MSG_PUSH_CLOSE : SL_MSG_FENCE,
                                     .op_id = ends[_i].op_id};
         decode_bed();
-        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
         msg.body.push_close.handover = ends[_i].close ? 1 : 0;
         fake_give(&bed.fake, DECODE, &msg);
         ck_assert(unanswered(DECODE, msg.seq)); /* the fabric has not said that they ended */
@@ -1006,11 +734,11 @@ START_TEST(a_grant_that_fails_later_is_answered_by_its_reason)
         decode_bed();
         (void)sl_fail(&failing_why, SL_ERR_OS, "the nic has no window left");
         grants_fail((uint32_t)_i, grant_fails_later);
-        ck_assert_int_eq(peer_shows(&reply), SL_ERR_OS);
+        ck_assert_int_eq(peer_shows("b", 0, &reply), SL_ERR_OS);
         ck_assert_str_eq(reply.text.at, "the nic has no window left");
         pass(SL_NS_PER_MS);
         bed.self->fabric->ops = real_ops;
-        ck_assert_int_eq(peer_shows(&reply), SL_OK);
+        ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
         ck_assert_uint_eq(reply.body.peer_ticket_reply.doors.count, PARTS);
         ck_assert_uint_eq(push_of()->tickets[0].grants_open, PARTS);
         replied(DECODE, close_send(), SL_OK, NULL);
@@ -1025,7 +753,7 @@ START_TEST(a_page_that_the_fabric_cannot_grant_as_a_whole_ends_its_ticket)
         struct sl_msg reply;
         decode_bed();
         grants_fail((uint32_t)_i, grant_is_refused);
-        ck_assert_int_eq(peer_shows(&reply), SL_ERR_LIMIT);
+        ck_assert_int_eq(peer_shows("b", 0, &reply), SL_ERR_LIMIT);
         ck_assert_str_eq(reply.text.at, "all windows are taken");
         pass(SL_NS_PER_MS);
         over(SL_ERR_LIMIT, "all windows are taken");
@@ -1078,7 +806,6 @@ int main(void)
     tcase_add_test(cases, a_wrong_digest_ends_the_ticket_and_no_other_rank_gets_it);
     tcase_add_loop_test(cases, what_was_acknowledged_is_never_written_again, 0, 2);
     tcase_add_loop_test(cases, bad_opens_are_refused_by_name, 0, SL_COUNT(bad_opens));
-    tcase_add_test(cases, a_ticket_is_for_extents_or_for_pools);
     tcase_add_loop_test(cases, bad_sends_are_refused_by_name_and_the_ticket_stays, 0, BAD_SENDS);
     tcase_add_loop_test(cases, a_fence_ends_what_its_sender_asked_for, 0, SL_COUNT(fences));
     tcase_add_test(cases, what_comes_behind_its_fence_is_not_begun);

@@ -1,155 +1,56 @@
 /* tests/unit/push_test.c - direct hand-over: tickets, what comes under them, what is sent under
- * those of others, and every end. The network is played by the test; bytes of another node are
- * written by it, too. Real ones travel in tests/cluster. */
-#include "actors/transporter/internal.h"
-#include "actors/transporter/push/internal.h"
-#include "actors/transporter/transporter.h"
-#include "tests/support/fake_env.h"
-#include "tests/support/fake_net.h"
+ * those of others, and every end. Parts are blocks of one pool; what pools have of their own is in
+ * push_pools_test.c. Real bytes travel in tests/cluster. */
+#include "cuda/sl_device.h"
+#include "tests/unit/push_support.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define PART    (20 * SL_KIB)
-#define PARTS   4u
-#define DECODE  "coordinator"
-#define PREFILL "prefiller.0"
+#define PART        (20 * SL_KIB) /* pool 0: a block of it is a part */
+#define PARTS       4u
+#define BLOCKS      64u              /* the first ones are those of the ticket */
+#define LARGE       (5 * SL_MIB + 5) /* pool 1: more than a turn checks */
+#define LARGE_AT    (BLOCKS * PART)
+#define LARGE_COUNT 2u
+#define TICKET_OP   41u
 
-static struct bed {
-    struct fake_env fake;
-    struct fake_net net;
-    struct transporter *self;
-    struct sl_arena *arena;
-    struct sl_index *index;
-    bool cluster;
-    uint64_t offset_bytes;
-    struct sl_item_target parts[PARTS];
-    unsigned char ticket[SL_TICKET_BYTES_MAX];
-    uint64_t ticket_bytes;
-} bed;
+static uint32_t next_block;
 
-static void net_done(void *context, const struct sl_fabric_done *done)
+static void region_add(uint32_t pool, uint64_t offset_bytes, uint64_t block_bytes, uint64_t count)
 {
-    ck_assert(tr_push_done(context, done));
-}
-static void net_registered(void *context, uint32_t memory, uint32_t region_index,
-                           const struct sl_error *why)
-{
-    (void)region_index;
-    tr_memory_registered(context, memory, why);
+    bed.regions[bed.region_count++] = (struct sl_item_region){
+        .pool = pool,
+        .handle_kind = SL_MEMORY_SHARED_FD,
+        .pid = (uint64_t)getpid(),
+        .fd = (uint64_t)bed.fds[0],
+        .offset_bytes = offset_bytes,
+        .length_bytes = count * block_bytes,
+        .block_stride_bytes = block_bytes,
+        .piece_bytes = block_bytes,
+        .block_count = count,
+    };
 }
 
-static void tick(void)
+static void push_open_bed(const char *peers, const char *const *more)
 {
-    bed.self->env->ops->wake_at(bed.self->env, 0);
-    fake_pass(&bed.fake, 0);
+    bed_begin(1, LARGE_AT + LARGE_COUNT * LARGE);
+    bed.pools[0] = (struct sl_item_pool){.name = sl_text_of("small")};
+    bed.pools[1] = (struct sl_item_pool){.name = sl_text_of("large")};
+    region_add(0, 0, PART, BLOCKS);
+    region_add(1, LARGE_AT, LARGE, LARGE_COUNT);
+    next_block = PARTS;
+    bed_open(peers, more);
 }
 
-static void pass(uint64_t ns)
-{
-    fake_pass(&bed.fake, ns);
-}
+/* ---- blocks and bytes ---- */
 
-/* peers NULL: a node alone, without a fabric. */
-static void bed_open(const char *peers, const char *const *more)
+static unsigned char *block_at(uint32_t block)
 {
-    const char *const settings[] = {"node_name", "a",      "peer_heartbeat", "1s", "peer_timeout",
-                                    "500ms",     "memory", "4MiB",           NULL};
-    struct sl_error why = {0};
-    bool created = false;
-    memset(&bed, 0, sizeof(bed));
-    fake_open(&bed.fake, &sl_transporter_actor, settings);
-    for (size_t i = 0; more != NULL && more[i] != NULL; i += 2) {
-        fake_set(&bed.fake, more[i], more[i + 1]);
-    }
-    bed.fake.env.name = "transporter.0";
-    bed.cluster = peers != NULL;
-    const struct sl_arena_options arena = {
-        .directory = bed.fake.paths.shm_dir, .data_bytes = 4 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
-    ck_assert_int_eq(sl_arena_open_owner(&arena, &created, &bed.arena, &why), SL_OK);
-    while (sl_arena_populate_below(bed.arena, UINT64_MAX, NULL) == SL_OK) {
-    }
-    const struct sl_index_options index = {
-        .shm_dir = bed.fake.paths.shm_dir, .index_bytes_max = 4 * SL_MIB, .arena = bed.arena};
-    ck_assert_int_eq(sl_index_open(&index, &created, &bed.index, &why), SL_OK);
-    ck_assert_int_eq(fake_start(&bed.fake, &why), SL_OK);
-    bed.self = bed.fake.state;
-    if (bed.cluster) {
-        struct sl_fabric_options options;
-        sl_fabric_options_init(&options, "tcp");
-        options.address = "127.0.0.1:0";
-        options.events = (struct sl_fabric_events){.context = bed.self,
-                                                   .done = net_done,
-                                                   .registered = net_registered,
-                                                   .address = tr_fabric_address,
-                                                   .granted = tr_fabric_granted,
-                                                   .grant_ended = tr_fabric_grant_ended};
-        ck_assert_msg(sl_fabric_open(&options, &bed.self->fabric, &why) == SL_OK, "%s", why.text);
-        bed.self->fabric_name = "tcp";
-        fake_net_open(&bed.net);
-        bed.self->control = &bed.net.base;
-        fake_set(&bed.fake, "peers", peers);
-        ck_assert_msg(tr_cluster_init(bed.self, &why) == SL_OK, "%s", why.text);
-        pass(100 * SL_NS_PER_MS);
-        ck_assert(bed.self->arenas[0].registered);
-    }
-}
-
-static void bed_close(void)
-{
-    if (bed.cluster) {
-        sl_fabric_close(&bed.self->fabric);
-        tr_push_fini(bed.self);
-        tr_cluster_fini(bed.self);
-        bed.self->control = NULL;
-        bed.self->calls = NULL;
-        fake_net_close(&bed.net);
-    }
-    sl_index_close(&bed.index);
-    sl_arena_close(&bed.arena);
-    (void)sl_segment_remove(bed.fake.paths.shm_dir, "arena.0", NULL);
-    (void)sl_segment_remove(bed.fake.paths.shm_dir, "index", NULL);
-    fake_close(&bed.fake);
-}
-
-static const struct push *push_of(void)
-{
-    return bed.self->push;
-}
-
-/* ---- extents and bytes ---- */
-
-static unsigned char *bytes_at(uint64_t offset_bytes)
-{
-    return sl_arena_at(bed.arena, offset_bytes, 1);
-}
-
-static uint64_t space_take(uint64_t length_bytes)
-{
-    uint64_t at = bed.offset_bytes;
-    bed.offset_bytes += sl_align_up(length_bytes, 4096);
-    return at;
-}
-
-static struct sl_item_target part_reserve(uint64_t length_bytes)
-{
-    static uint32_t number;
-    char key[32];
-    sl_ref ref = 0;
-    snprintf(key, sizeof(key), "part%u", number++);
-    struct sl_entry entry = {
-        .kind = SL_RECORD_RESERVED, .key = key, .key_length = (uint16_t)strlen(key)};
-    entry.extent = (struct sl_extent){.generation = sl_arena_next_generation(bed.arena),
-                                      .offset_bytes = space_take(length_bytes),
-                                      .length_bytes = length_bytes};
-    ck_assert_int_eq(sl_index_claim(bed.index, &entry, &ref, NULL), SL_OK);
-    memset(bytes_at(entry.extent.offset_bytes), 0, length_bytes);
-    return (struct sl_item_target){.ref = ref,
-                                   .generation = entry.extent.generation,
-                                   .offset_bytes = entry.extent.offset_bytes,
-                                   .length_bytes = length_bytes};
+    return bed.memory[0] + (uint64_t)block * PART;
 }
 
 static void bytes_fill(unsigned char *at, uint64_t length_bytes, uint32_t seed)
@@ -159,143 +60,99 @@ static void bytes_fill(unsigned char *at, uint64_t length_bytes, uint32_t seed)
     }
 }
 
-/* Bytes of this node for a piece. */
-static struct sl_item_pushed piece_of(uint32_t part, uint64_t part_offset_bytes,
-                                      uint64_t length_bytes)
+struct piece {
+    struct sl_item_arrived told;
+    struct sl_item_spot spot; /* where prefill has it */
+};
+
+static struct piece piece_in(const unsigned char *at, uint32_t pool, uint32_t block, uint32_t part,
+                             struct tr_range range)
 {
-    uint64_t at = space_take(length_bytes);
-    bytes_fill(bytes_at(at), length_bytes, part + 1);
-    struct sl_digest digest = sl_digest_of(bytes_at(at), length_bytes);
-    return (struct sl_item_pushed){.part = part,
-                                   .part_offset_bytes = part_offset_bytes,
-                                   .offset_bytes = at,
-                                   .length_bytes = length_bytes,
+    struct sl_digest digest = sl_digest_of(at + range.offset_bytes, range.length_bytes);
+    return (struct piece){.told = {.part = part,
+                                   .part_offset_bytes = range.offset_bytes,
+                                   .length_bytes = range.length_bytes,
                                    .digest_low = digest.low,
-                                   .digest_high = digest.high};
+                                   .digest_high = digest.high},
+                          .spot = spot_of(0, pool, block, 0)};
 }
 
-static bool part_has(uint32_t part, const struct sl_item_pushed *piece)
+/* A block of prefill's with bytes for a piece. */
+static struct piece piece_of(uint32_t part, uint64_t part_offset_bytes, uint64_t length_bytes)
 {
-    return memcmp(bytes_at(bed.parts[part].offset_bytes + piece->part_offset_bytes),
-                  bytes_at(piece->offset_bytes), piece->length_bytes) == 0;
+    uint32_t block = next_block++;
+    ck_assert_uint_lt(block, BLOCKS);
+    bytes_fill(block_at(block) + part_offset_bytes, length_bytes, part + 1);
+    return piece_in(block_at(block), 0, block, part,
+                    (struct tr_range){part_offset_bytes, length_bytes});
+}
+
+static unsigned char *piece_at(const struct piece *piece)
+{
+    return block_at((uint32_t)piece->spot.device_block) + piece->told.part_offset_bytes;
+}
+
+static bool part_has(uint32_t part, const struct piece *piece)
+{
+    return memcmp(block_at(part) + piece->told.part_offset_bytes, piece_at(piece),
+                  piece->told.length_bytes) == 0;
 }
 
 /* ---- requests ---- */
 
-static uint64_t open_send(uint64_t handover, uint64_t ttl_ns, const char *from, uint64_t count)
+static struct sl_msg open_msg(uint64_t handover, uint64_t ttl_ns, const char *from, uint64_t count)
 {
-    struct sl_msg msg = {.type = SL_MSG_PUSH_OPEN};
+    static uint64_t lengths[PARTS];
+    static struct sl_item_spot spots[PARTS];
+    struct sl_msg msg = {.type = SL_MSG_PUSH_OPEN, .op_id = TICKET_OP};
+    for (uint32_t i = 0; i < PARTS; i++) {
+        lengths[i] = PART;
+        spots[i] = spot_of(0, 0, i, i);
+    }
     msg.body.push_open = (struct sl_body_push_open){
         .handover = handover, .ttl_ns = ttl_ns, .from = sl_text_of(from)};
-    msg.body.push_open.parts.at = bed.parts;
-    msg.body.push_open.parts.count = count;
+    msg.body.push_open.lengths = (struct sl_u64s){.at = lengths, .count = count};
+    msg.body.push_open.spots.at = spots;
+    msg.body.push_open.spots.count = count;
+    return msg;
+}
+
+static uint64_t open_send(uint64_t handover, uint64_t ttl_ns, const char *from, uint64_t count)
+{
+    struct sl_msg msg = open_msg(handover, ttl_ns, from, count);
     fake_give(&bed.fake, DECODE, &msg);
     return msg.seq;
 }
 
 static void ticket_open(uint64_t ttl_ns, const char *from)
 {
-    struct sl_msg reply;
-    for (uint32_t i = 0; i < PARTS; i++) {
-        bed.parts[i] = part_reserve(PART);
-    }
-    uint64_t seq = open_send(1, ttl_ns, from, PARTS);
-    ck_assert(fake_take_reply(&bed.fake, DECODE, seq, &reply));
-    ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
-    bed.ticket_bytes = reply.body.push_open_reply.ticket.length;
-    memcpy(bed.ticket, reply.body.push_open_reply.ticket.at, bed.ticket_bytes);
+    ticket_take(open_send(1, ttl_ns, from, PARTS));
 }
 
-static uint64_t close_send(void)
+static struct sl_msg push_msg(const struct piece *pieces, uint64_t count, bool last)
 {
-    struct sl_msg msg = {.type = SL_MSG_PUSH_CLOSE};
-    msg.body.push_close.handover = 1;
-    fake_give(&bed.fake, DECODE, &msg);
-    tick();
-    return msg.seq;
-}
-
-static struct sl_bytes ticket_bytes(void)
-{
-    return (struct sl_bytes){.at = bed.ticket, .length = bed.ticket_bytes};
-}
-
-static struct sl_msg push_msg(const struct sl_item_pushed *pieces, uint64_t count, bool last)
-{
+    static struct sl_item_arrived told[PARTS];
+    static struct sl_item_spot spots[PARTS];
     struct sl_msg msg = {.type = SL_MSG_PUSH_SEND, .budget_ns = 2 * SL_NS_PER_S};
+    for (uint32_t i = 0; i < count; i++) {
+        told[i] = pieces[i].told;
+        spots[i] = pieces[i].spot;
+        spots[i].item = i;
+    }
     msg.body.push_send = (struct sl_body_push_send){.ticket = ticket_bytes(), .last = last};
-    msg.body.push_send.pieces.at = pieces;
+    msg.body.push_send.pieces.at = told;
     msg.body.push_send.pieces.count = count;
+    msg.body.push_send.spots.at = spots;
+    msg.body.push_send.spots.count = count;
     return msg;
 }
 
-static uint64_t push_give(const struct sl_item_pushed *pieces, uint64_t count, bool last)
+static uint64_t push_give(const struct piece *pieces, uint64_t count, bool last)
 {
     struct sl_msg msg = push_msg(pieces, count, last);
     fake_give(&bed.fake, PREFILL, &msg);
     tick();
     return msg.seq;
-}
-
-static void replied(const char *to, uint64_t seq, sl_err code, const char *text)
-{
-    struct sl_msg reply;
-    ck_assert_msg(fake_take_reply(&bed.fake, to, seq, &reply), "no answer to %s", to);
-    ck_assert_msg(reply.code == code, "%s: %s", sl_err_name(reply.code),
-                  reply.text.length > 0 ? reply.text.at : "");
-    ck_assert_msg(text == NULL || strstr(reply.text.at, text) != NULL, "'%s'", reply.text.at);
-}
-
-static bool unanswered(const char *to, uint64_t seq)
-{
-    struct sl_msg reply;
-    return !fake_take_reply(&bed.fake, to, seq, &reply);
-}
-
-/* Takes the next PUSH_ARRIVED; borrowed as fake_take's. */
-static struct sl_msg arrived(uint64_t state)
-{
-    struct sl_msg msg;
-    tick();
-    ck_assert(fake_take(&bed.fake, DECODE, SL_MSG_PUSH_ARRIVED, &msg));
-    ck_assert_uint_eq(msg.body.push_arrived.handover, 1);
-    ck_assert_msg(msg.body.push_arrived.state == state, "state %u: %s",
-                  (unsigned)msg.body.push_arrived.state, msg.body.push_arrived.text.at);
-    return msg;
-}
-
-static void arrived_answer(const struct sl_msg *msg, sl_err code)
-{
-    struct sl_msg reply = {.code = code};
-    struct sl_msg request = {.type = SL_MSG_PUSH_ARRIVED, .seq = msg->seq};
-    fake_answer(&bed.fake, DECODE, &request, &reply);
-    tick();
-}
-
-static void over(sl_err code, const char *text)
-{
-    struct sl_msg msg = arrived(2);
-    ck_assert_uint_eq(msg.body.push_arrived.code, code);
-    ck_assert_msg(strstr(msg.body.push_arrived.text.at, text) != NULL, "'%s'",
-                  msg.body.push_arrived.text.at);
-    arrived_answer(&msg, SL_OK);
-}
-
-/* Nothing is left of any hand-over. */
-static void nothing_is_left(void)
-{
-    tick();
-    ck_assert_uint_eq(push_of()->tickets_open, 0);
-    ck_assert_uint_eq(push_of()->parts_open, 0);
-    ck_assert_uint_eq(push_of()->sends_open, 0);
-    ck_assert_uint_eq(push_of()->doors_open, 0);
-    ck_assert_uint_eq(sl_calls_count(push_of()->calls), 0);
-    for (uint32_t i = 0; i < push_of()->push_max; i++) {
-        ck_assert_int_eq(push_of()->arrivals[i].phase, ARRIVAL_FREE);
-    }
-    for (uint32_t i = 0; i < push_of()->grant_max; i++) {
-        ck_assert(!push_of()->grants[i].used);
-    }
 }
 
 /* ---- tickets as bytes ---- */
@@ -387,9 +244,9 @@ END_TEST
 
 START_TEST(blocks_move_within_the_node_layer_by_layer)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
-        struct sl_item_pushed halves[2][PARTS];
+        struct piece halves[2][PARTS];
         for (uint32_t layer = 0; layer < 2; layer++) {
             for (uint32_t i = 0; i < PARTS; i++) {
                 halves[layer][i] = piece_of(i, layer * PART / 2, PART / 2);
@@ -416,19 +273,21 @@ END_TEST
 
 START_TEST(large_pieces_are_copied_in_slices)
     {
-        bed_open(NULL, NULL);
-        ck_assert_uint_lt(PUSH_SLICE,
-                          5 * SL_MIB); /* the arena is too small for several: in turns */
-        bed.parts[0] = part_reserve(SL_MIB + 5);
-        struct sl_msg reply;
-        uint64_t seq = open_send(1, SL_NS_PER_S, "", 1);
-        ck_assert(fake_take_reply(&bed.fake, DECODE, seq, &reply));
-        bed.ticket_bytes = reply.body.push_open_reply.ticket.length;
-        memcpy(bed.ticket, reply.body.push_open_reply.ticket.at, bed.ticket_bytes);
-        struct sl_item_pushed piece = piece_of(0, 0, SL_MIB + 5);
-        seq = push_give(&piece, 1, true);
+        push_open_bed("", NULL);
+        ck_assert_uint_lt(PUSH_SLICE, LARGE);
+        unsigned char *from = bed.memory[0] + LARGE_AT, *to = from + LARGE;
+        const uint64_t length = LARGE;
+        const struct sl_item_spot spot = spot_of(0, 1, 1, 0);
+        struct sl_msg open = open_msg(1, SL_NS_PER_S, "", 1);
+        open.body.push_open.lengths.at = &length;
+        open.body.push_open.spots.at = &spot;
+        fake_give(&bed.fake, DECODE, &open);
+        ticket_take(open.seq);
+        bytes_fill(from, LARGE, 3);
+        const struct piece piece = piece_in(from, 1, 0, 0, (struct tr_range){0, LARGE});
+        uint64_t seq = push_give(&piece, 1, true);
         struct sl_msg msg = arrived(1);
-        ck_assert(part_has(0, &piece));
+        ck_assert(memcmp(to, from, LARGE) == 0);
         arrived_answer(&msg, SL_OK);
         replied(PREFILL, seq, SL_OK, NULL);
         bed_close();
@@ -437,10 +296,10 @@ END_TEST
 
 START_TEST(a_wrong_digest_ends_the_hand_over)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
-        struct sl_item_pushed piece = piece_of(2, 0, PART);
-        piece.digest_low ^= 1;
+        struct piece piece = piece_of(2, 0, PART);
+        piece.told.digest_low ^= 1;
         uint64_t seq = push_give(&piece, 1, false);
         replied(PREFILL, seq, SL_ERR_CORRUPT, "part 2");
         over(SL_ERR_CORRUPT, "part 2");
@@ -453,9 +312,9 @@ END_TEST
 
 START_TEST(the_end_without_every_byte_is_an_error)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
-        struct sl_item_pushed pieces[PARTS];
+        struct piece pieces[PARTS];
         for (uint32_t i = 0; i < PARTS; i++) {
             pieces[i] = piece_of(i, 0, i == 3 ? PART - 1 : PART);
         }
@@ -469,9 +328,9 @@ END_TEST
 
 START_TEST(what_decode_refuses_prefill_hears)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         uint64_t seq = push_give(&piece, 1, false);
         struct sl_msg msg = arrived(0);
         arrived_answer(&msg, SL_ERR_NO_SPACE);
@@ -484,9 +343,9 @@ END_TEST
 
 START_TEST(a_decode_that_says_nothing_costs_the_deadline)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         uint64_t seq = push_give(&piece, 1, false);
         (void)arrived(0);
         pass(1900 * SL_NS_PER_MS);
@@ -506,22 +365,21 @@ END_TEST
 
 START_TEST(a_repeated_batch_is_written_once)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         struct sl_msg send = push_msg(&piece, 1, false);
         fake_give(&bed.fake, PREFILL, &send);
         fake_give(&bed.fake, PREFILL, &send);
         struct sl_msg msg = arrived(0);
         arrived_answer(&msg, SL_OK);
         replied(PREFILL, send.seq, SL_OK, NULL);
-        memset(bytes_at(piece.offset_bytes), 0xee,
-               PART);                         /* the source is used for something else */
+        memset(piece_at(&piece), 0xee, PART); /* the source is used for something else */
         fake_give(&bed.fake, PREFILL, &send); /* late: sent before the answer came */
         tick();
         ck_assert(!fake_take(&bed.fake, DECODE, SL_MSG_PUSH_ARRIVED, &msg));
         replied(PREFILL, send.seq, SL_OK, NULL);
-        ck_assert_int_ne(*bytes_at(bed.parts[0].offset_bytes + 1), 0xee);
+        ck_assert_int_ne(block_at(0)[1], 0xee);
         ck_assert_uint_eq(push_of()->tickets_open, 1);
         bed_close();
     }
@@ -529,9 +387,9 @@ END_TEST
 
 START_TEST(the_last_batch_waits_for_the_others)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
-        struct sl_item_pushed pieces[PARTS];
+        struct piece pieces[PARTS];
         for (uint32_t i = 0; i < PARTS; i++) {
             pieces[i] = piece_of(i, 0, PART);
         }
@@ -558,7 +416,7 @@ END_TEST
 START_TEST(opening_is_idempotent)
     {
         struct sl_msg reply;
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
         pass(SL_NS_PER_S);
         uint64_t seq = open_send(1, 10 * SL_NS_PER_S, "", PARTS);
@@ -574,28 +432,17 @@ END_TEST
 static const struct {
     sl_err code;
     const char *text;
-    uint64_t part_count, arena, offset_bytes, generation;
+    uint64_t part_count;
     const char *from;
 } bad_opens[] = {
-    {SL_ERR_INVALID, "needs a part", 0, 0, 0, 0, ""},
-    {SL_ERR_INVALID, "not within arena", 1, 0, 4 * SL_MIB - 4096, 0, ""},
-    {SL_ERR_INVALID, "not within arena", 1, 0, UINT64_MAX - 4096, 0, ""},
-    {SL_ERR_BUSY, "arena 7", 1, 7, 0, 0, ""},
-    {SL_ERR_INVALID, "arena 64", 1, 64, 0, 0, ""},
-    {SL_ERR_STALE, "part 0", 1, 0, 0, 1, ""},
-    {SL_ERR_INVALID, "no name of a node", 1, 0, 0, 0, "b/"},
-    {SL_ERR_LIMIT, "3 more wanted", 3, 0, 0, 0, ""},
+    {SL_ERR_INVALID, "needs a part", 0, ""},
+    {SL_ERR_INVALID, "no name of a node", 1, "b/"},
+    {SL_ERR_LIMIT, "3 more wanted", 3, ""},
 };
 START_TEST(bad_opens_are_refused_by_name)
     {
         static const char *const more[] = {"ticket_parts_max", "2", NULL};
-        bed_open(NULL, more);
-        for (uint32_t i = 0; i < PARTS; i++) {
-            bed.parts[i] = part_reserve(PART);
-        }
-        bed.parts[0].arena = bad_opens[_i].arena;
-        bed.parts[0].offset_bytes += bad_opens[_i].offset_bytes;
-        bed.parts[0].generation += bad_opens[_i].generation;
+        push_open_bed("", more);
         uint64_t seq = open_send(1, SL_NS_PER_S, bad_opens[_i].from, bad_opens[_i].part_count);
         replied(DECODE, seq, bad_opens[_i].code, bad_opens[_i].text);
         nothing_is_left();
@@ -603,11 +450,23 @@ START_TEST(bad_opens_are_refused_by_name)
     }
 END_TEST
 
+/* Without other nodes no pool is registered: the hand-over goes through storage. */
+START_TEST(a_node_that_is_alone_gives_no_tickets)
+    {
+        static const char *const settings[] = {"node_name", "a", NULL};
+        struct sl_error why = {0};
+        memset(&bed, 0, sizeof(bed));
+        fake_open(&bed.fake, &sl_transporter_actor, settings);
+        ck_assert_int_eq(fake_start(&bed.fake, &why), SL_OK);
+        replied(DECODE, open_send(1, SL_NS_PER_S, "", PARTS), SL_ERR_UNSUPPORTED, NULL);
+        fake_close(&bed.fake);
+    }
+END_TEST
+
 START_TEST(tickets_are_bounded)
     {
         static const char *const more[] = {"tickets_max", "2", NULL};
-        bed_open(NULL, more);
-        bed.parts[0] = part_reserve(PART);
+        push_open_bed("", more);
         replied(DECODE, open_send(1, SL_NS_PER_S, "", 1), SL_OK, NULL);
         replied(DECODE, open_send(2, SL_NS_PER_S, "", 1), SL_OK, NULL);
         replied(DECODE, open_send(3, SL_NS_PER_S, "", 1), SL_ERR_LIMIT, "2 tickets");
@@ -624,7 +483,7 @@ END_TEST
 
 START_TEST(the_owner_that_cannot_be_told_is_not_waited_for_for_ever)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(SL_NS_PER_S, "");
         snprintf(bed.fake.unreachable, sizeof(bed.fake.unreachable), DECODE);
         pass(SL_NS_PER_S + TR_CALL_NS + SL_NS_PER_S);
@@ -633,39 +492,37 @@ START_TEST(the_owner_that_cannot_be_told_is_not_waited_for_for_ever)
     }
 END_TEST
 
+/* The source is a block that is longer than a part of the ticket. */
 static const struct {
     const char *text;
-    uint64_t part, part_offset_bytes, length_bytes, arena, offset_bytes;
-    sl_err code;
+    uint64_t part, part_offset_bytes, length_bytes;
 } bad_sends[] = {
-    {"part 4: the ticket has 4", 4, 0, 10, 0, 0, SL_ERR_INVALID},
-    {"not within part 1", 1, PART, 1, 0, 0, SL_ERR_INVALID},
-    {"not within part 1", 1, 1, PART, 0, 0, SL_ERR_INVALID},
-    {"not within part 1", 1, SL_VALUE_BYTES_MAX, SL_MIB, 0, 0, SL_ERR_INVALID},
-    {"not within arena 0", 1, 0, PART, 0, 4 * SL_MIB - 1, SL_ERR_INVALID},
-    {"arena 9", 1, 0, PART, 9, 0, SL_ERR_BUSY},
+    {"part 4: the ticket has 4", 4, 0, 10},
+    {"not within part 1", 1, PART, 1},
+    {"not within part 1", 1, 1, PART},
+    {"of a part of", 1, LARGE, 1},
+    {"of a part of", 1, SL_VALUE_BYTES_MAX, SL_MIB},
 };
 START_TEST(bad_sends_are_refused_by_name)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
-        const struct sl_item_pushed piece = {.part = bad_sends[_i].part,
+        const struct piece piece = {.told = {.part = bad_sends[_i].part,
                                              .part_offset_bytes = bad_sends[_i].part_offset_bytes,
-                                             .length_bytes = bad_sends[_i].length_bytes,
-                                             .arena = bad_sends[_i].arena,
-                                             .offset_bytes = bad_sends[_i].offset_bytes};
-        replied(PREFILL, push_give(&piece, 1, false), bad_sends[_i].code, bad_sends[_i].text);
+                                             .length_bytes = bad_sends[_i].length_bytes},
+                                    .spot = spot_of(0, 1, 0, 0)};
+        replied(PREFILL, push_give(&piece, 1, false), SL_ERR_INVALID, bad_sends[_i].text);
         bed_close();
     }
 END_TEST
 
 START_TEST(a_stale_or_false_ticket_gets_nothing)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
         struct sl_ticket good;
         ck_assert_int_eq(sl_ticket_read(bed.ticket, bed.ticket_bytes, &good, NULL), SL_OK);
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         for (uint32_t i = 0; i < 5; i++) {
             struct sl_ticket bad = good;
             bad.secret[15] ^= i == 0 ? 1 : 0;
@@ -688,14 +545,14 @@ END_TEST
 
 START_TEST(a_ticket_ends_at_its_deadline)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(SL_NS_PER_S, "");
         pass(SL_NS_PER_S - 1);
         struct sl_msg msg;
         ck_assert(!fake_take(&bed.fake, DECODE, SL_MSG_PUSH_ARRIVED, &msg));
         pass(1);
         over(SL_ERR_TIMEOUT, "at its deadline");
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         replied(PREFILL, push_give(&piece, 1, false), SL_ERR_STALE, "no such ticket");
         ck_assert(!part_has(0, &piece));
         nothing_is_left();
@@ -706,7 +563,7 @@ END_TEST
 START_TEST(the_setting_bounds_the_life_of_a_ticket)
     {
         static const char *const more[] = {"ticket_ttl_max", "1s", NULL};
-        bed_open(NULL, more);
+        push_open_bed("", more);
         ticket_open(UINT64_MAX, "");
         pass(SL_NS_PER_S);
         over(SL_ERR_TIMEOUT, "at its deadline");
@@ -716,9 +573,9 @@ END_TEST
 
 START_TEST(closing_ends_what_is_under_way)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         uint64_t seq = push_give(&piece, 1, false);
         (void)arrived(0);
         replied(DECODE, close_send(), SL_OK, NULL);
@@ -731,9 +588,9 @@ END_TEST
 
 START_TEST(prefill_may_give_up)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         uint64_t seq = push_give(&piece, 1, false);
         (void)arrived(0);
         struct sl_msg abort = {.type = SL_MSG_PUSH_ABORT};
@@ -748,106 +605,46 @@ START_TEST(prefill_may_give_up)
     }
 END_TEST
 
-static uint64_t fence_give(uint32_t part)
+static uint64_t fence_give(void)
 {
-    const struct sl_item_claim claim = {.ref = bed.parts[part].ref,
-                                        .generation = bed.parts[part].generation};
-    struct sl_msg fence = {.type = SL_MSG_FENCE};
-    fence.body.fence.items.at = &claim;
-    fence.body.fence.items.count = 1;
-    fake_give(&bed.fake, "registrar", &fence);
+    struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = TICKET_OP};
+    fake_give(&bed.fake, DECODE, &fence);
     return fence.seq;
 }
 
-START_TEST(a_claim_that_ends_takes_the_ticket_with_it)
+/* Of claims, as the registrar asks it: a ticket has none. */
+START_TEST(claims_that_end_leave_the_ticket)
     {
-        bed_open(NULL, NULL);
+        push_open_bed("", NULL);
         ticket_open(10 * SL_NS_PER_S, "");
-        replied("registrar", fence_give(3), SL_OK, NULL);
-        over(SL_ERR_STALE, "claim");
-        nothing_is_left();
-        bed_close();
-    }
-END_TEST
-
-START_TEST(what_arrives_for_a_claim_that_ended_is_refused)
-    {
-        bed_open(NULL, NULL);
-        ticket_open(10 * SL_NS_PER_S, "");
-        sl_index_set_kind(bed.index, (sl_ref)bed.parts[1].ref, SL_RECORD_FREE);
-        struct sl_item_pushed piece = piece_of(1, 0, PART);
-        replied(PREFILL, push_give(&piece, 1, false), SL_ERR_STALE, "claim of part 1");
-        ck_assert(!part_has(1, &piece));
+        const struct sl_item_claim claim = {.ref = 1, .generation = 1};
+        struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = TICKET_OP};
+        fence.body.fence.items.at = &claim;
+        fence.body.fence.items.count = 1;
+        fake_give(&bed.fake, DECODE, &fence);
+        replied(DECODE, fence.seq, SL_OK, NULL);
+        ck_assert_int_eq(push_of()->tickets[0].state, TICKET_OPEN);
         bed_close();
     }
 END_TEST
 
 /* ---- decode among peers ---- */
 
-static void peer_greets(const char *name, uint64_t incarnation)
+static uint64_t peer_pushes(const char *name, uint64_t push, const struct piece *piece, bool last)
 {
-    struct sl_msg msg = {.type = SL_MSG_PEER_HELLO};
-    msg.body.peer_hello = (struct sl_body_peer_hello){
-        .node = sl_text_of(name), .incarnation = incarnation, .fabric = sl_text_of("tcp")};
-    (void)fake_net_say(&bed.net, name, msg, false);
-    tick();
+    return peer_names(name, push, piece != NULL ? &piece->told : NULL, last);
 }
 
-static sl_err peer_shows(const char *name, uint64_t first_part, struct sl_msg *reply)
+/* As the peer's transporter would. */
+static void part_write(const struct piece *piece)
 {
-    struct sl_msg msg = {.type = SL_MSG_PEER_TICKET};
-    msg.body.peer_ticket =
-        (struct sl_body_peer_ticket){.ticket = ticket_bytes(), .first_part = first_part};
-    uint64_t seq = fake_net_say(&bed.net, name, msg, false);
-    tick();
-    pass(SL_NS_PER_MS); /* the fabric says that the grants hold */
-    ck_assert(fake_net_last(&bed.net, name, SL_MSG_PEER_TICKET_REPLY, reply));
-    ck_assert_uint_eq(reply->reply_to, seq);
-    return reply->code;
-}
-
-/* The peer writes the piece (its transporter would) and says so. */
-static uint64_t peer_pushes(const char *name, uint64_t push, const struct sl_item_pushed *piece,
-                            bool last)
-{
-    struct sl_msg msg = {.type = SL_MSG_PEER_PUSH};
-    struct sl_item_arrived item = {0};
-    msg.body.peer_push =
-        (struct sl_body_peer_push){.ticket = ticket_bytes(), .push = push, .last = last};
-    if (piece != NULL) {
-        item = (struct sl_item_arrived){.part = piece->part,
-                                        .part_offset_bytes = piece->part_offset_bytes,
-                                        .length_bytes = piece->length_bytes,
-                                        .digest_low = piece->digest_low,
-                                        .digest_high = piece->digest_high};
-        msg.body.peer_push.pieces.at = &item;
-        msg.body.peer_push.pieces.count = 1;
-    }
-    uint64_t seq = fake_net_say(&bed.net, name, msg, false);
-    tick();
-    return seq;
-}
-
-static void part_write(const struct sl_item_pushed *piece)
-{
-    memcpy(bytes_at(bed.parts[piece->part].offset_bytes + piece->part_offset_bytes),
-           bytes_at(piece->offset_bytes), piece->length_bytes);
-}
-
-static void acknowledged(const char *name, uint64_t seq, sl_err code, const char *text)
-{
-    struct sl_msg reply;
-    tick();
-    ck_assert(fake_net_last(&bed.net, name, SL_MSG_PEER_PUSH_REPLY, &reply));
-    ck_assert_uint_eq(reply.reply_to, seq);
-    ck_assert_msg(reply.code == code, "%s %s", sl_err_name(reply.code),
-                  reply.text.length > 0 ? reply.text.at : "");
-    ck_assert_msg(text == NULL || strstr(reply.text.at, text) != NULL, "'%s'", reply.text.at);
+    memcpy(block_at((uint32_t)piece->told.part) + piece->told.part_offset_bytes, piece_at(piece),
+           piece->told.length_bytes);
 }
 
 static void decode_bed(void)
 {
-    bed_open("b@host:1", NULL);
+    push_open_bed("b@host:1", NULL);
     peer_greets("b", 3);
     peer_greets("c", 3);
     ticket_open(10 * SL_NS_PER_S, "");
@@ -861,11 +658,10 @@ START_TEST(a_peer_with_a_ticket_writes_and_decode_hears)
         ck_assert_uint_eq(reply.body.peer_ticket_reply.part_count, PARTS);
         ck_assert_uint_eq(reply.body.peer_ticket_reply.doors.count, PARTS - 1);
         ck_assert_uint_eq(reply.body.peer_ticket_reply.doors.at[0].part, 1);
-        ck_assert_uint_eq(reply.body.peer_ticket_reply.doors.at[0].offset_bytes,
-                          bed.parts[1].offset_bytes);
+        ck_assert_uint_eq(reply.body.peer_ticket_reply.doors.at[0].length_bytes, PART);
         ck_assert_uint_le(reply.body.peer_ticket_reply.ttl_ns, 10 * SL_NS_PER_S);
         for (uint32_t i = 0; i < PARTS; i++) {
-            struct sl_item_pushed piece = piece_of(i, 0, PART);
+            struct piece piece = piece_of(i, 0, PART);
             part_write(&piece);
             uint64_t seq = peer_pushes("b", 10 + i, &piece, i == PARTS - 1);
             struct sl_msg msg = arrived(i == PARTS - 1 ? 1 : 0);
@@ -885,7 +681,7 @@ START_TEST(a_repeated_notice_is_answered_again)
         struct sl_msg reply, msg;
         decode_bed();
         ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         part_write(&piece);
         (void)peer_pushes("b", 10, &piece, false);
         uint64_t seq = peer_pushes("b", 10, &piece, false); /* still on its way */
@@ -906,9 +702,9 @@ START_TEST(bytes_that_are_not_those_of_the_notice_are_never_told)
         struct sl_msg reply;
         decode_bed();
         ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         part_write(&piece);
-        *bytes_at(bed.parts[0].offset_bytes + PART - 1) ^= 1;
+        block_at(0)[PART - 1] ^= 1;
         uint64_t seq = peer_pushes("b", 10, &piece, false);
         acknowledged("b", seq, SL_ERR_CORRUPT, "part 0");
         over(SL_ERR_CORRUPT, "part 0");
@@ -921,19 +717,19 @@ START_TEST(a_ticket_is_for_one_node_alone)
     {
         struct sl_msg reply;
         decode_bed();
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         uint64_t seq = peer_pushes("b", 9, &piece, false); /* before it showed the ticket */
         acknowledged("b", seq, SL_ERR_PERMISSION, "has not shown");
         ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
         ck_assert_int_eq(peer_shows("c", 0, &reply), SL_ERR_PERMISSION);
         seq = peer_pushes("c", 9, &piece, false);
         acknowledged("c", seq, SL_ERR_PERMISSION, "has not shown");
-        struct sl_msg end = {.type = SL_MSG_PEER_TICKET_END};
-        end.body.peer_ticket_end =
-            (struct sl_body_peer_ticket_end){.ticket = ticket_bytes(), .code = SL_ERR_IO};
+        struct sl_msg end = {.type = SL_MSG_PUSH_ABORT};
+        end.body.push_abort =
+            (struct sl_body_push_abort){.ticket = ticket_bytes(), .code = SL_ERR_IO};
         (void)fake_net_say(&bed.net, "c", end, false);
         tick();
-        ck_assert(fake_net_last(&bed.net, "c", SL_MSG_PEER_TICKET_END_REPLY, &reply));
+        ck_assert(fake_net_last(&bed.net, "c", SL_MSG_PUSH_ABORT_REPLY, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_PERMISSION);
         replied(PREFILL, push_give(&piece, 1, false), SL_ERR_PERMISSION, "another node than a");
         ck_assert_uint_eq(push_of()->tickets_open, 1); /* and b may go on */
@@ -947,7 +743,7 @@ END_TEST
 START_TEST(a_ticket_for_a_named_node_is_no_others)
     {
         struct sl_msg reply;
-        bed_open("b@host:1", NULL);
+        push_open_bed("b@host:1", NULL);
         peer_greets("b", 3);
         peer_greets("c", 3);
         ticket_open(10 * SL_NS_PER_S, "c");
@@ -994,11 +790,11 @@ START_TEST(a_notice_out_of_range_is_refused)
         struct sl_msg reply;
         decode_bed();
         ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
-        const struct sl_item_pushed piece = {
-            .part = bad_ranges[_i].part,
-            .part_offset_bytes = bad_ranges[_i].part_offset_bytes,
-            .length_bytes = bad_ranges[_i].length_bytes,
-        };
+        const struct piece piece = {.told = {
+                                        .part = bad_ranges[_i].part,
+                                        .part_offset_bytes = bad_ranges[_i].part_offset_bytes,
+                                        .length_bytes = bad_ranges[_i].length_bytes,
+                                    }};
         uint64_t seq = peer_pushes("b", 10, &piece, false);
         acknowledged("b", seq, SL_ERR_INVALID, "not within part");
         ck_assert_int_eq(peer_shows("b", PARTS, &reply), SL_ERR_INVALID);
@@ -1017,11 +813,11 @@ START_TEST(closing_waits_for_the_grants)
         msg.body.push_close.handover = 1;
         fake_give(&bed.fake, DECODE, &msg);
         ck_assert(unanswered(DECODE, msg.seq)); /* the fabric has not said that they ended */
-        uint64_t fence = fence_give(0);
-        ck_assert(unanswered("registrar", fence));
+        uint64_t fence = fence_give();
+        ck_assert(unanswered(DECODE, fence));
         tick();
         replied(DECODE, msg.seq, SL_OK, NULL);
-        replied("registrar", fence, SL_OK, NULL);
+        replied(DECODE, fence, SL_OK, NULL);
         nothing_is_left();
         bed_close();
     }
@@ -1042,28 +838,23 @@ START_TEST(fences_wait_once_each_and_are_never_refused)
         struct sl_msg reply;
         decode_bed();
         ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
-        const struct sl_item_claim claim = {.ref = bed.parts[0].ref,
-                                            .generation = bed.parts[0].generation};
-        struct sl_msg fence = {.type = SL_MSG_FENCE};
-        fence.body.fence.items.at = &claim;
-        fence.body.fence.items.count = 1;
+        struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = TICKET_OP};
         for (uint32_t i = 0; i < 3; i++) { /* the same one */
-            fake_give(&bed.fake, "registrar", &fence);
+            fake_give(&bed.fake, DECODE, &fence);
         }
         ck_assert_uint_eq(fences_waiting(), 1);
         uint64_t last = 0;
         for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
-            last = fence_give(0);
+            last = fence_give();
         }
         ck_assert_uint_eq(fences_waiting(), TR_FENCES_MAX);
-        ck_assert(unanswered("registrar", last));
+        ck_assert(unanswered(DECODE, last));
         tick();
-        replied("registrar", fence.seq, SL_OK, NULL);
+        replied(DECODE, fence.seq, SL_OK, NULL);
         ck_assert_uint_eq(fences_waiting(), 0);
-        struct sl_msg again = {.type = SL_MSG_FENCE, .seq = last};
-        again.body.fence = fence.body.fence;
-        fake_give(&bed.fake, "registrar", &again);
-        replied("registrar", last, SL_OK, NULL);
+        struct sl_msg again = {.type = SL_MSG_FENCE, .op_id = TICKET_OP, .seq = last};
+        fake_give(&bed.fake, DECODE, &again);
+        replied(DECODE, last, SL_OK, NULL);
         bed_close();
     }
 END_TEST
@@ -1076,7 +867,7 @@ START_TEST(a_new_life_of_the_writer_needs_new_grants)
         unsigned char key[SL_FABRIC_BLOB_MAX];
         uint64_t key_bytes = reply.body.peer_ticket_reply.doors.at[0].key.length;
         memcpy(key, reply.body.peer_ticket_reply.doors.at[0].key.at, key_bytes);
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         part_write(&piece);
         uint64_t seq = peer_pushes("b", 10, &piece, false);
         struct sl_msg msg = arrived(0);
@@ -1089,7 +880,7 @@ START_TEST(a_new_life_of_the_writer_needs_new_grants)
         ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
         ck_assert(reply.body.peer_ticket_reply.doors.at[0].key.length != key_bytes ||
                   memcmp(reply.body.peer_ticket_reply.doors.at[0].key.at, key, key_bytes) != 0);
-        struct sl_item_pushed rest[PARTS];
+        struct piece rest[PARTS];
         for (uint32_t i = 1; i < PARTS; i++) { /* what came before still counts */
             rest[i] = piece_of(i, 0, PART);
             part_write(&rest[i]);
@@ -1104,7 +895,7 @@ END_TEST
 START_TEST(a_writer_that_is_gone_ends_the_ticket_by_name)
     {
         struct sl_msg reply;
-        bed_open("", NULL);
+        push_open_bed("", NULL);
         peer_greets("b", 3);
         ticket_open(100 * SL_NS_PER_S, "");
         ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
@@ -1123,8 +914,8 @@ START_TEST(a_writer_that_gives_up_ends_the_ticket)
         struct sl_msg reply;
         decode_bed();
         ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
-        struct sl_msg end = {.type = SL_MSG_PEER_TICKET_END};
-        end.body.peer_ticket_end = (struct sl_body_peer_ticket_end){
+        struct sl_msg end = {.type = SL_MSG_PUSH_ABORT};
+        end.body.push_abort = (struct sl_body_push_abort){
             .ticket = ticket_bytes(), .code = SL_ERR_DEVICE, .text = sl_text_of("gpu lost")};
         (void)fake_net_say(&bed.net, "b", end, false);
         tick();
@@ -1139,11 +930,11 @@ START_TEST(notices_are_bounded)
     {
         static const char *const more[] = {"pushes_max", "2", NULL};
         struct sl_msg reply;
-        bed_open("b@host:1", more);
+        push_open_bed("b@host:1", more);
         peer_greets("b", 3);
         ticket_open(10 * SL_NS_PER_S, "");
         ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         part_write(&piece);
         (void)peer_pushes("b", 1, &piece, false);
         (void)peer_pushes("b", 2, &piece, false);
@@ -1158,7 +949,7 @@ START_TEST(what_comes_beside_the_last_batch_is_refused)
         struct sl_msg reply;
         decode_bed();
         ck_assert_int_eq(peer_shows("b", 0, &reply), SL_OK);
-        struct sl_item_pushed pieces[PARTS];
+        struct piece pieces[PARTS];
         for (uint32_t i = 0; i < PARTS; i++) {
             pieces[i] = piece_of(i, 0, PART);
             part_write(&pieces[i]);
@@ -1187,7 +978,7 @@ static void prefill_bed(const char *const *more)
     struct sl_item_window window = {
         .arena = 0, .length_bytes = SL_MIB, .key = {.at = "no key", .length = 6}};
     struct sl_msg hello, reply = {.type = SL_MSG_PEER_HELLO_REPLY};
-    bed_open("b@host:1", more);
+    push_open_bed("b@host:1", more);
     ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_HELLO, &hello));
     reply.reply_to = hello.seq;
     reply.body.peer_hello_reply = (struct sl_body_peer_hello_reply){
@@ -1228,7 +1019,7 @@ START_TEST(a_batch_is_done_when_the_other_side_says_so)
         notice_answer(SL_OK, "");
         replied(PREFILL, seq, SL_OK, NULL);
         replied(PREFILL, push_give(NULL, 0, true), SL_ERR_STALE, "complete");
-        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_TICKET_END), 0);
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PUSH_ABORT), 0);
         nothing_is_left();
         bed_close();
     }
@@ -1282,7 +1073,7 @@ START_TEST(a_refusal_ends_the_ticket_for_all)
     {
         struct sl_msg end;
         prefill_bed(NULL);
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         uint64_t waiting = push_give(&piece, 1, false); /* for its keys */
         uint64_t seq = push_give(NULL, 0, true);
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_PUSH), 0); /* after the other */
@@ -1306,14 +1097,14 @@ START_TEST(a_batch_ends_by_its_deadline_with_the_cause)
         struct sl_msg end;
         prefill_bed(NULL);
         fake_set(&bed.fake, "peer_timeout", "1min"); /* b is not missed so soon */
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         uint64_t seq = push_give(&piece, 1, false);
         pass(1989 * SL_NS_PER_MS);
         ck_assert(unanswered(PREFILL, seq));
         pass(2 * SL_NS_PER_MS); /* a little before: the answer has to arrive */
         replied(PREFILL, seq, SL_ERR_TIMEOUT, "gave no keys in time");
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_TICKET_END, &end));
-        ck_assert_uint_eq(end.body.peer_ticket_end.code, SL_ERR_TIMEOUT);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PUSH_ABORT, &end));
+        ck_assert_uint_eq(end.body.push_abort.code, SL_ERR_TIMEOUT);
         nothing_is_left();
         bed_close();
     }
@@ -1338,7 +1129,7 @@ END_TEST
 START_TEST(a_node_that_has_not_answered_yet_is_not_gone)
     {
         struct sl_ticket ticket = {.node = "b", .incarnation = 3, .number = 1, .part_count = PARTS};
-        bed_open("b@host:1", NULL);
+        push_open_bed("b@host:1", NULL);
         bed.ticket_bytes = sl_ticket_write(&ticket, bed.ticket);
         peer_greets("b", 3);
         struct sl_msg send = push_msg(NULL, 0, true);
@@ -1367,12 +1158,12 @@ END_TEST
 
 START_TEST(a_node_that_is_no_peer_is_not_reached)
     {
-        bed_open("b@host:1", NULL);
+        push_open_bed("b@host:1", NULL);
         struct sl_ticket ticket = {.node = "z", .incarnation = 3, .number = 1, .part_count = 1};
         bed.ticket_bytes = sl_ticket_write(&ticket, bed.ticket);
         replied(PREFILL, push_give(NULL, 0, true), SL_ERR_UNREACHABLE, "node z");
         bed_close();
-        bed_open(NULL, NULL); /* no peers at all */
+        push_open_bed("", NULL); /* no peers at all */
         bed.ticket_bytes = sl_ticket_write(&ticket, bed.ticket);
         replied(PREFILL, push_give(NULL, 0, true), SL_ERR_UNREACHABLE, "node z");
         bed_close();
@@ -1381,9 +1172,9 @@ END_TEST
 
 START_TEST(giving_up_tells_the_other_side_until_it_heard)
     {
-        struct sl_msg end, reply = {.type = SL_MSG_PEER_TICKET_END_REPLY};
+        struct sl_msg end, reply = {.type = SL_MSG_PUSH_ABORT_REPLY};
         prefill_bed(NULL);
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         uint64_t seq = push_give(&piece, 1, false);
         struct sl_msg abort = {.type = SL_MSG_PUSH_ABORT};
         abort.body.push_abort = (struct sl_body_push_abort){
@@ -1392,12 +1183,12 @@ START_TEST(giving_up_tells_the_other_side_until_it_heard)
         replied(PREFILL, seq, SL_ERR_IO, "no more layers");
         replied(PREFILL, abort.seq, SL_OK, NULL);
         pass(600 * SL_NS_PER_MS);
-        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_TICKET_END), 2);
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_TICKET_END, &end));
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PUSH_ABORT), 2);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PUSH_ABORT, &end));
         reply.reply_to = end.seq;
         (void)fake_net_say(&bed.net, "b", reply, true);
         pass(SL_NS_PER_S);
-        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_TICKET_END), 2);
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PUSH_ABORT), 2);
         nothing_is_left();
         bed_close();
     }
@@ -1449,7 +1240,7 @@ START_TEST(keys_are_asked_for_before_they_are_needed)
         struct sl_ticket ticket = {
             .node = "b", .incarnation = 3, .number = 1, .part_count = PAGED_PARTS};
         bed.ticket_bytes = sl_ticket_write(&ticket, bed.ticket);
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         uint64_t seq = push_give(&piece, 1, false);
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_TICKET), 1);
         ck_assert_uint_eq(page_answer(0, PAGED_PARTS, &first_part), 2);
@@ -1470,7 +1261,7 @@ END_TEST
 START_TEST(keys_that_lie_are_refused)
     {
         prefill_bed(NULL);
-        struct sl_item_pushed piece = piece_of(0, 0, PART);
+        struct piece piece = piece_of(0, 0, PART);
         const struct sl_item_door doors[] = {
             {.part = 0, .length_bytes = PART, .key = {.at = "junk", .length = 4}},
             {.part = PARTS, .length_bytes = PART, .key = {.at = "junk", .length = 4}},
@@ -1548,8 +1339,8 @@ int main(void)
     tcase_add_test(tests, the_setting_bounds_the_life_of_a_ticket);
     tcase_add_test(tests, closing_ends_what_is_under_way);
     tcase_add_test(tests, prefill_may_give_up);
-    tcase_add_test(tests, a_claim_that_ends_takes_the_ticket_with_it);
-    tcase_add_test(tests, what_arrives_for_a_claim_that_ended_is_refused);
+    tcase_add_test(tests, claims_that_end_leave_the_ticket);
+    tcase_add_test(tests, a_node_that_is_alone_gives_no_tickets);
     add_peers(tests);
     suite_add_tcase(all, tests);
     SRunner *runner = srunner_create(all);

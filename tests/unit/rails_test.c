@@ -519,7 +519,7 @@ START_TEST(links_that_break_at_random_cost_no_byte)
             ck_assert_uint_eq(a.fabric->rails->at[i].out_bytes, 0);
         }
         sl_fabric_key_close(a.fabric, read_key);
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_OK);
     }
 END_TEST
 
@@ -585,7 +585,7 @@ START_TEST(an_ended_grant_is_told_once_and_lets_nothing_land)
         memset(b.bytes, 0x55, MEMORY);
         pattern_fill(a.bytes, MEMORY, 11);
         uint32_t grant = pair_grant(&b, &a, SL_FABRIC_WRITE, 0, MEMORY, &key);
-        ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, b.memory), SL_ERR_BUSY);
+        ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_ERR_BUSY);
         ck_assert_int_eq(post_all(SL_FABRIC_WRITE, key, 1), SL_OK);
         sl_fabric_step(a.fabric, clock_ns);
 
@@ -602,7 +602,7 @@ START_TEST(an_ended_grant_is_told_once_and_lets_nothing_land)
         ck_assert_int_eq(a.dones[0].code, SL_ERR_PERMISSION);
         ck_assert(b.bytes[0] == 0x66 && memcmp(b.bytes, b.bytes + 1, MEMORY - 1) == 0);
         ck_assert_uint_eq(b.grants_ended, 1);
-        ck_assert_int_eq(sl_fabric_memory_remove(b.fabric, b.memory), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_OK);
     }
 END_TEST
 
@@ -612,7 +612,7 @@ START_TEST(what_goes_away_ends_its_transfers)
         open_all(2);
         pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
         ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_ERR_BUSY);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_ERR_BUSY);
         if (_i == 0) {
             sl_fabric_key_close(a.fabric, key);
         } else {
@@ -624,8 +624,8 @@ START_TEST(what_goes_away_ends_its_transfers)
         }
         ck_assert_int_eq(a.dones[0].code, SL_ERR_CANCELLED);
         ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 2), SL_ERR_NOT_FOUND);
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_OK);
-        ck_assert_int_eq(sl_fabric_memory_remove(a.fabric, a.memory), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_OK);
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_ERR_NOT_FOUND);
     }
 END_TEST
 

@@ -881,10 +881,10 @@ static uint64_t push_send(const char *node)
     struct sl_msg msg = {.type = SL_MSG_PUSH_SEND, .op_id = 90, .budget_ns = 2 * SL_NS_PER_S};
     (void)snprintf(ticket.node, sizeof(ticket.node), "%s", node);
     uint32_t length_bytes = sl_ticket_write(&ticket, bytes);
-    msg.body.push_send = (struct sl_body_push_send){.ticket = {.at = bytes, .length = length_bytes},
-                                                    .pool_last = true};
-    msg.body.push_send.pool_pieces.at = &piece;
-    msg.body.push_send.pool_pieces.count = 1;
+    msg.body.push_send =
+        (struct sl_body_push_send){.ticket = {.at = bytes, .length = length_bytes}, .last = true};
+    msg.body.push_send.pieces.at = &piece;
+    msg.body.push_send.pieces.count = 1;
     msg.body.push_send.spots.at = &spot;
     msg.body.push_send.spots.count = 1;
     fake_give(&bed.fake, "coordinator", &msg);
@@ -1151,7 +1151,7 @@ START_TEST(a_block_is_pushed_into_device_memory)
         if (gpu_ranks == 2) {
             place_is(bed.gpus[1], pushed_blocks[1], 1);
         }
-        ck_assert_uint_eq(metric("arrived_pool_bytes"), 2 * PART);
+        ck_assert_uint_eq(metric("arrived_bytes"), 2 * PART);
         ck_assert_uint_eq(fake_verbs.inlined, 0);
         close.body.push_close.handover = 5;
         close.body.push_close.taken = true;
@@ -1421,8 +1421,8 @@ START_TEST(a_writer_of_this_node_gets_no_ticket_into_device_memory)
         ticket_open();
         msg.body.push_send = (struct sl_body_push_send){
             .ticket = {.at = pushed.ticket, .length = pushed.ticket_bytes}};
-        msg.body.push_send.pool_pieces.at = &piece;
-        msg.body.push_send.pool_pieces.count = 1;
+        msg.body.push_send.pieces.at = &piece;
+        msg.body.push_send.pieces.count = 1;
         msg.body.push_send.spots.at = &spot;
         msg.body.push_send.spots.count = 1;
         fake_give(&bed.fake, "prefiller.0", &msg);

@@ -663,8 +663,10 @@ START_TEST(a_fence_waits_for_a_read)
         uint64_t seq = pull_send();
         peer_places(SL_OK, PART);
         ck_assert_uint_eq(bed.self->trips[0].phase, TR_READ);
-        struct sl_msg reply,
-            msg = {.type = SL_MSG_FENCE, .sender = sl_text_of("coordinator"), .op_id = 11};
+        struct sl_msg reply, msg = {.type = SL_MSG_FENCE,
+                                    .sender = sl_text_of("coordinator"),
+                                    .op_id = 11,
+                                    .seq = seq + 1};
 
         uint64_t trips = tr_pulls_fence(bed.self, &msg); /* the fabric has not said a word yet */
         ck_assert_uint_eq(trips, 1);

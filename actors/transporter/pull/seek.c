@@ -106,9 +106,9 @@ static void seek_answered(struct transporter *self, struct tr_question *question
     struct sl_peer_health *health = &self->peers[number].health;
     sl_peer_health_over(health);
     if (reply != NULL && reply->code == SL_OK &&
-        reply->body.peer_seek_reply.items.count == seek->count) {
+        reply->body.seek_reply.items.count == seek->count) {
         sl_peer_health_worked(health);
-        seek_merge(seek, number, reply->body.peer_seek_reply.items.at);
+        seek_merge(seek, number, reply->body.seek_reply.items.at);
     } else if (reply == NULL || reply->code != SL_ERR_PERMISSION) { /* else it has nothing for us */
         seek->missed = true;
     }
@@ -146,11 +146,8 @@ static void peers_ask(struct transporter *self, struct tr_seek *seek, const stru
             seek->missed |= sl_peer_health_state(&self->peers[i].health, now_ns) != SL_PEER_AWAY;
             continue;
         }
-        struct sl_msg ask = {.type = SL_MSG_PEER_SEEK, .trace_id = msg->trace_id};
-        ask.body.peer_seek.keys = msg->body.seek.keys;
-        ask.body.peer_seek.lease = msg->body.seek.lease;
-        ask.body.peer_seek.remove = msg->body.seek.remove;
-        ask.body.peer_seek.heed_leases = msg->body.seek.heed_leases;
+        struct sl_msg ask = {.type = SL_MSG_SEEK, .trace_id = msg->trace_id};
+        ask.body.seek = msg->body.seek;
         seek->missed |= tr_question_ask(self, &seek->question, i, &ask) != SL_OK;
     }
 }
@@ -253,8 +250,8 @@ static sl_err removal_begin(struct transporter *self, struct tr_peer *peer,
         removal++;
     }
     struct sl_msg remove = {.type = SL_MSG_REMOVE, .trace_id = msg->trace_id};
-    remove.body.remove.keys = msg->body.peer_seek.keys;
-    remove.body.remove.heed_leases = msg->body.peer_seek.heed_leases;
+    remove.body.remove.keys = msg->body.seek.keys;
+    remove.body.remove.heed_leases = msg->body.seek.heed_leases;
     sl_err err = sl_calls_send(
         self->calls, "registrar", &remove, sl_deadline_ns(self->env->now_ns, msg->budget_ns),
         tr_cookie(TR_CALL_REMOVAL, (uint32_t)(removal - self->removals)), NULL);
@@ -265,7 +262,7 @@ static sl_err removal_begin(struct transporter *self, struct tr_peer *peer,
     self->removals_open++;
     *removal = (struct tr_removal){.used = true,
                                    .peer = tr_peer_number(self, peer),
-                                   .count = (uint32_t)msg->body.peer_seek.keys.count,
+                                   .count = (uint32_t)msg->body.seek.keys.count,
                                    .incarnation = peer->incarnation,
                                    .seq = msg->seq,
                                    .op_id = msg->op_id,
@@ -277,13 +274,13 @@ void tr_seek_asked(struct transporter *self, struct tr_peer *peer, const struct 
 {
     struct sl_error why = {0};
     struct sl_msg reply = {.op_id = msg->op_id, .trace_id = msg->trace_id};
-    uint64_t count = msg->body.peer_seek.keys.count;
+    uint64_t count = msg->body.seek.keys.count;
     struct sl_item_seen *items = NULL;
     if (peer->incarnation == 0) {
         reply.code = sl_fail(&why, SL_ERR_PERMISSION, "say PEER_HELLO first");
     } else if (!tr_view(self)) {
         reply.code = sl_fail(&why, SL_ERR_BUSY, "the node is starting");
-    } else if (msg->body.peer_seek.remove) {
+    } else if (msg->body.seek.remove) {
         reply.code = removal_begin(self, peer, msg, &why);
         if (reply.code == SL_OK) {
             return; /* the registrar's answer goes on to the peer */
@@ -291,12 +288,12 @@ void tr_seek_asked(struct transporter *self, struct tr_peer *peer, const struct 
     } else if ((items = calloc(SL_MAX(count, UINT64_C(1)), sizeof(*items))) == NULL) {
         reply.code = sl_fail(&why, SL_ERR_NO_MEMORY, "%u keys", (unsigned)count);
     } else {
-        objects_look(self, &msg->body.peer_seek.keys, msg->body.peer_seek.lease, items);
-        reply.body.peer_seek_reply.items.at = items;
-        reply.body.peer_seek_reply.items.count = count;
+        objects_look(self, &msg->body.seek.keys, msg->body.seek.lease, items);
+        reply.body.seek_reply.items.at = items;
+        reply.body.seek_reply.items.count = count;
     }
     reply.text = sl_text_of(why.text);
-    tr_peer_answer(self, peer, SL_MSG_PEER_SEEK, msg->seq, &reply);
+    tr_peer_answer(self, peer, SL_MSG_SEEK, msg->seq, &reply);
     free(items);
 }
 
@@ -323,8 +320,8 @@ void tr_seek_removed(struct transporter *self, uint32_t index, const struct sl_m
     for (uint32_t i = 0; reply.code == SL_OK && i < removal->count; i++) {
         items[i].code = (uint64_t)sl_err_received(answer->body.remove_reply.codes.at[i]);
     }
-    reply.body.peer_seek_reply.items.at = items;
-    reply.body.peer_seek_reply.items.count = reply.code == SL_OK ? removal->count : 0;
-    tr_peer_answer(self, peer, SL_MSG_PEER_SEEK, removal->seq, &reply);
+    reply.body.seek_reply.items.at = items;
+    reply.body.seek_reply.items.count = reply.code == SL_OK ? removal->count : 0;
+    tr_peer_answer(self, peer, SL_MSG_SEEK, removal->seq, &reply);
     free(items);
 }

@@ -422,11 +422,7 @@ uint64_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg)
     }
     for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
         struct tr_fetch *fetch = &self->fetches[i];
-        bool named = msg->op_id != 0
-                         ? fetch->back.op_id == msg->op_id
-                         : strlen(fetch->back.to) == msg->sender.length &&
-                               memcmp(fetch->back.to, msg->sender.at, msg->sender.length) == 0;
-        if (fetch->used && fetch->pull && named) {
+        if (fetch->used && fetch->pull && tr_fence_covers(msg, &fetch->back)) {
             reading |= tr_pull_cancel(self, fetch, SL_ERR_CANCELLED);
         }
     }

@@ -16,11 +16,6 @@
 #define LANDS        UINT64_MAX
 #define LAND_LOOK_NS (SL_NS_PER_MS / 5)
 
-static uint32_t arrival_index(const struct push *push, const struct push_arrival *arrival)
-{
-    return (uint32_t)(arrival - push->arrivals);
-}
-
 static bool is_of(const struct push_arrival *arrival, const struct push_ticket *ticket,
                   const struct push *push)
 {
@@ -28,43 +23,11 @@ static bool is_of(const struct push_arrival *arrival, const struct push_ticket *
            arrival->ticket == (uint32_t)(ticket - push->tickets);
 }
 
-/* ---- the line of those to be checked ---- */
-
-static void line_add(struct push *push, struct push_arrival *arrival)
-{
-    uint32_t index = arrival_index(push, arrival);
-    arrival->next = PUSH_NONE;
-    if (push->check_first == PUSH_NONE) {
-        push->check_first = index;
-    } else {
-        push->arrivals[push->check_last].next = index;
-    }
-    push->check_last = index;
-}
-
-static void line_remove(struct push *push, const struct push_arrival *arrival)
-{
-    uint32_t index = arrival_index(push, arrival), before = PUSH_NONE;
-    uint32_t *link = &push->check_first;
-    while (*link != PUSH_NONE && *link != index) {
-        before = *link;
-        link = &push->arrivals[*link].next;
-    }
-    if (*link == index) {
-        *link = arrival->next;
-        push->check_last = push->check_last == index ? before : push->check_last;
-    }
-}
-
 static void arrival_free(struct push *push, struct push_arrival *arrival)
 {
-    if (arrival->phase == ARRIVAL_CHECK) {
-        line_remove(push, arrival);
-    }
     if (arrival->call_seq != 0) {
         sl_calls_forget(push->calls, arrival->call_seq);
     }
-    push->checks_waiting -= arrival->again_ns != 0 ? 1 : 0;
     free(arrival->pieces);
     free(arrival->states);
     *arrival = (struct push_arrival){0};
@@ -78,7 +41,6 @@ void push_arrivals_fini(struct push *push)
     }
     free(push->arrivals);
     push->arrivals = NULL;
-    push->check_first = push->check_last = PUSH_NONE;
 }
 
 static struct push_arrival *arrival_new(struct push *push, const struct push_ticket *ticket,
@@ -110,9 +72,9 @@ static struct push_arrival *arrival_new(struct push *push, const struct push_tic
         .piece_count = piece_count,
         .pieces = pieces,
         .states = states,
+        .order = push->next_arrival++,
     };
     sl_metric_add(push->self->env->metrics, push->metric.arrivals, 1);
-    line_add(push, arrival);
     push_due(push, 0);
     return arrival;
 }
@@ -216,9 +178,6 @@ static void arrival_tell(struct push *push, struct push_arrival *arrival)
         arrival_fail(push, arrival, err, why.text);
         return;
     }
-    if (arrival->phase == ARRIVAL_CHECK) {
-        line_remove(push, arrival);
-    }
     arrival->phase = ARRIVAL_TELL;
     body->handover = ticket->handover;
     body->state = arrival->last ? 1 : 0;
@@ -228,7 +187,7 @@ static void arrival_tell(struct push *push, struct push_arrival *arrival)
     body->pieces.at = arrival->pieces;
     body->pieces.count = arrival->piece_count;
     err = sl_calls_send(push->calls, ticket->owner, &msg, arrival->deadline_ns,
-                        push_cookie(PUSH_CALL_ARRIVAL, arrival_index(push, arrival)),
+                        push_cookie(PUSH_CALL_ARRIVAL, (uint32_t)(arrival - push->arrivals)),
                         &arrival->call_seq);
     if (err != SL_OK) {
         arrival->call_seq = 0;
@@ -243,7 +202,6 @@ static void arrival_tell(struct push *push, struct push_arrival *arrival)
 static void check_again(struct push *push, struct push_arrival *arrival)
 {
     arrival->again_ns = push_now(push) + PUSH_SOON_NS;
-    push->checks_waiting++;
     push_due(push, arrival->again_ns);
 }
 
@@ -261,10 +219,7 @@ static void arrival_seen(struct push *push, struct push_arrival *arrival)
         arrival_fail(push, arrival, err, why.text);
         return;
     }
-    if (arrival->phase == ARRIVAL_CHECK) { /* others need not wait for it */
-        line_remove(push, arrival);
-        arrival->phase = ARRIVAL_SWAPPER;
-    }
+    arrival->phase = ARRIVAL_SWAPPER; /* others need not wait for it */
     if (err == SL_ERR_BUSY) {
         check_again(push, arrival);
     }
@@ -287,7 +242,7 @@ static void arrival_looked_at(struct push *push, struct push_arrival *arrival,
 /* Swappers that were busy are asked again. */
 static void checks_step(struct push *push, uint64_t now_ns)
 {
-    for (uint32_t i = 0; push->checks_waiting > 0 && i < push->push_max; i++) {
+    for (uint32_t i = 0; push->tickets_open > 0 && i < push->push_max; i++) {
         struct push_arrival *arrival = &push->arrivals[i];
         if (arrival->again_ns == 0) {
             continue;
@@ -297,7 +252,6 @@ static void checks_step(struct push *push, uint64_t now_ns)
             continue;
         }
         arrival->again_ns = 0;
-        push->checks_waiting--;
         if (arrival->deadline_ns <= now_ns) {
             arrival_fail(push, arrival, SL_ERR_TIMEOUT, "nobody checked it in time");
         } else {
@@ -363,7 +317,7 @@ static sl_err notice_take(struct push *push, struct push_ticket *ticket, const s
                           struct sl_error *why)
 {
     const struct sl_body_peer_push *body = &msg->body.peer_push;
-    sl_err err = push_pieces_check(push, ticket, body->pieces.at, body->pieces.count, why);
+    sl_err err = push_pieces_check(ticket, body->pieces.at, body->pieces.count, why);
     err = err == SL_OK ? push_pieces_shut(push, ticket, body->pieces.at, body->pieces.count, why)
                        : err;
     if (err != SL_OK) {
@@ -415,11 +369,10 @@ void push_notice(struct push *push, struct tr_peer *peer, const struct sl_msg *m
 sl_err push_arrive_local(struct push *push, struct push_ticket *ticket, struct push_send *send,
                          struct sl_error *why)
 {
-    push_arrived_of(push, send);
     if (ticket->device) {
         return sl_fail(why, SL_ERR_UNSUPPORTED, "no writer of this node writes to device memory");
     }
-    sl_err err = push_pieces_check(push, ticket, push->arrived, send->piece_count, why);
+    sl_err err = push_pieces_check(ticket, send->pieces, send->piece_count, why);
     if (err != SL_OK) {
         return err;
     }
@@ -434,36 +387,18 @@ sl_err push_arrive_local(struct push *push, struct push_ticket *ticket, struct p
     arrival->push = send->number;
     arrival->deadline_ns = SL_MIN(arrival->deadline_ns, send->deadline_ns);
     if (send->piece_count > 0) {
-        memcpy(arrival->pieces, push->arrived, send->piece_count * sizeof(*arrival->pieces));
+        memcpy(arrival->pieces, send->pieces, send->piece_count * sizeof(*arrival->pieces));
     }
     return SL_OK;
 }
 
 /* ---- checking, a slice a turn ---- */
 
-static struct push_where part_where(const struct push_ticket *ticket, const struct push_part *part,
-                                    uint32_t owner)
+static sl_err slice_copy(struct push *push, const struct tr_spot *from, const struct tr_spot *to,
+                         struct tr_range range, struct sl_error *why)
 {
-    return (struct push_where){
-        .spot = part->spot_count > 0 ? &ticket->spots[part->spot_first + owner] : NULL,
-        .arena = part->arena,
-        .offset_bytes = part->offset_bytes};
-}
-
-/* From where a batch of this node has it. */
-static sl_err slice_bring(struct push *push, const struct push_arrival *arrival,
-                          const struct push_where *to, struct tr_range range, struct sl_error *why)
-{
-    const struct push_send *send = &push->sends[arrival->send];
-    const struct sl_item_pushed *piece = &send->pieces[arrival->piece_at];
-    const struct push_where from = {.spot = send->spots != NULL ? &send->spots[arrival->piece_at]
-                                                                : NULL,
-                                    .arena = piece->arena,
-                                    .offset_bytes = piece->offset_bytes};
-    /* A part lies in a pool as a whole, a piece in an extent alone. */
-    uint64_t offset_bytes = from.spot != NULL ? range.offset_bytes : arrival->byte_at;
     sl_metric_add(push->self->env->metrics, push->metric.copied_bytes, range.length_bytes);
-    return push_bytes_copy(push, to, range, &from, offset_bytes, why);
+    return tr_spot_copy(push->self, from, to, range, why);
 }
 
 /* Hashes what is next of its piece, or copies it to another owner of the part; gives how many bytes.
@@ -477,20 +412,21 @@ static uint64_t slice_check(struct push *push, struct push_arrival *arrival, uin
     const struct tr_range range = {.offset_bytes = piece->part_offset_bytes + arrival->byte_at,
                                    .length_bytes =
                                        SL_MIN(piece->length_bytes - arrival->byte_at, bytes_max)};
-    const struct push_where first = part_where(ticket, part, 0);
+    const struct tr_spot *first = &ticket->spots[part->spot_first];
     /* What was acknowledged before is not written again. */
     bool here = sl_cover_within(&part->cover, range.offset_bytes, range.length_bytes) > 0;
     sl_err err = SL_OK;
     if (arrival->copy_to > 0) {
-        const struct push_where to = part_where(ticket, part, arrival->copy_to);
-        err = push_bytes_copy(push, &to, range, &first, range.offset_bytes, &why);
-        sl_metric_add(push->self->env->metrics, push->metric.copied_bytes, range.length_bytes);
+        err = slice_copy(push, first, first + arrival->copy_to, range, &why);
     } else {
-        err = arrival->local && !here ? slice_bring(push, arrival, &first, range, &why) : SL_OK;
+        if (arrival->local && !here) { /* from where the sender has it */
+            const struct push_send *send = &push->sends[arrival->send];
+            err = slice_copy(push, &send->spots[arrival->piece_at], first, range, &why);
+        }
         if (arrival->byte_at == 0) {
             sl_digest_start(&push->digest);
         }
-        err = err == SL_OK ? push_bytes_digest(push, &first, range, &push->digest, &why) : err;
+        err = err == SL_OK ? tr_spot_digest(push->self, first, range, &push->digest, &why) : err;
     }
     if (err != SL_OK) {
         arrival_fail(push, arrival, err, why.text);
@@ -514,23 +450,6 @@ static sl_err piece_checked(struct push *push, const struct push_arrival *arriva
     return SL_OK;
 }
 
-sl_err push_piece_arrived(struct push *push, const struct push_arrival *arrival, uint32_t index,
-                          struct sl_error *why)
-{
-    const struct sl_item_arrived *piece = &arrival->pieces[index];
-    struct push_part *part = &push->tickets[arrival->ticket].parts[piece->part];
-    struct sl_metrics *page = push->self->env->metrics;
-    if (sl_cover_within(&part->cover, piece->part_offset_bytes, piece->length_bytes) > 0) {
-        return SL_OK; /* a repetition */
-    }
-    sl_metric_add(page, push->metric.bytes_in, piece->length_bytes);
-    sl_metric_add(page, push->metric.pool_bytes_in, part->spot_count > 0 ? piece->length_bytes : 0);
-    sl_err err = sl_cover_add(&part->cover, piece->part_offset_bytes, piece->length_bytes);
-    return err == SL_OK
-               ? SL_OK
-               : sl_fail(why, err, "part %" PRIu64 " comes in too many pieces", piece->part);
-}
-
 /* All bytes of the piece were looked at, or copied: goes on to the next owner of its part that has
  * no copy, then to the next piece. */
 static sl_err piece_next(struct push *push, struct push_arrival *arrival, struct sl_error *why)
@@ -550,7 +469,7 @@ static sl_err piece_next(struct push *push, struct push_arrival *arrival, struct
     return err;
 }
 
-/* Goes on with the first of the line; gives how many bytes were looked at. What it names may still be
+/* Goes on with the first of them; gives how many bytes were looked at. What it names may still be
  * written to by a request that began before: then it waits for the end of that (LANDS). */
 static uint64_t arrival_check(struct push *push, struct push_arrival *arrival, uint64_t bytes_max)
 {
@@ -587,18 +506,28 @@ static uint64_t arrival_check(struct push *push, struct push_arrival *arrival, u
     return length;
 }
 
+static struct push_arrival *check_first(const struct push *push)
+{
+    struct push_arrival *first = NULL;
+    for (uint32_t i = 0; push->tickets_open > 0 && i < push->push_max; i++) {
+        struct push_arrival *arrival = &push->arrivals[i];
+        if (arrival->phase == ARRIVAL_CHECK && (first == NULL || arrival->order < first->order)) {
+            first = arrival;
+        }
+    }
+    return first;
+}
+
 void push_arrivals_step(struct push *push)
 {
-    uint64_t left = PUSH_SLICE;
-    bool lands = false;
+    uint64_t left = PUSH_SLICE, looked = 0;
+    struct push_arrival *arrival = NULL;
     checks_step(push, push_now(push));
-    while (push->check_first != PUSH_NONE && left > 0) {
-        struct push_arrival *arrival = &push->arrivals[push->check_first];
-        uint64_t looked = arrival_check(push, arrival, left);
-        lands = looked == LANDS;
-        left -= SL_MIN(looked, left);
+    while (left > 0 && (arrival = check_first(push)) != NULL) {
+        looked = arrival_check(push, arrival, left);
+        left -= SL_MIN(SL_MAX(looked, SL_PAGE_BYTES), left);
     }
-    if (push->check_first != PUSH_NONE) { /* the end of what lands wakes this actor, too */
-        push_due(push, lands ? push_now(push) + LAND_LOOK_NS : 0);
+    if (arrival != NULL) { /* the end of what lands wakes this actor, too */
+        push_due(push, looked == LANDS ? push_now(push) + LAND_LOOK_NS : 0);
     }
 }

@@ -22,6 +22,21 @@ static const struct tr_spot *spot_of(const struct push *push, const struct push_
     return &push->tickets[arrival->ticket].spots[part_of(push, arrival, piece)->spot_first];
 }
 
+sl_err push_piece_arrived(struct push *push, const struct push_arrival *arrival, uint32_t index,
+                          struct sl_error *why)
+{
+    const struct sl_item_arrived *piece = &arrival->pieces[index];
+    struct push_part *part = &push->tickets[arrival->ticket].parts[piece->part];
+    if (sl_cover_within(&part->cover, piece->part_offset_bytes, piece->length_bytes) > 0) {
+        return SL_OK; /* a repetition */
+    }
+    sl_metric_add(push->self->env->metrics, push->metric.bytes_in, piece->length_bytes);
+    sl_err err = sl_cover_add(&part->cover, piece->part_offset_bytes, piece->length_bytes);
+    return err == SL_OK
+               ? SL_OK
+               : sl_fail(why, err, "part %" PRIu64 " comes in too many pieces", piece->part);
+}
+
 static bool is_due(const struct push *push, const struct push_arrival *arrival, uint32_t piece)
 {
     return part_of(push, arrival, piece)->device && arrival->states[piece] == PIECE_DUE;

@@ -33,34 +33,6 @@ static struct push_grant *grant_of(struct push *push, uint32_t handle)
     return grant->used && grant->handle == handle ? grant : NULL;
 }
 
-/* The part's bytes begin at 0 of the key, or where the extent does. */
-static uint64_t key_begin(const struct push_part *part)
-{
-    return part->spot_count > 0 ? 0 : part->offset_bytes;
-}
-
-/* Where the part is written: its extent, or what its first owner has of the block. */
-static sl_err part_place(struct push *push, const struct push_ticket *ticket,
-                         const struct push_part *part, struct sl_fabric_grant *want,
-                         struct sl_error *why)
-{
-    struct transporter *self = push->self;
-    const struct tr_arena *arena = &self->arenas[part->arena];
-    want->length_bytes = part->length_bytes;
-    if (part->spot_count > 0) {
-        want->places = push->places;
-        return tr_spot_places(self, &ticket->spots[part->spot_first],
-                              (struct tr_range){.length_bytes = part->length_bytes}, push->places,
-                              SL_FABRIC_PLACES_MAX, &want->place_count, why);
-    }
-    if (!arena->registered) {
-        return sl_fail(why, SL_ERR_BUSY, "arena %u is not registered yet", part->arena);
-    }
-    want->memory = arena->memory;
-    want->offset_bytes = part->offset_bytes;
-    return SL_OK;
-}
-
 static sl_err part_grant(struct push *push, struct push_ticket *ticket, uint32_t index,
                          struct sl_error *why)
 {
@@ -73,8 +45,13 @@ static sl_err part_grant(struct push *push, struct push_ticket *ticket, uint32_t
     struct sl_fabric_grant want = {.verb = SL_FABRIC_WRITE,
                                    .peer = self->peers[ticket->peer].fabric_peer,
                                    .cookie = (uint64_t)(push_ticket_index(push, ticket) + 1) << 32 |
-                                             index};
-    sl_err err = part_place(push, ticket, part, &want, why);
+                                             index,
+                                   .length_bytes = part->length_bytes,
+                                   .places = push->places};
+    /* It is written to what its first owner has of the block. */
+    sl_err err = tr_spot_places(self, &ticket->spots[part->spot_first],
+                                (struct tr_range){.length_bytes = part->length_bytes}, push->places,
+                                SL_FABRIC_PLACES_MAX, &want.place_count, why);
     if (err != SL_OK) {
         return err;
     }
@@ -121,7 +98,6 @@ void push_page_answer(struct push *push, struct push_ticket *ticket, sl_err code
             }
             push->doors[count++] =
                 (struct sl_item_door){.part = i,
-                                      .offset_bytes = part->offset_bytes,
                                       .length_bytes = part->length_bytes,
                                       .key = {.at = part->key, .length = part->key_bytes}};
         }
@@ -148,7 +124,7 @@ static bool is_too_scattered(const struct push *push, const struct push_ticket *
     for (uint32_t i = ticket->asked_first; err == SL_ERR_LIMIT && i < end; i++) {
         of_page += ticket->parts[i].state == GRANT_READY ? 1 : 0;
     }
-    return err == SL_ERR_LIMIT && ticket->spots != NULL && grants == of_page;
+    return err == SL_ERR_LIMIT && grants == of_page;
 }
 
 /* Makes what is missing of the page that is asked for, and answers when all of it may be used. */
@@ -287,7 +263,7 @@ bool tr_push_may_write(void *context, uint64_t cookie, uint64_t offset_bytes, ui
         return false;
     }
     const struct push_part *part = &ticket->parts[index];
-    return sl_cover_within(&part->shut, offset_bytes - key_begin(part), length_bytes) == 0;
+    return sl_cover_within(&part->shut, offset_bytes, length_bytes) == 0;
 }
 
 sl_err push_pieces_shut(struct push *push, struct push_ticket *ticket,

@@ -3,13 +3,13 @@
  * tickets.c  decode: tickets for pools of this node, and their end
  * grants.c   decode: their grants, and what is not written any more
  * open.c     decode: what PUSH_OPEN asks for is checked, and becomes the parts of a ticket
- * arrive.c  decode: what was written under them: checked, told, acknowledged
- * check.c   decode: what lies in device memory is checked by the swapper of its rank
- * send.c    prefill: batches that are written under tickets of other nodes
- * target.c  prefill: such a ticket, its keys, its end
- * bytes.c   bytes of this node, in an arena or in an engine's pool
+ * arrive.c   decode: what was written under them: checked, told, acknowledged
+ * check.c    decode: what lies in device memory is checked by the swapper of its rank
+ * send.c     prefill: batches that are written under tickets of other nodes
+ * target.c   prefill: such a ticket, its keys, its end
+ * answers.c  both: answers, and whether a peer is gone
  *
- * A ticket ends by PUSH_CLOSE, at its deadline, with its claims or its op (FENCE), with its peer,
+ * A ticket ends by PUSH_CLOSE, at its deadline, with its op (FENCE), with its peer,
  * with the engine whose pool it is for, or when something fails; whatever ends it, "over" is said after
  * nothing lands any more. When prefill and decode are one node, the CPU copies. */
 #ifndef SL_TRANSPORTER_PUSH_INTERNAL_H
@@ -21,7 +21,6 @@
 #include "actors/transporter/regions/regions.h"
 #include "runtime/fabric/core/cover.h"
 
-#define PUSH_NONE              UINT32_MAX
 #define PUSH_PIECES_MAX        512u         /* of a batch */
 #define PUSH_SLICE             (4 * SL_MIB) /* checked or copied in a turn */
 #define PUSH_SOON_NS           (5 * SL_NS_PER_MS)
@@ -35,12 +34,10 @@
 /* ---- decode ---- */
 enum part_grant { GRANT_NO, GRANT_ASKED, GRANT_READY, GRANT_ENDS };
 struct push_part {
-    sl_ref ref; /* 0: in a pool */
-    uint32_t arena;
     uint32_t spot_first, spot_count; /* of the ticket; the first one is written to */
     bool device; /* its one spot is device memory: a swapper checks what lands there */
     bool taken;  /* all of it was acknowledged: nobody gets a key for it any more */
-    uint64_t generation, offset_bytes, length_bytes;
+    uint64_t length_bytes;
     struct sl_cover cover; /* has arrived, with the right digest */
     struct sl_cover shut;  /* was named by a notice: nobody writes it any more */
     uint32_t grant, key_bytes;
@@ -70,11 +67,10 @@ struct push_ticket {
     uint32_t part_count, grants_open; /* live or ending */
     uint32_t grants_asked;            /* of them: parts in GRANT_ASKED */
     struct push_part *parts;
-    struct tr_spot *spots;                   /* of all parts; NULL: they are extents */
-    uint32_t spot_count, place_count;        /* places: of the fabric */
-    struct sl_return opened;                 /* PUSH_OPEN */
-    uint64_t generation_min, generation_max; /* of its parts */
-    uint64_t asked_seq;                      /* PEER_TICKET that waits for granted(); 0: none */
+    struct tr_spot *spots;            /* of all parts */
+    uint32_t spot_count, place_count; /* places: of the fabric */
+    struct sl_return opened;          /* PUSH_OPEN */
+    uint64_t asked_seq;               /* PEER_TICKET that waits for granted(); 0: none */
     uint32_t asked_first;
     sl_err code; /* why it ends */
     char text[SL_ERROR_TEXT_BYTES];
@@ -89,8 +85,8 @@ struct push_grant { /* by slot of the handle */
     uint32_t handle, ticket, part;
 };
 
-/* CHECK: in the line -> SWAPPER, where some of it is in device memory: out of the line, a swapper is
- * asked, or will be again -> TELL */
+/* CHECK: one after the other -> SWAPPER, where some of it is in device memory: a swapper is asked, or
+ * will be again -> TELL */
 enum arrival_phase { ARRIVAL_FREE, ARRIVAL_CHECK, ARRIVAL_SWAPPER, ARRIVAL_TELL };
 enum push_piece_state { PIECE_DUE, PIECE_ASKED, PIECE_RIGHT };
 struct push_arrival {
@@ -108,7 +104,7 @@ struct push_arrival {
     struct sl_item_arrived *pieces;
     uint8_t *states;   /* a piece each: enum push_piece_state, of those in device memory */
     uint64_t again_ns; /* SWAPPER: when one that was busy is asked again */
-    uint32_t next;     /* in the line of those to be checked */
+    uint64_t order;    /* CHECK: the lowest is checked first */
 };
 
 /* ---- prefill ---- */
@@ -116,13 +112,12 @@ struct push_door { /* where to write a part */
     bool used;
     bool taken; /* all of it is there: it is not written again */
     uint32_t key;
-    uint64_t offset_bytes, length_bytes;
+    uint64_t length_bytes;
 };
 struct push_target {
     bool used;
-    bool over;     /* nothing more is sent; kept so that late batches hear why */
-    bool complete; /* over, and all was acknowledged */
-    bool tell;     /* the other side has to hear that it is over */
+    bool over; /* nothing more is sent; kept so that late batches hear why */
+    bool tell; /* the other side has to hear that it is over */
     struct sl_ticket ticket;
     unsigned char bytes[SL_TICKET_BYTES_MAX];
     uint32_t length_bytes, peer, sends; /* batches, those that only drain included */
@@ -159,8 +154,8 @@ struct push_send {
     struct sl_return back;
     uint32_t piece_count;
     uint32_t written, write_end; /* pieces before it; those of the transfer under way */
-    struct sl_item_pushed *pieces;
-    struct tr_spot *spots; /* where the part of each piece lies; NULL: pieces are in arenas */
+    struct sl_item_arrived *pieces;
+    struct tr_spot *spots; /* where the part of each piece lies */
     uint64_t bytes;
     uint64_t fences; /* a bit each: those that wait until nothing of it is read */
 };
@@ -172,7 +167,7 @@ struct push_ended {
 
 struct push_metrics {
     sl_metric tickets, expired, fenced, pushes, failed, bytes_out, bytes_in, arrivals, digests_bad,
-        refused, pool_tickets, pool_bytes_out, pool_bytes_in, copied_bytes;
+        refused, pool_tickets, copied_bytes;
     sl_histogram push_ns;
 };
 
@@ -180,19 +175,15 @@ struct push {
     struct sl_digest_stream digest; /* of the piece that is being checked */
     struct transporter *self;
     struct sl_calls *calls;
-    uint64_t next_ticket, next_push, grace_ns;
+    uint64_t next_ticket, next_push, next_arrival, grace_ns;
     uint64_t due_ns, look_ns;
     bool look; /* at the health of peers, in this turn */
-    uint64_t looked_ns;
-    struct tr_arena_looks looks; /* of that time */
 
     struct push_ticket *tickets;
     uint32_t ticket_max, tickets_open, parts_open, parts_max, places_open;
     struct push_grant *grants;
     uint32_t grant_max;
     struct push_arrival *arrivals;
-    uint32_t check_first, check_last; /* line of arrivals */
-    uint32_t checks_waiting;          /* arrivals with again_ns */
 
     struct push_target *targets; /* ticket_max */
     uint32_t targets_open, doors_open;
@@ -204,7 +195,6 @@ struct push {
     /* scratch of messages */
     struct sl_item_door doors[PUSH_PIECES_MAX];
     uint64_t taken[PUSH_PIECES_MAX];
-    struct sl_item_arrived arrived[PUSH_PIECES_MAX];
     struct sl_item_block blocks[PUSH_PIECES_MAX];
     struct sl_fabric_piece pieces[PUSH_PIECES_MAX];
     struct sl_fabric_place places[PUSH_PLACES_MAX];
@@ -231,23 +221,13 @@ static inline uint32_t push_ticket_index(const struct push *push, const struct p
     return (uint32_t)(ticket - push->tickets);
 }
 
-/* ---- bytes.c ---- */
-struct push_where {             /* a part, or a piece in an arena */
-    const struct tr_spot *spot; /* NULL: it lies in an arena */
-    uint64_t arena, offset_bytes;
-};
-/* Feeds the range of the part to the digest. Errors of both: those of push_at and tr_spot_walk_begin. */
-sl_err push_bytes_digest(struct push *push, const struct push_where *where, struct tr_range range,
-                         struct sl_digest_stream *stream, struct sl_error *why);
-/* So many bytes, from an offset of one part to a range of another. */
-sl_err push_bytes_copy(struct push *push, const struct push_where *to, struct tr_range to_range,
-                       const struct push_where *from, uint64_t from_offset_bytes,
-                       struct sl_error *why);
+static inline struct tr_range push_range(const struct sl_item_arrived *piece)
+{
+    return (struct tr_range){.offset_bytes = piece->part_offset_bytes,
+                             .length_bytes = piece->length_bytes};
+}
 
-/* ---- push.c ---- */
-/* The extent or source in this node's arena; NULL: why says what is wrong with it. */
-void *push_at(struct push *push, uint64_t arena, uint64_t offset_bytes, uint64_t length_bytes,
-              struct sl_error *why);
+/* ---- answers.c ---- */
 /* A peer that does not answer any more, and why that is thought. */
 bool push_peer_gone(const struct push *push, const struct tr_peer *peer, struct sl_error *why);
 /* Answers a request of this node with the code and, if it is none, the text. */
@@ -257,8 +237,8 @@ void push_peer_reply(struct push *push, struct tr_peer *peer, uint32_t type,
 
 /* ---- open.c ---- */
 /* The parts that PUSH_OPEN asks for; gives the arrays, which are the caller's to free. Errors:
- * SL_ERR_INVALID, SL_ERR_LIMIT (too many tickets, parts or places), SL_ERR_BUSY, SL_ERR_STALE,
- * SL_ERR_NO_MEMORY; of pools also SL_ERR_NOT_FOUND and SL_ERR_UNSUPPORTED. */
+ * SL_ERR_INVALID, SL_ERR_LIMIT (too many tickets, parts or places), SL_ERR_NO_MEMORY,
+ * SL_ERR_NOT_FOUND, SL_ERR_UNSUPPORTED. */
 sl_err push_open_parts(struct push *push, const struct sl_body_push_open *body,
                        struct push_ticket *out, struct sl_error *why);
 
@@ -292,10 +272,9 @@ struct push_ticket *push_ticket_named(struct push *push, const struct sl_ticket 
  * or what it ended with. */
 sl_err push_ticket_take(struct push *push, struct push_ticket *ticket, const struct tr_peer *peer,
                         struct sl_error *why);
-/* Whether every claim of these pieces stands and they are within their parts. */
-sl_err push_pieces_check(struct push *push, struct push_ticket *ticket,
-                         const struct sl_item_arrived *pieces, uint64_t count,
-                         struct sl_error *why);
+/* Whether these pieces are within their parts. */
+sl_err push_pieces_check(const struct push_ticket *ticket, const struct sl_item_arrived *pieces,
+                         uint64_t count, struct sl_error *why);
 /* It ends, once: the first reason counts. */
 void push_ticket_end(struct push *push, struct push_ticket *ticket, sl_err code, const char *text);
 /* Nothing lands any more, perhaps: says so to whoever waits for it. */
@@ -321,11 +300,10 @@ void push_arrivals_forget(struct push *push, const struct push_ticket *ticket);
 void push_arrivals_step(struct push *push);
 void push_arrivals_fini(struct push *push);
 
+/* ---- check.c ---- */
 /* The piece is where all owners of its part have it, and its digest was right. */
 sl_err push_piece_arrived(struct push *push, const struct push_arrival *arrival, uint32_t index,
                           struct sl_error *why);
-
-/* ---- check.c ---- */
 /* Asks a swapper for digests of the pieces in device memory that nobody has checked yet, those of a rank
  * at a time. Gives whether any was left. Errors: SL_ERR_BUSY (ask again later), SL_ERR_INVALID (a piece
  * is not whole layers), those of tr_spot_layers and of sl_calls_send. */
@@ -356,8 +334,6 @@ void push_targets_fini(struct push *push);
 
 /* ---- send.c ---- */
 void push_send(struct push *push, const struct sl_msg *msg);
-/* Fills push->arrived with the pieces of this batch. */
-void push_arrived_of(struct push *push, const struct push_send *send);
 /* Goes on as far as it can. */
 void push_send_advance(struct push *push, struct push_send *send);
 /* The batch's fate is known. */

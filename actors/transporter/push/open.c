@@ -1,5 +1,5 @@
-/* actors/transporter/push/open.c - PUSH_OPEN: blocks of an engine's pool become the parts of a ticket
- * (extents too, which no coordinator asks for). Every number is checked before anything is kept. */
+/* actors/transporter/push/open.c - PUSH_OPEN: blocks of an engine's pool become the parts of a
+ * ticket. Every number is checked before anything is kept. */
 #include "actors/transporter/push/internal.h"
 
 #include <inttypes.h>
@@ -7,13 +7,11 @@
 #include <string.h>
 
 static sl_err bounds_check(const struct push *push, const struct sl_body_push_open *body,
-                           uint64_t count, struct sl_error *why)
+                           struct sl_error *why)
 {
+    uint64_t count = body->lengths.count;
     if (body->from.length > 0 && !sl_actor_name_is_clean(body->from.at, body->from.length)) {
         return sl_fail(why, SL_ERR_INVALID, "from: '%.31s' is no name of a node", body->from.at);
-    }
-    if (body->parts.count > 0 && body->lengths.count > 0) {
-        return sl_fail(why, SL_ERR_INVALID, "lengths: a ticket is for extents or for pools");
     }
     if (count == 0) {
         return sl_fail(why, SL_ERR_INVALID, "a ticket needs a part");
@@ -22,29 +20,6 @@ static sl_err bounds_check(const struct push *push, const struct sl_body_push_op
         return sl_fail(why, SL_ERR_LIMIT,
                        "%u tickets of %u parts are open, %" PRIu64 " more wanted",
                        push->tickets_open, push->parts_open, count);
-    }
-    return SL_OK;
-}
-
-static sl_err extents_take(struct push *push, const struct sl_body_push_open *body,
-                           struct push_ticket *out, struct sl_error *why)
-{
-    if (!tr_view(push->self)) {
-        return sl_fail(why, SL_ERR_BUSY, "the node is starting");
-    }
-    for (uint64_t i = 0; i < body->parts.count; i++) {
-        const struct sl_item_target *item = &body->parts.at[i];
-        if (push_at(push, item->arena, item->offset_bytes, item->length_bytes, why) == NULL) {
-            return why->code;
-        }
-        if (!sl_index_claim_stands(push->self->view, (sl_ref)item->ref, item->generation)) {
-            return sl_fail(why, SL_ERR_STALE, "part %" PRIu64 ": its claim has ended", i);
-        }
-        out->parts[i] = (struct push_part){.ref = (sl_ref)item->ref,
-                                           .arena = (uint32_t)item->arena,
-                                           .generation = item->generation,
-                                           .offset_bytes = item->offset_bytes,
-                                           .length_bytes = item->length_bytes};
     }
     return SL_OK;
 }
@@ -150,21 +125,17 @@ static sl_err spots_take(struct push *push, const struct sl_body_push_open *body
 sl_err push_open_parts(struct push *push, const struct sl_body_push_open *body,
                        struct push_ticket *out, struct sl_error *why)
 {
-    uint64_t count = SL_MAX(body->parts.count, body->lengths.count);
-    bool pools = body->lengths.count > 0;
-    sl_err err = bounds_check(push, body, count, why);
+    sl_err err = bounds_check(push, body, why);
     if (err != SL_OK) {
         return err;
     }
-    struct push_ticket made = {.part_count = (uint32_t)count,
-                               .spot_count = pools ? (uint32_t)body->spots.count : 0};
-    made.parts = calloc(count + 1, sizeof(*made.parts));
-    made.spots = pools ? calloc(body->spots.count + 1, sizeof(*made.spots)) : NULL;
-    if (made.parts == NULL || (pools && made.spots == NULL)) {
-        err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a ticket");
-    } else {
-        err = pools ? spots_take(push, body, &made, why) : extents_take(push, body, &made, why);
-    }
+    struct push_ticket made = {.part_count = (uint32_t)body->lengths.count,
+                               .spot_count = (uint32_t)body->spots.count};
+    made.parts = calloc(body->lengths.count, sizeof(*made.parts));
+    made.spots = calloc(body->spots.count + 1, sizeof(*made.spots));
+    err = made.parts != NULL && made.spots != NULL
+              ? spots_take(push, body, &made, why)
+              : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a ticket");
     if (err != SL_OK) {
         free(made.parts);
         free(made.spots);

@@ -17,8 +17,6 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(push, metric.digests_bad, "arrivals_bad"),
     SL_METRIC_ROW(push, metric.refused, "tickets_refused"),
     SL_METRIC_ROW(push, metric.pool_tickets, "pool_tickets"),
-    SL_METRIC_ROW(push, metric.pool_bytes_out, "pushed_pool_bytes"),
-    SL_METRIC_ROW(push, metric.pool_bytes_in, "arrived_pool_bytes"),
     SL_METRIC_ROW(push, metric.copied_bytes, "copied_bytes"),
     SL_HISTOGRAM_ROW(push, metric.push_ns, "push_ns"),
 };
@@ -38,7 +36,6 @@ sl_err tr_push_init(struct transporter *self, struct sl_error *why)
     push->push_max = (uint32_t)sl_config_u64(config, SL_SET_pushes_max);
     push->grant_max = SL_FABRIC_SLOTS_MAX + 1;
     push->next_push = self->env->ops->random_u64(self->env) >> 2 | 1;
-    push->check_first = push->check_last = PUSH_NONE;
     push->due_ns = SL_NEVER_NS;
     /* A peer that was never heard of may still be greeting. */
     push->grace_ns = self->env->now_ns + 3 * SL_MAX(sl_config_u64(config, SL_SET_peer_heartbeat),
@@ -74,82 +71,6 @@ void tr_push_fini(struct transporter *self)
     self->push = NULL;
 }
 
-/* ---- tools ---- */
-
-/* Looked at once a turn. */
-static bool arena_is_ours(struct push *push, uint32_t arena)
-{
-    if (push->looked_ns != push_now(push)) {
-        push->looked_ns = push_now(push);
-        push->looks = (struct tr_arena_looks){0};
-    }
-    return tr_arena_looked(push->self, &push->looks, arena);
-}
-
-void *push_at(struct push *push, uint64_t arena, uint64_t offset_bytes, uint64_t length_bytes,
-              struct sl_error *why)
-{
-    struct transporter *self = push->self;
-    if (arena >= TR_ARENAS_MAX) {
-        (void)sl_fail(why, SL_ERR_INVALID, "arena %" PRIu64 " cannot be", arena);
-        return NULL;
-    }
-    struct tr_arena *ours = &self->arenas[arena];
-    if (ours->arena == NULL) {
-        (void)sl_arena_attach(self->env->paths->shm_dir, (uint32_t)arena, true, &ours->arena, NULL);
-    }
-    if (ours->arena == NULL || !arena_is_ours(push, (uint32_t)arena)) {
-        self->env->ops->wake_at(self->env, 0);
-        (void)sl_fail(why, SL_ERR_BUSY, "arena %" PRIu64 " is not there", arena);
-        return NULL;
-    }
-    void *at = sl_arena_at(ours->arena, offset_bytes, length_bytes);
-    if (at == NULL) {
-        (void)sl_fail(why, SL_ERR_INVALID, "%" PRIu64 "+%" PRIu64 " is not within arena %" PRIu64,
-                      offset_bytes, length_bytes, arena);
-    }
-    return at;
-}
-
-bool push_peer_gone(const struct push *push, const struct tr_peer *peer, struct sl_error *why)
-{
-    uint64_t now_ns = push_now(push);
-    uint64_t silent_ns = now_ns - peer->heard_ns;
-    bool asked = peer->address[0] != '\0'; /* one that greeted us may not have answered us yet */
-    uint64_t first_ns = asked ? peer->health.heard_ns : peer->heard_ns;
-    bool gone = asked ? sl_peer_health_state(&peer->health, now_ns) == SL_PEER_AWAY
-                      : silent_ns > peer->health.limits.silence_ns;
-    if (!gone || (first_ns == 0 && now_ns < push->grace_ns)) {
-        return false;
-    }
-    if (first_ns == 0) {
-        (void)sl_fail(why, SL_ERR_UNREACHABLE, "node %s was never heard of", peer->name);
-    } else {
-        (void)sl_fail(why, SL_ERR_PEER_DIED, "node %s was last heard of %" PRIu64 " ms ago",
-                      peer->name, silent_ns / SL_NS_PER_MS);
-    }
-    return true;
-}
-
-void push_reply(struct push *push, const struct sl_return *back, sl_err code, const char *text)
-{
-    struct sl_msg reply = {.code = code};
-    if (code != SL_OK) {
-        reply.text = sl_text_of(text[0] != '\0' ? text : sl_err_text(code));
-    }
-    sl_return_reply(push->self->env, back, &reply);
-}
-
-void push_peer_reply(struct push *push, struct tr_peer *peer, uint32_t type,
-                     const struct sl_msg *msg, sl_err code, const char *text)
-{
-    struct sl_msg reply = {.code = code, .op_id = msg->op_id, .trace_id = msg->trace_id};
-    if (code != SL_OK) {
-        reply.text = sl_text_of(text);
-    }
-    tr_peer_answer(push->self, peer, type, msg->seq, &reply);
-}
-
 /* ---- what comes in ---- */
 
 static const struct {
@@ -166,12 +87,9 @@ static const struct {
     uint32_t type;
     void (*handle)(struct push *push, struct tr_peer *peer, const struct sl_msg *msg);
 } frames[] = {
-    {SL_MSG_PEER_TICKET, push_ticket_shown},
-    {SL_MSG_PEER_TICKET_REPLY, push_target_keys},
-    {SL_MSG_PEER_PUSH, push_notice},
-    {SL_MSG_PEER_PUSH_REPLY, push_send_acknowledged},
-    {SL_MSG_PEER_TICKET_END, push_ticket_given_up},
-    {SL_MSG_PEER_TICKET_END_REPLY, push_target_end_answered},
+    {SL_MSG_PEER_TICKET, push_ticket_shown},   {SL_MSG_PEER_TICKET_REPLY, push_target_keys},
+    {SL_MSG_PEER_PUSH, push_notice},           {SL_MSG_PEER_PUSH_REPLY, push_send_acknowledged},
+    {SL_MSG_PUSH_ABORT, push_ticket_given_up}, {SL_MSG_PUSH_ABORT_REPLY, push_target_end_answered},
 };
 
 bool tr_push_request(struct transporter *self, const struct sl_msg *msg)

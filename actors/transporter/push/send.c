@@ -62,8 +62,6 @@ static void ended_count(struct push *push, const struct push_send *send, sl_err 
     struct sl_metrics *page = push->self->env->metrics;
     sl_metric_add(page, push->metric.failed, code == SL_OK ? 0 : 1);
     sl_metric_add(page, push->metric.bytes_out, code == SL_OK ? send->bytes : 0);
-    sl_metric_add(page, push->metric.pool_bytes_out,
-                  code == SL_OK && send->spots != NULL ? send->bytes : 0);
     sl_histogram_add(page, push->metric.push_ns, push_now(push) - send->begun_ns);
 }
 
@@ -116,26 +114,11 @@ static bool has_turn(const struct push *push, const struct push_send *send)
     return true;
 }
 
-void push_arrived_of(struct push *push, const struct push_send *send)
-{
-    for (uint32_t i = 0; i < send->piece_count; i++) {
-        const struct sl_item_pushed *piece = &send->pieces[i];
-        push->arrived[i] = (struct sl_item_arrived){
-            .part = piece->part,
-            .part_offset_bytes = piece->part_offset_bytes,
-            .length_bytes = piece->length_bytes,
-            .digest_low = piece->digest_low,
-            .digest_high = piece->digest_high,
-        };
-    }
-}
-
 static void notice_send(struct push *push, struct push_send *send)
 {
     struct transporter *self = push->self;
     struct push_target *target = target_of(push, send);
     uint64_t now_ns = push_now(push), seq = 0;
-    push_arrived_of(push, send);
     struct sl_msg msg = {.type = SL_MSG_PEER_PUSH, .trace_id = send->back.trace_id};
     msg.budget_ns = SL_MAX(sl_budget_ns(now_ns, send->deadline_ns), UINT64_C(1));
     msg.body.peer_push = (struct sl_body_peer_push){
@@ -144,7 +127,7 @@ static void notice_send(struct push *push, struct push_send *send)
         .layer = send->layer,
         .last = send->last,
     };
-    msg.body.peer_push.pieces.at = push->arrived;
+    msg.body.peer_push.pieces.at = send->pieces;
     msg.body.peer_push.pieces.count = send->piece_count;
     bool sent = tr_peer_ask(self, &self->peers[target->peer], &msg, &seq) == SL_OK;
     send->phase = SEND_NOTICE;
@@ -174,26 +157,6 @@ static void turn_take(struct push *push, struct push_send *send)
     }
 }
 
-static sl_err source_in_arena(struct push *push, const struct sl_item_pushed *piece,
-                              struct sl_fabric_piece *out, struct sl_error *why)
-{
-    if (push_at(push, piece->arena, piece->offset_bytes, piece->length_bytes, why) == NULL) {
-        return why->code;
-    }
-    if (!push->self->arenas[piece->arena].registered) {
-        return sl_fail(why, SL_ERR_BUSY, "arena %" PRIu64 " is not registered yet", piece->arena);
-    }
-    out->memory = push->self->arenas[piece->arena].memory;
-    out->offset_bytes = piece->offset_bytes;
-    return SL_OK;
-}
-
-static struct tr_range piece_range(const struct sl_item_pushed *piece)
-{
-    return (struct tr_range){.offset_bytes = piece->part_offset_bytes,
-                             .length_bytes = piece->length_bytes};
-}
-
 /* The next pieces that are not written yet, as many as one transfer takes; gives their count. */
 static sl_err pieces_make(struct push *push, struct push_send *send, uint32_t *count,
                           struct sl_error *why)
@@ -203,7 +166,8 @@ static sl_err pieces_make(struct push *push, struct push_send *send, uint32_t *c
     *count = 0;
     send->write_end = send->written;
     for (; send->write_end < send->piece_count; send->write_end++) {
-        const struct sl_item_pushed *piece = &send->pieces[send->write_end];
+        const struct sl_item_arrived *piece = &send->pieces[send->write_end];
+        const struct tr_spot *spot = &send->spots[send->write_end];
         const struct push_door *door = &target->doors[piece->part];
         struct sl_fabric_piece *out = &push->pieces[*count];
         if (door->taken) {
@@ -215,24 +179,17 @@ static sl_err pieces_make(struct push *push, struct push_send *send, uint32_t *c
                            "%" PRIu64 "+%" PRIu64 " is not within part %" PRIu64 " of the ticket",
                            piece->part_offset_bytes, piece->length_bytes, piece->part);
         }
-        if (send->spots != NULL && PUSH_PLACES_MAX - places < SL_FABRIC_PLACES_MAX) {
+        if (PUSH_PLACES_MAX - places < SL_FABRIC_PLACES_MAX) {
             break;
         }
         *out = (struct sl_fabric_piece){.key = door->key,
-                                        .remote_offset_bytes =
-                                            door->offset_bytes + piece->part_offset_bytes,
-                                        .length_bytes = piece->length_bytes};
-        sl_err err = SL_OK;
-        if (send->spots != NULL) {
-            out->places = &push->places[places];
-            out->rail = push->self->rail_of_rank[send->spots[send->write_end].rank];
-            err =
-                tr_spot_places(push->self, &send->spots[send->write_end], piece_range(piece),
-                               &push->places[places], SL_FABRIC_PLACES_MAX, &out->place_count, why);
-            places += out->place_count;
-        } else {
-            err = source_in_arena(push, piece, out, why);
-        }
+                                        .remote_offset_bytes = piece->part_offset_bytes,
+                                        .length_bytes = piece->length_bytes,
+                                        .places = &push->places[places],
+                                        .rail = push->self->rail_of_rank[spot->rank]};
+        sl_err err = tr_spot_places(push->self, spot, push_range(piece), &push->places[places],
+                                    SL_FABRIC_PLACES_MAX, &out->place_count, why);
+        places += out->place_count;
         if (err != SL_OK) {
             return err;
         }
@@ -371,20 +328,6 @@ static bool is_known(struct push *push, const struct sl_msg *msg)
     return false;
 }
 
-/* What a piece of an extent or of a pool says, as one. */
-static struct sl_item_pushed piece_of(const struct sl_body_push_send *body, uint64_t i)
-{
-    if (body->pool_pieces.count == 0) {
-        return body->pieces.at[i];
-    }
-    const struct sl_item_arrived *piece = &body->pool_pieces.at[i];
-    return (struct sl_item_pushed){.part = piece->part,
-                                   .part_offset_bytes = piece->part_offset_bytes,
-                                   .length_bytes = piece->length_bytes,
-                                   .digest_low = piece->digest_low,
-                                   .digest_high = piece->digest_high};
-}
-
 /* Device memory does for another node: decode checks what landed there against the digests that come
  * along. On this node the CPU would copy it. */
 static struct tr_spot source_spot(const struct sl_body_push_send *body, uint64_t i, bool local)
@@ -397,34 +340,28 @@ static struct tr_spot source_spot(const struct sl_body_push_send *body, uint64_t
 static sl_err source_check(struct push *push, const struct sl_body_push_send *body, uint64_t i,
                            bool local, struct sl_error *why)
 {
-    const struct sl_item_pushed piece = piece_of(body, i);
     uint32_t count = 0;
-    if (body->pool_pieces.count == 0) {
-        void *at = push_at(push, piece.arena, piece.offset_bytes, piece.length_bytes, why);
-        return at != NULL ? SL_OK : why->code;
-    }
     if (body->spots.at[i].item != i) {
         return sl_fail(why, SL_ERR_INVALID, "spots[%" PRIu64 "].item: %" PRIu64, i,
                        body->spots.at[i].item);
     }
     const struct tr_spot spot = source_spot(body, i, local);
-    return tr_spot_places(push->self, &spot, piece_range(&piece), push->places,
+    return tr_spot_places(push->self, &spot, push_range(&body->pieces.at[i]), push->places,
                           SL_FABRIC_PLACES_MAX, &count, why);
 }
 
 static sl_err send_check(struct push *push, const struct sl_body_push_send *body,
                          const struct sl_ticket *ticket, bool local, struct sl_error *why)
 {
-    uint64_t count = SL_MAX(body->pieces.count, body->pool_pieces.count);
-    if (count == 0 && !body->last) {
+    if (body->pieces.count == 0 && !body->last) {
         return sl_fail(why, SL_ERR_INVALID, "neither a piece nor the end");
     }
-    if (body->pool_pieces.count != body->spots.count ||
-        (body->pool_pieces.count > 0 && (body->pieces.count > 0 || body->last))) {
-        return sl_fail(why, SL_ERR_INVALID, "pool_pieces: a batch is of extents or of pools");
+    if (body->pieces.count != body->spots.count) {
+        return sl_fail(why, SL_ERR_INVALID, "spots: %" PRIu64 " of %" PRIu64 " pieces",
+                       body->spots.count, body->pieces.count);
     }
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t part = piece_of(body, i).part;
+    for (uint64_t i = 0; i < body->pieces.count; i++) {
+        uint64_t part = body->pieces.at[i].part;
         if (part >= ticket->part_count) {
             return sl_fail(why, SL_ERR_INVALID, "part %" PRIu64 ": the ticket has %u", part,
                            ticket->part_count);
@@ -444,21 +381,18 @@ static struct push_send *send_new(struct push *push, const struct sl_msg *msg, b
                                   struct sl_error *why)
 {
     const struct sl_body_push_send *body = &msg->body.push_send;
-    bool pools = body->pool_pieces.count > 0;
-    uint64_t count = pools ? body->pool_pieces.count : body->pieces.count;
-    struct sl_item_pushed *pieces = calloc(SL_MAX(count, UINT64_C(1)), sizeof(*pieces));
-    struct tr_spot *spots = pools ? calloc(count, sizeof(*spots)) : NULL;
-    if (pieces == NULL || (pools && spots == NULL)) {
+    uint64_t count = body->pieces.count;
+    struct sl_item_arrived *pieces = calloc(count + 1, sizeof(*pieces));
+    struct tr_spot *spots = calloc(count + 1, sizeof(*spots));
+    if (pieces == NULL || spots == NULL) {
         free(pieces);
         free(spots);
         (void)sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " pieces", count);
         return NULL;
     }
     for (uint64_t i = 0; i < count; i++) {
-        pieces[i] = piece_of(body, i);
-        if (pools) {
-            spots[i] = source_spot(body, i, local);
-        }
+        pieces[i] = body->pieces.at[i];
+        spots[i] = source_spot(body, i, local);
     }
     uint32_t index = 0;
     while (push->sends[index].phase != SEND_FREE) {
@@ -467,7 +401,7 @@ static struct push_send *send_new(struct push *push, const struct sl_msg *msg, b
     struct push_send *send = &push->sends[index];
     *send = (struct push_send){
         .phase = SEND_KEYS,
-        .last = body->last || body->pool_last,
+        .last = body->last,
         .number = push->next_push++ | PUSH_COOKIE,
         .layer = body->layer,
         .begun_ns = push_now(push),
@@ -585,9 +519,6 @@ void push_sends_step(struct push *push, uint64_t now_ns)
 uint32_t push_sends_fence(struct push *push, const struct sl_msg *msg, uint32_t fence)
 {
     uint32_t waiting = 0;
-    if (msg->body.fence.items.count > 0) {
-        return 0; /* claims are written to */
-    }
     for (uint32_t i = 0; push->sends_open > 0 && i < push->push_max; i++) {
         struct push_send *send = &push->sends[i];
         if (send->phase == SEND_FREE || !tr_fence_covers(msg, &send->back)) {
@@ -607,9 +538,7 @@ void push_sends_engine_ends(struct push *push, uint64_t engine_id)
     for (uint32_t i = 0; push->sends_open > 0 && i < push->push_max; i++) {
         struct push_send *send = &push->sends[i];
         bool named = false;
-        for (uint32_t k = 0;
-             send->phase != SEND_FREE && send->spots != NULL && !named && k < send->piece_count;
-             k++) {
+        for (uint32_t k = 0; send->phase != SEND_FREE && !named && k < send->piece_count; k++) {
             named = send->spots[k].engine_id == engine_id;
         }
         if (named) {

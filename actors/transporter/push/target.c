@@ -180,7 +180,6 @@ static sl_err door_open(struct push *push, struct push_target *target,
                                     item->key.at, (uint32_t)item->key.length, &door->key, why);
     if (err == SL_OK) {
         door->used = true;
-        door->offset_bytes = item->offset_bytes;
         door->length_bytes = item->length_bytes;
         push->doors_open++;
         target->door_count++;
@@ -294,11 +293,11 @@ static void end_tell(struct push *push, struct push_target *target)
 {
     struct transporter *self = push->self;
     uint64_t timeout_ns = sl_config_u64(self->env->config, SL_SET_peer_timeout);
-    struct sl_msg msg = {.type = SL_MSG_PEER_TICKET_END, .budget_ns = timeout_ns};
-    msg.body.peer_ticket_end.ticket =
+    struct sl_msg msg = {.type = SL_MSG_PUSH_ABORT, .budget_ns = timeout_ns};
+    msg.body.push_abort.ticket =
         (struct sl_bytes){.at = target->bytes, .length = target->length_bytes};
-    msg.body.peer_ticket_end.code = (uint64_t)target->code;
-    msg.body.peer_ticket_end.text = sl_text_of(target->text);
+    msg.body.push_abort.code = (uint64_t)target->code;
+    msg.body.push_abort.text = sl_text_of(target->text);
     (void)tr_peer_ask(self, peer_of(push, target), &msg, &target->end_seq);
     target->end_due_ns = push_now(push) + timeout_ns;
     push_due(push, target->end_due_ns);
@@ -324,7 +323,6 @@ void push_target_over(struct push *push, struct push_target *target, sl_err code
     }
     target->over = true;
     target->tell = tell;
-    target->complete = code == SL_OK;
     target->code = code != SL_OK ? code : SL_ERR_STALE;
     (void)snprintf(target->text, sizeof(target->text), "%s",
                    code == SL_OK     ? "the hand-over is complete"

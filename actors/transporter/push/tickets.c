@@ -173,12 +173,7 @@ static struct push_ticket *ticket_new(struct push *push, const struct sl_msg *ms
     ticket->handover = body->handover;
     ticket->deadline_ns = sl_deadline_ns(env->now_ns, ttl_ns);
     ticket->trace_id = msg->trace_id;
-    ticket->generation_min = UINT64_MAX;
     sl_return_keep(msg, &ticket->opened);
-    for (uint32_t i = 0; i < ticket->part_count; i++) {
-        ticket->generation_min = SL_MIN(ticket->generation_min, ticket->parts[i].generation);
-        ticket->generation_max = SL_MAX(ticket->generation_max, ticket->parts[i].generation);
-    }
     for (uint32_t i = 0; i < SL_TICKET_SECRET_BYTES / 8; i++) {
         uint64_t bits = env->ops->random_u64(env);
         memcpy(&ticket->secret[8 * i], &bits, sizeof(bits));
@@ -191,7 +186,7 @@ static struct push_ticket *ticket_new(struct push *push, const struct sl_msg *ms
     push->places_open += ticket->place_count;
     push_due(push, ticket->deadline_ns);
     sl_metric_set(env->metrics, push->metric.tickets, push->tickets_open);
-    sl_metric_add(env->metrics, push->metric.pool_tickets, ticket->spots != NULL ? 1 : 0);
+    sl_metric_add(env->metrics, push->metric.pool_tickets, 1);
     return ticket;
 }
 
@@ -305,12 +300,9 @@ sl_err push_ticket_take(struct push *push, struct push_ticket *ticket, const str
     return SL_OK;
 }
 
-sl_err push_pieces_check(struct push *push, struct push_ticket *ticket,
-                         const struct sl_item_arrived *pieces, uint64_t count, struct sl_error *why)
+sl_err push_pieces_check(const struct push_ticket *ticket, const struct sl_item_arrived *pieces,
+                         uint64_t count, struct sl_error *why)
 {
-    if (ticket->spots == NULL && !tr_view(push->self)) {
-        return sl_fail(why, SL_ERR_BUSY, "the node is starting");
-    }
     for (uint64_t i = 0; i < count; i++) {
         const struct push_part *part =
             pieces[i].part < ticket->part_count ? &ticket->parts[pieces[i].part] : NULL;
@@ -326,11 +318,6 @@ sl_err push_pieces_check(struct push *push, struct push_ticket *ticket,
             return sl_fail(why, SL_ERR_INVALID,
                            "of %" PRIu64 "+%" PRIu64 " of part %" PRIu64 " some is here already",
                            pieces[i].part_offset_bytes, pieces[i].length_bytes, pieces[i].part);
-        }
-        if (part->spot_count == 0 &&
-            !sl_index_claim_stands(push->self->view, part->ref, part->generation)) {
-            return sl_fail(why, SL_ERR_STALE, "the claim of part %" PRIu64 " has ended",
-                           pieces[i].part);
         }
     }
     return SL_OK;
@@ -356,7 +343,7 @@ void push_ticket_shown(struct push *push, struct tr_peer *peer, const struct sl_
 
 void push_ticket_given_up(struct push *push, struct tr_peer *peer, const struct sl_msg *msg)
 {
-    const struct sl_body_peer_ticket_end *body = &msg->body.peer_ticket_end;
+    const struct sl_body_push_abort *body = &msg->body.push_abort;
     struct sl_error why = {0};
     struct push_ticket *ticket = push_ticket_find(push, &body->ticket, &why);
     sl_err err = ticket != NULL ? push_ticket_take(push, ticket, peer, &why) : why.code;
@@ -369,7 +356,7 @@ void push_ticket_given_up(struct push *push, struct tr_peer *peer, const struct 
         push_ticket_end(push, ticket, code, text);
         err = SL_OK;
     }
-    push_peer_reply(push, peer, SL_MSG_PEER_TICKET_END, msg, err, why.text);
+    push_peer_reply(push, peer, SL_MSG_PUSH_ABORT, msg, err, why.text);
 }
 
 /* ---- what happens to it ---- */
@@ -424,48 +411,22 @@ void tr_push_peer_renewed(struct transporter *self, const struct tr_peer *peer)
     push_due(push, 0);
 }
 
-static bool ticket_names(const struct push_ticket *ticket, const struct sl_item_claim *claim)
-{
-    bool within =
-        claim->generation >= ticket->generation_min && claim->generation <= ticket->generation_max;
-    for (uint32_t i = 0; within && i < ticket->part_count; i++) {
-        if (ticket->parts[i].ref == claim->ref &&
-            ticket->parts[i].generation == claim->generation) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whether a claim of it has ended, or the op that it was opened for. */
-static bool ticket_fenced(const struct push_ticket *ticket, const struct sl_msg *fence)
-{
-    uint64_t count = fence->body.fence.items.count;
-    bool named = count == 0 && tr_fence_covers(fence, &ticket->opened);
-    for (uint64_t c = 0; !named && c < count; c++) {
-        named = ticket_names(ticket, &fence->body.fence.items.at[c]);
-    }
-    return named;
-}
-
 uint32_t tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint32_t fence)
 {
     struct push *push = self->push;
-    if (push == NULL) {
+    if (push == NULL || msg->body.fence.items.count > 0) { /* of claims: no ticket has any */
         return 0;
     }
     uint32_t waiting = push_sends_fence(push, msg, fence);
     for (uint32_t i = 0; push->tickets_open > 0 && i < push->ticket_max; i++) {
         struct push_ticket *ticket = &push->tickets[i];
         if (ticket->state == TICKET_FREE || ticket->state == TICKET_OVER ||
-            !ticket_fenced(ticket, msg)) {
+            !tr_fence_covers(msg, &ticket->opened)) {
             continue;
         }
         if (ticket->state == TICKET_OPEN) {
             sl_metric_add(self->env->metrics, push->metric.fenced, 1);
-            push_ticket_end(push, ticket, SL_ERR_STALE,
-                            ticket->spots != NULL ? "the op of the ticket was fenced"
-                                                  : "a claim of the ticket has ended");
+            push_ticket_end(push, ticket, SL_ERR_STALE, "the op of the ticket was fenced");
         }
         if (ticket->state == TICKET_ENDING) {
             waiting++;

@@ -13,15 +13,9 @@ void tr_word(struct transporter *self, const struct sl_msg *msg)
         err = sl_fail(&why, SL_ERR_UNREACHABLE, "node %.31s is no peer that can be asked",
                       body->node.at);
     } else {
-        struct sl_msg word = {.type = SL_MSG_PEER_WORD, .trace_id = msg->trace_id};
+        struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = msg->trace_id};
         word.budget_ns = sl_config_u64(self->env->config, SL_SET_peer_timeout);
-        word.body.peer_word.handover_id = body->handover_id;
-        word.body.peer_word.state = body->state;
-        word.body.peer_word.receipt.at = body->receipt.at;
-        word.body.peer_word.receipt.count = body->receipt.count;
-        word.body.peer_word.ticket.at = body->ticket.at;
-        word.body.peer_word.ticket.count = body->ticket.count;
-        word.body.peer_word.reason = body->reason;
+        word.body.handover_word = *body;
         err = tr_peer_ask(self, peer, &word, &seq);
         if (err != SL_OK) {
             (void)sl_fail(&why, err, "node %.31s: %s", body->node.at, sl_err_text(err));
@@ -32,7 +26,6 @@ void tr_word(struct transporter *self, const struct sl_msg *msg)
 
 void tr_word_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
 {
-    const struct sl_body_peer_word *body = &msg->body.peer_word;
     struct sl_msg reply = {.code = SL_OK, .op_id = msg->op_id, .trace_id = msg->trace_id};
     struct sl_error why = {0};
     if (peer->incarnation == 0) {
@@ -40,17 +33,11 @@ void tr_word_frame(struct transporter *self, struct tr_peer *peer, const struct 
         reply.text = sl_text_of(why.text);
     } else {
         struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = msg->trace_id};
+        word.body.handover_word = msg->body.handover_word;
         word.body.handover_word.node = sl_text_of(peer->name);
-        word.body.handover_word.handover_id = body->handover_id;
-        word.body.handover_word.state = body->state;
-        word.body.handover_word.receipt.at = body->receipt.at;
-        word.body.handover_word.receipt.count = body->receipt.count;
-        word.body.handover_word.ticket.at = body->ticket.at;
-        word.body.handover_word.ticket.count = body->ticket.count;
-        word.body.handover_word.reason = body->reason;
         reply.code = sl_calls_send(self->calls, "coordinator", &word,
                                    sl_deadline_ns(self->env->now_ns, TR_CALL_NS),
                                    tr_cookie(TR_CALL_NOBODY, 0), NULL);
     }
-    tr_peer_answer(self, peer, SL_MSG_PEER_WORD, msg->seq, &reply);
+    tr_peer_answer(self, peer, SL_MSG_HANDOVER_WORD, msg->seq, &reply);
 }

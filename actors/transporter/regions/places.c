@@ -125,6 +125,19 @@ bool tr_spot_walk_next(struct tr_spot_walk *walk, unsigned char **at, uint64_t *
     return true;
 }
 
+sl_err tr_spot_digest(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+                      struct sl_digest_stream *stream, struct sl_error *why)
+{
+    struct tr_spot_walk walk;
+    unsigned char *at = NULL;
+    uint64_t length_bytes = 0;
+    sl_err err = tr_spot_walk_begin(self, spot, range, &walk, why);
+    while (err == SL_OK && tr_spot_walk_next(&walk, &at, &length_bytes)) {
+        sl_digest_feed(stream, at, length_bytes);
+    }
+    return err;
+}
+
 sl_err tr_spot_copy(struct transporter *self, const struct tr_spot *from, const struct tr_spot *to,
                     struct tr_range range, struct sl_error *why)
 {

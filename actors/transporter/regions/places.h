@@ -46,6 +46,9 @@ sl_err tr_spot_walk_begin(struct transporter *self, const struct tr_spot *spot,
                           struct tr_range range, struct tr_spot_walk *out, struct sl_error *why);
 /* False: the range is over. */
 bool tr_spot_walk_next(struct tr_spot_walk *walk, unsigned char **at, uint64_t *length_bytes);
+/* Feeds the range to the digest. */
+sl_err tr_spot_digest(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+                      struct sl_digest_stream *stream, struct sl_error *why);
 /* Copies the range of one part to that of another of the same length. */
 sl_err tr_spot_copy(struct transporter *self, const struct tr_spot *from, const struct tr_spot *to,
                     struct tr_range range, struct sl_error *why);

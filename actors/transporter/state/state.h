@@ -201,7 +201,7 @@ struct tr_seek { /* SEEK of a client of ours */
     struct sl_item_seen *items;
     uint32_t count;
 };
-struct tr_removal { /* PEER_SEEK of a peer that removes */
+struct tr_removal { /* SEEK of a peer that removes */
     bool used;
     uint32_t peer, count;
     uint64_t incarnation, seq, op_id, trace_id;
@@ -262,7 +262,7 @@ struct transporter {
     struct sl_fabric *fabric; /* NULL: off */
     const char *fabric_name;
     struct sl_directory_service *directory;
-    struct push *push; /* direct hand-over (push.h); NULL: not at this rank */
+    struct push *push; /* direct hand-over (push.h); NULL: this node is alone */
     bool drained;
     bool whole_arena;             /* a NIC wants every page there before it registers */
     struct tr_pools *pools;       /* engines' pools; NULL: they are not registered */

@@ -147,12 +147,10 @@ struct sl_fabric_memory {
  * registered() of a dmabuf: SL_ERR_UNSUPPORTED (the device or its driver does not take it). */
 sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
                             uint32_t *out, struct sl_error *why);
-/* Errors: SL_ERR_NOT_FOUND, SL_ERR_BUSY (transfers or grants use it). A memory that is still being
- * registered is given up, without registered(). */
-sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t memory);
-/* The same, a region a call: a NIC takes long to give up what it has pinned. *gone: all of it is
- * deregistered. From the first call on transfers and grants of it are refused, and nothing more of
- * it is registered. Errors: as above; after SL_ERR_BUSY nothing has changed. */
+/* A region a call: a NIC takes long to give up what it has pinned. *gone: all of it is deregistered.
+ * From the first call on transfers and grants of it are refused, and nothing more of it is registered,
+ * without registered(). Errors: SL_ERR_NOT_FOUND, SL_ERR_BUSY (transfers or grants use it: nothing has
+ * changed). */
 sl_err sl_fabric_memory_remove_step(struct sl_fabric *fabric, uint32_t memory, bool *gone);
 /* Whether memory of a dmabuf can be registered at all: that a device takes one shows only when it is
  * registered. Errors: SL_ERR_UNSUPPORTED (by tcp, or a libibverbs that is too old). */

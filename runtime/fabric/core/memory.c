@@ -130,22 +130,6 @@ sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_mem
     return SL_OK;
 }
 
-sl_err sl_fabric_memory_remove(struct sl_fabric *fabric, uint32_t handle)
-{
-    if (fabric->rails != NULL) {
-        return fabric_rails_memory_remove(fabric, handle);
-    }
-    struct fabric_memory *memory = fabric_memory_of(fabric, handle);
-    if (memory == NULL) {
-        return SL_ERR_NOT_FOUND;
-    }
-    if (memory->users > 0) {
-        return SL_ERR_BUSY;
-    }
-    fabric_memory_clear(fabric, memory);
-    return SL_OK;
-}
-
 void fabric_memory_give_up(struct sl_fabric *fabric, uint32_t handle)
 {
     struct fabric_memory *memory = fabric_memory_of(fabric, handle);

@@ -132,22 +132,18 @@ struct rails_blob {
 sl_err rails_blob_read(const void *blob, uint32_t length_bytes, struct rails_blob *out,
                        struct sl_error *why);
 
-/* ---- rails_peers.c ---- */
 struct rails_peer *rails_peer_of(const struct rails *rails, uint32_t handle); /* NULL: none */
 sl_err fabric_rails_peer_add(struct sl_fabric *fabric, uint32_t *out, struct sl_error *why);
 sl_err fabric_rails_peer_address(struct sl_fabric *fabric, uint32_t peer, const void *blob,
                                  uint32_t length_bytes, struct sl_error *why);
 void fabric_rails_peer_remove(struct sl_fabric *fabric, uint32_t peer);
 enum sl_fabric_link fabric_rails_peer_link(const struct sl_fabric *fabric, uint32_t peer);
-void rails_on_address(void *rail, uint32_t peer, const void *blob, uint32_t length_bytes);
-void rails_on_link(void *rail, uint32_t peer, enum sl_fabric_link link, const struct sl_error *why);
 
 /* ---- rails_keys.c ---- */
 struct rails_memory *rails_memory_of(const struct rails *rails, uint32_t handle); /* NULL: none */
 struct rails_key *rails_key_of(const struct rails *rails, uint32_t handle);
 sl_err fabric_rails_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
                                uint32_t *out, struct sl_error *why);
-sl_err fabric_rails_memory_remove(struct sl_fabric *fabric, uint32_t memory);
 sl_err fabric_rails_memory_remove_step(struct sl_fabric *fabric, uint32_t memory, bool *gone);
 uint64_t fabric_rails_region_bytes_max(const struct sl_fabric *fabric);
 sl_err fabric_rails_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why);

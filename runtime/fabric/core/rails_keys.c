@@ -104,7 +104,8 @@ static void memory_free(struct rails *rails, struct rails_memory *memory, uint16
     for (uint32_t i = 0; i < rails->count; i++) {
         bool here = (but & bit_of(&rails->at[i])) == 0 && memory->sub[i] != FABRIC_NONE;
         if (rails->at[i].fabric != NULL && here) {
-            (void)sl_fabric_memory_remove(rails->at[i].fabric, memory->sub[i]);
+            struct sl_fabric *rail = rails->at[i].fabric;
+            fabric_memory_clear(rail, fabric_memory_of(rail, memory->sub[i]));
         }
     }
     *memory = (struct rails_memory){.generation = memory->generation};
@@ -137,19 +138,6 @@ sl_err fabric_rails_memory_add(struct sl_fabric *fabric, const struct sl_fabric_
         return err;
     }
     *out = fabric_handle_make(memory->generation, index);
-    return SL_OK;
-}
-
-sl_err fabric_rails_memory_remove(struct sl_fabric *fabric, uint32_t handle)
-{
-    struct rails_memory *memory = rails_memory_of(fabric->rails, handle);
-    if (memory == NULL) {
-        return SL_ERR_NOT_FOUND;
-    }
-    if (memory->users > 0) {
-        return SL_ERR_BUSY;
-    }
-    memory_free(fabric->rails, memory, 0);
     return SL_OK;
 }
 

@@ -744,8 +744,9 @@
     F(U64, epoch, 1, UINT64_MAX, "by chance, of this list")                                  \
     F(BIN, members, 0, 768, "disks that have missed nothing: 24 bytes each, name and epoch") \
     F(BOOL, empty, 0, 1, "the disk itself has: its values go, it begins anew under another name")
-#define SL_BODY_DISK_RECLAIM(F, L) \
-    F(U64, segment, 0, UINT32_MAX, "its values leave the disk: forget their places")
+#define SL_BODY_DISK_RECLAIM(F, L)                                                    \
+    F(U64, segment, 0, UINT32_MAX, "the oldest: it is to go, what is worth it stays") \
+    F(BOOL, gone, 0, 1, "its file has gone: forget the places there")
 /* Between transporters of two nodes. What else comes from a peer is refused. */
 #define SL_BODY_PEER_HELLO(F, L)                                                \
     F(TEXT, node, 1, 31, "the sender, as its key is called at the receiver")    \
@@ -911,7 +912,7 @@
     X(DISK_FOUND_REPLY, disk_found_reply, 77, SL_BODY_CODES,                                       \
       "SL_OK known, SL_ERR_NOT_FOUND unwanted")                                                    \
     X(DISK_RECLAIM, disk_reclaim, 78, SL_BODY_DISK_RECLAIM, "tierer to registrar: a segment goes") \
-    X(DISK_RECLAIM_REPLY, disk_reclaim_reply, 79, SL_BODY_EMPTY, "no entry points there any more") \
+    X(DISK_RECLAIM_REPLY, disk_reclaim_reply, 79, SL_BODY_EMPTY, "it may go; it is forgotten")     \
     X(NODES, nodes, 84, SL_BODY_EMPTY, "the transporter's peers")                                  \
     X(NODES_REPLY, nodes_reply, 85, SL_BODY_NODES_REPLY, "peers")                                  \
     X(DISK_MEMBERS, disk_members, 86, SL_BODY_DISK_MEMBERS, "which disks have missed nothing")     \

@@ -28,6 +28,8 @@ uint64_t ti_segments_seal_at(const struct tierer *self); /* the next one that is
 bool ti_segments_all_sealed(const struct tierer *self);  /* or it was tried in vain */
 void ti_segments_prepare(struct tierer *self);           /* the next file, when it is time */
 void ti_segments_dead(struct tierer *self);              /* have no live value any more */
+/* The file of a segment that was reclaimed is about to go: until then the next start would find it. */
+bool ti_segment_goes(const struct tierer *self);
 void ti_segments_prepared(struct tierer *self, sl_err result);
 /* The file system has no room (ENOSPC, EDQUOT): the oldest segment is to go, as at the ceiling.
  * allocating: when the next segment is wanted, and without two of them the disk is full; else at

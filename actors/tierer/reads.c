@@ -14,6 +14,9 @@ static sl_err item_check(struct tierer *self, const struct ti_item *item)
         entry->length_bytes != item->length_bytes) {
         return SL_ERR_NOT_FOUND;
     }
+    if (self->segments[0].leaving && entry->segment == self->segments[0].number) {
+        return SL_ERR_BUSY; /* its file may stay all the same */
+    }
     if (!sl_digest_equal(entry->digest, item->digest)) {
         return SL_ERR_CORRUPT;
     }

@@ -1,6 +1,7 @@
 /* actors/tierer/scan.c - tells the registrar what the disk holds: at the start, and whenever a new
- * registrar lives. It ends when no frame is under way: what a registrar that is gone asked for would
- * else reach the disk behind it. The new registrar writes nothing before the end. */
+ * registrar lives. It ends when no frame is under way and no file about to go: what a registrar that is
+ * gone asked for would else reach the disk behind it, or be found there again. The new registrar writes
+ * nothing before the end. */
 #include "actors/tierer/internal.h"
 #include "runtime/sl_backoff.h"
 
@@ -211,9 +212,9 @@ static bool scan_take(const struct tierer *self, const struct ti_record *record,
     return true;
 }
 
-static bool frames_under_way(const struct tierer *self)
+static bool log_changes(const struct tierer *self)
 {
-    return self->active.count > 0 || self->waiting.count > 0;
+    return self->active.count > 0 || self->waiting.count > 0 || ti_segment_goes(self);
 }
 
 /* Fills the next message, with records of one segment that was read at most: its texts point into
@@ -249,14 +250,14 @@ static void scan_send(struct tierer *self)
     self->scan_from_offset = self->scan_offset;
     enum scan_state state = scan_fill(self);
     self->scan_last = state == SCAN_CAUGHT_UP;
-    if (self->scan_count == 0 && (!self->scan_last || frames_under_way(self))) {
+    if (self->scan_count == 0 && (!self->scan_last || log_changes(self))) {
         self->scan_paused = true; /* ti_scan_pump goes on */
         if (state == SCAN_FOUND) {
             self->env->ops->wake_at(self->env, self->env->now_ns);
         }
         return;
     }
-    self->scan_last = self->scan_last && !frames_under_way(self);
+    self->scan_last = self->scan_last && !log_changes(self);
     found.body.disk_found.first = self->scan_first;
     found.body.disk_found.store = (struct sl_bytes){self->store, sizeof(self->store)};
     if (self->scan_first) {

@@ -274,22 +274,47 @@ uint64_t ti_segment_footer_bytes(uint64_t records_bytes)
     return sl_align_up(records_bytes, SL_PAGE_BYTES) + sizeof(struct ti_trailer);
 }
 
+/* The file of a segment that was reclaimed is to be the next one, and may still have its old name. */
+static bool spare_renames(const struct tierer *self)
+{
+    return self->spare.state == TI_SPARE_MAKING && self->spare.from[0] != '\0';
+}
+
+bool ti_segment_goes(const struct tierer *self)
+{
+    bool under_way = self->spare.retry_at_ns == 0 || self->spare.dropping;
+    return (self->segment_count > 0 && self->segments[0].leaving) ||
+           (spare_renames(self) && under_way);
+}
+
+static bool reclaim_send(struct tierer *self, uint32_t segment, bool gone)
+{
+    struct sl_msg reclaim = {.type = SL_MSG_DISK_RECLAIM};
+    reclaim.body.disk_reclaim.segment = segment;
+    reclaim.body.disk_reclaim.gone = gone;
+    uint64_t deadline_ns =
+        sl_deadline_ns(self->env->now_ns, sl_config_u64(self->env->config, SL_SET_op_timeout));
+    return sl_calls_send(self->calls, "registrar", &reclaim, deadline_ns, segment, NULL) == SL_OK;
+}
+
 static void reclaim_ask(struct tierer *self)
 {
     const struct ti_segment *oldest = self->segments;
     SL_ASSERT(oldest != NULL);
-    if (self->reclaiming || self->segment_count == 0 || oldest->reads > 0 || oldest->frames > 0 ||
-        oldest->sealing || oldest->settling || self->left != 0 ||
-        self->env->now_ns < self->reclaim_at_ns) {
+    if (self->reclaiming || self->gone_segment != 0 || self->segment_count == 0 ||
+        oldest->reads > 0 || oldest->frames > 0 || oldest->sealing || oldest->settling ||
+        self->left != 0 || self->env->now_ns < self->reclaim_at_ns) {
         return;
     }
-    struct sl_msg reclaim = {.type = SL_MSG_DISK_RECLAIM};
-    reclaim.body.disk_reclaim.segment = oldest->number;
-    uint64_t deadline_ns =
-        sl_deadline_ns(self->env->now_ns, sl_config_u64(self->env->config, SL_SET_op_timeout));
-    if (sl_calls_send(self->calls, "registrar", &reclaim, deadline_ns, oldest->number, NULL) ==
-        SL_OK) {
-        self->reclaiming = true;
+    self->reclaiming = reclaim_send(self, oldest->number, false);
+}
+
+/* The registrar has places there until it hears that the file has gone. */
+static void gone_tell(struct tierer *self)
+{
+    if (self->gone_segment != 0 && !self->gone_told && !spare_renames(self) &&
+        self->boot_generation != 0 && self->env->now_ns >= self->reclaim_at_ns) {
+        self->gone_told = reclaim_send(self, self->gone_segment, true);
     }
 }
 
@@ -607,6 +632,7 @@ static bool segment_is_dead(const struct tierer *self, const struct ti_segment *
  * have tombstones, and values that replace older ones. */
 void ti_segments_dead(struct tierer *self)
 {
+    gone_tell(self);
     if (self->boot_generation == 0 || self->scanning || self->settling || self->draining ||
         self->degraded || self->segment_count == 0) {
         return;
@@ -627,6 +653,9 @@ void ti_segments_dead(struct tierer *self)
 /* The oldest one's file is gone, or another's. */
 static void segment_forget(struct tierer *self)
 {
+    self->left = self->segments[0].list;
+    (void)ti_entries_drop(self->entries, &self->left, 0); /* tierer_slice frees them */
+    self->gone_segment = self->segments[0].number;
     self->disk->ops->close(self->disk, self->segments[0].file);
     ti_segment_records_free(&self->segments[0]);
     self->segment_count--;
@@ -635,11 +664,18 @@ static void segment_forget(struct tierer *self)
     ti_segments_gauges(self);
 }
 
-/* The registrar points nowhere into the oldest segment any more: it goes. */
+/* The registrar reads nothing of the oldest segment any more, and it goes; or it knows of one that has. */
 void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
 {
+    bool done = reply != NULL && reply->code == SL_OK;
+    if (self->gone_segment != 0) {
+        self->gone_told = false;
+        self->gone_segment = done ? 0 : self->gone_segment;
+        self->reclaim_at_ns = done ? 0 : sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
+        return;
+    }
     self->reclaiming = false;
-    if (reply == NULL || reply->code != SL_OK || self->segment_count == 0) {
+    if (!done || self->segment_count == 0) {
         return; /* asked again while room is wanted */
     }
     struct ti_segment *oldest = &self->segments[0];
@@ -648,9 +684,6 @@ void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
     }
     char *name = self->leaving_name;
     (void)snprintf(name, sizeof(self->leaving_name), TI_SEGMENT_NAME_FORMAT, oldest->number);
-    self->left = oldest->list;
-    oldest->list = 0;
-    (void)ti_entries_drop(self->entries, &self->left, 0); /* tierer_slice frees them */
     /* A file that was cut for its footer grows again when it is reused. */
     bool fits = segments_real_bytes(self) - oldest->real_bytes + self->segment_bytes +
                     TI_SEGMENT_SLACK_BYTES <=
@@ -680,6 +713,7 @@ void ti_segments_removed(struct tierer *self, const struct ti_io *io, uint64_t b
     }
     /* The file is there still, and counts: the registrar is asked again when the disk is back. */
     self->segments[0].leaving = false;
+    ti_scan_again(self); /* which has passed it by */
     ti_health_failed(self, "remove a segment", os_code);
     self->reclaim_at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
 }

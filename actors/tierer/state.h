@@ -316,8 +316,7 @@ struct tierer {
     /* Reads likewise: while the answer is on its way the claims stand still, and a second read
      * would land in memory that is another value's by then. */
     struct ti_job_list answered_reads;
-    uint64_t active_bytes;
-    uint64_t durable_sequence;
+    uint64_t active_bytes, durable_sequence;
     struct {
         bool busy;
         uint32_t segment;
@@ -326,14 +325,15 @@ struct tierer {
     struct ti_seal seal;
     struct ti_spare spare;
     struct ti_room room;
-    bool settling;             /* what a life before this one wrote is being made durable */
-    bool unsettled;            /* that failed: only a new start tells what is there */
-    bool gone;                 /* the directory is not there any more: only a new start helps */
-    uint64_t reclaim_at_ns;    /* not before */
-    bool reclaiming;           /* the registrar was asked about the oldest segment */
-    ti_entry_ref left;         /* entries of the one that went last: freed in slices */
-    uint64_t blocked_until_ns; /* the disk failed: writes wait until then */
-    bool degraded, stalled;    /* writes fail; nothing is answered */
+    bool settling;              /* what a life before this one wrote is being made durable */
+    bool unsettled;             /* that failed: only a new start tells what is there */
+    bool gone;                  /* the directory is not there any more: only a new start helps */
+    uint64_t reclaim_at_ns;     /* not before */
+    bool reclaiming, gone_told; /* the registrar was asked for the oldest one; was told of */
+    uint32_t gone_segment;      /* its file goes or has gone; 0: none, or the registrar knows it */
+    ti_entry_ref left;          /* entries of the one that went last: freed in slices */
+    uint64_t blocked_until_ns;  /* the disk failed: writes wait until then */
+    bool degraded, stalled;     /* writes fail; nothing is answered */
     int degraded_os_code;
     struct ti_probe probe;
     struct ti_bad_place bad_places[TI_BAD_PLACES_MAX];

@@ -81,6 +81,7 @@ void fake_give(struct fake_env *fake, const char *sender, struct sl_msg *msg);
 #define FAKE_AHEAD (1u << 31) /* with BRING and DISK_READ: those for what nobody waits for */
 #define FAKE_SPOTS (1u << 30) /* with BRING: those straight into pools */
 #define FAKE_RAISE (1u << 29) /* with DISK_READ: those that raise */
+#define FAKE_GONE  (1u << 28) /* with DISK_RECLAIM: those behind the end of the file */
 /* Takes the oldest frame to `to` of this type (0: any), decoded; borrowed until the next take.
  * False: there is none. */
 bool fake_take(struct fake_env *fake, const char *to, uint32_t type, struct sl_msg *out);

@@ -125,8 +125,8 @@ bool __wrap_sl_index_ref_live(const struct sl_index *index, sl_ref ref)
 /* Of 262,144 values that wait, all were looked at when their table grew, or when they were removed. */
 START_TEST(no_turn_looks_at_all_values_that_wait_for_a_disk)
     {
-        static const char *const settings[] = {"memory", "64MiB", "memory_chunk", "64MiB",
-                                               "disk",   "1GiB",  NULL};
+        static const char *const settings[] = {"memory", "64MiB", "memory_chunk", "64MiB", "disk",
+                                               "1GiB",   NULL};
         struct node *node = node_start(settings);
         struct sl_msg first, nothing = {.code = SL_ERR_DRAINING};
         char key[16];
@@ -1396,11 +1396,7 @@ END_TEST
 
 static void reclaim(struct node *node, uint32_t segment)
 {
-    struct sl_msg msg = {.type = SL_MSG_DISK_RECLAIM}, reply;
-    msg.body.disk_reclaim.segment = segment;
-    fake_give(&node->fake, "tierer.0", &msg);
-    ck_assert(fake_take_reply(&node->fake, "tierer.0", msg.seq, &reply));
-    ck_assert_int_eq(reply.code, SL_OK);
+    ck_assert(tierer_reclaimed(node, segment, tierer_reclaim(node, segment, false)));
 }
 
 START_TEST(a_reclaimed_segment_takes_what_is_nowhere_else)

@@ -88,20 +88,17 @@ static struct node *node_with(uint32_t count, uint32_t wanted)
     return node;
 }
 
+static uint32_t reclaim_segment; /* of the last one that was asked for */
+
 static uint64_t reclaim_ask(struct node *node, uint32_t segment)
 {
-    struct sl_msg msg = {.type = SL_MSG_DISK_RECLAIM};
-    msg.body.disk_reclaim.segment = segment;
-    fake_give(&node->fake, "tierer.0", &msg);
-    return msg.seq;
+    reclaim_segment = segment;
+    return tierer_reclaim(node, segment, false);
 }
 
 static bool reclaimed(struct node *node, uint64_t seq)
 {
-    struct sl_msg reply;
-    bool answered = fake_take_reply(&node->fake, "tierer.0", seq, &reply);
-    ck_assert(!answered || reply.code == SL_OK);
-    return answered;
+    return tierer_reclaimed(node, reclaim_segment, seq);
 }
 
 START_TEST(what_was_wanted_and_is_on_disk_alone_is_written_anew)
@@ -277,12 +274,17 @@ START_TEST(what_is_removed_after_its_segment_went_does_not_come_back)
         struct sl_msg reply;
         sl_err codes[2];
         for (uint32_t n = 0; n < 2; n++) {
-            found[n] = (struct found){
-                .key = key_of(n), .length = LENGTH, .segment = 1, .offset = 4096 + n * LENGTH};
+            struct sl_entry entry;
+            ck_assert(node_entry(node, key_of(n), &entry));
+            found[n] = (struct found){.key = key_of(n),
+                                      .length = LENGTH,
+                                      .segment = 1,
+                                      .offset = entry.disk.offset_bytes};
         }
         uint64_t going = reclaim_ask(node, 1);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
-        ck_assert(reclaimed(node, going));
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", going, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
 
         uint64_t removing = keys_ask(node, SL_MSG_REMOVE, 0);
         (void)tierer_write(node, 2, SL_OK);
@@ -757,6 +759,401 @@ START_TEST(what_is_to_be_kept_still_is_after_it_was_on_disk_alone)
     }
 END_TEST
 
+/* ---- a segment of many values ---- */
+
+#define MANY      3000u
+#define TURN_MOST 1024u
+
+static uint64_t keys_known(struct node *node)
+{
+    struct sl_index_stats stats;
+    sl_index_view_stats(node->view, &stats);
+    return stats.key_count;
+}
+
+/* All of them lie in segment 1, and nowhere else. */
+static struct node *node_with_many(void)
+{
+    struct node *node = node_start(settings);
+    node_client(node, "client.1", 11);
+    tierer_arrive(node, TIERER_PID);
+    for (uint32_t n = 0; n < MANY; n++) {
+        struct found found = {.key = key_of(n), .length = 100, .segment = 1, .offset = n * 4096ul};
+        tierer_found(node, &found, 1, n == 0, n == MANY - 1, NULL);
+    }
+    ck_assert_uint_eq(keys_known(node), MANY);
+    return node;
+}
+
+static void turn(struct node *node)
+{
+    ck_assert_int_eq(node->fake.actor->tick(node->fake.state, node->fake.env.now_ns), SL_OK);
+}
+
+/* Its file may go now, and has not said that it has. */
+static uint64_t reclaim_going(struct node *node)
+{
+    struct sl_msg reply;
+    uint64_t seq = reclaim_ask(node, 1);
+    for (uint32_t turns = 0; !fake_take_reply(&node->fake, "tierer.0", seq, &reply); turns++) {
+        ck_assert_uint_lt(turns, MANY);
+        turn(node);
+    }
+    ck_assert_int_eq(reply.code, SL_OK);
+    ck_assert_uint_eq(keys_known(node), MANY);
+    return seq;
+}
+
+START_TEST(a_turn_clears_some_of_many)
+    {
+        struct node *node = node_with_many();
+        uint64_t known = MANY, turns = 0;
+        struct sl_msg reply;
+        (void)reclaim_going(node);
+
+        uint64_t seq = tierer_reclaim(node, 1, true);
+
+        for (; known > 0; turns++) {
+            uint64_t now = keys_known(node);
+            ck_assert_uint_le(known - now, TURN_MOST);
+            ck_assert_uint_lt(turns, MANY);
+            known = now;
+            turn(node);
+        }
+        ck_assert_uint_ge(turns, MANY / TURN_MOST);
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        node_end(node);
+    }
+END_TEST
+
+/* Somebody wants the key gone, or another value under it: each is to be answered when nothing on disk
+ * can bring the old one back. */
+enum way { REMOVED, REPLACED, ALL_REMOVED, WAYS };
+
+static uint64_t go_away(struct node *node, enum way way, uint32_t n)
+{
+    static struct grants grants;
+    struct sl_msg all = {.type = SL_MSG_REMOVE, .budget_ns = 60 * SL_NS_PER_S};
+    if (way == REMOVED) {
+        return keys_ask(node, SL_MSG_REMOVE, n);
+    }
+    if (way == ALL_REMOVED) {
+        all.body.remove.all = true;
+        fake_give(&node->fake, "client.1", &all);
+        return all.seq;
+    }
+    struct want want = {.key = key_of(n), .length = 100};
+    struct reserve_ask ask = {.sender = "client.1", .wants = &want, .count = 1, .replace = true};
+    ck_assert(node_reserve(node, &ask, &grants));
+    ck_assert_uint_eq(grants.at[0].code, SL_OK);
+    struct sl_item_claim claim = {.ref = grants.at[0].ref, .generation = grants.at[0].generation};
+    struct sl_msg msg = {.type = SL_MSG_COMMIT};
+    msg.body.commit.items.at = &claim;
+    msg.body.commit.items.count = 1;
+    fake_give(&node->fake, "client.1", &msg);
+    return msg.seq;
+}
+
+/* The tierer may die, and its successor finds the file whole. */
+START_TEST(what_leaves_while_its_file_goes_does_not_come_back)
+    {
+        struct node *node = node_with_many();
+        struct found found = {.key = key_of(7), .length = 100, .segment = 1, .offset = 7 * 4096ul};
+        struct sl_msg reply;
+        sl_err code;
+        enum way way = (enum way)(_i % WAYS);
+        (void)reclaim_going(node);
+
+        uint64_t seq = go_away(node, way, 7);
+        ck_assert(!fake_take_reply(&node->fake, "client.1", seq, &reply));
+        if (_i >= WAYS) {
+            fake_die(&node->fake, proc_of(TIERER_PID));
+            tierer_arrive(node, TIERER_PID + 1);
+            tierer_found(node, &found, 1, true, true, &code);
+            ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        }
+        uint32_t forgotten = 0;
+        for (uint32_t now = 1; now > 0; forgotten += now) {
+            now = tierer_forget(node, SL_OK);
+            fake_pass(&node->fake, SL_NS_PER_MS);
+        }
+
+        ck_assert_uint_ge(forgotten, way == ALL_REMOVED && _i < WAYS ? MANY : 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(way == REPLACED || !node_sees(node, key_of(7)));
+        node_end(node);
+    }
+END_TEST
+
+/* Of a block, the parts are forgotten, by whatever name it is removed. */
+START_TEST(a_block_is_removed_while_its_file_goes)
+    {
+        static const struct found found = {"m/b/0", "m/b", 0, 1, 100, 1, 4096, NULL};
+        struct node *node = node_start(settings);
+        struct sl_text name = sl_text_of("m/b");
+        struct sl_msg remove = {.type = SL_MSG_REMOVE}, forget;
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, &found, 1, true, true, NULL);
+        (void)tierer_reclaim(node, 1, false);
+
+        remove.body.remove.keys = (struct sl_texts){.at = &name, .count = 1};
+        fake_give(&node->fake, "client.1", &remove);
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &forget));
+        ck_assert_str_eq(forget.body.disk_forget.items.at[0].key.at, "m/b/0");
+        ck_assert_uint_eq(forget.body.disk_forget.items.at[0].segment, 1);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_goes_is_read_no_more_and_can_be_put)
+    {
+        struct node *node = node_with_many();
+        struct sl_msg reply;
+        (void)reclaim_going(node);
+
+        uint64_t seq = keys_ask(node, SL_MSG_BRING, 7);
+        ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
+        ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_ERR_NOT_FOUND);
+        node_put(node, "client.1", key_of(7), 100);
+
+        ck_assert(in_memory(node, 7) && !on_disk(node, 7));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        seq = tierer_reclaim(node, 1, true);
+        fake_pass(&node->fake, 10 * SL_NS_PER_MS);
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", seq, &reply));
+        ck_assert_uint_eq(keys_known(node), 1);
+        node_end(node);
+    }
+END_TEST
+
+/* Its disk fails, or it was read when the answer came. */
+START_TEST(what_does_not_go_after_all_is_read_again)
+    {
+        struct node *node = node_with_many();
+        struct sl_msg reply;
+        (void)reclaim_going(node);
+        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+
+        uint64_t seq = keys_ask(node, SL_MSG_BRING, 7);
+
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
+        ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_OK);
+        (void)reclaim_going(node);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_request_that_was_answered_and_comes_late_changes_nothing)
+    {
+        struct node *node = node_with_many();
+        struct sl_msg again = {.type = SL_MSG_DISK_RECLAIM}, reply;
+        again.body.disk_reclaim.segment = 1;
+        again.seq = reclaim_going(node);
+        if (_i == 1) {
+            uint64_t seq = tierer_reclaim(node, 1, true);
+            fake_pass(&node->fake, 10 * SL_NS_PER_MS);
+            ck_assert(fake_take_reply(&node->fake, "tierer.0", seq, &reply));
+        }
+
+        fake_give(&node->fake, "tierer.0", &again);
+
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", again.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(keys_known(node), _i == 0 ? MANY : 0);
+        node_end(node);
+    }
+END_TEST
+
+/* The registrar that said that it may go is no more. */
+START_TEST(a_file_that_has_gone_is_told_to_another_registrar)
+    {
+        struct node *node = node_with_many();
+        struct sl_msg reply;
+        (void)reclaim_going(node);
+        node_restart(node);
+
+        uint64_t seq = tierer_reclaim(node, 1, true);
+        fake_pass(&node->fake, 10 * SL_NS_PER_MS);
+
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(keys_known(node), 0);
+        node_end(node);
+    }
+END_TEST
+
+/* A list is compacted when it is full of records that have no place there any more. That must not move
+ * what a reclaim has not looked at yet. */
+START_TEST(what_is_wanted_is_kept_though_its_segment_loses_most_meanwhile)
+    {
+        struct node *node = node_start(settings);
+        const uint32_t listed = 4096; /* and no room for more */
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        for (uint32_t n = 0; n + 1 < listed; n++) {
+            struct found found = {
+                .key = key_of(n), .length = 100, .segment = 1, .offset = n * 4096ul};
+            tierer_found(node, &found, 1, n == 0, n + 2 == listed, NULL);
+        }
+        want(node, 4000);
+        for (uint32_t n = 0; n < 4000; n++) {
+            (void)keys_ask(node, SL_MSG_REMOVE, n);
+            (void)tierer_forget(node, SL_OK);
+        }
+
+        uint64_t seq = reclaim_ask(node, 1);
+        want(node, 4001); /* its new record is noted */
+        fake_pass(&node->fake, SL_NS_PER_MS);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert_uint_ge(tierer_write(node, 2, SL_OK), 1);
+        ck_assert(on_disk(node, 4000));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_is_wanted_is_kept_though_it_leaves_memory_meanwhile)
+    {
+        struct node *node = node_start(settings);
+        const uint32_t turns = 3, found_count = turns * TURN_MOST - 2;
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        for (uint32_t n = 0; n < found_count; n++) {
+            struct found found = {
+                .key = key_of(n), .length = 100, .segment = 1, .offset = n * 4096ul};
+            tierer_found(node, &found, 1, n == 0, n + 1 == found_count, NULL);
+        }
+        want(node, 0);
+        uint64_t seq = reclaim_ask(node, 1);
+        for (uint32_t i = 1; i < turns; i++) {
+            turn(node); /* all are looked at by then */
+        }
+
+        squeeze(node);
+        ck_assert(!in_memory(node, 0));
+
+        fake_pass(&node->fake, SL_NS_PER_MS);
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        fake_pass(&node->fake, SL_NS_PER_MS);
+        ck_assert(reclaimed(node, seq));
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
+        ck_assert(on_disk(node, 0));
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(a_tierer_that_dies_while_its_file_goes_has_it_or_not)
+    {
+        struct node *node = node_with_many();
+        (void)reclaim_going(node);
+
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_pass(&node->fake, SL_NS_PER_MS);
+        tierer_arrive(node, TIERER_PID + 1);
+        struct found found = {.key = key_of(7), .length = 100, .segment = 1, .offset = 7 * 4096ul};
+        tierer_found(node, &found, 1, true, true, NULL);
+        fake_pass(&node->fake, 10 * SL_NS_PER_MS);
+
+        ck_assert_uint_eq(keys_known(node), 1);
+        want(node, 7);
+        node_end(node);
+    }
+END_TEST
+
+/* To look through the segment takes time of its own. */
+START_TEST(what_is_kept_is_waited_for_after_a_long_look)
+    {
+        struct node *node = node_with_many();
+        want(node, 0);
+        squeeze(node);
+        uint64_t seq = reclaim_ask(node, 1);
+        node->fake.env.now_ns +=
+            (_i == 0 ? 1500 : 2500) * SL_NS_PER_MS; /* of 2 s in which it is asked */
+        for (uint32_t turns = 0; turns < MANY; turns++) {
+            turn(node);
+        }
+        ck_assert(!reclaimed(node, seq));
+
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        fake_pass(&node->fake, SL_NS_PER_MS);
+
+        ck_assert(reclaimed(node, seq));
+        ck_assert(in_memory(node, 0));
+        node_end(node);
+    }
+END_TEST
+
+/* A block of two parts, one on each of two disks; both segments go at the same time. */
+static const char *const two_disks[] = {"disk",         "64MiB", "disk_path", "/one,/two",
+                                        "disk_segment", "1MiB",  "memory",    "4MiB",
+                                        "io_grace",     "10s",   NULL};
+
+/* Values that nobody wants. */
+static void disk_found_many(struct node *node, uint32_t disk, bool last)
+{
+    for (uint32_t n = 0; n < 2 * MANY; n++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "%u.%u", disk, n);
+        struct found found = {.key = key, .length = 100, .segment = 1, .offset = (n + 8) * 4096ul};
+        tierer_found(node, &found, 1, false, last && n + 1 == 2 * MANY, NULL);
+    }
+}
+
+START_TEST(a_block_is_kept_by_each_disk_on_its_own)
+    {
+        struct node *node = node_start(two_disks);
+        const struct found parts[] = {{"m/b/0", "m/b", 0, 2, 100, 1, 4096, NULL},
+                                      {"m/b/1", "m/b", 1, 2, 100, 1, 4096, NULL}};
+        struct sl_text names[] = {sl_text_of("m/b/0"), sl_text_of("m/b/1")};
+        struct sl_msg bring = {.type = SL_MSG_BRING}, reply;
+        node_client(node, "client.1", 11);
+        tierer_play(0, "disk A");
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, NULL, 0, true, false, NULL);
+        disk_found_many(node, 0, false);
+        tierer_found(node, &parts[0], 1, false, true, NULL);
+        tierer_play(1, "disk B");
+        tierer_arrive(node, TIERER_PID + 1);
+        tierer_found(node, &parts[1], 1, true, false, NULL);
+        bring.body.bring.keys = (struct sl_texts){.at = names, .count = 2};
+        fake_give(&node->fake, "client.1", &bring);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        tierer_play(0, "disk A");
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", bring.seq, &reply));
+        squeeze(node);
+        tierer_play(1, "disk B");
+        disk_found_many(node, 1, true);
+        tierer_play(0, "disk A");
+        uint64_t seq = reclaim_ask(node, 1);
+        for (uint32_t turns = 0; turns < MANY; turns++) {
+            turn(node); /* it waits for its part */
+        }
+        struct sl_msg other = {.type = SL_MSG_DISK_RECLAIM};
+        other.body.disk_reclaim.segment = 1;
+        fake_give(&node->fake, "tierer.1", &other);
+        for (int i = 0; i < _i; i++) {
+            turn(node); /* the other one has begun to choose, or more */
+        }
+
+        ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
+        for (uint32_t turns = 0; turns < MANY && !reclaimed(node, seq); turns++) {
+            turn(node);
+        }
+
+        struct sl_entry entry;
+        ck_assert(node_entry(node, "m/b/0", &entry));
+        ck_assert(entry.extent.generation != 0 && entry.disk.valid == 0);
+        ck_assert_uint_ge(node_metric(node, "write_behind_pending_count"), 1);
+        node_end(node);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("registrar_reclaim");
@@ -789,6 +1186,18 @@ int main(void)
     tcase_add_test(tcase, what_was_to_be_kept_goes_when_its_time_is_over);
     tcase_add_test(tcase, a_share_of_the_segment_is_what_is_to_be_kept);
     tcase_add_test(tcase, what_is_to_be_kept_still_is_after_it_was_on_disk_alone);
+    tcase_add_test(tcase, a_turn_clears_some_of_many);
+    tcase_add_loop_test(tcase, what_leaves_while_its_file_goes_does_not_come_back, 0, 2 * WAYS);
+    tcase_add_test(tcase, a_block_is_removed_while_its_file_goes);
+    tcase_add_test(tcase, what_goes_is_read_no_more_and_can_be_put);
+    tcase_add_test(tcase, what_does_not_go_after_all_is_read_again);
+    tcase_add_loop_test(tcase, a_request_that_was_answered_and_comes_late_changes_nothing, 0, 2);
+    tcase_add_test(tcase, a_file_that_has_gone_is_told_to_another_registrar);
+    tcase_add_test(tcase, what_is_wanted_is_kept_though_its_segment_loses_most_meanwhile);
+    tcase_add_test(tcase, what_is_wanted_is_kept_though_it_leaves_memory_meanwhile);
+    tcase_add_test(tcase, a_tierer_that_dies_while_its_file_goes_has_it_or_not);
+    tcase_add_loop_test(tcase, what_is_kept_is_waited_for_after_a_long_look, 0, 2);
+    tcase_add_loop_test(tcase, a_block_is_kept_by_each_disk_on_its_own, 0, 6);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -491,3 +491,27 @@ uint32_t tierer_forget(struct node *node, sl_err code)
 {
     return tierer_codes(node, SL_MSG_DISK_FORGET, code);
 }
+
+uint64_t tierer_reclaim(struct node *node, uint32_t segment, bool gone)
+{
+    struct sl_msg msg = {.type = SL_MSG_DISK_RECLAIM};
+    msg.body.disk_reclaim.segment = segment;
+    msg.body.disk_reclaim.gone = gone;
+    fake_give(&node->fake, tierer_name, &msg);
+    return msg.seq;
+}
+
+bool tierer_reclaimed(struct node *node, uint32_t segment, uint64_t seq)
+{
+    struct sl_msg reply;
+    if (!fake_take_reply(&node->fake, tierer_name, seq, &reply)) {
+        return false;
+    }
+    ck_assert_int_eq(reply.code, SL_OK);
+    seq = tierer_reclaim(node, segment, true);
+    while (!fake_take_reply(&node->fake, tierer_name, seq, &reply)) {
+        fake_pass(&node->fake, SL_NS_PER_MS);
+    }
+    ck_assert_int_eq(reply.code, SL_OK);
+    return true;
+}

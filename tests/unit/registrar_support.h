@@ -126,5 +126,9 @@ uint32_t tierer_write(struct node *node, uint32_t segment, sl_err code);
 uint32_t tierer_read(struct node *node, sl_err code);
 uint32_t tierer_prefetch(struct node *node, sl_err code);
 uint32_t tierer_forget(struct node *node, sl_err code);
+/* The oldest segment is to go; gone: its file has. Gives the number of the request. */
+uint64_t tierer_reclaim(struct node *node, uint32_t segment, bool gone);
+/* Whether that was answered, with SL_OK. Its file goes then, and the registrar forgets it. */
+bool tierer_reclaimed(struct node *node, uint32_t segment, uint64_t seq);
 
 #endif

@@ -120,7 +120,8 @@ static void answer_reclaims(void)
 {
     struct sl_msg reclaim;
     struct sl_msg reply = {.code = SL_OK};
-    while (fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim)) {
+    while (fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim) ||
+           fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &reclaim)) {
         fake_answer(&fake, "registrar", &reclaim, &reply);
         pump();
     }

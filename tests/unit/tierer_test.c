@@ -113,9 +113,13 @@ static void hand_over(const struct mem_done *done)
 /* Hands completions to the actor until none is left, at most so many. */
 static void pump(uint64_t most)
 {
+    struct sl_msg gone, reply = {.code = SL_OK};
     struct mem_done done;
     while (most-- > 0 && mem_disk_take_done(&disk, &done)) {
         hand_over(&done);
+    }
+    if (fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &gone)) {
+        fake_answer(&fake, "registrar", &gone, &reply);
     }
 }
 
@@ -1598,6 +1602,189 @@ START_TEST(a_segment_that_is_being_removed_is_not_read_for_a_new_registrar)
     }
 END_TEST
 
+static bool read_only;
+
+static sl_err disk_prepare(struct sl_disk *base, const char *from, const char *name, uint64_t bytes,
+                           struct sl_error *why)
+{
+    (void)base;
+    if (read_only) {
+        return sl_fail_os(why, EROFS, "rename");
+    }
+    return mem_disk_prepare(&disk, from, name, bytes, why);
+}
+
+/* The two oldest segments have no live value. The first is reclaimed, and its file is given a new name by
+ * a job that waits. */
+static void rename_held(void)
+{
+    static struct sl_disk_ops renames; /* its end comes after the test */
+    struct sl_msg reclaim, reply = {.code = SL_OK};
+    uint32_t n = 0;
+    scan();
+    while (n == 0 || known[n - 1].segment <= known[0].segment + 1) {
+        ck_assert_int_eq(write_value(n++), SL_OK);
+    }
+    while (n-- > 0) { /* those of the oldest last */
+        if (known[n].segment <= known[0].segment + 1) {
+            forget_value(n);
+        }
+    }
+    ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
+    ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment);
+    renames = *disk.base.ops;
+    renames.prepare = disk_prepare;
+    disk.base.ops = &renames;
+    fake.job_held = true;
+    fake_answer(&fake, "registrar", &reclaim, &reply);
+    pump(UINT64_MAX);
+    ck_assert_ptr_nonnull(fake.held_job);
+    fake.job_held = false;
+}
+
+/* Under its old name the next start would find the file whole: the registrar relies on that of a segment
+ * being gone when the next one is named. */
+START_TEST(no_segment_is_named_while_the_file_of_the_one_before_is_renamed)
+    {
+        struct sl_msg reclaim;
+
+        rename_held();
+
+        ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
+        fake_job_run(&fake, 1);
+        pass_and_pump(SL_NS_PER_S);
+        ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
+        ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment + 1);
+    }
+END_TEST
+
+/* Whether a message of a scan came that is the last one. Answers those that came. */
+static bool scan_ends(void)
+{
+    struct sl_msg found, reply = {.code = SL_OK};
+    uint64_t codes[4096] = {0};
+    bool last = false;
+    fake_jobs_tell(&fake);
+    while (fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
+        last = last || found.body.disk_found.last;
+        reply.body.disk_found_reply.codes =
+            (struct sl_u64s){codes, found.body.disk_found.items.count};
+        fake_answer(&fake, "registrar", &found, &reply);
+        fake_jobs_tell(&fake);
+    }
+    return last;
+}
+
+/* A new registrar would take it that it knows all that the disk holds. */
+START_TEST(a_scan_does_not_end_while_the_file_of_a_segment_is_renamed)
+    {
+        struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
+        rename_held();
+        hello.body.hello_reply.boot_generation = ++boot_generation;
+
+        fake_give(&fake, "registrar", &hello);
+        for (uint32_t i = 0; i < 10; i++) {
+            pass_and_pump(SL_NS_PER_MS);
+            ck_assert(!scan_ends());
+        }
+
+        fake_job_run(&fake, 1);
+        bool ended = false;
+        for (uint32_t i = 0; i < 10; i++) {
+            pass_and_pump(SL_NS_PER_MS);
+            ended = ended || scan_ends();
+        }
+        ck_assert(ended);
+    }
+END_TEST
+
+/* What is left of it is not told: a disk that cannot be written to is served all the same. */
+START_TEST(a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed)
+    {
+        struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, gone;
+        rename_held();
+        read_only = true;
+        disk.fail_request = disk.requests + 1;
+        disk.fail_os_code = EROFS;
+        fake_job_run(&fake, 1);
+        fake_jobs_tell(&fake);
+        pump(UINT64_MAX);
+        hello.body.hello_reply.boot_generation = ++boot_generation;
+
+        fake_give(&fake, "registrar", &hello);
+
+        bool ended = false;
+        for (uint32_t i = 0; i < 10; i++) {
+            fake_pass(&fake, SL_NS_PER_MS);
+            ended = ended || scan_ends();
+        }
+        ck_assert(ended);
+        ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &gone));
+        read_only = false;
+    }
+END_TEST
+
+/* The first value is to be forgotten at its place. */
+static void first_forget(void)
+{
+    struct sl_msg msg = {.type = SL_MSG_DISK_FORGET}, reply;
+    struct sl_item_forget item = {.key = sl_text_of("model/block0/0/kv"),
+                                  .segment = known[0].segment,
+                                  .disk_offset_bytes = known[0].offset,
+                                  .length_bytes = length_of(0)};
+    msg.body.disk_forget.items.at = &item;
+    msg.body.disk_forget.items.count = 1;
+    fake_give(&fake, "registrar", &msg);
+    pump(UINT64_MAX);
+    ck_assert(fake_take_reply(&fake, "registrar", msg.seq, &reply));
+    ck_assert_uint_eq(reply.body.disk_forget_reply.codes.at[0], SL_OK);
+}
+
+/* It names a segment that is in the list no more. */
+START_TEST(a_tombstone_is_written_while_its_file_is_renamed)
+    {
+        rename_held();
+        uint64_t before = metric("tombstones_written");
+
+        first_forget();
+
+        ck_assert_uint_eq(metric("tombstones_written"), before + 1);
+        fake_job_run(&fake, 1);
+        pass_and_pump(SL_NS_PER_MS); /* the registrar knows that it has gone */
+        first_forget();
+        ck_assert_uint_eq(metric("tombstones_written"), before + 1);
+    }
+END_TEST
+
+START_TEST(a_segment_that_cannot_be_removed_keeps_its_values)
+    {
+        struct sl_msg reclaim, reply = {.code = SL_OK};
+        uint32_t n = 0;
+        scan();
+        while (!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim)) {
+            if (known[n].acknowledged || write_value(n) == SL_OK) {
+                n++;
+            }
+        }
+        disk.fail_request = disk.requests + 1;
+        disk.fail_os_code = EIO;
+
+        fake_answer(&fake, "registrar", &reclaim, &reply);
+        pump(UINT64_MAX);
+
+        ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_OK);
+        ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &reclaim));
+        for (uint32_t i = 0;
+             i < 100 && !fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim); i++) {
+            pass_and_pump(100 * SL_NS_PER_MS);
+        }
+        ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment);
+        fake_answer(&fake, "registrar", &reclaim, &reply);
+        pump(UINT64_MAX);
+        ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_ERR_NOT_FOUND);
+    }
+END_TEST
+
 static struct mem_file *segment_file(uint32_t number)
 {
     char name[40];
@@ -1865,6 +2052,11 @@ int main(void)
     tcase_add_test(node, nothing_starves_under_demand);
     tcase_add_test(node, a_repeated_prefetch_is_read_once);
     tcase_add_test(node, a_segment_that_is_being_removed_is_not_read_for_a_new_registrar);
+    tcase_add_test(node, no_segment_is_named_while_the_file_of_the_one_before_is_renamed);
+    tcase_add_test(node, a_scan_does_not_end_while_the_file_of_a_segment_is_renamed);
+    tcase_add_test(node, a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed);
+    tcase_add_test(node, a_tombstone_is_written_while_its_file_is_renamed);
+    tcase_add_test(node, a_segment_that_cannot_be_removed_keeps_its_values);
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
     tcase_add_loop_test(node, a_segment_without_memory_for_its_records_costs_nothing, 0, 2);
     tcase_add_test(node, a_start_without_memory_for_records_takes_over_all_that_is_there);

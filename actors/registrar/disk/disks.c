@@ -288,6 +288,7 @@ static void disk_leaves(struct registrar *self, uint32_t slot)
         reg_members_change(self, true);
     }
     reg_forgets_end(self, slot);
+    reg_reclaim_forget(self, slot);
     reg_arrivals_end(self, slot, false, SL_ERR_NOT_FOUND);
     reg_arrivals_end(self, slot, true, SL_ERR_NOT_FOUND);
 }

@@ -69,6 +69,7 @@ struct reg_disk {
     uint32_t reads[2];                    /* in flight, likewise */
     uint64_t ahead_bytes;                 /* of those ahead of use */
     struct reg_reclaim reclaim;
+    uint32_t gone_segment; /* its file has gone, and those of the ones before, since a scan began */
     /* what it holds */
     uint64_t scan_seq;
     struct sl_proc_id scan_proc;
@@ -101,8 +102,6 @@ struct reg_tier { /* all disks together */
     uint64_t place_count;
     struct reg_segment *segments; /* sorted by number */
     uint32_t segment_count, segment_capacity;
-    uint64_t reclaimed[REG_RECLAIMED_MAX]; /* a ring: numbers that are never used again */
-    uint32_t reclaimed_count;
     struct reg_path paths[SL_DISK_PATHS_MAX];
     struct reg_disk disks[REG_DISKS_MAX];
     struct reg_members members;

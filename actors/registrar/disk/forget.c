@@ -429,7 +429,7 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     }
     const struct sl_key key = {.at = entry->key, .length = entry->key_length};
     bool placed = entry->disk.valid != 0 &&
-                  !reg_segment_reclaimed(self, entry->disk.disk, entry->disk.segment);
+                  entry->disk.segment > self->tier->disks[entry->disk.disk].gone_segment;
     for (uint32_t i = 0; how->forget && i < REG_DISKS_MAX; i++) {
         const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* wherever it is there */
         bool doubted = (doubt & REG_DISK_BIT(i)) != 0;

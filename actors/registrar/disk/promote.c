@@ -66,7 +66,8 @@ static sl_err promote_key(struct registrar *self, const struct reg_promote *prom
     if (entry.extent.generation != 0) {
         return promote_there(self, &entry, promote);
     }
-    if (entry.disk.valid == 0 || !self->tier->on || self->tier->disks[entry.disk.disk].gone) {
+    if (entry.disk.valid == 0 || !self->tier->on || self->tier->disks[entry.disk.disk].gone ||
+        reg_reclaim_phase(self, &entry.disk) >= REG_RECLAIM_GOING) {
         return SL_ERR_NOT_FOUND;
     }
     if (reg_disk_away(self, entry.disk.disk)) {
@@ -98,6 +99,7 @@ void reg_promote_held(struct registrar *self, sl_ref group)
                 return; /* decode asks for the rest, and a reclaim waits for it */
             }
             self->promotion->arrivals[arrival].held = true;
+            reg_reclaim_check(self, &entry.disk);
         }
     }
 }
@@ -168,7 +170,7 @@ static bool source_stands(struct registrar *self, const struct reg_arrival *arri
     }
     sl_index_read(self->index, arrival->source, source);
     return source->kind == SL_RECORD_COMMITTED && source->version == arrival->source_version &&
-           source->disk.valid != 0;
+           source->disk.valid != 0 && reg_reclaim_phase(self, &source->disk) < REG_RECLAIM_GOING;
 }
 
 /* Takes an extent and records the claim. SL_ERR_STALE: the source went meanwhile. */

@@ -1,12 +1,12 @@
 /* actors/registrar/disk/reclaim.c - DISK_RECLAIM: the oldest segment of a disk goes. What nobody
  * wanted lately leaves with it, what somebody did is written anew, to the log's end.
  *
- * What is kept and on disk alone is read into memory first, behind all other reads. The reclaim is
- * answered when all of that has come, or after a moment without it; the places in the segment are
- * cleared in the same step, and then write-behind treats what was kept like any new value. Until
- * then nothing has changed: should anybody die, everything is where it was. What a hand-over holds
- * is kept whatever its size and waited for longer; a segment from which it cannot be read stays
- * (SL_ERR_BUSY: the tierer asks again). */
+ * What is kept and on disk alone is read into memory first, behind all other reads. When all of that
+ * has come, or after a moment without it, the tierer hears that the file may go. It says so when the
+ * file has gone, and only then the places there are cleared: whoever dies, and whatever is removed
+ * meanwhile, records say what is on the disk. Write-behind then treats what was kept like any new
+ * value. What a hand-over holds is kept whatever its size and waited for longer; a segment from which
+ * it cannot be read stays (SL_ERR_BUSY: the tierer asks again). */
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/admission.h"
@@ -22,6 +22,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Of a segment, so much at most is written anew: a working set larger than the disk would be
  * written round and round. More where the policy knows what is worth it: with half of a segment, and
@@ -45,27 +46,44 @@
  * it, too. */
 #define HELD_WAIT_NS (4 * SL_NS_PER_S)
 
-struct kept { /* a unit with parts in the segment */
-    sl_ref unit;
-    double worth; /* the most worth stays */
-    bool held;
-    bool said;                  /* an engine wants it kept, and its time is not over */
-    uint64_t bytes, read_bytes; /* of these parts; of those on disk alone */
-};
+#define GOING_NS     (5 * SL_NS_PER_S) /* a file that stays for so long may stay for good */
+#define RECLAIM_STEP 1024u             /* records looked at in a turn */
+/* Keys of the heap, the first one first: WORTH_KEY - worth, as bits of a double; behind them the same
+ * for what no engine wants kept. */
+#define WORTH_KEY UINT64_C(0x7ff0000000000000)
+#define UNSAID    (UINT64_C(1) << 63)
 
-static int kept_by_unit(const void *left, const void *right)
+enum reg_reclaim_phase reg_reclaim_phase(const struct registrar *self,
+                                         const struct sl_disk_place *place)
 {
-    const struct kept *a = left;
-    const struct kept *b = right;
-    return (a->unit > b->unit) - (a->unit < b->unit);
+    const struct reg_reclaim *reclaim = &self->tier->disks[place->disk].reclaim;
+    bool there = place->valid != 0 && place->segment == reclaim->segment;
+    return there ? reclaim->phase : REG_RECLAIM_NONE;
 }
 
-static int kept_by_worth(const void *left, const void *right)
+bool reg_reclaim_takes(struct registrar *self, sl_ref unit)
 {
-    const struct kept *a = left;
-    const struct kept *b = right;
-    int order = (a->worth < b->worth) - (a->worth > b->worth);
-    return order != 0 ? order : kept_by_unit(left, right);
+    const struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = true};
+    struct reg_unit_parts parts;
+    bool goes = false;
+    if (self->units->reclaim_count == 0) {
+        return false;
+    }
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; i < parts.count && !goes; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        goes = entry.extent.generation == 0 &&
+               reg_reclaim_phase(self, &entry.disk) >= REG_RECLAIM_GOING;
+    }
+    return goes && reg_unit_drop(self, unit, &how) == SL_OK;
+}
+
+void reg_reclaim_check(struct registrar *self, const struct sl_disk_place *place)
+{
+    if (reg_reclaim_phase(self, place) == REG_RECLAIM_CHECKING) {
+        self->tier->disks[place->disk].reclaim.cursor = 0;
+    }
 }
 
 /* 0: it is not worth to be written anew. */
@@ -80,248 +98,181 @@ static double unit_worth(struct registrar *self, sl_ref unit, double cut)
     return worth > cut ? worth : 0.0;
 }
 
-/* The worth that a unit has to be above; negative: it is judged by when it was wanted last. */
-static double worth_cut(struct registrar *self)
-{
-    const struct reg_policy *policy = self->units->policy;
-    return policy->worth_cut != NULL ? policy->worth_cut(self, KEEP_WORTH_SHARE) : -1.0;
-}
-
-static bool placed_there(struct registrar *self, sl_ref ref, uint32_t slot, uint32_t segment,
-                         struct sl_entry *entry)
-{
-    if (!sl_index_ref_live(self->index, ref)) {
-        return false; /* went with another part of its block */
-    }
-    sl_index_read(self->index, ref, entry);
-    return entry->kind == SL_RECORD_COMMITTED && entry->disk.valid != 0 &&
-           entry->disk.disk == slot && entry->disk.segment == segment;
-}
-
 static bool unit_is_held(struct registrar *self, sl_ref unit)
 {
     return (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
 }
 
-/* Units that are to be kept if there is room, the most worth first, once each. Gives how many. */
-static uint32_t kept_find(struct registrar *self, uint32_t slot, uint32_t segment,
-                          const sl_ref *refs, uint32_t count, double cut, struct kept *out)
+/* A block may have parts in segments of several disks that go at the same time: each has a bit of its
+ * own in the block's record, which has nothing on disk itself. */
+static void unit_mark(struct registrar *self, sl_ref unit, uint32_t slot, bool kept)
 {
-    uint32_t found = 0;
-    uint32_t units = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        struct sl_entry entry;
-        if (!placed_there(self, refs[i], slot, segment, &entry)) {
-            continue;
-        }
-        sl_ref unit = reg_unit_of(&entry);
-        bool held = unit_is_held(self, unit);
-        bool wanted = held || entry.hard_pin || entry.soft_pin_end_ns > self->env->now_ns ||
-                      reg_unit_leased(self, unit) != 0;
-        double worth = wanted ? INFINITY : unit_worth(self, unit, cut);
-        bool said = self->units->policy->kept != NULL && self->units->policy->kept(self, unit);
-        sl_index_links(self->index, unit)->flags &= (uint16_t)~REG_FLAG_KEPT; /* of a time before */
-        uint64_t bytes = sl_extent_space(entry.extent.length_bytes);
-        if (worth > 0.0 || said) {
-            out[found++] = (struct kept){.unit = unit,
-                                         .worth = worth,
-                                         .held = held,
-                                         .said = said,
-                                         .bytes = bytes,
-                                         .read_bytes = entry.extent.generation != 0 ? 0 : bytes};
-        }
-    }
-    qsort(out, found, sizeof(*out), kept_by_unit);
-    for (uint32_t i = 0; i < found; i++) {
-        if (units > 0 && out[units - 1].unit == out[i].unit) {
-            out[units - 1].bytes += out[i].bytes;
-            out[units - 1].read_bytes += out[i].read_bytes;
-        } else {
-            out[units++] = out[i];
-        }
-    }
-    qsort(out, units, sizeof(*out), kept_by_worth);
-    return units;
-}
-
-struct room {
-    uint64_t bytes, read_bytes;
-};
-
-static bool room_take(struct room *room, const struct kept *unit)
-{
-    if (unit->bytes > room->bytes || unit->read_bytes > room->read_bytes) {
-        return false;
-    }
-    room->bytes -= unit->bytes;
-    room->read_bytes -= unit->read_bytes;
-    return true;
-}
-
-static void unit_mark(struct registrar *self, struct room *room, const struct kept *unit)
-{
-    uint16_t *flags = &sl_index_links(self->index, unit->unit)->flags;
-    if ((*flags & REG_FLAG_KEPT) == 0 && room_take(room, unit)) {
-        *flags |= REG_FLAG_KEPT;
-    }
-}
-
-/* Marks those that were wanted last, as many as may be kept, and all that is held and would go: its
- * bytes have a bound of their own. True: something held has to be read. */
-static bool kept_mark(struct registrar *self, const struct kept *units, uint32_t count, double cut)
-{
-    uint64_t segment = self->tier->segment_bytes;
-    double share = (cut < 0.0 ? KEEP_SHARE_WANTED : KEEP_SHARE_WORTH) * reg_admission_share(self);
-    struct room room = {.bytes = (uint64_t)((double)segment * share),
-                        .read_bytes = self->set.memory / KEEP_MEMORY_SHARE};
-    double said_share = KEEP_SHARE_SAID * reg_admission_share(self);
-    struct room said = {.bytes = (uint64_t)((double)segment * said_share),
-                        .read_bytes = room.read_bytes};
-    bool held = false;
-    for (uint32_t i = 0; i < count; i++) {
-        if (units[i].held && units[i].read_bytes > 0) {
-            sl_index_links(self->index, units[i].unit)->flags |= REG_FLAG_KEPT;
-            held = true;
-        } else if (!(units[i].worth < INFINITY) || (units[i].said && room_take(&said, &units[i]))) {
-            unit_mark(self, &room, &units[i]);
-        }
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        if (units[i].worth > 0.0 && units[i].worth < INFINITY) {
-            unit_mark(self, &room, &units[i]);
-        }
-    }
-    return held;
+    struct sl_links *links = sl_index_links(self->index, unit);
+    bool block = sl_index_kind(self->index, unit) == SL_RECORD_GROUP;
+    unsigned bit = block ? 1u << slot : 0;
+    links->disks = (uint16_t)(kept ? links->disks | bit : links->disks & ~bit);
+    bool some = kept || (block && links->disks != 0);
+    links->flags = (uint16_t)(some ? links->flags | REG_FLAG_KEPT : links->flags & ~REG_FLAG_KEPT);
 }
 
 static bool is_kept(struct registrar *self, const struct sl_entry *entry)
 {
-    return (sl_index_links(self->index, reg_unit_of(entry))->flags & REG_FLAG_KEPT) != 0;
+    const struct sl_links *links = sl_index_links(self->index, reg_unit_of(entry));
+    return (links->flags & REG_FLAG_KEPT) != 0 &&
+           (entry->group == 0 || (links->disks & REG_DISK_BIT(entry->disk.disk)) != 0);
 }
 
-/* Asks for the kept ones that are on disk alone. */
-static void kept_read(struct registrar *self, uint32_t slot, const sl_ref *refs, uint32_t count)
+static bool is_held_on_disk_alone(struct registrar *self, const struct sl_entry *entry)
+{
+    return entry->extent.generation == 0 && unit_is_held(self, reg_unit_of(entry));
+}
+
+/* Puts the record's unit in the heap, if it is to be kept should there be room. */
+static void record_choose(struct registrar *self, struct reg_reclaim *reclaim,
+                          const struct sl_entry *entry)
+{
+    sl_ref unit = reg_unit_of(entry);
+    if (!reclaim->again) {
+        unit_mark(self, unit, entry->disk.disk, false); /* of a time before */
+    }
+    if (unit == reclaim->chosen || is_kept(self, entry)) {
+        return; /* with another part */
+    }
+    bool wanted = unit_is_held(self, unit) || entry->hard_pin ||
+                  entry->soft_pin_end_ns > self->env->now_ns || reg_unit_leased(self, unit) != 0;
+    double worth = wanted ? INFINITY : unit_worth(self, unit, reclaim->cut);
+    bool said = self->units->policy->kept != NULL && self->units->policy->kept(self, unit);
+    if (worth > 0.0 || said) {
+        uint64_t bits;
+        memcpy(&bits, &worth, sizeof(bits));
+        uint64_t key = (WORTH_KEY - bits) | (wanted || said ? 0 : UNSAID);
+        /* without memory for it, it goes */
+        (void)sl_heap_add(&reclaim->best, (struct sl_heap_item){.at_ns = key, .id = entry->ref});
+        reclaim->chosen = unit;
+    }
+}
+
+static bool room_take(struct reg_room *room, struct reg_room want)
+{
+    if (want.bytes > room->bytes || want.read_bytes > room->read_bytes) {
+        return false;
+    }
+    room->bytes -= want.bytes;
+    room->read_bytes -= want.read_bytes;
+    return true;
+}
+
+/* Marks the unit of a record that came out of the heap, if there is room. What is held and would go is
+ * kept whatever its size; what an engine wants kept has a share of the room, and after that what it is
+ * worth counts. Gives how many records were looked at. */
+static uint32_t unit_keep(struct registrar *self, uint32_t slot, const struct sl_heap_item *best)
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
-    for (uint32_t i = 0; i < count; i++) {
-        struct sl_entry entry;
-        if (!placed_there(self, refs[i], slot, reclaim->segment, &entry) ||
-            entry.extent.generation != 0 || !is_kept(self, &entry)) {
-            continue;
+    struct sl_entry entry;
+    if (!reg_segment_has(self, slot, reclaim->segment, best->id, &entry) || is_kept(self, &entry)) {
+        return 1;
+    }
+    sl_ref unit = reg_unit_of(&entry);
+    struct reg_room want = {0};
+    struct reg_unit_parts parts;
+    reg_unit_parts(self, unit, &parts);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        if (reg_segment_has(self, slot, reclaim->segment, parts.refs[i], &entry)) {
+            uint64_t bytes = sl_extent_space(entry.extent.length_bytes);
+            want.bytes += bytes;
+            want.read_bytes += entry.extent.generation != 0 ? 0 : bytes;
         }
-        uint32_t arrival = reg_arrival_find(self, &entry);
-        bool held = unit_is_held(self, reg_unit_of(&entry));
-        if (arrival == REG_NONE) {
-            arrival = reg_arrival_make(self, &entry, !held);
+    }
+    bool held = want.read_bytes > 0 && unit_is_held(self, unit);
+    bool said = best->at_ns != 0 && best->at_ns < UNSAID;
+    reclaim->wait_ns = held ? HELD_WAIT_NS : reclaim->wait_ns;
+    if (!held && said && !room_take(&reclaim->said, want)) {
+        if (best->at_ns < WORTH_KEY) {
+            struct sl_heap_item again = {.at_ns = best->at_ns | UNSAID, .id = best->id};
+            (void)sl_heap_add(&reclaim->best, again); /* its room was just left */
         }
-        reclaim->held_left += held;
-        if (arrival == REG_NONE) {
-            continue; /* too much is being read: it goes, or the segment stays */
-        }
-        if (held) {
-            reg_arrival_raise(self, arrival);
-            self->promotion->arrivals[arrival].held = true;
-        }
-        self->promotion->arrivals[arrival].kept_for = reclaim->number;
-        reclaim->left++;
-        if (self->promotion->arrivals[arrival].ahead &&
-            !self->promotion->arrivals[arrival].reading) {
-            reg_arrival_unqueue(self, arrival);
-            reg_arrival_prepend(self, arrival);
-        }
+    } else if (held || room_take(&reclaim->room, want)) {
+        unit_mark(self, unit, slot, true);
+    }
+    return parts.count;
+}
+
+/* Asks for a kept record that is on disk alone. */
+static void record_read(struct registrar *self, struct reg_reclaim *reclaim,
+                        const struct sl_entry *entry)
+{
+    uint32_t arrival = reg_arrival_find(self, entry);
+    bool held = is_held_on_disk_alone(self, entry);
+    if (arrival == REG_NONE) {
+        arrival = reg_arrival_make(self, entry, !held);
+    } else if (self->promotion->arrivals[arrival].kept_for == reclaim->number) {
+        return; /* it is noted twice in the segment */
+    }
+    reclaim->held_left += held;
+    if (arrival == REG_NONE) {
+        return; /* too much is being read: it goes, or the segment stays */
+    }
+    if (held) {
+        reg_arrival_raise(self, arrival);
+        self->promotion->arrivals[arrival].held = true;
+    }
+    self->promotion->arrivals[arrival].kept_for = reclaim->number;
+    reclaim->left++;
+    if (self->promotion->arrivals[arrival].ahead && !self->promotion->arrivals[arrival].reading) {
+        reg_arrival_unqueue(self, arrival);
+        reg_arrival_prepend(self, arrival);
     }
 }
 
 static void reclaim_begin(struct registrar *self, uint32_t slot, const struct sl_msg *msg)
 {
+    const struct sl_body_disk_reclaim *asked = &msg->body.disk_reclaim;
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
-    uint64_t patience_ns = msg->budget_ns / 2;
+    const struct reg_policy *policy = self->units->policy; /* without: by when it was wanted last */
+    double cut = policy->worth_cut != NULL ? policy->worth_cut(self, KEEP_WORTH_SHARE) : -1.0;
+    double share = (cut < 0.0 ? KEEP_SHARE_WANTED : KEEP_SHARE_WORTH) * reg_admission_share(self);
+    double said_share = KEEP_SHARE_SAID * reg_admission_share(self);
+    double segment_bytes = (double)self->tier->segment_bytes;
+    uint64_t read_bytes = self->set.memory / KEEP_MEMORY_SHARE;
     self->tier->reclaim_number += self->tier->reclaim_number == UINT32_MAX ? 2 : 1; /* never 0 */
     *reclaim = (struct reg_reclaim){
-        .active = true,
-        .segment = (uint32_t)msg->body.disk_reclaim.segment,
+        .phase = asked->gone ? REG_RECLAIM_CLEARING : REG_RECLAIM_CHOOSING,
+        .segment = (uint32_t)asked->segment,
         .number = self->tier->reclaim_number,
-        .until_ns = sl_deadline_ns(self->env->now_ns, SL_MIN(KEEP_WAIT_NS, patience_ns)),
+        .cut = cut,
+        .room = {.bytes = (uint64_t)(segment_bytes * share), .read_bytes = read_bytes},
+        .said = {.bytes = (uint64_t)(segment_bytes * said_share), .read_bytes = read_bytes},
+        .wait_ns = KEEP_WAIT_NS,
+        .until_ns = SL_NEVER_NS, /* until it waits */
     };
     sl_return_keep(msg, &reclaim->back);
     self->units->reclaim_count++;
-    uint32_t count = 0;
-    const sl_ref *refs = reg_segment_refs(self, slot, reclaim->segment, &count);
-    struct kept *units = count == 0 ? NULL : malloc(count * sizeof(*units));
-    if (units != NULL) { /* else nothing is kept */
-        double cut = worth_cut(self);
-        uint32_t found = kept_find(self, slot, reclaim->segment, refs, count, cut, units);
-        if (kept_mark(self, units, found, cut)) {
-            reclaim->until_ns =
-                sl_deadline_ns(self->env->now_ns, SL_MIN(HELD_WAIT_NS, patience_ns));
-        }
-        kept_read(self, slot, refs, count);
-    }
-    free(units);
 }
 
-static void reclaim_finish(struct registrar *self, uint32_t slot)
+static void reclaim_answer(struct registrar *self, const struct reg_reclaim *reclaim, sl_err code)
+{
+    struct sl_msg reply = {.code = code};
+    if (code != SL_OK) {
+        reply.text = sl_text_of("what a hand-over holds could not be read");
+        reg_log(self, SL_LOG_WARN, reclaim->back.trace_id, "segment %u stays: %s", reclaim->segment,
+                reply.text.at);
+    }
+    sl_return_reply(self->env, &reclaim->back, &reply);
+}
+
+/* Gives how many places it took. */
+static uint32_t record_clear(struct registrar *self, uint32_t slot, const struct sl_entry *entry)
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
     struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = true};
-    uint64_t from = self->retired->count;
-    sl_ref *refs;
-    uint32_t count;
-    uint32_t kept = 0;
-    reg_segment_gone(self, slot, reclaim->segment);
-    reg_segment_take(self, slot, reclaim->segment, &refs, &count);
-    for (uint32_t i = 0; i < count; i++) {
-        struct sl_entry entry;
-        if (placed_there(self, refs[i], slot, reclaim->segment, &entry)) {
-            bool again = entry.extent.generation != 0 && is_kept(self, &entry);
-            kept += again;
-            sl_ref there = reg_place_clear(self, &entry, &how, !again);
-            if (there != 0) { /* until the file is gone; a tierer that dies first finds it whole */
-                sl_index_links(self->index, there)->disks |= REG_DISK_BIT(slot);
-            }
-        }
-    }
-    free(refs);
-    reg_retired_scan(self, from);
+    bool again = entry->extent.generation != 0 && is_kept(self, entry);
+    uint64_t places = self->tier->place_count;
+    reclaim->kept += again;
     self->space.freed = true;
-    reg_log(
-        self, SL_LOG_DEBUG, reclaim->back.trace_id,
-        "segment %u leaves the disk: %u places forgotten, %u values written anew, %u not read in "
-        "time",
-        reclaim->segment, count, kept, reclaim->left);
-    sl_metric_add(self->env->metrics, self->tier->metric.rewritten_count, kept);
-    struct sl_msg reply = {.code = SL_OK};
-    sl_return_reply(self->env, &reclaim->back, &reply);
-    reclaim->active = false;
-    self->units->reclaim_count--;
-}
-
-/* Whether something that is held would go with the segment; holds begin and end meanwhile. */
-static bool reclaim_would_lose(struct registrar *self, uint32_t slot)
-{
-    const struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
-    uint32_t count = 0;
-    const sl_ref *refs = reg_segment_refs(self, slot, reclaim->segment, &count);
-    for (uint32_t i = 0; self->units->held_count > 0 && i < count; i++) {
-        struct sl_entry entry;
-        if (placed_there(self, refs[i], slot, reclaim->segment, &entry) &&
-            entry.extent.generation == 0 && unit_is_held(self, reg_unit_of(&entry))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void reclaim_refuse(struct registrar *self, uint32_t slot)
-{
-    const struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
-    struct sl_msg reply = {.code = SL_ERR_BUSY};
-    reply.text = sl_text_of("what a hand-over holds could not be read");
-    reg_log(self, SL_LOG_WARN, reclaim->back.trace_id,
-            "segment %u of tierer.%u stays: what a hand-over holds there could not be read",
-            reclaim->segment, self->tier->disks[slot].path);
-    sl_return_reply(self->env, &reclaim->back, &reply);
-    reg_reclaim_forget(self, slot);
+    reg_place_clear(self, entry, &how, !again);
+    places -= self->tier->place_count; /* with those of its block */
+    reclaim->cleared += (uint32_t)places;
+    return SL_MAX((uint32_t)places, 1u);
 }
 
 static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
@@ -337,43 +288,141 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
                       &why);
         return;
     }
-    struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
-    if (reclaim->active && reclaim->segment == msg->body.disk_reclaim.segment) {
+    struct reg_disk *disk = &self->tier->disks[slot];
+    struct reg_reclaim *reclaim = &disk->reclaim;
+    const struct sl_body_disk_reclaim *asked = &msg->body.disk_reclaim;
+    bool same = reclaim->phase != REG_RECLAIM_NONE && reclaim->segment == asked->segment;
+    bool going = same && reclaim->phase == REG_RECLAIM_GOING;
+    if (!asked->gone &&
+        (asked->segment <= disk->gone_segment || (going && sl_return_is_of(&reclaim->back, msg)))) {
+        sl_reply_code(self->env, msg, SL_OK, NULL); /* it was answered, and comes late */
+        return;
+    }
+    if (same && !going && asked->gone == (reclaim->phase == REG_RECLAIM_CLEARING)) {
         sl_return_keep(msg, &reclaim->back); /* asked again */
         return;
     }
+    disk->gone_segment = asked->gone ? (uint32_t)asked->segment : disk->gone_segment;
     reg_reclaim_forget(self, slot);
     reclaim_begin(self, slot, msg);
 }
 
-/* ends those that wait for nothing any more */
-static void reclaims_run(struct registrar *self)
+/* No record is left that the phase has not looked at. Gives how many were looked at; 0: it waits, or it is over. */
+static uint32_t phase_end(struct registrar *self, uint32_t slot)
 {
-    for (uint32_t i = 0; self->units->reclaim_count > 0 && i < REG_DISK_UNKNOWN; i++) {
-        const struct reg_reclaim *reclaim = &self->tier->disks[i].reclaim;
-        bool late = self->env->now_ns >= reclaim->until_ns;
-        if (!reclaim->active || (!late && reclaim->left + reclaim->held_left > 0)) {
-            continue;
+    struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
+    uint64_t now_ns = self->env->now_ns, end_ns = reclaim->back.deadline_ns;
+    switch (reclaim->phase) {
+    case REG_RECLAIM_CHOOSING:
+        reclaim->phase = REG_RECLAIM_KEEPING;
+        return 1;
+    case REG_RECLAIM_READING:
+        reclaim->phase = REG_RECLAIM_CHECKING;
+        reclaim->cursor = 0;
+        /* half of what is left; a request whose time is over comes again */
+        reclaim->until_ns =
+            sl_deadline_ns(now_ns, end_ns > now_ns ? SL_MIN(reclaim->wait_ns, (end_ns - now_ns) / 2)
+                                                   : reclaim->wait_ns);
+        reg_promotes_pump(self);
+        return 1;
+    case REG_RECLAIM_CHECKING:
+        reclaim->phase = REG_RECLAIM_GOING;
+        reclaim->until_ns = sl_deadline_ns(now_ns, GOING_NS);
+        reclaim_answer(self, reclaim, SL_OK);
+        return 0;
+    default:
+        reg_log(self, SL_LOG_DEBUG, reclaim->back.trace_id,
+                "segment %u has left the disk: %u places forgotten, %u values written anew",
+                reclaim->segment, reclaim->cleared, reclaim->kept);
+        sl_metric_add(self->env->metrics, self->tier->metric.rewritten_count, reclaim->kept);
+        reclaim_answer(self, reclaim, SL_OK);
+        reg_reclaim_forget(self, slot);
+        return 0;
+    }
+}
+
+/* Looks at the next record. Gives how many were looked at; 0: it waits, or it is over. */
+static uint32_t reclaim_step(struct registrar *self, uint32_t slot)
+{
+    struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
+    struct sl_heap_item best;
+    struct sl_entry entry;
+    bool late = self->env->now_ns >= reclaim->until_ns;
+    if (reclaim->phase == REG_RECLAIM_KEEPING) {
+        if (sl_heap_pop(&reclaim->best, SL_NEVER_NS, &best)) {
+            return unit_keep(self, slot, &best);
         }
-        if (!reclaim_would_lose(self, i)) {
-            reclaim_finish(self, i);
-        } else if (late) {
-            reclaim_refuse(self, i);
+        /* Records that became others meanwhile are noted at the end. */
+        reclaim->again = reg_segment_ref(self, slot, reclaim->segment, reclaim->cursor) != 0;
+        reclaim->phase = reclaim->again ? REG_RECLAIM_CHOOSING : REG_RECLAIM_READING;
+        reclaim->cursor = reclaim->again ? reclaim->cursor : 0;
+    }
+    bool checks = reclaim->phase == REG_RECLAIM_CHECKING;
+    bool clears = reclaim->phase == REG_RECLAIM_CLEARING;
+    if (reclaim->phase == REG_RECLAIM_GOING &&
+        late) { /* or it stays: what is there is read again */
+        reg_reclaim_forget(self, slot);
+    }
+    if (reclaim->phase == REG_RECLAIM_NONE || reclaim->phase == REG_RECLAIM_GOING ||
+        (checks && !late && reclaim->left + reclaim->held_left > 0)) {
+        return 0;
+    }
+    bool some = !checks || self->units->held_count > 0;
+    sl_ref ref = clears ? reg_segment_take(self, slot, reclaim->segment)
+                 : some ? reg_segment_ref(self, slot, reclaim->segment, reclaim->cursor)
+                        : 0;
+    if (ref == 0) {
+        return phase_end(self, slot);
+    }
+    if (reg_segment_has(self, slot, reclaim->segment, ref, &entry)) {
+        if (clears) {
+            return record_clear(self, slot, &entry);
+        }
+        if (checks && is_held_on_disk_alone(self, &entry)) {
+            if (late) {
+                reclaim_answer(self, reclaim, SL_ERR_BUSY);
+                reg_reclaim_forget(self, slot);
+            }
+            return 0;
+        }
+        if (reclaim->phase == REG_RECLAIM_CHOOSING) {
+            record_choose(self, reclaim, &entry);
+        } else if (reclaim->phase == REG_RECLAIM_READING && entry.extent.generation == 0 &&
+                   is_kept(self, &entry)) {
+            record_read(self, reclaim, &entry);
         }
     }
+    reclaim->cursor++;
+    return 1;
+}
+
+static void reclaims_run(struct registrar *self)
+{
+    uint64_t from = self->retired->count;
+    for (uint32_t i = 0; self->units->reclaim_count > 0 && i < REG_DISK_UNKNOWN; i++) {
+        struct reg_reclaim *reclaim = &self->tier->disks[i].reclaim;
+        uint32_t step = 1;
+        reclaim->chosen = 0; /* it may be another unit by now */
+        for (uint32_t at = 0; step > 0 && at < RECLAIM_STEP; at += step) {
+            step = reclaim->phase != REG_RECLAIM_NONE ? reclaim_step(self, i) : 0;
+        }
+        reclaim->goes_on = step > 0;
+    }
+    reg_retired_scan(self, from);
 }
 
 void reg_reclaim_forget(struct registrar *self, uint32_t slot)
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
-    self->units->reclaim_count -= reclaim->active;
-    reclaim->active = false;
+    self->units->reclaim_count -= reclaim->phase != REG_RECLAIM_NONE;
+    reclaim->phase = REG_RECLAIM_NONE;
+    sl_heap_fini(&reclaim->best);
 }
 
 bool reg_reclaim_waits(const struct registrar *self, uint32_t slot, uint32_t number)
 {
     const struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
-    return reclaim->active && reclaim->number == number;
+    return reclaim->phase != REG_RECLAIM_NONE && reclaim->number == number;
 }
 
 void reg_reclaim_read(struct registrar *self, uint32_t slot, uint32_t number, bool held)
@@ -389,11 +438,19 @@ static uint64_t reclaims_next(const struct registrar *self)
 {
     uint64_t next_ns = SL_NEVER_NS;
     for (uint32_t i = 0; self->units->reclaim_count > 0 && i < REG_DISK_UNKNOWN; i++) {
-        if (self->tier->disks[i].reclaim.active) {
-            next_ns = SL_MIN(next_ns, self->tier->disks[i].reclaim.until_ns);
+        const struct reg_reclaim *reclaim = &self->tier->disks[i].reclaim;
+        if (reclaim->phase != REG_RECLAIM_NONE) {
+            next_ns = SL_MIN(next_ns, reclaim->goes_on ? self->env->now_ns : reclaim->until_ns);
         }
     }
     return next_ns;
+}
+
+static void reclaims_fini(struct registrar *self)
+{
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        reg_reclaim_forget(self, i);
+    }
 }
 
 /* ---- the part ---- */
@@ -405,6 +462,7 @@ static const struct reg_handler handlers[] = {
 const struct reg_part reg_reclaim_part = {
     .name = "reclaim",
     REG_HANDLERS(handlers),
+    .fini = reclaims_fini,
     .after = reclaims_run,
     .next_ns = reclaims_next,
 };

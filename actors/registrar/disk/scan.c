@@ -25,8 +25,8 @@
 
 /* ---- losing a place ---- */
 
-sl_ref reg_place_clear(struct registrar *self, const struct sl_entry *entry,
-                       const struct reg_drop *how, bool reclaimed)
+void reg_place_clear(struct registrar *self, const struct sl_entry *entry,
+                     const struct reg_drop *how, bool reclaimed)
 {
     static const struct sl_disk_place nowhere = {0};
     sl_ref fresh;
@@ -37,10 +37,9 @@ sl_ref reg_place_clear(struct registrar *self, const struct sl_entry *entry,
         } else {
             reg_queue_add(self, fresh, entry->extent.generation);
         }
-        return fresh;
+        return;
     }
     (void)reg_unit_drop(self, reg_unit_of(entry), how);
-    return 0;
 }
 
 void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
@@ -54,7 +53,7 @@ void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
     sl_metric_add(self->env->metrics, self->tier->metric.corrupt_count, 1);
     reg_log(self, SL_LOG_WARN, 0, "object %016" PRIx64 ": its copy on disk is lost (%s): forgotten",
             reg_hash(entry.key, entry.key_length), sl_err_text(code));
-    (void)reg_place_clear(self, &entry, &how, false);
+    reg_place_clear(self, &entry, &how, false);
     reg_retired_scan(self, from);
 }
 
@@ -195,7 +194,7 @@ static sl_err found_one(struct registrar *self, const struct sl_item_found *foun
 {
     struct sl_entry entry;
     const struct sl_disk_place place = found_place(found, slot);
-    if (reg_segment_reclaimed(self, slot, (uint32_t)found->segment)) {
+    if (found->segment <= self->tier->disks[slot].gone_segment) {
         return SL_ERR_NOT_FOUND;
     }
     const struct sl_key key = reg_key(&found->key);
@@ -247,7 +246,7 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
         disk->unseen = disk->place_count;
     }
     disk->sweeping = false;
-    reg_segments_come_anew(self, path->disk);
+    disk->gone_segment = 0; /* it tells them all */
     disk->state = REG_DISK_SCANNING;
 }
 
@@ -405,7 +404,7 @@ static void sweep_step(struct registrar *self, uint32_t slot)
             if (disk->stale) {
                 (void)reg_unit_drop(self, reg_unit_of(&entry), &how);
             } else {
-                (void)reg_place_clear(self, &entry, &how, false);
+                reg_place_clear(self, &entry, &how, false);
             }
         }
     }

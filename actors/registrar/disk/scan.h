@@ -6,9 +6,9 @@
 #include "actors/registrar/records/units.h"
 
 /* The record loses its place; what has no other copy is dropped as a whole block. reclaimed: it had its
- * time on disk, else it is written anew. Gives the record that stays; 0: none. */
-sl_ref reg_place_clear(struct registrar *self, const struct sl_entry *entry,
-                       const struct reg_drop *how, bool reclaimed);
+ * time on disk, else it is written anew. */
+void reg_place_clear(struct registrar *self, const struct sl_entry *entry,
+                     const struct reg_drop *how, bool reclaimed);
 /* A place cannot be trusted: forgets it; what has no other copy is dropped as a whole block. */
 void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code);
 

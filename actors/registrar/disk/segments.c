@@ -73,27 +73,26 @@ static int ref_order(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static bool ref_has_place(struct registrar *self, sl_ref ref, uint64_t number)
+bool reg_segment_has(struct registrar *self, uint32_t disk, uint32_t segment, sl_ref ref,
+                     struct sl_entry *entry)
 {
-    struct sl_entry entry;
     if (!sl_index_ref_live(self->index, ref)) {
         return false;
     }
-    sl_index_read(self->index, ref, &entry);
-    return entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 &&
-           segment_number(entry.disk.disk, entry.disk.segment) == number;
+    sl_index_read(self->index, ref, entry);
+    return entry->kind == SL_RECORD_COMMITTED && entry->disk.valid != 0 &&
+           entry->disk.disk == disk && entry->disk.segment == segment;
 }
 
 static void segment_compact(struct registrar *self, struct reg_segment *segment)
 {
-    if (segment->count == 0) {
-        return;
-    }
-    uint32_t kept = 0;
+    uint32_t kept = 0, disk = (uint32_t)(segment->number >> 32);
+    struct sl_entry entry;
     qsort(segment->refs, segment->count, sizeof(*segment->refs), ref_order);
     for (uint32_t i = 0; i < segment->count; i++) {
         bool again = kept > 0 && segment->refs[kept - 1] == segment->refs[i];
-        if (!again && ref_has_place(self, segment->refs[i], segment->number)) {
+        if (!again &&
+            reg_segment_has(self, disk, (uint32_t)segment->number, segment->refs[i], &entry)) {
             segment->refs[kept++] = segment->refs[i];
         }
     }
@@ -117,7 +116,8 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
     }
     segment->live += fresh ? 1 : 0;
     if (segment->count == segment->capacity) {
-        if (segment->count > 2 * segment->live + 64) {
+        bool settled = reg_reclaim_phase(self, place) == REG_RECLAIM_NONE;
+        if (settled && segment->count > 2 * segment->live + 64) {
             segment_compact(self, segment);
         }
         bool full = segment->count > segment->capacity / 2 || segment->capacity == 0;
@@ -143,63 +143,17 @@ void reg_segment_left(struct registrar *self, const struct sl_disk_place *place)
     }
 }
 
-const sl_ref *reg_segment_refs(struct registrar *self, uint32_t disk, uint32_t segment,
-                               uint32_t *count)
+sl_ref reg_segment_ref(const struct registrar *self, uint32_t disk, uint32_t segment,
+                       uint32_t number)
+{
+    const struct reg_segment *there = segment_find(self, segment_number(disk, segment));
+    return there != NULL && number < there->count ? there->refs[number] : 0;
+}
+
+sl_ref reg_segment_take(struct registrar *self, uint32_t disk, uint32_t segment)
 {
     struct reg_segment *there = segment_find(self, segment_number(disk, segment));
-    *count = 0;
-    if (there == NULL) {
-        return NULL;
-    }
-    segment_compact(self, there);
-    *count = there->count;
-    return there->refs;
-}
-
-void reg_segment_take(struct registrar *self, uint32_t disk, uint32_t segment, sl_ref **refs,
-                      uint32_t *count)
-{
-    struct reg_segment *there = segment_find(self, segment_number(disk, segment));
-    *refs = NULL;
-    *count = 0;
-    if (there != NULL) {
-        segment_compact(self, there);
-        *refs = there->refs;
-        *count = there->count;
-        there->refs = NULL;
-        there->count = 0;
-        there->capacity = 0;
-    }
-}
-
-void reg_segment_gone(struct registrar *self, uint32_t disk, uint32_t segment)
-{
-    self->tier->reclaimed[self->tier->reclaimed_count++ % REG_RECLAIMED_MAX] =
-        segment_number(disk, segment);
-}
-
-void reg_segments_come_anew(struct registrar *self, uint32_t disk)
-{
-    struct reg_tier *tier = self->tier;
-    uint32_t kept = 0;
-    uint32_t count = SL_MIN(tier->reclaimed_count, REG_RECLAIMED_MAX);
-    for (uint32_t i = 0; i < count; i++) {
-        if (tier->reclaimed[i] >> 32 != disk) {
-            tier->reclaimed[kept++] = tier->reclaimed[i];
-        }
-    }
-    tier->reclaimed_count = kept;
-}
-
-bool reg_segment_reclaimed(const struct registrar *self, uint32_t disk, uint32_t segment)
-{
-    uint32_t kept = SL_MIN(self->tier->reclaimed_count, REG_RECLAIMED_MAX);
-    for (uint32_t i = 0; i < kept; i++) {
-        if (self->tier->reclaimed[i] == segment_number(disk, segment)) {
-            return true;
-        }
-    }
-    return false;
+    return there != NULL && there->count > 0 ? there->refs[--there->count] : 0;
 }
 
 static void segments_fini(struct registrar *self)

@@ -413,7 +413,7 @@ static void item_durable(struct registrar *self, const struct reg_write_item *it
 {
     sl_ref fresh;
     struct sl_entry entry;
-    if (reg_segment_reclaimed(self, place->disk, place->segment)) {
+    if (place->segment <= self->tier->disks[place->disk].gone_segment) {
         sl_index_links(self->index, item->ref)->flags |= REG_FLAG_RECLAIMED;
         return;
     }

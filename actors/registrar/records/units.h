@@ -10,7 +10,7 @@
 #include "actors/registrar/records/policy.h"
 
 /* bits of sl_links.flags; sl_links.disks has a bit for each disk that may hold bytes under the
- * record's key where its place does not say */
+ * record's key where its place does not say; of a block, for each disk whose reclaim keeps it */
 enum {
     REG_FLAG_HOT = 1u << 0,     /* unit: in the list of units with a part in memory */
     REG_FLAG_COLD = 1u << 1,    /* unit: in the list of units on disk alone */

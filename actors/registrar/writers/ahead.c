@@ -13,6 +13,7 @@
  * part: the records of block and part are made in one go. */
 #include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
@@ -186,9 +187,9 @@ struct ahead_use {
 static sl_err key_free(struct registrar *self, const struct sl_text *key, bool block)
 {
     struct sl_entry there;
-    struct sl_group_info info = {.state = SL_GROUP_COMMITTED};
-    sl_ref group = 0;
-    if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &there) != SL_OK) {
+    bool some = sl_index_find_any(self->index, key->at, (uint32_t)key->length, &there) == SL_OK;
+    bool visible = some && reg_unit_visible(self, &there);
+    if (!some || (visible && reg_reclaim_takes(self, reg_unit_of(&there)))) {
         uint32_t slot =
             reg_claim_by_key(self, reg_hash(key->at, key->length), key->at, key->length);
         return slot == REG_NONE ? SL_OK : SL_ERR_BUSY;
@@ -196,11 +197,7 @@ static sl_err key_free(struct registrar *self, const struct sl_text *key, bool b
     if ((there.kind == SL_RECORD_GROUP) != block) {
         return SL_ERR_INVALID;
     }
-    group = block ? there.ref : there.group;
-    if (group != 0) {
-        sl_index_group_info(self->index, group, &info);
-    }
-    return info.state == SL_GROUP_COMMITTED ? SL_ERR_EXISTS : SL_ERR_BUSY;
+    return visible ? SL_ERR_EXISTS : SL_ERR_BUSY;
 }
 
 static sl_err use_check(struct registrar *self, const struct ahead_use *use)

@@ -6,6 +6,7 @@
  * back by freeing what it took. */
 #include "actors/registrar/writers/reserve.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"
@@ -59,7 +60,7 @@ static struct reg_want_group group_classify(struct registrar *self, const struct
     }
     sl_index_group_info(self->index, entry.ref, &info);
     if (info.state == SL_GROUP_COMMITTED) {
-        out.code = SL_ERR_EXISTS;
+        out.code = reg_reclaim_takes(self, entry.ref) ? SL_OK : SL_ERR_EXISTS;
         return out;
     }
     uint32_t slot = reg_group_slot(self, entry.ref);
@@ -247,7 +248,8 @@ static sl_err item_classify(struct registrar *self, const struct reg_request *re
         grant->busy_ns = req->ttl_ns;
         return SL_ERR_BUSY; /* the first of its name is being written now */
     }
-    if (sl_index_find_hashed(self->index, reg_key(&want->key), item->index_hash, &entry) == SL_OK) {
+    if (sl_index_find_hashed(self->index, reg_key(&want->key), item->index_hash, &entry) == SL_OK &&
+        !(entry.kind == SL_RECORD_COMMITTED && reg_reclaim_takes(self, reg_unit_of(&entry)))) {
         sl_err err = item_replaces(req, want, &entry, item);
         if (err != SL_OK) {
             return err == SL_ERR_EXISTS ? item_present(self, want, &entry, grant) : err;

@@ -141,7 +141,8 @@ static void give_job(void)
 static bool answer_reclaim(void)
 {
     struct sl_msg reclaim, reply = {.code = SL_OK};
-    if (!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim)) {
+    if (!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim) &&
+        !fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &reclaim)) {
         return false;
     }
     for (uint32_t n = 0; n < KEYS_MAX; n++) {

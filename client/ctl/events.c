@@ -1,7 +1,7 @@
-/* client/ctl/events.c - events: what routers hear of a node, for people. */
+/* client/ctl/events.c - events: which blocks come and go, for people. It reads the index as sluice-events does
+ * (client/events/follow.h): nobody has to publish anything. */
 #include "client/ctl/commands.h"
-#include "client/events/subscribe.h"
-#include "client/metrics/at.h"
+#include "client/events/follow.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_hex.h"
 
@@ -9,18 +9,23 @@
 #include <string.h>
 #include <time.h>
 
-#define WAIT_NS (100 * SL_NS_PER_MS)
+#define WALK_NS  (10 * SL_NS_PER_MS)
+#define PAUSE_NS (100 * SL_NS_PER_MS) /* how late Ctrl-C is seen */
+#define INDEX_NS (3 * SL_NS_PER_S)    /* a node that is being made has its index by then */
 
 struct watch {
     const struct ctl *ctl;
     uint64_t count_max; /* events to be printed; 0: without a bound */
     uint64_t count;
-    bool once; /* the snapshot alone */
+    bool bytes;    /* hashes in full */
+    bool once;     /* what is there alone */
+    bool snapshot; /* what is told was there before */
 };
 
-static const char *hash_text(const struct ev_hash *hash, char out[2 * SL_BLOCK_HASH_BYTES + 1])
+static const char *hash_text(const struct watch *watch, const struct ev_hash *hash,
+                             char out[2 * SL_BLOCK_HASH_BYTES + 1])
 {
-    if (hash->length == 0) {
+    if (!watch->bytes) {
         (void)snprintf(out, 2 * SL_BLOCK_HASH_BYTES + 1, hash->is_signed ? "%" PRId64 : "%" PRIu64,
                        hash->number);
         return out;
@@ -30,165 +35,129 @@ static const char *hash_text(const struct ev_hash *hash, char out[2 * SL_BLOCK_H
     return out;
 }
 
-static const char *type_text(enum ev_type type)
+static void event_json(const struct ev_event *event, const char *type, const char *medium,
+                       const char *hash, const char *parent, bool snapshot)
 {
-    static const char *const texts[] = {
-        [EV_STORED] = "stored", [EV_REMOVED] = "removed", [EV_CLEARED] = "cleared"};
-    return texts[type];
-}
-
-static void heard_json(const struct ev_heard *heard, const char *hash, const char *parent)
-{
-    json_t *line = json_pack("{s:s, s:o, s:f, s:b}", "event", type_text(heard->type), "sequence",
-                             ctl_json_u64(heard->sequence), "time", heard->time_s, "snapshot",
-                             (int)heard->snapshot);
-    if (heard->type != EV_CLEARED) {
-        (void)json_object_set_new(line, "block", json_string(hash));
-        (void)json_object_set_new(line, "parent",
-                                  heard->has_parent ? json_string(parent) : json_null());
-        (void)json_object_set_new(line, "medium",
-                                  ctl_json_bytes(heard->medium, strlen(heard->medium)));
-        (void)json_object_set_new(line, "model",
-                                  ctl_json_bytes(heard->model, strlen(heard->model)));
-        (void)json_object_set_new(line, "group",
-                                  heard->group_index == SL_BLOCK_NO_GROUP
-                                      ? json_null()
-                                      : json_integer(heard->group_index));
+    json_t *line = json_pack("{s:s, s:f, s:b}", "event", type, "time",
+                             (double)sl_clock_wall_ns() / 1e9, "snapshot", (int)snapshot);
+    if (event->type != EV_CLEARED) {
+        bool grouped = event->group_index != SL_BLOCK_NO_GROUP;
+        (void)json_object_update_new(
+            line, json_pack("{s:s, s:s?, s:s, s:o, s:o}", "block", hash, "parent", parent, "medium",
+                            medium, "model", ctl_json_bytes(event->model, strlen(event->model)),
+                            "group", grouped ? json_integer(event->group_index) : json_null()));
     }
     (void)json_dumpf(line, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_PRESERVE_ORDER);
     (void)putchar('\n');
     json_decref(line);
 }
 
-static void heard_text(const struct ev_heard *heard, const char *hash, const char *parent)
+static void event_text(const struct ev_event *event, const char *type, const char *medium,
+                       const char *hash, const char *parent)
 {
-    time_t at_s = (time_t)heard->time_s;
+    uint64_t now_ns = sl_clock_wall_ns();
+    time_t now_s = (time_t)(now_ns / SL_NS_PER_S);
     struct tm at;
     char clock[16] = "";
-    if (localtime_r(&at_s, &at) != NULL) {
+    if (localtime_r(&now_s, &at) != NULL) {
         (void)strftime(clock, sizeof(clock), "%H:%M:%S", &at);
     }
-    (void)printf("%s.%03d %-8s", clock, (int)((heard->time_s - (double)at_s) * 1000),
-                 type_text(heard->type));
-    if (heard->type != EV_CLEARED) {
-        (void)putchar(' ');
-        ctl_print_bytes(stdout, heard->medium, strlen(heard->medium));
-        (void)printf(" %s", hash);
-        if (heard->has_parent) {
-            (void)printf(" after %s", parent);
-        }
-        if (heard->group_index != SL_BLOCK_NO_GROUP) {
-            (void)printf(" group %" PRIu32, heard->group_index);
-        }
-        if (heard->model[0] != '\0') {
-            (void)printf(" of ");
-            ctl_print_bytes(stdout, heard->model, strlen(heard->model));
-        }
+    (void)printf("%s.%03d %-8s", clock, (int)(now_ns % SL_NS_PER_S / SL_NS_PER_MS), type);
+    if (event->type != EV_CLEARED) {
+        (void)printf(" %s %s", medium, hash);
+        (void)(parent != NULL && printf(" after %s", parent));
+        (void)(event->group_index != SL_BLOCK_NO_GROUP &&
+               printf(" group %" PRIu32, event->group_index));
+        (void)printf(" of ");
+        ctl_print_bytes(stdout, event->model, strlen(event->model));
     }
     (void)putchar('\n');
 }
 
 static bool is_over(const struct watch *watch)
 {
-    return watch->count_max > 0 && watch->count >= watch->count_max;
+    return ctl_interrupted() || (watch->count_max > 0 && watch->count >= watch->count_max);
 }
 
-static void heard_print(void *context, const struct ev_heard *heard)
+static void event_print(void *context, const struct ev_event *event)
 {
+    static const char *const types[] = {
+        [EV_STORED] = "stored", [EV_REMOVED] = "removed", [EV_CLEARED] = "cleared"};
+    static const char *const media[] = {[EV_MEMORY] = "CPU", [EV_DISK] = "DISK"};
     struct watch *watch = context;
-    char hash[2 * SL_BLOCK_HASH_BYTES + 1], parent[2 * SL_BLOCK_HASH_BYTES + 1];
+    char hash[2 * SL_BLOCK_HASH_BYTES + 1], before[2 * SL_BLOCK_HASH_BYTES + 1];
     if (is_over(watch)) {
         return;
     }
     watch->count++;
-    (void)hash_text(&heard->hash, hash);
-    (void)hash_text(&heard->parent, parent);
-    watch->ctl->json ? heard_json(heard, hash, parent) : heard_text(heard, hash, parent);
+    bool block = event->type != EV_CLEARED;
+    const char *medium = block ? media[event->medium] : "";
+    const char *name = block ? hash_text(watch, event->hash, hash) : "";
+    const char *parent =
+        block && event->parent != NULL ? hash_text(watch, event->parent, before) : NULL;
+    watch->ctl->json ? event_json(event, types[event->type], medium, name, parent, watch->snapshot)
+                     : event_text(event, types[event->type], medium, name, parent);
 }
 
-/* Where: given, or where the node's publisher says it is. False: printed why not. */
-static bool address_find(const struct ctl *ctl, const char **publish, const char **replay,
-                         struct metrics_at *at, int *code)
+static sl_err watch_run(struct watch *watch, struct ev_follow *follow, struct sl_error *why)
 {
-    if (*publish != NULL && *replay != NULL) {
-        return true;
-    }
-    if (*publish != NULL || *replay != NULL) {
-        *code = ctl_wrong(ctl, "--from and --replay go together");
-        return false;
-    }
-    char *space =
-        metrics_at_read(ctl->paths.runtime_dir, "events", at) ? strchr(at->address, ' ') : NULL;
-    if (space == NULL) {
-        struct sl_error why = {0};
-        if (!ctl_registrar_lives(ctl->paths.shm_dir)) {
-            (void)ctl_no_pages(ctl, &why);
-        } else {
-            (void)sl_fail(&why, SL_ERR_UNREACHABLE,
-                          "node '%s' publishes no events: start it with --events-listen local, or "
-                          "IP:PORT",
-                          sl_config_text(ctl->config, SL_SET_instance));
+    struct ev_follow_stats stats = {0};
+    uint64_t began_ns = sl_clock_monotonic_ns();
+    while (!is_over(watch) && !(watch->once && stats.walks > 0)) {
+        uint64_t now_ns = sl_clock_monotonic_ns();
+        watch->snapshot = stats.walks == 0;
+        (void)ev_follow_step(follow, now_ns, event_print, watch);
+        (void)fflush(stdout);
+        ev_follow_stats(follow, &stats);
+        if (stats.indexes == 0 && now_ns - began_ns > INDEX_NS) {
+            return sl_fail(why, SL_ERR_UNREACHABLE, "the node has made no index yet");
         }
-        *code = ctl_failed(ctl, &why);
-        return false;
+        uint64_t rest_ns =
+            SL_MIN(sl_budget_ns(sl_clock_monotonic_ns(), ev_follow_wake_at(follow)), PAUSE_NS);
+        (void)nanosleep(&(struct timespec){.tv_nsec = (long)rest_ns}, NULL);
     }
-    *space = '\0';
-    *publish = at->address;
-    *replay = space + 1;
-    return true;
+    return SL_OK;
 }
 
 static int events_command(struct ctl *ctl, int argc, char **argv)
 {
     int code = CTL_FINE;
     struct watch watch = {.ctl = ctl};
-    struct metrics_at at;
     struct sl_error why = {0};
-    struct ev_subscriber *subscriber = NULL;
-    struct ev_subscriber_stats stats = {0};
-    const char *publish = NULL, *replay = NULL;
+    struct ev_follow *follow = NULL;
     const struct ctl_option options[] = {{.name = "count", .count = &watch.count_max},
-                                         {.name = "once", .flag = &watch.once},
-                                         {.name = "from", .text = &publish},
-                                         {.name = "replay", .text = &replay}};
+                                         {.name = "once", .flag = &watch.once}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    if (!address_find(ctl, &publish, &replay, &at, &code)) {
-        return code;
+    if (!ctl_registrar_lives(ctl->paths.shm_dir)) {
+        (void)ctl_no_pages(ctl, &why);
+        return ctl_failed(ctl, &why);
     }
+    watch.bytes = strcmp(sl_config_text(ctl->config, SL_SET_events_hashes), "bytes") == 0;
     ctl_interruptible();
-    sl_err err = ev_subscriber_open(publish, replay, &subscriber, &why);
-    uint64_t gaps = 0;
-    while (err == SL_OK && !ctl_interrupted() && !is_over(&watch) && !(watch.once && stats.exact)) {
-        err = ev_subscriber_step(subscriber, WAIT_NS, heard_print, &watch, &why);
-        ev_subscriber_stats(subscriber, &stats);
-        if (stats.gaps != gaps) {
-            gaps = stats.gaps;
-            (void)fprintf(stderr, "sluicectl: messages were missed: asked for\n");
-        }
-        (void)fflush(stdout);
-    }
-    ev_subscriber_close(&subscriber);
+    sl_err err =
+        ev_follow_create(ctl->paths.shm_dir, sl_config_text(ctl->config, SL_SET_events_model),
+                         WALK_NS, &follow, &why);
+    err = err == SL_OK ? watch_run(&watch, follow, &why) : err;
+    ev_follow_destroy(&follow);
     return err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
 }
 
 /* clang-format off */
 const struct ctl_command ctl_events = {
     .name = "events",
-    .summary = "print which blocks routers hear of, live",
-    .help = "events [--once] [--count N] [--from ADDRESS --replay ADDRESS]\n"
+    .summary = "print which blocks come and go, live",
+    .help = "events [--once] [--count N]\n"
             "\n"
-            "Prints what the node publishes for routers (sluice-events): first all blocks that are there, then what is stored,\n"
-            "removed and cleared, until Ctrl-C. A line an event and block: time, what, medium, hash, the block before it in its\n"
-            "chain where that is known, model. What was missed is asked for. --json: an object a line.\n"
+            "Prints what sluice-events tells routers: first all blocks that are there, then what is stored, removed and cleared,\n"
+            "until Ctrl-C. A line an event and block: time, what, medium, hash, the block before it in its chain where that is known,\n"
+            "model. It reads shared memory, whether the node publishes or not. Settings: --events-hashes int or bytes, --events-model.\n"
             "\n"
             "  --once            what is there, and no more; what came within this second may be missing\n"
             "  --count N         N lines\n"
-            "  --from ADDRESS --replay ADDRESS   ZeroMQ's addresses of another publisher, as tcp://10.0.0.1:5557\n"
             "\n"
-            "examples: sluicectl events --once --json\n"
-            "          sluicectl events --from tcp://10.0.0.1:5557 --replay tcp://10.0.0.1:5558\n"
+            "example: sluicectl events --once --json\n"
             CTL_HELP_COMMON,
     .run = events_command,
 };

@@ -2,8 +2,8 @@
  * topics, frames and silence have bounds, and who keeps to them is served meanwhile. */
 #include "client/events/listener.h"
 #include "client/events/publish.h"
-#include "client/events/subscribe.h"
 #include "runtime/sl_clock.h"
+#include "tests/support/events_subscribe.h"
 #include "tests/support/netns.h"
 #include "tests/support/tmpdir.h"
 

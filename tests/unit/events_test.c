@@ -1,8 +1,8 @@
 /* tests/unit/events_test.c - which blocks are told, in which bytes, and what a subscriber makes of them. */
 #include "client/events/batch.h"
 #include "client/events/publish.h"
-#include "client/events/subscribe.h"
 #include "runtime/sl_digest.h"
+#include "tests/support/events_subscribe.h"
 #include "tests/unit/shm_support.h"
 
 #include <inttypes.h>

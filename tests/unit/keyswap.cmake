@@ -1,6 +1,6 @@
 sl_test(keys_test LABEL unit SOURCES unit/keys_test.c LIBS sluice_keys)
-sl_test(events_test LABEL unit SOURCES unit/events_test.c LIBS sluice_events)
-sl_test(events_listener_test LABEL unit SOURCES unit/events_listener_test.c support/netns.c support/tmpdir.c LIBS sluice_events PkgConfig::ZMQ TIMEOUT 200)
+sl_test(events_test LABEL unit SOURCES unit/events_test.c support/events_subscribe.c LIBS sluice_events PkgConfig::ZMQ PkgConfig::MSGPACK)
+sl_test(events_listener_test LABEL unit SOURCES unit/events_listener_test.c support/events_subscribe.c support/netns.c support/tmpdir.c LIBS sluice_events PkgConfig::ZMQ PkgConfig::MSGPACK TIMEOUT 200)
 sl_test(events_follow_test LABEL unit SOURCES unit/events_follow_test.c LIBS sluice_events)
 sl_test(block_names_test LABEL unit SOURCES unit/block_names_test.c LIBS sluice_keys sluice_ipc)
 

@@ -1,10 +1,10 @@
-/* client/events/subscribe.h - a subscriber that is exact: snapshot first, then what happens.
+/* tests/support/events_subscribe.h - a subscriber, for tests, that is exact: snapshot first, then what happens.
  *
  * It subscribes before it asks for the snapshot. What comes live with a sequence at or below that of the
  * snapshot is in it. A gap in the sequences, or another life, begins anew with a request for
  * what is missing: then nothing but the gap comes, or a snapshot when it is not kept. */
-#ifndef SL_CLIENT_EVENTS_SUBSCRIBE_H
-#define SL_CLIENT_EVENTS_SUBSCRIBE_H
+#ifndef SL_TESTS_SUPPORT_EVENTS_SUBSCRIBE_H
+#define SL_TESTS_SUPPORT_EVENTS_SUBSCRIBE_H
 
 #include "client/events/blocks.h"
 

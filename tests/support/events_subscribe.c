@@ -1,5 +1,5 @@
-/* client/events/subscribe.c - see subscribe.h. */
-#include "client/events/subscribe.h"
+/* tests/support/events_subscribe.c - see events_subscribe.h. */
+#include "tests/support/events_subscribe.h"
 #include "client/events/publish.h"
 #include "ipc/sl_msg.h"
 #include "runtime/sl_clock.h"

@@ -117,10 +117,6 @@ enum sl_setting_kind {
       "kernels beside an engine that computes: always, never, auto: where there is MPS")          \
     X(swap_rate, SIZE, "0", 0, 1125899906842624,                                                  \
       "bytes a second that a swapper copies, so that others have the bus too; 0: no limit")       \
-    X(swap_threads, COUNT, "0", 0, 64,                                                            \
-      "threads of a swapper that copy plain memory of processes; 0: cores/ranks, at most 4")      \
-    X(engine_huge_pages, DURATION, "1s", 0, 600000000000,                                         \
-      "longest that a registration collects plain memory into huge pages; 0: leaves it as it is") \
     X(load_verify, TEXT, "auto", 3, 6,                                                            \
       "what of a load is digested again on its device: all, sample (1 byte of 32), off, or auto:" \
       " all where the GPU does it in under 5 %, else sample")                                     \
@@ -168,7 +164,6 @@ enum sl_setting_kind {
     X(events_model, TEXT, "", 0, 1023, "blocks of this model alone; empty: of all")               \
     X(events_hashes, TEXT, "int", 3, 5, "hashes as int, as the engines publish them, or bytes")   \
     X(events_form, TEXT, "map", 3, 6, "events as map, as of vLLM 0.32, models (more), or array")  \
-    X(events_disk_medium, TEXT, "DISK", 1, 32, "what the medium of a disk is called")             \
     X(events_block_size, COUNT, "0", 0, 1048576, "tokens of a block, as told; 0: not known")      \
     X(events_rank, TEXT, "none", 1, 5, "data-parallel rank, as told: a number, or none")          \
     X(events_queue, COUNT, "4096", 16, 4096,                                                      \
@@ -188,7 +183,6 @@ enum sl_setting_kind {
       "a server that answers nothing for so long is away")                                        \
     X(directory_walk, DURATION, "200ms", 1000000, 60000000000,                                    \
       "pause between two looks at what changed in the index")                                     \
-    X(directory_rate, COUNT, "50000", 1, 10000000, "keys a second that are published")            \
     X(node_name, TEXT, "", 0, 31,                                                                 \
       "name of the node among its peers and in the directory; empty: HOST, or HOST.INSTANCE")     \
     X(cluster_listen, TEXT, "", 0, 128, "HOST:PORT at which peers may ask; empty: nowhere")       \
@@ -217,8 +211,6 @@ enum sl_setting_kind {
     X(ticket_ttl_max, DURATION, "5min", 1000000, 3600000000000, "longest life of a ticket")       \
     X(pushes_max, COUNT, "256", 1, 16384, "batches under tickets on their way at once, each way") \
     X(handovers_max, COUNT, "4096", 1, 65536, "hand-overs from prefill to decode at a time")      \
-    X(handover_bytes_max, SIZE, "0", 0, 17592186044416,                                           \
-      "bytes held for decode; 0: half of memory")                                                 \
     X(handover_wait, DURATION, "30s", 1000000, 3600000000000,                                     \
       "longest time a hand-over is announced, allocated or produced, each")                       \
     X(handover_hold, DURATION, "30s", 1000000, 3600000000000,                                     \

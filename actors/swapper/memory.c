@@ -49,10 +49,8 @@ static sl_err beside_of(const char *text, enum sl_beside *out, struct sl_error *
  * asked at a time. */
 static uint32_t copy_threads(const struct sl_env *env)
 {
-    uint64_t wanted = sl_config_u64(env->config, SL_SET_swap_threads);
-    uint64_t ranks = sl_config_u64(env->config, SL_SET_ranks);
-    uint64_t share = SL_MIN(sl_spin_cores() / ranks, COPY_THREADS_MAX);
-    return (uint32_t)(wanted != 0 ? wanted : SL_MAX(share, UINT64_C(1)));
+    uint64_t share = sl_spin_cores() / sl_config_u64(env->config, SL_SET_ranks);
+    return (uint32_t)SL_MAX(SL_MIN(share, COPY_THREADS_MAX), UINT64_C(1));
 }
 
 sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t rank,

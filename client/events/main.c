@@ -210,7 +210,7 @@ static sl_err form_set(const struct events *self, struct ev_form *form, struct s
         .bytes = strcmp(sl_config_text(self->config, SL_SET_events_hashes), "bytes") == 0,
         .block_size = (uint32_t)sl_config_u64(self->config, SL_SET_events_block_size),
         .rank = EV_NO_RANK,
-        .media = {"CPU", sl_config_text(self->config, SL_SET_events_disk_medium)}};
+        .media = {"CPU", "DISK"}};
     if (strcmp(rank, "none") == 0) {
         return SL_OK;
     }

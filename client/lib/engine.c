@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define ENGINE_END_NS    (1500 * SL_NS_PER_MS) /* a swapper that is stopped is killed after 1 s */
+#define HUGE_PAGES_NS    SL_NS_PER_S           /* at some GB a second; an engine waits for it */
 #define WORLD_MAX        64u
 #define POOLS_MAX        8u
 #define LAYERS_MAX       4096u
@@ -408,16 +409,11 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
     return SL_OK;
 }
 
-/* Huge pages under plain memory, which the kernel copies for swappers a page at a time. They take at
- * most a quarter of the time that the registration has. */
+/* Huge pages under plain memory, which the kernel copies for swappers a page at a time. */
 static void plain_pages_ask(const struct sl_engine *engine, uint64_t deadline_ns)
 {
     uint64_t now_ns = sl_clock_monotonic_ns();
-    uint64_t huge_ns = SL_MIN(sl_budget_ns(now_ns, deadline_ns) / 4,
-                              sl_config_u64(engine->client->config, SL_SET_engine_huge_pages));
-    if (huge_ns == 0) {
-        return;
-    }
+    uint64_t huge_ns = SL_MIN(sl_budget_ns(now_ns, deadline_ns) / 4, HUGE_PAGES_NS);
     for (uint32_t i = 0; i < engine->rank_count * engine->pool_count; i++) {
         const struct sl_engine_memory *memory = &engine->memories[i];
         for (uint32_t l = 0; l < memory->row_count; l++) {

@@ -670,8 +670,8 @@ struct sl_engine_pool {
      * sl_engine_end returns. An op on memory that was unmapped or made anew since is SL_ERR_STALE.
      * Host memory that is not shared works as well (tensors of an engine on CPUs): its swapper
      * copies with the rights of a debugger. Where it has none, the op ends with SL_ERR_PERMISSION,
-     * which says what to set. It is put in huge pages where the system lets it (setting
-     * engine_huge_pages). */
+     * which says what to set. It is put in huge pages where the system lets it, for 1 s and
+     * a quarter of the timeout at most. */
     const uint64_t *const *device;
     /* 0: a block has one part a rank, and what TP=2 has written nobody but TP=2 reads. Else so many
      * parts, 1 to 64, whatever the ranks: slices of KV heads (and of layers, where pipeline stages
@@ -1081,7 +1081,7 @@ struct sl_handover_options {
  * The op ends with SL_OK when every block is acknowledged and held, all of it or nothing. Errors:
  * as sl_store_start; SL_ERR_INVALID (id 0), SL_ERR_CONFIG
  * (the environment). The op's: SL_ERR_CANCELLED (decode gave up), SL_ERR_LIMIT in its text
- * (handover_bytes_max), SL_ERR_UNSUPPORTED (the key format has no key for an incomplete block).
+ * (half of memory is held), SL_ERR_UNSUPPORTED (the key format has no key for an incomplete block).
  */
 sl_err sl_handover_send_start(struct sl_engine *engine, const struct sl_op_request *request,
                               const struct sl_handover_options *options, struct sl_op **op,

@@ -435,12 +435,8 @@ static void holds_committed(struct registrar *self, const struct reg_committed *
 
 static void holds_settings(struct registrar *self)
 {
-    const struct sl_config *config = self->env->config;
-    self->holds->holds_max = (uint32_t)sl_config_u64(config, SL_SET_handovers_max);
-    self->holds->held_bytes_max = sl_config_u64(config, SL_SET_handover_bytes_max);
-    if (self->holds->held_bytes_max == 0) {
-        self->holds->held_bytes_max = self->set.memory / 2;
-    }
+    self->holds->holds_max = (uint32_t)sl_config_u64(self->env->config, SL_SET_handovers_max);
+    self->holds->held_bytes_max = self->set.memory / 2;
 }
 
 static void holds_gauges(struct registrar *self)

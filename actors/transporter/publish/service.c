@@ -11,6 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#define KEYS_PER_S \
+    50000u /* new ones, and those told again: the server has look-ups to answer, too */
+
 struct service_metrics {
     sl_metric up, members, keys, published_ns, published, withdrawn, waiting, refused, lost,
         lookups, timeouts, stale, bad, walks, walk_ns;
@@ -120,7 +123,7 @@ static sl_err feed_open(struct sl_directory_service *self, struct sl_error *why)
         .directory = self->directory,
         .walk_ns = sl_config_u64(config, SL_SET_directory_walk),
         .key_ttl_ns = sl_config_u64(config, SL_SET_directory_key_ttl),
-        .keys_per_s = sl_config_u64(config, SL_SET_directory_rate),
+        .keys_per_s = KEYS_PER_S,
     };
     sl_err err = sl_cluster_name(config, options.self.name, why);
     return err == SL_OK ? sl_directory_feed_create(&options, &self->feed, why) : err;

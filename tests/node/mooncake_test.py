@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import hashlib
 import http.client
 import json
 import os
@@ -395,20 +394,6 @@ class Admin(unittest.TestCase):
                 one.sendall(b"GET /get_all_keys HTTP/1.1\r\nHost: x\r\n\r\n")
                 one.recv(100)  # and away
             self.assertEqual(place.get("/health")[0], 200)
-
-    def test_a_list_without_the_keys_that_cannot_be_read_is_not_whole(self):
-        """Long keys stand in front of their values: on disk alone, where there is no memory to read them into."""
-        with Place() as place:
-            place.master("--enable_offload", "--quota_bytes=67108864",
-                         MOONCAKE_OFFLOAD_FILE_STORAGE_PATH=place.directory + "/files")
-            lender = place.lender("--enable_offload")
-            key = b"l" * 2048
-            place.put(f"\1\2{hashlib.sha256(key).hexdigest()}-{len(key)}", key + b"value")
-            self.assertEqual(place.get("/get_all_keys")[1], key.decode() + "\n")
-            wait_until(lambda: "local_disk" in place.get("/query_key?key=" + key.decode())[1], 20, "it is on disk")
-            self.assertEqual(lender.end()[0], 0)
-            with self.assertRaises(http.client.IncompleteRead):
-                place.get("/get_all_keys")
 
     def test_metadata_server(self):
         with Place() as place:

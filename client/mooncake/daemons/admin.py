@@ -18,7 +18,6 @@ QUERY_KEYS_MAX = 4096
 REMOVE_AT_ONCE = 4096
 LISTINGS_MAX = 32  # at a time: each has a thread
 BLOCK_BYTES = 64 << 10  # of a listing
-READS_NS = 30 * 10**9  # of keys that stand in front of their values, in a listing
 STATUS_S = 0.1  # so long an answer of sluicectl is good enough
 NOT_FOUND, NOT_READY = -704, -703
 
@@ -212,20 +211,19 @@ class Admin:
     async def _look(self, prefix: bytes, keys: List[bytes]) -> List[Dict[str, Any]]:
         """For each key its code, size and replicas. Leases nothing."""
         names = [library.name_of(prefix, key) for key in keys]
-        asked = [name[0] for name in names if name]
+        asked = [name for name in names if name]
 
         def work(client: library.Node) -> Any:
             return self._segments(client), client.stat(asked)
         segments, stats = await self.call(work)
         found = iter(stats)
-        return [self._replicas(next(found), name[1], segments) if name else {"code": library.NOT_FOUND} for name in names]
+        return [self._replicas(next(found), segments) if name else {"code": library.NOT_FOUND} for name in names]
 
-    def _replicas(self, found: library.Found, head: int, segments: List[library.Segment]) -> Dict[str, Any]:
-        size = max(found.length - head, 0)
+    def _replicas(self, found: library.Found, segments: List[library.Segment]) -> Dict[str, Any]:
         holders = [segment.name for segment in segments if found.segments >> segment.number & 1] or [self.instance]
         rows = [("memory", name) for name in holders if found.in_memory] + ([("local_disk", self.instance)] if found.on_disk else [])
-        return {"code": found.code, "size": size, "replicas": [
-            {"type": kind, "status": "COMPLETE", "size": size, "buffer_address": 0, "transport_endpoint": name} for kind, name in rows]}
+        return {"code": found.code, "size": found.length, "replicas": [
+            {"type": kind, "status": "COMPLETE", "size": found.length, "buffer_address": 0, "transport_endpoint": name} for kind, name in rows]}
 
     async def query_key(self, request: Request) -> Answer:
         prefix, key = prefix_of(request), argument(request, "key")
@@ -261,7 +259,7 @@ class Admin:
         return Answer(stream=self._list(prefix))
 
     async def _list(self, prefix: bytes) -> AsyncGenerator[bytes, None]:
-        """The index is walked on a thread of its own, at the pace of the reader. Raises what kept a key from being read."""
+        """The index is walked on a thread of its own, at the pace of the reader. Raises what ended the walk."""
         blocks: "asyncio.Queue[Any]" = asyncio.Queue(2)
         over = threading.Event()
         loop = asyncio.get_running_loop()
@@ -285,29 +283,15 @@ class Admin:
 
     def _walk(self, prefix: bytes, blocks: "asyncio.Queue[Any]", over: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
         lines: List[bytes] = []
-        state: Dict[str, Any] = {"bytes": 0, "reads_ns": 0, "client": None, "failed": None}
+        state: Dict[str, Any] = {"bytes": 0, "failed": None}
 
         def give(block: Any) -> bool:
             if not over.is_set():
                 asyncio.run_coroutine_threadsafe(blocks.put(block), loop).result()
             return not over.is_set()
 
-        def read(name: bytes) -> Optional[bytes]:
-            began = time.monotonic_ns()
-            left = READS_NS - state["reads_ns"]
-            if left <= 0:
-                raise library.NodeError(library.TIMEOUT, "keys that stand in front of their values took too long to read")
-            state["client"] = state["client"] or library.Node(self.instance, self.programs.bin)
-            key = library.read_key(state["client"], prefix, name, min(library.CALL_NS, left))
-            state["reads_ns"] += time.monotonic_ns() - began
-            return key
-
         def each(name: bytes) -> bool:
-            try:
-                key = read(name) if library.digest_length(prefix, name) else library.key_of(prefix, name)
-            except library.NodeError as error:
-                state["failed"] = error
-                return False
+            key = library.key_of(prefix, name)
             if key is None:
                 return True
             lines.append(key)
@@ -326,9 +310,8 @@ class Admin:
         except library.NodeError as error:
             state["failed"] = error
         finally:
-            for client in (walked, state["client"]):
-                if client:
-                    client.close()
+            if walked:
+                walked.close()
         if lines:
             give(b"\n".join(lines) + b"\n")
         give(state["failed"])
@@ -355,7 +338,7 @@ class Admin:
             found: List[bytes] = []
 
             def each(name: bytes) -> bool:
-                if library.key_of(prefix, name) is not None or library.digest_length(prefix, name):
+                if library.key_of(prefix, name) is not None or library.is_digest(prefix, name):
                     found.append(name)
                 return True
             client.list(each)

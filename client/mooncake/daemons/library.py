@@ -1,8 +1,8 @@
 """libsluice for the daemons: the calls of sluice.h that they need, by ctypes, and how keys are named on a node.
 
 Keys of the default tenant are their own names, unless they begin with the mark; others are mark, tenant, mark, key. What cannot be a
-key of a node (over 1,024 bytes with its prefix, a zero byte, no UTF-8) is named by its digest, and the key stands in front of the
-value, padded with zeros (client/mooncake/store/names.h has the rule)."""
+key of a node (over 1,024 bytes with its prefix, a zero byte, no UTF-8) is named by its digest (client/mooncake/store/names.h has the
+rule)."""
 
 import ctypes
 import glob
@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_int, c_uint32, c_uint64, c_void_p
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 API_VERSION = 6  # of sluice.h: sl_client_open refuses another one
 OK, NOT_FOUND, BUSY, LIMIT, TIMEOUT, UNREACHABLE, UNSUPPORTED, LEASED = 0, 1, 3, 4, 5, 8, 16, 27
@@ -18,7 +18,7 @@ RETRY = (BUSY, LIMIT, TIMEOUT, 6, 7, UNREACHABLE, 11, 12, 13, 20, 21, 23)  # cod
 CALL_NS = 2_000_000_000  # the longest wait for the registrar
 CONTRIBUTIONS_MAX = 64
 MARK, DIGEST_MARK = b"\x01", b"\x02"
-NAME_BYTES_MAX, KEY_BYTES_MAX, HEAD_ALIGN = 1024, 1 << 20, 64
+NAME_BYTES_MAX, KEY_BYTES_MAX = 1024, 1 << 20
 
 
 class NodeError(Exception):
@@ -48,14 +48,6 @@ class _Stat(Structure):
 class _Contribution(Structure):
     _fields_ = [("name", c_char * 256), ("number", c_uint32), ("length_bytes", c_uint64), ("used_bytes", c_uint64),
                 ("value_count", c_uint64), ("process", c_char * 32), ("pid", c_uint32)]
-
-
-class _Piece(Structure):
-    _fields_ = [("at", c_void_p), ("length_bytes", c_uint64), ("offset_bytes", c_uint64)]
-
-
-class _Pieces(Structure):
-    _fields_ = [("key", _Key), ("bundle", _Key), ("at", POINTER(_Piece)), ("count", c_uint32)]
 
 
 class _Listed(Structure):  # the beginning of sl_object_info
@@ -96,7 +88,6 @@ def _load(bin_directory: str) -> ctypes.CDLL:
             "sl_contributions": [c_void_p, POINTER(_Contribution), POINTER(c_uint32), c_uint64, POINTER(_Error)],
             "sl_stat_batch": [c_void_p, POINTER(_Key), c_uint32, POINTER(_Stat), POINTER(c_int)],
             "sl_list": [c_void_p, c_char_p, _EACH, c_void_p, POINTER(_Error)],
-            "sl_get_pieces": [c_void_p, POINTER(_Pieces), c_uint32, c_bool, POINTER(c_uint64), POINTER(c_int), c_uint64, POINTER(_Error)],
             "sl_remove_batch_heeding": [c_void_p, POINTER(_Key), c_uint32, c_bool, POINTER(c_int), c_uint64, POINTER(_Error)],
     }.items():
         getattr(library, name).argtypes = arguments
@@ -158,16 +149,6 @@ class Node:
         self._call("sl_remove_batch_heeding", _keys(names), len(names), not force, codes, CALL_NS)
         return list(codes)
 
-    def read_head(self, name: bytes, length: int, timeout_ns: int) -> Tuple[bytes, int]:
-        """The first bytes of a value, and its size. Raises NodeError."""
-        at, size, code = ctypes.create_string_buffer(length), c_uint64(), c_int(-1)
-        piece = _Piece(ctypes.addressof(at), length, 0)
-        item = _Pieces(key=_Key(name, len(name)), at=ctypes.pointer(piece), count=1)
-        self._call("sl_get_pieces", byref(item), 1, False, byref(size), byref(code), timeout_ns)
-        if code.value != OK:
-            raise NodeError(code.value, f"a value cannot be read: code {code.value}")
-        return at.raw, size.value
-
 
 def _keys(names: Sequence[bytes]) -> Any:
     return (_Key * len(names))(*(_Key(name, len(name)) for name in names))
@@ -177,10 +158,6 @@ def _keys(names: Sequence[bytes]) -> Any:
 
 def tenant_prefix(tenant: str) -> bytes:
     return b"" if tenant == "default" else MARK + tenant.encode() + MARK
-
-
-def head_bytes(key_length: int) -> int:
-    return -(-key_length // HEAD_ALIGN) * HEAD_ALIGN
 
 
 def _is_text(key: bytes) -> bool:
@@ -195,14 +172,12 @@ def _digest_name(prefix: bytes, key: bytes) -> bytes:
     return (prefix or MARK + MARK)[:-1] + DIGEST_MARK + b"%s-%d" % (hashlib.sha256(key).hexdigest().encode(), len(key))
 
 
-def name_of(prefix: bytes, key: bytes) -> Optional[Tuple[bytes, int]]:
-    """What the node calls a tenant's key, and how many bytes stand in front of the value. None: no value has such a key."""
+def name_of(prefix: bytes, key: bytes) -> Optional[bytes]:
+    """What the node calls a tenant's key. None: no value has such a key."""
     if not 0 < len(key) <= KEY_BYTES_MAX:
         return None
     own = MARK + MARK if not prefix and key.startswith(MARK) else prefix
-    if len(own) + len(key) <= NAME_BYTES_MAX and _is_text(key):
-        return own + key, 0
-    return _digest_name(prefix, key), head_bytes(len(key))
+    return own + key if len(own) + len(key) <= NAME_BYTES_MAX and _is_text(key) else _digest_name(prefix, key)
 
 
 def key_of(prefix: bytes, name: bytes) -> Optional[bytes]:
@@ -213,19 +188,6 @@ def key_of(prefix: bytes, name: bytes) -> Optional[bytes]:
     return name[len(full):] if name.startswith(full) and len(name) > len(full) else None
 
 
-def digest_length(prefix: bytes, name: bytes) -> int:
-    """How long the key is that a digest's name stands for; 0: it is none of this tenant's."""
-    found = re.fullmatch(re.escape((prefix or MARK + MARK)[:-1] + DIGEST_MARK) + rb"[0-9a-f]{64}-([1-9][0-9]{0,6})", name)
-    return int(found[1]) if found and int(found[1]) <= KEY_BYTES_MAX else 0
-
-
-def read_key(node: Node, prefix: bytes, name: bytes, timeout_ns: int) -> Optional[bytes]:
-    """The key that stands in front of a value; None: the value is gone, or not one of ours."""
-    length = digest_length(prefix, name)
-    try:
-        key, size = node.read_head(name, length, timeout_ns)
-    except NodeError as error:
-        if error.code == NOT_FOUND:
-            return None
-        raise
-    return key if size > head_bytes(length) and _digest_name(prefix, key) == name else None
+def is_digest(prefix: bytes, name: bytes) -> bool:
+    """Whether a name is a digest's of this tenant."""
+    return re.fullmatch(re.escape((prefix or MARK + MARK)[:-1] + DIGEST_MARK) + rb"[0-9a-f-]+", name) is not None

@@ -8,19 +8,16 @@
 struct sl_store_buffer {
     struct store_base *base;
     struct sl_view view; /* of a copy: no pin */
-    uint32_t head_bytes; /* in front of the value, in view */
     void *copy;
     uint64_t local_bytes; /* of the copy */
 };
 
-struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view,
-                                         uint32_t head_bytes)
+struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view)
 {
     struct sl_store_buffer *buffer = calloc(1, sizeof *buffer);
     if (buffer != NULL) {
         buffer->base = base;
         buffer->view = *view;
-        buffer->head_bytes = head_bytes;
         store_hold(base);
     }
     return buffer;
@@ -45,12 +42,12 @@ void sl_store_buffer_release(struct sl_store_buffer **buffer)
 
 const void *sl_store_buffer_at(const struct sl_store_buffer *buffer)
 {
-    return (const char *)buffer->view.at + buffer->head_bytes;
+    return buffer->view.at;
 }
 
 uint64_t sl_store_buffer_length(const struct sl_store_buffer *buffer)
 {
-    return buffer->view.length_bytes - buffer->head_bytes;
+    return buffer->view.length_bytes;
 }
 
 bool sl_store_buffer_is_copy(const struct sl_store_buffer *buffer)
@@ -86,7 +83,7 @@ static int hold_copy(struct sl_store *store, struct store_base *base, struct sl_
         }
     }
     const struct sl_view view = {.at = copy, .length_bytes = (uint64_t)result};
-    *out = result < 0 ? NULL : store_buffer_new(base, &view, 0);
+    *out = result < 0 ? NULL : store_buffer_new(base, &view);
     if (*out == NULL) {
         store_local_give(base, local_bytes);
         free(copy);
@@ -99,18 +96,13 @@ static int hold_copy(struct sl_store *store, struct store_base *base, struct sl_
 
 /* ---- pins ---- */
 
-/* head may be NULL. */
-static int hold_pinned(struct store_base *base, const struct store_head *head, struct sl_view *view,
-                       struct sl_store_buffer **out)
+static int hold_pinned(struct store_base *base, struct sl_view *view, struct sl_store_buffer **out)
 {
-    uint32_t head_bytes = head == NULL ? 0 : head->bytes;
-    bool ours = head_bytes == 0 || (view->length_bytes > head_bytes &&
-                                    memcmp(view->at, head->key, head->key_bytes) == 0);
-    *out = ours ? store_buffer_new(base, view, head_bytes) : NULL;
+    *out = store_buffer_new(base, view);
     if (*out == NULL) {
         sl_view_release(base->client, view);
     }
-    return !ours ? SL_STORE_NOT_FOUND : *out == NULL ? SL_STORE_NO_BUFFER : SL_STORE_OK;
+    return *out == NULL ? SL_STORE_NO_BUFFER : SL_STORE_OK;
 }
 
 /* A batch from disk may take longer than a call may wait. While value after value still comes,
@@ -133,8 +125,8 @@ static void hold_rest(struct store_base *base, const struct sl_object_key *mappe
 /* keys as the tenant says them, mapped as the node does. */
 static void hold_batch(struct sl_store *store, struct store_base *base,
                        const struct sl_object_key *keys, const struct sl_object_key *mapped,
-                       const struct store_names *names, uint32_t count, struct sl_view *views,
-                       sl_err *errs, struct sl_store_buffer **buffers, int *codes)
+                       uint32_t count, struct sl_view *views, sl_err *errs,
+                       struct sl_store_buffer **buffers, int *codes)
 {
     uint64_t ceiling_ns = store_ceiling_ns(base, 0);
     store_errs_open(errs, count);
@@ -149,8 +141,7 @@ static void hold_batch(struct sl_store *store, struct store_base *base,
         if (mapped[i].length == 0) {
             codes[i] = store_key_absent(mapped[i]);
         } else if (errs[i] == SL_OK) {
-            codes[i] = hold_pinned(base, names->heads == NULL ? NULL : &names->heads[i], &views[i],
-                                   &buffers[i]);
+            codes[i] = hold_pinned(base, &views[i], &buffers[i]);
         } else if (errs[i] == SL_ERR_LIMIT) {
             codes[i] = hold_copy(store, base, keys[i], &buffers[i]);
         } else {
@@ -163,7 +154,7 @@ void sl_store_hold(struct sl_store *store, const struct sl_object_key *keys, uin
                    struct sl_store_buffer **buffers, int *codes)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     SL_AUTO(free) struct sl_object_key *mapped = store_room(count, sizeof *mapped);
     SL_AUTO(free) struct sl_view *views = store_room(count, sizeof *views);
     SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
@@ -174,6 +165,6 @@ void sl_store_hold(struct sl_store *store, const struct sl_object_key *keys, uin
     }
     memcpy(mapped, keys, count * sizeof *mapped);
     if (store_keys_map(base, mapped, count, sizeof *mapped, &names)) {
-        hold_batch(store, base, keys, mapped, &names, count, views, errs, buffers, codes);
+        hold_batch(store, base, keys, mapped, count, views, errs, buffers, codes);
     }
 }

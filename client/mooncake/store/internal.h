@@ -56,7 +56,6 @@ struct store_session {
     struct store_base *base;   /* a use of it */
     uint32_t uses;             /* calls under way */
     bool over;                 /* out of the table */
-    uint32_t head_bytes;       /* in front of the value */
     uint64_t length_bytes;
     struct sl_store_buffer *value; /* of a reading one: pinned; NULL: no pins were left */
     uint64_t lease_end_ns;         /* 0: none */
@@ -135,37 +134,10 @@ void store_fork_add(struct sl_store *store);
 void store_fork_take(struct sl_store *store);
 
 /* ---- keys.c ---- */
-/* Of a key that goes by its digest: the key stands in front of the value. */
-struct store_head {
-    const char *key;
-    uint32_t key_bytes;
-    uint32_t bytes; /* of the head; 0: the key is its own name */
-};
-/* What the names of a batch of keys need besides. */
-struct store_names {
-    struct store_head *heads; /* one a key; NULL: none goes by its digest */
-    char *room;               /* of names that are not the caller's */
-    struct sl_piece *pieces;  /* of the items that have heads */
-    char *text;               /* of the heads */
-};
-/* Keys as they are on the node: in place where that is the same, else in *names. A key that cannot be gets length 0. False: no memory. */
+/* Keys as they are on the node: in place where that is the same, else in *names, which is to be freed. A key that
+ * cannot be gets length 0. False: no memory. */
 bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, uint32_t count,
-                    size_t stride_bytes, struct store_names *names);
-void sl_auto_names(void *at); /* SL_AUTO(names) struct store_names */
-static inline uint32_t store_head_bytes(const struct store_names *names, uint32_t index)
-{
-    return names->heads == NULL ? 0 : names->heads[index].bytes;
-}
-/* A value's bytes without its head. */
-uint64_t store_head_less(const struct store_names *names, uint32_t index, uint64_t length_bytes);
-/* Puts heads in front of the pieces of items, which move behind them; sources: their places among
- * the keys (NULL: the same). Pieces and heads are valid until the next call. False: no memory. */
-bool store_heads_add(struct store_names *names, struct sl_pieces *items, const uint32_t *sources,
-                     uint32_t count, bool writing);
-/* After such items were read: lengths become those of the values, and a value with another head is
- * SL_ERR_NOT_FOUND. */
-void store_heads_settle(const struct store_names *names, const struct sl_pieces *items,
-                        uint32_t count, uint64_t *lengths, sl_err *errs);
+                    size_t stride_bytes, char **names);
 struct sl_store_prefix store_tenant(const struct store_base *base);
 /* Of one with length 0: to write it, and to look for it. */
 int store_key_code(struct sl_object_key mapped);
@@ -173,8 +145,7 @@ int store_key_absent(struct sl_object_key mapped);
 uint64_t store_key_hash(struct sl_object_key key);
 /* Of items to be written. */
 struct store_batch {
-    struct store_names names;
-    char *bundles;
+    char *names, *bundles;
     uint32_t *later; /* a later item with the same key, or itself; NULL: there are none */
 };
 /* Keys and bundles (the groups of terms) as they are on the node. False: no memory. */
@@ -191,8 +162,7 @@ bool store_doubted(struct store_base *base, struct sl_object_key key);
 
 /* ---- hold.c ---- */
 /* Takes over the view. */
-struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view,
-                                         uint32_t head_bytes);
+struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view);
 
 /* ---- write.c ---- */
 /* Terms as libsluice takes them; SL_STORE_OK or what is wrong with them. */
@@ -217,9 +187,9 @@ void store_seek(struct store_base *base, const struct sl_object_key *keys, uint3
 uint32_t store_contributions(struct sl_client *client, struct sl_contribution_info *infos);
 
 /* ---- read.c ---- */
-/* errs[i] is set for all; names: of the items' keys. */
-void store_get_pieces(struct store_base *base, struct store_names *names, struct sl_pieces *items,
-                      uint32_t count, bool whole, uint64_t *lengths, sl_err *errs);
+/* errs[i] is set for all. */
+void store_get_pieces(struct store_base *base, const struct sl_pieces *items, uint32_t count,
+                      bool whole, uint64_t *lengths, sl_err *errs);
 
 /* ---- session.c ---- */
 void store_sessions_end(struct sl_store *store); /* of a close */

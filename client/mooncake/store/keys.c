@@ -33,173 +33,61 @@ struct sl_store_prefix store_tenant(const struct store_base *base)
     return (struct sl_store_prefix){.at = base->prefix, .length = base->prefix_length};
 }
 
-/* Notes that the key goes by its digest. False: no memory. */
-static bool head_note(struct store_names *names, uint32_t index, uint32_t count,
-                      struct sl_object_key key)
+/* How a key goes on the node; length 0 of the prefix: it is its own name. */
+struct naming {
+    struct sl_store_prefix prefix;
+    bool plain; /* else by its digest */
+};
+
+static struct naming naming_of(struct sl_store_prefix tenant, struct sl_object_key key)
 {
-    if (names->heads == NULL) {
-        names->heads = calloc(count, sizeof *names->heads);
-    }
-    if (names->heads != NULL) {
-        names->heads[index] = (struct store_head){
-            .key = key.at, .key_bytes = key.length, .bytes = sl_store_head_bytes(key.length)};
-    }
-    return names->heads != NULL;
+    const struct sl_store_prefix prefix = sl_store_prefix_of(tenant, key);
+    return (struct naming){prefix, sl_store_key_plain(prefix, key)};
 }
 
-/* How many bytes of room the names need; what cannot be a key becomes none. False: no memory. */
-static bool names_measure(struct store_names *names, struct sl_store_prefix tenant,
-                          struct sl_object_key *keys, uint32_t count, size_t stride_bytes,
-                          size_t *needed)
+/* How many bytes of room the names need; what cannot be a key becomes none. */
+static size_t names_measure(struct sl_store_prefix tenant, struct sl_object_key *keys,
+                            uint32_t count, size_t stride_bytes)
 {
+    size_t needed = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct sl_object_key *key = key_at(keys, i, stride_bytes);
         if (key->length == 0 || key->length > SL_STORE_KEY_BYTES_MAX) {
             *key = key_bad(key->length == 0);
             continue;
         }
-        struct sl_store_prefix prefix = sl_store_prefix_of(tenant, *key);
-        if (!sl_store_key_plain(prefix, *key)) {
-            *needed += tenant.length + 2u + SL_STORE_DIGEST_NAME_BYTES;
-            if (!head_note(names, i, count, *key)) {
-                return false;
-            }
-        } else if (prefix.length != 0) {
-            *needed += (size_t)prefix.length + key->length;
-        }
+        const struct naming naming = naming_of(tenant, *key);
+        needed += !naming.plain               ? tenant.length + 2u + SL_STORE_DIGEST_NAME_BYTES
+                  : naming.prefix.length != 0 ? (size_t)naming.prefix.length + key->length
+                                              : 0;
     }
-    return true;
-}
-
-/* Writes one name; gives its bytes, 0: no memory. */
-static uint32_t name_write(const struct store_names *names, struct sl_store_prefix tenant,
-                           uint32_t index, struct sl_object_key key, char *to)
-{
-    struct sl_store_prefix prefix = sl_store_prefix_of(tenant, key);
-    if (store_head_bytes(names, index) != 0) {
-        return sl_store_digest_name(tenant, key, to);
-    }
-    memcpy(to, prefix.at, prefix.length);
-    memcpy(to + prefix.length, key.at, key.length);
-    return prefix.length + key.length;
+    return needed;
 }
 
 bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, uint32_t count,
-                    size_t stride_bytes, struct store_names *names)
+                    size_t stride_bytes, char **names)
 {
     const struct sl_store_prefix tenant = store_tenant(base);
-    size_t needed = 0;
-    *names = (struct store_names){.room = NULL};
-    if (!names_measure(names, tenant, keys, count, stride_bytes, &needed)) {
-        return false;
-    }
-    char *to = names->room = needed == 0 ? NULL : malloc(needed);
-    if (needed == 0 || to == NULL) {
-        return needed == 0;
-    }
-    for (uint32_t i = 0; i < count; i++) {
+    size_t needed = names_measure(tenant, keys, count, stride_bytes);
+    char *to = *names = needed == 0 ? NULL : malloc(needed);
+    for (uint32_t i = 0; to != NULL && i < count; i++) {
         struct sl_object_key *key = key_at(keys, i, stride_bytes);
-        bool itself = key->length == 0 || (store_head_bytes(names, i) == 0 &&
-                                           sl_store_prefix_of(tenant, *key).length == 0);
-        uint32_t length = itself ? 0 : name_write(names, tenant, i, *key, to);
-        if (!itself && length == 0) {
+        const struct naming naming =
+            key->length != 0 ? naming_of(tenant, *key) : (struct naming){.plain = true};
+        if (naming.plain && naming.prefix.length == 0) {
+            continue;
+        }
+        uint32_t length = naming.prefix.length + key->length;
+        if (naming.plain) {
+            memcpy(to, naming.prefix.at, naming.prefix.length);
+            memcpy(to + naming.prefix.length, key->at, key->length);
+        } else if ((length = sl_store_digest_name(tenant, *key, to)) == 0) {
             return false;
         }
-        if (!itself) {
-            *key = (struct sl_object_key){.at = to, .length = length};
-            to += length;
-        }
+        *key = (struct sl_object_key){.at = to, .length = length};
+        to += length;
     }
-    return true;
-}
-
-void sl_auto_names(void *at)
-{
-    struct store_names *names = at;
-    free(names->room);
-    free(names->heads);
-    free(names->pieces);
-    free(names->text);
-}
-
-/* ---- heads ---- */
-
-static const struct store_head *head_of(const struct store_names *names, const uint32_t *sources,
-                                        uint32_t i)
-{
-    return &names->heads[sources == NULL ? i : sources[i]];
-}
-
-/* Room for all pieces of items that have a head, and for the heads themselves. */
-static bool heads_room(struct store_names *names, const struct sl_pieces *items,
-                       const uint32_t *sources, uint32_t count)
-{
-    size_t pieces = 1, bytes = 1;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct store_head *head = head_of(names, sources, i);
-        pieces += head->bytes == 0 ? 0 : (size_t)items[i].count + 1;
-        bytes += head->bytes;
-    }
-    free(names->pieces);
-    free(names->text);
-    names->pieces = malloc(pieces * sizeof *names->pieces);
-    names->text = calloc(bytes, 1);
-    return names->pieces != NULL && names->text != NULL;
-}
-
-bool store_heads_add(struct store_names *names, struct sl_pieces *items, const uint32_t *sources,
-                     uint32_t count, bool writing)
-{
-    if (names->heads == NULL) {
-        return true;
-    }
-    if (!heads_room(names, items, sources, count)) {
-        return false;
-    }
-    struct sl_piece *to = names->pieces;
-    char *text = names->text;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct store_head *head = head_of(names, sources, i);
-        struct sl_pieces *item = &items[i];
-        if (head->bytes == 0) {
-            continue;
-        }
-        if (writing) {
-            memcpy(text, head->key, head->key_bytes);
-        }
-        to[0] = (struct sl_piece){.at = text, .length_bytes = head->bytes};
-        for (uint32_t j = 0; j < item->count; j++) {
-            to[j + 1] = item->at[j];
-            to[j + 1].offset_bytes =
-                head->bytes + SL_MIN(item->at[j].offset_bytes, UINT64_MAX - head->bytes);
-        }
-        item->at = to;
-        item->count++;
-        to += item->count;
-        text += head->bytes;
-    }
-    return true;
-}
-
-void store_heads_settle(const struct store_names *names, const struct sl_pieces *items,
-                        uint32_t count, uint64_t *lengths, sl_err *errs)
-{
-    for (uint32_t i = 0; names->heads != NULL && i < count; i++) {
-        const struct store_head *head = &names->heads[i];
-        if (head->bytes == 0 || (errs[i] != SL_OK && errs[i] != SL_ERR_LIMIT)) {
-            continue;
-        }
-        bool ours = lengths[i] > head->bytes &&
-                    (errs[i] != SL_OK || memcmp(items[i].at->at, head->key, head->key_bytes) == 0);
-        errs[i] = ours ? errs[i] : SL_ERR_NOT_FOUND;
-        lengths[i] = ours ? lengths[i] - head->bytes : 0;
-    }
-}
-
-uint64_t store_head_less(const struct store_names *names, uint32_t index, uint64_t length_bytes)
-{
-    uint32_t bytes = store_head_bytes(names, index);
-    return length_bytes > bytes ? length_bytes - bytes : 0;
+    return needed == 0 || to != NULL;
 }
 
 /* ---- twice the same ---- */
@@ -330,7 +218,7 @@ bool store_batch_map(const struct store_base *base, struct sl_pieces *items, uin
 void sl_auto_batch(void *at)
 {
     struct store_batch *batch = at;
-    sl_auto_names(&batch->names);
+    free(batch->names);
     free(batch->bundles);
     free(batch->later);
 }

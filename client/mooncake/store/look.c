@@ -51,7 +51,7 @@ static int exist_code_of(int code)
 void sl_store_exist(struct sl_store *store, struct sl_object_key *keys, uint32_t count, int *codes)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     if (base == NULL || errs == NULL || !store_keys_map(base, keys, count, sizeof *keys, &names)) {
         store_codes_fill(codes, count, base == NULL ? 0 : SL_STORE_NO_BUFFER);
@@ -73,7 +73,7 @@ void sl_store_exist(struct sl_store *store, struct sl_object_key *keys, uint32_t
 int64_t sl_store_size(struct sl_store *store, struct sl_object_key key)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     struct sl_elsewhere other = {.length_bytes = 0};
     uint64_t length_bytes = 0;
     if (base == NULL || !store_keys_map(base, &key, 1, sizeof key, &names)) {
@@ -87,7 +87,7 @@ int64_t sl_store_size(struct sl_store *store, struct sl_object_key key)
         store_seek(base, &key, 1, &err, &other);
         length_bytes = other.length_bytes;
     }
-    return err != SL_OK ? sl_store_code_of(err) : (int64_t)store_head_less(&names, 0, length_bytes);
+    return err != SL_OK ? sl_store_code_of(err) : (int64_t)length_bytes;
 }
 
 /* ---- descriptors ---- */
@@ -120,7 +120,7 @@ int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32
                       struct sl_store_replica *out)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     SL_AUTO(free)
     struct sl_contribution_info *infos = store_room(SL_CONTRIBUTIONS_MAX, sizeof *infos);
     SL_AUTO(free) struct sl_stat *stats = store_room(count, sizeof *stats);
@@ -145,8 +145,7 @@ int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32
         }
         out[i].in_memory = here ? stats[i].in_memory : others[i].in_memory;
         out[i].on_disk = here ? stats[i].on_disk : !others[i].in_memory;
-        out[i].length_bytes =
-            store_head_less(&names, i, here ? stats[i].length_bytes : others[i].length_bytes);
+        out[i].length_bytes = here ? stats[i].length_bytes : others[i].length_bytes;
         (void)snprintf(out[i].segment, sizeof out[i].segment, "%s", others[i].node);
         if (here) {
             segment_name(base, stats[i].contributions, infos, info_count, out[i].segment);

@@ -4,10 +4,8 @@
  * tenant, mark, key. A tenant's name has no mark, so no two tenants' keys ever meet.
  *
  * What cannot be a key of the node (longer than 1,024 bytes with its prefix, a 0 in it, no UTF-8)
- * is named by its digest: mark, tenant, DIGEST_MARK, SHA-256 in hex, '-', bytes of the key. The key
- * itself stands in front of the value, padded with zeros to SL_STORE_HEAD_ALIGN bytes: who reads
- * the value compares it, so that two keys of one digest are a miss and never wrong bytes. There is
- * no second mark in such a name, so it is nobody's plain key. */
+ * is named by its digest: mark, tenant, DIGEST_MARK, SHA-256 in hex, '-', bytes of the key. There is
+ * no second mark in such a name, so it is nobody's plain key. The key itself is kept nowhere. */
 #ifndef SL_CLIENT_MOONCAKE_STORE_NAMES_H
 #define SL_CLIENT_MOONCAKE_STORE_NAMES_H
 
@@ -16,7 +14,6 @@
 #define SL_STORE_TENANT_MARK       '\x01'
 #define SL_STORE_DIGEST_MARK       '\x02'
 #define SL_STORE_KEY_BYTES_MAX     (1u << 20)
-#define SL_STORE_HEAD_ALIGN        64u
 #define SL_STORE_DIGEST_NAME_BYTES 80u /* most of a name behind the tenant */
 
 /* prefix: mark, tenant, mark; length 0: of the default tenant. */
@@ -35,15 +32,7 @@ uint32_t sl_store_digest_name(struct sl_store_prefix tenant, struct sl_object_ke
 /* The part of a name that is the tenant's own key. False: another tenant's, or a digest's. */
 bool sl_store_name_own(struct sl_store_prefix tenant, struct sl_object_key name,
                        struct sl_object_key *own);
-/* Bytes of the key that a digest's name stands for; 0: it is none of this tenant's. */
-uint32_t sl_store_digest_key_bytes(struct sl_store_prefix tenant, struct sl_object_key name);
-/* Bytes in front of a value. */
-uint32_t sl_store_head_bytes(uint32_t key_bytes);
-/* Reads the key, whose length sl_store_digest_key_bytes() gave, into at. Errors: SL_ERR_NOT_FOUND
- * (the value is not there any more, or not one of ours), and those of sl_get_pieces, after which
- * the key is not known. */
-sl_err sl_store_digest_key_read(struct sl_client *client, struct sl_store_prefix tenant,
-                                struct sl_object_key name, char *at, uint32_t key_bytes,
-                                uint64_t timeout_ns);
+/* Whether a name is that of a digest of this tenant's. */
+bool sl_store_name_is_digest(struct sl_store_prefix tenant, struct sl_object_key name);
 
 #endif

@@ -56,18 +56,12 @@ static void get_rest(struct store_base *base, const struct sl_pieces *items, uin
     }
 }
 
-void store_get_pieces(struct store_base *base, struct store_names *names, struct sl_pieces *items,
-                      uint32_t count, bool whole, uint64_t *lengths, sl_err *errs)
+void store_get_pieces(struct store_base *base, const struct sl_pieces *items, uint32_t count,
+                      bool whole, uint64_t *lengths, sl_err *errs)
 {
-    if (store_heads_add(names, items, NULL, count, false)) {
-        uint64_t ceiling_ns = store_ceiling_ns(base, pieces_room(items, count));
-        get_once(base, items, count, whole, lengths, errs);
-        get_rest(base, items, count, whole, ceiling_ns, lengths, errs);
-    } else {
-        store_errs_open(errs, count);
-        store_errs_close(errs, count, SL_ERR_NO_MEMORY);
-    }
-    store_heads_settle(names, items, count, lengths, errs);
+    uint64_t ceiling_ns = store_ceiling_ns(base, pieces_room(items, count));
+    get_once(base, items, count, whole, lengths, errs);
+    get_rest(base, items, count, whole, ceiling_ns, lengths, errs);
     for (uint32_t i = 0; i < count; i++) {
         if (items[i].count > 0) { /* else nothing was read */
             store_doubt_note(base, items[i].key, errs[i]);
@@ -102,15 +96,14 @@ static void misses_explain(struct store_base *base, const struct sl_pieces *item
     free(stories);
 }
 
-static void read_batch(struct store_base *base, struct store_names *names, struct sl_pieces *items,
-                       uint32_t count, enum sl_store_reading how, int64_t *results,
-                       uint64_t *lengths, sl_err *errs)
+static void read_batch(struct store_base *base, struct sl_pieces *items, uint32_t count,
+                       enum sl_store_reading how, int64_t *results, uint64_t *lengths, sl_err *errs)
 {
     for (uint32_t i = 0; i < count; i++) {
         results[i] = pieces_fine(&items[i]) ? SL_STORE_OK : SL_STORE_INVALID;
         items[i].count = results[i] == SL_STORE_OK ? items[i].count : 0;
     }
-    store_get_pieces(base, names, items, count, how != SL_STORE_PARTS, lengths, errs);
+    store_get_pieces(base, items, count, how != SL_STORE_PARTS, lengths, errs);
     if (how == SL_STORE_WHOLE) {
         misses_explain(base, items, count, errs);
     }
@@ -130,12 +123,12 @@ void sl_store_read(struct sl_store *store, struct sl_pieces *items, uint32_t cou
                    enum sl_store_reading how, int64_t *results, uint64_t *lengths)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     if (base == NULL || errs == NULL ||
         !store_keys_map(base, &items->key, count, sizeof *items, &names)) {
         store_results_fill(results, count, base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);
         return;
     }
-    read_batch(base, &names, items, count, how, results, lengths, errs);
+    read_batch(base, items, count, how, results, lengths, errs);
 }

@@ -82,7 +82,7 @@ void sl_store_remove(struct sl_store *store, struct sl_object_key *keys, uint32_
                      int *codes)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     if (base == NULL || !store_keys_map(base, keys, count, sizeof *keys, &names) ||
         !remove_mapped(base, keys, count, force, codes)) {
         store_codes_fill(codes, count, base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);
@@ -190,7 +190,6 @@ struct matching {
     struct store_base *base;
     const struct pattern *pattern; /* NULL: all */
     struct key_list found;
-    struct key_list digests; /* the keys that these names stand for have to be read */
     uint64_t end_ns;
     int code;
 };
@@ -223,50 +222,13 @@ static bool matching_each(void *context, const struct sl_object_info *info)
     struct matching *matching = context;
     const struct sl_store_prefix tenant = store_tenant(matching->base);
     struct sl_object_key own;
-    struct key_list *list = NULL;
-    if (sl_store_digest_key_bytes(tenant, info->key) != 0) {
-        list = matching->pattern == NULL ? &matching->found : &matching->digests;
-    } else if (sl_store_name_own(tenant, info->key, &own) && matching_looks(matching, own)) {
-        list = &matching->found;
-    }
-    if (list != NULL && matching->code == SL_STORE_OK && !list_add(list, info->key)) {
+    bool found = sl_store_name_own(tenant, info->key, &own)
+                     ? matching_looks(matching, own)
+                     : matching->pattern == NULL && sl_store_name_is_digest(tenant, info->key);
+    if (found && matching->code == SL_STORE_OK && !list_add(&matching->found, info->key)) {
         matching->code = SL_STORE_NO_BUFFER;
     }
     return matching->code == SL_STORE_OK;
-}
-
-/* The wait for one of many reads: a call's own, within the time that is left for all. */
-static uint64_t matching_wait_ns(const struct matching *matching)
-{
-    uint64_t now_ns = store_now_ns(), call_ns = store_call_ns(matching->base, 0);
-    uint64_t left_ns = matching->end_ns > now_ns ? matching->end_ns - now_ns : 1;
-    return call_ns == 0 ? left_ns : SL_MIN(call_ns, left_ns);
-}
-
-/* Keys that go by their digest are in front of their values. What has gone is passed over; with one
- * that is there and cannot be read nobody knows all that match. */
-static void matching_read(struct matching *matching)
-{
-    const struct sl_store_prefix tenant = store_tenant(matching->base);
-    struct key_list *names = &matching->digests;
-    struct sl_client *quiet = names->count == 0 ? NULL : store_quiet_client(matching->base);
-    char *at = quiet == NULL ? NULL : malloc(SL_STORE_KEY_BYTES_MAX);
-    if (names->count > 0 && at == NULL) {
-        matching->code = quiet == NULL ? SL_STORE_RPC : SL_STORE_NO_BUFFER;
-    }
-    list_settle(names);
-    for (uint32_t i = 0; i < names->count && matching->code == SL_STORE_OK; i++) {
-        uint32_t bytes = sl_store_digest_key_bytes(tenant, names->keys[i]);
-        const struct sl_object_key key = {.at = at, .length = bytes};
-        sl_err err = sl_store_digest_key_read(quiet, tenant, names->keys[i], at, bytes,
-                                              matching_wait_ns(matching));
-        if (err != SL_OK) {
-            matching->code = err == SL_ERR_NOT_FOUND ? SL_STORE_OK : sl_store_code_of(err);
-        } else if (matching_looks(matching, key) && !list_add(&matching->found, names->keys[i])) {
-            matching->code = SL_STORE_NO_BUFFER;
-        }
-    }
-    free(at);
 }
 
 static int64_t matching_remove(struct store_base *base, struct key_list *list, bool force)
@@ -301,14 +263,10 @@ static int64_t remove_listed(struct store_base *base, struct pattern *pattern, b
     (void)snprintf(prefix, sizeof prefix, "%.*s",
                    base->prefix_length == 0 ? 0 : (int)base->prefix_length - 1, base->prefix);
     sl_err err = sl_list(base->client, prefix, matching_each, &matching, NULL);
-    if (err == SL_OK && matching.code == SL_STORE_OK) {
-        matching_read(&matching);
-    }
     int64_t result = err != SL_OK                   ? sl_store_code_of(err)
                      : matching.code != SL_STORE_OK ? matching.code
                                                     : matching_remove(base, &matching.found, force);
     list_free(&matching.found);
-    list_free(&matching.digests);
     return result;
 }
 
@@ -351,7 +309,7 @@ void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, 
                             const char *segment, bool *cleared)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     SL_AUTO(free) struct sl_stat *stats = store_room(count, sizeof *stats);
     SL_AUTO(free) struct sl_object_key *mine = store_room(count, sizeof *mine);
     SL_AUTO(free) uint32_t *places = store_room(count, sizeof *places);

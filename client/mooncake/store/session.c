@@ -164,14 +164,13 @@ static int session_install(struct sl_store *store, struct sl_table *table,
 
 /* Keeps the value when it is pinned. */
 static int get_session_open(struct sl_store *store, struct store_base *base,
-                            struct sl_object_key key, uint32_t head_bytes,
-                            struct sl_store_buffer **value, uint64_t lease_end_ns)
+                            struct sl_object_key key, struct sl_store_buffer **value,
+                            uint64_t lease_end_ns)
 {
     struct store_session *session = session_new(base, key);
     if (session == NULL) {
         return SL_STORE_NO_BUFFER;
     }
-    session->head_bytes = head_bytes;
     session->length_bytes = sl_store_buffer_length(*value);
     session->lease_end_ns = lease_end_ns;
     if (!sl_store_buffer_is_copy(*value)) {
@@ -184,7 +183,7 @@ void sl_store_get_session_start(struct sl_store *store, const struct sl_object_k
                                 uint32_t count, int *codes)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     SL_AUTO(free) struct sl_object_key *mapped = store_room(count, sizeof *mapped);
     SL_AUTO(free) struct sl_store_buffer **values = store_room(count, sizeof(void *));
     SL_AUTO(free) struct sl_stat *stats = store_room(count, sizeof *stats);
@@ -203,8 +202,8 @@ void sl_store_get_session_start(struct sl_store *store, const struct sl_object_k
     for (uint32_t i = 0; i < count; i++) {
         bool leased = err == SL_OK && errs[i] == SL_OK; /* else nobody knows when its lease ends */
         if (codes[i] == SL_STORE_OK) {
-            codes[i] = get_session_open(store, base, mapped[i], store_head_bytes(&names, i),
-                                        &values[i], leased ? stats[i].lease_end_ns : 0);
+            codes[i] = get_session_open(store, base, mapped[i], &values[i],
+                                        leased ? stats[i].lease_end_ns : 0);
         }
         sl_store_buffer_release(&values[i]);
     }
@@ -236,7 +235,7 @@ static bool session_unchanged(const struct store_session *session)
     if (sl_get_pinned(session->base->client, key, &now, 0, NULL) != SL_OK) {
         return false;
     }
-    bool same = (const char *)now.at + session->head_bytes == sl_store_buffer_at(session->value);
+    bool same = now.at == sl_store_buffer_at(session->value);
     sl_view_release(session->base->client, &now);
     return same;
 }
@@ -258,7 +257,7 @@ static int64_t get_session_settle(struct sl_store *store, struct store_session *
 }
 
 static void get_sessions_read(struct sl_store *store, struct store_base *base,
-                              struct store_names *names, struct sl_pieces *items, uint32_t count,
+                              struct sl_pieces *items, uint32_t count,
                               struct store_session **sessions, uint64_t *lengths, sl_err *errs,
                               int64_t *results)
 {
@@ -267,7 +266,7 @@ static void get_sessions_read(struct sl_store *store, struct store_base *base,
         results[i] = sessions[i] == NULL ? -1 : pieces_bytes(&items[i], sessions[i]->length_bytes);
         items[i].count = results[i] < 0 ? 0 : items[i].count;
     }
-    store_get_pieces(base, names, items, count, false, lengths, errs);
+    store_get_pieces(base, items, count, false, lengths, errs);
     for (uint32_t i = 0; i < count; i++) {
         results[i] = sessions[i] == NULL
                          ? SL_STORE_INVALID
@@ -279,7 +278,7 @@ void sl_store_get_session_read(struct sl_store *store, struct sl_pieces *items, 
                                int64_t *results)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     SL_AUTO(free) struct store_session **sessions = store_room(count, sizeof(void *));
     SL_AUTO(free) uint64_t *lengths = store_room(count, sizeof *lengths);
     SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
@@ -289,13 +288,13 @@ void sl_store_get_session_read(struct sl_store *store, struct sl_pieces *items, 
         store_results_fill(results, count, usable ? SL_STORE_NO_BUFFER : SL_STORE_INVALID);
         return;
     }
-    get_sessions_read(store, base, &names, items, count, sessions, lengths, errs, results);
+    get_sessions_read(store, base, items, count, sessions, lengths, errs, results);
 }
 
 int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys, uint32_t count)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     if (base == NULL || base->dummy) {
         return base == NULL ? SL_STORE_INTERNAL : SL_STORE_INVALID;
     }
@@ -313,21 +312,17 @@ int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys,
 
 /* ---- writing ---- */
 
-/* A draft becomes a session. item: its key, and its head where it has one. Takes the draft. */
+/* A draft becomes a session. Takes the draft. */
 static int put_session_open(struct sl_store *store, struct store_base *base,
-                            const struct sl_pieces *item, uint64_t draft_bytes,
-                            struct sl_draft *draft)
+                            struct sl_object_key key, uint64_t length_bytes, struct sl_draft *draft)
 {
-    const struct sl_object_key key = item->key;
-    sl_err err = item->count == 0 ? SL_OK : sl_draft_write(draft, item->at, item->count, NULL);
-    struct store_session *session = err == SL_OK ? session_new(base, key) : NULL;
+    struct store_session *session = session_new(base, key);
     if (session == NULL) {
         sl_draft_drop(&draft);
-        return err != SL_OK ? sl_store_code_of(err) : SL_STORE_NO_BUFFER;
+        return SL_STORE_NO_BUFFER;
     }
     session->draft = draft;
-    session->head_bytes = item->count == 0 ? 0 : (uint32_t)item->at->length_bytes;
-    session->length_bytes = draft_bytes - session->head_bytes;
+    session->length_bytes = length_bytes;
     pthread_mutex_lock(&store->lock);
     bool twice = session_find(&store->puts, key) != NULL;
     bool fine = !twice && store->base == base && session_add(&store->puts, session);
@@ -368,18 +363,17 @@ static void beginning_select(struct sl_store *store, struct beginning *beginning
 {
     pthread_mutex_lock(&store->lock);
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t head_bytes = items[i].count == 0 ? 0 : items[i].at->length_bytes;
-        bool fine =
-            items[i].key.length != 0 &&
-            sl_value_check(lengths_bytes[i], SL_VALUE_BYTES_MAX - head_bytes, why) == SL_OK &&
-            (later == NULL || later[i] == i) && session_find(&store->puts, items[i].key) == NULL;
+        bool fine = items[i].key.length != 0 &&
+                    sl_value_check(lengths_bytes[i], SL_VALUE_BYTES_MAX, why) == SL_OK &&
+                    (later == NULL || later[i] == i) &&
+                    session_find(&store->puts, items[i].key) == NULL;
         codes[i] = fine                       ? SL_STORE_OK
                    : items[i].key.length == 0 ? store_key_code(items[i].key)
                                               : SL_STORE_INVALID;
         if (fine) {
             beginning->keys[beginning->count] = items[i].key;
             beginning->bundles[beginning->count] = items[i].bundle;
-            beginning->lengths[beginning->count] = lengths_bytes[i] + head_bytes;
+            beginning->lengths[beginning->count] = lengths_bytes[i];
             beginning->sources[beginning->count++] = i;
         }
     }
@@ -387,8 +381,8 @@ static void beginning_select(struct sl_store *store, struct beginning *beginning
 }
 
 static void beginning_carry_out(struct sl_store *store, struct store_base *base,
-                                struct beginning *beginning, const struct sl_pieces *items,
-                                const struct sl_terms *terms, int *codes, struct sl_error *why)
+                                struct beginning *beginning, const struct sl_terms *terms,
+                                int *codes, struct sl_error *why)
 {
     struct sl_error reason = {.code = SL_OK};
     store_errs_open(beginning->errs, beginning->count);
@@ -404,8 +398,8 @@ static void beginning_carry_out(struct sl_store *store, struct store_base *base,
         }
         codes[source] = one != SL_OK
                             ? draft_code_of(one)
-                            : put_session_open(store, base, &items[source], beginning->lengths[i],
-                                               beginning->drafts[i]);
+                            : put_session_open(store, base, beginning->keys[i],
+                                               beginning->lengths[i], beginning->drafts[i]);
     }
 }
 
@@ -433,8 +427,7 @@ void sl_store_put_session_start(struct sl_store *store, const struct sl_object_k
     }
     if (code == SL_STORE_OK &&
         (items == NULL || chosen == NULL || bundles == NULL || lengths == NULL || sources == NULL ||
-         drafts == NULL || errs == NULL || !store_batch_map(base, items, count, terms, &batch) ||
-         !store_heads_add(&batch.names, items, NULL, count, true))) {
+         drafts == NULL || errs == NULL || !store_batch_map(base, items, count, terms, &batch))) {
         code = SL_STORE_NO_BUFFER;
     }
     if (code != SL_STORE_OK) {
@@ -443,22 +436,18 @@ void sl_store_put_session_start(struct sl_store *store, const struct sl_object_k
     }
     beginning_select(store, &beginning, items, lengths_bytes, count, batch.later, codes, why);
     if (beginning.count > 0) {
-        beginning_carry_out(store, base, &beginning, items, &made.terms, codes, why);
+        beginning_carry_out(store, base, &beginning, &made.terms, codes, why);
     }
 }
 
-/* with_head: the first piece is the head, which is there already. */
-static int64_t put_session_item(struct sl_store *store, const struct sl_pieces *item,
-                                bool with_head)
+static int64_t put_session_item(struct sl_store *store, const struct sl_pieces *item)
 {
-    const struct sl_pieces own = {.at = with_head ? item->at + 1 : item->at,
-                                  .count = item->count - (with_head ? 1 : 0)};
     struct store_session *session = session_enter(store, &store->puts, item->key);
     if (session == NULL) {
         return SL_STORE_INVALID;
     }
-    int64_t bytes = pieces_bytes(&own, session->head_bytes + session->length_bytes);
-    sl_err err = bytes > 0 ? sl_draft_write(session->draft, own.at, own.count, NULL) : SL_OK;
+    int64_t bytes = pieces_bytes(item, session->length_bytes);
+    sl_err err = bytes > 0 ? sl_draft_write(session->draft, item->at, item->count, NULL) : SL_OK;
     session_leave(store, &store->puts, session, false);
     return bytes < 0 ? SL_STORE_INVALID : err != SL_OK ? sl_store_code_of(err) : bytes;
 }
@@ -467,15 +456,14 @@ void sl_store_put_session_write(struct sl_store *store, struct sl_pieces *items,
                                 int64_t *results)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     bool usable = base != NULL && !base->dummy;
-    if (!usable || !store_keys_map(base, &items->key, count, sizeof *items, &names) ||
-        !store_heads_add(&names, items, NULL, count, true)) {
+    if (!usable || !store_keys_map(base, &items->key, count, sizeof *items, &names)) {
         store_results_fill(results, count, usable ? SL_STORE_NO_BUFFER : SL_STORE_INVALID);
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
-        results[i] = put_session_item(store, &items[i], store_head_bytes(&names, i) != 0);
+        results[i] = put_session_item(store, &items[i]);
     }
 }
 
@@ -483,7 +471,7 @@ void sl_store_put_session_end(struct sl_store *store, struct sl_object_key *keys
                               bool commit, int *codes)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(names) struct store_names names = {.room = NULL};
+    SL_AUTO(free) char *names = NULL;
     SL_AUTO(free) struct sl_draft **drafts = store_room(count, sizeof(void *));
     SL_AUTO(free) uint32_t *sources = store_room(count, sizeof *sources);
     SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);

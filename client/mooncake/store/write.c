@@ -93,8 +93,7 @@ void store_local_give(struct store_base *base, uint64_t bytes)
 
 /* ---- a batch ---- */
 
-static int item_check(const struct sl_pieces *item, uint32_t head_bytes, uint64_t *length_bytes,
-                      struct sl_error *why)
+static int item_check(const struct sl_pieces *item, uint64_t *length_bytes, struct sl_error *why)
 {
     uint64_t total = 0;
     if (item->key.length == 0) {
@@ -105,12 +104,10 @@ static int item_check(const struct sl_pieces *item, uint32_t head_bytes, uint64_
         if (piece->at == NULL) {
             return SL_STORE_INVALID;
         }
-        total = piece->length_bytes > UINT64_MAX - head_bytes - total ? UINT64_MAX - head_bytes
-                                                                      : total + piece->length_bytes;
+        total += SL_MIN(piece->length_bytes, UINT64_MAX - total);
     }
     *length_bytes = total;
-    return sl_store_code_of(
-        sl_value_check(total == 0 ? 0 : total + head_bytes, SL_VALUE_BYTES_MAX, why));
+    return sl_store_code_of(sl_value_check(total, SL_VALUE_BYTES_MAX, why));
 }
 
 static int put_code_of(sl_err err, bool replacing)
@@ -189,13 +186,12 @@ static void writing_keep_pins(struct writing *writing, int *codes)
 }
 
 /* Keeps what is fine, of each key the last. */
-static void writing_select(struct writing *writing, const struct store_names *names,
-                           const struct sl_pieces *items, uint32_t count, const uint32_t *later,
-                           int *codes)
+static void writing_select(struct writing *writing, const struct sl_pieces *items, uint32_t count,
+                           const uint32_t *later, int *codes)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint64_t length_bytes = 0;
-        codes[i] = item_check(&items[i], store_head_bytes(names, i), &length_bytes, writing->why);
+        codes[i] = item_check(&items[i], &length_bytes, writing->why);
         if (codes[i] == SL_STORE_OK && (later == NULL || later[i] == i)) {
             writing->bytes += length_bytes;
             writing->items[writing->count] = items[i];
@@ -232,10 +228,7 @@ static int write_batch(struct writing *writing, struct sl_pieces *items, uint32_
     if (!store_batch_map(writing->base, items, count, terms, &batch)) {
         return SL_STORE_NO_BUFFER;
     }
-    writing_select(writing, &batch.names, items, count, batch.later, codes);
-    if (!store_heads_add(&batch.names, writing->items, writing->sources, writing->count, true)) {
-        return SL_STORE_NO_BUFFER;
-    }
+    writing_select(writing, items, count, batch.later, codes);
     int code = writing_selected(writing, codes);
     for (uint32_t i = 0; batch.later != NULL && i < count; i++) {
         codes[i] = codes[i] == SL_STORE_OK ? codes[batch.later[i]] : codes[i];

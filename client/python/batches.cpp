@@ -178,8 +178,8 @@ static uint64_t batch_submit(batches &self, std::unique_ptr<batch> made, task ki
     return self.pool->submit(std::move(made));
 }
 
-static uint64_t copies_submit(batches &self, PyObject *sequence, PyObject *buffers, timeout wait,
-                              task kind, int flags)
+template <task kind, int flags>
+static uint64_t copies_submit(batches &self, PyObject *sequence, PyObject *buffers, timeout wait)
 {
     auto made = std::make_unique<batch>();
     names_take(self, *made, sequence);
@@ -187,8 +187,9 @@ static uint64_t copies_submit(batches &self, PyObject *sequence, PyObject *buffe
     return batch_submit(self, std::move(made), kind, wait);
 }
 
+template <task kind, int flags>
 static uint64_t rows_submit(batches &self, PyObject *sequence, PyObject *memory, PyObject *rows,
-                            timeout wait, task kind, int flags)
+                            timeout wait)
 {
     auto made = std::make_unique<batch>();
     names_hex(self, *made, sequence);
@@ -196,43 +197,11 @@ static uint64_t rows_submit(batches &self, PyObject *sequence, PyObject *memory,
     return batch_submit(self, std::move(made), kind, wait);
 }
 
-static uint64_t names_submit(batches &self, PyObject *sequence, timeout wait, task kind)
+template <task kind> static uint64_t names_submit(batches &self, PyObject *sequence, timeout wait)
 {
     auto made = std::make_unique<batch>();
     names_take(self, *made, sequence);
     return batch_submit(self, std::move(made), kind, wait);
-}
-
-static uint64_t batches_put(batches &self, PyObject *names, PyObject *buffers, timeout wait)
-{
-    return copies_submit(self, names, buffers, wait, task::put, PyBUF_SIMPLE);
-}
-
-static uint64_t batches_get(batches &self, PyObject *names, PyObject *buffers, timeout wait)
-{
-    return copies_submit(self, names, buffers, wait, task::get, PyBUF_WRITABLE);
-}
-
-static uint64_t batches_put_rows(batches &self, PyObject *names, PyObject *memory, PyObject *rows,
-                                 timeout wait)
-{
-    return rows_submit(self, names, memory, rows, wait, task::put, 0);
-}
-
-static uint64_t batches_get_rows(batches &self, PyObject *names, PyObject *memory, PyObject *rows,
-                                 timeout wait)
-{
-    return rows_submit(self, names, memory, rows, wait, task::get, PyBUF_WRITABLE);
-}
-
-static uint64_t batches_exists(batches &self, PyObject *names, timeout wait)
-{
-    return names_submit(self, names, wait, task::look);
-}
-
-static uint64_t batches_remove(batches &self, PyObject *names, timeout wait)
-{
-    return names_submit(self, names, wait, task::remove);
 }
 
 /* ---- results ---- */
@@ -309,20 +278,22 @@ static bool batches_has_peers(batches &self)
 void batches_add(PyObject *module)
 {
     static PyMethodDef functions[] = {
-        METHOD("put", "(keys, buffers, *, timeout=None)", batches_put,
+        METHOD("put", "(keys, buffers, *, timeout=None)", (copies_submit<task::put, PyBUF_SIMPLE>),
                "Stores each buffer; a key that exists is success. The number of the job. The "
                "buffers are used until the job was drained."),
-        METHOD("get", "(keys, buffers, *, timeout=None)", batches_get,
+        METHOD("get", "(keys, buffers, *, timeout=None)",
+               (copies_submit<task::get, PyBUF_WRITABLE>),
                "Reads each value into its buffer. A value of another size is a failure, and the "
                "buffer then holds anything."),
-        METHOD("put_rows", "(keys, memory, rows, *, timeout=None)", batches_put_rows,
+        METHOD("put_rows", "(keys, memory, rows, *, timeout=None)", (rows_submit<task::put, 0>),
                "As put, of rows of memory with two dimensions. Keys are any bytes; their "
                "hexadecimal digits are stored."),
-        METHOD("get_rows", "(keys, memory, rows, *, timeout=None)", batches_get_rows,
-               "As get, into rows of memory."),
-        METHOD("exists", "(keys, *, timeout=None)", batches_exists,
+        METHOD("get_rows", "(keys, memory, rows, *, timeout=None)",
+               (rows_submit<task::get, PyBUF_WRITABLE>), "As get, into rows of memory."),
+        METHOD("exists", "(keys, *, timeout=None)", names_submit<task::look>,
                "Whether this node or a peer has each."),
-        METHOD("remove", "(keys, *, timeout=None)", batches_remove, "Removes each from this node."),
+        METHOD("remove", "(keys, *, timeout=None)", names_submit<task::remove>,
+               "Removes each from this node."),
         METHOD("look", "(keys, *, timeout=None)", batches_look,
                "As exists, at once: a list of bools. Without peers it waits for nobody. What is "
                "not known is False."),

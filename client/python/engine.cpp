@@ -382,12 +382,10 @@ void engine_add(PyObject *module)
         module, "sluice.Engine",
         "An engine that is registered with all its ranks' pools; from Client.engine.",
         functions.data(), attributes, {});
-    static PyMethodDef no_functions[] = {last_method};
-    static PyGetSetDef no_attributes[] = {last_attribute};
     kinds.memory = add_type<memory>(
         module, "sluice.Memory",
-        "What a memoryview of an engine's memory stands on; it keeps that mapped.", no_functions,
-        no_attributes, {{Py_bf_getbuffer, reinterpret_cast<void *>(memory_getbuffer)}});
+        "What a memoryview of an engine's memory stands on; it keeps that mapped.", nullptr,
+        nullptr, {{Py_bf_getbuffer, reinterpret_cast<void *>(memory_getbuffer)}});
 }
 
 } // namespace py

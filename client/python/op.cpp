@@ -475,7 +475,7 @@ static void op_exit(op &self, PyObject *type, PyObject *, PyObject *)
 
 /* ---- what an ended op knows ---- */
 
-static bool block_ask(op &self, uint32_t block, bool (*question)(const sl_op *, uint32_t))
+template <auto question> static bool block_ask(op &self, uint32_t block)
 {
     const use here(self);
     sl_op_result result;
@@ -483,21 +483,6 @@ static bool block_ask(op &self, uint32_t block, bool (*question)(const sl_op *, 
         refuse(SL_ERR_BUSY, "the op still runs");
     }
     return question(self.at, block);
-}
-
-static bool op_block_stored(op &self, uint32_t block)
-{
-    return block_ask(self, block, sl_op_block_stored);
-}
-
-static bool op_block_existed(op &self, uint32_t block)
-{
-    return block_ask(self, block, sl_op_block_existed);
-}
-
-static bool op_block_loaded(op &self, uint32_t block)
-{
-    return block_ask(self, block, sl_op_block_loaded);
 }
 
 static ref op_receipt(op &self)
@@ -539,11 +524,11 @@ void op_add(PyObject *module, methods functions)
                "faster."),
         METHOD("wait_fenced", "(timeout=None)", (bound<sl_op_wait_fenced, op, timeout>::it),
                "Waits until nothing touches the device blocks any more. DeadlineError: not yet."),
-        METHOD("block_stored", "(block)", op_block_stored,
+        METHOD("block_stored", "(block)", block_ask<sl_op_block_stored>,
                "Of an ended store: whether this op stored the block (0: first_block)."),
-        METHOD("block_existed", "(block)", op_block_existed,
+        METHOD("block_existed", "(block)", block_ask<sl_op_block_existed>,
                "Of an ended store: whether the block was there already."),
-        METHOD("block_loaded", "(block)", op_block_loaded,
+        METHOD("block_loaded", "(block)", block_ask<sl_op_block_loaded>,
                "Of an ended load: whether the block is in its device block. Blocks count from "
                "first_block."),
         METHOD("receipt", "()", op_receipt,

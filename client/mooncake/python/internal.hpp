@@ -126,6 +126,16 @@ template <auto function> PyMethodDef method(const char *name, const char *doc)
 }
 #define MC_METHOD(name, words, function, doc) mc::method<function>(name, name words "\n--\n\n" doc)
 
+/* A method that is one call of the store's. */
+template <auto call> struct plain;
+template <typename R, typename... A, R (*call)(sl_store *, A...)> struct plain<call> {
+    static R it(store &self, A... given)
+    {
+        const py::unlocked now;
+        return call(self.at, given...);
+    }
+};
+
 /* Pieces of keys' addresses and sizes. */
 class items
 {

@@ -114,35 +114,11 @@ static py::ref store_setup(store &self, const char *instance, const char *name,
     return py::tuple(err, static_cast<const char *>(why.text));
 }
 
-static int store_close(store &self)
-{
-    const py::unlocked now;
-    return sl_store_close(self.at);
-}
-
-static int store_health(store &self)
-{
-    const py::unlocked now;
-    return sl_store_health(self.at);
-}
-
 static std::string store_hostname(store &self)
 {
     char name[SL_STORE_NAME_BYTES];
     sl_store_hostname(self.at, name);
     return name;
-}
-
-static int store_contribute(store &self, const char *name, uint64_t length_bytes)
-{
-    const py::unlocked now;
-    return sl_store_contribute(self.at, name, length_bytes);
-}
-
-static int store_withdraw(store &self, const char *name)
-{
-    const py::unlocked now;
-    return sl_store_withdraw(self.at, name);
 }
 
 /* ---- existence, size, removal ---- */
@@ -219,24 +195,6 @@ static py::ref replicas(store &self, const keys &names)
 
 /* ---- memory ---- */
 
-static int register_buffer(store &self, uint64_t addr, uint64_t length_bytes)
-{
-    const py::unlocked now;
-    return sl_store_register(self.at, addr, length_bytes);
-}
-
-static int unregister_buffer(store &self, uint64_t addr)
-{
-    const py::unlocked now;
-    return sl_store_unregister(self.at, addr);
-}
-
-static uint64_t alloc_from_mem_pool(store &self, uint64_t length_bytes)
-{
-    const py::unlocked now;
-    return sl_store_pool_alloc(self.at, length_bytes);
-}
-
 static uint64_t memory_alloc(py::module &, uint64_t length_bytes)
 {
     const py::unlocked now;
@@ -268,20 +226,6 @@ static uint64_t free_func_addr(py::module &)
 
 /* ---- the module ---- */
 
-/* A type whose objects hold a T; it stays: a module that was imported anew may go before its users. */
-template <typename T>
-static PyTypeObject *type_add(PyObject *module, const char *name, unsigned long flags,
-                              PyType_Slot *slots)
-{
-    PyType_Spec spec = {
-        name, static_cast<int>(sizeof(PyObject) + sizeof(T)), 0,
-        static_cast<unsigned>(Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | flags), slots};
-    auto *type = reinterpret_cast<PyTypeObject *>(
-        py::own(PyType_FromModuleAndSpec(module, &spec, nullptr)).release());
-    py::check(PyModule_AddType(module, type) == 0);
-    return type;
-}
-
 static const PyMethodDef methods_end = {nullptr, nullptr, 0, nullptr};
 
 static void store_methods(std::vector<PyMethodDef> &out)
@@ -289,12 +233,12 @@ static void store_methods(std::vector<PyMethodDef> &out)
     out = {
         MC_METHOD("_setup", "(instance, name, port, segment_bytes, local_bytes, tenant, dummy)",
                   store_setup, ""),
-        MC_METHOD("_contribute", "(name, size)", store_contribute, ""),
-        MC_METHOD("_withdraw", "(name)", store_withdraw, ""),
+        MC_METHOD("_contribute", "(name, size)", plain<sl_store_contribute>::it, ""),
+        MC_METHOD("_withdraw", "(name)", plain<sl_store_withdraw>::it, ""),
         MC_METHOD("_replica_clear", "(keys, segment_name)", replica_clear, ""),
         MC_METHOD("_replicas", "(keys)", replicas, ""),
-        MC_METHOD("close", "()", store_close, "Withdraws the segments. Always 0."),
-        MC_METHOD("health_check", "()", store_health,
+        MC_METHOD("close", "()", plain<sl_store_close>::it, "Withdraws the segments. Always 0."),
+        MC_METHOD("health_check", "()", plain<sl_store_health>::it,
                   "0: healthy; 1: not set up; 2: the node does not answer."),
         MC_METHOD("get_hostname", "()", store_hostname, "host:port, the name of the segment."),
         MC_METHOD("is_exist", "(key)", is_exist, "1, 0, or a code. Leases."),
@@ -306,9 +250,11 @@ static void store_methods(std::vector<PyMethodDef> &out)
         MC_METHOD("remove_by_regex", "(regex_pattern, force=False)", remove_by_regex,
                   "How many keys in which the pattern was found were removed."),
         MC_METHOD("remove_all", "(force=False)", remove_all, "How many were removed."),
-        MC_METHOD("register_buffer", "(buffer_ptr, size)", register_buffer, "0, or -600."),
-        MC_METHOD("unregister_buffer", "(buffer_ptr)", unregister_buffer, "0, or -600."),
-        MC_METHOD("alloc_from_mem_pool", "(size)", alloc_from_mem_pool,
+        MC_METHOD("register_buffer", "(buffer_ptr, size)", plain<sl_store_register>::it,
+                  "0, or -600."),
+        MC_METHOD("unregister_buffer", "(buffer_ptr)", plain<sl_store_unregister>::it,
+                  "0, or -600."),
+        MC_METHOD("alloc_from_mem_pool", "(size)", plain<sl_store_pool_alloc>::it,
                   "Of a dummy: the address of new shared memory; 0: failed."),
     };
     write_methods(out);
@@ -327,23 +273,17 @@ static int exec(PyObject *module) noexcept
         if (of_store.empty()) {
             store_methods(of_store);
         }
-        PyType_Slot store_slots[] = {{Py_tp_new, reinterpret_cast<void *>(store_new)},
-                                     {Py_tp_dealloc, reinterpret_cast<void *>(py::dealloc<store>)},
-                                     {Py_tp_methods, of_store.data()},
-                                     {0, nullptr}};
-        PyType_Slot handle_slots[] = {
-            {Py_tp_doc, const_cast<char *>(
-                            "A value where it lies, read-only, or, where pins ran out, a copy: "
-                            "bytes(handle), memoryview(handle), torch.frombuffer(handle). It stays "
-                            "as long as the handle or a view of it.")},
-            {Py_tp_dealloc, reinterpret_cast<void *>(py::dealloc<handle>)},
-            {Py_tp_methods, of_handle},
-            {Py_bf_getbuffer, reinterpret_cast<void *>(handle_view)},
-            {Py_sq_length, reinterpret_cast<void *>(handle_length)},
-            {0, nullptr}};
-        type_add<store>(module, "mooncake._store.Store", Py_TPFLAGS_BASETYPE, store_slots);
-        handle_type = type_add<handle>(module, "mooncake.store.BufferHandle",
-                                       Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots);
+        (void)py::add_type<store>(module, "mooncake._store.Store", "", of_store.data(), nullptr,
+                                  {{Py_tp_new, reinterpret_cast<void *>(store_new)}},
+                                  Py_TPFLAGS_BASETYPE);
+        handle_type = py::add_type<handle>(
+            module, "mooncake.store.BufferHandle",
+            "A value where it lies, read-only, or, where pins ran out, a copy: bytes(handle), "
+            "memoryview(handle), torch.frombuffer(handle). It stays as long as the handle or a "
+            "view of it.",
+            of_handle, nullptr,
+            {{Py_bf_getbuffer, reinterpret_cast<void *>(handle_view)},
+             {Py_sq_length, reinterpret_cast<void *>(handle_length)}});
         py::check(PyModule_AddStringConstant(module, "__version__", SL_VERSION) == 0 &&
                   PyModule_AddIntConstant(module, "EXISTS", SL_ERR_EXISTS) == 0 &&
                   PyModule_AddIntConstant(module, "UNREACHABLE", SL_ERR_UNREACHABLE) == 0);

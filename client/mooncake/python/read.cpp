@@ -162,12 +162,6 @@ static py::ref read_parts(store &self, const keys &names, const lists &addrs, co
     return read_list(self, items(names, addrs, sizes, &offsets), names.count, SL_STORE_PARTS);
 }
 
-static uint64_t registered(store &self, uint64_t addr)
-{
-    const py::unlocked now;
-    return sl_store_registered_bytes(self.at, addr);
-}
-
 /* ---- in parts ---- */
 
 static py::ref get_session_start(store &self, const keys &names)
@@ -228,7 +222,7 @@ void read_methods(std::vector<PyMethodDef> &out)
                    batch_get_into_multi_buffers,
                    "Values to many addresses each: the value's bytes, or a code, for each key."),
          MC_METHOD("_read_parts", "(keys, addrs, sizes, offsets)", read_parts, ""),
-         MC_METHOD("_registered", "(addr)", registered, ""),
+         MC_METHOD("_registered", "(addr)", plain<sl_store_registered_bytes>::it, ""),
          MC_METHOD("batch_get_session_start", "(keys)", get_session_start,
                    "Looks keys up once, to read them in parts."),
          MC_METHOD("batch_get_into_multi_buffer_ranges",

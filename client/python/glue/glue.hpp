@@ -267,11 +267,12 @@ template <auto function> PyGetSetDef attribute(const char *name, const char *doc
     return {name, entry<function>::attribute, nullptr, doc, nullptr};
 }
 
-/* Adds a type, whose objects hold a T. It may not be subclassed, and is made by Python where it has a
- * maker alone. */
+/* Adds a type, whose objects hold a T; it stays: a module that was imported anew may go before its users. It is made by
+ * Python where it has a maker alone. methods, attributes: NULL is none. */
 template <typename T>
 PyTypeObject *add_type(PyObject *module, const char *name, const char *doc, PyMethodDef *methods,
-                       PyGetSetDef *attributes, std::vector<PyType_Slot> slots)
+                       PyGetSetDef *attributes, std::vector<PyType_Slot> slots,
+                       unsigned long flags = 0)
 {
     bool made = false;
     for (const PyType_Slot &slot : slots) {
@@ -279,11 +280,16 @@ PyTypeObject *add_type(PyObject *module, const char *name, const char *doc, PyMe
     }
     slots.push_back({Py_tp_doc, const_cast<char *>(doc)});
     slots.push_back({Py_tp_dealloc, reinterpret_cast<void *>(dealloc<T>)});
-    slots.push_back({Py_tp_methods, methods});
-    slots.push_back({Py_tp_getset, attributes});
+    if (methods != nullptr) {
+        slots.push_back({Py_tp_methods, methods});
+    }
+    if (attributes != nullptr) {
+        slots.push_back({Py_tp_getset, attributes});
+    }
     slots.push_back({0, nullptr});
     PyType_Spec spec = {name, static_cast<int>(sizeof(PyObject) + sizeof(T)), 0,
                         static_cast<unsigned>(Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE |
+                                              flags |
                                               (made ? 0 : Py_TPFLAGS_DISALLOW_INSTANTIATION)),
                         slots.data()};
     auto *type = reinterpret_cast<PyTypeObject *>(

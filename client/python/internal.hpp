@@ -16,7 +16,7 @@ constexpr size_t pools_max = 8; /* of an engine */
 /* ---- module.cpp ---- */
 /* Of the process; they live as long. */
 struct types {
-    PyTypeObject *client, *view, *engine, *memory, *op, *pool, *batches;
+    PyTypeObject *client, *view, *engine, *memory, *op, *pool;
     PyObject *object_info, *story, *node_info, *cluster_info, *op_result, *pool_info; /* records */
     PyObject *errors[SL_ERR_COUNT]; /* SluiceError's subclass for each code; [0]: itself */
 };

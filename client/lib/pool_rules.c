@@ -1,11 +1,9 @@
 /* client/lib/pool_rules.c - rules of pools and stores as pure functions: who creates a pool,
- * what a store in a process of its own has to map, what the modes allow. */
+ * what a store in a process of its own has to map. */
 #include "client/lib/sluice.h"
-#include "runtime/sl_parse.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum sl_pool_creator sl_pool_owner_decide(const struct sl_pool_situation *situation)
 {
@@ -121,113 +119,4 @@ sl_err sl_pool_buffer_check(const struct sl_pool_buffer *mapped, uint32_t count,
                        late.start_addr, late.length_bytes, covered);
     }
     return SL_OK;
-}
-
-/* ---- modes ---- */
-
-#define STORE_SIZE_MIN           1024u
-#define STORE_LOCAL_BUFFER_MAX   (UINT64_C(1) << 40)
-#define STORE_CONNECTOR_STANDARD (4 * SL_GIB)
-#define STORE_RAW_STANDARD       (16 * SL_MIB)
-
-static sl_err size_parse(const char *field, const char *text, uint64_t *bytes, struct sl_error *why)
-{
-    uint64_t value = 0;
-    struct sl_error wrong = {0};
-    if (sl_parse_size_1024(text, &value, &wrong) != SL_OK) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: %s", field, wrong.text);
-    }
-    if (value != 0 && value < STORE_SIZE_MIN) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: '%.64s' is neither 0 nor at least 1024 bytes",
-                       field, text);
-    }
-    *bytes = value;
-    return SL_OK;
-}
-
-static sl_err mode_parse(const char *text, enum sl_store_mode *out, struct sl_error *why)
-{
-    if (strcmp(text, "embedded") == 0) {
-        *out = SL_STORE_EMBEDDED;
-        return SL_OK;
-    }
-    if (strcmp(text, "standalone-store") == 0) {
-        *out = SL_STORE_STANDALONE;
-        return SL_OK;
-    }
-    return sl_fail(why, SL_ERR_CONFIG, "mode: '%.64s' is neither embedded nor standalone-store",
-                   text);
-}
-
-/* Each text for itself. */
-static sl_err texts_parse(const struct sl_store_settings *settings, struct sl_store_config *out,
-                          struct sl_error *why)
-{
-    sl_err err = SL_OK;
-    if (settings->mode != NULL) {
-        err = mode_parse(settings->mode, &out->mode, why);
-    }
-    if (err == SL_OK && settings->global_segment_size != NULL) {
-        err = size_parse("global_segment_size", settings->global_segment_size,
-                         &out->global_segment_bytes, why);
-    }
-    if (err == SL_OK && settings->local_buffer_size != NULL) {
-        err = size_parse("local_buffer_size", settings->local_buffer_size, &out->local_buffer_bytes,
-                         why);
-    }
-    if (err == SL_OK && settings->enable_offload != NULL &&
-        sl_parse_bool(settings->enable_offload, &out->enable_offload, NULL) != SL_OK) {
-        err =
-            sl_fail(why, SL_ERR_CONFIG,
-                    "enable_offload: '%.64s' is no boolean: true, false, yes, no, on, off, 1 or 0",
-                    settings->enable_offload);
-    }
-    return err;
-}
-
-/* What they say together. */
-static sl_err store_check(const struct sl_store_config *config, bool connector,
-                          struct sl_error *why)
-{
-    if (config->mode == SL_STORE_EMBEDDED && config->global_segment_bytes == 0) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "global_segment_size: 0, and mode embedded contributes memory: > 0");
-    }
-    if (config->mode == SL_STORE_STANDALONE && config->global_segment_bytes != 0) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "global_segment_size: %" PRIu64
-                       " bytes, and mode standalone-store contributes none: 0",
-                       config->global_segment_bytes);
-    }
-    if (connector && config->local_buffer_bytes == 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "local_buffer_size: 0, a connector needs > 0");
-    }
-    if (config->local_buffer_bytes > STORE_LOCAL_BUFFER_MAX) {
-        return sl_fail(why, SL_ERR_CONFIG, "local_buffer_size: %" PRIu64 " bytes, at most 1 TiB",
-                       config->local_buffer_bytes);
-    }
-    return SL_OK;
-}
-
-sl_err sl_store_config_parse(const struct sl_store_settings *settings, struct sl_store_config *out,
-                             struct sl_error *why)
-{
-    uint64_t standard = settings->connector ? STORE_CONNECTOR_STANDARD : STORE_RAW_STANDARD;
-    struct sl_store_config config = {.global_segment_bytes = standard,
-                                     .local_buffer_bytes = standard};
-    sl_err err = texts_parse(settings, &config, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (settings->mode == NULL && !settings->connector && config.global_segment_bytes == 0) {
-        config.mode = SL_STORE_STANDALONE;
-    }
-    if (settings->global_segment_size == NULL && config.mode == SL_STORE_STANDALONE) {
-        config.global_segment_bytes = 0;
-    }
-    err = store_check(&config, settings->connector, why);
-    if (err == SL_OK) {
-        *out = config;
-    }
-    return err;
 }

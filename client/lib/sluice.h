@@ -587,33 +587,6 @@ sl_err sl_pool_required_bytes(const struct sl_pool_buffer *buffers, uint32_t cou
 sl_err sl_pool_buffer_check(const struct sl_pool_buffer *mapped, uint32_t count,
                             struct sl_pool_buffer late, struct sl_error *why);
 
-/* ---- modes of a store ---- */
-enum sl_store_mode {
-    SL_STORE_EMBEDDED = 0,   /* each rank contributes memory */
-    SL_STORE_STANDALONE = 1, /* "standalone-store": memory and disk belong to the node's actors */
-};
-struct sl_store_settings {           /* texts as they stand in a configuration; NULL: not given */
-    const char *mode;                /* "embedded", "standalone-store" */
-    const char *global_segment_size; /* what the rank contributes */
-    const char *local_buffer_size;
-    const char *enable_offload; /* strict: true false yes no on off 1 0, any case */
-    bool connector; /* of an engine's connector; false: handed to the raw module's setup */
-};
-struct sl_store_config {
-    enum sl_store_mode mode;
-    uint64_t global_segment_bytes; /* embedded: > 0; standalone-store: 0 */
-    uint64_t local_buffer_bytes;   /* > 0 in a connector's configuration */
-    bool enable_offload;
-};
-/* Checks all texts, whichever mode they are for, before what they say together. Sizes: a whole
- * number with optional b, kb, mb, gb, tb or k, m, g, t, any case, powers of 1024 as engines'
- * connectors read them; 0 or at least 1024 bytes; local_buffer_size at most 1 TiB. Not given: mode
- * embedded; a connector's sizes 4 GiB, but a standalone-store's segment 0; the raw module's 16 MiB,
- * and its mode follows from the segment; enable_offload false. Pure; any thread. Errors:
- * SL_ERR_CONFIG (names field and value). */
-sl_err sl_store_config_parse(const struct sl_store_settings *settings, struct sl_store_config *out,
-                             struct sl_error *why);
-
 /* ---- engines ---- */
 struct sl_engine; /* one engine process with all its ranks' pools, seen from the process that
                      registers them */

@@ -7,21 +7,6 @@
 namespace py
 {
 
-static ref store_config(module &, text_or_none mode, text_or_none global_segment_size,
-                        text_or_none local_buffer_size, text_or_none enable_offload)
-{
-    const sl_store_settings settings = {mode, global_segment_size, local_buffer_size,
-                                        enable_offload, true};
-    sl_store_config config = {};
-    ask([&](sl_error *why) { return sl_store_config_parse(&settings, &config, why); });
-    return own(Py_BuildValue(
-        "{s:s,s:K,s:K,s:O}", "mode",
-        config.mode == SL_STORE_EMBEDDED ? "embedded" : "standalone-store", "global_segment_size",
-        static_cast<unsigned long long>(config.global_segment_bytes), "local_buffer_size",
-        static_cast<unsigned long long>(config.local_buffer_bytes), "enable_offload",
-        config.enable_offload ? Py_True : Py_False));
-}
-
 static const char *pool_creator(module &, bool profiling, uint64_t host_blocks, bool storage,
                                 bool split)
 {
@@ -116,12 +101,6 @@ void rules_methods(methods &module)
         METHOD("team_number", "(name)", team_number,
                "The number of a team, of what its processes have in common and nobody else has: "
                "a str or bytes, 16 or more."),
-        METHOD("store_config",
-               "(mode=None, global_segment_size=None, local_buffer_size=None, "
-               "enable_offload=None)",
-               store_config,
-               "Checks the texts of a connector's configuration, each and together, and gives a "
-               "dict of what they mean; sizes in bytes. ConfigError names what is wrong."),
         METHOD("pool_creator", "(*, profiling=False, host_blocks=0, storage=False, split=False)",
                pool_creator, "Who makes the device pools of a deployment: 'engine' or 'sluice'."),
         METHOD("required_bytes", "(buffers)", required_bytes,

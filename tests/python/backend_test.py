@@ -73,6 +73,42 @@ class Sources(unittest.TestCase):
                 self.assertEqual(Options(given).store["global_segment_size"], segment)
 
 
+class Modes(unittest.TestCase):
+    """Texts of a connector's configuration (mode, global_segment_size, local_buffer_size, enable_offload)."""
+
+    def test_modes_allow_what_they_should(self):
+        for texts, want in (
+                ((), ("embedded", 4 * GIB, 4 * GIB, False)), (("embedded", "80GB", "128 mb", "true"), ("embedded", 80 * GIB, GIB // 8, True)),
+                (("standalone-store",), ("standalone-store", 0, 4 * GIB, False)),
+                (("standalone-store", "0", "1024", "1"), ("standalone-store", 0, 1024, True)),
+                ((None, "1.5 GB"), ("embedded", 3 * GIB // 2, 4 * GIB, False)), ((None, None, "1TB"), ("embedded", 4 * GIB, 1 << 40, False))):
+            self.assertEqual(tuple(sluice.store_config(*texts).values()), want, texts)
+
+    def test_what_is_wrong_is_named(self):
+        for texts, field, value in (
+                (("embedded", "0"), "global_segment_size", "0"), (("embedded", "0gb"), "global_segment_size", ""),
+                (("standalone-store", "1024"), "global_segment_size", "1024"), (("embedded", None, "0"), "local_buffer_size", "0"),
+                (("standalone-store", "0", "0"), "local_buffer_size", "0"), (("",), "mode", ""), (("standalone",), "mode", "'standalone'"),
+                (("Embedded",), "mode", ""), ((None, "50%"), "global_segment_size", "50%"), ((None, None, "-1"), "local_buffer_size", "-1"),
+                ((None, None, ""), "local_buffer_size", ""), ((None, "1023"), "global_segment_size", "1023"),
+                ((None, "18446744073709551616"), "global_segment_size", ""), ((None, "18446744073709551615 tb"), "global_segment_size", ""),
+                ((None, None, "1025gb"), "local_buffer_size", ""), ((None, "4 KiB"), "global_segment_size", "4 KiB"),
+                (("standalone-store", "1gb", None, "flase"), "enable_offload", "flase")):  # though another one is wrong for the mode
+            with self.assertRaises(sluice.ConfigError, msg=texts) as caught:
+                sluice.store_config(*texts)
+            self.assertTrue(str(caught.exception).startswith(field) and value in str(caught.exception), caught.exception)
+        self.assertRaises(TypeError, sluice.store_config, 1)
+
+    def test_booleans_are_strict_in_either_mode(self):
+        for mode in ("embedded", "standalone-store"):
+            for texts, want in ((("true", "True", "1", "yes", "on"), True), (("false", "False", "0", "no", "off"), False)):
+                for text in texts:
+                    self.assertIs(sluice.store_config(mode, enable_offload=text)["enable_offload"], want)
+            for text in ("flase", "", "2", "truee", " true"):
+                with self.assertRaisesRegex(sluice.ConfigError, f"enable_offload: '{text}'"):
+                    sluice.store_config(mode, enable_offload=text)
+
+
 class Rules(unittest.TestCase):
     def test_who_makes_the_pools(self):
         for profiling in (False, True):

@@ -19,6 +19,7 @@ from typing import Sequence as _Sequence
 from . import _native
 from ._native import *  # noqa: F401,F403 - the types, the records and the exceptions
 from ._batches import Batches  # noqa: F401
+from ._modes import store_config  # noqa: F401
 from ._native import CODES, __version__
 
 Code = _enum.IntEnum("Code", CODES, module=__name__)

@@ -146,7 +146,7 @@ class Options:
 
 
 def _plain(value):
-    """As libsluice's rules read it."""
+    """As store_config reads it."""
     return value if value is None or isinstance(value, str) else str(value)
 
 

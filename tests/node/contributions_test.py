@@ -124,7 +124,8 @@ class Memory(unittest.TestCase):
     def test_memory_is_taken_as_it_is_contributed(self):
         with Node(ranks=1, memory="512MiB", settings=["--contributions", "true"]) as node:
             def there():
-                return json.loads(node.ctl("stat", "--json").stdout)["arena_populated_bytes"]
+                actors = json.loads(node.ctl("status", "--json").stdout)["actors"]
+                return next(actor["counters"]["usable_bytes"] for actor in actors if actor["name"] == "registrar")
             self.assertEqual(there(), 0)
             a = Probe(self, node)
             self.assertEqual(a.code("contribute", "host:1", 8 * MIB, 0), "SL_OK")

@@ -310,8 +310,9 @@ class Sluice(MooncakeLike):
         return asked.returncode == 0 and not asked.stdout.strip()
 
     def populated_bytes(self):
-        return json.loads(run([os.path.join(self.build, "bin", "sluicectl"), "stat", "--json", "--instance",
-                               f"mooncake-{self.port}"], env=self.environment))["arena_populated_bytes"]
+        actors = json.loads(run([os.path.join(self.build, "bin", "sluicectl"), "status", "--json", "--instance",
+                                 f"mooncake-{self.port}"], env=self.environment))["actors"]
+        return next(actor["counters"]["usable_bytes"] for actor in actors if actor["name"] == "registrar")
 
     def client_program(self):
         return [os.path.join(self.build, "bin", "mooncake_client")]

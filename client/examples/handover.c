@@ -95,9 +95,7 @@ static struct sl_op_request request_of(uint32_t number, uint32_t *tokens, uint32
 {
     for (uint32_t i = 0; i < TOKENS; i++) {
         tokens[i] = number * 1000 + i;
-    }
-    for (uint32_t i = 0; i < BLOCKS; i++) {
-        blocks[i] = i;
+        blocks[i / BLOCK_TOKENS] = i / BLOCK_TOKENS;
     }
     return (struct sl_op_request){.tokens = tokens,
                                   .token_count = TOKENS,
@@ -157,12 +155,11 @@ static bool bytes_right(const struct side *side, uint32_t number)
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         for (uint32_t block = 0; block < BLOCKS; block++) {
             const unsigned char *piece = piece_of(side, layer, block);
-            for (uint32_t i = 0; i < PIECE_BYTES; i++) {
-                if (piece[i] != byte_of(number, layer, block)) {
-                    fprintf(stderr, "handover: request %u, layer %u, block %u has wrong bytes\n",
-                            number, layer, block);
-                    return false;
-                }
+            if (*piece != byte_of(number, layer, block) ||
+                memcmp(piece, piece + 1, PIECE_BYTES - 1) != 0) {
+                fprintf(stderr, "handover: request %u, layer %u, block %u has wrong bytes\n",
+                        number, layer, block);
+                return false;
             }
         }
     }
@@ -185,19 +182,18 @@ static bool decode_one(struct side *side, uint32_t number)
     if (sl_handover_receive_start(side->engine, &request, &options, &op, &why) != SL_OK) {
         return failed("receive", &why);
     }
-    if (side->mode ==
-        SL_HANDOVER_DIRECT) { /* BUSY: not yet. Without a ticket it goes through storage. */
-        while (sl_op_ticket(op, &message.ticket, TIMEOUT_NS, NULL) == SL_ERR_BUSY) {
-            (void)usleep(200);
-        }
+    /* BUSY: not yet. Without a ticket it goes through storage. */
+    while (side->mode == SL_HANDOVER_DIRECT &&
+           sl_op_ticket(op, &message.ticket, TIMEOUT_NS, NULL) == SL_ERR_BUSY) {
+        (void)usleep(200);
     }
     bool ok =
         send(side->channel, &message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message &&
         recv(side->channel, &message, sizeof message, 0) == (ssize_t)sizeof message && message.ok;
-    if (ok) { /* the first token came: the load goes on. NOT_FOUND: a direct one is over already */
-        ok = sl_handover_arrived(side->client, &message.receipt, 1, &code, TIMEOUT_NS, &why) ==
-             SL_OK;
-    } else {
+    /* The first token came: the load goes on. NOT_FOUND: a direct one is over already. */
+    ok = ok &&
+         sl_handover_arrived(side->client, &message.receipt, 1, &code, TIMEOUT_NS, &why) == SL_OK;
+    if (!ok) {
         (void)sl_op_cancel(op, NULL);
     }
     ok = sl_op_wait(op, TIMEOUT_NS, &result) == SL_OK && result.code == SL_OK && ok;
@@ -228,10 +224,9 @@ int main(int argc, char **argv)
     (void)close(channel[1]);
     struct side side = {.channel = channel[0], .mode = mode};
     uint32_t done = 0;
-    if (prefill > 0 && side_open(&side, "example decode")) {
-        while (done < REQUESTS && decode_one(&side, done)) {
-            done++;
-        }
+    bool open = prefill > 0 && side_open(&side, "example decode");
+    while (open && done < REQUESTS && decode_one(&side, done)) {
+        done++;
     }
     side_close(&side);
     (void)close(channel[0]); /* prefill ends */

@@ -5,55 +5,26 @@
 
 int sl_store_code_of(sl_err err)
 {
-    switch (err) {
-    case SL_OK:
-        return SL_STORE_OK;
-    case SL_ERR_NOT_FOUND:
-        return SL_STORE_NOT_FOUND;
-    case SL_ERR_EXISTS:
-        return SL_STORE_EXISTS;
-    case SL_ERR_BUSY:
-    case SL_ERR_INCOMPLETE:
-        return SL_STORE_NOT_READY;
-    case SL_ERR_LIMIT:
-    case SL_ERR_INVALID:
-    case SL_ERR_CONFIG:
-    case SL_ERR_FOREIGN:
-        return SL_STORE_INVALID;
-    case SL_ERR_TIMEOUT:
-        return SL_STORE_RPC_TIMEOUT;
-    case SL_ERR_NO_SPACE:
-        return SL_STORE_NO_SPACE;
-    case SL_ERR_NO_MEMORY:
-        return SL_STORE_NO_BUFFER;
-    case SL_ERR_UNREACHABLE:
-    case SL_ERR_PEER_DIED:
-    case SL_ERR_PROTOCOL:
-    case SL_ERR_VERSION:
-    case SL_ERR_DRAINING:
-        return SL_STORE_RPC;
-    case SL_ERR_CANCELLED:
-    case SL_ERR_STALE:
-        return SL_STORE_BAD_WRITE;
-    case SL_ERR_PERMISSION:
-        return SL_STORE_NOT_NOW;
-    case SL_ERR_UNSUPPORTED:
-        return SL_STORE_UNSUPPORTED;
-    case SL_ERR_CORRUPT:
-        return SL_STORE_CORRUPT;
-    case SL_ERR_IO:
-        return SL_STORE_FILE_READ;
-    case SL_ERR_DISK_AWAY: /* the removal is done, but for what is noted for that disk */
-        return SL_STORE_FILE_WRITE;
-    case SL_ERR_DEVICE:
-        return SL_STORE_TRANSFER;
-    case SL_ERR_LEASED:
-        return SL_STORE_LEASED;
-    case SL_ERR_LEASE_OVER:
-        return SL_STORE_LEASE_OVER;
-    default: /* SL_ERR_OS, SL_ERR_INTERNAL, SL_ERR_HANDOVER */
-        return SL_STORE_INTERNAL;
-    }
+    static const int codes[SL_ERR_COUNT] = {
+        /* 0: internal */
+        [SL_ERR_NOT_FOUND] = SL_STORE_NOT_FOUND,   [SL_ERR_EXISTS] = SL_STORE_EXISTS,
+        [SL_ERR_BUSY] = SL_STORE_NOT_READY,        [SL_ERR_INCOMPLETE] = SL_STORE_NOT_READY,
+        [SL_ERR_LIMIT] = SL_STORE_INVALID,         [SL_ERR_INVALID] = SL_STORE_INVALID,
+        [SL_ERR_CONFIG] = SL_STORE_INVALID,        [SL_ERR_FOREIGN] = SL_STORE_INVALID,
+        [SL_ERR_TIMEOUT] = SL_STORE_RPC_TIMEOUT,   [SL_ERR_NO_SPACE] = SL_STORE_NO_SPACE,
+        [SL_ERR_NO_MEMORY] = SL_STORE_NO_BUFFER,   [SL_ERR_UNREACHABLE] = SL_STORE_RPC,
+        [SL_ERR_PEER_DIED] = SL_STORE_RPC,         [SL_ERR_PROTOCOL] = SL_STORE_RPC,
+        [SL_ERR_VERSION] = SL_STORE_RPC,           [SL_ERR_DRAINING] = SL_STORE_RPC,
+        [SL_ERR_CANCELLED] = SL_STORE_BAD_WRITE,   [SL_ERR_STALE] = SL_STORE_BAD_WRITE,
+        [SL_ERR_PERMISSION] = SL_STORE_NOT_NOW,    [SL_ERR_UNSUPPORTED] = SL_STORE_UNSUPPORTED,
+        [SL_ERR_CORRUPT] = SL_STORE_CORRUPT,       [SL_ERR_IO] = SL_STORE_FILE_READ,
+        [SL_ERR_DISK_AWAY] = SL_STORE_FILE_WRITE, /* removed, but for what is noted for that disk */
+        [SL_ERR_DEVICE] = SL_STORE_TRANSFER,       [SL_ERR_LEASED] = SL_STORE_LEASED,
+        [SL_ERR_LEASE_OVER] = SL_STORE_LEASE_OVER,
+    };
+    return err == SL_OK                                       ? SL_STORE_OK
+           : err > 0 && err < SL_ERR_COUNT && codes[err] != 0 ? codes[err]
+                                                              : SL_STORE_INTERNAL;
 }
 
 void store_codes_fill(int *codes, uint32_t count, int code)

@@ -45,7 +45,7 @@ static bool failure_lasts(sl_err err)
 
 static void doubt_begin(struct store_base *base, struct sl_object_key key, uint64_t kind)
 {
-    uint64_t now_ms = store_now_ns() / STORE_NS_PER_MS;
+    uint64_t now_ms = sl_clock_monotonic_ns() / STORE_NS_PER_MS;
     uint64_t hash = store_key_hash(key);
     uint64_t slot = (hash & DOUBT_HASH_MASK) | kind | ((now_ms + DOUBT_MS) & DOUBT_TIME_MASK);
     atomic_store_explicit(doubt_slot(base, hash), slot, memory_order_relaxed);
@@ -74,7 +74,7 @@ static uint64_t doubt_of(struct store_base *base, struct sl_object_key key)
     if (end_ms == 0) {
         return 0;
     }
-    uint64_t now_ms = store_now_ns() / STORE_NS_PER_MS;
+    uint64_t now_ms = sl_clock_monotonic_ns() / STORE_NS_PER_MS;
     if (now_ms >= end_ms) { /* look-ups cost again what they did before anything failed */
         (void)atomic_compare_exchange_strong_explicit(&base->doubts_end_ms, &end_ms, 0,
                                                       memory_order_relaxed, memory_order_relaxed);

@@ -117,7 +117,7 @@ static void hold_rest(struct store_base *base, const struct sl_object_key *mappe
     for (uint32_t i = 0; any && i < count; i++) {
         if (errs[i] == SL_ERR_TIMEOUT) {
             errs[i] = sl_get_pinned(base->client, mapped[i], &views[i], 0, NULL);
-            any = store_answered(errs[i]) && store_now_ns() < ceiling_ns;
+            any = store_answered(errs[i]) && sl_clock_monotonic_ns() < ceiling_ns;
         }
     }
 }

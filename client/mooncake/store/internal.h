@@ -4,6 +4,7 @@
 
 #include "client/mooncake/store/names.h"
 #include "client/mooncake/store/sl_store.h"
+#include "runtime/sl_clock.h"
 #include "runtime/sl_table.h"
 #include "runtime/sl_value.h"
 
@@ -125,8 +126,6 @@ uint64_t store_call_ns(const struct store_base *base, uint64_t bytes);
 /* When a call that begins now, and goes on as long as answers come, ends in any case: after ten
  * times the longest wait for one of so many bytes. */
 uint64_t store_ceiling_ns(const struct store_base *base, uint64_t bytes);
-
-uint64_t store_now_ns(void); /* CLOCK_MONOTONIC */
 
 /* ---- fork.c ---- */
 /* From here on, and no longer, a child of a fork can go on with the store. */

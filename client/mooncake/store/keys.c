@@ -121,7 +121,7 @@ static uint64_t seed_new(void)
 {
     uint64_t number = 0;
     if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number) {
-        number = store_now_ns() ^ (uint64_t)getpid(); /* no entropy yet */
+        number = sl_clock_monotonic_ns() ^ (uint64_t)getpid(); /* no entropy yet */
     }
     return number | 1;
 }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define CALL_MS_DEFAULT 3000
@@ -43,13 +42,6 @@ void sl_store_destroy(struct sl_store **store)
     (void)pthread_mutex_destroy(&gone->lock);
     (void)pthread_mutex_destroy(&gone->life);
     free(gone);
-}
-
-uint64_t store_now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * SL_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
 /* ---- uses ---- */
@@ -124,7 +116,7 @@ uint64_t store_ceiling_ns(const struct store_base *base, uint64_t bytes)
 {
     uint64_t call_ns =
         base->call_ns == 0 ? CALL_MS_DEFAULT * STORE_NS_PER_MS : store_call_ns(base, bytes);
-    return store_now_ns() + CEILING_CALLS * call_ns;
+    return sl_clock_monotonic_ns() + CEILING_CALLS * call_ns;
 }
 
 static sl_err client_open(const struct store_base *base, bool leases, struct sl_client **out,

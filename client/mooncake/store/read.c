@@ -51,7 +51,7 @@ static void get_rest(struct store_base *base, const struct sl_pieces *items, uin
     for (uint32_t i = 0; any && i < count; i++) {
         if (errs[i] == SL_ERR_TIMEOUT) {
             get_once(base, &items[i], 1, whole, &lengths[i], &errs[i]);
-            any = store_answered(errs[i]) && store_now_ns() < ceiling_ns;
+            any = store_answered(errs[i]) && sl_clock_monotonic_ns() < ceiling_ns;
         }
     }
 }

@@ -114,7 +114,7 @@ static int pattern_step(pcre2_callout_block *block, void *context)
     struct pattern *pattern = context;
     (void)block;
     bool look = ++pattern->steps % MATCH_LOOK_STEPS == 0;
-    return look && store_now_ns() >= pattern->end_ns ? PCRE2_ERROR_CALLOUT : 0;
+    return look && sl_clock_monotonic_ns() >= pattern->end_ns ? PCRE2_ERROR_CALLOUT : 0;
 }
 
 static pcre2_code *pattern_compile(const struct sl_object_key *text, uint32_t options)
@@ -211,7 +211,7 @@ static bool matching_looks(struct matching *matching, struct sl_object_key own)
         found == PCRE2_ERROR_HEAPLIMIT) {
         matching->code = SL_STORE_INVALID;
     }
-    if (found == PCRE2_ERROR_CALLOUT || store_now_ns() >= matching->end_ns) {
+    if (found == PCRE2_ERROR_CALLOUT || sl_clock_monotonic_ns() >= matching->end_ns) {
         matching->code = SL_STORE_RPC_TIMEOUT;
     }
     return found >= 0;

@@ -244,7 +244,7 @@ static bool session_unchanged(const struct store_session *session)
 static int64_t get_session_settle(struct sl_store *store, struct store_session *session,
                                   int64_t bytes, sl_err err)
 {
-    bool over = session->lease_end_ns != 0 && store_now_ns() > session->lease_end_ns;
+    bool over = session->lease_end_ns != 0 && sl_clock_monotonic_ns() > session->lease_end_ns;
     bool gone = !over && (err == SL_ERR_NOT_FOUND || (err == SL_OK && !session_unchanged(session)));
     session_leave(store, &store->gets, session, over || gone);
     if (over) {

@@ -172,7 +172,7 @@ static void writing_keep_pins(struct writing *writing, int *codes)
     uint32_t kept = 0;
     for (uint32_t i = 0; quiet != NULL && i < writing->count; i++) {
         uint64_t end_ns = soft_pin_end_ns(quiet, writing->items[i].key);
-        uint64_t now_ns = store_now_ns();
+        uint64_t now_ns = sl_clock_monotonic_ns();
         if (end_ns > now_ns) {
             struct sl_terms terms = writing->terms.terms;
             terms.soft_pin_ns = end_ns - now_ns;

@@ -9,30 +9,6 @@ constexpr int get_tries_max =
 
 /* ---- life ---- */
 
-client::client() : life("the client is closed", "the client was opened before a fork: open another")
-{
-}
-
-void client::started(sl_client *opened)
-{
-    at = opened;
-    begin();
-}
-
-void client::end()
-{
-    sl_client *gone = std::exchange(at, nullptr);
-    if (gone != nullptr && !foreign()) { /* a child leaves the parent's alone */
-        const unlocked now;
-        sl_client_close(&gone);
-    }
-}
-
-client::~client()
-{
-    end(); /* whoever used it held a reference */
-}
-
 /* {"op_timeout": "1s"} as "op_timeout=1s". */
 static std::vector<std::string> settings_of(PyObject *settings)
 {

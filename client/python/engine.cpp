@@ -7,34 +7,6 @@ namespace py
 constexpr size_t layers_max = 4096;
 constexpr uint32_t world_max = 64;
 
-/* ---- life ---- */
-
-engine::engine() : life("the engine has ended", "the engine was registered before a fork")
-{
-}
-
-engine::~engine()
-{
-    end(); /* whoever used it held a reference */
-}
-
-void engine::started(sl_engine *registered)
-{
-    at = registered;
-    begin();
-}
-
-void engine::end()
-{
-    const kept<client> of = std::move(by);
-    const std::list<lent> back = std::move(pools); /* before the client */
-    sl_engine *gone = std::exchange(at, nullptr);
-    if (gone != nullptr && !foreign()) {
-        const unlocked now;
-        sl_engine_end(&gone);
-    }
-}
-
 /* ---- registration ---- */
 
 /* What sl_engine_register borrows of one pool. */

@@ -21,12 +21,18 @@ struct types {
     PyObject *errors[SL_ERR_COUNT]; /* SluiceError's subclass for each code; [0]: itself */
 };
 extern types kinds;
-struct client final : life {
-    client();
-    ~client();
-    void end() override;
-    void started(sl_client *opened);
-    sl_client *at = nullptr;
+struct client final : holder<sl_client, sl_client_close> {
+    client() : holder("the client is closed", "the client was opened before a fork: open another")
+    {
+    }
+    ~client()
+    {
+        end(); /* whoever used it held a reference */
+    }
+    void end() override
+    {
+        let_go();
+    }
 };
 /* The value, of whatever size it has; the caller uses the client. */
 ref value_get(client &self, sl_object_key key, uint64_t timeout_ns);
@@ -174,14 +180,22 @@ class lent
 };
 
 /* ---- engine.cpp ---- */
-struct engine final : life {
-    engine();
-    ~engine();
-    void end() override;
-    void started(sl_engine *registered);
+struct engine final : holder<sl_engine, sl_engine_end> {
+    engine() : holder("the engine has ended", "the engine was registered before a fork")
+    {
+    }
+    ~engine()
+    {
+        end(); /* whoever used it held a reference */
+    }
+    void end() override
+    {
+        const kept<client> of = std::move(by);
+        const std::list<lent> back = std::move(pools); /* before the client */
+        let_go();
+    }
 
     kept<client> by;
-    sl_engine *at = nullptr;
     ref name;
     std::vector<ref> pool_names;
     std::vector<uint64_t> memory_bytes; /* of each pool */

@@ -75,6 +75,25 @@ class life
     unsigned born = 0;
     bool open = false;
 };
+/* What has an object of libsluice's, and releases it when it ends; a child of a fork leaves the parent's alone. */
+template <typename T, void (*release)(T **)> struct holder : life {
+    void started(T *made)
+    {
+        at = made;
+        begin();
+    }
+    void let_go()
+    {
+        if (T *gone = std::exchange(at, nullptr); gone != nullptr && !foreign()) {
+            const unlocked now;
+            release(&gone);
+        }
+    }
+    T *at = nullptr;
+
+  protected:
+    using life::life;
+};
 class use
 {
   public:

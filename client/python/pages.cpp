@@ -5,6 +5,7 @@
  * stored, and a value is pieces of the pool, which lie in each page alike. Keys and addresses are
  * made here, so that a call of a thousand pages makes no object of Python a page. */
 #include "client/python/internal.hpp"
+#include "client/python/jobs.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -287,43 +288,17 @@ static ref get_pages(client &self, pages &given)
 
 /* ---- whether they are there ---- */
 
-/* Asks other nodes for what is not here. */
-static void pages_seek(client &self, page_keys &keys, uint64_t timeout_ns)
-{
-    std::vector<sl_object_key> asked;
-    for (uint32_t i = 0; i < keys.count; i++) {
-        if (keys.codes[i] == SL_ERR_NOT_FOUND) {
-            asked.push_back(keys.at[i]);
-        }
-    }
-    if (asked.empty()) {
-        return;
-    }
-    std::vector<sl_elsewhere> answers(asked.size());
-    std::vector<sl_err> codes(asked.size());
-    ask([&](sl_error *why) {
-        return sl_seek_batch(self.at, asked.data(), static_cast<uint32_t>(asked.size()),
-                             answers.data(), codes.data(), timeout_ns, why);
-    });
-    auto code = codes.begin();
-    for (sl_err &each : keys.codes) {
-        if (each == SL_ERR_NOT_FOUND) {
-            each = *code++;
-        }
-    }
-}
-
 static ref find_pages(client &self, PyObject *names, PyObject *prefix, PyObject *suffixes,
                       bool elsewhere, timeout wait)
 {
     page_keys keys(names, prefix, suffixes);
-    const use here(self);
-    ask([&](sl_error *) {
-        return sl_exists_batch(self.at, keys.at.data(), keys.count, keys.codes.data());
+    self.ask([&](sl_error *why) {
+        if (!elsewhere) {
+            return sl_exists_batch(self.at, keys.at.data(), keys.count, keys.codes.data());
+        }
+        look_at(self.at, keys.at.data(), keys.count, keys.codes.data(), wait, why);
+        return SL_OK;
     });
-    if (elsewhere && sl_client_has_peers(self.at)) {
-        pages_seek(self, keys, wait);
-    }
     return page_codes(keys);
 }
 

@@ -8,8 +8,8 @@ namespace py
 
 constexpr uint32_t rows_max = 4096;
 
-struct pool final : life {
-    pool() : life("the pool is released", "the pool was made before a fork")
+struct pool final : holder<sl_pool, sl_pool_release> {
+    pool() : holder("the pool is released", "the pool was made before a fork")
     {
     }
     ~pool()
@@ -19,20 +19,10 @@ struct pool final : life {
     void end() override
     {
         const kept<client> of = std::move(by);
-        sl_pool *gone = std::exchange(at, nullptr);
-        if (gone != nullptr && !foreign()) {
-            const unlocked now;
-            sl_pool_release(&gone);
-        }
-    }
-    void started(kept<client> of)
-    {
-        by = std::move(of);
-        begin();
+        let_go();
     }
 
-    kept<client> by; /* until released */
-    sl_pool *at = nullptr;
+    kept<client> by;                     /* until released */
     Py_ssize_t exports = 0, engines = 0; /* uses by buffers and by engines */
     bool owner = false, calling = false, revoking = false;
 };
@@ -74,9 +64,11 @@ static ref pool_get(client &of, const char *deployment, uint32_t rank, const cha
     ref made = make<pool>(kinds.pool);
     auto &self = py::of<pool>(made.get());
     kept<client> by(of);
-    ask([&](sl_error *why) { return call(of.at, &key, &self.at, why); });
+    sl_pool *got = nullptr;
+    ask([&](sl_error *why) { return call(of.at, &key, &got, why); });
     self.owner = owner;
-    self.started(std::move(by));
+    self.by = std::move(by);
+    self.started(got);
     return made;
 }
 

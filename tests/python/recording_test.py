@@ -146,7 +146,7 @@ class Files(unittest.TestCase):
 
 
 class Order(unittest.TestCase):
-    """sluice._density, beside what policy_model and a node's registrar have suites for."""
+    """sluice._order, beside what policy_model and a node's registrar have suites for."""
 
     def test_wrong_arguments_are_named(self):
         memory = advise.Density()

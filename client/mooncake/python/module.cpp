@@ -207,13 +207,6 @@ static int memory_free(py::module &, uint64_t addr)
     return sl_store_memory_free(address(addr));
 }
 
-static void memory_bind(py::module &, uint64_t node)
-{
-    if (!sl_store_memory_bind(node)) {
-        py::sure(PyErr_SetFromErrno(PyExc_OSError));
-    }
-}
-
 static uint64_t alloc_func_addr(py::module &)
 {
     return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(&sl_store_torch_alloc));
@@ -299,7 +292,6 @@ PyMODINIT_FUNC PyInit__store()
     static PyMethodDef functions[] = {
         METHOD("memory_alloc", "(size)", mc::memory_alloc, ""),
         METHOD("memory_free", "(ptr)", mc::memory_free, ""),
-        METHOD("memory_bind", "(node)", mc::memory_bind, ""),
         METHOD("get_alloc_func_addr", "()", mc::alloc_func_addr,
                "Address of void *(ssize_t bytes, int device, void *stream), for torch's pluggable "
                "allocator."),

@@ -209,8 +209,6 @@ int sl_store_withdraw(struct sl_store *store, const char *name); /* SL_STORE_NO_
 
 /* ---- helpers of a process ---- */
 
-/* Binds the calling thread to the memory of a NUMA node. False: errno says why. */
-bool sl_store_memory_bind(uint64_t node);
 /* For torch's pluggable allocator: huge pages where there are some. device and stream are not
  * looked at. */
 void *sl_store_torch_alloc(ssize_t length_bytes, int device, void *stream);

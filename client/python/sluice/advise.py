@@ -23,7 +23,7 @@ import re
 import sys
 
 from . import recording as _recording
-from ._density import Density
+from ._order import Density
 
 FEW = 10_000  # references: fewer say little
 SMALL_GAIN = 0.5  # points

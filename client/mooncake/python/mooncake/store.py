@@ -2,6 +2,7 @@
 
 Calls that move values or look keys up are native (_store). What is rare, and what only keeps what it was given, is here."""
 
+import ctypes
 import errno
 import functools
 import operator
@@ -25,6 +26,7 @@ U64_MAX = (1 << 64) - 1
 SIZE_MIN, LOCAL_BUFFER_MAX = 1 << 10, 1 << 40
 SLAB = 4 << 20  # sizes of allocated segments are rounded up to it
 NAME_BYTES = 255  # of a segment
+SET_MEMPOLICY, MPOL_BIND, NUMA_NODES_MAX = {"x86_64": 238, "aarch64": 237}, 2, 1024
 
 
 class SoftPinAction(IntEnum):
@@ -580,6 +582,8 @@ def bind_to_numa_node(node: int, /) -> None:
         with open(f"/sys/devices/system/node/node{number}/cpulist", encoding="ascii") as file:
             runs = [run.split("-") for run in file.read().strip().split(",")]
         os.sched_setaffinity(0, {cpu for run in runs for cpu in range(int(run[0]), int(run[-1]) + 1)})
-        _store.memory_bind(number)
-    except (OSError, ValueError, OverflowError) as error:
+        nodes, library = (1 << number).to_bytes(NUMA_NODES_MAX // 8, sys.byteorder), ctypes.CDLL(None, use_errno=True)
+        if library.syscall(SET_MEMPOLICY[os.uname().machine], MPOL_BIND, nodes, ctypes.c_ulong(NUMA_NODES_MAX)) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    except (OSError, ValueError, OverflowError, KeyError) as error:
         _say(f"bind_to_numa_node({number}): {error}")

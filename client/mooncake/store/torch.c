@@ -1,26 +1,9 @@
-/* client/mooncake/store/numa.c - helpers of a process: NUMA nodes, and memory for torch. */
+/* client/mooncake/store/torch.c - memory for torch. */
 #include "client/mooncake/store/sl_store.h"
 
-#include <errno.h>
-#include <linux/mempolicy.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#define NUMA_NODES_MAX 1024
-#define WORD_BITS      (8 * sizeof(unsigned long))
-#define HUGE_BYTES     (2 * SL_MIB)
-
-bool sl_store_memory_bind(uint64_t node)
-{
-    unsigned long nodes[NUMA_NODES_MAX / WORD_BITS] = {0};
-    if (node >= NUMA_NODES_MAX) {
-        errno = EINVAL;
-        return false;
-    }
-    nodes[node / WORD_BITS] = 1ul << (node % WORD_BITS);
-    return syscall(SYS_set_mempolicy, MPOL_BIND, nodes, (unsigned long)NUMA_NODES_MAX) == 0;
-}
+#define HUGE_BYTES (2 * SL_MIB)
 
 static size_t huge_bytes(ssize_t length_bytes)
 {

@@ -56,13 +56,11 @@ static sl_err ticket_check(const struct sl_ticket *ticket, struct sl_item_ticket
 static sl_err receipt_check(const struct sl_receipt *receipt, struct sl_item_receipt *item,
                             struct sl_error *why)
 {
-    if (receipt->handover_id == 0 || receipt->block_end == 0 ||
-        memchr(receipt->node, '\0', sizeof receipt->node) == NULL) {
+    bool named = memchr(receipt->node, '\0', sizeof receipt->node) != NULL;
+    if (receipt->handover_id == 0 || receipt->block_end == 0 || !named) {
         return sl_fail(why, SL_ERR_INVALID, "receipt: id %016" PRIx64 ", %u blocks%s",
                        receipt->handover_id, receipt->block_end,
-                       memchr(receipt->node, '\0', sizeof receipt->node) == NULL
-                           ? ", the node's name has no end"
-                           : "");
+                       named ? "" : ", the node's name has no end");
     }
     *item = (struct sl_item_receipt){.handover_id = receipt->handover_id,
                                      .block_end = receipt->block_end,

@@ -28,11 +28,8 @@ sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *a
     sl_err err = at->old_leases_count == SL_CLIENT_OLD_LEASES_MAX
                      ? SL_ERR_LIMIT
                      : sl_leases_open(shm_dir, at->view, &fresh, &reason);
-    if (err == SL_ERR_VERSION) {
-        return sl_fail(why, err, "%s", reason.text);
-    }
     if (err != SL_OK) {
-        return SL_OK;
+        return err == SL_ERR_VERSION ? sl_fail(why, err, "%s", reason.text) : SL_OK;
     }
     if (old != NULL) { /* other threads may be at it */
         at->old_leases[at->old_leases_count++] = old;

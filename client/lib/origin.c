@@ -133,9 +133,7 @@ sl_err sl_op_tell(struct sl_client *client, const char *id, uint32_t skip, struc
     call.msg.body.op_story.id = sl_text_of(id);
     call.msg.body.op_story.skip = skip;
     sl_err err = sl_client_talks(client, why);
-    if (err == SL_OK) {
-        err = sl_client_call(client, &call, why);
-    }
+    err = err == SL_OK ? sl_client_call(client, &call, why) : err;
     if (err == SL_OK && !asked.answered) {
         err = sl_fail(why, SL_ERR_PROTOCOL, "the coordinator answered nothing about the op");
     }

@@ -146,16 +146,10 @@ static ref batches_look(batches &self, keys &names, timeout wait)
     return fine_list(names.codes.data(), names.count);
 }
 
-static int batches_event_fd(batches &self)
+template <auto ask> static auto of_pool(batches &self)
 {
     const use here(self);
-    return self.pool->event_fd();
-}
-
-static uint32_t batches_pending(batches &self)
-{
-    const use here(self);
-    return self.pool->pending();
+    return (*self.pool.*ask)();
 }
 
 static bool batches_has_peers(batches &self)
@@ -182,7 +176,7 @@ void batches_add(PyObject *module)
         METHOD("wait", "(timeout=None)", batches_wait,
                "Waits until no job waits or runs. False: not within the timeout (None: that of "
                "jobs)."),
-        METHOD("event_fd", "()", batches_event_fd,
+        METHOD("event_fd", "()", of_pool<&jobs::event_fd>,
                "An eventfd, readable while jobs have ended that were not drained."),
         METHOD("close", "()", close_it<batches>,
                "Jobs that wait are cancelled, those that run end first. Nothing is drained any "
@@ -192,7 +186,7 @@ void batches_add(PyObject *module)
     };
     static PyGetSetDef attributes[] = {
         attribute<is_closed<batches>>("closed", "Whether close() was called."),
-        attribute<batches_pending>("pending", "Jobs that wait or run."),
+        attribute<of_pool<&jobs::pending>>("pending", "Jobs that wait or run."),
         attribute<batches_has_peers>("has_peers", "Whether there may be other nodes."),
         last_attribute,
     };

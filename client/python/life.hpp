@@ -93,6 +93,7 @@ template <typename T, void (*release)(T **)> struct holder : life {
 
   protected:
     using life::life;
+    ~holder() = default;
 };
 class use
 {

@@ -22,6 +22,12 @@ static uint64_t place_hash(const struct sl_disk_place *place)
                          ((uint64_t)place->disk << 48));
 }
 
+static bool place_is(const struct sl_disk_place *a, const struct sl_disk_place *b)
+{
+    return a->valid == b->valid && a->disk == b->disk && a->segment == b->segment &&
+           a->offset_bytes == b->offset_bytes;
+}
+
 static void forget_placed(struct registrar *self, struct reg_forget *forget)
 {
     sl_table_add(&self->forgets->by_place, &forget->by_place, place_hash(&forget->place));
@@ -228,8 +234,8 @@ const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash)
     return found == NULL ? NULL : found->key;
 }
 
-/* One more tombstone of the same removal, under this key and at this place. */
-static void forget_again(struct registrar *self, const struct reg_forget *at, struct sl_key key,
+/* One more tombstone of the same removal, under this key and at this place. False: no room. */
+static bool forget_again(struct registrar *self, const struct reg_forget *at, struct sl_key key,
                          const struct sl_disk_place *place)
 {
     const struct reg_drop how = {
@@ -238,7 +244,7 @@ static void forget_again(struct registrar *self, const struct reg_forget *at, st
         .remove_id = at->remove_id,
         .remove_index = at->remove_index,
     };
-    (void)reg_forget_key(self, key, at->length_bytes, place, &how);
+    return reg_forget_key(self, key, at->length_bytes, place, &how) != NULL;
 }
 
 /* What was meant for disks that were not known yet is meant for this one, too. */
@@ -247,7 +253,14 @@ void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t slot)
     const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
     for (const struct reg_forget *at = self->tier->disks[from].forget_first; at != NULL;
          at = at->next) {
-        forget_again(self, at, (struct sl_key){at->key, at->key_length}, &unknown);
+        (void)forget_again(self, at, (struct sl_key){at->key, at->key_length}, &unknown);
+    }
+}
+
+void reg_forgets_scan(struct registrar *self, uint32_t slot)
+{
+    for (struct reg_forget *at = self->tier->disks[slot].forget_first; at != NULL; at = at->next) {
+        at->held = false;
     }
 }
 
@@ -287,12 +300,23 @@ bool reg_forget_covers(struct registrar *self, struct sl_key key, const struct s
     }
     at = SL_TABLE_FIRST(&self->forgets->by_place, place_hash(place), struct reg_forget, by_place);
     for (; at != NULL; at = SL_TABLE_NEXT(at, struct reg_forget, by_place)) {
-        if (at->place.disk == place->disk && at->place.segment == place->segment &&
-            at->place.offset_bytes == place->offset_bytes) {
+        if (place_is(&at->place, place)) {
             return true;
         }
     }
     return false;
+}
+
+/* Whether the removal waits for a tombstone of the part already: it was found before. */
+static bool part_waits(const struct registrar *self, const struct reg_forget *block,
+                       struct sl_key part, const struct sl_disk_place *place)
+{
+    struct reg_forget *at = forget_first(self, part, place->disk);
+    while (at != NULL && !(place_is(&at->place, place) && at->remove_id == block->remove_id &&
+                           at->remove_index == block->remove_index)) {
+        at = forget_next(at, part);
+    }
+    return at != NULL;
 }
 
 bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct sl_key part,
@@ -303,8 +327,10 @@ bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct 
     for (; at != NULL; at = forget_next(at, block)) {
         if (at->place.valid == 0) {
             covers = true;
-            if (!reg_forget_join(self, part, place->disk, at->remove_id, at->remove_index)) {
-                forget_again(self, at, part, place);
+            if (!part_waits(self, at, part, place) &&
+                !reg_forget_join(self, part, place->disk, at->remove_id, at->remove_index) &&
+                !forget_again(self, at, part, place)) {
+                at->held = true;
             }
         }
     }
@@ -319,7 +345,7 @@ void reg_forgets_scanned(struct registrar *self, uint32_t slot)
         struct reg_forget *next = at->next;
         /* Not found: it never reached the disk. One that was made since the scan began may have been
          * found before: it goes there without a place. */
-        if (at->place.valid == 0 && !at->sent && at->scan != disk->scan_number) {
+        if (at->place.valid == 0 && !at->sent && !at->held && at->scan != disk->scan_number) {
             forget_end(self, at, true);
         }
         at = next;
@@ -333,6 +359,9 @@ static void forgets_send(struct registrar *self, uint32_t slot, struct sl_item_f
     for (struct reg_forget *at = disk->forget_first; at != NULL && count < REG_FORGET_ITEMS_MAX;
          at = at->next) {
         bool placed = at->place.valid != 0;
+        if (at->held) {
+            continue;
+        }
         at->sent = true;
         items[count++] = (struct sl_item_forget){
             .key = {.at = at->key, .length = at->key_length},
@@ -340,6 +369,10 @@ static void forgets_send(struct registrar *self, uint32_t slot, struct sl_item_f
             .disk_offset_bytes = placed ? at->place.offset_bytes : 0,
             .length_bytes = at->length_bytes,
         };
+    }
+    if (count == 0) { /* all are held: looked at again in a while */
+        disk->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+        return;
     }
     struct sl_msg msg = {.type = SL_MSG_DISK_FORGET};
     msg.body.disk_forget.items.at = items;

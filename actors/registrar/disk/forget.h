@@ -13,6 +13,7 @@ struct reg_forget {
     struct sl_table_node by_place, by_key;
     struct reg_forget *next, *previous;
     bool sent;
+    bool held; /* of a block: there was no room for one of a part, the next scan finds it again */
     bool restored; /* from a note: a REMOVE that is sent again waits for it */
     sl_ref note;   /* 0: none */
     uint32_t scan; /* number of the disk's scan that had begun before it was made */
@@ -65,6 +66,7 @@ bool reg_forget_covers(struct registrar *self, struct sl_key key,
  * a tombstone of its own then, for which the removal waits. */
 bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct sl_key part,
                             const struct sl_disk_place *place);
+void reg_forgets_scan(struct registrar *self, uint32_t disk); /* one begins */
 /* What the scan of the disk did not find never reached it, but for what was removed since it began. */
 void reg_forgets_scanned(struct registrar *self, uint32_t disk);
 void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t disk);

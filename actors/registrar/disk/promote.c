@@ -254,7 +254,7 @@ static sl_err arrival_outcome(struct registrar *self, const char *key, uint32_t 
 {
     struct sl_entry entry;
     if (sl_index_find_any(self->index, key, key_length, &entry) != SL_OK ||
-        !reg_unit_visible(self, &entry)) {
+        entry.kind != SL_RECORD_COMMITTED || !reg_unit_visible(self, &entry)) {
         return SL_ERR_NOT_FOUND;
     }
     return entry.extent.generation != 0 ? SL_OK : SL_ERR_BUSY;

@@ -198,11 +198,14 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
         return;
     }
     sl_ref unit = reg_unit_of(&entry);
+    bool found = !reg_unit_visible(self, &entry); /* in part: the rest of it may come yet */
     remove->codes[index] = (uint64_t)SL_OK;
     sl_err err =
         remove->heed_leases ? unit_remove_heeding(self, unit, &how) : unit_remove(self, unit, &how);
     if (err != SL_OK) {
         remove->codes[index] = (uint64_t)err;
+    } else if (found) {
+        reg_key_forget(self, reg_key_of(key), &how);
     }
 }
 

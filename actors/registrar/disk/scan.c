@@ -246,6 +246,7 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
         disk->unseen = disk->place_count;
     }
     disk->sweeping = false;
+    reg_forgets_scan(self, path->disk);
     disk->gone_segment = 0; /* it tells them all */
     disk->state = REG_DISK_SCANNING;
 }

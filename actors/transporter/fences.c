@@ -1,11 +1,9 @@
 /* actors/transporter/fences.c - FENCE: the claims that it names have ended, while we may still read
- * into them (pull) or a peer may still write (push). Without claims: an op has ended, or all that the
- * sender asked for, whose device blocks a peer may still write to, or we may still read. */
+ * into them (pull). Without claims: an op has ended, or all that the sender asked for, whose device
+ * blocks a peer may still write to (push), or we may still read or write. */
 #include "actors/transporter/internal.h"
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/push/push.h"
-
-#include <string.h>
 
 static void fence_answer(struct transporter *self, struct tr_fence *fence)
 {
@@ -42,10 +40,7 @@ void tr_fences_push_over(struct transporter *self, uint64_t fences)
 static bool fence_waits(const struct transporter *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
-        const struct tr_fence *fence = &self->fences[i];
-        if (fence->used && fence->back.seq == msg->seq &&
-            strlen(fence->back.to) == msg->sender.length &&
-            memcmp(fence->back.to, msg->sender.at, msg->sender.length) == 0) {
+        if (self->fences[i].used && sl_return_is_of(&self->fences[i].back, msg)) {
             return true;
         }
     }

@@ -263,20 +263,8 @@ static void peer_renewed(struct transporter *self, const struct tr_peer *peer)
     tr_push_peer_renewed(self, peer);
 }
 
-static void events_set(struct transporter *self)
-{
-    self->events = (struct tr_events){
-        .peer_renewed = peer_renewed,
-        .peer_expelled = tr_push_peer_expelled,
-        .trip_read = tr_fences_trip_read,
-        .push_over = tr_fences_push_over,
-        .engine_ends = engine_ends,
-    };
-}
-
 sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
 {
-    events_set(self);
     struct sl_env *env = self->env;
     uint64_t message_bytes_max = sl_config_u64(env->config, SL_SET_message_bytes_max);
     if (self->fabric == NULL) {
@@ -289,44 +277,22 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
     self->next_seq = SL_MAX(env->now_ns, UINT64_C(1));
     self->next_op_id = env->ops->random_u64(env) >> 1 | 1;
     sl_err err = sl_cluster_name(env->config, self->node, why);
-    if (err == SL_OK) {
-        err = sl_codec_create(message_bytes_max, &self->codec_in, why);
-    }
-    if (err == SL_OK) {
-        err = sl_codec_create(message_bytes_max, &self->codec_out, why);
-    }
-    if (err == SL_OK && self->control == NULL) {
-        err = control_open(self, why);
-    }
-    if (err == SL_OK) {
-        err = tr_fetch_init(self, why);
-    }
-    if (err == SL_OK) {
-        err = tr_holder_init(self, why);
-    }
-    if (err == SL_OK) {
-        err = tr_seek_init(self, why);
-    }
+    err = err == SL_OK ? sl_codec_create(message_bytes_max, &self->codec_in, why) : err;
+    err = err == SL_OK ? sl_codec_create(message_bytes_max, &self->codec_out, why) : err;
+    err = err == SL_OK && self->control == NULL ? control_open(self, why) : err;
+    err = err == SL_OK ? tr_fetch_init(self, why) : err;
+    err = err == SL_OK ? tr_holder_init(self, why) : err;
+    err = err == SL_OK ? tr_seek_init(self, why) : err;
     if (err == SL_OK) { /* a trip has one call and may leave an ABORT for each of its units */
         uint32_t engines = (uint32_t)sl_config_u64(env->config, SL_SET_engines_max) + 1;
         err = sl_calls_create(env, TR_PIN_SETS_MAX + TR_SEEKS_MAX + self->trip_max * 8 + engines,
                               &self->calls, why);
     }
-    if (err == SL_OK) {
-        err = tr_pools_init(self, why);
-    }
-    if (err == SL_OK) {
-        err = tr_straight_init(self, why);
-    }
-    if (err == SL_OK) {
-        err = tr_peers_init(self, why);
-    }
-    if (err == SL_OK) {
-        err = tr_keys_init(self, why);
-    }
-    if (err == SL_OK) {
-        err = tr_push_init(self, why);
-    }
+    err = err == SL_OK ? tr_pools_init(self, why) : err;
+    err = err == SL_OK ? tr_straight_init(self, why) : err;
+    err = err == SL_OK ? tr_peers_init(self, why) : err;
+    err = err == SL_OK ? tr_keys_init(self, why) : err;
+    err = err == SL_OK ? tr_push_init(self, why) : err;
     env->ops->wake_at(env, 0);
     return err;
 }
@@ -355,7 +321,13 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
         return sl_fail(why, SL_ERR_CONFIG, "rank: a node has one transporter, of rank 0");
     }
     self->env = env;
-    events_set(self);
+    self->events = (struct tr_events){
+        .peer_renewed = peer_renewed,
+        .peer_expelled = tr_push_peer_expelled,
+        .trip_read = tr_fences_trip_read,
+        .push_over = tr_fences_push_over,
+        .engine_ends = engine_ends,
+    };
     sl_err err = tr_regions_init(self, why);
     err = err == SL_OK ? fabric_open(self, why) : err;
     err = err == SL_OK ? directory_open(self, why) : err;

@@ -1443,8 +1443,8 @@ START_TEST(nothing_of_this_process_touches_it)
         struct tr_range range = {.length_bytes = PART};
         struct sl_fabric_place places[8];
         struct tr_spot_walk walk;
+        struct tr_spot_shape shape;
         uint32_t count = 0;
-        bool device = false;
         bed_start();
         bed_run();
         seen.unseen = false;
@@ -1455,8 +1455,8 @@ START_TEST(nothing_of_this_process_touches_it)
                          SL_ERR_UNSUPPORTED);
         ck_assert_int_eq(tr_spot_copy(bed.self, &spot, &other, range, NULL), SL_ERR_UNSUPPORTED);
         ck_assert_int_eq(tr_spot_copy(bed.self, &other, &spot, range, NULL), SL_ERR_UNSUPPORTED);
-        ck_assert_int_eq(tr_spot_device(bed.self, &spot, &device, NULL), SL_OK);
-        ck_assert(device);
+        ck_assert_int_eq(tr_spot_shape(bed.self, &spot, &shape, NULL), SL_OK);
+        ck_assert(shape.device);
         bed_close();
     }
 END_TEST

@@ -640,14 +640,14 @@ START_TEST(a_block_is_at_one_place_a_layer)
         struct sl_fabric_place places[SL_FABRIC_PLACES_MAX];
         struct tr_spot spot = {.engine_id = 7, .rank = 1, .device_block = 4};
         struct sl_error why = {0};
-        uint64_t length_bytes = 0;
+        struct tr_spot_shape shape;
         uint32_t count = 0;
         bed_open("true");
         engine_comes(7);
         turns(TURNS_MAX);
 
-        ck_assert_int_eq(tr_spot_length(bed.self, &spot, &length_bytes, &why), SL_OK);
-        ck_assert_uint_eq(length_bytes, whole.length_bytes);
+        ck_assert_int_eq(tr_spot_shape(bed.self, &spot, &shape, &why), SL_OK);
+        ck_assert_uint_eq(shape.length_bytes, whole.length_bytes);
         ck_assert_int_eq(
             tr_spot_places(bed.self, &spot, whole, places, SL_FABRIC_PLACES_MAX, &count, &why),
             SL_OK);
@@ -701,11 +701,11 @@ static sl_err asked_for(uint64_t engine_id, uint32_t rank)
     struct tr_spot spot = {.engine_id = engine_id, .rank = rank};
     struct tr_spot_walk walk;
     struct sl_error why = {0};
-    uint64_t length_bytes = 0;
+    struct tr_spot_shape shape;
     uint32_t count = 0;
     sl_err err = tr_spot_places(bed.self, &spot, whole, places, LAYERS, &count, &why);
     ck_assert_int_eq(tr_spot_walk_begin(bed.self, &spot, whole, &walk, &why), err);
-    ck_assert_int_eq(tr_spot_length(bed.self, &spot, &length_bytes, &why), err);
+    ck_assert_int_eq(tr_spot_shape(bed.self, &spot, &shape, &why), err);
     return err;
 }
 

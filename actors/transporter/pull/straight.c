@@ -96,56 +96,40 @@ void tr_item_spots_free(struct tr_item_spots *spots)
     free(spots->sizes);
 }
 
-/* One read goes there. */
-static sl_err read_check(struct transporter *self, const struct tr_spot *spot, uint32_t item,
-                         struct tr_item_size *size, struct sl_error *why)
-{
-    uint64_t place_count = 0;
-    sl_err err = tr_spot_places_max(self, spot, &place_count, why);
-    if (err == SL_OK && place_count > SL_FABRIC_PLACES_MAX) {
-        err = sl_fail(why, SL_ERR_LIMIT, "BRING.keys[%u] goes to %" PRIu64 " places, %u at most",
-                      item, place_count, SL_FABRIC_PLACES_MAX);
-    }
-    size->place_count += place_count;
-    size->read_count++;
-    return err;
-}
-
-/* What the CPU cannot copy on is read into each spot. */
-static sl_err reads_check(struct transporter *self, const struct tr_item_spots *spots,
-                          uint32_t item, struct sl_error *why)
-{
-    uint32_t first = spots->first[item], end = spots->first[item + 1];
-    bool device = false;
-    sl_err err = SL_OK;
-    for (uint32_t i = first; err == SL_OK && !device && i < end; i++) {
-        err = tr_spot_device(self, &spots->all[i], &device, why);
-    }
-    for (uint32_t i = first; err == SL_OK && i < (device ? end : first + 1); i++) {
-        err = read_check(self, &spots->all[i], item, &spots->sizes[item], why);
-    }
-    return err;
-}
-
-/* Each item has a spot, all of an item are of one length, and each read goes to few enough places. */
+/* Each item has a spot, all of an item are of one length, and each read goes to few enough places. What
+ * the CPU cannot copy on, since one of the spots is device memory, is read into each spot. */
 static sl_err item_check(struct transporter *self, const struct tr_item_spots *spots, uint32_t item,
                          struct sl_error *why)
 {
     struct tr_item_size *size = &spots->sizes[item];
     uint32_t first = spots->first[item], end = spots->first[item + 1];
+    uint64_t first_places = 0, most_places = 0;
+    bool device = false;
     if (first == end) {
         return sl_fail(why, SL_ERR_INVALID, "BRING.keys[%u] has no spot", item);
     }
-    sl_err err = reads_check(self, spots, item, why);
-    for (uint32_t i = first; err == SL_OK && i < end; i++) {
-        uint64_t length_bytes = 0;
-        err = tr_spot_length(self, &spots->all[i], &length_bytes, why);
-        if (err == SL_OK && i > first && length_bytes != size->length_bytes) {
-            err = sl_fail(why, SL_ERR_INVALID, "BRING.keys[%u]: spots of different lengths", item);
+    for (uint32_t i = first; i < end; i++) {
+        struct tr_spot_shape shape;
+        sl_err err = tr_spot_shape(self, &spots->all[i], &shape, why);
+        if (err != SL_OK) {
+            return err;
         }
-        size->length_bytes = length_bytes;
+        if (i > first && shape.length_bytes != size->length_bytes) {
+            return sl_fail(why, SL_ERR_INVALID, "BRING.keys[%u]: spots of different lengths", item);
+        }
+        size->length_bytes = shape.length_bytes;
+        size->place_count += shape.places_max;
+        first_places = i == first ? shape.places_max : first_places;
+        most_places = SL_MAX(most_places, shape.places_max);
+        device = device || shape.device;
     }
-    return err;
+    size->read_count = device ? end - first : 1;
+    size->place_count = device ? size->place_count : first_places;
+    most_places = device ? most_places : first_places;
+    return most_places <= SL_FABRIC_PLACES_MAX
+               ? SL_OK
+               : sl_fail(why, SL_ERR_LIMIT, "BRING.keys[%u] goes to %" PRIu64 " places, %u at most",
+                         item, most_places, SL_FABRIC_PLACES_MAX);
 }
 
 /* A unit goes in one trip. */
@@ -245,12 +229,12 @@ static sl_err target_places(struct transporter *self, struct tr_target *target,
     uint32_t room = SL_MIN(TR_TRIP_PLACES_MAX - *used, SL_FABRIC_PLACES_MAX);
     sl_err err = tr_spot_places(self, &target->spot, all, &self->straight->places[*used], room,
                                 &target->place_count, NULL);
-    if (err == SL_OK) {
-        err = tr_spot_device(self, &target->spot, &target->device, NULL);
-    }
+    struct tr_spot_shape shape;
+    err = err == SL_OK ? tr_spot_shape(self, &target->spot, &shape, NULL) : err;
     if (err != SL_OK) {
         return err;
     }
+    target->device = shape.device;
     target->checked = false;
     target->place_at = *used;
     *used += target->place_count;

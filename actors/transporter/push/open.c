@@ -24,24 +24,25 @@ static sl_err bounds_check(const struct push *push, const struct sl_body_push_op
     return SL_OK;
 }
 
-/* The spot is as long as its part, and what a key is made for lies at few enough places. */
-static sl_err spot_check(struct push *push, const struct tr_spot *spot, uint64_t length_bytes,
-                         bool written, uint64_t *places, struct sl_error *why)
+/* The spot is as long as its part, and what a key is made for (the first one) lies at few enough places. */
+static sl_err spot_check(struct push *push, const struct tr_spot *spot, struct push_part *part,
+                         uint64_t *places, struct sl_error *why)
 {
     struct transporter *self = push->self;
-    uint64_t spot_bytes = 0;
+    struct tr_spot_shape shape;
     uint32_t count = 0;
-    sl_err err = tr_spot_length(self, spot, &spot_bytes, why);
+    sl_err err = tr_spot_shape(self, spot, &shape, why);
     if (err != SL_OK) {
         return err;
     }
-    if (spot_bytes != length_bytes) {
+    if (shape.length_bytes != part->length_bytes) {
         return sl_fail(why, SL_ERR_INVALID,
                        "rank %u of engine %" PRIu64 " has %" PRIu64 " bytes of it, not %" PRIu64,
-                       spot->rank, spot->engine_id, spot_bytes, length_bytes);
+                       spot->rank, spot->engine_id, shape.length_bytes, part->length_bytes);
     }
-    if (written) {
-        err = tr_spot_places(self, spot, (struct tr_range){.length_bytes = length_bytes},
+    part->device = part->device || shape.device;
+    if (part->spot_count == 0) {
+        err = tr_spot_places(self, spot, (struct tr_range){.length_bytes = part->length_bytes},
                              push->places, SL_FABRIC_PLACES_MAX, &count, why);
     }
     *places += count;
@@ -56,19 +57,10 @@ static bool only_here(const struct push *push, const struct sl_body_push_open *b
            (body->from.length > 0 && strcmp(body->from.at, self->node) == 0);
 }
 
-/* Whether it is device memory, where the swapper of its rank checks what lands (check.c), and may be
- * written to. */
-static sl_err device_check(struct push *push, const struct sl_body_push_open *body,
-                           const struct push_ticket *out, struct push_part *part,
-                           struct sl_error *why)
+/* Whether device memory, where the swapper of its rank checks what lands (check.c), may be written to. */
+static sl_err device_check(const struct push *push, const struct sl_body_push_open *body,
+                           const struct push_part *part, struct sl_error *why)
 {
-    sl_err err = SL_OK;
-    for (uint32_t i = 0; err == SL_OK && !part->device && i < part->spot_count; i++) {
-        err = tr_spot_device(push->self, &out->spots[part->spot_first + i], &part->device, why);
-    }
-    if (err != SL_OK || !part->device) {
-        return err;
-    }
     if (part->spot_count > 1) { /* nobody copies it on */
         return sl_fail(why, SL_ERR_UNSUPPORTED,
                        "a part that %u ranks have, one of them in device memory", part->spot_count);
@@ -93,8 +85,7 @@ static sl_err spots_take(struct push *push, const struct sl_body_push_open *body
         for (; at < body->spots.count && body->spots.at[at].item == i; at++) {
             out->spots[at] = tr_spot_of(&body->spots.at[at]);
             out->spots[at].unseen = true; /* check.c */
-            sl_err err = spot_check(push, &out->spots[at], length_bytes, part->spot_count == 0,
-                                    &places, why);
+            sl_err err = spot_check(push, &out->spots[at], part, &places, why);
             if (err != SL_OK) {
                 return err;
             }
@@ -103,7 +94,7 @@ static sl_err spots_take(struct push *push, const struct sl_body_push_open *body
         if (part->spot_count == 0) {
             return sl_fail(why, SL_ERR_INVALID, "spots: none for part %" PRIu64, i);
         }
-        sl_err err = device_check(push, body, out, part, why);
+        sl_err err = part->device ? device_check(push, body, part, why) : SL_OK;
         if (err != SL_OK) {
             return err;
         }

@@ -13,43 +13,24 @@ struct tr_spot tr_spot_of(const struct sl_item_spot *item)
                             .device_block = (uint32_t)item->device_block};
 }
 
-/* NULL: err says why. */
-static const struct tr_row *spot_row(struct transporter *self, const struct tr_spot *spot,
-                                     sl_err *err, struct sl_error *why)
+static sl_err runs_begin(struct transporter *self, const struct tr_spot *spot,
+                         struct tr_range range, struct tr_spot_walk *out, struct sl_error *why)
 {
-    struct tr_pool_view view;
-    struct tr_runs runs;
-    *err = tr_pools_view(self, spot->engine_id, &view, why);
-    if (*err == SL_OK) {
-        *err = tr_runs_begin(view.layout, spot, (struct tr_range){.length_bytes = 1}, &runs, why);
+    sl_err err = tr_pools_view(self, spot->engine_id, &out->view, why);
+    return err == SL_OK ? tr_runs_begin(out->view.layout, spot, range, &out->runs, why) : err;
+}
+
+sl_err tr_spot_shape(struct transporter *self, const struct tr_spot *spot,
+                     struct tr_spot_shape *out, struct sl_error *why)
+{
+    struct tr_spot_walk walk;
+    sl_err err = runs_begin(self, spot, (struct tr_range){.length_bytes = 1}, &walk, why);
+    if (err == SL_OK) {
+        const struct tr_row *row = tr_layout_row(walk.view.layout, spot);
+        *out = (struct tr_spot_shape){.length_bytes = row->length_bytes,
+                                      .places_max = row->run_count,
+                                      .device = row->device};
     }
-    return *err == SL_OK ? tr_layout_row(view.layout, spot) : NULL;
-}
-
-sl_err tr_spot_device(struct transporter *self, const struct tr_spot *spot, bool *device,
-                      struct sl_error *why)
-{
-    sl_err err = SL_OK;
-    const struct tr_row *row = spot_row(self, spot, &err, why);
-    *device = row != NULL && row->device;
-    return err;
-}
-
-sl_err tr_spot_length(struct transporter *self, const struct tr_spot *spot, uint64_t *length_bytes,
-                      struct sl_error *why)
-{
-    sl_err err = SL_OK;
-    const struct tr_row *row = spot_row(self, spot, &err, why);
-    *length_bytes = row != NULL ? row->length_bytes : *length_bytes;
-    return err;
-}
-
-sl_err tr_spot_places_max(struct transporter *self, const struct tr_spot *spot,
-                          uint64_t *place_count, struct sl_error *why)
-{
-    sl_err err = SL_OK;
-    const struct tr_row *row = spot_row(self, spot, &err, why);
-    *place_count = row != NULL ? row->run_count : *place_count;
     return err;
 }
 
@@ -57,24 +38,20 @@ sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, stru
                       struct sl_fabric_place *places, uint32_t place_max, uint32_t *place_count,
                       struct sl_error *why)
 {
-    struct tr_pool_view view;
-    struct tr_runs runs;
+    struct tr_spot_walk walk;
     struct tr_run run;
     uint32_t count = 0;
     SL_ASSERT(place_max <= SL_FABRIC_PLACES_MAX);
-    sl_err err = tr_pools_view(self, spot->engine_id, &view, why);
-    if (err == SL_OK) {
-        err = tr_runs_begin(view.layout, spot, range, &runs, why);
-    }
+    sl_err err = runs_begin(self, spot, range, &walk, why);
     if (err != SL_OK) {
         return err;
     }
-    while (tr_runs_next(&runs, &run)) {
+    while (tr_runs_next(&walk.runs, &run)) {
         if (count == place_max) {
             return sl_fail(why, SL_ERR_LIMIT, "a part of pool %u lies at more than %u places",
                            spot->pool, place_max);
         }
-        places[count++] = (struct sl_fabric_place){.memory = view.memories[run.span],
+        places[count++] = (struct sl_fabric_place){.memory = walk.view.memories[run.span],
                                                    .offset_bytes = run.offset_bytes,
                                                    .length_bytes = run.length_bytes};
     }
@@ -85,18 +62,14 @@ sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, stru
 sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
                       uint32_t *first, uint32_t *end, struct sl_error *why)
 {
-    struct tr_pool_view view;
-    struct tr_runs runs;
+    struct tr_spot_walk walk;
     uint32_t from = 0, behind = 0;
-    sl_err err = tr_pools_view(self, spot->engine_id, &view, why);
-    if (err == SL_OK) {
-        err = tr_runs_begin(view.layout, spot, range, &runs, why);
-    }
+    sl_err err = runs_begin(self, spot, range, &walk, why);
     if (err != SL_OK) {
         return err;
     }
-    const struct tr_row *row = tr_layout_row(view.layout, spot);
-    err = tr_layout_layers(view.layout, row, range, &from, &behind, why);
+    const struct tr_row *row = tr_layout_row(walk.view.layout, spot);
+    err = tr_layout_layers(walk.view.layout, row, range, &from, &behind, why);
     if (err == SL_OK) {
         bool all = from == 0 && behind == row->layer_count;
         *first = from;
@@ -110,8 +83,7 @@ sl_err tr_spot_walk_begin(struct transporter *self, const struct tr_spot *spot,
 {
     struct tr_spot seen = *spot;
     seen.unseen = false; /* the CPU reads it */
-    sl_err err = tr_pools_view(self, spot->engine_id, &out->view, why);
-    return err == SL_OK ? tr_runs_begin(out->view.layout, &seen, range, &out->runs, why) : err;
+    return runs_begin(self, &seen, range, out, why);
 }
 
 bool tr_spot_walk_next(struct tr_spot_walk *walk, unsigned char **at, uint64_t *length_bytes)

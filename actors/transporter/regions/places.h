@@ -17,16 +17,15 @@ struct tr_spot tr_spot_of(const struct sl_item_spot *item);
  * SL_ERR_UNSUPPORTED (without the setting; its memory is none of the fabric's: of a device, plain,
  * refused), SL_ERR_INVALID (it has no such part, block or range). */
 
-/* Whether some of it lies in device memory. Such a spot is refused (SL_ERR_UNSUPPORTED) unless it says
- * `unseen`, and by walks and copies always. */
-sl_err tr_spot_device(struct transporter *self, const struct tr_spot *spot, bool *device,
-                      struct sl_error *why);
-/* Bytes of the part. */
-sl_err tr_spot_length(struct transporter *self, const struct tr_spot *spot, uint64_t *length_bytes,
-                      struct sl_error *why);
-/* The most places that it lies at, in any block. */
-sl_err tr_spot_places_max(struct transporter *self, const struct tr_spot *spot,
-                          uint64_t *place_count, struct sl_error *why);
+struct tr_spot_shape {
+    uint64_t length_bytes; /* of the part */
+    uint64_t places_max;   /* that it lies at, in any block */
+    /* Some of it lies in device memory. Such a spot is refused (SL_ERR_UNSUPPORTED) unless it says
+     * `unseen`, and by walks and copies always. */
+    bool device;
+};
+sl_err tr_spot_shape(struct transporter *self, const struct tr_spot *spot,
+                     struct tr_spot_shape *out, struct sl_error *why);
 /* Gives the places of the range in the order of the part; adjacent ones are one. place_max:
  * 1..SL_FABRIC_PLACES_MAX. Also SL_ERR_LIMIT (it would be more). */
 sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, struct tr_range range,

@@ -11,9 +11,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 
 static const uint32_t keyer_requests[] = {SL_MSG_KEYS, SL_MSG_KEYS, SL_MSG_KEYS, SL_MSG_PING};
-static const uint32_t transporter_requests[] = {
-    SL_MSG_NODES,      SL_MSG_HELLO_REPLY, SL_MSG_PING,       SL_MSG_PUSH_OPEN,
-    SL_MSG_PUSH_CLOSE, SL_MSG_PUSH_SEND,   SL_MSG_PUSH_ABORT, SL_MSG_FENCE};
+static const uint32_t transporter_requests[] = {SL_MSG_NODES, SL_MSG_HELLO_REPLY, SL_MSG_PING,
+                                                SL_MSG_FENCE};
 
 static void prepare(struct hostile *hostile)
 {

@@ -680,9 +680,17 @@ static void push_give(struct hostile *hostile)
             return;
         }
     } else {
-        msg.type = how < 224 ? SL_MSG_FENCE : SL_MSG_PUSH_CLOSE;
+        msg.type = how < 224 ? SL_MSG_FENCE : how < 240 ? SL_MSG_PUSH_CLOSE : SL_MSG_PUSH_ABORT;
         msg.op_id = how < 208 ? msg.op_id : 0;
-        msg.body.push_close.handover = msg.type == SL_MSG_PUSH_CLOSE ? 1 + which % 4 : 0;
+        if (msg.type == SL_MSG_PUSH_CLOSE) {
+            msg.body.push_close.handover = 1 + which % 4;
+        } else if (msg.type == SL_MSG_PUSH_ABORT) {
+            msg.body.push_abort.ticket =
+                (struct sl_bytes){.at = ticket, .length = ticket_write(hostile, which, ticket)};
+            if (msg.body.push_abort.ticket.length == 0) {
+                return;
+            }
+        }
     }
     hostile_give(hostile, "coordinator", &msg);
 }

@@ -524,6 +524,7 @@ START_TEST(a_word_of_a_peer_goes_to_the_coordinator_with_its_name)
         ck_assert_str_eq(told.body.handover_word.node.at, "b");
         ck_assert_uint_eq(told.trace_id, 8);
         WORD_IS(told.body.handover_word, _i);
+        ck_assert_uint_eq(letters_of(SL_MSG_HANDOVER_WORD), 0); /* it does not go on */
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_HANDOVER_WORD_REPLY, &reply));
         ck_assert_uint_eq(reply.reply_to, seq);
         ck_assert_int_eq(reply.code, SL_OK);
@@ -852,23 +853,18 @@ END_TEST
 
 /* ---- SEEK: what others have, and its removal there ---- */
 
-static struct sl_msg seek_of(uint32_t type, const struct sl_text *keys, uint64_t count, bool remove)
+static struct sl_msg seek_of(const struct sl_text *keys, uint64_t count, bool remove)
 {
-    struct sl_msg msg = {.type = type, .budget_ns = 3 * SL_NS_PER_S};
-    if (type == SL_MSG_SEEK) {
-        msg.body.seek.keys = (struct sl_texts){.at = keys, .count = count};
-        msg.body.seek.remove = remove;
-    } else {
-        msg.body.seek.keys = (struct sl_texts){.at = keys, .count = count};
-        msg.body.seek.remove = remove;
-    }
+    struct sl_msg msg = {.type = SL_MSG_SEEK, .budget_ns = 3 * SL_NS_PER_S};
+    msg.body.seek.keys = (struct sl_texts){.at = keys, .count = count};
+    msg.body.seek.remove = remove;
     return msg;
 }
 
 static uint64_t seek_send(uint64_t count, bool remove)
 {
     static const struct sl_text keys[] = {{.at = "p", .length = 1}, {.at = "q", .length = 1}};
-    struct sl_msg msg = seek_of(SL_MSG_SEEK, keys, count, remove);
+    struct sl_msg msg = seek_of(keys, count, remove);
     fake_give(&bed.fake, "client.9.0", &msg);
     fake_pass(&bed.fake, 0);
     return msg.seq;
@@ -993,7 +989,7 @@ START_TEST(who_has_no_time_takes_nobody_for_broken)
         seek_bed();
         uint32_t before = letters_of(SL_MSG_SEEK);
         for (uint32_t i = 0; i < 10; i++) {
-            struct sl_msg msg = seek_of(SL_MSG_SEEK, &key, 1, false);
+            struct sl_msg msg = seek_of(&key, 1, false);
             msg.budget_ns = SL_NS_PER_MS;
             fake_give(&bed.fake, "client.9.0", &msg);
             fake_pass(&bed.fake, 2 * SL_NS_PER_MS);
@@ -1034,13 +1030,14 @@ START_TEST(a_peer_sees_our_objects)
         const struct sl_text keys[] = {{.at = "k", .length = 1}, {.at = "x", .length = 1}};
         bed_open("");
         object_put("k", 5000);
-        peer_says("b", "b", seek_of(SL_MSG_SEEK, keys, 2, false), false);
+        peer_says("b", "b", seek_of(keys, 2, false), false);
         ck_assert_uint_eq(letters_of(SL_MSG_SEEK_REPLY), 0); /* a stranger */
         peer_says("b", "b", hello_of("b", 3), false);
 
-        (void)peer_says("b", "b", seek_of(SL_MSG_SEEK, keys, 2, false), false);
+        (void)peer_says("b", "b", seek_of(keys, 2, false), false);
 
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_SEEK_REPLY, &reply));
+        ck_assert_uint_eq(letters_of(SL_MSG_SEEK), 0); /* no other peer is asked for it */
         ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, SL_OK);
         ck_assert_uint_eq(reply.body.seek_reply.items.at[0].length_bytes, 5000);
         ck_assert(reply.body.seek_reply.items.at[0].in_memory);
@@ -1058,13 +1055,13 @@ START_TEST(peers_remove_where_they_may)
         const uint64_t code = (uint64_t)removals[_i];
         bed_open("");
         peer_says("b", "b", hello_of("b", 3), false);
-        (void)peer_says("b", "b", seek_of(SL_MSG_SEEK, &key, 1, true), false);
+        (void)peer_says("b", "b", seek_of(&key, 1, true), false);
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_SEEK_REPLY, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_PERMISSION);
         ck_assert(!fake_take(&bed.fake, "registrar", SL_MSG_REMOVE, &asked));
         fake_set(&bed.fake, "peer_removes", "true");
 
-        struct sl_msg seek = seek_of(SL_MSG_SEEK, &key, 1, true);
+        struct sl_msg seek = seek_of(&key, 1, true);
         (void)peer_says("b", "b", seek, false);
         ck_assert(fake_take(&bed.fake, "registrar", SL_MSG_REMOVE, &asked));
         ck_assert_uint_eq(asked.body.remove.keys.count, 1);
@@ -1088,12 +1085,12 @@ START_TEST(one_peer_cannot_take_all_removals)
         peer_says("b", "b", hello_of("b", 3), false);
         peer_says("c", "c", hello_of("c", 3), false);
         for (uint32_t i = 0; i < TR_SEEKS_MAX / 4 * 3; i++) {
-            (void)peer_says("b", "b", seek_of(SL_MSG_SEEK, &key, 1, true), false);
+            (void)peer_says("b", "b", seek_of(&key, 1, true), false);
         }
         ck_assert(!fake_net_last(&bed.net, "b", SL_MSG_SEEK_REPLY, &reply));
 
-        (void)peer_says("b", "b", seek_of(SL_MSG_SEEK, &key, 1, true), false);
-        (void)peer_says("c", "c", seek_of(SL_MSG_SEEK, &key, 1, true), false);
+        (void)peer_says("b", "b", seek_of(&key, 1, true), false);
+        (void)peer_says("c", "c", seek_of(&key, 1, true), false);
 
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_SEEK_REPLY, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_LIMIT);

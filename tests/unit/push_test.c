@@ -458,7 +458,13 @@ START_TEST(a_node_that_is_alone_gives_no_tickets)
         memset(&bed, 0, sizeof(bed));
         fake_open(&bed.fake, &sl_transporter_actor, settings);
         ck_assert_int_eq(fake_start(&bed.fake, &why), SL_OK);
+        bed.self = bed.fake.state;
         replied(DECODE, open_send(1, SL_NS_PER_S, "", PARTS), SL_ERR_UNSUPPORTED, NULL);
+        replied(DECODE, close_send(), SL_OK, NULL); /* nothing is written under it */
+        struct sl_msg abort = {.type = SL_MSG_PUSH_ABORT};
+        abort.body.push_abort.ticket = (struct sl_bytes){.at = "t", .length = 1};
+        fake_give(&bed.fake, PREFILL, &abort);
+        replied(PREFILL, abort.seq, SL_OK, NULL);
         fake_close(&bed.fake);
     }
 END_TEST
@@ -1186,9 +1192,15 @@ START_TEST(giving_up_tells_the_other_side_until_it_heard)
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PUSH_ABORT), 2);
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PUSH_ABORT, &end));
         reply.reply_to = end.seq;
+        peer_greets("c", 3);
+        (void)fake_net_say(&bed.net, "c", reply, true); /* not for it to say */
+        pass(600 * SL_NS_PER_MS);
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PUSH_ABORT), 3);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PUSH_ABORT, &end));
+        reply.reply_to = end.seq;
         (void)fake_net_say(&bed.net, "b", reply, true);
         pass(SL_NS_PER_S);
-        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PUSH_ABORT), 2);
+        ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PUSH_ABORT), 3);
         nothing_is_left();
         bed_close();
     }

@@ -94,6 +94,10 @@ static const struct {
 
 bool tr_push_request(struct transporter *self, const struct sl_msg *msg)
 {
+    if (self->push == NULL && (msg->type == SL_MSG_PUSH_CLOSE || msg->type == SL_MSG_PUSH_ABORT)) {
+        sl_reply_code(self->env, msg, SL_OK, NULL); /* there is nothing to end */
+        return true;
+    }
     for (size_t i = 0; self->push != NULL && i < SL_COUNT(requests); i++) {
         if (requests[i].type == msg->type) {
             requests[i].handle(self->push, msg);

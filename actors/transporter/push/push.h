@@ -30,8 +30,8 @@ void tr_push_peer_renewed(struct transporter *self, const struct tr_peer *peer);
 void tr_push_peer_expelled(struct transporter *self, const struct tr_peer *peer);
 /* An engine's pools leave: tickets for them end, and batches that read them. */
 void tr_push_engine_ends(struct transporter *self, uint64_t engine_id);
-/* Ends the tickets of these claims, or tickets and batches of the op. Gives how many are not over yet; fence: that waits for them, or
- * TR_FENCES_MAX: none does. */
+/* A FENCE without claims ends tickets and batches of its op, or of all that its sender asked for. Gives
+ * how many are not over yet; fence: that waits for them, or TR_FENCES_MAX: none does. */
 uint32_t tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint32_t fence);
 
 /* ---- word.c ---- */

@@ -223,6 +223,7 @@ static void write_post(struct push *push, struct push_send *send)
         send->under_way = true;
         self->env->ops->wake_at(self->env, 0);
     } else if (err == SL_ERR_LIMIT || err == SL_ERR_BUSY) {
+        send->phase = SEND_KEYS; /* the rest of it is tried again */
         send->due_ns = push_now(push) + PUSH_SOON_NS;
         push_due(push, send->due_ns);
     } else {

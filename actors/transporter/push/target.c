@@ -305,11 +305,11 @@ static void end_tell(struct push *push, struct push_target *target)
 
 void push_target_end_answered(struct push *push, struct tr_peer *peer, const struct sl_msg *reply)
 {
-    (void)peer;
     for (uint32_t i = 0; push->targets_open > 0 && i < push->ticket_max; i++) {
         struct push_target *target = &push->targets[i];
         if (target->used && target->tell && target->end_seq != 0 &&
-            target->end_seq == reply->reply_to) {
+            target->end_seq == reply->reply_to &&
+            target->peer == tr_peer_number(push->self, peer)) {
             target->tell = false;
         }
     }

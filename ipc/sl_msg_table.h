@@ -105,22 +105,14 @@
     F(U64, arena, 0, 65535, "arena id")                                                    \
     F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data")                      \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")                       \
-    F(U64, ref, 1, UINT32_MAX, "record: out checks that the claim still stands")           \
-    F(U64, generation, 1, UINT64_MAX, "generation of the extent")                          \
+    F(U64, ref, 0, UINT32_MAX, "record: out checks that the claim still stands; look: 0")  \
+    F(U64, generation, 0, UINT64_MAX, "generation of the extent; look: 0")                 \
     F(U64, first_layer, 0, 4095, "layers [first, end) of the part alone; 0, 0: all of it") \
     F(U64, layer_end, 0, 4096, "with first_layer")                                         \
     F(U64, part, 0, 63, "of a pool with part_count: which part")                           \
     F(U64, digest_low, 0, UINT64_MAX,                                                      \
       "in: of the whole part, to check what arrived; 0, 0: not told")                      \
     F(U64, digest_high, 0, UINT64_MAX, "in: high half")
-/* What a rank has of a device block, as it lies there */
-#define SL_ITEM_BLOCK(F, L)                                              \
-    F(U64, pool, 0, 7, "index into the engine's pools")                  \
-    F(U64, part, 0, 63, "of a pool with part_count: which part")         \
-    F(U64, device_block, 0, UINT32_MAX, "block id on the device")        \
-    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part")     \
-    F(U64, first_layer, 0, 4095, "layers [first, end) of it; 0, 0: all") \
-    F(U64, layer_end, 0, 4096, "with first_layer")
 #define SL_ITEM_SPILL(F, L)                                           \
     F(TEXT, key, 1, 1024, "object key")                               \
     F(TEXT, group_key, 0, 1024, "MODEL/BLOCK, empty: none")           \
@@ -282,7 +274,6 @@
     X(pool, SL_ITEM_POOL)                 \
     X(region, SL_ITEM_REGION)             \
     X(piece, SL_ITEM_PIECE)               \
-    X(block, SL_ITEM_BLOCK)               \
     X(spill, SL_ITEM_SPILL)               \
     X(spilled, SL_ITEM_SPILLED)           \
     X(fill, SL_ITEM_FILL)                 \
@@ -702,8 +693,7 @@
     F(BOOL, chunks, 0, 1, "out: answers the hashes of the parts' chunks instead of digests") \
     F(BIN, event, 0, 64,                                                                     \
       "of cuIpcGetEventHandle: no device block is touched before it is over; empty: none")   \
-    L(blocks, block, SL_BATCH_MAX,                                                           \
-      "out, instead of items: nothing is copied; answers digests of what lies in them")
+    F(BOOL, look, 0, 1, "out: nothing is copied; answers digests of what lies in the blocks")
 #define SL_BODY_COPY_REPLY(F, L)                                                            \
     F(BIN, done, 0, SL_BATCH_MAX, "bitmap over items")                                      \
     F(BIN, digests, 0, 1048576,                                                             \

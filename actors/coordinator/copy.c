@@ -128,20 +128,6 @@ static void take_done(struct co_op *op, uint32_t rank, const struct sl_body_copy
     }
 }
 
-/* What is looked at where it lies. */
-static void blocks_of(const struct sl_item_piece *items, uint32_t count, struct sl_item_block *out)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        const struct sl_item_piece *item = &items[i];
-        out[i] = (struct sl_item_block){.pool = item->pool,
-                                        .part = item->part,
-                                        .device_block = item->device_block,
-                                        .length_bytes = item->length_bytes,
-                                        .first_layer = item->first_layer,
-                                        .layer_end = item->layer_end};
-    }
-}
-
 static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
                       const struct sl_item_piece *items, uint32_t count)
 {
@@ -152,15 +138,9 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
     copy.body.copy = (struct sl_body_copy){.engine_id = op->engine->members[rank],
                                            .rank = rank,
                                            .out = op->type->kind == CO_STORE,
-                                           .chunks = co_layers_chunked(op)};
-    if (op->type->push) { /* nothing is copied */
-        blocks_of(items, count, op->layers.blocks);
-        copy.body.copy.blocks.at = op->layers.blocks;
-        copy.body.copy.blocks.count = count;
-    } else {
-        copy.body.copy.items.at = items;
-        copy.body.copy.items.count = count;
-    }
+                                           .look = op->type->push,
+                                           .chunks = co_layers_chunked(op),
+                                           .items = {items, count}};
     for (uint32_t i = 0; i < op->event_count; i++) {
         if (op->event_ranks[i] == rank) {
             copy.body.copy.event = (struct sl_bytes){.at = op->events[i], .length = SL_EVENT_BYTES};
@@ -184,13 +164,6 @@ static struct sl_item_piece *copy_items(struct co_op *op)
 {
     uint32_t room = op->slice_count * op->engine->part_count; /* of one rank, at most */
     struct co_layers *layers = &op->layers;
-    if (op->type->push && (layers->blocks == NULL || layers->block_room < room)) {
-        layers->blocks = co_memory_take(&op->life, room, sizeof(*layers->blocks));
-        layers->block_room = room;
-        if (layers->blocks == NULL) {
-            return NULL;
-        }
-    }
     if (!co_by_layers(op)) {
         return co_memory_take(&op->work, room, sizeof(struct sl_item_piece));
     }

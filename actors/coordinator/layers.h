@@ -45,8 +45,6 @@ struct co_layers {
     struct sl_item_arrived *pieces; /* [CO_BATCH_PIECES], scratch of PUSH_SENDs; spots likewise */
     struct sl_item_spot *spots;
     uint32_t piece_count;
-    struct sl_item_block *blocks; /* scratch of COPYs that look */
-    uint32_t block_room;
     struct co_layer_word *words; /* [CO_RANKS_MAX], from the first one on; in the op's memory */
 };
 

@@ -156,38 +156,23 @@ static sl_err job_reserve(struct sw_job *job, uint32_t count, struct sl_error *w
     return SL_OK;
 }
 
-/* What lies in blocks has no extent; else they are as items. */
-static void job_take_blocks(struct sw_job *job, const struct sl_body_copy *body)
-{
-    for (uint64_t i = 0; i < body->blocks.count; i++) {
-        const struct sl_item_block *block = &body->blocks.at[i];
-        job->items[i] = (struct sl_item_piece){.pool = block->pool,
-                                               .part = block->part,
-                                               .device_block = block->device_block,
-                                               .length_bytes = block->length_bytes,
-                                               .first_layer = block->first_layer,
-                                               .layer_end = block->layer_end};
-    }
-}
-
 sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job **out,
                    struct sl_error *why)
 {
     const struct sl_body_copy *body = &msg->body.copy;
     if (jobs->queued_count == SW_JOBS_MAX ||
-        jobs->queued_items + body->items.count + body->blocks.count > SW_ITEMS_MAX) {
+        jobs->queued_items + body->items.count > SW_ITEMS_MAX) {
         return sl_fail(why, SL_ERR_LIMIT, "%u copies with %" PRIu64 " parts are queued",
                        jobs->queued_count, jobs->queued_items);
     }
-    if (body->blocks.count > 0 && (body->items.count > 0 || !body->out || body->chunks)) {
-        return sl_fail(why, SL_ERR_INVALID, "blocks: only out, without items and chunks");
+    if (body->look && (!body->out || body->chunks)) {
+        return sl_fail(why, SL_ERR_INVALID, "look: only out, without chunks");
     }
     struct sw_job *job = jobs->slots;
     while (job->state != SW_JOB_FREE) { /* there are more slots than queued and kept jobs */
         job++;
     }
-    bool looks = body->blocks.count > 0;
-    uint32_t count = (uint32_t)(looks ? body->blocks.count : body->items.count);
+    uint32_t count = (uint32_t)body->items.count;
     sl_err err = job_reserve(job, count, why);
     if (err != SL_OK) {
         return err;
@@ -196,7 +181,7 @@ sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job
     job->state = SW_JOB_QUEUED;
     job->out = body->out;
     job->chunked = body->out && body->chunks;
-    job->looks = looks;
+    job->looks = body->look;
     free(job->chunks);
     job->chunks = NULL;
     job->chunk_bytes = 0;
@@ -218,12 +203,8 @@ sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job
         job->event_state = SW_EVENT_TOLD;
         memcpy(job->event_handle, body->event.at, SL_EVENT_BYTES);
     }
-    if (looks) {
-        job_take_blocks(job, body);
-    } else if (count > 0) {
-        memcpy(job->items, body->items.at, count * sizeof(*job->items));
-    }
     if (count > 0) {
+        memcpy(job->items, body->items.at, count * sizeof(*job->items));
         memset(job->done, 0, (count + 7) / 8);
         memset(job->digests, 0, (size_t)count * 16);
     }

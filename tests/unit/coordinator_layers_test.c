@@ -170,15 +170,11 @@ static void copied(struct bed *bed, uint32_t rank, uint64_t first, uint64_t end,
     uint64_t hashes[BLOCKS_MAX * CHUNKS];
     swapper_name(rank, name);
     struct sl_msg copy = take(bed, name, SL_MSG_COPY), reply = {.code = SL_OK};
-    uint64_t looks = copy.body.copy.blocks.count, count = copy.body.copy.items.count + looks;
+    uint64_t count = copy.body.copy.items.count;
     bool whole = first == 0 && end == LAYERS;
     struct sl_digest_span span = sl_digest_span_of(first * PIECE, end * PIECE, VALUE);
     for (uint64_t i = 0; i < count; i++) {
-        const struct sl_item_block *block = &copy.body.copy.blocks.at[i];
-        const struct sl_item_piece seen = {.first_layer = looks > 0 ? block->first_layer : 0,
-                                           .layer_end = looks > 0 ? block->layer_end : 0,
-                                           .length_bytes = looks > 0 ? block->length_bytes : 0};
-        const struct sl_item_piece *item = looks > 0 ? &seen : &copy.body.copy.items.at[i];
+        const struct sl_item_piece *item = &copy.body.copy.items.at[i];
         ck_assert_uint_eq(item->first_layer, whole ? 0 : first);
         ck_assert_uint_eq(item->layer_end, whole ? 0 : end);
         ck_assert_uint_eq(item->length_bytes, LAYERS * piece_bytes);

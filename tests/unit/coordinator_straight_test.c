@@ -280,11 +280,10 @@ START_TEST(prefill_looks_at_its_blocks_and_pushes_them_from_where_they_lie)
             (struct side){.op_id = SEND, .id = ID, .blocks = 2, .ticket = &ticket}, true);
         struct sl_msg copy = take(bed, "swapper.1", SL_MSG_COPY);
         ck_assert(copy.body.copy.out);
-        ck_assert_uint_eq(copy.body.copy.items.count,
-                          0); /* one that knows no blocks does nothing */
-        ck_assert_uint_eq(copy.body.copy.blocks.count, 2);
-        ck_assert_uint_eq(copy.body.copy.blocks.at[1].device_block, 11);
-        ck_assert_uint_eq(copy.body.copy.blocks.at[1].length_bytes, PART_BYTES);
+        ck_assert(copy.body.copy.look);
+        ck_assert_uint_eq(copy.body.copy.items.count, 2);
+        ck_assert_uint_eq(copy.body.copy.items.at[1].device_block, 11);
+        ck_assert_uint_eq(copy.body.copy.items.at[1].length_bytes, PART_BYTES);
         uint8_t done = 3;
         struct sl_digest digests[2] = {{.low = 2, .high = 0}, {.low = 2, .high = 1}};
         struct sl_msg looked = {.code = SL_OK};

@@ -237,7 +237,7 @@ uint64_t answer_copy(struct bed *bed, uint32_t rank, uint64_t missing)
     swapper_name(rank, name);
     struct sl_msg copy = take(bed, name, SL_MSG_COPY);
     ck_assert_uint_eq(copy.body.copy.rank, rank);
-    uint64_t count = copy.body.copy.items.count + copy.body.copy.blocks.count;
+    uint64_t count = copy.body.copy.items.count;
     for (uint64_t i = 0; i < count; i++) {
         done[i / 8] = (uint8_t)(done[i / 8] | (i == missing ? 0u : 1u << (i % 8)));
         digests[i] = (struct sl_digest){.low = rank + 1, .high = i};

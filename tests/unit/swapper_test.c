@@ -283,21 +283,22 @@ START_TEST(out_writes_the_layers_one_after_the_other_with_their_digest)
 END_TEST
 
 /* Blocks 3, 40, ... of the first pool, and what lies in them. */
-static struct sl_msg look_request(struct sl_item_block *blocks, uint64_t count)
+static struct sl_msg look_request(struct sl_item_piece *blocks, uint64_t count)
 {
     struct sl_msg msg = copy_request(true, 0);
     for (uint64_t i = 0; i < count; i++) {
-        blocks[i] = (struct sl_item_block){.device_block = 3 + 37 * i, .length_bytes = VALUE};
+        blocks[i] = (struct sl_item_piece){.device_block = 3 + 37 * i, .length_bytes = VALUE};
     }
-    msg.body.copy.blocks.at = blocks;
-    msg.body.copy.blocks.count = count;
+    msg.body.copy.look = true;
+    msg.body.copy.items.at = blocks;
+    msg.body.copy.items.count = count;
     return msg;
 }
 
 START_TEST(blocks_are_digested_where_they_lie_and_nothing_is_written)
     {
         unsigned char want[VALUE], *before = malloc(64 * SL_MIB), *after = sl_arena_at(arena, 0, 1);
-        struct sl_item_block blocks[10];
+        struct sl_item_piece blocks[10];
         struct sl_msg reply;
         struct sl_msg msg = look_request(blocks, 10);
         blocks[9].first_layer = 1; /* of the last one some layers alone */
@@ -325,29 +326,27 @@ START_TEST(blocks_are_digested_where_they_lie_and_nothing_is_written)
 END_TEST
 
 static const struct {
-    struct sl_item_block block;
-    bool in, chunks, items;
+    struct sl_item_piece block;
+    bool in, chunks;
     const char *text;
 } bad_looks[] = {
     {{.device_block = 3, .length_bytes = VALUE - 1}, .text = "length_bytes"},
     {{.device_block = BLOCKS, .length_bytes = VALUE}, .text = "device_block"},
     {{.pool = 5, .device_block = 3, .length_bytes = VALUE}, .text = "pool"},
     {{.device_block = 3, .length_bytes = VALUE, .first_layer = 2, .layer_end = 1}, .text = "layer"},
-    {{.device_block = 3, .length_bytes = VALUE}, .in = true, .text = "blocks: only out"},
-    {{.device_block = 3, .length_bytes = VALUE}, .chunks = true, .text = "blocks: only out"},
-    {{.device_block = 3, .length_bytes = VALUE}, .items = true, .text = "blocks: only out"},
+    {{.device_block = 3, .length_bytes = VALUE}, .in = true, .text = "look: only out"},
+    {{.device_block = 3, .length_bytes = VALUE}, .chunks = true, .text = "look: only out"},
 };
 
 START_TEST(blocks_that_cannot_be_digested_are_refused_by_name)
     {
-        struct sl_item_block block;
+        struct sl_item_piece block;
         struct sl_msg reply;
         with_engine();
         struct sl_msg msg = look_request(&block, 1);
         block = bad_looks[_i].block;
         msg.body.copy.out = !bad_looks[_i].in;
         msg.body.copy.chunks = bad_looks[_i].chunks;
-        msg.body.copy.items.count = bad_looks[_i].items ? 1 : 0;
 
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
 

@@ -173,12 +173,12 @@ static void copy_play(uint32_t rank, const char *swapper, const struct sl_msg *m
     }
     const struct sl_body_copy *body = &msg->body.copy;
     ck_assert_uint_eq(body->rank, rank);
-    ck_assert(body->out && body->items.count == 0);
+    ck_assert(body->out && body->look);
     ck_assert_uint_eq(body->engine_id, ENGINE);
     bed.checks++;
     memset(done, 0, sizeof(done));
-    for (uint64_t i = 0; i < body->blocks.count; i++) {
-        const struct sl_item_block *block = &body->blocks.at[i];
+    for (uint64_t i = 0; i < body->items.count; i++) {
+        const struct sl_item_piece *block = &body->items.at[i];
         ck_assert_uint_eq(block->length_bytes, PART);
         for (uint64_t l = 0; l < LAYERS; l++) {
             memcpy(value + l * STRIDE, bed.gpus[rank] + l * LAYER + block->device_block * STRIDE,
@@ -193,9 +193,9 @@ static void copy_play(uint32_t rank, const char *swapper, const struct sl_msg *m
         done[i / 8] |= (unsigned char)(check == CHECK_SHORT && i == 0 ? 0 : 1u << i % 8);
     }
     reply.body.copy_reply.done =
-        (struct sl_bytes){.at = done, .length = (body->blocks.count + 7) / 8};
+        (struct sl_bytes){.at = done, .length = (body->items.count + 7) / 8};
     reply.body.copy_reply.digests =
-        (struct sl_bytes){.at = digests, .length = body->blocks.count * 16};
+        (struct sl_bytes){.at = digests, .length = body->items.count * 16};
     if (check != CHECK_SILENT) {
         fake_answer(&bed.fake, swapper, msg, &reply);
     } else {

@@ -47,7 +47,7 @@ static bool target_is_of(const struct tr_target *target, const struct tr_spot *r
 
 /* The targets of the rank. Gives their count. */
 static uint32_t blocks_make(const struct tr_trip *trip, const struct tr_spot *rank,
-                            struct sl_item_block *out)
+                            struct sl_item_piece *out)
 {
     uint32_t count = 0;
     struct walk at = {0};
@@ -55,7 +55,7 @@ static uint32_t blocks_make(const struct tr_trip *trip, const struct tr_spot *ra
     for (const struct tr_target *target = NULL; (target = target_next(trip, &at, &part)) != NULL;) {
         if (target_is_of(target, rank)) {
             SL_ASSERT(count < TR_KEYS_MAX);
-            out[count++] = (struct sl_item_block){.pool = target->spot.pool,
+            out[count++] = (struct sl_item_piece){.pool = target->spot.pool,
                                                   .part = target->spot.part,
                                                   .device_block = target->spot.device_block,
                                                   .length_bytes = part->spot_bytes};
@@ -114,7 +114,7 @@ static void verdicts_take(struct transporter *self, struct tr_trip *trip,
 
 bool tr_check_next(struct transporter *self, struct tr_trip *trip)
 {
-    struct sl_item_block blocks[TR_KEYS_MAX];
+    struct sl_item_piece blocks[TR_KEYS_MAX];
     const struct tr_spot *due = due_spot(trip);
     trip->phase = TR_COPY;
     if (due == NULL) {

@@ -43,14 +43,14 @@ static bool is_due(const struct push *push, const struct push_arrival *arrival, 
 }
 
 static sl_err block_make(struct push *push, const struct push_arrival *arrival, uint32_t piece,
-                         struct sl_item_block *out, struct sl_error *why)
+                         struct sl_item_piece *out, struct sl_error *why)
 {
     const struct tr_spot *spot = spot_of(push, arrival, piece);
     const struct tr_range range = {.offset_bytes = arrival->pieces[piece].part_offset_bytes,
                                    .length_bytes = arrival->pieces[piece].length_bytes};
     uint32_t first = 0, end = 0;
     sl_err err = tr_spot_layers(push->self, spot, range, &first, &end, why);
-    *out = (struct sl_item_block){.pool = spot->pool,
+    *out = (struct sl_item_piece){.pool = spot->pool,
                                   .part = spot->part,
                                   .device_block = spot->device_block,
                                   .length_bytes = part_of(push, arrival, piece)->length_bytes,

@@ -195,7 +195,7 @@ struct push {
     /* scratch of messages */
     struct sl_item_door doors[PUSH_PIECES_MAX];
     uint64_t taken[PUSH_PIECES_MAX];
-    struct sl_item_block blocks[PUSH_PIECES_MAX];
+    struct sl_item_piece blocks[PUSH_PIECES_MAX];
     struct sl_fabric_piece pieces[PUSH_PIECES_MAX];
     struct sl_fabric_place places[PUSH_PLACES_MAX];
     struct push_metrics metric;

@@ -16,8 +16,9 @@ sl_err tr_digests_ask(struct transporter *self, struct sl_calls *calls,
     copy.body.copy.engine_id = want->rank->engine_id;
     copy.body.copy.rank = want->rank->rank;
     copy.body.copy.out = true;
-    copy.body.copy.blocks.at = want->blocks;
-    copy.body.copy.blocks.count = want->block_count;
+    copy.body.copy.look = true;
+    copy.body.copy.items.at = want->blocks;
+    copy.body.copy.items.count = want->block_count;
     sl_err err = sl_calls_send(
         calls, to, &copy, SL_MIN(want->deadline_ns, sl_deadline_ns(self->env->now_ns, TR_CALL_NS)),
         want->cookie, call_seq);

@@ -8,7 +8,7 @@
 
 struct tr_digests_want {
     const struct tr_spot *rank;         /* whose swapper is asked */
-    const struct sl_item_block *blocks; /* of this rank */
+    const struct sl_item_piece *blocks; /* of this rank */
     uint32_t block_count;
     uint64_t trace_id, deadline_ns, cookie; /* of the call */
 };

@@ -326,7 +326,7 @@
     L(items, want, SL_BATCH_MAX, "objects")                                                \
     L(groups, group, SL_BATCH_MAX, "blocks that the objects are parts of")                 \
     F(U64, hold_id, 0, UINT64_MAX,                                                         \
-      "0: none; else blocks that are granted or exist are not evicted until HOLD_END")     \
+      "0: none; else blocks that are granted or exist are not evicted until HOLD ends it") \
     F(U64, hold_ns, 0, UINT64_MAX, "or until so much later")                               \
     F(BOOL, hard_pin, 0, 1, "the values are never evicted")                                \
     F(U64, soft_pin_ns, 0, UINT64_MAX,                                                     \
@@ -415,18 +415,15 @@
     L(items, claim, SL_BATCH_MAX, \
       "claims that ended; empty: all of the op id; op id 0 too: all that the sender asked for")
 
-/* coordinator -> registrar: blocks that RESERVE held for a hand-over may be evicted again */
-#define SL_BODY_HOLD_END(F, L)                                                                \
-    F(U64, hold_id, 1, UINT64_MAX, "as in RESERVE")                                           \
-    F(U64, keys_low, 0, UINT64_MAX,                                                           \
-      "on a peer's word: digest of the key of a block that is held, low half; 0, 0: on ours") \
-    F(U64, keys_high, 0, UINT64_MAX, "high half")
-
-/* coordinator -> registrar: one that was started anew asks whether prefill had committed */
-#define SL_BODY_HOLD_ASK(F, L)                                          \
-    F(U64, hold_id, 1, UINT64_MAX, "as in RESERVE")                     \
-    F(U64, keys_low, 0, UINT64_MAX, "digest of the last key, low half") \
-    F(U64, keys_high, 0, UINT64_MAX, "high half")
+/* coordinator -> registrar: blocks that RESERVE held for a hand-over may be evicted again; or one that
+ * was started anew asks whether prefill had committed */
+#define SL_BODY_HOLD(F, L)                                                                       \
+    F(U64, hold_id, 1, UINT64_MAX, "as in RESERVE")                                              \
+    F(U64, keys_low, 0, UINT64_MAX,                                                              \
+      "digest of the last key; to end it on a peer's word, of the key of a block that is held; " \
+      "low half; 0, 0: on ours")                                                                 \
+    F(U64, keys_high, 0, UINT64_MAX, "high half")                                                \
+    F(BOOL, ask, 0, 1, "whether all of it is committed and held; else it ends")
 
 /* Device memory of pools, one owner each (DESIGN 5.6). client -> registrar */
 #define SL_BODY_POOL_TAKE(F, L)                                          \
@@ -660,17 +657,18 @@
 #define SL_BODY_OP(F, L) F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")
 #define SL_BODY_OP_REPLY(F, L) \
     F(BOOL, fenced, 0, 1, "nothing touches the op's device blocks any more")
-/* Of ops by layers. LAYER_READY is told once and not waited for; the STORE says it too when it comes
+/* Of ops by layers. What is ready is told once and not waited for; the STORE says it too when it comes
  * again. One process a rank: each speaks for its own, with layers 0, which a coordinator that does
  * not know it refuses. */
-#define SL_BODY_LAYERS(F, L)                                                          \
-    F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")                         \
-    F(U64, layers, 0, 4096, "the first so many layers, of all ranks; 0: rank_layers") \
-    F(U64, rank_layers, 0, 4096,                                                      \
-      "the first so many layers, of rank; the sender may be another client")          \
-    F(U64, rank, 0, 63, "with rank_layers: whose they are")                           \
-    F(U64, member, 0, UINT64_MAX, "with rank_layers: engine id of the rank's registration")
-#define SL_BODY_LAYER_WAIT_REPLY(F, L)        \
+#define SL_BODY_LAYERS(F, L)                                                                \
+    F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")                               \
+    F(U64, layers, 0, 4096, "the first so many layers, of all ranks; 0: rank_layers")       \
+    F(U64, rank_layers, 0, 4096,                                                            \
+      "the first so many layers, of rank; the sender may be another client")                \
+    F(U64, rank, 0, 63, "with rank_layers: whose they are")                                 \
+    F(U64, member, 0, UINT64_MAX, "with rank_layers: engine id of the rank's registration") \
+    F(BOOL, wait, 0, 1, "of a LOAD: answered when they are in; else of a STORE: they are computed")
+#define SL_BODY_LAYERS_REPLY(F, L)            \
     F(U64, layers, 0, 4096, "so many are in") \
     F(U64, block_count, 0, UINT32_MAX,        \
       "of so many blocks: what the load ends with, unless it fails")
@@ -867,8 +865,8 @@
     X(ENGINE_END_REPLY, engine_end_reply, 35, SL_BODY_EMPTY, "ended")                              \
     X(FENCE, fence, 36, SL_BODY_FENCE, "stop writing on behalf of claims or of an op")             \
     X(FENCE_REPLY, fence_reply, 37, SL_BODY_EMPTY, "nothing writes or reads there any more")       \
-    X(HOLD_END, hold_end, 38, SL_BODY_HOLD_END, "blocks held for a hand-over may go")              \
-    X(HOLD_END_REPLY, hold_end_reply, 39, SL_BODY_EMPTY, "they may")                               \
+    X(HOLD, hold, 38, SL_BODY_HOLD, "blocks held for a hand-over may go; or are they all there")   \
+    X(HOLD_REPLY, hold_reply, 39, SL_BODY_EMPTY, "they may; they are")                             \
     X(STORE, store, 40, SL_BODY_STORE, "store blocks from the device")                             \
     X(STORE_REPLY, store_reply, 41, SL_BODY_STORE_REPLY, "stored")                                 \
     X(LOAD, load, 42, SL_BODY_LOAD, "load the longest prefix to the device")                       \
@@ -887,11 +885,9 @@
     X(TICKET_REPLY, ticket_reply, 55, SL_BODY_TICKET_REPLY, "SL_ERR_BUSY: there is none yet")      \
     X(COPY, copy, 60, SL_BODY_COPY, "parts between device and arena")                              \
     X(COPY_REPLY, copy_reply, 61, SL_BODY_COPY_REPLY, "copied")                                    \
-    X(LAYER_READY, layer_ready, 62, SL_BODY_LAYERS, "layers of a STORE are computed")              \
-    X(LAYER_READY_REPLY, layer_ready_reply, 63, SL_BODY_EMPTY, "noted")                            \
-    X(LAYER_WAIT, layer_wait, 64, SL_BODY_LAYERS, "answered when layers of a LOAD are in")         \
-    X(LAYER_WAIT_REPLY, layer_wait_reply, 65, SL_BODY_LAYER_WAIT_REPLY,                            \
-      "they are, or the op's code")                                                                \
+    X(LAYERS, layers, 62, SL_BODY_LAYERS, "layers of a STORE are computed, of a LOAD waited for")  \
+    X(LAYERS_REPLY, layers_reply, 63, SL_BODY_LAYERS_REPLY,                                        \
+      "noted; they are in, or the op's code")                                                      \
     X(DISK_WRITE, disk_write, 70, SL_BODY_DISK_WRITE, "write behind")                              \
     X(DISK_WRITE_REPLY, disk_write_reply, 71, SL_BODY_DISK_WRITE_REPLY, "durable")                 \
     X(DISK_READ, disk_read, 72, SL_BODY_DISK_READ, "read into extents")                            \
@@ -933,8 +929,6 @@
     X(PEER_PUSH_REPLY, peer_push_reply, 113, SL_BODY_PEER_PUSH_REPLY, "it is taken")               \
     X(HANDOVER_WORD, handover_word, 120, SL_BODY_HANDOVER_WORD, "one side to the other's node")    \
     X(HANDOVER_WORD_REPLY, handover_word_reply, 121, SL_BODY_EMPTY, "on its way, or taken")        \
-    X(HOLD_ASK, hold_ask, 124, SL_BODY_HOLD_ASK, "is all of a hand-over committed, and held")      \
-    X(HOLD_ASK_REPLY, hold_ask_reply, 125, SL_BODY_EMPTY, "it is")                                 \
     X(POOL_TAKE, pool_take, 130, SL_BODY_POOL_TAKE, "become a pool's owner, or have it made")      \
     X(POOL_TAKE_REPLY, pool_take_reply, 131, SL_BODY_POOL_STATE,                                   \
       "SL_ERR_EXISTS: it is ready; SL_ERR_BUSY: another owner makes it")                           \

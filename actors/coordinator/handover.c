@@ -156,9 +156,9 @@ static void handover_abort(struct coordinator *self, struct co_handover *row, sl
 static bool hold_end_send(struct coordinator *self, uint64_t id, struct sl_digest keys,
                           uint64_t trace_id, uint64_t cookie)
 {
-    struct sl_msg end = {.type = SL_MSG_HOLD_END, .trace_id = trace_id};
-    end.body.hold_end =
-        (struct sl_body_hold_end){.hold_id = id, .keys_low = keys.low, .keys_high = keys.high};
+    struct sl_msg end = {.type = SL_MSG_HOLD, .trace_id = trace_id};
+    end.body.hold =
+        (struct sl_body_hold){.hold_id = id, .keys_low = keys.low, .keys_high = keys.high};
     return co_ask(self, "registrar", &end, cookie, NULL) == SL_OK;
 }
 

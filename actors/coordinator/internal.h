@@ -253,7 +253,7 @@ void co_word_handle(struct coordinator *self, const struct sl_msg *msg); /* HAND
  * while the registrar, in case that a coordinator before us answered it. */
 void co_word_ask(struct coordinator *self, struct co_handover *row);
 void co_word_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
-/* HOLD_ASK's answer. */
+/* The answer to a HOLD that asks. */
 void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 /* Decode, which ends without prefill's commit, tells its node. */
 void co_word_give_up(struct coordinator *self, const struct co_handover *row);
@@ -307,8 +307,7 @@ void co_layers_told(struct coordinator *self, struct co_op *op);
 /* Direct load: pieces lie in its pools. */
 void co_layers_arrived(struct coordinator *self, struct co_op *op,
                        const struct sl_body_push_arrived *body);
-void co_layer_ready(struct coordinator *self, const struct sl_msg *msg); /* LAYER_READY */
-void co_layer_wait(struct coordinator *self, const struct sl_msg *msg);  /* LAYER_WAIT */
+void co_layers_handle(struct coordinator *self, const struct sl_msg *msg); /* LAYERS */
 
 /* ---- push.c: what both sides of a push have in common; push_out.c, push_in.c ---- */
 bool co_push_falls_back(const struct coordinator *self);

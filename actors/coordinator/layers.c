@@ -182,8 +182,7 @@ static uint32_t words_ready(const struct co_op *op)
     return ready;
 }
 
-static sl_err word_keep(struct co_op *op, const struct sl_body_layer_ready *body,
-                        struct sl_error *why)
+static sl_err word_keep(struct co_op *op, const struct sl_body_layers *body, struct sl_error *why)
 {
     struct co_layers *layers = &op->layers;
     if (layers->words == NULL) {
@@ -411,8 +410,8 @@ static struct sl_msg wait_answer(const struct co_op *op)
         reply.text = sl_text_of(op->reason);
         return reply;
     }
-    reply.body.layer_wait_reply.layers = op->answered ? layers->count : layers->in;
-    reply.body.layer_wait_reply.block_count = op->answered ? op->at : layers->block_count;
+    reply.body.layers_reply.layers = op->answered ? layers->count : layers->in;
+    reply.body.layers_reply.block_count = op->answered ? op->at : layers->block_count;
     return reply;
 }
 
@@ -482,7 +481,7 @@ static sl_err layers_ending(struct coordinator *self, struct co_op *op, sl_err c
 /* The op that is meant, by layers and of this kind. Whoever speaks for a rank names its
  * registration: the client of the op is another process. NULL: why says what is wrong. */
 static struct co_op *op_meant(struct coordinator *self, const struct sl_msg *msg,
-                              const struct sl_body_layer_ready *body, enum co_kind kind,
+                              const struct sl_body_layers *body, enum co_kind kind,
                               struct sl_error *why)
 {
     struct co_op *op = co_op_find(self, body->target_op);
@@ -513,45 +512,32 @@ static struct co_op *op_meant(struct coordinator *self, const struct sl_msg *msg
     return op;
 }
 
-void co_layer_ready(struct coordinator *self, const struct sl_msg *msg)
+void co_layers_handle(struct coordinator *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
-    const struct sl_body_layer_ready *body = &msg->body.layer_ready;
-    struct co_op *op = op_meant(self, msg, body, CO_STORE, &why);
-    sl_err err = op != NULL ? SL_OK : why.code;
+    const struct sl_body_layers *body = &msg->body.layers;
+    struct co_op *op = op_meant(self, msg, body, body->wait ? CO_LOAD : CO_STORE, &why);
+    uint64_t count = body->layers != 0 ? body->layers : body->rank_layers;
     bool counts = op != NULL && !op->answered;
-    if (counts && body->layers == 0) {
+    sl_err err = op != NULL ? SL_OK : why.code;
+    if (counts && body->wait && count > op->layers.in) {
+        err = co_waiter_add(self, op, msg, (uint32_t)count, CO_LAYER_WAITERS_MAX);
+        if (err == SL_OK) {
+            return;
+        }
+        (void)sl_fail(&why, err, "too many wait for layers of this op");
+    } else if (counts && !body->wait && body->layers == 0) {
         err = word_keep(op, body, &why);
     }
-    sl_reply_code(self->env, msg, err, err != SL_OK ? &why : NULL);
-    if (counts && err == SL_OK) {
-        layers_are_ready(self, op, body->layers != 0 ? (uint32_t)body->layers : words_ready(op));
-    }
-}
-
-void co_layer_wait(struct coordinator *self, const struct sl_msg *msg)
-{
-    struct sl_error why = {0};
-    const struct sl_body_layer_wait *wait = &msg->body.layer_wait;
-    const struct sl_body_layer_ready body = {.target_op = wait->target_op,
-                                             .layers = wait->layers,
-                                             .rank_layers = wait->rank_layers,
-                                             .rank = wait->rank,
-                                             .member = wait->member};
-    struct co_op *op = op_meant(self, msg, &body, CO_LOAD, &why);
-    sl_err err = op != NULL ? SL_OK : why.code;
-    uint64_t count = body.layers != 0 ? body.layers : body.rank_layers;
-    if (op != NULL && !op->answered && count > op->layers.in) {
-        err = co_waiter_add(self, op, msg, (uint32_t)count, CO_LAYER_WAITERS_MAX);
-        if (err != SL_OK) {
-            (void)sl_fail(&why, err, "too many wait for layers of this op");
-        }
-    } else if (op != NULL) {
-        struct sl_msg reply = wait_answer(op);
-        sl_reply(self->env, msg, &reply);
-    }
+    struct sl_msg reply = {.code = SL_OK};
     if (err != SL_OK) {
         sl_reply_code(self->env, msg, err, &why);
+        return;
+    }
+    reply = body->wait ? wait_answer(op) : reply;
+    sl_reply(self->env, msg, &reply);
+    if (counts && !body->wait) {
+        layers_are_ready(self, op, body->layers != 0 ? (uint32_t)count : words_ready(op));
     }
 }
 

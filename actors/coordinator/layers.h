@@ -10,7 +10,7 @@
 #define CO_BATCH_PIECES      512u               /* of a PUSH_SEND */
 #define CO_BATCHES_MAX       4u                 /* PUSH_SENDs of an op in flight */
 
-struct co_layer_word { /* LAYER_READY of one rank */
+struct co_layer_word { /* LAYERS of one rank */
     uint64_t member;   /* engine id of its registration, as the sender says */
     uint32_t layers;
 };

@@ -169,7 +169,7 @@ struct co_share {
     uint32_t item_count;    /* of the COPY */
 };
 
-struct co_waiter { /* OP_FENCED, LAYER_WAIT */
+struct co_waiter { /* OP_FENCED, LAYERS */
     struct sl_return back;
     uint32_t layers; /* that it waits for; 0: it waits for the fence */
 };
@@ -292,14 +292,14 @@ struct co_handover {
     uint64_t push_id; /* of the ticket: the place of this row in the low 16 bits; 0: none */
     uint32_t ticket_bytes;
     unsigned char ticket[128];
-    bool ending;                 /* HOLD_END is in flight */
+    bool ending;                 /* the HOLD that ends is in flight */
     char prefill_node[32];       /* decode: who is asked; "": nobody */
     bool prefill_here;           /* decode was told that prefill is at this node */
     uint64_t word_ns;            /* when, the next time */
     uint64_t word_pause_ns;      /* when nobody could be asked; 0: the first time */
-    uint64_t word_seq, held_seq; /* the word and the HOLD_ASK in flight; 0: none */
+    uint64_t word_seq, held_seq; /* the word and the HOLD that asks; 0: none */
     char decode_node[32];        /* prefill: who waits for it; "": nobody at another node */
-    struct co_receipt awaited;   /* of what HOLD_ASK is */
+    struct co_receipt awaited;   /* of what HOLD asks */
     struct co_offer offer;       /* prefill, direct: that node's ticket */
     char reason[CO_REASON_BYTES];
 };

@@ -87,13 +87,15 @@ uint64_t co_word_due(const struct co_handover *row)
 static void held_ask(struct coordinator *self, struct co_handover *row,
                      const struct co_receipt *receipt)
 {
-    struct sl_msg ask = {.type = SL_MSG_HOLD_ASK, .trace_id = row->trace_id};
+    struct sl_msg ask = {.type = SL_MSG_HOLD, .trace_id = row->trace_id};
     if (row->held_seq != 0) {
         return;
     }
     row->awaited = *receipt;
-    ask.body.hold_ask = (struct sl_body_hold_ask){
-        .hold_id = row->id, .keys_low = receipt->keys.low, .keys_high = receipt->keys.high};
+    ask.body.hold = (struct sl_body_hold){.hold_id = row->id,
+                                          .keys_low = receipt->keys.low,
+                                          .keys_high = receipt->keys.high,
+                                          .ask = true};
     (void)co_ask(self, "registrar", &ask,
                  co_cookie(CO_CALL_HELD, 0, (uint32_t)(row - self->handovers)), &row->held_seq);
 }

@@ -83,7 +83,7 @@ static sl_err layer_op_ended(struct sl_op *op, struct sl_error *why)
 static sl_err layers_tell(struct sl_op *op, uint32_t layers, struct sl_error *why)
 {
     struct sl_client *client = op->engine->client;
-    struct sl_msg ready = {.type = SL_MSG_LAYER_READY};
+    struct sl_msg ready = {.type = SL_MSG_LAYERS};
     pthread_mutex_lock(&client->lock);
     bool said = layers <= op->layers.ready;
     op->layers.ready = SL_MAX(op->layers.ready, layers);
@@ -95,8 +95,8 @@ static sl_err layers_tell(struct sl_op *op, uint32_t layers, struct sl_error *wh
     }
     ready.op_id = op->result.op_id;
     ready.trace_id = op->result.trace_id;
-    ready.body.layer_ready.target_op = op->result.op_id;
-    ready.body.layer_ready.layers = layers;
+    ready.body.layers.target_op = op->result.op_id;
+    ready.body.layers.layers = layers;
     if (!said &&
         (!sent || !sl_client_tell(client, "coordinator", &ready,
                                   sl_budget_ns(sl_clock_monotonic_ns(), op->call.deadline_ns)))) {
@@ -151,7 +151,7 @@ uint64_t sl_op_number(struct sl_op *op)
 static void layer_wait_answered(void *context, const struct sl_msg *reply)
 {
     struct sl_op *op = context;
-    const struct sl_body_layer_wait_reply *body = &reply->body.layer_wait_reply;
+    const struct sl_body_layers_reply *body = &reply->body.layers_reply;
     if (reply->code != SL_OK || body->layers <= op->layers.in || body->layers > op->layers.count ||
         body->block_count > op->block_count) {
         return;
@@ -169,11 +169,11 @@ static sl_err layer_ask(struct sl_op *op, uint32_t layer, uint64_t deadline_ns,
                                   .deadline_ns = deadline_ns,
                                   .answered = layer_wait_answered,
                                   .context = op};
-    call.msg.type = SL_MSG_LAYER_WAIT;
+    call.msg.type = SL_MSG_LAYERS;
     call.msg.op_id = op->result.op_id;
     call.msg.trace_id = op->result.trace_id;
-    call.msg.body.layer_wait.target_op = op->result.op_id;
-    call.msg.body.layer_wait.layers = layer + 1;
+    call.msg.body.layers =
+        (struct sl_body_layers){.target_op = op->result.op_id, .layers = layer + 1, .wait = true};
     return sl_client_call(op->engine->client, &call, why);
 }
 
@@ -232,22 +232,16 @@ static sl_err rank_check(const struct sl_engine *engine, const struct sl_rank_la
                          what->rank, engine->first_rank, engine->first_rank + engine->rank_count);
 }
 
-static struct sl_msg rank_message(const struct sl_engine *engine, enum sl_msg_type type,
+static struct sl_msg rank_message(const struct sl_engine *engine, bool wait,
                                   const struct sl_rank_layers *what)
 {
-    uint64_t member = atomic_load_explicit(&engine->registration, memory_order_acquire);
-    struct sl_msg msg = {.type = type, .op_id = what->op_number};
-    if (type == SL_MSG_LAYER_READY) {
-        msg.body.layer_ready = (struct sl_body_layer_ready){.target_op = what->op_number,
-                                                            .rank_layers = what->layers,
-                                                            .rank = what->rank,
-                                                            .member = member};
-    } else {
-        msg.body.layer_wait = (struct sl_body_layer_wait){.target_op = what->op_number,
-                                                          .rank_layers = what->layers,
-                                                          .rank = what->rank,
-                                                          .member = member};
-    }
+    struct sl_msg msg = {.type = SL_MSG_LAYERS, .op_id = what->op_number};
+    msg.body.layers = (struct sl_body_layers){
+        .target_op = what->op_number,
+        .rank_layers = what->layers,
+        .rank = what->rank,
+        .member = atomic_load_explicit(&engine->registration, memory_order_acquire),
+        .wait = wait};
     return msg;
 }
 
@@ -256,15 +250,14 @@ static void rank_answered(void *context, const struct sl_msg *reply)
 {
     struct sl_layers_in *out = context;
     if (reply->code == SL_OK && out != NULL) {
-        out->layers = (uint32_t)reply->body.layer_wait_reply.layers;
-        out->block_count = (uint32_t)reply->body.layer_wait_reply.block_count;
+        out->layers = (uint32_t)reply->body.layers_reply.layers;
+        out->block_count = (uint32_t)reply->body.layers_reply.block_count;
     }
 }
 
 /* Asks until it is answered. */
-static sl_err rank_ask(struct sl_engine *engine, enum sl_msg_type type,
-                       const struct sl_rank_layers *what, uint64_t deadline_ns,
-                       struct sl_layers_in *out, struct sl_error *why)
+static sl_err rank_ask(struct sl_engine *engine, bool wait, const struct sl_rank_layers *what,
+                       uint64_t deadline_ns, struct sl_layers_in *out, struct sl_error *why)
 {
     struct sl_client *client = engine->client;
     struct sl_error refused = {0}; /* the last answer: it says more than that time is over */
@@ -275,7 +268,7 @@ static sl_err rank_ask(struct sl_engine *engine, enum sl_msg_type type,
                                       .deadline_ns = deadline_ns,
                                       .answered = rank_answered,
                                       .context = out,
-                                      .msg = rank_message(engine, type, what)};
+                                      .msg = rank_message(engine, wait, what)};
         sl_err err = sl_client_call(client, &call, &reason);
         bool again = err == SL_ERR_NOT_FOUND || err == SL_ERR_LIMIT || err == SL_ERR_BUSY;
         uint64_t now_ns = sl_clock_monotonic_ns();
@@ -306,11 +299,11 @@ sl_err sl_layers_ready(struct sl_engine *engine, const struct sl_rank_layers *wh
     if (err != SL_OK) {
         return err;
     }
-    struct sl_msg ready = rank_message(engine, SL_MSG_LAYER_READY, what);
+    struct sl_msg ready = rank_message(engine, false, what);
     if (timeout_ns == 0 && sl_client_tell(engine->client, "coordinator", &ready, FIRST_WORD_NS)) {
         return SL_OK;
     }
-    return rank_ask(engine, SL_MSG_LAYER_READY, what, until_ns, NULL, why);
+    return rank_ask(engine, false, what, until_ns, NULL, why);
 }
 
 sl_err sl_layers_wait(struct sl_engine *engine, const struct sl_rank_layers *what,
@@ -323,7 +316,7 @@ sl_err sl_layers_wait(struct sl_engine *engine, const struct sl_rank_layers *wha
         err = sl_engine_ready(engine, until_ns, why);
     }
     if (err == SL_OK) {
-        err = rank_ask(engine, SL_MSG_LAYER_WAIT, what, until_ns, &in, why);
+        err = rank_ask(engine, true, what, until_ns, &in, why);
     }
     if (err == SL_OK && in.layers < what->layers) {
         err = sl_fail(why, SL_ERR_PROTOCOL, "%u layers are in, %u were waited for", in.layers,

@@ -323,16 +323,10 @@ static void layers_do(struct engine *self, uint32_t block_count, enum piece_verb
 static void layers_say(struct engine *self)
 {
     bool store = self->phase == PHASE_STORE;
-    struct sl_msg msg = {.type = store ? SL_MSG_LAYER_READY : SL_MSG_LAYER_WAIT,
-                         .op_id = self->op_id,
-                         .trace_id = self->op_id};
-    if (store) {
-        msg.body.layer_ready.target_op = self->op_id;
-        msg.body.layer_ready.layers = self->layers_done;
-    } else {
-        msg.body.layer_wait.target_op = self->op_id;
-        msg.body.layer_wait.layers = self->layers_done + 1;
-    }
+    struct sl_msg msg = {.type = SL_MSG_LAYERS, .op_id = self->op_id, .trace_id = self->op_id};
+    msg.body.layers.target_op = self->op_id;
+    msg.body.layers.layers = store ? self->layers_done : self->layers_done + 1;
+    msg.body.layers.wait = !store;
     if (self->layer_seq == 0) {
         SIM_CHECK(sl_calls_send(self->calls, "coordinator", &msg,
                                 self->env->now_ns + 10 * LAYER_AGAIN_NS, 0,
@@ -379,10 +373,9 @@ static void layers_end(struct engine *self)
 /* What is told is right at once. */
 static void layers_told(struct engine *self, const struct sl_msg *reply)
 {
-    const struct sl_body_layer_wait_reply *body = &reply->body.layer_wait_reply;
+    const struct sl_body_layers_reply *body = &reply->body.layers_reply;
     self->layer_seq = 0;
-    if (self->phase != PHASE_LOAD || reply->type != SL_MSG_LAYER_WAIT_REPLY ||
-        reply->code != SL_OK) {
+    if (self->phase != PHASE_LOAD || reply->code != SL_OK) {
         return;
     }
     SIM_CHECK(body->layers > self->layers_done && body->layers <= LAYERS &&
@@ -712,7 +705,7 @@ static void no_answer(struct engine *self, uint32_t type)
     if (type == SL_MSG_ENGINE_END) {
         end_answered(self, SL_ERR_TIMEOUT);
     }
-    if (type == SL_MSG_LAYER_READY || type == SL_MSG_LAYER_WAIT) {
+    if (type == SL_MSG_LAYERS) {
         self->layer_seq = 0; /* and once more */
     } else if (type == SL_MSG_STORE || type == SL_MSG_LOAD) {
         self->work->unanswered++;
@@ -753,8 +746,7 @@ static void call_ended(struct engine *self, const struct sl_call *call, const st
             no_answer(self, SL_MSG_OP_FENCED);
         }
         break;
-    case SL_MSG_LAYER_READY:
-    case SL_MSG_LAYER_WAIT:
+    case SL_MSG_LAYERS:
         layers_told(self, reply);
         break;
     case SL_MSG_ENGINE_END:

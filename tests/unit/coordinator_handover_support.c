@@ -100,10 +100,11 @@ void load_copied(struct bed *bed)
 bool hold_ended(struct bed *bed)
 {
     struct sl_msg end;
-    if (!fake_take(&bed->fake, "registrar", SL_MSG_HOLD_END, &end)) {
+    if (!fake_take(&bed->fake, "registrar", SL_MSG_HOLD, &end)) {
         return false;
     }
-    ck_assert_uint_eq(end.body.hold_end.hold_id, ID);
+    ck_assert_uint_eq(end.body.hold.hold_id, ID);
+    ck_assert(!end.body.hold.ask);
     answer(bed, "registrar", &end, (struct sl_msg){.code = SL_OK});
     return true;
 }

@@ -197,7 +197,7 @@ START_TEST(a_peers_word_ends_the_hold_of_its_receipt_alone)
         wrong = right;
         wrong.node = sl_text_of("e");
         ck_assert_int_eq(peer_releases(bed, &wrong), SL_ERR_PERMISSION);
-        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD_END));
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD));
         ck_assert_uint_eq(metric(bed, "releases_refused"), 4);
         ck_assert_int_eq(peer_releases(bed, &right), SL_OK);
         ck_assert_int_eq(peer_releases(bed, &right), SL_OK); /* repeated */
@@ -217,10 +217,10 @@ START_TEST(a_hand_over_of_an_earlier_coordinator_is_for_the_registrar_to_judge)
 
         ck_assert_int_eq(peer_releases(bed, &receipt), SL_ERR_NOT_FOUND);
 
-        struct sl_msg end = take(bed, "registrar", SL_MSG_HOLD_END);
-        ck_assert_uint_eq(end.body.hold_end.hold_id, ID);
-        ck_assert_uint_eq(end.body.hold_end.keys_low, receipt.keys_low);
-        ck_assert_uint_eq(end.body.hold_end.keys_high, receipt.keys_high);
+        struct sl_msg end = take(bed, "registrar", SL_MSG_HOLD);
+        ck_assert_uint_eq(end.body.hold.hold_id, ID);
+        ck_assert_uint_eq(end.body.hold.keys_low, receipt.keys_low);
+        ck_assert_uint_eq(end.body.hold.keys_high, receipt.keys_high);
         bed_end(bed);
     }
 END_TEST

@@ -100,12 +100,12 @@ static bool answered(struct bed *bed, uint64_t seq, struct sl_msg *out)
     return fake_take_reply(&bed->fake, "client.1.0", seq, out);
 }
 
-/* LAYER_READY: the first so many. */
+/* LAYERS of a store: the first so many. */
 static sl_err ready_of(struct bed *bed, uint64_t op, uint64_t layers, const char *sender)
 {
-    struct sl_msg msg = {.type = SL_MSG_LAYER_READY}, reply;
-    msg.body.layer_ready.target_op = op;
-    msg.body.layer_ready.layers = layers;
+    struct sl_msg msg = {.type = SL_MSG_LAYERS}, reply;
+    msg.body.layers.target_op = op;
+    msg.body.layers.layers = layers;
     fake_give(&bed->fake, sender, &msg);
     ck_assert(fake_take_reply(&bed->fake, sender, msg.seq, &reply));
     return reply.code;
@@ -119,8 +119,8 @@ static void ready(struct bed *bed, uint64_t layers)
 /* The same from the process of a rank, which is registered as `member`. */
 static sl_err word_of(struct bed *bed, uint64_t rank, uint64_t member, uint64_t layers)
 {
-    struct sl_msg msg = {.type = SL_MSG_LAYER_READY}, reply;
-    msg.body.layer_ready = (struct sl_body_layer_ready){
+    struct sl_msg msg = {.type = SL_MSG_LAYERS}, reply;
+    msg.body.layers = (struct sl_body_layers){
         .target_op = OP, .rank_layers = layers, .rank = rank, .member = member};
     fake_give(&bed->fake, "client.9.0", &msg);
     ck_assert(fake_take_reply(&bed->fake, "client.9.0", msg.seq, &reply));
@@ -132,21 +132,22 @@ static void rank_ready(struct bed *bed, uint64_t rank, uint64_t layers)
     ck_assert_int_eq(word_of(bed, rank, ENGINE_ID, layers), SL_OK);
 }
 
-/* LAYER_WAIT for the first so many; its sequence. */
+/* LAYERS for the first so many of a load; its sequence. */
 static uint64_t wait_for(struct bed *bed, uint64_t layers)
 {
-    struct sl_msg msg = {.type = SL_MSG_LAYER_WAIT};
-    msg.body.layer_wait.target_op = OP;
-    msg.body.layer_wait.layers = layers;
+    struct sl_msg msg = {.type = SL_MSG_LAYERS};
+    msg.body.layers.target_op = OP;
+    msg.body.layers.layers = layers;
+    msg.body.layers.wait = true;
     fake_give(&bed->fake, "client.1.0", &msg);
     return msg.seq;
 }
 
 static uint64_t rank_wait(struct bed *bed, const char *sender, uint64_t rank, uint64_t layers)
 {
-    struct sl_msg msg = {.type = SL_MSG_LAYER_WAIT};
-    msg.body.layer_wait = (struct sl_body_layer_wait){
-        .target_op = OP, .rank_layers = layers, .rank = rank, .member = ENGINE_ID};
+    struct sl_msg msg = {.type = SL_MSG_LAYERS};
+    msg.body.layers = (struct sl_body_layers){
+        .wait = true, .target_op = OP, .rank_layers = layers, .rank = rank, .member = ENGINE_ID};
     fake_give(&bed->fake, sender, &msg);
     return msg.seq;
 }
@@ -156,8 +157,8 @@ static void told(struct bed *bed, uint64_t seq, uint64_t layers, uint64_t blocks
     struct sl_msg reply;
     ck_assert_msg(answered(bed, seq, &reply), "the wait was not answered");
     ck_assert_int_eq(reply.code, SL_OK);
-    ck_assert_uint_eq(reply.body.layer_wait_reply.layers, layers);
-    ck_assert_uint_eq(reply.body.layer_wait_reply.block_count, blocks);
+    ck_assert_uint_eq(reply.body.layers_reply.layers, layers);
+    ck_assert_uint_eq(reply.body.layers_reply.block_count, blocks);
 }
 
 /* A COPY of layers [first, end) of all parts to one rank, or a look at them, answered but for item
@@ -600,18 +601,18 @@ START_TEST(ranks_wait_for_layers_of_another_clients_load)
         ck_assert(!fake_take_reply(&bed->fake, "client.8.0", first, &reply)); /* rank 1 has not */
         copied(bed, 1, 0, 1, UINT64_MAX);
         ck_assert(fake_take_reply(&bed->fake, "client.8.0", first, &reply));
-        ck_assert_uint_eq(reply.body.layer_wait_reply.layers, 1);
-        ck_assert_uint_eq(reply.body.layer_wait_reply.block_count, BLOCKS);
+        ck_assert_uint_eq(reply.body.layers_reply.layers, 1);
+        ck_assert_uint_eq(reply.body.layers_reply.block_count, BLOCKS);
         ck_assert(!fake_take_reply(&bed->fake, "client.9.0", second, &reply));
         all_copied(bed, 1, LAYERS);
 
         ck_assert(fake_take_reply(&bed->fake, "client.9.0", second, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert_uint_eq(reply.body.layer_wait_reply.layers, LAYERS);
+        ck_assert_uint_eq(reply.body.layers_reply.layers, LAYERS);
         ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
         first = rank_wait(bed, "client.8.0", 0, 2); /* when it is over */
         ck_assert(fake_take_reply(&bed->fake, "client.8.0", first, &reply));
-        ck_assert_uint_eq(reply.body.layer_wait_reply.layers, LAYERS);
+        ck_assert_uint_eq(reply.body.layers_reply.layers, LAYERS);
         bed_end(bed);
     }
 END_TEST
@@ -645,11 +646,12 @@ END_TEST
 START_TEST(waits_end_by_their_deadline_and_with_the_op)
     {
         struct bed *bed = bed_make(NULL);
-        struct sl_msg reply, shortly = {.type = SL_MSG_LAYER_WAIT, .budget_ns = SL_NS_PER_MS};
+        struct sl_msg reply, shortly = {.type = SL_MSG_LAYERS, .budget_ns = SL_NS_PER_MS};
         index_put_all(bed, BLOCKS);
         uint64_t seq = begin(bed, SL_MSG_LOAD, (struct ask){0});
-        shortly.body.layer_wait.target_op = OP;
-        shortly.body.layer_wait.layers = 1;
+        shortly.body.layers.target_op = OP;
+        shortly.body.layers.layers = 1;
+        shortly.body.layers.wait = true;
         fake_give(&bed->fake, "client.1.0", &shortly);
         uint64_t with_op = wait_for(bed, 1);
         for (uint32_t i = 2; i < CO_WAITERS; i++) {

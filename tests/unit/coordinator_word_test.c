@@ -712,11 +712,12 @@ END_TEST
 /* The registrar is asked whether it holds all of the hand-over. */
 static struct sl_msg held_asked(struct bed *bed)
 {
-    struct sl_msg ask = take(bed, "registrar", SL_MSG_HOLD_ASK);
+    struct sl_msg ask = take(bed, "registrar", SL_MSG_HOLD);
     struct sl_item_receipt want = receipt_of("b1", 2);
-    ck_assert_uint_eq(ask.body.hold_ask.hold_id, ID);
-    ck_assert_uint_eq(ask.body.hold_ask.keys_low, want.keys_low);
-    ck_assert_uint_eq(ask.body.hold_ask.keys_high, want.keys_high);
+    ck_assert(ask.body.hold.ask);
+    ck_assert_uint_eq(ask.body.hold.hold_id, ID);
+    ck_assert_uint_eq(ask.body.hold.keys_low, want.keys_low);
+    ck_assert_uint_eq(ask.body.hold.keys_high, want.keys_high);
     return ask;
 }
 
@@ -725,12 +726,12 @@ START_TEST(decode_here_finds_what_a_coordinator_before_had_committed)
         struct bed *bed = bed_make(named);
         blocks_put(bed);
         uint64_t recv = decode_from(bed, NULL);
-        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD_ASK)); /* prefill is about to come */
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD)); /* prefill is about to come */
         fake_pass(&bed->fake, AGAIN_NS);
         struct sl_msg ask = held_asked(bed);
         answer(bed, "registrar", &ask, (struct sl_msg){.code = SL_ERR_NOT_FOUND});
         fake_pass(&bed->fake, AGAIN_NS - 1);
-        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD_ASK));
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD));
         fake_pass(&bed->fake, 1);
         ask = held_asked(bed);
         ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
@@ -752,7 +753,7 @@ START_TEST(a_node_that_waits_hears_what_a_coordinator_before_had_committed)
         struct sl_item_receipt expected = receipt_of("b1", 2);
         struct heard waits = {.node = "q", .state = WAITS, .receipt = &expected};
         ck_assert_int_eq(hears(bed, (struct heard){.node = "q", .state = WAITS}), SL_OK);
-        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD_ASK)); /* of what is not said */
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD)); /* of what is not said */
         ck_assert_int_eq(hears(bed, waits), SL_OK);
         struct sl_msg ask = held_asked(bed);
         answer(bed, "registrar", &ask, (struct sl_msg){.code = SL_ERR_NOT_FOUND});
@@ -766,7 +767,7 @@ START_TEST(a_node_that_waits_hears_what_a_coordinator_before_had_committed)
         receipt_is(&word.body.handover_word, "d", "b1", 2);
         ck_assert_int_eq(hears(bed, waits), SL_OK);
         told(bed, "q", COMMITTED);
-        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD_ASK));
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD));
         struct sl_item_receipt right = receipt_of_node("d", "b1", 2);
         ck_assert_int_eq(peer_releases(bed, &right), SL_OK);
         ck_assert(hold_ended(bed));
@@ -782,7 +783,7 @@ START_TEST(a_prefill_that_is_here_need_not_be_asked_for)
         uint64_t send = prefill(bed);
         ck_assert_int_eq(
             hears(bed, (struct heard){.node = "q", .state = WAITS, .receipt = &expected}), SL_OK);
-        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD_ASK));
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD));
         ck_assert_int_eq(commit(bed, send, 2).code, SL_OK);
         told(bed, "q", COMMITTED);
         bed_end(bed);
@@ -854,7 +855,7 @@ START_TEST(peers_words_do_not_pile_up)
                 SL_OK);
         }
         (void)held_asked(bed);
-        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD_ASK));
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD));
         bed_end(bed);
     }
 END_TEST

@@ -152,18 +152,13 @@ static const struct {
     bool greeted, answer;
 } foreign[] = {
     {"b", SL_MSG_PEER_PIN, false, false}, /* no greeting before it */
-    {"b", SL_MSG_PEER_UNPIN, false, false},
-    {"b", SL_MSG_HANDOVER_WORD, false, false},
+    {"b", SL_MSG_PEER_UNPIN, false, false},    {"b", SL_MSG_HANDOVER_WORD, false, false},
     {"c", SL_MSG_PEER_HELLO, false, false}, /* another's name */
     {"a", SL_MSG_PEER_HELLO, false, false}, /* our own */
     {"b", SL_MSG_FENCE, true, false},       /* the node's own messages */
-    {"b", SL_MSG_DRAIN, true, false},
-    {"b", SL_MSG_BRING, true, false},
-    {"b", SL_MSG_NODES, true, false},
-    {"b", SL_MSG_HOLD_END, true, false},
-    {"b", SL_MSG_HOLD_ASK, true, false},
-    {"b", SL_MSG_PUSH_CLOSE, true, false},
-    {"b", SL_MSG_REMOVE, true, false},
+    {"b", SL_MSG_DRAIN, true, false},          {"b", SL_MSG_BRING, true, false},
+    {"b", SL_MSG_NODES, true, false},          {"b", SL_MSG_HOLD, true, false},
+    {"b", SL_MSG_PUSH_CLOSE, true, false},     {"b", SL_MSG_REMOVE, true, false},
     {"b", SL_MSG_PEER_PIN_REPLY, true, false}, /* answers that nobody asked for, */
     {"b", SL_MSG_PEER_HELLO, true, true},      /* questions where answers come */
     {"b", SL_MSG_HELLO_REPLY, true, true},
@@ -183,10 +178,8 @@ START_TEST(what_is_not_for_a_peer_to_say_gets_nothing)
         } else if (msg.type == SL_MSG_PEER_UNPIN) {
             static const uint64_t id = 1;
             msg.body.peer_unpin.pin_ids = (struct sl_u64s){.at = &id, .count = 1};
-        } else if (msg.type == SL_MSG_HOLD_END) {
-            msg.body.hold_end.hold_id = 1;
-        } else if (msg.type == SL_MSG_HOLD_ASK) {
-            msg.body.hold_ask.hold_id = 1;
+        } else if (msg.type == SL_MSG_HOLD) {
+            msg.body.hold.hold_id = 1;
         } else if (msg.type == SL_MSG_PUSH_CLOSE) {
             msg.body.push_close.handover = 1;
         } else if (msg.type == SL_MSG_HANDOVER_WORD) {

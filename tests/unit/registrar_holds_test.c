@@ -56,9 +56,9 @@ static void pressure(struct node *node)
 /* On the word of a peer that knows this key. */
 static sl_err hold_end_as(struct node *node, uint64_t hold_id, struct sl_digest keys)
 {
-    struct sl_msg msg = {.type = SL_MSG_HOLD_END}, reply;
-    msg.body.hold_end =
-        (struct sl_body_hold_end){.hold_id = hold_id, .keys_low = keys.low, .keys_high = keys.high};
+    struct sl_msg msg = {.type = SL_MSG_HOLD}, reply;
+    msg.body.hold =
+        (struct sl_body_hold){.hold_id = hold_id, .keys_low = keys.low, .keys_high = keys.high};
     fake_give(&node->fake, "coordinator", &msg);
     ck_assert(fake_take_reply(&node->fake, "coordinator", msg.seq, &reply));
     return reply.code;
@@ -73,9 +73,9 @@ static sl_err hold_end(struct node *node, uint64_t hold_id)
 static sl_err hold_ask(struct node *node, uint64_t hold_id, const char *last)
 {
     struct sl_digest keys = sl_digest_of(last, strlen(last));
-    struct sl_msg msg = {.type = SL_MSG_HOLD_ASK}, reply;
-    msg.body.hold_ask =
-        (struct sl_body_hold_ask){.hold_id = hold_id, .keys_low = keys.low, .keys_high = keys.high};
+    struct sl_msg msg = {.type = SL_MSG_HOLD}, reply;
+    msg.body.hold = (struct sl_body_hold){
+        .hold_id = hold_id, .keys_low = keys.low, .keys_high = keys.high, .ask = true};
     fake_give(&node->fake, "coordinator", &msg);
     ck_assert(fake_take_reply(&node->fake, "coordinator", msg.seq, &reply));
     return reply.code;

@@ -419,8 +419,8 @@ static void squeeze_in_vain(struct node *node)
 
 static void block_let_go(struct node *node)
 {
-    struct sl_msg msg = {.type = SL_MSG_HOLD_END};
-    msg.body.hold_end.hold_id = 5;
+    struct sl_msg msg = {.type = SL_MSG_HOLD};
+    msg.body.hold.hold_id = 5;
     fake_give(&node->fake, "coordinator", &msg);
 }
 

@@ -2,7 +2,7 @@
  * decode.
  *
  * A hold is taken with the RESERVE that grants its blocks or finds them there, so no eviction comes
- * between a block's commit and its hold. It ends by HOLD_END or by its time; nobody's death ends
+ * between a block's commit and its hold. It ends by HOLD or by its time; nobody's death ends
  * it, since decode may come after prefill is gone. On a peer's word it ends only when that names
  * the key of a block that is held. What is on disk alone is brought into memory at once, so that
  * decode need not read it and no reclaim takes it along; until it has come, a reclaim waits for it.
@@ -340,28 +340,6 @@ static bool hold_is_known(const struct registrar *self, const struct reg_hold *h
     return false;
 }
 
-static void hold_end(struct registrar *self, const struct sl_msg *msg)
-{
-    struct reg_hold *hold = hold_find(self, msg->body.hold_end.hold_id);
-    struct sl_digest keys = {.low = msg->body.hold_end.keys_low,
-                             .high = msg->body.hold_end.keys_high};
-    if (hold == NULL) {
-        sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "nothing is held for hand-over %016" PRIx64,
-                      msg->body.hold_end.hold_id);
-        return;
-    }
-    if ((keys.low != 0 || keys.high != 0) && !hold_is_known(self, hold, keys)) {
-        sl_reply_fail(self->env, msg, SL_ERR_PERMISSION,
-                      "hand-over %016" PRIx64 " holds no block of these keys",
-                      msg->body.hold_end.hold_id);
-        return;
-    }
-    hold_remove(self, hold);
-    sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "hold ends",
-                   msg->sender.at, 0);
-    sl_reply_code(self->env, msg, SL_OK, NULL);
-}
-
 /* All of a hand-over is there when its last block and all others that are held for it are
  * committed: blocks are reserved, and held, in order. */
 static bool hold_is_whole(const struct registrar *self, const struct reg_hold *hold)
@@ -380,13 +358,27 @@ static bool hold_is_whole(const struct registrar *self, const struct reg_hold *h
     return true;
 }
 
-static void hold_ask(struct registrar *self, const struct sl_msg *msg)
+static void hold_handle(struct registrar *self, const struct sl_msg *msg)
 {
-    const struct sl_body_hold_ask *body = &msg->body.hold_ask;
-    const struct reg_hold *hold = hold_find(self, body->hold_id);
+    const struct sl_body_hold *body = &msg->body.hold;
+    struct reg_hold *hold = hold_find(self, body->hold_id);
     struct sl_digest keys = {.low = body->keys_low, .high = body->keys_high};
-    bool whole = hold != NULL && hold_is_known(self, hold, keys) && hold_is_whole(self, hold);
-    sl_reply_code(self->env, msg, whole ? SL_OK : SL_ERR_NOT_FOUND, NULL);
+    bool own_word = keys.low == 0 && keys.high == 0;
+    if (hold == NULL) {
+        sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "nothing is held for hand-over %016" PRIx64,
+                      body->hold_id);
+    } else if (body->ask) {
+        bool whole = hold_is_known(self, hold, keys) && hold_is_whole(self, hold);
+        sl_reply_code(self->env, msg, whole ? SL_OK : SL_ERR_NOT_FOUND, NULL);
+    } else if (!own_word && !hold_is_known(self, hold, keys)) {
+        sl_reply_fail(self->env, msg, SL_ERR_PERMISSION,
+                      "hand-over %016" PRIx64 " holds no block of these keys", body->hold_id);
+    } else {
+        hold_remove(self, hold);
+        sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "hold ends",
+                       msg->sender.at, 0);
+        sl_reply_code(self->env, msg, SL_OK, NULL);
+    }
 }
 
 static void holds_expire(struct registrar *self)
@@ -453,8 +445,7 @@ static const struct sl_metric_row metrics[] = {
 };
 
 static const struct reg_handler handlers[] = {
-    {SL_MSG_HOLD_END, hold_end},
-    {SL_MSG_HOLD_ASK, hold_ask},
+    {SL_MSG_HOLD, hold_handle},
 };
 
 const struct reg_part reg_holds_part = {

@@ -108,4 +108,4 @@ static void op_account(struct coordinator *self, struct co_op *op)
              store ? stored + existed : op->at);
 }
 
-const struct co_feature co_accounts = {.answered = op_account};
+const struct co_feature co_accounts = {.ended = op_account};

@@ -226,9 +226,14 @@ void co_op_fenced(struct coordinator *self, const struct sl_msg *msg)
     if (unknown) {
         op = co_op_new(self, &co_unknown_type, msg);
     }
-    sl_err err = op != NULL ? co_waiter_add(self, op, msg, 0, CO_FENCE_WAITERS_MAX) : SL_ERR_LIMIT;
+    struct sl_error why = {0};
+    sl_err err = op != NULL ? co_waiter_add(self, op, msg, 0, CO_FENCE_WAITERS_MAX, &why)
+                            : sl_fail(&why, SL_ERR_LIMIT, "%u ops are in flight", self->op_active);
     if (err != SL_OK) {
-        sl_reply_fail(self->env, msg, err, "too many wait for fences");
+        if (unknown && op != NULL) {
+            co_op_done(self, op); /* it was only there for who asks */
+        }
+        sl_reply_code(self->env, msg, err, &why);
         return;
     }
     if (unknown) {

@@ -106,7 +106,7 @@ void co_reason(struct co_op *op, const char *format, ...) SL_PRINTF(2, 3); /* th
 /* Who sent this waits for layers of the op; for 0, for its fence. max: so many of either.
  * Errors: SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
 sl_err co_waiter_add(struct coordinator *self, struct co_op *op, const struct sl_msg *msg,
-                     uint32_t layers, uint32_t max);
+                     uint32_t layers, uint32_t max, struct sl_error *why);
 uint64_t co_op_next_ns(const struct co_op *op); /* when it wants co_op_tick */
 /* Ends the op: answers once, fences what is outstanding, gives back. */
 void co_op_end(struct coordinator *self, struct co_op *op, sl_err code);

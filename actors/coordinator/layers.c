@@ -367,8 +367,6 @@ void co_layers_begin_load(struct coordinator *self, struct co_op *op)
 
 /* ---- direct load ---- */
 
-/* ---- direct load ---- */
-
 void co_layers_arrived(struct coordinator *self, struct co_op *op,
                        const struct sl_body_push_arrived *body)
 {
@@ -521,11 +519,10 @@ void co_layers_handle(struct coordinator *self, const struct sl_msg *msg)
     bool counts = op != NULL && !op->answered;
     sl_err err = op != NULL ? SL_OK : why.code;
     if (counts && body->wait && count > op->layers.in) {
-        err = co_waiter_add(self, op, msg, (uint32_t)count, CO_LAYER_WAITERS_MAX);
+        err = co_waiter_add(self, op, msg, (uint32_t)count, CO_LAYER_WAITERS_MAX, &why);
         if (err == SL_OK) {
             return;
         }
-        (void)sl_fail(&why, err, "too many wait for layers of this op");
     } else if (counts && !body->wait && body->layers == 0) {
         err = word_keep(op, body, &why);
     }

@@ -259,6 +259,11 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
     if (code != SL_OK) {
         co_reason(op, "%s", sl_err_text(code));
     }
+    for (const struct co_feature *const *at = self->features; *at != NULL; at++) {
+        if ((*at)->ended != NULL) {
+            (*at)->ended(self, op);
+        }
+    }
     if (!op->client_gone) {
         co_op_answer(self, op);
     }
@@ -321,24 +326,23 @@ void co_op_done(struct coordinator *self, struct co_op *op)
 /* ---- who waits for it ---- */
 
 sl_err co_waiter_add(struct coordinator *self, struct co_op *op, const struct sl_msg *msg,
-                     uint32_t layers, uint32_t max)
+                     uint32_t layers, uint32_t max, struct sl_error *why)
 {
     uint32_t at = 0, alike = 0;
     if (op->waiters == NULL) {
         op->waiters = co_memory_take(&op->life, CO_WAITERS_MAX, sizeof(*op->waiters));
     }
     if (op->waiters == NULL) {
-        return SL_ERR_NO_MEMORY;
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for who waits for the op");
     }
     while (at < op->waiter_count && !sl_return_is_of(&op->waiters[at].back, msg)) {
         alike += (op->waiters[at++].layers == 0) == (layers == 0) ? 1u : 0u;
     }
-    if (at == op->waiter_count) {
-        if (alike == max) {
-            return SL_ERR_LIMIT;
-        }
-        op->waiter_count++;
-    } /* else it is resent, with what is left of its budget */
+    if (at == op->waiter_count && alike == max) {
+        return sl_fail(why, SL_ERR_LIMIT, "%u wait for %s of this op", max,
+                       layers == 0 ? "the fence" : "layers");
+    }
+    op->waiter_count = SL_MAX(op->waiter_count, at + 1); /* else it is resent, with less time */
     op->waiters[at].layers = layers;
     sl_return_keep(msg, &op->waiters[at].back);
     self->env->ops->wake_at(self->env, op->waiters[at].back.deadline_ns);

@@ -120,6 +120,8 @@ struct co_feature {
     bool (*turn)(struct coordinator *self, struct co_op *op);
     /* Before the answer: gives its code. */
     sl_err (*ending)(struct coordinator *self, struct co_op *op, sl_err code);
+    void (*ended)(struct coordinator *self,
+                  struct co_op *op); /* its answer is known, and not sent */
     void (*answered)(struct coordinator *self, struct co_op *op);
     void (*done)(struct coordinator *self, struct co_op *op); /* answered and fenced */
 };

@@ -287,4 +287,4 @@ void co_story_tell(struct coordinator *self, const struct sl_msg *msg)
     free(made);
 }
 
-const struct co_feature co_story_feature = {.fini = stories_fini, .answered = story_note};
+const struct co_feature co_story_feature = {.fini = stories_fini, .ended = story_note};

@@ -14,13 +14,14 @@
 
 /* ---- rates ---- */
 
-/* A cell without much of its own leans on the one before it with the weight of so many hits. */
+/* A cell leans on the one before it with the weight of so many hits, at the higher of both rates once it has
+ * more than OWN_HITS: else the many ages of a loop without any would outweigh the one that has all. */
 #define PRIOR_HITS 20.0
-/* Values are rounded to so many steps an octave: what is nearer than chance can tell apart is equal, and
- * then the older goes first. As many as memory was filled anew, over STEPS_FILLED: with 4 from the
- * beginning, traffic that changes is up to 0.9 points under LRU, and a young cache up to 0.6. */
+#define OWN_HITS   300.0
+/* Values are rounded to so many steps an octave, as many as memory was filled anew, over STEPS_FILLED. Of equals
+ * the older goes first: else a young cache, or traffic that changes, would be up to 0.9 points under LRU. */
 #define STEPS_LEAST  1.0
-#define STEPS_MOST   4.0
+#define STEPS_MOST   16.0
 #define STEPS_FILLED 3.0
 /* Before anything was seen: one hit in so many references. */
 #define FIRST_EXPOSURE 1e5
@@ -320,10 +321,8 @@ static void cell_older(struct sl_density *density, uint32_t cell)
 static void all_older(struct sl_density *density)
 {
     for (uint32_t age = SL_DENSITY_AGES - 1; age-- > 0;) {
-        if (density->references % (UINT64_C(1) << age_shift(age)) != 0) {
-            continue;
-        }
-        for (uint64_t seen = density->seen; seen != 0; seen &= seen - 1) {
+        bool ends = density->references % (UINT64_C(1) << age_shift(age)) == 0;
+        for (uint64_t seen = ends ? density->seen : 0; seen != 0; seen &= seen - 1) {
             uint32_t cell = cell_at((uint32_t)__builtin_ctzll(seen), age);
             if (density->known[cell] != 0) {
                 cell_older(density, cell);
@@ -377,16 +376,17 @@ static double exposure_of(const struct sl_density *density, uint32_t cell)
            (double)density->known[cell] * (double)(density->references - density->counted_at);
 }
 
-/* Of a class. An age of which little was seen is like the one before it: with the mean of all ages in its
- * place, units that are older than any that was seen would look better than those that are known to be
- * bad. Then an age is like its neighbours. */
+/* Of a class. An age leans on the one before it: with the mean of all in its place, units older than any that
+ * was seen would look better than those that are known to be bad. Then it is like its neighbours. */
 static void class_settle(struct sl_density *density, uint32_t class_index, double like)
 {
     double raw[SL_DENSITY_AGES], rate[SL_DENSITY_AGES], width[SL_DENSITY_AGES];
     struct sl_worth worths[SL_DENSITY_AGES] = {0};
     for (uint32_t age = 0; age < SL_DENSITY_AGES; age++) {
         uint32_t cell = cell_at(class_index, age);
-        like = (density->wanted[cell] + PRIOR_HITS) / (density->exposure[cell] + PRIOR_HITS / like);
+        double wanted = density->wanted[cell], exposure = fmax(density->exposure[cell], wanted);
+        double lean = PRIOR_HITS / fmax(like, (wanted - OWN_HITS) / (exposure + 1.0));
+        like = (wanted + lean * like) / (exposure + lean);
         raw[age] = like;
         width[age] = age_width(age);
     }
@@ -411,7 +411,6 @@ void density_settle(struct sl_density *density)
     uint64_t units = SL_MAX(density_memory_count(density), UINT64_C(1));
     uint64_t after = SL_MIN(SL_MAX(HALVE_FILLED * units, HALVE_LEAST), HALVE_MOST);
     bool old = density->references >= density->halved_at + after;
-    double filled = (double)density->references / (double)units;
     for (uint32_t cell = 0; cell < SL_DENSITY_CELLS; cell++) {
         density->exposure[cell] = exposure_of(density, cell) / (old ? 2.0 : 1.0);
         density->wanted[cell] /= old ? 2.0 : 1.0;
@@ -420,7 +419,8 @@ void density_settle(struct sl_density *density)
     }
     density->counted_at = density->references;
     density->halved_at = old ? density->references : density->halved_at;
-    density->steps = fmin(fmax(filled / STEPS_FILLED, STEPS_LEAST), STEPS_MOST);
+    density->steps = (double)density->references / (double)units / STEPS_FILLED;
+    density->steps = fmin(fmax(density->steps, STEPS_LEAST), STEPS_MOST);
     for (uint64_t seen = density->seen; seen != 0; seen &= seen - 1) {
         class_settle(density, (uint32_t)__builtin_ctzll(seen), wanted / exposure);
     }

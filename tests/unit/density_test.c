@@ -479,6 +479,16 @@ START_TEST(what_was_learnt_comes_back_and_nothing_else_does)
         double was = sl_density_value(before, enter(before, 1 << 20, 0));
         double is = sl_density_value(after, enter(after, 1 << 20, 0));
         ck_assert(is > was * 0.99 && is < was * 1.01);
+
+        for (uint32_t i = 0; i < SL_DENSITY_CELLS;
+             i++) { /* hits in no time: one a reference at most */
+            const float rates[2] = {0.0f, 1e14f};
+            memcpy(&bytes[16 + i * sizeof(float)], &rates[0], sizeof(float));
+            memcpy(&bytes[16 + (SL_DENSITY_CELLS + i) * sizeof(float)], &rates[1], sizeof(float));
+        }
+        ck_assert(sl_density_learn(after, bytes, length_bytes));
+        is = sl_density_value(after, enter(after, 2 << 20, 0));
+        ck_assert_msg(is > 0.5 && is <= 1.0, "%g", is);
         sl_density_destroy(&before);
         sl_density_destroy(&after);
     }

@@ -63,6 +63,31 @@ START_TEST(lru_loses_a_loop_and_the_clairvoyant_keeps_what_fits)
     }
 END_TEST
 
+/* Lone blocks again and again, half as many more as fit: what is kept, and not what came last, is wanted next. */
+static const struct {
+    uint32_t count, memory;
+    double percent; /* at least; LRU has none, and the best is under 67 */
+} loops[] = {{384, 256, 61.0}, {1536, 1024, 57.0}, {6144, 4096, 49.0}};
+
+START_TEST(a_plain_loop_keeps_most_of_what_fits)
+    {
+        enum { REFERENCES = 60000 };
+        row *rows = calloc(REFERENCES, sizeof(*rows));
+        ck_assert_ptr_nonnull(rows);
+        for (uint32_t i = 0; i < REFERENCES; i++) {
+            rows[i][0] = i % loops[_i].count + 1;
+        }
+        struct model_options options = {.capacity_bytes = loops[_i].memory};
+
+        struct model_result mine = run(&model_density, rows, REFERENCES, &options);
+
+        double percent = 100.0 * (double)mine.hit_count / REFERENCES;
+        ck_assert_msg(percent >= loops[_i].percent, "%u of %u: %.2f %%", loops[_i].memory,
+                      loops[_i].count, percent);
+        free(rows);
+    }
+END_TEST
+
 START_TEST(a_hit_ends_at_the_first_hole)
     {
         /* 1 2 3 4, then others until its end is gone: what is left is a prefix */
@@ -320,6 +345,7 @@ int main(void)
     Suite *suite = suite_create("policy_model");
     TCase *memory = tcase_create("memory");
     tcase_add_test(memory, lru_loses_a_loop_and_the_clairvoyant_keeps_what_fits);
+    tcase_add_loop_test(memory, a_plain_loop_keeps_most_of_what_fits, 0, SL_COUNT(loops));
     tcase_add_test(memory, a_hit_ends_at_the_first_hole);
     tcase_add_test(memory, blocks_have_sizes);
     suite_add_tcase(suite, memory);

@@ -2,7 +2,6 @@
 
 Calls that move values or look keys up are native (_store). What is rare, and what only keeps what it was given, is here."""
 
-import ctypes
 import errno
 import functools
 import operator
@@ -577,6 +576,8 @@ class MooncakeHostMemAllocator:
 
 def bind_to_numa_node(node: int, /) -> None:
     """Binds the calling thread to the CPUs and the memory of a NUMA node."""
+    import ctypes  # here alone: it maps libffi
+
     number = operator.index(node)
     try:
         with open(f"/sys/devices/system/node/node{number}/cpulist", encoding="ascii") as file:

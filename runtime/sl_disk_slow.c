@@ -89,13 +89,12 @@ sl_err sl_disk_file_remove(int dir_fd, const char *name, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
-    if (unlinkat(dir_fd, name, 0) < 0) {
-        return sl_fail_os(why, errno, "remove disk file '%s'", name);
-    }
-    if (fsync(dir_fd) < 0) {
+    int os_code = unlinkat(dir_fd, name, 0) < 0 ? errno : 0;
+    if ((os_code == 0 || os_code == ENOENT) &&
+        fsync(dir_fd) < 0) { /* an earlier one may have failed */
         return sl_fail_os(why, errno, "sync the directory of '%s'", name);
     }
-    return SL_OK;
+    return os_code == 0 ? SL_OK : sl_fail_os(why, os_code, "remove disk file '%s'", name);
 }
 
 /* ---- the thread ---- */

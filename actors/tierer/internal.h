@@ -43,7 +43,6 @@ static inline bool ti_is_no_room(int os_code)
 }
 void ti_segments_gauges(struct tierer *self);
 void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply); /* NULL: no answer */
-void ti_segments_dropped(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 void ti_segments_removed(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 
 /* start.c, recover.c: what is there at the start */

@@ -70,14 +70,14 @@ void ti_arenas_lend(struct tierer *self)
 
 static void (*const io_ended[])(struct tierer *self, const struct ti_io *io, uint64_t bytes,
                                 int os_code) = {
-    [TI_IO_WRITE] = ti_log_io_done,           [TI_IO_SYNC] = ti_log_io_done,
-    [TI_IO_READ] = ti_reads_io_done,          [TI_IO_SEAL] = ti_segments_seal_io,
-    [TI_IO_SEAL_SYNC] = ti_segments_seal_io,  [TI_IO_PROBE] = ti_health_probed,
-    [TI_IO_SETTLE] = ti_log_settled,          [TI_IO_MEMBERS] = ti_members_io,
-    [TI_IO_MEMBERS_SYNC] = ti_members_io,     [TI_IO_SEAL_CUT] = ti_segments_seal_io,
-    [TI_IO_SPARE_DROP] = ti_segments_dropped, [TI_IO_REMOVE] = ti_segments_removed,
-    [TI_IO_MEMBERS_MAKE] = ti_members_made,   [TI_IO_BUDGET] = ti_budget_io,
-    [TI_IO_BUDGET_SYNC] = ti_budget_io,       [TI_IO_BUDGET_MAKE] = ti_budget_made,
+    [TI_IO_WRITE] = ti_log_io_done,          [TI_IO_SYNC] = ti_log_io_done,
+    [TI_IO_READ] = ti_reads_io_done,         [TI_IO_SEAL] = ti_segments_seal_io,
+    [TI_IO_SEAL_SYNC] = ti_segments_seal_io, [TI_IO_PROBE] = ti_health_probed,
+    [TI_IO_SETTLE] = ti_log_settled,         [TI_IO_MEMBERS] = ti_members_io,
+    [TI_IO_MEMBERS_SYNC] = ti_members_io,    [TI_IO_SEAL_CUT] = ti_segments_seal_io,
+    [TI_IO_REMOVE] = ti_segments_removed,    [TI_IO_MEMBERS_MAKE] = ti_members_made,
+    [TI_IO_BUDGET] = ti_budget_io,           [TI_IO_BUDGET_SYNC] = ti_budget_io,
+    [TI_IO_BUDGET_MAKE] = ti_budget_made,
 };
 
 /* Frees the slot and hands the result on. */

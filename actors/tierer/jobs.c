@@ -183,8 +183,7 @@ static void take_forget(struct tierer *self, const struct sl_msg *msg)
         to->key_length = (uint16_t)from->key.length;
         to->key = text_keep(&text, from->key);
         to->group = text;
-        if (to->segment != 0 && to->segment != self->gone_segment &&
-            ti_log_segment(self, to->segment) == NULL) {
+        if (to->segment != 0 && ti_log_segment(self, to->segment) == NULL) {
             to->dead = true; /* it left with its segment: forgotten already */
         }
     }

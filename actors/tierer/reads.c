@@ -9,13 +9,14 @@
 static sl_err item_check(struct tierer *self, const struct ti_item *item)
 {
     const struct ti_entry *entry = ti_entries_find(self->entries, item->hash);
+    if (item->segment == self->gone_segment ||
+        (ti_segment_goes(self) && item->segment == self->segments[0].number)) {
+        return SL_ERR_UNREACHABLE; /* a miss, and nothing is forgotten for it */
+    }
     if (entry == NULL || entry->segment != item->segment ||
         (uint64_t)entry->page * SL_PAGE_BYTES != item->disk_offset ||
         entry->length_bytes != item->length_bytes) {
         return SL_ERR_NOT_FOUND;
-    }
-    if (self->segments[0].leaving && entry->segment == self->segments[0].number) {
-        return SL_ERR_BUSY; /* its file may stay all the same */
     }
     if (!sl_digest_equal(entry->digest, item->digest)) {
         return SL_ERR_CORRUPT;

@@ -13,9 +13,13 @@ static struct ti_segment *scan_segment_from(struct tierer *self, uint32_t number
 {
     for (uint32_t i = 0; i < self->segment_count; i++) {
         /* Of one whose file is being removed nothing counts any more, nor may it be read. */
-        if (self->segments[i].number >= number && !self->segments[i].leaving) {
+        if (self->segments[i].number < number) {
+            continue;
+        }
+        if (!self->segments[i].leaving) {
             return &self->segments[i];
         }
+        self->scan_skipped = true;
     }
     return NULL;
 }
@@ -298,7 +302,7 @@ void ti_scan_pump(struct tierer *self)
 static void scan_rewind(struct tierer *self)
 {
     self->scanning = self->scan_first = true;
-    self->scan_asked = self->scan_paused = false;
+    self->scan_asked = self->scan_paused = self->scan_skipped = false;
     self->scan_offset = self->scan_segment = 0;
     self->scan_generation++;
     scan_records_drop(self); /* read before: what stands there may have gone bad since */

@@ -190,6 +190,20 @@ static sl_err segment_create(struct tierer *self, struct sl_error *why)
     return SL_OK;
 }
 
+/* The oldest one's file is gone, or another's. */
+static void segment_forget(struct tierer *self)
+{
+    self->left = self->segments[0].list;
+    (void)ti_entries_drop(self->entries, &self->left, 0); /* tierer_slice frees them */
+    self->gone_segment = self->segments[0].number;
+    self->disk->ops->close(self->disk, self->segments[0].file);
+    ti_segment_records_free(&self->segments[0]);
+    self->segment_count--;
+    memmove(&self->segments[0], &self->segments[1], self->segment_count * sizeof(*self->segments));
+    sl_metric_add(self->env->metrics, self->metrics.reclaimed_segments, 1);
+    ti_segments_gauges(self);
+}
+
 static sl_err spare_run(void *context, uint32_t thread)
 {
     struct ti_spare *spare = context;
@@ -212,11 +226,13 @@ static void spare_make(struct tierer *self, const char *from)
     struct ti_spare *spare = &self->spare;
     *spare = (struct ti_spare){.state = TI_SPARE_MAKING,
                                .number = self->next_number,
-                               .real_bytes = self->segment_bytes + TI_SEGMENT_SLACK_BYTES,
                                .disk = self->disk,
                                .bytes = self->segment_bytes};
     (void)snprintf(spare->name, sizeof(spare->name), TI_SEGMENT_NAME_FORMAT, spare->number);
     (void)snprintf(spare->from, sizeof(spare->from), "%s", from != NULL ? from : "");
+    if (from == NULL) { /* else the segment counts until it ends */
+        spare->real_bytes = self->segment_bytes + TI_SEGMENT_SLACK_BYTES;
+    }
     spare_start(self);
 }
 
@@ -228,6 +244,12 @@ void ti_segments_prepared(struct tierer *self, sl_err result)
     }
     if (result == SL_OK) {
         spare->state = TI_SPARE_READY;
+        spare->real_bytes = self->segment_bytes + TI_SEGMENT_SLACK_BYTES;
+        if (spare->from[0] != '\0') {
+            spare->from[0] = '\0';
+            self->reclaiming = false;
+            segment_forget(self);
+        }
         self->room.full = false;
         self->room.refused_ns = 0;
         ti_health_tell(self);
@@ -251,21 +273,10 @@ void ti_segments_prepared(struct tierer *self, sl_err result)
     if (spare->state == TI_SPARE_NONE) {
         return;
     }
-    spare->retry_at_ns = sl_deadline_ns(
-        self->env->now_ns, TI_HEALTH_RETRY_NS); /* under one name or the other the file is there */
-    /* Under its old name the next start would take it for the segment that was given back, with
-     * values that were removed since. */
+    /* Under its old name it is the segment still, and is to go after all; under the new one it has gone. */
     struct sl_disk_request drop = {.verb = SL_DISK_REMOVE, .file = -1, .name = spare->from};
-    spare->dropping = ti_io_start(self, TI_IO_SPARE_DROP, NULL, 0, &drop);
-}
-
-void ti_segments_dropped(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
-{
-    (void)io, (void)bytes;
-    self->spare.dropping = false;
-    if (os_code == 0 || os_code == ENOENT) {
-        self->spare = (struct ti_spare){0}; /* begun anew when it is wanted */
-        ti_segments_gauges(self);
+    if (!ti_io_start(self, TI_IO_REMOVE, NULL, 0, &drop)) {
+        ti_segments_removed(self, NULL, 0, EAGAIN);
     }
 }
 
@@ -274,17 +285,9 @@ uint64_t ti_segment_footer_bytes(uint64_t records_bytes)
     return sl_align_up(records_bytes, SL_PAGE_BYTES) + sizeof(struct ti_trailer);
 }
 
-/* The file of a segment that was reclaimed is to be the next one, and may still have its old name. */
-static bool spare_renames(const struct tierer *self)
-{
-    return self->spare.state == TI_SPARE_MAKING && self->spare.from[0] != '\0';
-}
-
 bool ti_segment_goes(const struct tierer *self)
 {
-    bool under_way = self->spare.retry_at_ns == 0 || self->spare.dropping;
-    return (self->segment_count > 0 && self->segments[0].leaving) ||
-           (spare_renames(self) && under_way);
+    return self->segment_count > 0 && self->segments[0].leaving;
 }
 
 static bool reclaim_send(struct tierer *self, uint32_t segment, bool gone)
@@ -312,8 +315,8 @@ static void reclaim_ask(struct tierer *self)
 /* The registrar has places there until it hears that the file has gone. */
 static void gone_tell(struct tierer *self)
 {
-    if (self->gone_segment != 0 && !self->gone_told && !spare_renames(self) &&
-        self->boot_generation != 0 && self->env->now_ns >= self->reclaim_at_ns) {
+    if (self->gone_segment != 0 && !self->gone_told && self->boot_generation != 0 &&
+        self->env->now_ns >= self->reclaim_at_ns) {
         self->gone_told = reclaim_send(self, self->gone_segment, true);
     }
 }
@@ -377,8 +380,7 @@ void ti_segments_prepare(struct tierer *self)
         return;
     }
     if (spare->state == TI_SPARE_MAKING) {
-        if (spare->retry_at_ns != 0 && !spare->dropping &&
-            self->env->now_ns >= spare->retry_at_ns) {
+        if (spare->retry_at_ns != 0 && self->env->now_ns >= spare->retry_at_ns) {
             spare_start(self);
         }
         return;
@@ -650,20 +652,6 @@ void ti_segments_dead(struct tierer *self)
     }
 }
 
-/* The oldest one's file is gone, or another's. */
-static void segment_forget(struct tierer *self)
-{
-    self->left = self->segments[0].list;
-    (void)ti_entries_drop(self->entries, &self->left, 0); /* tierer_slice frees them */
-    self->gone_segment = self->segments[0].number;
-    self->disk->ops->close(self->disk, self->segments[0].file);
-    ti_segment_records_free(&self->segments[0]);
-    self->segment_count--;
-    memmove(&self->segments[0], &self->segments[1], self->segment_count * sizeof(*self->segments));
-    sl_metric_add(self->env->metrics, self->metrics.reclaimed_segments, 1);
-    ti_segments_gauges(self);
-}
-
 /* The registrar reads nothing of the oldest segment any more, and it goes; or it knows of one that has. */
 void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
 {
@@ -689,23 +677,23 @@ void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
                     TI_SEGMENT_SLACK_BYTES <=
                 self->room.bytes_max;
     bool reused = fits && self->disk->ops->prepare != NULL && self->spare.state == TI_SPARE_NONE;
-    if (reused) { /* its blocks were written before: writing them again needs no new extents */
-        segment_forget(self);
-        spare_make(self, name);
-        return;
-    }
     struct sl_disk_request request = {.verb = SL_DISK_REMOVE, .file = -1, .name = name};
-    if (!ti_io_start(self, TI_IO_REMOVE, NULL, oldest->number, &request)) {
+    if (reused) { /* its blocks were written before: writing them again needs no new extents */
+        spare_make(self, name);
+    } else if (!ti_io_start(self, TI_IO_REMOVE, NULL, oldest->number, &request)) {
         return; /* asked again */
     }
     oldest->leaving = true;
-    self->reclaiming = true; /* until the file is gone */
+    self->reclaiming = true; /* until the file has gone, or another's name */
 }
 
 void ti_segments_removed(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
 {
     (void)io, (void)bytes;
     self->reclaiming = false;
+    if (self->spare.from[0] != '\0') { /* it could not be the next one */
+        self->spare = (struct ti_spare){0};
+    }
     SL_ASSERT(self->segment_count > 0 && self->segments[0].leaving); /* it stays the oldest */
     if (os_code == 0 || os_code == ENOENT) {
         segment_forget(self);
@@ -713,7 +701,9 @@ void ti_segments_removed(struct tierer *self, const struct ti_io *io, uint64_t b
     }
     /* The file is there still, and counts: the registrar is asked again when the disk is back. */
     self->segments[0].leaving = false;
-    ti_scan_again(self); /* which has passed it by */
+    if (self->scan_skipped) {
+        ti_scan_again(self); /* which has passed it by */
+    }
     ti_health_failed(self, "remove a segment", os_code);
     self->reclaim_at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
 }

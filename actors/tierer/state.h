@@ -171,7 +171,6 @@ enum ti_io_kind {
     TI_IO_SEAL_SYNC,
     TI_IO_SEAL_CUT,
     TI_IO_REMOVE,
-    TI_IO_SPARE_DROP,
     TI_IO_PROBE,
     TI_IO_SETTLE,
     TI_IO_MEMBERS,
@@ -207,7 +206,6 @@ struct ti_spare {
     uint64_t real_bytes;
     uint64_t retry_at_ns; /* making failed: not before; 0: a job is at it */
     uint64_t started_ns;  /* the job */
-    bool dropping;        /* making failed: the file it was to be made from is being removed */
     /* lent to the job */
     struct sl_disk *disk;
     char from[40], name[40]; /* from: a reclaimed segment's file, or empty */
@@ -381,7 +379,7 @@ struct tierer {
     uint64_t scan_started_ns;
     struct sl_item_found *scan_items;
     uint32_t scan_count;
-    bool scan_last;
+    bool scan_last, scan_skipped; /* skipped: a segment whose file is about to go */
     unsigned char *frame_buffer;  /* TI_FRAME_HEADER_BYTES_MAX, aligned */
     unsigned char *search_buffer; /* TI_SEARCH_BYTES, aligned */
     uint32_t read_pauses_left;    /* for reads that fail, in this start or scan */

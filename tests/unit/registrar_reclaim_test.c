@@ -969,6 +969,29 @@ START_TEST(a_request_that_was_answered_and_comes_late_changes_nothing)
     }
 END_TEST
 
+/* The tierer was still reading for it, and heard the answer too early. */
+START_TEST(a_segment_that_was_read_when_its_answer_came_is_asked_for_again)
+    {
+        struct node *node = node_with(2, 1);
+        struct sl_msg read, reply, done = {.code = SL_OK};
+        uint64_t codes[1] = {SL_OK};
+        uint64_t seq = reclaim_ask(node, 1);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &read));
+        fake_pass(&node->fake, 300 * SL_NS_PER_MS);
+        ck_assert(fake_take_reply(&node->fake, "tierer.0", seq, &reply));
+        done.body.disk_read_reply.codes = (struct sl_u64s){codes, 1};
+        fake_answer(&node->fake, "tierer.0", &read, &done);
+
+        seq = reclaim_ask(node, 1);
+
+        ck_assert(reclaimed(node, seq));
+        while (fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &reply)) {
+            ck_assert_uint_eq(reply.seq, read.seq); /* it was sent again, and no other */
+        }
+        node_end(node);
+    }
+END_TEST
+
 /* The registrar that said that it may go is no more. */
 START_TEST(a_file_that_has_gone_is_told_to_another_registrar)
     {
@@ -1192,6 +1215,7 @@ int main(void)
     tcase_add_test(tcase, what_goes_is_read_no_more_and_can_be_put);
     tcase_add_test(tcase, what_does_not_go_after_all_is_read_again);
     tcase_add_loop_test(tcase, a_request_that_was_answered_and_comes_late_changes_nothing, 0, 2);
+    tcase_add_test(tcase, a_segment_that_was_read_when_its_answer_came_is_asked_for_again);
     tcase_add_test(tcase, a_file_that_has_gone_is_told_to_another_registrar);
     tcase_add_test(tcase, what_is_wanted_is_kept_though_its_segment_loses_most_meanwhile);
     tcase_add_test(tcase, what_is_wanted_is_kept_though_it_leaves_memory_meanwhile);

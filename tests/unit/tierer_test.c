@@ -1724,6 +1724,27 @@ START_TEST(a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed)
     }
 END_TEST
 
+START_TEST(a_file_that_has_gone_is_told_until_the_registrar_knows_it)
+    {
+        struct sl_msg gone, busy = {.code = SL_ERR_BUSY}, ok = {.code = SL_OK};
+        rename_held();
+        fake_job_run(&fake, 1);
+        ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &gone));
+        uint64_t seq = gone.seq;
+        fake_answer(&fake, "registrar", &gone, &busy);
+
+        for (uint32_t i = 0; i < 100 && gone.seq == seq; i++) {
+            fake_pass(&fake, 100 * SL_NS_PER_MS);
+            (void)fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &gone);
+        }
+
+        ck_assert_uint_ne(gone.seq, seq);
+        ck_assert_uint_eq(gone.body.disk_reclaim.segment, known[0].segment);
+        ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &gone));
+        fake_answer(&fake, "registrar", &gone, &ok);
+    }
+END_TEST
+
 /* The first value is to be forgotten at its place. */
 static void first_forget(void)
 {
@@ -1759,6 +1780,7 @@ END_TEST
 START_TEST(a_segment_that_cannot_be_removed_keeps_its_values)
     {
         struct sl_msg reclaim, reply = {.code = SL_OK};
+        static struct sl_disk_ops renames;
         uint32_t n = 0;
         scan();
         while (!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim)) {
@@ -1766,11 +1788,19 @@ START_TEST(a_segment_that_cannot_be_removed_keeps_its_values)
                 n++;
             }
         }
+        if (_i == 1) { /* nor renamed */
+            renames = *disk.base.ops;
+            renames.prepare = disk_prepare;
+            disk.base.ops = &renames;
+            read_only = true;
+        }
         disk.fail_request = disk.requests + 1;
         disk.fail_os_code = EIO;
 
         fake_answer(&fake, "registrar", &reclaim, &reply);
+        fake_jobs_tell(&fake);
         pump(UINT64_MAX);
+        read_only = false;
 
         ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_OK);
         ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &reclaim));
@@ -2056,7 +2086,8 @@ int main(void)
     tcase_add_test(node, a_scan_does_not_end_while_the_file_of_a_segment_is_renamed);
     tcase_add_test(node, a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed);
     tcase_add_test(node, a_tombstone_is_written_while_its_file_is_renamed);
-    tcase_add_test(node, a_segment_that_cannot_be_removed_keeps_its_values);
+    tcase_add_test(node, a_file_that_has_gone_is_told_until_the_registrar_knows_it);
+    tcase_add_loop_test(node, a_segment_that_cannot_be_removed_keeps_its_values, 0, 2);
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
     tcase_add_loop_test(node, a_segment_without_memory_for_its_records_costs_nothing, 0, 2);
     tcase_add_test(node, a_start_without_memory_for_records_takes_over_all_that_is_there);

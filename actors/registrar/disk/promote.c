@@ -94,12 +94,12 @@ void reg_promote_held(struct registrar *self, sl_ref group)
         if (entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == 0 &&
             entry.disk.valid != 0 && !self->tier->disks[entry.disk.disk].gone &&
             !reg_disk_away(self, entry.disk.disk)) {
+            reg_reclaim_check(self, &entry.disk);
             uint32_t arrival = arrival_for(self, &entry, false);
             if (arrival == REG_NONE) {
                 return; /* decode asks for the rest, and a reclaim waits for it */
             }
             self->promotion->arrivals[arrival].held = true;
-            reg_reclaim_check(self, &entry.disk);
         }
     }
 }

@@ -53,6 +53,8 @@
 #define WORTH_KEY UINT64_C(0x7ff0000000000000)
 #define UNSAID    (UINT64_C(1) << 63)
 
+_Static_assert(REG_DISKS_MAX <= SL_COUNT(((struct reg_units *)0)->going), "one for each disk");
+
 enum reg_reclaim_phase reg_reclaim_phase(const struct registrar *self,
                                          const struct sl_disk_place *place)
 {
@@ -247,6 +249,7 @@ static void reclaim_begin(struct registrar *self, uint32_t slot, const struct sl
     };
     sl_return_keep(msg, &reclaim->back);
     self->units->reclaim_count++;
+    self->units->going[slot] = reclaim->segment;
 }
 
 static void reclaim_answer(struct registrar *self, const struct reg_reclaim *reclaim, sl_err code)
@@ -265,7 +268,7 @@ static uint32_t record_clear(struct registrar *self, uint32_t slot, const struct
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
     struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = true};
-    bool again = entry->extent.generation != 0 && is_kept(self, entry);
+    bool again = entry->extent.generation != 0 && (reclaim->blind || is_kept(self, entry));
     uint64_t places = self->tier->place_count;
     reclaim->kept += again;
     self->space.freed = true;
@@ -293,18 +296,18 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
     const struct sl_body_disk_reclaim *asked = &msg->body.disk_reclaim;
     bool same = reclaim->phase != REG_RECLAIM_NONE && reclaim->segment == asked->segment;
     bool going = same && reclaim->phase == REG_RECLAIM_GOING;
-    if (!asked->gone &&
-        (asked->segment <= disk->gone_segment || (going && sl_return_is_of(&reclaim->back, msg)))) {
-        sl_reply_code(self->env, msg, SL_OK, NULL); /* it was answered, and comes late */
+    if (!asked->gone && (asked->segment <= disk->gone_segment || going)) {
+        sl_reply_code(self->env, msg, SL_OK, NULL); /* nothing was read from it since the answer */
         return;
     }
-    if (same && !going && asked->gone == (reclaim->phase == REG_RECLAIM_CLEARING)) {
+    if (same && asked->gone == (reclaim->phase == REG_RECLAIM_CLEARING)) {
         sl_return_keep(msg, &reclaim->back); /* asked again */
         return;
     }
     disk->gone_segment = asked->gone ? (uint32_t)asked->segment : disk->gone_segment;
     reg_reclaim_forget(self, slot);
     reclaim_begin(self, slot, msg);
+    reclaim->blind = !going;
 }
 
 /* No record is left that the phase has not looked at. Gives how many were looked at; 0: it waits, or it is over. */
@@ -415,6 +418,7 @@ void reg_reclaim_forget(struct registrar *self, uint32_t slot)
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
     self->units->reclaim_count -= reclaim->phase != REG_RECLAIM_NONE;
+    self->units->going[slot] = 0;
     reclaim->phase = REG_RECLAIM_NONE;
     sl_heap_fini(&reclaim->best);
 }

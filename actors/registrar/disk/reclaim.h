@@ -30,6 +30,7 @@ struct reg_reclaim { /* the oldest segment of a disk goes, when what is kept of 
     uint32_t held_left; /* values that a hand-over holds and that are not in memory yet */
     uint32_t cursor;    /* of the records */
     uint32_t cleared, kept;
+    bool blind;          /* nothing was chosen by this registrar */
     bool again;          /* it chooses among those that came while it kept others */
     double cut;          /* of worth */
     struct sl_heap best; /* what is to be kept, the most worth first: records, one of each unit */

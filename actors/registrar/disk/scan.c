@@ -247,7 +247,7 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     }
     disk->sweeping = false;
     reg_forgets_scan(self, path->disk);
-    disk->gone_segment = 0; /* it tells them all */
+    disk->gone_segment = disk->reclaim.phase == REG_RECLAIM_CLEARING ? disk->gone_segment : 0;
     disk->state = REG_DISK_SCANNING;
 }
 

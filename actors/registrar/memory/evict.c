@@ -111,15 +111,16 @@ static enum unit_fate unit_fate(struct registrar *self, sl_ref unit,
 {
     enum unit_fate fate = UNIT_TO_DISK;
     uint16_t flags = sl_index_links(self->index, unit)->flags;
-    bool going = self->units->reclaim_count > 0 && (flags & REG_FLAG_KEPT) != 0;
-    if ((flags & REG_FLAG_HELD) != 0 ||
-        going) { /* going: the segment of its parts on disk is being reclaimed */
+    bool kept = (flags & REG_FLAG_KEPT) != 0;
+    if ((flags & REG_FLAG_HELD) != 0) {
         return UNIT_STAYS;
     }
     for (uint32_t i = 0; i < parts->count; i++) {
         struct sl_entry entry;
         sl_index_read(self->index, parts->refs[i], &entry);
         bool pinned = entry.hard_pin || (!last && entry.soft_pin_end_ns > self->env->now_ns);
+        pinned = pinned || (kept && entry.disk.valid != 0 &&
+                            entry.disk.segment == self->units->going[entry.disk.disk]);
         pinned = pinned || (self->evict->spared_generation != 0 &&
                             entry.extent.generation >= self->evict->spared_generation);
         if (pinned || !part_may_leave(self, parts->refs[i], &entry)) {

@@ -146,9 +146,11 @@ static bool answer_reclaim(void)
         return false;
     }
     for (uint32_t n = 0; n < KEYS_MAX; n++) {
-        if (known[n].acked_at != NEVER && known[n].gone_at == NEVER &&
-            known[n].segment == reclaim.body.disk_reclaim.segment) {
-            known[n].gone_at = disk.op_count;
+        bool there =
+            known[n].acked_at != NEVER && known[n].segment == reclaim.body.disk_reclaim.segment;
+        known[n].gone_at = there ? SL_MIN(known[n].gone_at, disk.op_count) : known[n].gone_at;
+        if (there && reclaim.body.disk_reclaim.gone && known[n].removed_at == NEVER) {
+            known[n].removed_at = disk.op_count; /* whatever crashes from now on */
         }
     }
     fake_answer(&fake, "registrar", &reclaim, &reply);

@@ -2,10 +2,12 @@
 
 import array
 import ctypes
+import mmap
 import os
 import select
 import signal
 import sys
+import tempfile
 import threading
 import time
 
@@ -14,6 +16,16 @@ from python_support import client, fork, interpreter, sluice
 from node_support import BIN, PACE, PATIENCE, Slept, main, wait_until
 
 MIB = 1 << 20
+
+
+class Int32(int):
+    """As numpy's: products have 32 bits, too."""
+
+    def __mul__(self, other):
+        return Int32(((int(self) * int(other) + (1 << 31)) & 0xffffffff) - (1 << 31))
+
+    def __add__(self, other):
+        return Int32(int(self) + int(other))
 
 
 def rows_of(count, row_bytes):
@@ -113,6 +125,22 @@ class Working(OnNode):
             self.assertEqual(batches.look(["00ff00", "01"]), [True, False])
             self.assertEqual(self.result(batches, batches.exists(["00ff01"])), (True, "", [True]))
 
+    def test_rows_beyond_2_gib_are_found_by_numbers_of_32_bits(self):
+        with tempfile.TemporaryFile() as file, self.batches() as batches:
+            file.truncate(2600 * 2 * MIB)  # holes
+            rows = [476, 1500, 2048, 2500]
+            for row in rows:
+                os.pwrite(file.fileno(), b"row %d" % row, row * 2 * MIB)
+            memory = memoryview(mmap.mmap(file.fileno(), 0)).cast("B", (2600, 2 * MIB))
+            keys = [b"%d" % row for row in rows]
+            self.assertEqual(self.result(batches, batches.put_rows(keys, memory, [Int32(row) for row in rows])), (True, "", [True] * 4))
+            for row, key in zip(rows, keys):
+                self.assertEqual(self.client.get(key.hex())[:8].rstrip(b"\0"), b"row %d" % row)
+            to = [1499, 1501, 2047, 2049]
+            self.assertEqual(self.result(batches, batches.get_rows(keys, memory, [Int32(row) for row in to])), (True, "", [True] * 4))
+            for row, into in zip(rows, to):
+                self.assertEqual(os.pread(file.fileno(), 8, into * 2 * MIB).rstrip(b"\0"), b"row %d" % row)
+
     def test_a_value_of_another_size_is_no_hit(self):
         with self.batches() as batches:
             self.client.put("v", bytes(100))
@@ -189,6 +217,12 @@ class Refusing(OnNode):
                     (TypeError, lambda: batches.put_rows(["k"], memory, [0])),
                     (TypeError, lambda: batches.put_rows([b""], memory, [0])),
                     (OverflowError, lambda: batches.put_rows([b"k"], memory, [-1])),
+                    *((TypeError, lambda keys=keys: batches.put_rows(keys, memory, [0, 1]))
+                      for keys in ({b"k", b"l"}, {b"k": 0, b"l": 1}, iter([b"k", b"l"]), b"kl", "kl")),
+                    *((TypeError, lambda rows=rows: batches.put_rows([b"k", b"l"], memory, rows))
+                      for rows in ({0, 1}, {0: 1, 1: 0}, iter([0, 1]), b"\0\1", [0.0, 1.0])),
+                    *((TypeError, lambda keys=keys: batches.put(keys, [b"1", b"2"]))
+                      for keys in ({"k", "l"}, {"k": 0, "l": 1}, iter(["k", "l"]), (key for key in ("k", "l")), "kl")),
                     (TypeError, lambda: batches.get([1], [target])),
                     (BufferError, lambda: batches.get(["k"], [b"constant"])),
                     (ValueError, lambda: batches.exists(["k"], timeout=-1)),

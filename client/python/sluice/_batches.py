@@ -1,5 +1,7 @@
 """Batches of the native module, with a prefix before each key, and rows of memory."""
 
+import operator
+
 from . import _native
 
 KEY_BYTES_MAX = 1024
@@ -23,7 +25,7 @@ class Batches(_native.Batches):
         return made
 
     def _names(self, keys):
-        if not self._prefix or isinstance(keys, (str, bytes)):  # the last are refused
+        if not self._prefix or _loose(keys):  # the last are refused
             return keys
         texts = (key.decode() if isinstance(key, bytes) else key for key in keys)
         return [text and self._prefix + text for text in texts]  # an empty one is refused
@@ -60,9 +62,14 @@ class Batches(_native.Batches):
 Batches.__module__ = "sluice"
 
 
+def _loose(given):
+    """No sequence, or one that is a text: what it gives has no order, or none twice."""
+    return isinstance(given, (dict, str, bytes)) or not hasattr(type(given), "__getitem__")
+
+
 def _digits(keys):
-    if not all(isinstance(key, bytes) and key for key in keys):
-        raise TypeError("keys of rows are bytes, one or more")
+    if _loose(keys) or not all(isinstance(key, bytes) and key for key in keys):
+        raise TypeError("keys of rows: a sequence of bytes, one or more, is needed")
     return [key.hex() for key in keys]
 
 
@@ -72,8 +79,9 @@ def _rows(memory, rows):
     count = view.shape[0] if view.ndim >= 2 else 0
     if not count or not view.nbytes or not view.c_contiguous:
         raise _native.InvalidError("rows: memory of two dimensions, one row behind the other, is needed")
-    flat, length = view.cast("B"), view.nbytes // count
-    numbers = list(rows)
+    if _loose(rows):
+        raise TypeError("rows: a sequence is needed")
+    flat, length, numbers = view.cast("B"), view.nbytes // count, [operator.index(row) for row in rows]  # not numpy's: they wrap
     for row in numbers:
         if row < 0:
             raise OverflowError("rows: a number of 32 bits is needed")

@@ -236,7 +236,7 @@ void co_op_fenced(struct coordinator *self, const struct sl_msg *msg)
         sl_reply_code(self->env, msg, err, &why);
         return;
     }
-    if (unknown) {
+    if (unknown && op != NULL) {
         /* It is long over, or it was asked of a coordinator that died: whatever that one sent is
          * fenced now. */
         op->answered = true;

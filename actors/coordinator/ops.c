@@ -338,7 +338,9 @@ sl_err co_waiter_add(struct coordinator *self, struct co_op *op, const struct sl
     while (at < op->waiter_count && !sl_return_is_of(&op->waiters[at].back, msg)) {
         alike += (op->waiters[at++].layers == 0) == (layers == 0) ? 1u : 0u;
     }
-    if (at == op->waiter_count && alike == max) {
+    /* One that is known waits for what it waited for: of each kind there are at most max. */
+    bool other = at < op->waiter_count && (op->waiters[at].layers == 0) != (layers == 0);
+    if (other || (at == op->waiter_count && alike == max)) {
         return sl_fail(why, SL_ERR_LIMIT, "%u wait for %s of this op", max,
                        layers == 0 ? "the fence" : "layers");
     }

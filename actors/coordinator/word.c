@@ -327,7 +327,8 @@ static sl_err taken(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
     const struct sl_item_receipt *item = body->receipt.at;
-    if (body->receipt.count == 0 || item->handover_id != body->handover_id) {
+    if (body->receipt.count == 0 || item->handover_id != body->handover_id ||
+        (item->keys_low == 0 && item->keys_high == 0)) { /* to the registrar it would be our word */
         return SL_ERR_INVALID;
     }
     bool ours = item->node.length == strlen(self->node) &&

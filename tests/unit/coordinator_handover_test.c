@@ -221,6 +221,10 @@ START_TEST(a_hand_over_of_an_earlier_coordinator_is_for_the_registrar_to_judge)
         ck_assert_uint_eq(end.body.hold.hold_id, ID);
         ck_assert_uint_eq(end.body.hold.keys_low, receipt.keys_low);
         ck_assert_uint_eq(end.body.hold.keys_high, receipt.keys_high);
+
+        receipt.keys_low = receipt.keys_high = 0; /* to the registrar: this node says so itself */
+        ck_assert_int_eq(peer_releases(bed, &receipt), SL_ERR_INVALID);
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD));
         bed_end(bed);
     }
 END_TEST

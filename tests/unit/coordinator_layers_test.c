@@ -661,6 +661,15 @@ START_TEST(waits_end_by_their_deadline_and_with_the_op)
         ck_assert(answered(bed, too_many, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
         ck_assert_int_eq(ready_of(bed, OP, 1, "client.1.0"), SL_ERR_INVALID); /* no store */
+        /* A request that comes again as one of another kind would be one more of these. */
+        struct sl_msg other = {.type = SL_MSG_OP_FENCED, .body.op_fenced.target_op = OP};
+        fake_give(&bed->fake, "client.1.0", &other);
+        ck_assert(!answered(bed, other.seq, &reply));
+        struct sl_msg again = shortly;
+        again.seq = other.seq;
+        fake_give(&bed->fake, "client.1.0", &again);
+        ck_assert(answered(bed, other.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
 
         fake_pass(&bed->fake, SL_NS_PER_MS);
         ck_assert(answered(bed, shortly.seq, &reply));

@@ -55,7 +55,10 @@ static void queue_pop(struct reg_queue *queue)
     }
     for (; queue->head >= REG_QUEUE_CHUNK; queue->head -= REG_QUEUE_CHUNK) {
         free(queue->chunks[0]);
-        memmove(queue->chunks, &queue->chunks[1], --queue->chunk_count * sizeof(void *));
+        queue->chunk_count--;
+        for (uint32_t i = 0; i < queue->chunk_count; i++) {
+            queue->chunks[i] = queue->chunks[i + 1];
+        }
         queue->kept -= REG_QUEUE_CHUNK;
         queue->looked -= REG_QUEUE_CHUNK;
         queue->end -= REG_QUEUE_CHUNK;

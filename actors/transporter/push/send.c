@@ -266,8 +266,10 @@ void push_send_done(struct push *push, const struct sl_fabric_done *done)
     } else if (done->code == SL_OK) {
         target->failures = 0;
         send->written = send->write_end;
+        send->phase = SEND_KEYS; /* its doors may have been closed meanwhile */
+        send->due_ns = 0;
         if (send->written < send->piece_count) {
-            write_post(push, send);
+            push_send_advance(push, send);
         } else {
             turn_take(push, send);
         }

@@ -112,6 +112,15 @@ struct reg_tier { /* all disks together */
     } metric;
 };
 
+/* Of the reclaim of the place's segment. */
+static inline enum reg_reclaim_phase reg_reclaim_phase(const struct registrar *self,
+                                                       const struct sl_disk_place *place)
+{
+    const struct reg_reclaim *reclaim = &self->tier->disks[place->disk].reclaim;
+    bool there = place->valid != 0 && place->segment == reclaim->segment;
+    return there ? reclaim->phase : REG_RECLAIM_NONE;
+}
+
 #define REG_DISK_BIT(disk) ((uint16_t)(1u << (disk)))
 /* A record of the index names this slot: it is one, whether a note says so or not. */
 void reg_disk_named_by_place(struct registrar *self, uint32_t disk);

@@ -55,14 +55,6 @@
 
 _Static_assert(REG_DISKS_MAX <= SL_COUNT(((struct reg_units *)0)->going), "one for each disk");
 
-enum reg_reclaim_phase reg_reclaim_phase(const struct registrar *self,
-                                         const struct sl_disk_place *place)
-{
-    const struct reg_reclaim *reclaim = &self->tier->disks[place->disk].reclaim;
-    bool there = place->valid != 0 && place->segment == reclaim->segment;
-    return there ? reclaim->phase : REG_RECLAIM_NONE;
-}
-
 bool reg_reclaim_takes(struct registrar *self, sl_ref unit)
 {
     const struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = true};

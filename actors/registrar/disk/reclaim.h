@@ -38,9 +38,6 @@ struct reg_reclaim { /* the oldest segment of a disk goes, when what is kept of 
     struct reg_room room, said;
 };
 
-/* Of the reclaim of the place's segment. */
-enum reg_reclaim_phase reg_reclaim_phase(const struct registrar *self,
-                                         const struct sl_disk_place *place);
 /* A unit that somebody wants to store, and that is about to go with its segment: true, and it has gone. */
 bool reg_reclaim_takes(struct registrar *self, sl_ref unit);
 /* A hand-over holds what is there from now on. */

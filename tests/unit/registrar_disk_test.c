@@ -1366,28 +1366,35 @@ START_TEST(places_that_a_scan_does_not_find_are_forgotten)
     }
 END_TEST
 
-/* By the same process in its middle, by another one there, and while what was not found is swept. */
+/* By the same process in its middle, by another one there, and while what was not found is swept; also what the scan
+ * before it found. */
 START_TEST(a_scan_that_begins_anew_forgets_what_it_does_not_find)
     {
         struct node *node = node_disk();
-        struct sl_entry k1;
+        const char *keys[] = {_i < 3 ? "k1" : "k2", _i < 3 ? "k2" : "k1"};
+        struct sl_entry k1, last;
         fill_durable(node);
         ck_assert(node_entry(node, "k1", &k1));
         struct found found = {
             .key = "k1", .length = BIG, .segment = k1.disk.segment, .offset = k1.disk.offset_bytes};
         fake_die(&node->fake, proc_of(TIERER_PID));
         tierer_arrive(node, TIERER_PID + 1);
-        tierer_found(node, &found, 1, true, _i == 2, NULL);
-        if (_i > 0) {
+        tierer_found(node, &found, 1, true, _i % 3 == 2, NULL);
+        if (_i % 3 > 0) {
             fake_die(&node->fake, proc_of(TIERER_PID + 1));
             tierer_arrive(node, TIERER_PID + 2);
         }
 
+        ck_assert(node_entry(node, keys[0], &last));
+        found = (struct found){.key = keys[0],
+                               .length = BIG,
+                               .segment = last.disk.segment,
+                               .offset = last.disk.offset_bytes};
         tierer_found(node, &found, 1, true, true, NULL);
         fake_pass(&node->fake, SL_NS_PER_S);
 
-        ck_assert(on_disk(node, "k1"));
-        ck_assert(in_memory(node, "k2") && !on_disk(node, "k2"));
+        ck_assert(on_disk(node, keys[0]));
+        ck_assert(in_memory(node, keys[1]) && !on_disk(node, keys[1]));
         node_end(node);
     }
 END_TEST
@@ -1830,7 +1837,7 @@ static Suite *disk_suite(void)
     tcase_add_test(scan, removal_of_what_may_be_on_disk_waits_for_the_scan);
     tcase_add_test(scan, a_store_takes_over_a_half_found_block);
     tcase_add_test(scan, places_that_a_scan_does_not_find_are_forgotten);
-    tcase_add_loop_test(scan, a_scan_that_begins_anew_forgets_what_it_does_not_find, 0, 3);
+    tcase_add_loop_test(scan, a_scan_that_begins_anew_forgets_what_it_does_not_find, 0, 6);
     suite_add_tcase(suite, scan);
     TCase *forget = tcase_create("reclaim and tombstones");
     tcase_set_timeout(forget, 60);

@@ -400,9 +400,12 @@ void tierer_found(struct node *node, const struct found *items, uint32_t count, 
     msg.body.disk_found.store = (struct sl_bytes){tierer_store, tierer_store[0] != '\0' ? 16 : 0};
     fake_give(&node->fake, tierer_name, &msg);
     ck_assert(fake_take_reply(&node->fake, tierer_name, msg.seq, &reply));
-    if (first && reply.code == SL_ERR_BUSY && /* it has served: once more, behind another fence */
-        fake_take(&node->fake, tierer_name, SL_MSG_FENCE, &fence)) {
-        fake_answer(&node->fake, tierer_name, &fence, &ok);
+    for (uint32_t i = 0; i < 2 && first && reply.code == SL_ERR_BUSY; i++) {
+        if (fake_take(&node->fake, tierer_name, SL_MSG_FENCE, &fence)) { /* it has served */
+            fake_answer(&node->fake, tierer_name, &fence, &ok);
+        } else { /* marks of a scan that came to no end go first */
+            fake_pass(&node->fake, SL_NS_PER_MS);
+        }
         msg.seq = 0;
         fake_give(&node->fake, tierer_name, &msg);
         ck_assert(fake_take_reply(&node->fake, tierer_name, msg.seq, &reply));

@@ -260,7 +260,7 @@ static void disk_left(struct registrar *self, uint32_t peer)
     struct reg_disk *disk = &self->tier->disks[path->disk];
     disk->state = REG_DISK_ABSENT;
     disk->absent_since_ns = self->env->now_ns;
-    disk->sweeping = false;
+    disk->sweeping = REG_SWEEP_NONE;
     disk->failing = false;
     disk->failing_since_ns = 0;
     disk->retry_ns = 0;
@@ -282,7 +282,7 @@ static void disk_leaves(struct registrar *self, uint32_t slot)
             disk->place_count);
     disk->gone = true;
     disk->state = REG_DISK_ABSENT;
-    disk->sweeping = true;
+    disk->sweeping = REG_SWEEP_PLACES;
     disk->sweep_cursor = 0;
     if (disk->forget_count > 0) {
         reg_members_change(self, true);
@@ -589,7 +589,7 @@ static uint64_t disks_next(const struct registrar *self)
         if (disk->forget_count > 0 && disk->forget_retry_ns > now_ns) {
             next_ns = SL_MIN(next_ns, disk->forget_retry_ns);
         }
-        if (disk->sweeping) {
+        if (disk->sweeping != REG_SWEEP_NONE) {
             next_ns = SL_MIN(next_ns, now_ns + SL_NS_PER_MS);
         }
     }

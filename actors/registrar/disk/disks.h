@@ -77,8 +77,8 @@ struct reg_disk {
     bool scan_open;       /* it has not ended */
     bool scanned;         /* since this registrar started, the disk said once what it holds */
     bool parity;
-    bool sweeping;
-    uint64_t unseen; /* places that no scan has found yet: what is left then is swept */
+    enum { REG_SWEEP_NONE, REG_SWEEP_PLACES, REG_SWEEP_MARKS } sweeping;
+    uint64_t unseen; /* places known when the scan began, and not found by it: swept at its end */
     uint64_t sweep_cursor;
     uint64_t place_count;
     /* tombstones on their way there */

@@ -241,11 +241,9 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     disk->scan_number++;
     disk->scan_seq = msg->seq;
     disk->scan_proc = self->peers->all[path->peer].proc;
-    if (disk->unseen == 0) { /* else the last one has not come to its end: this one goes on */
-        disk->parity = !disk->parity;
-        disk->unseen = disk->place_count;
-    }
-    disk->sweeping = false;
+    disk->parity = !disk->parity;
+    disk->unseen = disk->place_count;
+    disk->sweeping = REG_SWEEP_NONE;
     reg_forgets_scan(self, path->disk);
     disk->gone_segment = disk->reclaim.phase == REG_RECLAIM_CLEARING ? disk->gone_segment : 0;
     disk->state = REG_DISK_SCANNING;
@@ -288,7 +286,7 @@ static void scan_end(struct registrar *self, uint32_t slot)
                 disk->path, disk->place_count);
     }
     disk->state = REG_DISK_READY;
-    disk->sweeping = disk->unseen > 0;
+    disk->sweeping = disk->unseen > 0 ? REG_SWEEP_PLACES : REG_SWEEP_NONE;
     disk->sweep_cursor = 0;
     self->space.freed = true;
     reg_tell_disk_known(self);
@@ -320,6 +318,18 @@ static bool scan_is_fenced(struct registrar *self, uint32_t at)
     return path->fence_seq == 0;
 }
 
+/* false: not yet. The last scan, or what clears the places that it did not find, came to no end: places that it
+ * found would count as found by the next one. */
+static bool marks_alike(struct reg_disk *disk)
+{
+    if (disk->unseen > 0 && disk->sweeping != REG_SWEEP_MARKS) {
+        disk->scan_open = false;
+        disk->sweeping = REG_SWEEP_MARKS;
+        disk->sweep_cursor = 0;
+    }
+    return disk->unseen == 0;
+}
+
 /* A scan begins: which disk is it of? */
 static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_msg *msg,
                           struct sl_error *why)
@@ -329,6 +339,9 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
         return sl_fail(why, SL_ERR_BUSY, "what was asked before is not fenced yet");
     }
     sl_err err = reg_disk_told(self, at, &msg->body.disk_found, why);
+    if (err == SL_OK && !marks_alike(&self->tier->disks[path->disk])) {
+        err = sl_fail(why, SL_ERR_BUSY, "marks of a scan that came to no end go first");
+    }
     if (err == SL_OK) {
         reg_admission_told(self, path->disk, msg->body.disk_found.budget_left,
                            msg->body.disk_found.budget_debt);
@@ -386,9 +399,9 @@ static void sweep_step(struct registrar *self, uint32_t slot)
     char key[SL_KEY_BYTES_MAX + 1];
     struct sl_entry seen;
     struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = false};
-    for (uint32_t i = 0; disk->sweeping && i < SWEEP_STEP; i++) {
+    for (uint32_t i = 0; disk->sweeping != REG_SWEEP_NONE && i < SWEEP_STEP; i++) {
         if (!sl_index_scan(sl_index_as_view(self->index), &disk->sweep_cursor, &seen, key)) {
-            disk->sweeping = false;
+            disk->sweeping = REG_SWEEP_NONE;
             disk->unseen = 0;
             reg_disk_swept(self, slot);
             break;
@@ -402,7 +415,9 @@ static void sweep_step(struct registrar *self, uint32_t slot)
             ((sl_index_links(self->index, entry.ref)->flags & REG_FLAG_SCAN) != 0) == disk->parity;
         if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 && entry.disk.disk == slot &&
             (disk->gone || !current)) {
-            if (disk->stale) {
+            if (disk->sweeping == REG_SWEEP_MARKS) {
+                sl_index_links(self->index, entry.ref)->flags ^= REG_FLAG_SCAN;
+            } else if (disk->stale) {
                 (void)reg_unit_drop(self, reg_unit_of(&entry), &how);
             } else {
                 reg_place_clear(self, &entry, &how, false);
@@ -416,7 +431,7 @@ static void disk_sweep(struct registrar *self)
 {
     uint64_t from = self->retired->count;
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
-        if (self->tier->disks[i].sweeping) {
+        if (self->tier->disks[i].sweeping != REG_SWEEP_NONE) {
             sweep_step(self, i);
         }
     }

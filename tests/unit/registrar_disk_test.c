@@ -537,6 +537,32 @@ START_TEST(flush_ends_at_its_deadline)
     }
 END_TEST
 
+/* No disk was there for long, or its tierer has just died: neither is waited for. */
+START_TEST(flush_passes_by_what_was_removed_while_no_disk_took_writes)
+    {
+        struct node *node = node_disk();
+        struct sl_msg flush = {.type = SL_MSG_FLUSH}, reply;
+        char key[16];
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_pass(&node->fake, _i == 0 ? 120 * SL_NS_PER_S : SL_NS_PER_S);
+        for (uint32_t i = 0; i < 10000; i++) {
+            (void)snprintf(key, sizeof(key), "k%u", i % 5000);
+            if (i < 5000) {
+                node_put(node, "client.1", key, 64);
+            } else {
+                ck_assert_int_eq(node_remove(node, "client.1", key), SL_OK);
+            }
+        }
+
+        fake_give(&node->fake, "client.1", &flush);
+        fake_pass(&node->fake, 20 * SL_NS_PER_MS);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", flush.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 /* ---- promotion ---- */
 
 /* k0 is on disk alone. */
@@ -1798,6 +1824,7 @@ static Suite *disk_suite(void)
     tcase_add_test(write, flush_waits_for_what_was_committed_before);
     tcase_add_test(write, a_flush_beyond_the_bound_is_refused_by_its_name);
     tcase_add_test(write, flush_ends_at_its_deadline);
+    tcase_add_loop_test(write, flush_passes_by_what_was_removed_while_no_disk_took_writes, 0, 2);
     tcase_add_test(write, a_value_that_fits_no_segment_stays_in_memory_and_stops_no_other);
     tcase_add_test(write, a_batch_that_is_too_much_comes_again_in_pieces);
     tcase_add_test(write, draining_waits_for_write_behind);

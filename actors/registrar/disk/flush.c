@@ -36,7 +36,7 @@ static void flushes_check(struct registrar *self)
         oldest = known ? oldest : reg_writes_oldest(self);
         known = true;
         struct sl_msg reply = {.code = SL_OK};
-        bool lost = oldest < flush->order && reg_tier_lost(self);
+        bool lost = oldest < flush->order && !self->writes->more && reg_tier_lost(self);
         if (oldest < flush->order && !lost && flush->answer.back.deadline_ns > now_ns) {
             continue;
         }

@@ -672,10 +672,12 @@ static const struct reg_write_item *item_oldest(struct registrar *self)
 {
     struct reg_queue *queue = &self->writes->queue;
     struct sl_entry entry;
-    for (uint32_t i = 0;
-         i < LOOKS_MAX && queue->count > 0 && !item_wanted(self, queue_first(queue), &entry); i++) {
+    uint32_t looks = 0;
+    for (; looks < LOOKS_MAX && queue->count > 0 && !item_wanted(self, queue_first(queue), &entry);
+         looks++) {
         queue_pop(queue);
     }
+    self->writes->more = self->writes->more || looks == LOOKS_MAX;
     const struct reg_write_item *oldest = queue->count > 0 ? queue_first(queue) : NULL;
     for (uint32_t w = 0; w < self->writes->count; w++) {
         const struct reg_write *write = &self->writes->all[w];

@@ -359,18 +359,20 @@
 #define SL_BODY_KEYS_ASKED(F, L) F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")
 /* Bring into memory what is not there: to the registrar what is on disks, to transporter.0 what other
  * nodes have. worth, edge: hits that a block in memory brings in 10^12 seconds. */
-#define SL_BODY_BRING(F, L)                                                                    \
-    F(TEXTS, keys, 0, SL_BATCH_MAX, "all parts of every group, in their order, then objects")  \
-    L(groups, group, SL_BATCH_MAX, "blocks that the first keys are parts of; nodes alone")     \
-    F(BOOL, ahead, 0, 1, "disks alone: nobody waits; they take what costs nobody anything")    \
-    F(U64, for_ns, 0, SL_KEEP_NS_MAX,                                                          \
-      "ahead: of a session that comes back within; 0: somebody wants them whatever they cost") \
-    F(U64, worth, 0, UINT64_MAX, "of such blocks: what they bring in memory")                  \
-    F(BOOL, chain, 0, 1,                                                                       \
-      "they are a chain of blocks, head first: none is wanted behind one that is not found")   \
-    F(BOOL, sure, 0, 1, "a peer has said that it has them: whoever had not is asked again")    \
-    L(spots, spot, SL_BATCH_MAX,                                                               \
-      "blocks of nodes alone: they go there and not into memory; one or more for each key, disjoint")
+#define SL_BODY_BRING(F, L)                                                                           \
+    F(TEXTS, keys, 0, SL_BATCH_MAX, "all parts of every group, in their order, then objects")         \
+    L(groups, group, SL_BATCH_MAX, "blocks that the first keys are parts of; nodes alone")            \
+    F(BOOL, ahead, 0, 1, "disks alone: nobody waits; they take what costs nobody anything")           \
+    F(U64, for_ns, 0, SL_KEEP_NS_MAX,                                                                 \
+      "ahead: of a session that comes back within; 0: somebody wants them whatever they cost")        \
+    F(U64, worth, 0, UINT64_MAX, "of such blocks: what they bring in memory")                         \
+    F(BOOL, chain, 0, 1,                                                                              \
+      "they are a chain of blocks, head first: none is wanted behind one that is not found")          \
+    F(BOOL, sure, 0, 1, "a peer has said that it has them: whoever had not is asked again")           \
+    L(spots, spot, SL_BATCH_MAX,                                                                      \
+      "blocks of nodes alone: they go there and not into memory; one or more for each key, disjoint") \
+    F(U64, chain_bytes, 0, UINT64_MAX,                                                                \
+      "for_ns: that they and the rest of their chain lack; 0: they")
 #define SL_BODY_BRING_REPLY(F, L)                                                               \
     F(U64S, codes, 0, SL_BATCH_MAX,                                                             \
       "one a key; of spots: SL_OK, it lies at all of its own; else what they hold is not said") \

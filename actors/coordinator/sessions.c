@@ -33,7 +33,8 @@ struct chain {
     struct chained *blocks;
     char *text;
     uint32_t count, room, text_room;
-    uint32_t there_count; /* blocks that were anywhere when it was asked for */
+    uint32_t there_count; /* blocks that were in memory when it was asked for */
+    uint32_t serial;      /* of when it was asked for last; 0: not since it changed */
 };
 struct co_sessions {
     struct sl_sessions *table;
@@ -44,8 +45,10 @@ struct co_sessions {
         struct sl_session_due due;
         uint64_t sent_ns; /* 0: there is none */
         uint32_t at;      /* blocks of its chain that were asked for, */
+        uint32_t there;   /* that are in memory now, */
         bool more;        /* and there may be more */
         uint32_t came;    /* parts */
+        double full;      /* what was answered when those were there */
     } asked[CO_SESSION_CALLS];
     uint32_t asked_count;
     uint64_t lead_ns;
@@ -214,7 +217,7 @@ static void turn_take(struct coordinator *self, const struct turn *turn)
         struct chain *chain = &sessions->chains[session];
         uint32_t taken = 0;
         chain->count = chain_kept(chain, turn);
-        chain->there_count = 0;
+        chain->there_count = chain->serial = 0;
         chain->engine_id = turn->engine_id;
         while (taken < turn->how.count &&
                chain_add(sessions, chain, &turn->keys[taken], turn->hashes[taken])) {
@@ -326,7 +329,8 @@ struct wanted {
     uint32_t at, end, step; /* blocks: one in so many; `at` ends where they do not go on */
     struct sl_text *keys;
     uint32_t count;
-    uint32_t cold; /* parts that were on disk alone */
+    uint32_t cold; /* parts that were on disk alone, */
+    uint64_t cold_bytes;
 };
 
 /* Adds the first part of the block, so that it is kept, and what of it is on disk alone. false: some of it is
@@ -346,6 +350,7 @@ static bool block_want(struct coordinator *self, const struct co_engine *engine,
         }
         bool cold = entry.extent.generation == 0;
         out->cold += cold;
+        out->cold_bytes += cold ? sl_extent_space(entry.extent.length_bytes) : 0;
         if (cold || i == 0) {
             out->keys[out->count++] = (struct sl_text){.at = key.at, .length = key.length};
         }
@@ -387,6 +392,15 @@ static bool session_here(void *context, uint32_t session)
     return here;
 }
 
+/* Of the blocks from here on, about: what so many of them have on disk alone, evenly spread. */
+static uint64_t rest_bytes(struct coordinator *self, const struct chain *chain, uint32_t from)
+{
+    uint32_t count = chain->count - from, step = count / LOOKS_MAX + 1;
+    struct wanted wanted = {.at = from, .end = chain->count, .step = step};
+    return chain_want(self, chain, &wanted) ? wanted.cold_bytes / ((count - 1) / step + 1) * count
+                                            : 0;
+}
+
 /* The next blocks of a session. false: there are none, or not now. */
 static bool blocks_ask(struct coordinator *self, uint32_t index)
 {
@@ -401,14 +415,18 @@ static bool blocks_ask(struct coordinator *self, uint32_t index)
     if (!chain_want(self, chain, &wanted)) {
         return false;
     }
-    asked->at = chain->there_count = wanted.at;
+    asked->at = wanted.at;
     asked->more = wanted.at == wanted.end;
+    chain->serial = due->serial;
+    uint64_t passed_ns = asked->sent_ns != 0 ? self->env->now_ns - asked->sent_ns : 0;
+    uint64_t for_ns = due->for_ns > passed_ns ? due->for_ns - passed_ns : 1;
     struct sl_msg prefetch = {.type = SL_MSG_BRING};
-    prefetch.body.bring =
-        (struct sl_body_bring){.keys = {.at = wanted.keys, .count = wanted.count},
-                               .ahead = true,
-                               .for_ns = SL_MIN(SL_MAX(due->for_ns, UINT64_C(1)), SL_KEEP_NS_MAX),
-                               .worth = (uint64_t)fmin(due->worth * WORTH_UNIT, 1e18)};
+    prefetch.body.bring = (struct sl_body_bring){
+        .keys = {.at = wanted.keys, .count = wanted.count},
+        .ahead = true,
+        .for_ns = SL_MIN(for_ns, SL_KEEP_NS_MAX),
+        .worth = (uint64_t)fmin(due->worth * WORTH_UNIT, 1e18),
+        .chain_bytes = wanted.cold_bytes + (asked->more ? rest_bytes(self, chain, wanted.at) : 0)};
     bool sent =
         wanted.count > 0 && sl_calls_send(self->calls, "registrar", &prefetch,
                                           sl_deadline_ns(self->env->now_ns, ASK_NS),
@@ -439,16 +457,27 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
 {
     struct co_sessions *sessions = self->sessions;
     struct asked *asked = &sessions->asked[index];
+    struct chain *chain = &sessions->chains[asked->due.session];
+    bool same = chain->serial == asked->due.serial; /* no turn has come meanwhile */
     bool told = reply != NULL && reply->code == SL_OK, here = told;
     const struct sl_u64s none = {0}, *codes = told ? &reply->body.bring_reply.codes : &none;
-    double full = 1.0;
+    double full = told ? (double)reply->body.bring_reply.full / FULL_UNIT : 1.0;
     for (uint64_t i = 0; i < codes->count; i++) {
         here = here && (codes->at[i] == SL_OK || codes->at[i] == SL_ERR_EXISTS);
         asked->came += codes->at[i] == SL_OK;
     }
-    if (here && asked->more && asked->at == sessions->chains[asked->due.session].there_count &&
-        blocks_ask(self, index)) {
-        return; /* no turn has come meanwhile */
+    if (here) {
+        asked->there = asked->at;
+        asked->full = full;
+        if (asked->more && same && blocks_ask(self, index)) {
+            return;
+        }
+    } else if (told && asked->there > 0) { /* what came before it stays, and is the answer */
+        here = true;
+        full = asked->full;
+    }
+    if (same) {
+        chain->there_count = asked->there;
     }
     if (told) {
         if (asked->came > 0) {
@@ -456,7 +485,6 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
             sessions->lead_ns -= sessions->lead_ns / TOOK_SHARE;
             sessions->lead_ns = SL_MIN(sessions->lead_ns, LEAD_NS_MAX);
         }
-        full = (double)reply->body.bring_reply.full / FULL_UNIT;
         sl_sessions_edge(sessions->table, (double)reply->body.bring_reply.edge / WORTH_UNIT,
                          sessions->lead_ns);
     }

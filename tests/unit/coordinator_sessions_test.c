@@ -401,8 +401,8 @@ END_TEST
 #define LONG 5000u
 static char long_names[LONG][8];
 
-/* A chain of LONG values whose session is due: the first BRING for it. */
-static struct bed *bed_with_a_long_chain(bool in_memory, struct sl_msg *turn,
+/* A chain of LONG values, the first of them in memory, whose session is due: the first BRING for it. */
+static struct bed *bed_with_a_long_chain(uint32_t in_memory, struct sl_msg *turn,
                                          struct sl_msg *prefetch)
 {
     static struct sl_text keys[LONG];
@@ -410,7 +410,7 @@ static struct bed *bed_with_a_long_chain(bool in_memory, struct sl_msg *turn,
     for (uint32_t i = 0; i < LONG; i++) {
         (void)snprintf(long_names[i], sizeof(long_names[i]), "v%u", i);
         keys[i] = sl_text_of(long_names[i]);
-        value_put(bed, long_names[i], in_memory);
+        value_put(bed, long_names[i], i < in_memory);
     }
     *turn = (struct sl_msg){.type = SL_MSG_SESSION_TURN, .op_id = 1};
     turn->body.session_turn =
@@ -424,12 +424,19 @@ static struct bed *bed_with_a_long_chain(bool in_memory, struct sl_msg *turn,
 START_TEST(a_long_chain_is_asked_for_piece_by_piece)
     {
         struct sl_msg turn, prefetch;
-        struct bed *bed = bed_with_a_long_chain(_i == 0, &turn, &prefetch);
+        struct bed *bed = bed_with_a_long_chain(_i == 0 ? LONG : 0, &turn, &prefetch);
         struct sl_metrics *metrics = bed->fake.env.metrics;
         uint32_t asked = 0, pieces = 0;
+        uint64_t for_ns = 0;
         do {
             const struct sl_texts *piece = &prefetch.body.bring.keys;
+            uint64_t lacks = _i == 0 ? 0 : (LONG - asked) * sl_extent_space(PART_BYTES);
             ck_assert_uint_le(piece->count, 2048);
+            ck_assert_uint_le(prefetch.body.bring.chain_bytes, lacks);
+            ck_assert_uint_ge(prefetch.body.bring.chain_bytes, lacks - lacks / 64);
+            ck_assert(for_ns == 0 || prefetch.body.bring.for_ns == for_ns - SL_NS_PER_MS);
+            for_ns = prefetch.body.bring.for_ns;
+            fake_pass(&bed->fake, SL_NS_PER_MS);
             for (uint64_t i = 0; i < piece->count; i++) {
                 ck_assert_str_eq(piece->at[i].at, long_names[asked++]);
             }
@@ -449,7 +456,7 @@ END_TEST
 START_TEST(the_rest_of_a_chain_is_not_asked_for_when_it_changed_or_was_refused)
     {
         struct sl_msg turn, prefetch;
-        struct bed *bed = bed_with_a_long_chain(false, &turn, &prefetch);
+        struct bed *bed = bed_with_a_long_chain(0, &turn, &prefetch);
         if (_i == 0) {
             turn.op_id = 2;
             turn.seq = 0;
@@ -459,6 +466,21 @@ START_TEST(the_rest_of_a_chain_is_not_asked_for_when_it_changed_or_was_refused)
         prefetch_answer(bed, &prefetch, _i == 0 ? SL_OK : SL_ERR_NO_SPACE, 0);
 
         ck_assert(!fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, &prefetch));
+        bed_end(bed);
+    }
+END_TEST
+
+/* What came before it is not asked for again at once. */
+START_TEST(a_piece_that_is_refused_leaves_what_came_before_it)
+    {
+        struct sl_msg turn, prefetch;
+        struct bed *bed = bed_with_a_long_chain(2048, &turn, &prefetch);
+        prefetch_answer(bed, &prefetch, SL_ERR_EXISTS, 0);
+        ck_assert(fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, &prefetch));
+
+        prefetch_answer(bed, &prefetch, SL_ERR_NO_SPACE, 0);
+
+        ck_assert(!prefetch_await(bed, PAUSE_NS / 2, &prefetch));
         bed_end(bed);
     }
 END_TEST
@@ -515,6 +537,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_long_chain_is_asked_for_piece_by_piece, 0, 2);
     tcase_add_loop_test(tcase, the_rest_of_a_chain_is_not_asked_for_when_it_changed_or_was_refused,
                         0, 2);
+    tcase_add_test(tcase, a_piece_that_is_refused_leaves_what_came_before_it);
     tcase_add_test(tcase, where_there_are_no_sessions_a_turn_of_values_is_answered);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -569,7 +569,9 @@ END_TEST
 
 /* ---- for sessions that come back ---- */
 
-static uint64_t returning(struct node *node, uint32_t from, uint32_t count, uint64_t for_ns)
+/* The first of a chain that has so much on disk alone. */
+static uint64_t chain_returning(struct node *node, uint32_t from, uint32_t count, uint64_t for_ns,
+                                uint64_t chain_bytes)
 {
     struct sl_text texts[KEYS];
     struct sl_msg msg = {.type = SL_MSG_BRING, .budget_ns = 2 * SL_NS_PER_S};
@@ -579,9 +581,15 @@ static uint64_t returning(struct node *node, uint32_t from, uint32_t count, uint
     msg.body.bring = (struct sl_body_bring){.keys = {.at = texts, .count = count},
                                             .ahead = true,
                                             .for_ns = for_ns,
-                                            .worth = UINT64_C(1) << 50};
+                                            .worth = UINT64_C(1) << 50,
+                                            .chain_bytes = chain_bytes};
     fake_give(&node->fake, "client.1", &msg);
     return msg.seq;
+}
+
+static uint64_t returning(struct node *node, uint32_t from, uint32_t count, uint64_t for_ns)
+{
+    return chain_returning(node, from, count, for_ns, 0);
 }
 
 /* Values that nobody knew: all that may leave memory for them does. */
@@ -665,9 +673,10 @@ static uint64_t full_of(struct node *node, uint64_t seq)
 
 /* Of room for 32, behind a session of 16. What never fits is no reason for others to come later. */
 static const struct {
-    uint32_t count;
+    uint32_t count, chain;
     uint64_t full;
-} asked_for[] = {{4, 625}, {20, 1000}, {40, 500}};
+} asked_for[] = {{4, 0, 625},  {20, 0, 1000}, {40, 0, 500},
+                 {4, 16, 625}, {4, 20, 1000}, {4, 40, 500}};
 
 START_TEST(the_room_is_as_full_as_it_would_be_with_what_was_refused)
     {
@@ -677,7 +686,8 @@ START_TEST(the_room_is_as_full_as_it_would_be_with_what_was_refused)
         }
         ck_assert_uint_eq(full_of(node, seq), 500);
 
-        seq = returning(node, 16, asked_for[_i].count, 60 * SL_NS_PER_S);
+        seq = chain_returning(node, 16, asked_for[_i].count, 60 * SL_NS_PER_S,
+                              asked_for[_i].chain * sl_extent_space(LENGTH));
         while (tierer_prefetch(node, SL_OK) > 0) {
         }
 

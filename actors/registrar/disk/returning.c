@@ -52,11 +52,11 @@ bool reg_returning_fits(struct registrar *self, const struct sl_body_bring *aske
     (void)reg_peers_drain(self); /* what came and was used since is kept no more */
     reg_units_kept_look(self);
     uint64_t taken = reg_units_kept_bytes(self);
-    uint64_t bytes = to_bring_bytes(self, &asked->keys);
+    uint64_t now = to_bring_bytes(self, &asked->keys), bytes = SL_MAX(now, asked->chain_bytes);
     bool room = taken + bytes <= room_bytes(self);
     /* What would never fit is no reason for others to come later. */
     *lacks_bytes = room || bytes > room_bytes(self) ? 0 : bytes;
-    return room && (bytes == 0 || edge(self) * WORTH_UNIT < (double)asked->worth);
+    return room && (now == 0 || edge(self) * WORTH_UNIT < (double)asked->worth);
 }
 
 void reg_returning_keep(struct registrar *self, sl_ref unit, uint64_t until_ns)

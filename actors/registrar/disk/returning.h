@@ -6,8 +6,8 @@
 #include "actors/registrar/base/core.h"
 #include "actors/registrar/disk/promote.h"
 
-/* Whether what a BRING for a session asks for may come: there is room beside what came so, and
- * what would go for it is worth less. Gives in *lacks_bytes what there is no room for, 0 when there
+/* Whether what a BRING for a session asks for may come: there is room beside what came so, also for the rest of its
+ * chain, and what would go for it is worth less. Gives in *lacks_bytes what there is no room for, 0 when there
  * is. */
 bool reg_returning_fits(struct registrar *self, const struct sl_body_bring *asked,
                         uint64_t *lacks_bytes);

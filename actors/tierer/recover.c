@@ -290,8 +290,8 @@ static bool trailer_right(const struct ti_segment *segment, struct ti_trailer *t
 bool ti_trailer_read(struct tierer *self, const struct ti_segment *segment,
                      struct ti_trailer *trailer)
 {
-    SL_AUTO(free) struct ti_trailer *page = aligned_alloc(SL_PAGE_BYTES, sizeof(*page));
-    if (page == NULL || segment->bytes < 2 * SL_PAGE_BYTES ||
+    struct ti_trailer *page = (void *)self->frame_buffer;
+    if (segment->bytes < 2 * SL_PAGE_BYTES ||
         !read_whole(self, segment, page, segment->bytes - sizeof(*page), sizeof(*page)) ||
         !trailer_right(segment, page)) {
         return false;
@@ -300,40 +300,49 @@ bool ti_trailer_read(struct tierer *self, const struct ti_segment *segment,
     return true;
 }
 
-bool ti_footer_read(struct tierer *self, const struct ti_segment *segment, unsigned char **records,
-                    struct ti_trailer *trailer)
+static sl_err no_memory(const struct ti_segment *segment, struct sl_error *why)
+{
+    return sl_fail(why, SL_ERR_NO_MEMORY, "segment %u: no memory for its records", segment->number);
+}
+
+sl_err ti_footer_read(struct tierer *self, const struct ti_segment *segment,
+                      unsigned char **records, struct ti_trailer *trailer, struct sl_error *why)
 {
     uint64_t tail_bytes = SL_MIN((uint64_t)TAIL_BYTES, segment->bytes);
     SL_AUTO(free) unsigned char *tail = aligned_alloc(SL_PAGE_BYTES, TAIL_BYTES);
-    if (tail == NULL || segment->bytes < 2 * SL_PAGE_BYTES ||
+    if (tail == NULL) {
+        return no_memory(segment, why);
+    }
+    if (segment->bytes < 2 * SL_PAGE_BYTES ||
         !read_whole(self, segment, tail, segment->bytes - tail_bytes, tail_bytes)) {
-        return false;
+        return SL_ERR_NOT_FOUND;
     }
     memcpy(trailer, tail + tail_bytes - SL_PAGE_BYTES, sizeof(*trailer));
     if (!trailer_right(segment, trailer)) {
-        return false;
+        return SL_ERR_NOT_FOUND;
     }
     uint64_t footer_bytes = ti_segment_footer_bytes(trailer->index_bytes);
     SL_AUTO(free) unsigned char *index = NULL;
     unsigned char *from = tail + tail_bytes - SL_MIN(footer_bytes, tail_bytes);
     if (footer_bytes > tail_bytes) {
         index = aligned_alloc(SL_PAGE_BYTES, footer_bytes);
-        if (index == NULL ||
-            !read_whole(self, segment, index, trailer->index_offset_bytes, footer_bytes)) {
-            return false;
+        if (index == NULL) {
+            return no_memory(segment, why);
+        }
+        if (!read_whole(self, segment, index, trailer->index_offset_bytes, footer_bytes)) {
+            return SL_ERR_NOT_FOUND;
         }
         from = index;
     }
     if (!sl_digest_equal(trailer->index_digest, ti_page_digest(from, trailer->index_bytes))) {
-        return false;
+        return SL_ERR_NOT_FOUND;
     }
-    unsigned char *kept = malloc(trailer->index_bytes + 1);
-    if (kept == NULL) {
-        return false;
+    *records = malloc(trailer->index_bytes + 1);
+    if (*records == NULL) {
+        return no_memory(segment, why);
     }
-    memcpy(kept, from, trailer->index_bytes);
-    *records = kept;
-    return true;
+    memcpy(*records, from, trailer->index_bytes);
+    return SL_OK;
 }
 
 static sl_err record_note(struct tierer *self, struct ti_segment *segment,
@@ -346,12 +355,15 @@ static sl_err record_note(struct tierer *self, struct ti_segment *segment,
 sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *segment,
                                unsigned char **records, uint64_t *bytes, struct sl_error *why)
 {
-    struct ti_trailer trailer;
+    struct ti_trailer trailer = {0};
     *bytes = 0;
     *records = NULL;
-    if (segment->state == TI_SEGMENT_SEALED && ti_footer_read(self, segment, records, &trailer)) {
-        *bytes = trailer.index_bytes;
-        return SL_OK;
+    sl_err err = segment->state == TI_SEGMENT_SEALED
+                     ? ti_footer_read(self, segment, records, &trailer, why)
+                     : SL_ERR_NOT_FOUND;
+    if (err != SL_ERR_NOT_FOUND) {
+        *bytes = err == SL_OK ? trailer.index_bytes : 0;
+        return err;
     }
     /* The footer went bad, or there is none: the frames say the same. What does not count among
      * them is not what the table of entries has, and is left out by it. */
@@ -361,12 +373,11 @@ sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *seg
     walked.records_bytes = 0;
     walked.records_capacity = 0;
     walked.records_lost = false;
-    sl_err err = ti_frames_walk(self, &walked, false, record_note, &walk, why);
+    err = ti_frames_walk(self, &walked, false, record_note, &walk, why);
     *bytes = err == SL_OK ? walked.records_bytes : 0;
     *records = malloc(*bytes + 1);
     if (err == SL_ERR_NO_MEMORY || *records == NULL) {
-        err = sl_fail(why, SL_ERR_NO_MEMORY, "segment %u: no memory for its records",
-                      segment->number);
+        err = no_memory(&walked, why);
     } else if (*bytes > 0) {
         memcpy(*records, walked.records, *bytes);
     }

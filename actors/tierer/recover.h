@@ -21,12 +21,12 @@ typedef sl_err (*ti_take_fn)(struct tierer *self, struct ti_segment *segment,
 /* Gives `take` the records of all frames in a segment; verify: only those whose values are right. */
 sl_err ti_frames_walk(struct tierer *self, struct ti_segment *segment, bool verify, ti_take_fn take,
                       struct ti_walk *walk, struct sl_error *why);
-/* Reads the footer of a segment whose bytes are those of its file. Gives its records (free). False:
- * there is none that is whole. */
-bool ti_footer_read(struct tierer *self, const struct ti_segment *segment, unsigned char **records,
-                    struct ti_trailer *trailer);
+/* Reads the footer of a segment whose bytes are those of its file. Gives its records (free).
+ * Errors: SL_ERR_NOT_FOUND (there is none that is whole), SL_ERR_NO_MEMORY. */
+sl_err ti_footer_read(struct tierer *self, const struct ti_segment *segment,
+                      unsigned char **records, struct ti_trailer *trailer, struct sl_error *why);
 
-/* The end of it alone. */
+/* The end of it alone, by way of frame_buffer. */
 bool ti_trailer_read(struct tierer *self, const struct ti_segment *segment,
                      struct ti_trailer *trailer);
 

@@ -162,25 +162,35 @@ static sl_err tombstone_named(struct tierer *self, struct ti_start *start, uint6
 /* Whether the index of a footer follows the frames: then none is missing at their end. */
 static bool index_stands(struct tierer *self, const struct ti_segment *segment)
 {
-    uint64_t bytes = sl_align_up(segment->records_bytes, SL_PAGE_BYTES);
-    SL_AUTO(free) unsigned char *index = aligned_alloc(SL_PAGE_BYTES, bytes + SL_PAGE_BYTES);
-    return index != NULL && segment->records_bytes > 0 &&
-           segment->used_bytes + bytes + sizeof(struct ti_trailer) == segment->bytes &&
-           ti_file_read(self, segment->file, index, segment->used_bytes, bytes) &&
-           memcmp(index, segment->records, segment->records_bytes) == 0;
+    uint64_t left = segment->records_bytes, at = 0;
+    bool stands = left > 0 && segment->used_bytes + ti_segment_footer_bytes(left) == segment->bytes;
+    for (; stands && left > 0; at += TI_SEARCH_BYTES) {
+        uint64_t part = SL_MIN(left, (uint64_t)TI_SEARCH_BYTES);
+        stands = ti_file_read(self, segment->file, self->search_buffer, segment->used_bytes + at,
+                              sl_align_up(part, SL_PAGE_BYTES)) &&
+                 memcmp(self->search_buffer, segment->records + at, part) == 0;
+        left -= part;
+    }
+    return stands;
 }
 
 /* What is left of a footer that is not whole says whether the frames' end is missing, in a file that
  * may have been cut for it or by something else. */
-static void footer_remains(struct tierer *self, struct ti_segment *segment, struct ti_walk *walk)
+static sl_err footer_remains(struct tierer *self, struct ti_segment *segment, struct ti_walk *walk,
+                             struct sl_error *why)
 {
     struct ti_trailer trailer;
     bool end = ti_trailer_read(self, segment, &trailer) && trailer.salt == segment->salt;
+    if (segment->cut && !end && segment->records_lost) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "segment %u: no memory for its records",
+                       segment->number);
+    }
     segment->cut = segment->cut && !end && !index_stands(self, segment);
     if (end && trailer.tombstone_last > walk->tombstones_seen) {
         walk->tombstones_seen = trailer.tombstone_last;
         walk->tombstones_lost = trailer.tombstone_last;
     }
+    return SL_OK;
 }
 
 /* What it says counts at once. For the footer to come it is noted as well, where there is memory. */
@@ -206,12 +216,13 @@ static sl_err segment_recover(struct tierer *self, struct ti_start *start,
     segment->state = TI_SEGMENT_CLOSED;
     segment->settling = true;
     segment->used_bytes = SL_PAGE_BYTES;
-    segment->records_lost = start->records_bytes >= RECORDS_MAX;
+    bool noted = start->records_bytes < RECORDS_MAX;
+    segment->records_lost = !noted && !segment->cut;
     err = ti_frames_walk(self, segment, true, record_recover, &walk, why);
+    err = err == SL_OK ? footer_remains(self, segment, &walk, why) : err;
     if (err != SL_OK) {
         return err;
     }
-    footer_remains(self, segment, &walk);
     segment->last_sequence = walk.sequence;
     segment->tombstone_last = walk.tombstone_last;
     self->tombstone_segment = walk.tombstone_last != 0 ? segment->number : self->tombstone_segment;
@@ -232,8 +243,9 @@ static sl_err segment_recover(struct tierer *self, struct ti_start *start,
         start->doubt = segment->number;
     }
     start->records_bytes += segment->records_bytes;
-    if (segment->used_bytes + ti_segment_footer_bytes(segment->records_bytes) > segment->bytes) {
-        ti_segment_records_free(segment); /* no room for a footer: its frames stay */
+    if (!noted ||
+        segment->used_bytes + ti_segment_footer_bytes(segment->records_bytes) > segment->bytes) {
+        ti_segment_records_free(segment); /* no room for a footer, or not now: its frames stay */
         segment->records_lost = true;
     }
     return err;
@@ -245,8 +257,9 @@ static sl_err segment_adopt(struct tierer *self, struct ti_start *start, struct 
 {
     struct ti_trailer trailer;
     SL_AUTO(free) unsigned char *records = NULL;
-    if (!ti_footer_read(self, segment, &records, &trailer)) {
-        return SL_ERR_NOT_FOUND;
+    sl_err err = ti_footer_read(self, segment, &records, &trailer, why);
+    if (err != SL_OK) {
+        return err;
     }
     segment->state = TI_SEGMENT_SEALED;
     segment->salt = trailer.salt;
@@ -259,7 +272,7 @@ static sl_err segment_adopt(struct tierer *self, struct ti_start *start, struct 
     if (!segment_is_ours(self, segment)) {
         return SL_ERR_STALE;
     }
-    sl_err err = tombstone_named(self, start, trailer.tombstone_before, why);
+    err = tombstone_named(self, start, trailer.tombstone_before, why);
     start->doubt = 0;
     ti_entries_expect(self->entries, trailer.index_bytes / sizeof(struct ti_record) *
                                          start->listed); /* they are much alike */

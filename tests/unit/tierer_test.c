@@ -45,13 +45,18 @@ static sl_err disk_open(struct sl_env *env, const char *directory, uint32_t dept
     return SL_OK;
 }
 
-static void start_actor(void)
+static sl_err start_try(struct sl_error *why)
 {
-    struct sl_error why = {0};
     ops = *fake.env.ops;
     ops.disk_open = disk_open;
     fake.env.ops = &ops;
-    sl_err err = fake_start(&fake, &why);
+    return fake_start(&fake, why);
+}
+
+static void start_actor(void)
+{
+    struct sl_error why = {0};
+    sl_err err = start_try(&why);
     ck_assert_msg(err == SL_OK, "%s", why.text);
 }
 
@@ -1871,6 +1876,41 @@ static void take_away(struct mem_file *file)
 static void (*const losses[])(struct mem_file *file) = {wipe_ends, wipe_all, cut_off, cut_half,
                                                         take_away};
 
+#define FOOTER_TAIL (64 * SL_KIB) /* recover.c: read at once at the end of a file */
+static bool no_memory_for_footers;
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+    return no_memory_for_footers && bytes == FOOTER_TAIL ? NULL
+                                                         : __real_aligned_alloc(alignment, bytes);
+}
+
+/* The newest segment was cut for its footer, which went bad, or is whole. */
+START_TEST(a_start_without_memory_to_look_at_a_footer_ends_and_gives_up_nothing)
+    {
+        scan();
+        (void)write_up_to(2, 0);
+        restart();
+        pass_and_pump(10 * SL_NS_PER_S);
+        fake_stop(&fake);
+        struct mem_file *file = segment_file(2);
+        struct sl_error why = {0};
+        wipe(file, _i == 0 ? file->bytes - SL_PAGE_BYTES : file->bytes, file->bytes);
+        no_memory = _i == 0;
+        no_memory_for_footers = _i == 1;
+        ck_assert_int_ne(start_try(&why), SL_OK);
+        no_memory = no_memory_for_footers = false;
+        ck_assert_ptr_nonnull(strstr(why.text, "no memory for its records"));
+        fake_stop(&fake);
+
+        start_again();
+
+        check_all(true);
+        ck_assert_uint_eq(metric("given_up_segments"), 0);
+    }
+END_TEST
+
 /* The newest segment has the tombstone, and nobody came after it. */
 START_TEST(a_lost_newest_segment_with_tombstones_voids_what_is_older)
     {
@@ -2091,6 +2131,8 @@ int main(void)
     tcase_add_test(node, a_directory_that_vanished_ends_the_actor_with_a_heartbeat);
     tcase_add_loop_test(node, a_segment_without_memory_for_its_records_costs_nothing, 0, 2);
     tcase_add_test(node, a_start_without_memory_for_records_takes_over_all_that_is_there);
+    tcase_add_loop_test(node, a_start_without_memory_to_look_at_a_footer_ends_and_gives_up_nothing,
+                        0, 2);
     suite_add_tcase(suite, node);
     TCase *large = tcase_create("large");
     tcase_add_checked_fixture(large, open_large_node, close_node);

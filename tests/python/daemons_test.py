@@ -520,6 +520,19 @@ class Keeping(unittest.TestCase):
         self.look(200 + master.TICK_S, taken)
         self.assertIs(self.master.taken, taken)
 
+    def test_a_lock_that_was_not_another_masters_for_a_whole_tick_was_not_taken(self):
+        taken = node.Taken("another master runs it")
+        for at_s, error in ((100, taken), (101, OSError(28, "no space")), (100 + master.TICK_S, taken)):
+            self.look(at_s, error)
+        self.assertIsNone(self.master.taken)
+
+    def test_a_signal_ends_no_node_whose_lock_another_master_has(self):
+        self.master.node.stop = mock.AsyncMock()
+        for error, stops in ((node.Taken("another master runs it"), 0), (OSError(28, "no space"), 1), (None, 2)):
+            self.master.node.keep_names.side_effect = error
+            asyncio.run(self.master._stop())
+            self.assertEqual(self.master.node.stop.await_count, stops)
+
     def test_what_cannot_be_kept_is_said_once(self):
         for _ in range(3):
             self.look(100, OSError(28, "no space", "/run/x"))

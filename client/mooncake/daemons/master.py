@@ -118,8 +118,8 @@ class Master:
                 joining.cancel()
             failed = node.died.is_set() and not ended.is_set()
             try:
-                if not failed and not self.taken:
-                    await node.stop()  # before its port closes: who finds the port free finds no node of that name
+                if not failed:
+                    await self._stop()  # before its port closes: who finds the port free finds no node of that name
             finally:
                 await self.port.close()
                 self.admin.close()
@@ -141,13 +141,22 @@ class Master:
             if ready != self.was_ready:
                 since, slow = now, False
             self._note(ready, why)
-            self.kept.look(self._keep_names, f"files of node '{self.node.instance}' cannot be kept")
+            self._look()
             if self.taken:
                 raise self.taken
             await asyncio.wait(events, timeout=TICK_S if ready else START_TICK_S, return_when=asyncio.FIRST_COMPLETED)
         for event in events:
             event.cancel()
         log("info", f"stopping node '{self.node.instance}'")
+
+    async def _stop(self) -> None:
+        """Ends the node, unless another master has its lock."""
+        self._look()
+        if self.taken_since is None:
+            await self.node.stop()
+
+    def _look(self) -> None:
+        self.kept.look(self._keep_names, f"files of node '{self.node.instance}' cannot be kept")
 
     def _keep_names(self) -> None:
         """Another master has the node when it has its lock for a whole tick: one that takes it may fail, and be gone."""
@@ -162,6 +171,9 @@ class Master:
             if now - self.taken_since >= TICK_S:
                 log("error", f"{error} since the name of this one's lock was removed: this one ends, and leaves the node to it")
                 self.taken = error
+            raise
+        except OSError:
+            self.taken_since = None
             raise
 
     def _note(self, ready: bool, why: str) -> None:

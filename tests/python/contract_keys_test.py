@@ -14,7 +14,7 @@ from mooncake.store import ReplicateConfig
 
 KINDS = {
     "bytes": b"bytes %d", "str": "str %d", "no UTF-8": b"\xff\xfe %d", "zero": "a\0b %d", "zero at the end": b"%d\0",
-    "marked": "\1tenant\1%d", "marked as a digest": "\1\2" + "0" * 64 + "-%d", "1024": "x" * 1020 + "%4d", "1025": "x" * 1020 + "%5d",
+    "marked": "\1tenant\1%d", "marked as a digest": "\1\3" + "0" * 64 + "-%d", "1024": "x" * 1020 + "%4d", "1025": "x" * 1020 + "%5d",
     "long": "long/" * 1000 + "%d", "long and not ASCII": "\N{SNOWMAN}" * 2000 + "%d", "very long": b"y" * 100_000 + b"%d",
 }
 BY_DIGEST = {"no UTF-8", "zero", "zero at the end", "1025", "long", "long and not ASCII", "very long"}
@@ -22,7 +22,7 @@ BY_DIGEST = {"no UTF-8", "zero", "zero at the end", "1025", "long", "long and no
 
 def name_of_digest(key, tenant=""):
     """Under which a node has it."""
-    return f"\1{tenant}\2{hashlib.sha256(key).hexdigest()}-{len(key)}"
+    return f"\1{tenant}\3{hashlib.sha256(key).hexdigest()}-{len(key)}"
 
 
 class Kinds(OnPool):

@@ -818,7 +818,7 @@ class Names(unittest.TestCase):
             self.assertFalse(library.is_digest(prefix, name))
         for prefix, key in ((b"", b"l" * 1025), (tenant, b"l" * 1023), (b"", b"a\0b"), (b"", b"\xff")):
             name = library.name_of(prefix, key)
-            self.assertTrue(name.startswith((prefix or b"\x01\x01")[:-1] + b"\x02"))
+            self.assertTrue(name.startswith((prefix or b"\x01\x01")[:-1] + b"\x03"))
             self.assertTrue(library.is_digest(prefix, name))
             self.assertIsNone(library.key_of(prefix, name))
         self.assertEqual((library.name_of(b"", b""), library.name_of(b"", b"l" * (MIB + 1))), (None, None))

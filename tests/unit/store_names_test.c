@@ -54,7 +54,7 @@ END_TEST
 START_TEST(a_digest_is_sha256)
     {
         static const char wanted[] =
-            "\1t\2"
+            "\1t\3"
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
             "-3";
         char name[16 + SL_STORE_DIGEST_NAME_BYTES];
@@ -75,14 +75,15 @@ END_TEST
 static const char *const no_names[] = {
     "",
     "k",
-    "\1\2",
-    "\1\2" HEX "-5x",
-    "\1\2" HEX ".5",
-    "\1\2" HEX "\2" HEX "-5", /* of a tenant called so */
+    "\1\3",
+    "\1\3" HEX "-5x",
+    "\1\3" HEX ".5",
+    "\1\2" HEX "-5",          /* of values with the key in front */
+    "\1\3" HEX "\3" HEX "-5", /* of a tenant called so */
     "\1\1" HEX "-5",
-    "\2\2" HEX "-5",
-    "\1\2G123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef-5",
-    "\1t\2" HEX "-5",
+    "\3\3" HEX "-5",
+    "\1\3G123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef-5",
+    "\1t\3" HEX "-5",
 };
 
 START_TEST(what_is_no_name_of_a_digest)
@@ -94,7 +95,7 @@ END_TEST
 /* A key that looks like a name of another kind is told apart by its own. */
 START_TEST(own_names_are_found_again)
     {
-        static const char *const keys[] = {"k", "\1", "\1\1k", "\1t\1k", "\1\2" HEX "-5"};
+        static const char *const keys[] = {"k", "\1", "\1\1k", "\1t\1k", "\1\3" HEX "-5"};
         static const char *const tenants[] = {"", "\1t\1"};
         for (uint32_t t = 0; t < SL_COUNT(tenants); t++) {
             for (uint32_t i = 0; i < SL_COUNT(keys); i++) {

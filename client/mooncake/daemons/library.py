@@ -17,7 +17,7 @@ OK, NOT_FOUND, BUSY, LIMIT, TIMEOUT, UNREACHABLE, UNSUPPORTED, LEASED = 0, 1, 3,
 RETRY = (BUSY, LIMIT, TIMEOUT, 6, 7, UNREACHABLE, 11, 12, 13, 20, 21, 23)  # codes after which the same call may work later
 CALL_NS = 2_000_000_000  # the longest wait for the registrar
 CONTRIBUTIONS_MAX = 64
-MARK, DIGEST_MARK = b"\x01", b"\x02"
+MARK, DIGEST_MARK = b"\x01", b"\x03"  # names.h
 NAME_BYTES_MAX, KEY_BYTES_MAX = 1024, 1 << 20
 
 

@@ -12,7 +12,7 @@
 #include "client/lib/sluice.h"
 
 #define SL_STORE_TENANT_MARK       '\x01'
-#define SL_STORE_DIGEST_MARK       '\x02'
+#define SL_STORE_DIGEST_MARK       '\x03' /* 2: where the key stood before the value */
 #define SL_STORE_KEY_BYTES_MAX     (1u << 20)
 #define SL_STORE_DIGEST_NAME_BYTES 80u /* most of a name behind the tenant */
 

@@ -5,6 +5,8 @@ import os
 import random
 import re
 import struct
+import sys
+import threading
 import unittest
 import zlib
 
@@ -161,6 +163,37 @@ class Order(unittest.TestCase):
         self.assertEqual(memory.evict(), 0)
         with self.assertRaises(IndexError):
             memory.evict()
+
+    def test_threads_may_share_one(self):
+        memory, failures = advise.Density(), []
+
+        def work(seed):
+            choose = random.Random(seed)
+            try:
+                for now_s in range(3000):
+                    ids = choose.sample(range(200), 8)
+                    memory.use(ids, b"\1" * 8, None, 8, 0, now_s)
+                    for block in ids[:4]:
+                        memory.chance(block, 50)
+                        memory.evict()
+            except Exception as error:  # pylint: disable=broad-exception-caught
+                failures.append(error)
+
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        sys.setswitchinterval(1e-5)
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([error for error in failures if not isinstance(error, IndexError)], [])
+        left = set()
+        with self.assertRaises(IndexError):
+            while True:
+                block = memory.evict()
+                self.assertNotIn(block, left)
+                left.add(block)
 
 
 class Sizes(unittest.TestCase):

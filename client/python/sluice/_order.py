@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 from ctypes import POINTER, Structure, byref, c_bool, c_double, c_int, c_uint32, c_uint64, c_void_p
 
 BLOCKS_MAX = 1 << 30
@@ -17,7 +18,8 @@ class _Wanted(Structure):  # struct reg_wanted
     _fields_ = [("parent_hash", c_uint64), ("stored_count", c_uint32), ("cut", c_bool), ("hint", c_int), ("priority", c_int)]
 
 
-_library = ctypes.CDLL(os.path.join(os.path.dirname(os.path.realpath(__file__)), "libdensity.so"))
+# PyDLL: calls are short, and keep the interpreter.
+_library = ctypes.PyDLL(os.path.join(os.path.dirname(os.path.realpath(__file__)), "libdensity.so"))
 for _name, _result, _arguments in (
         ("create", c_int, (POINTER(_Options), POINTER(c_void_p))), ("destroy", None, (POINTER(c_void_p),)),
         ("now", None, (c_void_p, c_uint32, c_uint64)), ("use", None, (c_void_p, c_uint32, c_int)),
@@ -40,10 +42,10 @@ def _hash(block):
 
 
 class Density:
-    """Which blocks are in memory, by density."""
+    """Which blocks are in memory, by density. Threads may share it."""
 
     def __init__(self):
-        self._at, self._units = c_void_p(), {}
+        self._at, self._units, self._lock = c_void_p(), {}, threading.Lock()
         if _library.sl_density_create(byref(_Options(*GHOSTS)), byref(self._at)) != 0:
             raise MemoryError
 
@@ -59,32 +61,36 @@ class Density:
         if len(ids) != len(to) or not 0 <= hint < HINTS:
             raise ValueError("a byte a block, and a hint below 3 are needed")
         at, units = self._at, self._units
-        _library.sl_density_now(at, now_s, 0)
-        for i in range(len(ids) - 1, -1, -1):
-            unit = units.get(ids[i]) if to[i] else None
-            if unit:
-                _use(at, unit, hint)
-                _say(at, unit, hint, PRIORITY_NORMAL)
-        wanted = _Wanted(0, max(stored, 1), False, hint, PRIORITY_NORMAL)
-        for i, block in enumerate(ids):
-            if to[i] and block not in units:
-                parent = ids[i - 1] if i else before
-                wanted.parent_hash, wanted.cut = 0 if parent is None else _hash(parent), i + 1 == len(ids)
-                units[block] = _enter(at, _hash(block), block, byref(wanted))
-                if not units[block]:
-                    raise MemoryError
+        with self._lock:
+            _library.sl_density_now(at, now_s, 0)
+            for i in range(len(ids) - 1, -1, -1):
+                unit = units.get(ids[i]) if to[i] else None
+                if unit:
+                    _use(at, unit, hint)
+                    _say(at, unit, hint, PRIORITY_NORMAL)
+            wanted = _Wanted(0, max(stored, 1), False, hint, PRIORITY_NORMAL)
+            for i, block in enumerate(ids):
+                if to[i] and block not in units:
+                    parent = ids[i - 1] if i else before
+                    wanted.parent_hash, wanted.cut = 0 if parent is None else _hash(parent), i + 1 == len(ids)
+                    unit = _enter(at, _hash(block), block, byref(wanted))
+                    if not unit:
+                        raise MemoryError
+                    units[block] = unit
 
     def evict(self):
         """The block that leaves memory. A walk goes on where the last victim left; a use begins the next one."""
-        unit = _library.sl_density_next(self._at, False) or _library.sl_density_first(self._at)
-        if not unit:
-            raise IndexError("no block is in memory")
-        block = _library.sl_density_user(self._at, unit)
-        _library.sl_density_leave(self._at, unit)
-        del self._units[block]
+        with self._lock:
+            unit = _library.sl_density_next(self._at, False) or _library.sl_density_first(self._at)
+            if not unit:
+                raise IndexError("no block is in memory")
+            block = _library.sl_density_user(self._at, unit)
+            _library.sl_density_leave(self._at, unit)
+            del self._units[block]
         return block
 
     def chance(self, block, references):
         """How likely it is wanted within so many references."""
-        unit = self._units.get(_number(block))
-        return _library.sl_density_chance(self._at, unit, references) if unit else 1.0
+        with self._lock:
+            unit = self._units.get(_number(block))
+            return _library.sl_density_chance(self._at, unit, references) if unit else 1.0

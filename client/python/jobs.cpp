@@ -30,43 +30,37 @@ static uint64_t now_ns()
 
 /* ---- what a job does: without the lock ---- */
 
-/* Asks peers for what is missing here. */
-static void misses_seek(sl_client *client, const sl_object_key *keys, uint32_t count, sl_err *codes,
-                        uint64_t timeout_ns, sl_error *why)
-{
-    sl_object_key asked[slice_keys];
-    sl_elsewhere found[slice_keys];
-    sl_err answers[slice_keys];
-    uint32_t places[slice_keys], missing = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (codes[i] == SL_ERR_NOT_FOUND) {
-            asked[missing] = keys[i];
-            places[missing++] = i;
-        }
-    }
-    if (missing == 0) {
-        return;
-    }
-    const sl_err err = sl_seek_batch(client, asked, missing, found, answers, timeout_ns, why);
-    for (uint32_t i = 0; i < missing; i++) {
-        codes[places[i]] = err == SL_OK ? answers[i] : err;
-    }
-}
-
 void look_at(sl_client *client, const sl_object_key *keys, uint32_t count, sl_err *codes,
              uint64_t timeout_ns, sl_error *why)
 {
-    const sl_err err = sl_exists_batch(client, keys, count, codes);
+    sl_err err = sl_exists_batch(client, keys, count, codes);
     if (err != SL_OK) {
         std::fill_n(codes, count, err);
         return;
     }
-    const uint64_t end_ns = now_ns() + timeout_ns;
-    for (uint32_t first = 0; first < count && sl_client_has_peers(client); first += slice_keys) {
-        const uint64_t at_ns = now_ns();
-        const uint64_t left_ns = timeout_ns == 0 ? 0 : end_ns > at_ns ? end_ns - at_ns : 1;
-        misses_seek(client, &keys[first], std::min(count - first, slice_keys), &codes[first],
-                    left_ns, why);
+    if (!sl_client_has_peers(client)) {
+        return;
+    }
+    try {
+        std::vector<sl_object_key> asked;
+        for (uint32_t i = 0; i < count; i++) {
+            if (codes[i] == SL_ERR_NOT_FOUND) {
+                asked.push_back(keys[i]);
+            }
+        }
+        const auto missing = static_cast<uint32_t>(asked.size());
+        std::vector<sl_elsewhere> found(missing);
+        std::vector<sl_err> answers(missing, SL_ERR_NOT_FOUND);
+        err = sl_seek_batch(client, asked.data(), missing, found.data(), answers.data(), timeout_ns,
+                            why);
+        for (uint32_t i = 0, next = 0; i < count; i++) {
+            codes[i] = codes[i] == SL_ERR_NOT_FOUND ? answers[next++] : codes[i];
+        }
+    } catch (const std::bad_alloc &) {
+        err = SL_ERR_NO_MEMORY;
+    }
+    if (err != SL_OK) { /* of what nobody has answered for */
+        std::replace(codes, codes + count, SL_ERR_NOT_FOUND, err);
     }
 }
 

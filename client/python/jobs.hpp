@@ -97,7 +97,7 @@ class jobs
 };
 
 /* A look in the caller's thread: codes[i] is SL_OK or SL_ERR_NOT_FOUND, or why it is not known. Peers
- * are asked where there are any, for timeout_ns at most (0: op_timeout). */
+ * are asked where there are any, for timeout_ns at most in all (0: op_timeout). */
 void look_at(sl_client *client, const sl_object_key *keys, uint32_t count, sl_err *codes,
              uint64_t timeout_ns, sl_error *why);
 

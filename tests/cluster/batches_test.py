@@ -8,6 +8,7 @@ import os
 import select
 import sys
 import threading
+import time
 import types
 import unittest
 from unittest import mock
@@ -16,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 
 import engine_stubs as stubs  # noqa: E402
 from python_support import client, sluice  # noqa: E402
-from cluster_support import PATIENCE, Cluster, main, wait_until  # noqa: E402
+from cluster_support import PACE, PATIENCE, Cluster, main, wait_until  # noqa: E402
 
 from sluice import lmcache, vllm_tier  # noqa: E402
 
@@ -61,6 +62,21 @@ class Elsewhere(unittest.TestCase):
             buffer = bytearray(len(value))
             self.assertEqual(self.result(batches, batches.get(["peer", "no"], [buffer, bytearray(1)])), (True, "", [True, False]))
             self.assertEqual(buffer, value)
+
+    def test_a_look_of_many_keys_has_one_deadline(self):
+        keys = [f"late{i}" for i in range(8192)]
+        with client(self.a) as there, client(self.b, settings={"op_timeout": "300ms"}) as here, sluice.Batches(here) as batches:
+            there.put("there", b"1")
+            here.put("late1", b"1")
+            want = [sluice.Code.NOT_FOUND] * 8192 + [0]
+            want[1] = 0
+            self.assertEqual(here.find_pages([*keys, "there"], elsewhere=True, timeout=10 * PATIENCE), bytes(want))
+            with self.b.standing_still("transporter.0"):
+                began = time.monotonic()
+                codes = here.find_pages(keys, elsewhere=True)
+                self.assertEqual((codes[1], set(codes[:1] + codes[2:])), (0, {sluice.Code.TIMEOUT}))
+                self.assertEqual(batches.look(keys), [i == 1 for i in range(8192)])
+                self.assertLess(time.monotonic() - began, 4 * PACE)
 
     def test_lmcaches_plugin_does(self):
         about = types.SimpleNamespace(

@@ -81,7 +81,7 @@ class Modes(unittest.TestCase):
                 ((), ("embedded", 4 * GIB, 4 * GIB, False)), (("embedded", "80GB", "128 mb", "true"), ("embedded", 80 * GIB, GIB // 8, True)),
                 (("standalone-store",), ("standalone-store", 0, 4 * GIB, False)),
                 (("standalone-store", "0", "1024", "1"), ("standalone-store", 0, 1024, True)),
-                ((None, "1.5 GB"), ("embedded", 3 * GIB // 2, 4 * GIB, False)), ((None, None, "1TB"), ("embedded", 4 * GIB, 1 << 40, False))):
+                ((None, " 4 gb "), ("embedded", 4 * GIB, 4 * GIB, False)), ((None, "1.5 GB"), ("embedded", 3 * GIB // 2, 4 * GIB, False)), ((None, None, "1TB"), ("embedded", 4 * GIB, 1 << 40, False))):
             self.assertEqual(tuple(sluice.store_config(*texts).values()), want, texts)
 
     def test_what_is_wrong_is_named(self):
@@ -91,6 +91,7 @@ class Modes(unittest.TestCase):
                 (("standalone-store", "0", "0"), "local_buffer_size", "0"), (("",), "mode", ""), (("standalone",), "mode", "'standalone'"),
                 (("Embedded",), "mode", ""), ((None, "50%"), "global_segment_size", "50%"), ((None, None, "-1"), "local_buffer_size", "-1"),
                 ((None, None, ""), "local_buffer_size", ""), ((None, "1023"), "global_segment_size", "1023"),
+                ((None, "9" * 5000), "global_segment_size", "9" * 64), ((None, "1." + "9" * 5000), "global_segment_size", ""),
                 ((None, "18446744073709551616"), "global_segment_size", ""), ((None, "18446744073709551615 tb"), "global_segment_size", ""),
                 ((None, None, "1025gb"), "local_buffer_size", ""), ((None, "4 KiB"), "global_segment_size", "4 KiB"),
                 (("standalone-store", "1gb", None, "flase"), "enable_offload", "flase")):  # though another one is wrong for the mode

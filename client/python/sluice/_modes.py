@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from ._native import ConfigError
 
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?", re.ASCII | re.IGNORECASE)
+_SIZE = re.compile(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?)\s*([kmgt]?)b?\s*", re.ASCII | re.IGNORECASE)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _MODES = ("embedded", "standalone-store")
 _STANDARD, _LEAST, _LOCAL_BUFFER_MAX = 4 << 30, 1024, 1 << 40

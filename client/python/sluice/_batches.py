@@ -39,7 +39,8 @@ class Batches(_native.Batches):
         return super().get(self._names(keys), buffers, timeout=timeout)
 
     def put_rows(self, keys, memory, rows, *, timeout=None):
-        """As put, of rows of memory with two dimensions. Keys are any bytes; their hexadecimal digits are stored."""
+        """As put, of rows of memory with two dimensions. Keys are any bytes; their hexadecimal digits are stored. Of arrays whose
+        items no memoryview has (bfloat16, datetime64): array.view("uint8")."""
         return self.put(_digits(keys), _rows(memory, rows), timeout=timeout)
 
     def get_rows(self, keys, memory, rows, *, timeout=None):

@@ -109,8 +109,13 @@ static sl_err watch_run(struct watch *watch, struct ev_follow *follow, struct sl
         (void)ev_follow_step(follow, now_ns, event_print, watch);
         (void)fflush(stdout);
         ev_follow_stats(follow, &stats);
-        if (stats.indexes == 0 && now_ns - began_ns > INDEX_NS) {
-            return sl_fail(why, SL_ERR_UNREACHABLE, "the node has made no index yet");
+        if (stats.walks == 0 && now_ns - began_ns > INDEX_NS) {
+            if (!ctl_registrar_lives(watch->ctl->paths.shm_dir)) {
+                return ctl_no_pages(watch->ctl, why);
+            }
+            if (stats.indexes == 0) {
+                return sl_fail(why, SL_ERR_UNREACHABLE, "the node has made no index yet");
+            }
         }
         uint64_t rest_ns =
             SL_MIN(sl_budget_ns(sl_clock_monotonic_ns(), ev_follow_wake_at(follow)), PAUSE_NS);

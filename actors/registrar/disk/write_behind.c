@@ -32,6 +32,7 @@
 
 static struct reg_write_item *queue_at(const struct reg_queue *queue, uint64_t at)
 {
+    SL_ASSERT(at / REG_QUEUE_CHUNK < queue->chunk_count);
     return &queue->chunks[at / REG_QUEUE_CHUNK][at % REG_QUEUE_CHUNK];
 }
 
@@ -54,6 +55,7 @@ static void queue_pop(struct reg_queue *queue)
         queue->head = queue->kept = queue->looked;
     }
     for (; queue->head >= REG_QUEUE_CHUNK; queue->head -= REG_QUEUE_CHUNK) {
+        SL_ASSERT(queue->chunk_count > 0);
         free(queue->chunks[0]);
         queue->chunk_count--;
         for (uint32_t i = 0; i < queue->chunk_count; i++) {

@@ -469,10 +469,11 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
     if (here) {
         asked->there = asked->at;
         asked->full = full;
-        if (asked->more && same && blocks_ask(self, index)) {
+        bool time = self->env->now_ns - asked->sent_ns < asked->due.for_ns;
+        if (asked->more && same && time && blocks_ask(self, index)) {
             return;
         }
-    } else if (told && asked->there > 0) { /* what came before it stays, and is the answer */
+    } else if (told && asked->came > 0) { /* what came before it stays, and is the answer */
         here = true;
         full = asked->full;
     }

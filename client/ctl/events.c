@@ -110,7 +110,8 @@ static sl_err watch_run(struct watch *watch, struct ev_follow *follow, struct sl
         (void)fflush(stdout);
         ev_follow_stats(follow, &stats);
         if (stats.walks == 0 && now_ns - began_ns > INDEX_NS) {
-            if (!ctl_registrar_lives(watch->ctl->paths.shm_dir)) {
+            if ((watch->once || stats.indexes == 0) &&
+                !ctl_registrar_lives(watch->ctl->paths.shm_dir)) {
                 return ctl_no_pages(watch->ctl, why);
             }
             if (stats.indexes == 0) {

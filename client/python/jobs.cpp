@@ -59,7 +59,7 @@ void look_at(sl_client *client, const sl_object_key *keys, uint32_t count, sl_er
     } catch (const std::bad_alloc &) {
         err = SL_ERR_NO_MEMORY;
     }
-    if (err != SL_OK) { /* of what nobody has answered for */
+    if (err != SL_OK) { /* which of them somebody answered for is not known */
         std::replace(codes, codes + count, SL_ERR_NOT_FOUND, err);
     }
 }

@@ -344,7 +344,7 @@ static void lists_order(struct sl_density *density)
         for (uint64_t seen = density->seen; seen != 0; seen &= seen - 1) {
             uint32_t cell = cell_at((uint32_t)__builtin_ctzll(seen), age);
             for (int weight = 0; weight < (int)WEIGHTS; weight++, count++) {
-                int step = density->step[cell] + (weight - 1) * octave + BUCKETS / 2;
+                int step = density->step[cell] + (weight - 2) * octave + BUCKETS - 1;
                 lists[count] = (uint16_t)(cell * WEIGHTS + (uint32_t)weight);
                 buckets[count] = (uint16_t)SL_MIN(SL_MAX(step, 0), BUCKETS - 1);
                 places[buckets[count] + 1]++;
@@ -422,7 +422,7 @@ void density_settle(struct sl_density *density)
     density->steps = (double)density->references / (double)units / STEPS_FILLED;
     density->steps = fmin(fmax(density->steps, STEPS_LEAST), STEPS_MOST);
     for (uint64_t seen = density->seen; seen != 0; seen &= seen - 1) {
-        class_settle(density, (uint32_t)__builtin_ctzll(seen), wanted / exposure);
+        class_settle(density, (uint32_t)__builtin_ctzll(seen), fmin(wanted / exposure, 1.0));
     }
     lists_order(density);
 }

@@ -528,7 +528,8 @@ class Keeping(unittest.TestCase):
 
     def test_a_signal_ends_no_node_whose_lock_another_master_has(self):
         self.master.node.stop = mock.AsyncMock()
-        for error, stops in ((node.Taken("another master runs it"), 0), (OSError(28, "no space"), 1), (None, 2)):
+        full = OSError(28, "no space")
+        for error, stops in ((full, 1), (node.Taken("another master runs it"), 1), (full, 1), (None, 2), (full, 3)):
             self.master.node.keep_names.side_effect = error
             asyncio.run(self.master._stop())
             self.assertEqual(self.master.node.stop.await_count, stops)

@@ -534,7 +534,7 @@ class Stubs(unittest.TestCase):
                 continue
             members = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
             members |= {t.id for n in node.body if isinstance(n, ast.Assign) for t in n.targets}
-            real = {n for n in vars(getattr(sluice, name)) if not n.startswith("_")}
+            real = {n for base in getattr(sluice, name).__mro__ for n in vars(base) if base.__module__.startswith("sluice") and not n.startswith("_")}
             self.assertEqual({n for n in members if not n.startswith("_")}, real, name)
         fields = [n.target.id for n in named["OpResult"].body]
         self.assertEqual(fields, [n for n in sluice.OpResult.__match_args__])

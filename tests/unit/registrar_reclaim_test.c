@@ -917,7 +917,7 @@ START_TEST(what_goes_is_read_no_more_and_can_be_put)
 
         uint64_t seq = keys_ask(node, SL_MSG_BRING, 7);
         ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
-        ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_ERR_BUSY);
         node_put(node, "client.1", key_of(7), 100);
 
         ck_assert(in_memory(node, 7) && !on_disk(node, 7));

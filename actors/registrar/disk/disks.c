@@ -267,6 +267,7 @@ static void disk_left(struct registrar *self, uint32_t peer)
     reg_writes_requeue(self, path->disk);
     reg_reads_requeue(self, path->disk);
     reg_reclaim_forget(self, path->disk);
+    disk->chosen_segment = 0;
     reg_forgets_unsend(self, path->disk);
 }
 

@@ -69,6 +69,7 @@ struct reg_disk {
     uint32_t reads[2];                    /* in flight, likewise */
     uint64_t ahead_bytes;                 /* of those ahead of use */
     struct reg_reclaim reclaim;
+    uint32_t chosen_segment; /* it was chosen what is kept of it, since this tierer came; 0: none */
     uint32_t gone_segment; /* its file has gone, and those of the ones before, since a scan began */
     /* what it holds */
     uint64_t scan_seq;

@@ -66,9 +66,13 @@ static sl_err promote_key(struct registrar *self, const struct reg_promote *prom
     if (entry.extent.generation != 0) {
         return promote_there(self, &entry, promote);
     }
+    enum reg_reclaim_phase phase = reg_reclaim_phase(self, &entry.disk);
     if (entry.disk.valid == 0 || !self->tier->on || self->tier->disks[entry.disk.disk].gone ||
-        reg_reclaim_phase(self, &entry.disk) >= REG_RECLAIM_GOING) {
+        phase == REG_RECLAIM_CLEARING) {
         return SL_ERR_NOT_FOUND;
+    }
+    if (phase == REG_RECLAIM_GOING) {
+        return SL_ERR_BUSY; /* its file goes; else its tierer dies before, and it is read */
     }
     if (reg_disk_away(self, entry.disk.disk)) {
         return SL_ERR_UNREACHABLE;
@@ -97,7 +101,7 @@ void reg_promote_held(struct registrar *self, sl_ref group)
             reg_reclaim_check(self, &entry.disk);
             uint32_t arrival = arrival_for(self, &entry, false);
             if (arrival == REG_NONE) {
-                return; /* decode asks for the rest, and a reclaim waits for it */
+                continue; /* decode asks for it, and a reclaim waits for it */
             }
             self->promotion->arrivals[arrival].held = true;
         }

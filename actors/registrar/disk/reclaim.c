@@ -288,6 +288,7 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
     const struct sl_body_disk_reclaim *asked = &msg->body.disk_reclaim;
     bool same = reclaim->phase != REG_RECLAIM_NONE && reclaim->segment == asked->segment;
     bool going = same && reclaim->phase == REG_RECLAIM_GOING;
+    reclaim->until_ns = going ? sl_deadline_ns(self->env->now_ns, GOING_NS) : reclaim->until_ns;
     if (!asked->gone && (asked->segment <= disk->gone_segment || going)) {
         sl_reply_code(self->env, msg, SL_OK, NULL); /* nothing was read from it since the answer */
         return;
@@ -299,7 +300,7 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
     disk->gone_segment = asked->gone ? (uint32_t)asked->segment : disk->gone_segment;
     reg_reclaim_forget(self, slot);
     reclaim_begin(self, slot, msg);
-    reclaim->blind = !going;
+    reclaim->blind = disk->chosen_segment != asked->segment;
 }
 
 /* No record is left that the phase has not looked at. Gives how many were looked at; 0: it waits, or it is over. */
@@ -322,6 +323,7 @@ static uint32_t phase_end(struct registrar *self, uint32_t slot)
         return 1;
     case REG_RECLAIM_CHECKING:
         reclaim->phase = REG_RECLAIM_GOING;
+        self->tier->disks[slot].chosen_segment = reclaim->segment;
         reclaim->until_ns = sl_deadline_ns(now_ns, GOING_NS);
         reclaim_answer(self, reclaim, SL_OK);
         return 0;

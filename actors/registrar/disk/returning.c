@@ -53,7 +53,7 @@ bool reg_returning_fits(struct registrar *self, const struct sl_body_bring *aske
     reg_units_kept_look(self);
     uint64_t taken = reg_units_kept_bytes(self);
     uint64_t now = to_bring_bytes(self, &asked->keys), bytes = SL_MAX(now, asked->chain_bytes);
-    bool room = taken + bytes <= room_bytes(self);
+    bool room = taken <= room_bytes(self) && bytes <= room_bytes(self) - taken;
     /* What would never fit is no reason for others to come later. */
     *lacks_bytes = room || bytes > room_bytes(self) ? 0 : bytes;
     return room && (now == 0 || edge(self) * WORTH_UNIT < (double)asked->worth);

@@ -213,7 +213,7 @@ class Kept:
     """What is looked at again and again, and said once when it fails."""
 
     def __init__(self) -> None:
-        self._trouble = ""
+        self.trouble = ""
 
     def look(self, keep: Callable[[], None], what: str) -> None:
         why = ""
@@ -221,9 +221,9 @@ class Kept:
             keep()
         except (OSError, Failure) as error:
             why = str(error)
-        if why and why != self._trouble:
+        if why and why != self.trouble:
             log("warn", f"{what}: {why}")
-        self._trouble = why
+        self.trouble = why
 
 
 # ---- beginning and end

@@ -150,9 +150,10 @@ class Master:
         log("info", f"stopping node '{self.node.instance}'")
 
     async def _stop(self) -> None:
-        """Ends the node, unless another master has its lock."""
+        """Ends the node, unless another master has its lock, or had it when that could last be seen."""
+        before = self.taken_since
         self._look()
-        if self.taken_since is None:
+        if not (self.taken or self.taken_since or (before and self.kept.trouble)):
             await self.node.stop()
 
     def _look(self) -> None:

@@ -5,14 +5,14 @@ from fractions import Fraction
 
 from ._native import ConfigError
 
-_SIZE = re.compile(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?)\s*([kmgt]?)b?\s*", re.ASCII | re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,40}(?:\.[0-9]{1,40})?)\s*([kmgt]?)b?", re.ASCII | re.IGNORECASE)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _MODES = ("embedded", "standalone-store")
 _STANDARD, _LEAST, _LOCAL_BUFFER_MAX = 4 << 30, 1024, 1 << 40
 
 
 def _size(name, text):
-    found = _SIZE.fullmatch(text)
+    found = _SIZE.fullmatch(text.strip())
     size = int(Fraction(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " ")) if found else 1 << 64
     if size >= 1 << 64:
         raise ConfigError(f"{name}: '{text[:64]}' is no size: a number with b, kb, mb, gb or tb (powers of 1024)")

@@ -124,6 +124,16 @@ sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, st
     return err;
 }
 
+bool sl_index_view_ready(struct sl_env *env, struct sl_index_view **view)
+{
+    struct sl_error why = {0};
+    sl_err err = sl_index_view_follow(env->paths->shm_dir, view, &why);
+    if (err != SL_OK && err != SL_ERR_NOT_FOUND) {
+        sl_log_write(env->log, SL_LOG_WARN, 0, "index not opened, trying again: %s", why.text);
+    }
+    return err == SL_OK;
+}
+
 bool sl_index_view_remote(const struct sl_index_view *view)
 {
     return word_get(&view->header->remote) != 0;

@@ -23,6 +23,7 @@
 
 #include "ipc/sl_arena.h"
 #include "runtime/sl_digest.h"
+#include "runtime/sl_env.h"
 
 #define SL_INDEX_PROBE_MAX 256u /* buckets a key may lie behind its own */
 #define SL_GROUP_PARTS_MAX 512u
@@ -93,6 +94,8 @@ bool sl_index_view_linked(const struct sl_index_view *view);
  * sl_segment_followed costs. Errors: SL_ERR_NOT_FOUND (none is there: *view stays as it is), those of opening
  * (*view is NULL). */
 sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, struct sl_error *why);
+/* The same for an actor. false: there is none; what else went wrong is in its log. */
+bool sl_index_view_ready(struct sl_env *env, struct sl_index_view **view);
 /* Looks a key up among visible objects (COMMITTED, and its group, if any, committed).
  * SL_OK fills *out; SL_ERR_NOT_FOUND; SL_ERR_BUSY after 64 torn tries: ask the registrar. */
 sl_err sl_index_find(const struct sl_index_view *view, const char *key, uint32_t key_length,

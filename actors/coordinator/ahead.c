@@ -39,7 +39,7 @@ static bool op_is_small(const struct co_op *op)
 static bool blocks_are_new(struct coordinator *self, const struct co_op *op)
 {
     size_t model_length = strlen(op->engine->model);
-    bool fresh = co_view(self);
+    bool fresh = sl_index_view_ready(self->env, &self->view);
     for (uint32_t i = 0; fresh && i < op->slice_count; i++) {
         uint64_t length = model_length + 1 + op->blocks[op->slice[i]].key.length;
         fresh = sl_index_find_group(self->view, op->part_keys[i].at, (uint32_t)length) ==

@@ -118,8 +118,6 @@ void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns);
 const char *co_phase_text(enum co_phase phase);
 
 /* ---- slices.c ---- */
-/* Opens the index, or opens it anew when the registrar has made another. False: there is none. */
-bool co_view(struct coordinator *self);
 /* What an engine says of a session, in messages. */
 enum { SAID_ENDS = 1, SAID_GOES_ON = 2 };
 /* The key of a part, with a 0 behind it. Gives its length. */

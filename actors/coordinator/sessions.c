@@ -363,7 +363,8 @@ static bool block_want(struct coordinator *self, const struct co_engine *engine,
 static bool chain_want(struct coordinator *self, const struct chain *chain, struct wanted *out)
 {
     const struct co_engine *engine = co_engine_known(self, chain->engine_id);
-    if (out->at >= out->end || (engine == NULL && chain->engine_id != 0) || !co_view(self)) {
+    if (out->at >= out->end || (engine == NULL && chain->engine_id != 0) ||
+        !sl_index_view_ready(self->env, &self->view)) {
         return false;
     }
     uint32_t parts = engine != NULL ? engine->part_count : 1;

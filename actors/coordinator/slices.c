@@ -3,17 +3,6 @@
 
 #include <string.h>
 
-bool co_view(struct coordinator *self)
-{
-    struct sl_error why = {0};
-    sl_err err = sl_index_view_follow(self->env->paths->shm_dir, &self->view, &why);
-    if (err != SL_OK && err != SL_ERR_NOT_FOUND) {
-        sl_log_write(self->env->log, SL_LOG_WARN, 0, "index not opened, trying again: %s",
-                     why.text);
-    }
-    return err == SL_OK;
-}
-
 /* ---- keys ---- */
 
 uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,

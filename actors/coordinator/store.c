@@ -410,7 +410,7 @@ static void others_await(struct coordinator *self, struct co_op *op)
 
 static void others_poll(struct coordinator *self, struct co_op *op)
 {
-    bool view = co_view(self);
+    bool view = sl_index_view_ready(self->env, &self->view);
     bool open = false, busy = false;
     for (uint32_t i = 0; i < op->block_count; i++) {
         if (op->blocks[i].fate == CO_BLOCK_BUSY) {

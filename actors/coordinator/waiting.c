@@ -447,7 +447,7 @@ bool co_wait_is_over(struct coordinator *self, struct co_op *op)
     uint64_t now_ns = self->env->now_ns;
     struct co_wait *wait = &op->wait;
     uint32_t first = 0;
-    if (wait->began_ns == 0 || !co_view(self)) {
+    if (wait->began_ns == 0 || !sl_index_view_ready(self->env, &self->view)) {
         return false;
     }
     double passed_ns = (double)(now_ns - wait->began_ns);

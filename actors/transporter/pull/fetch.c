@@ -407,7 +407,7 @@ void tr_bring(struct transporter *self, const struct sl_msg *msg)
         return;
     }
     sl_metric_add(self->env->metrics, self->metric.fetches, 1);
-    if (!tr_view(self)) {
+    if (!sl_index_view_ready(self->env, &self->view)) {
         sl_reply_fail(self->env, msg, SL_ERR_BUSY, "the node is starting");
         return;
     }

@@ -296,7 +296,7 @@ void tr_holder_promoted(struct transporter *self, uint32_t index)
     if (!set->used || !set->promoting) {
         return;
     }
-    if (tr_view(self)) {
+    if (sl_index_view_ready(self->env, &self->view)) {
         (void)set_look(self, set, set->items);
         set_answer(self, set);
     } else {
@@ -339,7 +339,7 @@ static sl_err pin_refusal(struct transporter *self, const struct tr_peer *peer,
     if (peer->incarnation == 0) {
         return sl_fail(why, SL_ERR_PERMISSION, "say PEER_HELLO first");
     }
-    if (!self->pins_known || !tr_view(self)) {
+    if (!self->pins_known || !sl_index_view_ready(self->env, &self->view)) {
         return sl_fail(why, SL_ERR_BUSY, "the node is starting");
     }
     return SL_OK;

@@ -278,7 +278,7 @@ void tr_seek_asked(struct transporter *self, struct tr_peer *peer, const struct 
     struct sl_item_seen *items = NULL;
     if (peer->incarnation == 0) {
         reply.code = sl_fail(&why, SL_ERR_PERMISSION, "say PEER_HELLO first");
-    } else if (!tr_view(self)) {
+    } else if (!sl_index_view_ready(self->env, &self->view)) {
         reply.code = sl_fail(&why, SL_ERR_BUSY, "the node is starting");
     } else if (msg->body.seek.remove) {
         reply.code = removal_begin(self, peer, msg, &why);

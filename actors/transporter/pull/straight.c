@@ -203,7 +203,7 @@ void tr_pull(struct transporter *self, const struct sl_msg *msg)
         return;
     }
     sl_err err = number_take(self->straight, msg, &why);
-    if (err == SL_OK && !tr_view(self)) {
+    if (err == SL_OK && !sl_index_view_ready(self->env, &self->view)) {
         err = sl_fail(&why, SL_ERR_BUSY, "the node is starting");
     }
     struct sl_env *env = self->env;

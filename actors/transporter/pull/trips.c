@@ -581,7 +581,7 @@ static void read_post(struct transporter *self, struct tr_trip *trip)
     struct sl_error why = {0};
     struct tr_arena_looks looks = {0};
     uint32_t places = 0;
-    bool view = tr_view(self);
+    bool view = sl_index_view_ready(self->env, &self->view);
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         struct tr_unit *unit = trip->units[i];
         sl_err code = view ? unit_stands(self, &looks, unit, trip->peer) : SL_ERR_STALE;

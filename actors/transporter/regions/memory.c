@@ -2,17 +2,6 @@
  * registers them. */
 #include "actors/transporter/regions/regions.h"
 
-bool tr_view(struct transporter *self)
-{
-    struct sl_error why = {0};
-    sl_err err = sl_index_view_follow(self->env->paths->shm_dir, &self->view, &why);
-    if (err != SL_OK && err != SL_ERR_NOT_FOUND) {
-        sl_log_write(self->env->log, SL_LOG_WARN, 0, "index not opened, trying again: %s",
-                     why.text);
-    }
-    return err == SL_OK;
-}
-
 bool tr_arena_same(struct transporter *self, uint32_t id)
 {
     struct sl_arena *arena = self->arenas[id].arena;
@@ -71,7 +60,7 @@ void tr_memory_step(struct transporter *self, uint64_t now_ns)
     if (now_ns < self->memory_due_ns) {
         return;
     }
-    bool all = tr_view(self);
+    bool all = sl_index_view_ready(self->env, &self->view);
     uint32_t id = 0;
     while (id < TR_ARENAS_MAX && arena_look(self, id)) {
         all = all && self->arenas[id].registered;

@@ -11,8 +11,6 @@ sl_err tr_regions_init(struct transporter *self, struct sl_error *why);
 /* ---- memory.c ---- */
 /* Looks for index and arenas, and registers them with the fabric, when it is time. */
 void tr_memory_step(struct transporter *self, uint64_t now_ns);
-/* False: the index is not there. */
-bool tr_view(struct transporter *self);
 /* Whether the arena that is mapped still is the node's. */
 bool tr_arena_same(struct transporter *self, uint32_t arena);
 /* The same for who asks for many parts: each arena is looked at once. Zeroed: begins anew. */

@@ -218,12 +218,6 @@ START_TEST(memory_that_nobody_reads_reads_and_writes)
         ck_assert_mem_eq(end.bytes, want, from);
         ck_assert_mem_eq(end.bytes + behind, want + behind, 4 * SL_MIB - behind);
         free(want);
-        const struct sl_fabric_grant grant = {
-            .verb = SL_FABRIC_READ, .memory = end.memory, .peer = end.peer, .length_bytes = SL_MIB};
-        static unsigned char key[SL_FABRIC_BLOB_MAX];
-        uint32_t handle = 0, key_bytes = 0;
-        ck_assert_int_eq(sl_fabric_grant_add(end.fabric, &grant, &handle, key, &key_bytes, NULL),
-                         SL_ERR_PERMISSION);
     }
 END_TEST
 
@@ -256,18 +250,31 @@ END_TEST
 
 static const enum sl_fabric_windows ways[] = {SL_FABRIC_WINDOWS_ANY, SL_FABRIC_WINDOWS_NEVER};
 
-START_TEST(an_ended_ticket_writes_nothing)
+static bool ours_is_set(unsigned char with, uint64_t from, uint64_t length)
+{
+    return end.bytes[from] == with &&
+           memcmp(end.bytes + from, end.bytes + from + 1, length - 1) == 0;
+}
+
+START_TEST(an_ended_ticket_moves_nothing)
     {
-        theirs.fabric.windows = ways[_i];
+        enum sl_fabric_verb verb = _i < 2 ? SL_FABRIC_WRITE : SL_FABRIC_READ;
+        theirs.fabric.windows = ways[_i % 2];
+        theirs.stride_bytes = STRIDE;
+        theirs.unread = true;
         join(SL_MIB);
-        uint32_t key = remote_key(&remote, &end, SL_FABRIC_WRITE, 4096, 8192);
+        uint32_t key = remote_key(&remote, &end, verb, 4096, 8192);
         memset(end.bytes, 0x99, SL_MIB);
-        ck_assert_int_eq(move(SL_FABRIC_WRITE, key, 4096, 8192), SL_OK);
+        remote_set(&remote, &end, 0x22);
+        ck_assert_int_eq(move(verb, key, 4096, 8192), SL_OK);
+        ck_assert(ours_is_set(verb == SL_FABRIC_READ ? 0x22 : 0x99, 4096, 8192));
         remote_grant_end(&remote, &end, remote.grant);
         REMOTE_UNTIL(&remote, &end, remote.grants_ended == 1);
         remote_set(&remote, &end, 0x33);
-        ck_assert_int_eq(move(SL_FABRIC_WRITE, key, 4096, 4096), SL_ERR_PERMISSION);
+        memset(end.bytes, 0x99, SL_MIB);
+        ck_assert_int_eq(move(verb, key, 4096, 4096), SL_ERR_PERMISSION);
         ck_assert(remote_is_set(&remote, &end, 0x33));
+        ck_assert(ours_is_set(0x99, 0, SL_MIB));
         REMOTE_UNTIL(&remote, &end, end.link == SL_FABRIC_UP); /* the error cost the queue pairs */
     }
 END_TEST
@@ -308,6 +315,28 @@ START_TEST(a_ticket_reaches_no_further_than_its_range)
         ck_assert_int_eq(move(SL_FABRIC_READ, read, 4096, SL_MIB - 4096), SL_OK);
         ck_assert(end.bytes[4096] == 0x44 &&
                   memcmp(end.bytes + 4096, end.bytes + 4097, SL_MIB - 4097) == 0);
+    }
+END_TEST
+
+START_TEST(a_ticket_to_read_reaches_no_further_than_its_range)
+    {
+        unsigned char key_bytes[SL_FABRIC_BLOB_MAX];
+        uint32_t key = 0;
+        theirs.stride_bytes = STRIDE;
+        theirs.unread = true;
+        join(SL_MIB);
+        remote_set(&remote, &end, 0x44);
+        memset(end.bytes, 0x99, SL_MIB);
+        ck_assert_int_eq(remote_grant(&remote, &end, SL_FABRIC_READ, 0, 4096), SL_OK);
+        memcpy(key_bytes, remote.key, remote.key_bytes);
+        key_bytes[16 + 8 + 1] = 0x20; /* it says 8192 bytes now */
+        ck_assert_int_eq(
+            sl_fabric_key_open(end.fabric, end.peer, key_bytes, remote.key_bytes, &key, NULL),
+            SL_OK);
+        ck_assert_int_eq(move(SL_FABRIC_READ, key, 0, 4096), SL_OK);
+        ck_assert(ours_is_set(0x44, 0, 4096));
+        ck_assert_int_eq(move(SL_FABRIC_READ, key, 0, 8192), SL_ERR_PERMISSION);
+        ck_assert(ours_is_set(0x99, 4096, SL_MIB - 4096));
     }
 END_TEST
 
@@ -556,8 +585,9 @@ int main(int argc, char **argv)
     tcase_add_test(tests, bytes_arrive_over_region_edges);
     tcase_add_test(tests, memory_that_nobody_reads_reads_and_writes);
     tcase_add_test(tests, a_wrong_digest_is_found);
-    tcase_add_loop_test(tests, an_ended_ticket_writes_nothing, 0, 2);
+    tcase_add_loop_test(tests, an_ended_ticket_moves_nothing, 0, 4);
     tcase_add_test(tests, a_ticket_reaches_no_further_than_its_range);
+    tcase_add_test(tests, a_ticket_to_read_reaches_no_further_than_its_range);
     tcase_add_loop_test(tests, a_late_write_cannot_land, 0, 2);
     tcase_add_test(tests, a_killed_peer_is_an_error);
     tcase_add_test(tests, a_cable_that_is_pulled_and_put_back);

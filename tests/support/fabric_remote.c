@@ -226,6 +226,7 @@ static _Noreturn void child_run(const struct remote_options *options, int contro
     end_options(&child.end, &with_events, fabric.kind);
     fabric.events = with_events.events;
     child.end.stride_bytes = options->stride_bytes;
+    child.end.unread = options->unread;
     sl_err err = end_open(&child.end, &fabric, options->length_bytes, options->chunk_bytes, &why);
     bool told = false;
     if (err != SL_OK) {

@@ -12,6 +12,7 @@ struct remote_options {
     struct sl_fabric_options fabric; /* of the remote; events are filled in */
     uint64_t length_bytes, chunk_bytes;
     uint64_t stride_bytes;         /* not 0: a pool */
+    bool unread;                   /* peers read it by tickets alone */
     void (*before)(void *context); /* runs first in the child; NULL: nothing */
     void (*job)(int control, unsigned char *memory, uint64_t length_bytes, uint64_t argument,
                 uint64_t other); /* what remote_job runs there */

@@ -141,21 +141,21 @@ START_TEST(small_writes_from_a_dmabuf_are_left_to_the_nic)
 END_TEST
 
 /* With windows, and with registrations of the ticket's own. After its end nothing lands. */
-START_TEST(a_ticket_of_a_dmabuf_lets_a_peer_write)
+START_TEST(a_ticket_of_a_dmabuf_lets_a_peer_in)
     {
         uint32_t key = 0;
-        fake_verbs.windows = _i == 1;
+        enum sl_fabric_verb verb = _i < 2 ? SL_FABRIC_WRITE : SL_FABRIC_READ;
+        fake_verbs.windows = _i % 2 == 1;
         open_linked();
-        pattern_fill(b.bytes, LENGTH, 11);
-        uint32_t grant = pair_grant(&a, &b, SL_FABRIC_WRITE, BLOCK, 2 * BLOCK + 8, &key);
-        ck_assert_int_eq(end_post(&b, SL_FABRIC_WRITE, key, BLOCK, 2 * BLOCK + 8, 1, SL_NEVER_NS),
-                         SL_OK);
+        pattern_fill(_i < 2 ? b.bytes : device_bytes, LENGTH, 11);
+        uint32_t grant = pair_grant(&a, &b, verb, BLOCK, 2 * BLOCK + 8, &key);
+        ck_assert_int_eq(end_post(&b, verb, key, BLOCK, 2 * BLOCK + 8, 1, SL_NEVER_NS), SL_OK);
         PAIR_UNTIL(&a, &b, end_done_of(&b, 1) != NULL);
         ck_assert_int_eq(end_done_of(&b, 1)->code, SL_OK);
         ck_assert_mem_eq(device_bytes + BLOCK, b.bytes + BLOCK, 2 * BLOCK + 8);
         ck_assert_int_eq(sl_fabric_grant_end(a.fabric, grant), SL_OK);
         PAIR_UNTIL(&a, &b, a.grants_ended == 1);
-        ck_assert_int_eq(end_post(&b, SL_FABRIC_WRITE, key, BLOCK, 8, 2, SL_NEVER_NS), SL_OK);
+        ck_assert_int_eq(end_post(&b, verb, key, BLOCK, 8, 2, SL_NEVER_NS), SL_OK);
         PAIR_UNTIL(&a, &b, end_done_of(&b, 2) != NULL);
         ck_assert_int_ne(end_done_of(&b, 2)->code, SL_OK);
     }
@@ -357,7 +357,7 @@ int main(void)
     tcase_add_test(tests, regions_of_a_dmabuf_are_cut_as_of_any_pool);
     tcase_add_test(tests, bytes_of_a_peer_land_in_a_dmabuf);
     tcase_add_loop_test(tests, small_writes_from_a_dmabuf_are_left_to_the_nic, 0, 2);
-    tcase_add_loop_test(tests, a_ticket_of_a_dmabuf_lets_a_peer_write, 0, 2);
+    tcase_add_loop_test(tests, a_ticket_of_a_dmabuf_lets_a_peer_in, 0, 4);
     tcase_add_loop_test(tests, a_ticket_whose_own_registration_fails_leaves_nothing, 0, 3);
     tcase_add_loop_test(tests, a_digest_of_bytes_in_a_dmabuf_is_refused, 0, 2);
     tcase_add_loop_test(tests, a_region_that_fails_takes_the_others_back, 0,

@@ -792,7 +792,8 @@ START_TEST(wrong_lists_are_refused)
     }
 END_TEST
 
-/* One of several places counts as much as the only one: not registered yet, not for peers to read. */
+/* One of several places counts as much as the only one: not registered yet. What peers may read by
+ * tickets alone they read by this one. */
 START_TEST(each_memory_of_a_list_is_asked)
     {
         static unsigned char blob[SL_FABRIC_BLOB_MAX], bytes[4 * SL_PAGE_BYTES];
@@ -819,15 +820,24 @@ START_TEST(each_memory_of_a_list_is_asked)
         a.memory = third; /* what registered() is to speak of */
         PAIR_UNTIL(&a, &b, a.registered);
 
-        ck_assert_int_eq(sl_fabric_grant_add(a.fabric, &want, &grant, blob, &key_bytes, NULL),
-                         SL_ERR_PERMISSION);
-        want.verb = SL_FABRIC_WRITE;
-        ck_assert_int_eq(sl_fabric_grant_add(a.fabric, &want, &grant, blob, &key_bytes, NULL),
-                         SL_OK);
         ck_assert_int_eq(post_places(SL_FABRIC_READ, key, places, 2, 1, SL_NEVER_NS), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 1);
         ck_assert_int_eq(a.dones[0].code, SL_OK);
         ck_assert_mem_eq(bytes, b.bytes + 100, 50);
+
+        ck_assert_int_eq(sl_fabric_grant_add(a.fabric, &want, &grant, blob, &key_bytes, NULL),
+                         SL_OK);
+        uint32_t theirs = pair_key(&a, &b, blob, key_bytes);
+        memset(b.bytes, 0, 200);
+        ck_assert_int_eq(end_post(&b, SL_FABRIC_READ, theirs, 0, 150, 2, SL_NEVER_NS), SL_OK);
+        PAIR_UNTIL(&a, &b, end_done_of(&b, 2) != NULL);
+        ck_assert_int_eq(end_done_of(&b, 2)->code, SL_OK);
+        ck_assert_mem_eq(b.bytes + 100, bytes, 50);
+        ck_assert_int_eq(sl_fabric_grant_end(a.fabric, grant), SL_OK);
+        PAIR_UNTIL(&a, &b, a.grants_ended == 1);
+        ck_assert_int_eq(end_post(&b, SL_FABRIC_READ, theirs, 0, 150, 3, SL_NEVER_NS), SL_OK);
+        PAIR_UNTIL(&a, &b, end_done_of(&b, 3) != NULL);
+        ck_assert_int_eq(end_done_of(&b, 3)->code, SL_ERR_PERMISSION);
     }
 END_TEST
 

@@ -800,32 +800,51 @@ START_TEST(what_comes_behind_the_value_of_an_ended_ticket_is_taken)
     }
 END_TEST
 
+/* A reader that asks for much and takes nothing of it. */
+static int reader_stalls(uint32_t *grant)
+{
+    unsigned char frame[SL_WIRE_REQUEST_BYTES], blob[SL_FABRIC_BLOB_MAX];
+    uint32_t bytes = 0;
+    int room = 4096;
+    struct sl_wire_key key;
+    options_b.clear = true;
+    open_listener();
+    struct sl_fabric_grant want = {
+        .verb = SL_FABRIC_READ, .memory = b.memory, .peer = b.peer, .length_bytes = MEMORY};
+    ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, grant, blob, &bytes, NULL), SL_OK);
+    ck_assert_int_eq(sl_wire_key_read(blob, bytes, &key, NULL), SL_OK);
+    struct sl_wire_request request = {.verb = SL_WIRE_READ,
+                                      .length_bytes = 4 * SL_MIB,
+                                      .generation = key.generation,
+                                      .grant = key.grant};
+    memcpy(request.token, key.token, sizeof(key.token));
+    int fd = stranger(&b);
+    ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)), 0);
+    greet(fd);
+    for (unsigned i = 0; i < 200; i++) { /* more than it may queue: it stops reading, no more */
+        write_marked(&request, frame);
+        ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
+    }
+    for (int i = 0; i < 20; i++) {
+        end_step(&b, 2);
+    }
+    return fd;
+}
+
+static void grant_ends(void)
+{
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
+    while (b.grants_ended == 0) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        end_step(&b, 2);
+    }
+}
+
 START_TEST(a_reader_that_takes_nothing_has_a_deadline)
     {
-        unsigned char frame[SL_WIRE_REQUEST_BYTES], blob[SL_FABRIC_BLOB_MAX];
-        uint32_t bytes = 0, grant = 0;
-        struct sl_wire_key key;
+        uint32_t grant = 0;
         struct sl_fabric_stats stats;
-        options_b.clear = true;
-        open_listener();
-        struct sl_fabric_grant want = {
-            .verb = SL_FABRIC_READ, .memory = b.memory, .peer = b.peer, .length_bytes = MEMORY};
-        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, &grant, blob, &bytes, NULL), SL_OK);
-        ck_assert_int_eq(sl_wire_key_read(blob, bytes, &key, NULL), SL_OK);
-        struct sl_wire_request request = {.verb = SL_WIRE_READ,
-                                          .length_bytes = 4 * SL_MIB,
-                                          .generation = key.generation,
-                                          .grant = key.grant};
-        memcpy(request.token, key.token, sizeof(key.token));
-        int fd = stranger(&b);
-        greet(fd);
-        for (unsigned i = 0; i < 200; i++) { /* more than it may queue: it stops reading, no more */
-            write_marked(&request, frame);
-            ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
-        }
-        for (int i = 0; i < 20; i++) {
-            end_step(&b, 2);
-        }
+        int fd = reader_stalls(&grant);
         clock_ns += options_b.stall_ns + 16 * SL_MIB * 16000;
         uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
         do {
@@ -834,10 +853,28 @@ START_TEST(a_reader_that_takes_nothing_has_a_deadline)
             sl_fabric_stats(b.fabric, &stats);
         } while (stats.late == 0);
         ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
-        while (b.grants_ended == 0) {
-            ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        grant_ends();
+        close(fd);
+    }
+END_TEST
+
+/* What a reader is being sent is in use; whoever ended its grant does not wait as long as it has for it. */
+START_TEST(a_reader_that_takes_nothing_holds_an_ended_grant_for_stall_ns)
+    {
+        uint32_t grant = 0;
+        struct sl_fabric_stats stats;
+        int fd = reader_stalls(&grant);
+        ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
+        for (int i = 0; i < 20; i++) {
             end_step(&b, 2);
         }
+        ck_assert_uint_eq(b.grants_ended, 0);
+        ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_ERR_BUSY);
+        clock_ns += options_b.stall_ns;
+        grant_ends();
+        sl_fabric_stats(b.fabric, &stats);
+        ck_assert_uint_eq(stats.late, 1);
+        ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_OK);
         close(fd);
     }
 END_TEST
@@ -1190,6 +1227,7 @@ static TCase *all_tests(const char *name, SFun before, bool whole)
     tcase_add_loop_test(tests, writes_land_however_their_stream_is_cut, 0, SL_COUNT(stream_cuts));
     tcase_add_test(tests, what_comes_behind_the_value_of_an_ended_ticket_is_taken);
     tcase_add_test(tests, a_reader_that_takes_nothing_has_a_deadline);
+    tcase_add_test(tests, a_reader_that_takes_nothing_holds_an_ended_grant_for_stall_ns);
     tcase_add_test(tests, connections_have_a_bound);
     tcase_add_test(tests, what_goes_away_ends_its_transfers);
     tcase_add_test(tests, wrong_calls_are_refused);

@@ -345,7 +345,7 @@ static sl_err address_of_another_kind(struct fabric_peer *peer, const void *blob
 START_TEST(a_rail_of_another_kind_carries_nothing)
     {
         static struct fabric_backend mixed;
-        static const char both[] = "SLTR\1\0\2\0\1\0\0\0x\1\0\0\0y";
+        static const char both[] = "SLTR\2\0\2\0\1\0\0\0x\1\0\0\0y";
         struct sl_error why = {0};
         uint32_t key = 0;
         none_fits = false;
@@ -466,7 +466,7 @@ START_TEST(keys_that_die_with_their_link_are_not_used_again)
     {
         uint32_t key = 0;
         open_all(2);
-        a.fabric->rails->keys_die = true;
+        b.fabric->rails->keys_die = true; /* its keys say so */
         pattern_fill(a.bytes, MEMORY, 8);
         pair_grant(&b, &a, SL_FABRIC_WRITE, 0, MEMORY, &key);
         rail_break(0);
@@ -724,7 +724,7 @@ END_TEST
 
 /* ---- hostile blobs ---- */
 
-#define HEAD "SLTR\1\1"
+#define HEAD "SLTR\2\1"
 static const struct {
     const char *bytes;
     uint32_t length;
@@ -738,8 +738,8 @@ static const struct {
     {HEAD "\1\0\2\0\0\0x", 13, SL_ERR_PROTOCOL},
     {HEAD "\1\0\377\377\377\377x", 13, SL_ERR_PROTOCOL},
     {HEAD "\1\0\1\0\0\0xy", 14, SL_ERR_PROTOCOL},
-    {"SLTR\2\1\1\0\1\0\0\0x", 13, SL_ERR_VERSION},
-    {"SLTR\1\3\1\0\1\0\0\0x", 13, SL_ERR_PROTOCOL}, /* no verb */
+    {"SLTR\1\1\1\0\1\0\0\0x", 13, SL_ERR_VERSION},
+    {"SLTR\2\2\1\0\1\0\0\0x", 13, SL_ERR_PROTOCOL}, /* no flag */
     {"SLTR", 4, SL_OK},                             /* a plain blob, whatever it says */
     {"plain", 5, SL_OK},
     {"", 0, SL_OK},
@@ -748,14 +748,14 @@ static const struct {
 START_TEST(blobs_are_taken_for_hostile)
     {
         struct sl_error why = {0};
-        struct rails_blob read = {.verb = 99};
+        struct rails_blob read = {.lengths = {99}};
         unsigned char *exact = malloc(blobs[_i].length + 1); /* a byte too far shows under asan */
         memcpy(exact + 1, blobs[_i].bytes, blobs[_i].length);
 
         sl_err err = rails_blob_read(exact + 1, blobs[_i].length, &read, &why);
 
         ck_assert_int_eq(err, blobs[_i].want);
-        ck_assert_uint_eq(read.verb == 99, err != SL_OK);
+        ck_assert_uint_eq(read.lengths[0] == 99, err != SL_OK);
         free(exact);
     }
 END_TEST

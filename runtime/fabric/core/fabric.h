@@ -11,7 +11,7 @@
  * free: after done() nothing reads or writes the local memory of the transfer any more.
  *  - A peer that dies is an error of all its transfers in about stall_ns; the link is then built
  *    anew, with a growing, jittered back-off.
- *  - After grant_ended() of a write grant not one byte lands in its range any more.
+ *  - After grant_ended() of a ticket not one byte of its range is written or read by its peer any more.
  *
  * One thread. Nothing blocks. Callbacks come from sl_fabric_step alone; they may call everything
  * but sl_fabric_step and sl_fabric_close. */
@@ -139,7 +139,7 @@ struct sl_fabric_memory {
     uint64_t length_bytes;
     uint64_t chunk_bytes;  /* arena: no extent crosses a multiple of it; 0: a pool */
     uint64_t stride_bytes; /* pool: bytes of a block; 0: an arena */
-    bool unread;           /* nobody else reads it: verbs gives it no such right, grants neither */
+    bool unread;           /* peers read it by tickets alone: verbs shows them no key of a region */
 };
 /* Registers in the background, a region a step; registered() tells the end. Until then transfers
  * and grants of it are refused (SL_ERR_BUSY). Errors: SL_ERR_LIMIT, SL_ERR_INVALID,
@@ -169,7 +169,9 @@ sl_err sl_fabric_peer_address(struct sl_fabric *fabric, uint32_t peer, const voi
 void sl_fabric_peer_remove(struct sl_fabric *fabric, uint32_t peer);
 enum sl_fabric_link sl_fabric_peer_link(const struct sl_fabric *fabric, uint32_t peer);
 
-/* ---- grants: what a peer may do with our memory ---- */
+/* ---- grants: what a peer may do with our memory ----
+ * A grant to write, or to read what is unread, is a ticket: with verbs it has rights of its own, needs
+ * a peer that is UP, and lasts at most as long as its link. */
 /* Where some bytes lie; those of a list follow each other in its order, whatever memories they are
  * in. Places of one list that overlap are the caller's fault: what they hold then is not said. */
 struct sl_fabric_place {
@@ -179,8 +181,7 @@ struct sl_fabric_place {
 struct sl_fabric_grant {
     enum sl_fabric_verb verb;
     uint32_t memory;
-    uint32_t
-        peer; /* who may; a write grant needs an UP peer and lasts at most as long as its link */
+    uint32_t peer; /* who may */
     uint64_t offset_bytes, length_bytes;
     /* Copied; NULL: memory and offset_bytes say where. Else those are not looked at, the lengths add
      * up to length_bytes, and the key's range is 0..length_bytes in the order of the places. */
@@ -191,12 +192,14 @@ struct sl_fabric_grant {
 /* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
  * after granted(). 0 bytes: granted() brings it (it takes several turns). Errors:
  * SL_ERR_NOT_FOUND (memory, peer), SL_ERR_BUSY (memory is not registered yet), SL_ERR_UNREACHABLE
- * (verbs, write: the peer is not up), SL_ERR_LIMIT (also: the places want more than the key or the
- * NIC holds), SL_ERR_INVALID (range, places), SL_ERR_PERMISSION (reading of what is unread),
- * SL_ERR_OS. */
+ * (verbs, ticket: the peer is not up), SL_ERR_LIMIT (also: the places want more than the key or the
+ * NIC holds), SL_ERR_UNSUPPORTED (verbs, ticket: the device has no windows, and takes no registration
+ * of such memory), SL_ERR_INVALID (range, places), SL_ERR_OS. */
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
-/* grant_ended() says when nothing lands any more. Errors: SL_ERR_NOT_FOUND. */
+/* grant_ended() says when the peer is through with its range. By tcp it waits for what is being sent,
+ * and for stall_ns at most: then the connection of a peer that does not take it ends. Errors:
+ * SL_ERR_NOT_FOUND. */
 sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t grant);
 /* may_write says no to more than before: what is being received of that is cancelled. Gives whether
  * any of it may still land; then it is to be called again, in a later turn. Where may_write is not

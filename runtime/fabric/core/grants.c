@@ -10,14 +10,13 @@ static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant
     const struct sl_fabric_place whole = {.memory = grant->memory,
                                           .offset_bytes = grant->offset_bytes,
                                           .length_bytes = grant->length_bytes};
-    bool read = grant->verb == SL_FABRIC_READ;
-    if (!read && grant->verb != SL_FABRIC_WRITE) {
+    if (grant->verb != SL_FABRIC_READ && grant->verb != SL_FABRIC_WRITE) {
         return sl_fail(why, SL_ERR_INVALID, "a grant is for reading or for writing");
     }
-    sl_err err = fabric_places_check(fabric, grant->places, grant->place_count, grant->length_bytes,
-                                     read, why);
+    sl_err err =
+        fabric_places_check(fabric, grant->places, grant->place_count, grant->length_bytes, why);
     if (err == SL_OK && grant->places == NULL) {
-        err = fabric_range_check(fabric, &whole, read, why);
+        err = fabric_range_check(fabric, &whole, why);
     }
     if (err != SL_OK) {
         return err;
@@ -26,6 +25,18 @@ static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
     return SL_OK;
+}
+
+/* Whether no key of a region gives the right: no region is for peers to write, and none that is
+ * unread for them to read. */
+static bool grant_is_ticket(struct sl_fabric *fabric, const struct sl_fabric_grant *grant)
+{
+    bool ticket = grant->verb == SL_FABRIC_WRITE;
+    for (uint32_t i = 0; i < SL_MAX(grant->place_count, 1u); i++) {
+        uint32_t memory = grant->places != NULL ? grant->places[i].memory : grant->memory;
+        ticket = ticket || fabric_memory_of(fabric, memory)->what.unread;
+    }
+    return ticket;
 }
 
 struct sl_runs fabric_grant_runs(const struct sl_fabric *fabric, const struct fabric_grant *grant,
@@ -79,6 +90,7 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
         .peer_index = grant->peer & 0xffffu,
         .slot_generation = fabric_generation_next(fabric->grants[index].slot_generation),
         .state = GRANT_LIVE,
+        .ticket = grant_is_ticket(fabric, grant),
         .generation = ++fabric->next_generation,
     };
     if (grant->places != NULL) {

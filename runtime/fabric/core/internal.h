@@ -115,6 +115,7 @@ struct fabric_grant {
     uint32_t memory_index, peer_index;
     uint16_t slot_generation;
     uint8_t state;
+    bool ticket;         /* what regions' keys do not give: verbs makes rights of its own */
     bool ready;          /* the key works, or never will */
     bool told;           /* granted() was called */
     uint64_t generation; /* on the wire; never reused */
@@ -133,7 +134,8 @@ struct fabric_key {
     enum sl_fabric_verb verb;
     struct fabric_region *regions;
     uint32_t region_count;
-    uint32_t *lane_rkeys; /* verbs, write: of every lane for every region; NULL: the regions' own */
+    uint32_t
+        *lane_rkeys; /* verbs, windows: of every lane for every region; NULL: the regions' own */
     uint32_t grant_index;
     uint64_t grant_generation;
     uint8_t token[FABRIC_TOKEN_BYTES];

@@ -25,7 +25,7 @@ sl_err fabric_places_count_check(const struct sl_fabric_place *places, uint32_t 
                          left_bytes, length_bytes);
 }
 
-sl_err fabric_range_check(struct sl_fabric *fabric, const struct sl_fabric_place *range, bool read,
+sl_err fabric_range_check(struct sl_fabric *fabric, const struct sl_fabric_place *range,
                           struct sl_error *why)
 {
     const struct fabric_memory *memory = fabric_memory_of(fabric, range->memory);
@@ -34,9 +34,6 @@ sl_err fabric_range_check(struct sl_fabric *fabric, const struct sl_fabric_place
     }
     if (memory->state != MEMORY_READY) {
         return sl_fail(why, SL_ERR_BUSY, "the memory is not registered yet");
-    }
-    if (read && memory->what.unread) {
-        return sl_fail(why, SL_ERR_PERMISSION, "the memory is not for peers to read");
     }
     if (range->length_bytes == 0 || range->offset_bytes > memory->what.length_bytes ||
         range->length_bytes > memory->what.length_bytes - range->offset_bytes) {
@@ -48,11 +45,11 @@ sl_err fabric_range_check(struct sl_fabric *fabric, const struct sl_fabric_place
 }
 
 sl_err fabric_places_check(struct sl_fabric *fabric, const struct sl_fabric_place *places,
-                           uint32_t count, uint64_t length_bytes, bool read, struct sl_error *why)
+                           uint32_t count, uint64_t length_bytes, struct sl_error *why)
 {
     sl_err err = fabric_places_count_check(places, count, length_bytes, why);
     for (uint32_t i = 0; i < count && err == SL_OK; i++) {
-        err = fabric_range_check(fabric, &places[i], read, why);
+        err = fabric_range_check(fabric, &places[i], why);
     }
     return err;
 }

@@ -12,14 +12,13 @@
 #include <unistd.h>
 
 #define MAGIC_RAILS UINT32_C(0x52544c53) /* "SLTR" */
-#define VERSION     1u
+#define VERSION     2u
 #define HEAD_BYTES  8u
 
 /* ---- blobs ---- */
 
-uint32_t rails_blob_write(const struct rails *rails, unsigned verb,
-                          const void *const parts[RAILS_MAX], const uint32_t lengths[RAILS_MAX],
-                          void *out)
+uint32_t rails_blob_write(const struct rails *rails, bool dies, const void *const parts[RAILS_MAX],
+                          const uint32_t lengths[RAILS_MAX], void *out)
 {
     unsigned char *at = out;
     uint32_t used = HEAD_BYTES + 4 * rails->count; /* room for every length comes first */
@@ -27,7 +26,7 @@ uint32_t rails_blob_write(const struct rails *rails, unsigned verb,
     memset(at, 0, HEAD_BYTES);
     sl_wire_put(at, MAGIC_RAILS, 4);
     sl_wire_put(at + 4, VERSION, 1);
-    sl_wire_put(at + 5, verb, 1);
+    sl_wire_put(at + 5, dies, 1);
     sl_wire_put(at + 6, rails->count, 1);
     at += HEAD_BYTES;
     for (uint32_t i = 0; i < rails->count; i++) {
@@ -60,13 +59,13 @@ sl_err rails_blob_read(const void *blob, uint32_t length_bytes, struct rails_blo
         return SL_OK;
     }
     uint32_t count = at[6];
-    read.verb = at[5];
     if (at[4] != VERSION) {
         return sl_fail(why, SL_ERR_VERSION, "rails: version %u, not %u", at[4], VERSION);
     }
-    if (count == 0 || count > RAILS_MAX || read.verb > SL_FABRIC_WRITE) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "rails: %u of them, verb %u", count, read.verb);
+    if (count == 0 || count > RAILS_MAX || at[5] > 1) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "rails: %u of them, flag %u", count, at[5]);
     }
+    read.dies = at[5] == 1;
     at += HEAD_BYTES;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t left = (uint64_t)(end - at);
@@ -229,8 +228,8 @@ static void rails_on_address(void *context, uint32_t sub, const void *blob, uint
     peer->blobs[rail->index] = kept;
     peer->blob_bytes[rail->index] = length_bytes;
     const struct sl_fabric_events *events = &rails->fabric->options.events;
-    uint32_t length =
-        rails_blob_write(rails, 0, (const void *const *)peer->blobs, peer->blob_bytes, rails->blob);
+    uint32_t length = rails_blob_write(rails, false, (const void *const *)peer->blobs,
+                                       peer->blob_bytes, rails->blob);
     if (length > 0 && events->address != NULL) {
         events->address(events->context, handle_of(rails, peer), rails->blob, length);
     }

@@ -9,7 +9,7 @@
  * comes once, when no rail touches the local memory any more; grant_ended() comes when nothing lands
  * by any rail.
  *
- * Blobs: "SLTR", version, verb of a key or 0, count of rails, 0; then for each rail its length (4
+ * Blobs: "SLTR", version, whether a key dies with its link, count of rails, 0; then for each rail its length (4
  * bytes) and its blob, length 0: it has none. A fabric without rails takes the first of such a blob,
  * and one with rails takes a plain blob for that of its first rail. */
 #ifndef SL_FABRIC_CORE_RAILS_H
@@ -50,10 +50,10 @@ struct rails_peer {
 struct rails_grant {
     bool used, ending, told, gone, silent;          /* silent: nobody knows its handle */
     bool late;                                      /* granted() brings the key */
+    bool dies;                                      /* a rail's key is gone with its link */
     uint16_t generation, added, ready, lost, ended; /* bits of rails */
-    enum sl_fabric_verb verb;
-    uint32_t peer, memory;       /* handles */
-    struct fabric_place *places; /* NULL: one range of that memory */
+    uint32_t peer, memory;                          /* handles */
+    struct fabric_place *places;                    /* NULL: one range of that memory */
     uint32_t sub[RAILS_MAX];
     void
         *parts[RAILS_MAX]; /* owned; kept until it is told where a part may come later, else NULL */
@@ -61,7 +61,7 @@ struct rails_grant {
     struct sl_error *why; /* owned; the first rail that failed after it was added; NULL: none did */
 };
 struct rails_key {
-    bool used, dies; /* dies: with the link, as a verbs window does */
+    bool used, dies; /* dies: with the link, as tickets of verbs do */
     uint16_t generation, there;
     uint32_t peer; /* handle */
     uint32_t sub[RAILS_MAX], lives[RAILS_MAX];
@@ -120,12 +120,11 @@ const char *fabric_rails_about(const struct sl_fabric *fabric);
 /* A blob of rails becomes that of its first; others stay. Errors: SL_ERR_PROTOCOL, SL_ERR_VERSION. */
 sl_err fabric_rails_first(const void **blob, uint32_t *length_bytes, struct sl_error *why);
 /* Puts the parts together; 0: they do not fit. Parts that do not fit behind others are left out. */
-uint32_t rails_blob_write(const struct rails *rails, unsigned verb,
-                          const void *const parts[RAILS_MAX], const uint32_t lengths[RAILS_MAX],
-                          void *out);
+uint32_t rails_blob_write(const struct rails *rails, bool dies, const void *const parts[RAILS_MAX],
+                          const uint32_t lengths[RAILS_MAX], void *out);
 /* The parts of a blob, borrowed from it. Errors: SL_ERR_PROTOCOL, SL_ERR_VERSION. */
 struct rails_blob {
-    unsigned verb; /* 0: not told */
+    bool dies;
     const void *parts[RAILS_MAX];
     uint32_t lengths[RAILS_MAX];
 };

@@ -312,7 +312,8 @@ static bool grant_add_on(struct rail *rail, const struct sl_fabric_grant *want,
     grant->added |= bit_of(rail);
     rail->grant_of[grant->sub[i] & 0xffffu] = (uint16_t)(grant - rails->grants);
     grant->late |= length == 0;
-    if (rails->keys_die && want->verb == SL_FABRIC_WRITE) {
+    grant->dies |= rails->keys_die && fabric_grant_of(rail->fabric, grant->sub[i])->ticket;
+    if (grant->dies) {
         part_keep(grant, i, rails->part, length);
     }
     if (length > SL_FABRIC_BLOB_MAX - *used) { /* too long beside the others: it is not told */
@@ -345,7 +346,6 @@ sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_g
     struct rails_grant *grant = &rails->grants[index];
     *grant = (struct rails_grant){
         .generation = fabric_generation_next(grant->generation),
-        .verb = want->verb,
         .peer = want->peer,
         .memory = want->memory,
         .places = rails_memories_hold(rails, want->memory, want->places, want->place_count)};
@@ -367,7 +367,7 @@ sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_g
     }
     grant->used = true;
     uint32_t length =
-        grant->late ? 0 : rails_blob_write(rails, want->verb, parts.parts, parts.lengths, key);
+        grant->late ? 0 : rails_blob_write(rails, grant->dies, parts.parts, parts.lengths, key);
     if (length == 0 && !grant->late) {
         grant->silent = true;
         (void)fabric_rails_grant_end(fabric, grant_handle(rails, grant));
@@ -388,7 +388,7 @@ static void grant_tell(struct rails *rails, struct rails_grant *grant)
     }
     grant->told = true;
     uint32_t length = grant->late
-                          ? rails_blob_write(rails, grant->verb, (const void *const *)grant->parts,
+                          ? rails_blob_write(rails, grant->dies, (const void *const *)grant->parts,
                                              grant->part_bytes, rails->blob)
                           : 0;
     const struct sl_error why =
@@ -550,7 +550,7 @@ sl_err fabric_rails_key_open(struct sl_fabric *fabric, uint32_t handle, const vo
                               .generation = fabric_generation_next(rails->keys[index].generation),
                               .peer = handle};
     sl_err err = rails_blob_read(blob, length_bytes, &read, why);
-    fresh.dies = rails->keys_die && read.verb == SL_FABRIC_WRITE;
+    fresh.dies = read.dies;
     memcpy(fresh.lives, peer->lives, sizeof(fresh.lives));
     for (uint32_t i = 0; i < rails->count && err == SL_OK; i++) {
         struct rail *rail = &rails->at[i];

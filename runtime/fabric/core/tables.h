@@ -20,13 +20,12 @@ bool fabric_regions_cover(const struct fabric_region *regions, uint32_t count,
 /* No places, or 1..SL_FABRIC_PLACES_MAX whose lengths add up. Errors: SL_ERR_INVALID. */
 sl_err fabric_places_count_check(const struct sl_fabric_place *places, uint32_t count,
                                  uint64_t length_bytes, struct sl_error *why);
-/* The range is in memory that is ready. read: for peers to read. Errors: SL_ERR_NOT_FOUND,
- * SL_ERR_BUSY, SL_ERR_PERMISSION, SL_ERR_INVALID. */
-sl_err fabric_range_check(struct sl_fabric *fabric, const struct sl_fabric_place *range, bool read,
+/* The range is in memory that is ready. Errors: SL_ERR_NOT_FOUND, SL_ERR_BUSY, SL_ERR_INVALID. */
+sl_err fabric_range_check(struct sl_fabric *fabric, const struct sl_fabric_place *range,
                           struct sl_error *why);
 /* Both, for all of a list. */
 sl_err fabric_places_check(struct sl_fabric *fabric, const struct sl_fabric_place *places,
-                           uint32_t count, uint64_t length_bytes, bool read, struct sl_error *why);
+                           uint32_t count, uint64_t length_bytes, struct sl_error *why);
 
 /* Errors: SL_ERR_NO_MEMORY. close accepts a table that is not open. */
 sl_err fabric_places_open(struct fabric_places *table, uint32_t count_max, struct sl_error *why);

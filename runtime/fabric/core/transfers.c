@@ -29,10 +29,10 @@ static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_trans
     if (key == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such key");
     }
-    sl_err err = fabric_places_check(fabric, piece->places, piece->place_count, piece->length_bytes,
-                                     false, why);
+    sl_err err =
+        fabric_places_check(fabric, piece->places, piece->place_count, piece->length_bytes, why);
     if (err == SL_OK && piece->places == NULL) {
-        err = fabric_range_check(fabric, &whole, false, why);
+        err = fabric_range_check(fabric, &whole, why);
     }
     if (err == SL_OK) {
         err = digest_check(fabric, piece, why);

@@ -519,9 +519,15 @@ void tcp_served_recheck(struct tcp_conn *conn)
     if (conn->rx == RX_VALUE && conn->writing.grant != FABRIC_NONE && writing_is_over(conn)) {
         tcp_recv_cancel(conn); /* the kernel writes to it until the receive has ended */
     }
-    for (uint64_t i = conn->sent_number; i < conn->tail_number; i++) {
+    for (uint64_t i = conn->out_number; i < conn->tail_number; i++) {
         struct tcp_served *served = served_at(conn, i);
         if (served->grant == FABRIC_NONE || fabric->grants[served->grant].state != GRANT_ENDING) {
+            continue;
+        }
+        if (i < conn->sent_number) { /* it is being sent, and a slow peer has no more time for it */
+            tcp_due(
+                conn, &conn->tx_due_ns,
+                SL_MIN(conn->tx_due_ns, sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns)));
             continue;
         }
         uint32_t grant = served->grant; /* not begun: it is refused after all */

@@ -1,5 +1,5 @@
-/* runtime/fabric/verbs/grant.c - keys, and what of our memory a grant covers. Reading: the regions'
- * keys, for whoever has them. Writing: see ticket.c. */
+/* runtime/fabric/verbs/grant.c - keys, and what of our memory a grant covers. What every peer may read:
+ * the regions' keys, for whoever has them. All else: see ticket.c. */
 #include "runtime/fabric/core/wire.h"
 #include "runtime/fabric/verbs/internal.h"
 
@@ -71,17 +71,17 @@ sl_err verbs_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t leng
     }
     uint32_t rkeys = (uint32_t)sl_wire_get(bytes + 6, 2);
     uint32_t count = (uint32_t)sl_wire_get(bytes + 8, 4);
-    bool reads = bytes[5] == SL_FABRIC_READ;
-    if ((!reads && bytes[5] != SL_FABRIC_WRITE) || rkeys != (reads ? 1 : fabric->options.lanes) ||
-        count == 0 || count > SL_FABRIC_BLOB_MAX / KEY_REGION ||
+    uint32_t lanes = fabric->options.lanes;
+    if ((bytes[5] != SL_FABRIC_READ && bytes[5] != SL_FABRIC_WRITE) ||
+        (rkeys != 1 && rkeys != lanes) || count == 0 || count > SL_FABRIC_BLOB_MAX / KEY_REGION ||
         length_bytes != verbs_key_bytes(count, rkeys)) {
         return sl_fail(why, SL_ERR_PROTOCOL, "verbs key: %u regions, %u lanes, %u bytes", count,
                        rkeys, length_bytes);
     }
-    key->verb = reads ? SL_FABRIC_READ : SL_FABRIC_WRITE;
+    key->verb = (enum sl_fabric_verb)bytes[5];
     key->regions = calloc(count, sizeof(*key->regions));
-    key->lane_rkeys = reads ? NULL : calloc((size_t)count * rkeys, sizeof(*key->lane_rkeys));
-    if (key->regions == NULL || (!reads && key->lane_rkeys == NULL)) {
+    key->lane_rkeys = rkeys == 1 ? NULL : calloc((size_t)count * rkeys, sizeof(*key->lane_rkeys));
+    if (key->regions == NULL || (rkeys > 1 && key->lane_rkeys == NULL)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a key of %u regions", count);
     }
     key->region_count = count;
@@ -198,18 +198,16 @@ static sl_err grant_reading(const struct sl_fabric *fabric, struct fabric_grant 
 sl_err verbs_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
                        uint32_t *key_bytes, struct sl_error *why)
 {
-    bool reads = grant->what.verb == SL_FABRIC_READ;
-    bool windows = verbs_of(fabric)->windows;
-    uint32_t regions =
-        range_count(fabric, grant, reads || windows ? verbs_walk_cut : verbs_walk_whole);
-    uint32_t rkeys = reads ? 1 : fabric->options.lanes;
+    bool registers = grant->ticket && !verbs_of(fabric)->windows;
+    uint32_t regions = range_count(fabric, grant, registers ? verbs_walk_whole : verbs_walk_cut);
+    uint32_t rkeys = grant->ticket ? verbs_ticket_rkeys(fabric) : 1;
     bool at_once = true;
     if (regions > (SL_FABRIC_BLOB_MAX - VERBS_KEY_HEAD) / (KEY_REGION + 4 * rkeys)) {
         return sl_fail(why, SL_ERR_LIMIT, "a key of %u regions is too long", regions);
     }
     key_head(key, grant->what.verb, regions, rkeys);
-    sl_err err = reads ? grant_reading(fabric, grant, key)
-                       : verbs_ticket_add(fabric, grant, regions, key, &at_once, why);
+    sl_err err = grant->ticket ? verbs_ticket_add(fabric, grant, regions, key, &at_once, why)
+                               : grant_reading(fabric, grant, key);
     if (err == SL_OK) {
         *key_bytes = at_once ? verbs_key_bytes(regions, rkeys) : 0;
     }

@@ -62,7 +62,7 @@ enum verbs_ticket_phase {
     VERBS_TICKET_UNDOES,
     VERBS_TICKET_OVER /* nothing of it is left */
 };
-/* A grant for writing: what it has of the device. In the queue while it has something to do that
+/* A ticket: what it has of the device. In the queue while it has something to do that
  * waits for no completion, or waits for room. */
 struct verbs_grant {
     struct verbs_grant *before, *next; /* in the queue */
@@ -70,6 +70,7 @@ struct verbs_grant {
     bool writes; /* without windows: is one of the peer's writers */
     uint8_t phase;
     uint16_t life;
+    unsigned access; /* IBV_ACCESS_REMOTE_READ or IBV_ACCESS_REMOTE_WRITE */
     uint32_t grant_index, range_count;
     uint32_t window_count;         /* lanes times ranges; without windows: ranges */
     uint32_t made, bound;          /* ranges */
@@ -153,6 +154,8 @@ unsigned char *verbs_key_region(unsigned char *out, const struct fabric_region *
 uint32_t verbs_key_bytes(uint32_t regions, uint32_t rkeys);
 
 /* ---- verbs_ticket.c ---- */
+/* Remote keys of a range of a ticket: each lane's window has one, a registration is one for all. */
+uint32_t verbs_ticket_rkeys(const struct sl_fabric *fabric);
 /* key: with a head, and with room for the rest; *at_once: it is whole, else granted() brings it. */
 sl_err verbs_ticket_add(struct sl_fabric *fabric, struct fabric_grant *grant, uint32_t ranges,
                         unsigned char *key, bool *at_once, struct sl_error *why);

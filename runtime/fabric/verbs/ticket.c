@@ -1,9 +1,10 @@
-/* runtime/fabric/verbs/ticket.c - grants for writing.
+/* runtime/fabric/verbs/ticket.c - tickets: grants for writing, and for reading what is unread.
  *
  * For each lane and region of each range there is a memory window of type 2, which works on that
  * lane's queue pair alone. A device without windows registers the ranges for the ticket alone, and
- * lets the peer's queue pairs take writes only while it has a ticket. The ticket ends when all is
- * invalidated or deregistered. In both cases the device says so only when nothing lands any more.
+ * lets the peer's queue pairs take writes only while it has a ticket to write. The ticket ends when
+ * all is invalidated or deregistered. In both cases the device says so only when nothing lands, and
+ * nothing is read, any more.
  *
  * A ticket of many ranges is made, bound and ended in slices. Tickets that have something to do stand
  * in one queue, and each gets a slice in its turn. On a queue pair VERBS_CONTROL_MAX binds and
@@ -42,6 +43,11 @@ static void queue_leave(struct sl_fabric *fabric, struct verbs_grant *held)
     *(held->before != NULL ? &held->before->next : &verbs->tickets_head) = held->next;
     *(held->next != NULL ? &held->next->before : &verbs->tickets_tail) = held->before;
     verbs->tickets_queued--;
+}
+
+uint32_t verbs_ticket_rkeys(const struct sl_fabric *fabric)
+{
+    return verbs_of(fabric)->windows ? fabric->options.lanes : 1;
 }
 
 /* ---- windows ---- */
@@ -113,7 +119,7 @@ static int window_bind(struct fabric_peer *peer, struct verbs_grant *held, uint3
                     .bind_info = {.mr = cut->handle,
                                   .addr = cut->addr,
                                   .length = cut->length_bytes,
-                                  .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}},
+                                  .mw_access_flags = held->access}},
     };
     int code = control_post(peer, index % peer->fabric->options.lanes, held, &work);
     if (code == 0) {
@@ -174,8 +180,8 @@ static void writers_allow(struct fabric_peer *peer)
 static void writer_add(struct fabric_peer *peer, struct verbs_grant *held)
 {
     struct verbs_peer *state = peer->backend;
-    held->writes = true;
-    if (++state->writers == 1) {
+    held->writes = held->access == IBV_ACCESS_REMOTE_WRITE;
+    if (held->writes && ++state->writers == 1) {
         writers_allow(peer);
     }
 }
@@ -222,15 +228,14 @@ static sl_err range_register(const struct sl_fabric *fabric, struct verbs_grant 
     SL_ASSERT(there);
     sl_err err =
         verbs_register(verbs_of(fabric), by_dmabuf ? &dmabuf : NULL, range.addr, range.length_bytes,
-                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &own, why);
+                       IBV_ACCESS_LOCAL_WRITE | (int)held->access, &own, why);
     if (err != SL_OK) {
         return err;
     }
     held->windows[held->made].own = own;
     held->key_next = verbs_key_region(held->key_next, &range);
-    for (uint32_t lane = 0; lane < fabric->options.lanes; lane++, held->key_next += 4) {
-        sl_wire_put(held->key_next, own->rkey, 4);
-    }
+    sl_wire_put(held->key_next, own->rkey, 4);
+    held->key_next += 4;
     return SL_OK;
 }
 
@@ -286,7 +291,7 @@ static void ticket_works(struct sl_fabric *fabric, struct fabric_grant *grant)
     struct verbs_grant *held = grant->backend;
     if (held->key != NULL) {
         grant->key = held->key;
-        grant->key_bytes = verbs_key_bytes(held->range_count, fabric->options.lanes);
+        grant->key_bytes = verbs_key_bytes(held->range_count, verbs_ticket_rkeys(fabric));
         held->key = NULL;
     }
     fabric_grant_ready(fabric, grant);
@@ -457,14 +462,15 @@ sl_err verbs_ticket_add(struct sl_fabric *fabric, struct fabric_grant *grant, ui
 {
     struct verbs *verbs = verbs_of(fabric);
     const struct fabric_peer *peer = &fabric->peers[grant->peer_index];
-    uint32_t windows = verbs->windows ? ranges * fabric->options.lanes : ranges;
+    uint32_t windows = ranges * verbs_ticket_rkeys(fabric);
     bool whole = ranges <= VERBS_AT_ONCE_MAX;
     sl_err err = ticket_check(fabric, grant, ranges, windows, why);
     if (err != SL_OK) {
         return err;
     }
     struct verbs_grant *held = calloc(1, sizeof(*held) + windows * sizeof(held->windows[0]));
-    unsigned char *kept = whole ? NULL : malloc(verbs_key_bytes(ranges, fabric->options.lanes));
+    unsigned char *kept =
+        whole ? NULL : malloc(verbs_key_bytes(ranges, verbs_ticket_rkeys(fabric)));
     if (held == NULL || (!whole && kept == NULL)) {
         free(held);
         free(kept);
@@ -476,6 +482,8 @@ sl_err verbs_ticket_add(struct sl_fabric *fabric, struct fabric_grant *grant, ui
     held->key = kept;
     held->key_next = (whole ? key : kept) + VERBS_KEY_HEAD;
     held->grant_index = grant->index;
+    held->access =
+        grant->what.verb == SL_FABRIC_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
     held->range_count = ranges;
     held->window_count = windows;
     held->make = held->bind = verbs_walk_begin(fabric, grant);

@@ -353,17 +353,6 @@ static void fab_close(struct sl_fabric *fabric)
     world.fabric = NULL;
 }
 
-static sl_err fab_region_add(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
-                             struct fabric_region *out, struct sl_error *why)
-{
-    return sl_fabric_tcp.region_add(fabric, at, length_bytes, out, why);
-}
-
-static void fab_region_remove(struct sl_fabric *fabric, struct fabric_region *region)
-{
-    sl_fabric_tcp.region_remove(fabric, region);
-}
-
 static sl_err fab_peer_start(struct fabric_peer *peer, struct sl_error *why)
 {
     const struct sl_fabric_events *events = &peer->fabric->options.events;
@@ -414,19 +403,11 @@ static void fab_lane_cancel(struct fabric_lane *lane)
     }
 }
 
-static uint64_t fab_wake_at(const struct sl_fabric *fabric)
-{
-    (void)fabric;
-    return SL_NEVER_NS;
-}
-
 static const struct fabric_backend fuzz_fabric = {
     .name = "fuzz",
     .open = fab_open,
     .quiesce = fab_nothing,
     .close = fab_close,
-    .region_add = fab_region_add,
-    .region_remove = fab_region_remove,
     .peer_start = fab_peer_start,
     .peer_address = fab_peer_address,
     .peer_stop = fab_peer_stop,
@@ -436,8 +417,6 @@ static const struct fabric_backend fuzz_fabric = {
     .lane_push = fab_lane_push,
     .lane_cancel = fab_lane_cancel,
     .step = fab_nothing,
-    .flush = fab_nothing,
-    .wake_at = fab_wake_at,
 };
 
 /* The oldest unit of a lane ends. */

@@ -580,11 +580,6 @@ static void sim_step(struct sl_fabric *fabric)
     }
 }
 
-static void sim_flush(struct sl_fabric *fabric)
-{
-    (void)fabric;
-}
-
 static uint64_t sim_wake_at(const struct sl_fabric *fabric)
 {
     return sim_fabric_of(fabric)->due_ns;
@@ -630,18 +625,7 @@ void sim_fabric_dropped(struct sim_fabric *self)
     }
 }
 
-/* A token instead of a registration, as tcp does. */
-static sl_err sim_region_add(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
-                             struct fabric_region *out, struct sl_error *why)
-{
-    return sl_fabric_tcp.region_add(fabric, at, length_bytes, out, why);
-}
-
-static void sim_region_remove(struct sl_fabric *fabric, struct fabric_region *region)
-{
-    sl_fabric_tcp.region_remove(fabric, region);
-}
-
+/* A token, as with tcp. */
 static sl_err sim_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
                             uint32_t *key_bytes, struct sl_error *why)
 {
@@ -666,8 +650,6 @@ const struct fabric_backend sim_fabric_backend = {
     .open = sim_open,
     .quiesce = sim_quiesce,
     .close = sim_close,
-    .region_add = sim_region_add,
-    .region_remove = sim_region_remove,
     .peer_start = sim_peer_start,
     .peer_address = sim_peer_address,
     .peer_stop = sim_peer_stop,
@@ -677,6 +659,5 @@ const struct fabric_backend sim_fabric_backend = {
     .lane_push = sim_lane_push,
     .lane_cancel = sim_lane_cancel,
     .step = sim_step,
-    .flush = sim_flush,
     .wake_at = sim_wake_at,
 };

@@ -21,7 +21,9 @@ void sl_fabric_step(struct sl_fabric *fabric, uint64_t now_ns)
     fabric_links_tell(fabric);
     fabric_grants_tell(fabric);
     fabric_transfers_tell(fabric);
-    fabric->ops->flush(fabric);
+    if (fabric->ops->flush != NULL) {
+        fabric->ops->flush(fabric);
+    }
 }
 
 uint64_t sl_fabric_wake_at(const struct sl_fabric *fabric)
@@ -32,7 +34,8 @@ uint64_t sl_fabric_wake_at(const struct sl_fabric *fabric)
     if (fabric->work_due || fabric->ended_head != FABRIC_NONE || fabric->grants_gone > 0) {
         return 0;
     }
-    uint64_t at_ns = SL_MIN(fabric->deadline_ns, fabric->ops->wake_at(fabric));
+    uint64_t at_ns = fabric->ops->wake_at != NULL ? fabric->ops->wake_at(fabric) : SL_NEVER_NS;
+    at_ns = SL_MIN(at_ns, fabric->deadline_ns);
     for (uint32_t i = 0; i < fabric->options.peers_max; i++) {
         const struct fabric_peer *peer = &fabric->peers[i];
         if (peer->state == PEER_STARTING || peer->state == PEER_WAITING) {

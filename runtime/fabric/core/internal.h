@@ -179,13 +179,12 @@ struct fabric_backend {
      * close: regions are gone; both also after half an open. */
     void (*quiesce)(struct sl_fabric *fabric);
     void (*close)(struct sl_fabric *fabric);
-    sl_err (*region_add)(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
-                         struct fabric_region *out, struct sl_error *why);
-    void (*region_remove)(struct sl_fabric *fabric, struct fabric_region *region);
-    /* The same of a dmabuf, which the NIC is to call by the address at; and whether it can be done at
-     * all. NULL, both: it cannot. */
-    sl_err (*dmabuf_add)(struct sl_fabric *fabric, const struct sl_fabric_dmabuf *dmabuf, void *at,
+    /* dmabuf: not NULL: of that, and the NIC is to call it by the address at. NULL, both functions:
+     * nothing is to be done. */
+    sl_err (*region_add)(struct sl_fabric *fabric, const struct sl_fabric_dmabuf *dmabuf, void *at,
                          uint64_t length_bytes, struct fabric_region *out, struct sl_error *why);
+    void (*region_remove)(struct sl_fabric *fabric, struct fabric_region *region);
+    /* Whether a region may be of a dmabuf at all. NULL: it may not. */
     sl_err (*dmabuf_check)(const struct sl_fabric *fabric, struct sl_error *why);
     /* Tells its address and builds the lanes; fabric_peer_up or fabric_peer_fail follow. */
     sl_err (*peer_start)(struct fabric_peer *peer, struct sl_error *why);
@@ -202,11 +201,12 @@ struct fabric_backend {
     sl_err (*key_parse)(struct sl_fabric *fabric, const void *blob, uint32_t length_bytes,
                         struct fabric_key *key, struct sl_error *why);
     void (*lane_push)(struct fabric_lane *lane); /* units sent..tail are new */
-    /* Some units have lost their piece, or may: fabric_unit_release those that can go. */
+    /* Some units have lost their piece, or may: fabric_unit_release those that can go. NULL: none. */
     void (*lane_cancel)(struct fabric_lane *lane);
     void (*step)(struct sl_fabric *fabric);
-    void (*flush)(struct sl_fabric *fabric); /* hands to the kernel what was queued */
-    uint64_t (*wake_at)(const struct sl_fabric *fabric);
+    void (*flush)(
+        struct sl_fabric *fabric); /* hands to the kernel what was queued; NULL: nothing */
+    uint64_t (*wake_at)(const struct sl_fabric *fabric); /* NULL: never */
 };
 
 struct sl_fabric {

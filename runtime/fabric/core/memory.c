@@ -11,7 +11,9 @@
 static void region_drop(struct sl_fabric *fabric, struct fabric_memory *memory)
 {
     memory->region_count--;
-    fabric->ops->region_remove(fabric, &memory->regions[memory->region_count]);
+    if (fabric->ops->region_remove != NULL) {
+        fabric->ops->region_remove(fabric, &memory->regions[memory->region_count]);
+    }
     fabric->stats.regions--;
 }
 
@@ -197,9 +199,10 @@ static sl_err region_add(struct sl_fabric *fabric, const struct fabric_memory *m
     const struct sl_fabric_dmabuf dmabuf = {.fd = memory->dmabuf.fd,
                                             .offset_bytes =
                                                 memory->dmabuf.offset_bytes + region->offset_bytes};
-    return memory->by_dmabuf
-               ? fabric->ops->dmabuf_add(fabric, &dmabuf, at, region->length_bytes, region, why)
-               : fabric->ops->region_add(fabric, at, region->length_bytes, region, why);
+    return fabric->ops->region_add == NULL
+               ? SL_OK
+               : fabric->ops->region_add(fabric, memory->by_dmabuf ? &dmabuf : NULL, at,
+                                         region->length_bytes, region, why);
 }
 
 /* The next region of one memory; the rest of the work goes on in between. */

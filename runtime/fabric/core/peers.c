@@ -173,10 +173,7 @@ void sl_fabric_peer_remove(struct sl_fabric *fabric, uint32_t handle)
         }
     }
     peer->removed = true;
-    if (peer->state == PEER_WAITING) {
-        peer->state = PEER_STOPPING;
-        fabric->ops->peer_stop(peer, true);
-    } else if (peer->state != PEER_STOPPING) {
+    if (peer->state != PEER_STOPPING) {
         peer->state = PEER_STOPPING;
         fabric->ops->peer_stop(peer, true);
     }

@@ -184,7 +184,9 @@ void fabric_transfer_give_up(struct sl_fabric *fabric, struct fabric_transfer *t
         fabric_piece_stop(fabric, &fabric->pieces[i], code);
     }
     struct fabric_peer *peer = &fabric->peers[transfer->peer_index];
-    for (uint32_t i = 0; transfer->pieces_left > 0 && i < fabric->options.lanes; i++) {
+    for (uint32_t i = 0;
+         fabric->ops->lane_cancel != NULL && transfer->pieces_left > 0 && i < fabric->options.lanes;
+         i++) {
         fabric->ops->lane_cancel(&peer->lanes[i]);
     }
 }

@@ -497,24 +497,7 @@ const struct tcp_guest *tcp_guest_find(const struct sl_fabric *fabric,
     return NULL;
 }
 
-/* ---- memory, grants, keys: a token instead of a NIC's registration ---- */
-
-static sl_err tcp_region_add(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
-                             struct fabric_region *out, struct sl_error *why)
-{
-    (void)fabric;
-    (void)at;
-    (void)length_bytes;
-    (void)out;
-    (void)why;
-    return SL_OK; /* the kernel finds the pages itself */
-}
-
-static void tcp_region_remove(struct sl_fabric *fabric, struct fabric_region *region)
-{
-    (void)fabric;
-    (void)region;
-}
+/* ---- grants, keys: a token instead of a NIC's registration; the kernel finds the pages itself ---- */
 
 static sl_err tcp_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
                             uint32_t *key_bytes, struct sl_error *why)
@@ -563,8 +546,6 @@ const struct fabric_backend sl_fabric_tcp = {
     .open = tcp_open,
     .quiesce = tcp_quiesce,
     .close = tcp_fabric_close,
-    .region_add = tcp_region_add,
-    .region_remove = tcp_region_remove,
     .peer_start = tcp_peer_start,
     .peer_address = tcp_peer_address,
     .peer_stop = tcp_peer_stop,

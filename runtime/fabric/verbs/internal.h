@@ -131,7 +131,6 @@ void verbs_peer_stop(struct fabric_peer *peer, bool last);
 void verbs_peers_step(struct sl_fabric *fabric);
 /* ---- verbs_work.c ---- */
 void verbs_lane_push(struct fabric_lane *lane);
-void verbs_lane_cancel(struct fabric_lane *lane);
 /* False: nothing had ended. */
 bool verbs_poll(struct sl_fabric *fabric);
 /* ---- verbs_grant.c ---- */

@@ -330,8 +330,9 @@ sl_err verbs_register(struct verbs *verbs, const struct sl_fabric_dmabuf *dmabuf
 }
 
 /* Remote READ at most: what is written from afar is written through a ticket's window. */
-static sl_err region_add(struct sl_fabric *fabric, const struct sl_fabric_dmabuf *dmabuf, void *at,
-                         uint64_t length_bytes, struct fabric_region *out, struct sl_error *why)
+static sl_err verbs_region_add(struct sl_fabric *fabric, const struct sl_fabric_dmabuf *dmabuf,
+                               void *at, uint64_t length_bytes, struct fabric_region *out,
+                               struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(fabric);
     struct ibv_mr *region = NULL;
@@ -346,12 +347,6 @@ static sl_err region_add(struct sl_fabric *fabric, const struct sl_fabric_dmabuf
     out->lkey = region->lkey;
     out->rkey = region->rkey;
     return SL_OK;
-}
-
-static sl_err verbs_region_add(struct sl_fabric *fabric, void *at, uint64_t length_bytes,
-                               struct fabric_region *out, struct sl_error *why)
-{
-    return region_add(fabric, NULL, at, length_bytes, out, why);
 }
 
 static void verbs_region_remove(struct sl_fabric *fabric, struct fabric_region *region)
@@ -388,17 +383,6 @@ static void verbs_step(struct sl_fabric *fabric)
     verbs_peers_step(fabric);
 }
 
-static void verbs_flush(struct sl_fabric *fabric)
-{
-    (void)fabric; /* every push rang its doorbell */
-}
-
-static uint64_t verbs_wake_at(const struct sl_fabric *fabric)
-{
-    (void)fabric;
-    return SL_NEVER_NS; /* deadlines are the queue pairs' own */
-}
-
 const struct fabric_backend sl_fabric_verbs = {
     .name = "verbs",
     .open = verbs_open,
@@ -406,7 +390,6 @@ const struct fabric_backend sl_fabric_verbs = {
     .close = verbs_close,
     .region_add = verbs_region_add,
     .region_remove = verbs_region_remove,
-    .dmabuf_add = region_add,
     .dmabuf_check = verbs_dmabuf_check,
     .peer_start = verbs_peer_start,
     .peer_address = verbs_peer_address,
@@ -415,8 +398,7 @@ const struct fabric_backend sl_fabric_verbs = {
     .grant_end = verbs_grant_end,
     .key_parse = verbs_key_parse,
     .lane_push = verbs_lane_push,
-    .lane_cancel = verbs_lane_cancel,
+    /* No lane_cancel: a NIC cannot take back what it was given, it ends within its retries. No flush: every
+     * push rang its doorbell. No wake_at: deadlines are the queue pairs' own. */
     .step = verbs_step,
-    .flush = verbs_flush,
-    .wake_at = verbs_wake_at,
 };

@@ -87,11 +87,6 @@ void verbs_lane_push(struct fabric_lane *lane)
     }
 }
 
-void verbs_lane_cancel(struct fabric_lane *lane)
-{
-    (void)lane; /* a NIC cannot take back what it was given: it ends within its retries */
-}
-
 static sl_err code_of(enum ibv_wc_status status)
 {
     switch (status) {

@@ -94,7 +94,6 @@ void sl_bump_reset(struct sl_bump *bump);
 void *sl_bump_take(struct sl_bump *bump, uint64_t length_bytes);
 void sl_bump_free(struct sl_bump *bump);
 
-struct msgpack_zone;
 struct sl_codec {
     uint64_t frame_bytes_max;
     unsigned char *frame; /* encoding */
@@ -102,9 +101,7 @@ struct sl_codec {
     uint64_t frame_capacity_bytes;
     uint64_t budget_offset_bytes; /* of the eight bytes of budget_ns in the last encoded frame */
     struct sl_bump bump;          /* decoding */
-    struct msgpack_zone *zone;
-    uint64_t zone_bytes;
-    bool envelope_is_intact; /* of the last decode */
+    bool envelope_is_intact;      /* of the last decode */
     struct sl_msg envelope;
 };
 /* The envelope of a frame whose body was refused, so that it can be answered. False: there is none.

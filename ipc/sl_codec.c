@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <msgpack/pack.h>
-#include <msgpack/zone.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,9 +104,6 @@ void sl_codec_destroy(struct sl_codec **codec)
     }
     struct sl_codec *self = *codec;
     sl_bump_free(&self->bump);
-    if (self->zone != NULL) {
-        msgpack_zone_free(self->zone);
-    }
     free(self->frame);
     free(self);
     *codec = NULL;

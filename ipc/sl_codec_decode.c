@@ -1,20 +1,115 @@
 /* ipc/sl_codec_decode.c - the decoder: hostile bytes to a message, by the table.
  *
- * Three steps: sl_codec_scan proves the structure without allocating, msgpack-c makes its tree in a
- * zone that is kept from message to message, and the tree is checked against the shape and copied
- * out. */
+ * One walk: each value of the frame is read where the table wants it, checked, and copied out. No
+ * header is believed that claims more than the frame has left. */
 #include "ipc/msg_internal.h"
 
 #include <inttypes.h>
-#include <msgpack/unpack.h>
 #include <stdio.h>
 #include <string.h>
 
-#define ZONE_FIRST_BYTES 16384u
+/* ---- values of a frame ---- */
+
+enum kind { KIND_UINT, KIND_INT, KIND_BOOL, KIND_TEXT, KIND_BIN, KIND_ARRAY, KIND_MAP, KIND_OTHER };
+struct value {
+    enum kind kind;
+    uint64_t number;   /* of a boolean 0 or 1, of texts and bytes their length, else of elements */
+    const char *bytes; /* TEXT, BIN: in the frame */
+};
+struct frame {
+    const unsigned char *at, *end;
+};
+
+/* What a head says: so many bytes of a number behind it, and so many bytes more. Bytes of TEXT, BIN and
+ * EXT are as many as the number says, and those. */
+struct head {
+    unsigned char kind, width, more;
+};
+#define KIND_BAD 0xfe
+#define KIND_EXT 0xff
+/* 0xc0..0xdf of the msgpack specification. */
+static const struct head heads[32] = {
+    {KIND_OTHER, 0, 0},  {KIND_BAD, 0, 0},   {KIND_BOOL, 0, 0},  {KIND_BOOL, 0, 0},
+    {KIND_BIN, 1, 0},    {KIND_BIN, 2, 0},   {KIND_BIN, 4, 0},   {KIND_EXT, 1, 1},
+    {KIND_EXT, 2, 1},    {KIND_EXT, 4, 1},   {KIND_OTHER, 0, 4}, {KIND_OTHER, 0, 8},
+    {KIND_UINT, 1, 0},   {KIND_UINT, 2, 0},  {KIND_UINT, 4, 0},  {KIND_UINT, 8, 0},
+    {KIND_INT, 1, 0},    {KIND_INT, 2, 0},   {KIND_INT, 4, 0},   {KIND_INT, 8, 0},
+    {KIND_OTHER, 0, 2},  {KIND_OTHER, 0, 3}, {KIND_OTHER, 0, 5}, {KIND_OTHER, 0, 9},
+    {KIND_OTHER, 0, 17}, {KIND_TEXT, 1, 0},  {KIND_TEXT, 2, 0},  {KIND_TEXT, 4, 0},
+    {KIND_ARRAY, 2, 0},  {KIND_ARRAY, 4, 0}, {KIND_MAP, 2, 0},   {KIND_MAP, 4, 0},
+};
+
+/* Takes the next value; of an array or map its head alone. */
+static sl_err value_take(struct frame *frame, struct value *out, struct sl_error *why)
+{
+    if (frame->at == frame->end) {
+        return sl_fail(why, SL_ERR_PROTOCOL, "frame ends where a value is due");
+    }
+    unsigned first = *frame->at++;
+    *out = (struct value){.kind = KIND_UINT, .number = first};
+    if (first < 0x80) {
+        return SL_OK;
+    }
+    struct head head = {.kind = first >= 0xe0   ? KIND_OTHER /* below zero */
+                                : first >= 0xa0 ? KIND_TEXT
+                                : first >= 0x90 ? KIND_ARRAY
+                                                : KIND_MAP};
+    out->number = first & (first >= 0xa0 ? 0x1f : 0x0f);
+    if (first >= 0xc0 && first < 0xe0) {
+        head = heads[first - 0xc0];
+        out->number = head.kind == KIND_BOOL ? first & 1 : 0;
+    }
+    uint64_t left = (uint64_t)(frame->end - frame->at);
+    if (head.kind == KIND_BAD || head.width > left) {
+        return head.kind == KIND_BAD
+                   ? sl_fail(why, SL_ERR_PROTOCOL,
+                             "frame holds the byte 0xc1, which msgpack does not use")
+                   : sl_fail(why, SL_ERR_PROTOCOL, "frame ends in the middle of a header");
+    }
+    for (uint32_t i = 0; i < head.width; i++) {
+        out->number = out->number << 8 | *frame->at++;
+    }
+    left -= head.width;
+    bool counts_bytes = head.kind == KIND_TEXT || head.kind == KIND_BIN || head.kind == KIND_EXT;
+    bool counts_values = head.kind == KIND_ARRAY || head.kind == KIND_MAP;
+    uint64_t bytes = head.more + (counts_bytes ? out->number : 0);
+    /* A value takes a byte at least; counts are at most 2^32, so that nothing overflows. */
+    uint64_t claims = counts_values ? out->number << (head.kind == KIND_MAP) : bytes;
+    if (claims > left) {
+        return sl_fail(why, SL_ERR_PROTOCOL,
+                       "frame claims %" PRIu64 " %s where %" PRIu64 " bytes are left", claims,
+                       counts_values ? "values" : "bytes", left);
+    }
+    bool negative = head.kind == KIND_INT && (out->number >> (8 * head.width - 1) & 1) != 0;
+    out->kind = head.kind == KIND_EXT || negative ? KIND_OTHER
+                : head.kind == KIND_INT           ? KIND_UINT
+                                                  : (enum kind)head.kind;
+    out->bytes = (const char *)frame->at;
+    frame->at += bytes;
+    return SL_OK;
+}
+
+/* Leaves out so many values, with what is in them. */
+static sl_err values_skip(struct frame *frame, uint64_t count, struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    for (; err == SL_OK && count > 0; count--) {
+        struct value value;
+        err = value_take(frame, &value, why);
+        count += err != SL_OK               ? 0
+                 : value.kind == KIND_ARRAY ? value.number
+                 : value.kind == KIND_MAP   ? 2 * value.number
+                                            : 0;
+    }
+    return err;
+}
+
+/* ---- by the table ---- */
 
 /* Where in the message the decoder is, for texts of errors. */
 struct spot {
     struct sl_codec *codec;
+    struct frame *frame; /* what is left of it */
     const char *message;
     const char *list; /* NULL: not in a list */
     uint64_t index;
@@ -77,52 +172,53 @@ static sl_err copy_out(const struct spot *spot, const struct sl_field *field, co
     return SL_OK;
 }
 
-static sl_err decode_text(const struct spot *spot, const struct sl_field *field,
-                          const msgpack_object *value, struct sl_text *out)
+static sl_err take_text(const struct spot *spot, const struct sl_field *field,
+                        const struct value *value, struct sl_text *out)
 {
-    if (value->type != MSGPACK_OBJECT_STR) {
+    if (value->kind != KIND_TEXT) {
         return reject(spot, field, SL_ERR_PROTOCOL, "not a text");
     }
-    if (out_of(field, value->via.str.size)) {
-        return reject_range(spot, field, "length in bytes", value->via.str.size);
+    if (out_of(field, value->number)) {
+        return reject_range(spot, field, "length in bytes", value->number);
     }
-    if (!sl_text_is_clean(value->via.str.ptr, value->via.str.size)) {
+    if (!sl_text_is_clean(value->bytes, value->number)) {
         return reject(spot, field, SL_ERR_PROTOCOL, "not UTF-8 without zero bytes");
     }
-    return copy_out(spot, field, value->via.str.ptr, value->via.str.size, out);
+    return copy_out(spot, field, value->bytes, value->number, out);
 }
 
 /* U64, BOOL, TEXT, BIN. */
-static sl_err decode_plain(const struct spot *spot, const struct sl_field *field,
-                           const msgpack_object *value, unsigned char *to)
+static sl_err take_plain(const struct spot *spot, const struct sl_field *field,
+                         const struct value *value, unsigned char *to)
 {
     if (field->kind == SL_FIELD_U64) {
-        if (value->type != MSGPACK_OBJECT_POSITIVE_INTEGER) {
+        if (value->kind != KIND_UINT) {
             return reject(spot, field, SL_ERR_PROTOCOL, "not an unsigned integer");
         }
-        if (out_of(field, value->via.u64)) {
-            return reject_range(spot, field, "value", value->via.u64);
+        if (out_of(field, value->number)) {
+            return reject_range(spot, field, "value", value->number);
         }
-        memcpy(to, &value->via.u64, sizeof(value->via.u64));
+        memcpy(to, &value->number, sizeof(value->number));
         return SL_OK;
     }
     if (field->kind == SL_FIELD_BOOL) {
-        if (value->type != MSGPACK_OBJECT_BOOLEAN) {
+        bool is_true = value->number != 0;
+        if (value->kind != KIND_BOOL) {
             return reject(spot, field, SL_ERR_PROTOCOL, "not a boolean");
         }
-        memcpy(to, &value->via.boolean, sizeof(bool));
+        memcpy(to, &is_true, sizeof(is_true));
         return SL_OK;
     }
     struct sl_text out;
     sl_err err;
     if (field->kind == SL_FIELD_TEXT) {
-        err = decode_text(spot, field, value, &out);
-    } else if (value->type != MSGPACK_OBJECT_BIN) {
+        err = take_text(spot, field, value, &out);
+    } else if (value->kind != KIND_BIN) {
         err = reject(spot, field, SL_ERR_PROTOCOL, "not bytes");
-    } else if (out_of(field, value->via.bin.size)) {
-        err = reject_range(spot, field, "length in bytes", value->via.bin.size);
+    } else if (out_of(field, value->number)) {
+        err = reject_range(spot, field, "length in bytes", value->number);
     } else {
-        err = copy_out(spot, field, value->via.bin.ptr, value->via.bin.size, &out);
+        err = copy_out(spot, field, value->bytes, value->number, &out);
     }
     if (err == SL_OK) {
         memcpy(to, &out, sizeof(out));
@@ -130,145 +226,135 @@ static sl_err decode_plain(const struct spot *spot, const struct sl_field *field
     return err;
 }
 
-static sl_err decode_u64s(const struct spot *spot, const struct sl_field *field,
-                          const msgpack_object_array *array, void **at)
+static sl_err decode_u64s(const struct spot *spot, const struct sl_field *field, uint64_t count,
+                          void **at)
 {
-    sl_err err = take(spot, field, (uint64_t)array->size * sizeof(uint64_t), at);
-    for (uint32_t i = 0; err == SL_OK && i < array->size; i++) {
-        if (array->ptr[i].type != MSGPACK_OBJECT_POSITIVE_INTEGER) {
+    struct value value;
+    sl_err err = take(spot, field, count * sizeof(uint64_t), at);
+    for (uint64_t i = 0; err == SL_OK && i < count; i++) {
+        err = value_take(spot->frame, &value, spot->why);
+        if (err == SL_OK && value.kind != KIND_UINT) {
             return reject(spot, field, SL_ERR_PROTOCOL, "an element is not an unsigned integer");
         }
-        ((uint64_t *)*at)[i] = array->ptr[i].via.u64;
+        ((uint64_t *)*at)[i] = err == SL_OK ? value.number : 0;
     }
     return err;
 }
 
-static sl_err decode_texts(const struct spot *spot, const struct sl_field *field,
-                           const msgpack_object_array *array, void **at)
+static sl_err decode_texts(const struct spot *spot, const struct sl_field *field, uint64_t count,
+                           void **at)
 {
     const struct sl_field each = {
         .name = field->name, .low = 1, .high = SL_TEXTS_BYTES_MAX, .kind = SL_FIELD_TEXT};
-    sl_err err = take(spot, field, (uint64_t)array->size * sizeof(struct sl_text), at);
-    for (uint32_t i = 0; err == SL_OK && i < array->size; i++) {
-        err = decode_text(spot, &each, &array->ptr[i], &((struct sl_text *)*at)[i]);
+    struct value value;
+    sl_err err = take(spot, field, count * sizeof(struct sl_text), at);
+    for (uint64_t i = 0; err == SL_OK && i < count; i++) {
+        err = value_take(spot->frame, &value, spot->why);
+        err = err == SL_OK ? take_text(spot, &each, &value, &((struct sl_text *)*at)[i]) : err;
     }
     return err;
 }
 
-/* Fields of an item: none of them is a list (the table cannot nest lists). */
-static sl_err decode_item(const struct spot *spot, const struct sl_shape *shape,
-                          const struct sl_field *list, const msgpack_object *value,
-                          unsigned char *to)
-{
-    if (value->type != MSGPACK_OBJECT_ARRAY) {
-        return sl_fail(spot->why, SL_ERR_PROTOCOL, "%s.%s[%" PRIu64 "]: not an array",
-                       spot->message, list->name, spot->index);
-    }
-    const msgpack_object_array *array = &value->via.array;
-    for (uint32_t i = 0; i < shape->field_count; i++) {
-        const struct sl_field *field = &shape->fields[i];
-        sl_err err = i < array->size
-                         ? decode_plain(spot, field, &array->ptr[i], to + field->offset_bytes)
-                         : missing(spot, field);
-        if (err != SL_OK) {
-            return err;
-        }
-    }
-    return SL_OK;
-}
+static sl_err decode_struct(const struct spot *spot, const struct sl_shape *shape, void *to);
 
-static sl_err decode_list(const struct spot *spot, const struct sl_field *field,
-                          const msgpack_object_array *array, void **at)
+/* Items have no lists in them (the table cannot nest them), so this nests once. */
+static sl_err decode_list(const struct spot *spot, const struct sl_field *field, uint64_t count,
+                          void **at)
 {
     const struct sl_shape *shape = field->item();
-    sl_err err = take(spot, field, (uint64_t)array->size * shape->struct_bytes, at);
+    sl_err err = take(spot, field, count * shape->struct_bytes, at);
     struct spot inner = *spot;
     inner.list = field->name;
-    for (uint32_t i = 0; err == SL_OK && i < array->size; i++) {
+    for (uint64_t i = 0; err == SL_OK && i < count; i++) {
         inner.index = i;
-        err = decode_item(&inner, shape, field, &array->ptr[i],
-                          (unsigned char *)*at + (uint64_t)i * shape->struct_bytes);
+        err = decode_struct(&inner, shape, (unsigned char *)*at + i * shape->struct_bytes);
     }
     return err;
 }
 
-static sl_err decode_field(const struct spot *spot, const struct sl_field *field,
-                           const msgpack_object *value, unsigned char *to)
+static sl_err decode_field(const struct spot *spot, const struct sl_field *field, unsigned char *to)
 {
+    struct value value;
+    sl_err err = value_take(spot->frame, &value, spot->why);
+    if (err != SL_OK) {
+        return err;
+    }
     if (field->kind != SL_FIELD_LIST && field->kind != SL_FIELD_U64S &&
         field->kind != SL_FIELD_TEXTS) {
-        return decode_plain(spot, field, value, to);
+        return take_plain(spot, field, &value, to);
     }
-    if (value->type != MSGPACK_OBJECT_ARRAY) {
+    if (value.kind != KIND_ARRAY) {
         return reject(spot, field, SL_ERR_PROTOCOL, "not an array");
     }
-    const msgpack_object_array *array = &value->via.array;
-    if (out_of(field, array->size)) {
-        return reject_range(spot, field, "count", array->size);
+    if (out_of(field, value.number)) {
+        return reject_range(spot, field, "count", value.number);
     }
     void *at = NULL;
-    sl_err err;
     if (field->kind == SL_FIELD_LIST) {
-        err = decode_list(spot, field, array, &at);
+        err = decode_list(spot, field, value.number, &at);
     } else if (field->kind == SL_FIELD_U64S) {
-        err = decode_u64s(spot, field, array, &at);
+        err = decode_u64s(spot, field, value.number, &at);
     } else {
-        err = decode_texts(spot, field, array, &at);
+        err = decode_texts(spot, field, value.number, &at);
     }
     if (err == SL_OK) {
-        const struct sl_counted list = {.at = at, .count = array->size};
+        const struct sl_counted list = {.at = at, .count = value.number};
         memcpy(to, &list, sizeof(list));
     }
     return err;
 }
 
 /* Array of fields to a zeroed struct. What follows the known fields is ignored. */
-static sl_err decode_struct(const struct spot *spot, const struct sl_shape *shape,
-                            const msgpack_object *value, void *to)
+static sl_err decode_struct(const struct spot *spot, const struct sl_shape *shape, void *to)
 {
-    if (value->type != MSGPACK_OBJECT_ARRAY) {
-        return sl_fail(spot->why, SL_ERR_PROTOCOL, "%s: not an array", spot->message);
+    struct value value = {0};
+    sl_err err = value_take(spot->frame, &value, spot->why);
+    if (err == SL_OK && value.kind != KIND_ARRAY) {
+        return spot->list != NULL
+                   ? sl_fail(spot->why, SL_ERR_PROTOCOL, "%s.%s[%" PRIu64 "]: not an array",
+                             spot->message, spot->list, spot->index)
+                   : sl_fail(spot->why, SL_ERR_PROTOCOL, "%s: not an array", spot->message);
     }
-    const msgpack_object_array *array = &value->via.array;
-    for (uint32_t i = 0; i < shape->field_count; i++) {
+    for (uint32_t i = 0; err == SL_OK && i < shape->field_count; i++) {
         const struct sl_field *field = &shape->fields[i];
-        sl_err err = i < array->size ? decode_field(spot, field, &array->ptr[i],
-                                                    (unsigned char *)to + field->offset_bytes)
-                                     : missing(spot, field);
-        if (err != SL_OK) {
-            return err;
-        }
+        err = i < value.number
+                  ? decode_field(spot, field, (unsigned char *)to + field->offset_bytes)
+                  : missing(spot, field);
     }
-    return SL_OK;
+    return err == SL_OK && value.number > shape->field_count
+               ? values_skip(spot->frame, value.number - shape->field_count, spot->why)
+               : err;
 }
 
 /* The version comes first: it says how to read the rest. N speaks with N-1, so from here N+1 is
  * heard too. */
-static sl_err decode_version(const msgpack_object *envelope, uint64_t *version,
-                             struct sl_error *why)
+static sl_err decode_version(struct frame frame, uint64_t *version, struct sl_error *why)
 {
-    if (envelope->type != MSGPACK_OBJECT_ARRAY || envelope->via.array.size == 0) {
+    struct value value = {0};
+    sl_err err = value_take(&frame, &value, why);
+    if (err == SL_OK && (value.kind != KIND_ARRAY || value.number == 0)) {
         return sl_fail(why, SL_ERR_PROTOCOL, "envelope: not an array with fields");
     }
-    const msgpack_object *first = &envelope->via.array.ptr[0];
-    if (first->type != MSGPACK_OBJECT_POSITIVE_INTEGER) {
+    err = err == SL_OK ? value_take(&frame, &value, why) : err;
+    if (err == SL_OK && value.kind != KIND_UINT) {
         return sl_fail(why, SL_ERR_PROTOCOL, "envelope.version: not an unsigned integer");
     }
-    if (first->via.u64 < SL_WIRE_VERSION_MIN || first->via.u64 > SL_WIRE_VERSION + 1) {
+    if (err == SL_OK &&
+        (value.number < SL_WIRE_VERSION_MIN || value.number > SL_WIRE_VERSION + 1)) {
         return sl_fail(why, SL_ERR_VERSION,
                        "a message in wire version %" PRIu64 ", sluice %s speaks %u to %u: use the "
                        "same sluice package on both sides",
-                       first->via.u64, SL_VERSION, (unsigned)SL_WIRE_VERSION_MIN,
+                       value.number, SL_VERSION, (unsigned)SL_WIRE_VERSION_MIN,
                        (unsigned)SL_WIRE_VERSION + 1);
     }
-    *version = first->via.u64;
-    return SL_OK;
+    *version = value.number;
+    return err;
 }
 
-static sl_err envelope_read(struct spot *spot, const msgpack_object *value, struct sl_msg *out)
+static sl_err envelope_read(const struct spot *spot, struct sl_msg *out)
 {
     struct sl_envelope envelope = {0};
-    sl_err err = decode_struct(spot, sl_shape_envelope(), value, &envelope);
+    sl_err err = decode_struct(spot, sl_shape_envelope(), &envelope);
     if (err != SL_OK) {
         return err;
     }
@@ -291,123 +377,66 @@ static sl_err envelope_read(struct spot *spot, const msgpack_object *value, stru
     return SL_OK;
 }
 
-static sl_err decode_envelope(struct spot *spot, const msgpack_object *value, struct sl_msg *out)
+static sl_err decode_envelope(struct spot *spot, struct sl_msg *out)
 {
     uint64_t version = 0;
-    sl_err err = decode_version(value, &version, spot->why);
+    sl_err err = decode_version(*spot->frame, &version, spot->why);
     if (err == SL_ERR_VERSION) {
         /* Envelopes only ever grow: one of any version says whom to answer. */
         struct spot quiet = *spot;
         quiet.why = NULL;
-        spot->codec->envelope_is_intact = envelope_read(&quiet, value, out) == SL_OK;
+        spot->codec->envelope_is_intact = envelope_read(&quiet, out) == SL_OK;
     }
     if (err != SL_OK) {
         return err;
     }
     spot->may_lack_fields = version < SL_WIRE_VERSION;
-    return envelope_read(spot, value, out);
+    return envelope_read(spot, out);
 }
 
-static sl_err decode_body(struct spot *spot, const msgpack_object *value, struct sl_msg *msg)
+/* The body, and the end of the frame behind it. */
+static sl_err decode_body(struct spot *spot, struct sl_msg *msg)
 {
     const struct sl_msg_info *info = sl_msg_info(msg->type);
+    struct frame bare = *spot->frame;
+    struct value value = {.kind = KIND_OTHER};
     if (info == NULL || msg->type >= SL_MSG_LOCAL_MIN) {
         return sl_fail(spot->why, SL_ERR_UNSUPPORTED, "envelope.type: message %u is not known",
                        msg->type);
     }
     spot->message = info->name;
-    bool is_bare = value->type == MSGPACK_OBJECT_ARRAY && value->via.array.size == 0;
-    if (is_bare && SL_MSG_IS_REPLY(msg->type) && msg->code != SL_OK) {
-        return SL_OK;
+    bool may_be_bare = SL_MSG_IS_REPLY(msg->type) && msg->code != SL_OK;
+    sl_err err = SL_OK;
+    if (may_be_bare && value_take(&bare, &value, NULL) == SL_OK && value.kind == KIND_ARRAY &&
+        value.number == 0) {
+        *spot->frame = bare;
+    } else {
+        err = decode_struct(spot, info->body(), &msg->body);
     }
-    return decode_struct(spot, info->body(), value, &msg->body);
-}
-
-/* A zone whose first chunk holds the whole tree: clearing it keeps that chunk. */
-static sl_err zone_prepare(struct sl_codec *codec, uint64_t element_count, struct sl_error *why)
-{
-    uint64_t need = element_count * sizeof(msgpack_object);
-    if (codec->zone != NULL && need <= codec->zone_bytes) {
-        msgpack_zone_clear(codec->zone);
-        return SL_OK;
-    }
-    uint64_t bytes = SL_MAX(codec->zone_bytes, (uint64_t)ZONE_FIRST_BYTES);
-    while (bytes < need) {
-        bytes *= 2;
-    }
-    if (codec->zone != NULL) {
-        msgpack_zone_free(codec->zone);
-        codec->zone_bytes = 0;
-    }
-    codec->zone = msgpack_zone_new(bytes);
-    if (codec->zone == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " message elements",
-                       element_count);
-    }
-    codec->zone_bytes = bytes;
-    return SL_OK;
-}
-
-static sl_err parse(struct sl_codec *codec, const void *frame, size_t length_bytes,
-                    msgpack_object *root, struct sl_error *why)
-{
-    uint64_t element_count = 0;
-    if (length_bytes > codec->frame_bytes_max) {
-        return sl_fail(why, SL_ERR_LIMIT, "frame of %zu bytes is over the limit of %" PRIu64,
-                       length_bytes, codec->frame_bytes_max);
-    }
-    sl_err err = sl_codec_scan(frame, length_bytes, &element_count, why);
-    if (err == SL_OK) {
-        err = zone_prepare(codec, element_count, why);
-    }
-    if (err != SL_OK) {
-        return err;
-    }
-    size_t offset = 0;
-    msgpack_unpack_return got = msgpack_unpack(frame, length_bytes, &offset, codec->zone, root);
-    if (got == MSGPACK_UNPACK_NOMEM_ERROR) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to parse a frame of %zu bytes",
-                       length_bytes);
-    }
-    if (got != MSGPACK_UNPACK_SUCCESS) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "frame is not msgpack");
-    }
-    if (root->type != MSGPACK_OBJECT_ARRAY || root->via.array.size != 2) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "frame is not an array of envelope and body");
-    }
-    return SL_OK;
-}
-
-static bool is_among(const enum sl_msg_type *types, uint32_t type_count, uint32_t type)
-{
-    for (uint32_t i = 0; i < type_count; i++) {
-        if ((uint32_t)types[i] == type) {
-            return true;
-        }
-    }
-    return false;
+    return err == SL_OK && spot->frame->at != spot->frame->end
+               ? sl_fail(spot->why, SL_ERR_PROTOCOL, "frame has %zu bytes after its end",
+                         (size_t)(spot->frame->end - spot->frame->at))
+               : err;
 }
 
 sl_err sl_codec_decode(struct sl_codec *codec, const void *frame, size_t length_bytes,
                        struct sl_msg *out, struct sl_error *why)
 {
-    return sl_codec_decode_of(codec, NULL, 0, frame, length_bytes, out, why);
-}
-
-sl_err sl_codec_decode_of(struct sl_codec *codec, const enum sl_msg_type *types,
-                          uint32_t type_count, const void *frame, size_t length_bytes,
-                          struct sl_msg *out, struct sl_error *why)
-{
+    struct frame whole = {.at = frame, .end = (const unsigned char *)frame + length_bytes};
+    struct spot spot = {.codec = codec, .frame = &whole, .message = "envelope", .why = why};
+    struct sl_msg *msg = &codec->envelope;
+    struct value value;
     codec->envelope_is_intact = false;
     sl_bump_reset(&codec->bump);
-    msgpack_object root = {.type = MSGPACK_OBJECT_NIL};
-    sl_err err = parse(codec, frame, length_bytes, &root, why);
-    if (err != SL_OK) {
-        return err;
+    if (length_bytes > codec->frame_bytes_max) {
+        return sl_fail(why, SL_ERR_LIMIT, "frame of %zu bytes is over the limit of %" PRIu64,
+                       length_bytes, codec->frame_bytes_max);
     }
-    struct spot spot = {.codec = codec, .message = "envelope", .why = why};
-    struct sl_msg *msg = &codec->envelope;
-    err = decode_envelope(&spot, &root.via.array.ptr[0], msg);
+    sl_err err = value_take(&whole, &value, why);
+    if (err == SL_OK && (value.kind != KIND_ARRAY || value.number != 2)) {
+        err = sl_fail(why, SL_ERR_PROTOCOL, "frame is not an array of envelope and body");
+    }
+    err = err == SL_OK ? decode_envelope(&spot, msg) : err;
     if (err != SL_OK) {
         if (codec->envelope_is_intact) {
             *out = *msg;
@@ -415,15 +444,10 @@ sl_err sl_codec_decode_of(struct sl_codec *codec, const enum sl_msg_type *types,
         return err;
     }
     codec->envelope_is_intact = true;
-    if (types != NULL && !is_among(types, type_count, msg->type)) {
-        *out = *msg;
-        return sl_fail(why, SL_ERR_PERMISSION, "envelope.type: %s is not taken here",
-                       sl_msg_name(msg->type));
-    }
-    struct sl_msg whole = *msg;
-    err = decode_body(&spot, &root.via.array.ptr[1], &whole);
+    struct sl_msg decoded = *msg;
+    err = decode_body(&spot, &decoded);
     if (err == SL_OK) {
-        *out = whole;
+        *out = decoded;
     } else if (err == SL_ERR_UNSUPPORTED) {
         *out = *msg;
     }

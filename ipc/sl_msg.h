@@ -105,11 +105,6 @@ sl_err sl_codec_encode(struct sl_codec *codec, const struct sl_msg *msg, const v
  */
 sl_err sl_codec_decode(struct sl_codec *codec, const void *frame, size_t length_bytes,
                        struct sl_msg *out, struct sl_error *why);
-/* The same where only some types are taken (types: NULL, all): the body of another one is not decoded, whatever
- * it claims to be. Errors, too: SL_ERR_PERMISSION (another type; the envelope's fields are filled). */
-sl_err sl_codec_decode_of(struct sl_codec *codec, const enum sl_msg_type *types,
-                          uint32_t type_count, const void *frame, size_t length_bytes,
-                          struct sl_msg *out, struct sl_error *why);
 const char *sl_msg_name(uint32_t type); /* "RESERVE"; "?" */
 /* Prints the catalogue as Markdown (stream: a FILE *). */
 void sl_msg_print_catalogue(void *stream);
@@ -132,14 +127,6 @@ void sl_reply_code(struct sl_env *env, const struct sl_msg *request, sl_err code
 /* The same with a text of its own. */
 void sl_reply_fail(struct sl_env *env, const struct sl_msg *request, sl_err code,
                    const char *format, ...) SL_PRINTF(4, 5);
-
-/* Checks that the frame is exactly one msgpack value, at most 8 levels deep, that no header claims
- * more than the frame has, and that there are at most SL_ELEMENTS_MAX elements. Reads each byte
- * once, allocates nothing. *element_count is what a parser must hold. */
-#define SL_DEPTH_MAX    8u
-#define SL_ELEMENTS_MAX (2u << 20) /* the largest message of the table has 0.9 Mi */
-sl_err sl_codec_scan(const void *frame, size_t length_bytes, uint64_t *element_count,
-                     struct sl_error *why);
 
 /* The parts of a request that are needed to answer it after its message is gone. */
 struct sl_return {

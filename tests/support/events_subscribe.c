@@ -1,7 +1,6 @@
 /* tests/support/events_subscribe.c - see events_subscribe.h. */
 #include "tests/support/events_subscribe.h"
 #include "client/events/publish.h"
-#include "ipc/sl_msg.h"
 #include "runtime/sl_clock.h"
 
 #include <msgpack/object.h>
@@ -120,12 +119,9 @@ sl_err ev_message_decode(const void *payload, size_t length_bytes, uint64_t sequ
     msgpack_unpacked unpacked;
     size_t offset = 0;
     bool good = false;
-    uint64_t element_count = 0;
     msgpack_unpacked_init(&unpacked);
     *out = (struct ev_message){0};
-    /* What claims more elements than it has bytes makes the unpacker take memory for them. */
-    if (sl_codec_scan(payload, length_bytes, &element_count, NULL) == SL_OK &&
-        msgpack_unpack_next(&unpacked, payload, length_bytes, &offset) == MSGPACK_UNPACK_SUCCESS &&
+    if (msgpack_unpack_next(&unpacked, payload, length_bytes, &offset) == MSGPACK_UNPACK_SUCCESS &&
         offset == length_bytes && unpacked.data.type == MSGPACK_OBJECT_ARRAY &&
         unpacked.data.via.array.size >= 2) {
         const msgpack_object *parts = unpacked.data.via.array.ptr;

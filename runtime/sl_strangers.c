@@ -1,28 +1,23 @@
-/* runtime/sl_strangers.c - a list from the oldest to the youngest, and a count for each address.
- *
- * Addresses stand in a table of chains by a keyed hash, so that nobody can choose addresses that
- * make one chain long. There are never more of them than places. */
+/* runtime/sl_strangers.c - strangers by place, each with a number that says who came first, and a count
+ * for each address. Both are looked through from one end to the other: a listener has some hundreds of
+ * places, and who connects costs the kernel more than that. */
 #include "runtime/sl_strangers.h"
 
-#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <xxhash.h>
 
 #define NONE          SL_STRANGERS_NONE
 #define ADDRESS_BYTES 12u
 
 struct stranger {
-    uint32_t older, younger; /* places; NONE: the end */
-    uint32_t address;        /* its index; NONE: nobody is here */
+    uint64_t came;    /* smaller ones are older; 0: nobody is here */
+    uint32_t address; /* its index */
     bool named;
 };
 
 struct address {
     unsigned char bytes[ADDRESS_BYTES];
-    uint32_t next;        /* of its chain, or of those that are free; NONE: the end */
     uint32_t place_count; /* strangers from here; 0: it is free */
     uint32_t count;       /* of them, those without a name */
 };
@@ -30,42 +25,26 @@ struct address {
 struct sl_strangers {
     struct stranger *at;       /* place_count */
     struct address *addresses; /* place_count */
-    uint32_t *chains;          /* place_count; the first address of each */
-    uint32_t free;             /* the first address that is nobody's */
-    uint32_t place_count, of_one_max, count;
-    uint32_t oldest, youngest;
-    uint64_t seed;
+    uint32_t place_count, of_one_max;
+    uint64_t came; /* the last number */
 };
 
 sl_err sl_strangers_create(uint32_t place_count, uint32_t of_one_max, struct sl_strangers **out,
                            struct sl_error *why)
 {
-    uint64_t seed = 0;
     if (place_count < 1 || place_count > SL_STRANGERS_PLACES_MAX || of_one_max < 1) {
         return sl_fail(why, SL_ERR_INVALID, "%u places, %u of an address", place_count, of_one_max);
-    }
-    if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed)) {
-        return sl_fail_os(why, errno, "getrandom");
     }
     struct sl_strangers *made = calloc(1, sizeof(*made));
     if (made != NULL) {
         *made = (struct sl_strangers){.at = calloc(place_count, sizeof(*made->at)),
                                       .addresses = calloc(place_count, sizeof(*made->addresses)),
-                                      .chains = calloc(place_count, sizeof(*made->chains)),
                                       .place_count = place_count,
-                                      .of_one_max = of_one_max,
-                                      .oldest = NONE,
-                                      .youngest = NONE,
-                                      .seed = seed};
+                                      .of_one_max = of_one_max};
     }
-    if (made == NULL || made->at == NULL || made->addresses == NULL || made->chains == NULL) {
+    if (made == NULL || made->at == NULL || made->addresses == NULL) {
         sl_strangers_destroy(&made);
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u strangers", place_count);
-    }
-    for (uint32_t i = 0; i < place_count; i++) {
-        made->at[i].address = NONE;
-        made->addresses[i].next = i + 1 < place_count ? i + 1 : NONE;
-        made->chains[i] = NONE;
     }
     *out = made;
     return SL_OK;
@@ -76,7 +55,6 @@ void sl_strangers_destroy(struct sl_strangers **strangers)
     if (*strangers != NULL) {
         free((*strangers)->at);
         free((*strangers)->addresses);
-        free((*strangers)->chains);
         free(*strangers);
         *strangers = NULL;
     }
@@ -105,120 +83,55 @@ bool sl_strangers_same(const struct sockaddr_storage *one, const struct sockaddr
     return memcmp(mine, theirs, ADDRESS_BYTES) == 0;
 }
 
-static uint32_t *chain_of(struct sl_strangers *strangers, const unsigned char bytes[ADDRESS_BYTES])
+/* The index of the address: its own, or one that is free. There is one: the place that this is for
+ * holds none. */
+static uint32_t address_of(const struct sl_strangers *strangers,
+                           const unsigned char bytes[ADDRESS_BYTES])
 {
-    return &strangers->chains[XXH3_64bits_withSeed(bytes, ADDRESS_BYTES, strangers->seed) %
-                              strangers->place_count];
-}
-
-/* One more stranger is from there. Gives the index of the address. */
-static uint32_t hold(struct sl_strangers *strangers, const struct sockaddr_storage *from)
-{
-    unsigned char bytes[ADDRESS_BYTES];
-    bytes_of(from, bytes);
-    uint32_t *chain = chain_of(strangers, bytes), i = *chain;
-    while (i != NONE && memcmp(strangers->addresses[i].bytes, bytes, ADDRESS_BYTES) != 0) {
-        i = strangers->addresses[i].next;
+    uint32_t unused = NONE;
+    for (uint32_t i = 0; i < strangers->place_count; i++) {
+        const struct address *address = &strangers->addresses[i];
+        if (address->place_count == 0) {
+            unused = SL_MIN(unused, i);
+        } else if (memcmp(address->bytes, bytes, ADDRESS_BYTES) == 0) {
+            return i;
+        }
     }
-    if (i == NONE) {
-        i = strangers->free; /* there is one: the place that this is for holds none */
-        SL_ASSERT(i != NONE);
-        struct address *made = &strangers->addresses[i];
-        strangers->free = made->next;
-        *made = (struct address){.next = *chain};
-        memcpy(made->bytes, bytes, ADDRESS_BYTES);
-        *chain = i;
-    }
-    strangers->addresses[i].place_count++;
-    return i;
-}
-
-static void let_go(struct sl_strangers *strangers, uint32_t i)
-{
-    struct address *address = &strangers->addresses[i];
-    if (--address->place_count > 0) {
-        return;
-    }
-    uint32_t *link = chain_of(strangers, address->bytes);
-    while (*link != i) {
-        link = &strangers->addresses[*link].next;
-    }
-    *link = address->next;
-    address->next = strangers->free;
-    strangers->free = i;
+    SL_ASSERT(unused != NONE);
+    return unused;
 }
 
 void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place)
 {
     SL_ASSERT(place < strangers->place_count);
     struct stranger *gone = &strangers->at[place];
-    if (gone->address == NONE) {
-        return;
-    }
-    strangers->addresses[gone->address].count -= gone->named ? 0 : 1;
-    let_go(strangers, gone->address);
-    gone->address = NONE;
-    *(gone->older == NONE ? &strangers->oldest : &strangers->at[gone->older].younger) =
-        gone->younger;
-    *(gone->younger == NONE ? &strangers->youngest : &strangers->at[gone->younger].older) =
-        gone->older;
-    strangers->count--;
-}
-
-static uint32_t oldest_of(const struct sl_strangers *strangers, uint32_t address)
-{
-    uint32_t place = strangers->oldest;
-    while (strangers->at[place].address != address || strangers->at[place].named) {
-        place = strangers->at[place].younger;
-    }
-    return place;
-}
-
-uint32_t sl_strangers_add(struct sl_strangers *strangers, uint32_t place,
-                          const struct sockaddr_storage *from)
-{
-    SL_ASSERT(place < strangers->place_count);
-    SL_ASSERT(strangers->at[place].address == NONE);
-    uint32_t address = hold(strangers, from), goes = NONE;
-    if (strangers->addresses[address].count >= strangers->of_one_max) {
-        goes = oldest_of(strangers, address);
-        sl_strangers_remove(strangers, goes);
-    }
-    strangers->at[place] =
-        (struct stranger){.older = strangers->youngest, .younger = NONE, .address = address};
-    *(strangers->youngest == NONE ? &strangers->oldest
-                                  : &strangers->at[strangers->youngest].younger) = place;
-    strangers->youngest = place;
-    strangers->addresses[address].count++;
-    strangers->count++;
-    return goes;
-}
-
-void sl_strangers_named(struct sl_strangers *strangers, uint32_t place)
-{
-    SL_ASSERT(place < strangers->place_count);
-    struct stranger *at = &strangers->at[place];
-    if (at->address != NONE && !at->named) {
-        at->named = true; /* or the first connection of a peer would cost it the second */
-        strangers->addresses[at->address].count--;
+    if (gone->came != 0) {
+        struct address *address = &strangers->addresses[gone->address];
+        address->count -= gone->named ? 0 : 1;
+        address->place_count--;
+        gone->came = 0;
     }
 }
 
-/* Whether a goes before b, which is older. */
+/* Whether a goes before b: who has no name, who is of the address with more of them, who is older. */
 static bool goes_before(const struct sl_strangers *strangers, const struct stranger *a,
                         const struct stranger *b)
 {
-    if (a->named != b->named) {
-        return b->named;
-    }
-    return strangers->addresses[a->address].count > strangers->addresses[b->address].count;
+    uint32_t count_a = strangers->addresses[a->address].count;
+    uint32_t count_b = strangers->addresses[b->address].count;
+    return a->named != b->named ? b->named
+           : count_a != count_b ? count_a > count_b
+                                : a->came < b->came;
 }
 
-uint32_t sl_strangers_push(struct sl_strangers *strangers)
+/* Takes out who goes first, of this address or (NONE) of all. */
+static uint32_t push(struct sl_strangers *strangers, uint32_t address)
 {
-    uint32_t goes = strangers->oldest;
-    for (uint32_t i = goes; i != NONE; i = strangers->at[i].younger) {
-        if (goes_before(strangers, &strangers->at[i], &strangers->at[goes])) {
+    uint32_t goes = NONE;
+    for (uint32_t i = 0; i < strangers->place_count; i++) {
+        const struct stranger *at = &strangers->at[i];
+        if (at->came != 0 && (address == NONE || at->address == address) &&
+            (goes == NONE || goes_before(strangers, at, &strangers->at[goes]))) {
             goes = i;
         }
     }
@@ -228,7 +141,37 @@ uint32_t sl_strangers_push(struct sl_strangers *strangers)
     return goes;
 }
 
-uint32_t sl_strangers_count(const struct sl_strangers *strangers)
+uint32_t sl_strangers_push(struct sl_strangers *strangers)
 {
-    return strangers->count;
+    return push(strangers, NONE);
+}
+
+uint32_t sl_strangers_add(struct sl_strangers *strangers, uint32_t place,
+                          const struct sockaddr_storage *from)
+{
+    unsigned char bytes[ADDRESS_BYTES];
+    SL_ASSERT(place < strangers->place_count && strangers->at[place].came == 0);
+    bytes_of(from, bytes);
+    uint32_t i = address_of(strangers, bytes), goes = NONE;
+    struct address *address = &strangers->addresses[i];
+    if (address->place_count == 0) {
+        *address = (struct address){.count = 0};
+        memcpy(address->bytes, bytes, ADDRESS_BYTES);
+    } else if (address->count >= strangers->of_one_max) {
+        goes = push(strangers, i);
+    }
+    strangers->at[place] = (struct stranger){.came = ++strangers->came, .address = i};
+    address->place_count++;
+    address->count++;
+    return goes;
+}
+
+void sl_strangers_named(struct sl_strangers *strangers, uint32_t place)
+{
+    SL_ASSERT(place < strangers->place_count);
+    struct stranger *at = &strangers->at[place];
+    if (at->came != 0 && !at->named) {
+        at->named = true; /* or the first connection of a peer would cost it the second */
+        strangers->addresses[at->address].count--;
+    }
 }

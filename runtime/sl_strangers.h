@@ -17,12 +17,12 @@
 #include <sys/socket.h>
 
 #define SL_STRANGERS_NONE       UINT32_MAX
-#define SL_STRANGERS_PLACES_MAX (1u << 20)
+#define SL_STRANGERS_PLACES_MAX (1u << 17)
 
 struct sl_strangers; /* opaque */
 
 /* For places 0..place_count-1 (1..SL_STRANGERS_PLACES_MAX), of_one_max (1 or more) from one
- * address. Errors: SL_ERR_INVALID, SL_ERR_NO_MEMORY, SL_ERR_OS (no random bytes). */
+ * address. Errors: SL_ERR_INVALID, SL_ERR_NO_MEMORY. */
 sl_err sl_strangers_create(uint32_t place_count, uint32_t of_one_max, struct sl_strangers **out,
                            struct sl_error *why);
 void sl_strangers_destroy(struct sl_strangers **strangers);
@@ -40,6 +40,5 @@ void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place);
 uint32_t sl_strangers_push(struct sl_strangers *strangers);
 /* Whether both count as one address. */
 bool sl_strangers_same(const struct sockaddr_storage *one, const struct sockaddr_storage *other);
-uint32_t sl_strangers_count(const struct sl_strangers *strangers);
 
 #endif

@@ -44,7 +44,6 @@ START_TEST(the_oldest_of_an_address_makes_room_for_its_next)
         ck_assert_uint_eq(add(3, "10.0.0.1"), SL_STRANGERS_NONE);
         ck_assert_uint_eq(add(0, "10.0.0.1"), 5);
         ck_assert_uint_eq(add(5, "10.0.0.1"), 3);
-        ck_assert_uint_eq(sl_strangers_count(strangers), 3);
     }
 END_TEST
 
@@ -62,7 +61,6 @@ START_TEST(the_oldest_of_the_address_with_the_most_is_pushed_out)
             ck_assert_uint_eq(sl_strangers_push(strangers), order[i]);
         }
         ck_assert_uint_eq(sl_strangers_push(strangers), SL_STRANGERS_NONE);
-        ck_assert_uint_eq(sl_strangers_count(strangers), 0);
     }
 END_TEST
 
@@ -118,7 +116,7 @@ START_TEST(no_address_pays_for_another)
     {
         enum { PLACES = 16, TURNS = 200 };
         char text[32];
-        for (unsigned turn = 0; turn < TURNS; turn++) { /* each with another seed of its hash */
+        for (unsigned turn = 0; turn < TURNS; turn++) {
             make(PLACES, 1);
             for (uint32_t i = 0; i < PLACES; i++) {
                 (void)snprintf(text, sizeof(text), "10.0.%u.%u", turn, i);
@@ -160,7 +158,6 @@ START_TEST(the_list_holds_over_any_order)
                 here[gone] = false;
                 count--;
             }
-            ck_assert_uint_eq(sl_strangers_count(strangers), count);
         }
     }
 END_TEST

@@ -3,23 +3,29 @@
 #include "runtime/sl_descriptors.h"
 
 #include "runtime/sl_clock.h"
-#include "runtime/sl_door.h"
 #include "runtime/sl_signals.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
-#define ASKER_NS  (2 * SL_NS_PER_S) /* for each packet of an asker */
-#define DOOR_KIND "memory"
+#define ASKER_NS (2 * SL_NS_PER_S) /* for each packet of an asker */
+#define KIND     "memory"
+#define BACKLOG  16
 
 static const char ask_magic[8] = "slfdask1", answer_magic[8] = "slfdans1";
 
@@ -38,13 +44,132 @@ struct answer_packet {
 };
 
 struct sl_descriptors {
-    struct sl_door door;
-    int stop_fd;
+    int fd, stop_fd; /* fd: listens */
+    uint64_t number;
+    struct sockaddr_un place; /* while it listens */
     sl_descriptors_give_fn give;
     void *context;
     pthread_t thread;
     bool started;
 };
+
+/* ---- sockets ---- */
+
+static int socket_open(void)
+{
+    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* Where process pid listens. mark: '.', or '-' until somebody listens: without that the socket looks as
+ * if a dead process had left it. */
+static sl_err socket_place(const char *runtime_dir, char mark, uint32_t pid, uint64_t number,
+                           struct sockaddr_un *out, struct sl_error *why)
+{
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(out->sun_path, sizeof(out->sun_path),
+                          "%s/" KIND "%c%" PRIu32 ".%016" PRIx64, runtime_dir, mark, pid, number);
+    return length > 0 && (size_t)length < sizeof(out->sun_path)
+               ? SL_OK
+               : sl_fail(why, SL_ERR_INVALID, "'%.80s...' is too long for a socket", runtime_dir);
+}
+
+/* Whether the kernel says that the other side is of this user. */
+static bool is_same_user(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+/* Waits until something can be done with fd, or other_fd (-1: none) is readable. False: neither by
+ * the deadline, or the other. */
+static bool socket_wait(int fd, short events, int other_fd, uint64_t deadline_ns)
+{
+    for (;;) {
+        struct pollfd polled[2] = {{.fd = fd, .events = events},
+                                   {.fd = other_fd, .events = POLLIN}};
+        uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns);
+        int timeout_ms =
+            left_ns == SL_NEVER_NS ? -1 : (int)SL_MIN(left_ns / SL_NS_PER_MS + 1, UINT64_C(60000));
+        int ready = poll(polled, 2, left_ns == 0 ? 0 : timeout_ms);
+        if (ready > 0) {
+            return polled[1].revents == 0 && polled[0].revents != 0;
+        }
+        if ((ready < 0 && errno != EINTR) || left_ns == 0) {
+            return false;
+        }
+    }
+}
+
+/* Whether the process of "memory-PID.NUMBER" is gone. Nobody listens there yet, so that only its
+ * process can tell whether it was left. */
+static bool maker_gone(const char *pid_and_number)
+{
+    char *end = NULL;
+    long pid = strtol(pid_and_number, &end, 10);
+    return pid > 0 && pid <= INT32_MAX && *end == '.' && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+}
+
+/* Whether nobody listens there. What is no socket is somebody else's file: connect() says the same of
+ * it. */
+static bool is_left(const struct sockaddr_un *at)
+{
+    struct stat status;
+    SL_AUTO(close) int fd = socket_open();
+    return fd >= 0 && lstat(at->sun_path, &status) == 0 && S_ISSOCK(status.st_mode) &&
+           connect(fd, (const struct sockaddr *)at, sizeof(*at)) != 0 && errno == ECONNREFUSED;
+}
+
+/* A socket at which nobody listens any more was left by a process that was killed, and so was one
+ * that was never finished by a process that is gone. */
+static void leftovers_remove(const char *runtime_dir)
+{
+    DIR *directory = opendir(runtime_dir);
+    const struct dirent *entry;
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        struct sockaddr_un at = {.sun_family = AF_UNIX};
+        const char *mark = entry->d_name + sizeof(KIND) - 1;
+        if (strncmp(entry->d_name, KIND, sizeof(KIND) - 1) != 0 ||
+            (*mark != '.' && (*mark != '-' || !maker_gone(mark + 1)))) {
+            continue;
+        }
+        int used =
+            snprintf(at.sun_path, sizeof(at.sun_path), "%s/%.60s", runtime_dir, entry->d_name);
+        if (used > 0 && (size_t)used < sizeof(at.sun_path) && is_left(&at)) {
+            (void)unlink(at.sun_path);
+        }
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+}
+
+/* Listens under server->number; nobody finds the socket before. */
+static sl_err socket_listen(struct sl_descriptors *server, const char *runtime_dir,
+                            struct sl_error *why)
+{
+    struct sockaddr_un fresh, place;
+    uint32_t pid = (uint32_t)getpid();
+    sl_err err = socket_place(runtime_dir, '-', pid, server->number, &fresh, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    (void)socket_place(runtime_dir, '.', pid, server->number, &place, NULL); /* as long */
+    leftovers_remove(runtime_dir);
+    server->fd = socket_open();
+    /* The directory is closed to others, so that the moment before chmod is, too. */
+    if (server->fd < 0 || bind(server->fd, (const struct sockaddr *)&fresh, sizeof(fresh)) != 0) {
+        return sl_fail_os(why, errno, "listen at '%s'", place.sun_path);
+    }
+    if (chmod(fresh.sun_path, 0600) != 0 || listen(server->fd, BACKLOG) != 0 ||
+        rename(fresh.sun_path, place.sun_path) != 0) {
+        int os_code = errno;
+        (void)unlink(fresh.sun_path);
+        return sl_fail_os(why, os_code, "listen at '%s'", place.sun_path);
+    }
+    server->place = place;
+    return SL_OK;
+}
 
 /* ---- the giver ---- */
 
@@ -75,7 +200,7 @@ static bool answer_send(int fd, const struct answer_packet *answer,
         memcpy(CMSG_DATA(head), part->fds, sizeof(int) * answer->count);
     }
     uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), ASKER_NS);
-    while (sl_door_wait(fd, POLLOUT, stop_fd, deadline_ns)) {
+    while (socket_wait(fd, POLLOUT, stop_fd, deadline_ns)) {
         if (sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(copy)) {
             return true;
         }
@@ -116,7 +241,7 @@ static void asker_serve(struct sl_descriptors *server, int fd)
     struct ask_packet packet;
     uint32_t first = 0;
     uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), ASKER_NS);
-    if (!sl_door_same_user(fd) || !sl_door_wait(fd, POLLIN, server->stop_fd, deadline_ns) ||
+    if (!is_same_user(fd) || !socket_wait(fd, POLLIN, server->stop_fd, deadline_ns) ||
         recv(fd, &packet, sizeof(packet), MSG_DONTWAIT) != (ssize_t)sizeof(packet) ||
         memcmp(packet.magic, ask_magic, sizeof(ask_magic)) != 0) {
         return;
@@ -128,14 +253,14 @@ static void asker_serve(struct sl_descriptors *server, int fd)
 static void *server_run(void *at)
 {
     struct sl_descriptors *server = at;
-    while (sl_door_wait(server->door.fd, POLLIN, server->stop_fd, SL_NEVER_NS)) {
-        int fd = accept4(server->door.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    while (socket_wait(server->fd, POLLIN, server->stop_fd, SL_NEVER_NS)) {
+        int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             asker_serve(server, fd);
             (void)close(fd);
         } else if (errno == EMFILE || errno == ENFILE) { /* it would be ready again at once */
-            (void)sl_door_wait(-1, 0, server->stop_fd,
-                               sl_deadline_ns(sl_clock_monotonic_ns(), 100 * SL_NS_PER_MS));
+            (void)socket_wait(-1, 0, server->stop_fd,
+                              sl_deadline_ns(sl_clock_monotonic_ns(), 100 * SL_NS_PER_MS));
         }
     }
     return NULL;
@@ -168,13 +293,17 @@ sl_err sl_descriptors_serve(const char *runtime_dir, uint64_t number, sl_descrip
     if (server == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a server of descriptors");
     }
-    server->door.fd = -1;
+    server->fd = -1;
+    server->number = number;
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     server->give = give;
     server->context = context;
-    sl_err err = server->stop_fd < 0
-                     ? sl_fail_os(why, errno, "eventfd for descriptors")
-                     : sl_door_open(runtime_dir, DOOR_KIND, number, &server->door, why);
+    sl_err err = SL_OK;
+    if (server->stop_fd < 0 ||
+        (number == 0 && getrandom(&server->number, sizeof(number), 0) != (ssize_t)sizeof(number))) {
+        err = sl_fail_os(why, errno, "server of descriptors");
+    }
+    err = err == SL_OK ? socket_listen(server, runtime_dir, why) : err;
     if (err == SL_OK) { /* the process's signals are not this thread's */
         sl_signals_of_others(&all);
         (void)pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -193,7 +322,7 @@ sl_err sl_descriptors_serve(const char *runtime_dir, uint64_t number, sl_descrip
 
 uint64_t sl_descriptors_number(const struct sl_descriptors *server)
 {
-    return server->door.number;
+    return server->number;
 }
 
 void sl_descriptors_stop(struct sl_descriptors **server)
@@ -206,7 +335,12 @@ void sl_descriptors_stop(struct sl_descriptors **server)
         (void)eventfd_write(gone->stop_fd, 1);
         (void)pthread_join(gone->thread, NULL);
     }
-    sl_door_close(&gone->door);
+    if (gone->place.sun_family != AF_UNSPEC) {
+        (void)unlink(gone->place.sun_path);
+    }
+    if (gone->fd >= 0) {
+        (void)close(gone->fd);
+    }
     if (gone->stop_fd >= 0) {
         (void)close(gone->stop_fd);
     }
@@ -267,32 +401,36 @@ static sl_err answer_take(int fd, struct answer_packet *answer, struct sl_descri
     return SL_OK;
 }
 
+/* A queue that is full (EAGAIN) is no error of the giver's, and cannot be polled for. */
 static sl_err source_connect(const struct sl_descriptors_source *source, int fd,
                              uint64_t deadline_ns, struct sl_error *why)
 {
-    char path[SL_DOOR_PATH_BYTES];
-    sl_err err =
-        sl_door_path(source->runtime_dir, DOOR_KIND, source->pid, source->number, path, why);
+    const struct timespec pause = {.tv_nsec = (long)SL_NS_PER_MS};
+    struct sockaddr_un at;
+    sl_err err = socket_place(source->runtime_dir, '.', source->pid, source->number, &at, why);
     if (err != SL_OK) {
         return err;
     }
     if (fd < 0) {
-        return sl_fail_os(why, errno, "socket for '%s'", path);
+        return sl_fail_os(why, errno, "socket for '%s'", at.sun_path);
     }
-    int os_code = sl_door_connect(fd, path, deadline_ns);
-    if (os_code == EAGAIN) {
-        return sl_fail(why, SL_ERR_TIMEOUT, "process %u does not hand out its memory: too many ask",
-                       source->pid);
+    while (connect(fd, (const struct sockaddr *)&at, sizeof(at)) != 0) {
+        if (errno == ENOENT || errno == ECONNREFUSED) {
+            return sl_fail(why, SL_ERR_NOT_FOUND, "process %u hands out no memory: nobody at '%s'",
+                           source->pid, at.sun_path);
+        }
+        if (errno != EAGAIN && errno != EINTR) {
+            return sl_fail_os(why, errno, "connect to '%s'", at.sun_path);
+        }
+        if (sl_clock_monotonic_ns() >= deadline_ns) {
+            return sl_fail(why, SL_ERR_TIMEOUT,
+                           "process %u does not hand out its memory: too many ask", source->pid);
+        }
+        (void)nanosleep(&pause, NULL);
     }
-    if (os_code != 0) {
-        return os_code == ENOENT || os_code == ECONNREFUSED
-                   ? sl_fail(why, SL_ERR_NOT_FOUND,
-                             "process %u hands out no memory: nobody at '%s'", source->pid, path)
-                   : sl_fail_os(why, os_code, "connect to '%s'", path);
-    }
-    return sl_door_same_user(fd)
-               ? SL_OK
-               : sl_fail(why, SL_ERR_PERMISSION, "who listens at '%s' is another user", path);
+    return is_same_user(fd) ? SL_OK
+                            : sl_fail(why, SL_ERR_PERMISSION, "who listens at '%s' is another user",
+                                      at.sun_path);
 }
 
 sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
@@ -303,7 +441,7 @@ sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
     struct answer_packet answer;
     struct sl_descriptors_part part = {.more = true};
     uint64_t total = 0;
-    SL_AUTO(close) int fd = sl_door_socket();
+    SL_AUTO(close) int fd = socket_open();
     sl_err err = source_connect(source, fd, deadline_ns, why);
     memcpy(packet.magic, ask_magic, sizeof(packet.magic));
     if (err == SL_OK &&
@@ -311,7 +449,7 @@ sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
         err = sl_fail_os(why, errno, "ask process %u for memory", source->pid);
     }
     while (err == SL_OK && part.more) {
-        if (sl_clock_monotonic_ns() >= deadline_ns || !sl_door_wait(fd, POLLIN, -1, deadline_ns)) {
+        if (sl_clock_monotonic_ns() >= deadline_ns || !socket_wait(fd, POLLIN, -1, deadline_ns)) {
             return sl_fail(why, SL_ERR_TIMEOUT, "process %u does not hand out its memory",
                            source->pid);
         }

@@ -1,24 +1,24 @@
 /* client/supervise/main.c - the program sluice-supervise. */
 #include "client/supervise/watch.h"
-#include "runtime/sl_door.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 /* Code 1: nobody has the socket any more, by the kernel's word. 0: somebody has, or may have. It asks
  * for packets: one of another type that lives says so, and nobody comes to its process. */
 static int listens(const char *path)
 {
-    char name[SL_DOOR_PATH_BYTES] = "";
-    int length = snprintf(name, sizeof(name), "%s", path);
-    if (length < 0 || (size_t)length >= sizeof(name)) {
-        return 0;
-    }
-    SL_AUTO(close) int fd = sl_door_socket();
-    return fd >= 0 && sl_door_connect(fd, name, 0) == ECONNREFUSED ? 1 : 0;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    SL_AUTO(close) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return fd >= 0 && length > 0 && (size_t)length < sizeof(address.sun_path) &&
+           connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 &&
+           errno == ECONNREFUSED;
 }
 
 int main(int argc, char **argv)

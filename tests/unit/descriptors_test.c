@@ -1,7 +1,6 @@
 /* tests/unit/descriptors_test.c - memory handed over as descriptors over a socket. */
 #include "runtime/sl_clock.h"
 #include "runtime/sl_descriptors.h"
-#include "runtime/sl_door.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
@@ -21,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define PATH_BYTES  108u /* of a socket's address */
 #define PIECE_BYTES 4096u
 #define LIFE        77u
 
@@ -290,11 +290,11 @@ START_TEST(no_right_to_trace_the_giver_is_needed)
 END_TEST
 
 /* A socket as it is named until somebody listens. */
-static void half_made(pid_t pid, char path[SL_DOOR_PATH_BYTES])
+static void half_made(pid_t pid, char path[PATH_BYTES])
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    (void)snprintf(path, SL_DOOR_PATH_BYTES, "%s/memory-%d.%016x", directory.path, (int)pid, 7u);
-    memcpy(address.sun_path, path, SL_DOOR_PATH_BYTES);
+    (void)snprintf(path, PATH_BYTES, "%s/memory-%d.%016x", directory.path, (int)pid, 7u);
+    memcpy(address.sun_path, path, PATH_BYTES);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     (void)close(fd);
@@ -302,7 +302,7 @@ static void half_made(pid_t pid, char path[SL_DOOR_PATH_BYTES])
 
 START_TEST(a_socket_that_a_killed_process_had_not_finished_goes)
     {
-        char dead[SL_DOOR_PATH_BYTES], living[SL_DOOR_PATH_BYTES], other[SL_DOOR_PATH_BYTES];
+        char dead[PATH_BYTES], living[PATH_BYTES], other[PATH_BYTES];
         struct sl_descriptors *next = NULL;
         pid_t child = fork();
         if (child == 0) {
@@ -371,7 +371,7 @@ START_TEST(a_file_of_another_program_is_no_leftover)
         static const char *const names[] = {"memory.txt", "memory.12.34", "memory-99999999.7"};
         struct sl_descriptors *next = NULL;
         struct sl_error why = {0};
-        char path[SL_DOOR_PATH_BYTES];
+        char path[PATH_BYTES];
         for (size_t i = 0; i < SL_COUNT(names); i++) {
             sl_tmpdir_at(&directory, names[i], path, sizeof(path));
             sl_tmpdir_write(path, "mine", 4);

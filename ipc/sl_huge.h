@@ -6,19 +6,17 @@
 
 #include "runtime/sl_base.h"
 
+#include <stdio.h>
+#include <sys/types.h>
+
 #define SL_HUGE_TEXT_BYTES 128u
 
 /* Whether files in this directory get huge pages when they ask. `why` says so, or why not, for a
  * log line. */
 bool sl_huge_pages(const char *directory, char why[SL_HUGE_TEXT_BYTES]);
 
-/* The same from the system's texts: that of /proc/self/mountinfo, the device of the
- * directory, and the text of .../transparent_hugepage/shmem_enabled ("" when there is none). */
-struct sl_huge_facts {
-    const char *mounts;
-    const char *policy;
-    uint32_t device_major, device_minor;
-};
-bool sl_huge_from(const struct sl_huge_facts *facts, char why[SL_HUGE_TEXT_BYTES]);
+/* The same from the system's texts: /proc/self/mountinfo (NULL: not readable), the line of
+ * .../transparent_hugepage/shmem_enabled ("": none), and the device of the directory. */
+bool sl_huge_from(FILE *mounts, const char *policy, dev_t device, char why[SL_HUGE_TEXT_BYTES]);
 
 #endif

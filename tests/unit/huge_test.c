@@ -4,6 +4,7 @@
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #define LINES                                                                          \
     "22 1 0:19 / / rw,relatime - ext4 /dev/vda rw,huge=advise\n"                       \
@@ -36,10 +37,15 @@ static const struct {
 START_TEST(mount_and_policy_decide)
     {
         char why[SL_HUGE_TEXT_BYTES] = "";
-        const struct sl_huge_facts facts = {
-            .mounts = LINES, .policy = cases[_i].policy, .device_minor = cases[_i].device_minor};
+        char lines[] = LINES;
+        FILE *mounts = fmemopen(lines, strlen(lines), "r");
+        ck_assert_ptr_nonnull(mounts);
 
-        ck_assert_int_eq(sl_huge_from(&facts, why), cases[_i].want);
+        ck_assert_int_eq(
+            sl_huge_from(mounts, cases[_i].policy, makedev(0, cases[_i].device_minor), why),
+            cases[_i].want);
+
+        (void)fclose(mounts);
 
         ck_assert_msg(strstr(why, cases[_i].says) != NULL, "%s", why);
     }

@@ -127,6 +127,11 @@ enum sl_mailbox_tag {
 };
 
 /* ---- sl_mailbox.c ---- */
+/* The peer of this name, made on its first use. Errors: SL_ERR_LIMIT, SL_ERR_OS. */
+sl_err sl_mailbox_peer_of(struct sl_mailbox *mailbox, const char *name,
+                          struct sl_mailbox_peer **out);
+/* Takes what its monitor says; the last word counts. */
+void sl_mailbox_peer_hear(struct sl_mailbox *mailbox, struct sl_mailbox_peer *peer);
 /* A request by ZeroMQ; sync may be NULL. frame may be empty when there is a sync. */
 sl_err sl_mailbox_zmq_request(struct sl_mailbox *mailbox, struct sl_mailbox_peer *peer,
                               const void *frame, size_t length_bytes,

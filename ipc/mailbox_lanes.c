@@ -706,17 +706,6 @@ void sl_mailbox_lanes_awake(struct sl_mailbox *mailbox)
     }
 }
 
-bool sl_mailbox_attached(const struct sl_mailbox *mailbox, const char *to)
-{
-    for (uint32_t i = 0; i < mailbox->lane_count; i++) {
-        const struct sl_mailbox_lane *slot = &mailbox->lanes[i];
-        if (slot->state == SL_LANE_STANDS && slot->ours && strcmp(slot->lane.name, to) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ----------------------------------------------- opening and closing */
 
 sl_err sl_mailbox_lanes_open(struct sl_mailbox *mailbox, const struct sl_mailbox_options *options,

@@ -212,8 +212,8 @@ static int peer_open(struct sl_mailbox *mailbox, struct sl_mailbox_peer *peer, c
     return zmq_connect(socket, endpoint);
 }
 
-/* The peer of this name, made on its first use. */
-static sl_err peer_of(struct sl_mailbox *mailbox, const char *name, struct sl_mailbox_peer **out)
+sl_err sl_mailbox_peer_of(struct sl_mailbox *mailbox, const char *name,
+                          struct sl_mailbox_peer **out)
 {
     for (uint32_t i = 0; i < mailbox->peer_count; i++) {
         if (strcmp(mailbox->peers[i].name, name) == 0) {
@@ -365,8 +365,7 @@ void sl_mailbox_close(struct sl_mailbox **mailbox)
 /* ---------------------------------------------------- sending
  * ---------------------------------------------------- */
 
-/* Takes what the monitor says; the last word counts. */
-static void peer_hear_monitor(struct sl_mailbox *mailbox, struct sl_mailbox_peer *peer)
+void sl_mailbox_peer_hear(struct sl_mailbox *mailbox, struct sl_mailbox_peer *peer)
 {
     for (;;) {
         unsigned char head[6]; /* u16 event, u32 value */
@@ -456,7 +455,7 @@ sl_err sl_mailbox_zmq_request(struct sl_mailbox *mailbox, struct sl_mailbox_peer
         return SL_ERR_OS;
     }
     /* ZeroMQ has one answer for "nobody there" and "queue full"; the monitor tells them apart. */
-    peer_hear_monitor(mailbox, peer);
+    sl_mailbox_peer_hear(mailbox, peer);
     return peer->usable ? SL_ERR_LIMIT : SL_ERR_UNREACHABLE;
 }
 
@@ -466,7 +465,7 @@ static sl_err send_request(struct sl_mailbox *mailbox, const char *to, const voi
                            size_t length_bytes)
 {
     struct sl_mailbox_peer *peer = NULL;
-    sl_err err = peer_of(mailbox, to, &peer);
+    sl_err err = sl_mailbox_peer_of(mailbox, to, &peer);
     if (err != SL_OK) {
         return err;
     }
@@ -503,7 +502,7 @@ static bool ask_sources(struct sl_mailbox *mailbox, uint64_t wait_ns)
         enum sl_mailbox_tag tag = (enum sl_mailbox_tag)(events[i].data.u64 >> 32);
         uint32_t number = (uint32_t)events[i].data.u64;
         if (tag == SL_TAG_MONITOR) {
-            peer_hear_monitor(mailbox, &mailbox->peers[number - 1]);
+            sl_mailbox_peer_hear(mailbox, &mailbox->peers[number - 1]);
         } else if (tag == SL_TAG_SOURCE) {
             source_at(mailbox, number)->hot = true;
         } else if (tag == SL_TAG_LOOP) {
@@ -679,25 +678,6 @@ sl_err sl_mailbox_receive(struct sl_mailbox *mailbox, const char **from, const v
     return SL_OK;
 }
 
-/* Whether a marked source has a frame, which stays where it is; empty ones lose their mark. */
-static bool frame_waits(struct sl_mailbox *mailbox)
-{
-    if (mailbox->held || sl_mailbox_lanes_ready(mailbox)) {
-        return true;
-    }
-    for (uint32_t i = 0; i <= mailbox->peer_count; i++) {
-        struct sl_mailbox_source *source = source_at(mailbox, i);
-        if (!source->hot || source->socket == NULL) {
-            continue;
-        }
-        if ((events_of(source->socket) & ZMQ_POLLIN) != 0) {
-            return true;
-        }
-        source->hot = false;
-    }
-    return false;
-}
-
 sl_err sl_mailbox_join(struct sl_mailbox *mailbox, int loop_fd, struct sl_error *why)
 {
     return sl_mailbox_watch(mailbox, loop_fd, SL_TAG_LOOP, 0, EPOLLIN) == 0
@@ -710,53 +690,6 @@ bool sl_mailbox_block(struct sl_mailbox *mailbox, uint64_t wait_ns)
     /* What comes later ends the next wait: receiving need not ask again. */
     mailbox->polled = true;
     return ask_sources(mailbox, wait_ns);
-}
-
-/* Longest single sleep: a lost wake-up would cost this and not a hang. */
-#define SLEEP_NS_MAX (50 * SL_NS_PER_MS)
-
-sl_err sl_mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns)
-{
-    uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), budget_ns);
-    (void)ask_sources(mailbox, 0);
-    for (;;) {
-        if (frame_waits(mailbox)) {
-            return SL_OK;
-        }
-        uint64_t now_ns = sl_clock_monotonic_ns();
-        if (now_ns >= deadline_ns) {
-            return SL_ERR_TIMEOUT;
-        }
-        if (sl_mailbox_spin(mailbox, deadline_ns)) {
-            return SL_OK;
-        }
-        uint64_t until_ns = SL_MIN(sl_mailbox_sleep(mailbox, now_ns), deadline_ns);
-        (void)ask_sources(mailbox, SL_MIN(sl_budget_ns(now_ns, until_ns), SLEEP_NS_MAX));
-    }
-}
-
-sl_err sl_mailbox_connect(struct sl_mailbox *mailbox, const char *to, uint64_t budget_ns)
-{
-    struct sl_mailbox_peer *peer = NULL;
-    if (!sl_actor_name_is_clean(to, strlen(to))) {
-        return SL_ERR_INVALID;
-    }
-    sl_err err = peer_of(mailbox, to, &peer);
-    uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), budget_ns);
-    while (err == SL_OK) {
-        peer_hear_monitor(mailbox, peer);
-        peer->usable = peer->connected && (events_of(peer->dealer.socket) & ZMQ_POLLOUT) != 0;
-        peer->dealer.hot = true;
-        if (peer->usable || sl_mailbox_attached(mailbox, to)) {
-            return SL_OK;
-        }
-        uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns);
-        if (left_ns == 0) {
-            return SL_ERR_UNREACHABLE;
-        }
-        (void)ask_sources(mailbox, SL_MIN(left_ns, peer->connected ? SL_NS_PER_MS : SLEEP_NS_MAX));
-    }
-    return err;
 }
 
 bool sl_mailbox_pending(const struct sl_mailbox *mailbox)

@@ -74,18 +74,9 @@ uint64_t sl_mailbox_sleep(struct sl_mailbox *mailbox, uint64_t now_ns);
 /* Waits awake for a frame on a lane, as long as it pays and not beyond until_ns: true when there is
  * one. */
 bool sl_mailbox_spin(struct sl_mailbox *mailbox, uint64_t until_ns);
-/* Waits for a frame or until budget_ns has passed. SL_ERR_TIMEOUT. For clients without a loop.
- * SL_OK is a hint: the frame may have been for the mailbox itself. */
-sl_err sl_mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns);
-/* Makes the connection to an actor, if there is none, and waits until one stands (of either
- * transport) or budget_ns has passed. Errors: SL_ERR_UNREACHABLE, SL_ERR_INVALID (name),
- * SL_ERR_LIMIT (peers), SL_ERR_OS. */
-sl_err sl_mailbox_connect(struct sl_mailbox *mailbox, const char *to, uint64_t budget_ns);
 /* Whether a frame may wait that no descriptor announces (a send may swallow the wake-up): a loop
  * receives before it sleeps when this says so. */
 bool sl_mailbox_pending(const struct sl_mailbox *mailbox);
-/* Whether our lane to this actor stands. */
-bool sl_mailbox_attached(const struct sl_mailbox *mailbox, const char *to);
 /* How often a connection to an actor came to stand: a change says that an actor was (re)started. */
 uint64_t sl_mailbox_connect_count(const struct sl_mailbox *mailbox);
 void sl_mailbox_stats_get(const struct sl_mailbox *mailbox, struct sl_mailbox_stats *out);

@@ -5,6 +5,7 @@
 #include "ipc/sl_queue.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_parse.h"
+#include "tests/support/mailbox_wait.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -96,7 +97,7 @@ static sl_err next_frame(struct sl_mailbox *mailbox, const struct way *way, cons
         if (way->lane && way->awake) {
             (void)sl_mailbox_spin(mailbox, deadline_ns);
         } else if (!way->awake) {
-            (void)sl_mailbox_wait(mailbox, sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns));
+            (void)mailbox_wait(mailbox, sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns));
         }
         if (sl_mailbox_receive(mailbox, from, frame, length_bytes) == SL_OK) {
             return SL_OK;
@@ -134,11 +135,11 @@ static sl_err reach(struct sl_mailbox *mailbox, const struct way *way, struct sl
 {
     uint64_t deadline_ns = sl_clock_monotonic_ns() + START_NS;
     while (sl_clock_monotonic_ns() < deadline_ns) {
-        sl_err err = sl_mailbox_connect(mailbox, "echo", 10 * SL_NS_PER_MS);
-        if (err == SL_OK && (!way->lane || sl_mailbox_attached(mailbox, "echo"))) {
+        sl_err err = mailbox_connect(mailbox, "echo", 10 * SL_NS_PER_MS);
+        if (err == SL_OK && (!way->lane || mailbox_attached(mailbox, "echo"))) {
             return SL_OK;
         }
-        (void)sl_mailbox_wait(mailbox, SL_NS_PER_MS);
+        (void)mailbox_wait(mailbox, SL_NS_PER_MS);
     }
     return sl_fail(why, SL_ERR_UNREACHABLE, "%s: the other process is not reachable", way->name);
 }

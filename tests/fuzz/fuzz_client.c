@@ -7,6 +7,7 @@
 #include "ipc/index_internal.h"
 #include "ipc/sl_mailbox.h"
 #include "tests/fuzz/hostile_node.h"
+#include "tests/support/mailbox_wait.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -108,7 +109,7 @@ static void *registrar_run(void *unused)
         HOSTILE_MUST(sl_mailbox_open(&options, &mailboxes[i], NULL) == SL_OK);
     }
     for (;;) {
-        (void)sl_mailbox_wait(mailboxes[0], SL_NS_PER_MS / 4);
+        (void)mailbox_wait(mailboxes[0], SL_NS_PER_MS / 4);
         serve(mailboxes[0], in, out);
         serve(mailboxes[1], in, out);
     }

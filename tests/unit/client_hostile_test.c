@@ -6,6 +6,7 @@
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_msg.h"
 #include "runtime/sl_clock.h"
+#include "tests/support/mailbox_wait.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
@@ -201,7 +202,7 @@ static void *node_run(void *context)
         ck_assert_int_eq(sl_mailbox_open(&options, &mailboxes[i], NULL), SL_OK);
     }
     while (!atomic_load_explicit(&node->stop, memory_order_relaxed)) {
-        (void)sl_mailbox_wait(mailboxes[0], SL_NS_PER_MS);
+        (void)mailbox_wait(mailboxes[0], SL_NS_PER_MS);
         for (uint32_t i = 0; i < SL_COUNT(names); i++) {
             node_serve(node, mailboxes[i], in, out);
         }

@@ -5,6 +5,7 @@
  * wait of more than a few milliseconds never ends by time. A wake-up that is lost then ends its
  * call with SL_ERR_TIMEOUT, on a machine of any speed. */
 #include "client/lib/internal.h"
+#include "tests/support/mailbox_wait.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
@@ -120,7 +121,7 @@ static void *actor_run(void *context)
         while (sl_mailbox_receive(bed->actor, &from, &frame, &length) == SL_OK) {
             actor_answer(bed, from, frame, length);
         }
-        (void)sl_mailbox_wait(bed->actor, SL_NS_PER_MS);
+        (void)mailbox_wait(bed->actor, SL_NS_PER_MS);
     }
     return NULL;
 }
@@ -168,7 +169,7 @@ static void bed_open(struct bed *bed, uint64_t ring_bytes)
     /* Lanes come to stand by trying again: only after that do waits not end by time. */
     do {
         ck_assert_int_eq(ping(client, DEADLINE_NS), SL_OK);
-    } while (ring_bytes != 0 && !sl_mailbox_attached(client->mailbox, "registrar"));
+    } while (ring_bytes != 0 && !mailbox_attached(client->mailbox, "registrar"));
 }
 
 static void bed_close(struct bed *bed)

@@ -1,6 +1,7 @@
 /* tests/unit/lane_test.c - fast lanes: how one comes about and who is refused, what goes over it,
  * how it ends, and that nothing is lost, doubled or overtaken when the transports change. */
 #include "ipc/mailbox_internal.h"
+#include "tests/support/mailbox_wait.h"
 
 #include <check.h>
 #include <errno.h>
@@ -82,10 +83,10 @@ static void turn(struct sl_mailbox *a, struct sl_mailbox *b)
     const char *from;
     const void *frame;
     size_t length;
-    (void)sl_mailbox_wait(a, SL_NS_PER_MS);
+    (void)mailbox_wait(a, SL_NS_PER_MS);
     ck_assert_int_eq(sl_mailbox_receive(a, &from, &frame, &length), SL_ERR_NOT_FOUND);
     if (b != NULL) {
-        (void)sl_mailbox_wait(b, SL_NS_PER_MS);
+        (void)mailbox_wait(b, SL_NS_PER_MS);
         ck_assert_int_eq(sl_mailbox_receive(b, &from, &frame, &length), SL_ERR_NOT_FOUND);
     }
 }
@@ -100,8 +101,8 @@ static void turn(struct sl_mailbox *a, struct sl_mailbox *b)
 /* Makes client's lane to the actor "echo" stand. */
 static void attach_to(struct sl_mailbox *client, struct sl_mailbox *actor, const char *name)
 {
-    (void)sl_mailbox_connect(client, name, 0); /* offers */
-    UNTIL(sl_mailbox_attached(client, name) && stats_of(actor).lanes > 0, actor, client);
+    (void)mailbox_connect(client, name, 0); /* offers */
+    UNTIL(mailbox_attached(client, name) && stats_of(actor).lanes > 0, actor, client);
 }
 
 static void attach(struct sl_mailbox *client, struct sl_mailbox *actor)
@@ -114,7 +115,7 @@ static const char *received(struct sl_mailbox *mailbox, const char **from, size_
     const void *frame = NULL;
     sl_err err = SL_ERR_NOT_FOUND; /* what woke us may have been a mark alone */
     for (uint32_t i = 0; err != SL_OK && i < 100; i++) {
-        ck_assert_int_eq(sl_mailbox_wait(mailbox, 60 * SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_wait(mailbox, 60 * SECOND), SL_OK);
         err = sl_mailbox_receive(mailbox, from, &frame, length);
     }
     ck_assert_int_eq(err, SL_OK);
@@ -158,7 +159,7 @@ START_TEST(switched_off_all_goes_by_sockets)
         struct sl_mailbox *client = opened_with("client.1.0", false, _i == 0 ? RING : 0, 0);
         const char *from = NULL;
         size_t length = 0;
-        ck_assert_int_eq(sl_mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
         ck_assert_int_eq(sl_mailbox_send(client, "echo", "ask", 4, false), SL_OK);
         ck_assert_str_eq(received(actor, &from, &length), "ask");
         ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "answer", 7, true), SL_OK);
@@ -178,7 +179,7 @@ START_TEST(frame_too_long_for_the_ring_goes_by_socket_in_its_turn)
         struct sl_mailbox *actor = opened("echo", true);
         struct sl_mailbox *client = opened("client.1.0", false);
         attach(client, actor);
-        ck_assert_int_eq(sl_mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
         /* A reply of that length goes by socket as well; the connection may take its moment. */
         uint32_t number = 0;
         for (uint32_t i = 0; i < 6; i++) {
@@ -258,9 +259,9 @@ START_TEST(frames_of_a_killed_client_are_read_and_its_lane_goes)
         if (pid == 0) {
             (void)alarm(120);
             struct sl_mailbox *client = opened("client.1.0", false);
-            while (!sl_mailbox_attached(client, "echo")) {
-                (void)sl_mailbox_connect(client, "echo", 0);
-                (void)sl_mailbox_wait(client, SL_NS_PER_MS);
+            while (!mailbox_attached(client, "echo")) {
+                (void)mailbox_connect(client, "echo", 0);
+                (void)mailbox_wait(client, SL_NS_PER_MS);
                 (void)sl_mailbox_receive(client, &(const char *){NULL}, &(const void *){NULL},
                                          &(size_t){0});
             }
@@ -309,15 +310,15 @@ START_TEST(client_attaches_again_to_a_restarted_actor)
             const char *from = NULL;
             size_t length = 0;
             struct sl_mailbox *actor = opened("echo", true);
-            (void)sl_mailbox_connect(client, "echo", 0);
-            UNTIL(sl_mailbox_attached(client, "echo"), actor, client);
+            (void)mailbox_connect(client, "echo", 0);
+            UNTIL(mailbox_attached(client, "echo"), actor, client);
             ck_assert_int_eq(sl_mailbox_send(client, "echo", "ask", 4, false), SL_OK);
             ck_assert_str_eq(received(actor, &from, &length), "ask");
             /* What it answered before it went is read. */
             ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "bye", 4, true), SL_OK);
             sl_mailbox_close(&actor);
             ck_assert_str_eq(received(client, &from, &length), "bye");
-            UNTIL(!sl_mailbox_attached(client, "echo"), client, NULL);
+            UNTIL(!mailbox_attached(client, "echo"), client, NULL);
         }
         ck_assert_uint_eq(stats_of(client).lane_sent, 3);
         sl_mailbox_close(&client);
@@ -348,9 +349,9 @@ START_TEST(lane_gone_falls_back_to_sockets_and_comes_again)
         }
         actor->lanes_max = 0; /* what is cut now does not come back */
         cut(actor);
-        UNTIL(!sl_mailbox_attached(client, "echo") && stats_of(actor).lanes == 0, client, actor);
+        UNTIL(!mailbox_attached(client, "echo") && stats_of(actor).lanes == 0, client, actor);
 
-        ck_assert_int_eq(sl_mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
         ck_assert_int_eq(sl_mailbox_send(client, "echo", "ask", 4, false), SL_OK);
         ck_assert_str_eq(received(actor, &from, &length), "ask");
         ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "answer", 7, true), SL_OK);
@@ -359,7 +360,7 @@ START_TEST(lane_gone_falls_back_to_sockets_and_comes_again)
         ck_assert_uint_eq(stats_of(actor).socket_sent, 1);
 
         actor->lanes_max = 8;
-        UNTIL(sl_mailbox_attached(client, "echo"), client, actor);
+        UNTIL(mailbox_attached(client, "echo"), client, actor);
         ck_assert_int_eq(sl_mailbox_send(client, "echo", "again", 6, false), SL_OK);
         ck_assert_str_eq(received(actor, &from, &length), "again");
         ck_assert_uint_eq(stats_of(client).socket_sent, 1);
@@ -379,14 +380,14 @@ START_TEST(lane_with_hostile_bytes_is_dropped_and_others_go_on)
         const char *from = NULL;
         size_t length = 0;
         attach(good, actor);
-        (void)sl_mailbox_connect(bad, "echo", 0);
-        UNTIL(sl_mailbox_attached(bad, "echo"), actor, bad);
+        (void)mailbox_connect(bad, "echo", 0);
+        UNTIL(mailbox_attached(bad, "echo"), actor, bad);
         ck_assert_uint_eq(stats_of(actor).lanes, 2);
 
         struct sl_queue_shared *shared = bad->lanes[0].lane.writer.shared;
         atomic_store(&shared->tail, _i == 0 ? 8 : _i == 1 ? 3 : UINT64_MAX - 7);
         UNTIL(stats_of(actor).lanes_dropped == 1, actor, NULL);
-        UNTIL(!sl_mailbox_attached(bad, "echo"), bad, NULL);
+        UNTIL(!mailbox_attached(bad, "echo"), bad, NULL);
 
         ck_assert_uint_eq(stats_of(actor).lanes, 1);
         ck_assert_int_eq(sl_mailbox_send(good, "echo", "ask", 4, false), SL_OK);
@@ -425,7 +426,7 @@ static void send_numbers(uint64_t seed)
             next_random(&random) % 10 == 0 ? sizeof(frame) : 4 + next_random(&random) % 300;
         memcpy(frame, &i, sizeof(i));
         while (sl_mailbox_send(client, "echo", frame, length, false) != SL_OK) {
-            (void)sl_mailbox_wait(client, SL_NS_PER_MS);
+            (void)mailbox_wait(client, SL_NS_PER_MS);
             (void)sl_mailbox_receive(client, &(const char *){NULL}, &(const void *){NULL},
                                      &(size_t){0});
         }
@@ -437,7 +438,7 @@ static void send_numbers(uint64_t seed)
     size_t length;
     do {
         (void)sl_mailbox_send(client, "echo", &end, sizeof(end), false);
-        (void)sl_mailbox_wait(client, 100 * SL_NS_PER_MS);
+        (void)mailbox_wait(client, 100 * SL_NS_PER_MS);
     } while (sl_mailbox_receive(client, &from, &answer, &length) != SL_OK);
     _exit(0);
 }
@@ -797,19 +798,19 @@ START_TEST(one_lane_too_many_goes_by_sockets_until_there_is_room)
             char name[32];
             (void)snprintf(name, sizeof(name), "client.%u.0", i);
             clients[i] = opened(name, false);
-            (void)sl_mailbox_connect(clients[i], "echo", 0);
+            (void)mailbox_connect(clients[i], "echo", 0);
             UNTIL(stats_of(actor).lanes + stats_of(actor).lanes_refused > i, actor, clients[i]);
         }
         ck_assert_uint_eq(stats_of(actor).lanes, 2);
-        ck_assert(!sl_mailbox_attached(clients[2], "echo"));
-        ck_assert_int_eq(sl_mailbox_connect(clients[2], "echo", 60 * SECOND), SL_OK);
+        ck_assert(!mailbox_attached(clients[2], "echo"));
+        ck_assert_int_eq(mailbox_connect(clients[2], "echo", 60 * SECOND), SL_OK);
         ck_assert_int_eq(sl_mailbox_send(clients[2], "echo", "ask", 4, false), SL_OK);
         ck_assert_str_eq(received(actor, &from, &length), "ask");
         ck_assert_uint_eq(stats_of(clients[2]).socket_sent, 1);
 
         sl_mailbox_close(&clients[0]);
 
-        UNTIL(sl_mailbox_attached(clients[2], "echo"), actor, clients[2]);
+        UNTIL(mailbox_attached(clients[2], "echo"), actor, clients[2]);
         ck_assert_int_eq(sl_mailbox_send(clients[2], "echo", "again", 6, false), SL_OK);
         ck_assert_str_eq(received(actor, &from, &length), "again");
         ck_assert_uint_eq(stats_of(clients[2]).lane_sent, 1);
@@ -823,7 +824,7 @@ END_TEST
 /* Lets the actor accept and notice without taking frames. */
 static void look_without_taking(struct sl_mailbox *actor)
 {
-    (void)sl_mailbox_connect(actor, "echo.nobody", SL_NS_PER_MS);
+    (void)mailbox_connect(actor, "echo.nobody", SL_NS_PER_MS);
 }
 
 /* A client that forked: its child keeps the socket open and outlives it. */
@@ -852,8 +853,8 @@ START_TEST(lane_of_a_dead_client_that_forked_makes_room)
         UNTIL(stats_of(actor).lanes == 1, actor, NULL);
         ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
         struct sl_mailbox *client = opened("client.1.0", false);
-        (void)sl_mailbox_connect(client, "echo", 0);
-        UNTIL(sl_mailbox_attached(client, "echo"), actor, client);
+        (void)mailbox_connect(client, "echo", 0);
+        UNTIL(mailbox_attached(client, "echo"), actor, client);
         ck_assert_uint_eq(stats_of(actor).lanes, 1);
         (void)close(go[0]);
         (void)close(go[1]);
@@ -873,9 +874,9 @@ START_TEST(second_lane_of_a_name_succeeds_the_first)
         size_t length = 0;
         attach(first, actor);
         ck_assert_int_eq(sl_mailbox_send(first, "echo", "one", 4, false), SL_OK);
-        (void)sl_mailbox_connect(second, "echo", 0);
+        (void)mailbox_connect(second, "echo", 0);
         /* The actor is not asked for frames here: they stay where they are. */
-        for (uint32_t i = 0; !sl_mailbox_attached(second, "echo"); i++) {
+        for (uint32_t i = 0; !mailbox_attached(second, "echo"); i++) {
             ck_assert_uint_lt(i, 60000);
             look_without_taking(actor);
             turn(second, NULL);
@@ -900,22 +901,22 @@ START_TEST(frame_by_socket_comes_after_every_lane_of_its_sender)
         struct sl_mailbox *client = opened("client.1.0", false);
         static const char *const texts[] = {"one", "two", "three"};
         for (uint32_t lane = 0; lane < 2; lane++) {
-            (void)sl_mailbox_connect(client, "echo", 0);
-            for (uint32_t i = 0; !sl_mailbox_attached(client, "echo"); i++) {
+            (void)mailbox_connect(client, "echo", 0);
+            for (uint32_t i = 0; !mailbox_attached(client, "echo"); i++) {
                 ck_assert_uint_lt(i, 60000);
                 look_without_taking(actor);
                 turn(client, NULL);
             }
             ck_assert_int_eq(sl_mailbox_send(client, "echo", texts[lane], 4, false), SL_OK);
             cut(client);
-            for (uint32_t i = 0; sl_mailbox_attached(client, "echo"); i++) {
+            for (uint32_t i = 0; mailbox_attached(client, "echo"); i++) {
                 ck_assert_uint_lt(i, 60000);
                 turn(client, NULL);
             }
             actor->lanes_max = lane == 0 ? 8 : 0;
         }
         look_without_taking(actor);
-        ck_assert_int_eq(sl_mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_connect(client, "echo", 60 * SECOND), SL_OK);
         ck_assert_int_eq(sl_mailbox_send(client, "echo", texts[2], 6, false), SL_OK);
         ck_assert_uint_eq(stats_of(client).socket_sent, 1);
         for (uint32_t i = 0; !actor->router.hot; i++) {
@@ -990,7 +991,7 @@ static void echo_for_ever(void)
         const char *from = NULL;
         const void *frame = NULL;
         size_t length = 0;
-        if (sl_mailbox_wait(actor, SECOND) == SL_OK &&
+        if (mailbox_wait(actor, SECOND) == SL_OK &&
             sl_mailbox_receive(actor, &from, &frame, &length) == SL_OK) {
             if (next_random(&random) % 8 == 0) {
                 pause_us(next_random(&random) % 300);
@@ -1014,8 +1015,8 @@ START_TEST(no_wake_up_is_lost)
             echo_for_ever();
         }
         struct sl_mailbox *client = opened("client.1.0", false);
-        UNTIL(sl_mailbox_connect(client, "echo", 100 * SL_NS_PER_MS) == SL_OK &&
-                  sl_mailbox_attached(client, "echo"),
+        UNTIL(mailbox_connect(client, "echo", 100 * SL_NS_PER_MS) == SL_OK &&
+                  mailbox_attached(client, "echo"),
               client, NULL);
         for (uint32_t i = 0; i < PINGS; i++) {
             const char *from = NULL;
@@ -1179,7 +1180,7 @@ START_TEST(a_spoilt_doorbell_stops_nobody)
                 ck_assert_int_eq(sl_mailbox_send(client, "echo", "other", 6, false), SL_OK);
                 asked = true;
             }
-            (void)sl_mailbox_wait(actor, SL_NS_PER_MS / 10); /* nobody rings for the spoiler */
+            (void)mailbox_wait(actor, SL_NS_PER_MS / 10); /* nobody rings for the spoiler */
             if (sl_mailbox_receive(actor, &from, &frame, &length) == SL_OK) {
                 spoilt += length == 7;
                 ck_assert_int_eq(sl_mailbox_send(actor, from, frame, length, true), SL_OK);
@@ -1309,7 +1310,7 @@ START_TEST(yes_of_the_dead_makes_no_lane)
         directory_make();
         struct sl_mailbox *actor = opened("echo", true);
         struct sl_mailbox *client = opened("client.1.0", false);
-        (void)sl_mailbox_connect(client, "echo", 0); /* offers */
+        (void)mailbox_connect(client, "echo", 0); /* offers */
         UNTIL(stats_of(actor).lanes == 1, actor, NULL);
 
         sl_mailbox_close(&actor);
@@ -1317,7 +1318,7 @@ START_TEST(yes_of_the_dead_makes_no_lane)
             turn(client, NULL);
         }
 
-        ck_assert(!sl_mailbox_attached(client, "echo"));
+        ck_assert(!mailbox_attached(client, "echo"));
         ck_assert_uint_eq(stats_of(client).lanes_made, 0);
         sl_mailbox_close(&client);
         directory_remove();
@@ -1352,8 +1353,8 @@ START_TEST(count_that_was_lost_comes_with_the_next_connection)
         const void *frame = NULL;
         sl_err err = SL_ERR_NOT_FOUND;
         for (uint32_t i = 0; err != SL_OK && stats_of(actor).lanes_dropped == 0 && i < 60000; i++) {
-            (void)sl_mailbox_wait(client, SL_NS_PER_MS);
-            (void)sl_mailbox_wait(actor, SL_NS_PER_MS);
+            (void)mailbox_wait(client, SL_NS_PER_MS);
+            (void)mailbox_wait(actor, SL_NS_PER_MS);
             err = sl_mailbox_receive(actor, &from, &frame, &length);
         }
         ck_assert_int_eq(err, SL_OK);

@@ -1,6 +1,7 @@
 /* tests/unit/mailbox_test.c - frames between endpoints of one process and of forked ones. */
 #include "ipc/sl_mailbox.h"
 #include "runtime/sl_clock.h"
+#include "tests/support/mailbox_wait.h"
 
 #include <check.h>
 #include <inttypes.h>
@@ -81,7 +82,7 @@ static const char *received(struct sl_mailbox *mailbox, const char **from)
 {
     const void *frame = NULL;
     size_t length_bytes = 0;
-    ck_assert_int_eq(sl_mailbox_wait(mailbox, 20 * SECOND), SL_OK);
+    ck_assert_int_eq(mailbox_wait(mailbox, 20 * SECOND), SL_OK);
     ck_assert_int_eq(sl_mailbox_receive(mailbox, from, &frame, &length_bytes), SL_OK);
     ck_assert_uint_gt(length_bytes, 0);
     return frame;
@@ -93,7 +94,7 @@ START_TEST(request_and_reply_travel)
         struct sl_mailbox *actor = opened("registrar", true, 16);
         struct sl_mailbox *client = opened("client.1.0", false, 16);
         const char *from = NULL;
-        ck_assert_int_eq(sl_mailbox_connect(client, "registrar", SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_connect(client, "registrar", SECOND), SL_OK);
 
         ck_assert_int_eq(sl_mailbox_send(client, "registrar", "ask", 4, false), SL_OK);
         ck_assert_str_eq(received(actor, &from), "ask");
@@ -102,7 +103,7 @@ START_TEST(request_and_reply_travel)
         ck_assert_str_eq(received(client, &from), "answer");
 
         ck_assert_str_eq(from, "registrar");
-        ck_assert_int_eq(sl_mailbox_wait(actor, SL_NS_PER_MS), SL_ERR_TIMEOUT);
+        ck_assert_int_eq(mailbox_wait(actor, SL_NS_PER_MS), SL_ERR_TIMEOUT);
         sl_mailbox_close(&client);
         sl_mailbox_close(&actor);
         ck_assert_ptr_null(actor);
@@ -185,8 +186,7 @@ START_TEST(nobody_is_unreachable)
         struct sl_mailbox *actor = opened("registrar", true, 16);
 
         ck_assert_int_eq(sl_mailbox_send(client, "nobody", "x", 2, false), SL_ERR_UNREACHABLE);
-        ck_assert_int_eq(sl_mailbox_connect(client, "nobody", 30 * SL_NS_PER_MS),
-                         SL_ERR_UNREACHABLE);
+        ck_assert_int_eq(mailbox_connect(client, "nobody", 30 * SL_NS_PER_MS), SL_ERR_UNREACHABLE);
         ck_assert_int_eq(sl_mailbox_send(actor, "client.2.0", "x", 2, true), SL_ERR_UNREACHABLE);
         ck_assert_int_eq(sl_mailbox_send(client, "registrar", "x", 2, true), SL_ERR_UNREACHABLE);
         ck_assert_int_eq(sl_mailbox_send(client, "../x", "x", 2, false), SL_ERR_INVALID);
@@ -224,10 +224,10 @@ START_TEST(largest_frame_arrives)
         size_t length_bytes = 0;
         ck_assert_ptr_nonnull(large);
         memset(large, 'z', SL_MIB);
-        ck_assert_int_eq(sl_mailbox_connect(client, "registrar", SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_connect(client, "registrar", SECOND), SL_OK);
 
         ck_assert_int_eq(sl_mailbox_send(client, "registrar", large, SL_MIB, false), SL_OK);
-        ck_assert_int_eq(sl_mailbox_wait(actor, SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_wait(actor, SECOND), SL_OK);
         ck_assert_int_eq(sl_mailbox_receive(actor, &from, &frame, &length_bytes), SL_OK);
 
         ck_assert_uint_eq(length_bytes, SL_MIB);
@@ -248,7 +248,7 @@ START_TEST(full_queue_is_a_limit_until_the_receiver_takes)
         const char *from = NULL;
         const void *frame = NULL;
         size_t length_bytes = 0;
-        ck_assert_int_eq(sl_mailbox_connect(client, "registrar", SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_connect(client, "registrar", SECOND), SL_OK);
         uint32_t taken = 0;
         sl_err err = SL_OK;
         for (uint64_t end_ns = sl_clock_monotonic_ns() + 5 * SECOND;
@@ -263,7 +263,7 @@ START_TEST(full_queue_is_a_limit_until_the_receiver_takes)
         ck_assert_int_eq(err, SL_ERR_LIMIT);
         ck_assert_uint_lt(taken, 100);
         for (uint32_t i = 0; i < taken; i++) {
-            ck_assert_int_eq(sl_mailbox_wait(actor, SECOND), SL_OK);
+            ck_assert_int_eq(mailbox_wait(actor, SECOND), SL_OK);
             ck_assert_int_eq(sl_mailbox_receive(actor, &from, &frame, &length_bytes), SL_OK);
             ck_assert_uint_eq(length_bytes, sizeof(block));
         }
@@ -282,7 +282,7 @@ START_TEST(full_reply_queue_is_a_limit)
         struct sl_mailbox *client = opened("client.1.0", false, 16);
         static char block[65536];
         const char *from = NULL;
-        ck_assert_int_eq(sl_mailbox_connect(client, "registrar", SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_connect(client, "registrar", SECOND), SL_OK);
         ck_assert_int_eq(sl_mailbox_send(client, "registrar", "ask", 4, false), SL_OK);
         (void)received(actor, &from);
         sl_err err = SL_OK;
@@ -309,7 +309,7 @@ START_TEST(peers_take_turns)
             char name[32];
             (void)snprintf(name, sizeof(name), "client.%u.0", i);
             clients[i] = opened(name, false, 512);
-            ck_assert_int_eq(sl_mailbox_connect(clients[i], "registrar", SECOND), SL_OK);
+            ck_assert_int_eq(mailbox_connect(clients[i], "registrar", SECOND), SL_OK);
             for (uint32_t k = 0; k < 100; k++) {
                 ck_assert_int_eq(sl_mailbox_send(clients[i], "registrar", "x", 2, false), SL_OK);
             }
@@ -351,7 +351,7 @@ static pid_t echo_started(const char *name)
         const char *from = NULL;
         const void *frame = NULL;
         size_t length_bytes = 0;
-        if (sl_mailbox_wait(mailbox, SECOND) == SL_OK &&
+        if (mailbox_wait(mailbox, SECOND) == SL_OK &&
             sl_mailbox_receive(mailbox, &from, &frame, &length_bytes) == SL_OK) {
             (void)sl_mailbox_send(mailbox, from, frame, length_bytes, true);
         }
@@ -422,7 +422,7 @@ START_TEST(restarted_client_is_answered_under_its_old_name)
         for (uint32_t round = 0; round < 3; round++) {
             const char *from = NULL;
             struct sl_mailbox *client = opened("client.1.0", false, 16);
-            ck_assert_int_eq(sl_mailbox_connect(client, "echo", 2 * SECOND), SL_OK);
+            ck_assert_int_eq(mailbox_connect(client, "echo", 2 * SECOND), SL_OK);
             ck_assert_int_eq(sl_mailbox_send(client, "echo", "again", 6, false), SL_OK);
             ck_assert_str_eq(received(client, &from), "again");
             sl_mailbox_close(&client);
@@ -471,7 +471,7 @@ START_TEST(descriptor_wakes_a_loop_for_every_frame)
         directory_make(_i);
         struct sl_mailbox *actor = opened("registrar", true, 64);
         struct sl_mailbox *client = opened("client.1.0", false, 64);
-        ck_assert_int_eq(sl_mailbox_connect(client, "registrar", SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_connect(client, "registrar", SECOND), SL_OK);
         int fd = -1;
         ck_assert_uint_eq(sl_mailbox_fds(actor, &fd, 1), 1);
         for (uint32_t i = 0; i < 500; i++) {
@@ -507,7 +507,7 @@ START_TEST(block_ends_for_every_frame_and_for_the_loop)
         directory_make(_i);
         struct sl_mailbox *actor = opened("registrar", true, 64);
         struct sl_mailbox *client = opened("client.1.0", false, 64);
-        ck_assert_int_eq(sl_mailbox_connect(client, "registrar", SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_connect(client, "registrar", SECOND), SL_OK);
         int loop_fd = epoll_create1(0), bell = eventfd(0, EFD_NONBLOCK);
         struct epoll_event event = {.events = EPOLLIN};
         uint64_t one = 1;
@@ -571,7 +571,7 @@ START_TEST(round_trip_is_timed)
         pid_t pid = echo_started("echo");
         struct sl_mailbox *client = opened("client.1.0", false, 1024);
         const char *from = NULL;
-        ck_assert_int_eq(sl_mailbox_connect(client, "echo", 5 * SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_connect(client, "echo", 5 * SECOND), SL_OK);
         for (uint32_t i = 0; i < ROUNDS; i++) {
             uint64_t start_ns = sl_clock_monotonic_ns();
             ck_assert_int_eq(sl_mailbox_send(client, "echo", "ping", 5, false), SL_OK);

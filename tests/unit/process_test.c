@@ -3,6 +3,7 @@
 #include "ipc/msg_internal.h"
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_process.h"
+#include "tests/support/mailbox_wait.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -345,7 +346,7 @@ static struct node *node_then(const char *nic, const char *next)
                                                .queue_messages = 64,
                                                .message_bytes_max = SL_MIB};
     ck_assert_int_eq(sl_mailbox_open(&options, &node->client, NULL), SL_OK);
-    ck_assert_int_eq(sl_mailbox_connect(node->client, ECHO_NAME, SECOND), SL_OK);
+    ck_assert_int_eq(mailbox_connect(node->client, ECHO_NAME, SECOND), SL_OK);
     return node;
 }
 
@@ -395,7 +396,7 @@ static bool heard(struct node *node, struct sl_msg *msg, uint64_t budget_ns)
     const char *from = NULL;
     const void *frame = NULL;
     size_t length_bytes = 0;
-    if (sl_mailbox_wait(node->client, budget_ns) != SL_OK) {
+    if (mailbox_wait(node->client, budget_ns) != SL_OK) {
         return false;
     }
     ck_assert_int_eq(sl_mailbox_receive(node->client, &from, &frame, &length_bytes), SL_OK);
@@ -410,9 +411,9 @@ static void connected_again(struct node *node, uint64_t connect_count)
     uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), 5 * SECOND);
     while (sl_mailbox_connect_count(node->client) == connect_count) {
         ck_assert_uint_lt(sl_clock_monotonic_ns(), deadline_ns);
-        (void)sl_mailbox_wait(node->client, SL_NS_PER_MS); /* hears of connections */
+        (void)mailbox_wait(node->client, SL_NS_PER_MS); /* hears of connections */
     }
-    ck_assert_int_eq(sl_mailbox_connect(node->client, ECHO_NAME, SECOND), SL_OK);
+    ck_assert_int_eq(mailbox_connect(node->client, ECHO_NAME, SECOND), SL_OK);
 }
 
 static struct sl_msg asked(struct node *node, struct sl_msg msg)
@@ -788,7 +789,7 @@ START_TEST(message_of_a_later_release_is_refused_in_its_own_type)
 
         tell_raw(node, later, sizeof(later));
 
-        ck_assert_int_eq(sl_mailbox_wait(node->client, 20 * SECOND), SL_OK);
+        ck_assert_int_eq(mailbox_wait(node->client, 20 * SECOND), SL_OK);
         ck_assert_int_eq(sl_mailbox_receive(node->client, &from, &frame, &length_bytes), SL_OK);
         ck_assert_int_eq(sl_codec_decode(node->codec, frame, length_bytes, &reply, NULL),
                          SL_ERR_UNSUPPORTED); /* nor does this test know it */
@@ -876,7 +877,7 @@ static uint64_t hello_answered(struct node *node, struct sl_mailbox *registrar, 
     size_t length_bytes = 0;
     struct sl_msg msg;
     uint64_t start_ns = sl_clock_monotonic_ns();
-    ck_assert_int_eq(sl_mailbox_wait(registrar, 20 * SECOND), SL_OK);
+    ck_assert_int_eq(mailbox_wait(registrar, 20 * SECOND), SL_OK);
     uint64_t took_ns = sl_clock_monotonic_ns() - start_ns;
     ck_assert_int_eq(sl_mailbox_receive(registrar, &from, &frame, &length_bytes), SL_OK);
     ck_assert_str_eq(from, ECHO_NAME);

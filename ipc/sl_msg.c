@@ -1,5 +1,6 @@
 /* ipc/sl_msg.c - the message table as data: shapes, names, catalogue. */
 #include "ipc/msg_internal.h"
+#include "runtime/sl_text.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -117,29 +118,6 @@ struct sl_text sl_text_of(const char *zero_terminated)
     return (struct sl_text){.at = zero_terminated, .length = strlen(zero_terminated)};
 }
 
-/* Length of the UTF-8 sequence that begins with lead, 0 when none does; *low and *high bound its
- * second byte: they exclude overlong forms, surrogates and what is beyond U+10FFFF (Unicode 15,
- * table 3-7). */
-static uint64_t utf8_length(unsigned char lead, unsigned char *low, unsigned char *high)
-{
-    *low = 0x80;
-    *high = 0xbf;
-    if (lead >= 0xc2 && lead <= 0xdf) {
-        return 2;
-    }
-    if (lead >= 0xe0 && lead <= 0xef) {
-        *low = lead == 0xe0 ? 0xa0 : 0x80;
-        *high = lead == 0xed ? 0x9f : 0xbf;
-        return 3;
-    }
-    if (lead >= 0xf0 && lead <= 0xf4) {
-        *low = lead == 0xf0 ? 0x90 : 0x80;
-        *high = lead == 0xf4 ? 0x8f : 0xbf;
-        return 4;
-    }
-    return 0;
-}
-
 /* Whether all eight bytes are ASCII, and none is zero. */
 static bool word_is_plain(const unsigned char *bytes)
 {
@@ -151,31 +129,15 @@ static bool word_is_plain(const unsigned char *bytes)
 bool sl_text_is_clean(const char *at, uint64_t length)
 {
     const unsigned char *bytes = (const unsigned char *)at;
-    uint64_t i = 0;
-    while (i < length) {
+    for (uint64_t i = 0; i < length;) {
+        size_t step = 1;
         if (length - i >= sizeof(uint64_t) && word_is_plain(&bytes[i])) {
-            i += sizeof(uint64_t);
-            continue;
-        }
-        if (bytes[i] < 0x80) {
-            if (bytes[i] == 0) {
-                return false;
-            }
-            i++;
-            continue;
-        }
-        unsigned char low;
-        unsigned char high;
-        uint64_t sequence = utf8_length(bytes[i], &low, &high);
-        if (sequence == 0 || sequence > length - i || bytes[i + 1] < low || bytes[i + 1] > high) {
+            step = sizeof(uint64_t);
+        } else if (bytes[i] == 0 || (bytes[i] >= 0x80 && sl_text_next(&at[i], length - i, &step) ==
+                                                             SL_TEXT_NO_CHARACTER)) {
             return false;
         }
-        for (uint64_t k = 2; k < sequence; k++) {
-            if ((bytes[i + k] & 0xc0) != 0x80) {
-                return false;
-            }
-        }
-        i += sequence;
+        i += step;
     }
     return true;
 }

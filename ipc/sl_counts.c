@@ -4,8 +4,7 @@
 #include "ipc/sl_mapped.h"
 
 #define COUNTS_FILE "counts"
-#define ROW_WORDS \
-    128u /* whole lines; counts, times of keys, then a histogram of each other that is timed */
+#define ROW_WORDS   144u /* whole lines: counts, then a histogram of each kind that is timed */
 #define ROW_BYTES   (ROW_WORDS * sizeof(uint64_t))
 #define BLOCK_BYTES ((uint64_t)SL_COUNTS_ROWS * ROW_BYTES)
 #define BLOCK_COUNT (SL_COUNTS_BLOCKS + 1u)
@@ -13,17 +12,10 @@
 #define HEADERS_BYTES \
     ((BLOCK_COUNT * sizeof(struct header) + SL_PAGE_BYTES - 1) / SL_PAGE_BYTES * SL_PAGE_BYTES)
 #define DATA_BYTES (HEADERS_BYTES + BLOCK_COUNT * BLOCK_BYTES)
-#define KEYS_WORD  SL_COUNTS_MAX
-#define KEYS_WORDS (SL_COUNT(keys_buckets) + 1u) /* and their sum */
-#define TIME_WORD  32u
+#define TIME_WORD  SL_COUNTS_MAX
 #define TIME_WORDS (SL_COUNTS_BUCKETS + 1u) /* and their sum */
 _Static_assert(SL_COUNT_COUNT <= SL_COUNTS_MAX, "counts have their words");
-_Static_assert(SL_TIMED_KEYS + 1 == SL_TIMED_COUNT, "all before have a whole histogram");
-_Static_assert(TIME_WORD + SL_TIMED_KEYS * TIME_WORDS <= ROW_WORDS, "a row has room");
-/* A row has room for no fifth histogram of all buckets, and another layout would be read by no client of
- * the release before. Which of the buckets it has: */
-static const uint32_t keys_buckets[] = {0, 3, 6, 9, 12, 15, SL_COUNTS_BUCKETS - 1};
-_Static_assert(KEYS_WORD + KEYS_WORDS <= TIME_WORD, "they have room before the others");
+_Static_assert(TIME_WORD + SL_TIMED_COUNT * TIME_WORDS <= ROW_WORDS, "a row has room");
 
 struct header {
     _Atomic uint64_t owner;  /* generation of a client; 0: nobody */
@@ -208,32 +200,8 @@ static uint32_t bucket_of(uint64_t ns)
     return bucket;
 }
 
-static void keys_time(struct sl_counts_row row, uint64_t ns, uint64_t times)
-{
-    uint32_t bucket = bucket_of(ns);
-    uint32_t i = 0;
-    while (keys_buckets[i] < bucket) {
-        i++;
-    }
-    sl_counts_word_add(row, KEYS_WORD + i, times);
-    sl_counts_word_add(row, KEYS_WORD + KEYS_WORDS - 1, ns * times);
-}
-
-uint32_t sl_counts_buckets_filled(uint32_t timed)
-{
-    uint32_t filled = timed == SL_TIMED_KEYS ? 0 : UINT32_MAX;
-    for (uint32_t i = 0; timed == SL_TIMED_KEYS && i < SL_COUNT(keys_buckets); i++) {
-        filled |= 1u << keys_buckets[i];
-    }
-    return filled;
-}
-
 void sl_counts_time(struct sl_counts_row row, uint32_t timed, uint64_t ns, uint64_t times)
 {
-    if (timed == SL_TIMED_KEYS) {
-        keys_time(row, ns, times);
-        return;
-    }
     uint32_t first = TIME_WORD + timed * TIME_WORDS;
     sl_counts_word_add(row, first + bucket_of(ns), times);
     sl_counts_word_add(row, first + SL_COUNTS_BUCKETS, ns * times);
@@ -249,12 +217,7 @@ static void row_sum(const _Atomic uint64_t *row, struct sl_counts_sum *out)
     for (uint32_t i = 0; i < SL_COUNT_COUNT; i++) {
         out->counts[i] += word_at(row, i);
     }
-    struct sl_counts_times *keys = &out->times[SL_TIMED_KEYS];
-    for (uint32_t i = 0; i < SL_COUNT(keys_buckets); i++) {
-        keys->buckets[keys_buckets[i]] += word_at(row, KEYS_WORD + i);
-    }
-    keys->sum_ns += word_at(row, KEYS_WORD + KEYS_WORDS - 1);
-    for (uint32_t timed = 0; timed < SL_TIMED_KEYS; timed++) {
+    for (uint32_t timed = 0; timed < SL_TIMED_COUNT; timed++) {
         uint32_t first = TIME_WORD + timed * TIME_WORDS;
         for (uint32_t i = 0; i < SL_COUNTS_BUCKETS; i++) {
             out->times[timed].buckets[i] += word_at(row, first + i);

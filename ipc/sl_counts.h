@@ -47,13 +47,10 @@ enum sl_count { SL_COUNT_TABLE(SL_COUNT_ENUM) SL_COUNT_COUNT };
 enum sl_timed { SL_TIMED_BLOCKS = SL_TIER_COUNT, SL_TIMED_KEYS, SL_TIMED_COUNT };
 
 /* Times in buckets whose upper ends are fixed: 1, 2 and 5 of each decade from 1 us to 10 s,
- * and what took longer. Those of SL_TIMED_KEYS know the ends 1, 10 and 100 us, 1, 10 and 100 ms alone. */
+ * and what took longer. */
 #define SL_COUNTS_BUCKETS 23u
 /* In ns; the last: UINT64_MAX. */
 extern const uint64_t sl_counts_bucket_ends_ns[SL_COUNTS_BUCKETS];
-
-/* Bit i: times of that kind (enum sl_timed) are told apart at end i; what lies between counts at the next one. */
-uint32_t sl_counts_buckets_filled(uint32_t timed);
 
 struct sl_counts; /* opaque; of one client; any number of threads */
 

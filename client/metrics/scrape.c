@@ -243,7 +243,7 @@ static void value_give(struct scrape *scrape, const struct metric_fact *fact,
 
 static void histogram_give(struct scrape *scrape, const struct metric_fact *fact,
                            const struct scrape_label *whose,
-                           const uint64_t buckets[SL_COUNTS_BUCKETS], uint32_t filled, uint64_t sum)
+                           const uint64_t buckets[SL_COUNTS_BUCKETS], uint64_t sum)
 {
     char buffer[128];
     char text[VALUE_BYTES];
@@ -256,9 +256,6 @@ static void histogram_give(struct scrape *scrape, const struct metric_fact *fact
     for (uint32_t i = 0; i < SL_COUNTS_BUCKETS; i++) {
         char end[VALUE_BYTES];
         count += buckets[i];
-        if ((filled >> i & 1u) == 0) {
-            continue; /* an end that nothing was compared with would say what is not known */
-        }
         (void)snprintf(end, sizeof end, "%g", (double)ends_of(fact)[i] / 1e9);
         sample.labels[plain_count] =
             (struct scrape_label){.name = "le", .value = i + 1 < SL_COUNTS_BUCKETS ? end : "+Inf"};
@@ -370,8 +367,7 @@ static void client_give(struct scrape *scrape, const struct metric_fact *fact)
     for (uint32_t timed = 0; timed < SL_COUNT(times); timed++) {
         if (strcmp(times[timed], fact->name) == 0) {
             const struct sl_counts_times *from = &scrape->counts.times[timed];
-            histogram_give(scrape, fact, NULL, from->buckets, sl_counts_buckets_filled(timed),
-                           from->sum_ns);
+            histogram_give(scrape, fact, NULL, from->buckets, from->sum_ns);
         }
     }
 }
@@ -425,7 +421,7 @@ static void page_give(struct scrape *scrape, const struct metric_fact *fact,
     for (uint32_t i = 0; is_histogram(fact) && i < page->summary.histogram_count; i++) {
         const struct histogram *histogram = &page->histograms[i];
         if (strcmp(histogram->name, fact->name) == 0) {
-            histogram_give(scrape, fact, &actor, histogram->buckets, UINT32_MAX, histogram->sum);
+            histogram_give(scrape, fact, &actor, histogram->buckets, histogram->sum);
         }
     }
 }

@@ -81,9 +81,10 @@ START_TEST(times_fall_into_buckets)
         ck_assert_uint_eq(out.times[SL_TIMED_BLOCKS].sum_ns, 150000);
         ck_assert_uint_eq(out.times[SL_TIMED_KEYS].sum_ns, 64 * 100 + 1001 + 200 * SL_NS_PER_MS);
         ck_assert_uint_eq(out.times[SL_TIMED_KEYS].buckets[0], 64);
-        ck_assert_uint_eq(sl_counts_bucket_ends_ns[3], 10 * SL_NS_PER_US);
-        ck_assert_uint_eq(out.times[SL_TIMED_KEYS].buckets[3], 1);
-        ck_assert_uint_eq(out.times[SL_TIMED_KEYS].buckets[SL_COUNTS_BUCKETS - 1], 1);
+        ck_assert_uint_eq(sl_counts_bucket_ends_ns[1], 2 * SL_NS_PER_US);
+        ck_assert_uint_eq(out.times[SL_TIMED_KEYS].buckets[1], 1);
+        ck_assert_uint_eq(sl_counts_bucket_ends_ns[16], 200 * SL_NS_PER_MS);
+        ck_assert_uint_eq(out.times[SL_TIMED_KEYS].buckets[16], 1);
         ck_assert_uint_eq(out.times[SL_TIER_MEMORY].buckets[0], 17);
         ck_assert_uint_eq(out.times[SL_TIER_MEMORY].buckets[1], 2);
         ck_assert_uint_eq(out.times[SL_TIER_MEMORY].sum_ns, 16000 + 2002);

@@ -45,40 +45,34 @@ static const struct {
      3, 1, NULL}, /* Windows begins a file with this mark */
     {"\xef\xbb\xbf# c\nranks = 3", 3, 2, NULL},
     {"\n\n  ranks\t=\t3  \n", 3, 3, NULL},
-    {"memory=2GiB ranks=3 log_dir=/x\n", 3, 1, "/x"},
+    {"memory=2GiB\nranks=3\nlog_dir=/x\n", 3, 2, "/x"},
     {"ranks = 3\r\nlog_dir = /x\r\n", 3, 1, "/x"},
     {"ranks = 3\nranks = 4\n", 4, 2, NULL},
     {"op-timeout = 3s\nranks = 3\n", 3, 2, NULL},
     /* comments */
-    {"# c\n## c\n// c\n//c\n/// c\nranks = 3", 3, 6, NULL},
+    {"# c\n## c\n#c\n\nranks = 3", 3, 5, NULL},
     {"ranks = 3 # c\nlog_dir = /a # c\n", 3, 1, "/a"},
     {"log_dir = /a#b\n#c\n\t# c\nranks = 3\t#c", 3, 4, "/a#b"},
-    {"ranks = 3 // c\n", 3, 1, NULL},
-    {"/* a\n b */ ranks = 3\n", 3, 2, NULL},
-    {"ranks /* a */ = /* b\nc */ 3 /* d */ log_dir = /x", 3, 2, "/x"},
-    {"/* a /* b */ ranks = 3 # /* c\nlog_dir = /x", 3, 1, "/x"},
     {"ranks = 3 # \\\nlog_dir = /x", 3, 1, "/x"},
     /* values are what the rest of their line is, as after SLUICE_NAME= */
-    {"log_dir = /a,/b ranks = 3", 3, 1, "/a,/b"},
+    {"log_dir = /a,/b ranks = 3", 1, 0, "/a,/b ranks = 3"},
     {"log_dir = /a  b # c", 1, 0, "/a  b"},
-    {"log_dir = /a=b{c}(d) 'f' + * =x ranks = 3", 3, 1, "/a=b{c}(d) 'f' + * =x"},
+    {"log_dir = /a=b{c}(d) 'f' + * =x", 1, 0, "/a=b{c}(d) 'f' + * =x"},
     {"log_dir = /a ranks", 1, 0, "/a ranks"},
     {"log_dir = /it's \"so\"", 1, 0, "/it's \"so\""},
-    {"log_dir = /a//b // c", 1, 0, "/a//b"},
-    {"log_dir = /a/*b*/ranks = 3 /* c */", 1, 0, "/a/*b*/ranks = 3"},
+    {"log_dir = /a//b // c /* d */", 1, 0, "/a//b // c /* d */"},
     {"log_dir =\nranks = 3", 3, 2, ""},
     /* words */
     {"log_dir = /a//b", 1, 0, "/a//b"},
     {"log_dir = /a\\b", 1, 0, "/a\\b"},
     {"log_dir = /\xc3\xbc", 1, 0, "/\xc3\xbc"},
-    {"ranks=3 log_dir=/x", 3, 1, "/x"},
     /* quotes */
-    {"ranks = \"3\"log_dir='/a b'", 3, 1, "/a b"},
+    {"ranks = \"3\"\nlog_dir='/a b' # c", 3, 1, "/a b"},
     {"log_dir = \"/a # b // c /* d\" # e\nranks = 3", 3, 2, "/a # b // c /* d"},
     {"log_dir = '/a \\' \\\\ \\n ${HOME}'", 1, 0, "/a ' \\ \\n ${HOME}"},
-    {"log_dir = \"/\\x41\\101\\\"\\\\\\q\"", 1, 0, "/AA\"\\q"},
+    {"log_dir = \"/\\\"\\\\\\q\\${HOME}\"", 1, 0, "/\"\\\\q${HOME}"},
     /* the environment */
-    {"log_dir = ${SL_HERE} ranks = 3", 3, 1, "/here"},
+    {"log_dir = ${SL_HERE}\nranks = 3", 3, 2, "/here"},
     {"log_dir = \"${SL_HERE}/x\"", 1, 0, "/here/x"},
     {"log_dir = \"${SL_NOT_SET:-/there}/x${SL_NOT_SET}\"", 1, 0, "/there/x"},
     {"log_dir = \"/$x ${y\"", 1, 0, "/$x ${y"},
@@ -111,28 +105,25 @@ static const struct {
 } bad[] = {
     {"\n\nrankz = 3 # c\n", "node.conf:3: unknown setting 'rankz'"},
     {"# c\nmemory = 5XB\n", "node.conf:2: memory: '5XB': unknown unit 'XB'"},
-    {"/* c\n */\nranks 3\n", "node.conf:3: missing equal sign after option 'ranks' in 'ranks 3'"},
+    {"# c\n\nranks 3\n", "node.conf:3: missing equal sign after option 'ranks' in 'ranks 3'"},
     {"ranks += 3\n", "node.conf:1: missing equal sign after option 'ranks'"},
     {"ranks\n= 3\n", "node.conf:1: missing equal sign after option 'ranks' in 'ranks'"},
     {"ranks =\nmemory = 2GiB\n", "node.conf:1: ranks: '' is no number"},
     {"ranks = # 3\n", "node.conf:1: ranks: '' is no number"},
     {"ranks = = 3\n", "node.conf:1: ranks: '= 3' is no number"},
     {"ranks = {3}\n", "node.conf:1: ranks: '{3}' is no number"},
-    {"ranks = 3 rankz = 4\n", "node.conf:1: unknown setting 'rankz'"},
-    {"ranks = '3' rankz = 4\n", "node.conf:1: unknown setting 'rankz'"},
+    {"ranks = 3 rankz = 4\n", "node.conf:1: ranks: '3 rankz = 4' is no whole number"},
+    {"ranks = '3' rankz = 4\n", "node.conf:1: 'rankz = 4' stands behind the value's quotes"},
     {"log_dir = \"/a\"b\n", "node.conf:1: 'b' stands behind the value's quotes"},
     {"ranks = 3\n}\n", "node.conf:2: unknown setting '}'"},
     {"[node]\n", "node.conf:1: unknown setting '[node]'"},
     {"ranks = 3;\n", "node.conf:1: ranks: '3;' is no whole number"},
-    {"ranks = 3\n/* c\n\n", "node.conf:2: the comment is never closed"},
+    {"/* c */\n", "node.conf:1: unknown setting '/*'"},
     {"ranks = \"3\nmemory = 2GiB\"\n",
      "node.conf:1: unterminated string constant in 'ranks = \"3'"},
     {"ranks = '3\n", "node.conf:1: unterminated string constant"},
     {"log_dir = \"/a\\", "node.conf:1: unterminated string constant"},
-    {"log_dir = \"/\\777\"", "node.conf:1: bad escape sequence '\\777'"},
-    {"log_dir = \"/\\18\"", "node.conf:1: bad escape sequence '\\18'"},
-    {"log_dir = \"/\\0\"", "node.conf:1: bad escape sequence '\\0'"},
-    {"log_dir = \"/\\t\"", "node.conf:1: log_dir: control character 0x09"},
+    {"log_dir = \"/\t\"", "node.conf:1: log_dir: control character 0x09"},
 };
 
 START_TEST(file_is_refused_with_line_and_reason)
@@ -270,7 +261,7 @@ START_TEST(longest_setting_fits_and_a_longer_one_is_named)
         char text[6000] = "log_dir = \"/";
         size_t start = strlen(text);
         memset(text + start, 'x', SL_SETTING_TEXT_BYTES_MAX - 1);
-        (void)strcpy(text + start + SL_SETTING_TEXT_BYTES_MAX - 1, "\" ranks = 3");
+        (void)strcpy(text + start + SL_SETTING_TEXT_BYTES_MAX - 1, "\"\nranks = 3");
         ck_assert_msg(load(text, &config, &why) == SL_OK, "%s", why.text);
         ck_assert_uint_eq(strlen(sl_config_text(config, SL_SET_log_dir)),
                           SL_SETTING_TEXT_BYTES_MAX);
@@ -307,7 +298,7 @@ START_TEST(threads_load_without_a_lock)
     {
         struct sl_config *config = NULL;
         pthread_t threads[4];
-        ck_assert_int_eq(load("/* c\n*/ log_dir = \"/a \\\"b\\\"\" ranks = 3\n", &config, NULL),
+        ck_assert_int_eq(load("# c\nlog_dir = \"/a \\\"b\\\"\"\nranks = 3\n", &config, NULL),
                          SL_OK);
         sl_config_destroy(&config);
         for (size_t i = 0; i < SL_COUNT(threads); i++) {

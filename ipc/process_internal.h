@@ -49,14 +49,13 @@ struct sl_process_completion {
     uint64_t cookie, bytes;
     int os_code;
 };
-/* What the actor gets for a disk: the real one behind it, completions turned into messages. */
+/* A disk of the actor: completions are turned into messages. */
 struct sl_process_disk {
-    struct sl_disk base; /* first: the actor's handle */
-    struct sl_disk_ops ops;
+    struct sl_disk_ops ops; /* first: the disk's own, but for destroy, and what it has for ops */
+    void (*destroy)(struct sl_disk *disk); /* its own */
     struct sl_process *process;
-    struct sl_disk *real; /* NULL: a free slot */
+    struct sl_disk *disk; /* NULL: a free slot */
     int event_fd;
-    bool dirty; /* requests wait for a flush */
     bool reaping;
     struct sl_process_completion *done;
     uint32_t done_count, done_capacity;

@@ -12,6 +12,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -23,6 +25,9 @@
 
 /* How long a disk that others use is waited for: requests of a killed tierer may keep its lock. */
 #define CHECK_BUSY_PAUSE_NS (20 * SL_NS_PER_MS)
+#define LOCK_WAIT_NS        (800 * SL_NS_PER_MS)
+#define LOCK_PAUSE_NS       (5 * SL_NS_PER_MS)
+#define FDS_FOR_OTHERS      512u /* sockets, logs, segments of the process */
 
 /* ---- the rule ---- */
 
@@ -165,7 +170,44 @@ sl_err sl_disk_place_make(const char *path, char out[SL_DISK_PLACE_BYTES], struc
     return err;
 }
 
-sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *fd,
+static sl_err place_lock(int dir_fd, const char *place, int *out, struct sl_error *why)
+{
+    int fd = openat(dir_fd, SL_DISK_LOCK_NAME, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "open '%s/%s'", place, SL_DISK_LOCK_NAME);
+    }
+    /* Requests of a predecessor that was killed may take a moment to end. */
+    uint64_t until_ns = sl_clock_monotonic_ns() + LOCK_WAIT_NS;
+    int locked;
+    while ((locked = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK &&
+           sl_clock_monotonic_ns() < until_ns) {
+        struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
+        (void)nanosleep(&pause, NULL);
+    }
+    if (locked < 0) {
+        sl_err err = errno == EWOULDBLOCK
+                         ? sl_fail(why, SL_ERR_BUSY,
+                                   "disk directory '%s' is in use by another process", place)
+                         : sl_fail_os(why, errno, "lock '%s/%s'", place, SL_DISK_LOCK_NAME);
+        (void)close(fd);
+        return err;
+    }
+    *out = fd;
+    return SL_OK;
+}
+
+/* A large disk has thousands of segment files: take what the hard limit gives. */
+static void descriptors_raise(void)
+{
+    struct rlimit limit;
+    rlim_t want = SL_DISK_SEGMENTS_MAX + FDS_FOR_OTHERS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < want) {
+        limit.rlim_cur = SL_MIN(limit.rlim_max, want);
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *fd, int *lock_fd,
                           struct sl_error *why)
 {
     char place[SL_DISK_PLACE_BYTES];
@@ -182,14 +224,16 @@ sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *
     }
     if (fstat(opened, &status) != 0) {
         err = sl_fail_os(why, errno, "look at disk directory '%.150s'", place);
+    } else if (status.st_uid != geteuid()) {
+        err = sl_fail(why, SL_ERR_FOREIGN, "disk directory '%.150s' belongs to uid %u, not %u",
+                      place, (unsigned)status.st_uid, (unsigned)geteuid());
+    }
+    err = err == SL_OK ? place_lock(opened, place, lock_fd, why) : err;
+    if (err != SL_OK) {
         (void)close(opened);
         return err;
     }
-    if (status.st_uid != geteuid()) {
-        (void)close(opened);
-        return sl_fail(why, SL_ERR_FOREIGN, "disk directory '%.150s' belongs to uid %u, not %u",
-                       place, (unsigned)status.st_uid, (unsigned)geteuid());
-    }
+    descriptors_raise();
     (void)snprintf(out, SL_DISK_PLACE_BYTES, "%s", place);
     *fd = opened;
     return SL_OK;

@@ -26,9 +26,10 @@ sl_err sl_disk_place_find(const char *path, char out[SL_DISK_PLACE_BYTES], struc
 /* The same, and makes it. Errors: also those of sl_dir_make. */
 sl_err sl_disk_place_make(const char *path, char out[SL_DISK_PLACE_BYTES], struct sl_error *why);
 
-/* The same, and gives in *fd the directory itself, of this user, for openat. Errors: also
- * SL_ERR_IO. */
-sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *fd,
+/* The same, and gives in *fd the directory itself, of this user, for openat, and in *lock_fd the
+ * disk's lock, which ends when its last duplicate is closed. Errors: also SL_ERR_IO, SL_ERR_BUSY
+ * (another process has the lock). Raises the process's limit of descriptors to what a disk may need. */
+sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *fd, int *lock_fd,
                           struct sl_error *why);
 
 /* A disk has at most so many segments; those that settings make room for leave some for older ones, which may

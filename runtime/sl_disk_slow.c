@@ -5,6 +5,7 @@
 
 #include "runtime/sl_disk_place.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define NAME_BYTES 256u
@@ -95,6 +97,38 @@ sl_err sl_disk_file_remove(int dir_fd, const char *name, struct sl_error *why)
         return sl_fail_os(why, errno, "sync the directory of '%s'", name);
     }
     return os_code == 0 ? SL_OK : sl_fail_os(why, os_code, "remove disk file '%s'", name);
+}
+
+sl_err sl_disk_files_list(int dir_fd, void (*each)(void *context, const char *name, uint64_t bytes),
+                          void *context, struct sl_error *why)
+{
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
+    sl_err err = SL_OK;
+    if (directory == NULL) {
+        err = sl_fail_os(why, errno, "open the disk directory");
+        if (fd >= 0) {
+            close(fd);
+        }
+        return err;
+    }
+    while (err == SL_OK) {
+        struct stat status;
+        errno = 0;
+        const struct dirent *entry = readdir(directory);
+        if (entry == NULL) {
+            err = errno != 0 ? sl_fail_os(why, errno, "list the disk directory") : SL_OK;
+            break;
+        }
+        if (fstatat(dir_fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0) {
+            err = errno != ENOENT ? sl_fail_os(why, errno, "stat disk file '%s'", entry->d_name)
+                                  : SL_OK;
+        } else if (S_ISREG(status.st_mode) && strcmp(entry->d_name, SL_DISK_LOCK_NAME) != 0) {
+            each(context, entry->d_name, (uint64_t)status.st_blocks * 512u);
+        }
+    }
+    closedir(directory);
+    return err;
 }
 
 /* ---- the thread ---- */

@@ -46,5 +46,8 @@ sl_err sl_disk_file_make(int dir_fd, const char *from, const char *name, uint64_
                          struct sl_error *why);
 /* Durable. Errors: SL_ERR_INVALID, SL_ERR_OS. */
 sl_err sl_disk_file_remove(int dir_fd, const char *name, struct sl_error *why);
+/* As `list` of sl_disk.h. Errors: SL_ERR_OS. */
+sl_err sl_disk_files_list(int dir_fd, void (*each)(void *context, const char *name, uint64_t bytes),
+                          void *context, struct sl_error *why);
 
 #endif

@@ -13,7 +13,6 @@
 #include "runtime/sl_disk_place.h"
 #include "runtime/sl_disk_slow.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,20 +21,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#define DISK_FILES_MAX      8192u
-#define DISK_LOCK_NAME      SL_DISK_LOCK_NAME
-#define DISK_TRANSFER_MAX   SL_GIB /* one submission; the kernel's own limit is 2 GiB - 4 KiB */
-#define DISK_RETRIES_MAX    64u    /* EAGAIN and EINTR in a row before the caller hears of it */
-#define DISK_LOCK_WAIT_NS   (800 * SL_NS_PER_MS)
-#define DISK_LOCK_PAUSE_NS  (5 * SL_NS_PER_MS)
-#define DISK_BUFFERS_MAX    16384u /* the kernel's own limit */
-#define DISK_FDS_FOR_OTHERS 512u   /* sockets, logs, segments of the process */
+#define DISK_FILES_MAX    8192u
+#define DISK_TRANSFER_MAX SL_GIB /* one submission; the kernel's own limit is 2 GiB - 4 KiB */
+#define DISK_RETRIES_MAX  64u    /* EAGAIN and EINTR in a row before the caller hears of it */
+#define DISK_BUFFERS_MAX  16384u /* the kernel's own limit */
 
 struct uring_io {
     struct sl_disk_request request;
@@ -178,41 +171,7 @@ static sl_err uring_list(struct sl_disk *disk,
                          void (*each)(void *context, const char *name, uint64_t bytes),
                          void *context, struct sl_error *why)
 {
-    struct uring_disk *self = disk_of(disk);
-    int fd = openat(self->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return sl_fail_os(why, errno, "open the disk directory for listing");
-    }
-    DIR *directory = fdopendir(fd);
-    if (directory == NULL) {
-        int code = errno;
-        close(fd);
-        return sl_fail_os(why, code, "list the disk directory");
-    }
-    sl_err err = SL_OK;
-    for (;;) {
-        errno = 0;
-        const struct dirent *entry = readdir(directory);
-        if (entry == NULL) {
-            if (errno != 0) {
-                err = sl_fail_os(why, errno, "list the disk directory");
-            }
-            break;
-        }
-        struct stat status;
-        if (fstatat(self->dir_fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0) {
-            if (errno == ENOENT) {
-                continue;
-            }
-            err = sl_fail_os(why, errno, "stat disk file '%s'", entry->d_name);
-            break;
-        }
-        if (S_ISREG(status.st_mode) && strcmp(entry->d_name, DISK_LOCK_NAME) != 0) {
-            each(context, entry->d_name, (uint64_t)status.st_blocks * 512u);
-        }
-    }
-    closedir(directory);
-    return err;
+    return sl_disk_files_list(disk_of(disk)->dir_fd, each, context, why);
 }
 
 static sl_err uring_read_now(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
@@ -623,31 +582,6 @@ static const struct sl_disk_ops uring_ops = {
     .present = uring_present,
 };
 
-static sl_err disk_lock(struct uring_disk *self, const char *directory, struct sl_error *why)
-{
-    self->lock_fd =
-        openat(self->dir_fd, DISK_LOCK_NAME, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (self->lock_fd < 0) {
-        return sl_fail_os(why, errno, "open '%s/%s'", directory, DISK_LOCK_NAME);
-    }
-    /* Requests of a predecessor that was killed may take a moment to end. */
-    uint64_t until_ns = sl_clock_monotonic_ns() + DISK_LOCK_WAIT_NS;
-    int locked;
-    while ((locked = flock(self->lock_fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK &&
-           sl_clock_monotonic_ns() < until_ns) {
-        struct timespec pause = {.tv_nsec = DISK_LOCK_PAUSE_NS};
-        (void)nanosleep(&pause, NULL);
-    }
-    if (locked < 0) {
-        if (errno == EWOULDBLOCK) {
-            return sl_fail(why, SL_ERR_BUSY, "disk directory '%s' is in use by another process",
-                           directory);
-        }
-        return sl_fail_os(why, errno, "lock '%s/%s'", directory, DISK_LOCK_NAME);
-    }
-    return SL_OK;
-}
-
 /* Whether a page can be written past the page cache: some file systems refuse the open, some the
  * write. */
 static bool disk_direct_works(const struct uring_disk *self)
@@ -670,17 +604,6 @@ static bool disk_direct_works(const struct uring_disk *self)
     free(page);
     close(fd);
     return works;
-}
-
-/* A large disk has thousands of segment files: take what the hard limit gives. */
-static void disk_descriptors_raise(void)
-{
-    struct rlimit limit;
-    rlim_t want = DISK_FILES_MAX + DISK_FDS_FOR_OTHERS;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < want) {
-        limit.rlim_cur = SL_MIN(limit.rlim_max, want);
-        (void)setrlimit(RLIMIT_NOFILE, &limit);
-    }
 }
 
 static sl_err disk_ring_open(struct uring_disk *self, struct sl_error *why)
@@ -751,12 +674,10 @@ sl_err sl_disk_uring_open(const char *directory, uint32_t queue_depth, bool dire
         self->free_io = i + 1;
     }
     self->base.place = self->path;
-    err = sl_disk_place_open(directory, self->path, &self->dir_fd, why);
-    err = err == SL_OK ? disk_lock(self, self->path, why) : err;
+    err = sl_disk_place_open(directory, self->path, &self->dir_fd, &self->lock_fd, why);
     if (err != SL_OK) {
         goto fail;
     }
-    disk_descriptors_raise();
     self->base.direct = direct && disk_direct_works(self);
     err = disk_ring_open(self, why);
     err = err == SL_OK ? sl_disk_slow_open(self->dir_fd, self->event_fd, &self->slow, why) : err;

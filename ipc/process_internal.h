@@ -127,8 +127,8 @@ void sl_process_jobs_collect(void *process);
 bool sl_process_jobs_end(struct sl_process *process);
 
 /* sl_process_disk.c */
-sl_err sl_process_disk_open(struct sl_env *env, const char *directory, uint32_t queue_depth,
-                            bool direct, struct sl_disk **out, struct sl_error *why);
+sl_err sl_process_disk_open(struct sl_env *env, const char *path, uint32_t queue_depth, bool direct,
+                            struct sl_disk **out, struct sl_error *why);
 void sl_process_disks_flush(struct sl_process *process);
 void sl_process_disks_close(struct sl_process *process);
 

@@ -2,7 +2,7 @@
  * messages. */
 #include "ipc/process_internal.h"
 #include "runtime/sl_array.h"
-#include "runtime/sl_disk_backend.h"
+#include "runtime/sl_disk.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -63,8 +63,8 @@ static void disk_ready(void *context, int fd, uint32_t events)
     }
 }
 
-sl_err sl_process_disk_open(struct sl_env *env, const char *directory, uint32_t queue_depth,
-                            bool direct, struct sl_disk **out, struct sl_error *why)
+sl_err sl_process_disk_open(struct sl_env *env, const char *path, uint32_t queue_depth, bool direct,
+                            struct sl_disk **out, struct sl_error *why)
 {
     struct sl_process *process = (struct sl_process *)env;
     struct sl_process_disk *self = NULL;
@@ -77,7 +77,7 @@ sl_err sl_process_disk_open(struct sl_env *env, const char *directory, uint32_t 
     }
     struct sl_disk *disk = NULL;
     int event_fd = -1;
-    sl_err err = sl_disk_open(env->config, directory, queue_depth, direct, &disk, &event_fd, why);
+    sl_err err = sl_disk_open(path, queue_depth, direct, &disk, &event_fd, why);
     if (err != SL_OK) {
         return err;
     }
@@ -92,7 +92,7 @@ sl_err sl_process_disk_open(struct sl_env *env, const char *directory, uint32_t 
     self->done = calloc(self->done_capacity, sizeof(*self->done));
     err = self->done != NULL
               ? SL_OK
-              : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for completions of '%s'", directory);
+              : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for completions of '%s'", path);
     if (err == SL_OK) {
         err = sl_loop_fd_add(process->loop, event_fd, SL_LOOP_READ, disk_ready, self, why);
     }

@@ -297,8 +297,8 @@ struct sl_paths {
     char runtime_dir[1024];
     char shm_dir[1024];
     char log_dir[1040];
-    uint32_t disk_count;                     /* 1..SL_DISK_PATHS_MAX */
-    char disk_dirs[SL_DISK_PATHS_MAX][1040]; /* in the order of the setting: tierer.0, tierer.1 */
+    uint32_t disk_count;                      /* 1..SL_DISK_PATHS_MAX */
+    char disk_paths[SL_DISK_PATHS_MAX][1040]; /* in the order of the setting: tierer.0, tierer.1 */
 };
 sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struct sl_error *why);
 /* The runtime directory that the system's units give to the node of that name: whether there is
@@ -307,6 +307,8 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
 bool sl_service_dir(const char *instance, char out[64], uint32_t *owner);
 /* Entries of disk_path, empty ones included; 1 when it is not set. */
 uint32_t sl_config_disk_count(const struct sl_config *config);
+/* The directory of an entry of disk_path: what comes after its kind (SL_DISK_KINDS), if it names one. */
+const char *sl_disk_path_dir(const char *path);
 /* The ceiling of the index. A ceiling, not a cost: records are sparse until used. Where none is set it follows from memory
  * and disk, since values of 4 KiB want a tenth of their bytes. */
 #define SL_INDEX_MEMORY_MIN (64 * SL_MIB)

@@ -59,7 +59,7 @@ struct sl_disk_ops {
                        uint64_t length_bytes, uint64_t *got, struct sl_error *why);
     void (*destroy)(struct sl_disk *disk); /* waits for nothing: the caller has drained */
     /* Calls done() for every completion that waits: bytes transferred, or os_code != 0. For the
-     * holder of the descriptor that open gave (sl_disk_backend.h); the tierer never calls it. */
+     * holder of the descriptor that open gave; the tierer never calls it. */
     void (*reap)(struct sl_disk *disk,
                  void (*done)(void *context, uint64_t cookie, uint64_t bytes, int os_code),
                  void *context);
@@ -90,5 +90,22 @@ struct sl_disk {
     bool direct;       /* O_DIRECT in force */
     const char *place; /* the directory that holds the files; NULL: nobody need know */
 };
+
+/* Opens (makes) the place of the directory, see sl_disk_place.h. *event_fd becomes readable when
+ * completions wait; borrowed from the disk. direct: a wish; disk->direct says whether it was
+ * granted. Errors: those of sl_disk_place_open, SL_ERR_BUSY (another process has it), SL_ERR_OS,
+ * SL_ERR_UNSUPPORTED. */
+typedef sl_err sl_disk_open_fn(const char *directory, uint32_t queue_depth, bool direct,
+                               struct sl_disk **out, int *event_fd, struct sl_error *why);
+
+/* The kinds of disks, a row each: what stands before the directory in an entry of disk_path ("NAME:", or
+ * nothing), and the function that opens such a disk, in a file of its own. */
+#define SL_DISK_KINDS(X) X("", sl_disk_uring_open)
+
+#define SL_DISK_KIND_DECLARE(kind, open) sl_disk_open_fn open;
+SL_DISK_KINDS(SL_DISK_KIND_DECLARE)
+
+/* The same for an entry of disk_path. Errors: also SL_ERR_CONFIG (no such kind). */
+sl_disk_open_fn sl_disk_open;
 
 #endif

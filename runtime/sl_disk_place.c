@@ -3,7 +3,7 @@
 
 #include "runtime/sl_clock.h"
 #include "runtime/sl_digest.h"
-#include "runtime/sl_disk_backend.h"
+#include "runtime/sl_disk.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -135,6 +135,7 @@ static sl_err place_find(const char *path, char out[SL_DISK_PLACE_BYTES], mode_t
     char below[SL_DISK_PLACE_BYTES];
     bool itself = true;
     *refused = OTHERS;
+    path = sl_disk_path_dir(path);
     if (stat(path, &at) == 0) {
         if (!S_ISDIR(at.st_mode)) {
             return sl_fail(why, SL_ERR_CONFIG, "disk directory '%.150s' is no directory", path);
@@ -336,9 +337,8 @@ static sl_err path_open_once(const struct sl_config *config, const char *path, s
 {
     struct sl_disk *disk = NULL;
     int event_fd = -1;
-    sl_err err =
-        sl_disk_open(config, path, (uint32_t)sl_config_u64(config, SL_SET_disk_queue_depth),
-                     sl_config_bool(config, SL_SET_disk_direct), &disk, &event_fd, why);
+    sl_err err = sl_disk_open(path, (uint32_t)sl_config_u64(config, SL_SET_disk_queue_depth),
+                              sl_config_bool(config, SL_SET_disk_direct), &disk, &event_fd, why);
     if (err == SL_OK) {
         disk->ops->destroy(disk);
     }
@@ -380,7 +380,7 @@ static sl_err paths_differ(const struct sl_paths *paths, const struct stat *at, 
             at[i].st_ino == at[last].st_ino) {
             return sl_fail(why, SL_ERR_CONFIG,
                            "disk_path: '%.80s' and '%.80s' lead to the same directory",
-                           paths->disk_dirs[i], paths->disk_dirs[last]);
+                           paths->disk_paths[i], paths->disk_paths[last]);
         }
     }
     return SL_OK;
@@ -408,7 +408,7 @@ sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths
     sl_err err = sl_disk_sizes(config, &sizes, why);
     for (uint32_t i = 0; err == SL_OK && i < paths->disk_count; i++) {
         struct sl_error reason = {0};
-        err = path_check(config, paths->disk_dirs[i], &sizes, busy_ns, &at[i], &reason);
+        err = path_check(config, paths->disk_paths[i], &sizes, busy_ns, &at[i], &reason);
         bool differ = err == SL_OK || err == SL_ERR_BUSY;
         sl_err same = differ ? paths_differ(paths, at, i, &reason) : SL_OK;
         err = same != SL_OK ? same : err;

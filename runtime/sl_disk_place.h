@@ -19,7 +19,7 @@
 #define SL_DISK_PLACE_BYTES 1100u
 #define SL_DISK_LOCK_NAME   "lock"
 
-/* Gives the place of path in out and changes nothing: it need not exist. Errors name the directory
+/* Gives the place of path, an entry of disk_path, in out and changes nothing: it need not exist. Errors name the directory
  * and what to do: SL_ERR_CONFIG (no directory, a link below it, or two disks in it),
  * SL_ERR_FOREIGN, SL_ERR_PERMISSION, SL_ERR_OS. */
 sl_err sl_disk_place_find(const char *path, char out[SL_DISK_PLACE_BYTES], struct sl_error *why);

@@ -1,4 +1,5 @@
-/* runtime/sl_disk_uring.c - the real disk: one directory, one io_uring, registered files.
+/* runtime/sl_disk_uring.c - the real disk: one directory, one io_uring, registered files, O_DIRECT
+ * where the file system has it.
  *
  * The descriptor that holds the directory's lock is registered with the ring, which the kernel
  * keeps until its last request has ended, longer than the process: who gets the lock knows that
@@ -7,9 +8,8 @@
  * Every request is an entry of a fixed table; its number is the user data of the submission, so a
  * completion finds its way back without memory of the caller. A short transfer is submitted again
  * for the rest and the caller sees one completion. */
-#include "runtime/sl_disk_uring.h"
-
 #include "runtime/sl_clock.h"
+#include "runtime/sl_disk.h"
 #include "runtime/sl_disk_place.h"
 #include "runtime/sl_disk_slow.h"
 

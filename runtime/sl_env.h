@@ -35,9 +35,9 @@ struct sl_env_ops {
     bool (*locked)(struct sl_env *env, struct sl_proc_id proc);
     /* SIGKILL to exactly this process. */
     void (*kill)(struct sl_env *env, struct sl_proc_id proc);
-    /* Opens the disk directory; completions come as SL_MSG_LOCAL_IO. Gives *out. */
-    sl_err (*disk_open)(struct sl_env *env, const char *directory, uint32_t queue_depth,
-                        bool direct, struct sl_disk **out, struct sl_error *why);
+    /* Opens the disk of an entry of disk_path; completions come as SL_MSG_LOCAL_IO. Gives *out. */
+    sl_err (*disk_open)(struct sl_env *env, const char *path, uint32_t queue_depth, bool direct,
+                        struct sl_disk **out, struct sl_error *why);
     /* Runs job(context) on helper threads (the simulator: inline); when all ended, SL_MSG_LOCAL_JOB
      * {cookie, result of the first that failed}. The context is lent until then. */
     sl_err (*job)(struct sl_env *env, uint32_t thread_count,

@@ -90,6 +90,12 @@ bool sl_config_index_is_derived(const struct sl_config *config)
            sl_config_u64(config, SL_SET_index_keys) == 0;
 }
 
+const char *sl_disk_path_dir(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return slash != NULL && slash > path && slash[-1] == ':' ? slash : path;
+}
+
 /* Slashes at the end do not make another directory of it. */
 static size_t path_length(const char *path, size_t length)
 {
@@ -107,20 +113,21 @@ static sl_err disk_path_add(const struct sl_config *config, const char *path, si
         return sl_fail(why, SL_ERR_CONFIG, "%.100s: disk_path: entry %u is empty", source,
                        paths->disk_count + 1);
     }
-    if (path[0] != '/') {
+    const char *directory = sl_disk_path_dir(path);
+    if (directory >= path + length || directory[0] != '/') {
         return sl_fail(why, SL_ERR_CONFIG, "%.100s: disk_path: '%.*s' must begin with /", source,
                        (int)SL_MIN(length, (size_t)64), path);
     }
-    length = path_length(path, length);
+    size_t dir_length = path_length(directory, (size_t)(path + length - directory));
     for (uint32_t i = 0; i < paths->disk_count; i++) {
-        const char *other = paths->disk_dirs[i];
-        if (strlen(other) == length && memcmp(other, path, length) == 0) {
+        const char *other = sl_disk_path_dir(paths->disk_paths[i]);
+        if (strlen(other) == dir_length && memcmp(other, directory, dir_length) == 0) {
             return sl_fail(why, SL_ERR_CONFIG, "%.100s: disk_path: '%.64s' stands there twice",
                            source, other);
         }
     }
-    (void)snprintf(paths->disk_dirs[paths->disk_count++], sizeof(paths->disk_dirs[0]), "%.*s",
-                   (int)length, path);
+    (void)snprintf(paths->disk_paths[paths->disk_count++], sizeof(paths->disk_paths[0]), "%.*s",
+                   (int)(directory + dir_length - path), path);
     return SL_OK;
 }
 
@@ -132,7 +139,7 @@ static sl_err disk_paths_fill(const struct sl_config *config, struct sl_paths *p
     paths->disk_count = 0;
     if (at[0] == '\0') {
         paths->disk_count = 1;
-        (void)snprintf(paths->disk_dirs[0], sizeof(paths->disk_dirs[0]), "%s/disk",
+        (void)snprintf(paths->disk_paths[0], sizeof(paths->disk_paths[0]), "%s/disk",
                        paths->runtime_dir);
         return SL_OK;
     }

@@ -116,10 +116,10 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
         err = sl_calls_create(env, 64, &self->calls, why);
     }
     if (err == SL_OK) {
-        err =
-            env->ops->disk_open(env, env->paths->disk_dirs[sl_config_u64(env->config, SL_SET_rank)],
-                                (uint32_t)sl_config_u64(env->config, SL_SET_disk_queue_depth),
-                                sl_config_bool(env->config, SL_SET_disk_direct), &self->disk, why);
+        err = env->ops->disk_open(
+            env, env->paths->disk_paths[sl_config_u64(env->config, SL_SET_rank)],
+            (uint32_t)sl_config_u64(env->config, SL_SET_disk_queue_depth),
+            sl_config_bool(env->config, SL_SET_disk_direct), &self->disk, why);
     }
     if (err == SL_OK && self->disk->place != NULL) {
         sl_log_write(env->log, SL_LOG_INFO, 0, "disk: its files are in '%s'", self->disk->place);

@@ -398,7 +398,7 @@ static sl_err bench_prepare(struct disk_bench *bench, uint64_t total_bytes, stru
     bench->total_bytes = total_bytes != 0 ? total_bytes : 2 * bench->memory_bytes;
     char directory[SL_DISK_PLACE_BYTES];
     struct stat status;
-    err = sl_disk_place_find(bench->ctl->paths.disk_dirs[0], directory, why);
+    err = sl_disk_place_find(bench->ctl->paths.disk_paths[0], directory, why);
     if (err != SL_OK) {
         return err;
     }

@@ -29,7 +29,7 @@ const char *ctl_place_of(const struct ctl *ctl, enum sl_setting setting)
     case SL_SET_log_dir:
         return ctl->paths.log_dir;
     case SL_SET_disk_path: /* several stand as they were set */
-        return ctl->paths.disk_count == 1 ? ctl->paths.disk_dirs[0]
+        return ctl->paths.disk_count == 1 ? ctl->paths.disk_paths[0]
                                           : sl_config_text(ctl->config, setting);
     default:
         return sl_config_text(ctl->config, setting);

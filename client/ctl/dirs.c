@@ -36,7 +36,8 @@ static void dirs_open(const struct ctl *ctl, struct dirs *dirs)
 {
     dirs->count = 0;
     for (uint32_t i = 0; i < ctl->paths.disk_count; i++) {
-        other_add(dirs, ctl->paths.disk_dirs[i], strlen(ctl->paths.disk_dirs[i]));
+        const char *path = sl_disk_path_dir(ctl->paths.disk_paths[i]);
+        other_add(dirs, path, strlen(path));
     }
     for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
         const char *text = kinds[i] == SL_SETTING_TEXT ? ctl_place_of(ctl, (enum sl_setting)i) : "";

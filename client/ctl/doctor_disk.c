@@ -232,7 +232,7 @@ void doctor_disk(struct doctor *doctor)
     }
     for (uint32_t i = 0; i < doctor->paths.disk_count; i++) {
         char place[SL_DISK_PLACE_BYTES];
-        const char *path = doctor->paths.disk_dirs[i];
+        const char *path = doctor->paths.disk_paths[i];
         bool found = sl_disk_place_find(path, place, &why) == SL_OK &&
                      sl_disk_format_check(place, &why) == SL_OK;
         if (doctor->given != NULL && doctor->as_is) {

@@ -8,7 +8,7 @@
 #include "actors/tierer/tierer.h"
 #include "ipc/sl_index.h"
 #include "runtime/sl_clock.h"
-#include "runtime/sl_disk_uring.h"
+#include "runtime/sl_disk.h"
 #include "tests/support/fake_env.h"
 
 #include <check.h>

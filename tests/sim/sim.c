@@ -853,7 +853,7 @@ uint32_t sim_host_add(struct sim *sim, const char *const *settings)
     (void)snprintf(paths->shm_dir, sizeof(paths->shm_dir), "%s/shm", base);
     (void)snprintf(paths->log_dir, sizeof(paths->log_dir), "%s/log", base);
     for (uint32_t i = 0; i < SL_DISK_PATHS_MAX; i++) {
-        (void)snprintf(paths->disk_dirs[i], sizeof(paths->disk_dirs[i]), "%s/disk%u", base, i);
+        (void)snprintf(paths->disk_paths[i], sizeof(paths->disk_paths[i]), "%s/disk%u", base, i);
     }
     for (uint32_t i = 0; i < SIM_DISKS; i++) {
         mem_disk_init(&host->disks[i]);

@@ -1,7 +1,7 @@
 /* tests/unit/disk_place_test.c - where a disk lies for a directory of the operator's, and what is
  * refused. */
+#include "runtime/sl_disk.h"
 #include "runtime/sl_disk_place.h"
-#include "runtime/sl_disk_uring.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
@@ -252,6 +252,25 @@ START_TEST(check_passes_what_can_work_and_frees_it_again)
     }
 END_TEST
 
+START_TEST(a_kind_is_no_part_of_the_place_and_an_unknown_one_is_refused)
+    {
+        struct sl_error why = {0};
+        uint32_t bad = UINT32_MAX;
+        char path[256], place[SL_DISK_PLACE_BYTES];
+        made(dir, 0700);
+        (void)snprintf(path, sizeof path, "tape:%s", dir);
+
+        sl_err found = sl_disk_place_find(path, place, &why);
+        sl_err err = check(DISK_TEXT, path, &bad, &why);
+
+        ck_assert_int_eq(found, SL_OK);
+        ck_assert_str_eq(place, dir);
+        ck_assert_int_eq(err, SL_ERR_CONFIG);
+        ck_assert_uint_eq(bad, 0);
+        ck_assert_msg(strstr(why.text, "there is no kind 'tape:'") != NULL, "%s", why.text);
+    }
+END_TEST
+
 /* Whatever a release before wrote is refused before a tierer ends at it, again and again. */
 START_TEST(check_refuses_a_disk_of_another_format)
     {
@@ -409,6 +428,7 @@ int main(void)
     tcase_add_test(all, looking_for_the_place_changes_nothing);
     tcase_add_loop_test(all, opened_disk_stays_where_it_was_when_the_mode_changes, 0, 2);
     tcase_add_test(all, check_passes_what_can_work_and_frees_it_again);
+    tcase_add_test(all, a_kind_is_no_part_of_the_place_and_an_unknown_one_is_refused);
     tcase_add_loop_test(all, check_refuses_a_disk_of_another_format, 0, 5);
     tcase_add_loop_test(all, segments_of_a_large_disk_fill_it, 0, SL_COUNT(sizes));
     tcase_add_loop_test(all, check_refuses_one_wrong_path_of_two_by_name, 0,

@@ -2,7 +2,7 @@
  * waits but who asked for it. The calls are wrapped by the linker. */
 #include "actors/tierer/tierer.h"
 #include "ipc/sl_index.h"
-#include "runtime/sl_disk_uring.h"
+#include "runtime/sl_disk.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/tmpdir.h"
 

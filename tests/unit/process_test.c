@@ -63,7 +63,7 @@ static sl_err echo_disk_begin(struct echo *self)
     uint64_t size_bytes = 0;
     sl_err err = SL_OK;
     if (self->disk == NULL) {
-        err = self->env->ops->disk_open(self->env, self->env->paths->disk_dirs[0], 8, true,
+        err = self->env->ops->disk_open(self->env, self->env->paths->disk_paths[0], 8, true,
                                         &self->disk, NULL);
         if (err != SL_OK) {
             return err;

@@ -249,6 +249,11 @@ static const struct {
     {"/a,", 0, "entry 2 is empty", NULL},
     {"/a,/b,/a/", 0, "'/a' stands there twice", NULL},
     {"/a,b", 0, "'b' must begin with /", NULL},
+    {"x:/a/, /b:/ ,yy:/c:d/e", 3, "x:/a", "yy:/c:d/e"},
+    {"x:/", 1, "x:/", "x:/"},
+    {"b,x:/c", 0, "'b' must begin with /", NULL},
+    {"x:a/b", 0, "'x:a/b' must begin with /", NULL},
+    {"/a,x:/a/", 0, "'/a' stands there twice", NULL},
 };
 
 START_TEST(disk_path_is_a_list_whose_faults_are_named)
@@ -271,8 +276,8 @@ START_TEST(disk_path_is_a_list_whose_faults_are_named)
             ck_assert_uint_eq(sl_config_disk_count(config), count);
         }
         if (count > 0 && disk_lists[_i].first != NULL) {
-            ck_assert_str_eq(paths.disk_dirs[0], disk_lists[_i].first);
-            ck_assert_str_eq(paths.disk_dirs[count - 1], disk_lists[_i].last);
+            ck_assert_str_eq(paths.disk_paths[0], disk_lists[_i].first);
+            ck_assert_str_eq(paths.disk_paths[count - 1], disk_lists[_i].last);
         }
         sl_config_destroy(&config);
     }

@@ -252,7 +252,7 @@ void tcp_served_closed(struct tcp_conn *conn);
 uint64_t tcp_served_look(struct tcp_conn *conn);
 /* Answers that were held back go. */
 void tcp_answers_push(struct tcp *tcp);
-/* Requests of grants that have ended are let go; those that are being answered have stall_ns. */
+/* Requests of grants that have ended are let go; what is being answered has stall_ns / 4. */
 void tcp_served_recheck(struct tcp_conn *conn);
 void tcp_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant);
 bool tcp_grant_recheck(struct sl_fabric *fabric, const struct fabric_grant *grant);

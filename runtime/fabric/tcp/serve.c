@@ -525,9 +525,9 @@ void tcp_served_recheck(struct tcp_conn *conn)
             continue;
         }
         if (i < conn->sent_number) { /* it is being sent, and a slow peer has no more time for it */
-            tcp_due(
-                conn, &conn->tx_due_ns,
-                SL_MIN(conn->tx_due_ns, sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns)));
+            tcp_due(conn, &conn->tx_due_ns,
+                    SL_MIN(conn->tx_due_ns,
+                           sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns / 4)));
             continue;
         }
         uint32_t grant = served->grant; /* not begun: it is refused after all */

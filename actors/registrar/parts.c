@@ -4,13 +4,11 @@
 #include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/damaged.h"
 #include "actors/registrar/disk/disks.h"
-#include "actors/registrar/disk/flush.h"
 #include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/members.h"
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/remove.h"
-#include "actors/registrar/disk/scan.h"
 #include "actors/registrar/disk/segments.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/engines/engines.h"
@@ -130,6 +128,7 @@ static bool part_walks(const struct reg_part *part, enum reg_walk walk)
         [REG_WALK_DROPPED] = part->dropped != NULL,
         [REG_WALK_FREED] = part->freed != NULL,
         [REG_WALK_DISK_KNOWN] = part->disk_known != NULL,
+        [REG_WALK_DISK_LEFT] = part->disk_left != NULL,
     };
     return walks[walk];
 }

@@ -152,7 +152,7 @@ static void recover_part(struct registrar *self, sl_ref ref)
     struct sl_entry entry;
     sl_index_read(self->index, ref, &entry);
     if (entry.disk.valid != 0) {
-        reg_disk_named_by_place(self, entry.disk.disk);
+        self->tier->disks[entry.disk.disk].used = true;
         reg_segment_note(self, ref, &entry.disk, true);
     }
     if (entry.group != 0) {

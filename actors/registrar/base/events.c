@@ -59,6 +59,14 @@ void reg_tell_disk_known(struct registrar *self)
     }
 }
 
+void reg_tell_disk_left(struct registrar *self, uint32_t disk)
+{
+    REG_EACH(self, REG_WALK_DISK_LEFT, part)
+    {
+        (*part)->disk_left(self, disk);
+    }
+}
+
 sl_err reg_note_put(struct registrar *self, const void *bytes, uint32_t length_bytes, uint32_t tag,
                     sl_ref *note, struct sl_error *why)
 {

@@ -36,6 +36,7 @@ void reg_tell_wanted(struct registrar *self, sl_ref unit); /* one that was not t
 void reg_tell_dropped(struct registrar *self, const struct reg_dropped *what);
 void reg_tell_freed(struct registrar *self, sl_ref ref); /* its extent is nobody's any more */
 void reg_tell_disk_known(struct registrar *self);
+void reg_tell_disk_left(struct registrar *self, uint32_t disk);
 
 /* Puts a note into the index in place of *note (0: none), making room when it must. Errors:
  * SL_ERR_NO_SPACE (the one before stays). */

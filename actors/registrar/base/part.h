@@ -81,6 +81,8 @@ struct reg_part {
     void (*dropped)(struct registrar *self, const struct reg_dropped *what);
     void (*freed)(struct registrar *self, sl_ref ref);
     void (*disk_known)(struct registrar *self); /* a disk has said all that it holds */
+    /* Its tierer has left, or the disk will not come back (gone): what it was asked is void. */
+    void (*disk_left)(struct registrar *self, uint32_t disk);
 
     /* What lower parts ask of a higher one; one part answers. index_room drops units from the
      * index: false, none could go. copy_required: a value may leave memory only when a disk has it.
@@ -123,6 +125,7 @@ enum reg_walk {
     REG_WALK_DROPPED,
     REG_WALK_FREED,
     REG_WALK_DISK_KNOWN,
+    REG_WALK_DISK_LEFT,
     REG_WALK_COUNT
 };
 #define REG_TABLE_MAX     48u

@@ -19,7 +19,6 @@
 #define LEVEL_FREE    0.5   /* above it nothing is refused for the budget */
 #define SEEN_MAX      4096u /* then what was seen counts half */
 #define MEAN_WEIGHT   0.01
-#define NS_PER_DAY    (86400 * SL_NS_PER_S)
 #define HASH_FRACTION 0x1p-32
 
 /* ---- the list of what was refused ---- */
@@ -116,31 +115,18 @@ static void size_note(struct registrar *self, const struct candidate *candidate)
 
 /* ---- the budget ---- */
 
-int64_t reg_admission_left(const struct registrar *self, uint32_t disk)
-{
-    const struct reg_disk *at = &self->tier->disks[disk];
-    const struct reg_admission *admission = self->admission;
-    if (admission->budget_bytes == 0) {
-        return INT64_MAX;
-    }
-    double since = (double)(self->env->now_ns - at->budget_told_ns) / (double)NS_PER_DAY;
-    double left = (double)at->budget_left_bytes + since * (double)admission->budget_bytes;
-    left = fmin(left, (double)admission->budget_bytes);
-    return (int64_t)left - (int64_t)at->write_bytes;
-}
-
 /* How much of what may be written is left, at most 1: by the disk that has most. 0: nothing. */
 static double level(const struct registrar *self)
 {
     const struct reg_admission *admission = self->admission;
     double most = 0.0;
-    if (admission->budget_bytes == 0) {
+    if (self->tier->budget_bytes == 0) {
         return 1.0;
     }
     uint32_t disk_count = 0;
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
         if (self->tier->disks[i].budget_told_ns != 0 && reg_disk_usable(self, i)) {
-            most = fmax(most, (double)reg_admission_left(self, i));
+            most = fmax(most, (double)reg_disk_budget_left(self, i));
             disk_count++;
         }
     }
@@ -149,21 +135,12 @@ static double level(const struct registrar *self)
     }
     /* what is queued goes to all of them */
     most -= (double)self->writes->queue.count * admission->part_bytes / disk_count;
-    return fmin(fmax(most / (double)admission->budget_bytes, 0.0), 1.0);
+    return fmin(fmax(most / (double)self->tier->budget_bytes, 0.0), 1.0);
 }
 
 double reg_admission_share(const struct registrar *self)
 {
     return fmin(level(self) / LEVEL_FREE, 1.0);
-}
-
-void reg_admission_told(struct registrar *self, uint32_t disk, uint64_t left_bytes,
-                        uint64_t debt_bytes)
-{
-    struct reg_disk *at = &self->tier->disks[disk];
-    at->budget_left_bytes =
-        debt_bytes > 0 ? -(int64_t)SL_MIN(debt_bytes, (uint64_t)INT64_MAX) : (int64_t)left_bytes;
-    at->budget_told_ns = self->env->now_ns;
 }
 
 static uint32_t bin_of(double chance)
@@ -200,7 +177,7 @@ static bool is_among_best(const struct reg_admission *admission, double chance, 
 
 static bool budget_allows(struct registrar *self, const struct candidate *candidate, double chance)
 {
-    if (self->admission->budget_bytes == 0) {
+    if (self->tier->budget_bytes == 0) {
         return true;
     }
     seen_note(self->admission, chance, candidate->bytes);
@@ -262,7 +239,7 @@ void reg_admission_offer(struct registrar *self, sl_ref unit)
     if (!self->tier->on) {
         return;
     }
-    if (self->admission->how == REG_ADMIT_ALL && self->admission->budget_bytes == 0) {
+    if (self->admission->how == REG_ADMIT_ALL && self->tier->budget_bytes == 0) {
         reg_unit_queue(self, unit);
         return;
     }
@@ -310,7 +287,6 @@ static sl_err admission_init(struct registrar *self, struct sl_error *why)
     admission->how = (enum reg_admission_how)at;
     admission->chance_min =
         (double)sl_config_u64(self->env->config, SL_SET_disk_admission_min) / 1e6;
-    admission->budget_bytes = sl_config_u64(self->env->config, SL_SET_disk_write_budget);
     return SL_OK;
 }
 

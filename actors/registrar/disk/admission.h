@@ -15,8 +15,7 @@ enum reg_admission_how { REG_ADMIT_ALL, REG_ADMIT_REUSE, REG_ADMIT_SECOND };
 struct reg_admission {
     enum reg_admission_how how;
     double chance_min;
-    uint64_t budget_bytes; /* a disk may be written so much a day; 0: no limit */
-    sl_ref *refused;       /* units, some of which are not refused any more */
+    sl_ref *refused; /* units, some of which are not refused any more */
     uint32_t count, capacity;
     /* what came lately */
     double unit_bytes, part_bytes;         /* mean, 0: nothing yet */
@@ -34,11 +33,6 @@ void reg_admission_offer(struct registrar *self, sl_ref unit);
 void reg_admission_take_all(struct registrar *self);
 /* Of what may be written now, by the best first: 1 is all. */
 double reg_admission_share(const struct registrar *self);
-/* What a tierer says of its disk. */
-void reg_admission_told(struct registrar *self, uint32_t disk, uint64_t left_bytes,
-                        uint64_t debt_bytes);
-/* Bytes that may still be written to the disk; negative: a debt. Without a budget INT64_MAX. */
-int64_t reg_admission_left(const struct registrar *self, uint32_t disk);
 
 extern const struct reg_part reg_admission_part;
 

@@ -2,6 +2,7 @@
  * of a process that is gone are dropped; deadlines wake the actor, and each kind ends its own. */
 #include "actors/registrar/disk/answers.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/remove.h"
 #include "actors/registrar/presence/peers.h"
 
 #include <stdlib.h>
@@ -78,6 +79,52 @@ void reg_answer_drop(struct registrar *self, struct reg_answer *answer)
     while (answers->end > 0 && answers->all[answers->end - 1] == NULL) {
         answers->end--;
     }
+}
+
+/* ---- of tombstones ---- */
+
+void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
+{
+    struct reg_remove *remove = reg_answer_of(self, id);
+    if (remove == NULL) {
+        return;
+    }
+    remove->outstanding++;
+    if (disk != REG_NONE) {
+        remove->forgets[disk]++;
+    }
+    if (remove->left != NULL) {
+        remove->left[index]++;
+        remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* until its tombstone is durable */
+    }
+}
+
+void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
+{
+    struct reg_remove *remove = reg_answer_of(self, id);
+    if (remove == NULL) {
+        return; /* answered at its deadline */
+    }
+    remove->outstanding--;
+    if (disk != REG_NONE) {
+        remove->forgets[disk]--;
+    }
+    if (remove->left != NULL && --remove->left[index] == 0) {
+        remove->codes[index] = (uint64_t)SL_OK;
+    }
+}
+
+void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_err code)
+{
+    struct reg_remove *remove = reg_answer_of(self, id);
+    if (remove == NULL) {
+        return;
+    }
+    if (remove->left != NULL) {
+        remove->left[index]++; /* of none that will be done: the code stays */
+        remove->codes[index] = (uint64_t)code;
+    }
+    remove->failed = code;
 }
 
 /* ---- the part ---- */

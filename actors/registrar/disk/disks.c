@@ -11,19 +11,20 @@
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/members.h"
-#include "actors/registrar/disk/promote.h"
-#include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/presence/peers.h"
 #include "runtime/sl_disk_place.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 _Static_assert(REG_DISK_UNKNOWN >= SL_DISK_PATHS_MAX, "a slot for each path");
 _Static_assert(REG_DISKS_MAX <= 16, "sets of disks are words of 16 bits");
+
+#define NS_PER_DAY (86400 * SL_NS_PER_S)
 
 #define DISK_NOTE_VERSION 1u
 struct disk_note { /* a BLOB of the index */
@@ -49,6 +50,7 @@ static void disks_init(struct registrar *self)
     struct sl_disk_sizes sizes = {.segment_bytes = sl_config_u64(config, SL_SET_disk_segment)};
     (void)sl_disk_sizes(config, &sizes, NULL); /* a tierer ends at wrong ones */
     tier->segment_bytes = sizes.segment_bytes;
+    tier->budget_bytes = sl_config_u64(config, SL_SET_disk_write_budget);
     tier->path_count = tier->on ? SL_MIN(sl_config_disk_count(config), SL_DISK_PATHS_MAX) : 0;
     /* A batch is one frame of a segment. */
     tier->batch_bytes_max = SL_MIN(REG_WRITE_BYTES_MAX, tier->segment_bytes / 2);
@@ -76,11 +78,6 @@ uint16_t reg_disks_used(const struct registrar *self)
         used = (uint16_t)(disk->used && !disk->gone ? used | REG_DISK_BIT(i) : used);
     }
     return used;
-}
-
-void reg_disk_named_by_place(struct registrar *self, uint32_t disk)
-{
-    self->tier->disks[disk].used = true;
 }
 
 /* A note of the index: which disk has which slot. */
@@ -264,11 +261,8 @@ static void disk_left(struct registrar *self, uint32_t peer)
     disk->failing = false;
     disk->failing_since_ns = 0;
     disk->retry_ns = 0;
-    reg_writes_requeue(self, path->disk);
-    reg_reads_requeue(self, path->disk);
-    reg_reclaim_forget(self, path->disk);
     disk->chosen_segment = 0;
-    reg_forgets_unsend(self, path->disk);
+    reg_tell_disk_left(self, path->disk);
 }
 
 /* ---- who they lead to ---- */
@@ -288,10 +282,7 @@ static void disk_leaves(struct registrar *self, uint32_t slot)
     if (disk->forget_count > 0) {
         reg_members_change(self, true);
     }
-    reg_forgets_end(self, slot);
-    reg_reclaim_forget(self, slot);
-    reg_arrivals_end(self, slot, false, SL_ERR_NOT_FOUND);
-    reg_arrivals_end(self, slot, true, SL_ERR_NOT_FOUND);
+    reg_tell_disk_left(self, slot);
 }
 
 void reg_disk_swept(struct registrar *self, uint32_t slot)
@@ -305,7 +296,8 @@ void reg_disk_swept(struct registrar *self, uint32_t slot)
     }
 }
 
-void reg_disks_settle(struct registrar *self)
+/* When every path has told, there are no other disks. */
+static void disks_settle(struct registrar *self)
 {
     struct reg_tier *tier = self->tier;
     tier->settle_due = false;
@@ -325,7 +317,8 @@ void reg_disks_settle(struct registrar *self)
         }
     }
     if (tier->disks[REG_DISK_UNKNOWN].used) {
-        reg_forgets_end(self, REG_DISK_UNKNOWN);
+        tier->disks[REG_DISK_UNKNOWN].gone = true;
+        reg_tell_disk_left(self, REG_DISK_UNKNOWN);
         tier->disks[REG_DISK_UNKNOWN].used = false;
     }
 }
@@ -386,7 +379,7 @@ sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_d
     if (fresh && tier->disks[REG_DISK_UNKNOWN].used) {
         reg_forgets_copy(self, REG_DISK_UNKNOWN, slot);
     }
-    reg_disks_settle(self);
+    disks_settle(self);
     return SL_OK;
 }
 
@@ -471,23 +464,26 @@ bool reg_disks_scanned(const struct registrar *self)
     return true;
 }
 
-bool reg_disk_may_have(const struct registrar *self, uint32_t slot, struct sl_key key, bool placed)
+int64_t reg_disk_budget_left(const struct registrar *self, uint32_t disk)
 {
-    const struct reg_disk *disk = &self->tier->disks[slot];
-    return disk->used && !disk->gone &&
-           ((!disk->scanned && !placed) || reg_forget_pending(self, key, slot) ||
-            reg_write_dooms(self, key, slot));
+    const struct reg_disk *at = &self->tier->disks[disk];
+    uint64_t day_bytes = self->tier->budget_bytes;
+    if (day_bytes == 0) {
+        return INT64_MAX;
+    }
+    double since = (double)(self->env->now_ns - at->budget_told_ns) / (double)NS_PER_DAY;
+    double left = (double)at->budget_left_bytes + since * (double)day_bytes;
+    left = fmin(left, (double)day_bytes);
+    return (int64_t)left - (int64_t)at->write_bytes;
 }
 
-uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record)
+void reg_disk_budget_told(struct registrar *self, uint32_t disk, uint64_t left_bytes,
+                          uint64_t debt_bytes)
 {
-    uint16_t doubt = sl_index_links(self->index, ref)->disks & reg_disks_used(self);
-    struct sl_key key = {.at = record->key, .length = record->key_length};
-    for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
-        bool placed = record->disk.valid != 0 && record->disk.disk == i;
-        doubt |= (uint16_t)(reg_disk_may_have(self, i, key, placed) ? REG_DISK_BIT(i) : 0);
-    }
-    return doubt;
+    struct reg_disk *at = &self->tier->disks[disk];
+    at->budget_left_bytes =
+        debt_bytes > 0 ? -(int64_t)SL_MIN(debt_bytes, (uint64_t)INT64_MAX) : (int64_t)left_bytes;
+    at->budget_told_ns = self->env->now_ns;
 }
 
 static bool path_failed(const struct registrar *self, const struct reg_path *path, uint64_t for_ns)
@@ -600,6 +596,13 @@ static uint64_t disks_next(const struct registrar *self)
 
 /* ---- the part ---- */
 
+static void disks_after(struct registrar *self)
+{
+    if (self->tier->settle_due) {
+        disks_settle(self);
+    }
+}
+
 static void disks_gauges(struct registrar *self)
 {
     struct sl_metrics *page = self->env->metrics;
@@ -649,6 +652,7 @@ const struct reg_part reg_disks_part = {
     REG_CALLS(calls),
     REG_BLOBS(blobs),
     .settings = disks_init,
+    .after = disks_after,
     .next_ns = disks_next,
     .arrived = disk_arrived,
     .left = disk_left,

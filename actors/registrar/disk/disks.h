@@ -44,7 +44,7 @@ struct reg_path { /* an entry of disk_path: served by the tierer of this number 
 /* A disk. Its slot is the number that places name; it is kept in a note of the index, so that a
  * restart with the paths in another order finds everything. */
 struct reg_disk {
-    bool used;
+    bool used;  /* a note or a record of the index names it, or its disk has told */
     bool gone;  /* no path leads there any more: its places are being forgotten */
     bool stale; /* what was removed may be there: its values go, also from memory */
     bool born;  /* it was blank when it came while this index was there */
@@ -108,6 +108,7 @@ struct reg_tier { /* all disks together */
     struct reg_members members;
     uint64_t witness_until_ns; /* lists of disks that have not come are waited for */
     uint64_t segment_bytes;    /* setting */
+    uint64_t budget_bytes;     /* a disk may be written so much a day; 0: no limit */
     struct {
         sl_metric disk_object_count, disk_ready, segment_count, corrupt_count, rewritten_count;
     } metric;
@@ -123,14 +124,6 @@ static inline enum reg_reclaim_phase reg_reclaim_phase(const struct registrar *s
 }
 
 #define REG_DISK_BIT(disk) ((uint16_t)(1u << (disk)))
-/* A record of the index names this slot: it is one, whether a note says so or not. */
-void reg_disk_named_by_place(struct registrar *self, uint32_t disk);
-/* Whether the disk may hold something under the key that no record names: what no scan told yet (placed: a
- * record has a place there, whose tombstone is for all before it), or what has a tombstone that is not durable. */
-bool reg_disk_may_have(const struct registrar *self, uint32_t disk, struct sl_key key, bool placed);
-/* Disks (a bit each) that may hold something under the record's key that its place does not name: the
- * same, and what was sent there without an answer. */
-uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
 uint16_t reg_disks_used(const struct registrar *self);               /* a bit each */
 bool reg_disk_usable(const struct registrar *self, uint32_t disk);   /* for reads and writes now */
 bool reg_disk_readable(const struct registrar *self, uint32_t disk); /* also while it is scanned */
@@ -140,6 +133,11 @@ bool reg_disk_lost(const struct registrar *self, uint32_t disk);
 bool reg_tier_lost(const struct registrar *self);      /* no tierer is there, nor was one lately */
 bool reg_disks_writable(const struct registrar *self); /* some disk takes writes now */
 bool reg_disks_scanned(const struct registrar *self);  /* all that is on any of them is known */
+/* What a tierer says of its disk. */
+void reg_disk_budget_told(struct registrar *self, uint32_t disk, uint64_t left_bytes,
+                          uint64_t debt_bytes);
+/* Bytes that may still be written to the disk; negative: a debt. Without a budget INT64_MAX. */
+int64_t reg_disk_budget_left(const struct registrar *self, uint32_t disk);
 /* Number of the path whose tierer sent it; REG_NONE: no tierer that said HELLO. */
 uint32_t reg_path_of(const struct registrar *self, const struct sl_msg *msg);
 void reg_path_fence(struct registrar *self, uint32_t path);
@@ -148,10 +146,8 @@ void reg_path_fence(struct registrar *self, uint32_t path);
  * being emptied), SL_ERR_LIMIT (no slot), SL_ERR_NO_SPACE (no room for its note). */
 sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_body_disk_found *found,
                      struct sl_error *why);
-/* When every path has told, there are no other disks. */
-void reg_disks_settle(struct registrar *self);
 void reg_disk_swept(struct registrar *self, uint32_t disk);
 
-extern const struct reg_part reg_disks_part;
+extern const struct reg_part reg_disks_part, reg_scan_part, reg_flushes_part;
 
 #endif

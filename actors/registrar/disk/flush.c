@@ -1,5 +1,4 @@
 /* actors/registrar/disk/flush.c - FLUSH: answered when all that was committed before is on disk. */
-#include "actors/registrar/disk/flush.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/answers.h"

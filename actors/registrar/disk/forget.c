@@ -5,12 +5,12 @@
 #include "actors/registrar/disk/forget.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/answers.h"
 #include "actors/registrar/disk/disks.h"
-#include "actors/registrar/disk/remove.h"
-#include "actors/registrar/disk/segments.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/ghosts.h"
+#include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
 
 #include <stdlib.h>
@@ -195,7 +195,7 @@ static sl_err forget_restore(struct registrar *self, sl_ref ref, const void *byt
         memcpy(&note, bytes, sizeof(note));
         bool known = note.place.disk < REG_DISKS_MAX; /* else the index is damaged */
         if (known) {
-            reg_disk_named_by_place(self, note.place.disk);
+            self->tier->disks[note.place.disk].used = true;
         }
         if (known && !note_is_void(self, &note, key)) {
             forget = forget_new(self, key, note.length_bytes, &note.place);
@@ -264,13 +264,6 @@ void reg_forgets_scan(struct registrar *self, uint32_t slot)
     }
 }
 
-void reg_forgets_end(struct registrar *self, uint32_t slot)
-{
-    while (self->tier->disks[slot].forget_first != NULL) {
-        forget_end(self, self->tier->disks[slot].forget_first, true);
-    }
-}
-
 static void forgets_mark_unsent(struct reg_disk *disk)
 {
     for (struct reg_forget *forget = disk->forget_first; forget != NULL; forget = forget->next) {
@@ -279,13 +272,17 @@ static void forgets_mark_unsent(struct reg_disk *disk)
     disk->forget_seq = 0;
 }
 
-void reg_forgets_unsend(struct registrar *self, uint32_t slot)
+/* What is gone does not come back as it was: its tombstones are as good as durable. */
+static void forgets_disk_left(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
     if (disk->forget_seq != 0) {
         sl_calls_forget(self->calls, disk->forget_seq);
     }
     forgets_mark_unsent(disk);
+    while (disk->gone && disk->forget_first != NULL) {
+        forget_end(self, disk->forget_first, true);
+    }
 }
 
 bool reg_forget_covers(struct registrar *self, struct sl_key key, const struct sl_disk_place *place)
@@ -351,6 +348,114 @@ void reg_forgets_scanned(struct registrar *self, uint32_t slot)
         at = next;
     }
 }
+
+/* ---- values that are removed while they are written ---- */
+
+static bool write_dooms(const struct registrar *self, struct sl_key key, uint32_t disk)
+{
+    uint32_t count = self->tier->disks[disk].dooms > 0 ? self->writes->count : 0;
+    for (uint32_t w = 0; w < count; w++) {
+        const struct reg_write *write = &self->writes->all[w];
+        for (uint32_t i = 0; write->used && write->disk == disk && i < write->count; i++) {
+            const char *doomed = write->fate[i].key;
+            if (doomed != NULL && strncmp(doomed, key.at, key.length) == 0 &&
+                doomed[key.length] == '\0') {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void write_doom(struct registrar *self, const struct sl_entry *record,
+                       const struct reg_drop *how)
+{
+    for (uint32_t w = 0; w < self->writes->count; w++) {
+        struct reg_write *write = &self->writes->all[w];
+        for (uint32_t i = 0; write->used && i < write->count; i++) {
+            if (write->items[i].ref != record->ref ||
+                write->items[i].generation != record->extent.generation) {
+                continue;
+            }
+            write->fate[i].key = strndup(record->key, record->key_length);
+            self->tier->disks[write->disk].dooms += write->fate[i].key != NULL;
+            write->fate[i].length_bytes = record->extent.length_bytes;
+            write->fate[i].remove_id = how->remove_id;
+            write->fate[i].remove_index = how->remove_index;
+            write->fate[i].removed = how->reason == REG_GHOST_REMOVED;
+            if (write->fate[i].removed) { /* where it will be, the next scan tells */
+                const struct reg_forget_note note = {.place = {.disk = (uint16_t)write->disk},
+                                                     .length_bytes = record->extent.length_bytes,
+                                                     .generation = record->extent.generation};
+                write->fate[i].note =
+                    reg_forget_note(self, (struct sl_key){record->key, record->key_length}, &note);
+            }
+            if (how->remove_id != 0) {
+                reg_remove_wait(self, how->remove_id, how->remove_index, REG_NONE);
+            }
+            return;
+        }
+    }
+}
+
+/* The object was removed while it was written: what reached the disk must not come back. */
+void reg_fate_settle(struct registrar *self, struct reg_write *write, uint32_t i,
+                     const struct sl_disk_place *place, bool on_disk)
+{
+    struct reg_drop how = {.reason = write->fate[i].removed ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
+                           .forget = true,
+                           .remove_id = write->fate[i].remove_id,
+                           .remove_index = write->fate[i].remove_index};
+    sl_ref note = write->fate[i].note;
+    reg_retired_returned(self, write->items[i].generation);
+    if (on_disk) {
+        struct reg_forget *forget = reg_forget_key(self, reg_key_of(write->fate[i].key),
+                                                   write->fate[i].length_bytes, place, &how);
+        if (forget == NULL || forget->note == 0) { /* no room: this one will do, or stays alone */
+            if (forget != NULL) {
+                forget->note = note;
+            }
+            note = 0;
+        }
+    }
+    if (how.remove_id != 0) {
+        /* This wait ends; a tombstone's goes on by itself. */
+        reg_remove_done(self, how.remove_id, how.remove_index, REG_NONE);
+    }
+    if (note != 0) { /* the tombstone has one of its own, which knows the place */
+        sl_index_set_kind(self->index, note, SL_RECORD_FREE);
+    }
+    free(write->fate[i].key);
+    write->fate[i].key = NULL;
+    self->tier->disks[write->disk].dooms--;
+}
+
+/* ---- what there may be ---- */
+
+bool reg_key_leaves(const struct registrar *self, struct sl_key key, uint32_t disk)
+{
+    return reg_forget_pending(self, key, disk) || write_dooms(self, key, disk);
+}
+
+bool reg_disk_may_have(const struct registrar *self, uint32_t slot, struct sl_key key, bool placed)
+{
+    const struct reg_disk *disk = &self->tier->disks[slot];
+    return disk->used && !disk->gone &&
+           ((!disk->scanned && !placed) || reg_key_leaves(self, key, slot));
+}
+
+uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record)
+{
+    uint16_t doubt = sl_index_links(self->index, ref)->disks & reg_disks_used(self);
+    struct sl_key key = {.at = record->key, .length = record->key_length};
+    for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
+        bool placed = record->disk.valid != 0 && record->disk.disk == i;
+        doubt |= (uint16_t)(reg_disk_may_have(self, i, key, placed) ? REG_DISK_BIT(i) : 0);
+    }
+    return doubt;
+}
+
+/* ---- sending ---- */
 
 static void forgets_send(struct registrar *self, uint32_t slot, struct sl_item_forget *items)
 {
@@ -458,7 +563,7 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     const struct reg_drop *how = what->how;
     uint16_t doubt = reg_disk_doubt(self, entry->ref, entry); /* its own write is not one of them */
     if (what->writing) {
-        reg_write_doom(self, entry, how);
+        write_doom(self, entry, how);
     }
     const struct sl_key key = {.at = entry->key, .length = entry->key_length};
     bool placed = entry->disk.valid != 0 &&
@@ -470,9 +575,6 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
             (void)reg_forget_key(self, key, entry->extent.length_bytes,
                                  doubted ? &unknown : &entry->disk, how);
         }
-    }
-    if (entry->disk.valid != 0) {
-        reg_segment_left(self, &entry->disk);
     }
 }
 
@@ -512,6 +614,7 @@ const struct reg_part reg_forgets_part = {
     .init = forgets_init,
     .fini = forgets_fini,
     .dropped = forgets_dropped,
+    .disk_left = forgets_disk_left,
     .after = forgets_pump,
     .gauges = forgets_gauges,
 };

@@ -25,6 +25,8 @@ struct reg_forget {
     char key[];
 };
 
+struct reg_write; /* write_behind.h */
+
 struct reg_forgets {
     struct sl_table by_place, by_key;
     uint32_t count;
@@ -66,12 +68,22 @@ bool reg_forget_covers(struct registrar *self, struct sl_key key,
  * a tombstone of its own then, for which the removal waits. */
 bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct sl_key part,
                             const struct sl_disk_place *place);
+/* Whether the disk may hold something under the key that no record names: what no scan told yet (placed: a
+ * record has a place there, whose tombstone is for all before it), or what has a tombstone that is not durable. */
+bool reg_disk_may_have(const struct registrar *self, uint32_t disk, struct sl_key key, bool placed);
+/* Disks (a bit each) that may hold something under the record's key that its place does not name: the
+ * same, and what was sent there without an answer. */
+uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
+/* Whether what lies under the key on the disk, or is on its way there, is being removed. */
+bool reg_key_leaves(const struct registrar *self, struct sl_key key, uint32_t disk);
+/* What became of a value that was removed while it was written; on_disk: it may be there, at the place
+ * if that is valid. */
+void reg_fate_settle(struct registrar *self, struct reg_write *write, uint32_t item,
+                     const struct sl_disk_place *place, bool on_disk);
 void reg_forgets_scan(struct registrar *self, uint32_t disk); /* one begins */
 /* What the scan of the disk did not find never reached it, but for what was removed since it began. */
 void reg_forgets_scanned(struct registrar *self, uint32_t disk);
 void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t disk);
-void reg_forgets_end(struct registrar *self, uint32_t disk); /* as if they were durable */
-void reg_forgets_unsend(struct registrar *self, uint32_t disk);
 
 extern const struct reg_part reg_forgets_part;
 

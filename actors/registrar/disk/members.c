@@ -638,9 +638,6 @@ static bool path_waits(const struct registrar *self, const struct reg_path *path
 static void members_pump(struct registrar *self)
 {
     bool told = false, some_wait = false;
-    if (self->tier->settle_due) {
-        reg_disks_settle(self);
-    }
     for (uint32_t turn = 0; turn < 2; turn++) {
         for (uint32_t i = 0; i < self->tier->path_count; i++) {
             const struct reg_path *path = &self->tier->paths[i];

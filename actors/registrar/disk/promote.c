@@ -7,8 +7,8 @@
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/returning.h"
-#include "actors/registrar/disk/scan.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
@@ -623,7 +623,7 @@ static void read_expired(struct registrar *self, uint32_t index)
 }
 
 /* The tierer died: its i/o may go on for a while, the values are read again into other extents. */
-void reg_reads_requeue(struct registrar *self, uint32_t disk)
+static void promotion_disk_left(struct registrar *self, uint32_t disk)
 {
     for (uint32_t r = 0; self->promotion->reads != NULL && r < self->promotion->read_count; r++) {
         struct reg_read *read = &self->promotion->reads[r];
@@ -636,6 +636,9 @@ void reg_reads_requeue(struct registrar *self, uint32_t disk)
             arrival_return(self, read->arrivals[i]);
         }
         read_end(self, read);
+    }
+    for (uint32_t ahead = 0; self->tier->disks[disk].gone && ahead < 2; ahead++) {
+        reg_arrivals_end(self, disk, ahead, SL_ERR_NOT_FOUND);
     }
 }
 
@@ -706,6 +709,7 @@ const struct reg_part reg_promotion_part = {
     .settings = promotion_settings,
     .init = reg_promotes_init,
     .fini = reg_promotes_fini,
+    .disk_left = promotion_disk_left,
     .tick = promotes_expire,
     .after = reg_promotes_pump,
     .next_ns = promotion_next,

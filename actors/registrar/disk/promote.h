@@ -97,7 +97,6 @@ bool reg_promotes_late(struct registrar *self, enum reg_answer_kind kind); /* tr
 /* Brings the parts of a held block into memory that are on disk alone, as far as they can be. */
 void reg_promote_held(struct registrar *self, sl_ref group);
 void reg_promotes_pump(struct registrar *self);
-void reg_reads_requeue(struct registrar *self, uint32_t disk); /* its tierer died */
 
 extern const struct reg_part reg_promotion_part;
 

@@ -12,14 +12,15 @@
 #include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/promote.h"
-#include "actors/registrar/disk/scan.h"
 #include "actors/registrar/disk/segments.h"
+#include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/records/leases.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
 #include "runtime/density/density.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,42 @@
 #define UNSAID    (UINT64_C(1) << 63)
 
 _Static_assert(REG_DISKS_MAX <= SL_COUNT(((struct reg_units *)0)->going), "one for each disk");
+
+/* ---- losing a place ---- */
+
+void reg_place_clear(struct registrar *self, const struct sl_entry *entry,
+                     const struct reg_drop *how, bool reclaimed)
+{
+    static const struct sl_disk_place nowhere = {0};
+    sl_ref fresh;
+    if (entry->extent.generation != 0 &&
+        reg_record_switch(self, entry->ref, NULL, &nowhere, &fresh) == SL_OK) {
+        if (reclaimed) {
+            sl_index_links(self->index, fresh)->flags |= REG_FLAG_RECLAIMED;
+        } else {
+            reg_queue_add(self, fresh, entry->extent.generation);
+        }
+        return;
+    }
+    (void)reg_unit_drop(self, reg_unit_of(entry), how);
+}
+
+void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
+{
+    struct sl_entry entry;
+    struct reg_drop how = {.reason =
+                               code == SL_ERR_NOT_FOUND ? REG_GHOST_UNREADABLE : REG_GHOST_CORRUPT,
+                           .forget = true};
+    uint64_t from = self->retired->count;
+    sl_index_read(self->index, ref, &entry);
+    sl_metric_add(self->env->metrics, self->tier->metric.corrupt_count, 1);
+    reg_log(self, SL_LOG_WARN, 0, "object %016" PRIx64 ": its copy on disk is lost (%s): forgotten",
+            reg_hash(entry.key, entry.key_length), sl_err_text(code));
+    reg_place_clear(self, &entry, &how, false);
+    reg_retired_scan(self, from);
+}
+
+/* ---- what is kept ---- */
 
 bool reg_reclaim_takes(struct registrar *self, sl_ref unit)
 {
@@ -270,6 +307,15 @@ static uint32_t record_clear(struct registrar *self, uint32_t slot, const struct
     return SL_MAX((uint32_t)places, 1u);
 }
 
+static void reclaim_forget(struct registrar *self, uint32_t slot)
+{
+    struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
+    self->units->reclaim_count -= reclaim->phase != REG_RECLAIM_NONE;
+    self->units->going[slot] = 0;
+    reclaim->phase = REG_RECLAIM_NONE;
+    sl_heap_fini(&reclaim->best);
+}
+
 static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
 {
     uint32_t path = reg_path_of(self, msg);
@@ -298,7 +344,7 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     disk->gone_segment = asked->gone ? (uint32_t)asked->segment : disk->gone_segment;
-    reg_reclaim_forget(self, slot);
+    reclaim_forget(self, slot);
     reclaim_begin(self, slot, msg);
     reclaim->blind = disk->chosen_segment != asked->segment;
 }
@@ -333,7 +379,7 @@ static uint32_t phase_end(struct registrar *self, uint32_t slot)
                 reclaim->segment, reclaim->cleared, reclaim->kept);
         sl_metric_add(self->env->metrics, self->tier->metric.rewritten_count, reclaim->kept);
         reclaim_answer(self, reclaim, SL_OK);
-        reg_reclaim_forget(self, slot);
+        reclaim_forget(self, slot);
         return 0;
     }
 }
@@ -358,7 +404,7 @@ static uint32_t reclaim_step(struct registrar *self, uint32_t slot)
     bool clears = reclaim->phase == REG_RECLAIM_CLEARING;
     if (reclaim->phase == REG_RECLAIM_GOING &&
         late) { /* or it stays: what is there is read again */
-        reg_reclaim_forget(self, slot);
+        reclaim_forget(self, slot);
     }
     if (reclaim->phase == REG_RECLAIM_NONE || reclaim->phase == REG_RECLAIM_GOING ||
         (checks && !late && reclaim->left + reclaim->held_left > 0)) {
@@ -378,7 +424,7 @@ static uint32_t reclaim_step(struct registrar *self, uint32_t slot)
         if (checks && is_held_on_disk_alone(self, &entry)) {
             if (late) {
                 reclaim_answer(self, reclaim, SL_ERR_BUSY);
-                reg_reclaim_forget(self, slot);
+                reclaim_forget(self, slot);
             }
             return 0;
         }
@@ -406,15 +452,6 @@ static void reclaims_run(struct registrar *self)
         reclaim->goes_on = step > 0;
     }
     reg_retired_scan(self, from);
-}
-
-void reg_reclaim_forget(struct registrar *self, uint32_t slot)
-{
-    struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
-    self->units->reclaim_count -= reclaim->phase != REG_RECLAIM_NONE;
-    self->units->going[slot] = 0;
-    reclaim->phase = REG_RECLAIM_NONE;
-    sl_heap_fini(&reclaim->best);
 }
 
 bool reg_reclaim_waits(const struct registrar *self, uint32_t slot, uint32_t number)
@@ -447,7 +484,7 @@ static uint64_t reclaims_next(const struct registrar *self)
 static void reclaims_fini(struct registrar *self)
 {
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
-        reg_reclaim_forget(self, i);
+        reclaim_forget(self, i);
     }
 }
 
@@ -461,6 +498,7 @@ const struct reg_part reg_reclaim_part = {
     .name = "reclaim",
     REG_HANDLERS(handlers),
     .fini = reclaims_fini,
+    .disk_left = reclaim_forget,
     .after = reclaims_run,
     .next_ns = reclaims_next,
 };

@@ -3,6 +3,7 @@
 #define SL_REGISTRAR_DISK_RECLAIM_H
 
 #include "actors/registrar/base/core.h"
+#include "actors/registrar/records/units.h"
 #include "runtime/sl_heap.h"
 
 /* Each phase but KEEPING and GOING goes through the records of the segment, some in a turn. */
@@ -42,11 +43,17 @@ struct reg_reclaim { /* the oldest segment of a disk goes, when what is kept of 
 bool reg_reclaim_takes(struct registrar *self, sl_ref unit);
 /* A hand-over holds what is there from now on. */
 void reg_reclaim_check(struct registrar *self, const struct sl_disk_place *place);
-void reg_reclaim_forget(struct registrar *self, uint32_t disk); /* its tierer died */
 /* A value that the reclaim of this number waited for has come, or will not. held: it has, and is
  * held. */
 void reg_reclaim_read(struct registrar *self, uint32_t disk, uint32_t number, bool held);
 bool reg_reclaim_waits(const struct registrar *self, uint32_t disk, uint32_t number);
+
+/* The record loses its place; what has no other copy is dropped as a whole block. reclaimed: it had its
+ * time on disk, else it is written anew. */
+void reg_place_clear(struct registrar *self, const struct sl_entry *entry,
+                     const struct reg_drop *how, bool reclaimed);
+/* A place cannot be trusted: forgets it; what has no other copy is dropped as a whole block. */
+void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code);
 
 extern const struct reg_part reg_reclaim_part;
 

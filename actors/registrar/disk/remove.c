@@ -6,8 +6,6 @@
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/members.h"
-#include "actors/registrar/disk/write_behind.h"
-#include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/claims.h"
@@ -21,50 +19,6 @@
 #include <string.h>
 
 #define NOTE_ROUNDS 4u /* of dropping other units for the room that notes need */
-
-void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
-{
-    struct reg_remove *remove = reg_answer_of(self, id);
-    if (remove == NULL) {
-        return;
-    }
-    remove->outstanding++;
-    if (disk != REG_NONE) {
-        remove->forgets[disk]++;
-    }
-    if (remove->left != NULL) {
-        remove->left[index]++;
-        remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* until its tombstone is durable */
-    }
-}
-
-void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
-{
-    struct reg_remove *remove = reg_answer_of(self, id);
-    if (remove == NULL) {
-        return; /* answered at its deadline */
-    }
-    remove->outstanding--;
-    if (disk != REG_NONE) {
-        remove->forgets[disk]--;
-    }
-    if (remove->left != NULL && --remove->left[index] == 0) {
-        remove->codes[index] = (uint64_t)SL_OK;
-    }
-}
-
-void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_err code)
-{
-    struct reg_remove *remove = reg_answer_of(self, id);
-    if (remove == NULL) {
-        return;
-    }
-    if (remove->left != NULL) {
-        remove->left[index]++; /* of none that will be done: the code stays */
-        remove->codes[index] = (uint64_t)code;
-    }
-    remove->failed = code;
-}
 
 /* ---- working ---- */
 

@@ -4,7 +4,6 @@
 
 #include "actors/registrar/disk/answers.h"
 #include "actors/registrar/disk/disks.h"
-#include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/records/units.h"
 
 #define REG_REMOVE_STEP_UNITS 4096u
@@ -29,11 +28,6 @@ struct reg_removes {
     } metric;
 };
 
-/* One more to wait for: a tombstone of this disk, or with REG_NONE a write under way. */
-void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
-void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
-/* No tombstone could be asked for: the answer says so. */
-void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_err code);
 /* An answer of count codes to the request, which waits for tombstones as a REMOVE does; 0: too many
  * wait. Its number and an index is what reg_drop names. */
 uint64_t reg_answer_begin(struct registrar *self, const struct sl_msg *msg, uint32_t count);

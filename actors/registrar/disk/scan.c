@@ -1,13 +1,11 @@
 /* actors/registrar/disk/scan.c - what the disks hold: places that are found, lost and swept. */
-#include "actors/registrar/disk/scan.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/forget.h"
+#include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/remove.h"
 #include "actors/registrar/disk/segments.h"
-#include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/claims.h"
@@ -22,40 +20,6 @@
 
 #define SWEEP_STEP  2048u
 #define GROUPS_STEP 2048u
-
-/* ---- losing a place ---- */
-
-void reg_place_clear(struct registrar *self, const struct sl_entry *entry,
-                     const struct reg_drop *how, bool reclaimed)
-{
-    static const struct sl_disk_place nowhere = {0};
-    sl_ref fresh;
-    if (entry->extent.generation != 0 &&
-        reg_record_switch(self, entry->ref, NULL, &nowhere, &fresh) == SL_OK) {
-        if (reclaimed) {
-            sl_index_links(self->index, fresh)->flags |= REG_FLAG_RECLAIMED;
-        } else {
-            reg_queue_add(self, fresh, entry->extent.generation);
-        }
-        return;
-    }
-    (void)reg_unit_drop(self, reg_unit_of(entry), how);
-}
-
-void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
-{
-    struct sl_entry entry;
-    struct reg_drop how = {.reason =
-                               code == SL_ERR_NOT_FOUND ? REG_GHOST_UNREADABLE : REG_GHOST_CORRUPT,
-                           .forget = true};
-    uint64_t from = self->retired->count;
-    sl_index_read(self->index, ref, &entry);
-    sl_metric_add(self->env->metrics, self->tier->metric.corrupt_count, 1);
-    reg_log(self, SL_LOG_WARN, 0, "object %016" PRIx64 ": its copy on disk is lost (%s): forgotten",
-            reg_hash(entry.key, entry.key_length), sl_err_text(code));
-    reg_place_clear(self, &entry, &how, false);
-    reg_retired_scan(self, from);
-}
 
 /* ---- what a scan finds ---- */
 
@@ -343,8 +307,8 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
         err = sl_fail(why, SL_ERR_BUSY, "marks of a scan that came to no end go first");
     }
     if (err == SL_OK) {
-        reg_admission_told(self, path->disk, msg->body.disk_found.budget_left,
-                           msg->body.disk_found.budget_debt);
+        reg_disk_budget_told(self, path->disk, msg->body.disk_found.budget_left,
+                             msg->body.disk_found.budget_debt);
         scan_begin(self, msg, path);
     } else if (err != SL_ERR_BUSY) {
         reg_log(self, SL_LOG_ERROR, 0, "%s", why->text);

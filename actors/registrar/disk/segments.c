@@ -128,7 +128,7 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
     segment->refs[segment->count++] = ref;
 }
 
-void reg_segment_left(struct registrar *self, const struct sl_disk_place *place)
+static void segment_left(struct registrar *self, const struct sl_disk_place *place)
 {
     struct reg_segment *segment = segment_find(self, segment_number(place->disk, place->segment));
     struct reg_disk *disk = &self->tier->disks[place->disk];
@@ -170,7 +170,7 @@ static void segments_switched(struct registrar *self, const struct reg_switched 
 {
     const struct sl_disk_place *old = &what->old->disk;
     if (what->place != NULL && old->valid != 0) {
-        reg_segment_left(self, old);
+        segment_left(self, old);
     }
     if (what->place != NULL && what->place->valid != 0) {
         reg_segment_note(self, what->fresh, what->place, true);
@@ -179,8 +179,16 @@ static void segments_switched(struct registrar *self, const struct reg_switched 
     }
 }
 
+static void segments_dropped(struct registrar *self, const struct reg_dropped *what)
+{
+    if (what->record->disk.valid != 0) {
+        segment_left(self, &what->record->disk);
+    }
+}
+
 const struct reg_part reg_segments_part = {
     .name = "segments",
     .fini = segments_fini,
     .switched = segments_switched,
+    .dropped = segments_dropped,
 };

@@ -13,7 +13,6 @@ struct reg_segment {
 
 void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_place *place,
                       bool fresh);
-void reg_segment_left(struct registrar *self, const struct sl_disk_place *place);
 /* The record of this number (from 0) that may still have a place in the segment; 0: there are no
  * more. During a reclaim of the segment, numbers stay as they are. */
 sl_ref reg_segment_ref(const struct registrar *self, uint32_t disk, uint32_t segment,

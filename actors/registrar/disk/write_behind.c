@@ -6,14 +6,10 @@
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/damaged.h"
 #include "actors/registrar/disk/disks.h"
-#include "actors/registrar/disk/flush.h"
 #include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/members.h"
-#include "actors/registrar/disk/remove.h"
-#include "actors/registrar/disk/segments.h"
 #include "actors/registrar/memory/accesses.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"
@@ -200,7 +196,7 @@ static void spill_fill(struct registrar *self, const struct sl_entry *entry,
 static bool key_waits(const struct registrar *self, const struct sl_entry *entry, uint32_t disk)
 {
     struct sl_key key = {.at = entry->key, .length = entry->key_length};
-    return reg_forget_pending(self, key, disk) || reg_write_dooms(self, key, disk);
+    return reg_key_leaves(self, key, disk);
 }
 
 /* Moves the oldest of the queue into the batch. */
@@ -317,7 +313,7 @@ static bool queue_continues(struct registrar *self)
 /* Bytes on their way to the disk; a disk that has been written enough comes after all others. */
 static uint64_t bytes_before(const struct registrar *self, uint32_t disk)
 {
-    bool spent = reg_admission_left(self, disk) <= 0;
+    bool spent = reg_disk_budget_left(self, disk) <= 0;
     return self->tier->disks[disk].write_bytes + (spent ? UINT64_MAX / 2 : 0);
 }
 
@@ -380,38 +376,6 @@ static void writes_pump(struct registrar *self)
 }
 
 /* ---- endings ---- */
-
-/* The object was removed while it was written: what reached the disk must not come back. */
-static void fate_settle(struct registrar *self, struct reg_write *write, uint32_t i,
-                        const struct sl_disk_place *place, bool on_disk)
-{
-    struct reg_drop how = {.reason = write->fate[i].removed ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
-                           .forget = true,
-                           .remove_id = write->fate[i].remove_id,
-                           .remove_index = write->fate[i].remove_index};
-    sl_ref note = write->fate[i].note;
-    reg_retired_returned(self, write->items[i].generation);
-    if (on_disk) {
-        struct reg_forget *forget = reg_forget_key(self, reg_key_of(write->fate[i].key),
-                                                   write->fate[i].length_bytes, place, &how);
-        if (forget == NULL || forget->note == 0) { /* no room: this one will do, or stays alone */
-            if (forget != NULL) {
-                forget->note = note;
-            }
-            note = 0;
-        }
-    }
-    if (how.remove_id != 0) {
-        /* This wait ends; a tombstone's goes on by itself. */
-        reg_remove_done(self, how.remove_id, how.remove_index, REG_NONE);
-    }
-    if (note != 0) { /* the tombstone has one of its own, which knows the place */
-        sl_index_set_kind(self->index, note, SL_RECORD_FREE);
-    }
-    free(write->fate[i].key);
-    write->fate[i].key = NULL;
-    self->tier->disks[write->disk].dooms--;
-}
 
 static void item_durable(struct registrar *self, const struct reg_write_item *item,
                          const struct sl_disk_place *place)
@@ -498,7 +462,7 @@ static void write_item_end(struct registrar *self, struct reg_write *write, uint
         bool refused = code == SL_ERR_CORRUPT || code == SL_ERR_LIMIT || code == SL_ERR_BUSY ||
                        code == SL_ERR_DRAINING || sl_err_class(code) == SL_CLASS_CALL;
         place.valid = code == SL_OK ? 1 : 0; /* a write that failed may have arrived all the same */
-        fate_settle(self, write, i, &place, !refused);
+        reg_fate_settle(self, write, i, &place, !refused);
         return;
     }
     struct sl_entry entry;
@@ -541,8 +505,8 @@ static void write_reply(struct registrar *self, uint32_t index, const struct sl_
     bool failing = disk->failing;
     uint32_t batch_items = disk->batch_items;
     if (msg->code == SL_OK) {
-        reg_admission_told(self, write->disk, msg->body.disk_write_reply.budget_left,
-                           msg->body.disk_write_reply.budget_debt);
+        reg_disk_budget_told(self, write->disk, msg->body.disk_write_reply.budget_left,
+                             msg->body.disk_write_reply.budget_debt);
     }
     disk->failing = false;
     (void)reg_peers_drain(self); /* what was noted names records that are another soon */
@@ -573,8 +537,8 @@ static void write_return(struct registrar *self, struct reg_write *write)
     for (uint32_t i = write->count; i-- > 0;) {
         struct sl_entry entry;
         if (write->fate[i].key != NULL) {
-            fate_settle(self, write, i, &unknown,
-                        true); /* the next scan tells where, if anywhere */
+            reg_fate_settle(self, write, i, &unknown,
+                            true); /* the next scan tells where, if anywhere */
         } else if (item_there(self, &write->items[i], &entry)) {
             flag_writing(self, write->items[i].ref, false);
             sl_index_links(self->index, write->items[i].ref)->disks |= REG_DISK_BIT(write->disk);
@@ -596,7 +560,7 @@ static void write_expired(struct registrar *self, uint32_t index)
     }
 }
 
-void reg_writes_requeue(struct registrar *self, uint32_t disk)
+static void writes_disk_left(struct registrar *self, uint32_t disk)
 {
     for (uint32_t i = 0; i < self->writes->count; i++) {
         if (self->writes->all[i].used && self->writes->all[i].disk == disk) {
@@ -604,53 +568,6 @@ void reg_writes_requeue(struct registrar *self, uint32_t disk)
             write_return(self, &self->writes->all[i]);
         }
     }
-}
-
-void reg_write_doom(struct registrar *self, const struct sl_entry *record,
-                    const struct reg_drop *how)
-{
-    for (uint32_t w = 0; w < self->writes->count; w++) {
-        struct reg_write *write = &self->writes->all[w];
-        for (uint32_t i = 0; write->used && i < write->count; i++) {
-            if (write->items[i].ref != record->ref ||
-                write->items[i].generation != record->extent.generation) {
-                continue;
-            }
-            write->fate[i].key = strndup(record->key, record->key_length);
-            self->tier->disks[write->disk].dooms += write->fate[i].key != NULL;
-            write->fate[i].length_bytes = record->extent.length_bytes;
-            write->fate[i].remove_id = how->remove_id;
-            write->fate[i].remove_index = how->remove_index;
-            write->fate[i].removed = how->reason == REG_GHOST_REMOVED;
-            if (write->fate[i].removed) { /* where it will be, the next scan tells */
-                const struct reg_forget_note note = {.place = {.disk = (uint16_t)write->disk},
-                                                     .length_bytes = record->extent.length_bytes,
-                                                     .generation = record->extent.generation};
-                write->fate[i].note =
-                    reg_forget_note(self, (struct sl_key){record->key, record->key_length}, &note);
-            }
-            if (how->remove_id != 0) {
-                reg_remove_wait(self, how->remove_id, how->remove_index, REG_NONE);
-            }
-            return;
-        }
-    }
-}
-
-bool reg_write_dooms(const struct registrar *self, struct sl_key key, uint32_t disk)
-{
-    uint32_t count = self->tier->disks[disk].dooms > 0 ? self->writes->count : 0;
-    for (uint32_t w = 0; w < count; w++) {
-        const struct reg_write *write = &self->writes->all[w];
-        for (uint32_t i = 0; write->used && write->disk == disk && i < write->count; i++) {
-            const char *doomed = write->fate[i].key;
-            if (doomed != NULL && strncmp(doomed, key.at, key.length) == 0 &&
-                doomed[key.length] == '\0') {
-                return true;
-            }
-        }
-    }
-    return false;
 }
 
 static void writes_fini(struct registrar *self)
@@ -752,6 +669,7 @@ const struct reg_part reg_writes_part = {
     .init = writes_init,
     .drains = writes_drain,
     .fini = writes_fini,
+    .disk_left = writes_disk_left,
     .after = writes_pump,
     .next_ns = writes_next,
     .gauges = writes_gauges,

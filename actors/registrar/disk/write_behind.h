@@ -57,12 +57,6 @@ struct reg_writes {
 
 void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation);
 void reg_unit_queue(struct registrar *self, sl_ref unit);
-void reg_writes_requeue(struct registrar *self, uint32_t disk); /* its tierer died */
-void reg_write_doom(struct registrar *self, const struct sl_entry *record,
-                    const struct reg_drop *how);
-/* Whether what became of a write of this key to the disk is still awaited. */
-bool reg_write_dooms(const struct registrar *self, struct sl_key key, uint32_t disk);
-
 /* Order of the oldest value that is not on disk yet; UINT64_MAX: all are. */
 uint64_t reg_writes_oldest(struct registrar *self);
 

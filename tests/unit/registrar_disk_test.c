@@ -161,6 +161,41 @@ START_TEST(no_turn_looks_at_all_values_that_wait_for_a_disk)
     }
 END_TEST
 
+/* Values come and go between memory and a segment: its list was looked through all at once, with a sort. */
+START_TEST(no_turn_looks_at_all_values_of_a_segment)
+    {
+        static const char *const settings[] = {"index_memory", "16MiB", "disk", "1GiB", NULL};
+        const uint32_t count = 3000;
+        struct node *node = node_start(settings);
+        char name[16];
+        const char *const key[] = {name};
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        for (uint32_t i = 0; i < count; i++) {
+            (void)snprintf(name, sizeof(name), "k%u", i);
+            node_put(node, "client.1", name, 4096);
+            (void)tierer_write(node, 1, SL_OK);
+        }
+        for (uint32_t i = 0; i < 4 * count; i++) {
+            (void)snprintf(name, sizeof(name), "k%u", i % count);
+            looks = 0;
+            uint64_t seq = promote_ask(node, "client.1", key, 1);
+            (void)tierer_read(node, SL_OK);
+            ck_assert_int_ne(promote_answer(node, "client.1", seq, 0), SL_ERR_INCOMPLETE);
+            ck_assert_uint_lt(looks, 512);
+        }
+
+        looks = 0;
+        uint64_t seq = tierer_reclaim(node, 1, false);
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert(tierer_reclaimed(node, 1, seq));
+
+        ck_assert_uint_lt(looks, 20 * count); /* each came nine times */
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(writes_in_flight_are_bounded_and_go_oldest_first)
     {
         static const char *const settings[] = {"memory", "64MiB", "memory_chunk", "64MiB", NULL};
@@ -1810,6 +1845,7 @@ static Suite *disk_suite(void)
     tcase_add_test(write, what_is_committed_goes_to_disk_and_stays_in_memory);
     tcase_add_test(write, parts_of_a_block_name_their_block);
     tcase_add_test(write, no_turn_looks_at_all_values_that_wait_for_a_disk);
+    tcase_add_test(write, no_turn_looks_at_all_values_of_a_segment);
     tcase_add_test(write, writes_in_flight_are_bounded_and_go_oldest_first);
     tcase_add_test(write, reserve_waits_for_write_behind);
     tcase_add_loop_test(write, reserve_without_waiting_waits_for_write_behind, 0, 2);

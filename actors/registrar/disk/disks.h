@@ -119,7 +119,7 @@ static inline enum reg_reclaim_phase reg_reclaim_phase(const struct registrar *s
                                                        const struct sl_disk_place *place)
 {
     const struct reg_reclaim *reclaim = &self->tier->disks[place->disk].reclaim;
-    bool there = place->valid != 0 && place->segment == reclaim->segment;
+    bool there = place->valid != 0 && place->segment == self->units->going[place->disk];
     return there ? reclaim->phase : REG_RECLAIM_NONE;
 }
 

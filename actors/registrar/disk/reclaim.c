@@ -200,7 +200,7 @@ static uint32_t unit_keep(struct registrar *self, uint32_t slot, const struct sl
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
     struct sl_entry entry;
-    if (!reg_segment_has(self, slot, reclaim->segment, best->id, &entry) || is_kept(self, &entry)) {
+    if (!reg_segment_has(self, slot, best->id, &entry) || is_kept(self, &entry)) {
         return 1;
     }
     sl_ref unit = reg_unit_of(&entry);
@@ -208,7 +208,7 @@ static uint32_t unit_keep(struct registrar *self, uint32_t slot, const struct sl
     struct reg_unit_parts parts;
     reg_unit_parts(self, unit, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
-        if (reg_segment_has(self, slot, reclaim->segment, parts.refs[i], &entry)) {
+        if (reg_segment_has(self, slot, parts.refs[i], &entry)) {
             uint64_t bytes = sl_extent_space(entry.extent.length_bytes);
             want.bytes += bytes;
             want.read_bytes += entry.extent.generation != 0 ? 0 : bytes;
@@ -268,7 +268,6 @@ static void reclaim_begin(struct registrar *self, uint32_t slot, const struct sl
     self->tier->reclaim_number += self->tier->reclaim_number == UINT32_MAX ? 2 : 1; /* never 0 */
     *reclaim = (struct reg_reclaim){
         .phase = asked->gone ? REG_RECLAIM_CLEARING : REG_RECLAIM_CHOOSING,
-        .segment = (uint32_t)asked->segment,
         .number = self->tier->reclaim_number,
         .cut = cut,
         .room = {.bytes = (uint64_t)(segment_bytes * share), .read_bytes = read_bytes},
@@ -278,16 +277,17 @@ static void reclaim_begin(struct registrar *self, uint32_t slot, const struct sl
     };
     sl_return_keep(msg, &reclaim->back);
     self->units->reclaim_count++;
-    self->units->going[slot] = reclaim->segment;
+    self->units->going[slot] = (uint32_t)asked->segment;
 }
 
-static void reclaim_answer(struct registrar *self, const struct reg_reclaim *reclaim, sl_err code)
+static void reclaim_answer(struct registrar *self, uint32_t slot, sl_err code)
 {
+    const struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
     struct sl_msg reply = {.code = code};
     if (code != SL_OK) {
         reply.text = sl_text_of("what a hand-over holds could not be read");
-        reg_log(self, SL_LOG_WARN, reclaim->back.trace_id, "segment %u stays: %s", reclaim->segment,
-                reply.text.at);
+        reg_log(self, SL_LOG_WARN, reclaim->back.trace_id, "segment %u stays: %s",
+                self->units->going[slot], reply.text.at);
     }
     sl_return_reply(self->env, &reclaim->back, &reply);
 }
@@ -332,7 +332,7 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
     struct reg_disk *disk = &self->tier->disks[slot];
     struct reg_reclaim *reclaim = &disk->reclaim;
     const struct sl_body_disk_reclaim *asked = &msg->body.disk_reclaim;
-    bool same = reclaim->phase != REG_RECLAIM_NONE && reclaim->segment == asked->segment;
+    bool same = reclaim->phase != REG_RECLAIM_NONE && self->units->going[slot] == asked->segment;
     bool going = same && reclaim->phase == REG_RECLAIM_GOING;
     reclaim->until_ns = going ? sl_deadline_ns(self->env->now_ns, GOING_NS) : reclaim->until_ns;
     if (!asked->gone && (asked->segment <= disk->gone_segment || going)) {
@@ -369,16 +369,16 @@ static uint32_t phase_end(struct registrar *self, uint32_t slot)
         return 1;
     case REG_RECLAIM_CHECKING:
         reclaim->phase = REG_RECLAIM_GOING;
-        self->tier->disks[slot].chosen_segment = reclaim->segment;
+        self->tier->disks[slot].chosen_segment = self->units->going[slot];
         reclaim->until_ns = sl_deadline_ns(now_ns, GOING_NS);
-        reclaim_answer(self, reclaim, SL_OK);
+        reclaim_answer(self, slot, SL_OK);
         return 0;
     default:
         reg_log(self, SL_LOG_DEBUG, reclaim->back.trace_id,
                 "segment %u has left the disk: %u places forgotten, %u values written anew",
-                reclaim->segment, reclaim->cleared, reclaim->kept);
+                self->units->going[slot], reclaim->cleared, reclaim->kept);
         sl_metric_add(self->env->metrics, self->tier->metric.rewritten_count, reclaim->kept);
-        reclaim_answer(self, reclaim, SL_OK);
+        reclaim_answer(self, slot, SL_OK);
         reclaim_forget(self, slot);
         return 0;
     }
@@ -396,7 +396,7 @@ static uint32_t reclaim_step(struct registrar *self, uint32_t slot)
             return unit_keep(self, slot, &best);
         }
         /* Records that became others meanwhile are noted at the end. */
-        reclaim->again = reg_segment_ref(self, slot, reclaim->segment, reclaim->cursor) != 0;
+        reclaim->again = reg_segment_ref(self, slot, reclaim->cursor) != 0;
         reclaim->phase = reclaim->again ? REG_RECLAIM_CHOOSING : REG_RECLAIM_READING;
         reclaim->cursor = reclaim->again ? reclaim->cursor : 0;
     }
@@ -411,19 +411,19 @@ static uint32_t reclaim_step(struct registrar *self, uint32_t slot)
         return 0;
     }
     bool some = !checks || self->units->held_count > 0;
-    sl_ref ref = clears ? reg_segment_take(self, slot, reclaim->segment)
-                 : some ? reg_segment_ref(self, slot, reclaim->segment, reclaim->cursor)
+    sl_ref ref = clears ? reg_segment_take(self, slot)
+                 : some ? reg_segment_ref(self, slot, reclaim->cursor)
                         : 0;
     if (ref == 0) {
         return phase_end(self, slot);
     }
-    if (reg_segment_has(self, slot, reclaim->segment, ref, &entry)) {
+    if (reg_segment_has(self, slot, ref, &entry)) {
         if (clears) {
             return record_clear(self, slot, &entry);
         }
         if (checks && is_held_on_disk_alone(self, &entry)) {
             if (late) {
-                reclaim_answer(self, reclaim, SL_ERR_BUSY);
+                reclaim_answer(self, slot, SL_ERR_BUSY);
                 reclaim_forget(self, slot);
             }
             return 0;

@@ -23,7 +23,6 @@ struct reg_room {
 struct reg_reclaim { /* the oldest segment of a disk goes, when what is kept of it is in memory */
     enum reg_reclaim_phase phase;
     bool goes_on; /* in the next turn; else it waits */
-    uint32_t segment;
     struct sl_return back;
     uint64_t until_ns, wait_ns;
     uint32_t number;    /* of this one, never 0 */

@@ -2,7 +2,7 @@
  * costs what it frees.
  *
  * References are noted when a record gets a place and each time a fresh record takes it over; old
- * ones are recognised by reading the record. A list that is mostly old ones is compacted. */
+ * ones are recognised by reading the record. While most are old, each that comes looks at some. */
 #include "actors/registrar/disk/segments.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -12,6 +12,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+#define LOOKS      4u  /* at a list that is mostly old ones, for each that comes */
+#define LOOKS_FROM 64u /* ones more than twice what is there */
 
 static uint64_t segment_number(uint32_t disk, uint32_t segment)
 {
@@ -61,42 +64,42 @@ static struct reg_segment *segment_make(struct registrar *self, uint64_t number)
 static void segment_remove(struct registrar *self, struct reg_segment *segment)
 {
     uint32_t at = (uint32_t)(segment - self->tier->segments);
-    free(segment->refs);
+    free(segment->items);
     self->tier->segment_count--;
     memmove(segment, segment + 1, (self->tier->segment_count - at) * sizeof(*segment));
 }
 
-static int ref_order(const void *left, const void *right)
-{
-    sl_ref a = *(const sl_ref *)left;
-    sl_ref b = *(const sl_ref *)right;
-    return (a > b) - (a < b);
-}
-
-bool reg_segment_has(struct registrar *self, uint32_t disk, uint32_t segment, sl_ref ref,
-                     struct sl_entry *entry)
+static bool segment_has(const struct registrar *self, uint64_t number, sl_ref ref,
+                        struct sl_entry *entry)
 {
     if (!sl_index_ref_live(self->index, ref)) {
         return false;
     }
     sl_index_read(self->index, ref, entry);
     return entry->kind == SL_RECORD_COMMITTED && entry->disk.valid != 0 &&
-           entry->disk.disk == disk && entry->disk.segment == segment;
+           segment_number(entry->disk.disk, entry->disk.segment) == number;
 }
 
-static void segment_compact(struct registrar *self, struct reg_segment *segment)
+bool reg_segment_has(const struct registrar *self, uint32_t disk, sl_ref ref,
+                     struct sl_entry *entry)
 {
-    uint32_t kept = 0, disk = (uint32_t)(segment->number >> 32);
-    struct sl_entry entry;
-    qsort(segment->refs, segment->count, sizeof(*segment->refs), ref_order);
-    for (uint32_t i = 0; i < segment->count; i++) {
-        bool again = kept > 0 && segment->refs[kept - 1] == segment->refs[i];
-        if (!again &&
-            reg_segment_has(self, disk, (uint32_t)segment->number, segment->refs[i], &entry)) {
-            segment->refs[kept++] = segment->refs[i];
+    return segment_has(self, segment_number(disk, self->units->going[disk]), ref, entry);
+}
+
+/* The last one takes the place of one that is old. */
+static void segment_look(const struct registrar *self, struct reg_segment *segment)
+{
+    for (uint32_t i = 0; i < LOOKS && segment->count > 2 * segment->live + LOOKS_FROM; i++) {
+        struct sl_entry entry;
+        segment->looked = segment->looked < segment->count ? segment->looked : 0;
+        struct reg_segment_item *item = &segment->items[segment->looked];
+        if (segment_has(self, segment->number, item->ref, &entry) &&
+            (uint32_t)entry.version == item->version) {
+            segment->looked++;
+        } else {
+            *item = segment->items[--segment->count];
         }
     }
-    segment->count = kept;
 }
 
 void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_place *place,
@@ -115,17 +118,15 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
         return; /* no memory: a read of a reclaimed place is found out by its key and digest */
     }
     segment->live += fresh ? 1 : 0;
-    if (segment->count == segment->capacity) {
-        bool settled = reg_reclaim_phase(self, place) == REG_RECLAIM_NONE;
-        if (settled && segment->count > 2 * segment->live + 64) {
-            segment_compact(self, segment);
-        }
-        bool full = segment->count > segment->capacity / 2 || segment->capacity == 0;
-        if (full && !SL_ARRAY_ROOM(segment->refs, segment->capacity, segment->capacity + 1)) {
-            return;
-        }
+    if (reg_reclaim_phase(self, place) == REG_RECLAIM_NONE) {
+        segment_look(self, segment);
     }
-    segment->refs[segment->count++] = ref;
+    if (SL_ARRAY_ROOM(segment->items, segment->capacity, segment->count + 1)) {
+        struct sl_entry entry;
+        sl_index_read(self->index, ref, &entry);
+        segment->items[segment->count++] =
+            (struct reg_segment_item){.ref = ref, .version = (uint32_t)entry.version};
+    }
 }
 
 static void segment_left(struct registrar *self, const struct sl_disk_place *place)
@@ -143,23 +144,27 @@ static void segment_left(struct registrar *self, const struct sl_disk_place *pla
     }
 }
 
-sl_ref reg_segment_ref(const struct registrar *self, uint32_t disk, uint32_t segment,
-                       uint32_t number)
+static struct reg_segment *segment_going(const struct registrar *self, uint32_t disk)
 {
-    const struct reg_segment *there = segment_find(self, segment_number(disk, segment));
-    return there != NULL && number < there->count ? there->refs[number] : 0;
+    return segment_find(self, segment_number(disk, self->units->going[disk]));
 }
 
-sl_ref reg_segment_take(struct registrar *self, uint32_t disk, uint32_t segment)
+sl_ref reg_segment_ref(const struct registrar *self, uint32_t disk, uint32_t number)
 {
-    struct reg_segment *there = segment_find(self, segment_number(disk, segment));
-    return there != NULL && there->count > 0 ? there->refs[--there->count] : 0;
+    const struct reg_segment *there = segment_going(self, disk);
+    return there != NULL && number < there->count ? there->items[number].ref : 0;
+}
+
+sl_ref reg_segment_take(struct registrar *self, uint32_t disk)
+{
+    struct reg_segment *there = segment_going(self, disk);
+    return there != NULL && there->count > 0 ? there->items[--there->count].ref : 0;
 }
 
 static void segments_fini(struct registrar *self)
 {
     for (uint32_t i = 0; i < self->tier->segment_count; i++) {
-        free(self->tier->segments[i].refs);
+        free(self->tier->segments[i].items);
     }
     free(self->tier->segments);
 }

@@ -51,7 +51,7 @@ struct reg_units {
         returning_at_ns;    /* when blocks were asked for last whose session comes back; 0: never */
     uint64_t written_bytes; /* to disks since the start: the clock of what was wanted when */
     uint32_t reclaim_count; /* segments that are going */
-    uint32_t going[16];  /* of each disk, 0: none: REG_FLAG_KEPT counts for parts that are there */
+    uint32_t going[16];  /* of each disk; 0: none. REG_FLAG_KEPT counts for parts that are there */
     uint32_t held_count; /* blocks that are held, once for each hold */
     struct {
         sl_metric object_count, block_count, index_bytes, hard_pinned_count, soft_pinned_count,

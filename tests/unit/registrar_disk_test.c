@@ -312,6 +312,45 @@ START_TEST(reserve_without_waiting_is_refused_when_nothing_is_to_be_written)
     }
 END_TEST
 
+/* What was to be written was removed: no room comes from it, which is found out in some turns. */
+START_TEST(reserve_without_waiting_is_refused_when_what_was_to_be_written_is_removed)
+    {
+        struct node *node = node_disk();
+        struct want want = {.key = "x", .length = 2 * BIG};
+        struct reserve_ask ask = {
+            .sender = "client.1", .op_id = 2, .wants = &want, .count = 1, .budget_ns = SL_NS_PER_S};
+        char key[16];
+        for (uint32_t i = 0; i < 3; i++) {
+            struct want pinned = {.key = key, .length = BIG};
+            struct reserve_ask put = {.sender = "client.1",
+                                      .op_id = 10 + i,
+                                      .wants = &pinned,
+                                      .count = 1,
+                                      .hard_pin = true};
+            (void)snprintf(key, sizeof(key), "p%u", i);
+            ck_assert(node_reserve(node, &put, &grants));
+            ck_assert_int_eq(node_commit(node, "client.1", key, &grants.at[0]), SL_OK);
+        }
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 3);
+        fake_die(&node->fake, proc_of(TIERER_PID)); /* for a while no disk takes writes */
+        for (uint32_t i = 0; i < 10000; i++) {
+            (void)snprintf(key, sizeof(key), "k%u", i % 5000);
+            if (i < 5000) {
+                node_put(node, "client.1", key, 64);
+            } else {
+                ck_assert_int_eq(node_remove(node, "client.1", key), SL_OK);
+            }
+        }
+
+        ck_assert(!node_reserve(node, &ask, &grants));
+        fake_pass(&node->fake, 20 * SL_NS_PER_MS);
+
+        ck_assert(node_reserved(node, &ask, &grants));
+        ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
+        node_end(node);
+    }
+END_TEST
+
 /* Keys of several lengths: records of several classes. */
 static const char *const tails[] = {"", "-a-longer-key-than-the-others-of-this-test",
                                     ("-one-that-is-longer-still-and-takes-records-of-a-third-class-"
@@ -1850,6 +1889,8 @@ static Suite *disk_suite(void)
     tcase_add_test(write, reserve_waits_for_write_behind);
     tcase_add_loop_test(write, reserve_without_waiting_waits_for_write_behind, 0, 2);
     tcase_add_test(write, reserve_without_waiting_is_refused_when_nothing_is_to_be_written);
+    tcase_add_test(write,
+                   reserve_without_waiting_is_refused_when_what_was_to_be_written_is_removed);
     tcase_add_loop_test(write, a_full_index_waits_for_write_behind_like_full_memory, 0, 2);
     tcase_add_test(write, a_block_leaves_memory_only_when_all_of_it_is_on_disk);
     tcase_add_test(write, a_value_whose_bytes_do_not_match_is_dropped);

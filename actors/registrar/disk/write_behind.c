@@ -38,9 +38,12 @@ static const struct reg_write_item *queue_first(const struct reg_queue *queue)
                                      : queue_at(queue, queue->head);
 }
 
-static void queue_pop(struct reg_queue *queue)
+static void queue_pop(struct registrar *self)
 {
-    queue->count--;
+    struct reg_queue *queue = &self->writes->queue;
+    if (--queue->count == 0 && self->space.parked_count > 0) { /* does room come from others? */
+        self->space.freed = self->writes->more = true;
+    }
     if (queue->returned_count > 0) {
         queue->returned_count--;
         return;
@@ -222,7 +225,7 @@ static void write_fill(struct registrar *self, struct reg_write *write)
             write->items[write->count++] = *item;
             self->writes->group = entry.group;
         }
-        queue_pop(queue);
+        queue_pop(self);
     }
     self->writes->more = self->writes->more || looks == LOOKS_MAX;
     write->bytes = bytes;
@@ -362,6 +365,9 @@ static bool write_next(struct registrar *self, uint32_t index)
 static void writes_pump(struct registrar *self)
 {
     self->writes->more = false;
+    if (self->space.parked_count > 0) { /* does it wait for something that was removed? */
+        (void)reg_writes_oldest(self);
+    }
     if (self->writes->queue.count > 0) {
         reg_members_change(self, false);
         if (!reg_members_agreed(self)) {
@@ -594,7 +600,7 @@ static const struct reg_write_item *item_oldest(struct registrar *self)
     uint32_t looks = 0;
     for (; looks < LOOKS_MAX && queue->count > 0 && !item_wanted(self, queue_first(queue), &entry);
          looks++) {
-        queue_pop(queue);
+        queue_pop(self);
     }
     self->writes->more = self->writes->more || looks == LOOKS_MAX;
     const struct reg_write_item *oldest = queue->count > 0 ? queue_first(queue) : NULL;

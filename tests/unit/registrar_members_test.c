@@ -389,6 +389,74 @@ START_TEST(disk_that_comes_when_all_have_told_has_missed_something)
     }
 END_TEST
 
+static void remove_all(struct node *node, struct sl_msg *removal)
+{
+    *removal = (struct sl_msg){.type = SL_MSG_REMOVE, .budget_ns = 5 * SL_NS_PER_S};
+    removal->body.remove.all = true;
+    fake_give(&node->fake, "client.1", removal);
+}
+
+/* What such a disk has is not known, so there can be no tombstones. Twice: the registrar is another one in between. */
+START_TEST(disk_that_was_away_when_all_was_removed_begins_empty)
+    {
+        struct disk a = disk_of("A", 7, "B"), b = disk_of("B", 7, "A");
+        struct sl_msg msg, reply, removal;
+        struct node *node = node_of_one(&a);
+        ck_assert(lists(&a, "B"));
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+
+        remove_all(node, &removal);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        fake_pass(&node->fake, 200 * SL_NS_PER_MS);
+
+        ck_assert(members_take(node, 0, &msg));
+        ck_assert(!fake_take_reply(&node->fake, "client.1", removal.seq, &reply));
+        members_land(&a, &msg);
+        ck_assert(!lists(&a, "B"));
+        members_answer(node, 0, &msg, SL_OK);
+        fake_pass(&node->fake, 200 * SL_NS_PER_MS);
+        ck_assert(fake_take_reply(&node->fake, "client.1", removal.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_DISK_AWAY);
+        if (_i == 1) {
+            node_restart(node);
+            node_client(node, "client.1", 11);
+            tierer_come(node, 0, TIERER_PID);
+            ck_assert_int_eq(disk_tell(node, 0, &a), SL_OK);
+        }
+        tierer_come(node, 1, TIERER_PID + 1);
+        ck_assert_int_eq(disk_tell(node, 1, &b), SL_ERR_BUSY);
+        ck_assert(members_take(node, 1, &msg));
+        ck_assert(msg.body.disk_members.empty);
+        node_end(node);
+    }
+END_TEST
+
+/* Nor is there another disk that could say so: the index does. */
+START_TEST(disk_that_was_alone_and_away_when_all_was_removed_begins_empty)
+    {
+        static const char *const alone[] = {"disk", "1GiB", "disk_path", "/one", NULL};
+        struct disk a = disk_of("A", 7, "");
+        struct sl_msg msg, reply, removal;
+        struct node *node = node_start(alone);
+        node_client(node, "client.1", 11);
+        node_put(node, "client.1", "k", 4096);
+        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+
+        remove_all(node, &removal);
+
+        ck_assert(fake_take_reply(&node->fake, "client.1", removal.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_DISK_AWAY);
+        if (_i == 1) {
+            node_restart(node);
+        }
+        tierer_come(node, 0, TIERER_PID);
+        ck_assert_int_eq(disk_tell(node, 0, &a), SL_ERR_BUSY);
+        ck_assert(members_take(node, 0, &msg));
+        ck_assert(msg.body.disk_members.empty);
+        node_end(node);
+    }
+END_TEST
+
 /* B came while A did nothing. The power goes between the next two lists: the first bit says whether
  * that of A landed, the second that of B, if it was sent. */
 START_TEST(power_cut_between_the_lists_of_a_disk_and_one_that_came_later_costs_nothing)
@@ -582,6 +650,9 @@ int main(void)
     tcase_add_loop_test(tests, disk_that_comes_when_all_have_told_has_missed_something, 0, 2);
     tcase_add_loop_test(
         tests, power_cut_between_the_lists_of_a_disk_and_one_that_came_later_costs_nothing, 0, 4);
+    tcase_add_loop_test(tests, disk_that_was_away_when_all_was_removed_begins_empty, 0, 2);
+    tcase_add_loop_test(tests, disk_that_was_alone_and_away_when_all_was_removed_begins_empty, 0,
+                        2);
     tcase_add_loop_test(tests, list_that_failed_and_is_there_voids_nobody, 0, 2);
     tcase_add_test(tests, a_list_that_is_there_does_not_make_a_failing_disk_well);
     tcase_add_test(tests, disk_that_joins_is_in_the_list_of_the_others);

@@ -31,8 +31,8 @@ struct members_note { /* a BLOB of the index */
     uint32_t version;
     uint32_t count;
     uint64_t epoch;
-    uint32_t met; /* a bit each */
-    uint32_t closed;
+    uint32_t met;    /* a bit each */
+    uint32_t closed; /* 1; 2: and strict */
     struct reg_member list[REG_MEMBERS_MAX];
     uint64_t came[REG_MEMBERS_MAX];
     uint64_t doubts[REG_MEMBERS_MAX][REG_DOUBTS_MAX];
@@ -85,8 +85,11 @@ static sl_err members_restore(struct registrar *self, sl_ref ref, const void *by
     if (members->note != 0) { /* killed between the new note and the end of the old one */
         sl_index_set_kind(self->index, members->note, SL_RECORD_FREE);
     }
-    *members = (struct reg_members){
-        .count = note.count, .closed = note.closed != 0, .epoch = note.epoch, .note = ref};
+    *members = (struct reg_members){.count = note.count,
+                                    .closed = note.closed != 0,
+                                    .strict = note.closed == 2,
+                                    .epoch = note.epoch,
+                                    .note = ref};
     memcpy(members->list, note.list, sizeof(note.list));
     memcpy(members->came, note.came, sizeof(note.came));
     memcpy(members->doubts, note.doubts, sizeof(note.doubts));
@@ -103,7 +106,7 @@ static sl_err members_remember(struct registrar *self, struct sl_error *why)
     struct members_note note = {.version = MEMBERS_NOTE_VERSION,
                                 .count = members->count,
                                 .epoch = members->epoch,
-                                .closed = members->closed};
+                                .closed = members->strict ? 2 : members->closed};
     memcpy(note.list, members->list, sizeof(note.list));
     memcpy(note.came, members->came, sizeof(note.came));
     memcpy(note.doubts, members->doubts, sizeof(note.doubts));
@@ -186,7 +189,7 @@ static bool vouched_by_index(const struct registrar *self, const struct reg_stan
     if (!members->closed || member_find(members->list, members->count, &disk->self.name) != NULL) {
         return true;
     }
-    for (uint32_t i = 0; i < members->count; i++) {
+    for (uint32_t i = 0; !members->strict && i < members->count; i++) {
         struct reg_member came = {.name = members->list[i].name, .epoch = members->came[i]};
         bool known = member_is_seen(disk->list, disk->count, &members->list[i]) ||
                      (came.epoch != 0 && member_is_seen(disk->list, disk->count, &came));
@@ -417,11 +420,17 @@ sl_err reg_members_judge(struct registrar *self, uint32_t at,
 
 /* ---- what changes ---- */
 
-static bool member_is_here(const struct registrar *self, const struct reg_member *member)
+/* scanned: it is enough for one whose tierer has left that it told all that it holds before. */
+static bool member_is_here(const struct registrar *self, const struct reg_member *member,
+                           bool scanned)
 {
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         const struct reg_standing *standing = &self->tier->paths[i].standing;
         uint32_t disk = self->tier->paths[i].disk;
+        if (scanned && !self->tier->paths[i].here && disk != REG_NONE &&
+            !self->tier->disks[disk].scanned) {
+            continue;
+        }
         if ((standing->told && standing->keeps &&
              memcmp(&standing->self.name, &member->name, sizeof(member->name)) == 0) ||
             (disk != REG_NONE &&
@@ -448,7 +457,7 @@ bool reg_members_settled(struct registrar *self)
     members->some_left = false;
     members->closed = members->closed || members->epoch != 0;
     for (uint32_t i = 0; i < members->count; i++) {
-        members->some_left = members->some_left || !member_is_here(self, &members->list[i]);
+        members->some_left = members->some_left || !member_is_here(self, &members->list[i], false);
     }
     return true;
 }
@@ -474,6 +483,22 @@ static void epoch_renew(struct registrar *self)
     }
 }
 
+/* Disks that have left, or (unscanned) that did not tell all that they hold before they did. */
+static void members_strike(struct registrar *self, bool unscanned)
+{
+    struct reg_members *members = &self->tier->members;
+    for (uint32_t i = members->count; i-- > 0;) {
+        if (!member_is_here(self, &members->list[i], unscanned)) {
+            reg_log(self, SL_LOG_INFO, 0,
+                    "a disk that has left misses what changes from here on: should it come back, "
+                    "it begins empty");
+            member_drop(members, i);
+        }
+    }
+    members->some_left = false;
+    members->closed = members->strict = true;
+}
+
 void reg_members_change(struct registrar *self, bool removed_or_new)
 {
     struct reg_members *members = &self->tier->members;
@@ -481,17 +506,25 @@ void reg_members_change(struct registrar *self, bool removed_or_new)
     if (!self->tier->on || (members->epoch != 0 && !strikes)) {
         return;
     }
-    for (uint32_t i = members->count; strikes && i-- > 0;) {
-        if (!member_is_here(self, &members->list[i])) {
-            reg_log(self, SL_LOG_INFO, 0,
-                    "a disk that has left misses what changes from here on: should it come back, "
-                    "it begins empty");
-            member_drop(members, i);
-        }
+    if (strikes) {
+        members_strike(self, false);
     }
-    members->some_left = members->some_left && !strikes;
     members->closed = members->closed || self->tier->settled;
     epoch_renew(self);
+}
+
+bool reg_members_forsake(struct registrar *self)
+{
+    struct reg_members before = self->tier->members;
+    members_strike(self, true);
+    if (!before.strict || before.count != self->tier->members.count) {
+        self->tier->members.epoch = epoch_new(self);
+        if (members_remember(self, NULL) != SL_OK) {
+            self->tier->members = before;
+            return false;
+        }
+    }
+    return reg_members_agreed(self);
 }
 
 bool reg_members_agreed(const struct registrar *self)

@@ -42,6 +42,7 @@ struct reg_members {
     bool born[REG_MEMBERS_MAX]; /* it held nothing then: it has missed nothing */
     uint32_t count;
     bool closed;    /* some list was heard, or all disks were: others have missed something */
+    bool strict;    /* disks were struck: one that is not in the list has, whatever it knows */
     bool some_left; /* no path leads to one of them */
     uint64_t epoch; /* of this list; 0: nothing was changed yet while this index was there */
     sl_ref note;
@@ -58,6 +59,9 @@ void reg_members_left(struct registrar *self, uint32_t path); /* its tierer */
 /* Something is about to change that disks keep; removed_or_new: a disk that has left would not
  * know. */
 void reg_members_change(struct registrar *self, bool removed_or_new);
+/* All was removed: disks that are not here and were not scanned begin empty when they come. False: the
+ * index has no room to note that, or not all disks that are here know it yet; to be called again. */
+bool reg_members_forsake(struct registrar *self);
 /* Whether all disks that can be written to know of the last change. */
 bool reg_members_agreed(const struct registrar *self);
 /* Whether the path's disk knows of it: else its values would not count after a restart. */

@@ -274,7 +274,7 @@ static bool remove_is_begun(const struct reg_remove *remove)
 
 /* Why all that it waits for does not come soon: SL_ERR_DISK_AWAY (from disks that nobody serves),
  * SL_ERR_NO_SPACE (from some that are full, too), SL_OK: it may come. */
-static sl_err remove_stuck(const struct registrar *self, const struct reg_remove *remove)
+static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remove)
 {
     uint64_t lost = 0, full = 0;
     bool unknown = false;
@@ -294,6 +294,10 @@ static sl_err remove_stuck(const struct registrar *self, const struct reg_remove
         return SL_OK;
     }
     bool away = lost > 0 || (remove->keys == NULL && unknown);
+    if (remove->keys == NULL && unknown && remove_is_begun(remove) && remove->failed == SL_OK &&
+        !reg_members_forsake(self)) {
+        return SL_OK;
+    }
     return full > 0 ? SL_ERR_NO_SPACE : away ? SL_ERR_DISK_AWAY : SL_OK;
 }
 
@@ -360,9 +364,12 @@ static void removes_run(struct registrar *self, uint64_t now_ns)
             codes_stuck(remove, stuck);
         }
         if (remove->keys == NULL && (!done || remove->failed != SL_OK)) {
-            const struct sl_msg part = {.code = remove->failed,
-                                        .text = sl_text_of("removed in part; ask again")};
-            const struct sl_msg reply = done ? part : remove_excuse(remove, stuck);
+            const struct sl_msg part = {
+                .code = remove->failed,
+                .text = sl_text_of("removed in part; ask again, after a restart if a disk holds "
+                                   "more than the index has room for")};
+            bool ended = done || remove->failed != SL_OK;
+            const struct sl_msg reply = ended ? part : remove_excuse(remove, stuck);
             sl_return_reply(self->env, &remove->answer.back, &reply);
         } else {
             reg_reply_codes(self, &remove->answer.back, remove->codes, remove->count);

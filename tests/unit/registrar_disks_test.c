@@ -642,6 +642,58 @@ START_TEST(a_block_that_was_removed_by_its_key_does_not_come_with_a_disk_that_wa
     }
 END_TEST
 
+/* The end of a scan, without values; gives the code of the answer. */
+static sl_err scan_ends(struct node *node, uint32_t number)
+{
+    char name[16], store[17] = "";
+    struct sl_msg msg = {.type = SL_MSG_DISK_FOUND}, reply;
+    (void)snprintf(name, sizeof(name), "tierer.%u", number);
+    (void)snprintf(store, sizeof(store), "%s", stores[number]);
+    msg.body.disk_found.last = true;
+    msg.body.disk_found.store = (struct sl_bytes){store, 16};
+    fake_give(&node->fake, name, &msg);
+    ck_assert(fake_take_reply(&node->fake, name, msg.seq, &reply));
+    return reply.code;
+}
+
+/* The tombstones of disks that were not there yet are copied to each one that comes: all have room. */
+START_TEST(what_is_removed_before_a_disk_comes_has_room_for_it)
+    {
+        static const char *const roomy[] = {"disk",         "1GiB",  "disk_path", "/one,/two",
+                                            "index_memory", "64MiB", NULL};
+        static char keys[64][16];
+        struct found found[64];
+        struct node *node = node_start(roomy);
+        uint32_t count = 0;
+        node_client(node, "client.1", 11);
+        disk_come(node, 1, stores[1], TIERER_PID + 1);
+        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        for (sl_err code = SL_ERR_DISK_AWAY; code == SL_ERR_DISK_AWAY && count < 40000; count++) {
+            (void)snprintf(keys[0], sizeof(keys[0]), "k%u", count);
+            code = removed(node, remove_ask(node, keys[0]));
+        }
+        ck_assert_uint_gt(--count, 25000);
+
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID);
+        for (uint32_t n = 0; n + 64 <= count; n += 64) {
+            sl_err codes[64];
+            for (uint32_t i = 0; i < 64; i++) {
+                (void)snprintf(keys[i], sizeof(keys[i]), "k%u", n + i);
+                found[i] = (struct found){.key = keys[i],
+                                          .length = 100,
+                                          .segment = 9,
+                                          .offset = (n + i) * UINT64_C(4096)};
+            }
+            tierer_found(node, found, 64, n == 0, false, codes);
+            for (uint32_t i = 0; i < 64; i++) {
+                ck_assert_msg(codes[i] == SL_ERR_NOT_FOUND, "%s is back", keys[i]);
+            }
+        }
+        node_end(node);
+    }
+END_TEST
+
 /* Of tombstones there is a number that all have room for, and blocks may have more parts than that. */
 START_TEST(blocks_whose_parts_find_no_room_for_tombstones_stay_removed)
     {
@@ -660,9 +712,9 @@ START_TEST(blocks_whose_parts_find_no_room_for_tombstones_stay_removed)
         }
 
         tierer_play(0, stores[0]);
-        for (uint32_t life = 0; life < 2; life++) {
-            tierer_arrive(node, TIERER_PID + 10 + life);
-            uint32_t first = life == 0 ? 0 : fit; /* the others are forgotten there */
+        tierer_arrive(node, TIERER_PID);
+        for (uint32_t scan = 0; scan < 2; scan++) {
+            uint32_t first = scan == 0 ? 0 : fit; /* the others are forgotten there */
             for (uint32_t n = first; n < blocks; n++) {
                 struct found found[2];
                 (void)snprintf(name, sizeof(name), "m/%u", n);
@@ -671,14 +723,17 @@ START_TEST(blocks_whose_parts_find_no_room_for_tombstones_stay_removed)
                     found[i] =
                         (struct found){keys[i], name, i, 2, 100, 9, (2 * n + i) * 4096ul, NULL};
                 }
-                tierer_found(node, found, 2, n == first, n + 1 == blocks, codes);
+                tierer_found(node, found, 2, n == first, false, codes);
                 ck_assert(codes[0] == SL_ERR_NOT_FOUND && codes[1] == SL_ERR_NOT_FOUND);
             }
+            ck_assert_int_eq(scan_ends(node, 0), scan == 0 ? SL_ERR_LIMIT : SL_OK);
+            fake_pass(&node->fake, SL_NS_PER_S);
             while (tierer_forget(node, SL_OK) > 0) {
                 fake_pass(&node->fake, SL_NS_PER_MS);
             }
-            fake_die(&node->fake, proc_of(TIERER_PID + 10 + life));
         }
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 0);
         node_end(node);
     }
 END_TEST
@@ -918,6 +973,7 @@ int main(void)
         copy_that_a_scan_has_told_is_removed_when_the_scan_goes_on,
         copy_found_while_another_is_written_is_removed_too,
         a_block_that_was_removed_by_its_key_does_not_come_with_a_disk_that_was_away,
+        what_is_removed_before_a_disk_comes_has_room_for_it,
         blocks_whose_parts_find_no_room_for_tombstones_stay_removed,
         a_block_that_was_stored_after_its_removal_stays,
         a_block_is_removed_from_a_disk_while_it_is_written,

@@ -359,6 +359,9 @@ sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_d
                        "%u disks are remembered from before: restart the node without its memory",
                        REG_DISK_UNKNOWN);
     }
+    if (fresh && tier->disks[REG_DISK_UNKNOWN].used && !reg_forgets_copy(self, slot)) {
+        return sl_fail(why, SL_ERR_BUSY, "what was removed before it came has no room yet");
+    }
     struct reg_disk *disk = &tier->disks[slot];
     struct reg_disk before = *disk;
     disk->used = true;
@@ -375,9 +378,6 @@ sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_d
     if (path->disk != slot) {
         path_unbind(self, path);
         path_bind(self, at, slot);
-    }
-    if (fresh && tier->disks[REG_DISK_UNKNOWN].used) {
-        reg_forgets_copy(self, REG_DISK_UNKNOWN, slot);
     }
     disks_settle(self);
     return SL_OK;

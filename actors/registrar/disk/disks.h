@@ -77,6 +77,7 @@ struct reg_disk {
     uint32_t scan_number; /* of the last that has begun; 0: none */
     bool scan_open;       /* it has not ended */
     bool scanned;         /* since this registrar started, the disk said once what it holds */
+    bool missed;          /* it may hold what neither a record nor a tombstone had room for */
     bool parity;
     enum { REG_SWEEP_NONE, REG_SWEEP_PLACES, REG_SWEEP_MARKS } sweeping;
     uint64_t unseen; /* places known when the scan began, and not found by it: swept at its end */
@@ -90,6 +91,7 @@ struct reg_disk {
     uint64_t forget_seq;      /* DISK_FORGET in flight, 0: none */
     uint64_t forget_retry_ns;
     bool forget_full; /* the last of them found no room on its file system */
+    bool forget_held; /* of a removed block, some parts found no room: it is to be scanned again */
 };
 struct reg_tier { /* all disks together */
     bool on;

@@ -104,15 +104,33 @@ sl_ref reg_forget_note(struct registrar *self, struct sl_key key,
     return err == SL_OK ? ref : 0;
 }
 
+/* Paths whose disk is not known: each takes copies of the tombstones that are for such disks. */
+static uint32_t paths_untold(const struct registrar *self)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < self->tier->path_count; i++) {
+        count += self->tier->paths[i].disk == REG_NONE;
+    }
+    return count;
+}
+
+uint32_t reg_forgets_room(const struct registrar *self)
+{
+    uint64_t copies = self->tier->disks[REG_DISK_UNKNOWN].forget_count;
+    uint64_t taken = self->forgets->count + copies * paths_untold(self);
+    return (uint32_t)(REG_FORGETS_MAX - SL_MIN(taken, REG_FORGETS_MAX));
+}
+
+/* NULL: no memory for it, or no room. */
 static struct reg_forget *forget_new(struct registrar *self, struct sl_key key,
-                                     uint64_t length_bytes, const struct sl_disk_place *place)
+                                     uint64_t length_bytes, const struct sl_disk_place *place,
+                                     bool room)
 {
     struct reg_disk *disk = &self->tier->disks[place->disk];
-    struct reg_forget *forget =
-        self->forgets->count < REG_FORGETS_MAX ? malloc(sizeof(*forget) + key.length + 1) : NULL;
+    struct reg_forget *forget = room ? malloc(sizeof(*forget) + key.length + 1) : NULL;
     if (forget == NULL) {
-        /* It may come back after a restart of the tierer. */
         sl_metric_add(self->env->metrics, self->forgets->metric.forget_skipped_count, 1);
+        disk->missed = true;
         return NULL;
     }
     *forget = (struct reg_forget){
@@ -141,13 +159,11 @@ static struct reg_forget *forget_new(struct registrar *self, struct sl_key key,
     return forget;
 }
 
-struct reg_forget *reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
-                                  const struct sl_disk_place *place, const struct reg_drop *how)
+static struct reg_forget *forget_key(struct registrar *self, struct sl_key key,
+                                     uint64_t length_bytes, const struct sl_disk_place *place,
+                                     const struct reg_drop *how, bool room)
 {
-    if (!self->tier->on) {
-        return NULL;
-    }
-    struct reg_forget *forget = forget_new(self, key, length_bytes, place);
+    struct reg_forget *forget = forget_new(self, key, length_bytes, place, room);
     if (forget == NULL) {
         reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_LIMIT);
         return NULL;
@@ -162,6 +178,14 @@ struct reg_forget *reg_forget_key(struct registrar *self, struct sl_key key, uin
         reg_remove_wait(self, how->remove_id, how->remove_index, place->disk);
     }
     return forget;
+}
+
+struct reg_forget *reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
+                                  const struct sl_disk_place *place, const struct reg_drop *how)
+{
+    uint32_t taken = place->disk == REG_DISK_UNKNOWN ? 1 + paths_untold(self) : 1;
+    bool room = reg_forgets_room(self) >= taken;
+    return self->tier->on ? forget_key(self, key, length_bytes, place, how, room) : NULL;
 }
 
 /* The registrar before died between the note and the removal: what it meant is still there. */
@@ -198,7 +222,7 @@ static sl_err forget_restore(struct registrar *self, sl_ref ref, const void *byt
             self->tier->disks[note.place.disk].used = true;
         }
         if (known && !note_is_void(self, &note, key)) {
-            forget = forget_new(self, key, note.length_bytes, &note.place);
+            forget = forget_new(self, key, note.length_bytes, &note.place, true);
         }
     }
     if (forget == NULL) {
@@ -236,7 +260,7 @@ const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash)
 
 /* One more tombstone of the same removal, under this key and at this place. False: no room. */
 static bool forget_again(struct registrar *self, const struct reg_forget *at, struct sl_key key,
-                         const struct sl_disk_place *place)
+                         const struct sl_disk_place *place, bool room)
 {
     const struct reg_drop how = {
         .reason = at->note != 0 ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
@@ -244,21 +268,32 @@ static bool forget_again(struct registrar *self, const struct reg_forget *at, st
         .remove_id = at->remove_id,
         .remove_index = at->remove_index,
     };
-    return reg_forget_key(self, key, at->length_bytes, place, &how) != NULL;
+    return forget_key(self, key, at->length_bytes, place, &how, room) != NULL;
 }
 
-/* What was meant for disks that were not known yet is meant for this one, too. */
-void reg_forgets_copy(struct registrar *self, uint32_t from, uint32_t slot)
+static void forgets_end(struct registrar *self, const struct reg_disk *disk)
+{
+    while (disk->forget_first != NULL) {
+        forget_end(self, disk->forget_first, true);
+    }
+}
+
+bool reg_forgets_copy(struct registrar *self, uint32_t slot)
 {
     const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
-    for (const struct reg_forget *at = self->tier->disks[from].forget_first; at != NULL;
-         at = at->next) {
-        (void)forget_again(self, at, (struct sl_key){at->key, at->key_length}, &unknown);
+    const struct reg_disk *from = &self->tier->disks[REG_DISK_UNKNOWN];
+    forgets_end(self, &self->tier->disks[slot]); /* of a try before */
+    bool copied = self->forgets->count + from->forget_count <= REG_FORGETS_MAX;
+    for (const struct reg_forget *at = from->forget_first; copied && at != NULL; at = at->next) {
+        const struct sl_key key = {.at = at->key, .length = at->key_length};
+        copied = forget_again(self, at, key, &unknown, true);
     }
+    return copied;
 }
 
 void reg_forgets_scan(struct registrar *self, uint32_t slot)
 {
+    self->tier->disks[slot].forget_held = false;
     for (struct reg_forget *at = self->tier->disks[slot].forget_first; at != NULL; at = at->next) {
         at->held = false;
     }
@@ -280,8 +315,8 @@ static void forgets_disk_left(struct registrar *self, uint32_t slot)
         sl_calls_forget(self->calls, disk->forget_seq);
     }
     forgets_mark_unsent(disk);
-    while (disk->gone && disk->forget_first != NULL) {
-        forget_end(self, disk->forget_first, true);
+    if (disk->gone) {
+        forgets_end(self, disk);
     }
 }
 
@@ -326,8 +361,8 @@ bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct 
             covers = true;
             if (!part_waits(self, at, part, place) &&
                 !reg_forget_join(self, part, place->disk, at->remove_id, at->remove_index) &&
-                !forget_again(self, at, part, place)) {
-                at->held = true;
+                !forget_again(self, at, part, place, reg_forgets_room(self) > 0)) {
+                at->held = self->tier->disks[place->disk].forget_held = true;
             }
         }
     }
@@ -441,7 +476,7 @@ bool reg_disk_may_have(const struct registrar *self, uint32_t slot, struct sl_ke
 {
     const struct reg_disk *disk = &self->tier->disks[slot];
     return disk->used && !disk->gone &&
-           ((!disk->scanned && !placed) || reg_key_leaves(self, key, slot));
+           (((!disk->scanned || disk->missed) && !placed) || reg_key_leaves(self, key, slot));
 }
 
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record)

@@ -25,7 +25,7 @@
 /* Whether the tombstones of one more block fit, one for each part and disk at most. */
 static bool remove_has_room(const struct registrar *self)
 {
-    return self->forgets->count + REG_PARTS_MAX * (self->tier->path_count + 1) <= REG_FORGETS_MAX;
+    return reg_forgets_room(self) >= REG_PARTS_MAX * (self->tier->path_count + 1);
 }
 
 /* The key is not here any more; but the one who asks may have asked the registrar before, too, or
@@ -328,6 +328,17 @@ static struct sl_msg remove_excuse(const struct reg_remove *remove, sl_err stuck
     return (struct sl_msg){.code = code, .text = sl_text_of(text)};
 }
 
+/* Whether a disk holds what is not known and will not be until its next scan. */
+static bool disks_missed(const struct registrar *self)
+{
+    bool missed = false;
+    for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
+        const struct reg_disk *disk = &self->tier->disks[i];
+        missed = missed || (disk->used && !disk->gone && disk->missed);
+    }
+    return missed;
+}
+
 static void codes_doubt(struct reg_remove *remove)
 {
     for (uint32_t i = 0; i < remove->count; i++) {
@@ -362,6 +373,9 @@ static void removes_run(struct registrar *self, uint64_t now_ns)
         }
         if (stuck != SL_OK) {
             codes_stuck(remove, stuck);
+        }
+        if (remove->keys == NULL && done && disks_missed(self)) {
+            remove->failed = SL_ERR_LIMIT;
         }
         if (remove->keys == NULL && (!done || remove->failed != SL_OK)) {
             const struct sl_msg part = {

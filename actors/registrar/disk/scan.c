@@ -20,6 +20,7 @@
 
 #define SWEEP_STEP  2048u
 #define GROUPS_STEP 2048u
+#define SCAN_AGAIN  "tombstones of removed blocks wait for room: to be told again in a while"
 
 /* ---- what a scan finds ---- */
 
@@ -177,6 +178,8 @@ static sl_err found_one(struct registrar *self, const struct sl_item_found *foun
     if (err == SL_ERR_NO_SPACE && reg_make_index_room(self)) {
         err = found_insert(self, found, slot);
     }
+    bool full = err == SL_ERR_NO_SPACE || err == SL_ERR_LIMIT;
+    self->tier->disks[slot].missed = self->tier->disks[slot].missed || full;
     return err == SL_OK || err == SL_ERR_BUSY ? err : SL_ERR_NOT_FOUND;
 }
 
@@ -202,6 +205,8 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
 {
     struct reg_disk *disk = &self->tier->disks[path->disk];
     disk->scan_open = true;
+    disk->scanned = disk->scanned && !disk->missed; /* until this one ends */
+    disk->missed = false;
     disk->scan_number++;
     disk->scan_seq = msg->seq;
     disk->scan_proc = self->peers->all[path->peer].proc;
@@ -299,6 +304,11 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
                           struct sl_error *why)
 {
     struct reg_path *path = &self->tier->paths[at];
+    const struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
+    if (disk != NULL && disk->state == REG_DISK_READY && disk->forget_held &&
+        reg_forgets_room(self) < REG_FORGETS_MAX / 2) {
+        return sl_fail(why, SL_ERR_LIMIT, SCAN_AGAIN);
+    }
     if (!scan_is_fenced(self, at)) {
         return sl_fail(why, SL_ERR_BUSY, "what was asked before is not fenced yet");
     }
@@ -353,6 +363,10 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
     }
     if (body->last && told) { /* else this part of it comes again */
         scan_end(self, slot);
+    }
+    if (body->last && told && self->tier->disks[slot].forget_held) { /* from the beginning */
+        sl_reply_fail(self->env, msg, SL_ERR_LIMIT, SCAN_AGAIN);
+        return;
     }
     reg_answer_codes(self, msg, body->items.count);
 }

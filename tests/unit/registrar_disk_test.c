@@ -1423,6 +1423,80 @@ START_TEST(found_values_with_another_digest_are_unwanted)
     }
 END_TEST
 
+/* The walk that makes the marks of a scan alike passed by what is not visible, so the scan after it took it for found. */
+START_TEST(half_of_a_block_that_later_scans_do_not_find_is_forgotten)
+    {
+        static const struct found halves[] = {
+            {.key = "b/0", .group = "b", .part = 0, .parts = 2, .length = 100, .segment = 1},
+            {.key = "b/1",
+             .group = "b",
+             .part = 1,
+             .parts = 2,
+             .length = 100,
+             .segment = 1,
+             .offset = 4096}};
+        struct node *node = node_disk();
+        for (uint32_t scan = 0; scan < 3; scan++) { /* of which two come to no end */
+            fake_die(&node->fake, proc_of(TIERER_PID + scan));
+            tierer_arrive(node, TIERER_PID + scan + 1);
+            tierer_found(node, &halves[scan / 2], scan == 1 ? 0 : 1, true, scan == 2, NULL);
+        }
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert(!node_sees(node, "b/0") && !node_sees(node, "b/1"));
+        node_end(node);
+    }
+END_TEST
+
+/* Its removal leaves a tombstone, and a removal of all is not said to be one: both came back with the next scan. */
+START_TEST(what_a_scan_finds_no_room_for_is_removed_all_the_same)
+    {
+        static const char *const settings[] = {"memory", "64MiB",        "memory_chunk",
+                                               "64MiB",  "index_memory", "1MiB",
+                                               "disk",   "1GiB",         NULL};
+        const struct found found = {.key = "old", .length = 100, .segment = 7, .offset = 4096};
+        const struct sl_text old = sl_text_of("old");
+        struct sl_msg one = {.type = SL_MSG_REMOVE, .budget_ns = 60 * SL_NS_PER_S}, all, reply;
+        struct node *node = node_start(settings);
+        struct want want = {.length = 64};
+        struct reserve_ask ask = {
+            .sender = "client.1", .wants = &want, .count = 1, .budget_ns = SL_NS_PER_S};
+        char key[16];
+        sl_err code;
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        for (grants.at[0].code = SL_OK; grants.at[0].code == SL_OK;) { /* until the index is full */
+            (void)snprintf(key, sizeof(key), "k%u", (unsigned)++ask.op_id);
+            want.key = key;
+            ask.seq = 0;
+            ck_assert(node_reserve(node, &ask, &grants));
+            if (grants.at[0].code == SL_OK) {
+                ck_assert_int_eq(node_commit(node, "client.1", key, &grants.at[0]), SL_OK);
+            }
+        }
+        tierer_found(node, &found, 1, true, true, &code);
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        (void)tierer_write(node, 8, SL_OK);
+
+        all = one;
+        one.body.remove.keys = (struct sl_texts){.at = &old, .count = 1};
+        fake_give(&node->fake, "client.1", &one);
+        ck_assert(!fake_take_reply(&node->fake, "client.1", one.seq, &reply));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        ck_assert(fake_take_reply(&node->fake, "client.1", one.seq, &reply));
+
+        all.body.remove.all = true;
+        fake_give(&node->fake, "client.1", &all);
+        while (tierer_forget(node, SL_OK) > 0) {
+            fake_pass(&node->fake, SL_NS_PER_MS);
+        }
+        ck_assert(fake_take_reply(&node->fake, "client.1", all.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_store_takes_over_a_half_found_block)
     {
         struct node *node = node_start(disk_settings);
@@ -1939,6 +2013,8 @@ static Suite *disk_suite(void)
     tcase_add_test(scan, the_rest_of_an_earlier_scan_tells_nothing);
     tcase_add_test(scan, scan_waits_until_what_was_asked_before_is_fenced);
     tcase_add_test(scan, removal_of_what_may_be_on_disk_waits_for_the_scan);
+    tcase_add_test(scan, half_of_a_block_that_later_scans_do_not_find_is_forgotten);
+    tcase_add_test(scan, what_a_scan_finds_no_room_for_is_removed_all_the_same);
     tcase_add_test(scan, a_store_takes_over_a_half_found_block);
     tcase_add_test(scan, places_that_a_scan_does_not_find_are_forgotten);
     tcase_add_loop_test(scan, a_scan_that_begins_anew_forgets_what_it_does_not_find, 0, 6);

@@ -278,7 +278,7 @@ static void disk_leaves(struct registrar *self, uint32_t slot)
     disk->gone = true;
     disk->state = REG_DISK_ABSENT;
     disk->sweeping = REG_SWEEP_PLACES;
-    disk->sweep_cursor = 0;
+    disk->sweep_cursor = disk->sweep_group = 0;
     if (disk->forget_count > 0) {
         reg_members_change(self, true);
     }

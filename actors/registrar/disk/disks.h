@@ -82,6 +82,7 @@ struct reg_disk {
     enum { REG_SWEEP_NONE, REG_SWEEP_PLACES, REG_SWEEP_MARKS } sweeping;
     uint64_t unseen; /* places known when the scan began, and not found by it: swept at its end */
     uint64_t sweep_cursor;
+    uint32_t sweep_group; /* of blocks that are not whole, after that */
     uint64_t place_count;
     /* tombstones on their way there */
     struct reg_forget *forget_first, *forget_last;

@@ -256,7 +256,7 @@ static void scan_end(struct registrar *self, uint32_t slot)
     }
     disk->state = REG_DISK_READY;
     disk->sweeping = disk->unseen > 0 ? REG_SWEEP_PLACES : REG_SWEEP_NONE;
-    disk->sweep_cursor = 0;
+    disk->sweep_cursor = disk->sweep_group = 0;
     self->space.freed = true;
     reg_tell_disk_known(self);
 }
@@ -294,7 +294,7 @@ static bool marks_alike(struct reg_disk *disk)
     if (disk->unseen > 0 && disk->sweeping != REG_SWEEP_MARKS) {
         disk->scan_open = false;
         disk->sweeping = REG_SWEEP_MARKS;
-        disk->sweep_cursor = 0;
+        disk->sweep_cursor = disk->sweep_group = 0;
     }
     return disk->unseen == 0;
 }
@@ -371,35 +371,59 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
     reg_answer_codes(self, msg, body->items.count);
 }
 
+/* Gives whether the record is another now, or gone. */
+static bool place_sweep(struct registrar *self, uint32_t slot, const struct sl_entry *entry)
+{
+    const struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED};
+    const struct reg_disk *disk = &self->tier->disks[slot];
+    struct sl_links *links = sl_index_links(self->index, entry->ref);
+    bool found = !disk->gone && ((links->flags & REG_FLAG_SCAN) != 0) == disk->parity;
+    if (found || entry->kind != SL_RECORD_COMMITTED || entry->disk.valid == 0 ||
+        entry->disk.disk != slot) {
+        return false;
+    }
+    if (disk->sweeping == REG_SWEEP_MARKS) {
+        links->flags ^= REG_FLAG_SCAN;
+    } else if (disk->stale) {
+        (void)reg_unit_drop(self, reg_unit_of(entry), &how);
+    } else {
+        reg_place_clear(self, entry, &how, false);
+    }
+    return disk->sweeping != REG_SWEEP_MARKS;
+}
+
+/* A walk over what readers see passes by the parts of a block that is not whole. */
+static void group_sweep(struct registrar *self, uint32_t slot, const struct reg_group *group)
+{
+    struct reg_unit_parts parts = {.count = 0};
+    bool gone = false;
+    if (group->used) {
+        reg_unit_parts(self, group->ref, &parts);
+    }
+    for (uint32_t i = 0; !gone && i < parts.count; i++) {
+        struct sl_entry entry;
+        sl_index_read(self->index, parts.refs[i], &entry);
+        gone = place_sweep(self, slot, &entry);
+    }
+}
+
 static void sweep_step(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
     char key[SL_KEY_BYTES_MAX + 1];
-    struct sl_entry seen;
-    struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = false};
+    struct sl_entry seen, entry;
     for (uint32_t i = 0; disk->sweeping != REG_SWEEP_NONE && i < SWEEP_STEP; i++) {
-        if (!sl_index_scan(sl_index_as_view(self->index), &disk->sweep_cursor, &seen, key)) {
+        if (sl_index_scan(sl_index_as_view(self->index), &disk->sweep_cursor, &seen, key)) {
+            if (seen.disk.valid != 0 && seen.disk.disk == slot &&
+                sl_index_find_any(self->index, key, seen.key_length, &entry) == SL_OK) {
+                (void)place_sweep(self, slot, &entry);
+            }
+        } else if (disk->sweep_group < self->groups->high) {
+            group_sweep(self, slot, &self->groups->all[disk->sweep_group++]);
+        } else {
             disk->sweeping = REG_SWEEP_NONE;
             disk->unseen = 0;
             reg_disk_swept(self, slot);
-            break;
-        }
-        struct sl_entry entry;
-        if (seen.disk.valid == 0 || seen.disk.disk != slot ||
-            sl_index_find_any(self->index, key, seen.key_length, &entry) != SL_OK) {
-            continue;
-        }
-        bool current =
-            ((sl_index_links(self->index, entry.ref)->flags & REG_FLAG_SCAN) != 0) == disk->parity;
-        if (entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0 && entry.disk.disk == slot &&
-            (disk->gone || !current)) {
-            if (disk->sweeping == REG_SWEEP_MARKS) {
-                sl_index_links(self->index, entry.ref)->flags ^= REG_FLAG_SCAN;
-            } else if (disk->stale) {
-                (void)reg_unit_drop(self, reg_unit_of(&entry), &how);
-            } else {
-                reg_place_clear(self, &entry, &how, false);
-            }
         }
     }
 }

@@ -2,7 +2,6 @@
 #include "actors/registrar/parts.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/admission.h"
-#include "actors/registrar/disk/damaged.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/members.h"

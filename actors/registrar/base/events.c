@@ -2,69 +2,51 @@
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 
+#define TELL(walk, call)       \
+    REG_EACH(self, walk, part) \
+    {                          \
+        (*part)->call;         \
+    }
+
 void reg_tell_committed(struct registrar *self, sl_ref unit, const struct sl_group_info *group)
 {
     const struct reg_committed what = {.unit = unit, .group = group};
-    REG_EACH(self, REG_WALK_COMMITTED, part)
-    {
-        (*part)->committed(self, &what);
-    }
+    TELL(REG_WALK_COMMITTED, committed(self, &what));
 }
 
 void reg_tell_used(struct registrar *self, const struct reg_used *what)
 {
-    REG_EACH(self, REG_WALK_USED, part)
-    {
-        (*part)->used(self, what);
-    }
+    TELL(REG_WALK_USED, used(self, what));
 }
 
 void reg_tell_switched(struct registrar *self, const struct reg_switched *what)
 {
-    REG_EACH(self, REG_WALK_SWITCHED, part)
-    {
-        (*part)->switched(self, what);
-    }
+    TELL(REG_WALK_SWITCHED, switched(self, what));
 }
 
 void reg_tell_wanted(struct registrar *self, sl_ref unit)
 {
-    REG_EACH(self, REG_WALK_WANTED, part)
-    {
-        (*part)->wanted(self, unit);
-    }
+    TELL(REG_WALK_WANTED, wanted(self, unit));
 }
 
 void reg_tell_dropped(struct registrar *self, const struct reg_dropped *what)
 {
-    REG_EACH(self, REG_WALK_DROPPED, part)
-    {
-        (*part)->dropped(self, what);
-    }
+    TELL(REG_WALK_DROPPED, dropped(self, what));
 }
 
 void reg_tell_freed(struct registrar *self, sl_ref ref)
 {
-    REG_EACH(self, REG_WALK_FREED, part)
-    {
-        (*part)->freed(self, ref);
-    }
+    TELL(REG_WALK_FREED, freed(self, ref));
 }
 
 void reg_tell_disk_known(struct registrar *self)
 {
-    REG_EACH(self, REG_WALK_DISK_KNOWN, part)
-    {
-        (*part)->disk_known(self);
-    }
+    TELL(REG_WALK_DISK_KNOWN, disk_known(self));
 }
 
 void reg_tell_disk_left(struct registrar *self, uint32_t disk)
 {
-    REG_EACH(self, REG_WALK_DISK_LEFT, part)
-    {
-        (*part)->disk_left(self, disk);
-    }
+    TELL(REG_WALK_DISK_LEFT, disk_left(self, disk));
 }
 
 sl_err reg_note_put(struct registrar *self, const void *bytes, uint32_t length_bytes, uint32_t tag,

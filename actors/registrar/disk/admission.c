@@ -115,8 +115,8 @@ static void size_note(struct registrar *self, const struct candidate *candidate)
 
 /* ---- the budget ---- */
 
-/* How much of what may be written is left, at most 1: by the disk that has most. 0: nothing. */
-static double level(const struct registrar *self)
+/* What is left, by the disk that has most. */
+double reg_admission_share(const struct registrar *self)
 {
     const struct reg_admission *admission = self->admission;
     double most = 0.0;
@@ -135,12 +135,7 @@ static double level(const struct registrar *self)
     }
     /* what is queued goes to all of them */
     most -= (double)self->writes->queue.count * admission->part_bytes / disk_count;
-    return fmin(fmax(most / (double)self->tier->budget_bytes, 0.0), 1.0);
-}
-
-double reg_admission_share(const struct registrar *self)
-{
-    return fmin(level(self) / LEVEL_FREE, 1.0);
+    return fmin(fmax(most / (double)self->tier->budget_bytes / LEVEL_FREE, 0.0), 1.0);
 }
 
 static uint32_t bin_of(double chance)

@@ -6,7 +6,6 @@
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/disk/reclaim.h"
-#include "actors/registrar/disk/returning.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/units.h"
@@ -20,6 +19,7 @@ sl_err reg_promotes_init(struct registrar *self, struct sl_error *why)
 {
     self->promotion->arrival_free = REG_NONE;
     self->promotion->waiter_free = REG_NONE;
+    self->promotion->prefetch_bytes_max = sl_config_u64(self->env->config, SL_SET_disk_prefetch);
     if (!self->tier->on) {
         return SL_OK;
     }
@@ -197,18 +197,14 @@ bool reg_arrival_is_awaited(const struct registrar *self, const struct reg_arriv
     return arrival->kept_for != 0 && reg_reclaim_waits(self, arrival->disk, arrival->kept_for);
 }
 
-static void queue_end(struct registrar *self, struct reg_arrival_queue *queue, sl_err code)
+void reg_arrivals_end(struct registrar *self, uint32_t disk, bool ahead, sl_err code)
 {
+    const struct reg_arrival_queue *queue = &self->tier->disks[disk].arrivals[ahead];
     while (queue->first != REG_NONE) {
         uint32_t slot = queue->first;
         reg_arrival_unqueue(self, slot);
         reg_arrival_end(self, slot, code);
     }
-}
-
-void reg_arrivals_end(struct registrar *self, uint32_t disk, bool ahead, sl_err code)
-{
-    queue_end(self, &self->tier->disks[disk].arrivals[ahead], code);
 }
 
 void reg_arrivals_purge(struct registrar *self)

@@ -1,8 +1,8 @@
 /* actors/registrar/disk/damaged.c - values whose bytes in memory are not what was stored: a tierer
  * finds it when it writes them, a swapper when it has loaded them (DAMAGED). */
-#include "actors/registrar/disk/damaged.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"

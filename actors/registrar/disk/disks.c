@@ -24,8 +24,6 @@
 _Static_assert(REG_DISK_UNKNOWN >= SL_DISK_PATHS_MAX, "a slot for each path");
 _Static_assert(REG_DISKS_MAX <= 16, "sets of disks are words of 16 bits");
 
-#define NS_PER_DAY (86400 * SL_NS_PER_S)
-
 #define DISK_NOTE_VERSION 1u
 struct disk_note { /* a BLOB of the index */
     uint32_t version;
@@ -453,11 +451,11 @@ static bool disks_ready(const struct registrar *self)
     return self->tier->on;
 }
 
-bool reg_disks_scanned(const struct registrar *self)
+bool reg_disks_scanned(const struct registrar *self, bool whole)
 {
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
-        if (disk->used && !disk->gone && !disk->scanned) {
+        if (disk->used && !disk->gone && (!disk->scanned || (whole && disk->missed))) {
             return false;
         }
     }
@@ -471,7 +469,7 @@ int64_t reg_disk_budget_left(const struct registrar *self, uint32_t disk)
     if (day_bytes == 0) {
         return INT64_MAX;
     }
-    double since = (double)(self->env->now_ns - at->budget_told_ns) / (double)NS_PER_DAY;
+    double since = (double)(self->env->now_ns - at->budget_told_ns) / (double)(86400 * SL_NS_PER_S);
     double left = (double)at->budget_left_bytes + since * (double)day_bytes;
     left = fmin(left, (double)day_bytes);
     return (int64_t)left - (int64_t)at->write_bytes;
@@ -548,7 +546,7 @@ static bool path_reads_log(const struct registrar *self, uint32_t at)
 }
 
 /* What is wrong with the disks, for people; empty: nothing. */
-static void disks_trouble(struct registrar *self, char *out, size_t room)
+static bool disks_health(struct registrar *self, char *out, size_t room)
 {
     out[0] = '\0';
     for (uint32_t i = 0; i < self->tier->path_count && out[0] == '\0'; i++) {
@@ -568,6 +566,7 @@ static void disks_trouble(struct registrar *self, char *out, size_t room)
                            trouble);
         }
     }
+    return out[0] != '\0';
 }
 
 /* when one of them is looked at again */
@@ -590,7 +589,6 @@ static uint64_t disks_next(const struct registrar *self)
             next_ns = SL_MIN(next_ns, now_ns + SL_NS_PER_MS);
         }
     }
-    next_ns = SL_MIN(next_ns, reg_members_next(self));
     return next_ns;
 }
 
@@ -609,12 +607,6 @@ static void disks_gauges(struct registrar *self)
     sl_metric_set(page, self->tier->metric.disk_object_count, self->tier->place_count);
     sl_metric_set(page, self->tier->metric.disk_ready, disks_ready(self));
     sl_metric_set(page, self->tier->metric.segment_count, self->tier->segment_count);
-}
-
-static bool disks_health(struct registrar *self, char *reason, size_t reason_bytes)
-{
-    disks_trouble(self, reason, reason_bytes);
-    return reason[0] != '\0';
 }
 
 /* What is on disk alone is a miss until the tierer has told of it. */

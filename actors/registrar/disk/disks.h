@@ -87,9 +87,7 @@ struct reg_disk {
     /* tombstones on their way there */
     struct reg_forget *forget_first, *forget_last;
     uint32_t forget_count;
-    uint32_t forget_unplaced; /* of these: a scan must tell where they are */
-    uint32_t forget_restored; /* of these: of the registrar before */
-    uint64_t forget_seq;      /* DISK_FORGET in flight, 0: none */
+    uint64_t forget_seq; /* DISK_FORGET in flight, 0: none */
     uint64_t forget_retry_ns;
     bool forget_full; /* the last of them found no room on its file system */
     bool forget_held; /* of a removed block, some parts found no room: it is to be scanned again */
@@ -135,7 +133,8 @@ bool reg_disk_away(const struct registrar *self, uint32_t disk);     /* nobody w
 bool reg_disk_lost(const struct registrar *self, uint32_t disk);
 bool reg_tier_lost(const struct registrar *self);      /* no tierer is there, nor was one lately */
 bool reg_disks_writable(const struct registrar *self); /* some disk takes writes now */
-bool reg_disks_scanned(const struct registrar *self);  /* all that is on any of them is known */
+/* All of them have told what they hold; whole: and nothing of it was without room. */
+bool reg_disks_scanned(const struct registrar *self, bool whole);
 /* What a tierer says of its disk. */
 void reg_disk_budget_told(struct registrar *self, uint32_t disk, uint64_t left_bytes,
                           uint64_t debt_bytes);
@@ -151,6 +150,6 @@ sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_body
                      struct sl_error *why);
 void reg_disk_swept(struct registrar *self, uint32_t disk);
 
-extern const struct reg_part reg_disks_part, reg_scan_part, reg_flushes_part;
+extern const struct reg_part reg_disks_part, reg_scan_part, reg_flushes_part, reg_damaged_part;
 
 #endif

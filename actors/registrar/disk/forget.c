@@ -16,21 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t place_hash(const struct sl_disk_place *place)
-{
-    return sl_table_hash(place->offset_bytes / SL_PAGE_BYTES + (uint64_t)place->segment * 40503u +
-                         ((uint64_t)place->disk << 48));
-}
-
 static bool place_is(const struct sl_disk_place *a, const struct sl_disk_place *b)
 {
     return a->valid == b->valid && a->disk == b->disk && a->segment == b->segment &&
            a->offset_bytes == b->offset_bytes;
-}
-
-static void forget_placed(struct registrar *self, struct reg_forget *forget)
-{
-    sl_table_add(&self->forgets->by_place, &forget->by_place, place_hash(&forget->place));
 }
 
 /* From at on, the first for the key and the disk. Several keys may have one hash. */
@@ -68,8 +57,6 @@ static void forget_end(struct registrar *self, struct reg_forget *forget, bool d
 {
     struct reg_disk *disk = &self->tier->disks[forget->place.disk];
     sl_table_remove(&self->forgets->by_key, &forget->by_key);
-    sl_table_remove(&self->forgets->by_place, &forget->by_place);
-    disk->forget_unplaced -= forget->place.valid == 0;
     if (forget->previous != NULL) {
         forget->previous->next = forget->next;
     } else {
@@ -82,7 +69,6 @@ static void forget_end(struct registrar *self, struct reg_forget *forget, bool d
     }
     self->forgets->count--;
     disk->forget_count--;
-    disk->forget_restored -= forget->restored;
     if (done && forget->note != 0) {
         sl_index_set_kind(self->index, forget->note, SL_RECORD_FREE);
     }
@@ -151,11 +137,6 @@ static struct reg_forget *forget_new(struct registrar *self, struct sl_key key,
     self->forgets->count++;
     disk->forget_count++;
     sl_table_add(&self->forgets->by_key, &forget->by_key, reg_hash(key.at, key.length));
-    if (place->valid != 0) {
-        forget_placed(self, forget);
-    } else {
-        disk->forget_unplaced++;
-    }
     return forget;
 }
 
@@ -230,15 +211,13 @@ static sl_err forget_restore(struct registrar *self, sl_ref ref, const void *byt
     }
     forget->note = ref;
     forget->restored = true;
-    self->tier->disks[forget->place.disk].forget_restored++;
     return SL_OK;
 }
 
 bool reg_forget_join(struct registrar *self, struct sl_key key, uint32_t slot, uint64_t remove_id,
                      uint32_t remove_index)
 {
-    bool some = self->tier->disks[slot].forget_restored > 0;
-    struct reg_forget *at = some ? forget_first(self, key, slot) : NULL;
+    struct reg_forget *at = forget_first(self, key, slot);
     while (at != NULL && (!at->restored || at->remove_id != 0)) {
         at = forget_next(at, key);
     }
@@ -291,14 +270,6 @@ bool reg_forgets_copy(struct registrar *self, uint32_t slot)
     return copied;
 }
 
-void reg_forgets_scan(struct registrar *self, uint32_t slot)
-{
-    self->tier->disks[slot].forget_held = false;
-    for (struct reg_forget *at = self->tier->disks[slot].forget_first; at != NULL; at = at->next) {
-        at->held = false;
-    }
-}
-
 static void forgets_mark_unsent(struct reg_disk *disk)
 {
     for (struct reg_forget *forget = disk->forget_first; forget != NULL; forget = forget->next) {
@@ -322,21 +293,13 @@ static void forgets_disk_left(struct registrar *self, uint32_t slot)
 
 bool reg_forget_covers(struct registrar *self, struct sl_key key, const struct sl_disk_place *place)
 {
+    bool covers = false;
     struct reg_forget *at = forget_first(self, key, place->disk);
     for (; at != NULL; at = forget_next(at, key)) {
-        if (at->place.valid == 0) {
-            at->place = *place;
-            self->tier->disks[place->disk].forget_unplaced--;
-            forget_placed(self, at);
-        }
+        at->place = at->place.valid == 0 ? *place : at->place;
+        covers = covers || place_is(&at->place, place);
     }
-    at = SL_TABLE_FIRST(&self->forgets->by_place, place_hash(place), struct reg_forget, by_place);
-    for (; at != NULL; at = SL_TABLE_NEXT(at, struct reg_forget, by_place)) {
-        if (place_is(&at->place, place)) {
-            return true;
-        }
-    }
-    return false;
+    return covers;
 }
 
 /* Whether the removal waits for a tombstone of the part already: it was found before. */
@@ -362,7 +325,8 @@ bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct 
             if (!part_waits(self, at, part, place) &&
                 !reg_forget_join(self, part, place->disk, at->remove_id, at->remove_index) &&
                 !forget_again(self, at, part, place, reg_forgets_room(self) > 0)) {
-                at->held = self->tier->disks[place->disk].forget_held = true;
+                at->held = self->tier->disks[place->disk].scan_number;
+                self->tier->disks[place->disk].forget_held = true;
             }
         }
     }
@@ -372,12 +336,13 @@ bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct 
 void reg_forgets_scanned(struct registrar *self, uint32_t slot)
 {
     const struct reg_disk *disk = &self->tier->disks[slot];
-    struct reg_forget *at = disk->forget_unplaced > 0 ? disk->forget_first : NULL;
+    struct reg_forget *at = disk->forget_first;
     while (at != NULL) {
         struct reg_forget *next = at->next;
         /* Not found: it never reached the disk. One that was made since the scan began may have been
          * found before: it goes there without a place. */
-        if (at->place.valid == 0 && !at->sent && !at->held && at->scan != disk->scan_number) {
+        if (at->place.valid == 0 && !at->sent && at->held != disk->scan_number &&
+            at->scan != disk->scan_number) {
             forget_end(self, at, true);
         }
         at = next;
@@ -402,6 +367,11 @@ static bool write_dooms(const struct registrar *self, struct sl_key key, uint32_
     return false;
 }
 
+static struct sl_key record_key(const struct sl_entry *record)
+{
+    return (struct sl_key){.at = record->key, .length = record->key_length};
+}
+
 static void write_doom(struct registrar *self, const struct sl_entry *record,
                        const struct reg_drop *how)
 {
@@ -412,18 +382,18 @@ static void write_doom(struct registrar *self, const struct sl_entry *record,
                 write->items[i].generation != record->extent.generation) {
                 continue;
             }
-            write->fate[i].key = strndup(record->key, record->key_length);
-            self->tier->disks[write->disk].dooms += write->fate[i].key != NULL;
-            write->fate[i].length_bytes = record->extent.length_bytes;
-            write->fate[i].remove_id = how->remove_id;
-            write->fate[i].remove_index = how->remove_index;
-            write->fate[i].removed = how->reason == REG_GHOST_REMOVED;
-            if (write->fate[i].removed) { /* where it will be, the next scan tells */
+            struct reg_fate *fate = &write->fate[i];
+            *fate = (struct reg_fate){.removed = how->reason == REG_GHOST_REMOVED,
+                                      .key = strndup(record->key, record->key_length),
+                                      .length_bytes = record->extent.length_bytes,
+                                      .remove_id = how->remove_id,
+                                      .remove_index = how->remove_index};
+            self->tier->disks[write->disk].dooms += fate->key != NULL;
+            if (fate->removed) { /* where it will be, the next scan tells */
                 const struct reg_forget_note note = {.place = {.disk = (uint16_t)write->disk},
-                                                     .length_bytes = record->extent.length_bytes,
+                                                     .length_bytes = fate->length_bytes,
                                                      .generation = record->extent.generation};
-                write->fate[i].note =
-                    reg_forget_note(self, (struct sl_key){record->key, record->key_length}, &note);
+                fate->note = reg_forget_note(self, record_key(record), &note);
             }
             if (how->remove_id != 0) {
                 reg_remove_wait(self, how->remove_id, how->remove_index, REG_NONE);
@@ -437,15 +407,16 @@ static void write_doom(struct registrar *self, const struct sl_entry *record,
 void reg_fate_settle(struct registrar *self, struct reg_write *write, uint32_t i,
                      const struct sl_disk_place *place, bool on_disk)
 {
-    struct reg_drop how = {.reason = write->fate[i].removed ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
+    struct reg_fate *fate = &write->fate[i];
+    struct reg_drop how = {.reason = fate->removed ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
                            .forget = true,
-                           .remove_id = write->fate[i].remove_id,
-                           .remove_index = write->fate[i].remove_index};
-    sl_ref note = write->fate[i].note;
+                           .remove_id = fate->remove_id,
+                           .remove_index = fate->remove_index};
+    sl_ref note = fate->note;
     reg_retired_returned(self, write->items[i].generation);
     if (on_disk) {
-        struct reg_forget *forget = reg_forget_key(self, reg_key_of(write->fate[i].key),
-                                                   write->fate[i].length_bytes, place, &how);
+        struct reg_forget *forget =
+            reg_forget_key(self, reg_key_of(fate->key), fate->length_bytes, place, &how);
         if (forget == NULL || forget->note == 0) { /* no room: this one will do, or stays alone */
             if (forget != NULL) {
                 forget->note = note;
@@ -460,8 +431,8 @@ void reg_fate_settle(struct registrar *self, struct reg_write *write, uint32_t i
     if (note != 0) { /* the tombstone has one of its own, which knows the place */
         sl_index_set_kind(self->index, note, SL_RECORD_FREE);
     }
-    free(write->fate[i].key);
-    write->fate[i].key = NULL;
+    free(fate->key);
+    fate->key = NULL;
     self->tier->disks[write->disk].dooms--;
 }
 
@@ -472,22 +443,23 @@ bool reg_key_leaves(const struct registrar *self, struct sl_key key, uint32_t di
     return reg_forget_pending(self, key, disk) || write_dooms(self, key, disk);
 }
 
-bool reg_disk_may_have(const struct registrar *self, uint32_t slot, struct sl_key key, bool placed)
+uint16_t reg_disks_may_have(const struct registrar *self, struct sl_key key, uint32_t placed)
 {
-    const struct reg_disk *disk = &self->tier->disks[slot];
-    return disk->used && !disk->gone &&
-           (((!disk->scanned || disk->missed) && !placed) || reg_key_leaves(self, key, slot));
+    uint16_t disks = 0;
+    for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
+        const struct reg_disk *disk = &self->tier->disks[i];
+        bool known = i == placed || (disk->scanned && !disk->missed);
+        bool may_have = disk->used && !disk->gone && (!known || reg_key_leaves(self, key, i));
+        disks |= (uint16_t)(may_have ? REG_DISK_BIT(i) : 0);
+    }
+    return disks;
 }
 
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record)
 {
-    uint16_t doubt = sl_index_links(self->index, ref)->disks & reg_disks_used(self);
-    struct sl_key key = {.at = record->key, .length = record->key_length};
-    for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
-        bool placed = record->disk.valid != 0 && record->disk.disk == i;
-        doubt |= (uint16_t)(reg_disk_may_have(self, i, key, placed) ? REG_DISK_BIT(i) : 0);
-    }
-    return doubt;
+    uint32_t placed = record->disk.valid != 0 ? record->disk.disk : REG_NONE;
+    return (uint16_t)((sl_index_links(self->index, ref)->disks & reg_disks_used(self)) |
+                      reg_disks_may_have(self, record_key(record), placed));
 }
 
 /* ---- sending ---- */
@@ -499,7 +471,7 @@ static void forgets_send(struct registrar *self, uint32_t slot, struct sl_item_f
     for (struct reg_forget *at = disk->forget_first; at != NULL && count < REG_FORGET_ITEMS_MAX;
          at = at->next) {
         bool placed = at->place.valid != 0;
-        if (at->held) {
+        if (at->held == disk->scan_number) {
             continue;
         }
         at->sent = true;
@@ -585,7 +557,6 @@ static void forgets_fini(struct registrar *self)
             forget_end(self, self->tier->disks[i].forget_first, false);
         }
     }
-    sl_table_fini(&self->forgets->by_place);
     sl_table_fini(&self->forgets->by_key);
 }
 
@@ -600,7 +571,7 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     if (what->writing) {
         write_doom(self, entry, how);
     }
-    const struct sl_key key = {.at = entry->key, .length = entry->key_length};
+    const struct sl_key key = record_key(entry);
     bool placed = entry->disk.valid != 0 &&
                   entry->disk.segment > self->tier->disks[entry->disk.disk].gone_segment;
     for (uint32_t i = 0; how->forget && i < REG_DISKS_MAX; i++) {
@@ -615,10 +586,9 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
 
 static sl_err forgets_init(struct registrar *self, struct sl_error *why)
 {
-    return sl_table_reserve(&self->forgets->by_place, REG_FORGET_HEADS) &&
-                   sl_table_reserve(&self->forgets->by_key, REG_FORGET_HEADS)
+    return sl_table_reserve(&self->forgets->by_key, REG_FORGET_HEADS)
                ? SL_OK
-               : sl_fail(why, SL_ERR_NO_MEMORY, "tables of tombstones");
+               : sl_fail(why, SL_ERR_NO_MEMORY, "table of tombstones");
 }
 
 static void forgets_gauges(struct registrar *self)

@@ -10,12 +10,12 @@
 #define REG_FORGET_ITEMS_MAX 1024u
 #define REG_FORGET_HEADS     16384u
 struct reg_forget {
-    struct sl_table_node by_place, by_key;
+    struct sl_table_node by_key;
     struct reg_forget *next, *previous;
     bool sent;
-    bool held; /* of a block: there was no room for one of a part, the next scan finds it again */
     bool restored; /* from a note: a REMOVE that is sent again waits for it */
     sl_ref note;   /* 0: none */
+    uint32_t held; /* of a block: number of the scan in which a part found no room for its own */
     uint32_t scan; /* number of the disk's scan that had begun before it was made */
     uint64_t length_bytes;
     struct sl_disk_place place;
@@ -28,7 +28,7 @@ struct reg_forget {
 struct reg_write; /* write_behind.h */
 
 struct reg_forgets {
-    struct sl_table by_place, by_key;
+    struct sl_table by_key;
     uint32_t count;
     struct {
         sl_metric forget_pending_count, forget_skipped_count;
@@ -68,9 +68,10 @@ bool reg_forget_covers(struct registrar *self, struct sl_key key,
  * a tombstone of its own then, for which the removal waits. */
 bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct sl_key part,
                             const struct sl_disk_place *place);
-/* Whether the disk may hold something under the key that no record names: what no scan told yet (placed: a
- * record has a place there, whose tombstone is for all before it), or what has a tombstone that is not durable. */
-bool reg_disk_may_have(const struct registrar *self, uint32_t disk, struct sl_key key, bool placed);
+/* Disks (a bit each) that may hold something under the key that no record names: what no scan told yet (but of
+ * the disk `placed`, where a record has a place, whose tombstone is for all before it), or what has a tombstone
+ * that is not durable. */
+uint16_t reg_disks_may_have(const struct registrar *self, struct sl_key key, uint32_t placed);
 /* Disks (a bit each) that may hold something under the record's key that its place does not name: the
  * same, and what was sent there without an answer. */
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
@@ -80,7 +81,6 @@ bool reg_key_leaves(const struct registrar *self, struct sl_key key, uint32_t di
  * if that is valid. */
 void reg_fate_settle(struct registrar *self, struct reg_write *write, uint32_t item,
                      const struct sl_disk_place *place, bool on_disk);
-void reg_forgets_scan(struct registrar *self, uint32_t disk); /* one begins */
 /* What the scan of the disk did not find never reached it, but for what was removed since it began. */
 void reg_forgets_scanned(struct registrar *self, uint32_t disk);
 /* What was meant for disks that were not known yet is meant for this one, too. False: no room yet. */

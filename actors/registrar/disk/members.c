@@ -473,14 +473,16 @@ static bool path_is_member(const struct reg_path *path)
            path->standing.verdict == REG_VERDICT_MEMBER;
 }
 
-static void epoch_renew(struct registrar *self)
+static bool epoch_renew(struct registrar *self)
 {
     struct sl_error why = {0};
     self->tier->members.epoch = epoch_new(self);
-    if (members_remember(self, &why) != SL_OK) {
+    sl_err err = members_remember(self, &why);
+    if (err != SL_OK) {
         /* Disks know it soon. A registrar that does not makes another one. */
         reg_log(self, SL_LOG_WARN, 0, "no room in the index for the list of disks: %s", why.text);
     }
+    return err == SL_OK;
 }
 
 /* Disks that have left, or (unscanned) that did not tell all that they hold before they did. */
@@ -510,19 +512,17 @@ void reg_members_change(struct registrar *self, bool removed_or_new)
         members_strike(self, false);
     }
     members->closed = members->closed || self->tier->settled;
-    epoch_renew(self);
+    (void)epoch_renew(self);
 }
 
 bool reg_members_forsake(struct registrar *self)
 {
     struct reg_members before = self->tier->members;
     members_strike(self, true);
-    if (!before.strict || before.count != self->tier->members.count) {
-        self->tier->members.epoch = epoch_new(self);
-        if (members_remember(self, NULL) != SL_OK) {
-            self->tier->members = before;
-            return false;
-        }
+    bool struck = !before.strict || before.count != self->tier->members.count;
+    if (struck && !epoch_renew(self)) {
+        self->tier->members = before;
+        return false;
     }
     return reg_members_agreed(self);
 }
@@ -551,7 +551,7 @@ static void path_is_silent(struct registrar *self, struct reg_path *path)
     bool was = path->standing.failed;
     path->standing.failed = true;
     if (!was && self->tier->members.epoch != 0 && !path_knows(self, path)) {
-        epoch_renew(self);
+        (void)epoch_renew(self);
     }
 }
 
@@ -730,7 +730,7 @@ static void members_answered(struct registrar *self, uint32_t at, sl_err code)
     }
 }
 
-uint64_t reg_members_next(const struct registrar *self)
+static uint64_t members_next(const struct registrar *self)
 {
     uint64_t next_ns = SL_NEVER_NS;
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
@@ -767,4 +767,5 @@ const struct reg_part reg_members_part = {
     REG_CALLS(calls),
     REG_BLOBS(blobs),
     .after = members_pump,
+    .next_ns = members_next,
 };

@@ -66,7 +66,6 @@ bool reg_members_forsake(struct registrar *self);
 bool reg_members_agreed(const struct registrar *self);
 /* Whether the path's disk knows of it: else its values would not count after a restart. */
 bool reg_members_knows(const struct registrar *self, uint32_t path);
-uint64_t reg_members_next(const struct registrar *self);
 
 extern const struct reg_part reg_members_part;
 

@@ -8,7 +8,6 @@
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/reclaim.h"
-#include "actors/registrar/disk/returning.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
@@ -588,10 +587,6 @@ static sl_err arrival_failed(struct registrar *self, struct reg_arrival *arrival
 
 static void read_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg)
 {
-    if (self->promotion->reads == NULL || index >= self->promotion->read_count ||
-        !self->promotion->reads[index].used) {
-        return;
-    }
     struct reg_read *read = &self->promotion->reads[index];
     const struct sl_u64s *codes = &msg->body.disk_read_reply.codes;
     for (uint32_t i = 0; i < read->count; i++) {
@@ -608,10 +603,6 @@ static void read_reply(struct registrar *self, uint32_t index, const struct sl_m
 
 static void read_expired(struct registrar *self, uint32_t index)
 {
-    if (self->promotion->reads == NULL || index >= self->promotion->read_count ||
-        !self->promotion->reads[index].used) {
-        return;
-    }
     struct reg_read *read = &self->promotion->reads[index];
     reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no read for %" PRIu64 " s",
             self->tier->disks[read->disk].path, REG_DISK_CALL_NS / SL_NS_PER_S);
@@ -625,7 +616,7 @@ static void read_expired(struct registrar *self, uint32_t index)
 /* The tierer died: its i/o may go on for a while, the values are read again into other extents. */
 static void promotion_disk_left(struct registrar *self, uint32_t disk)
 {
-    for (uint32_t r = 0; self->promotion->reads != NULL && r < self->promotion->read_count; r++) {
+    for (uint32_t r = 0; r < self->promotion->read_count; r++) {
         struct reg_read *read = &self->promotion->reads[r];
         if (!read->used || read->disk != disk) {
             continue;
@@ -671,11 +662,6 @@ static void promotes_expire(struct registrar *self)
 
 /* ---- the part ---- */
 
-static void promotion_settings(struct registrar *self)
-{
-    self->promotion->prefetch_bytes_max = sl_config_u64(self->env->config, SL_SET_disk_prefetch);
-}
-
 static uint64_t promotion_next(const struct registrar *self)
 {
     bool blocked = self->space.arrival_blocked_ns != 0 && !reg_populate_pending(self);
@@ -706,7 +692,6 @@ const struct reg_part reg_promotion_part = {
     REG_METRICS(metrics),
     REG_HANDLERS(handlers),
     REG_CALLS(calls),
-    .settings = promotion_settings,
     .init = reg_promotes_init,
     .fini = reg_promotes_fini,
     .disk_left = promotion_disk_left,

@@ -31,35 +31,20 @@ static bool remove_has_room(const struct registrar *self)
 /* The key is not here any more; but the one who asks may have asked the registrar before, too, or
  * got no answer to an earlier one, or the disk has not said yet what it holds: this removal waits
  * for a tombstone like any other. */
-static void remove_from_disk(struct registrar *self, struct sl_key key, uint32_t slot,
-                             const struct reg_drop *how)
-{
-    const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
-    if (!reg_disk_may_have(self, slot, key, false)) {
-        return;
-    }
-    if (reg_disk_lost(self, slot) && reg_forget_pending(self, key, slot)) {
-        /* One that waits there will do: who asks again and again must not fill the table. */
-        reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_DISK_AWAY);
-    } else if (!reg_forget_join(self, key, slot, how->remove_id, how->remove_index)) {
-        (void)reg_forget_key(self, key, 1, &unknown, how);
-    }
-}
-
-bool reg_key_in_doubt(struct registrar *self, struct sl_key key)
-{
-    for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
-        if (reg_disk_may_have(self, i, key, false)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how)
 {
+    uint16_t disks = reg_disks_may_have(self, key, REG_NONE);
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        remove_from_disk(self, key, i, how);
+        const struct sl_disk_place unknown = {.disk = (uint16_t)i};
+        if ((disks & REG_DISK_BIT(i)) == 0) {
+            continue;
+        }
+        if (reg_disk_lost(self, i) && reg_forget_pending(self, key, i)) {
+            /* One that waits there will do: who asks again and again must not fill the table. */
+            reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_DISK_AWAY);
+        } else if (!reg_forget_join(self, key, i, how->remove_id, how->remove_index)) {
+            (void)reg_forget_key(self, key, 1, &unknown, how);
+        }
     }
 }
 
@@ -328,17 +313,6 @@ static struct sl_msg remove_excuse(const struct reg_remove *remove, sl_err stuck
     return (struct sl_msg){.code = code, .text = sl_text_of(text)};
 }
 
-/* Whether a disk holds what is not known and will not be until its next scan. */
-static bool disks_missed(const struct registrar *self)
-{
-    bool missed = false;
-    for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
-        const struct reg_disk *disk = &self->tier->disks[i];
-        missed = missed || (disk->used && !disk->gone && disk->missed);
-    }
-    return missed;
-}
-
 static void codes_doubt(struct reg_remove *remove)
 {
     for (uint32_t i = 0; i < remove->count; i++) {
@@ -347,8 +321,9 @@ static void codes_doubt(struct reg_remove *remove)
     }
 }
 
-static void removes_run(struct registrar *self, uint64_t now_ns)
+static void removes_run(struct registrar *self)
 {
+    uint64_t now_ns = self->env->now_ns;
     bool may_end = removes_may_end(self);
     struct reg_remove *remove;
     uint32_t at = 0;
@@ -358,7 +333,7 @@ static void removes_run(struct registrar *self, uint64_t now_ns)
         }
         bool done =
             remove->next == remove->count && remove->all_left == 0 && remove->outstanding == 0;
-        if (remove->keys == NULL && self->tier->on && !reg_disks_scanned(self)) {
+        if (remove->keys == NULL && self->tier->on && !reg_disks_scanned(self, false)) {
             done = false; /* what the disk holds goes too, as soon as it is known */
         }
         if (!may_end) {
@@ -374,7 +349,7 @@ static void removes_run(struct registrar *self, uint64_t now_ns)
         if (stuck != SL_OK) {
             codes_stuck(remove, stuck);
         }
-        if (remove->keys == NULL && done && disks_missed(self)) {
+        if (remove->keys == NULL && done && !reg_disks_scanned(self, true)) {
             remove->failed = SL_ERR_LIMIT;
         }
         if (remove->keys == NULL && (!done || remove->failed != SL_OK)) {
@@ -449,7 +424,7 @@ static void remove_asked(struct registrar *self, const struct sl_msg *msg)
     }
     sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "remove", msg->sender.at,
                    remove->count);
-    removes_run(self, 0); /* what needs no tombstone is answered at once */
+    removes_run(self); /* what needs no tombstone is answered at once */
 }
 
 /* ---- other answers that wait for tombstones ---- */
@@ -471,7 +446,7 @@ void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes)
     for (uint32_t i = 0; i < remove->count; i++) {
         remove->codes[i] = remove->left[i] == 0 ? codes[i] : remove->codes[i];
     }
-    removes_run(self, 0);
+    removes_run(self);
 }
 
 bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key)
@@ -547,11 +522,6 @@ static void lookup(struct registrar *self, const struct sl_msg *msg)
 
 /* ---- the part ---- */
 
-static void removes_after(struct registrar *self)
-{
-    removes_run(self, self->env->now_ns);
-}
-
 static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_removes, remove_leased_count),
 };
@@ -566,6 +536,6 @@ const struct reg_part reg_removes_part = {
     REG_STATE(removes, reg_removes),
     REG_METRICS(metrics),
     REG_HANDLERS(handlers),
-    .after = removes_after,
+    .after = removes_run,
     .next_ns = removes_next,
 };

@@ -37,10 +37,7 @@ void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes);
 /* Tombstones that a registrar before us began for this key: the answer waits for them. False: there
  * are none. */
 bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key);
-/* Whether something may be on a disk under a key that is not in the index: a
- * disk that has not said what it holds, or a tombstone that is under way; and tombstones for that.
- */
-bool reg_key_in_doubt(struct registrar *self, struct sl_key key);
+/* Tombstones for what may be on disks under a key that is not in the index. */
 void reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how);
 /* Whether the index has room for the notes of the unit's removal. */
 bool reg_notes_fit(struct registrar *self, sl_ref unit);

@@ -3,8 +3,8 @@
  * The coordinator knows when sessions come back and what their blocks are worth until then
  * (runtime/rhythm); what goes for them is known here. So it says the one with BRING, and is
  * answered with the other. */
-#include "actors/registrar/disk/returning.h"
 #include "actors/registrar/base/part.h"
+#include "actors/registrar/disk/promote.h"
 #include "actors/registrar/memory/accesses.h"
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"

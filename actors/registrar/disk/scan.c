@@ -213,7 +213,7 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     disk->parity = !disk->parity;
     disk->unseen = disk->place_count;
     disk->sweeping = REG_SWEEP_NONE;
-    reg_forgets_scan(self, path->disk);
+    disk->forget_held = false;
     disk->gone_segment = disk->reclaim.phase == REG_RECLAIM_CLEARING ? disk->gone_segment : 0;
     disk->state = REG_DISK_SCANNING;
 }
@@ -243,7 +243,7 @@ static void scan_end(struct registrar *self, uint32_t slot)
     reg_forgets_scanned(self, slot);
     disk->scanned = true;
     disk->scan_open = false;
-    if (reg_disks_scanned(self)) {
+    if (reg_disks_scanned(self, false)) {
         groups_drop_found(self);
         self->tier->scan_until_ns = 0;
         reg_removes_scanned(self);

@@ -6,7 +6,6 @@
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/disk/damaged.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/members.h"
@@ -490,25 +489,12 @@ static void write_item_end(struct registrar *self, struct reg_write *write, uint
     }
 }
 
-static bool write_has_durable(const struct sl_msg *msg)
-{
-    const struct sl_body_disk_write_reply *body = &msg->body.disk_write_reply;
-    for (uint64_t i = 0; msg->code == SL_OK && i < body->items.count; i++) {
-        if (body->items.at[i].code == SL_OK) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void write_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg)
 {
-    if (index >= self->writes->count || !self->writes->all[index].used) {
-        return;
-    }
     struct reg_write *write = &self->writes->all[index];
     struct reg_disk *disk = &self->tier->disks[write->disk];
     bool failing = disk->failing;
+    uint64_t written_bytes = self->units->written_bytes;
     uint32_t batch_items = disk->batch_items;
     if (msg->code == SL_OK) {
         reg_disk_budget_told(self, write->disk, msg->body.disk_write_reply.budget_left,
@@ -520,7 +506,7 @@ static void write_reply(struct registrar *self, uint32_t index, const struct sl_
          i-- > 0;) { /* last first: what goes back to the queue keeps its order */
         write_item_end(self, write, i, msg);
     }
-    if (failing && !disk->failing && !write_has_durable(msg)) {
+    if (failing && !disk->failing && self->units->written_bytes == written_bytes) {
         disk->failing = true; /* it only had no time */
     } else if (failing && !disk->failing) {
         disk->retry_ns = 0;
@@ -556,14 +542,13 @@ static void write_return(struct registrar *self, struct reg_write *write)
 
 static void write_expired(struct registrar *self, uint32_t index)
 {
-    if (index < self->writes->count && self->writes->all[index].used) {
-        struct reg_disk *disk = &self->tier->disks[self->writes->all[index].disk];
-        reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no write for %" PRIu64 " s", disk->path,
-                REG_DISK_CALL_NS / SL_NS_PER_S);
-        write_return(self, &self->writes->all[index]);
-        disk_fails(self, disk);
-        self->space.freed = true;
-    }
+    struct reg_write *write = &self->writes->all[index];
+    struct reg_disk *disk = &self->tier->disks[write->disk];
+    reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no write for %" PRIu64 " s", disk->path,
+            REG_DISK_CALL_NS / SL_NS_PER_S);
+    write_return(self, write);
+    disk_fails(self, disk);
+    self->space.freed = true;
 }
 
 static void writes_disk_left(struct registrar *self, uint32_t disk)

@@ -23,7 +23,7 @@ struct reg_write {
     uint32_t count;
     struct reg_write_item items[REG_WRITE_ITEMS_MAX];
     /* Set when the record was removed while it was written: the place must be forgotten. */
-    struct {
+    struct reg_fate {
         bool removed; /* by REMOVE: must not come back after a restart either */
         sl_ref note;
         char *key; /* NULL: it was not */
@@ -57,6 +57,8 @@ struct reg_writes {
 
 void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation);
 void reg_unit_queue(struct registrar *self, sl_ref unit);
+/* Bytes in memory are not what was stored: read from disk from now on, else dropped (damaged.c). */
+void reg_memory_damaged(struct registrar *self, sl_ref ref);
 /* Order of the oldest value that is not on disk yet; UINT64_MAX: all are. */
 uint64_t reg_writes_oldest(struct registrar *self);
 

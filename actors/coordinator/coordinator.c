@@ -23,7 +23,6 @@ static const struct sl_metric_row metric_rows[] = {
 static sl_err pins_make(struct coordinator *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
-    sl_pins_name(self->env->name, self->pins_name);
     struct sl_pins_options options = {
         .shm_dir = self->env->paths->shm_dir,
         .name = self->env->name,
@@ -56,7 +55,7 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
     if (err == SL_OK) {
         /* An op has one call, or one for each rank and batch; an ABORT may outlive it. */
         uint32_t call_count = self->op_max * (4 + CO_BATCHES_MAX + self->rank_count) +
-                              self->engine_max + 4 * self->handover_max + CO_RANKS_MAX + 1 + 1 +
+                              self->engine_max + 4 * self->handover_max + CO_RANKS_MAX + 1 +
                               CO_SESSION_CALLS;
         err = sl_calls_create(env, call_count, &self->calls, why);
     }
@@ -78,53 +77,25 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
         sl_log_write(env->log, SL_LOG_INFO, 0,
                      "no direct hand-overs: fabric is off, or fabric_pools is false");
     }
-    env->ops->wake_at(env, env->now_ns); /* the first HELLO */
     return err;
 }
 
 /* ---- the registrar ---- */
 
-/* A registrar must know our pins before we rely on them: it says so in its answer, and we say it
- * again to each new one. */
-static void hello_send(struct coordinator *self)
+/* An answer to the process's HELLO, which names our pins: the registrar must know them before we rely on
+ * them. Each heartbeat has one, so whoever came anew behind a rank is asked for here, too. */
+static void hello_answered(struct coordinator *self, const struct sl_msg *reply)
 {
-    struct sl_env *env = self->env;
-    struct sl_msg hello = {.type = SL_MSG_HELLO};
-    hello.body.hello = (struct sl_body_hello){
-        .role = sl_text_of("coordinator"),
-        .name = sl_text_of(env->name),
-        .pid = env->self.pid,
-        .start_time = env->self.start_time,
-        .segment = sl_text_of(self->pins_name),
-    };
-    self->hello_due_ns =
-        sl_clock_next_ns(env->now_ns, sl_config_u64(env->config, SL_SET_heartbeat));
-    (void)co_ask(self, "registrar", &hello, co_cookie(CO_CALL_HELLO, 0, 0), &self->hello_seq);
-    env->ops->wake_at(env, self->hello_due_ns);
-}
-
-static void hello_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
-{
-    (void)index;
-    self->hello_seq = 0;
-    if (reply == NULL || reply->code != SL_OK) {
-        self->boot_generation = 0;
+    self->pins_known = reply->code == SL_OK;
+    if (!self->pins_known) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                     "the registrar does not take our pins, loads wait: %s",
-                     reply == NULL ? "no answer" : co_why(reply));
-        return;
+                     "the registrar does not take our pins, loads wait: %s", co_why(reply));
     }
-    self->boot_generation = reply->body.hello_reply.boot_generation;
-}
-
-/* An answer to the process's own HELLO, which names no pins. */
-static void hello_seen(struct coordinator *self, const struct sl_msg *reply)
-{
-    if (reply->code == SL_OK && reply->body.hello_reply.boot_generation != self->boot_generation) {
-        self->boot_generation = 0;
-        if (self->hello_seq == 0) {
-            hello_send(self);
-        }
+    for (uint32_t rank = 0; rank < self->rank_count; rank++) {
+        co_rank_learn(self, rank);
+    }
+    if (self->pulls) {
+        co_rank_learn(self, CO_TRANSPORTER);
     }
 }
 
@@ -159,7 +130,6 @@ static void call_ended(struct coordinator *self, const struct sl_call *call,
                          [CO_CALL_BATCH] = {.of_op = co_batch_answered},
                          [CO_CALL_ENGINE] = {.other = co_engine_answered},
                          [CO_CALL_PING] = {.other = co_rank_pong},
-                         [CO_CALL_HELLO] = {.other = hello_answered},
                          [CO_CALL_GREET] = {.other = co_rank_greeted},
                          [CO_CALL_HOLD] = {.other = co_handover_hold_ended},
                          [CO_CALL_CLOSE] = {.other = co_handover_ticket_closed},
@@ -184,7 +154,7 @@ static void reply_handle(struct coordinator *self, const struct sl_msg *reply)
         return;
     }
     if (reply->type == SL_MSG_HELLO_REPLY) {
-        hello_seen(self, reply);
+        hello_answered(self, reply);
         return;
     }
     co_count(self, self->metric.late_reply_count, 1);
@@ -259,16 +229,6 @@ static sl_err coordinator_tick(void *state, uint64_t now_ns)
     while (sl_calls_expired(self->calls, now_ns, &call)) {
         call_ended(self, &call, NULL);
     }
-    if (self->hello_seq == 0 && now_ns >= self->hello_due_ns) {
-        hello_send(self);
-        for (uint32_t rank = 0; rank < self->rank_count; rank++) {
-            co_rank_learn(self, rank);
-        }
-        if (self->pulls) {
-            co_rank_learn(self, CO_TRANSPORTER);
-        }
-    }
-    next_ns = self->hello_seq == 0 ? SL_MIN(next_ns, self->hello_due_ns) : next_ns;
     for (const struct co_op *op = self->active_first; op != NULL; op = op->newer) {
         next_ns = SL_MIN(next_ns, co_op_next_ns(op));
     }

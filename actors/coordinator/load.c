@@ -413,7 +413,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
 
 void co_load_look(struct coordinator *self, struct co_op *op)
 {
-    if (self->boot_generation == 0 ||
+    if (!self->pins_known ||
         !sl_index_view_ready(self->env, &self->view)) { /* the registrar must know our pins */
         co_op_enter(self, op, CO_LOOK);
         return;

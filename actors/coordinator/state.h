@@ -321,8 +321,7 @@ enum co_call {
     CO_CALL_FENCE, /* and the rank */
     CO_CALL_BATCH, /* and its place among the op's batches */
     CO_CALL_ENGINE,
-    CO_CALL_PING, /* and the rank, as an index */
-    CO_CALL_HELLO,
+    CO_CALL_PING,  /* and the rank, as an index */
     CO_CALL_GREET, /* likewise */
     CO_CALL_HOLD,
     CO_CALL_CLOSE,
@@ -346,10 +345,8 @@ struct coordinator {
     struct sl_labels *labels;   /* counts by model; NULL: there are none */
     struct sl_seen *seen;       /* which blocks were here once; likewise */
     struct sl_pins *pins;
-    char pins_name[64];
-    uint64_t pins_taken;      /* slots in use */
-    uint64_t boot_generation; /* of the registrar that knows our pins; 0: none does */
-    uint64_t hello_seq, hello_due_ns;
+    uint64_t pins_taken;                      /* slots in use */
+    bool pins_known;                          /* the registrar has said that it knows ours */
     uint64_t load_bytes_max, store_bytes_max; /* of a slice; one block always goes */
     uint64_t layered_bytes_max; /* of a slice by layers: its hashes fit into a message */
     uint32_t load_parts_max, store_parts_max;

@@ -30,9 +30,8 @@ void swapper_name(uint32_t rank, char name[16])
 /* Brings it up to where ops go through: swappers greeted and known, pins known. */
 void bed_greet(struct bed *bed)
 {
+    const struct sl_msg hello = {.type = SL_MSG_HELLO}; /* the process says it, for every actor */
     fake_pass(&bed->fake, 0);
-    struct sl_msg hello = take(bed, "registrar", SL_MSG_HELLO);
-    ck_assert_str_eq(hello.body.hello.segment.at, "pins.coordinator");
     answer(bed, "registrar", &hello,
            (struct sl_msg){
                .body.hello_reply = {.boot_generation = 5, .arena_count = 1, .rank_count = RANKS}});

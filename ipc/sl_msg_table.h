@@ -66,12 +66,6 @@
     F(TEXT, key, 1, 1024, "object key")                              \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value") \
     F(U64, group, 0, SL_BATCH_MAX, "0: none, else 1 + index into groups: a block of one part")
-#define SL_ITEM_LOCATION(F, L)                                       \
-    F(U64, code, 0, 255, "SL_OK or SL_ERR_NOT_FOUND")                \
-    F(U64, ref, 0, UINT32_MAX, "record")                             \
-    F(U64, generation, 0, UINT64_MAX, "0: not in memory")            \
-    F(U64, length_bytes, 0, SL_VALUE_BYTES_MAX, "size of the value") \
-    F(BOOL, on_disk, 0, 1, "a durable copy exists")
 #define SL_ITEM_POOL(F, L)                                          \
     F(TEXT, name, 1, 31, "pool name, part of the keys: [a-z0-9_-]") \
     F(U64, kind, 0, 255, "enum sl_pool_kind")                       \
@@ -270,7 +264,6 @@
     X(grant, SL_ITEM_GRANT)               \
     X(claim, SL_ITEM_CLAIM)               \
     X(named, SL_ITEM_NAMED)               \
-    X(location, SL_ITEM_LOCATION)         \
     X(pool, SL_ITEM_POOL)                 \
     X(region, SL_ITEM_REGION)             \
     X(piece, SL_ITEM_PIECE)               \
@@ -355,8 +348,7 @@
 /* swapper -> registrar: bytes that it has loaded; nobody shall read them again */
 #define SL_BODY_DAMAGED(F, L) \
     L(items, claim, SL_BATCH_MAX, "committed values that are not what their digests say")
-#define SL_BODY_CODES(F, L)      F(U64S, codes, 0, SL_BATCH_MAX, "one sl_err for each item asked")
-#define SL_BODY_KEYS_ASKED(F, L) F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys")
+#define SL_BODY_CODES(F, L) F(U64S, codes, 0, SL_BATCH_MAX, "one sl_err for each item asked")
 /* Bring into memory what is not there: to the registrar what is on disks, to transporter.0 what other
  * nodes have. worth, edge: hits that a block in memory brings in 10^12 seconds. */
 #define SL_BODY_BRING(F, L)                                                                           \
@@ -391,7 +383,6 @@
     F(BOOL, lasting, 0, 1, "does not end with the sender")
 #define SL_BODY_WITHDRAW(F, L)            F(TEXT, name, 1, 255, "of the contribution")
 #define SL_BODY_CONTRIBUTIONS_REPLY(F, L) L(items, contribution, 64, "all of them")
-#define SL_BODY_LOOKUP_REPLY(F, L)        L(items, location, SL_BATCH_MAX, "one for each key")
 #define SL_BODY_ENGINE(F, L)                                                                     \
     F(U64, engine_id, 0, UINT64_MAX, "0 in a registration; never reused")                        \
     F(U64, pid, 1, UINT32_MAX, "engine process: its death ends the registration")                \
@@ -853,8 +844,6 @@
     X(ABORT_REPLY, abort_reply, 17, SL_BODY_CODES, "done")                                         \
     X(REMOVE, remove, 18, SL_BODY_REMOVE, "remove objects for good")                               \
     X(REMOVE_REPLY, remove_reply, 19, SL_BODY_CODES, "done")                                       \
-    X(LOOKUP, lookup, 22, SL_BODY_KEYS_ASKED, "for a reader whose own look-up stayed busy")        \
-    X(LOOKUP_REPLY, lookup_reply, 23, SL_BODY_LOOKUP_REPLY, "places")                              \
     X(FLUSH, flush, 24, SL_BODY_EMPTY, "answered when all that was committed is durable")          \
     X(FLUSH_REPLY, flush_reply, 25, SL_BODY_EMPTY, "durable")                                      \
     X(EXPLAIN, explain, 28, SL_BODY_EXPLAIN, "why objects are not here")                           \

@@ -13,6 +13,7 @@
 
 #define GROUP_COUNT    32u /* look-ups side by side */
 #define TORN_TRIES_MAX 64u /* copies that changed under the reader, before it says busy */
+#define TORN_PAUSE_NS  (100 * SL_NS_PER_US)
 
 /* When a call ends. The exact clock is asked by those that come to wait: it costs as much as a look-up
  * of a key. */
@@ -45,35 +46,8 @@ struct wanted {
     const struct sl_gpu_order *order; /* of copies to devices */
 };
 
-static void lookup_taken(void *context, const struct sl_msg *reply)
-{
-    sl_err *code = context;
-    if (reply->code == SL_OK && reply->body.lookup_reply.items.count == 1) {
-        uint64_t answer = reply->body.lookup_reply.items.at[0].code;
-        *code = answer == SL_ERR_NOT_FOUND ? SL_ERR_NOT_FOUND : SL_OK;
-    }
-}
-
-/* Asks the registrar about a key that our own look-up could not settle: SL_OK means look again. */
-static sl_err ask_lookup(struct sl_client *client, struct sl_object_key key, uint64_t deadline_ns,
-                         struct sl_error *why)
-{
-    if (client->read_only) {
-        return sl_fail(why, SL_ERR_BUSY, "the index is busy and a read-only client cannot ask");
-    }
-    sl_err code = SL_ERR_BUSY;
-    const struct sl_text asked = {.at = key.at, .length = key.length};
-    struct sl_client_call call = {
-        .deadline_ns = deadline_ns, .answered = lookup_taken, .context = &code};
-    call.msg.type = SL_MSG_LOOKUP;
-    call.msg.body.lookup.keys.at = &asked;
-    call.msg.body.lookup.keys.count = 1;
-    sl_err err = sl_client_ask(client, &call, why);
-    return err != SL_OK ? err : code;
-}
-
-/* The look-up with all its second thoughts: a node that was replaced, an index that stays torn. In a
- * section, which is another one afterwards where the registrar was asked. */
+/* The look-up with all its second thoughts: a node that was replaced, an index that stays torn, which a
+ * registrar that is started again mends. In a section, which is another one after each wait. */
 static sl_err find(struct sl_client *client, struct sl_object_key key, struct until *until,
                    struct sl_reader **reader, struct sl_attachment **at, struct sl_entry *entry,
                    struct sl_error *why)
@@ -86,7 +60,7 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, struct un
     if (serves != SL_OK) {
         return serves;
     }
-    for (uint32_t tries = 0; tries < TORN_TRIES_MAX; tries++) {
+    for (;;) {
         *at = sl_client_attachment(client);
         sl_err err = sl_client_look(client, *at, key, entry);
         if (sl_attachment_is_cut(*at)) {
@@ -99,17 +73,16 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, struct un
         if (sl_client_attachment(client) != *at) {
             continue;
         }
-        if (err == SL_ERR_BUSY) {
-            sl_reader_leave(*reader); /* nothing is kept while it takes its time */
-            err = ask_lookup(client, key, until_ns(client, until), why);
-            *reader = sl_reader_enter();
-            *at = NULL; /* what it answered is no word on an entry */
-        }
-        if (err != SL_OK) {
+        if (err != SL_ERR_BUSY) {
             return err == SL_ERR_NOT_FOUND ? sl_fail(why, err, "no object under this key") : err;
         }
+        if (sl_clock_monotonic_ns() >= until_ns(client, until)) {
+            return sl_fail(why, SL_ERR_BUSY, "the index entry kept changing");
+        }
+        sl_reader_leave(*reader); /* nothing is kept while it takes its time */
+        sl_client_sleep(TORN_PAUSE_NS);
+        *reader = sl_reader_enter();
     }
-    return sl_fail(why, SL_ERR_BUSY, "the index entry kept changing");
 }
 
 sl_err sl_client_find(struct sl_client *client, struct sl_object_key key, struct sl_entry *entry)
@@ -267,7 +240,7 @@ static sl_err read_now(struct sl_client *client, const struct wanted *want, stru
         SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
         struct sl_attachment *at = NULL;
         sl_err err = find(client, want->key, until, &reader, &at, entry, why);
-        if (err == SL_OK && at != NULL) { /* the one goes with the other */
+        if (err == SL_OK) {
             note_access(at, entry);
             err = read_found(client, at, want, entry, why);
         }

@@ -177,9 +177,9 @@ static double message_ns(uint32_t key_count)
         texts[i] = (struct sl_text){.at = keys[i], .length = (uint32_t)used};
     }
     struct sl_msg msg = {
-        .type = SL_MSG_LOOKUP, .seq = 1, .sender = {.at = "registrar", .length = 9}};
-    msg.body.lookup.keys.at = texts;
-    msg.body.lookup.keys.count = 64;
+        .type = SL_MSG_REMOVE, .seq = 1, .sender = {.at = "registrar", .length = 9}};
+    msg.body.remove.keys.at = texts;
+    msg.body.remove.keys.count = 64;
     uint64_t began_ns = sl_clock_monotonic_ns();
     for (uint32_t i = 0; i < key_count; i += 64) {
         SL_ASSERT(sl_codec_encode(codec, &msg, &frame, &length, NULL) == SL_OK);

@@ -346,8 +346,8 @@ static void keys_all(struct fake_env *fake, uint32_t type)
         keys[i] = sl_text_of(names[i]);
     }
     struct sl_texts list = {keys, SL_COUNT(names)};
-    if (type == SL_MSG_LOOKUP) {
-        msg.body.lookup.keys = list;
+    if (type == SL_MSG_EXPLAIN) {
+        msg.body.explain.keys = list;
     } else if (type == SL_MSG_REMOVE) {
         msg.body.remove.keys = list;
     } else {
@@ -370,7 +370,7 @@ static void live_on(struct fake_env *fake)
     static const char *const fresh[] = {"new", "newer"};
     (void)registrar_check(fake->state);
     node_hello(fake, 1, "client");
-    keys_all(fake, SL_MSG_LOOKUP);
+    keys_all(fake, SL_MSG_EXPLAIN);
     keys_all(fake, SL_MSG_BRING);
     (void)registrar_check(fake->state);
     for (uint32_t i = 0; i < 8; i++) { /* needs space: evicts */

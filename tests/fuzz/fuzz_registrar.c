@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 static const uint32_t requests[] = {
     SL_MSG_RESERVE,     SL_MSG_RESERVE,      SL_MSG_RESERVE,      SL_MSG_COMMIT,
     SL_MSG_COMMIT,      SL_MSG_ABORT,        SL_MSG_REMOVE,       SL_MSG_BRING,
-    SL_MSG_BRING,       SL_MSG_LOOKUP,       SL_MSG_FLUSH,        SL_MSG_HELLO,
+    SL_MSG_BRING,       SL_MSG_EXPLAIN,      SL_MSG_FLUSH,        SL_MSG_HELLO,
     SL_MSG_DISK_FOUND,  SL_MSG_DISK_FOUND,   SL_MSG_DISK_RECLAIM, SL_MSG_ENGINE_REGISTER,
     SL_MSG_ENGINE_GET,  SL_MSG_ENGINE_END,   SL_MSG_PING,         SL_MSG_BRING,
     SL_MSG_DAMAGED,     SL_MSG_POOL_TAKE,    SL_MSG_POOL_AWAIT,   SL_MSG_POOL_READY,
@@ -305,7 +305,7 @@ static void move_scan(struct hostile *hostile, uint64_t how)
 
 static void move_keys(struct hostile *hostile, uint64_t how)
 {
-    static const uint32_t types[] = {SL_MSG_BRING, SL_MSG_LOOKUP, SL_MSG_REMOVE, SL_MSG_BRING};
+    static const uint32_t types[] = {SL_MSG_BRING, SL_MSG_EXPLAIN, SL_MSG_REMOVE, SL_MSG_BRING};
     static const char *const more[] = {"m/b0",      "m/b0/0/kv", "m/b0/1/kv", "m/b1",
                                        "m/b1/0/kv", "m/b2/1/kv", "m/b2",      "m/b9"};
     struct sl_msg msg = {.type = types[how & 3]};
@@ -319,8 +319,8 @@ static void move_keys(struct hostile *hostile, uint64_t how)
         msg.body.remove.keys = list;
         msg.body.remove.heed_leases = (how & 16) != 0;
         msg.body.remove.tell_busy = (how & 32) != 0;
-    } else if (msg.type == SL_MSG_LOOKUP) {
-        msg.body.lookup.keys = list;
+    } else if (msg.type == SL_MSG_EXPLAIN) {
+        msg.body.explain.keys = list;
     } else {
         msg.body.bring.keys = list;
         msg.body.bring.ahead = (how & 3) == 3;

@@ -360,8 +360,8 @@ START_TEST(same_message_is_decoded_without_new_storage)
         for (uint32_t i = 0; i < 20000; i++) {
             keys[i] = sl_text_of("0123456789abcdef0123456789abcdef/0123456789abcdef/0/kv");
         }
-        struct sl_msg msg = {.type = SL_MSG_LOOKUP, .sender = sl_text_of("client.1.0")};
-        msg.body.lookup.keys = (struct sl_texts){.at = keys, .count = 20000};
+        struct sl_msg msg = {.type = SL_MSG_REMOVE, .sender = sl_text_of("client.1.0")};
+        msg.body.remove.keys = (struct sl_texts){.at = keys, .count = 20000};
         ck_assert_int_eq(sl_codec_encode(codec, &msg, &frame, &length_bytes, NULL), SL_OK);
         ck_assert_int_eq(sl_codec_decode(codec, frame, length_bytes, &got, NULL), SL_OK);
         ck_assert_int_eq(sl_codec_decode(codec, frame, length_bytes, &got, NULL),
@@ -375,8 +375,8 @@ START_TEST(same_message_is_decoded_without_new_storage)
 
         ck_assert_ptr_eq(codec->bump.newest, block);
         ck_assert_uint_eq(codec->bump.total_bytes, total_bytes);
-        ck_assert_uint_eq(got.body.lookup.keys.count, 20000);
-        ck_assert_str_eq(got.body.lookup.keys.at[19999].at, keys[0].at);
+        ck_assert_uint_eq(got.body.remove.keys.count, 20000);
+        ck_assert_str_eq(got.body.remove.keys.at[19999].at, keys[0].at);
         free(keys);
         made_free(&made);
         sl_codec_destroy(&codec);

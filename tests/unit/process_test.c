@@ -23,7 +23,7 @@
 /* ------------------------------------------------ the actor
  * ------------------------------------------------ */
 
-/* Answers FLUSH at once, LOOKUP at a tick, OP_FENCED when a job has ended, CANCEL when process
+/* Answers FLUSH at once, POOLS at a tick, OP_FENCED when a job has ended, CANCEL when process
  * target_op has died, DISK_RECLAIM after a write and a read of the disk, BRING with what
  * HELLO_REPLY said; ends at ENGINE_END. */
 struct echo {
@@ -136,7 +136,7 @@ static sl_err echo_handle(void *state, const struct sl_msg *msg)
             env->ops->finish(env);
         }
         return SL_OK;
-    case SL_MSG_LOOKUP:
+    case SL_MSG_POOLS:
         env->ops->wake_at(env, env->now_ns + 20 * SL_NS_PER_MS);
         return SL_OK;
     case SL_MSG_OP_FENCED:
@@ -175,7 +175,7 @@ static sl_err echo_tick(void *state, uint64_t now_ns)
     struct echo *self = state;
     if (now_ns >= self->finish_at_ns) {
         self->env->ops->finish(self->env);
-    } else if (self->waiting.type == SL_MSG_LOOKUP) {
+    } else if (self->waiting.type == SL_MSG_POOLS) {
         sl_return_reply(self->env, &self->waiting, &(struct sl_msg){.code = SL_OK});
     }
     return SL_OK;
@@ -688,7 +688,7 @@ START_TEST(tick_comes_when_it_was_wished_for)
         for (uint32_t i = 0; i < 20 && shortest_ns >= 500 * SL_NS_PER_MS; i++) {
             uint64_t start_ns = sl_clock_monotonic_ns();
 
-            struct sl_msg reply = asked(node, (struct sl_msg){.type = SL_MSG_LOOKUP});
+            struct sl_msg reply = asked(node, (struct sl_msg){.type = SL_MSG_POOLS});
 
             uint64_t took_ns = sl_clock_monotonic_ns() - start_ns;
             ck_assert_int_eq(reply.code, SL_OK);

@@ -598,7 +598,7 @@ END_TEST
 START_TEST(what_is_on_disk_stays_there)
     {
         struct node *node = node_with_two(disk_settings);
-        struct sl_item_location at;
+        struct sl_entry at;
         tierer_arrive(node, TIERER_PID);
         tierer_ready(node);
         ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL), SL_OK);
@@ -606,8 +606,8 @@ START_TEST(what_is_on_disk_stays_there)
 
         ck_assert_int_eq(withdraw(node, "client.1", "a:1"), SL_OK);
 
-        ck_assert_int_eq(node_lookup(node, "a0", &at), SL_OK);
-        ck_assert(at.on_disk && at.generation == 0);
+        ck_assert(node_entry(node, "a0", &at));
+        ck_assert(at.disk.valid != 0 && at.extent.generation == 0);
         settle(node);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         /* and comes back into another */
@@ -627,7 +627,7 @@ END_TEST
 START_TEST(what_is_on_its_way_to_disk_is_waited_for)
     {
         struct node *node = node_with_two(disk_settings);
-        struct sl_item_location at;
+        struct sl_entry at;
         tierer_arrive(node, TIERER_PID);
         tierer_ready(node);
         ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL), SL_OK); /* DISK_WRITE is out */
@@ -636,8 +636,8 @@ START_TEST(what_is_on_its_way_to_disk_is_waited_for)
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
         settle(node);
 
-        ck_assert_int_eq(node_lookup(node, "a0", &at), SL_OK);
-        ck_assert(at.on_disk && at.generation == 0);
+        ck_assert(node_entry(node, "a0", &at));
+        ck_assert(at.disk.valid != 0 && at.extent.generation == 0);
         ck_assert_int_eq(withdraw(node, "client.1", "a:1"), SL_ERR_NOT_FOUND);
         node_end(node);
     }

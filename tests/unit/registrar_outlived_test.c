@@ -32,7 +32,7 @@ START_TEST(a_client_that_lost_its_lock_keeps_what_it_reads_and_is_refused)
         struct node *node = node_start(NULL);
         const struct sl_proc_id self = {.pid = 11, .start_time = SL_PROC_CLIENT_BIT | 7};
         static const uint32_t requests[] = {SL_MSG_HELLO, SL_MSG_ENGINE_REGISTER, SL_MSG_BRING,
-                                            SL_MSG_LOOKUP, SL_MSG_REMOVE};
+                                            SL_MSG_REMOVE};
         const struct sl_text key = sl_text_of("a");
         struct sl_msg hello = {.type = SL_MSG_HELLO}, reply;
         struct sl_entry entry;
@@ -81,7 +81,8 @@ START_TEST(a_client_that_lost_its_lock_keeps_what_it_reads_and_is_refused)
                     .world = 1};
             } else if (requests[i] != SL_MSG_HELLO) {
                 asks = (struct sl_msg){.type = requests[i]};
-                asks.body.lookup.keys = (struct sl_texts){.at = &key, .count = 1};
+                asks.body.bring.keys =
+                    (struct sl_texts){.at = &key, .count = 1}; /* in both the first */
             }
             fake_give(&node->fake, "client.1", &asks);
             ck_assert(fake_take_reply(&node->fake, "client.1", asks.seq, &reply));

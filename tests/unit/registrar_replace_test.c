@@ -586,7 +586,7 @@ START_TEST(the_same_bytes_get_a_place_of_their_own)
     {
         struct node *node = node_with_disk();
         struct sl_item_grant grant;
-        struct sl_item_location at;
+        struct sl_entry at;
         node_put(node, "client.1", "k", 5000);
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
         ck_assert_int_eq(reserve_replace(node, "client.1", "k", 5000, &grant), SL_OK);
@@ -597,8 +597,8 @@ START_TEST(the_same_bytes_get_a_place_of_their_own)
 
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
 
-        ck_assert_int_eq(node_lookup(node, "k", &at), SL_OK);
-        ck_assert(at.on_disk);
+        ck_assert(node_entry(node, "k", &at));
+        ck_assert(at.disk.valid != 0);
         node_end(node);
     }
 END_TEST

@@ -298,17 +298,6 @@ sl_err node_remove(struct node *node, const char *sender, const char *key)
     return reply.code != SL_OK ? reply.code : (sl_err)reply.body.remove_reply.codes.at[0];
 }
 
-sl_err node_lookup(struct node *node, const char *key, struct sl_item_location *out)
-{
-    struct sl_text text = sl_text_of(key);
-    struct sl_msg msg = {.type = SL_MSG_LOOKUP}, reply;
-    msg.body.lookup.keys = (struct sl_texts){.at = &text, .count = 1};
-    fake_give(&node->fake, "client.looks", &msg);
-    ck_assert(fake_take_reply(&node->fake, "client.looks", msg.seq, &reply));
-    *out = reply.body.lookup_reply.items.at[0];
-    return (sl_err)out->code;
-}
-
 bool node_entry(struct node *node, const char *key, struct sl_entry *out)
 {
     return sl_index_find(node->view, key, (uint32_t)strlen(key), out) == SL_OK;

@@ -93,7 +93,6 @@ void node_put_block(struct node *node, const char *sender, const char *group, ui
 void node_put_said(struct node *node, const char *sender, const char *key, uint64_t parent_hash,
                    uint64_t length, const struct sl_said *said);
 sl_err node_remove(struct node *node, const char *sender, const char *key);
-sl_err node_lookup(struct node *node, const char *key, struct sl_item_location *out);
 
 bool node_sees(struct node *node, const char *key); /* as a reader */
 bool node_entry(struct node *node, const char *key, struct sl_entry *out);

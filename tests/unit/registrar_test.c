@@ -360,16 +360,15 @@ END_TEST
 START_TEST(a_removed_object_is_gone_and_removing_it_again_finds_nothing)
     {
         struct node *node = node_start(NULL);
-        struct sl_item_location location;
+        struct sl_entry entry;
         node_client(node, "client.1", 11);
         node_put(node, "client.1", "a", 5000);
-        ck_assert_int_eq(node_lookup(node, "a", &location), SL_OK);
-        ck_assert_uint_ne(location.generation, 0);
+        ck_assert(node_entry(node, "a", &entry));
+        ck_assert_uint_ne(entry.extent.generation, 0);
 
         ck_assert_int_eq(node_remove(node, "client.1", "a"), SL_OK);
 
         ck_assert(!node_sees(node, "a"));
-        ck_assert_int_eq(node_lookup(node, "a", &location), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(node_remove(node, "client.1", "a"), SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);

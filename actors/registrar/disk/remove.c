@@ -1,6 +1,4 @@
-/* actors/registrar/disk/remove.c - REMOVE, answered when what was on disk has its tombstone; and
- * LOOKUP.
- */
+/* actors/registrar/disk/remove.c - REMOVE, answered when what was on disk has its tombstone. */
 #include "actors/registrar/disk/remove.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
@@ -482,44 +480,6 @@ static uint64_t removes_next(const struct registrar *self)
     return SL_NEVER_NS;
 }
 
-/* ---- LOOKUP ---- */
-
-static void lookup_one(struct registrar *self, const struct sl_text *key,
-                       struct sl_item_location *out)
-{
-    struct sl_entry entry;
-    *out = (struct sl_item_location){.code = SL_ERR_NOT_FOUND};
-    if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) != SL_OK ||
-        entry.kind != SL_RECORD_COMMITTED || !reg_unit_visible(self, &entry)) {
-        return;
-    }
-    *out = (struct sl_item_location){
-        .code = SL_OK,
-        .ref = entry.ref,
-        .generation = entry.extent.generation,
-        .length_bytes = entry.extent.length_bytes,
-        .on_disk = entry.disk.valid != 0,
-    };
-}
-
-static void lookup(struct registrar *self, const struct sl_msg *msg)
-{
-    const struct sl_texts *keys = &msg->body.lookup.keys;
-    struct sl_item_location *items = calloc(keys->count + 1, sizeof(*items));
-    if (items == NULL) {
-        sl_reply_code(self->env, msg, SL_ERR_NO_MEMORY, NULL);
-        return;
-    }
-    for (uint64_t i = 0; i < keys->count; i++) {
-        lookup_one(self, &keys->at[i], &items[i]);
-    }
-    struct sl_msg reply = {.code = SL_OK};
-    reply.body.lookup_reply.items.at = items;
-    reply.body.lookup_reply.items.count = keys->count;
-    sl_reply(self->env, msg, &reply);
-    free(items);
-}
-
 /* ---- the part ---- */
 
 static const struct sl_metric_row metrics[] = {
@@ -528,7 +488,6 @@ static const struct sl_metric_row metrics[] = {
 
 static const struct reg_handler handlers[] = {
     {SL_MSG_REMOVE, remove_asked},
-    {SL_MSG_LOOKUP, lookup},
 };
 
 const struct reg_part reg_removes_part = {

@@ -1,4 +1,4 @@
-/* actors/registrar/disk/remove.h - REMOVE, and answers that wait for tombstones; LOOKUP. */
+/* actors/registrar/disk/remove.h - REMOVE, and answers that wait for tombstones. */
 #ifndef SL_REGISTRAR_DISK_REMOVE_H
 #define SL_REGISTRAR_DISK_REMOVE_H
 

@@ -832,8 +832,6 @@
 #define SL_MSG_TABLE(X)                                                                            \
     X(PING, ping, 2, SL_BODY_EMPTY, "are you there")                                               \
     X(PONG, pong, 3, SL_BODY_PONG, "yes")                                                          \
-    X(DRAIN, drain, 4, SL_BODY_EMPTY, "finish and exit")                                           \
-    X(DRAIN_REPLY, drain_reply, 5, SL_BODY_EMPTY, "will do")                                       \
     X(HELLO, hello, 10, SL_BODY_HELLO, "who is there")                                             \
     X(HELLO_REPLY, hello_reply, 11, SL_BODY_HELLO_REPLY, "known")                                  \
     X(RESERVE, reserve, 12, SL_BODY_RESERVE, "room for objects to be written")                     \

@@ -100,7 +100,7 @@ _Noreturn void sl_process_cut(struct sl_process *process)
     segment_cut();
 }
 
-/* PING and DRAIN are answered here, for every actor alike. */
+/* PING is answered here, for every actor alike. */
 static bool answered_here(struct sl_process *process, const struct sl_msg *msg)
 {
     if (msg->type == SL_MSG_PING) {
@@ -110,11 +110,6 @@ static bool answered_here(struct sl_process *process, const struct sl_msg *msg)
         reply.body.pong.draining = process->draining;
         reply.body.pong.start_time = process->env.self.start_time;
         sl_reply(&process->env, msg, &reply);
-        return true;
-    }
-    if (msg->type == SL_MSG_DRAIN) {
-        sl_reply_code(&process->env, msg, SL_OK, NULL);
-        process_drain(process, "asked to");
         return true;
     }
     return false;

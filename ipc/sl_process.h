@@ -12,7 +12,7 @@
 /* main() of every actor. Exit codes: 0 drained, 1 failed (the log says why), 2 wrong use.
  * Says READY by metrics health, and prints one line "ready NAME" to stdout for the supervisor.
  * SIGTERM and SIGINT drain (5 s at most, then exit); --help and --version print. Sends HELLO to the
- * registrar every `heartbeat` for actors other than the registrar, answers PING and DRAIN itself.
+ * registrar every `heartbeat` for actors other than the registrar, answers PING itself.
  * HELLO names the pin segment "pins.NAME" when the actor has made one of that name.
  *
  * Everything else reaches handle(): requests, replies (HELLO_REPLY too), completions. A body that

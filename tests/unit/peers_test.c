@@ -156,7 +156,7 @@ static const struct {
     {"c", SL_MSG_PEER_HELLO, false, false}, /* another's name */
     {"a", SL_MSG_PEER_HELLO, false, false}, /* our own */
     {"b", SL_MSG_FENCE, true, false},       /* the node's own messages */
-    {"b", SL_MSG_DRAIN, true, false},          {"b", SL_MSG_BRING, true, false},
+    {"b", SL_MSG_PING, true, false},           {"b", SL_MSG_BRING, true, false},
     {"b", SL_MSG_NODES, true, false},          {"b", SL_MSG_HOLD, true, false},
     {"b", SL_MSG_PUSH_CLOSE, true, false},     {"b", SL_MSG_REMOVE, true, false},
     {"b", SL_MSG_PEER_PIN_REPLY, true, false}, /* answers that nobody asked for, */

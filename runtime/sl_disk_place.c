@@ -75,7 +75,7 @@ static sl_err place_check_files(const char *path, struct sl_error *why)
     bool ours = directory == NULL; /* who opens the disk says why */
     while (!ours && (entry = readdir(directory)) != NULL) {
         char begin[4] = "";
-        if (fnmatch("@(budget|members|segment.+([0-9]))", entry->d_name, FNM_EXTMATCH) != 0) {
+        if (fnmatch("@(members|segment.+([0-9]))", entry->d_name, FNM_EXTMATCH) != 0) {
             continue;
         }
         SL_AUTO(close)

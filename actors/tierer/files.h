@@ -13,15 +13,15 @@ struct ti_members_file {
     struct ti_members *next; /* being written, aligned; NULL: none is */
     struct ti_member told[1 + TI_MEMBERS_MAX];
     struct sl_return back;
-    struct { /* a list that came while a frame was being named */
+    struct { /* a list that came while a page of our own was being written */
         bool there, empty;
         uint64_t epoch, bytes;
         struct ti_member list[TI_MEMBERS_MAX];
         struct sl_return back;
     } later;
     uint64_t name_at_ns; /* not before, unless a tombstone waits for it */
-    bool
-        naming; /* next names a frame of tombstones, for the log; else it is a list that was sent */
+    bool ours;           /* next is a page of our own; else of a list that was sent */
+    bool damaged;        /* the file has no right page, and was written once */
     uint32_t ios;
     int os_code;
     bool emptied;             /* the disk has another name now: only a new start goes on */
@@ -31,15 +31,10 @@ struct ti_members_file {
 /* What the disk may be written. */
 struct ti_budget {
     uint64_t day_max_bytes; /* setting; 0: no limit, and no account */
-    int file;               /* -1: there is none yet */
-    int64_t left_bytes;     /* negative: a debt */
-    uint64_t wall_ns;       /* of left_bytes */
-    uint64_t day, day_bytes, life_bytes;
-    uint64_t noted_life_bytes;   /* as far as the newest durable page goes */
-    uint64_t sequence;           /* of that */
-    struct ti_budget_page *page; /* on its way, aligned */
-    bool busy;
-    uint64_t retry_at_ns; /* that failed: not before */
+    struct ti_account now;
+    uint64_t noted_life_bytes; /* as far as the newest durable page goes */
+    uint64_t retry_at_ns;      /* that failed: not before */
+    bool exact;                /* the last page: nothing else will be written */
 };
 
 #endif

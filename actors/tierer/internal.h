@@ -71,9 +71,9 @@ bool ti_file_read(struct tierer *self, int file, void *memory, uint64_t offset, 
 sl_err ti_members_open(struct tierer *self, struct sl_error *why);
 void ti_members_close(struct tierer *self);
 void ti_members_take(struct tierer *self, const struct sl_msg *msg); /* a DISK_MEMBERS */
-/* Names the first frame of tombstones in a segment; ti_log_named() hears of the end. Not while
- * another page is on its way: it is called again. */
-void ti_members_name(struct tierer *self, uint32_t segment, uint64_t sequence);
+/* Writes a page that names a frame of tombstones; ti_log_named() hears of the end. Not while another
+ * page is on its way, or before the first list: it is called again. */
+void ti_members_note(struct tierer *self, uint32_t segment, uint64_t sequence);
 void ti_members_made(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 void ti_members_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 /* What a DISK_FOUND tells; borrowed until the next call. */
@@ -82,23 +82,23 @@ struct sl_bytes ti_members_told(struct tierer *self);
 bool ti_segments_members_fit(struct tierer *self);
 
 /* budget.c: what the disk may be written */
-sl_err ti_budget_open(struct tierer *self, struct sl_error *why);
-void ti_budget_close(struct tierer *self);
+void ti_budget_begin(struct tierer *self);
+/* For a page of members: what will have been spent when the next one comes; and that page's end. */
+void ti_budget_note(struct tierer *self, struct ti_account *out);
+void ti_budget_noted(struct tierer *self, int os_code);
 void ti_budget_spend(struct tierer *self, uint64_t bytes);
 int64_t ti_budget_left(struct tierer *self); /* now; negative: a debt */
 /* Notes what was spent, ahead of need. */
 void ti_budget_pump(struct tierer *self);
 /* While it drains: what was really spent is noted. True: it is, or cannot be. */
 bool ti_budget_settled(struct tierer *self);
-void ti_budget_made(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
-void ti_budget_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 
 /* Cookies of jobs */
 enum { TI_COOKIE_SPARE, TI_COOKIE_START, TI_COOKIE_SCAN };
 
 /* log.c: frames and their commits */
 void ti_log_pump(struct tierer *self);
-void ti_log_named(struct tierer *self, int os_code);
+void ti_log_named(struct tierer *self, uint32_t segment, int os_code);
 void ti_log_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 /* Requests that waited too long for a disk that fails are told so. */
 void ti_log_refuse(struct tierer *self);

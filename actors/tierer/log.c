@@ -435,7 +435,7 @@ static void naming_pump(struct tierer *self)
     uint64_t now_ns = self->env->now_ns;
     for (const struct ti_job *job = self->active.first; job != NULL; job = job->next) {
         if (job->phase == TI_JOB_NAMING) { /* there is one at most */
-            ti_members_name(self, job->segment, job->sequence);
+            ti_members_note(self, job->segment, job->sequence);
             return;
         }
     }
@@ -446,16 +446,16 @@ static void naming_pump(struct tierer *self)
     }
     if (now_ns >= members->name_at_ns) {
         members->name_at_ns = sl_deadline_ns(now_ns, TI_NAME_NS);
-        ti_members_name(self, self->tombstone_segment, self->tombstone_sequence);
+        ti_members_note(self, self->tombstone_segment, self->tombstone_sequence);
     } else {
         self->env->ops->wake_at(self->env, members->name_at_ns);
     }
 }
 
-void ti_log_named(struct tierer *self, int os_code)
+void ti_log_named(struct tierer *self, uint32_t segment, int os_code)
 {
     for (struct ti_job *job = self->active.first; job != NULL; job = job->next) {
-        if (job->phase == TI_JOB_NAMING) {
+        if (job->phase == TI_JOB_NAMING && job->segment == segment) {
             frame_end(self, job, os_code);
             return;
         }

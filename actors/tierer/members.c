@@ -1,5 +1,5 @@
-/* actors/tierer/members.c - the disk's name, the disks that have missed nothing, and the newest
- * segment that holds tombstones: a small file beside the segments. */
+/* actors/tierer/members.c - the disk's name, the disks that have missed nothing, the newest segment
+ * that holds tombstones, and what the disk may be written: a small file beside the segments. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
@@ -54,8 +54,10 @@ sl_err ti_members_open(struct tierer *self, struct sl_error *why)
         } else if (page_right(page) && page->sequence > members->now.sequence) {
             members->now = *page;
         }
+        members->damaged = members->damaged || unreadable || page->magic != 0;
     }
     members->there = members->now.sequence != 0;
+    members->damaged = members->damaged && !members->there;
     if (members->there && members->now.version != TI_FORMAT) {
         return sl_fail(why, SL_ERR_VERSION,
                        "disk: '%s' has format %u, this program (sluice " SL_VERSION
@@ -102,7 +104,8 @@ static void members_end(struct tierer *self, int os_code)
 {
     struct ti_members_file *members = &self->members;
     struct sl_msg reply = {.code = SL_OK};
-    bool naming = members->naming;
+    bool ours = members->ours;
+    uint32_t segment = members->next->tombstone_segment;
     if (os_code != 0) {
         reply.code = ti_is_no_room(os_code) ? SL_ERR_NO_SPACE : SL_ERR_IO;
         ti_segments_failed(self, "members", os_code);
@@ -113,9 +116,10 @@ static void members_end(struct tierer *self, int os_code)
     }
     free(members->next);
     members->next = NULL;
-    members->naming = false;
-    if (naming) {
-        ti_log_named(self, os_code);
+    members->ours = false;
+    ti_budget_noted(self, os_code);
+    if (ours) {
+        ti_log_named(self, segment, os_code);
         list_begin_later(self);
     } else {
         sl_return_reply(self->env, &members->back, &reply);
@@ -150,7 +154,7 @@ void ti_members_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, 
 }
 
 /* The page after the one that counts, otherwise equal to it. NULL: no memory. */
-static struct ti_members *page_next(const struct tierer *self)
+static struct ti_members *page_next(struct tierer *self)
 {
     const struct ti_members_file *members = &self->members;
     struct ti_members *page = aligned_alloc(SL_PAGE_BYTES, sizeof(*page));
@@ -160,6 +164,7 @@ static struct ti_members *page_next(const struct tierer *self)
         page->version = TI_FORMAT;
         page->sequence = members->now.sequence + 1;
         memcpy(page->store, self->store, sizeof(page->store));
+        ti_budget_note(self, &page->account);
     }
     return page;
 }
@@ -280,7 +285,7 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
     struct ti_members_file *members = &self->members;
     struct sl_error why = {0};
     sl_err err = SL_OK;
-    if (members->next != NULL && !members->naming) {
+    if (members->next != NULL && !members->ours) {
         if (!sl_return_is_of(&members->back, msg)) {
             sl_reply_fail(self->env, msg, SL_ERR_BUSY, "a list is being written");
         }
@@ -299,7 +304,7 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
     if (err == SL_OK && members->file < 0 && !ti_segments_members_fit(self)) {
         err = sl_fail(&why, SL_ERR_BUSY, "no room for '%s' yet", TI_MEMBERS_NAME);
     }
-    if (err == SL_OK && members->naming) {
+    if (err == SL_OK && members->ours) {
         list_keep(members, msg);
         return;
     }
@@ -316,21 +321,21 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
     }
 }
 
-void ti_members_name(struct tierer *self, uint32_t segment, uint64_t sequence)
+void ti_members_note(struct tierer *self, uint32_t segment, uint64_t sequence)
 {
     struct ti_members_file *members = &self->members;
-    if (members->next != NULL) {
-        return; /* its end comes here again */
+    if (members->next != NULL || !members->there) {
+        return; /* its end comes here again, or its beginning */
     }
     struct ti_members *page = page_next(self);
     if (page == NULL) {
-        ti_log_named(self, ENOMEM);
+        ti_log_named(self, segment, ENOMEM);
         return;
     }
     page->tombstone_segment = segment;
     page->tombstone_sequence = sequence;
     page->digest = members_digest(page);
     members->next = page;
-    members->naming = true;
+    members->ours = true;
     page_write(self);
 }

@@ -127,8 +127,8 @@ struct ti_trailer {
 static_assert(sizeof(struct ti_trailer) == 4096, "one page");
 static_assert(offsetof(struct ti_trailer, index_digest) == 56, "fixed");
 
-/* The file TI_MEMBERS_NAME: the disk's name, and which disks have missed nothing that was
- * removed while this one served. Four pages: slot 0, slot 1, slot 0 again, slot 1 again. What is
+/* The file TI_MEMBERS_NAME: the disk's name, which disks have missed nothing that was removed while
+ * this one served, and the account of disk_write_budget. Four pages: slot 0, slot 1, slot 0 again, slot 1 again. What is
  * written goes to the slot of its sequence's lowest bit, so the one before stays whole. Segments of
  * another name than the newest page's are what the disk was emptied of. */
 #define TI_MEMBERS_NAME  "members"
@@ -141,6 +141,15 @@ struct ti_member {
     uint64_t epoch;
 };
 static_assert(sizeof(struct ti_member) == 24, "as in messages");
+
+/* With disk_write_budget: what the disk may be written. */
+struct ti_account {
+    int64_t left_bytes;  /* at wall_ns; negative: a debt */
+    uint64_t wall_ns;    /* since 1970; 0: there is no account */
+    uint64_t day;        /* since 1970, UTC */
+    uint64_t day_bytes;  /* written on that day */
+    uint64_t life_bytes; /* written in all */
+};
 
 /* digest covers the page with digest zero. */
 struct ti_members {
@@ -155,34 +164,11 @@ struct ti_members {
     uint64_t tombstone_sequence; /* a frame of tombstones that is durable; 0: none */
     uint32_t tombstone_segment;  /* where it is: the newest segment that has some */
     uint32_t reserved;
-    unsigned char zeros[4096 - 80 - TI_MEMBERS_MAX * 24];
+    struct ti_account account; /* with what is to be written until the next page */
+    unsigned char zeros[4096 - 120 - TI_MEMBERS_MAX * 24];
 };
 static_assert(sizeof(struct ti_members) == 4096, "one page");
 static_assert(offsetof(struct ti_members, digest) == 48, "fixed");
-
-/* The file TI_BUDGET_NAME, with disk_write_budget: what the disk may be written. Two pages, written
- * in turns. */
-#define TI_BUDGET_NAME   "budget"
-#define TI_BUDGET_MAGIC  UINT64_C(0x3147445542554c53) /* "SLUBUDG1" */
-#define TI_BUDGET_FORMAT 1u
-#define TI_BUDGET_BYTES  (2u * 4096u)
-
-/* digest covers the page with digest zero. */
-struct ti_budget_page {
-    uint64_t magic;
-    uint32_t version;
-    uint32_t reserved;
-    uint64_t sequence;   /* from 1 on */
-    int64_t left_bytes;  /* at wall_ns, without what is to be written until the next page */
-    uint64_t wall_ns;    /* since 1970 */
-    uint64_t day;        /* since 1970, UTC */
-    uint64_t day_bytes;  /* written on that day, with what is to be written likewise */
-    uint64_t life_bytes; /* written in all, likewise */
-    struct sl_digest digest;
-    unsigned char zeros[4096 - 80];
-};
-static_assert(sizeof(struct ti_budget_page) == 4096, "one page");
-static_assert(offsetof(struct ti_budget_page, digest) == 64, "fixed");
 
 static inline uint64_t ti_record_bytes(uint64_t key_length, uint64_t group_length)
 {

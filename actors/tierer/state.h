@@ -176,9 +176,6 @@ enum ti_io_kind {
     TI_IO_MEMBERS,
     TI_IO_MEMBERS_SYNC,
     TI_IO_MEMBERS_MAKE,
-    TI_IO_BUDGET,
-    TI_IO_BUDGET_SYNC,
-    TI_IO_BUDGET_MAKE,
 };
 
 /* What goes to the disk first. Nothing starves: of TI_IO_TURN_BEHIND requests one is of

@@ -105,7 +105,6 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
     struct tierer *self = state;
     self->env = env;
     self->members.file = -1;
-    self->budget.file = -1;
     self->scan_pause_ns = TI_SCAN_RETRY_NS;
     sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);
     sl_err err = tierer_sizes(self, why);
@@ -130,7 +129,7 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
     if (err == SL_OK) {
         err = ti_log_open(self, why);
     }
-    err = err == SL_OK ? ti_budget_open(self, why) : err;
+    ti_budget_begin(self);
     return err == SL_OK ? ti_log_read(self, why) : err;
 }
 
@@ -328,7 +327,6 @@ static void tierer_fini(void *state)
     struct tierer *self = state;
     if (self->disk != NULL) {
         ti_log_close(self);
-        ti_budget_close(self);
         self->disk->ops->destroy(self->disk); /* before the memory that requests were lent */
         self->disk = NULL;
     }
@@ -348,7 +346,6 @@ static void tierer_fini(void *state)
     free(self->scan_read.records);
     free(self->scan_items);
     free(self->probe.page);
-    free(self->budget.page);
 }
 
 const struct sl_actor sl_tierer_actor = {

@@ -163,8 +163,6 @@ static const struct {
     {"segment.0000000001", "what somebody wrote", SL_ERR_FOREIGN},
     {"members", "alice, bob", SL_ERR_FOREIGN},
     {"members", "", SL_ERR_FOREIGN},
-    {"budget", "rent 900", SL_ERR_FOREIGN},
-    {"budget", "SLUBUDG1 of a disk whose lock is gone", SL_OK},
     {"members", "SLUIMBR1 of a disk whose lock is gone", SL_OK},
     {"segment.txt", "what somebody wrote", SL_OK},
     {"notes", "what somebody wrote", SL_OK},

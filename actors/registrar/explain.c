@@ -94,41 +94,6 @@ static void say_judgement(char at[EXPLAIN_TEXT_BYTES], const struct reg_judgemen
     }
 }
 
-/* The key of the unit that stayed, where it is still there. */
-static void say_kept_key(const struct registrar *self, const struct reg_kept *kept,
-                         char at[EXPLAIN_TEXT_BYTES])
-{
-    struct sl_entry entry = {0};
-    if (!sl_index_ref_live(self->index, kept->unit)) {
-        return;
-    }
-    sl_index_read(self->index, kept->unit, &entry);
-    bool unit = entry.kind == SL_RECORD_GROUP || entry.kind == SL_RECORD_COMMITTED;
-    size_t room = EXPLAIN_TEXT_BYTES - 1 - strlen(at);
-    if (!unit || reg_hash(entry.key, entry.key_length) != kept->hash) {
-        return;
-    }
-    bool fits = entry.key_length + 2u <= room;
-    if (fits || room > 24) {
-        say(at, ": %.*s%s", (int)(fits ? entry.key_length : room - 5), entry.key,
-            fits ? "" : "...");
-    }
-}
-
-static void explain_eviction(const struct registrar *self, const struct reg_ghost *ghost,
-                             const char *text, char at[EXPLAIN_TEXT_BYTES])
-{
-    const struct reg_kept *kept = reg_kept_find(self->ghosts, ghost);
-    at[0] = '\0';
-    say(at, "%s; it was ", text);
-    say_judgement(at, &ghost->judged);
-    if (kept != NULL) {
-        say(at, "; kept instead, the next to go: ");
-        say_judgement(at, &kept->judged);
-        say_kept_key(self, kept, at);
-    }
-}
-
 /* What left is remembered under the key of the whole: of an object, or of a block. */
 static struct sl_item_story explain_absence(const struct registrar *self, const struct sl_text *key,
                                             char at[EXPLAIN_TEXT_BYTES])
@@ -149,7 +114,9 @@ static struct sl_item_story explain_absence(const struct registrar *self, const 
     story.ago_ns = SL_MAX(self->env->now_ns - ghost.at_ns, 1);
     bool judged = ghost.judged.classed || ghost.judged.age_ns > 0;
     if (judged && reg_ghost_was_evicted(&ghost)) {
-        explain_eviction(self, &ghost, text, at);
+        at[0] = '\0';
+        say(at, "%s; it was ", text);
+        say_judgement(at, &ghost.judged);
         story.text = sl_text_of(at);
     }
     return story;

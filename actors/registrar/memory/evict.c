@@ -277,7 +277,6 @@ struct eviction {
     uint64_t want_bytes;
     uint32_t taken, looked, aside;
     uint64_t bytes;
-    sl_ref next; /* that would have gone had it gone on; 0: none */
 };
 
 /* Takes units from the old end of a list. What it may not take is put aside, the last time to the
@@ -312,7 +311,6 @@ static void evict_from(struct registrar *self, struct reg_order *list, struct ev
         }
         unit = next_of(self, list, victims.bundle);
     }
-    evict->next = unit;
 }
 
 static void evict_last(struct registrar *self, struct eviction *evict)
@@ -354,7 +352,6 @@ uint32_t reg_evict(struct registrar *self, uint64_t want_bytes)
     }
     searched_note(self, evict.taken, evict.bytes);
     if (evict.taken > 0) {
-        reg_ghost_eviction_over(self, evict.next);
         reg_retired_scan(self, from);
     }
     return evict.taken;
@@ -563,7 +560,6 @@ bool reg_make_index_room(struct registrar *self)
         evict.looked = 0;
         evict_from(self, &self->units->cold, &evict); /* bundles and soft-pinned ones */
     }
-    reg_ghost_eviction_over(self, evict.next);
     reg_retired_scan(self, from);
     searched_note(self, evict.taken, evict.bytes);
     return evict.taken > 0;

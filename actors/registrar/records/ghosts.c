@@ -2,7 +2,6 @@
  * explained. */
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/records/units.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,8 +14,7 @@ static sl_err ghosts_init(struct registrar *self, struct sl_error *why)
         return SL_OK;
     }
     ghosts->ring = calloc(ghosts->capacity, sizeof(*ghosts->ring));
-    ghosts->kept = calloc(REG_KEPT_MAX, sizeof(*ghosts->kept));
-    return ghosts->ring != NULL && ghosts->kept != NULL
+    return ghosts->ring != NULL
                ? SL_OK
                : sl_fail(why, SL_ERR_NO_MEMORY, "list of %" PRIu64 " ghosts", ghosts->capacity);
 }
@@ -24,7 +22,6 @@ static sl_err ghosts_init(struct registrar *self, struct sl_error *why)
 static void ghosts_fini(struct registrar *self)
 {
     free(self->ghosts->ring);
-    free(self->ghosts->kept);
     *self->ghosts = (struct reg_ghosts){0};
 }
 
@@ -42,49 +39,21 @@ void reg_ghost_add_judged(struct registrar *self, uint64_t hash, enum reg_ghost_
     if (ghosts->capacity == 0) {
         return;
     }
-    ghosts->ring[ghosts->count % ghosts->capacity] = (struct reg_ghost){
-        .hash = hash,
-        .at_ns = self->env->now_ns,
-        .reason = (uint32_t)reason,
-        .serial = reason == REG_GHOST_CONTRIBUTION ? ghosts->telling : ghosts->evictions + 1,
-        .judged = *judged};
+    ghosts->ring[ghosts->count % ghosts->capacity] =
+        (struct reg_ghost){.hash = hash,
+                           .at_ns = self->env->now_ns,
+                           .reason = (uint32_t)reason,
+                           .serial = reason == REG_GHOST_CONTRIBUTION ? ghosts->telling : 0,
+                           .judged = *judged};
     ghosts->count++;
     sl_metric_set(self->env->metrics, self->ghosts->metric.ghost_count,
                   SL_MIN(ghosts->count, ghosts->capacity));
-}
-
-void reg_ghost_eviction_over(struct registrar *self, sl_ref next)
-{
-    struct reg_ghosts *ghosts = self->ghosts;
-    if (ghosts->count == 0 ||
-        ghosts->ring[(ghosts->count - 1) % ghosts->capacity].serial != ghosts->evictions + 1) {
-        return; /* it took nothing for good */
-    }
-    ghosts->evictions++;
-    struct reg_kept *kept = &ghosts->kept[ghosts->evictions % REG_KEPT_MAX];
-    *kept = (struct reg_kept){0};
-    if (next != 0) {
-        struct sl_entry entry;
-        sl_index_read(self->index, next, &entry);
-        kept->unit = next;
-        kept->hash = reg_hash(entry.key, entry.key_length);
-        kept->serial = ghosts->evictions;
-        reg_unit_judge(self, next, &kept->judged);
-    }
 }
 
 bool reg_ghost_was_evicted(const struct reg_ghost *ghost)
 {
     return ghost->reason == REG_GHOST_EVICTED || ghost->reason == REG_GHOST_DISK_FAILED ||
            ghost->reason == REG_GHOST_INDEX_FULL;
-}
-
-const struct reg_kept *reg_kept_find(const struct reg_ghosts *ghosts, const struct reg_ghost *ghost)
-{
-    const struct reg_kept *kept = &ghosts->kept[ghost->serial % REG_KEPT_MAX];
-    return reg_ghost_was_evicted(ghost) && kept->serial != 0 && kept->serial == ghost->serial
-               ? kept
-               : NULL;
 }
 
 /* Rare and for people: a walk from the newest is good enough. */

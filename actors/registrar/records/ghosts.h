@@ -23,24 +23,13 @@ struct reg_ghost {
     uint64_t hash;
     uint64_t at_ns;
     uint32_t reason;
-    uint32_t
-        serial; /* of the contribution that ended; of an eviction: its number (reg_kept_find) */
+    uint32_t serial; /* of the contribution that ended */
     struct reg_judgement judged;
 };
-/* The unit that would have gone next, had the eviction gone on. */
-struct reg_kept {
-    uint64_t hash; /* of its key */
-    sl_ref unit;
-    uint32_t serial; /* number of the eviction, 1 and on; 0: nothing stayed that could have gone */
-    struct reg_judgement judged;
-};
-#define REG_KEPT_MAX 4096u
 struct reg_ghosts {
     struct reg_ghost *ring;
     uint64_t count, capacity;
-    struct reg_kept *kept; /* REG_KEPT_MAX, by serial */
-    uint32_t evictions;    /* that are over; the next one has the number behind */
-    uint32_t telling;      /* serial of the contribution that what goes now was charged to */
+    uint32_t telling; /* serial of the contribution that what goes now was charged to */
     struct {
         sl_metric ghost_count;
     } metric;
@@ -51,12 +40,7 @@ void reg_ghost_add(struct registrar *self, const char *key, uint64_t length,
 /* The same of a unit that was in a list, with what the policy knew of it. */
 void reg_ghost_add_judged(struct registrar *self, uint64_t hash, enum reg_ghost_reason reason,
                           const struct reg_judgement *judged);
-/* An eviction is over: what it took is explained by the unit that stayed next in line, 0: none. */
-void reg_ghost_eviction_over(struct registrar *self, sl_ref next);
 bool reg_ghost_was_evicted(const struct reg_ghost *ghost);
-/* What stayed at this ghost's eviction; NULL: not known (any more), or nothing. */
-const struct reg_kept *reg_kept_find(const struct reg_ghosts *ghosts,
-                                     const struct reg_ghost *ghost);
 /* The newest reason why the key is not there; false: not remembered. */
 bool reg_ghost_find(const struct reg_ghosts *ghosts, const char *key, uint64_t length,
                     struct reg_ghost *out);

@@ -49,6 +49,7 @@ class Admission(unittest.TestCase):
 
     def kill_all(self, node):
         """As when the machine's memory is gone: nothing is drained."""
+        wait_until(lambda: all(row[0] for row in node.processes().values()), 10, "the supervisor has written who runs")
         for pid in [node.supervisor_pid(), *(row[0] for row in node.processes().values())]:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -121,6 +121,8 @@ void index_leases_recover(struct sl_index *index); /* index_leases.c */
 void index_record_free(struct sl_index *index, sl_ref ref);
 /* ref has the slot that old had: old leaves, and ref is as any other. */
 void index_replaced(struct sl_index *index, sl_ref ref, sl_ref old);
+/* Whether a pending block has all its parts: it is committed then. */
+bool index_group_complete(struct sl_index *index, index_word *group);
 /* Makes a COMMITTED record that is in no slot RETIRED, under a new version. */
 void index_record_retire(struct sl_index *index, sl_ref ref);
 

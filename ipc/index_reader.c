@@ -253,6 +253,18 @@ static bool key_length_good(uint32_t key_length)
     return key_length >= 1 && key_length <= SL_KEY_BYTES_MAX;
 }
 
+/* kind: COMMITTED for objects, GROUP for blocks. */
+static inline __attribute__((always_inline)) struct wanted
+wanted_of(const struct sl_index_view *view, const struct sl_key *key, enum sl_record_kind kind)
+{
+    bool good = key_length_good(key->length);
+    return (struct wanted){.key = key->at,
+                           .key_length = key->length,
+                           .object = kind == SL_RECORD_COMMITTED,
+                           .group = kind == SL_RECORD_GROUP,
+                           .hash = good ? index_hash(view, key->at, key->length) : 0};
+}
+
 /* leasing may be NULL. */
 static inline __attribute__((always_inline)) sl_err object_find(const struct sl_index_view *view,
                                                                 const struct wanted *wanted,
@@ -291,10 +303,8 @@ sl_err sl_index_find(const struct sl_index_view *view, const char *key, uint32_t
     if (!key_length_good(key_length)) {
         return SL_ERR_NOT_FOUND;
     }
-    struct wanted wanted = {.key = key,
-                            .key_length = key_length,
-                            .object = true,
-                            .hash = index_hash(view, key, key_length)};
+    const struct sl_key asked = {.at = key, .length = key_length};
+    struct wanted wanted = wanted_of(view, &asked, SL_RECORD_COMMITTED);
     return object_find(view, &wanted, out, NULL);
 }
 
@@ -343,19 +353,10 @@ group_find(const struct sl_index_view *view, const struct wanted *wanted, struct
     return SL_ERR_NOT_FOUND; /* closed all the time: the registrar was stopped as it evicts it */
 }
 
-static struct wanted group_wanted(const struct sl_index_view *view, const struct sl_key *key)
-{
-    struct wanted wanted = {.key = key->at, .key_length = key->length, .group = true};
-    if (key_length_good(key->length)) {
-        wanted.hash = index_hash(view, key->at, key->length);
-    }
-    return wanted;
-}
-
 sl_err sl_index_find_group(const struct sl_index_view *view, const char *key, uint32_t key_length)
 {
     const struct sl_key asked = {.at = key, .length = key_length};
-    struct wanted wanted = group_wanted(view, &asked);
+    struct wanted wanted = wanted_of(view, &asked, SL_RECORD_GROUP);
     return key_length_good(key_length) ? group_find(view, &wanted, NULL) : SL_ERR_NOT_FOUND;
 }
 
@@ -367,12 +368,12 @@ static void prefetch(const void *at)
     __builtin_prefetch(at, 0, 3);
 }
 
-static inline void batch_fetch_bucket(const struct sl_index_view *view, const struct sl_key *key,
-                                      const struct leasing *leasing, struct wanted *wanted)
+static inline __attribute__((always_inline)) void
+batch_fetch_bucket(const struct sl_index_view *view, const struct sl_key *key,
+                   enum sl_record_kind kind, const struct leasing *leasing, struct wanted *wanted)
 {
-    *wanted = (struct wanted){.key = key->at, .key_length = key->length, .object = true};
+    *wanted = wanted_of(view, key, kind);
     if (key_length_good(key->length)) {
-        wanted->hash = index_hash(view, key->at, key->length);
         uint64_t bucket = hash_bucket(view, wanted->hash);
         prefetch(&view->buckets[bucket]);
         if (leasing != NULL) {
@@ -385,7 +386,8 @@ static inline void batch_fetch_bucket(const struct sl_index_view *view, const st
 /* The record behind the first slot with the key's tag; a key in a later bucket is found all the
  * same, slower. */
 static inline __attribute__((always_inline)) sl_ref
-batch_fetch_record(const struct sl_index_view *view, const struct wanted *wanted)
+batch_fetch_record(const struct sl_index_view *view, const struct wanted *wanted,
+                   enum sl_record_kind kind)
 {
     if (!key_length_good(wanted->key_length)) {
         return 0;
@@ -394,11 +396,12 @@ batch_fetch_record(const struct sl_index_view *view, const struct wanted *wanted
     for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
         uint64_t word = word_get(&bucket->slots[i]);
         sl_ref ref = (sl_ref)word;
-        uint32_t units = record_units(SL_RECORD_COMMITTED, wanted->key_length);
+        uint32_t units = record_units(kind, wanted->key_length);
         if ((uint32_t)(word >> 32) == hash_tag(wanted->hash) && ref_in_bounds(view, ref, units)) {
             const char *record = (const char *)(const void *)record_at(view, ref);
+            uint32_t line = record_key_word(kind) / INDEX_UNIT_WORDS;
             prefetch(record);
-            for (uint32_t line = RECORD_KEY / INDEX_UNIT_WORDS; line < units && line < 6; line++) {
+            for (; line < units && line < 6; line++) {
                 prefetch(record +
                          line *
                              INDEX_UNIT_BYTES); /* longer keys: the hardware follows the stream */
@@ -451,10 +454,10 @@ find_batch(const struct sl_index_view *view, const struct sl_key *keys, uint32_t
     for (uint32_t from = 0; from < count; from += BATCH_WIDTH) {
         uint32_t width = SL_MIN(count - from, BATCH_WIDTH);
         for (uint32_t i = 0; i < width; i++) {
-            batch_fetch_bucket(view, &keys[from + i], leasing, &wanted[i]);
+            batch_fetch_bucket(view, &keys[from + i], SL_RECORD_COMMITTED, leasing, &wanted[i]);
         }
         for (uint32_t i = 0; i < width; i++) {
-            refs[i] = batch_fetch_record(view, &wanted[i]);
+            refs[i] = batch_fetch_record(view, &wanted[i], SL_RECORD_COMMITTED);
         }
         for (uint32_t i = 0; i < width; i++) {
             batch_fetch_group(view, refs[i]);
@@ -509,10 +512,7 @@ sl_err sl_leases_find(const struct sl_leases *leases, const struct sl_key *key, 
     if (!key_length_good(key->length)) {
         return SL_ERR_NOT_FOUND;
     }
-    struct wanted wanted = {.key = key->at,
-                            .key_length = key->length,
-                            .object = true,
-                            .hash = index_hash(leases->view, key->at, key->length)};
+    struct wanted wanted = wanted_of(leases->view, key, SL_RECORD_COMMITTED);
     uint64_t ttl_ns = sl_index_view_lease_ttl(leases->view);
     bool leased = index_leasing_begin(leases, now_ns, ttl_ns, &leasing);
     sl_err err = object_find(leases->view, &wanted, out, leased ? &leasing : NULL);
@@ -521,27 +521,6 @@ sl_err sl_leases_find(const struct sl_leases *leases, const struct sl_key *key, 
 }
 
 /* ---- batches of blocks: a probe reads bucket, record and key, whatever parts there are ---- */
-
-static void batch_fetch_block(const struct sl_index_view *view, const struct wanted *wanted)
-{
-    struct index_bucket *bucket = &view->buckets[hash_bucket(view, wanted->hash)];
-    for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
-        uint64_t word = word_get(&bucket->slots[i]);
-        uint32_t units = record_units(SL_RECORD_GROUP, wanted->key_length);
-        if ((uint32_t)(word >> 32) == hash_tag(wanted->hash) &&
-            ref_in_bounds(view, (sl_ref)word, units)) {
-            const char *record = (const char *)(const void *)record_at(view, (sl_ref)word);
-            prefetch(record);
-            for (uint32_t line = GROUP_KEY / INDEX_UNIT_WORDS; line < units && line < 6; line++) {
-                prefetch(record + line * INDEX_UNIT_BYTES);
-            }
-            return;
-        }
-    }
-    if (word_get(&bucket->overflow) != 0) {
-        prefetch(&view->buckets[bucket_after(view, hash_bucket(view, wanted->hash))]);
-    }
-}
 
 /* Gives when the first lease taken ends; 0: none was. */
 static inline __attribute__((always_inline)) uint64_t
@@ -553,16 +532,10 @@ find_group_batch(const struct sl_index_view *view, const struct sl_key *keys, ui
     for (uint32_t from = 0; from < count; from += BATCH_WIDTH) {
         uint32_t width = SL_MIN(count - from, BATCH_WIDTH);
         for (uint32_t i = 0; i < width; i++) {
-            wanted[i] = group_wanted(view, &keys[from + i]);
-            uint64_t bucket = hash_bucket(view, wanted[i].hash);
-            prefetch(&view->buckets[bucket]);
-            if (leasing != NULL) {
-                const index_word *word = lease_at(leasing->map, (struct index_place){bucket, 0});
-                __builtin_prefetch(word, 1, 3);
-            }
+            batch_fetch_bucket(view, &keys[from + i], SL_RECORD_GROUP, leasing, &wanted[i]);
         }
         for (uint32_t i = 0; i < width; i++) {
-            batch_fetch_block(view, &wanted[i]);
+            (void)batch_fetch_record(view, &wanted[i], SL_RECORD_GROUP);
         }
         for (uint32_t i = 0; i < width; i++) {
             codes[from + i] = key_length_good(wanted[i].key_length)

@@ -6,8 +6,6 @@
  * again. */
 #include "ipc/index_internal.h"
 
-#include "runtime/sl_clock.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -390,19 +388,10 @@ static void part_count(struct sl_index *index, sl_ref ref, index_word *record, v
 
 static void group_flip(struct sl_index *index, sl_ref ref, index_word *record, void *context)
 {
-    uint64_t filled_count = 0;
     (void)ref;
     (void)context;
-    if (!is_pending_group(record)) {
-        return;
-    }
-    for (uint32_t i = 0; i < SL_GROUP_PARTS_MAX / 64; i++) {
-        filled_count += (uint64_t)__builtin_popcountll(word_get(&record[GROUP_FILLED + i]));
-    }
-    if (filled_count == word_get(&record[GROUP_PARTS])) {
-        word_set(&record[GROUP_COMMITTED],
-                 index->now_ns != 0 ? index->now_ns : sl_clock_monotonic_ns());
-        word_publish(&record[GROUP_STATE], SL_GROUP_COMMITTED);
+    if (is_pending_group(record)) {
+        (void)index_group_complete(index, record);
     }
 }
 

@@ -18,14 +18,15 @@ void index_count(index_word *counter, int64_t amount)
 
 /* ---- slots ---- */
 
-bool index_place_free(const struct sl_index *index, uint64_t hash, struct index_place *place)
+/* The first slot with this word that the hash may lie in. */
+static bool place_find(const struct sl_index_view *view, uint64_t hash, uint64_t word,
+                       struct index_place *place)
 {
-    const struct sl_index_view *view = &index->view;
     uint64_t at = hash_bucket(view, hash);
     uint64_t bucket_count_max = SL_MIN(view->bucket_count, SL_INDEX_PROBE_MAX);
     for (uint64_t n = 0; n < bucket_count_max; n++) {
         for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
-            if (word_get(&view->buckets[at].slots[i]) == 0) {
+            if (word_get(&view->buckets[at].slots[i]) == word) {
                 *place = (struct index_place){at, i};
                 return true;
             }
@@ -35,22 +36,15 @@ bool index_place_free(const struct sl_index *index, uint64_t hash, struct index_
     return false;
 }
 
+bool index_place_free(const struct sl_index *index, uint64_t hash, struct index_place *place)
+{
+    return place_find(&index->view, hash, 0, place);
+}
+
 bool index_place_of(const struct sl_index *index, uint64_t hash, sl_ref ref,
                     struct index_place *place)
 {
-    const struct sl_index_view *view = &index->view;
-    uint64_t at = hash_bucket(view, hash);
-    uint64_t bucket_count_max = SL_MIN(view->bucket_count, SL_INDEX_PROBE_MAX);
-    for (uint64_t n = 0; n < bucket_count_max; n++) {
-        for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
-            if (word_get(&view->buckets[at].slots[i]) == slot_make(hash, ref)) {
-                *place = (struct index_place){at, i};
-                return true;
-            }
-        }
-        at = bucket_after(view, at);
-    }
-    return false;
+    return place_find(&index->view, hash, slot_make(hash, ref), place);
 }
 
 static void slot_set(struct sl_index *index, struct index_place place, uint64_t word)
@@ -703,15 +697,18 @@ static index_word *live_group(const struct sl_index *index, sl_ref ref)
     return record;
 }
 
-/* Only words that have parts are looked at: mostly one. */
-static uint32_t group_filled_count(index_word *group)
+bool index_group_complete(struct sl_index *index, index_word *group)
 {
-    uint64_t part_count = SL_MIN(word_get(&group[GROUP_PARTS]), (uint64_t)SL_GROUP_PARTS_MAX);
-    uint32_t count = 0;
-    for (uint32_t i = 0; i * 64 < part_count; i++) {
-        count += (uint32_t)__builtin_popcountll(word_get(&group[GROUP_FILLED + i]));
+    uint64_t part_count = word_get(&group[GROUP_PARTS]), count = 0;
+    for (uint32_t i = 0; i < SL_GROUP_PARTS_MAX / 64 && i * 64 < part_count; i++) {
+        count += (uint64_t)__builtin_popcountll(word_get(&group[GROUP_FILLED + i]));
     }
-    return count;
+    if (word_get(&group[GROUP_STATE]) != SL_GROUP_PENDING || count != part_count) {
+        return false;
+    }
+    word_set(&group[GROUP_COMMITTED], index->now_ns != 0 ? index->now_ns : sl_clock_monotonic_ns());
+    word_publish(&group[GROUP_STATE], SL_GROUP_COMMITTED);
+    return true;
 }
 
 void sl_index_set_now(struct sl_index *index, uint64_t now_ns)
@@ -725,13 +722,7 @@ bool sl_index_group_fill(struct sl_index *index, sl_ref ref, uint32_t part_index
     index_word *bits = &group[GROUP_FILLED + part_index / 64 % (SL_GROUP_PARTS_MAX / 64)];
     SL_ASSERT(part_index < word_get(&group[GROUP_PARTS]));
     word_set(bits, word_get(bits) | UINT64_C(1) << (part_index % 64));
-    if (word_get(&group[GROUP_STATE]) != SL_GROUP_PENDING ||
-        group_filled_count(group) != word_get(&group[GROUP_PARTS])) {
-        return false;
-    }
-    word_set(&group[GROUP_COMMITTED], index->now_ns != 0 ? index->now_ns : sl_clock_monotonic_ns());
-    word_publish(&group[GROUP_STATE], SL_GROUP_COMMITTED);
-    return true;
+    return index_group_complete(index, group);
 }
 
 void sl_index_group_info(const struct sl_index *index, sl_ref ref, struct sl_group_info *out)
@@ -740,7 +731,6 @@ void sl_index_group_info(const struct sl_index *index, sl_ref ref, struct sl_gro
     *out = (struct sl_group_info){
         .state = (enum sl_group_state)word_get(&group[GROUP_STATE]),
         .part_count = (uint32_t)word_get(&group[GROUP_PARTS]),
-        .filled_count = group_filled_count(group),
         .deadline_ns = word_get(&group[RECORD_DEADLINE]),
         .op_id = word_get(&group[RECORD_OP]),
         .transient_ns = word_get(&group[GROUP_TRANSIENT]),

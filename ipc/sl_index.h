@@ -323,7 +323,7 @@ void sl_index_set_now(struct sl_index *index, uint64_t now_ns);
 enum sl_group_state { SL_GROUP_PENDING = 1, SL_GROUP_COMMITTED = 2, SL_GROUP_DROPPED = 3 };
 struct sl_group_info {
     enum sl_group_state state;
-    uint32_t part_count, filled_count;
+    uint32_t part_count;
     uint64_t deadline_ns, op_id, transient_ns, committed_ns;
     struct sl_proc_id owner;
 };

@@ -509,7 +509,6 @@ START_TEST(parts_are_visible_only_when_all_are_there)
         sl_index_group_info(bed.index, group, &info);
         ck_assert_int_eq(info.state, SL_GROUP_COMMITTED);
         ck_assert_uint_eq(info.part_count, 2);
-        ck_assert_uint_eq(info.filled_count, 2);
         ck_assert_uint_eq(info.committed_ns, 555);
         ck_assert_uint_eq(info.deadline_ns, 100);
         ck_assert_uint_eq(info.transient_ns, 9);

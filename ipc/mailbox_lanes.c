@@ -177,7 +177,6 @@ static void lane_stands(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot
     slot->state = SL_LANE_STANDS;
     slot->deadline_ns = SL_NEVER_NS;
     mailbox->stats.lanes++;
-    mailbox->stats.lanes_made++;
     spin_reckon(mailbox);
 }
 

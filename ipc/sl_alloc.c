@@ -674,10 +674,4 @@ void sl_alloc_stats(const struct sl_alloc *alloc, struct sl_alloc_stats *out)
                                    .extent_count = alloc->extent_count};
     uint64_t opened_bytes = alloc->used_bytes - alloc->closed_bytes;
     out->free_bytes = out->usable_bytes - SL_MIN(out->usable_bytes, opened_bytes);
-    if (alloc->coarse_mask != 0) {
-        uint32_t coarse = 31u - (uint32_t)__builtin_clz(alloc->coarse_mask);
-        uint32_t fine = 31u - (uint32_t)__builtin_clz(alloc->fine_mask[coarse]);
-        out->largest_free_bytes =
-            (uint64_t)alloc->pages[alloc->heads[coarse][fine]].run * SL_PAGE_BYTES;
-    }
 }

@@ -133,8 +133,6 @@ struct sl_alloc_stats {
     uint64_t used_bytes;   /* space of live extents */
     uint64_t free_bytes;   /* of what is usable */
     uint64_t extent_count;
-    uint64_t largest_free_bytes; /* lower bound, exact to the size class; 0 before the first take or
-                                    give */
 };
 void sl_alloc_stats(const struct sl_alloc *alloc, struct sl_alloc_stats *out);
 

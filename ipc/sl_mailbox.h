@@ -41,9 +41,8 @@ struct sl_mailbox_stats {
     uint64_t doorbells;                    /* sleepers that were woken */
     uint64_t wakeups_avoided;              /* frames by shared memory that needed no doorbell */
     uint64_t lanes;                        /* that stand now */
-    uint64_t lanes_made;
-    uint64_t lanes_ended;   /* by the other side */
-    uint64_t lanes_refused; /* offers of others that were not taken */
+    uint64_t lanes_ended;                  /* by the other side */
+    uint64_t lanes_refused;                /* offers of others that were not taken */
     uint64_t lanes_dropped; /* for what the other side wrote, or did not do in time */
     uint64_t late_wakeups;  /* frames that were found by looking again, not by a doorbell */
     uint64_t dropped;       /* frames that were refused here: unnamed senders, several parts */

@@ -574,7 +574,6 @@ const char *sl_directory_twin(const struct sl_directory *self)
 void sl_directory_stats(const struct sl_directory *self, struct sl_directory_stats *out)
 {
     *out = self->stats;
-    out->links_built = self->link.built;
     out->links_lost = self->link.lost_count;
     out->bad_replies = self->link.bad_replies;
     out->waiting = self->tell_count + self->tells_out;

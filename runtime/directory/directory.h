@@ -130,12 +130,12 @@ uint32_t sl_directory_members(const struct sl_directory *directory,
 
 struct sl_directory_stats {
     bool up;
-    uint64_t links_lost, links_built;
+    uint64_t links_lost;
     uint64_t published, withdrawn; /* answered by the server */
     uint64_t refused;              /* commands it answered with an error */
     uint64_t told, told_answered;  /* publications and withdrawals taken; answered, in this order */
     uint64_t tells_lost;           /* queued or unanswered when the server was lost */
-    uint64_t lookups, lookup_keys, lookup_timeouts;
+    uint64_t lookups, lookup_timeouts;
     uint64_t bad_replies;   /* connections ended for what came */
     uint64_t stale_holders; /* without a live record, or of a former life */
     uint32_t waiting;       /* publications and withdrawals */

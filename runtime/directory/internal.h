@@ -86,7 +86,7 @@ struct directory_link {
     uint32_t out_at, out_end;
     struct link_waiting *waiting; /* a ring */
     uint32_t waiting_head, waiting_count;
-    uint64_t bad_replies, built, lost_count;
+    uint64_t bad_replies, lost_count;
 };
 /* place .. up are set before. */
 sl_err link_init(struct directory_link *link, struct sl_error *why);

@@ -316,7 +316,6 @@ static void link_reply(struct directory_link *link)
     if (link->greetings == 0) {
         link->phase = LINK_UP;
         link->failures = 0;
-        link->built++;
         link->up(link->context);
     }
 }

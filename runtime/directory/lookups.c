@@ -157,7 +157,6 @@ sl_err sl_directory_lookup(struct sl_directory *self, const struct sl_directory_
                   WHAT_LOOKUP, slot << 16 | k);
     }
     self->stats.lookups++;
-    self->stats.lookup_keys += want->count;
     self->flush = true; /* not here: a server that is lost calls back */
     return SL_OK;
 }

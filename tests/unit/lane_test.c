@@ -1319,7 +1319,7 @@ START_TEST(yes_of_the_dead_makes_no_lane)
         }
 
         ck_assert(!mailbox_attached(client, "echo"));
-        ck_assert_uint_eq(stats_of(client).lanes_made, 0);
+        ck_assert_uint_eq(stats_of(client).lanes_ended, 0); /* none stood */
         sl_mailbox_close(&client);
         directory_remove();
     }

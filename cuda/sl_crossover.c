@@ -2,6 +2,8 @@
 #include "cuda/sl_crossover.h"
 
 #include "runtime/sl_config.h"
+#include "runtime/sl_parse.h"
+#include "runtime/sl_trust.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define FILE_BYTES_MAX 8192u
@@ -167,21 +168,6 @@ static sl_err path_of(const char *directory, const char *machine, char *path, si
                : sl_fail(why, SL_ERR_INVALID, "directory '%.100s' is too long", directory);
 }
 
-/* A decimal number without sign; moves *at behind it. */
-static bool number_read(const char **at, uint64_t max, uint64_t *out)
-{
-    uint64_t value = 0;
-    const char *from = *at;
-    for (; **at >= '0' && **at <= '9'; (*at)++) {
-        value = value * 10 + (uint64_t)(**at - '0');
-        if (value > max) {
-            return false;
-        }
-    }
-    *out = value;
-    return *at > from;
-}
-
 static bool expect(const char **at, const char *text)
 {
     size_t length = strlen(text);
@@ -216,7 +202,7 @@ static bool line_read(const char **at, uint32_t line, struct sl_crossover *out)
     }
     for (uint32_t way = 0; way < SL_WAY_COUNT; way++) {
         uint64_t speed = 0;
-        if (!expect(at, " ") || !number_read(at, UINT32_MAX, &speed)) {
+        if (!expect(at, " ") || sl_parse_digits(*at, &speed, at) != SL_OK || speed > UINT32_MAX) {
             return false;
         }
         figures[way] = (uint32_t)speed;
@@ -244,36 +230,6 @@ static sl_err text_read(const char *text, struct sl_crossover *out, struct sl_er
                : sl_fail(why, SL_ERR_CORRUPT, "line %u is not the end", SL_CROSSOVER_LINES + 3);
 }
 
-/* Gives the text, zero-terminated, in room[FILE_BYTES_MAX + 1]. */
-static sl_err file_read(int fd, const char *path, char *room, struct sl_error *why)
-{
-    struct stat status;
-    if (fstat(fd, &status) != 0) {
-        return sl_fail_os(why, errno, "fstat '%s'", path);
-    }
-    if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
-        return sl_fail(why, SL_ERR_FOREIGN, "'%s' is no file of this user alone", path);
-    }
-    size_t length = 0;
-    for (;;) {
-        ssize_t got = read(fd, room + length, FILE_BYTES_MAX + 1 - length);
-        if (got < 0) {
-            return sl_fail_os(why, errno, "read '%s'", path);
-        }
-        length += (size_t)got;
-        if (length > FILE_BYTES_MAX) {
-            return sl_fail(why, SL_ERR_CORRUPT, "'%s' has more than %u bytes", path,
-                           FILE_BYTES_MAX);
-        }
-        if (got == 0) {
-            break;
-        }
-    }
-    room[length] = '\0';
-    return strlen(room) == length ? SL_OK
-                                  : sl_fail(why, SL_ERR_CORRUPT, "'%s' has a zero byte", path);
-}
-
 sl_err sl_crossover_load(const char *directory, struct sl_crossover *crossover,
                          struct sl_error *why)
 {
@@ -282,14 +238,7 @@ sl_err sl_crossover_load(const char *directory, struct sl_crossover *crossover,
     struct sl_error reason = {0};
     memcpy(found.machine, crossover->machine, sizeof(found.machine));
     sl_err err = path_of(directory, found.machine, path, sizeof(path), why);
-    if (err != SL_OK) {
-        return err;
-    }
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) {
-        return sl_fail_os(why, errno, "open '%s'", path);
-    }
-    err = file_read(fd, path, text, why);
+    err = err == SL_OK ? sl_trust_read(path, SL_TRUST_RIGHT, true, text, sizeof(text), why) : err;
     if (err != SL_OK) {
         return err;
     }

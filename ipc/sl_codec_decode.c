@@ -18,7 +18,9 @@ struct value {
 };
 struct frame {
     const unsigned char *at, *end;
+    uint32_t skipped; /* values that nobody knows */
 };
+#define SKIPPED_MAX (1u << 20) /* a later release's message has fewer */
 
 /* What a head says: so many bytes of a number behind it, and so many bytes more. Bytes of TEXT, BIN and
  * EXT are as many as the number says, and those. */
@@ -95,7 +97,10 @@ static sl_err values_skip(struct frame *frame, uint64_t count, struct sl_error *
     sl_err err = SL_OK;
     for (; err == SL_OK && count > 0; count--) {
         struct value value;
-        err = value_take(frame, &value, why);
+        err = ++frame->skipped <= SKIPPED_MAX
+                  ? value_take(frame, &value, why)
+                  : sl_fail(why, SL_ERR_LIMIT, "frame has more than %u values that are not known",
+                            SKIPPED_MAX);
         count += err != SL_OK               ? 0
                  : value.kind == KIND_ARRAY ? value.number
                  : value.kind == KIND_MAP   ? 2 * value.number

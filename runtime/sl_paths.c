@@ -1,5 +1,6 @@
 /* runtime/sl_paths.c - where a node keeps its sockets, segments, logs and disk files. */
 #include "runtime/sl_config.h"
+#include "runtime/sl_disk.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -105,6 +106,20 @@ static size_t path_length(const char *path, size_t length)
     return length;
 }
 
+/* By their names alone: what opens them is sl_disk_open's. */
+static bool disk_kind_is_known(const char *kind, size_t length)
+{
+#define KIND_NAME(name, open) name,
+    static const char *const names[] = {SL_DISK_KINDS(KIND_NAME)};
+#undef KIND_NAME
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        if (strlen(names[i]) == length && memcmp(names[i], kind, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static sl_err disk_path_add(const struct sl_config *config, const char *path, size_t length,
                             struct sl_paths *paths, struct sl_error *why)
 {
@@ -117,6 +132,12 @@ static sl_err disk_path_add(const struct sl_config *config, const char *path, si
     if (directory >= path + length || directory[0] != '/') {
         return sl_fail(why, SL_ERR_CONFIG, "%.100s: disk_path: '%.*s' must begin with /", source,
                        (int)SL_MIN(length, (size_t)64), path);
+    }
+    size_t kind_length = (size_t)(directory - path);
+    if (!disk_kind_is_known(path, kind_length)) {
+        return sl_fail(why, SL_ERR_CONFIG, "%.100s: disk_path: '%.*s': there is no kind '%.*s'",
+                       source, (int)SL_MIN(length, (size_t)64), path,
+                       (int)SL_MIN(kind_length, (size_t)32), path);
     }
     size_t dir_length = path_length(directory, (size_t)(path + length - directory));
     for (uint32_t i = 0; i < paths->disk_count; i++) {

@@ -154,16 +154,17 @@ class Node:
         source, path = next(((name, os.environ[name]) for name in variables if os.environ.get(name)),
                             ("--root_fs_dir", flags["root_fs_dir"]) if flags["root_fs_dir"] else
                             ("the default (MOONCAKE_OFFLOAD_FILE_STORAGE_PATH is not set)", DISK_DIRECTORY))
-        if not path.startswith("/"):
+        place = re.sub("^[^/,]*:(?=/)", "", path)  # KIND:/DIR
+        if not place.startswith("/"):
             raise Failure(f"{source}: '{path[:128]}' must begin with /")
         if "," not in path:
             try:
-                os.mkdir(path, 0o700)
+                os.mkdir(place, 0o700)
             except FileExistsError:
                 pass
             except OSError as error:
                 raise Failure(f"disk tier, by {source}: directory '{path[:100]}': {error.strerror}") from error
-        size = (0 if flags["quota_bytes"] else self._size_before("disk")) or self._disk_size(path)
+        size = (0 if flags["quota_bytes"] else self._size_before("disk")) or self._disk_size(place)
         if size == 0:
             raise Failure(f"disk tier, by {source}: no room at '{path[:100]}', or less than 1 MiB asked for")
         return [("disk", str(size)), ("disk_path", path)]

@@ -16,7 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BLANKS " \t\r"
+#define BLANKS    " \t\r"
+#define NAME_ENDS BLANKS "=#\"'"
 
 struct scanner {
     const char *path; /* or what a lone value is named */
@@ -93,7 +94,7 @@ static bool variable_read(struct scanner *scan, struct word *word)
 static sl_err quoted_read(struct scanner *scan, struct word *word)
 {
     const char quote = *scan->at++;
-    const char taken[] = {'\\', quote, quote == '"' ? '$' : quote, '\0'};
+    const char after[] = {'\\', quote, quote == '"' ? '$' : quote, '\0'};
     while (*scan->at != quote) {
         if (*scan->at == '\0') {
             return scan_fail(scan, "unterminated string constant");
@@ -101,7 +102,12 @@ static sl_err quoted_read(struct scanner *scan, struct word *word)
         if (quote == '"' && variable_read(scan, word)) {
             continue;
         }
-        scan->at += *scan->at == '\\' && scan->at[1] != '\0' && strchr(taken, scan->at[1]) != NULL;
+        bool escape = *scan->at == '\\' && scan->at[1] != '\0';
+        bool taken = escape && strchr(after, scan->at[1]) != NULL;
+        if (escape && !taken && quote == '"') {
+            return scan_fail(scan, "bad escape sequence '%.2s'", scan->at);
+        }
+        scan->at += taken;
         word_put(word, scan->at++, 1);
     }
     scan->at++;
@@ -111,18 +117,36 @@ static sl_err quoted_read(struct scanner *scan, struct word *word)
                : scan_fail(scan, "'%.20s' stands behind the value's quotes", scan->at);
 }
 
-/* A value without quotes: blanks are part of it between its words. */
-static void bare_read(struct scanner *scan, struct word *word)
+/* What began a comment or the next setting once shall not be a part of a value without a word. */
+static sl_err bare_check(struct scanner *scan, const char *at)
 {
+    enum sl_setting setting;
+    size_t length = strcspn(at, NAME_ENDS);
+    bool names =
+        at[length + strspn(at + length, BLANKS)] == '=' && sl_setting_find(at, length, &setting);
+    bool comments = at[0] == '/' && (at[1] == '/' || at[1] == '*');
+    return !names && !comments
+               ? SL_OK
+               : scan_fail(scan, "'%.*s' stands in a value: put the value in quotes",
+                           comments ? 2 : (int)SL_MIN(length, (size_t)40), at);
+}
+
+/* A value without quotes: blanks are part of it between its words. */
+static sl_err bare_read(struct scanner *scan, struct word *word)
+{
+    sl_err err = SL_OK;
     (void)variable_read(scan, word);
     const char *end = scan->at;
-    while (!ends_at(scan, end)) {
-        end++;
+    for (; err == SL_OK && !ends_at(scan, end); end++) {
+        bool begins = scan->line != 0 && strchr(BLANKS, end[-1]) != NULL && /* behind a name */
+                      strchr(BLANKS, *end) == NULL;
+        err = begins ? bare_check(scan, end) : SL_OK;
     }
     while (end > scan->at && strchr(BLANKS, end[-1]) != NULL) {
         end--;
     }
     word_put(word, scan->at, (size_t)(end - scan->at));
+    return err;
 }
 
 /* The value at scan->at, which may be empty. */
@@ -135,7 +159,7 @@ static sl_err value_read(struct scanner *scan, struct word *word)
     if (*scan->at == '"' || *scan->at == '\'') {
         err = quoted_read(scan, word);
     } else if (!ends_at(scan, scan->at)) {
-        bare_read(scan, word);
+        err = bare_read(scan, word);
     }
     return err != SL_OK || word->length < SL_CONFIG_VALUE_BYTES - 1
                ? err
@@ -165,7 +189,7 @@ static sl_err line_read(struct scanner *scan, struct sl_config *config)
         return SL_OK;
     }
     const char *name = scan->at;
-    size_t length = SL_MAX(strcspn(name, BLANKS "=#\"'"), (size_t)1);
+    size_t length = SL_MAX(strcspn(name, NAME_ENDS), (size_t)1);
     (void)snprintf(source, sizeof source, "%s:%d", scan->path, scan->line);
     if (!sl_setting_find(name, length, &setting)) {
         return sl_setting_refuse(name, length, source, "setting", scan->why);

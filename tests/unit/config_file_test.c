@@ -55,12 +55,13 @@ static const struct {
     {"log_dir = /a#b\n#c\n\t# c\nranks = 3\t#c", 3, 4, "/a#b"},
     {"ranks = 3 # \\\nlog_dir = /x", 3, 1, "/x"},
     /* values are what the rest of their line is, as after SLUICE_NAME= */
-    {"log_dir = /a,/b ranks = 3", 1, 0, "/a,/b ranks = 3"},
+    {"log_dir = /a,/b rankz = 3", 1, 0, "/a,/b rankz = 3"},
     {"log_dir = /a  b # c", 1, 0, "/a  b"},
     {"log_dir = /a=b{c}(d) 'f' + * =x", 1, 0, "/a=b{c}(d) 'f' + * =x"},
     {"log_dir = /a ranks", 1, 0, "/a ranks"},
     {"log_dir = /it's \"so\"", 1, 0, "/it's \"so\""},
-    {"log_dir = /a//b // c /* d */", 1, 0, "/a//b // c /* d */"},
+    {"log_dir = /a//b/*c", 1, 0, "/a//b/*c"},
+    {"log_dir = '/a // c' # d", 1, 0, "/a // c"},
     {"log_dir =\nranks = 3", 3, 2, ""},
     /* words */
     {"log_dir = /a//b", 1, 0, "/a//b"},
@@ -70,7 +71,7 @@ static const struct {
     {"ranks = \"3\"\nlog_dir='/a b' # c", 3, 1, "/a b"},
     {"log_dir = \"/a # b // c /* d\" # e\nranks = 3", 3, 2, "/a # b // c /* d"},
     {"log_dir = '/a \\' \\\\ \\n ${HOME}'", 1, 0, "/a ' \\ \\n ${HOME}"},
-    {"log_dir = \"/\\\"\\\\\\q\\${HOME}\"", 1, 0, "/\"\\\\q${HOME}"},
+    {"log_dir = \"/\\\"\\\\\\${HOME}\"", 1, 0, "/\"\\${HOME}"},
     /* the environment */
     {"log_dir = ${SL_HERE}\nranks = 3", 3, 2, "/here"},
     {"log_dir = \"${SL_HERE}/x\"", 1, 0, "/here/x"},
@@ -119,10 +120,17 @@ static const struct {
     {"[node]\n", "node.conf:1: unknown setting '[node]'"},
     {"ranks = 3;\n", "node.conf:1: ranks: '3;' is no whole number"},
     {"/* c */\n", "node.conf:1: unknown setting '/*'"},
+    {"log_dir = /a // c\n", "node.conf:1: '//' stands in a value: put the value in quotes"},
+    {"log_dir = // c\n", "node.conf:1: '//' stands in a value: put the value in quotes"},
+    {"log_dir = /a /* c */\n", "node.conf:1: '/*' stands in a value: put the value in quotes"},
+    {"log_dir = /a  ranks = 3\n", "node.conf:1: 'ranks' stands in a value: put the value in"},
+    {"log_dir = /a op-timeout\t=3s\n", "node.conf:1: 'op-timeout' stands in a value: put the"},
     {"ranks = \"3\nmemory = 2GiB\"\n",
      "node.conf:1: unterminated string constant in 'ranks = \"3'"},
     {"ranks = '3\n", "node.conf:1: unterminated string constant"},
     {"log_dir = \"/a\\", "node.conf:1: unterminated string constant"},
+    {"log_dir = \"/\\x41\"", "node.conf:1: bad escape sequence '\\x'"},
+    {"log_dir = \"/\\t\"", "node.conf:1: bad escape sequence '\\t'"},
     {"log_dir = \"/\t\"", "node.conf:1: log_dir: control character 0x09"},
 };
 

@@ -12,17 +12,20 @@
 
 /* A line: id, parent, major:minor, root, place, options, [fields], "-", type, source, options of the
  * file system. */
-static bool mount_allows(const char *line, char why[SL_HUGE_TEXT_BYTES])
+static bool mount_allows(char *line, char why[SL_HUGE_TEXT_BYTES])
 {
-    char type[16] = "", options[1024] = "", *rest = NULL;
-    const char *dash = strstr(line, " - ");
-    if (dash == NULL || sscanf(dash, " - %15s %*s %1023s", type, options) < 1 ||
-        strcmp(type, "tmpfs") != 0) {
+    char *fields = strstr(line, " - "), *options = NULL;
+    if (fields != NULL) {
+        fields += 3;
+    }
+    const char *type = strsep(&fields, " ");
+    (void)strsep(&fields, " "); /* the source, which may be empty */
+    options = strsep(&fields, " \n");
+    if (type == NULL || strcmp(type, "tmpfs") != 0) {
         (void)snprintf(why, SL_HUGE_TEXT_BYTES, "its file system is not a tmpfs");
         return false;
     }
-    for (const char *option = strtok_r(options, ",", &rest); option != NULL;
-         option = strtok_r(NULL, ",", &rest)) {
+    for (const char *option; (option = strsep(&options, ",")) != NULL;) {
         if (strncmp(option, "huge=", 5) == 0 && strcmp(option, "huge=never") != 0) {
             (void)snprintf(why, SL_HUGE_TEXT_BYTES, "its tmpfs is mounted with %.40s", option);
             return true;

@@ -13,6 +13,7 @@
     "25 22 0:22 / /mnt/b rw,relatime shared:1 master:2 - tmpfs none rw,huge=never\n"   \
     "26 22 0:23 / /mnt/c rw - tmpfs tmpfs rw,huge=within_size\n"                       \
     "27 22 0:24 / /mnt/d rw - tmpfs tmpfs rw,shuge=always\n"                           \
+    "29 22 0:26 / /mnt/f rw - tmpfs  rw,huge=always\n"                                 \
     "28 22 0:25 / /mnt/e rw"
 
 static const struct {
@@ -23,6 +24,7 @@ static const struct {
 } cases[] = {
     {"always within_size advise [never] deny force\n", 21, true, "huge=advise"},
     {"always within_size advise [never] deny force\n", 23, true, "huge=within_size"},
+    {"always within_size advise [never] deny force\n", 26, true, "huge=always"}, /* no source */
     {"always within_size advise [never] deny force\n", 20, false, "without huge=advise"},
     {"always within_size advise [never] deny force\n", 22, false, "without huge=advise"},
     {"always within_size advise [never] deny force\n", 24, false, "without huge=advise"},

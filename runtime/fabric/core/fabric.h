@@ -198,7 +198,7 @@ struct sl_fabric_grant {
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 /* grant_ended() says when the peer is through with its range. By tcp it waits for what is being sent,
- * and for a quarter of stall_ns at most: then the connection of a peer that does not take it ends.
+ * and for three quarters of stall_ns at most: then the connection of a peer that is too slow ends.
  * So whoever waits for the end need not be given up itself. Errors:
  * SL_ERR_NOT_FOUND. */
 sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t grant);

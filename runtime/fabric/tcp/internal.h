@@ -16,17 +16,18 @@
 #include <liburing.h>
 #include <netinet/in.h>
 
-#define TCP_SEND_BATCH    16u            /* frames of one send */
-#define TCP_SEND_BYTES    (2 * SL_MIB)   /* after so many bytes of values a send is full */
-#define TCP_SLICE_BYTES   (256 * SL_KIB) /* of one receive: digested while it is in the L2 cache */
-#define TCP_SEND_PARTS    272u           /* of one send: frames of a head and 16 places */
-#define TCP_RECV_PARTS    64u            /* of one receive */
-#define TCP_HEADS_IN      16u            /* requests of one receive */
-#define TCP_QUEUE_MAX     SL_FABRIC_DEPTH_MAX /* requests of a served connection */
-#define TCP_ANSWERS_HELD  4u /* to writes: so many go in one packet, while more requests are there */
-#define TCP_DISCARD_BYTES (64 * SL_KIB)
-#define TCP_MOVE_BYTES    (128 * SL_KIB)  /* below, a mover's wake-ups cost more than they bring */
-#define TCP_NS_PER_BYTE   UINT64_C(15259) /* 64 KiB/s: a peer that is slower is given up */
+#define TCP_SEND_BATCH        16u          /* frames of one send */
+#define TCP_SEND_BYTES        (2 * SL_MIB) /* after so many bytes of values a send is full */
+#define TCP_SLICE_BYTES       (256 * SL_KIB) /* of one receive: digested while it is in the L2 cache */
+#define TCP_SEND_PARTS        272u           /* of one send: frames of a head and 16 places */
+#define TCP_RECV_PARTS        64u            /* of one receive */
+#define TCP_HEADS_IN          16u            /* requests of one receive */
+#define TCP_QUEUE_MAX         SL_FABRIC_DEPTH_MAX /* requests of a served connection */
+#define TCP_ANSWERS_HELD      4u /* to writes: so many go in one packet, while more requests are there */
+#define TCP_DISCARD_BYTES     (64 * SL_KIB)
+#define TCP_MOVE_BYTES        (128 * SL_KIB) /* below, a mover's wake-ups cost more than they bring */
+#define TCP_NS_PER_BYTE       UINT64_C(15259) /* 64 KiB/s: a peer that is slower is given up */
+#define TCP_ENDED_NS_PER_BYTE UINT64_C(60)    /* 16 MiB/s a lane, when the grant has ended */
 /* Places beside those of connections_max: of connections that were closed and still end. */
 #define TCP_PLACES_ENDING 32u
 #define TCP_BACKLOG       1024 /* of the kernel: floods of strangers are accepted one by one */
@@ -252,7 +253,7 @@ void tcp_served_closed(struct tcp_conn *conn);
 uint64_t tcp_served_look(struct tcp_conn *conn);
 /* Answers that were held back go. */
 void tcp_answers_push(struct tcp *tcp);
-/* Requests of grants that have ended are let go; what is being answered has stall_ns / 4. */
+/* Requests of grants that have ended are let go; what is being answered has a little time left. */
 void tcp_served_recheck(struct tcp_conn *conn);
 void tcp_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant);
 bool tcp_grant_recheck(struct sl_fabric *fabric, const struct fabric_grant *grant);

@@ -513,6 +513,18 @@ void tcp_served_forget(struct sl_fabric *fabric, uint32_t peer)
 
 /* ---- the end of a grant ---- */
 
+/* By when what is being sent must be out when its grant has ended: a quarter of stall_ns, and time for all
+ * its bytes beside those of other lanes. Whoever waits for the end is given up after stall_ns or so. */
+static uint64_t ended_due_ns(const struct tcp_conn *conn)
+{
+    const struct sl_fabric *fabric = conn->fabric;
+    uint64_t wait_ns = fabric->options.stall_ns / 4;
+    for (uint64_t i = conn->out_number; i < conn->sent_number; i++) {
+        wait_ns += served_at(conn, i)->length_bytes * TCP_ENDED_NS_PER_BYTE;
+    }
+    return sl_deadline_ns(fabric->now_ns, SL_MIN(wait_ns, fabric->options.stall_ns / 4 * 3));
+}
+
 void tcp_served_recheck(struct tcp_conn *conn)
 {
     struct sl_fabric *fabric = conn->fabric;
@@ -524,10 +536,8 @@ void tcp_served_recheck(struct tcp_conn *conn)
         if (served->grant == FABRIC_NONE || fabric->grants[served->grant].state != GRANT_ENDING) {
             continue;
         }
-        if (i < conn->sent_number) { /* it is being sent, and a slow peer has no more time for it */
-            tcp_due(conn, &conn->tx_due_ns,
-                    SL_MIN(conn->tx_due_ns,
-                           sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns / 4)));
+        if (i < conn->sent_number) { /* a peer that does not take it has no more time for it */
+            tcp_due(conn, &conn->tx_due_ns, SL_MIN(conn->tx_due_ns, ended_due_ns(conn)));
             continue;
         }
         uint32_t grant = served->grant; /* not begun: it is refused after all */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define KEY_MAGIC   UINT32_C(0x57544c53) /* "SLTW" */
-#define KEY_VERSION 1u
+#define KEY_VERSION 2u
 #define KEY_REGION  24u /* offset, length, address; then a key, or one a lane */
 
 /* ---- keys ---- */

@@ -80,11 +80,8 @@ sl_err sl_counts_make(const char *shm_dir, struct sl_error *why)
     const struct sl_segment_want want = wanted(shm_dir);
     struct sl_segment segment = {.fd = -1};
     sl_err err = sl_segment_open_or_renew(&want, &segment, why);
-    if (err != SL_OK) {
-        return err;
-    }
     sl_segment_close(&segment);
-    return SL_OK;
+    return err;
 }
 
 void sl_counts_free(const char *shm_dir, bool (*is_gone)(void *context, struct sl_proc_id client),

@@ -40,14 +40,8 @@ sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_e
                                                  REMOVALS * sizeof(uint64_t),
                                    .data_align_bytes = SL_PAGE_BYTES,
                                    .prepare = settled_prepare};
-    sl_err err = sl_segment_open(&want, true, &settled->segment, why);
-    if (err != SL_OK && err != SL_ERR_OS && err != SL_ERR_NO_MEMORY && err != SL_ERR_VERSION) {
-        /* None, or of another boot, or damaged: nothing hangs on it for long. */
-        err = sl_segment_remove(shm_dir, SETTLED_FILE, why);
-        if (err == SL_OK || err == SL_ERR_NOT_FOUND) {
-            err = sl_segment_create(&want, &settled->segment, why);
-        }
-    }
+    /* Nothing hangs on it for long. */
+    sl_err err = sl_segment_open_or_renew(&want, &settled->segment, why);
     if (err != SL_OK) {
         free(settled);
         return err;

@@ -668,10 +668,12 @@ START_TEST(what_is_removed_before_a_disk_comes_has_room_for_it)
         node_client(node, "client.1", 11);
         disk_come(node, 1, stores[1], TIERER_PID + 1);
         fake_pass(&node->fake, 6 * SL_NS_PER_S);
-        for (sl_err code = SL_ERR_DISK_AWAY; code == SL_ERR_DISK_AWAY && count < 40000; count++) {
+        sl_err code = SL_ERR_DISK_AWAY;
+        for (; code == SL_ERR_DISK_AWAY && count < 40000; count++) {
             (void)snprintf(keys[0], sizeof(keys[0]), "k%u", count);
             code = removed(node, remove_ask(node, keys[0]));
         }
+        ck_assert_int_eq(code, SL_ERR_LIMIT); /* at once: no room comes before the disk */
         ck_assert_uint_gt(--count, 25000);
 
         tierer_play(0, stores[0]);

@@ -259,12 +259,13 @@ static bool remove_is_begun(const struct reg_remove *remove)
  * SL_ERR_NO_SPACE (from some that are full, too), SL_OK: it may come. */
 static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remove)
 {
-    uint64_t lost = 0, full = 0;
+    uint64_t lost = 0, full = 0, left = self->forgets->count; /* tombstones that may end soon */
     bool unknown = false;
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
         if (reg_disk_lost(self, i)) {
             lost += remove->forgets[i];
+            left -= disk->forget_count;
             unknown = unknown || !disk->scanned;
         } else if (remove->keys == NULL && disk->used && !disk->gone && !disk->scanned) {
             return SL_OK; /* it may tell yet */
@@ -276,7 +277,8 @@ static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remo
     if (!begun || lost + full != remove->outstanding) {
         return SL_OK;
     }
-    bool away = lost > 0 || (remove->keys == NULL && unknown);
+    bool away =
+        lost > 0 || (remove->keys == NULL && unknown) || (!remove_is_begun(remove) && left == 0);
     if (remove->keys == NULL && unknown && remove_is_begun(remove) && remove->failed == SL_OK &&
         !reg_members_forsake(self)) {
         return SL_OK;

@@ -389,6 +389,31 @@ START_TEST(disk_that_comes_when_all_have_told_has_missed_something)
     }
 END_TEST
 
+/* C has left, and is struck. The tierer of B is another one, which has not told yet what it serves. */
+START_TEST(disk_whose_tierer_is_about_to_tell_is_not_struck_with_one_that_left)
+    {
+        struct disk a = disk_of("A", 7, "BC"), b = disk_of("B", 7, "AC");
+        const struct disk both[2] = {a, b};
+        struct sl_msg msg;
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        tierer_come(node, 0, TIERER_PID);
+        tierer_come(node, 1, TIERER_PID + 1);
+        ck_assert_uint_eq(judge(node, both), 0);
+        fake_die(&node->fake, proc_of(TIERER_PID + 1));
+        tierer_come(node, 1, TIERER_PID + 2);
+
+        node_put(node, "client.1", "k", 4096);
+
+        ck_assert(members_take(node, 0, &msg));
+        members_land(&a, &msg);
+        ck_assert(lists(&a, "B") && !lists(&a, "C"));
+        members_answer(node, 0, &msg, SL_OK);
+        ck_assert_int_eq(disk_tell(node, 1, &b), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 static void remove_all(struct node *node, struct sl_msg *removal)
 {
     *removal = (struct sl_msg){.type = SL_MSG_REMOVE, .budget_ns = 5 * SL_NS_PER_S};
@@ -650,6 +675,7 @@ int main(void)
     tcase_add_loop_test(tests, disk_that_comes_when_all_have_told_has_missed_something, 0, 2);
     tcase_add_loop_test(
         tests, power_cut_between_the_lists_of_a_disk_and_one_that_came_later_costs_nothing, 0, 4);
+    tcase_add_test(tests, disk_whose_tierer_is_about_to_tell_is_not_struck_with_one_that_left);
     tcase_add_loop_test(tests, disk_that_was_away_when_all_was_removed_begins_empty, 0, 2);
     tcase_add_loop_test(tests, disk_that_was_alone_and_away_when_all_was_removed_begins_empty, 0,
                         2);

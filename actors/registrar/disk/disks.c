@@ -120,12 +120,13 @@ static uint32_t disk_find(const struct registrar *self, const struct reg_disk_na
     return REG_NONE;
 }
 
-/* A free slot; REG_NONE: there is none. */
+/* A free slot, or one that a registrar before was about to give; REG_NONE: there is none. */
 static uint32_t disk_slot(const struct registrar *self)
 {
     uint32_t slot = REG_NONE;
     for (uint32_t i = REG_DISK_UNKNOWN; i-- > 0;) {
-        slot = self->tier->disks[i].used ? slot : i;
+        const struct reg_disk *disk = &self->tier->disks[i];
+        slot = disk->used && (disk->note != 0 || disk->place_count > 0) ? slot : i;
     }
     return slot;
 }

@@ -82,14 +82,15 @@ struct reg_disk {
     enum { REG_SWEEP_NONE, REG_SWEEP_PLACES, REG_SWEEP_MARKS } sweeping;
     uint64_t unseen; /* places known when the scan began, and not found by it: swept at its end */
     uint64_t sweep_cursor;
-    uint32_t sweep_group; /* of blocks that are not whole, after that */
+    uint32_t sweep_group; /* of blocks that are not whole, before that */
     uint64_t place_count;
     /* tombstones on their way there */
     struct reg_forget *forget_first, *forget_last;
     uint32_t forget_count;
     uint64_t forget_seq; /* DISK_FORGET in flight, 0: none */
     uint64_t forget_retry_ns;
-    bool forget_full; /* the last of them found no room on its file system */
+    uint32_t forget_restored; /* of these: of the registrar before */
+    bool forget_full;         /* the last of them found no room on its file system */
     bool forget_held; /* of a removed block, some parts found no room: it is to be scanned again */
 };
 struct reg_tier { /* all disks together */

@@ -8,6 +8,7 @@
 #include "actors/registrar/disk/answers.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/write_behind.h"
+#include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/records/retired.h"
@@ -69,6 +70,7 @@ static void forget_end(struct registrar *self, struct reg_forget *forget, bool d
     }
     self->forgets->count--;
     disk->forget_count--;
+    disk->forget_restored -= forget->restored;
     if (done && forget->note != 0) {
         sl_index_set_kind(self->index, forget->note, SL_RECORD_FREE);
     }
@@ -211,13 +213,15 @@ static sl_err forget_restore(struct registrar *self, sl_ref ref, const void *byt
     }
     forget->note = ref;
     forget->restored = true;
+    self->tier->disks[forget->place.disk].forget_restored++;
     return SL_OK;
 }
 
 bool reg_forget_join(struct registrar *self, struct sl_key key, uint32_t slot, uint64_t remove_id,
                      uint32_t remove_index)
 {
-    struct reg_forget *at = forget_first(self, key, slot);
+    bool some = self->tier->disks[slot].forget_restored > 0;
+    struct reg_forget *at = some ? forget_first(self, key, slot) : NULL;
     while (at != NULL && (!at->restored || at->remove_id != 0)) {
         at = forget_next(at, key);
     }
@@ -247,7 +251,12 @@ static bool forget_again(struct registrar *self, const struct reg_forget *at, st
         .remove_id = at->remove_id,
         .remove_index = at->remove_index,
     };
-    return forget_key(self, key, at->length_bytes, place, &how, room) != NULL;
+    struct reg_forget *fresh = forget_key(self, key, at->length_bytes, place, &how, room);
+    bool noted = fresh != NULL && (at->note == 0 || fresh->note != 0);
+    if (fresh != NULL && !noted) { /* the next registrar would not know of it */
+        forget_end(self, fresh, true);
+    }
+    return noted;
 }
 
 static void forgets_end(struct registrar *self, const struct reg_disk *disk)
@@ -262,12 +271,27 @@ bool reg_forgets_copy(struct registrar *self, uint32_t slot)
     const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
     const struct reg_disk *from = &self->tier->disks[REG_DISK_UNKNOWN];
     forgets_end(self, &self->tier->disks[slot]); /* of a try before */
-    bool copied = self->forgets->count + from->forget_count <= REG_FORGETS_MAX;
+    bool room = paths_untold(self) == 1 ||       /* then those copied end at once */
+                self->forgets->count + from->forget_count <= REG_FORGETS_MAX;
+    bool copied = room;
     for (const struct reg_forget *at = from->forget_first; copied && at != NULL; at = at->next) {
         const struct sl_key key = {.at = at->key, .length = at->key_length};
         copied = forget_again(self, at, key, &unknown, true);
     }
+    if (room && !copied) { /* in the index, for a note */
+        (void)reg_make_index_room(self);
+    }
     return copied;
+}
+
+bool reg_forgets_wait(const struct registrar *self, uint32_t slot)
+{
+    const struct reg_disk *disk = &self->tier->disks[slot];
+    const struct reg_forget *at = disk->forget_first;
+    while (at != NULL && at->held == disk->scan_number) {
+        at = at->next;
+    }
+    return at != NULL || reg_forgets_room(self) < REG_FORGET_ITEMS_MAX;
 }
 
 static void forgets_mark_unsent(struct reg_disk *disk)
@@ -443,23 +467,25 @@ bool reg_key_leaves(const struct registrar *self, struct sl_key key, uint32_t di
     return reg_forget_pending(self, key, disk) || write_dooms(self, key, disk);
 }
 
-uint16_t reg_disks_may_have(const struct registrar *self, struct sl_key key, uint32_t placed)
+uint16_t reg_disks_may_have(const struct registrar *self, struct sl_key key, uint32_t placed,
+                            bool removed)
 {
     uint16_t disks = 0;
     for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
-        bool known = i == placed || (disk->scanned && !disk->missed);
+        bool known = i == placed || (disk->scanned && !(removed && disk->missed));
         bool may_have = disk->used && !disk->gone && (!known || reg_key_leaves(self, key, i));
         disks |= (uint16_t)(may_have ? REG_DISK_BIT(i) : 0);
     }
     return disks;
 }
 
-uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record)
+uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record,
+                        bool removed)
 {
     uint32_t placed = record->disk.valid != 0 ? record->disk.disk : REG_NONE;
     return (uint16_t)((sl_index_links(self->index, ref)->disks & reg_disks_used(self)) |
-                      reg_disks_may_have(self, record_key(record), placed));
+                      reg_disks_may_have(self, record_key(record), placed, removed));
 }
 
 /* ---- sending ---- */
@@ -567,7 +593,8 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
 {
     const struct sl_entry *entry = what->record;
     const struct reg_drop *how = what->how;
-    uint16_t doubt = reg_disk_doubt(self, entry->ref, entry); /* its own write is not one of them */
+    bool removed = how->reason == REG_GHOST_REMOVED;
+    uint16_t doubt = reg_disk_doubt(self, entry->ref, entry, removed); /* but its own write */
     if (what->writing) {
         write_doom(self, entry, how);
     }

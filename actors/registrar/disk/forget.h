@@ -70,11 +70,13 @@ bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct 
                             const struct sl_disk_place *place);
 /* Disks (a bit each) that may hold something under the key that no record names: what no scan told yet (but of
  * the disk `placed`, where a record has a place, whose tombstone is for all before it), or what has a tombstone
- * that is not durable. */
-uint16_t reg_disks_may_have(const struct registrar *self, struct sl_key key, uint32_t placed);
+ * that is not durable. removed: also what found no room in the index or here; who only leaves need not go there. */
+uint16_t reg_disks_may_have(const struct registrar *self, struct sl_key key, uint32_t placed,
+                            bool removed);
 /* Disks (a bit each) that may hold something under the record's key that its place does not name: the
  * same, and what was sent there without an answer. */
-uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record);
+uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record,
+                        bool removed);
 /* Whether what lies under the key on the disk, or is on its way there, is being removed. */
 bool reg_key_leaves(const struct registrar *self, struct sl_key key, uint32_t disk);
 /* What became of a value that was removed while it was written; on_disk: it may be there, at the place
@@ -85,6 +87,8 @@ void reg_fate_settle(struct registrar *self, struct reg_write *write, uint32_t i
 void reg_forgets_scanned(struct registrar *self, uint32_t disk);
 /* What was meant for disks that were not known yet is meant for this one, too. False: no room yet. */
 bool reg_forgets_copy(struct registrar *self, uint32_t disk);
+/* Whether tombstones of the disk are to go first, or others, so that a scan finds room for new ones. */
+bool reg_forgets_wait(const struct registrar *self, uint32_t disk);
 uint32_t reg_forgets_room(const struct registrar *self); /* how many more there may be */
 
 extern const struct reg_part reg_forgets_part;

@@ -420,25 +420,33 @@ sl_err reg_members_judge(struct registrar *self, uint32_t at,
 
 /* ---- what changes ---- */
 
-/* scanned: it is enough for one whose tierer has left that it told all that it holds before. */
-static bool member_is_here(const struct registrar *self, const struct reg_member *member,
-                           bool scanned)
+/* The slot of the member's disk; NULL: it has none. */
+static const struct reg_disk *member_disk(const struct registrar *self,
+                                          const struct reg_member *member)
 {
+    const struct reg_disk *found = NULL;
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        const struct reg_disk *disk = &self->tier->disks[i];
+        bool same = disk->used && memcmp(&disk->name, &member->name, sizeof(member->name)) == 0;
+        found = same ? disk : found;
+    }
+    return found;
+}
+
+/* Its tierer has told, or has left and may come back: no other disk has told at its path. scanned: then only if
+ * it told all that it holds before. */
+static bool member_stays(const struct registrar *self, const struct reg_member *member,
+                         bool scanned)
+{
+    const struct reg_disk *disk = member_disk(self, member);
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         const struct reg_standing *standing = &self->tier->paths[i].standing;
-        uint32_t disk = self->tier->paths[i].disk;
-        if (scanned && !self->tier->paths[i].here && disk != REG_NONE &&
-            !self->tier->disks[disk].scanned) {
-            continue;
-        }
-        if ((standing->told && standing->keeps &&
-             memcmp(&standing->self.name, &member->name, sizeof(member->name)) == 0) ||
-            (disk != REG_NONE &&
-             memcmp(&self->tier->disks[disk].name, &member->name, sizeof(member->name)) == 0)) {
+        if (standing->told && standing->keeps &&
+            memcmp(&standing->self.name, &member->name, sizeof(member->name)) == 0) {
             return true;
         }
     }
-    return false;
+    return disk != NULL && !disk->gone && (!scanned || (disk->scanned && !disk->missed));
 }
 
 bool reg_members_settled(struct registrar *self)
@@ -457,7 +465,8 @@ bool reg_members_settled(struct registrar *self)
     members->some_left = false;
     members->closed = members->closed || members->epoch != 0;
     for (uint32_t i = 0; i < members->count; i++) {
-        members->some_left = members->some_left || !member_is_here(self, &members->list[i], false);
+        const struct reg_disk *disk = member_disk(self, &members->list[i]);
+        members->some_left = members->some_left || disk == NULL || disk->path == REG_NONE;
     }
     return true;
 }
@@ -490,7 +499,7 @@ static void members_strike(struct registrar *self, bool unscanned)
 {
     struct reg_members *members = &self->tier->members;
     for (uint32_t i = members->count; i-- > 0;) {
-        if (!member_is_here(self, &members->list[i], unscanned)) {
+        if (!member_stays(self, &members->list[i], unscanned)) {
             reg_log(self, SL_LOG_INFO, 0,
                     "a disk that has left misses what changes from here on: should it come back, "
                     "it begins empty");
@@ -518,10 +527,14 @@ void reg_members_change(struct registrar *self, bool removed_or_new)
 bool reg_members_forsake(struct registrar *self)
 {
     struct reg_members before = self->tier->members;
+    if (self->env->now_ns < before.retry_ns) {
+        return false;
+    }
     members_strike(self, true);
     bool struck = !before.strict || before.count != self->tier->members.count;
     if (struck && !epoch_renew(self)) {
         self->tier->members = before;
+        self->tier->members.retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
         return false;
     }
     return reg_members_agreed(self);

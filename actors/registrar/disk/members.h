@@ -46,6 +46,7 @@ struct reg_members {
     bool some_left; /* no path leads to one of them */
     uint64_t epoch; /* of this list; 0: nothing was changed yet while this index was there */
     sl_ref note;
+    uint64_t retry_ns; /* reg_members_forsake found no room: not before */
 };
 
 /* Whether the path's disk may be served. Errors: SL_ERR_BUSY (not known yet, or not before it is

@@ -31,7 +31,7 @@ static bool remove_has_room(const struct registrar *self)
  * for a tombstone like any other. */
 void reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how)
 {
-    uint16_t disks = reg_disks_may_have(self, key, REG_NONE);
+    uint16_t disks = reg_disks_may_have(self, key, REG_NONE, true);
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct sl_disk_place unknown = {.disk = (uint16_t)i};
         if ((disks & REG_DISK_BIT(i)) == 0) {
@@ -50,7 +50,7 @@ void reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_
 static uint32_t part_notes(struct registrar *self, sl_ref part, const struct sl_entry *entry)
 {
     bool writing = (sl_index_links(self->index, part)->flags & REG_FLAG_WRITING) != 0;
-    uint16_t doubt = reg_disk_doubt(self, part, entry);
+    uint16_t doubt = reg_disk_doubt(self, part, entry, true);
     return self->tier->on
                ? (uint32_t)writing + (entry->disk.valid != 0) + (uint32_t)__builtin_popcount(doubt)
                : 0;
@@ -266,7 +266,7 @@ static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remo
         if (reg_disk_lost(self, i)) {
             lost += remove->forgets[i];
             left -= disk->forget_count;
-            unknown = unknown || !disk->scanned;
+            unknown = unknown || !disk->scanned || disk->missed;
         } else if (remove->keys == NULL && disk->used && !disk->gone && !disk->scanned) {
             return SL_OK; /* it may tell yet */
         } else if (disk->forget_full) {

@@ -68,7 +68,9 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
     }
     sl_ref fresh;
     sl_err err = reg_record_switch(self, entry->ref, NULL, &place, &fresh);
-    if (err == SL_OK && elsewhere) { /* that copy may come back */
+    if (err != SL_OK) {
+        links->disks |= REG_DISK_BIT(slot);
+    } else if (elsewhere) { /* that copy may come back */
         sl_index_links(self->index, fresh)->disks |= REG_DISK_BIT(entry->disk.disk);
     }
     if (err == SL_OK && here) {
@@ -306,7 +308,7 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
     struct reg_path *path = &self->tier->paths[at];
     const struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
     if (disk != NULL && disk->state == REG_DISK_READY && disk->forget_held &&
-        reg_forgets_room(self) < REG_FORGETS_MAX / 2) {
+        reg_forgets_wait(self, path->disk)) {
         return sl_fail(why, SL_ERR_LIMIT, SCAN_AGAIN);
     }
     if (!scan_is_fenced(self, at)) {
@@ -413,13 +415,13 @@ static void sweep_step(struct registrar *self, uint32_t slot)
     char key[SL_KEY_BYTES_MAX + 1];
     struct sl_entry seen, entry;
     for (uint32_t i = 0; disk->sweeping != REG_SWEEP_NONE && i < SWEEP_STEP; i++) {
-        if (sl_index_scan(sl_index_as_view(self->index), &disk->sweep_cursor, &seen, key)) {
+        if (disk->sweep_group < self->groups->high) {
+            group_sweep(self, slot, &self->groups->all[disk->sweep_group++]);
+        } else if (sl_index_scan(sl_index_as_view(self->index), &disk->sweep_cursor, &seen, key)) {
             if (seen.disk.valid != 0 && seen.disk.disk == slot &&
                 sl_index_find_any(self->index, key, seen.key_length, &entry) == SL_OK) {
                 (void)place_sweep(self, slot, &entry);
             }
-        } else if (disk->sweep_group < self->groups->high) {
-            group_sweep(self, slot, &self->groups->all[disk->sweep_group++]);
         } else {
             disk->sweeping = REG_SWEEP_NONE;
             disk->unseen = 0;

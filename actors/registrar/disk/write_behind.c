@@ -451,7 +451,8 @@ static const struct sl_item_spilled *spilled_of(const struct sl_msg *msg, uint32
     return NULL;
 }
 
-static void write_item_end(struct registrar *self, struct reg_write *write, uint32_t i,
+/* Gives whether it is durable. */
+static bool write_item_end(struct registrar *self, struct reg_write *write, uint32_t i,
                            const struct sl_msg *msg)
 {
     const struct reg_write_item item = write->items[i];
@@ -468,12 +469,12 @@ static void write_item_end(struct registrar *self, struct reg_write *write, uint
                        code == SL_ERR_DRAINING || sl_err_class(code) == SL_CLASS_CALL;
         place.valid = code == SL_OK ? 1 : 0; /* a write that failed may have arrived all the same */
         reg_fate_settle(self, write, i, &place, !refused);
-        return;
+        return code == SL_OK;
     }
     struct sl_entry entry;
     if (!item_there(self, &item, &entry)) {
         reg_retired_returned(self, item.generation);
-        return;
+        return code == SL_OK;
     }
     flag_writing(self, item.ref, false);
     if (code == SL_OK) {
@@ -487,6 +488,7 @@ static void write_item_end(struct registrar *self, struct reg_write *write, uint
     } else {
         item_failed(self, &item, write->disk, code, spilled != NULL && write->count == 1);
     }
+    return code == SL_OK;
 }
 
 static void write_reply(struct registrar *self, uint32_t index, const struct sl_msg *msg)
@@ -494,7 +496,7 @@ static void write_reply(struct registrar *self, uint32_t index, const struct sl_
     struct reg_write *write = &self->writes->all[index];
     struct reg_disk *disk = &self->tier->disks[write->disk];
     bool failing = disk->failing;
-    uint64_t written_bytes = self->units->written_bytes;
+    bool durable = false;
     uint32_t batch_items = disk->batch_items;
     if (msg->code == SL_OK) {
         reg_disk_budget_told(self, write->disk, msg->body.disk_write_reply.budget_left,
@@ -504,9 +506,9 @@ static void write_reply(struct registrar *self, uint32_t index, const struct sl_
     (void)reg_peers_drain(self); /* what was noted names records that are another soon */
     for (uint32_t i = write->count;
          i-- > 0;) { /* last first: what goes back to the queue keeps its order */
-        write_item_end(self, write, i, msg);
+        durable = write_item_end(self, write, i, msg) || durable;
     }
-    if (failing && !disk->failing && self->units->written_bytes == written_bytes) {
+    if (failing && !disk->failing && !durable) {
         disk->failing = true; /* it only had no time */
     } else if (failing && !disk->failing) {
         disk->retry_ns = 0;

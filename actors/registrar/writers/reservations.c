@@ -181,7 +181,7 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
     bool doubt = false;
     if (claim->replace && found == SL_ERR_NOT_FOUND) {
         key_text(&entry, key);
-        doubt = reg_disks_may_have(self, name, REG_NONE) != 0;
+        doubt = reg_disks_may_have(self, name, REG_NONE, true) != 0;
     }
     bool waits = self->tier->on && (doubt || found == SL_OK);
     if (found == SL_ERR_NO_SPACE) {

@@ -218,17 +218,16 @@
     F(U64, device_block, 0, UINT32_MAX, "block id on the device")                      \
     F(U64, item, 0, SL_BATCH_MAX, "index into the list of the message that it is of")
 #define SL_ITEM_ARRIVED(F, L)                                              \
-    F(U64, part, 0, 4095, "part of the ticket: place in PUSH_OPEN's list") \
+    F(U64, part, 0, 4095, "part of the hand-over: spots of BRING name it") \
     F(U64, part_offset_bytes, 0, SL_VALUE_BYTES_MAX, "where in the part")  \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the piece")      \
     F(U64, digest_low, 0, UINT64_MAX, "digest of the piece, low half")     \
     F(U64, digest_high, 0, UINT64_MAX, "digest of the piece, high half")
-#define SL_ITEM_DOOR(F, L)                                           \
-    F(U64, part, 0, 4095, "part of the ticket")                      \
-    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the part") \
-    F(BIN, key, 1, 65536, "the fabric's key: remote WRITE of this part, for this peer alone")
+#define SL_ITEM_DOOR(F, L)                         \
+    F(U64, part, 0, 4095, "part of the hand-over") \
+    F(BIN, key, 1, 65536, "the fabric's key: remote READ of this part, for this peer alone")
 #define SL_ITEM_TICKET(F, L)                                                               \
-    F(BIN, bytes, 1, 128, "of PUSH_OPEN")                                                  \
+    F(BIN, bytes, 1, 128, "as decode's coordinator made it")                               \
     F(U64, first_block, 0, UINT32_MAX, "decode has those before it")                       \
     F(U64, block_end, 1, UINT32_MAX, "blocks of the input, an incomplete last one counts") \
     F(U64, keys_low, 0, UINT64_MAX, "digest of model and last key, low half")              \
@@ -364,7 +363,10 @@
     L(spots, spot, SL_BATCH_MAX,                                                                      \
       "blocks of nodes alone: they go there and not into memory; one or more for each key, disjoint") \
     F(U64, chain_bytes, 0, UINT64_MAX,                                                                \
-      "for_ns: that they and the rest of their chain lack; 0: they")
+      "for_ns: that they and the rest of their chain lack; 0: they")                                  \
+    F(BIN, ticket, 0, 128,                                                                            \
+      "a hand-over: spots of its parts, without keys; prefill names their bytes")                     \
+    F(TEXT, from, 0, 31, "with ticket: the only node that may; empty: the first that shows it")
 #define SL_BODY_BRING_REPLY(F, L)                                                               \
     F(U64S, codes, 0, SL_BATCH_MAX,                                                             \
       "one a key; of spots: SL_OK, it lies at all of its own; else what they hold is not said") \
@@ -760,21 +762,6 @@
     F(U64, ttl_ns, 0, UINT64_MAX, "they end after")                       \
     L(items, place, 512, "one for each key")
 #define SL_BODY_PEER_UNPIN(F, L) F(U64S, pin_ids, 1, 1024, "of the sender's own")
-#define SL_BODY_PEER_TICKET(F, L)             \
-    F(BIN, ticket, 1, 128, "of the receiver") \
-    F(U64, first_part, 0, 4095, "keys are wanted from this part on")
-#define SL_BODY_PEER_TICKET_REPLY(F, L)                    \
-    F(U64, ttl_ns, 0, UINT64_MAX, "the ticket ends after") \
-    F(U64, part_count, 0, 4096, "of the ticket")           \
-    L(doors, door, 512, "parts from first_part on")        \
-    F(U64S, taken, 0, 512, "parts without a door: all of them has arrived, nobody writes there")
-#define SL_BODY_PEER_PUSH(F, L)                                                            \
-    F(BIN, ticket, 1, 128, "of the receiver")                                              \
-    F(U64, push, 1, UINT64_MAX, "the sender's number of it: the same when it is repeated") \
-    F(U64, layer, 0, 4096, "0: none, else 1 + layer")                                      \
-    F(BOOL, last, 0, 1, "nothing follows")                                                 \
-    L(pieces, arrived, 512, "written and completed")
-#define SL_BODY_PEER_PUSH_REPLY(F, L) F(U64, push, 0, UINT64_MAX, "as in the request")
 #define SL_BODY_NODES_REPLY(F, L)                                 \
     F(TEXT, name, 0, 31, "this node")                             \
     F(TEXT, listen, 0, 128, "where peers ask it; empty: nowhere") \
@@ -782,41 +769,30 @@
     L(nodes, node, 64, "peers")
 
 /* Direct hand-over of blocks. decode's coordinator -> its transporter */
-#define SL_BODY_PUSH_OPEN(F, L)                                                               \
-    F(U64, handover, 1, UINT64_MAX, "the sender's number of the hand-over; never used again") \
-    F(U64, ttl_ns, 1, UINT64_MAX, "the ticket ends after; setting ticket_ttl_max bounds it")  \
-    F(TEXT, from, 0, 31, "node that may use it; empty: the first that shows it")              \
-    F(U64S, lengths, 0, 4096, "bytes of each part")                                           \
-    L(spots, spot, SL_BATCH_MAX,                                                              \
-      "where they lie, part by part: item is the part; the first one is written, others get a copy")
-#define SL_BODY_PUSH_OPEN_REPLY(F, L)                                             \
-    F(BIN, ticket, 0, 128, "what the other node shows; whoever has it may write") \
-    F(U64, ttl_ns, 0, UINT64_MAX, "it ends after")
-#define SL_BODY_PUSH_CLOSE(F, L)                       \
-    F(U64, handover, 1, UINT64_MAX, "as in PUSH_OPEN") \
-    F(BOOL, taken, 0, 1,                               \
-      "all of it is acknowledged: prefill hears so, whichever of the two words comes first")
 /* prefill's coordinator -> its transporter */
-#define SL_BODY_PUSH_SEND(F, L)                                                    \
-    F(BIN, ticket, 1, 128, "of the other node, or of this one")                    \
-    F(U64, layer, 0, 4096, "0: none, else 1 + layer; carried along")               \
-    F(BOOL, last, 0, 1, "nothing follows: every byte of every part has been sent") \
-    L(pieces, arrived, 512, "what goes where")                                     \
+/* prefill's coordinator -> its transporter. Pieces of a part come in order, without gaps. */
+#define SL_BODY_LEND(F, L)                                                                        \
+    F(BIN, ticket, 1, 128, "who may read: the ticket's node")                                     \
+    F(U64, number, 1, UINT32_MAX, "of those of one loan: 1, then 2, ...")                         \
+    F(BOOL, last, 0, 1, "nothing follows: all of every part was named; answered when it is over") \
+    L(pieces, arrived, 512, "ready to be read")                                                   \
     L(spots, spot, 512, "one for each: where its part lies; item counts on from 0")
-#define SL_BODY_PUSH_ABORT(F, L)                                \
-    F(BIN, ticket, 1, 128, "of the other node, or of this one") \
-    F(U64, code, 0, 255, "why: sl_err")                         \
-    F(TEXT, text, 0, 240, "why, for people")
-/* decode's transporter -> who opened the ticket */
-#define SL_BODY_PUSH_ARRIVED(F, L)                                                             \
-    F(U64, handover, 1, UINT64_MAX, "as in PUSH_OPEN")                                         \
-    F(U64, state, 0, 2,                                                                        \
-      "0 pieces arrived, 1 these were the last: all is there, 2 over: nothing lands any more") \
-    F(U64, layer, 0, 4096, "0: none, else 1 + layer, as PUSH_SEND said")                       \
-    F(U64, code, 0, 255, "state 2: why, sl_err")                                               \
-    F(TEXT, text, 0, 240, "state 2: why, for people")                                          \
-    F(TEXT, from, 0, 31, "node that sends")                                                    \
-    L(pieces, arrived, 512, "in memory, digest verified")
+/* prefill's transporter -> decode's. op_id: the sender's number of the loan. */
+#define SL_BODY_PEER_LEND(F, L)                                                            \
+    F(BIN, ticket, 1, 128, "of a BRING of the receiver")                                   \
+    F(U64, number, 0, UINT32_MAX, "as in LEND; the same when it is repeated")              \
+    F(BOOL, last, 0, 1, "nothing follows")                                                 \
+    F(U64, code, 0, 255, "not SL_OK: the loan is over, nothing of it may be read: sl_err") \
+    F(TEXT, text, 0, 240, "with code: why, for people")                                    \
+    L(doors, door, 512, "keys of parts that none before it named")                         \
+    L(pieces, arrived, 512, "ready to be read")
+#define SL_BODY_PEER_LEND_REPLY(F, L) F(U64, number, 0, UINT32_MAX, "as in the request")
+/* decode's transporter -> who sent BRING with a ticket */
+#define SL_BODY_LANDED(F, L)                                                                       \
+    F(U64, handover, 1, UINT64_MAX, "number of the ticket")                                        \
+    F(U64, state, 0, 2, "0 the ticket may be given out, 1 pieces, 2 the last pieces: all is here") \
+    F(TEXT, from, 0, 31, "node that lends")                                                        \
+    L(pieces, arrived, 512, "they lie at all spots of their parts, digests are right")
 /* never on the wire: completions inside a process */
 #define SL_BODY_LOCAL_IO(F, L)                      \
     F(U64, cookie, 0, UINT64_MAX, "of the request") \
@@ -898,24 +874,12 @@
     X(PEER_PIN_REPLY, peer_pin_reply, 93, SL_BODY_PEER_PIN_REPLY, "where they are")                \
     X(PEER_UNPIN, peer_unpin, 94, SL_BODY_PEER_UNPIN, "I have read them")                          \
     X(PEER_UNPIN_REPLY, peer_unpin_reply, 95, SL_BODY_EMPTY, "done")                               \
-    X(PUSH_OPEN, push_open, 100, SL_BODY_PUSH_OPEN, "let another node write into pools")           \
-    X(PUSH_OPEN_REPLY, push_open_reply, 101, SL_BODY_PUSH_OPEN_REPLY, "its ticket")                \
-    X(PUSH_SEND, push_send, 102, SL_BODY_PUSH_SEND, "write under a ticket")                        \
-    X(PUSH_SEND_REPLY, push_send_reply, 103, SL_BODY_EMPTY, "the other side acknowledged it")      \
-    X(PUSH_ARRIVED, push_arrived, 104, SL_BODY_PUSH_ARRIVED,                                       \
-      "what came under a ticket, or that it is over")                                              \
-    X(PUSH_ARRIVED_REPLY, push_arrived_reply, 105, SL_BODY_EMPTY,                                  \
-      "taken: the sender is told the code")                                                        \
-    X(PUSH_CLOSE, push_close, 106, SL_BODY_PUSH_CLOSE, "end a ticket")                             \
-    X(PUSH_CLOSE_REPLY, push_close_reply, 107, SL_BODY_EMPTY,                                      \
-      "nothing is written under it any more")                                                      \
-    X(PUSH_ABORT, push_abort, 108, SL_BODY_PUSH_ABORT, "the sender gives up; peers say it too")    \
-    X(PUSH_ABORT_REPLY, push_abort_reply, 109, SL_BODY_EMPTY,                                      \
-      "nothing is read for it any more; of a peer: noted")                                         \
-    X(PEER_TICKET, peer_ticket, 110, SL_BODY_PEER_TICKET, "I have a ticket of yours")              \
-    X(PEER_TICKET_REPLY, peer_ticket_reply, 111, SL_BODY_PEER_TICKET_REPLY, "where to write")      \
-    X(PEER_PUSH, peer_push, 112, SL_BODY_PEER_PUSH, "this is written")                             \
-    X(PEER_PUSH_REPLY, peer_push_reply, 113, SL_BODY_PEER_PUSH_REPLY, "it is taken")               \
+    X(LEND, lend, 114, SL_BODY_LEND, "another node may read blocks of pools")                      \
+    X(LEND_REPLY, lend_reply, 115, SL_BODY_EMPTY, "it is named; of the last: all of it was read")  \
+    X(PEER_LEND, peer_lend, 116, SL_BODY_PEER_LEND, "read this")                                   \
+    X(PEER_LEND_REPLY, peer_lend_reply, 117, SL_BODY_PEER_LEND_REPLY, "read, being read, ...")     \
+    X(LANDED, landed, 118, SL_BODY_LANDED, "what came of a hand-over")                             \
+    X(LANDED_REPLY, landed_reply, 119, SL_BODY_EMPTY, "taken: prefill is told the code")           \
     X(HANDOVER_WORD, handover_word, 120, SL_BODY_HANDOVER_WORD, "one side to the other's node")    \
     X(HANDOVER_WORD_REPLY, handover_word_reply, 121, SL_BODY_EMPTY, "on its way, or taken")        \
     X(POOL_TAKE, pool_take, 130, SL_BODY_POOL_TAKE, "become a pool's owner, or have it made")      \

@@ -119,10 +119,12 @@ static const struct {
     {"nic_processes", "leave it out: one transporter drives all addresses and NICs of a node"},
     {"peer_failures_max", "leave it out: peer_backoff begins after 3 failures in a row"},
     {"peer_missing_max", "leave it out: 65536 keys; peer_missing_ttl 0 turns that off"},
+    {"pushes_max", "leave it out: 256 messages of hand-overs are read at once"},
     {"queue_bytes", "leave it out: a queue has 512 KiB each way"},
     {"remote_pin_bytes_max", "leave it out: all peers together pin a quarter of memory at most"},
     {"swap_threads",
      "leave it out: the machine's cores divided by ranks, 4 at most, copy plain memory"},
+    {"ticket_ttl_max", "leave it out: a hand-over ends at the deadlines of its ops"},
 };
 
 sl_err sl_setting_refuse(const char *name, size_t length, const char *source, const char *kind,

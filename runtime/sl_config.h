@@ -208,11 +208,11 @@ enum sl_setting_kind {
     X(fetch_trips_max, COUNT, "8", 1, 64, "such requests on their way at once")                   \
     X(tickets_max, COUNT, "1024", 1, 65535, "tickets of direct hand-overs, each way")             \
     X(ticket_parts_max, COUNT, "16384", 1, 57344, "parts of all of them, each way")               \
-    X(ticket_ttl_max, DURATION, "5min", 1000000, 3600000000000, "longest life of a ticket")       \
-    X(pushes_max, COUNT, "256", 1, 16384, "batches under tickets on their way at once, each way") \
     X(handovers_max, COUNT, "4096", 1, 65536, "hand-overs from prefill to decode at a time")      \
     X(handover_wait, DURATION, "30s", 1000000, 3600000000000,                                     \
       "longest time a hand-over is announced, allocated or produced, each")                       \
+    X(handover_read_wait, DURATION, "200ms", 1000000, 3600000000000, "wait for decode to read")   \
+    X(handover_pools_readable, BOOL, "false", 0, 1, "verbs: a NIC lets peers read whole pools")   \
     X(handover_hold, DURATION, "30s", 1000000, 3600000000000,                                     \
       "how long blocks are held for a decode that does not come")                                 \
     X(handover_partial_ttl, DURATION, "10s", 1000000, 86400000000000,                             \

@@ -5,7 +5,7 @@
  *          \___________\____________\___ aborted ___/
  *
  * One machine for both modes: through storage "committed" means that every part is acknowledged and
- * held, directly that every part has arrived and its digest was checked. Pure: it sends nothing and
+ * held, directly that every part has landed and its digest was checked. Pure: it sends nothing and
  * reads no clock. A hand-over is released only when nothing of it is lent any more: neither time
  * nor an abort gives away blocks that a process may still write to. One thread. */
 #ifndef SL_HANDOVER_H
@@ -16,7 +16,7 @@
 enum sl_handover_state {
     SL_HANDOVER_ANNOUNCED, /* an engine has named it */
     SL_HANDOVER_ALLOCATED, /* decode's blocks are there */
-    SL_HANDOVER_PRODUCING, /* prefill stores or pushes */
+    SL_HANDOVER_PRODUCING, /* prefill stores or lends */
     SL_HANDOVER_COMMITTED, /* all of it can be had: the first token may go */
     SL_HANDOVER_CONSUMED,  /* decode has all of it */
     SL_HANDOVER_ABORTED,   /* it failed; what is lent comes back */
@@ -37,7 +37,6 @@ enum sl_handover_loan {
     SL_HANDOVER_SOURCE = 1u << 0, /* prefill's device blocks */
     SL_HANDOVER_TARGET = 1u << 1, /* decode's device blocks */
     SL_HANDOVER_HELD = 1u << 2,   /* blocks in storage that are held for it */
-    SL_HANDOVER_TICKET = 1u << 3, /* memory that a peer may write to */
 };
 
 struct sl_handover {

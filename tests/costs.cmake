@@ -3,7 +3,7 @@
 # Those that share a lock wait for each other, so each counts as what is still to come of them.
 set(SL_COSTS
     cluster/directory 220 # lock: memory
-    cluster/push 150      # lock: memory
+    cluster/lend 150      # lock: memory
     cluster/rails 160
     cluster/words 160
     node/away 160
@@ -54,7 +54,7 @@ set(SL_COSTS
     node/users 30
     python/connector_vllm 30
     sim/sim_heal_test 30
-    unit/push_test 30
+    unit/loans_test 30
     unit/transporter_layout_test 30
     fault/disk_restart 25
     python/contract_terms 25
@@ -107,7 +107,7 @@ set(SL_ROTATING node/replay python/contract_valgrind rdma/nodes sim/sim_director
 # Check programs whose tests share one process under sanitizers, where a fork costs more than a test: none of them waits for a signal,
 # leaves threads or memory behind, or sets what the next one reads. In release every test has a process of its own.
 set(SL_UNFORKED unit/codec_test unit/coordinator_hybrid_test unit/coordinator_word_test unit/density_test unit/directory_test unit/peers_test
-    unit/push_test unit/transporter_pools_test)
+    unit/transporter_pools_test)
 function(sl_kinds_set)
     get_property(all DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} PROPERTY TESTS)
     foreach(name ${all})

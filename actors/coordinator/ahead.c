@@ -29,7 +29,7 @@ void co_claims_abort(struct coordinator *self, uint64_t op_id, uint64_t trace_id
 /* Whether the slice is all that the op stores, and small. */
 static bool op_is_small(const struct co_op *op)
 {
-    return !op->type->push && op->handover == NULL && !co_by_layers(op) && !op->many &&
+    return !op->type->direct && op->handover == NULL && !co_by_layers(op) && !op->many &&
            !op->ahead_barred && op->engine->part_count == 1 &&
            op->slice_count <= AHEAD_BLOCKS_MAX &&
            op->slice_count * op->engine->block_bytes <= SL_AHEAD_BYTES_MAX;

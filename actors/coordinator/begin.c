@@ -311,19 +311,19 @@ static uint64_t op_deadline(const struct coordinator *self, const struct sl_msg 
     return sl_deadline_ns(msg->received_ns, budget_ns);
 }
 
-/* Only a hand-over is pushed. */
+/* Only a hand-over goes directly. */
 static const struct co_type *type_of(const struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_store *store = &msg->body.store;
     const struct sl_body_load *load = &msg->body.load;
     if (msg->type == SL_MSG_STORE) {
-        bool push = store->handover_id != 0 &&
-                    (store->ticket.count > 0 ||
-                     (store->direct && co_handover_offers(self, store->handover_id)));
-        return push ? &co_push_out_type : &co_store_type;
+        bool direct = store->handover_id != 0 &&
+                      (store->ticket.count > 0 ||
+                       (store->direct && co_handover_offers(self, store->handover_id)));
+        return direct ? &co_direct_out_type : &co_store_type;
     }
-    bool push = load->handover_id != 0 && load->direct && request_of(msg).block_count > 0;
-    return push ? &co_push_in_type : &co_load_type;
+    bool direct = load->handover_id != 0 && load->direct && request_of(msg).block_count > 0;
+    return direct ? &co_direct_in_type : &co_load_type;
 }
 
 void co_op_start(struct coordinator *self, const struct sl_msg *msg)

@@ -53,10 +53,9 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
         err = err == SL_OK && features[i]->init != NULL ? features[i]->init(self, why) : err;
     }
     if (err == SL_OK) {
-        /* An op has one call, or one for each rank and batch; an ABORT may outlive it. */
-        uint32_t call_count = self->op_max * (4 + CO_BATCHES_MAX + self->rank_count) +
-                              self->engine_max + 4 * self->handover_max + CO_RANKS_MAX + 1 +
-                              CO_SESSION_CALLS;
+        /* An op has one call, or one for each rank; an ABORT may outlive it. */
+        uint32_t call_count = self->op_max * (4 + self->rank_count) + self->engine_max +
+                              4 * self->handover_max + CO_RANKS_MAX + 1 + CO_SESSION_CALLS;
         err = sl_calls_create(env, call_count, &self->calls, why);
     }
     if (err == SL_OK) {
@@ -127,12 +126,10 @@ static void call_ended(struct coordinator *self, const struct sl_call *call,
                          [CO_CALL_COPY] = {.of_op = co_copy_answered},
                          [CO_CALL_PULL] = {.of_op = co_pull_answered},
                          [CO_CALL_FENCE] = {.of_op = co_fence_answered},
-                         [CO_CALL_BATCH] = {.of_op = co_batch_answered},
                          [CO_CALL_ENGINE] = {.other = co_engine_answered},
                          [CO_CALL_PING] = {.other = co_rank_pong},
                          [CO_CALL_GREET] = {.other = co_rank_greeted},
                          [CO_CALL_HOLD] = {.other = co_handover_hold_ended},
-                         [CO_CALL_CLOSE] = {.other = co_handover_ticket_closed},
                          [CO_CALL_WORD] = {.other = co_word_answered},
                          [CO_CALL_HELD] = {.other = co_word_held},
                          [CO_CALL_PREFETCH] = {.other = co_wait_prefetched},
@@ -185,7 +182,7 @@ static const struct {
     {SL_MSG_SESSION_TURN, co_sessions_turn},
     {SL_MSG_HANDOVER_WORD, co_word_handle},
     {SL_MSG_TICKET, co_word_ticket},
-    {SL_MSG_PUSH_ARRIVED, co_handover_push_arrived},
+    {SL_MSG_LANDED, co_handover_landed},
     {SL_MSG_ENGINE_OVER, co_engine_over},
     {SL_MSG_OP_STORY, co_story_tell},
     {SL_MSG_LOCAL_DIED, process_died},

@@ -28,11 +28,11 @@ static void slice_copied(struct coordinator *self, struct co_op *op)
     }
 }
 
-/* Whether the COPYs that begin now are of this part; of pushes in batches not all are. */
+/* Whether the COPYs that begin now are of this part: a direct store looks at some after the other. */
 static bool is_next(const struct co_op *op, uint32_t part)
 {
-    const struct co_batches *batches = &op->push.batches;
-    return batches->look_end == 0 || (part >= batches->looked && part < batches->look_end);
+    const struct co_direct *direct = &op->direct;
+    return direct->look_end == 0 || (part >= direct->looked && part < direct->look_end);
 }
 
 /* Who copies what of the slice now. */
@@ -138,7 +138,7 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
     copy.body.copy = (struct sl_body_copy){.engine_id = op->engine->members[rank],
                                            .rank = rank,
                                            .out = op->type->kind == CO_STORE,
-                                           .look = op->type->push,
+                                           .look = op->type->direct,
                                            .chunks = co_layers_chunked(op),
                                            .items = {items, count}};
     for (uint32_t i = 0; i < op->event_count; i++) {

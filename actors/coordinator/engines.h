@@ -33,7 +33,7 @@ struct co_engine {
     uint64_t members[CO_RANKS_MAX]; /* what the swapper of a rank knows it as */
     bool team;                      /* one process a rank: none of them is watched here */
     uint64_t pull_again_ns;         /* its pools were none that can be pulled into; 0: not so */
-    uint64_t push_again_ns;         /* nor pushed into */
+    uint64_t direct_again_ns;       /* nor handed over into */
     bool stale; /* it has ended, or a rank of its team: the next op asks for it anew */
     char model[33];
     struct sl_label_place model_place;

@@ -17,6 +17,8 @@
  * side that comes late. */
 #define GIVE_BACK_NS (10 * SL_NS_PER_S)
 
+enum landed { LANDED_NOTHING, LANDED_PIECES, LANDED_ALL };
+
 static sl_err handovers_init(struct coordinator *self, struct sl_error *why)
 {
     self->handover_max = (uint32_t)sl_config_u64(self->env->config, SL_SET_handovers_max);
@@ -162,19 +164,6 @@ static bool hold_end_send(struct coordinator *self, uint64_t id, struct sl_diges
     return co_ask(self, "registrar", &end, cookie, NULL) == SL_OK;
 }
 
-/* A ticket whose op is over is closed until somebody says that it is. */
-static void close_send(struct coordinator *self, struct co_handover *row)
-{
-    struct sl_msg close = {.type = SL_MSG_PUSH_CLOSE, .trace_id = row->trace_id};
-    close.body.push_close.handover = row->push_id;
-    close.body.push_close.taken = row->arrived && row->machine.state == SL_HANDOVER_CONSUMED;
-    if (!row->closing) {
-        row->closing =
-            co_ask(self, "transporter.0", &close,
-                   co_cookie(CO_CALL_CLOSE, 0, (uint32_t)(row - self->handovers)), NULL) == SL_OK;
-    }
-}
-
 /* What has ended gives back what it can; when nothing is lent it is released. One that failed
  * before decode came is remembered a while: it will ask. */
 static void handover_settle(struct coordinator *self, struct co_handover *row)
@@ -182,10 +171,6 @@ static void handover_settle(struct coordinator *self, struct co_handover *row)
     struct sl_handover *machine = &row->machine;
     bool over = machine->state == SL_HANDOVER_CONSUMED || machine->state == SL_HANDOVER_ABORTED;
     if (!over) {
-        return;
-    }
-    if (row->receive == NULL && (machine->loans & SL_HANDOVER_TICKET) != 0) {
-        close_send(self, row);
         return;
     }
     if (machine->loans == SL_HANDOVER_HELD && !row->ending) {
@@ -212,19 +197,6 @@ void co_handover_hold_ended(struct coordinator *self, uint32_t index, const stru
         sl_handover_return(&row->machine, SL_HANDOVER_HELD);
         handover_settle(self, row);
     }
-}
-
-void co_handover_ticket_closed(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
-{
-    struct co_handover *row = &self->handovers[index];
-    if (row->id == 0 || !row->closing) {
-        return;
-    }
-    row->closing = false;
-    if (reply != NULL && reply->code == SL_OK) {
-        sl_handover_return(&row->machine, SL_HANDOVER_TICKET);
-    }
-    handover_settle(self, row); /* asks again when nobody said so */
 }
 
 /* ---- the sides ---- */
@@ -278,7 +250,7 @@ static sl_err send_begin(struct coordinator *self, struct co_op *op, struct co_h
     op->hold_ns = hold_ns != 0 ? hold_ns : sl_config_u64(self->env->config, SL_SET_handover_hold);
     row->machine.limit_ns[SL_HANDOVER_COMMITTED] = op->hold_ns;
     sl_handover_lend(&row->machine,
-                     SL_HANDOVER_SOURCE | (op->type->push ? 0u : (uint32_t)SL_HANDOVER_HELD));
+                     SL_HANDOVER_SOURCE | (op->type->direct ? 0u : (uint32_t)SL_HANDOVER_HELD));
     row->send = op;
     row->sent_here = true;
     return SL_OK;
@@ -294,8 +266,8 @@ static sl_err ticket_keep(struct co_op *op, const struct sl_item_ticket *ticket)
     if (bytes == NULL) {
         return SL_ERR_NO_MEMORY;
     }
-    op->push.ticket = (struct sl_bytes){.at = bytes, .length = ticket->bytes.length};
-    op->push.receipt =
+    op->direct.ticket = (struct sl_bytes){.at = bytes, .length = ticket->bytes.length};
+    op->direct.receipt =
         (struct co_receipt){.known = true,
                             .block_end = (uint32_t)ticket->block_end,
                             .keys = {.low = ticket->keys_low, .high = ticket->keys_high}};
@@ -305,7 +277,7 @@ static sl_err ticket_keep(struct co_op *op, const struct sl_item_ticket *ticket)
                   ticket->first_block, op->first_block, op->first_block + op->block_count);
         return SL_ERR_INVALID;
     }
-    op->push.skip = (uint32_t)ticket->first_block - op->first_block;
+    op->direct.skip = (uint32_t)ticket->first_block - op->first_block;
     return SL_OK;
 }
 
@@ -366,7 +338,7 @@ static sl_err handover_begin(struct coordinator *self, struct co_op *op, const s
         return SL_OK;
     }
     struct co_handover *row = co_handover_find(self, op->handover_id);
-    if (store && op->type->push) {
+    if (store && op->type->direct) {
         struct sl_item_ticket ticket;
         bool offered = row != NULL && msg->body.store.direct && co_word_offered(row, &ticket);
         sl_err kept = ticket_keep(op, offered ? &ticket : &msg->body.store.ticket.at[0]);
@@ -434,11 +406,11 @@ static bool handover_keys(struct coordinator *self, struct co_op *op)
         co_op_end(self, op, SL_ERR_UNSUPPORTED);
         return false;
     }
-    if (op->push.receipt.known && !receipt_equal(&op->receipt, &op->push.receipt)) {
+    if (op->direct.receipt.known && !receipt_equal(&op->receipt, &op->direct.receipt)) {
         co_reason(op,
                   "decode's ticket is of %u blocks of keys %016" PRIx64
                   ", prefill's %u blocks have keys %016" PRIx64,
-                  op->push.receipt.block_end, op->push.receipt.keys.low, op->receipt.block_end,
+                  op->direct.receipt.block_end, op->direct.receipt.keys.low, op->receipt.block_end,
                   op->receipt.keys.low);
         co_op_end(self, op, SL_ERR_INVALID);
         return false;
@@ -469,12 +441,12 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
     if (code == SL_OK) {
         row->receipt = op->receipt;
         sl_err err = handover_step(self, row, SL_HANDOVER_COMMIT);
-        /* What was pushed is committed by its arrival, perhaps before we hear of it. */
-        if (err == SL_OK || (err == SL_ERR_EXISTS && (op->type->push || row->found))) {
+        /* What went directly is committed when all has landed, perhaps before we hear of it. */
+        if (err == SL_OK || (err == SL_ERR_EXISTS && (op->type->direct || row->found))) {
             co_count(self, self->metric.handover_committed_count, 1);
             co_handover_sides_wake(self, row);
             co_word_tell(self, row);
-            if (op->type->push && !row->received) { /* decode has it, elsewhere */
+            if (op->type->direct && !row->received) { /* decode has it, elsewhere */
                 (void)handover_step(self, row, SL_HANDOVER_CONSUME);
             }
             return SL_OK;
@@ -622,42 +594,44 @@ sl_err co_handover_failed_there(struct coordinator *self, struct co_handover *ro
 
 /* ---- direct ---- */
 
-/* Pieces that came, the last of them, or the end of the ticket before that. */
-static sl_err push_arrived(struct coordinator *self, const struct sl_body_push_arrived *body)
+static sl_err landed(struct coordinator *self, const struct sl_body_landed *body)
 {
     uint64_t index = body->handover & 0xffff;
     struct co_handover *row = index < self->handover_max ? &self->handovers[index] : NULL;
-    if (row == NULL || row->id == 0 || row->push_id != body->handover || row->receive == NULL ||
-        !row->receive->type->push || row->machine.state > SL_HANDOVER_COMMITTED) {
+    if (row == NULL || row->id == 0 || row->ticket_number != body->handover ||
+        row->receive == NULL || !row->receive->type->direct ||
+        row->machine.state > SL_HANDOVER_COMMITTED) {
         return SL_ERR_NOT_FOUND;
     }
+    if (body->state == LANDED_NOTHING && row->receive->layers.in > 0) {
+        return SL_ERR_STALE; /* a new transporter would read what was told once more */
+    }
+    if (body->state == LANDED_NOTHING) {
+        bool first = !row->offered;
+        row->offered = true;
+        if (first) {
+            co_word_ask(self, row); /* now with the ticket */
+        }
+        return SL_OK;
+    }
     (void)handover_step(self, row, SL_HANDOVER_PRODUCE);
-    if (body->state != 2 && co_by_layers(row->receive)) {
+    if (co_by_layers(row->receive)) {
         co_layers_arrived(self, row->receive, body);
     }
-    if (body->state == 1 && !row->arrived) {
+    if (body->state == LANDED_ALL && !row->arrived) {
         row->arrived = true;
         (void)handover_step(self, row, SL_HANDOVER_COMMIT);
         co_wake(self, row->receive, self->env->now_ns);
-    } else if (body->state == 2 && !row->arrived &&
-               (!sl_config_bool(self->env->config, SL_SET_handover_push_fallback) ||
-                (body->code == SL_ERR_CORRUPT && row->receive->layers.in > 0))) {
-        /* Wrong bytes were written: perhaps also to what was told already. */
-        char reason[CO_REASON_BYTES];
-        (void)snprintf(reason, sizeof(reason), "push: %.*s", (int)SL_MIN(body->text.length, 120u),
-                       body->text.length > 0 ? body->text.at : "");
-        sl_err code = body->code != SL_OK ? sl_err_received(body->code) : SL_ERR_PROTOCOL;
-        handover_abort(self, row, code, reason);
     }
     return SL_OK;
 }
 
-void co_handover_push_arrived(struct coordinator *self, const struct sl_msg *msg)
+void co_handover_landed(struct coordinator *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
-    sl_err code = push_arrived(self, &msg->body.push_arrived);
+    sl_err code = landed(self, &msg->body.landed);
     if (code != SL_OK) {
-        (void)sl_fail(&why, code, "push %016" PRIx64 " is over", msg->body.push_arrived.handover);
+        (void)sl_fail(&why, code, "hand-over %016" PRIx64 " is over", msg->body.landed.handover);
     }
     sl_reply_code(self->env, msg, code, &why);
 }

@@ -225,10 +225,7 @@ sl_err co_handover_taken(struct coordinator *self, const struct sl_item_receipt 
                          uint64_t trace_id);
 void co_handover_hold_ended(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 
-void co_handover_push_arrived(struct coordinator *self,
-                              const struct sl_msg *msg); /* PUSH_ARRIVED */
-void co_handover_ticket_closed(struct coordinator *self, uint32_t index,
-                               const struct sl_msg *reply);
+void co_handover_landed(struct coordinator *self, const struct sl_msg *msg); /* LANDED */
 
 struct co_handover *co_handover_find(const struct coordinator *self, uint64_t id);
 /* NULL: handovers_max are under way. */
@@ -304,40 +301,26 @@ void co_layers_finish(struct coordinator *self, struct co_op *op);
 void co_layers_told(struct coordinator *self, struct co_op *op);
 /* Direct load: pieces lie in its pools. */
 void co_layers_arrived(struct coordinator *self, struct co_op *op,
-                       const struct sl_body_push_arrived *body);
+                       const struct sl_body_landed *body);
 void co_layers_handle(struct coordinator *self, const struct sl_msg *msg); /* LAYERS */
 
-/* ---- push.c: what both sides of a push have in common; push_out.c, push_in.c ---- */
-bool co_push_falls_back(const struct coordinator *self);
+/* ---- direct.c: what both sides of a direct hand-over have in common; direct_out.c, direct_in.c ---- */
+bool co_direct_falls_back(const struct coordinator *self);
 /* The reason is told and forgotten: the hand-over may be fine yet. */
-void co_push_fallback_note(struct coordinator *self, struct co_op *op);
-/* Takes the blocks from `first` on, all of them in one slice. False: they cannot be pushed, and the op goes
- * on through storage or was ended. */
-bool co_push_start(struct coordinator *self, struct co_op *op, uint32_t first);
-/* The transporter is asked for something that touches the device blocks. */
-void co_push_lent(struct coordinator *self, struct co_op *op);
-/* Whether that is an answer that says it has begun nothing; then they are not lent any more. */
-bool co_push_refused(struct coordinator *self, struct co_op *op, sl_err code);
-/* Prefill: makes room for the pieces of a PUSH_SEND; adds one; makes the message. False: the op was
- * ended. */
-bool co_push_pieces(struct coordinator *self, struct co_op *op);
-void co_push_piece(struct co_op *op, uint32_t part, const struct co_range *range,
-                   struct sl_digest digest);
-struct sl_msg co_push_message(struct coordinator *self, struct co_op *op, bool last);
-/* All of it was acknowledged. */
-void co_push_done(struct coordinator *self, struct co_op *op);
-/* Goes on through storage, or ends. */
-void co_push_out_failed(struct coordinator *self, struct co_op *op, sl_err code);
-
-/* ---- push_batches.c: looks, writes and checks of a push at the same time ---- */
-void co_batches_begin(struct coordinator *self, struct co_op *op);
-/* These COPYs are done. */
-void co_batches_looked(struct coordinator *self, struct co_op *op);
-/* The answer to a PUSH_SEND; NULL: none came in time. */
-void co_batch_answered(struct coordinator *self, struct co_op *op, uint32_t place,
-                       const struct sl_msg *reply);
-/* Nothing is heard of them any more. */
-void co_batches_forget(struct coordinator *self, struct co_op *op);
+void co_direct_fallback_note(struct coordinator *self, struct co_op *op);
+/* Takes the blocks from `first` on, all of them in one slice. False: they cannot go directly, and the op
+ * goes on through storage or was ended. */
+bool co_direct_start(struct coordinator *self, struct co_op *op, uint32_t first);
+/* Asks the transporter for something that touches the device blocks. False: the op was ended. */
+bool co_direct_call(struct coordinator *self, struct co_op *op, struct sl_msg *msg);
+/* The transporter has said that it is through with them: goes on when no other one works for it. */
+void co_direct_over(struct coordinator *self, struct co_op *op,
+                    void (*then)(struct coordinator *self, struct co_op *op));
+/* Has it end what it does for the op, and then goes on. */
+void co_direct_settle(struct coordinator *self, struct co_op *op,
+                      void (*then)(struct coordinator *self, struct co_op *op));
+/* Whether that is an answer that says it has begun nothing. */
+bool co_direct_is_refusal(const struct coordinator *self, sl_err code);
 
 /* ---- store.c, load.c ---- */
 void co_store_slice(struct coordinator *self, struct co_op *op);

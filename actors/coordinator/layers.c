@@ -4,7 +4,7 @@
  * Parts are their layers' pieces in the order of the forward pass, so a layer is a range of every
  * part, behind the layers before it. A store has all its extents from the start and copies what is
  * ready in one COPY a rank; the next COPY takes all that became ready meanwhile. Directly, what was
- * looked at is pushed while the next layers are looked at: one of either at a time. A load knows its
+ * looked at is lent while the next layers are looked at. A load knows its
  * blocks before the first layer is told; from then on it brings all of these or fails. */
 #include "actors/coordinator/internal.h"
 
@@ -46,7 +46,7 @@ bool co_layers_partial(const struct co_op *op)
 
 bool co_layers_chunked(const struct co_op *op)
 {
-    return co_layers_partial(op) && op->type->kind == CO_STORE && !op->type->push;
+    return co_layers_partial(op) && op->type->kind == CO_STORE && !op->type->direct;
 }
 
 bool co_layers_range(const struct co_op *op, const struct co_cut *cut, struct co_range *out)
@@ -261,8 +261,7 @@ bool co_layers_any(const struct co_op *op, enum co_part_state state)
 void co_layers_begin(struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
-    layers->done = layers->asked = layers->pushed = layers->push_end = 0;
-    layers->push_failed = SL_OK;
+    layers->done = layers->asked = 0;
 }
 
 void co_layers_begin_store(struct coordinator *self, struct co_op *op)
@@ -368,12 +367,12 @@ void co_layers_begin_load(struct coordinator *self, struct co_op *op)
 /* ---- direct load ---- */
 
 void co_layers_arrived(struct coordinator *self, struct co_op *op,
-                       const struct sl_body_push_arrived *body)
+                       const struct sl_body_landed *body)
 {
     struct co_layers *layers = &op->layers;
     uint32_t part_total = op->slice_count * op->engine->part_count;
     if (op->parts == NULL) {
-        return; /* no ticket yet: nobody can know of it */
+        return;
     }
     for (uint64_t i = 0; i < body->pieces.count; i++) {
         const struct sl_item_arrived *piece = &body->pieces.at[i];

@@ -1,4 +1,4 @@
-/* actors/coordinator/layers.h - of an op by layers, and of its pushes: how far it is, and scratch. */
+/* actors/coordinator/layers.h - of an op by layers: how far it is, and scratch. */
 #ifndef SL_COORDINATOR_LAYERS_H
 #define SL_COORDINATOR_LAYERS_H
 
@@ -7,44 +7,26 @@
 
 #define CO_LAYERS_MAX        4096u
 #define CO_LAYER_WAITERS_MAX (2 * CO_RANKS_MAX) /* each rank's, and the one it gave up before */
-#define CO_BATCH_PIECES      512u               /* of a PUSH_SEND */
-#define CO_BATCHES_MAX       4u                 /* PUSH_SENDs of an op in flight */
 
 struct co_layer_word { /* LAYERS of one rank */
     uint64_t member;   /* engine id of its registration, as the sender says */
     uint32_t layers;
 };
-/* Of a push that is not by layers: parts of the slice, in their order. */
-struct co_batches {
-    uint32_t looked;                    /* the digests of parts before it are known */
-    uint32_t look_end;                  /* the COPYs in flight are of those before it */
-    uint32_t sent;                      /* PUSH_SEND named those before it */
-    uint32_t open;                      /* PUSH_SENDs in flight */
-    uint64_t call_seqs[CO_BATCHES_MAX]; /* 0: none */
-    sl_err failed; /* nothing more is sent; goes on when nothing is in flight */
-};
 /* Of an op by layers. A layer is one of the forward pass; what of each pool belongs to it the
  * request says. Layers are counted from the first: "3" is the first three. */
 struct co_layers {
-    uint32_t count;       /* 0: the op is not by layers */
-    bool checked;         /* count is what it says: the engine is known */
-    uint32_t *ends;       /* [count][pool]: in the pool's layers; in the op's memory */
-    uint64_t entry_count; /* of ends */
-    uint32_t ready;       /* may be copied */
-    uint32_t asked, done; /* copied when the COPYs in flight are done; copied */
-    /* direct store: acknowledged by decode, and when the batches in flight are */
-    uint32_t pushed, push_end;
-    bool pushing;                /* PUSH_SEND is in flight */
-    sl_err push_failed;          /* while COPYs are in flight: falls back when they are done */
+    uint32_t count;              /* 0: the op is not by layers */
+    bool checked;                /* count is what it says: the engine is known */
+    uint32_t *ends;              /* [count][pool]: in the pool's layers; in the op's memory */
+    uint64_t entry_count;        /* of ends */
+    uint32_t ready;              /* may be copied */
+    uint32_t asked, done;        /* copied when the COPYs in flight are done; copied */
     uint64_t batch_bytes;        /* load: of a rank, that the last COPY might have */
     bool last;                   /* load: no slice follows this one */
     uint32_t in;                 /* load: told, or may have been */
     uint32_t block_count;        /* of so many blocks */
     struct sl_item_piece *items; /* scratch of COPYs */
     uint32_t item_room;
-    struct sl_item_arrived *pieces; /* [CO_BATCH_PIECES], scratch of PUSH_SENDs; spots likewise */
-    struct sl_item_spot *spots;
-    uint32_t piece_count;
     struct co_layer_word *words; /* [CO_RANKS_MAX], from the first one on; in the op's memory */
 };
 

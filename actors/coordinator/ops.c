@@ -64,9 +64,7 @@ const char *co_phase_text(enum co_phase phase)
         [CO_ENGINE] = "waiting for the engine's registration",
         [CO_KEYS] = "waiting for the keyer",
         [CO_AWAIT] = "waiting for prefill",
-        [CO_OPEN] = "waiting for a ticket",
-        [CO_CLOSE] = "waiting for the end of a ticket",
-        [CO_PUSH] = "waiting for decode's node",
+        [CO_LEND] = "waiting for decode's node",
         [CO_GREET] = "waiting for swappers to leave a dead coordinator's work",
         [CO_LOOK] = "looking for blocks",
         [CO_PROMOTE] = "waiting for the disk",
@@ -247,13 +245,10 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
         code = (*at)->ending != NULL ? (*at)->ending(self, op, code) : code;
     }
     co_call_forget(self, &op->call_seq);
-    if (op->type->failed != NULL && code != SL_OK) {
-        op->type->failed(self, op, code);
-    }
     /* The request may be one that a coordinator before us had begun with. */
     bool fencing = op->phase == CO_SETTLE;
     op->unsettled |= ungreeted(self, op);
-    op->unsettled |= op->push.lent ? co_worker_bit(CO_TRANSPORTER) : 0;
+    op->unsettled |= op->direct.lent ? co_worker_bit(CO_TRANSPORTER) : 0;
     op->answered = true;
     op->code = code;
     if (code != SL_OK) {

@@ -57,9 +57,7 @@ enum co_phase {
     CO_ENGINE, /* the registration is asked for */
     CO_KEYS,   /* the keyer works */
     CO_AWAIT,  /* load: prefill has not committed yet */
-    CO_OPEN,   /* direct load: the transporter makes a ticket */
-    CO_CLOSE,  /* direct load: and ends it */
-    CO_PUSH,   /* direct store: the transporter writes to decode's node */
+    CO_LEND,   /* direct store: decode's node has not read all */
     CO_GREET,  /* swappers may still work for a coordinator that died */
     CO_LOOK,   /* load: looks again soon (pins short, entry in motion, registrar not greeted yet) */
     CO_PROMOTE, /* load: the registrar brings parts in from disk */
@@ -67,7 +65,7 @@ enum co_phase {
     CO_PULL,    /* load: it brings them straight into the pools */
     CO_RESERVE, /* store: the registrar looks for room */
     CO_COPY,    /* swappers work */
-    CO_LAYERS,  /* store by layers: the engine computes the next ones; others may be pushed */
+    CO_LAYERS,  /* store by layers: the engine computes the next ones */
     CO_SETTLE,  /* copies may have been asked for twice: swappers are fenced before the slice counts
                  */
     CO_COMMIT,  /* store: the registrar makes blocks visible */
@@ -86,22 +84,21 @@ struct co_phase_ops { /* what an op of some type does in a phase; NULL: nothing 
     void (*tick)(struct coordinator *self, struct co_op *op); /* wake_ns came */
     bool unanswered; /* reply hears also of a silence; else that ends the op */
 };
-/* An op has one of four types: it stores or loads, through storage or directly (push). A push that
- * cannot be goes on as the type through storage: co_op_become. */
+/* An op has one of four types: it stores or loads, through storage or directly. What cannot go
+ * directly goes on as the type through storage: co_op_become. */
 struct co_type {
     enum co_kind kind;
-    bool push;
+    bool direct;
     uint8_t copied_from; /* enum co_part_state: parts that a COPY is of */
     void (*go)(struct coordinator *self, struct co_op *op); /* keys known, ranks greeted */
-    void (*push_failed)(struct coordinator *self, struct co_op *op, sl_err code); /* goes on? */
+    /* It cannot go directly: goes on through storage, or ends. */
+    void (*direct_failed)(struct coordinator *self, struct co_op *op, sl_err code);
     void (*copied)(struct coordinator *self, struct co_op *op); /* COPYs of the slice are done */
-    /* It ends with an error and is not answered yet. */
-    void (*failed)(struct coordinator *self, struct co_op *op, sl_err code);
     /* Answered and fenced: gives back. NULL: there is nothing. */
     void (*done)(struct coordinator *self, struct co_op *op);
     const struct co_phase_ops *phases; /* CO_PHASES */
 };
-extern const struct co_type co_store_type, co_load_type, co_push_out_type, co_push_in_type,
+extern const struct co_type co_store_type, co_load_type, co_direct_out_type, co_direct_in_type,
     co_unknown_type;
 /* A feature listens to ops of all types. The core knows none of them by name: it walks the table in
  * coordinator.c. An empty field: it does not care. */
@@ -137,10 +134,9 @@ enum co_part_state {
 };
 struct co_part {
     uint64_t generation, offset_bytes;
-    struct sl_digest digest;        /* by layers: of those that were copied last */
-    struct sl_digest pushed_digest; /* by layers: of those that are being pushed */
-    uint64_t *chunks;       /* store by layers: hashes of the chunks; in the slice's memory */
-    uint64_t arrived_bytes; /* direct load by layers: from its start */
+    struct sl_digest digest; /* by layers: of those that were copied last */
+    uint64_t *chunks;        /* store by layers: hashes of the chunks; in the slice's memory */
+    uint64_t arrived_bytes;  /* direct load by layers: from its start */
     sl_ref ref;
     sl_pin pin;
     uint16_t arena;
@@ -183,15 +179,22 @@ struct co_receipt { /* what decode must know before it loads */
     char node[32];
 };
 
-struct co_push {               /* of the two types that push */
-    bool over;                 /* out: the ticket is given up; in: no ticket came */
-    bool from_here;            /* in: the ticket is for a prefill of this node */
-    uint32_t skip;             /* out: blocks that decode has */
-    struct sl_bytes ticket;    /* out: in the op's memory */
-    struct co_receipt receipt; /* out: of what the ticket is */
-    bool begun;                /* out: a batch was acknowledged */
-    struct co_batches batches;
+#define CO_LEND_PIECES 512u /* of a LEND */
+struct co_direct {          /* of the two types that go directly */
     bool lent; /* the transporter may read or write the device blocks: fenced before they go back */
+    bool from_here; /* in: prefill is at this node */
+    sl_err failed;  /* goes on through storage when nothing works for it any more */
+    /* out: */
+    uint32_t skip;             /* blocks that decode has */
+    struct sl_bytes ticket;    /* in the op's memory */
+    struct co_receipt receipt; /* of what the ticket is */
+    uint64_t lends;            /* LENDs that were sent */
+    /* Parts of the slice, not by layers: the digests of those before looked are known, the COPYs in
+     * flight are of those before look_end (0: of all). By layers a round is of all parts. */
+    uint32_t looked, look_end;
+    uint32_t named, named_layers;   /* the first that no LEND has named; by layers: of this round */
+    struct sl_item_arrived *pieces; /* [CO_LEND_PIECES], scratch; spots likewise */
+    struct sl_item_spot *spots;
 };
 
 struct co_op {
@@ -220,7 +223,7 @@ struct co_op {
     struct co_origin origin;
     struct co_handover *handover; /* that the op is a side of; NULL: none */
     uint64_t hold_ns;             /* store of a hand-over: how long decode may take */
-    struct co_push push;
+    struct co_direct direct;
     struct co_block *blocks;           /* block_count */
     uint8_t (*events)[SL_EVENT_BYTES]; /* [event_count]; NULL: the engine has waited */
     uint64_t *event_ranks;             /* of these */
@@ -286,12 +289,12 @@ struct co_handover {
     struct co_handover *free_next;
     struct co_receipt receipt;
     uint64_t started_ns;
-    bool received;    /* a decode was here */
-    bool sent_here;   /* a prefill was */
-    bool found;       /* it was at a coordinator before: the registrar holds all */
-    bool arrived;     /* direct: all is in the pools */
-    bool closing;     /* PUSH_CLOSE without an op is in flight */
-    uint64_t push_id; /* of the ticket: the place of this row in the low 16 bits; 0: none */
+    bool received;          /* a decode was here */
+    bool sent_here;         /* a prefill was */
+    bool found;             /* it was at a coordinator before: the registrar holds all */
+    bool arrived;           /* direct: all is in the pools */
+    bool offered;           /* decode, direct: the transporter takes what comes under the ticket */
+    uint64_t ticket_number; /* the place of this row in the low 16 bits; 0: there is none */
     uint32_t ticket_bytes;
     unsigned char ticket[128];
     bool ending;                 /* the HOLD that ends is in flight */
@@ -319,12 +322,10 @@ enum co_call {
     CO_CALL_COPY,   /* and the rank */
     CO_CALL_PULL,
     CO_CALL_FENCE, /* and the rank */
-    CO_CALL_BATCH, /* and its place among the op's batches */
     CO_CALL_ENGINE,
     CO_CALL_PING,  /* and the rank, as an index */
     CO_CALL_GREET, /* likewise */
     CO_CALL_HOLD,
-    CO_CALL_CLOSE,
     CO_CALL_WORD,
     CO_CALL_HELD,
     CO_CALL_PREFETCH,

@@ -41,7 +41,7 @@ static uint64_t whole_ns(double ns)
 static bool limited(const struct co_op *op)
 {
     return op->wait.tokens_per_s != 0 && op->handover == NULL && op->layers.in == 0 &&
-           op->type->kind == CO_LOAD && !op->type->push;
+           op->type->kind == CO_LOAD && !op->type->direct;
 }
 
 static double token_of(const struct co_op *op, uint32_t block)

@@ -40,7 +40,7 @@ static struct sl_item_ticket ticket_of(const struct co_handover *row)
 bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticket)
 {
     const struct co_offer *offer = &row->offer;
-    if (row->receive != NULL && row->ticket_bytes > 0) {
+    if (row->receive != NULL && row->offered) {
         *ticket = ticket_of(row);
         return true;
     }
@@ -59,8 +59,8 @@ void co_word_ticket(struct coordinator *self, const struct sl_msg *msg)
     struct sl_item_ticket ticket;
     if (row == NULL || row->receive == NULL) {
         reply.code = SL_ERR_NOT_FOUND;
-    } else if (row->ticket_bytes == 0) {
-        reply.code = row->receive->type->push ? SL_ERR_BUSY : SL_ERR_UNSUPPORTED;
+    } else if (!row->offered) {
+        reply.code = row->receive->type->direct ? SL_ERR_BUSY : SL_ERR_UNSUPPORTED;
     } else {
         ticket = ticket_of(row);
         reply.body.ticket_reply.ticket.at = &ticket;
@@ -127,7 +127,7 @@ static sl_err node_ask(struct coordinator *self, struct co_handover *row)
         body.receipt.at = &receipt;
         body.receipt.count = 1;
     }
-    if (row->ticket_bytes > 0) {
+    if (row->offered) {
         ticket = ticket_of(row);
         body.ticket.at = &ticket;
         body.ticket.count = 1;

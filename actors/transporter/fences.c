@@ -1,9 +1,9 @@
 /* actors/transporter/fences.c - FENCE: the claims that it names have ended, while we may still read
  * into them (pull). Without claims: an op has ended, or all that the sender asked for, whose device
- * blocks a peer may still write to (push), or we may still read or write. */
+ * blocks a peer may still read (handover), or we may still read or write. */
+#include "actors/transporter/handover/handover.h"
 #include "actors/transporter/internal.h"
 #include "actors/transporter/pull/pull.h"
-#include "actors/transporter/push/push.h"
 
 static void fence_answer(struct transporter *self, struct tr_fence *fence)
 {
@@ -18,19 +18,19 @@ void tr_fences_trip_read(struct transporter *self, uint32_t trip)
         struct tr_fence *fence = &self->fences[i];
         if (fence->used) {
             fence->trips &= ~(UINT64_C(1) << trip);
-            if (fence->trips == 0 && fence->pushes == 0) {
+            if (fence->trips == 0 && fence->handovers == 0) {
                 fence_answer(self, fence);
             }
         }
     }
 }
 
-void tr_fences_push_over(struct transporter *self, uint64_t fences)
+void tr_fences_handover_over(struct transporter *self, uint64_t fences)
 {
     for (; fences != 0; fences &= fences - 1) {
         struct tr_fence *fence = &self->fences[__builtin_ctzll(fences)];
-        SL_ASSERT(fence->used && fence->pushes > 0);
-        if (--fence->pushes == 0 && fence->trips == 0) {
+        SL_ASSERT(fence->used && fence->handovers > 0);
+        if (--fence->handovers == 0 && fence->trips == 0) {
             fence_answer(self, fence);
         }
     }
@@ -60,9 +60,9 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
         tr_fenced_note(&self->fenced, msg);
     }
     uint64_t trips = tr_trips_fence(self, msg) | tr_pulls_fence(self, msg);
-    uint32_t pushes = tr_push_fence(self, msg, at);
+    uint32_t handovers = tr_handover_fence(self, msg, at);
     sl_metric_add(self->env->metrics, self->metric.fences, 1);
-    if (trips == 0 && pushes == 0) {
+    if (trips == 0 && handovers == 0) {
         sl_reply_code(self->env, msg, SL_OK, NULL);
         return;
     }
@@ -70,6 +70,6 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
     if (at == TR_FENCES_MAX) {
         return; /* no place to wait in: it is repeated, and a refusal would be taken for a hang */
     }
-    self->fences[at] = (struct tr_fence){.used = true, .trips = trips, .pushes = pushes};
+    self->fences[at] = (struct tr_fence){.used = true, .trips = trips, .handovers = handovers};
     sl_return_keep(msg, &self->fences[at].back);
 }

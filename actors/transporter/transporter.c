@@ -3,11 +3,11 @@
 #include "actors/transporter/transporter.h"
 
 #include "actors/transporter/control/network.h"
+#include "actors/transporter/handover/handover.h"
 #include "actors/transporter/internal.h"
 #include "actors/transporter/peers/peers.h"
 #include "actors/transporter/publish/service.h"
 #include "actors/transporter/pull/pull.h"
-#include "actors/transporter/push/push.h"
 #include "actors/transporter/regions/pools.h"
 #include "actors/transporter/regions/regions.h"
 #include "ipc/sl_cluster.h"
@@ -21,7 +21,7 @@
 
 static void fabric_done(void *context, const struct sl_fabric_done *done)
 {
-    if (!tr_push_done(context, done)) {
+    if (!tr_take_read(context, done)) {
         tr_trip_read(context, done);
     }
 }
@@ -30,14 +30,14 @@ void tr_fabric_granted(void *context, uint32_t grant, const void *key, uint32_t 
                        const struct sl_error *why)
 {
     const struct sl_bytes told = {.at = key, .length = key_bytes};
-    if (!tr_push_granted(context, grant, &told, why)) {
+    if (!tr_lend_granted(context, grant, &told, why)) {
         tr_peers_granted(context, grant);
     }
 }
 
 void tr_fabric_grant_ended(void *context, uint32_t grant)
 {
-    if (!tr_push_grant_ended(context, grant)) {
+    if (!tr_lend_grant_ended(context, grant)) {
         tr_peers_grant_ended(context, grant);
     }
 }
@@ -48,7 +48,7 @@ static void fabric_link(void *context, uint32_t peer, enum sl_fabric_link link,
     struct transporter *self = context;
     tr_peers_link(self, peer, link, why);
     if (link == SL_FABRIC_DOWN && self->whole_arena) { /* with verbs */
-        tr_push_link_lost(self, peer);
+        tr_lend_link_lost(self, peer);
     }
 }
 
@@ -91,7 +91,7 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     bool pools = sl_config_bool(config, SL_SET_fabric_pools);
     uint32_t trips = (uint32_t)sl_config_u64(config, SL_SET_fetch_trips_max);
     options->memories_max = TR_ARENAS_MAX + (pools ? TR_SPANS_MAX : 0);
-    options->places_max = pools ? trips * TR_TRIP_PLACES_MAX + TR_PUSH_PLACES_MAX : 0;
+    options->places_max = pools ? trips * TR_TRIP_PLACES_MAX + TR_HANDOVER_PLACES_MAX : 0;
     options->events = (struct sl_fabric_events){
         .context = self,
         .done = fabric_done,
@@ -101,7 +101,6 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
         .granted = tr_fabric_granted,
         .grant_ended = tr_fabric_grant_ended,
         .may_read = tr_holder_may_read,
-        .may_write = tr_push_may_write,
     };
     if (self->env->network != NULL) {
         options->backend = self->env->network->backend;
@@ -254,13 +253,13 @@ static sl_err control_open(struct transporter *self, struct sl_error *why)
 static void engine_ends(struct transporter *self, uint64_t engine_id)
 {
     tr_pulls_engine_ends(self, engine_id);
-    tr_push_engine_ends(self, engine_id);
+    tr_handover_engine_ends(self, engine_id);
 }
 
 static void peer_renewed(struct transporter *self, const struct tr_peer *peer)
 {
     tr_holder_renewed(self, peer);
-    tr_push_peer_renewed(self, peer);
+    tr_handover_peer_renewed(self, peer);
 }
 
 sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
@@ -292,7 +291,7 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
     err = err == SL_OK ? tr_straight_init(self, why) : err;
     err = err == SL_OK ? tr_peers_init(self, why) : err;
     err = err == SL_OK ? tr_keys_init(self, why) : err;
-    err = err == SL_OK ? tr_push_init(self, why) : err;
+    err = err == SL_OK ? tr_handover_init(self, why) : err;
     env->ops->wake_at(env, 0);
     return err;
 }
@@ -303,7 +302,7 @@ void tr_cluster_fini(struct transporter *self)
         sl_calls_destroy(&self->calls);
     }
     self->questions = NULL;
-    tr_push_fini(self);
+    tr_handover_fini(self);
     tr_seek_fini(self);
     tr_holder_fini(self);
     tr_fetch_fini(self);
@@ -323,9 +322,9 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
     self->env = env;
     self->events = (struct tr_events){
         .peer_renewed = peer_renewed,
-        .peer_expelled = tr_push_peer_expelled,
+        .peer_expelled = tr_handover_peer_expelled,
         .trip_read = tr_fences_trip_read,
-        .push_over = tr_fences_push_over,
+        .handover_over = tr_fences_handover_over,
         .engine_ends = engine_ends,
     };
     sl_err err = tr_regions_init(self, why);
@@ -377,12 +376,8 @@ static const struct frame {
     {SL_MSG_SEEK_REPLY, seek_answered},
     {SL_MSG_HANDOVER_WORD, tr_word_frame},
     {SL_MSG_HANDOVER_WORD_REPLY, NULL},
-    {SL_MSG_PEER_TICKET, tr_push_frame},
-    {SL_MSG_PEER_TICKET_REPLY, tr_push_frame},
-    {SL_MSG_PEER_PUSH, tr_push_frame},
-    {SL_MSG_PEER_PUSH_REPLY, tr_push_frame},
-    {SL_MSG_PUSH_ABORT, tr_push_frame},
-    {SL_MSG_PUSH_ABORT_REPLY, tr_push_frame},
+    {SL_MSG_PEER_LEND, tr_take_named},
+    {SL_MSG_PEER_LEND_REPLY, tr_lend_answered},
 };
 
 /* NULL: not for peers to say, or not in this way. */
@@ -494,7 +489,7 @@ void tr_calls_ended(struct transporter *self, const struct sl_call *call,
 static void reply_handle(struct transporter *self, const struct sl_msg *msg)
 {
     struct sl_call call;
-    tr_push_answer(self, msg);
+    tr_handover_answer(self, msg);
     if (self->calls == NULL) {
         return;
     }
@@ -508,16 +503,22 @@ static void reply_handle(struct transporter *self, const struct sl_msg *msg)
     }
 }
 
+static void bring_handle(struct transporter *self, const struct sl_msg *msg)
+{
+    (msg->body.bring.ticket.length > 0 ? tr_take : tr_bring)(self, msg);
+}
+
 static const struct {
     uint32_t type;
     bool cluster; /* only where this process speaks for the node */
     void (*handle)(struct transporter *self, const struct sl_msg *msg);
 } requests[] = {
-    {SL_MSG_BRING, true, tr_bring},
+    {SL_MSG_BRING, true, bring_handle},
     {SL_MSG_SEEK, true, tr_seek},
     {SL_MSG_FENCE, false, tr_fence},
     {SL_MSG_NODES, false, tr_nodes},
     {SL_MSG_HANDOVER_WORD, false, tr_word},
+    {SL_MSG_LEND, false, tr_lend},
     {SL_MSG_ENGINE_OVER, false, tr_pools_over},
     {SL_MSG_ENGINE_ADDED, false, tr_pools_added},
 };
@@ -530,9 +531,7 @@ static void request_handle(struct transporter *self, const struct sl_msg *msg)
             return;
         }
     }
-    if (!tr_push_request(self, msg)) {
-        sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, NULL);
-    }
+    sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, NULL);
 }
 
 /* Everything that may be due; asks for the next turn. */
@@ -574,7 +573,7 @@ static sl_err transporter_handle(void *state, const struct sl_msg *msg)
     if (self->calls != NULL) {
         cluster_step(self, self->env->now_ns);
     }
-    tr_push_step(self, self->env->now_ns);
+    tr_handover_step(self, self->env->now_ns);
     return SL_OK;
 }
 
@@ -587,7 +586,7 @@ static sl_err transporter_tick(void *state, uint64_t now_ns)
     if (self->calls != NULL) {
         cluster_step(self, now_ns);
     }
-    tr_push_step(self, now_ns);
+    tr_handover_step(self, now_ns);
     fabric_wake(self);
     sl_directory_service_step(self->directory, now_ns);
     tr_health_step(self);

@@ -27,8 +27,7 @@ static bool moved_read(void *context, struct sl_metrics_view *view)
         moved->copied_bytes = moved->bytes - SL_MIN(straight_bytes, moved->bytes) +
                               ctl_page_metric(view, "pull_copied_bytes") +
                               ctl_page_metric(view, "copied_bytes");
-        moved->bytes +=
-            ctl_page_metric(view, "pushed_bytes") + ctl_page_metric(view, "arrived_bytes");
+        moved->bytes += ctl_page_metric(view, "lent_bytes") + ctl_page_metric(view, "landed_bytes");
     }
     return true;
 }
@@ -103,7 +102,7 @@ const struct ctl_command ctl_nodes = {
             "from us, we do not ask it; no key: its NAME.pub is missing, so it is not spoken to;\n"
             "twice: another node has its name, and is refused), the link that carries bytes, round trip of the last greeting,\n"
             "bytes and values read from it, failures, incarnation (when its transporter started). Then how many bytes are copied\n"
-            "for each that was read from peers, pushed or taken in: 1 by the node's memory, 0 straight between pools of engines\n"
+            "for each that was read from peers, or handed over directly: 1 by the node's memory, 0 straight between pools of engines\n"
             "(settings fabric_pools, load_keeps).\n"
             "Then the device memory of engines: registered by dmabuf, or why it goes by the node's memory.\n"
             "Then each RDMA port of this machine: state of its link, speed, socket, what it carries now, and the ranks it serves.\n"

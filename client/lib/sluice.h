@@ -938,7 +938,7 @@ uint32_t sl_look_prefix(const struct sl_look_class *classes, uint32_t class_coun
  * and 2i + 1; pools that take part in some layers only say so in layer_ends.
  *
  * A store reads nothing of a layer before it is said to be ready, and commits when all are stored:
- * without the last layer it ends at its deadline. Pushed under a ticket, a layer is on its way to
+ * without the last layer it ends at its deadline. Directly, a layer is on its way to
  * decode while the next ones are computed. What does not fit into one round (a quarter of the
  * node's memory, or 4096 parts) is read when all layers are ready.
  *
@@ -1009,9 +1009,9 @@ sl_err sl_layers_wait(struct sl_engine *engine, const struct sl_rank_layers *wha
  *             has it or failed, and at the latest by its time. sl_handover_end ends it by hand.
  *
  * Direct: decode's node makes a ticket that travels with the announcement (sl_op_ticket), or goes to
- * prefill's node by itself (`from`); prefill's node writes under it into decode's pools, and has handed
- * over when decode's node has acknowledged all. What cannot be pushed, or fails, goes through storage when the setting
- * handover_push_fallback says so; so the receipt travels with the first token in both modes.
+ * prefill's node by itself (`from`); prefill's node lends its blocks under it, decode's node reads them
+ * into its own, and all is handed over when decode has acknowledged it. What cannot go so, or fails, goes through storage
+ * when the setting handover_push_fallback says so; so the receipt travels with the first token in both modes.
  *
  * Both sides may be by layers, each for itself: prefill's so that layers go while others are
  * computed, decode's so that it begins with the first while others come.
@@ -1032,7 +1032,8 @@ struct sl_receipt {
     uint32_t block_end;           /* blocks of the input, an incomplete last one counts */
     char node[32];                /* prefill's node_name; "": it has none */
 };
-struct sl_ticket { /* plain data, as a receipt; whoever has it may write the blocks it is for */
+struct
+    sl_ticket { /* plain data, as a receipt; whoever has it, and is a peer, may lend blocks to decode */
     uint64_t keys_low, keys_high;
     uint32_t first_block, block_end; /* decode has the blocks before first_block */
     uint32_t length_bytes;

@@ -11,7 +11,7 @@ import unittest
 
 from cluster_support import PACE, PATIENCE, Cluster, counter, main, wait_alive, wait_until
 from node_support import BIN, log_of
-from pushing_support import Pushing
+from handing_support import Handing
 
 POOLS = ("--fabric-pools", "true", "--mr-bytes-max", "1MiB")
 PARTS = os.path.join(BIN, "..", "tests", "parts_probe")
@@ -24,10 +24,10 @@ def counters(node):
 
 
 def moved(counted, way):
-    """Bytes that a node's transporter pushed (out) or took in (in) straight, and bytes that it and its swappers copied for it."""
+    """Bytes that a node's transporter lent (out) or read (in) straight, and bytes that it and its swappers copied for it."""
     copied = sum(row[f"{way}_bytes"] for name, row in counted.items() if name.startswith("swapper."))
     transporter = counted["transporter.0"]
-    straight = transporter["pushed_bytes" if way == "out" else "arrived_bytes"]
+    straight = transporter["lent_bytes" if way == "out" else "landed_bytes"]
     return straight, copied + transporter["copied_bytes"]
 
 
@@ -44,13 +44,13 @@ def started(*arguments, **options):
     return cluster
 
 
-class Counted(Pushing):
+class Counted(Handing):
     TRIES = 5
 
     def counts(self, a, b):
         at_a, at_b = counters(a), counters(b)
         return {"out": moved(at_a, "out"), "in": moved(at_b, "in"), "pushed": at_a["coordinator"]["handovers_pushed"],
-                "tickets": at_b["transporter.0"]["pool_tickets"],
+                "takes": at_b["transporter.0"]["takes"],
                 "refused": sum(at["coordinator"]["pushes_straight_refused"] for at in (at_a, at_b))}
 
     def pushed(self, cluster, *arguments, requests=200):
@@ -81,7 +81,7 @@ class Counted(Pushing):
         told = {name: [row["coordinator"][name] for row in at] for name in
                 ("handovers_fallen_back", "pushes_straight", "handovers_aborted", "handovers_committed")}
         told.update({name: [row["transporter.0"][name] for row in at] for name in
-                     ("pushes", "pushes_failed", "tickets_expired", "tickets_refused", "pool_tickets", "arrivals", "arrivals_bad")})
+                     ("loans", "loans_failed", "takes", "takes_failed", "takes_refused", "digests_bad")})
         told["reasons"] = [line for node in (a, b) for line in log_of(node, "coordinator").splitlines()
                            if "goes through storage" in line]
         return told
@@ -114,7 +114,7 @@ class Straight(Counted):
     def test_a_thousand_requests(self):
         self.pushed(self.cluster, "--ranks", "2", requests=1000)
         self.nothing_was_copied()
-        self.assertGreaterEqual(self.added["tickets"], 990)
+        self.assertGreaterEqual(self.added["takes"], 990)
 
     def test_layers_go_while_the_next_ones_are_computed(self):
         report = self.pushed(self.cluster, "--by-layers", "--ranks", "2", "--layers", "7", "--block-bytes", "50001")
@@ -123,7 +123,7 @@ class Straight(Counted):
         self.nothing_was_copied()
 
 
-class OneSide(Pushing):
+class OneSide(Handing):
     def test_a_side_whose_pools_are_not_in_the_fabric_goes_through_storage(self):
         for straight in (0, 1):
             with self.subTest(straight="ab"[straight]):
@@ -176,7 +176,7 @@ class Shapes(unittest.TestCase):
         self.assertEqual(counter(b, "coordinator", "handovers_consumed"), 64)
         self.assertEqual(counter(a, "coordinator", "handovers_pushed"), 64)
         self.assertEqual(counter(b, "coordinator", "pushes_straight_refused"), 0)
-        self.assertEqual(counter(b, "transporter.0", "pool_tickets"), 64)
+        self.assertEqual(counter(b, "transporter.0", "takes"), 64)
 
     def test_what_some_ranks_computed_any_number_takes(self):
         with Cluster(2, ranks=8, settings=["--fabric-pools", "true", "--mr-bytes-max", "65536"]) as cluster:
@@ -202,7 +202,7 @@ class Shapes(unittest.TestCase):
                     self.assertEqual((row["out_bytes"], row["in_bytes"]), (0, 0))
 
 
-class Disturbed(Pushing):
+class Disturbed(Handing):
     """pd_engines poisons decode's blocks, and looks at them again before they are reused and at the end (late_writes). What is left of all
     cases together is looked at once: it has its time to go, and that passes once."""
 
@@ -246,7 +246,7 @@ class Disturbed(Pushing):
 
     def disturbed_once(self, side, actor, stops, turns, *arguments, requests=600):
         a, b = self.cluster.nodes
-        arrived, done, ended = counter(b, "transporter.0", "arrived_bytes"), [], threading.Event()
+        arrived, done, ended = counter(b, "transporter.0", "landed_bytes"), [], threading.Event()
 
         def worker_run():
             while len(done) < turns and self.flows(ended):
@@ -266,7 +266,7 @@ class Disturbed(Pushing):
             return False
         self.assertGreater(report["complete"], 30)
         if (side, actor) != (1, "transporter.0"):  # its counter would begin anew
-            self.assertGreater(counter(b, "transporter.0", "arrived_bytes"), arrived)
+            self.assertGreater(counter(b, "transporter.0", "landed_bytes"), arrived)
         return True
 
     def prefills_engine_is_killed(self):
@@ -292,7 +292,7 @@ class Disturbed(Pushing):
         self.assert_nothing_is_left(a, b)
         for node in (a, b):
             wait_until(lambda at=node: counter(at, "transporter.0", "pool_memories") == 0, 20, f"no pool at {node.name}")
-        wait_until(lambda: counter(b, "transporter.0", "tickets_open") == 0, 20, "no ticket is left")
+        wait_until(lambda: counter(b, "transporter.0", "takes_open") == 0, 20, "nothing is read")
 
 
 if __name__ == "__main__":

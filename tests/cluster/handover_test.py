@@ -6,10 +6,10 @@ import subprocess
 import threading
 
 from cluster_support import PACE, PD_ENGINES, Cluster, counter, main, wait_alive, wait_until
-from pushing_support import Pushing, config_of
+from handing_support import Handing, config_of
 
 
-class Handover(Pushing):
+class Handover(Handing):
     def test_a_thousand_requests_with_incomplete_last_blocks(self):
         with Cluster(2, ranks=2, memory="256MiB") as cluster:
             a, b = cluster.nodes

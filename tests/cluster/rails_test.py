@@ -11,7 +11,7 @@ import unittest
 
 from cluster_support import FABRIC_PORT, PATIENCE, Cluster, counter, main, wait_alive, wait_until
 from node_support import BIN
-from pushing_support import Pushing
+from handing_support import Handing
 from values_support import Values, put_all
 
 PROBE = os.path.join(BIN, "..", "tests", "pull_probe")
@@ -171,7 +171,7 @@ class Transporter(unittest.TestCase):
             wait_until(self.carried, 20, "both links carry values again")
 
 
-class Straight(Pushing):
+class Straight(Handing):
     """Loads and hand-overs straight between pools, while the second link of a node goes down again and again."""
 
     SHAPE = (7, 64, 131072, 4, 2)  # 64 MiB
@@ -272,7 +272,7 @@ class Straight(Pushing):
         self.wait_carried(lambda: move(50))
         with self.going_down():
             move(600)
-        self.assertGreater(counter(self.b, "transporter.0", "arrived_bytes"), 0)
+        self.assertGreater(counter(self.b, "transporter.0", "landed_bytes"), 0)
         self.assert_nothing_is_left(self.a, self.b)
         for node in (self.a, self.b):
             wait_until(lambda at=node: counter(at, "transporter.0", "pool_memories") == 0, 20, f"no pool at {node.name}")

@@ -3,8 +3,8 @@
  * or not; reads end well, with other bytes, with errors or never. Every BRING is answered, every
  * pin of a peer ends, and all tables are empty in the end. */
 #include "actors/transporter/control/network.h"
+#include "actors/transporter/handover/internal.h"
 #include "actors/transporter/internal.h"
-#include "actors/transporter/push/internal.h"
 #include "actors/transporter/transporter.h"
 #include "ipc/msg_internal.h"
 #include "runtime/fabric/core/wire.h"
@@ -217,6 +217,15 @@ static const char *const keys[] = {
     NODE_MODEL "/b2/0/kv", NODE_MODEL "/b3/0/kv", NODE_MODEL "/b3/1/kv", "k0",
 };
 
+/* Of the hand-over of this number; of this node, mostly. */
+static struct sl_bytes ticket_write(uint64_t which)
+{
+    static unsigned char bytes[SL_TICKET_BYTES_MAX];
+    struct sl_ticket_fields ticket = {.number = 1 + which % 4};
+    (void)snprintf(ticket.node, sizeof(ticket.node), "%s", which < 224 ? "a" : "b");
+    return (struct sl_bytes){.at = bytes, .length = sl_ticket_write(&ticket, bytes)};
+}
+
 static void peer_asks(void *context, struct sl_msg *msg)
 {
     struct hostile_input *input = &world.hostile->input;
@@ -245,6 +254,12 @@ static void peer_asks(void *context, struct sl_msg *msg)
         static uint64_t ids[1];
         ids[0] = world.pin_id ^ (how < 200 ? 0 : how & 3);
         msg->body.peer_unpin.pin_ids = (struct sl_u64s){.at = ids, .count = 1};
+    } else if (msg->type == SL_MSG_PEER_LEND && how < 224) {
+        struct sl_body_peer_lend *lend = &msg->body.peer_lend;
+        lend->ticket = ticket_write(how % 4);
+        msg->op_id = 1 + how % 32 / 31;
+        lend->number = 1 + how % 16 / 12;
+        lend->code = how % 8 == 7 ? lend->code : SL_OK;
     }
     msg_put(msg, how == 255);
 }
@@ -582,26 +597,6 @@ static void pull_give(struct hostile *hostile)
     }
 }
 
-/* The ticket of this number, as its engine got it. 0 bytes: there is none. */
-static uint32_t ticket_write(struct hostile *hostile, uint64_t which,
-                             unsigned char out[SL_TICKET_BYTES_MAX])
-{
-    const struct transporter *self = hostile->fake.state;
-    const struct push *push = self->push;
-    if (push == NULL) {
-        return 0;
-    }
-    uint32_t slot = (uint32_t)(which % push->ticket_max);
-    const struct push_ticket *ticket = &push->tickets[slot];
-    struct sl_ticket shown = {.incarnation = self->incarnation,
-                              .number = ticket->number,
-                              .slot = slot,
-                              .part_count = ticket->part_count};
-    memcpy(shown.secret, ticket->secret, sizeof(shown.secret));
-    (void)snprintf(shown.node, sizeof(shown.node), "%s", self->node);
-    return ticket->state == TICKET_FREE ? 0 : sl_ticket_write(&shown, out);
-}
-
 static void spots_make(struct hostile *hostile, struct sl_item_spot *spots, uint32_t count,
                        bool true_ones)
 {
@@ -615,30 +610,22 @@ static void spots_make(struct hostile *hostile, struct sl_item_spot *spots, uint
     }
 }
 
-/* Coordinators of both sides of a hand-over that is within this node: a ticket for blocks of the engine
- * that is there, a batch under it, and what ends them; or nearly so. */
-static void push_give(struct hostile *hostile)
+/* Coordinators of both sides of a hand-over that is within this node, or with a peer that lends: or nearly so. */
+static void handover_give(struct hostile *hostile)
 {
     static struct sl_item_spot spots[4];
     static struct sl_item_arrived pieces[4];
-    static uint64_t lengths[4];
-    static unsigned char ticket[SL_TICKET_BYTES_MAX];
     struct hostile_input *input = &hostile->input;
     uint64_t how = hostile_byte(input), which = hostile_byte(input);
     struct sl_msg msg = {.op_id = 1 + which % 4, .budget_ns = SL_NS_PER_S};
     spots_make(hostile, spots, SL_COUNT(spots), how % 8 < 6);
     if (how < 96) {
-        msg.type = SL_MSG_PUSH_OPEN;
-        for (uint32_t i = 0; i < SL_COUNT(lengths); i++) {
-            lengths[i] = NODE_VALUE + (how % 16 == 15 ? i : 0);
-        }
-        msg.body.push_open.handover = 1 + which % 4;
-        msg.body.push_open.ttl_ns = SL_NS_PER_S;
-        msg.body.push_open.lengths = (struct sl_u64s){.at = lengths, .count = SL_COUNT(lengths)};
-        msg.body.push_open.spots.at = spots;
-        msg.body.push_open.spots.count = how % 16 == 13 ? 3 : SL_COUNT(spots);
-    } else if (how < 192) {
-        msg.type = SL_MSG_PUSH_SEND;
+        msg.type = SL_MSG_BRING;
+        msg.body.bring.ticket = ticket_write(which);
+        msg.body.bring.spots.at = spots;
+        msg.body.bring.spots.count = how % 16 == 13 ? 3 : SL_COUNT(spots);
+    } else if (how < 208) {
+        msg.type = SL_MSG_LEND;
         for (uint32_t i = 0; i < SL_COUNT(pieces); i++) { /* device memory is all zeros, mostly */
             static const unsigned char zeros[NODE_VALUE];
             struct sl_digest digest = sl_digest_of(zeros, NODE_VALUE);
@@ -648,28 +635,15 @@ static void push_give(struct hostile *hostile)
                                                  .digest_low = digest.low ^ (how % 16 == 9),
                                                  .digest_high = digest.high};
         }
-        msg.body.push_send.ticket =
-            (struct sl_bytes){.at = ticket, .length = ticket_write(hostile, which, ticket)};
-        msg.body.push_send.last = how % 2 == 0;
-        msg.body.push_send.pieces.at = pieces;
-        msg.body.push_send.pieces.count = SL_COUNT(pieces);
-        msg.body.push_send.spots.at = spots;
-        msg.body.push_send.spots.count = SL_COUNT(spots);
-        if (msg.body.push_send.ticket.length == 0) {
-            return;
-        }
+        msg.body.lend = (struct sl_body_lend){
+            .ticket = ticket_write(which), .number = 1 + how % 32 / 24, .last = how % 2 == 0};
+        msg.body.lend.pieces.at = pieces;
+        msg.body.lend.pieces.count = SL_COUNT(pieces);
+        msg.body.lend.spots.at = spots;
+        msg.body.lend.spots.count = SL_COUNT(spots);
     } else {
-        msg.type = how < 224 ? SL_MSG_FENCE : how < 240 ? SL_MSG_PUSH_CLOSE : SL_MSG_PUSH_ABORT;
-        msg.op_id = how < 208 ? msg.op_id : 0;
-        if (msg.type == SL_MSG_PUSH_CLOSE) {
-            msg.body.push_close.handover = 1 + which % 4;
-        } else if (msg.type == SL_MSG_PUSH_ABORT) {
-            msg.body.push_abort.ticket =
-                (struct sl_bytes){.at = ticket, .length = ticket_write(hostile, which, ticket)};
-            if (msg.body.push_abort.ticket.length == 0) {
-                return;
-            }
-        }
+        msg.type = SL_MSG_FENCE;
+        msg.op_id = how < 232 ? msg.op_id : 0;
     }
     hostile_give(hostile, "coordinator", &msg);
 }
@@ -677,7 +651,7 @@ static void push_give(struct hostile *hostile)
 static void change(struct hostile *hostile)
 {
     static const uint32_t said[] = {SL_MSG_PEER_HELLO, SL_MSG_PEER_PIN, SL_MSG_PEER_PIN,
-                                    SL_MSG_PEER_UNPIN};
+                                    SL_MSG_PEER_UNPIN, SL_MSG_PEER_LEND};
     struct hostile_input *input = &hostile->input;
     if (!world.begun) {
         world.begun = true;
@@ -703,7 +677,7 @@ static void change(struct hostile *hostile)
     } else if (what < 236) {
         pull_give(hostile);
     } else if (what < 242) {
-        push_give(hostile);
+        handover_give(hostile);
     } else if (what < 248) {
         registrar_greets(hostile);
     } else {
@@ -778,6 +752,9 @@ static void check_empty(struct hostile *hostile, const struct transporter *self)
     HOSTILE_MUST(self->pin_sets_open == 0 && sl_pins_pinned_bytes(self->pins) == 0);
     HOSTILE_MUST(self->fetch_open == 0 && self->trips_open == 0 && self->parts_open == 0);
     HOSTILE_MUST(self->queue_first == NULL);
+    const struct handover *ho = self->handover;
+    HOSTILE_MUST(ho == NULL || ho->loans_open + ho->takes_open + ho->reads_open == 0);
+    HOSTILE_MUST(ho == NULL || ho->shares_open + ho->parts_open == 0);
     for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
         HOSTILE_MUST(!self->fences[i].used);
     }

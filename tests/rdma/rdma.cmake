@@ -1,7 +1,7 @@
 # Runs in verbs-vm's guest, one boot for all of it; skipped where the tool is absent.
 # Speed beside perftest: tests/rdma/run build/release/tests/rdma_test figures
 if(SL_VERBS_INCLUDE)
-    add_executable(rdma_test ${CMAKE_CURRENT_LIST_DIR}/rdma_test.c ${CMAKE_CURRENT_LIST_DIR}/rdma_places.c ${CMAKE_CURRENT_LIST_DIR}/rdma_push.c
+    add_executable(rdma_test ${CMAKE_CURRENT_LIST_DIR}/rdma_test.c ${CMAKE_CURRENT_LIST_DIR}/rdma_places.c ${CMAKE_CURRENT_LIST_DIR}/rdma_lend.c
         ${CMAKE_CURRENT_LIST_DIR}/rdma_rails.c
         ${CMAKE_CURRENT_LIST_DIR}/../support/fabric_end.c ${CMAKE_CURRENT_LIST_DIR}/../support/fabric_remote.c
         ${CMAKE_CURRENT_LIST_DIR}/../support/fake_env.c)

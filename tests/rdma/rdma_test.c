@@ -1,8 +1,8 @@
 /* tests/rdma/rdma_test.c - the verbs fabric on two RDMA devices with a cable between them, as
  * verbs-vm's guest has them: rxe0 (10.0.0.1) is ours, rxe1 (10.0.0.2, on eth1) the remote
  * process's. Figures are printed beside those of ib_read_bw and ib_write_bw and never asserted. */
+#include "tests/rdma/rdma_lend.h"
 #include "tests/rdma/rdma_places.h"
-#include "tests/rdma/rdma_push.h"
 #include "tests/rdma/rdma_rails.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fabric_remote.h"
@@ -593,7 +593,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, a_cable_that_is_pulled_and_put_back);
     suite_add_tcase(all, tests);
     suite_add_tcase(all, rdma_places_tests());
-    suite_add_tcase(all, rdma_push_tests());
+    suite_add_tcase(all, rdma_lend_tests());
     suite_add_tcase(all, rdma_rails_tests());
     if (argc > 1 &&
         strcmp(argv[1], "figures") == 0) { /* beside perftest; asserts nothing about time */

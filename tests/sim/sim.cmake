@@ -46,8 +46,8 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
     sl_patient(sim/sim_heal_test)
     sl_sim(sim_cluster_test SOURCES sim_far sim_handover sim_mutants sim_cluster_test SEEDS 40)
     # What calls between the files of an actor are led to by a mutant (sim_mutants.c).
-    foreach(symbol tr_pull tr_pulls_fence tr_push_fence tr_straight_piece tr_pools_over push_notice sl_fabric_grant_end
-            fabric_grants_tell co_fence_start co_push_lent)
+    foreach(symbol tr_pull tr_pulls_fence tr_handover_fence tr_lend tr_straight_piece tr_pools_over sl_fabric_post co_fence_start
+            co_direct_call)
         target_link_options(sim_cluster_test PRIVATE -Wl,--wrap=${symbol})
     endforeach()
     sl_sim(sim_directory_test SOURCES sim_far sim_directory_mutants sim_directory_test SEEDS 20)

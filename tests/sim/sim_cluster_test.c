@@ -182,8 +182,9 @@ static void check_at_rest(struct run *run, uint32_t number, uint64_t used_bytes,
     }
     SIM_CHECK(sim_metric(run->sim, host->door, "pin_sets_open") == 0,
               "host %u is at rest, yet pins of peers are left", number);
-    SIM_CHECK(sim_metric(run->sim, host->door, "tickets_open") == 0,
-              "host %u is at rest, yet tickets are left", number);
+    SIM_CHECK(sim_metric(run->sim, host->door, "takes_open") == 0 &&
+                  sim_metric(run->sim, host->door, "loans_open") == 0,
+              "host %u is at rest, yet blocks are lent or read", number);
     SIM_CHECK(sim_metric(run->sim, host->actors[host->actor_count - 2], "handovers_active") == 0,
               "host %u is at rest, yet hand-overs are left", number);
     SIM_CHECK(used_bytes == bytes, "space is lost at host %u: %llu bytes are used, %llu by objects",
@@ -586,7 +587,7 @@ static void run_straight_again(struct run *run)
 {
     struct sim *sim = run->sim;
     struct handovers *all = &run->handovers;
-    uint64_t complete[FAR_HOSTS], pushes = coordinators_did(run, "pushes_straight");
+    uint64_t complete[FAR_HOSTS] = {0}, went = coordinators_did(run, "handovers_pushed");
     for (uint32_t i = 0; i < run->scenario->hosts; i++) {
         if (!sim_alive(sim, run->hosts[i].sides[0]) || !sim_alive(sim, run->hosts[i].sides[1])) {
             return; /* the last of its engines was killed */
@@ -605,7 +606,8 @@ static void run_straight_again(struct run *run)
         SIM_CHECK(all->complete_at[i] > complete[i], "nothing is handed over to host %u any more",
                   i);
     }
-    SIM_CHECK(coordinators_did(run, "pushes_straight") > pushes, "no push went straight");
+    SIM_CHECK(coordinators_did(run, "handovers_pushed") > went,
+              "none went straight from pool to pool");
     sim_run_until(sim, sim_now_ns(sim) + HANDOVER_END_NS);
     check_all(run, true);
     SIM_CHECK(!run->far.calm || coordinators_did(run, "parts_pulled") > 0, "nothing was pulled");

@@ -3,10 +3,9 @@
 #include "tests/sim/sim_mutants.h"
 
 #include "actors/coordinator/internal.h"
+#include "actors/transporter/handover/internal.h"
 #include "actors/transporter/internal.h"
 #include "actors/transporter/pull/pull.h"
-#include "actors/transporter/push/internal.h"
-#include "runtime/fabric/core/internal.h"
 #include "tests/sim/sim.h"
 
 #include <stdlib.h>
@@ -16,13 +15,13 @@ enum mutant {
     PULL_FENCE_EARLY,
     PULL_AGAIN,
     PULL_UNCHECKED,
-    TICKET_FENCE_EARLY,
-    TICKET_FENCE_DEAF,
-    GRANT_OUTLIVES,
-    PUSH_UNCHECKED,
+    TAKE_FENCE_EARLY,
+    TAKE_FENCE_DEAF,
+    TAKE_UNCHECKED,
+    LEND_EARLY,
     ENGINE_OVER_EARLY,
     PULL_UNFENCED,
-    TICKET_UNFENCED,
+    TAKE_UNFENCED,
     MUTANTS
 };
 static const struct sim_mutant mutants[MUTANTS] = {
@@ -30,14 +29,14 @@ static const struct sim_mutant mutants[MUTANTS] = {
                           "FENCE is answered before the fabric says that a pull's transfers ended"},
     [PULL_AGAIN] = {59, "a pull that was answered or fenced is begun again"},
     [PULL_UNCHECKED] = {16, "digests of what is pulled are not checked"},
-    [TICKET_FENCE_EARLY] =
-        {19, "FENCE is answered before the fabric says that a ticket's grants ended"},
-    [TICKET_FENCE_DEAF] = {17, "FENCE does not end the tickets of its op"},
-    [GRANT_OUTLIVES] = {17, "grants are said to have ended, and stand for a while"},
-    [PUSH_UNCHECKED] = {16, "digests of what is pushed are not checked"},
-    [ENGINE_OVER_EARLY] = {37, "ENGINE_OVER is answered at once"},
-    [PULL_UNFENCED] = {16, "an op that ended gives blocks back without the transporter's fence"},
-    [TICKET_UNFENCED] = {39, "blocks of a ticket do not count as lent"},
+    [TAKE_FENCE_EARLY] =
+        {19, "FENCE is answered before the fabric says that reads of a hand-over ended"},
+    [TAKE_FENCE_DEAF] = {36, "FENCE does not end what is read for hand-overs of its op"},
+    [TAKE_UNCHECKED] = {16, "digests of what is handed over are not checked"},
+    [LEND_EARLY] = {15, "the last LEND is answered before decode has read all"},
+    [ENGINE_OVER_EARLY] = {16, "ENGINE_OVER is answered at once"},
+    [PULL_UNFENCED] = {15, "an op that ended gives blocks back without the transporter's fence"},
+    [TAKE_UNFENCED] = {37, "blocks that a hand-over is read into do not count as lent"},
 };
 static enum mutant mutant; /* of this process */
 
@@ -71,18 +70,31 @@ void __wrap_tr_pull(struct transporter *self, const struct sl_msg *msg)
     REAL(tr_pull)(self, msg);
 }
 
-uint32_t REAL(tr_push_fence)(struct transporter *self, const struct sl_msg *msg, uint32_t fence);
-uint32_t __wrap_tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint32_t fence);
-uint32_t __wrap_tr_push_fence(struct transporter *self, const struct sl_msg *msg, uint32_t fence)
+uint32_t REAL(tr_handover_fence)(struct transporter *self, const struct sl_msg *msg,
+                                 uint32_t fence);
+uint32_t __wrap_tr_handover_fence(struct transporter *self, const struct sl_msg *msg,
+                                  uint32_t fence);
+uint32_t __wrap_tr_handover_fence(struct transporter *self, const struct sl_msg *msg,
+                                  uint32_t fence)
 {
-    if (mutant == TICKET_FENCE_DEAF) {
+    if (mutant == TAKE_FENCE_DEAF) {
         return 0;
     }
-    if (mutant == TICKET_FENCE_EARLY) {
-        (void)REAL(tr_push_fence)(self, msg, TR_FENCES_MAX); /* nobody is told of its end */
+    if (mutant == TAKE_FENCE_EARLY) {
+        (void)REAL(tr_handover_fence)(self, msg, TR_FENCES_MAX); /* nobody is told of its end */
         return 0;
     }
-    return REAL(tr_push_fence)(self, msg, fence);
+    return REAL(tr_handover_fence)(self, msg, fence);
+}
+
+void REAL(tr_lend)(struct transporter *self, const struct sl_msg *msg);
+void __wrap_tr_lend(struct transporter *self, const struct sl_msg *msg);
+void __wrap_tr_lend(struct transporter *self, const struct sl_msg *msg)
+{
+    REAL(tr_lend)(self, msg);
+    if (mutant == LEND_EARLY && msg->body.lend.last) {
+        sl_reply_code(self->env, msg, SL_OK, NULL);
+    }
 }
 
 void REAL(tr_straight_piece)(const struct transporter *self, const struct tr_part *part,
@@ -106,84 +118,18 @@ void __wrap_tr_pools_over(struct transporter *self, const struct sl_msg *msg)
     REAL(tr_pools_over)(self, msg);
 }
 
-/* What came is what was sent, whatever it is. */
-static void digests_forge(struct push *push, const struct sl_body_peer_push *body)
+sl_err REAL(sl_fabric_post)(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
+                            struct sl_error *why);
+sl_err __wrap_sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
+                             struct sl_error *why);
+sl_err __wrap_sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
+                             struct sl_error *why)
 {
-    struct sl_error why = {0};
-    const struct push_ticket *ticket = push_ticket_find(push, &body->ticket, &why);
-    for (uint64_t i = 0; ticket != NULL && i < body->pieces.count; i++) {
-        struct sl_item_arrived *piece = (struct sl_item_arrived *)&body->pieces.at[i];
-        const struct push_part *part = &ticket->parts[piece->part];
-        struct sl_digest_stream stream;
-        sl_digest_start(&stream);
-        if (tr_spot_digest(push->self, &ticket->spots[part->spot_first], push_range(piece), &stream,
-                           &why) == SL_OK) {
-            struct sl_digest found = sl_digest_finish(&stream);
-            piece->digest_low = found.low;
-            piece->digest_high = found.high;
-        }
+    bool unchecked = mutant == TAKE_UNCHECKED && (transfer->cookie & HO_COOKIE) != 0;
+    for (uint32_t i = 0; unchecked && i < transfer->piece_count; i++) {
+        ((struct sl_fabric_piece *)&transfer->pieces[i])->digest = NULL;
     }
-}
-
-void REAL(push_notice)(struct push *push, struct tr_peer *peer, const struct sl_msg *msg);
-void __wrap_push_notice(struct push *push, struct tr_peer *peer, const struct sl_msg *msg);
-void __wrap_push_notice(struct push *push, struct tr_peer *peer, const struct sl_msg *msg)
-{
-    if (mutant == PUSH_UNCHECKED) {
-        digests_forge(push, &msg->body.peer_push);
-    }
-    REAL(push_notice)(push, peer, msg);
-}
-
-/* ---- the fabric ---- */
-
-#define OUTLIVING_MAX 256u
-#define OUTLIVES_NS   (100 * SL_NS_PER_MS)
-struct outliving {
-    struct sl_fabric *fabric; /* NULL: none */
-    struct transporter *transporter;
-    uint64_t until_ns;
-    uint32_t handle;
-    bool told;
-};
-static struct outliving outliving[OUTLIVING_MAX];
-
-sl_err REAL(sl_fabric_grant_end)(struct sl_fabric *fabric, uint32_t handle);
-sl_err __wrap_sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle);
-sl_err __wrap_sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle)
-{
-    struct transporter *self = fabric->options.events.context;
-    for (uint32_t i = 0; mutant == GRANT_OUTLIVES && i < OUTLIVING_MAX; i++) {
-        if (outliving[i].fabric == NULL) {
-            outliving[i] = (struct outliving){.fabric = fabric,
-                                              .transporter = self,
-                                              .until_ns = self->env->now_ns + OUTLIVES_NS,
-                                              .handle = handle};
-            return SL_OK;
-        }
-    }
-    return REAL(sl_fabric_grant_end)(fabric, handle);
-}
-
-void REAL(fabric_grants_tell)(struct sl_fabric *fabric);
-void __wrap_fabric_grants_tell(struct sl_fabric *fabric);
-void __wrap_fabric_grants_tell(struct sl_fabric *fabric)
-{
-    for (uint32_t i = 0; mutant == GRANT_OUTLIVES && i < OUTLIVING_MAX; i++) {
-        struct outliving *one = &outliving[i];
-        if (one->fabric != fabric) {
-            continue;
-        }
-        if (!one->told) {
-            one->told = true;
-            (void)tr_push_grant_ended(one->transporter, one->handle);
-        }
-        if (one->until_ns <= one->transporter->env->now_ns) {
-            (void)REAL(sl_fabric_grant_end)(fabric, one->handle);
-            one->fabric = NULL;
-        }
-    }
-    REAL(fabric_grants_tell)(fabric);
+    return REAL(sl_fabric_post)(fabric, transfer, why);
 }
 
 /* ---- the coordinator ---- */
@@ -210,12 +156,13 @@ void __wrap_co_fence_start(struct coordinator *self, struct co_op *op, co_worker
     }
 }
 
-void REAL(co_push_lent)(struct coordinator *self, struct co_op *op);
-void __wrap_co_push_lent(struct coordinator *self, struct co_op *op);
-void __wrap_co_push_lent(struct coordinator *self, struct co_op *op)
+bool REAL(co_direct_call)(struct coordinator *self, struct co_op *op, struct sl_msg *msg);
+bool __wrap_co_direct_call(struct coordinator *self, struct co_op *op, struct sl_msg *msg);
+bool __wrap_co_direct_call(struct coordinator *self, struct co_op *op, struct sl_msg *msg)
 {
-    REAL(co_push_lent)(self, op);
-    op->push.lent = op->type->kind == CO_STORE || mutant != TICKET_UNFENCED;
+    bool sent = REAL(co_direct_call)(self, op, msg);
+    op->direct.lent = op->direct.lent && (op->type->kind == CO_STORE || mutant != TAKE_UNFENCED);
+    return sent;
 }
 /* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 

@@ -1,7 +1,9 @@
 /* tests/unit/coordinator_handover_support.c */
 #include "tests/unit/coordinator_handover_support.h"
 
-uint64_t push_id;
+uint64_t ticket_number, ticket_length;
+unsigned char ticket_bytes[SL_TICKET_BYTES_MAX];
+static struct sl_msg bring; /* the last one */
 
 static void side_store(const struct side *side, struct sl_body_store *body)
 {
@@ -187,18 +189,29 @@ sl_err peer_releases(struct bed *bed, const struct sl_item_receipt *receipt)
     return reply.code;
 }
 
-struct sl_msg ticket_asked(struct bed *bed)
+struct sl_msg bring_asked(struct bed *bed)
 {
-    struct sl_msg open = take(bed, "transporter.0", SL_MSG_PUSH_OPEN);
-    push_id = open.body.push_open.handover;
-    return open;
+    struct sl_ticket_fields ticket;
+    bring = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+    const struct sl_bytes *bytes = &bring.body.bring.ticket;
+    ck_assert_int_eq(sl_ticket_read(bytes->at, bytes->length, &ticket, NULL), SL_OK);
+    ck_assert_str_eq(ticket.node, "d");
+    ticket_number = ticket.number;
+    ticket_length = bytes->length;
+    memcpy(ticket_bytes, bytes->at, bytes->length);
+    return bring;
 }
 
-void ticket_opens(struct bed *bed)
+void bring_accepted(struct bed *bed)
 {
-    struct sl_msg open = ticket_asked(bed);
-    answer(bed, "transporter.0", &open,
-           (struct sl_msg){.body.push_open_reply = {.ticket = {"secret", 6}}});
+    (void)bring_asked(bed);
+    ck_assert_int_eq(landed(bed, 0), SL_OK);
+}
+
+void bring_answer(struct bed *bed, sl_err code)
+{
+    answer(bed, "transporter.0", &bring, (struct sl_msg){.code = code});
+    fake_pass(&bed->fake, 0);
 }
 
 uint64_t direct_begin(struct bed *bed)
@@ -206,28 +219,34 @@ uint64_t direct_begin(struct bed *bed)
     uint64_t seq =
         side_begin(bed, SL_MSG_LOAD,
                    (struct side){.op_id = RECV, .id = ID, .blocks = 2, .direct = true}, true);
-    ticket_opens(bed);
+    bring_accepted(bed);
     return seq;
 }
 
-sl_err pushed(struct bed *bed, uint64_t state, sl_err code)
+sl_err landed(struct bed *bed, uint64_t state)
 {
-    struct sl_msg msg = {.type = SL_MSG_PUSH_ARRIVED}, reply;
-    msg.body.push_arrived.handover = push_id;
-    msg.body.push_arrived.state = state;
-    msg.body.push_arrived.code = (uint64_t)code;
+    struct sl_msg msg = {.type = SL_MSG_LANDED}, reply;
+    msg.body.landed.handover = ticket_number;
+    msg.body.landed.state = state;
     fake_give(&bed->fake, "transporter.0", &msg);
     ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
     fake_pass(&bed->fake, 0);
     return reply.code;
 }
 
-void closed(struct bed *bed, bool taken)
+struct sl_msg transporter_fence(struct bed *bed, uint64_t op_id)
 {
-    struct sl_msg close = take(bed, "transporter.0", SL_MSG_PUSH_CLOSE);
-    ck_assert_uint_eq(close.body.push_close.handover, push_id);
-    ck_assert(close.body.push_close.taken == taken);
-    answer(bed, "transporter.0", &close, (struct sl_msg){.code = SL_OK});
+    struct sl_msg fence = take(bed, "transporter.0", SL_MSG_FENCE);
+    ck_assert_uint_eq(fence.op_id, op_id);
+    ck_assert_uint_eq(fence.body.fence.items.count, 0);
+    return fence;
+}
+
+void transporter_fenced(struct bed *bed, uint64_t op_id)
+{
+    struct sl_msg fence = transporter_fence(bed, op_id);
+    answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
+    fake_pass(&bed->fake, 0);
 }
 
 struct sl_item_ticket ticket_of(const char *last_key, uint32_t block_end)
@@ -239,7 +258,7 @@ struct sl_item_ticket ticket_of(const char *last_key, uint32_t block_end)
                                    .keys_high = receipt.keys_high};
 }
 
-uint64_t push_begin(struct bed *bed, const struct sl_item_ticket *ticket, bool first)
+uint64_t lend_begin(struct bed *bed, const struct sl_item_ticket *ticket, bool first)
 {
     uint64_t send =
         side_begin(bed, SL_MSG_STORE,

@@ -3,6 +3,7 @@
 #ifndef COORDINATOR_HANDOVER_SUPPORT_H
 #define COORDINATOR_HANDOVER_SUPPORT_H
 
+#include "ipc/sl_ticket.h"
 #include "tests/unit/coordinator_support.h"
 
 #define ID   UINT64_C(0x5115)
@@ -16,7 +17,7 @@ struct side {
     uint32_t blocks, tokens; /* tokens 0: whole blocks */
     const struct sl_item_receipt *receipt;
     const struct sl_item_ticket *ticket;
-    bool direct;        /* prefill: takes what was offered; decode: opens a ticket */
+    bool direct;        /* prefill: takes what was offered; decode: makes a ticket */
     const char *from;   /* decode: prefill's node; NULL: nobody is asked */
     const char *keyed;  /* 32 bytes a block: the engine's own keys instead of tokens; NULL: none */
     uint64_t budget_ns; /* 0: 2 s */
@@ -48,16 +49,20 @@ sl_err peer_releases(struct bed *bed, const struct sl_item_receipt *receipt);
 
 /* ---- direct ---- */
 
-extern uint64_t push_id; /* of the last PUSH_OPEN */
+extern uint64_t ticket_number, ticket_length; /* of the last BRING */
+extern unsigned char ticket_bytes[SL_TICKET_BYTES_MAX];
 
-struct sl_msg ticket_asked(struct bed *bed); /* PUSH_OPEN */
-void ticket_opens(struct bed *bed);          /* decode's, "secret" */
+struct sl_msg bring_asked(struct bed *bed); /* BRING, with a ticket */
+void bring_accepted(struct bed *bed);       /* and LANDED says that the ticket may be given out */
+void bring_answer(struct bed *bed, sl_err code); /* of that one */
 /* Decode's side of two blocks up to where prefill is waited for. */
 uint64_t direct_begin(struct bed *bed);
-sl_err pushed(struct bed *bed, uint64_t state, sl_err code); /* PUSH_ARRIVED */
-void closed(struct bed *bed, bool taken);
+sl_err landed(struct bed *bed, uint64_t state); /* LANDED */
+/* The FENCE of the op, which is not answered yet; and is. */
+struct sl_msg transporter_fence(struct bed *bed, uint64_t op_id);
+void transporter_fenced(struct bed *bed, uint64_t op_id);
 struct sl_item_ticket ticket_of(const char *last_key, uint32_t block_end);
 /* Prefill's side up to where its swappers have looked. first: the engine is asked for. */
-uint64_t push_begin(struct bed *bed, const struct sl_item_ticket *ticket, bool first);
+uint64_t lend_begin(struct bed *bed, const struct sl_item_ticket *ticket, bool first);
 
 #endif

@@ -448,49 +448,74 @@ END_TEST
 
 /* ---- direct ---- */
 
-START_TEST(what_was_pushed_is_loaded_when_nothing_can_write_there_any_more)
+static struct sl_msg ticket_ask(struct bed *bed)
+{
+    struct sl_msg ask = {.type = SL_MSG_TICKET}, reply;
+    ask.body.ticket.handover_id = ID;
+    fake_give(&bed->fake, "client.1.0", &ask);
+    ck_assert(answered(bed, ask.seq, &reply));
+    return reply;
+}
+
+START_TEST(a_ticket_is_given_out_when_the_transporter_takes_what_comes_under_it)
     {
         struct bed *bed = direct_bed(NULL);
-        uint64_t recv = direct_begin(bed);
-        struct sl_msg ask = {.type = SL_MSG_TICKET}, reply;
-        ask.body.ticket.handover_id = ID;
-        fake_give(&bed->fake, "client.1.0", &ask);
-        ck_assert(answered(bed, ask.seq, &reply));
-        ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert_uint_eq(reply.body.ticket_reply.ticket.at[0].block_end, 2);
-        ck_assert_mem_eq(reply.body.ticket_reply.ticket.at[0].bytes.at, "secret", 6);
+        (void)side_begin(bed, SL_MSG_LOAD,
+                         (struct side){.op_id = RECV, .id = ID, .blocks = 2, .direct = true}, true);
+        ck_assert_int_eq(ticket_ask(bed).code, SL_ERR_BUSY);
 
-        ck_assert_int_eq(pushed(bed, 0, SL_OK), SL_OK);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_CLOSE));
-        ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_OK);
-        ck_assert(!answered(bed, recv, &reply)); /* the ticket ends first */
-        closed(bed, true);
+        bring_accepted(bed);
+
+        struct sl_msg reply = ticket_ask(bed);
+        ck_assert_int_eq(reply.code, SL_OK);
+        const struct sl_item_ticket *ticket = &reply.body.ticket_reply.ticket.at[0];
+        ck_assert_uint_eq(ticket->block_end, 2);
+        ck_assert_uint_eq(ticket->bytes.length, ticket_length);
+        ck_assert_mem_eq(ticket->bytes.at, ticket_bytes, ticket_length);
+        bring_answer(bed, SL_ERR_PEER_DIED);
+        ck_assert_int_eq(ticket_ask(bed).code, SL_ERR_UNSUPPORTED);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(decode_has_its_blocks_when_all_has_landed)
+    {
+        struct bed *bed = direct_bed(NULL);
+        struct sl_msg reply;
+        uint64_t recv = direct_begin(bed);
+
+        ck_assert_int_eq(landed(bed, 1), SL_OK);
+        ck_assert(!answered(bed, recv, &reply));
+        ck_assert_int_eq(landed(bed, 2), SL_OK);
 
         reply = reply_to(bed, recv);
         ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(reply.body.load_reply.fenced);
         ck_assert_uint_eq(reply.body.load_reply.block_count, 2);
         ck_assert_uint_eq(reply.body.load_reply.from_remote, 2);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
-        ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(landed(bed, 2), SL_ERR_NOT_FOUND);
+        bring_answer(bed, SL_OK); /* nobody waits for it any more */
         bed_end(bed);
     }
 END_TEST
 
 /* The ticket of a coordinator that died is not that of its successor. */
-START_TEST(what_was_pushed_under_another_ticket_counts_nothing)
+START_TEST(what_landed_under_another_ticket_counts_nothing)
     {
         struct bed *bed = direct_bed(NULL);
-        (void)direct_begin(bed);
-        push_id ^= UINT64_C(1) << 40;
+        struct sl_msg reply;
+        uint64_t recv = direct_begin(bed);
+        ticket_number ^= UINT64_C(1) << 40;
 
-        ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(landed(bed, 2), SL_ERR_NOT_FOUND);
 
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_CLOSE));
+        ck_assert(!answered(bed, recv, &reply));
         bed_end(bed);
     }
 END_TEST
 
-START_TEST(a_hand_over_is_active_until_its_ticket_has_ended)
+START_TEST(a_hand_over_is_active_until_its_blocks_are_free)
     {
         struct bed *bed = direct_bed(NULL);
         uint64_t recv = direct_begin(bed);
@@ -498,26 +523,23 @@ START_TEST(a_hand_over_is_active_until_its_ticket_has_ended)
         fake_pass(&bed->fake, 2 * SL_NS_PER_S);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
-        struct sl_msg fence = take(bed, "transporter.0", SL_MSG_FENCE);
-        answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
-        fake_pass(&bed->fake, 30 * SL_NS_PER_S); /* a transporter that is stopped */
+        ck_assert_int_eq(landed(bed, 2), SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 1);
-        while (metric(bed, "handovers_active") == 1) { /* resent meanwhile; each is answered */
-            closed(bed, false);
-        }
+        transporter_fenced(bed, RECV);
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         bed_end(bed);
     }
 END_TEST
 
-START_TEST(a_push_that_fails_is_an_error_when_configured)
+START_TEST(a_loan_that_fails_is_an_error_when_configured)
     {
         const char *const settings[] = {"handover_push_fallback", "false", NULL};
         struct bed *bed = direct_bed(settings);
         struct sl_item_ticket ticket = ticket_of("b1", 2);
-        uint64_t send = push_begin(bed, &ticket, true);
-        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
+        uint64_t send = lend_begin(bed, &ticket, true);
+        struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
 
-        answer(bed, "transporter.0", &push, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
+        answer(bed, "transporter.0", &lend, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
 
         struct sl_msg reply = reply_to(bed, send);
         ck_assert_int_eq(reply.code, SL_ERR_UNREACHABLE);
@@ -576,10 +598,11 @@ int main(void)
     tcase_add_loop_test(ends, what_decode_never_fetches_is_given_back, 0, 2);
     suite_add_tcase(suite, ends);
     TCase *direct = tcase_create("direct");
-    tcase_add_test(direct, what_was_pushed_is_loaded_when_nothing_can_write_there_any_more);
-    tcase_add_test(direct, what_was_pushed_under_another_ticket_counts_nothing);
-    tcase_add_test(direct, a_hand_over_is_active_until_its_ticket_has_ended);
-    tcase_add_test(direct, a_push_that_fails_is_an_error_when_configured);
+    tcase_add_test(direct, a_ticket_is_given_out_when_the_transporter_takes_what_comes_under_it);
+    tcase_add_test(direct, decode_has_its_blocks_when_all_has_landed);
+    tcase_add_test(direct, what_landed_under_another_ticket_counts_nothing);
+    tcase_add_test(direct, a_hand_over_is_active_until_its_blocks_are_free);
+    tcase_add_test(direct, a_loan_that_fails_is_an_error_when_configured);
     tcase_add_loop_test(direct, a_ticket_of_another_input_is_refused, 0, 3);
     suite_add_tcase(suite, direct);
     SRunner *runner = srunner_create(suite);

@@ -1,5 +1,6 @@
-/* tests/unit/coordinator_layers_test.c - stores and loads by layers: what is copied, pushed and
+/* tests/unit/coordinator_layers_test.c - stores and loads by layers: what is copied, lent and
  * told when, and how they end in the middle. */
+#include "ipc/sl_ticket.h"
 #include "tests/unit/coordinator_support.h"
 
 #define LAYERS            4u
@@ -737,31 +738,32 @@ static struct sl_item_ticket ticket_make(void)
         .bytes = {"secret", 6}, .block_end = BLOCKS, .keys_low = keys.low, .keys_high = keys.high};
 }
 
-/* The next batch: layers [first, end) of all parts. */
-static struct sl_msg pushed_batch(struct bed *bed, uint64_t first, uint64_t end)
+/* What is lent next: layers [first, end) of all parts. */
+static struct sl_msg lent(struct bed *bed, uint64_t number, uint64_t first, uint64_t end)
 {
-    struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
-    ck_assert_uint_eq(push.body.push_send.layer, end);
-    ck_assert(push.body.push_send.last == (end == LAYERS));
-    ck_assert_uint_eq(push.body.push_send.pieces.count, BLOCKS * RANKS);
-    ck_assert_uint_eq(push.body.push_send.spots.count, BLOCKS * RANKS);
+    struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
+    const struct sl_body_lend *body = &lend.body.lend;
+    ck_assert_uint_eq(body->number, number);
+    ck_assert(body->last == (end == LAYERS));
+    ck_assert_uint_eq(body->pieces.count, BLOCKS * RANKS);
+    ck_assert_uint_eq(body->spots.count, BLOCKS * RANKS);
     for (uint64_t i = 0; i < BLOCKS * RANKS; i++) {
-        const struct sl_item_arrived *piece = &push.body.push_send.pieces.at[i];
+        const struct sl_item_arrived *piece = &body->pieces.at[i];
         ck_assert_uint_eq(piece->part, i);
         ck_assert_uint_eq(piece->part_offset_bytes, first * PIECE);
-        ck_assert_uint_eq(push.body.push_send.spots.at[i].device_block, 10 + i / RANKS);
+        ck_assert_uint_eq(body->spots.at[i].device_block, 10 + i / RANKS);
         ck_assert_uint_eq(piece->length_bytes, (end - first) * PIECE);
         ck_assert_uint_eq(piece->digest_low, 100 * first + end); /* of these layers alone */
     }
-    return push;
+    return lend;
 }
 
-static void acknowledge(struct bed *bed, const struct sl_msg *push, sl_err code)
+static void acknowledge(struct bed *bed, const struct sl_msg *lend, sl_err code)
 {
-    answer(bed, "transporter.0", push, (struct sl_msg){.code = code});
+    answer(bed, "transporter.0", lend, (struct sl_msg){.code = code});
 }
 
-START_TEST(layers_are_pushed_while_the_next_ones_are_looked_at)
+START_TEST(layers_are_lent_while_the_next_ones_are_looked_at)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_make();
@@ -770,48 +772,48 @@ START_TEST(layers_are_pushed_while_the_next_ones_are_looked_at)
         ready(bed, 1);
         all_copied(bed, 0, 1);
 
-        struct sl_msg push = pushed_batch(bed, 0, 1); /* the others are not even computed */
+        struct sl_msg lend = lent(bed, 1, 0, 1), reply; /* the others are not even computed */
         ready(bed, 2);
         all_copied(bed, 1, 2);
-        ready(bed, 3); /* waits: one batch on its way, one looked at */
+        ready(bed, 3); /* waits: one is being noted, one is looked at */
         nothing_is_copied(bed);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
-        acknowledge(bed, &push, SL_OK);
-        push = pushed_batch(bed, 1, 2);
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_LEND));
+        acknowledge(bed, &lend, SL_OK);
+        lend = lent(bed, 2, 1, 2);
+        acknowledge(bed, &lend, SL_OK);
         all_copied(bed, 2, 3);
+        lend = lent(bed, 3, 2, 3);
+        acknowledge(bed, &lend, SL_OK);
         ready(bed, 4);
-        acknowledge(bed, &push, SL_OK);
-        push = pushed_batch(bed, 2, 3);
         all_copied(bed, 3, 4);
-        acknowledge(bed, &push, SL_OK);
-        push = pushed_batch(bed, 3, 4);
-        acknowledge(bed, &push, SL_OK);
+        lend = lent(bed, 4, 3, 4);
+        ck_assert(!answered(bed, seq, &reply)); /* until decode has all */
+        acknowledge(bed, &lend, SL_OK);
 
-        struct sl_msg reply = reply_to(bed, seq);
+        reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_uint_eq(reply.body.store_reply.receipt.count, 1);
         ck_assert_uint_eq(claims_given_back(bed), 0);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_ABORT));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_FENCE));
         bed_end(bed);
     }
 END_TEST
 
-START_TEST(a_push_that_fails_waits_for_the_looks_before_it_goes_on)
+START_TEST(a_loan_that_fails_waits_for_the_looks_before_it_goes_on)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_make();
         uint64_t seq = begin(bed, SL_MSG_STORE,
                              (struct ask){.handover_id = ID, .ticket = &ticket, .ready = 1});
         all_copied(bed, 0, 1);
-        struct sl_msg push = pushed_batch(bed, 0, 1);
+        struct sl_msg lend = lent(bed, 1, 0, 1);
         ready(bed, 2);
         copied(bed, 0, 1, 2, UINT64_MAX);
 
-        acknowledge(bed, &push, SL_ERR_UNREACHABLE);
+        acknowledge(bed, &lend, SL_ERR_UNREACHABLE);
         ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE)); /* rank 1 reads them */
         copied(bed, 1, 1, 2, UINT64_MAX);
 
-        (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
         answer_reserve(bed, UINT32_MAX, SL_OK); /* through storage, from the first layer on */
         all_copied(bed, 0, 2);
         ready(bed, LAYERS);
@@ -822,62 +824,99 @@ START_TEST(a_push_that_fails_waits_for_the_looks_before_it_goes_on)
     }
 END_TEST
 
-START_TEST(a_pushed_store_that_ends_early_ends_its_ticket)
+/* While the engine computes the next layer: nobody asks, and nobody waits. */
+START_TEST(a_loan_that_has_failed_is_known_with_the_next_layer)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_make();
         uint64_t seq = begin(bed, SL_MSG_STORE,
                              (struct ask){.handover_id = ID, .ticket = &ticket, .ready = 1});
         all_copied(bed, 0, 1);
-        struct sl_msg push = pushed_batch(bed, 0, 1);
-        acknowledge(bed, &push, SL_OK);
+        struct sl_msg lend = lent(bed, 1, 0, 1);
+        acknowledge(bed, &lend, SL_OK);
+        ready(bed, 2);
+        all_copied(bed, 1, 2);
+        lend = lent(bed, 2, 1, 2);
 
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S); /* the next layer never comes */
+        acknowledge(bed, &lend, SL_ERR_PEER_DIED);
 
-        ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_TIMEOUT);
-        (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
+        answer_reserve(bed, UINT32_MAX, SL_OK);
+        all_copied(bed, 0, 2);
+        ready(bed, LAYERS);
+        all_copied(bed, 2, LAYERS);
+        answer_commit(bed);
+        ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
         bed_end(bed);
     }
 END_TEST
 
-static uint64_t push_id; /* of the last PUSH_OPEN */
+START_TEST(a_lent_store_that_ends_early_ends_its_loan)
+    {
+        struct bed *bed = direct_bed(NULL);
+        struct sl_item_ticket ticket = ticket_make();
+        uint64_t seq = begin(bed, SL_MSG_STORE,
+                             (struct ask){.handover_id = ID, .ticket = &ticket, .ready = 1});
+        all_copied(bed, 0, 1);
+        struct sl_msg lend = lent(bed, 1, 0, 1);
+        acknowledge(bed, &lend, SL_OK);
+
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S); /* the next layer never comes */
+
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
+        ck_assert(!reply.body.store_reply.fenced);
+        struct sl_msg fence = take(bed, "transporter.0", SL_MSG_FENCE);
+        ck_assert_uint_eq(fence.op_id, OP);
+        bed_end(bed);
+    }
+END_TEST
+
+static uint64_t ticket_number; /* of the last BRING */
+static struct sl_msg bring;
+
+static sl_err landed(struct bed *bed, uint64_t state, const struct sl_item_arrived *pieces,
+                     uint64_t count)
+{
+    struct sl_msg msg = {.type = SL_MSG_LANDED}, reply;
+    msg.body.landed.handover = ticket_number;
+    msg.body.landed.state = state;
+    msg.body.landed.pieces.at = pieces;
+    msg.body.landed.pieces.count = count;
+    fake_give(&bed->fake, "transporter.0", &msg);
+    ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
+    fake_pass(&bed->fake, 0);
+    return reply.code;
+}
 
 /* Decode's side up to where layers are waited for. */
 static uint64_t direct_begin(struct bed *bed)
 {
+    struct sl_ticket_fields ticket;
     uint64_t seq = begin(bed, SL_MSG_LOAD, (struct ask){.handover_id = ID, .direct = true});
-    struct sl_msg open = take(bed, "transporter.0", SL_MSG_PUSH_OPEN);
-    push_id = open.body.push_open.handover;
-    answer(bed, "transporter.0", &open,
-           (struct sl_msg){.body.push_open_reply = {.ticket = {"secret", 6}}});
+    bring = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+    const struct sl_bytes *bytes = &bring.body.bring.ticket;
+    ck_assert_int_eq(sl_ticket_read(bytes->at, bytes->length, &ticket, NULL), SL_OK);
+    ticket_number = ticket.number;
+    ck_assert_int_eq(landed(bed, 0, NULL, 0), SL_OK);
     return seq;
 }
 
 /* Layers [first, end) of parts [from, behind) lie in the pools. */
 static void arrived(struct bed *bed, uint64_t first, uint64_t end, uint32_t from, uint32_t behind,
-                    uint64_t state, sl_err code)
+                    bool last)
 {
     struct sl_item_arrived pieces[BLOCKS * RANKS];
-    struct sl_msg msg = {.type = SL_MSG_PUSH_ARRIVED}, reply;
     for (uint32_t i = from; i < behind; i++) {
         pieces[i - from] = (struct sl_item_arrived){
             .part = i, .part_offset_bytes = first * PIECE, .length_bytes = (end - first) * PIECE};
     }
-    msg.body.push_arrived.handover = push_id;
-    msg.body.push_arrived.state = state;
-    msg.body.push_arrived.code = (uint64_t)code;
-    msg.body.push_arrived.pieces.at = pieces;
-    msg.body.push_arrived.pieces.count = behind - from;
-    fake_give(&bed->fake, "transporter.0", &msg);
-    ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
-    ck_assert_int_eq(reply.code, SL_OK);
-    fake_pass(&bed->fake, 0);
+    ck_assert_int_eq(landed(bed, last ? 2 : 1, pieces, behind - from), SL_OK);
 }
 
-static void closed(struct bed *bed)
+static void fails(struct bed *bed, sl_err code)
 {
-    struct sl_msg close = take(bed, "transporter.0", SL_MSG_PUSH_CLOSE);
-    answer(bed, "transporter.0", &close, (struct sl_msg){.code = SL_OK});
+    answer(bed, "transporter.0", &bring, (struct sl_msg){.code = code});
+    fake_pass(&bed->fake, 0);
 }
 
 START_TEST(layers_are_told_as_they_arrive)
@@ -886,21 +925,20 @@ START_TEST(layers_are_told_as_they_arrive)
         struct sl_msg reply;
         uint64_t seq = direct_begin(bed);
         uint64_t first = wait_for(bed, 1);
-        arrived(bed, 0, 1, 0, 3, 0, SL_OK);
+        arrived(bed, 0, 1, 0, 3, false);
         ck_assert(!answered(bed, first, &reply)); /* the last part has not */
 
-        arrived(bed, 0, 1, 3, 4, 0, SL_OK);
+        arrived(bed, 0, 1, 3, 4, false);
         told(bed, first, 1, BLOCKS); /* prefill has not committed: it may be computing */
         ck_assert(!answered(bed, seq, &reply));
-        arrived(bed, 0, 1, 0, 4, 0, SL_OK); /* told again */
-        arrived(bed, 2, 3, 0, 4, 0, SL_OK); /* not before the one in front of it */
+        arrived(bed, 0, 1, 0, 4, false); /* told again */
+        arrived(bed, 2, 3, 0, 4, false); /* not before the one in front of it */
         uint64_t third = wait_for(bed, 3);
         ck_assert(!answered(bed, third, &reply));
-        arrived(bed, 1, 3, 0, 4, 0, SL_OK);
+        arrived(bed, 1, 3, 0, 4, false);
         told(bed, third, 3, BLOCKS);
-        arrived(bed, 3, 4, 0, 4, 1, SL_OK);     /* the last */
-        ck_assert(!answered(bed, seq, &reply)); /* the ticket ends first */
-        closed(bed);
+        ck_assert(!answered(bed, seq, &reply));
+        arrived(bed, 3, 4, 0, 4, true); /* the last */
         nothing_is_copied(bed);
 
         reply = reply_to(bed, seq);
@@ -912,51 +950,62 @@ START_TEST(layers_are_told_as_they_arrive)
     }
 END_TEST
 
-/* All of it is there before prefill's last word. */
 START_TEST(a_load_does_not_end_before_the_word_of_the_last_layer)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_msg reply;
         uint64_t seq = direct_begin(bed);
-        arrived(bed, 0, LAYERS, 0, 4, 0, SL_OK);
+        arrived(bed, 0, LAYERS, 0, 4, false);
         ck_assert(!answered(bed, seq, &reply));
 
-        arrived(bed, 0, 0, 0, 0, 1, SL_OK);
-        closed(bed);
+        arrived(bed, 0, 0, 0, 0, true);
 
         ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
         bed_end(bed);
     }
 END_TEST
 
-static const struct {
-    const char *fallback;
-    sl_err code;
-} ends_early[] = {{"false", SL_ERR_PEER_DIED}, {"true", SL_ERR_CORRUPT}};
-
 START_TEST(a_hand_over_that_ends_behind_a_told_layer_is_a_502)
     {
-        const char *const settings[] = {"handover_push_fallback", ends_early[_i].fallback, NULL};
+        const char *const settings[] = {"handover_push_fallback", "false", NULL};
         struct bed *bed = direct_bed(settings);
         struct sl_msg reply;
         uint64_t seq = direct_begin(bed);
-        arrived(bed, 0, 1, 0, 4, 0, SL_OK);
+        arrived(bed, 0, 1, 0, 4, false);
         told(bed, wait_for(bed, 1), 1, BLOCKS);
         uint64_t next = wait_for(bed, 2);
 
-        arrived(bed, 0, 0, 0, 0, 2, ends_early[_i].code);
+        fails(bed, SL_ERR_PEER_DIED);
 
         ck_assert(answered(bed, next, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
         reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
         ck_assert_uint_eq(reply.body.load_reply.block_count, 0);
-        ck_assert(!reply.body.load_reply.fenced); /* not before the transporter says so */
+        ck_assert(reply.body.load_reply.fenced);
         bed_end(bed);
     }
 END_TEST
 
-/* The push fails, prefill commits in storage: what was told stays as it is. */
+/* A transporter that was started anew: prefill may lend all of it once more. */
+START_TEST(what_was_told_is_not_read_again)
+    {
+        struct bed *bed = direct_bed(NULL);
+        (void)direct_begin(bed);
+        ck_assert_int_eq(landed(bed, 0, NULL, 0), SL_OK);
+        arrived(bed, 0, 1, 0, 4, false);
+        told(bed, wait_for(bed, 1), 1, BLOCKS);
+
+        ck_assert_int_eq(landed(bed, 0, NULL, 0), SL_ERR_STALE);
+
+        bed_end(bed);
+    }
+END_TEST
+
+/* Of wrong bytes, too: they were read into the layer that was not told. */
+static const sl_err read_fails[] = {SL_ERR_PEER_DIED, SL_ERR_CORRUPT};
+
+/* Prefill commits in storage: what was told stays as it is. */
 START_TEST(layers_that_were_told_are_not_loaded_again_from_storage)
     {
         struct bed *bed = direct_bed(NULL);
@@ -967,16 +1016,15 @@ START_TEST(layers_that_were_told_are_not_loaded_again_from_storage)
                                           .keys_high = ticket.keys_high};
         struct sl_msg msg = {.type = SL_MSG_ARRIVED};
         uint64_t seq = direct_begin(bed);
-        arrived(bed, 0, 2, 0, 4, 0, SL_OK);
+        arrived(bed, 0, 2, 0, 4, false);
         told(bed, wait_for(bed, 2), 2, BLOCKS);
-        arrived(bed, 0, 0, 0, 0, 2, SL_ERR_PEER_DIED);
+        fails(bed, read_fails[_i]);
         index_put_all(bed, BLOCKS);
 
         msg.body.arrived.items.at = &receipt;
         msg.body.arrived.items.count = 1;
         fake_give(&bed->fake, "client.1.0", &msg);
         fake_pass(&bed->fake, 0);
-        closed(bed);
 
         all_copied(bed, 2, LAYERS);
         struct sl_msg reply = reply_to(bed, seq);
@@ -1016,14 +1064,16 @@ int main(void)
     tcase_add_test(load, a_miss_by_layers_tells_that_there_is_nothing);
     suite_add_tcase(suite, load);
     TCase *direct = tcase_create("direct");
-    tcase_add_test(direct, layers_are_pushed_while_the_next_ones_are_looked_at);
-    tcase_add_test(direct, a_push_that_fails_waits_for_the_looks_before_it_goes_on);
-    tcase_add_test(direct, a_pushed_store_that_ends_early_ends_its_ticket);
+    tcase_add_test(direct, layers_are_lent_while_the_next_ones_are_looked_at);
+    tcase_add_test(direct, a_loan_that_fails_waits_for_the_looks_before_it_goes_on);
+    tcase_add_test(direct, a_loan_that_has_failed_is_known_with_the_next_layer);
+    tcase_add_test(direct, a_lent_store_that_ends_early_ends_its_loan);
     tcase_add_test(direct, layers_are_told_as_they_arrive);
     tcase_add_test(direct, a_load_does_not_end_before_the_word_of_the_last_layer);
-    tcase_add_loop_test(direct, a_hand_over_that_ends_behind_a_told_layer_is_a_502, 0,
-                        SL_COUNT(ends_early));
-    tcase_add_test(direct, layers_that_were_told_are_not_loaded_again_from_storage);
+    tcase_add_test(direct, a_hand_over_that_ends_behind_a_told_layer_is_a_502);
+    tcase_add_test(direct, what_was_told_is_not_read_again);
+    tcase_add_loop_test(direct, layers_that_were_told_are_not_loaded_again_from_storage, 0,
+                        SL_COUNT(read_fails));
     suite_add_tcase(suite, direct);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -12,15 +12,6 @@ static uint64_t decode_begin(struct bed *bed, uint64_t budget_ns, bool first)
         first);
 }
 
-/* The FENCE of the op, which is not answered yet. */
-static struct sl_msg fence_of(struct bed *bed, uint64_t op_id)
-{
-    struct sl_msg fence = take(bed, "transporter.0", SL_MSG_FENCE);
-    ck_assert_uint_eq(fence.op_id, op_id);
-    ck_assert_uint_eq(fence.body.fence.items.count, 0);
-    return fence;
-}
-
 static uint64_t fenced_ask(struct bed *bed, uint64_t op_id)
 {
     struct sl_msg ask = {.type = SL_MSG_OP_FENCED, .op_id = 77, .budget_ns = 60 * SL_NS_PER_S};
@@ -31,30 +22,27 @@ static uint64_t fenced_ask(struct bed *bed, uint64_t op_id)
 
 /* ---- decode ---- */
 
-START_TEST(decode_opens_its_ticket_for_its_pools_and_copies_nothing)
+START_TEST(decode_has_its_pools_read_into_and_copies_nothing)
     {
         struct bed *bed = direct_bed(NULL);
+        struct sl_msg reply;
         uint64_t recv = decode_begin(bed, 0, true);
         ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
-        struct sl_msg open = ticket_asked(bed);
-        const struct sl_body_push_open *body = &open.body.push_open;
-        ck_assert_uint_eq(open.op_id, RECV);
-        ck_assert_uint_eq(body->lengths.count, 2 * RANKS);
+        struct sl_msg bring = bring_asked(bed);
+        const struct sl_body_bring *body = &bring.body.bring;
+        ck_assert_uint_eq(bring.op_id, RECV);
+        ck_assert_uint_eq(body->keys.count, 0);
         ck_assert_uint_eq(body->spots.count, 2 * RANKS);
         for (uint64_t i = 0; i < 2 * RANKS; i++) {
             const struct sl_item_spot *spot = &body->spots.at[i];
-            ck_assert_uint_eq(body->lengths.at[i], PART_BYTES);
             ck_assert_uint_eq(spot->engine_id, ENGINE_ID);
             ck_assert_uint_eq(spot->item, i);
             ck_assert_uint_eq(spot->rank, i % RANKS);
             ck_assert_uint_eq(spot->device_block, 10 + i / RANKS);
         }
-        answer(bed, "transporter.0", &open,
-               (struct sl_msg){.body.push_open_reply = {.ticket = {"secret", 6}}});
-        ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_OK);
-        struct sl_msg reply;
-        ck_assert(!answered(bed, recv, &reply)); /* the ticket ends first */
-        closed(bed, true);
+        ck_assert_int_eq(landed(bed, 0), SL_OK);
+        ck_assert(!answered(bed, recv, &reply));
+        ck_assert_int_eq(landed(bed, 2), SL_OK);
 
         reply = reply_to(bed, recv);
         ck_assert_int_eq(reply.code, SL_OK);
@@ -71,14 +59,14 @@ START_TEST(decode_opens_its_ticket_for_its_pools_and_copies_nothing)
 END_TEST
 
 static const sl_err refusals[] = {SL_ERR_UNSUPPORTED, SL_ERR_NOT_FOUND, SL_ERR_LIMIT,
-                                  SL_ERR_INVALID}; /* the last: of a release before */
-START_TEST(a_load_whose_ticket_is_refused_goes_through_storage)
+                                  SL_ERR_INVALID};
+START_TEST(a_load_that_the_transporter_refuses_goes_through_storage)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_item_receipt receipt = receipt_of("b1", 2);
         uint64_t recv = decode_begin(bed, 0, true);
-        struct sl_msg open = ticket_asked(bed);
-        answer(bed, "transporter.0", &open, (struct sl_msg){.code = refusals[_i]});
+        (void)bring_asked(bed);
+        bring_answer(bed, refusals[_i]);
         index_put(bed, 0, true, PART_BYTES);
         index_put(bed, 1, true, PART_BYTES);
         ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_OK);
@@ -87,7 +75,7 @@ START_TEST(a_load_whose_ticket_is_refused_goes_through_storage)
         struct sl_msg reply = reply_to(bed, recv);
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert(reply.body.load_reply.fenced);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_CLOSE)); /* there was none */
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_FENCE)); /* nothing was begun */
         ck_assert_uint_eq(metric(bed, "pushes_straight_refused"), 1);
         ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 1);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
@@ -95,31 +83,31 @@ START_TEST(a_load_whose_ticket_is_refused_goes_through_storage)
     }
 END_TEST
 
-/* What a refused ticket says of the pools: of a named prefill it says nothing. */
+/* What a refusal says of the pools: where it was of prefill at this node, nothing. */
 static const struct {
     const char *from;
     sl_err code;
     uint64_t barred_ns;
-} no_tickets[] = {{NULL, SL_ERR_UNSUPPORTED, SL_NS_PER_S},
-                  {NULL, SL_ERR_NOT_FOUND, 0},
-                  {NULL, SL_ERR_LIMIT, 0},
-                  {NULL, SL_ERR_INVALID, 0},
-                  {"d", SL_ERR_UNSUPPORTED, 0}};
+} refused[] = {{NULL, SL_ERR_UNSUPPORTED, SL_NS_PER_S},
+               {NULL, SL_ERR_NOT_FOUND, 0},
+               {NULL, SL_ERR_LIMIT, 0},
+               {NULL, SL_ERR_INVALID, 0},
+               {"d", SL_ERR_UNSUPPORTED, 0}};
 START_TEST(an_engine_whose_pools_were_refused_is_tried_again_after_a_while)
     {
         struct bed *bed = direct_bed(strict);
-        uint64_t barred_ns = no_tickets[_i].barred_ns;
+        uint64_t barred_ns = refused[_i].barred_ns;
         for (uint32_t turn = 0; turn < (barred_ns > 0 ? 3u : 2u); turn++) {
             uint64_t recv = side_begin(bed, SL_MSG_LOAD,
                                        (struct side){.op_id = RECV + turn,
                                                      .id = ID + turn,
                                                      .blocks = 2,
                                                      .direct = true,
-                                                     .from = turn == 0 ? no_tickets[_i].from : "p"},
+                                                     .from = turn == 0 ? refused[_i].from : "p"},
                                        turn == 0);
             if (turn != 1 || barred_ns == 0) { /* the second one comes at once */
-                struct sl_msg open = ticket_asked(bed);
-                answer(bed, "transporter.0", &open, (struct sl_msg){.code = no_tickets[_i].code});
+                (void)bring_asked(bed);
+                bring_answer(bed, refused[_i].code);
             }
             ck_assert_int_ne(reply_to(bed, recv).code, SL_OK);
             fake_pass(&bed->fake, turn == 1 ? barred_ns : 0);
@@ -128,34 +116,33 @@ START_TEST(an_engine_whose_pools_were_refused_is_tried_again_after_a_while)
     }
 END_TEST
 
-/* They are written into; from them is another matter. */
-START_TEST(pools_that_get_no_ticket_are_pushed_from)
+/* They are read into; to be read is another matter. */
+START_TEST(pools_that_are_not_read_into_are_lent)
     {
         struct bed *bed = direct_bed(strict);
         struct sl_item_ticket ticket = ticket_of("b1", 2);
         uint64_t recv = side_begin(
             bed, SL_MSG_LOAD,
             (struct side){.op_id = RECV, .id = ID + 1, .blocks = 2, .direct = true}, true);
-        struct sl_msg open = ticket_asked(bed);
-        answer(bed, "transporter.0", &open, (struct sl_msg){.code = SL_ERR_UNSUPPORTED});
+        (void)bring_asked(bed);
+        bring_answer(bed, SL_ERR_UNSUPPORTED);
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_UNSUPPORTED);
-        (void)push_begin(bed, &ticket, false);
-        (void)take(bed, "transporter.0", SL_MSG_PUSH_SEND);
+        (void)lend_begin(bed, &ticket, false);
+        (void)take(bed, "transporter.0", SL_MSG_LEND);
         bed_end(bed);
     }
 END_TEST
 
 /* Without pools in a fabric there is storage, or an error. */
-START_TEST(what_cannot_be_pushed_is_not_begun)
+START_TEST(what_cannot_go_directly_is_not_begun)
     {
         const char *const settings[] = {"handover_push_fallback", _i == 0 ? "true" : "false", NULL};
         struct bed *bed = bed_make(settings);
         struct sl_item_ticket ticket = ticket_of("b1", 2);
+        struct sl_msg reply;
         uint64_t send = side_begin(
             bed, SL_MSG_STORE,
             (struct side){.op_id = SEND, .id = ID, .blocks = 2, .ticket = &ticket}, true);
-        struct sl_msg abort = take(bed, "transporter.0", SL_MSG_PUSH_ABORT), reply;
-        ck_assert_uint_eq(abort.body.push_abort.code, SL_ERR_UNSUPPORTED); /* decode hears of it */
         if (_i == 0) {
             ck_assert_int_eq(commit(bed, send, 2).code, SL_OK);
         } else {
@@ -166,47 +153,82 @@ START_TEST(what_cannot_be_pushed_is_not_begun)
         uint64_t recv = side_begin(
             bed, SL_MSG_LOAD,
             (struct side){.op_id = RECV, .id = ID + 1, .blocks = 2, .direct = true}, false);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_OPEN));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
         ck_assert(answered(bed, recv, &reply) == (_i == 1));
         bed_end(bed);
     }
 END_TEST
 
-static const bool by_storage[] = {true, false};
-START_TEST(a_push_that_ends_early_is_loaded_when_nothing_lands_any_more)
+static void through_storage(struct bed *bed)
+{
+    struct sl_item_receipt receipt = receipt_of("b1", 2);
+    index_put(bed, 0, true, PART_BYTES);
+    index_put(bed, 1, true, PART_BYTES);
+    ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_OK);
+}
+
+START_TEST(what_fails_at_decode_is_loaded_when_prefill_has_stored_it)
     {
         struct bed *bed = direct_bed(NULL);
-        struct sl_item_receipt receipt = receipt_of("b1", 2);
         uint64_t recv = direct_begin(bed);
-        ck_assert_int_eq(pushed(bed, 2, SL_ERR_PEER_DIED), SL_OK);
-        index_put(bed, 0, true, PART_BYTES);
-        index_put(bed, 1, true, PART_BYTES);
-        ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_OK);
-        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
-        closed(bed, false);
+        bring_answer(bed, SL_ERR_PEER_DIED);
+        ck_assert_int_eq(landed(bed, 1), SL_ERR_NOT_FOUND);
+        through_storage(bed);
         load_copied(bed);
         struct sl_msg reply = reply_to(bed, recv);
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert(reply.body.load_reply.fenced);
+        ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 1);
         bed_end(bed);
     }
 END_TEST
 
-/* However decode's op ends: by its time, or because the push failed. */
+START_TEST(what_prefill_has_stored_is_loaded_when_nothing_lands_any_more)
+    {
+        struct bed *bed = direct_bed(NULL);
+        uint64_t recv = direct_begin(bed);
+        through_storage(bed);
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
+        transporter_fenced(bed, RECV);
+        load_copied(bed);
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
+        bed_end(bed);
+    }
+END_TEST
+
+/* Prefill stored it, since it did not hear in time that all was read. */
+START_TEST(what_lands_before_the_fence_is_not_loaded_again)
+    {
+        struct bed *bed = direct_bed(NULL);
+        uint64_t recv = direct_begin(bed);
+        through_storage(bed);
+        ck_assert_int_eq(landed(bed, 2), SL_OK);
+        transporter_fenced(bed, RECV);
+        struct sl_msg reply = reply_to(bed, recv);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.load_reply.from_remote, 2);
+        ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
+        bed_end(bed);
+    }
+END_TEST
+
+/* However decode's op ends: by its time, or because its client gives up. */
 START_TEST(decodes_blocks_are_free_when_the_transporter_says_so)
     {
         struct bed *bed = direct_bed(strict);
         uint64_t recv = direct_begin(bed);
-        if (by_storage[_i]) {
+        if (_i == 0) {
             fake_pass(&bed->fake, 2 * SL_NS_PER_S);
         } else {
-            ck_assert_int_eq(pushed(bed, 2, SL_ERR_CORRUPT), SL_OK);
+            struct sl_msg cancel = {.type = SL_MSG_CANCEL};
+            cancel.body.cancel.target_op = RECV;
+            fake_give(&bed->fake, "client.1.0", &cancel);
         }
         struct sl_msg reply = reply_to(bed, recv), said;
-        ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
+        ck_assert_int_eq(reply.code, _i == 0 ? SL_ERR_HANDOVER : SL_ERR_CANCELLED);
         ck_assert(!reply.body.load_reply.fenced);
         uint64_t ask = fenced_ask(bed, RECV);
-        struct sl_msg fence = fence_of(bed, RECV);
+        struct sl_msg fence = transporter_fence(bed, RECV);
         fake_pass(&bed->fake, 100 * SL_NS_PER_MS);
         ck_assert(!answered(bed, ask, &said));
 
@@ -214,21 +236,38 @@ START_TEST(decodes_blocks_are_free_when_the_transporter_says_so)
 
         ck_assert(answered(bed, ask, &said));
         ck_assert(said.body.op_fenced_reply.fenced);
-        closed(bed, false);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         bed_end(bed);
     }
 END_TEST
 
-/* It may have opened one whose answer was lost. */
-START_TEST(a_ticket_that_nobody_answered_for_is_fenced)
+/* Its answer may have been lost. */
+START_TEST(a_bring_that_nobody_answered_is_fenced)
     {
         struct bed *bed = direct_bed(strict);
         uint64_t recv = decode_begin(bed, 300 * SL_NS_PER_MS, true);
-        (void)ticket_asked(bed);
+        (void)bring_asked(bed);
         fake_pass(&bed->fake, 300 * SL_NS_PER_MS);
         ck_assert(!reply_to(bed, recv).body.load_reply.fenced);
-        (void)fence_of(bed, RECV);
+        (void)transporter_fence(bed, RECV);
+        bed_end(bed);
+    }
+END_TEST
+
+/* It was asked again meanwhile: a new process may have begun with it. */
+START_TEST(what_a_transporter_said_that_died_counts_when_its_successor_is_fenced)
+    {
+        struct bed *bed = direct_bed(NULL);
+        struct sl_msg reply;
+        uint64_t recv = direct_begin(bed);
+        fake_pass(&bed->fake, SL_NS_PER_S);
+        fake_die(&bed->fake, transporter_proc);
+        ck_assert_int_eq(landed(bed, 2), SL_OK);
+        ck_assert(!answered(bed, recv, &reply));
+
+        transporter_fenced(bed, RECV);
+
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
         bed_end(bed);
     }
 END_TEST
@@ -248,30 +287,30 @@ END_TEST
 /* ---- prefill ---- */
 
 /* A prefill of this node has no NIC between: the transporter refuses device memory to it. */
-START_TEST(a_ticket_says_when_prefill_is_known_to_be_here)
+START_TEST(a_bring_says_who_may_lend_when_that_is_known)
     {
         static const struct {
             const char *from;
             bool first; /* prefill came before decode */
             const char *want;
-        } cases[] = {{"d", false, "d"}, {"p", false, ""}, {NULL, false, ""}, {NULL, true, "d"}};
+        } cases[] = {{"d", false, "d"}, {"p", false, "p"}, {NULL, false, ""}, {NULL, true, "d"}};
         struct sl_item_ticket ticket = ticket_of("b1", 2);
         struct bed *bed = direct_bed(NULL);
         if (cases[_i].first) {
-            (void)push_begin(bed, &ticket, true);
+            (void)lend_begin(bed, &ticket, true);
         }
         (void)side_begin(
             bed, SL_MSG_LOAD,
             (struct side){
                 .op_id = RECV, .id = ID, .blocks = 2, .direct = true, .from = cases[_i].from},
             !cases[_i].first);
-        struct sl_msg open = ticket_asked(bed);
-        ck_assert_str_eq(open.body.push_open.from.at, cases[_i].want);
+        struct sl_msg bring = bring_asked(bed);
+        ck_assert_str_eq(bring.body.bring.from.at, cases[_i].want);
         bed_end(bed);
     }
 END_TEST
 
-START_TEST(prefill_looks_at_its_blocks_and_pushes_them_from_where_they_lie)
+START_TEST(prefill_looks_at_its_blocks_and_lends_them_where_they_lie)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_of("b1", 2);
@@ -292,9 +331,10 @@ START_TEST(prefill_looks_at_its_blocks_and_pushes_them_from_where_they_lie)
         answer(bed, "swapper.1", &copy, looked);
         (void)answer_copy(bed, 0, UINT64_MAX);
 
-        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND), reply;
-        const struct sl_body_push_send *body = &push.body.push_send;
+        struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND), reply;
+        const struct sl_body_lend *body = &lend.body.lend;
         ck_assert(body->last);
+        ck_assert_uint_eq(body->number, 1);
         ck_assert_uint_eq(body->pieces.count, 2 * RANKS);
         ck_assert_uint_eq(body->spots.count, 2 * RANKS);
         ck_assert_uint_eq(body->pieces.at[3].part, 3);
@@ -306,7 +346,7 @@ START_TEST(prefill_looks_at_its_blocks_and_pushes_them_from_where_they_lie)
         ck_assert_uint_eq(body->spots.at[3].item, 3);
         ck_assert_mem_eq(body->ticket.at, "secret", 6);
         ck_assert(!answered(bed, send, &reply));
-        answer(bed, "transporter.0", &push, (struct sl_msg){.code = SL_OK});
+        answer(bed, "transporter.0", &lend, (struct sl_msg){.code = SL_OK});
 
         reply = reply_to(bed, send);
         ck_assert_int_eq(reply.code, SL_OK);
@@ -321,19 +361,18 @@ START_TEST(prefill_looks_at_its_blocks_and_pushes_them_from_where_they_lie)
     }
 END_TEST
 
-START_TEST(a_push_that_is_refused_goes_through_storage)
+START_TEST(a_loan_that_is_refused_goes_through_storage)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_of("b1", 2);
-        uint64_t send = push_begin(bed, &ticket, true);
-        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
-        answer(bed, "transporter.0", &push, (struct sl_msg){.code = refusals[_i]});
-        (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
+        uint64_t send = lend_begin(bed, &ticket, true);
+        struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
+        answer(bed, "transporter.0", &lend, (struct sl_msg){.code = refusals[_i]});
 
         struct sl_msg reply = commit(bed, send, 2);
 
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert(reply.body.store_reply.fenced); /* it has read nothing */
+        ck_assert(reply.body.store_reply.fenced); /* nothing was read */
         ck_assert_uint_eq(metric(bed, "pushes_straight_refused"), 1);
         ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 1);
         (void)side_begin(/* its ticket, or its decode: the next one has others */
@@ -343,29 +382,24 @@ START_TEST(a_push_that_is_refused_goes_through_storage)
                          false);
         ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 2);
         ck_assert_uint_eq(answer_copy(bed, 1, UINT64_MAX), 2);
-        (void)take(bed, "transporter.0", SL_MSG_PUSH_SEND);
+        (void)take(bed, "transporter.0", SL_MSG_LEND);
         bed_end(bed);
     }
 END_TEST
 
-START_TEST(a_push_that_fails_goes_on_through_storage_and_is_fenced_at_the_end)
+START_TEST(a_loan_that_fails_goes_on_through_storage)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_of("b1", 2);
-        uint64_t send = push_begin(bed, &ticket, true);
-        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND), said;
-        answer(bed, "transporter.0", &push, (struct sl_msg){.code = SL_ERR_PEER_DIED});
-        (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
+        uint64_t send = lend_begin(bed, &ticket, true);
+        struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
+        answer(bed, "transporter.0", &lend, (struct sl_msg){.code = SL_ERR_PEER_DIED});
 
         struct sl_msg reply = commit(bed, send, 2);
 
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert(!reply.body.store_reply.fenced); /* the transporter may read its blocks yet */
-        uint64_t ask = fenced_ask(bed, SEND);
-        struct sl_msg fence = fence_of(bed, SEND);
-        ck_assert(!answered(bed, ask, &said));
-        answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
-        ck_assert(answered(bed, ask, &said));
+        ck_assert(reply.body.store_reply.fenced); /* the answer said that nothing reads any more */
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_FENCE));
         ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 1);
         ck_assert_int_eq(given_back(bed, ID), SL_OK);
         ck_assert(hold_ended(bed));
@@ -373,7 +407,30 @@ START_TEST(a_push_that_fails_goes_on_through_storage_and_is_fenced_at_the_end)
     }
 END_TEST
 
-START_TEST(a_rank_that_has_not_looked_at_its_part_fails_the_push)
+/* Its LEND may have made a new loan at its successor. */
+START_TEST(a_loan_that_a_dead_transporter_ended_is_over_when_its_successor_is_fenced)
+    {
+        struct bed *bed = direct_bed(NULL);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        struct sl_msg reply;
+        uint64_t send = lend_begin(bed, &ticket, true);
+        struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
+        fake_pass(&bed->fake, SL_NS_PER_S);
+        fake_die(&bed->fake, transporter_proc);
+        answer(bed, "transporter.0", &lend,
+               (struct sl_msg){.code = _i == 0 ? SL_OK : SL_ERR_PEER_DIED});
+        ck_assert(!answered(bed, send, &reply));
+        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+
+        transporter_fenced(bed, SEND);
+
+        ck_assert_int_eq((_i == 0 ? reply_to(bed, send) : commit(bed, send, 2)).code, SL_OK);
+        ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), (uint64_t)_i);
+        bed_end(bed);
+    }
+END_TEST
+
+START_TEST(a_rank_that_has_not_looked_at_its_part_fails_the_loan)
     {
         struct bed *bed = direct_bed(strict);
         struct sl_item_ticket ticket = ticket_of("b1", 2);
@@ -382,25 +439,30 @@ START_TEST(a_rank_that_has_not_looked_at_its_part_fails_the_push)
             (struct side){.op_id = SEND, .id = ID, .blocks = 2, .ticket = &ticket}, true);
         (void)answer_copy(bed, 0, 1);
         (void)answer_copy(bed, 1, UINT64_MAX);
-        ck_assert_int_ne(reply_to(bed, send).code, SL_OK);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
+        struct sl_msg reply = reply_to(bed, send);
+        ck_assert_int_ne(reply.code, SL_OK);
+        ck_assert(reply.body.store_reply.fenced);
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_LEND));
         ck_assert(!sent(bed, "registrar", SL_MSG_ABORT));
         bed_end(bed);
     }
 END_TEST
 
-/* ---- several batches ---- */
+/* ---- many parts ---- */
 
-#define MANY       256u            /* blocks */
-#define BATCH      128u            /* parts */
-#define LOOK_FIRST (BATCH / RANKS) /* of a rank */
+#define MANY       256u           /* blocks */
+#define LOOK_FIRST (128u / RANKS) /* of a rank */
 #define LOOK_REST  (MANY - LOOK_FIRST)
 
-static uint64_t many_begin(struct bed *bed, const struct sl_item_ticket *ticket)
+static uint64_t many_begin(struct bed *bed, const struct sl_item_ticket *ticket, uint64_t budget_ns)
 {
-    return side_begin(bed, SL_MSG_STORE,
-                      (struct side){.op_id = SEND, .id = ID, .blocks = MANY, .ticket = ticket},
-                      true);
+    uint64_t send = side_send(
+        bed, SL_MSG_STORE,
+        (struct side){
+            .op_id = SEND, .id = ID, .blocks = MANY, .ticket = ticket, .budget_ns = budget_ns});
+    answer_engine(bed);
+    keys_known(bed, MANY);
+    return send;
 }
 
 static void looked(struct bed *bed, uint32_t count)
@@ -409,57 +471,45 @@ static void looked(struct bed *bed, uint32_t count)
     ck_assert_uint_eq(answer_copy(bed, 1, UINT64_MAX), count);
 }
 
-/* A batch that was sent; which one, counted from 0. */
-static struct sl_msg batch_taken(struct bed *bed, uint32_t number)
+/* What was lent: parts [from, end). */
+static struct sl_msg lend_taken(struct bed *bed, uint64_t number, uint32_t from, uint32_t end)
 {
-    struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
-    const struct sl_body_push_send *body = &push.body.push_send;
-    ck_assert_uint_eq(body->pieces.count, BATCH);
-    ck_assert_uint_eq(body->spots.count, BATCH);
-    ck_assert_uint_eq(body->pieces.at[0].part, number * BATCH);
-    ck_assert_uint_eq(body->pieces.at[BATCH - 1].part, (number + 1) * BATCH - 1);
-    ck_assert(body->last == (number == MANY * RANKS / BATCH - 1));
-    return push;
+    struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
+    const struct sl_body_lend *body = &lend.body.lend;
+    ck_assert_uint_eq(body->number, number);
+    ck_assert_uint_eq(body->pieces.count, end - from);
+    ck_assert_uint_eq(body->spots.count, end - from);
+    ck_assert_uint_eq(body->pieces.at[0].part, from);
+    ck_assert_uint_eq(body->pieces.at[1].digest_low, 2);
+    ck_assert_uint_eq(body->pieces.at[end - from - 1].part, end - 1);
+    ck_assert(body->last == (end == MANY * RANKS));
+    return lend;
 }
 
-static void batch_answer(struct bed *bed, const struct sl_msg *push, sl_err code)
+static void lend_answer(struct bed *bed, const struct sl_msg *lend, sl_err code)
 {
-    answer(bed, "transporter.0", push, (struct sl_msg){.code = code});
+    answer(bed, "transporter.0", lend, (struct sl_msg){.code = code});
 }
 
-/* Three of four are in flight; the last one waits. */
-static uint64_t three_batches(struct bed *bed, const struct sl_item_ticket *ticket,
-                              struct sl_msg out[3])
-{
-    uint64_t send = many_begin(bed, ticket);
-    looked(bed, LOOK_FIRST);
-    out[0] = batch_taken(bed, 0);
-    looked(bed, LOOK_REST);
-    out[1] = batch_taken(bed, 1);
-    out[2] = batch_taken(bed, 2);
-    ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
-    return send;
-}
-
-START_TEST(batches_go_while_the_next_blocks_are_looked_at)
+START_TEST(blocks_are_lent_while_the_next_ones_are_looked_at)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_of("b255", MANY);
-        uint64_t send = many_begin(bed, &ticket);
+        struct sl_msg lend, reply;
+        uint64_t send = many_begin(bed, &ticket, 0);
         looked(bed, LOOK_FIRST);
-        struct sl_msg first = batch_taken(bed, 0), reply;
-        batch_answer(bed, &first, SL_OK); /* before the rest is looked at */
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
-        looked(bed, LOOK_REST);
-        for (uint32_t i = 1; i < 4; i++) {
-            struct sl_msg push = batch_taken(bed, i);
-            ck_assert_uint_eq(push.body.push_send.pieces.at[1].digest_low, 2);
-            ck_assert(!answered(bed, send, &reply));
-            if (i == 2) { /* the last one goes alone */
-                ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
-            }
-            batch_answer(bed, &push, SL_OK);
+        lend = lend_taken(bed, 1, 0, 2 * LOOK_FIRST);
+        if (_i == 0) { /* it is noted while the rest is looked at, or later */
+            lend_answer(bed, &lend, SL_OK);
         }
+        looked(bed, LOOK_REST);
+        if (_i == 1) {
+            ck_assert(!sent(bed, "transporter.0", SL_MSG_LEND));
+            lend_answer(bed, &lend, SL_OK);
+        }
+        lend = lend_taken(bed, 2, 2 * LOOK_FIRST, 2 * MANY);
+        ck_assert(!answered(bed, send, &reply));
+        lend_answer(bed, &lend, SL_OK);
         reply = reply_to(bed, send);
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert(reply.body.store_reply.fenced);
@@ -468,59 +518,17 @@ START_TEST(batches_go_while_the_next_blocks_are_looked_at)
     }
 END_TEST
 
-/* In whatever order the others are acknowledged. */
-static const uint32_t orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0}};
-START_TEST(the_last_batch_goes_when_every_other_one_was_acknowledged)
+START_TEST(a_loan_that_fails_while_blocks_are_looked_at_ends_behind_the_look)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_of("b255", MANY);
-        struct sl_msg pushes[3], reply;
-        uint64_t send = three_batches(bed, &ticket, pushes);
-        for (uint32_t i = 0; i < 3; i++) {
-            ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
-            batch_answer(bed, &pushes[orders[_i][i]], SL_OK);
-        }
-        struct sl_msg last = batch_taken(bed, 3);
-        ck_assert(!answered(bed, send, &reply));
-        batch_answer(bed, &last, SL_OK);
-        ck_assert_int_eq(reply_to(bed, send).code, SL_OK);
-        bed_end(bed);
-    }
-END_TEST
-
-START_TEST(a_push_of_which_a_batch_fails_waits_for_the_others_and_goes_on)
-    {
-        struct bed *bed = direct_bed(strict);
-        struct sl_item_ticket ticket = ticket_of("b255", MANY);
-        struct sl_msg pushes[3], reply;
-        uint64_t send = three_batches(bed, &ticket, pushes);
-        batch_answer(bed, &pushes[orders[_i][0]], SL_ERR_PEER_DIED);
-        batch_answer(bed, &pushes[orders[_i][1]], SL_OK);
-        ck_assert(!answered(bed, send, &reply));
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_ABORT));
-        batch_answer(bed, &pushes[orders[_i][2]], SL_ERR_STALE);
-        reply = reply_to(bed, send);
-        ck_assert_int_eq(reply.code, SL_ERR_PEER_DIED); /* the first reason */
-        ck_assert(!reply.body.store_reply.fenced);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
-        (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
-        (void)fence_of(bed, SEND);
-        bed_end(bed);
-    }
-END_TEST
-
-START_TEST(a_push_that_is_refused_while_blocks_are_looked_at_ends_behind_the_look)
-    {
-        struct bed *bed = direct_bed(NULL);
-        struct sl_item_ticket ticket = ticket_of("b255", MANY);
-        (void)many_begin(bed, &ticket);
+        (void)many_begin(bed, &ticket, 0);
         looked(bed, LOOK_FIRST);
-        struct sl_msg push = batch_taken(bed, 0);
-        batch_answer(bed, &push, SL_ERR_UNSUPPORTED);
+        struct sl_msg lend = lend_taken(bed, 1, 0, 2 * LOOK_FIRST);
+        lend_answer(bed, &lend, SL_ERR_UNSUPPORTED);
         ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
         looked(bed, LOOK_REST);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
-        (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_LEND));
         struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
         ck_assert_uint_gt(reserve.body.reserve.groups.count, 0); /* through storage */
         ck_assert_uint_eq(metric(bed, "pushes_straight_refused"), 1);
@@ -528,47 +536,52 @@ START_TEST(a_push_that_is_refused_while_blocks_are_looked_at_ends_behind_the_loo
     }
 END_TEST
 
-START_TEST(a_push_that_was_refused_in_the_middle_is_not_begun_anew)
+/* What is lent already is taken back before its blocks are copied. */
+START_TEST(a_look_that_fails_ends_the_loan_first)
     {
-        struct bed *bed = direct_bed(strict);
+        struct bed *bed = direct_bed(NULL);
         struct sl_item_ticket ticket = ticket_of("b255", MANY);
-        struct sl_msg pushes[3];
-        uint64_t send = three_batches(bed, &ticket, pushes);
-        batch_answer(bed, &pushes[1], SL_ERR_LIMIT);
-        batch_answer(bed, &pushes[2], SL_ERR_LIMIT);
-        batch_answer(bed, &pushes[0], SL_OK); /* some of it is there */
-        ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_LIMIT);
+        (void)many_begin(bed, &ticket, 0);
+        looked(bed, LOOK_FIRST);
+        struct sl_msg lend = lend_taken(bed, 1, 0, 2 * LOOK_FIRST);
+        if (_i == 0) {
+            lend_answer(bed, &lend, SL_OK);
+        }
+        (void)answer_copy(bed, 0, 1);
+        (void)answer_copy(bed, 1, UINT64_MAX);
         ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+        transporter_fenced(bed, SEND);
+        (void)take(bed, "registrar", SL_MSG_RESERVE);
         bed_end(bed);
     }
 END_TEST
 
-START_TEST(batches_in_flight_end_with_the_op)
+START_TEST(what_is_lent_is_fenced_at_the_end_of_the_op)
     {
         struct bed *bed = direct_bed(strict);
         struct sl_item_ticket ticket = ticket_of("b255", MANY);
-        struct sl_msg pushes[3];
-        uint64_t send = side_send(bed, SL_MSG_STORE,
-                                  (struct side){.op_id = SEND,
-                                                .id = ID,
-                                                .blocks = MANY,
-                                                .ticket = &ticket,
-                                                .budget_ns = 300 * SL_NS_PER_MS});
-        answer_engine(bed);
-        keys_known(bed, MANY);
-        looked(bed, LOOK_FIRST);
-        pushes[0] = batch_taken(bed, 0);
-        looked(bed, LOOK_REST);
-        pushes[1] = batch_taken(bed, 1);
-        fake_pass(&bed->fake, 300 * SL_NS_PER_MS);
-        ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_TIMEOUT);
-        (void)take(bed, "transporter.0", SL_MSG_PUSH_ABORT);
-        struct sl_msg fence = fence_of(bed, SEND);
-        batch_answer(bed, &pushes[1], SL_OK); /* late: nobody hears it */
-        batch_answer(bed, &pushes[0], SL_ERR_STALE);
-        answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
         struct sl_msg said;
+        uint64_t send = many_begin(bed, &ticket, 300 * SL_NS_PER_MS);
+        looked(bed, LOOK_FIRST);
+        struct sl_msg lend = lend_taken(bed, 1, 0, 2 * LOOK_FIRST);
+        if (_i == 0) {
+            lend_answer(bed, &lend, SL_OK);
+            looked(bed, LOOK_REST);
+            lend = lend_taken(bed, 2, 2 * LOOK_FIRST, 2 * MANY);
+        }
+        fake_pass(&bed->fake, 300 * SL_NS_PER_MS);
+        struct sl_msg reply = reply_to(bed, send);
+        ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
+        ck_assert(!reply.body.store_reply.fenced);
+        struct sl_msg fence = transporter_fence(bed, SEND);
+        lend_answer(bed, &lend, SL_OK); /* late: nobody hears it */
         uint64_t ask = fenced_ask(bed, SEND);
+        ck_assert(!answered(bed, ask, &said));
+        answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
+        if (_i == 1) { /* two ranks were looking */
+            answer_fence(bed, 0, SEND);
+            answer_fence(bed, 1, SEND);
+        }
         ck_assert(answered(bed, ask, &said));
         ck_assert(said.body.op_fenced_reply.fenced);
         bed_end(bed);
@@ -579,33 +592,33 @@ int main(void)
 {
     Suite *suite = suite_create("coordinator_straight");
     TCase *decode = tcase_create("decode"), *prefill = tcase_create("prefill");
-    tcase_add_test(decode, decode_opens_its_ticket_for_its_pools_and_copies_nothing);
-    tcase_add_loop_test(decode, a_load_whose_ticket_is_refused_goes_through_storage, 0,
+    tcase_add_test(decode, decode_has_its_pools_read_into_and_copies_nothing);
+    tcase_add_loop_test(decode, a_load_that_the_transporter_refuses_goes_through_storage, 0,
                         SL_COUNT(refusals));
-    tcase_add_loop_test(decode, a_ticket_says_when_prefill_is_known_to_be_here, 0, 4);
-    tcase_add_loop_test(decode, what_cannot_be_pushed_is_not_begun, 0, 2);
+    tcase_add_loop_test(decode, a_bring_says_who_may_lend_when_that_is_known, 0, 4);
+    tcase_add_loop_test(decode, what_cannot_go_directly_is_not_begun, 0, 2);
     tcase_add_loop_test(decode, an_engine_whose_pools_were_refused_is_tried_again_after_a_while, 0,
-                        SL_COUNT(no_tickets));
-    tcase_add_test(decode, pools_that_get_no_ticket_are_pushed_from);
-    tcase_add_test(decode, a_push_that_ends_early_is_loaded_when_nothing_lands_any_more);
-    tcase_add_loop_test(decode, decodes_blocks_are_free_when_the_transporter_says_so, 0,
-                        SL_COUNT(by_storage));
-    tcase_add_test(decode, a_ticket_that_nobody_answered_for_is_fenced);
+                        SL_COUNT(refused));
+    tcase_add_test(decode, pools_that_are_not_read_into_are_lent);
+    tcase_add_test(decode, what_fails_at_decode_is_loaded_when_prefill_has_stored_it);
+    tcase_add_test(decode, what_prefill_has_stored_is_loaded_when_nothing_lands_any_more);
+    tcase_add_test(decode, what_lands_before_the_fence_is_not_loaded_again);
+    tcase_add_loop_test(decode, decodes_blocks_are_free_when_the_transporter_says_so, 0, 2);
+    tcase_add_test(decode, a_bring_that_nobody_answered_is_fenced);
+    tcase_add_test(decode, what_a_transporter_said_that_died_counts_when_its_successor_is_fenced);
     tcase_add_test(decode, a_transporter_that_acknowledges_no_fence_is_killed);
     suite_add_tcase(suite, decode);
-    tcase_add_test(prefill, prefill_looks_at_its_blocks_and_pushes_them_from_where_they_lie);
-    tcase_add_loop_test(prefill, a_push_that_is_refused_goes_through_storage, 0,
+    tcase_add_test(prefill, prefill_looks_at_its_blocks_and_lends_them_where_they_lie);
+    tcase_add_loop_test(prefill, a_loan_that_is_refused_goes_through_storage, 0,
                         SL_COUNT(refusals));
-    tcase_add_test(prefill, a_push_that_fails_goes_on_through_storage_and_is_fenced_at_the_end);
-    tcase_add_test(prefill, a_rank_that_has_not_looked_at_its_part_fails_the_push);
-    tcase_add_test(prefill, batches_go_while_the_next_blocks_are_looked_at);
-    tcase_add_loop_test(prefill, the_last_batch_goes_when_every_other_one_was_acknowledged, 0,
-                        SL_COUNT(orders));
-    tcase_add_loop_test(prefill, a_push_of_which_a_batch_fails_waits_for_the_others_and_goes_on, 0,
-                        SL_COUNT(orders));
-    tcase_add_test(prefill, a_push_that_is_refused_while_blocks_are_looked_at_ends_behind_the_look);
-    tcase_add_test(prefill, a_push_that_was_refused_in_the_middle_is_not_begun_anew);
-    tcase_add_test(prefill, batches_in_flight_end_with_the_op);
+    tcase_add_test(prefill, a_loan_that_fails_goes_on_through_storage);
+    tcase_add_loop_test(
+        prefill, a_loan_that_a_dead_transporter_ended_is_over_when_its_successor_is_fenced, 0, 2);
+    tcase_add_test(prefill, a_rank_that_has_not_looked_at_its_part_fails_the_loan);
+    tcase_add_loop_test(prefill, blocks_are_lent_while_the_next_ones_are_looked_at, 0, 2);
+    tcase_add_test(prefill, a_loan_that_fails_while_blocks_are_looked_at_ends_behind_the_look);
+    tcase_add_loop_test(prefill, a_look_that_fails_ends_the_loan_first, 0, 2);
+    tcase_add_loop_test(prefill, what_is_lent_is_fenced_at_the_end_of_the_op, 0, 2);
     suite_add_tcase(suite, prefill);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

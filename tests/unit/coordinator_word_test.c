@@ -169,7 +169,7 @@ START_TEST(what_could_not_be_passed_on_is_said_again_soon_and_then_less_often)
     }
 END_TEST
 
-START_TEST(decode_brings_its_ticket_when_it_is_open)
+START_TEST(decode_names_its_ticket_when_the_transporter_has_taken_it)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_msg word;
@@ -180,14 +180,14 @@ START_TEST(decode_brings_its_ticket_when_it_is_open)
         ck_assert_uint_eq(word.body.handover_word.ticket.count, 0);
         passed_on(bed, &word, SL_OK);
 
-        ticket_opens(bed);
+        bring_accepted(bed);
 
         word = word_to(bed, "p", WAITS); /* at once */
         struct sl_item_ticket want = ticket_of("b1", 2);
         ck_assert_uint_eq(word.body.handover_word.ticket.count, 1);
         const struct sl_item_ticket *ticket = &word.body.handover_word.ticket.at[0];
-        ck_assert_uint_eq(ticket->bytes.length, 6);
-        ck_assert_mem_eq(ticket->bytes.at, "secret", 6);
+        ck_assert_uint_eq(ticket->bytes.length, ticket_length);
+        ck_assert_mem_eq(ticket->bytes.at, ticket_bytes, ticket_length);
         ck_assert_uint_eq(ticket->first_block, 0);
         ck_assert_uint_eq(ticket->block_end, 2);
         ck_assert_uint_eq(ticket->keys_low, want.keys_low);
@@ -196,20 +196,19 @@ START_TEST(decode_brings_its_ticket_when_it_is_open)
     }
 END_TEST
 
-START_TEST(a_push_that_has_arrived_ends_the_words_too)
+START_TEST(what_has_landed_ends_the_words_too)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_msg word;
         uint64_t recv = side_begin(
             bed, SL_MSG_LOAD,
             (struct side){.op_id = RECV, .id = ID, .blocks = 2, .direct = true, .from = "p"}, true);
-        ticket_opens(bed);
+        bring_accepted(bed);
         while (says(bed, &word)) {
             passed_on(bed, &word, SL_OK);
         }
 
-        ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_OK);
-        closed(bed, true);
+        ck_assert_int_eq(landed(bed, 2), SL_OK);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
         fake_pass(&bed->fake, 4 * AGAIN_NS);
@@ -623,14 +622,14 @@ START_TEST(a_direct_prefill_takes_the_ticket_that_a_node_offered)
 
         uint64_t send = prefill_direct(bed, true);
 
-        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
-        ck_assert_uint_eq(push.body.push_send.ticket.length, ticket_lengths[_i]);
-        ck_assert_mem_eq(push.body.push_send.ticket.at, secret, ticket_lengths[_i]);
-        answer(bed, "transporter.0", &push, (struct sl_msg){.code = SL_OK});
+        struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
+        ck_assert_uint_eq(lend.body.lend.ticket.length, ticket_lengths[_i]);
+        ck_assert_mem_eq(lend.body.lend.ticket.at, secret, ticket_lengths[_i]);
+        answer(bed, "transporter.0", &lend, (struct sl_msg){.code = SL_OK});
         ck_assert_int_eq(reply_to(bed, send).code, SL_OK);
         told(bed, "q", COMMITTED);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
-        /* A word that crossed the push is of a hand-over that is over. */
+        /* A word that crossed the loan is of a hand-over that is over. */
         ck_assert_int_eq(hears(bed, (struct heard){.node = "q", .state = WAITS, .ticket = &ticket}),
                          SL_OK);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
@@ -645,13 +644,14 @@ START_TEST(a_direct_prefill_takes_the_ticket_of_this_node)
 
         uint64_t send = prefill_direct(bed, false);
 
-        struct sl_msg push = take(bed, "transporter.0", SL_MSG_PUSH_SEND);
-        ck_assert_mem_eq(push.body.push_send.ticket.at, "secret", 6);
-        answer(bed, "transporter.0", &push, (struct sl_msg){.code = SL_OK});
+        struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
+        ck_assert_mem_eq(lend.body.lend.ticket.at, ticket_bytes, ticket_length);
+        ck_assert_int_eq(landed(bed, 2), SL_OK);
+        answer(bed, "transporter.0", &lend, (struct sl_msg){.code = SL_OK});
         ck_assert_int_eq(reply_to(bed, send).code, SL_OK);
-        ck_assert_int_eq(pushed(bed, 1, SL_OK), SL_OK);
-        closed(bed, true);
-        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
+        struct sl_msg reply = reply_to(bed, recv);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.load_reply.from_memory, 2); /* of this node */
         bed_end(bed);
     }
 END_TEST
@@ -676,7 +676,7 @@ START_TEST(without_a_ticket_or_a_wish_it_goes_through_storage)
             true);
 
         ck_assert_int_eq(commit(bed, send, 2).code, SL_OK);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_PUSH_SEND));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_LEND));
         if (by_storage[_i].waits) {
             told(bed, "q", COMMITTED);
         }
@@ -1001,8 +1001,8 @@ int main(void)
     TCase *decode = tcase_create("decode");
     tcase_add_test(decode, decode_says_that_it_waits_until_it_knows);
     tcase_add_test(decode, what_could_not_be_passed_on_is_said_again_soon_and_then_less_often);
-    tcase_add_test(decode, decode_brings_its_ticket_when_it_is_open);
-    tcase_add_test(decode, a_push_that_has_arrived_ends_the_words_too);
+    tcase_add_test(decode, decode_names_its_ticket_when_the_transporter_has_taken_it);
+    tcase_add_test(decode, what_has_landed_ends_the_words_too);
     tcase_add_test(decode, prefills_failure_ends_decode_with_its_reason);
     tcase_add_test(decode, decode_that_fails_says_that_it_gave_up);
     tcase_add_test(decode, decode_that_knows_of_the_commit_gives_up_by_its_release);

@@ -128,7 +128,7 @@ START_TEST(what_is_lent_keeps_it_from_being_released)
     {
         static const enum sl_handover_state ends[] = {SL_HANDOVER_CONSUMED, SL_HANDOVER_ABORTED};
         struct sl_handover handover = handover_in(ends[_i]);
-        sl_handover_lend(&handover, SL_HANDOVER_TARGET | SL_HANDOVER_TICKET);
+        sl_handover_lend(&handover, SL_HANDOVER_TARGET | SL_HANDOVER_HELD);
 
         ck_assert_int_eq(sl_handover_step(&handover, SL_HANDOVER_RELEASE, 1100), SL_ERR_BUSY);
         ck_assert(sl_handover_expire(&handover, 9000));
@@ -137,7 +137,7 @@ START_TEST(what_is_lent_keeps_it_from_being_released)
 
         sl_handover_return(&handover, SL_HANDOVER_TARGET);
         ck_assert_int_eq(sl_handover_step(&handover, SL_HANDOVER_RELEASE, 9100), SL_ERR_BUSY);
-        sl_handover_return(&handover, SL_HANDOVER_TICKET);
+        sl_handover_return(&handover, SL_HANDOVER_HELD);
         ck_assert_int_eq(sl_handover_step(&handover, SL_HANDOVER_RELEASE, 9100), SL_OK);
         ck_assert_int_eq(handover.state, SL_HANDOVER_RELEASED);
     }

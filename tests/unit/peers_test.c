@@ -158,7 +158,7 @@ static const struct {
     {"b", SL_MSG_FENCE, true, false},       /* the node's own messages */
     {"b", SL_MSG_PING, true, false},           {"b", SL_MSG_BRING, true, false},
     {"b", SL_MSG_NODES, true, false},          {"b", SL_MSG_HOLD, true, false},
-    {"b", SL_MSG_PUSH_CLOSE, true, false},     {"b", SL_MSG_REMOVE, true, false},
+    {"b", SL_MSG_LANDED, true, false},         {"b", SL_MSG_REMOVE, true, false},
     {"b", SL_MSG_PEER_PIN_REPLY, true, false}, /* answers that nobody asked for, */
     {"b", SL_MSG_PEER_HELLO, true, true},      /* questions where answers come */
     {"b", SL_MSG_HELLO_REPLY, true, true},
@@ -180,8 +180,8 @@ START_TEST(what_is_not_for_a_peer_to_say_gets_nothing)
             msg.body.peer_unpin.pin_ids = (struct sl_u64s){.at = &id, .count = 1};
         } else if (msg.type == SL_MSG_HOLD) {
             msg.body.hold.hold_id = 1;
-        } else if (msg.type == SL_MSG_PUSH_CLOSE) {
-            msg.body.push_close.handover = 1;
+        } else if (msg.type == SL_MSG_LANDED) {
+            msg.body.landed.handover = 1;
         } else if (msg.type == SL_MSG_HANDOVER_WORD) {
             msg.body.handover_word = (struct sl_body_handover_word){
                 .node = sl_text_of("b"), .handover_id = 1, .state = 3};

@@ -2,15 +2,15 @@
  * swapper, on a NIC that the test plays, and only with digests of that swapper do bytes count that
  * landed there. The test plays registrar, swapper and peer. */
 #include "actors/swapper/exports.h"
+#include "actors/transporter/handover/handover.h"
 #include "actors/transporter/internal.h"
 #include "actors/transporter/peers/peers.h"
 #include "actors/transporter/pull/pull.h"
-#include "actors/transporter/push/push.h"
-#include "actors/transporter/push/ticket.h"
 #include "actors/transporter/regions/places.h"
 #include "actors/transporter/transporter.h"
 #include "cuda/sl_device.h"
 #include "ipc/sl_index.h"
+#include "ipc/sl_ticket.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/fake_net.h"
@@ -79,7 +79,7 @@ static void registered(void *context, uint32_t memory, uint32_t region_index,
 
 static void moved(void *context, const struct sl_fabric_done *done)
 {
-    if (!tr_push_done(context, done)) {
+    if (!tr_take_read(context, done)) {
         tr_trip_read(context, done);
     }
 }
@@ -318,7 +318,7 @@ static void fabrics_open(void)
     sl_fabric_options_init(&options, "verbs");
     options.backend_context = bed.lib;
     options.region_bytes_max = TENSOR / REGIONS;
-    options.places_max = TR_TRIP_PLACES_MAX + TR_PUSH_PLACES_MAX;
+    options.places_max = TR_TRIP_PLACES_MAX + TR_HANDOVER_PLACES_MAX;
     options.events = (struct sl_fabric_events){.context = bed.self,
                                                .done = moved,
                                                .address = addressed,
@@ -385,7 +385,6 @@ static void bed_run(void)
 
 static void bed_close(void)
 {
-    tr_push_fini(bed.self);
     tr_cluster_fini(bed.self);
     bed.self->control = NULL;
     sl_fabric_close(&bed.self->fabric);
@@ -870,74 +869,63 @@ START_TEST(reads_of_a_block_are_bounded)
     }
 END_TEST
 
-/* ---- pushed ---- */
+/* ---- lent ---- */
 
-static uint64_t push_send(const char *node)
+static struct sl_bytes ticket_for(const char *node)
 {
-    unsigned char bytes[SL_TICKET_BYTES_MAX];
-    struct sl_ticket ticket = {.incarnation = 3, .number = 9, .part_count = 1};
+    static unsigned char bytes[SL_TICKET_BYTES_MAX];
+    struct sl_ticket_fields ticket = {.number = 5, .secret = {7}};
+    (void)snprintf(ticket.node, sizeof(ticket.node), "%s", node);
+    return (struct sl_bytes){.at = bytes, .length = sl_ticket_write(&ticket, bytes)};
+}
+
+static uint64_t lend_send(const char *node)
+{
     struct sl_item_arrived piece = {.length_bytes = PART, .digest_low = 1};
     struct sl_item_spot spot = {.engine_id = ENGINE, .device_block = 2};
-    struct sl_msg msg = {.type = SL_MSG_PUSH_SEND, .op_id = 90, .budget_ns = 2 * SL_NS_PER_S};
-    (void)snprintf(ticket.node, sizeof(ticket.node), "%s", node);
-    uint32_t length_bytes = sl_ticket_write(&ticket, bytes);
-    msg.body.push_send =
-        (struct sl_body_push_send){.ticket = {.at = bytes, .length = length_bytes}, .last = true};
-    msg.body.push_send.pieces.at = &piece;
-    msg.body.push_send.pieces.count = 1;
-    msg.body.push_send.spots.at = &spot;
-    msg.body.push_send.spots.count = 1;
+    struct sl_msg msg = {.type = SL_MSG_LEND, .op_id = 90, .budget_ns = 2 * SL_NS_PER_S};
+    msg.body.lend = (struct sl_body_lend){.ticket = ticket_for(node), .number = 1, .last = true};
+    msg.body.lend.pieces.at = &piece;
+    msg.body.lend.pieces.count = 1;
+    msg.body.lend.spots.at = &spot;
+    msg.body.lend.spots.count = 1;
     fake_give(&bed.fake, "coordinator", &msg);
-    turns(3);
+    turns(12);
     return msg.seq;
 }
 
-/* The peer gives a key for the part, and acknowledges what it is told of. */
-static void peer_takes(void)
-{
-    static unsigned char key[SL_FABRIC_BLOB_MAX];
-    const struct sl_fabric_grant want = {.verb = SL_FABRIC_WRITE,
-                                         .memory = bed.peer.memory,
-                                         .peer = bed.peer.peer,
-                                         .length_bytes = PART};
-    uint32_t grant = 0, key_bytes = 0;
-    struct sl_msg asked, reply = {.type = SL_MSG_PEER_TICKET_REPLY};
-    ck_assert_int_eq(sl_fabric_grant_add(bed.peer.fabric, &want, &grant, key, &key_bytes, NULL),
-                     SL_OK);
-    struct sl_item_door door = {.length_bytes = PART, .key = {.at = key, .length = key_bytes}};
-    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_TICKET, &asked));
-    reply.reply_to = asked.seq;
-    reply.body.peer_ticket_reply.ttl_ns = 10 * SL_NS_PER_S;
-    reply.body.peer_ticket_reply.part_count = 1;
-    reply.body.peer_ticket_reply.doors.at = &door;
-    reply.body.peer_ticket_reply.doors.count = 1;
-    (void)fake_net_say(&bed.net, "b", reply, true);
-    turns(6);
-    struct sl_msg taken = {.type = SL_MSG_PEER_PUSH_REPLY};
-    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PUSH, &asked));
-    ck_assert_uint_eq(asked.body.peer_push.pieces.count, 1);
-    ck_assert_uint_eq(asked.body.peer_push.pieces.at[0].digest_low, 1);
-    taken.reply_to = asked.seq;
-    taken.body.peer_push_reply.push = asked.body.peer_push.push;
-    (void)fake_net_say(&bed.net, "b", taken, true);
-    turns(3);
-}
-
-/* Decode checks what landed, by the digests that go along. */
-START_TEST(a_block_is_pushed_from_device_memory)
+/* The peer's NIC reads it; what it read is checked there, by the digests that go along. */
+START_TEST(a_block_is_lent_from_device_memory)
     {
-        struct sl_msg reply;
+        struct sl_msg named, reply = {.type = SL_MSG_PEER_LEND_REPLY};
+        uint32_t key = 0;
         bed_start();
         bed_run();
         peer_lives();
         pattern_fill(bed.gpu, TENSOR, 21);
-        uint64_t seq = push_send("b");
-        peer_takes();
-        ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
-        ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
+        uint64_t seq = lend_send("b");
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_LEND, &named));
+        ck_assert_uint_eq(named.body.peer_lend.pieces.at[0].digest_low, 1);
+        ck_assert_uint_eq(named.body.peer_lend.doors.count, 1);
+        const struct sl_item_door *door = &named.body.peer_lend.doors.at[0];
+        ck_assert_int_eq(sl_fabric_key_open(bed.peer.fabric, bed.peer.peer, door->key.at,
+                                            (uint32_t)door->key.length, &key, NULL),
+                         SL_OK);
+        ck_assert_int_eq(
+            end_post(&bed.peer, SL_FABRIC_READ, key, 0, PART, 8, bed.fake.env.now_ns + SL_NS_PER_S),
+            SL_OK);
+        turns(12);
+        ck_assert_int_eq(end_done_of(&bed.peer, 8)->code, SL_OK);
         for (uint64_t l = 0; l < LAYERS; l++) {
             ck_assert_mem_eq(bed.peer.bytes + l * STRIDE, bed.gpu + l * LAYER + 2 * STRIDE, STRIDE);
         }
+        reply.reply_to = named.seq;
+        reply.op_id = named.op_id;
+        reply.body.peer_lend_reply.number = 1;
+        (void)fake_net_say(&bed.net, "b", reply, true);
+        turns(12);
+        ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
+        ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
         ck_assert_uint_eq(fake_verbs.inlined, 0);
         bed_close();
     }
@@ -949,173 +937,143 @@ START_TEST(on_this_node_it_goes_by_extents)
         bed_start();
         bed_run();
         peer_lives();
-        uint64_t seq = push_send("a");
+        uint64_t seq = lend_send("a");
         ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
         bed_close();
     }
 END_TEST
 
-/* ---- pushed here ---- */
+/* ---- read from what a peer lends ---- */
 
 /* Part 0 is rank 0's, part 1 is rank 1's: in device memory where gpu_ranks says so. */
-#define PUSHED_PARTS 2u
-#define TICKET_NS    SL_NS_PER_S
-static const uint32_t pushed_blocks[PUSHED_PARTS] = {2, 4};
-static struct pushed {
-    unsigned char ticket[SL_TICKET_BYTES_MAX];
-    uint64_t ticket_bytes;
-    uint32_t keys[PUSHED_PARTS];
-    struct sl_item_arrived pieces[2 * PUSHED_PARTS];
-    uint32_t piece_count;
-} pushed;
+#define LENT_PARTS 2u
+#define BRING_NS   SL_NS_PER_S
+static const uint32_t lent_blocks[LENT_PARTS] = {2, 4};
+static struct lent {
+    uint64_t bring; /* its number */
+    unsigned char keys[LENT_PARTS][SL_FABRIC_BLOB_MAX];
+    struct sl_item_door doors[LENT_PARTS];
+    struct sl_item_arrived pieces[2 * LENT_PARTS];
+    uint32_t door_count, piece_count;
+} lent;
 
-static struct sl_msg open_ask(const char *from, bool both_have_it)
+static void bring_ask(const char *from, bool both_have_it)
 {
-    static const uint64_t lengths[PUSHED_PARTS] = {PART, PART};
-    static struct sl_item_spot spots[PUSHED_PARTS];
-    struct sl_msg reply, msg = {.type = SL_MSG_PUSH_OPEN, .op_id = 91, .budget_ns = SL_NS_PER_S};
-    for (uint32_t i = 0; i < PUSHED_PARTS; i++) {
+    static struct sl_item_spot spots[LENT_PARTS];
+    struct sl_msg msg = {.type = SL_MSG_BRING, .op_id = 91, .budget_ns = BRING_NS};
+    for (uint32_t i = 0; i < LENT_PARTS; i++) {
         spots[i] = (struct sl_item_spot){.engine_id = ENGINE,
                                          .rank = i,
-                                         .device_block = pushed_blocks[i],
+                                         .device_block = lent_blocks[i],
                                          .item = both_have_it ? 0 : i};
     }
-    msg.body.push_open.handover = 5;
-    msg.body.push_open.ttl_ns = TICKET_NS;
-    msg.body.push_open.from = sl_text_of(from);
-    msg.body.push_open.lengths =
-        (struct sl_u64s){.at = lengths, .count = both_have_it ? 1 : PUSHED_PARTS};
-    msg.body.push_open.spots.at = spots;
-    msg.body.push_open.spots.count = PUSHED_PARTS;
+    msg.body.bring.ticket = ticket_for("a");
+    msg.body.bring.from = sl_text_of(from);
+    msg.body.bring.spots.at = spots;
+    msg.body.bring.spots.count = LENT_PARTS;
     fake_give(&bed.fake, "coordinator", &msg);
     turns(3);
-    ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
-    return reply;
+    lent.bring = msg.seq;
 }
 
-static void ticket_open(void)
+static bool told(struct sl_msg *out)
 {
-    const struct sl_msg reply = open_ask("", false);
-    ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
-    pushed.ticket_bytes = reply.body.push_open_reply.ticket.length;
-    memcpy(pushed.ticket, reply.body.push_open_reply.ticket.at, pushed.ticket_bytes);
+    return fake_take(&bed.fake, "coordinator", SL_MSG_LANDED, out);
 }
 
-/* A ticket that b has shown, with its keys. */
-static void ticket_shown(void)
+static void taken(uint64_t state)
 {
-    struct sl_msg reply, msg = {.type = SL_MSG_PEER_TICKET};
-    memset(&pushed, 0, sizeof(pushed));
-    ticket_open();
-    msg.body.peer_ticket.ticket =
-        (struct sl_bytes){.at = pushed.ticket, .length = pushed.ticket_bytes};
-    (void)fake_net_say(&bed.net, "b", msg, false);
-    turns(6);
-    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_TICKET_REPLY, &reply));
-    ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
-    ck_assert_uint_eq(reply.body.peer_ticket_reply.doors.count, PUSHED_PARTS);
-    for (uint32_t i = 0; i < PUSHED_PARTS; i++) {
-        const struct sl_item_door *door = &reply.body.peer_ticket_reply.doors.at[i];
-        ck_assert_uint_eq(door->length_bytes, PART);
-        ck_assert_int_eq(sl_fabric_key_open(bed.peer.fabric, bed.peer.peer, door->key.at,
-                                            (uint32_t)door->key.length, &pushed.keys[i], NULL),
-                         SL_OK);
-    }
+    struct sl_msg msg, reply = {.code = SL_OK};
+    ck_assert(told(&msg));
+    ck_assert_uint_eq(msg.body.landed.state, state);
+    fake_answer(&bed.fake, "coordinator", &msg, &reply);
+    turns(3);
 }
 
-static void push_bed_start(enum check check)
+static void take_bed_start(enum check check)
 {
     bed_start();
     bed.check = check;
     bed.busy = 0;
     bed_run();
     peer_lives();
-    ticket_shown();
-}
-
-/* The peer has it at the same place of its memory, and writes it. */
-static void peer_writes(uint64_t part, uint64_t from, uint64_t length_bytes)
-{
-    const struct sl_fabric_piece piece = {.memory = bed.peer.memory,
-                                          .key = pushed.keys[part],
-                                          .offset_bytes = part * PART + from,
-                                          .remote_offset_bytes = from,
-                                          .length_bytes = length_bytes};
-    const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_WRITE,
-                                                .peer = bed.peer.peer,
-                                                .pieces = &piece,
-                                                .piece_count = 1,
-                                                .deadline_ns = bed.fake.env.now_ns + SL_NS_PER_S,
-                                                .cookie = part + 1};
-    struct sl_digest digest = sl_digest_of(bed.peer.bytes + part * PART + from, length_bytes);
-    uint32_t before = bed.peer.done_count;
-    ck_assert_int_eq(sl_fabric_post(bed.peer.fabric, &transfer, NULL), SL_OK);
+    struct sl_msg hello = {.type = SL_MSG_PEER_HELLO};
+    hello.body.peer_hello = (struct sl_body_peer_hello){
+        .node = sl_text_of("b"), .incarnation = 3, .fabric = sl_text_of("verbs")};
+    (void)fake_net_say(&bed.net, "b", hello, false);
     turns(3);
-    ck_assert_uint_eq(bed.peer.done_count, before + 1);
-    ck_assert_int_eq(bed.peer.dones[before].code, SL_OK);
-    pushed.pieces[pushed.piece_count++] = (struct sl_item_arrived){.part = part,
-                                                                   .part_offset_bytes = from,
-                                                                   .length_bytes = length_bytes,
-                                                                   .digest_low = digest.low,
-                                                                   .digest_high = digest.high};
+    memset(&lent, 0, sizeof(lent));
+    bring_ask("", false);
+    taken(0);
 }
 
-/* Names what it has written since it said so last. */
+/* The peer has it at the same place of its memory. */
+static void peer_lends(uint64_t part, uint64_t from, uint64_t length_bytes)
+{
+    struct sl_digest digest = sl_digest_of(bed.peer.bytes + part * PART + from, length_bytes);
+    lent.pieces[lent.piece_count++] = (struct sl_item_arrived){.part = part,
+                                                               .part_offset_bytes = from,
+                                                               .length_bytes = length_bytes,
+                                                               .digest_low = digest.low,
+                                                               .digest_high = digest.high};
+    if (from == 0) {
+        const struct sl_fabric_place place = {
+            .memory = bed.peer.memory, .offset_bytes = part * PART, .length_bytes = PART};
+        const struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
+                                             .peer = bed.peer.peer,
+                                             .length_bytes = PART,
+                                             .places = &place,
+                                             .place_count = 1};
+        uint32_t grant = 0, key_bytes = 0;
+        ck_assert_int_eq(
+            sl_fabric_grant_add(bed.peer.fabric, &want, &grant, lent.keys[part], &key_bytes, NULL),
+            SL_OK);
+        lent.doors[lent.door_count++] = (struct sl_item_door){
+            .part = part, .key = {.at = lent.keys[part], .length = key_bytes}};
+    }
+}
+
+/* Names what it has lent since it said so last. */
 static void peer_says(uint64_t number, bool last)
 {
-    struct sl_msg msg = {.type = SL_MSG_PEER_PUSH, .budget_ns = 2 * SL_NS_PER_S};
-    msg.body.peer_push =
-        (struct sl_body_peer_push){.ticket = {.at = pushed.ticket, .length = pushed.ticket_bytes},
-                                   .push = number,
-                                   .last = last};
-    msg.body.peer_push.pieces.at = pushed.pieces;
-    msg.body.peer_push.pieces.count = pushed.piece_count;
-    pushed.piece_count = 0;
+    struct sl_msg msg = {.type = SL_MSG_PEER_LEND, .op_id = 3, .budget_ns = 2 * SL_NS_PER_S};
+    msg.body.peer_lend =
+        (struct sl_body_peer_lend){.ticket = ticket_for("a"), .number = number, .last = last};
+    msg.body.peer_lend.doors.at = lent.doors;
+    msg.body.peer_lend.doors.count = lent.door_count;
+    msg.body.peer_lend.pieces.at = lent.pieces;
+    msg.body.peer_lend.pieces.count = lent.piece_count;
     (void)fake_net_say(&bed.net, "b", msg, false);
-    turns(6);
+    lent.door_count = lent.piece_count = 0;
+    turns(8);
 }
 
-static bool told(struct sl_msg *out)
-{
-    return fake_take(&bed.fake, "coordinator", SL_MSG_PUSH_ARRIVED, out);
-}
-
-/* The owner takes it, and the peer hears so. */
+/* The coordinator takes it, and the peer hears so. */
 static void told_and_taken(uint64_t number, uint64_t state)
 {
-    struct sl_msg msg, reply = {.code = SL_OK};
-    ck_assert(told(&msg));
-    ck_assert_msg(msg.body.push_arrived.state == state, "%s", msg.body.push_arrived.text.at);
-    fake_answer(&bed.fake, "coordinator", &msg, &reply);
-    turns(3);
-    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PUSH_REPLY, &reply));
-    ck_assert_uint_eq(reply.body.peer_push_reply.push, number);
+    struct sl_msg reply;
+    taken(state);
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_LEND_REPLY, &reply));
+    ck_assert_uint_eq(reply.body.peer_lend_reply.number, number);
     ck_assert_int_eq(reply.code, SL_OK);
 }
 
-/* The ticket ended so: its owner is told, and it is closed. */
 static void over(sl_err code)
 {
-    struct sl_msg msg, reply = {.code = SL_OK}, close = {.type = SL_MSG_PUSH_CLOSE};
+    struct sl_msg reply;
     turns(4);
-    ck_assert(told(&msg));
-    ck_assert_uint_eq(msg.body.push_arrived.state, 2);
-    ck_assert_msg(msg.body.push_arrived.code == (uint64_t)code, "%s",
-                  msg.body.push_arrived.text.at);
-    fake_answer(&bed.fake, "coordinator", &msg, &reply);
-    close.body.push_close.handover = 5;
-    fake_give(&bed.fake, "coordinator", &close);
-    turns(4);
-    ck_assert(fake_take_reply(&bed.fake, "coordinator", close.seq, &reply));
-    ck_assert_uint_eq(metric("tickets_open"), 0);
+    ck_assert(fake_take_reply(&bed.fake, "coordinator", lent.bring, &reply));
+    ck_assert_msg(reply.code == code, "%s: %s", sl_err_name(reply.code),
+                  reply.text.length > 0 ? reply.text.at : "");
+    ck_assert_uint_eq(metric("takes_open"), 0);
 }
 
 static void peer_heard(sl_err code)
 {
     struct sl_msg reply;
-    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PUSH_REPLY, &reply));
-    ck_assert_msg(reply.code == code, "%s", reply.text.at);
+    ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_LEND_REPLY, &reply));
+    ck_assert_msg(reply.code == code, "%s", reply.text.length > 0 ? reply.text.at : "");
 }
 
 static void late_answer(void)
@@ -1130,90 +1088,68 @@ static void late_answer(void)
     fake_answer(&bed.fake, "swapper.0", &request, &reply);
     turns(4);
     ck_assert(!told(&msg));
-    ck_assert_uint_eq(metric("arrived_bytes"), 0);
+    ck_assert_uint_eq(metric("landed_bytes"), 0);
 }
 
 /* One GPU beside shared memory, or two: it is told when the swappers have found it. */
-START_TEST(a_block_is_pushed_into_device_memory)
+START_TEST(a_block_is_read_into_device_memory)
     {
-        struct sl_msg reply, close = {.type = SL_MSG_PUSH_CLOSE};
         gpu_ranks = 1 + (uint32_t)_i;
-        push_bed_start(CHECK_RIGHT);
-        peer_writes(0, 0, PART);
-        peer_writes(1, 0, PART);
-        ck_assert_uint_eq(bed.checks, 0);
-
+        take_bed_start(CHECK_RIGHT);
+        peer_lends(0, 0, PART);
+        peer_lends(1, 0, PART);
         peer_says(1, true);
-
         ck_assert_uint_eq(bed.checks, gpu_ranks);
-        told_and_taken(1, 1);
-        place_is(bed.gpu, pushed_blocks[0], 0);
+        told_and_taken(1, 2);
+        over(SL_OK);
+        place_is(bed.gpu, lent_blocks[0], 0);
         if (gpu_ranks == 2) {
-            place_is(bed.gpus[1], pushed_blocks[1], 1);
+            place_is(bed.gpus[1], lent_blocks[1], 1);
         }
-        ck_assert_uint_eq(metric("arrived_bytes"), 2 * PART);
+        ck_assert_uint_eq(metric("landed_bytes"), 2 * PART);
         ck_assert_uint_eq(fake_verbs.inlined, 0);
-        close.body.push_close.handover = 5;
-        close.body.push_close.taken = true;
-        fake_give(&bed.fake, "coordinator", &close);
-        turns(4);
-        ck_assert(fake_take_reply(&bed.fake, "coordinator", close.seq, &reply));
-        ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert_uint_eq(metric("tickets_open"), 0);
         bed_close();
     }
 END_TEST
 
-/* Each layer counts by itself, and the batch that ends it needs all of them. */
-START_TEST(layers_are_pushed_into_device_memory)
+/* Each layer counts by itself. */
+START_TEST(layers_are_read_into_device_memory)
     {
         gpu_ranks = 2;
-        push_bed_start(CHECK_RIGHT);
+        take_bed_start(CHECK_RIGHT);
         for (uint64_t layer = 0; layer < LAYERS; layer++) {
-            peer_writes(0, layer * STRIDE, STRIDE);
-            peer_writes(1, layer * STRIDE, STRIDE);
+            peer_lends(0, layer * STRIDE, STRIDE);
+            peer_lends(1, layer * STRIDE, STRIDE);
             peer_says(layer + 1, layer + 1 == LAYERS);
             ck_assert_uint_eq(bed.checks, 2 * (layer + 1));
-            told_and_taken(layer + 1, layer + 1 == LAYERS ? 1 : 0);
-            ck_assert_uint_eq(metric("arrived_bytes"), 2 * (layer + 1) * STRIDE);
+            told_and_taken(layer + 1, layer + 1 == LAYERS ? 2 : 1);
+            ck_assert_uint_eq(metric("landed_bytes"), 2 * (layer + 1) * STRIDE);
         }
-        place_is(bed.gpus[0], pushed_blocks[0], 0);
-        place_is(bed.gpus[1], pushed_blocks[1], 1);
+        place_is(bed.gpus[0], lent_blocks[0], 0);
+        place_is(bed.gpus[1], lent_blocks[1], 1);
         bed_close();
     }
 END_TEST
 
 /* No swapper has a digest of that, so it never counts. */
-START_TEST(a_piece_that_is_not_whole_layers_ends_the_ticket)
+START_TEST(a_piece_that_is_not_whole_layers_ends_the_take)
     {
-        static const struct tr_range ranges[] = {{0, STRIDE / 2},
-                                                 {STRIDE / 2, STRIDE / 2},
-                                                 {STRIDE, STRIDE / 2},
-                                                 {STRIDE / 2, PART - STRIDE / 2}};
-        push_bed_start(CHECK_RIGHT);
-        peer_writes(0, ranges[_i].offset_bytes, ranges[_i].length_bytes);
-        peer_says(1, false);
-        ck_assert_uint_eq(bed.checks, 0);
+        take_bed_start(CHECK_RIGHT);
+        if (_i == 1) { /* it ends within a layer that another one began */
+            peer_lends(0, 0, STRIDE);
+            peer_says(1, false);
+            told_and_taken(1, 1);
+        }
+        peer_lends(0, _i == 1 ? STRIDE : 0, STRIDE / 2);
+        peer_says(1 + (uint64_t)_i, false);
+        ck_assert_uint_eq(bed.checks, (uint32_t)_i);
         peer_heard(SL_ERR_INVALID);
         over(SL_ERR_INVALID);
         bed_close();
     }
 END_TEST
 
-/* A part that lacks a layer is no end, whatever the peer says. */
-START_TEST(an_incomplete_part_is_never_the_last)
-    {
-        push_bed_start(CHECK_RIGHT);
-        peer_writes(0, 0, STRIDE);
-        peer_writes(1, 0, PART);
-        peer_says(1, true);
-        peer_heard(SL_ERR_INCOMPLETE);
-        over(SL_ERR_INCOMPLETE);
-        bed_close();
-    }
-END_TEST
-
-START_TEST(a_wrong_digest_in_device_memory_ends_the_ticket)
+START_TEST(a_wrong_digest_in_device_memory_ends_the_take)
     {
         static const struct {
             enum check check;
@@ -1221,16 +1157,18 @@ START_TEST(a_wrong_digest_in_device_memory_ends_the_ticket)
         } cases[] = {{CHECK_WRONG, SL_ERR_CORRUPT},
                      {CHECK_SHORT, SL_ERR_PROTOCOL},
                      {CHECK_FAILS, SL_ERR_IO}};
+        struct sl_msg msg;
         gpu_ranks = 1 + (uint32_t)_i % 2;
-        push_bed_start(cases[_i / 2].check);
+        take_bed_start(cases[_i / 2].check);
         bed.check_rank = gpu_ranks - 1; /* the other one's part is right */
-        peer_writes(0, 0, PART);
-        peer_writes(1, 0, PART);
+        peer_lends(0, 0, PART);
+        peer_lends(1, 0, PART);
         peer_says(1, true);
         ck_assert_uint_eq(bed.checks, gpu_ranks);
+        ck_assert(!told(&msg));
         peer_heard(cases[_i / 2].want);
         over(cases[_i / 2].want);
-        ck_assert_uint_eq(metric("arrivals_bad"), cases[_i / 2].check == CHECK_WRONG ? 1 : 0);
+        ck_assert_uint_eq(metric("digests_bad"), cases[_i / 2].check == CHECK_WRONG ? 1 : 0);
         bed_close();
     }
 END_TEST
@@ -1239,9 +1177,9 @@ END_TEST
 START_TEST(a_busy_swapper_is_asked_again)
     {
         struct sl_msg msg;
-        push_bed_start(CHECK_BUSY);
+        take_bed_start(CHECK_BUSY);
         bed.busy = 2;
-        peer_writes(0, 0, PART);
+        peer_lends(0, 0, PART);
         peer_says(1, false);
         ck_assert_uint_eq(bed.checks, 1);
         ck_assert(!told(&msg));
@@ -1250,28 +1188,28 @@ START_TEST(a_busy_swapper_is_asked_again)
             turns(4);
         }
         ck_assert_uint_eq(bed.checks, 3);
-        told_and_taken(1, 0);
+        told_and_taken(1, 1);
         bed_close();
     }
 END_TEST
 
-/* It never has time, is silent, or is not there: the ticket's end comes, and the answer then is late. */
-START_TEST(what_nobody_checked_in_time_is_not_pushed)
+/* It never has time, is silent, or is not there: the deadline comes, and the answer then is late. */
+START_TEST(what_nobody_checked_in_time_is_not_told)
     {
         struct sl_msg msg;
-        push_bed_start(_i == 0 ? CHECK_BUSY : CHECK_SILENT);
+        take_bed_start(_i == 0 ? CHECK_BUSY : CHECK_SILENT);
         bed.busy = UINT32_MAX;
         if (_i == 2) {
             strcpy(bed.fake.unreachable, "swapper.0");
         }
-        peer_writes(0, 0, PART);
+        peer_lends(0, 0, PART);
         peer_says(1, false);
         ck_assert(!told(&msg));
-        fake_pass(&bed.fake, TICKET_NS);
+        fake_pass(&bed.fake, BRING_NS);
         turns(3);
         peer_heard(SL_ERR_TIMEOUT);
         over(SL_ERR_TIMEOUT);
-        ck_assert_uint_eq(metric("arrived_bytes"), 0);
+        ck_assert_uint_eq(metric("landed_bytes"), 0);
         if (_i == 1) {
             late_answer();
         }
@@ -1279,40 +1217,16 @@ START_TEST(what_nobody_checked_in_time_is_not_pushed)
     }
 END_TEST
 
-/* The time of the peer's batch is over before that of the ticket. */
-START_TEST(a_check_has_the_time_of_its_batch)
+/* While the swapper looks: nothing is written any more, and the check is dropped. */
+START_TEST(an_end_drops_the_check_of_a_take)
     {
-        struct sl_msg msg = {.type = SL_MSG_PEER_PUSH, .budget_ns = 100 * SL_NS_PER_MS};
-        push_bed_start(_i == 0 ? CHECK_BUSY : CHECK_SILENT);
-        bed.busy = UINT32_MAX;
-        peer_writes(0, 0, PART);
-        msg.body.peer_push = (struct sl_body_peer_push){
-            .ticket = {.at = pushed.ticket, .length = pushed.ticket_bytes}, .push = 1};
-        msg.body.peer_push.pieces.at = pushed.pieces;
-        msg.body.peer_push.pieces.count = 1;
-        (void)fake_net_say(&bed.net, "b", msg, false);
-        turns(6);
-        fake_pass(&bed.fake, 101 * SL_NS_PER_MS);
-        turns(3);
-        peer_heard(SL_ERR_TIMEOUT);
-        over(SL_ERR_TIMEOUT);
-        bed_close();
-    }
-END_TEST
-
-/* While the swapper looks: nothing lands once the grants have ended, and the check is dropped. */
-START_TEST(an_end_drops_the_check_of_a_push)
-    {
-        struct sl_msg reply, msg, end = {.type = SL_MSG_FENCE, .op_id = 91};
+        struct sl_msg reply, end = {.type = SL_MSG_FENCE, .op_id = 91};
         const char *from = "coordinator";
-        push_bed_start(CHECK_SILENT);
-        peer_writes(0, 0, PART);
+        take_bed_start(CHECK_SILENT);
+        peer_lends(0, 0, PART);
         peer_says(1, false);
         ck_assert_uint_eq(bed.checks, 1);
         if (_i == 1) {
-            end = (struct sl_msg){.type = SL_MSG_PUSH_CLOSE};
-            end.body.push_close.handover = 5;
-        } else if (_i == 2) {
             end = (struct sl_msg){.type = SL_MSG_ENGINE_OVER};
             end.body.engine_over.engine_id = ENGINE;
             bed.engine_is_there = false;
@@ -1322,72 +1236,43 @@ START_TEST(an_end_drops_the_check_of_a_push)
         turns(TURNS);
         ck_assert(fake_take_reply(&bed.fake, from, end.seq, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
-        peer_heard(_i == 1 ? SL_ERR_CANCELLED : SL_ERR_STALE);
-        ck_assert_uint_eq(fake_verbs.dmabufs, _i == 2 ? 0 : REGIONS);
-        if (_i != 1) {
-            over(SL_ERR_STALE);
-        }
-        ck_assert_uint_eq(metric("tickets_open"), 0);
+        peer_heard(_i == 0 ? SL_ERR_CANCELLED : SL_ERR_STALE);
+        ck_assert_uint_eq(fake_verbs.dmabufs, _i == 1 ? 0 : REGIONS);
+        over(_i == 0 ? SL_ERR_CANCELLED : SL_ERR_NOT_FOUND);
         late_answer();
+        bed_close();
+    }
+END_TEST
+
+/* What comes behind it is read meanwhile, and told in its turn. */
+START_TEST(a_check_holds_up_no_other_read)
+    {
+        struct sl_msg msg, reply = {.code = SL_OK};
+        struct sl_digest digest = {0};
+        const unsigned char done = 1;
+        take_bed_start(CHECK_SILENT);
+        peer_lends(0, 0, PART);
+        digest = sl_digest_of(bed.peer.bytes, PART);
+        peer_says(1, false);
+        peer_lends(1, 0, PART);
+        uint64_t read_bytes = bed.self->peers[0].read_bytes;
+        peer_says(2, false);
+        ck_assert_uint_eq(bed.self->peers[0].read_bytes, read_bytes + PART);
         ck_assert(!told(&msg));
-        bed_close();
-    }
-END_TEST
-
-/* The check of an earlier ticket, while another notice has its place. */
-START_TEST(an_answer_counts_for_its_own_question_alone)
-    {
-        struct sl_msg reply, close = {.type = SL_MSG_PUSH_CLOSE};
-        push_bed_start(CHECK_SILENT);
-        peer_writes(0, 0, PART);
-        peer_says(1, false);
-        uint64_t earlier = bed.silent_seq;
-        close.body.push_close.handover = 5;
-        fake_give(&bed.fake, "coordinator", &close);
+        const struct sl_msg request = {.type = SL_MSG_COPY, .seq = bed.silent_seq};
+        reply.body.copy_reply.done = (struct sl_bytes){.at = &done, .length = 1};
+        reply.body.copy_reply.digests = (struct sl_bytes){.at = (void *)&digest, .length = 16};
+        fake_answer(&bed.fake, "swapper.0", &request, &reply);
         turns(4);
-        ck_assert(fake_take_reply(&bed.fake, "coordinator", close.seq, &reply));
-        ticket_shown();
-        peer_writes(0, 0, PART);
-        peer_says(2, false);
-        ck_assert_uint_eq(bed.checks, 2);
-        bed.silent_seq = earlier;
-        late_answer();
-        bed_close();
-    }
-END_TEST
-
-/* What the CPU checks goes on meanwhile. */
-START_TEST(a_check_holds_up_no_other_batch)
-    {
-        push_bed_start(CHECK_SILENT);
-        peer_writes(0, 0, PART);
-        peer_says(1, false);
-        peer_writes(1, 0, PART);
-        peer_says(2, false);
-        told_and_taken(2, 0);
-        ck_assert_uint_eq(metric("arrived_bytes"), PART);
-        bed_close();
-    }
-END_TEST
-
-/* Its bytes are looked at again, and count once. */
-START_TEST(a_piece_of_a_gpu_that_comes_again_is_checked_again)
-    {
-        push_bed_start(CHECK_RIGHT);
-        peer_writes(0, 0, STRIDE);
-        peer_says(1, false);
-        told_and_taken(1, 0);
-        peer_writes(0, 0, STRIDE);
-        peer_says(2, false);
-        told_and_taken(2, 0);
-        ck_assert_uint_eq(bed.checks, 2);
-        ck_assert_uint_eq(metric("arrived_bytes"), STRIDE);
+        told_and_taken(1, 1);
+        told_and_taken(2, 1);
+        ck_assert_uint_eq(metric("landed_bytes"), 2 * PART);
         bed_close();
     }
 END_TEST
 
 /* Nobody copies on, and for this node itself there is no NIC between. */
-START_TEST(no_ticket_is_given_for_what_goes_by_extents)
+START_TEST(nothing_is_begun_for_what_goes_by_extents)
     {
         static const struct {
             uint32_t gpu_ranks;
@@ -1397,34 +1282,30 @@ START_TEST(no_ticket_is_given_for_what_goes_by_extents)
                      {2, true, "", "b@host:1"},
                      {1, false, "a", "b@host:1"},
                      {1, false, "", ""}};
+        struct sl_msg msg;
         gpu_ranks = cases[_i].gpu_ranks;
         bed_start();
         fake_set(&bed.fake, "peers", cases[_i].peers);
         bed_run();
-        const struct sl_msg reply = open_ask(cases[_i].from, cases[_i].both_have_it);
-        ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);
-        ck_assert_uint_eq(metric("tickets_open"), 0);
+        bring_ask(cases[_i].from, cases[_i].both_have_it);
+        ck_assert(!told(&msg));
+        over(SL_ERR_UNSUPPORTED);
         bed_close();
     }
 END_TEST
 
 /* The CPU would have to write there. */
-START_TEST(a_writer_of_this_node_gets_no_ticket_into_device_memory)
+START_TEST(a_lender_of_this_node_gets_nothing_into_device_memory)
     {
-        struct sl_item_arrived piece = {.part = 0, .length_bytes = PART};
+        struct sl_item_arrived piece = {.length_bytes = PART};
         struct sl_item_spot spot = {.engine_id = ENGINE, .rank = 1, .device_block = 1};
-        struct sl_msg reply,
-            msg = {.type = SL_MSG_PUSH_SEND, .op_id = 90, .budget_ns = SL_NS_PER_S};
-        bed_start();
-        bed_run();
-        peer_lives();
-        ticket_open();
-        msg.body.push_send = (struct sl_body_push_send){
-            .ticket = {.at = pushed.ticket, .length = pushed.ticket_bytes}};
-        msg.body.push_send.pieces.at = &piece;
-        msg.body.push_send.pieces.count = 1;
-        msg.body.push_send.spots.at = &spot;
-        msg.body.push_send.spots.count = 1;
+        struct sl_msg reply, msg = {.type = SL_MSG_LEND, .op_id = 90, .budget_ns = SL_NS_PER_S};
+        take_bed_start(CHECK_RIGHT);
+        msg.body.lend = (struct sl_body_lend){.ticket = ticket_for("a"), .number = 1};
+        msg.body.lend.pieces.at = &piece;
+        msg.body.lend.pieces.count = 1;
+        msg.body.lend.spots.at = &spot;
+        msg.body.lend.spots.count = 1;
         fake_give(&bed.fake, "prefiller.0", &msg);
         turns(3);
         ck_assert(fake_take_reply(&bed.fake, "prefiller.0", msg.seq, &reply));
@@ -1482,22 +1363,18 @@ int main(void)
     tcase_add_loop_test(cases, a_read_into_one_of_two_gpus_that_fails_costs_its_block, 0, 3);
     tcase_add_test(cases, a_fence_ends_the_checks_of_all_ranks);
     tcase_add_test(cases, reads_of_a_block_are_bounded);
-    tcase_add_test(cases, a_block_is_pushed_from_device_memory);
+    tcase_add_test(cases, a_block_is_lent_from_device_memory);
     tcase_add_test(cases, on_this_node_it_goes_by_extents);
-    tcase_add_loop_test(cases, a_block_is_pushed_into_device_memory, 0, 2);
-    tcase_add_test(cases, layers_are_pushed_into_device_memory);
-    tcase_add_loop_test(cases, a_piece_that_is_not_whole_layers_ends_the_ticket, 0, 4);
-    tcase_add_test(cases, an_incomplete_part_is_never_the_last);
-    tcase_add_loop_test(cases, a_wrong_digest_in_device_memory_ends_the_ticket, 0, 6);
+    tcase_add_loop_test(cases, a_block_is_read_into_device_memory, 0, 2);
+    tcase_add_test(cases, layers_are_read_into_device_memory);
+    tcase_add_loop_test(cases, a_piece_that_is_not_whole_layers_ends_the_take, 0, 2);
+    tcase_add_loop_test(cases, a_wrong_digest_in_device_memory_ends_the_take, 0, 6);
     tcase_add_test(cases, a_busy_swapper_is_asked_again);
-    tcase_add_loop_test(cases, what_nobody_checked_in_time_is_not_pushed, 0, 3);
-    tcase_add_loop_test(cases, a_check_has_the_time_of_its_batch, 0, 2);
-    tcase_add_loop_test(cases, an_end_drops_the_check_of_a_push, 0, 3);
-    tcase_add_test(cases, an_answer_counts_for_its_own_question_alone);
-    tcase_add_test(cases, a_check_holds_up_no_other_batch);
-    tcase_add_test(cases, a_piece_of_a_gpu_that_comes_again_is_checked_again);
-    tcase_add_loop_test(cases, no_ticket_is_given_for_what_goes_by_extents, 0, 4);
-    tcase_add_test(cases, a_writer_of_this_node_gets_no_ticket_into_device_memory);
+    tcase_add_loop_test(cases, what_nobody_checked_in_time_is_not_told, 0, 3);
+    tcase_add_loop_test(cases, an_end_drops_the_check_of_a_take, 0, 2);
+    tcase_add_test(cases, a_check_holds_up_no_other_read);
+    tcase_add_loop_test(cases, nothing_is_begun_for_what_goes_by_extents, 0, 4);
+    tcase_add_test(cases, a_lender_of_this_node_gets_nothing_into_device_memory);
     tcase_add_test(cases, nothing_of_this_process_touches_it);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

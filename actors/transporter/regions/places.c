@@ -27,8 +27,10 @@ sl_err tr_spot_shape(struct transporter *self, const struct tr_spot *spot,
     sl_err err = runs_begin(self, spot, (struct tr_range){.length_bytes = 1}, &walk, why);
     if (err == SL_OK) {
         const struct tr_row *row = tr_layout_row(walk.view.layout, spot);
-        *out = (struct tr_spot_shape){
-            .length_bytes = row->length_bytes, .places_max = row->run_count, .device = row->device};
+        *out = (struct tr_spot_shape){.length_bytes = row->length_bytes,
+                                      .places_max = row->run_count,
+                                      .block_count = row->block_count,
+                                      .device = row->device};
     }
     return err;
 }

@@ -20,6 +20,7 @@ struct tr_spot tr_spot_of(const struct sl_item_spot *item);
 struct tr_spot_shape {
     uint64_t length_bytes; /* of the part */
     uint64_t places_max;   /* that it lies at, in any block */
+    uint64_t block_count;  /* of the pool */
     /* Some of it lies in device memory. Such a spot is refused (SL_ERR_UNSUPPORTED) unless it says
      * `unseen`, and by walks and copies always. */
     bool device;

@@ -421,7 +421,7 @@ static void engine_add(struct transporter *self, struct engine *engine)
         .dmabuf = buffer->device ? &dmabuf : NULL,
         .length_bytes = span->length_bytes,
         .stride_bytes = span->stride_bytes,
-        .unread = true};
+        .unread = !sl_config_bool(self->env->config, SL_SET_handover_pools_readable)};
     if (sl_fabric_memory_add(self->fabric, &memory, &engine->memories[engine->added], &why) ==
         SL_OK) {
         engine->adding = true;

@@ -219,8 +219,8 @@ struct tr_batch; /* units whose holders are asked for */
 struct tr_fence {
     bool used;
     struct sl_return back;
-    uint64_t trips;  /* that still read into claims that it ends */
-    uint32_t pushes; /* tickets under which peers may still write, batches that are still read */
+    uint64_t trips;     /* that still read into claims that it ends */
+    uint32_t handovers; /* loans that peers may still read, hand-overs that are still read here */
 };
 
 /* What a room tells those above it; transporter.c sets them. */
@@ -229,8 +229,8 @@ struct tr_events {
     void (*peer_expelled)(struct transporter *self, const struct tr_peer *peer); /* no key */
     void (*trip_read)(struct transporter *self, uint32_t trip);        /* it reads no more */
     void (*engine_ends)(struct transporter *self, uint64_t engine_id); /* its pools go */
-    /* A ticket or a batch is over that the fences of these bits waited for. */
-    void (*push_over)(struct transporter *self, uint64_t fences);
+    /* A loan or what read one is over, that the fences of these bits waited for. */
+    void (*handover_over)(struct transporter *self, uint64_t fences);
 };
 
 struct tr_metrics {
@@ -262,7 +262,7 @@ struct transporter {
     struct sl_fabric *fabric; /* NULL: off */
     const char *fabric_name;
     struct sl_directory_service *directory;
-    struct push *push; /* direct hand-over (push.h); NULL: this node is alone */
+    struct handover *handover; /* direct hand-over (handover.h); NULL: this node is alone */
     bool drained;
     bool whole_arena;             /* a NIC wants every page there before it registers */
     struct tr_pools *pools;       /* engines' pools; NULL: they are not registered */

@@ -1,0 +1,111 @@
+/* actors/coordinator/direct.c - hand-overs without storage: decode's transporter reads blocks of
+ * prefill's pools straight into those of decode.
+ *
+ * Decode makes a ticket, has the transporter bring what is named under it (BRING), and waits.
+ * Prefill's swappers look at its blocks, and its transporter lends them to decode's node (LEND). It
+ * has handed over when decode's coordinator has acknowledged all. What cannot go directly, and what
+ * fails, goes through storage when the setting handover_push_fallback says so.
+ *
+ * The transporter touches device blocks. They are lent to it until it has said that it is through
+ * with them; else it is fenced before they are given back. */
+#include "actors/coordinator/internal.h"
+
+#include <inttypes.h>
+
+bool co_direct_falls_back(const struct coordinator *self)
+{
+    return sl_config_bool(self->env->config, SL_SET_handover_push_fallback);
+}
+
+void co_direct_fallback_note(struct coordinator *self, struct co_op *op)
+{
+    co_count(self, self->metric.handover_fallback_count, 1);
+    sl_log_write(self->env->log, self->pulls ? SL_LOG_INFO : SL_LOG_DEBUG, op->trace_id,
+                 "hand-over %016" PRIx64 " goes through storage: %s", op->handover_id, op->reason);
+    op->reason[0] = '\0';
+}
+
+/* Whether these blocks can go directly; if not, the op has a reason. */
+static sl_err may_go(const struct coordinator *self, struct co_op *op, uint32_t block_count)
+{
+    const struct co_engine *engine = op->engine;
+    bool load = op->type->kind == CO_LOAD;
+    uint64_t parts = block_count * (uint64_t)engine->part_count;
+    uint64_t spots = load ? block_count * (uint64_t)co_block_spots(engine) : 0;
+    if (!self->pulls || (load && engine->direct_again_ns > self->env->now_ns)) {
+        co_reason(op, "the pools are not in the fabric, or were not a moment ago");
+        return SL_ERR_UNSUPPORTED;
+    }
+    /* The transporter knows no events of streams; at prefill the swappers' look comes behind. Nor
+     * does it know which layers a coordinator before us has told. */
+    if (load && (op->event_count > 0 || op->layers.in > 0)) {
+        co_reason(op, "the blocks wait for events, or layers of them were told before");
+        return SL_ERR_UNSUPPORTED;
+    }
+    if (parts > CO_SLICE_PARTS_MAX || spots > co_spots_max(self)) {
+        co_reason(op, "%" PRIu64 " parts are too many to go directly at once", parts);
+        return SL_ERR_LIMIT;
+    }
+    return SL_OK;
+}
+
+bool co_direct_start(struct coordinator *self, struct co_op *op, uint32_t first)
+{
+    uint32_t count = op->block_count - first;
+    sl_err err = may_go(self, op, count);
+    if (err != SL_OK) {
+        op->type->direct_failed(self, op, err);
+        return false;
+    }
+    co_memory_reset(&op->work);
+    op->slice = co_memory_take(&op->work, count, sizeof(*op->slice));
+    if (op->slice == NULL) {
+        co_op_end(self, op, SL_ERR_NO_MEMORY);
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        op->slice[i] = first + i;
+    }
+    return co_slice_make(self, op, count);
+}
+
+bool co_direct_call(struct coordinator *self, struct co_op *op, struct sl_msg *msg)
+{
+    struct co_share *share = &op->shares[CO_TRANSPORTER];
+    if (!op->direct.lent) {
+        op->direct.lent = true;
+        co_count(self, self->metric.straight_count, 1);
+    }
+    co_rank_learn(self, CO_TRANSPORTER);
+    share->proc = self->ranks[CO_TRANSPORTER].proc;
+    share->sent_ns = self->env->now_ns;
+    return co_op_call(self, op, "transporter.0", msg);
+}
+
+void co_direct_over(struct coordinator *self, struct co_op *op,
+                    void (*then)(struct coordinator *self, struct co_op *op))
+{
+    if (op->direct.lent && !co_share_is_settled(self, &op->shares[CO_TRANSPORTER])) {
+        co_direct_settle(self, op, then);
+    } else {
+        op->direct.lent = false;
+        then(self, op);
+    }
+}
+
+void co_direct_settle(struct coordinator *self, struct co_op *op,
+                      void (*then)(struct coordinator *self, struct co_op *op))
+{
+    co_call_forget(self, &op->call_seq); /* one that is resent behind the fence would break it */
+    op->direct.lent = false;
+    op->unsettled |= co_worker_bit(CO_TRANSPORTER);
+    co_settle(self, op, co_worker_bit(CO_TRANSPORTER), then);
+}
+
+bool co_direct_is_refusal(const struct coordinator *self, sl_err code)
+{
+    bool refusal = code == SL_ERR_UNSUPPORTED || code == SL_ERR_NOT_FOUND || code == SL_ERR_LIMIT ||
+                   code == SL_ERR_INVALID;
+    co_count(self, self->metric.straight_refused_count, refusal);
+    return refusal;
+}

@@ -1,0 +1,153 @@
+/* actors/transporter/handover/grants.c - rights to read parts that are lent: one a part, for decode's node,
+ * from the message that names the part first until the loan is over. */
+#include "actors/transporter/handover/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void ho_right_end(struct handover *ho, struct ho_share *share)
+{
+    if (share->right == RIGHT_ASKED || share->right == RIGHT_READY) {
+        share->right = RIGHT_ENDS;
+        (void)sl_fabric_grant_end(ho->self->fabric, share->grant);
+        ho->self->env->ops->wake_at(ho->self->env, 0);
+    }
+}
+
+void ho_rights_end(struct handover *ho, struct ho_loan *loan)
+{
+    for (uint32_t i = 0; loan->grants_open > 0 && i < loan->share_count; i++) {
+        ho_right_end(ho, &loan->shares[i]);
+    }
+}
+
+static bool key_keep(struct ho_share *share, const void *at, uint64_t length_bytes)
+{
+    void *copy = malloc(SL_MAX(length_bytes, UINT64_C(1)));
+    if (copy == NULL) {
+        return false;
+    }
+    if (length_bytes > 0) {
+        memcpy(copy, at, length_bytes);
+    }
+    free(share->key);
+    share->key = copy;
+    share->key_bytes = (uint32_t)length_bytes;
+    return true;
+}
+
+static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t part,
+                         struct sl_error *why)
+{
+    static unsigned char key[SL_FABRIC_BLOB_MAX]; /* too large for the stack */
+    struct transporter *self = ho->self;
+    struct ho_share *share = &loan->shares[part];
+    struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
+                                   .peer = self->peers[loan->peer].fabric_peer,
+                                   .length_bytes = share->length_bytes,
+                                   .places = ho->places};
+    uint32_t key_bytes = 0, handle = 0;
+    sl_err err =
+        tr_spot_places(self, &share->spot, (struct tr_range){.length_bytes = share->length_bytes},
+                       ho->places, SL_FABRIC_PLACES_MAX, &want.place_count, why);
+    if (err == SL_OK && want.place_count > HO_LENT_PLACES_MAX - ho->places_open) {
+        err = sl_fail(why, SL_ERR_LIMIT, "what is lent lies at %u places", ho->places_open);
+    }
+    err = err == SL_OK ? sl_fabric_grant_add(self->fabric, &want, &handle, key, &key_bytes, why)
+                       : err;
+    if (err != SL_OK) {
+        return err;
+    }
+    loan->grants_open++;
+    loan->places_open += want.place_count;
+    ho->places_open += want.place_count;
+    share->place_count = want.place_count;
+    share->grant = handle;
+    share->right = RIGHT_ASKED;
+    ho->grants[handle & 0xffffu] = (struct ho_grant){
+        .used = true, .handle = handle, .loan = (uint32_t)(loan - ho->loans), .part = part};
+    self->env->ops->wake_at(self->env, 0);
+    if (!key_keep(share, key, key_bytes)) {
+        ho_right_end(ho, share);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a key");
+    }
+    return SL_OK;
+}
+
+/* Whether waiting may help: for the link (verbs), for the memory, for rights that end. Those of this loan alone
+ * do not end before its first message is read. */
+static bool may_come(const struct handover *ho, const struct ho_loan *loan,
+                     const struct ho_message *message, sl_err err)
+{
+    bool own = message == loan->messages && ho->places_open == loan->places_open;
+    return err == SL_ERR_BUSY || err == SL_ERR_UNREACHABLE || (err == SL_ERR_LIMIT && !own);
+}
+
+sl_err ho_rights_make(struct handover *ho, struct ho_loan *loan, const struct ho_message *message,
+                      struct sl_error *why)
+{
+    bool ready = true;
+    for (uint32_t i = 0; i < message->piece_count; i++) {
+        uint32_t part = (uint32_t)message->pieces[i].part;
+        sl_err err =
+            loan->shares[part].right == RIGHT_NONE ? right_make(ho, loan, part, why) : SL_OK;
+        if (err != SL_OK) {
+            ho_due(ho, ho_now(ho) + HO_SOON_NS);
+            return may_come(ho, loan, message, err) ? SL_ERR_BUSY : err;
+        }
+        ready = ready && loan->shares[part].right == RIGHT_READY;
+    }
+    return ready ? SL_OK : SL_ERR_BUSY;
+}
+
+/* ---- the fabric's news ---- */
+
+static struct ho_grant *grant_of(struct handover *ho, uint32_t handle)
+{
+    struct ho_grant *grant = ho != NULL ? &ho->grants[handle & 0xffffu] : NULL;
+    return grant != NULL && grant->used && grant->handle == handle ? grant : NULL;
+}
+
+bool tr_lend_granted(struct transporter *self, uint32_t handle, const struct sl_bytes *key,
+                     const struct sl_error *why)
+{
+    struct handover *ho = self->handover;
+    struct ho_grant *grant = grant_of(ho, handle);
+    if (grant == NULL) {
+        return false;
+    }
+    struct ho_loan *loan = &ho->loans[grant->loan];
+    struct ho_share *share = &loan->shares[grant->part];
+    if (share->right == RIGHT_ENDS) {
+        return true;
+    }
+    if (key->at != NULL && key->length == 0) { /* it went with its link, or never came to be */
+        sl_err code = why != NULL && why->code != SL_OK ? why->code : SL_ERR_UNREACHABLE;
+        ho_loan_over(ho, loan, code, why != NULL ? why->text : "", true);
+    } else if (key->at != NULL && !key_keep(share, key->at, key->length)) {
+        ho_loan_over(ho, loan, SL_ERR_NO_MEMORY, "no memory for a key", true);
+    } else {
+        share->right = RIGHT_READY;
+        ho_due(ho, 0);
+    }
+    return true;
+}
+
+bool tr_lend_grant_ended(struct transporter *self, uint32_t handle)
+{
+    struct handover *ho = self->handover;
+    struct ho_grant *grant = grant_of(ho, handle);
+    if (grant == NULL) {
+        return false;
+    }
+    struct ho_loan *loan = &ho->loans[grant->loan];
+    struct ho_share *share = &loan->shares[grant->part];
+    grant->used = false;
+    share->right = RIGHT_NONE;
+    loan->grants_open--;
+    loan->places_open -= share->place_count;
+    ho->places_open -= share->place_count;
+    ho_due(ho, 0); /* others may wait for its places */
+    ho_loan_look(ho, loan);
+    return true;
+}

@@ -1,0 +1,44 @@
+/* actors/transporter/handover/handover.h - direct hand-over, as the actor sees it. */
+#ifndef SL_TRANSPORTER_HANDOVER_HANDOVER_H
+#define SL_TRANSPORTER_HANDOVER_HANDOVER_H
+
+#include "actors/transporter/peers/peers.h"
+
+#define TR_HANDOVER_PLACES_MAX (1u << 18) /* of the fabric, of all that is lent and read */
+
+/* ---- handover.c ---- */
+sl_err tr_handover_init(struct transporter *self, struct sl_error *why);
+void tr_handover_fini(struct transporter *self);
+void tr_handover_answer(struct transporter *self, const struct sl_msg *msg);
+void tr_handover_step(struct transporter *self, uint64_t now_ns);
+/* A new life of the peer. */
+void tr_handover_peer_renewed(struct transporter *self, const struct tr_peer *peer);
+/* Its key has gone. */
+void tr_handover_peer_expelled(struct transporter *self, const struct tr_peer *peer);
+/* An engine's pools leave. */
+void tr_handover_engine_ends(struct transporter *self, uint64_t engine_id);
+/* A FENCE without claims ends what its op, or all that its sender asked for, has lent or reads. Gives how
+ * many are not over yet; fence: that waits for them, or TR_FENCES_MAX: none does. */
+uint32_t tr_handover_fence(struct transporter *self, const struct sl_msg *msg, uint32_t fence);
+
+/* ---- lend.c, grants.c: prefill ---- */
+void tr_lend(struct transporter *self, const struct sl_msg *msg);
+void tr_lend_answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply);
+/* The fabric's news; false: not about hand-overs. */
+bool tr_lend_granted(struct transporter *self, uint32_t grant, const struct sl_bytes *key,
+                     const struct sl_error *why);
+bool tr_lend_grant_ended(struct transporter *self, uint32_t grant);
+/* Rights to read pools go with their link (verbs). */
+void tr_lend_link_lost(struct transporter *self, uint32_t fabric_peer);
+
+/* ---- take.c, read.c: decode ---- */
+void tr_take(struct transporter *self, const struct sl_msg *msg); /* BRING with a ticket */
+void tr_take_named(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+/* False: not about hand-overs. */
+bool tr_take_read(struct transporter *self, const struct sl_fabric_done *done);
+
+/* ---- word.c ---- */
+void tr_word(struct transporter *self, const struct sl_msg *msg);
+void tr_word_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+
+#endif

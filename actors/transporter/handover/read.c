@@ -1,0 +1,469 @@
+/* actors/transporter/handover/read.c - a message of a loan: what it names is read into the first spot of each
+ * part, and its digest compared. Then it is copied to other ranks that have the part, and BRING's sender is
+ * told, in the order of the messages; its word is what prefill waits for.
+ *
+ * The fabric compares digests of host memory as bytes come. What lies in device memory is digested by the
+ * swapper of its rank (check.c). When prefill is of this node, the CPU copies, a slice a turn. */
+#include "actors/transporter/handover/internal.h"
+#include "runtime/sl_backoff.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLICE_BYTES  (4 * SL_MIB) /* copied in a turn */
+#define TRIES_MAX    4u
+#define AGAIN_NS_MAX (100 * SL_NS_PER_MS)
+
+static struct ho_take *take_of(struct handover *ho, const struct ho_read *read)
+{
+    return &ho->takes[read->take];
+}
+
+static struct ho_part *part_of(struct handover *ho, const struct ho_read *read, uint32_t piece)
+{
+    return &take_of(ho, read)->parts[read->pieces[piece].part];
+}
+
+static void read_free(struct handover *ho, struct ho_read *read)
+{
+    struct ho_take *take = take_of(ho, read);
+    if (read->call_seq != 0) {
+        sl_calls_forget(ho->calls, read->call_seq);
+    }
+    free(read->pieces);
+    free(read->states);
+    *read = (struct ho_read){0};
+    ho->reads_open--;
+    take->reads_open--;
+    ho_due(ho, 0); /* the last one waits for others */
+}
+
+void ho_reads_fini(struct handover *ho)
+{
+    for (uint32_t i = 0; ho->reads != NULL && i < HO_READS_MAX; i++) {
+        free(ho->reads[i].pieces);
+        free(ho->reads[i].states);
+    }
+    free(ho->reads);
+    ho->reads = NULL;
+}
+
+struct ho_read *ho_read_of(struct handover *ho, const struct ho_take *take, uint32_t number)
+{
+    for (uint32_t i = 0; take->reads_open > 0 && i < HO_READS_MAX; i++) {
+        struct ho_read *read = &ho->reads[i];
+        if (read->phase != READ_FREE && take_of(ho, read) == take && read->number == number) {
+            return read;
+        }
+    }
+    return NULL;
+}
+
+sl_err ho_read_begin(struct handover *ho, struct ho_take *take, const struct sl_msg *msg,
+                     struct sl_error *why)
+{
+    const struct sl_body_peer_lend *body = &msg->body.peer_lend;
+    uint32_t count = (uint32_t)body->pieces.count, index = 0;
+    struct sl_item_arrived *pieces = calloc(SL_MAX(count, 1u), sizeof(*pieces));
+    uint8_t *states = calloc(SL_MAX(count, 1u), 1);
+    if (pieces == NULL || states == NULL) {
+        free(pieces);
+        free(states);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u pieces", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        pieces[i] = body->pieces.at[i];
+    }
+    while (ho->reads[index].phase != READ_FREE) {
+        index++;
+    }
+    ho->reads[index] = (struct ho_read){
+        .phase = take->local ? READ_COPY : READ_POST,
+        .last = body->last,
+        .take = (uint32_t)(take - ho->takes),
+        .number = (uint32_t)body->number,
+        .seq = msg->seq,
+        .trace_id = msg->trace_id,
+        .order = ho->next_order++,
+        .piece_count = count,
+        .pieces = pieces,
+        .states = states,
+    };
+    ho->reads_open++;
+    take->reads_open++;
+    ho_due(ho, 0);
+    return SL_OK;
+}
+
+/* ---- its end ---- */
+
+static void lender_told(struct handover *ho, const struct ho_read *read, sl_err code,
+                        const char *text)
+{
+    const struct ho_take *take = take_of(ho, read);
+    if (take->local) {
+        ho_loan_said(ho, NULL, take->loan, read->number, code, text);
+        return;
+    }
+    struct sl_msg reply = {.code = code, .op_id = take->loan, .trace_id = read->trace_id};
+    reply.body.peer_lend_reply.number = read->number;
+    if (code != SL_OK) {
+        reply.text = sl_text_of(text[0] != '\0' ? text : sl_err_text(code));
+    }
+    tr_peer_answer(ho->self, &ho->self->peers[take->peer], SL_MSG_PEER_LEND, read->seq, &reply);
+}
+
+void ho_reads_stop(struct handover *ho, const struct ho_take *take)
+{
+    for (uint32_t i = 0; take->reads_open > 0 && i < HO_READS_MAX; i++) {
+        struct ho_read *read = &ho->reads[i];
+        if (read->phase == READ_FREE || take_of(ho, read) != take) {
+            continue;
+        }
+        lender_told(ho, read, ho_over_code(take->code), take->text);
+        if (read->phase == READ_MOVES) { /* its end is the fabric's word */
+            (void)sl_fabric_cancel(ho->self->fabric, read->cookie);
+            ho->self->env->ops->wake_at(ho->self->env, 0);
+        } else {
+            read_free(ho, read);
+        }
+    }
+}
+
+/* ---- told ---- */
+
+static void read_tell(struct handover *ho, struct ho_read *read)
+{
+    struct ho_take *take = take_of(ho, read);
+    struct sl_msg msg = {.type = SL_MSG_LANDED, .trace_id = take->back.trace_id};
+    struct sl_body_landed *body = &msg.body.landed;
+    read->phase = READ_TURN;
+    for (uint32_t i = 0; take->reads_open > 1 && i < HO_READS_MAX; i++) {
+        const struct ho_read *other = &ho->reads[i];
+        if (other->phase != READ_FREE && other->take == read->take &&
+            other->number < read->number) {
+            return;
+        }
+    }
+    read->phase = READ_TELL;
+    body->handover = take->ticket.number;
+    body->state = read->last ? 2 : 1;
+    body->from = sl_text_of(take->local ? ho->self->node : ho->self->peers[take->peer].name);
+    body->pieces.at = read->pieces;
+    body->pieces.count = read->piece_count;
+    sl_err err =
+        sl_calls_send(ho->calls, take->back.to, &msg, take->back.deadline_ns,
+                      ho_cookie(HO_CALL_READ, (uint32_t)(read - ho->reads)), &read->call_seq);
+    if (err != SL_OK) {
+        read->call_seq = 0;
+        ho_take_end(ho, take, err, "the sender of BRING cannot be told");
+    }
+}
+
+static void told(struct handover *ho, struct ho_read *read, const struct sl_msg *reply)
+{
+    struct ho_take *take = take_of(ho, read);
+    bool last = read->last;
+    uint64_t bytes = 0;
+    if (reply == NULL || reply->code != SL_OK) {
+        ho_take_end(ho, take, reply != NULL ? reply->code : SL_ERR_TIMEOUT,
+                    "the sender of BRING did not take it");
+        return;
+    }
+    for (uint32_t i = 0; i < read->piece_count; i++) {
+        bytes += read->pieces[i].length_bytes;
+    }
+    sl_metric_add(ho->self->env->metrics, ho->metric.landed_bytes, bytes);
+    lender_told(ho, read, SL_OK, "");
+    read_free(ho, read);
+    if (last) {
+        ho_take_end(ho, take, SL_OK, "");
+    }
+}
+
+/* ---- device memory ---- */
+
+/* All is right that was seen so far: the swappers are asked for the rest, then it is told. */
+static void read_check(struct handover *ho, struct ho_read *read)
+{
+    struct sl_error why = {0};
+    bool asked = false;
+    sl_err err = ho_check_ask(ho, read, &asked, &why);
+    if (err == SL_OK && !asked) {
+        read_tell(ho, read);
+        return;
+    }
+    read->phase = READ_SWAPPER;
+    if (err == SL_ERR_BUSY) {
+        read->again_ns = ho_now(ho) + HO_SOON_NS;
+        ho_due(ho, read->again_ns);
+    } else if (err != SL_OK) {
+        ho_take_end(ho, take_of(ho, read), err, why.text);
+    }
+}
+
+void ho_read_answered(struct handover *ho, uint32_t index, const struct sl_msg *reply)
+{
+    struct ho_read *read = &ho->reads[index];
+    struct sl_error why = {0};
+    read->call_seq = 0;
+    if (read->phase == READ_TELL) {
+        told(ho, read, reply);
+        return;
+    }
+    sl_err err = ho_check_answered(ho, read, reply, &why);
+    if (err == SL_OK) {
+        read_check(ho, read);
+    } else if (err == SL_ERR_BUSY) {
+        read->again_ns = ho_now(ho) + HO_SOON_NS;
+        ho_due(ho, read->again_ns);
+    } else {
+        ho_take_end(ho, take_of(ho, read), err, why.text);
+    }
+}
+
+/* ---- reading ---- */
+
+/* As many pieces as one transfer takes, from piece_at on; gives their count. */
+static sl_err pieces_make(struct handover *ho, struct ho_read *read, uint32_t *count,
+                          struct sl_error *why)
+{
+    uint32_t places = 0;
+    *count = 0;
+    read->post_end = read->piece_at;
+    for (; read->post_end < read->piece_count && HO_PLACES_MAX - places >= SL_FABRIC_PLACES_MAX;
+         read->post_end++) {
+        const struct sl_item_arrived *piece = &read->pieces[read->post_end];
+        const struct ho_part *part = part_of(ho, read, read->post_end);
+        const struct tr_spot *spot = &take_of(ho, read)->spots[part->spot_first];
+        struct sl_fabric_piece *out = &ho->pieces[*count];
+        ho->digests[*count] =
+            (struct sl_digest){.low = piece->digest_low, .high = piece->digest_high};
+        *out = (struct sl_fabric_piece){.key = part->key,
+                                        .remote_offset_bytes = piece->part_offset_bytes,
+                                        .length_bytes = piece->length_bytes,
+                                        .digest = part->device ? NULL : &ho->digests[*count],
+                                        .places = &ho->places[places],
+                                        .rail = ho->self->rail_of_rank[spot->rank]};
+        sl_err err = tr_spot_places(ho->self, spot, ho_range(piece), &ho->places[places],
+                                    SL_FABRIC_PLACES_MAX, &out->place_count, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        places += out->place_count;
+        ++*count;
+    }
+    return SL_OK;
+}
+
+static void read_post(struct handover *ho, struct ho_read *read)
+{
+    struct transporter *self = ho->self;
+    struct ho_take *take = take_of(ho, read);
+    struct sl_error why = {0};
+    uint32_t count = 0;
+    sl_err err = pieces_make(ho, read, &count, &why);
+    if (err == SL_OK && count == 0) { /* all of it is here */
+        read->phase = READ_COPY;
+        read->piece_at = 0;
+        read->copy_to = 1;
+        ho_due(ho, 0);
+        return;
+    }
+    const struct sl_fabric_transfer transfer = {
+        .verb = SL_FABRIC_READ,
+        .peer = self->peers[take->peer].fabric_peer,
+        .pieces = ho->pieces,
+        .piece_count = count,
+        .deadline_ns = take->back.deadline_ns,
+        .cookie = ho->next_cookie++ | HO_COOKIE,
+    };
+    err = err == SL_OK ? sl_fabric_post(self->fabric, &transfer, &why) : err;
+    if (err == SL_OK) {
+        read->phase = READ_MOVES;
+        read->cookie = transfer.cookie;
+        self->env->ops->wake_at(self->env, 0);
+    } else if (err == SL_ERR_LIMIT || err == SL_ERR_BUSY) {
+        ho->full_ns = ho_now(ho) + HO_SOON_NS;
+        ho_due(ho, ho->full_ns);
+    } else {
+        ho_take_end(ho, take, err, why.text);
+    }
+}
+
+static struct ho_read *read_moving(struct handover *ho, uint64_t cookie)
+{
+    for (uint32_t i = 0; i < HO_READS_MAX; i++) {
+        if (ho->reads[i].phase == READ_MOVES && ho->reads[i].cookie == cookie) {
+            return &ho->reads[i];
+        }
+    }
+    return NULL;
+}
+
+/* A link that broke may come back. */
+static void read_failed(struct handover *ho, struct ho_read *read, sl_err code)
+{
+    struct ho_take *take = take_of(ho, read);
+    bool link = code == SL_ERR_PEER_DIED || code == SL_ERR_UNREACHABLE;
+    sl_metric_add(ho->self->env->metrics, ho->self->metric.digests_bad,
+                  code == SL_ERR_CORRUPT ? 1 : 0);
+    read->phase = READ_POST;
+    if (link && ++read->tries < TRIES_MAX) {
+        tr_peer_failed(ho->self, &ho->self->peers[take->peer]);
+        read->again_ns = ho_now(ho) + sl_backoff_ns(HO_SOON_NS, AGAIN_NS_MAX, read->tries,
+                                                    ho->self->env->ops->random_u64(ho->self->env));
+        ho_due(ho, read->again_ns);
+        return;
+    }
+    ho_take_end(ho, take, code,
+                code == SL_ERR_CORRUPT      ? "what was read does not match its digest"
+                : code == SL_ERR_PERMISSION ? "what was lent may not be read any more"
+                                            : "what was lent could not be read");
+}
+
+bool tr_take_read(struct transporter *self, const struct sl_fabric_done *done)
+{
+    struct handover *ho = self->handover;
+    if (ho == NULL || (done->cookie & HO_COOKIE) == 0) {
+        return false;
+    }
+    struct ho_read *read = read_moving(ho, done->cookie);
+    SL_ASSERT(read != NULL); /* its place is kept until now, whatever happens */
+    struct ho_take *take = take_of(ho, read);
+    struct tr_peer *peer = &self->peers[take->peer];
+    peer->read_bytes += done->moved_bytes;
+    ho->full_ns = 0; /* there is room */
+    if (take->state == HO_ENDING) {
+        read_free(ho, read);
+        ho_take_look(ho, take);
+    } else if (done->code == SL_OK) {
+        sl_peer_health_worked(&peer->health);
+        read->phase = READ_POST;
+        read->piece_at = read->post_end;
+        read->tries = 0;
+        read_post(ho, read);
+    } else {
+        read_failed(ho, read, done->code);
+    }
+    ho_due(ho, 0);
+    return true;
+}
+
+/* ---- copying ---- */
+
+/* Of this node: the piece was copied into its first spot. */
+static sl_err piece_right(struct handover *ho, const struct ho_read *read, struct sl_error *why)
+{
+    const struct sl_item_arrived *piece = &read->pieces[read->piece_at];
+    const struct sl_digest want = {.low = piece->digest_low, .high = piece->digest_high};
+    if (!sl_digest_equal(sl_digest_finish(&ho->digest), want)) {
+        sl_metric_add(ho->self->env->metrics, ho->self->metric.digests_bad, 1);
+        return sl_fail(why, SL_ERR_CORRUPT,
+                       "part %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64
+                       " do not match their digest",
+                       piece->part, piece->length_bytes, piece->part_offset_bytes);
+    }
+    return SL_OK;
+}
+
+/* The next bytes of the piece to the owner of the part whose turn it is. */
+static sl_err slice_copy(struct handover *ho, struct ho_read *read, uint64_t bytes_max,
+                         uint64_t *copied_bytes, struct sl_error *why)
+{
+    struct ho_take *take = take_of(ho, read);
+    const struct sl_item_arrived *piece = &read->pieces[read->piece_at];
+    const struct tr_spot *first = &take->spots[part_of(ho, read, read->piece_at)->spot_first];
+    const struct tr_range range = {.offset_bytes = piece->part_offset_bytes + read->byte_at,
+                                   .length_bytes =
+                                       SL_MIN(piece->length_bytes - read->byte_at, bytes_max)};
+    const struct tr_spot *from =
+        read->copy_to > 0 ? first : ho_loan_spot(ho, take->loan, piece->part);
+    if (from == NULL) {
+        return sl_fail(why, SL_ERR_STALE, "it is not lent any more");
+    }
+    if (read->copy_to == 0 && read->byte_at == 0) {
+        sl_digest_start(&ho->digest);
+    }
+    sl_err err = tr_spot_copy(ho->self, from, first + read->copy_to, range, why);
+    if (err == SL_OK && read->copy_to == 0) {
+        err = tr_spot_digest(ho->self, first, range, &ho->digest, why);
+    }
+    if (err == SL_OK) {
+        take->copied_bytes += range.length_bytes;
+        sl_metric_add(ho->self->env->metrics, ho->metric.copied_bytes, range.length_bytes);
+        read->byte_at += range.length_bytes;
+        *copied_bytes = range.length_bytes;
+    }
+    return err;
+}
+
+/* Goes on with it; gives how many bytes were copied. 0: it is through, or its take has ended. */
+static uint64_t read_copy(struct handover *ho, struct ho_read *read, uint64_t bytes_max)
+{
+    struct ho_take *take = take_of(ho, read);
+    struct sl_error why = {0};
+    uint64_t copied_bytes = 0;
+    uint32_t first = take->local ? 0 : 1; /* owner to copy to */
+    while (read->piece_at < read->piece_count &&
+           read->copy_to >= part_of(ho, read, read->piece_at)->spot_count) {
+        read->piece_at++;
+        read->copy_to = first;
+    }
+    if (read->piece_at == read->piece_count) {
+        read_check(ho, read);
+        return 0;
+    }
+    sl_err err = slice_copy(ho, read, bytes_max, &copied_bytes, &why);
+    if (err == SL_OK && read->byte_at == read->pieces[read->piece_at].length_bytes) {
+        err = read->copy_to == 0 ? piece_right(ho, read, &why) : SL_OK;
+        read->byte_at = 0;
+        read->copy_to++;
+    }
+    if (err != SL_OK) {
+        ho_take_end(ho, take, err, why.text);
+        return 0;
+    }
+    return copied_bytes;
+}
+
+static struct ho_read *copy_first(struct handover *ho)
+{
+    struct ho_read *first = NULL;
+    for (uint32_t i = 0; ho->reads_open > 0 && i < HO_READS_MAX; i++) {
+        struct ho_read *read = &ho->reads[i];
+        if (read->phase == READ_COPY && (first == NULL || read->order < first->order)) {
+            first = read;
+        }
+    }
+    return first;
+}
+
+void ho_reads_step(struct handover *ho, uint64_t now_ns)
+{
+    uint64_t left = SLICE_BYTES;
+    struct ho_read *read = NULL;
+    for (uint32_t i = 0; ho->reads_open > 0 && i < HO_READS_MAX; i++) {
+        read = &ho->reads[i];
+        bool waits =
+            read->phase == READ_POST || (read->phase == READ_SWAPPER && read->again_ns != 0);
+        uint64_t again_ns =
+            read->phase == READ_POST ? SL_MAX(read->again_ns, ho->full_ns) : read->again_ns;
+        if (waits && again_ns > now_ns) {
+            ho_due(ho, again_ns);
+        } else if (waits) {
+            read->again_ns = 0;
+            (read->phase == READ_POST ? read_post : read_check)(ho, read);
+        } else if (read->phase == READ_TURN) {
+            read_tell(ho, read);
+        }
+    }
+    while (left > 0 && (read = copy_first(ho)) != NULL) {
+        uint64_t copied_bytes = read_copy(ho, read, left);
+        left -= SL_MIN(SL_MAX(copied_bytes, SL_PAGE_BYTES), left);
+    }
+    if (read != NULL) {
+        ho_due(ho, 0);
+    }
+}

@@ -1,0 +1,451 @@
+/* actors/transporter/handover/take.c - BRING with a ticket: blocks that prefill's node lends are read straight
+ * into the pools of an engine of this one.
+ *
+ * The first peer that shows the ticket, or the one that BRING names, says what may be read, and nobody
+ * else. BRING is answered when nothing is written for it any more. */
+#include "actors/transporter/handover/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void take_free(struct handover *ho, struct ho_take *take)
+{
+    SL_ASSERT(take->reads_open == 0);
+    for (uint32_t i = 0; i < take->part_count; i++) {
+        if (take->parts[i].open) {
+            sl_fabric_key_close(ho->self->fabric, take->parts[i].key);
+        }
+    }
+    ho->parts_open -= take->part_count;
+    free(take->parts);
+    free(take->spots);
+    *take = (struct ho_take){0};
+    ho->takes_open--;
+    sl_metric_set(ho->self->env->metrics, ho->metric.takes_open, ho->takes_open);
+}
+
+void ho_takes_fini(struct handover *ho)
+{
+    for (uint32_t i = 0; ho->takes != NULL && i < ho->both_max; i++) {
+        free(ho->takes[i].parts); /* keys went with the fabric */
+        free(ho->takes[i].spots);
+    }
+    free(ho->takes);
+    ho->takes = NULL;
+}
+
+static struct ho_take *take_of(struct handover *ho, const struct sl_ticket_fields *ticket)
+{
+    for (uint32_t i = 0; ho->takes_open > 0 && i < ho->both_max; i++) {
+        if (ho->takes[i].state != HO_FREE && ho_ticket_is(&ho->takes[i].ticket, ticket)) {
+            return &ho->takes[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- the end ---- */
+
+void ho_take_look(struct handover *ho, struct ho_take *take)
+{
+    struct sl_msg reply = {0};
+    uint64_t fences = take->fences;
+    if (take->state != HO_ENDING || take->reads_open > 0) {
+        return;
+    }
+    reply.body.bring_reply.copied_bytes = take->copied_bytes;
+    ho_reply(ho, &take->back, &reply, take->code, take->text);
+    ho_ended_note(&ho->taken, &take->ticket, take->code);
+    take_free(ho, take);
+    if (fences != 0) {
+        ho->self->events.handover_over(ho->self, fences);
+    }
+}
+
+void ho_take_end(struct handover *ho, struct ho_take *take, sl_err code, const char *text)
+{
+    if (take->state != HO_OPEN) {
+        return;
+    }
+    take->state = HO_ENDING;
+    take->code = code;
+    (void)snprintf(take->text, sizeof(take->text), "%s",
+                   text[0] != '\0' ? text : sl_err_text(code));
+    if (take->call_seq != 0) {
+        sl_calls_forget(ho->calls, take->call_seq);
+    }
+    sl_metric_add(ho->self->env->metrics, ho->metric.takes_failed, code == SL_OK ? 0 : 1);
+    ho_reads_stop(ho, take);
+    ho_take_look(ho, take);
+}
+
+/* ---- BRING ---- */
+
+/* A spot is as long as the others of its part, and what is read to (the first one) lies at few enough
+ * places. */
+static sl_err spot_check(struct handover *ho, const struct tr_spot *spot, struct ho_part *part,
+                         struct sl_error *why)
+{
+    struct tr_spot_shape shape;
+    sl_err err = tr_spot_shape(ho->self, spot, &shape, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    part->length_bytes = part->spot_count == 0 ? shape.length_bytes : part->length_bytes;
+    part->device = part->device || shape.device;
+    if (shape.length_bytes != part->length_bytes) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "rank %u of engine %" PRIu64 " has %" PRIu64 " bytes of it, not %" PRIu64,
+                       spot->rank, spot->engine_id, shape.length_bytes, part->length_bytes);
+    }
+    return part->spot_count > 0 || shape.places_max <= SL_FABRIC_PLACES_MAX
+               ? SL_OK
+               : sl_fail(why, SL_ERR_LIMIT, "a part lies at %" PRIu64 " places, %u at most",
+                         shape.places_max, SL_FABRIC_PLACES_MAX);
+}
+
+/* Where the swapper of its rank checks what was read: of this node, the CPU would have to write there. */
+static sl_err device_check(const struct handover *ho, const struct sl_body_bring *body,
+                           const struct ho_part *part, struct sl_error *why)
+{
+    const struct transporter *self = ho->self;
+    bool here =
+        self->peer_count == 0 || (body->from.length > 0 && strcmp(body->from.at, self->node) == 0);
+    if (part->spot_count > 1) { /* nobody copies it on */
+        return sl_fail(why, SL_ERR_UNSUPPORTED,
+                       "a part that %u ranks have, one of them in device memory", part->spot_count);
+    }
+    return here ? sl_fail(why, SL_ERR_UNSUPPORTED, "device memory, and prefill is of this node")
+                : SL_OK;
+}
+
+static sl_err spots_take(struct handover *ho, const struct sl_body_bring *body, struct ho_take *out,
+                         struct sl_error *why)
+{
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < out->part_count; i++) {
+        struct ho_part *part = &out->parts[i];
+        part->spot_first = (uint32_t)at;
+        for (; at < body->spots.count && body->spots.at[at].item == i; at++) {
+            out->spots[at] = tr_spot_of(&body->spots.at[at]);
+            out->spots[at].unseen = true; /* check.c */
+            sl_err err = spot_check(ho, &out->spots[at], part, why);
+            if (err != SL_OK) {
+                return err;
+            }
+            part->spot_count++;
+        }
+        if (part->spot_count == 0) {
+            return sl_fail(why, SL_ERR_INVALID, "BRING.spots: none for part %u", i);
+        }
+        sl_err err = part->device ? device_check(ho, body, part, why) : SL_OK;
+        if (err != SL_OK) {
+            return err;
+        }
+        out->device = out->device || part->device;
+    }
+    return at == body->spots.count
+               ? SL_OK
+               : sl_fail(why, SL_ERR_INVALID, "BRING.spots are not part by part");
+}
+
+static sl_err bounds_check(const struct handover *ho, const struct sl_msg *msg,
+                           const struct sl_ticket_fields *ticket, struct sl_error *why)
+{
+    const struct sl_body_bring *body = &msg->body.bring;
+    uint64_t count = body->spots.count == 0 ? 0 : body->spots.at[body->spots.count - 1].item + 1;
+    if (strcmp(ticket->node, ho->self->node) != 0) {
+        return sl_fail(why, SL_ERR_INVALID, "the ticket is of node %s", ticket->node);
+    }
+    if (body->from.length > 0 && !sl_actor_name_is_clean(body->from.at, body->from.length)) {
+        return sl_fail(why, SL_ERR_INVALID, "BRING.from: '%.31s' is no name of a node",
+                       body->from.at);
+    }
+    if (body->keys.count > 0 || count == 0 || count > HO_PARTS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "BRING of a ticket: %" PRIu64 " keys, %" PRIu64 " parts", body->keys.count,
+                       count);
+    }
+    if (ho->takes_open == ho->both_max || count > ho->parts_max - ho->parts_open) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "%u hand-overs of %u parts are read, %" PRIu64 " more wanted",
+                       ho->takes_open, ho->parts_open, count);
+    }
+    return tr_fenced_has(&ho->self->fenced, msg)
+               ? sl_fail(why, SL_ERR_CANCELLED, "the op was fenced")
+               : SL_OK;
+}
+
+static struct ho_take *take_new(struct handover *ho, const struct sl_msg *msg,
+                                const struct sl_ticket_fields *ticket, struct sl_error *why)
+{
+    const struct sl_body_bring *body = &msg->body.bring;
+    if (bounds_check(ho, msg, ticket, why) != SL_OK) {
+        return NULL;
+    }
+    struct ho_take made = {.state = HO_OPEN, .ticket = *ticket};
+    made.spot_count = (uint32_t)body->spots.count;
+    made.part_count = (uint32_t)body->spots.at[made.spot_count - 1].item + 1;
+    made.parts = calloc(made.part_count, sizeof(*made.parts));
+    made.spots = calloc(made.spot_count, sizeof(*made.spots));
+    sl_err err = made.parts != NULL && made.spots != NULL
+                     ? spots_take(ho, body, &made, why)
+                     : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u parts", made.part_count);
+    if (err != SL_OK) {
+        free(made.parts);
+        free(made.spots);
+        return NULL;
+    }
+    uint32_t index = 0;
+    while (ho->takes[index].state != HO_FREE) {
+        index++;
+    }
+    sl_return_keep(msg, &made.back);
+    (void)snprintf(made.from, sizeof(made.from), "%s", body->from.length > 0 ? body->from.at : "");
+    struct ho_take *take = &ho->takes[index];
+    *take = made;
+    ho->takes_open++;
+    ho->parts_open += take->part_count;
+    sl_metric_add(ho->self->env->metrics, ho->metric.takes, 1);
+    sl_metric_set(ho->self->env->metrics, ho->metric.takes_open, ho->takes_open);
+    return take;
+}
+
+/* From here on the ticket may be given out. */
+static void take_tell(struct handover *ho, struct ho_take *take)
+{
+    struct sl_msg msg = {.type = SL_MSG_LANDED, .trace_id = take->back.trace_id};
+    msg.body.landed.handover = take->ticket.number;
+    sl_err err =
+        sl_calls_send(ho->calls, take->back.to, &msg, take->back.deadline_ns,
+                      ho_cookie(HO_CALL_OPEN, (uint32_t)(take - ho->takes)), &take->call_seq);
+    if (err != SL_OK) {
+        take->call_seq = 0;
+        ho_take_end(ho, take, err, "its sender cannot be told");
+    }
+}
+
+void ho_take_opened(struct handover *ho, uint32_t index, const struct sl_msg *reply)
+{
+    struct ho_take *take = &ho->takes[index];
+    take->call_seq = 0;
+    if (reply == NULL || reply->code != SL_OK) {
+        ho_take_end(ho, take, reply != NULL ? reply->code : SL_ERR_TIMEOUT,
+                    "its sender does not want it");
+    }
+}
+
+void tr_take(struct transporter *self, const struct sl_msg *msg)
+{
+    const struct sl_body_bring *body = &msg->body.bring;
+    struct handover *ho = self->handover;
+    struct sl_ticket_fields ticket;
+    struct sl_error why = {0};
+    if (ho == NULL || self->pools == NULL) {
+        sl_reply_fail(self->env, msg, SL_ERR_UNSUPPORTED, "no pools are in the fabric");
+        return;
+    }
+    if (sl_ticket_read(body->ticket.at, body->ticket.length, &ticket, &why) != SL_OK) {
+        sl_reply_code(self->env, msg, why.code, &why);
+        return;
+    }
+    const struct ho_ended *ended = ho_ended_find(&ho->taken, &ticket);
+    struct ho_take *take = take_of(ho, &ticket);
+    if (take != NULL && sl_return_is_of(&take->back, msg)) {
+        return; /* the answer to the first will do */
+    }
+    if (take != NULL || ended != NULL) { /* a repetition, too */
+        sl_reply_code(self->env, msg, take != NULL ? SL_ERR_BUSY : ended->code, NULL);
+        return;
+    }
+    take = take_new(ho, msg, &ticket, &why);
+    if (take == NULL) {
+        sl_reply_code(self->env, msg, why.code, &why);
+        return;
+    }
+    take_tell(ho, take);
+    ho_due(ho, 0);
+}
+
+/* ---- what is named for it ---- */
+
+static sl_err take_bind(struct handover *ho, struct ho_take *take, const struct tr_peer *peer,
+                        uint64_t loan, struct sl_error *why)
+{
+    const char *name = peer != NULL ? peer->name : ho->self->node;
+    uint32_t number = peer != NULL ? tr_peer_number(ho->self, peer) : 0;
+    bool same = take->local == (peer == NULL) && take->peer == number && take->loan == loan;
+    if ((take->bound && !same) || (take->from[0] != '\0' && strcmp(take->from, name) != 0)) {
+        sl_metric_add(ho->self->env->metrics, ho->metric.refused, 1);
+        return sl_fail(why, SL_ERR_PERMISSION, "the ticket is for another node than %s", name);
+    }
+    take->bound = true;
+    take->local = peer == NULL;
+    take->peer = number;
+    take->peer_incarnation = peer != NULL ? peer->incarnation : 0;
+    take->loan = loan;
+    return peer == NULL && take->device
+               ? sl_fail(why, SL_ERR_UNSUPPORTED, "device memory, and prefill is of this node")
+               : SL_OK;
+}
+
+static sl_err doors_open(struct handover *ho, struct ho_take *take,
+                         const struct sl_body_peer_lend *body, struct sl_error *why)
+{
+    for (uint64_t i = 0; i < body->doors.count; i++) {
+        const struct sl_item_door *door = &body->doors.at[i];
+        struct ho_part *part = door->part < take->part_count ? &take->parts[door->part] : NULL;
+        if (part == NULL || part->open || take->local) {
+            return sl_fail(why, SL_ERR_INVALID, "a key of part %" PRIu64 " is not wanted",
+                           door->part);
+        }
+        sl_err err = sl_fabric_key_open(ho->self->fabric, ho->self->peers[take->peer].fabric_peer,
+                                        door->key.at, (uint32_t)door->key.length, &part->key, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        part->open = true;
+    }
+    return SL_OK;
+}
+
+/* Pieces of a part follow each other: so all of it was named when as many bytes were. */
+static sl_err pieces_count(struct ho_take *take, const struct sl_body_peer_lend *body,
+                           struct sl_error *why)
+{
+    for (uint64_t i = 0; i < body->pieces.count; i++) {
+        const struct sl_item_arrived *piece = &body->pieces.at[i];
+        struct ho_part *part = piece->part < take->part_count ? &take->parts[piece->part] : NULL;
+        if (part == NULL || !(part->open || take->local) ||
+            piece->part_offset_bytes != part->named_bytes ||
+            piece->length_bytes > part->length_bytes - part->named_bytes) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "part %" PRIu64 ": %" PRIu64 "+%" PRIu64 " does not follow", piece->part,
+                           piece->part_offset_bytes, piece->length_bytes);
+        }
+        part->named_bytes += piece->length_bytes;
+    }
+    for (uint32_t i = 0; body->last && i < take->part_count; i++) {
+        const struct ho_part *part = &take->parts[i];
+        if (part->named_bytes != part->length_bytes) {
+            return sl_fail(why, SL_ERR_INCOMPLETE,
+                           "of part %u %" PRIu64 " of %" PRIu64 " bytes were named", i,
+                           part->named_bytes, part->length_bytes);
+        }
+    }
+    return SL_OK;
+}
+
+/* The next message. What is wrong with it ends the take. */
+static sl_err next_take(struct handover *ho, struct ho_take *take, const struct sl_msg *msg,
+                        struct sl_error *why)
+{
+    const struct sl_body_peer_lend *body = &msg->body.peer_lend;
+    sl_err err = take->last ? sl_fail(why, SL_ERR_INVALID, "the last message has come") : SL_OK;
+    err = err == SL_OK ? doors_open(ho, take, body, why) : err;
+    err = err == SL_OK ? pieces_count(take, body, why) : err;
+    err = err == SL_OK ? ho_read_begin(ho, take, msg, why) : err;
+    if (err != SL_OK) {
+        ho_take_end(ho, take, err, why->text);
+        return err;
+    }
+    take->heard++;
+    take->last = body->last;
+    return SL_OK;
+}
+
+sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_msg *msg,
+                    uint32_t *number, bool *fresh, struct sl_error *why)
+{
+    const struct sl_body_peer_lend *body = &msg->body.peer_lend;
+    struct sl_ticket_fields ticket;
+    sl_err err = sl_ticket_read(body->ticket.at, body->ticket.length, &ticket, why);
+    *number = (uint32_t)body->number;
+    if (err != SL_OK) {
+        return err;
+    }
+    struct ho_take *take = take_of(ho, &ticket);
+    const struct ho_ended *ended = take == NULL ? ho_ended_find(&ho->taken, &ticket) : NULL;
+    if (take == NULL ||
+        (take->state == HO_OPEN && take->call_seq != 0)) { /* not told yet, either */
+        return ended != NULL ? ho_over_code(ended->code)
+                             : sl_fail(why, SL_ERR_NOT_FOUND, "no such hand-over is read here");
+    }
+    if (take->state != HO_OPEN) {
+        return sl_fail(why, ho_over_code(take->code), "%s", take->text);
+    }
+    err = take_bind(ho, take, peer, msg->op_id, why);
+    if (err == SL_ERR_UNSUPPORTED) {
+        ho_take_end(ho, take, err, why->text);
+    }
+    if (err != SL_OK) {
+        return err;
+    }
+    if (body->code != SL_OK) {
+        char text[SL_ERROR_TEXT_BYTES];
+        (void)snprintf(text, sizeof(text), "node %s: %.180s",
+                       peer != NULL ? peer->name : ho->self->node,
+                       body->text.length > 0 ? body->text.at : "");
+        ho_take_end(ho, take, sl_err_received(body->code), text);
+        return SL_OK;
+    }
+    if (body->number <= take->heard && ho_read_of(ho, take, (uint32_t)body->number) == NULL) {
+        return SL_OK;
+    }
+    if (body->number != take->heard + 1) {
+        *number = take->heard;
+        return SL_ERR_BUSY;
+    }
+    if (ho->reads_open == HO_READS_MAX || take->reads_open == HO_UNREAD_MAX) {
+        return sl_fail(why, SL_ERR_NOT_FOUND, "%u messages are read", ho->reads_open);
+    }
+    err = next_take(ho, take, msg, why);
+    *fresh = err == SL_OK;
+    return err == SL_OK ? SL_ERR_BUSY : err;
+}
+
+void tr_take_named(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+{
+    struct sl_error why = {0};
+    struct sl_msg reply = {.op_id = msg->op_id, .trace_id = msg->trace_id};
+    uint32_t number = 0;
+    bool fresh = false;
+    if (self->handover == NULL) {
+        return;
+    }
+    reply.code = peer->incarnation == 0
+                     ? sl_fail(&why, SL_ERR_NOT_FOUND, "say PEER_HELLO first")
+                     : ho_take_hear(self->handover, peer, msg, &number, &fresh, &why);
+    ho_due(self->handover, 0);
+    if (fresh) {
+        return;
+    }
+    reply.body.peer_lend_reply.number = number;
+    if (reply.code != SL_OK) {
+        reply.text = sl_text_of(why.text[0] != '\0' ? why.text : sl_err_text(reply.code));
+    }
+    tr_peer_answer(self, peer, SL_MSG_PEER_LEND, msg->seq, &reply);
+}
+
+/* ---- time ---- */
+
+void ho_takes_step(struct handover *ho, uint64_t now_ns)
+{
+    struct sl_error why = {0};
+    for (uint32_t i = 0; ho->takes_open > 0 && i < ho->both_max; i++) {
+        struct ho_take *take = &ho->takes[i];
+        if (take->state != HO_OPEN) {
+            continue;
+        }
+        if (take->back.deadline_ns <= now_ns) {
+            ho_take_end(ho, take, SL_ERR_TIMEOUT, "it was not lent and read in time");
+        } else if (ho->look && take->bound && !take->local &&
+                   ho_peer_gone(ho, &ho->self->peers[take->peer], &why)) {
+            ho_take_end(ho, take, why.code, why.text);
+        } else {
+            ho_due(ho, take->back.deadline_ns);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+/* actors/transporter/handover/word.c - what the two nodes of a hand-over tell each other, passed on between their
+ * coordinators. Nothing is kept here: a coordinator says again what it waits for. */
+#include "actors/transporter/handover/handover.h"
+
+void tr_word(struct transporter *self, const struct sl_msg *msg)
+{
+    const struct sl_body_handover_word *body = &msg->body.handover_word;
+    struct tr_peer *peer = self->calls != NULL ? tr_peer_find(self, body->node.at) : NULL;
+    struct sl_error why = {0};
+    uint64_t seq = 0;
+    sl_err err = SL_OK;
+    if (peer == NULL || peer->address[0] == '\0') {
+        err = sl_fail(&why, SL_ERR_UNREACHABLE, "node %.31s is no peer that can be asked",
+                      body->node.at);
+    } else {
+        struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = msg->trace_id};
+        word.budget_ns = sl_config_u64(self->env->config, SL_SET_peer_timeout);
+        word.body.handover_word = *body;
+        err = tr_peer_ask(self, peer, &word, &seq);
+        if (err != SL_OK) {
+            (void)sl_fail(&why, err, "node %.31s: %s", body->node.at, sl_err_text(err));
+        }
+    }
+    sl_reply_code(self->env, msg, err, &why);
+}
+
+void tr_word_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+{
+    struct sl_msg reply = {.code = SL_OK, .op_id = msg->op_id, .trace_id = msg->trace_id};
+    struct sl_error why = {0};
+    if (peer->incarnation == 0) {
+        reply.code = sl_fail(&why, SL_ERR_PERMISSION, "say PEER_HELLO first");
+        reply.text = sl_text_of(why.text);
+    } else {
+        struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = msg->trace_id};
+        word.body.handover_word = msg->body.handover_word;
+        word.body.handover_word.node = sl_text_of(peer->name);
+        reply.code = sl_calls_send(self->calls, "coordinator", &word,
+                                   sl_deadline_ns(self->env->now_ns, TR_CALL_NS),
+                                   tr_cookie(TR_CALL_NOBODY, 0), NULL);
+    }
+    tr_peer_answer(self, peer, SL_MSG_HANDOVER_WORD, msg->seq, &reply);
+}

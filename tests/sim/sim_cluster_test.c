@@ -38,7 +38,7 @@
 #define ENGINES_MAX           6u /* of a host, one after the other */
 #define SIDES_MAX             8u
 #define HANDOVER_CALM_NS      SL_NS_PER_S /* then the nodes know each other */
-#define AGAIN_NS              SL_NS_PER_S
+#define AGAIN_NS              (3 * SL_NS_PER_S)
 #define HANDOVER_END_NS       (11 * SL_NS_PER_S) /* what failed before decode came is forgotten */
 #define ACTORS_MAX            8u
 #define DELAY_NS              (400 * SL_NS_PER_MS) /* of slow links */
@@ -641,10 +641,10 @@ static void run_print(struct run *run)
     const struct handovers *handovers = &run->handovers;
     if (has(run, HANDOVERS)) {
         printf("%llu hand-overs (%llu directly): %llu complete, %llu failed, %llu unanswered; "
-               "prefill: %llu sent, %llu failed\n",
+               "prefill: %llu sent, %llu failed; %llu layers were told\n",
                U(handovers->begun), U(handovers->direct), U(handovers->complete),
                U(handovers->failed), U(handovers->unanswered), U(handovers->sent),
-               U(handovers->send_failed));
+               U(handovers->send_failed), U(handovers->layers_told));
     }
     printf("%llu events, hash %016llx\n", U(sim_event_count(run->sim)), U(sim_hash(run->sim)));
 #undef U

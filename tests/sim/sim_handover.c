@@ -3,7 +3,9 @@
  * Device blocks that are free hold another byte each time, which they must still have whenever
  * an op begins or is over: whoever writes there after a fence, or after the end of the registration,
  * is caught. Decode looks at every byte of every block, or has
- * none: part of a hand-over is never an answer. */
+ * none: part of a hand-over is never an answer. By layers, prefill fills a layer just before it says
+ * that it is ready, and decode looks at each that it is told of, again and again until its end: what
+ * was told is never written again. */
 #include "tests/sim/sim_handover.h"
 
 #include <stdio.h>
@@ -23,6 +25,7 @@
 #define END_NS        (1500 * SL_NS_PER_MS) /* as libsluice */
 #define END_WITHIN_NS (12 * SL_NS_PER_MS)   /* after the beginning of an op */
 #define TRUNKS        3u
+#define LAYER_NS      (8 * SL_NS_PER_MS) /* a layer is computed in less */
 
 enum phase { PHASE_REGISTER, PHASE_IDLE, PHASE_OP, PHASE_FENCE, PHASE_END };
 
@@ -34,14 +37,18 @@ struct engine {
     struct sl_calls *calls;
     enum phase phase;
     uint64_t engine_id, op_id, next_op, started_ns, begin_ns, look_ns;
-    int fds[HANDOVER_RANKS];
-    unsigned char *memory[HANDOVER_RANKS];
+    int fds[HANDOVER_LANES]; /* by rank, then by layer */
+    unsigned char *memory[HANDOVER_LANES];
     bool lent[HANDOVER_DEVICE_MAX];
     uint32_t given[HANDOVER_DEVICE_MAX]; /* how often: what a free block holds */
     uint64_t op_seq, end_at_ns;          /* its call; when the registration ends. 0: none */
     uint64_t device[HANDOVER_BLOCKS];
     struct handover_request mine; /* what the op is about */
     bool direct, asking, told;
+    bool layered;
+    uint32_t ready;                /* prefill, by layers: filled, and said so */
+    uint32_t in;                   /* decode, by layers: told of */
+    uint64_t layer_ns, layers_seq; /* when the next one is filled; LAYERS in flight, or 0 */
 };
 
 /* ---- what blocks hold ---- */
@@ -67,18 +74,18 @@ static uint32_t token_of(const struct handover_request *request, uint32_t at)
 }
 
 static void content_fill(unsigned char *out, const struct handover_request *request, uint32_t block,
-                         uint32_t rank)
+                         uint32_t lane)
 {
-    uint64_t seed = mix(block_seed(request, block) * HANDOVER_RANKS + rank);
+    uint64_t seed = mix(block_seed(request, block) * HANDOVER_LANES + lane);
     for (uint64_t at = 0; at < HANDOVER_PIECE_BYTES; at += sizeof(uint64_t)) {
         uint64_t word = mix(seed + at);
         memcpy(out + at, &word, SL_MIN(sizeof(word), HANDOVER_PIECE_BYTES - at));
     }
 }
 
-static unsigned char *piece_at(const struct engine *self, uint32_t rank, uint64_t device)
+static unsigned char *piece_at(const struct engine *self, uint32_t lane, uint64_t device)
 {
-    return self->memory[rank] + device * STRIDE_BYTES;
+    return self->memory[lane] + device * STRIDE_BYTES;
 }
 
 static unsigned char free_byte(const struct engine *self, uint32_t device)
@@ -88,9 +95,9 @@ static unsigned char free_byte(const struct engine *self, uint32_t device)
 
 static void free_check(const struct engine *self)
 {
-    for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX * HANDOVER_RANKS; i++) {
-        uint32_t device = i / HANDOVER_RANKS, rank = i % HANDOVER_RANKS;
-        const unsigned char *at = piece_at(self, rank, device);
+    for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX * HANDOVER_LANES; i++) {
+        uint32_t device = i / HANDOVER_LANES;
+        const unsigned char *at = piece_at(self, i % HANDOVER_LANES, device);
         SIM_CHECK(self->lent[device] || (at[0] == free_byte(self, device) &&
                                          memcmp(at, at + 1, HANDOVER_PIECE_BYTES - 1) == 0),
                   "%s: device block %u was written after its fence", self->env->name, device);
@@ -115,36 +122,43 @@ static void block_free(struct engine *self, uint32_t device)
 {
     self->lent[device] = false;
     self->given[device]++;
-    for (uint32_t rank = 0; rank < HANDOVER_RANKS; rank++) {
-        memset(piece_at(self, rank, device), free_byte(self, device), HANDOVER_PIECE_BYTES);
+    for (uint32_t lane = 0; lane < HANDOVER_LANES; lane++) {
+        memset(piece_at(self, lane, device), free_byte(self, device), HANDOVER_PIECE_BYTES);
+    }
+}
+
+/* Its first layers have what they must. */
+static void blocks_check(const struct engine *self, uint32_t layers)
+{
+    unsigned char want[HANDOVER_PIECE_BYTES];
+    for (uint32_t i = 0; i < self->mine.blocks * HANDOVER_LANES; i++) {
+        uint32_t block = i / HANDOVER_LANES, lane = i % HANDOVER_LANES;
+        if (lane % HANDOVER_LAYERS >= layers) {
+            continue;
+        }
+        content_fill(want, &self->mine, block, lane);
+        const unsigned char *at = piece_at(self, lane, self->device[block]);
+        for (uint32_t k = 0; memcmp(want, at, sizeof(want)) != 0 && k < sizeof(want); k++) {
+            SIM_CHECK(
+                at[k] == want[k],
+                "%s: wrong bytes: hand-over %llx, %s, block %u of %u, rank %u, layer %u of %u, byte %u of device "
+                "block %llu is %02x, not %02x",
+                self->env->name, (unsigned long long)self->mine.id,
+                self->direct ? "directly" : "through storage", block, self->mine.blocks,
+                lane / HANDOVER_LAYERS, lane % HANDOVER_LAYERS, layers, k,
+                (unsigned long long)self->device[block], at[k], want[k]);
+        }
     }
 }
 
 static void blocks_give(struct engine *self)
 {
     free_check(self);
+    blocks_check(self, self->in); /* what was told stays as it was */
+    self->in = 0;
     for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX; i++) {
         if (self->lent[i]) {
             block_free(self, i);
-        }
-    }
-}
-
-static void blocks_check(const struct engine *self)
-{
-    unsigned char want[HANDOVER_PIECE_BYTES];
-    for (uint32_t i = 0; i < self->mine.blocks * HANDOVER_RANKS; i++) {
-        uint32_t block = i / HANDOVER_RANKS, rank = i % HANDOVER_RANKS;
-        content_fill(want, &self->mine, block, rank);
-        const unsigned char *at = piece_at(self, rank, self->device[block]);
-        for (uint32_t k = 0; memcmp(want, at, sizeof(want)) != 0 && k < sizeof(want); k++) {
-            SIM_CHECK(
-                at[k] == want[k],
-                "%s: wrong bytes: hand-over %llx, %s, block %u of %u, rank %u, byte %u of device "
-                "block %llu is %02x, not %02x",
-                self->env->name, (unsigned long long)self->mine.id,
-                self->direct ? "directly" : "through storage", block, self->mine.blocks, rank, k,
-                (unsigned long long)self->device[block], at[k], want[k]);
         }
     }
 }
@@ -163,12 +177,13 @@ static uint64_t engine_send(struct engine *self, const char *to, const struct sl
 static void engine_register(struct engine *self)
 {
     struct sl_item_pool pool = {.name = sl_text_of("attn")};
-    struct sl_item_region regions[HANDOVER_RANKS];
-    for (uint32_t rank = 0; rank < HANDOVER_RANKS; rank++) {
-        regions[rank] = (struct sl_item_region){.rank = rank,
+    struct sl_item_region regions[HANDOVER_LANES];
+    for (uint32_t lane = 0; lane < HANDOVER_LANES; lane++) {
+        regions[lane] = (struct sl_item_region){.rank = lane / HANDOVER_LAYERS,
+                                                .layer = lane % HANDOVER_LAYERS,
                                                 .handle_kind = 1, /* shared memory */
                                                 .pid = (uint32_t)getpid(),
-                                                .fd = (uint64_t)self->fds[rank],
+                                                .fd = (uint64_t)self->fds[lane],
                                                 .length_bytes = POOL_BYTES,
                                                 .block_stride_bytes = STRIDE_BYTES,
                                                 .piece_bytes = HANDOVER_PIECE_BYTES,
@@ -184,13 +199,15 @@ static void engine_register(struct engine *self)
         .block_tokens = BLOCK_TOKENS,
         .world = HANDOVER_RANKS,
         .pools = {.at = &pool, .count = 1},
-        .regions = {.at = regions, .count = HANDOVER_RANKS},
+        .regions = {.at = regions, .count = HANDOVER_LANES},
     };
     (void)engine_send(self, "registrar", &msg, 30 * SL_NS_PER_S);
 }
 
-static void op_send(struct engine *self)
+/* The request, which may come again and then says how far it is. */
+static void op_ask(struct engine *self, uint64_t budget_ns)
 {
+    static const uint64_t ends[HANDOVER_LAYERS] = {1, 2, 3};
     uint32_t tokens[HANDOVER_BLOCKS * BLOCK_TOKENS];
     const struct handover_request *mine = &self->mine;
     for (uint32_t i = 0; i < mine->tokens; i++) {
@@ -198,15 +215,18 @@ static void op_send(struct engine *self)
     }
     struct sl_bytes token_bytes = {.at = tokens, .length = UINT64_C(4) * mine->tokens};
     struct sl_u64s device = {.at = self->device, .count = mine->blocks};
+    struct sl_u64s layer_ends = {.at = ends, .count = self->layered ? HANDOVER_LAYERS : 0};
     struct sl_msg msg = {.type = self->side->prefill ? SL_MSG_STORE : SL_MSG_LOAD,
-                         .op_id = self->op_id = self->next_op++};
+                         .op_id = self->op_id};
     msg.trace_id = mine->id;
     if (self->side->prefill) {
         msg.body.store = (struct sl_body_store){.engine_id = self->engine_id,
                                                 .tokens = token_bytes,
                                                 .partial = true,
-                                                .device_blocks = device,
-                                                .handover_id = mine->id};
+                                                .handover_id = mine->id,
+                                                .layer_ends = layer_ends,
+                                                .layers_ready = self->ready};
+        *(self->layered ? &msg.body.store.layered_blocks : &msg.body.store.device_blocks) = device;
         msg.body.store.ticket.at = &mine->ticket;
         msg.body.store.ticket.count = mine->ticket.bytes.length > 0 ? 1 : 0;
     } else {
@@ -215,16 +235,97 @@ static void op_send(struct engine *self)
                                               .partial = true,
                                               .device_blocks = device,
                                               .handover_id = mine->id,
-                                              .direct = self->direct};
+                                              .direct = self->direct,
+                                              .layer_ends = layer_ends,
+                                              .layers_in = self->in,
+                                              .layer_blocks = self->in > 0 ? mine->blocks : 0};
     }
+    self->op_seq = engine_send(self, "coordinator", &msg, budget_ns);
+}
+
+static void layer_fill(const struct engine *self, uint32_t layer)
+{
+    for (uint32_t k = 0; k < self->mine.blocks * HANDOVER_LANES; k++) {
+        uint32_t block = k / HANDOVER_LANES, lane = k % HANDOVER_LANES;
+        if (lane % HANDOVER_LAYERS == layer) {
+            content_fill(piece_at(self, lane, self->device[block]), &self->mine, block, lane);
+        }
+    }
+}
+
+static void op_send(struct engine *self)
+{
+    self->op_id = self->next_op++;
+    self->layered = sim_random_below(self->sim, 2) == 0;
+    self->ready = self->in = 0;
+    for (uint32_t layer = 0; self->side->prefill && !self->layered && layer < HANDOVER_LAYERS;
+         layer++) {
+        layer_fill(self, layer);
+    }
+    self->layer_ns = self->env->now_ns;
     self->phase = PHASE_OP;
     self->started_ns = self->env->now_ns;
-    self->op_seq = engine_send(self, "coordinator", &msg, BUDGET_NS);
+    op_ask(self, BUDGET_NS);
     uint32_t one_of = self->all->ends_one_of;
     if (one_of != 0 && sim_random_below(self->sim, one_of) == 0) {
         self->end_at_ns = self->env->now_ns + sim_random_below(self->sim, END_WITHIN_NS);
         self->env->ops->wake_at(self->env, self->end_at_ns);
     }
+}
+
+static void op_again(struct engine *self)
+{
+    uint64_t past_ns = self->env->now_ns - self->started_ns;
+    if (past_ns < BUDGET_NS) {
+        sl_calls_forget(self->calls, self->op_seq);
+        op_ask(self, BUDGET_NS - past_ns);
+    }
+}
+
+/* Prefill, by layers: the next one is computed. */
+static void layer_ready(struct engine *self)
+{
+    if (self->layered && self->ready < HANDOVER_LAYERS && self->layer_ns <= self->env->now_ns) {
+        layer_fill(self, self->ready++);
+        self->layer_ns = self->env->now_ns + sim_random_below(self->sim, LAYER_NS);
+        op_again(self);
+    }
+}
+
+/* Decode, by layers: waits for the next one. */
+static void layer_wait(struct engine *self)
+{
+    blocks_check(self, self->in);
+    if (self->layered && self->in < HANDOVER_LAYERS && self->layers_seq == 0) {
+        struct sl_msg wait = {.type = SL_MSG_LAYERS};
+        wait.body.layers.target_op = self->op_id;
+        wait.body.layers.layers = self->in + 1;
+        wait.body.layers.wait = true;
+        self->layers_seq = engine_send(self, "coordinator", &wait, BUDGET_NS / 4);
+    }
+}
+
+static void layers_forget(struct engine *self)
+{
+    sl_calls_forget(self->calls, self->layers_seq);
+    self->layers_seq = 0;
+}
+
+static void layers_came(struct engine *self, const struct sl_msg *reply)
+{
+    const struct sl_body_layers_reply *body = &reply->body.layers_reply;
+    self->layers_seq = 0;
+    if (reply->code != SL_OK || body->layers <= self->in) {
+        return;
+    }
+    SIM_CHECK(body->block_count == self->mine.blocks,
+              "%s: %llu layers of %llu of %u blocks are no hand-over", self->env->name,
+              (unsigned long long)body->layers, (unsigned long long)body->block_count,
+              self->mine.blocks);
+    self->all->layers_told += body->layers - self->in;
+    self->in = (uint32_t)body->layers;
+    blocks_check(self, self->in);
+    op_again(self);
 }
 
 static void fence_send(struct engine *self)
@@ -346,10 +447,6 @@ static void prefill_look(struct engine *self)
             request_copy(&self->mine, request);
             request->word = HANDOVER_TAKEN;
             blocks_take(self);
-            for (uint32_t k = 0; k < self->mine.blocks * HANDOVER_RANKS; k++) {
-                uint32_t block = k / HANDOVER_RANKS, rank = k % HANDOVER_RANKS;
-                content_fill(piece_at(self, rank, self->device[block]), &self->mine, block, rank);
-            }
             op_send(self);
             return;
         }
@@ -383,7 +480,7 @@ static void load_ended(struct engine *self, const struct sl_msg *reply)
     if (reply->code == SL_OK) {
         SIM_CHECK(body->block_count == self->mine.blocks, "%llu of %u blocks are no hand-over",
                   (unsigned long long)body->block_count, self->mine.blocks);
-        blocks_check(self);
+        blocks_check(self, HANDOVER_LAYERS);
         self->all->complete++;
         self->all->complete_at[self->side->host] += self->direct;
     } else {
@@ -421,8 +518,8 @@ static void store_ended(struct engine *self, const struct sl_msg *reply)
 /* A request that was sent twice may have reached two coordinators (sim_workload.c). */
 static bool sent_once(const struct engine *self)
 {
-    return self->env->now_ns - self->started_ns <
-           sl_config_u64(self->env->config, SL_SET_call_retry);
+    return !self->layered && self->env->now_ns - self->started_ns <
+                                 sl_config_u64(self->env->config, SL_SET_call_retry);
 }
 
 /* ---- the end of the registration ---- */
@@ -443,6 +540,7 @@ static void end_begin(struct engine *self)
         return;
     }
     sl_calls_forget(self->calls, self->op_seq);
+    layers_forget(self);
     self->all->ended++;
     sim_say(self->sim, "%s: engine %llu ends in the middle of op %llx", self->env->name,
             (unsigned long long)self->engine_id, (unsigned long long)self->op_id);
@@ -475,6 +573,7 @@ static void op_ended(struct engine *self, const struct sl_msg *reply)
 {
     bool fenced =
         self->side->prefill ? reply->body.store_reply.fenced : reply->body.load_reply.fenced;
+    layers_forget(self);
     SIM_CHECK(self->env->now_ns - self->started_ns <= BUDGET_NS + SLACK_NS, "op %llx took too long",
               (unsigned long long)self->op_id);
     if (self->side->prefill) {
@@ -500,6 +599,7 @@ static void no_answer(struct engine *self, uint32_t type)
         SIM_CHECK(disturbed(self), "%s: op %llx was not answered although nothing was disturbed",
                   self->env->name, (unsigned long long)self->op_id);
         self->all->unanswered++;
+        layers_forget(self);
         if (self->side->prefill && request_of(self) != NULL) {
             request_of(self)->word = HANDOVER_FAILED;
         } else if (!self->side->prefill) {
@@ -514,6 +614,9 @@ static void no_answer(struct engine *self, uint32_t type)
         break;
     case SL_MSG_TICKET:
         ticket_take(self, NULL);
+        break;
+    case SL_MSG_LAYERS:
+        self->layers_seq = 0;
         break;
     case SL_MSG_ENGINE_END:
         end_answered(self, SL_ERR_TIMEOUT);
@@ -545,6 +648,9 @@ static void call_ended(struct engine *self, const struct sl_call *call, const st
     case SL_MSG_TICKET:
         ticket_take(self, reply);
         break;
+    case SL_MSG_LAYERS:
+        layers_came(self, reply);
+        break;
     case SL_MSG_ENGINE_END:
         end_answered(self, reply->code);
         break;
@@ -574,13 +680,13 @@ static sl_err engine_init(void *state, struct sl_env *env, struct sl_error *why)
     self->side = sim_context(env);
     self->all = self->side->all;
     self->next_op = (uint64_t)env->self.pid << 32 | 1;
-    for (uint32_t rank = 0; rank < HANDOVER_RANKS; rank++) {
-        self->fds[rank] = memfd_create("sim-pool", MFD_CLOEXEC);
-        SIM_CHECK(self->fds[rank] >= 0 && ftruncate(self->fds[rank], (off_t)POOL_BYTES) == 0,
+    for (uint32_t lane = 0; lane < HANDOVER_LANES; lane++) {
+        self->fds[lane] = memfd_create("sim-pool", MFD_CLOEXEC);
+        SIM_CHECK(self->fds[lane] >= 0 && ftruncate(self->fds[lane], (off_t)POOL_BYTES) == 0,
                   "no memory for a pool");
-        self->memory[rank] =
-            mmap(NULL, POOL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, self->fds[rank], 0);
-        SIM_CHECK(self->memory[rank] != MAP_FAILED, "no memory for a pool");
+        self->memory[lane] =
+            mmap(NULL, POOL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, self->fds[lane], 0);
+        SIM_CHECK(self->memory[lane] != MAP_FAILED, "no memory for a pool");
     }
     for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX; i++) {
         block_free(self, i);
@@ -626,7 +732,11 @@ static sl_err engine_tick(void *state, uint64_t now_ns)
     } else if (self->phase == PHASE_IDLE && !self->all->quiet && now_ns >= self->begin_ns) {
         decode_begin(self);
     } else if (self->phase == PHASE_OP && !self->side->prefill) {
+        layer_wait(self);
         decode_look(self);
+    } else if (self->phase == PHASE_OP) {
+        layer_ready(self);
+        look_at(self, now_ns + LOOK_NS);
     } else {
         look_at(self, now_ns + LOOK_NS);
     }

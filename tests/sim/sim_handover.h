@@ -1,5 +1,5 @@
 /* tests/sim/sim_handover.h - simulated prefill and decode engines that hand requests over, through
- * storage and directly, and the oracle that knows what decode must find.
+ * storage and directly, by layers and whole, and the oracle that knows what decode must find.
  *
  * Engines of different hosts speak to each other through the table of requests, at once and without
  * loss: what their nodes carry comes late, twice, or not at all. */
@@ -14,7 +14,9 @@
 #define HANDOVER_SHARED      2u /* first blocks that several requests have in common */
 #define HANDOVER_TICKET_MAX  128u
 #define HANDOVER_DEVICE_MAX  12u
-#define HANDOVER_PIECE_BYTES 3000u
+#define HANDOVER_LAYERS      3u
+#define HANDOVER_LANES       (HANDOVER_RANKS * HANDOVER_LAYERS)
+#define HANDOVER_PIECE_BYTES 1000u /* of a rank, of a layer */
 
 enum handover_word {
     HANDOVER_NONE,
@@ -49,7 +51,7 @@ struct handovers {
     struct handover_request requests[HANDOVER_HOSTS];
     struct handover_side sides[HANDOVER_HOSTS][2];
     uint32_t next_number;
-    uint64_t begun, direct, complete, failed, unanswered, sent, send_failed, ended;
+    uint64_t begun, direct, complete, failed, layers_told, unanswered, sent, send_failed, ended;
     uint64_t complete_at[HANDOVER_HOSTS]; /* of them: decoded there, directly */
 };
 

@@ -207,8 +207,7 @@ static uint64_t table_keys(const struct ctl *ctl)
     return SL_MAX(SL_MIN(TABLE_KEYS, stats.record_bytes_max / INDEX_KEY_BYTES), 1);
 }
 
-/* A bar for people at a terminal, who see no row before all are there. */
-static void bench_progress(const struct ctl *ctl, uint64_t done, uint64_t total)
+void bench_progress(const struct ctl *ctl, uint64_t done, uint64_t total)
 {
     if (!ctl->json && isatty(STDERR_FILENO)) {
         ctl_progress_bar(done, total);
@@ -290,6 +289,9 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
     }
     const char *word = ctl->words[0];
     bool all = strcmp(word, "all") == 0;
+    if (strcmp(word, "disk") == 0) {
+        return ctl_bench_disk(ctl, bench.size_bytes, gpu.total_bytes);
+    }
     if (!seconds_read(seconds, &bench.measure_ns)) {
         return ctl_wrong(ctl, "--seconds '%s' is not a number above 0, up to %d", seconds,
                          SECONDS_MAX);
@@ -307,7 +309,7 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
         kind++;
     }
     if (kind == SL_COUNT(kind_names) && !all) {
-        return ctl_wrong(ctl, "one of all, get, put, exists, engine, gpu");
+        return ctl_wrong(ctl, "one of all, get, put, exists, engine, disk, gpu");
     }
     if (all && (bench.size_bytes != 0 || bench.batch != 0 || bench.keys != 0)) {
         return ctl_wrong(ctl, "--size, --batch and --keys are of one of get, put, exists");
@@ -344,6 +346,7 @@ const struct ctl_command ctl_bench = {
             "                                      [--seconds S]\n"
             "       sluicectl bench engine [--ranks N] [--blocks N] [--part-bytes N] [--layers N]\n"
             "                              [--plain] [--ops N] [--seconds S]\n"
+            "       sluicectl bench disk [--size N] [--total SIZE]\n"
             "       sluicectl bench gpu [--rank GPU] [--total SIZE] [--seconds S] [--sizes N,N] [--counts N,N]\n"
             "                           [--ways W,W] [--values V,V] [--host H,H] [--swap-multiprocessors N]\n"
             "\n"
@@ -367,6 +370,7 @@ const struct ctl_command ctl_bench = {
             "          rank is as fast as memcpy alone. CPU time is that of all actors and of this\n"
             "          process. Stored blocks are removed again, which is not timed; they take up to 5/8\n"
             "          of the node's memory\n"
+            "  disk    objects stored through a tierer and loaded again, beside fio on the same disk\n"
             "  gpu     pieces of values between a GPU (--rank N: the Nth) and host memory: in slices as a\n"
             "          swapper moves them, and by every way, beside one pinned copy of the same bytes and\n"
             "          a copy a piece; with digests too; and where which way is fastest, which is kept for\n"
@@ -388,7 +392,8 @@ const struct ctl_command ctl_bench = {
             "  --plain           engine: memory of this process that swappers cannot map, as tensors of an\n"
             "                    engine on CPUs are, instead of shared memory\n"
             "  --ops N           engine: so many ops of each kind, at least (default: as --seconds allow)\n"
-            "  --total SIZE      gpu: memory of each side, larger rows are left out (default 7GiB)\n"
+            "  --total SIZE      disk: bytes stored; gpu: memory of each side, larger rows are left out\n"
+            "                    (default 7GiB)\n"
             "  --sizes N,N       gpu: bytes of a piece (default 4KiB,16KiB,28KiB,64KiB,256KiB)\n"
             "  --counts N,N      gpu: pieces, multiples of 20 (default 1000,10000,100000)\n"
             "  --ways W,W        gpu: copies,batch,staged,mapped (default all)\n"
@@ -398,6 +403,6 @@ const struct ctl_command ctl_bench = {
     .run = bench_command,
     .words_min = 1,
     .words_max = 1,
-    .words = "one of all, get, put, exists, engine, gpu",
+    .words = "one of all, get, put, exists, engine, disk, gpu",
 };
 /* clang-format on */

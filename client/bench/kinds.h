@@ -1,10 +1,14 @@
-/* client/bench/kinds.h - the benches that are not of values by key: an engine, a GPU.
+/* client/bench/kinds.h - the benches that are not of values by key: an engine, a disk, a GPU.
  * Each gives the exit code. */
 #ifndef SL_CLIENT_BENCH_KINDS_H
 #define SL_CLIENT_BENCH_KINDS_H
 
 #include "client/command/command.h"
 
+/* A bar for people at a terminal, who see no row before all are there. */
+void bench_progress(const struct ctl *ctl, uint64_t done, uint64_t total);
+/* size_bytes 0: the four standard sizes; total_bytes 0: twice the memory of the node. */
+int ctl_bench_disk(struct ctl *ctl, uint64_t size_bytes, uint64_t total_bytes);
 /* What of a GPU is measured: lists with commas as they were given; NULL: all. */
 struct bench_gpu_asked {
     uint64_t total_bytes; /* of device and of host memory; 0: 7 GiB */

@@ -135,7 +135,7 @@ def explain(shown):
 def bench(shown):
     if isinstance(shown, list):
         return bench_rows(shown)
-    return bench_engine(shown) if shown["bench"] == "engine" else bench_one(shown)
+    return {"engine": bench_engine, "disk": bench_disk}.get(shown["bench"], bench_one)(shown)
 
 
 def bench_rows(rows):
@@ -154,6 +154,16 @@ def bench_one(row):
     yield from bench_rows([row])
     yield (f"{row['keys']} keys; {row['state']}; walking over {size_text(row['walk_bytes'])}, last-level cache {size_text(row['llc_bytes'])}, "
            f"{row['rounds']} rounds")
+
+
+def bench_disk(shown):
+    yield f"baseline: fio, io_uring, O_DIRECT, depth {shown['depth']}"
+    for row in shown["sizes"]:
+        yield f"{size_text(row['size_bytes'])}, {row['values']} values, {100 * row['loaded_from_disk_share']:.0f} % of the loads from disk"
+        for name in ("store", "load"):
+            side, base = row[name], row[name]["baseline"]
+            yield (f"  {name:<6} {side['bytes_per_s'] / 1e6:8.0f} MB/s  {side['cpu_s_per_gb']:.3f} CPU s/GB (tierer {side['tierer_cpu_s_per_gb']:.3f})   "
+                   f"baseline {base['bytes_per_s'] / 1e6:8.0f} MB/s  {base['cpu_s_per_gb']:.3f} CPU s/GB   ratio {side['ratio']:.2f}")
 
 
 def bench_engine(shown):

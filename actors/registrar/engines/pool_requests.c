@@ -403,22 +403,29 @@ static void take_run(struct registrar *self, uint32_t row, struct reg_pool_waite
     }
 }
 
+/* Who asks for which pool. False: it is answered already, or is going to be. */
+static bool want_begin(struct registrar *self, const struct sl_msg *msg, const struct sl_text *name,
+                       uint64_t rank, const struct sl_text *pool, struct reg_pool_waiter *want)
+{
+    uint32_t peer = asker_of(self, msg);
+    if (peer == REG_NONE || !key_check(self, msg, name, pool)) {
+        return false;
+    }
+    want->proc = self->peers->all[peer].proc;
+    sl_return_keep(msg, &want->back);
+    if (waits_already(self, &want->back) ||
+        was_given_back(self, whose(msg->sender.at, name->at, rank, pool->at), msg->seq)) {
+        return false;
+    }
+    want->pool = row_for(self, msg, name->at, rank, pool->at);
+    return want->pool != REG_NONE;
+}
+
 static void pool_take(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_pool_take *body = &msg->body.pool_take;
-    uint32_t peer = asker_of(self, msg);
     struct reg_pool_waiter want = {.sluice = body->sluice, .length_bytes = body->length_bytes};
-    if (peer == REG_NONE || !key_check(self, msg, &body->name, &body->pool)) {
-        return;
-    }
-    want.proc = self->peers->all[peer].proc;
-    sl_return_keep(msg, &want.back);
-    uint64_t hash = whose(msg->sender.at, body->name.at, body->rank, body->pool.at);
-    if (waits_already(self, &want.back) || was_given_back(self, hash, msg->seq)) {
-        return;
-    }
-    want.pool = row_for(self, msg, body->name.at, body->rank, body->pool.at);
-    if (want.pool != REG_NONE) {
+    if (want_begin(self, msg, &body->name, body->rank, &body->pool, &want)) {
         take_run(self, want.pool, &want);
     }
 }
@@ -428,21 +435,9 @@ static void pool_take(struct registrar *self, const struct sl_msg *msg)
 static void pool_await(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_pool_await *body = &msg->body.pool_await;
-    uint32_t peer = asker_of(self, msg);
-    if (peer == REG_NONE || !key_check(self, msg, &body->name, &body->pool)) {
-        return;
-    }
-    struct reg_pool_waiter want = {.kind =
-                                       body->epoch == 0 ? REG_POOL_WAIT_READY : REG_POOL_WAIT_END,
-                                   .epoch = body->epoch,
-                                   .proc = self->peers->all[peer].proc};
-    sl_return_keep(msg, &want.back);
-    uint64_t hash = whose(msg->sender.at, body->name.at, body->rank, body->pool.at);
-    if (waits_already(self, &want.back) || was_given_back(self, hash, msg->seq)) {
-        return;
-    }
-    want.pool = row_for(self, msg, body->name.at, body->rank, body->pool.at);
-    if (want.pool == REG_NONE) {
+    struct reg_pool_waiter want = {
+        .kind = body->epoch == 0 ? REG_POOL_WAIT_READY : REG_POOL_WAIT_END, .epoch = body->epoch};
+    if (!want_begin(self, msg, &body->name, body->rank, &body->pool, &want)) {
         return;
     }
     const struct reg_pool *pool = &self->pools->all[want.pool];

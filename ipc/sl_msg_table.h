@@ -768,9 +768,8 @@
     F(TEXT, fabric, 0, 191, "what carries its bytes")             \
     L(nodes, node, 64, "peers")
 
-/* Direct hand-over of blocks. decode's coordinator -> its transporter */
-/* prefill's coordinator -> its transporter */
-/* prefill's coordinator -> its transporter. Pieces of a part come in order, without gaps. */
+/* Direct hand-over of blocks.
+ * prefill's coordinator -> its transporter. Pieces of a part come in order, without gaps. */
 #define SL_BODY_LEND(F, L)                                                                        \
     F(BIN, ticket, 1, 128, "who may read: the ticket's node")                                     \
     F(U64, number, 1, UINT32_MAX, "of those of one loan: 1, then 2, ...")                         \

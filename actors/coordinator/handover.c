@@ -442,7 +442,8 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
         row->receipt = op->receipt;
         sl_err err = handover_step(self, row, SL_HANDOVER_COMMIT);
         /* What went directly is committed when all has landed, perhaps before we hear of it. */
-        if (err == SL_OK || (err == SL_ERR_EXISTS && (op->type->direct || row->found))) {
+        if (err == SL_OK ||
+            (err == SL_ERR_EXISTS && (op->type->direct || row->arrived || row->found))) {
             co_count(self, self->metric.handover_committed_count, 1);
             co_handover_sides_wake(self, row);
             co_word_tell(self, row);

@@ -246,7 +246,7 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
     }
     co_call_forget(self, &op->call_seq);
     /* The request may be one that a coordinator before us had begun with. */
-    bool fencing = op->phase == CO_SETTLE;
+    co_workers fencing = op->phase == CO_SETTLE ? op->unsettled : 0;
     op->unsettled |= ungreeted(self, op);
     op->unsettled |= op->direct.lent ? co_worker_bit(CO_TRANSPORTER) : 0;
     op->answered = true;
@@ -277,7 +277,7 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
     }
     co_count(self, self->metric.zombie_count, 1);
     co_op_enter(self, op, CO_ZOMBIE);
-    if (!fencing) { /* else they are in flight already */
+    if ((workers & ~fencing) != 0) { /* else they are in flight already */
         co_fence_start(self, op, workers);
     }
 }

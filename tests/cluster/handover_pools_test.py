@@ -292,7 +292,8 @@ class Disturbed(Handing):
         self.assert_nothing_is_left(a, b)
         for node in (a, b):
             wait_until(lambda at=node: counter(at, "transporter.0", "pool_memories") == 0, 20, f"no pool at {node.name}")
-        wait_until(lambda: counter(b, "transporter.0", "takes_open") == 0, 20, "nothing is read")
+        wait_until(lambda: counter(a, "transporter.0", "loans_open") == counter(b, "transporter.0", "takes_open") == 0, 20,
+                   "nothing is lent and read")
 
 
 if __name__ == "__main__":

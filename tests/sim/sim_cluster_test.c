@@ -37,8 +37,8 @@
 #define ENGINE_PAUSE_NS_SHORT (15 * SL_NS_PER_MS)
 #define ENGINES_MAX           6u /* of a host, one after the other */
 #define SIDES_MAX             8u
-#define HANDOVER_CALM_NS      SL_NS_PER_S /* then the nodes know each other */
-#define AGAIN_NS              (3 * SL_NS_PER_S)
+#define HANDOVER_CALM_NS      SL_NS_PER_S       /* then the nodes know each other */
+#define AGAIN_NS              (3 * SL_NS_PER_S) /* of each host some are direct, and half by layers */
 #define HANDOVER_END_NS       (11 * SL_NS_PER_S) /* what failed before decode came is forgotten */
 #define ACTORS_MAX            8u
 #define DELAY_NS              (400 * SL_NS_PER_MS) /* of slow links */

@@ -556,6 +556,32 @@ START_TEST(a_look_that_fails_ends_the_loan_first)
     }
 END_TEST
 
+/* A swapper that was started anew is being fenced: the transporter has its own time to answer. */
+START_TEST(what_is_lent_is_fenced_at_once_while_a_swapper_is)
+    {
+        struct bed *bed = direct_bed(NULL);
+        struct sl_item_ticket ticket = ticket_of("b255", MANY);
+        uint64_t send = many_begin(bed, &ticket, 60 * SL_NS_PER_S);
+        looked(bed, LOOK_FIRST);
+        (void)lend_taken(bed, 1, 0, 2 * LOOK_FIRST);
+        fake_pass(&bed->fake, 200 * SL_NS_PER_MS);
+        fake_die(&bed->fake, swapper_procs[0]);
+        looked(bed, LOOK_REST); /* its answer came late: it is fenced before it counts */
+        (void)take(bed, "swapper.0", SL_MSG_FENCE);
+        fake_pass(&bed->fake, 990 * SL_NS_PER_MS);
+        struct sl_msg cancel = {.type = SL_MSG_CANCEL};
+        cancel.body.cancel.target_op = SEND;
+
+        fake_give(&bed->fake, "client.1.0", &cancel);
+
+        ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_CANCELLED);
+        (void)transporter_fence(bed, SEND);
+        fake_pass(&bed->fake, 40 * SL_NS_PER_MS);
+        ck_assert_uint_eq(metric(bed, "swappers_killed"), 0);
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(what_is_lent_is_fenced_at_the_end_of_the_op)
     {
         struct bed *bed = direct_bed(strict);
@@ -618,6 +644,7 @@ int main(void)
     tcase_add_loop_test(prefill, blocks_are_lent_while_the_next_ones_are_looked_at, 0, 2);
     tcase_add_test(prefill, a_loan_that_fails_while_blocks_are_looked_at_ends_behind_the_look);
     tcase_add_loop_test(prefill, a_look_that_fails_ends_the_loan_first, 0, 2);
+    tcase_add_test(prefill, what_is_lent_is_fenced_at_once_while_a_swapper_is);
     tcase_add_loop_test(prefill, what_is_lent_is_fenced_at_the_end_of_the_op, 0, 2);
     suite_add_tcase(suite, prefill);
     SRunner *runner = srunner_create(suite);

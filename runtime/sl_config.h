@@ -211,7 +211,7 @@ enum sl_setting_kind {
     X(handovers_max, COUNT, "4096", 1, 65536, "hand-overs from prefill to decode at a time")      \
     X(handover_wait, DURATION, "30s", 1000000, 3600000000000,                                     \
       "longest time a hand-over is announced, allocated or produced, each")                       \
-    X(handover_read_wait, DURATION, "200ms", 1000000, 3600000000000, "wait for decode to read")   \
+    X(handover_read_wait, DURATION, "200ms", 100000000, 3600000000000, "wait for decode to read") \
     X(handover_pools_readable, BOOL, "false", 0, 1, "verbs: a NIC lets peers read whole pools")   \
     X(handover_hold, DURATION, "30s", 1000000, 3600000000000,                                     \
       "how long blocks are held for a decode that does not come")                                 \

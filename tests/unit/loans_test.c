@@ -248,11 +248,12 @@ static void peer_greets(uint64_t incarnation)
     turns(TURNS);
 }
 
-static void bed_open(const char *peers, const char *pools)
+/* more: one setting and its value. */
+static void bed_open_with(const char *peers, const char *pools, const char *more, const char *text)
 {
     const char *const settings[] = {
-        "node_name",      "a",   "memory", "4MiB", "fabric_pools", pools, "peer_timeout", "500ms",
-        "peer_heartbeat", "60s", NULL};
+        "node_name", "a",  "memory", "4MiB", "fabric_pools", pools, "peer_timeout",
+        "500ms",     more, text,     NULL};
     struct sl_error why = {0};
     memset(&bed, 0, sizeof(bed));
     fake_open(&bed.fake, &sl_transporter_actor, settings);
@@ -275,6 +276,11 @@ static void bed_open(const char *peers, const char *pools)
                          SL_FABRIC_UP);
     }
     ticket_make(5);
+}
+
+static void bed_open(const char *peers, const char *pools)
+{
+    bed_open_with(peers, pools, "peer_heartbeat", "60s");
 }
 
 static void bed_close(void)
@@ -1296,12 +1302,178 @@ START_TEST(a_new_life_of_the_lender_ends_the_bring)
         (void)b_names(false);
         lands(1);
         peer_greets(4);
-        later(3 * 60 * SL_NS_PER_S); /* the earlier life is silent by then */
-        peer_greets(4);
-        turns(TURNS);
+        replied(DECODE, bring, SL_ERR_PEER_DIED);
+        nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
+/* By verbs the key went with the link: a few tries, and it is over long before its deadline. */
+START_TEST(a_read_whose_link_broke_ends)
+    {
+        uint32_t failed = 0;
+        bed_open("b@host:1", "true");
+        b_computes();
+        uint64_t bring = bring_begin();
+        b_piece(0, 0, SHARED);
+        fake_verbs.refuse_at = fake_verbs.requests_met + 1;
+        uint64_t seq = b_names(false);
+        ck_assert(lands_not());
         struct sl_msg reply;
-        ck_assert(fake_take_reply(&bed.fake, DECODE, bring, &reply));
-        ck_assert(reply.code == SL_ERR_PEER_DIED || reply.code == SL_ERR_TIMEOUT);
+        for (uint32_t i = 0; i < 40 && failed == 0; i++) {
+            later(100 * SL_NS_PER_MS);
+            failed = fake_take_reply(&bed.fake, DECODE, bring, &reply) ? 1 : 0;
+        }
+        ck_assert_uint_eq(failed, 1);
+        ck_assert(reply.code != SL_OK && reply.code != SL_ERR_TIMEOUT);
+        b_heard(seq, reply.code);
+        ck_assert(lands_not());
+        nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
+/* No sign of life: who lends may want its blocks back. */
+START_TEST(messages_of_a_take_are_bounded)
+    {
+        bed_open("b@host:1", "true");
+        b_computes();
+        (void)bring_begin();
+        for (uint32_t i = 0; i <= HO_UNREAD_MAX; i++) {
+            b_piece(0, i * 8, 8);
+            uint64_t seq = b_names(false);
+            if (i == HO_UNREAD_MAX) {
+                b_heard(seq, SL_ERR_NOT_FOUND);
+            } else {
+                b_hears_nothing(0); /* its coordinator has not answered the first */
+            }
+        }
+        replied(DECODE, fence(DECODE, OP), SL_OK);
+        nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
+static uint32_t fences_waiting(void)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
+        count += bed.self->fences[i].used ? 1 : 0;
+    }
+    return count;
+}
+
+/* Whoever refuses a fence is killed. It waits for rights, which end in a later turn. */
+START_TEST(fences_wait_once_each_and_are_never_refused)
+    {
+        bed_open("b@host:1", "true");
+        prefill_computes(FROM);
+        ticket_of("b");
+        (void)lend_all();
+        struct sl_msg first = {.type = SL_MSG_FENCE, .op_id = OP};
+        for (uint32_t i = 0; i < 3; i++) { /* the same one */
+            fake_give(&bed.fake, PREFILL, &first);
+        }
+        ck_assert_uint_eq(fences_waiting(), 1);
+        uint64_t last = 0;
+        for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
+            struct sl_msg more = {.type = SL_MSG_FENCE, .op_id = OP};
+            fake_give(&bed.fake, PREFILL, &more);
+            last = more.seq;
+        }
+        ck_assert_uint_eq(fences_waiting(), TR_FENCES_MAX);
+        ck_assert(unanswered(PREFILL, last));
+        turns(TURNS);
+        replied(PREFILL, first.seq, SL_OK);
+        ck_assert_uint_eq(fences_waiting(), 0);
+        struct sl_msg again = {.type = SL_MSG_FENCE, .op_id = OP, .seq = last};
+        fake_give(&bed.fake, PREFILL, &again);
+        replied(PREFILL, last, SL_OK);
+        nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
+static const struct {
+    const char *from;
+    uint64_t op_id, seq;
+    bool covered;
+} requests[] = {
+    {"c", 5, 99, true},  {"c", 5, 100, false},           {"c", 5, 101, false}, {"c", 6, 99, false},
+    {"d", 5, 99, false}, {"c", 5, UINT64_MAX - 3, true}, /* numbers wrap around */
+};
+START_TEST(fences_cover_requests_before_them)
+    {
+        static struct tr_fenced fenced;
+        struct sl_msg fence = {
+            .type = SL_MSG_FENCE, .op_id = 5, .seq = 100, .sender = sl_text_of("c")};
+        struct sl_return kept = {.op_id = requests[_i].op_id, .seq = requests[_i].seq};
+        snprintf(kept.to, sizeof(kept.to), "%s", requests[_i].from);
+        struct sl_msg late = {.op_id = kept.op_id, .seq = kept.seq, .sender = sl_text_of(kept.to)};
+        memset(&fenced, 0, sizeof(fenced));
+        ck_assert(!tr_fenced_has(&fenced, &late));
+        tr_fenced_note(&fenced, &fence);
+        fence.seq = 50; /* an older one changes nothing */
+        tr_fenced_note(&fenced, &fence);
+        fence.seq = 100;
+        ck_assert_int_eq(tr_fence_covers(&fence, &kept), requests[_i].covered);
+        ck_assert_int_eq(tr_fenced_has(&fenced, &late), requests[_i].covered);
+        fence.op_id = 0;
+        bool all = requests[_i].covered || requests[_i].op_id == 6;
+        ck_assert_int_eq(tr_fence_covers(&fence, &kept), all);
+    }
+END_TEST
+
+/* Of either side: hand-overs, and their parts. */
+START_TEST(hand_overs_are_bounded)
+    {
+        bed_open_with("", "true", _i == 0 ? "tickets_max" : "ticket_parts_max",
+                      _i == 0 ? "1" : "3");
+        prefill_computes(FROM);
+        (void)bring_begin();
+        piece_here(0, 0, SHARED);
+        piece_here(1, 0, LONE);
+        piece_here(2, 0, LONE);
+        replied(PREFILL, lend(false), SL_OK);
+        ticket_make(6);
+        struct sl_msg bring = bring_msg();
+        bring.op_id = OP + 1;
+        fake_give(&bed.fake, DECODE, &bring);
+        replied(DECODE, bring.seq, SL_ERR_LIMIT);
+        piece_here(0, 0, SHARED);
+        struct sl_msg more = lend_msg(false);
+        more.op_id = OP + 1;
+        replied(PREFILL, lend_again(&more), SL_ERR_LIMIT);
+        bed_close();
+    }
+END_TEST
+
+/* One that was heard of, and one that has begun and greets us while our greeting is on its way. */
+START_TEST(a_node_that_is_gone_ends_both_by_name)
+    {
+        sl_err want = _i == 0 ? SL_ERR_PEER_DIED : SL_ERR_UNREACHABLE;
+        bed_open_with("b@host:1", "true", "peer_heartbeat", "1s");
+        prefill_computes(FROM);
+        b_computes();
+        if (_i == 0) {
+            sl_peer_health_heard(&bed.self->peers[0].health, bed.fake.env.now_ns);
+        }
+        uint64_t bring = bring_begin();
+        b_piece(0, 0, SHARED);
+        (void)b_names(false);
+        lands(1);
+        ticket_make(6);
+        ticket_of("b");
+        piece_here(0, 0, SHARED);
+        replied(PREFILL, lend(false), SL_OK);
+        later(SL_NS_PER_S);
+        ck_assert(unanswered(DECODE, bring));
+        for (uint32_t i = 0; i < 40; i++) {
+            later(100 * SL_NS_PER_MS);
+        }
+        replied(DECODE, bring, want);
+        piece_here(1, 0, LONE);
+        replied(PREFILL, lend(false), want);
         nothing_is_left();
         bed_close();
     }
@@ -1464,6 +1636,32 @@ START_TEST(what_decode_says_ends_the_loan)
 END_TEST
 
 /* A loan takes 64 messages, then its sender waits. */
+/* A new life of decode's transporter: by its greeting, or since it lacks what was read before. */
+START_TEST(a_new_life_of_decode_ends_the_loan)
+    {
+        bed_open("b@host:1", "true");
+        prefill_computes(FROM);
+        ticket_of("b");
+        piece_here(0, 0, SHARED);
+        replied(PREFILL, lend(false), SL_OK);
+        struct sl_msg told = b_was_told(1);
+        b_answers(&told, SL_OK);
+        piece_here(1, 0, LONE);
+        piece_here(2, 0, LONE);
+        uint64_t seq = lend(true);
+        told = b_was_told(2);
+        if (_i == 0) {
+            peer_greets(4);
+        } else {
+            told.body.peer_lend.number = 0;
+            b_answers(&told, SL_ERR_BUSY);
+        }
+        replied(PREFILL, seq, SL_ERR_PEER_DIED);
+        nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
 START_TEST(messages_that_are_not_read_are_bounded)
     {
         bed_open("b@host:1", "true");
@@ -1632,6 +1830,8 @@ static Suite *suite_make(void)
     tcase_add_loop_test(here, bad_lends_are_refused_and_nothing_is_begun, 0, SL_COUNT(lend_codes));
     tcase_add_loop_test(here, a_bad_lend_ends_the_loan, 0, 4);
     tcase_add_test(here, without_pools_in_a_fabric_nothing_is_lent);
+    tcase_add_loop_test(here, hand_overs_are_bounded, 0, 2);
+    tcase_add_loop_test(here, fences_cover_requests_before_them, 0, SL_COUNT(requests));
     suite_add_tcase(suite, here);
     TCase *reads = tcase_create("b lends");
     tcase_add_test(reads, what_a_peer_lends_is_read);
@@ -1642,12 +1842,17 @@ static Suite *suite_make(void)
     tcase_add_loop_test(reads, what_a_peer_names_wrongly_ends_the_bring, 0, SL_COUNT(named_codes));
     tcase_add_loop_test(reads, a_ticket_is_for_one_loan_of_one_node, 0, 3);
     tcase_add_test(reads, a_new_life_of_the_lender_ends_the_bring);
+    tcase_add_test(reads, a_read_whose_link_broke_ends);
+    tcase_add_test(reads, messages_of_a_take_are_bounded);
+    tcase_add_loop_test(reads, a_node_that_is_gone_ends_both_by_name, 0, 2);
     suite_add_tcase(suite, reads);
     TCase *lends = tcase_create("b reads");
     tcase_add_test(lends, a_peer_reads_what_is_lent_to_it_and_nothing_behind_the_end);
     tcase_add_test(lends, messages_are_said_again_until_they_are_read);
     tcase_add_test(lends, what_decode_lacks_is_said_again);
     tcase_add_test(lends, what_decode_says_ends_the_loan);
+    tcase_add_test(lends, fences_wait_once_each_and_are_never_refused);
+    tcase_add_loop_test(lends, a_new_life_of_decode_ends_the_loan, 0, 2);
     tcase_add_test(lends, messages_that_are_not_read_are_bounded);
     tcase_add_test(lends, one_lend_of_one_op_is_open_at_a_time);
     tcase_add_test(lends, a_part_that_was_read_is_lent_no_more);

@@ -1,5 +1,5 @@
 /* actors/transporter/handover/grants.c - rights to read parts that are lent: one a part, for decode's node,
- * from the message that names the part first until the loan is over. */
+ * from the message that names the part first until all of it was read, or the loan is over. */
 #include "actors/transporter/handover/internal.h"
 
 #include <stdlib.h>
@@ -36,7 +36,8 @@ static bool key_keep(struct ho_share *share, const void *at, uint64_t length_byt
     return true;
 }
 
-static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t part,
+/* *own: nothing but rights of this loan is in the way. */
+static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t part, bool *own,
                          struct sl_error *why)
 {
     static unsigned char key[SL_FABRIC_BLOB_MAX]; /* too large for the stack */
@@ -52,6 +53,7 @@ static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t par
                        ho->places, SL_FABRIC_PLACES_MAX, &want.place_count, why);
     if (err == SL_OK && want.place_count > HO_LENT_PLACES_MAX - ho->places_open) {
         err = sl_fail(why, SL_ERR_LIMIT, "what is lent lies at %u places", ho->places_open);
+        *own = ho->places_open == loan->places_open;
     }
     err = err == SL_OK ? sl_fabric_grant_add(self->fabric, &want, &handle, key, &key_bytes, why)
                        : err;
@@ -74,26 +76,21 @@ static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t par
     return SL_OK;
 }
 
-/* Whether waiting may help: for the link (verbs), for the memory, for rights that end. Those of this loan alone
- * do not end before its first message is read. */
-static bool may_come(const struct handover *ho, const struct ho_loan *loan,
-                     const struct ho_message *message, sl_err err)
-{
-    bool own = message == loan->messages && ho->places_open == loan->places_open;
-    return err == SL_ERR_BUSY || err == SL_ERR_UNREACHABLE || (err == SL_ERR_LIMIT && !own);
-}
-
 sl_err ho_rights_make(struct handover *ho, struct ho_loan *loan, const struct ho_message *message,
                       struct sl_error *why)
 {
     bool ready = true;
     for (uint32_t i = 0; i < message->piece_count; i++) {
         uint32_t part = (uint32_t)message->pieces[i].part;
+        bool own = false;
         sl_err err =
-            loan->shares[part].right == RIGHT_NONE ? right_make(ho, loan, part, why) : SL_OK;
+            loan->shares[part].right == RIGHT_NONE ? right_make(ho, loan, part, &own, why) : SL_OK;
         if (err != SL_OK) {
             ho_due(ho, ho_now(ho) + HO_SOON_NS);
-            return may_come(ho, loan, message, err) ? SL_ERR_BUSY : err;
+            /* Rights of others end, links come up (verbs), and its own ones end when its first message was read. */
+            bool may_come = err == SL_ERR_BUSY || err == SL_ERR_UNREACHABLE ||
+                            (err == SL_ERR_LIMIT && !(own && message == loan->messages));
+            return may_come ? SL_ERR_BUSY : err;
         }
         ready = ready && loan->shares[part].right == RIGHT_READY;
     }

@@ -285,7 +285,9 @@ void ho_loan_said(struct handover *ho, const struct tr_peer *peer, uint64_t numb
         message->sent =
             message->heard || (message->sent && ho_now(ho) - message->said_ns < HO_REPEAT_NS);
     }
-    if (code == SL_OK && at < loan->unread) {
+    if (code == SL_ERR_BUSY && loan->unread > 0 && number + 1 < loan->messages[0].number) {
+        ho_loan_over(ho, loan, SL_ERR_PEER_DIED, "decode's transporter died", true);
+    } else if (code == SL_OK && at < loan->unread) {
         message_read(ho, loan, at);
     } else if (code != SL_OK && code != SL_ERR_BUSY && code != SL_ERR_NOT_FOUND) {
         ho_loan_over(ho, loan, code, text, false);

@@ -1,6 +1,6 @@
 /* runtime/fabric/core/fabric.c - a fabric opens, turns and closes, the same for every back end. */
 #include "runtime/fabric/core/movers.h"
-#include "runtime/fabric/core/rails.h"
+#include "runtime/fabric/core/tables.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 
 void sl_fabric_step(struct sl_fabric *fabric, uint64_t now_ns)
 {
-    if (fabric->rails != NULL) {
-        fabric_rails_step(fabric, now_ns);
+    if (fabric->form != NULL) {
+        fabric->form->step(fabric, now_ns);
         return;
     }
     fabric->now_ns = now_ns;
@@ -28,8 +28,8 @@ void sl_fabric_step(struct sl_fabric *fabric, uint64_t now_ns)
 
 uint64_t sl_fabric_wake_at(const struct sl_fabric *fabric)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_wake_at(fabric);
+    if (fabric->form != NULL) {
+        return fabric->form->wake_at(fabric);
     }
     if (fabric->work_due || fabric->ended_head != FABRIC_NONE || fabric->grants_gone > 0) {
         return 0;
@@ -52,8 +52,8 @@ int sl_fabric_fd(const struct sl_fabric *fabric)
 
 void sl_fabric_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
 {
-    if (fabric->rails != NULL) {
-        fabric_rails_stats(fabric, out);
+    if (fabric->form != NULL) {
+        fabric->form->stats(fabric, out);
         return;
     }
     *out = fabric->stats;
@@ -61,7 +61,7 @@ void sl_fabric_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out
 
 const char *sl_fabric_about(const struct sl_fabric *fabric)
 {
-    return fabric->rails != NULL ? fabric_rails_about(fabric) : fabric->about;
+    return fabric->form != NULL ? fabric->form->about(fabric) : fabric->about;
 }
 
 /* ---- life ---- */
@@ -216,8 +216,8 @@ void sl_fabric_close(struct sl_fabric **at)
         return;
     }
     memset(&fabric->options.events, 0, sizeof(fabric->options.events));
-    if (fabric->rails != NULL) {
-        fabric_rails_close(fabric);
+    if (fabric->form != NULL) {
+        fabric->form->close(fabric);
         *at = NULL;
         return;
     }

@@ -1,5 +1,5 @@
 /* runtime/fabric/core/grants.c - grants that we give, and keys that peers gave us. */
-#include "runtime/fabric/core/rails.h"
+#include "runtime/fabric/core/tables.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +65,8 @@ static void grant_memory_leave(struct sl_fabric *fabric, struct fabric_grant *gr
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_grant_add(fabric, grant, out, key, key_bytes, why);
+    if (fabric->form != NULL) {
+        return fabric->form->grant_add(fabric, grant, out, key, key_bytes, why);
     }
     sl_err err = grant_check(fabric, grant, why);
     if (err != SL_OK) {
@@ -118,8 +118,8 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
 
 sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_grant_end(fabric, handle);
+    if (fabric->form != NULL) {
+        return fabric->form->grant_end(fabric, handle);
     }
     struct fabric_grant *grant = fabric_grant_of(fabric, handle);
     if (grant == NULL) {
@@ -133,8 +133,8 @@ sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle)
 
 bool sl_fabric_grant_recheck(struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_grant_recheck(fabric, handle);
+    if (fabric->form != NULL) {
+        return fabric->form->grant_recheck(fabric, handle);
     }
     const struct fabric_grant *grant = fabric_grant_of(fabric, handle);
     return grant != NULL && grant->landing > 0 && fabric->ops->grant_recheck != NULL &&
@@ -210,8 +210,8 @@ void fabric_grants_tell(struct sl_fabric *fabric)
 sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const void *blob,
                           uint32_t length_bytes, uint32_t *out, struct sl_error *why)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_key_open(fabric, peer_handle, blob, length_bytes, out, why);
+    if (fabric->form != NULL) {
+        return fabric->form->key_open(fabric, peer_handle, blob, length_bytes, out, why);
     }
     const struct fabric_peer *peer = fabric_peer_of(fabric, peer_handle);
     if (peer == NULL) {
@@ -246,8 +246,8 @@ sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const 
 
 void sl_fabric_key_close(struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->rails != NULL) {
-        fabric_rails_key_close(fabric, handle);
+    if (fabric->form != NULL) {
+        fabric->form->key_close(fabric, handle);
         return;
     }
     struct fabric_key *key = fabric_key_of(fabric, handle);

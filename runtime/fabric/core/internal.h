@@ -209,8 +209,38 @@ struct fabric_backend {
     uint64_t (*wake_at)(const struct sl_fabric *fabric); /* NULL: never */
 };
 
+/* What a fabric of several NICs does itself (rails.h); each as in fabric.h. */
+struct fabric_form {
+    void (*close)(struct sl_fabric *fabric); /* frees the struct, too */
+    void (*step)(struct sl_fabric *fabric, uint64_t now_ns);
+    uint64_t (*wake_at)(const struct sl_fabric *fabric);
+    void (*stats)(const struct sl_fabric *fabric, struct sl_fabric_stats *out);
+    const char *(*about)(const struct sl_fabric *fabric);
+    sl_err (*memory_add)(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
+                         uint32_t *out, struct sl_error *why);
+    sl_err (*memory_remove_step)(struct sl_fabric *fabric, uint32_t memory, bool *gone);
+    sl_err (*dmabuf_check)(const struct sl_fabric *fabric, struct sl_error *why);
+    uint64_t (*region_bytes_max)(const struct sl_fabric *fabric);
+    sl_err (*peer_add)(struct sl_fabric *fabric, uint32_t *out, struct sl_error *why);
+    sl_err (*peer_address)(struct sl_fabric *fabric, uint32_t peer, const void *blob,
+                           uint32_t length_bytes, struct sl_error *why);
+    void (*peer_remove)(struct sl_fabric *fabric, uint32_t peer);
+    enum sl_fabric_link (*peer_link)(const struct sl_fabric *fabric, uint32_t peer);
+    sl_err (*grant_add)(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
+                        uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
+    sl_err (*grant_end)(struct sl_fabric *fabric, uint32_t grant);
+    bool (*grant_recheck)(struct sl_fabric *fabric, uint32_t grant);
+    sl_err (*key_open)(struct sl_fabric *fabric, uint32_t peer, const void *blob,
+                       uint32_t length_bytes, uint32_t *out, struct sl_error *why);
+    void (*key_close)(struct sl_fabric *fabric, uint32_t key);
+    sl_err (*post)(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
+                   struct sl_error *why);
+    uint32_t (*cancel)(struct sl_fabric *fabric, uint64_t cookie);
+};
+
 struct sl_fabric {
-    struct rails *rails; /* several NICs as one (rails.h). NULL: one, and all below counts */
+    const struct fabric_form *form; /* of several NICs. NULL: one, and all behind rails counts */
+    struct rails *rails;
     const struct fabric_backend *ops;
     struct sl_fabric_options options;
     struct sl_fabric_stats stats;

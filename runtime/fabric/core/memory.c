@@ -1,5 +1,5 @@
 /* runtime/fabric/core/memory.c - memories are registered, a region a step. */
-#include "runtime/fabric/core/rails.h"
+#include "runtime/fabric/core/tables.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,8 +35,8 @@ void fabric_memory_clear(struct sl_fabric *fabric, struct fabric_memory *memory)
 
 uint64_t sl_fabric_region_bytes_max(const struct sl_fabric *fabric)
 {
-    return fabric->rails != NULL ? fabric_rails_region_bytes_max(fabric)
-                                 : fabric->options.region_bytes_max;
+    return fabric->form != NULL ? fabric->form->region_bytes_max(fabric)
+                                : fabric->options.region_bytes_max;
 }
 
 static bool memory_cut(const struct sl_fabric *fabric, const struct fabric_memory *memory,
@@ -51,8 +51,8 @@ static bool memory_cut(const struct sl_fabric *fabric, const struct fabric_memor
 
 sl_err sl_fabric_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_dmabuf_check(fabric, why);
+    if (fabric->form != NULL) {
+        return fabric->form->dmabuf_check(fabric, why);
     }
     return fabric->ops->dmabuf_check != NULL
                ? fabric->ops->dmabuf_check(fabric, why)
@@ -85,8 +85,8 @@ static sl_err memory_dmabuf(struct sl_fabric *fabric, const struct sl_fabric_dma
 sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
                             uint32_t *out, struct sl_error *why)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_memory_add(fabric, memory, out, why);
+    if (fabric->form != NULL) {
+        return fabric->form->memory_add(fabric, memory, out, why);
     }
     if ((memory->at == NULL) == (memory->dmabuf == NULL) || memory->length_bytes == 0 ||
         memory->length_bytes > INT64_MAX ||
@@ -143,8 +143,8 @@ void fabric_memory_give_up(struct sl_fabric *fabric, uint32_t handle)
 
 sl_err sl_fabric_memory_remove_step(struct sl_fabric *fabric, uint32_t handle, bool *gone)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_memory_remove_step(fabric, handle, gone);
+    if (fabric->form != NULL) {
+        return fabric->form->memory_remove_step(fabric, handle, gone);
     }
     struct fabric_memory *memory = fabric_memory_of(fabric, handle);
     if (memory == NULL) {

@@ -1,6 +1,6 @@
 /* runtime/fabric/core/peers.c - peers and their links: started, up, failed, stopped, started anew.
  */
-#include "runtime/fabric/core/rails.h"
+#include "runtime/fabric/core/tables.h"
 #include "runtime/sl_backoff.h"
 
 #include <inttypes.h>
@@ -20,8 +20,8 @@ static enum sl_fabric_link peer_link(const struct fabric_peer *peer)
 
 sl_err sl_fabric_peer_add(struct sl_fabric *fabric, uint32_t *out, struct sl_error *why)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_peer_add(fabric, out, why);
+    if (fabric->form != NULL) {
+        return fabric->form->peer_add(fabric, out, why);
     }
     uint32_t index = 0;
     while (index < fabric->options.peers_max && fabric->peers[index].state != PEER_FREE) {
@@ -59,8 +59,8 @@ sl_err sl_fabric_peer_add(struct sl_fabric *fabric, uint32_t *out, struct sl_err
 
 enum sl_fabric_link sl_fabric_peer_link(const struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_peer_link(fabric, handle);
+    if (fabric->form != NULL) {
+        return fabric->form->peer_link(fabric, handle);
     }
     const struct fabric_peer *peer = fabric_peer_of(fabric, handle);
     return peer == NULL ? SL_FABRIC_DOWN : peer_link(peer);
@@ -69,8 +69,8 @@ enum sl_fabric_link sl_fabric_peer_link(const struct sl_fabric *fabric, uint32_t
 sl_err sl_fabric_peer_address(struct sl_fabric *fabric, uint32_t handle, const void *blob,
                               uint32_t length_bytes, struct sl_error *why)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_peer_address(fabric, handle, blob, length_bytes, why);
+    if (fabric->form != NULL) {
+        return fabric->form->peer_address(fabric, handle, blob, length_bytes, why);
     }
     struct fabric_peer *peer = fabric_peer_of(fabric, handle);
     if (peer == NULL) {
@@ -158,8 +158,8 @@ void fabric_peer_stopped(struct fabric_peer *peer)
 
 void sl_fabric_peer_remove(struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->rails != NULL) {
-        fabric_rails_peer_remove(fabric, handle);
+    if (fabric->form != NULL) {
+        fabric->form->peer_remove(fabric, handle);
         return;
     }
     struct fabric_peer *peer = fabric_peer_of(fabric, handle);

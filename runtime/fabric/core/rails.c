@@ -1,7 +1,5 @@
-/* runtime/fabric/core/rails.c - rails open, turn and close; blobs of several rails; a peer with a link on
- * every rail. */
+/* runtime/fabric/core/rails.c - rails open, turn and close; a peer with a link on every rail. */
 #include "runtime/fabric/core/rails.h"
-#include "runtime/fabric/core/wire.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -10,90 +8,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
-
-#define MAGIC_RAILS UINT32_C(0x52544c53) /* "SLTR" */
-#define VERSION     2u
-#define HEAD_BYTES  8u
-
-/* ---- blobs ---- */
-
-uint32_t rails_blob_write(const struct rails *rails, bool dies, const void *const parts[RAILS_MAX],
-                          const uint32_t lengths[RAILS_MAX], void *out)
-{
-    unsigned char *at = out;
-    uint32_t used = HEAD_BYTES + 4 * rails->count; /* room for every length comes first */
-    bool any = false;
-    memset(at, 0, HEAD_BYTES);
-    sl_wire_put(at, MAGIC_RAILS, 4);
-    sl_wire_put(at + 4, VERSION, 1);
-    sl_wire_put(at + 5, dies, 1);
-    sl_wire_put(at + 6, rails->count, 1);
-    at += HEAD_BYTES;
-    for (uint32_t i = 0; i < rails->count; i++) {
-        uint32_t length = lengths[i] <= SL_FABRIC_BLOB_MAX - used ? lengths[i] : 0;
-        sl_wire_put(at, length, 4);
-        if (length > 0) {
-            memcpy(at + 4, parts[i], length);
-        }
-        at += 4 + length;
-        used += length;
-        any |= length > 0;
-    }
-    return any ? used : 0;
-}
-
-static bool is_of_rails(const unsigned char *bytes, uint32_t length_bytes)
-{
-    return length_bytes >= HEAD_BYTES && sl_wire_get(bytes, 4) == MAGIC_RAILS;
-}
-
-sl_err rails_blob_read(const void *blob, uint32_t length_bytes, struct rails_blob *out,
-                       struct sl_error *why)
-{
-    const unsigned char *at = blob, *end = at + length_bytes;
-    struct rails_blob read = {0};
-    if (!is_of_rails(at, length_bytes)) {
-        read.parts[0] = blob;
-        read.lengths[0] = length_bytes;
-        *out = read;
-        return SL_OK;
-    }
-    uint32_t count = at[6];
-    if (at[4] != VERSION) {
-        return sl_fail(why, SL_ERR_VERSION, "rails: version %u, not %u", at[4], VERSION);
-    }
-    if (count == 0 || count > RAILS_MAX || at[5] > 1) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "rails: %u of them, flag %u", count, at[5]);
-    }
-    read.dies = at[5] == 1;
-    at += HEAD_BYTES;
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t left = (uint64_t)(end - at);
-        uint64_t length = left >= 4 ? sl_wire_get(at, 4) : 0;
-        if (left < 4 || length > left - 4) {
-            return sl_fail(why, SL_ERR_PROTOCOL, "rails: the part of rail %u is cut off", i);
-        }
-        read.parts[i] = at + 4;
-        read.lengths[i] = (uint32_t)length;
-        at += 4 + length;
-    }
-    if (at != end) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "rails: %zu bytes too many", (size_t)(end - at));
-    }
-    *out = read;
-    return SL_OK;
-}
-
-sl_err fabric_rails_first(const void **blob, uint32_t *length_bytes, struct sl_error *why)
-{
-    struct rails_blob read = {0};
-    sl_err err = rails_blob_read(*blob, *length_bytes, &read, why);
-    if (err == SL_OK) {
-        *blob = read.parts[0];
-        *length_bytes = read.lengths[0];
-    }
-    return err;
-}
 
 /* ---- peers ---- */
 
@@ -135,7 +49,7 @@ static void peer_free(struct rails *rails, struct rails_peer *peer)
     *peer = (struct rails_peer){.generation = peer->generation};
 }
 
-sl_err fabric_rails_peer_add(struct sl_fabric *fabric, uint32_t *out, struct sl_error *why)
+static sl_err rails_peer_add(struct sl_fabric *fabric, uint32_t *out, struct sl_error *why)
 {
     struct rails *rails = fabric->rails;
     uint32_t index = 0;
@@ -166,7 +80,7 @@ sl_err fabric_rails_peer_add(struct sl_fabric *fabric, uint32_t *out, struct sl_
     return SL_OK;
 }
 
-void fabric_rails_peer_remove(struct sl_fabric *fabric, uint32_t handle)
+static void rails_peer_remove(struct sl_fabric *fabric, uint32_t handle)
 {
     struct rails *rails = fabric->rails;
     struct rails_peer *peer = rails_peer_of(rails, handle);
@@ -185,7 +99,7 @@ static sl_err fail_with(const struct sl_error *reason, struct sl_error *why)
 }
 
 /* Refused when no rail can use it. */
-sl_err fabric_rails_peer_address(struct sl_fabric *fabric, uint32_t handle, const void *blob,
+static sl_err rails_peer_address(struct sl_fabric *fabric, uint32_t handle, const void *blob,
                                  uint32_t length_bytes, struct sl_error *why)
 {
     struct rails *rails = fabric->rails;
@@ -247,7 +161,7 @@ static enum sl_fabric_link link_of_all(const struct rails *rails, const struct r
     return link;
 }
 
-enum sl_fabric_link fabric_rails_peer_link(const struct sl_fabric *fabric, uint32_t handle)
+static enum sl_fabric_link rails_peer_link(const struct sl_fabric *fabric, uint32_t handle)
 {
     const struct rails_peer *peer = rails_peer_of(fabric->rails, handle);
     return peer == NULL ? SL_FABRIC_DOWN : link_of_all(fabric->rails, peer);
@@ -351,7 +265,7 @@ static void about_add(struct rails *rails, const char *text)
 }
 
 /* Those that did not open come first: the text has no room for all of many rails. */
-const char *fabric_rails_about(const struct sl_fabric *fabric)
+static const char *rails_about(const struct sl_fabric *fabric)
 {
     struct rails *rails = fabric->rails;
     uint32_t open = 0;
@@ -469,7 +383,7 @@ static sl_err all_open(struct rails *rails, const struct fabric_backend *ops, co
     return open == 0 ? first.code : SL_OK;
 }
 
-void fabric_rails_close(struct sl_fabric *fabric)
+static void rails_close(struct sl_fabric *fabric)
 {
     struct rails *rails = fabric->rails;
     for (uint32_t i = 0; i < rails->count; i++) {
@@ -499,7 +413,7 @@ void fabric_rails_close(struct sl_fabric *fabric)
     free(fabric);
 }
 
-void fabric_rails_step(struct sl_fabric *fabric, uint64_t now_ns)
+static void rails_step(struct sl_fabric *fabric, uint64_t now_ns)
 {
     struct rails *rails = fabric->rails;
     fabric->now_ns = now_ns;
@@ -511,7 +425,7 @@ void fabric_rails_step(struct sl_fabric *fabric, uint64_t now_ns)
     rails_grants_tell(rails);
 }
 
-uint64_t fabric_rails_wake_at(const struct sl_fabric *fabric)
+static uint64_t rails_wake_at(const struct sl_fabric *fabric)
 {
     const struct rails *rails = fabric->rails;
     uint64_t at_ns = rails->grants_gone > 0 ? 0 : SL_NEVER_NS;
@@ -523,7 +437,7 @@ uint64_t fabric_rails_wake_at(const struct sl_fabric *fabric)
     return at_ns;
 }
 
-void fabric_rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
+static void rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
 {
     const struct rails *rails = fabric->rails;
     uint64_t sum[sizeof(*out) / sizeof(uint64_t)] = {0}, one[SL_COUNT(sum)];
@@ -540,6 +454,29 @@ void fabric_rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *
     }
     memcpy(out, sum, sizeof(*out));
 }
+
+static const struct fabric_form form = {
+    .close = rails_close,
+    .step = rails_step,
+    .wake_at = rails_wake_at,
+    .stats = rails_stats,
+    .about = rails_about,
+    .memory_add = fabric_rails_memory_add,
+    .memory_remove_step = fabric_rails_memory_remove_step,
+    .dmabuf_check = fabric_rails_dmabuf_check,
+    .region_bytes_max = fabric_rails_region_bytes_max,
+    .peer_add = rails_peer_add,
+    .peer_address = rails_peer_address,
+    .peer_remove = rails_peer_remove,
+    .peer_link = rails_peer_link,
+    .grant_add = fabric_rails_grant_add,
+    .grant_end = fabric_rails_grant_end,
+    .grant_recheck = fabric_rails_grant_recheck,
+    .key_open = fabric_rails_key_open,
+    .key_close = fabric_rails_key_close,
+    .post = fabric_rails_post,
+    .cancel = fabric_rails_cancel,
+};
 
 sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabric_options *options,
                          struct sl_fabric **out, struct sl_error *why)
@@ -560,6 +497,7 @@ sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabri
     }
     memset(fabric, 0, sizeof(*fabric));
     fabric->rails = rails;
+    fabric->form = &form;
     fabric->options = *options;
     rails->fabric = fabric;
     rails->count = count;
@@ -571,7 +509,7 @@ sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabri
         err = all_open(rails, ops, list, why);
     }
     if (err != SL_OK) {
-        fabric_rails_close(fabric);
+        rails_close(fabric);
         return err;
     }
     *out = fabric;

@@ -112,13 +112,9 @@ bool fabric_rails_wanted(const struct sl_fabric_options *options);
  * those of the first rail when none opens. */
 sl_err fabric_rails_open(const struct fabric_backend *ops, const struct sl_fabric_options *options,
                          struct sl_fabric **out, struct sl_error *why);
-void fabric_rails_close(struct sl_fabric *fabric); /* frees the struct, too */
-void fabric_rails_step(struct sl_fabric *fabric, uint64_t now_ns);
-uint64_t fabric_rails_wake_at(const struct sl_fabric *fabric);
-void fabric_rails_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out);
-const char *fabric_rails_about(const struct sl_fabric *fabric);
-/* A blob of rails becomes that of its first; others stay. Errors: SL_ERR_PROTOCOL, SL_ERR_VERSION. */
-sl_err fabric_rails_first(const void **blob, uint32_t *length_bytes, struct sl_error *why);
+struct rails_peer *rails_peer_of(const struct rails *rails, uint32_t handle); /* NULL: none */
+
+/* ---- rails_blob.c ---- */
 /* Puts the parts together; 0: they do not fit. Parts that do not fit behind others are left out. */
 uint32_t rails_blob_write(const struct rails *rails, bool dies, const void *const parts[RAILS_MAX],
                           const uint32_t lengths[RAILS_MAX], void *out);
@@ -130,13 +126,6 @@ struct rails_blob {
 };
 sl_err rails_blob_read(const void *blob, uint32_t length_bytes, struct rails_blob *out,
                        struct sl_error *why);
-
-struct rails_peer *rails_peer_of(const struct rails *rails, uint32_t handle); /* NULL: none */
-sl_err fabric_rails_peer_add(struct sl_fabric *fabric, uint32_t *out, struct sl_error *why);
-sl_err fabric_rails_peer_address(struct sl_fabric *fabric, uint32_t peer, const void *blob,
-                                 uint32_t length_bytes, struct sl_error *why);
-void fabric_rails_peer_remove(struct sl_fabric *fabric, uint32_t peer);
-enum sl_fabric_link fabric_rails_peer_link(const struct sl_fabric *fabric, uint32_t peer);
 
 /* ---- rails_keys.c ---- */
 struct rails_memory *rails_memory_of(const struct rails *rails, uint32_t handle); /* NULL: none */

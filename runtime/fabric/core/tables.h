@@ -65,6 +65,10 @@ void fabric_links_tell(struct sl_fabric *fabric);
 /* ---- grants.c ---- */
 void fabric_grants_tell(struct sl_fabric *fabric);
 
+/* ---- rails_blob.c ---- */
+/* A blob of rails becomes that of its first; others stay. Errors: SL_ERR_PROTOCOL, SL_ERR_VERSION. */
+sl_err fabric_rails_first(const void **blob, uint32_t *length_bytes, struct sl_error *why);
+
 /* ---- transfers.c ---- */
 void fabric_deadlines_step(struct sl_fabric *fabric);
 void fabric_transfers_tell(struct sl_fabric *fabric);

@@ -1,6 +1,6 @@
 /* runtime/fabric/core/transfers.c - transfers: posted, given up, told when all of their pieces have
  * ended. */
-#include "runtime/fabric/core/rails.h"
+#include "runtime/fabric/core/tables.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -136,8 +136,8 @@ static uint32_t piece_take(struct sl_fabric *fabric, const struct sl_fabric_piec
 sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer *want,
                       struct sl_error *why)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_post(fabric, want, why);
+    if (fabric->form != NULL) {
+        return fabric->form->post(fabric, want, why);
     }
     sl_err err = post_check(fabric, want, why);
     if (err != SL_OK) {
@@ -176,8 +176,8 @@ sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer 
 
 uint32_t sl_fabric_cancel(struct sl_fabric *fabric, uint64_t cookie)
 {
-    if (fabric->rails != NULL) {
-        return fabric_rails_cancel(fabric, cookie);
+    if (fabric->form != NULL) {
+        return fabric->form->cancel(fabric, cookie);
     }
     uint32_t count = 0;
     for (uint32_t i = 0; i < fabric->options.transfers_max; i++) {

@@ -199,8 +199,7 @@ static void fabric_run(struct bench *bench, uint64_t value_bytes, const struct s
                     .digest = digests == NULL ? NULL : &digests[at],
                 };
             }
-            struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
-                                                  .peer = bench->end.peer,
+            struct sl_fabric_transfer transfer = {.peer = bench->end.peer,
                                                   .pieces = pieces,
                                                   .piece_count = count,
                                                   .deadline_ns = SL_NEVER_NS};
@@ -278,8 +277,7 @@ static void batch_post(struct bench *bench, uint64_t value_bytes, uint64_t block
             .place_count = way == WAY_POOL ? LAYERS : 0,
         };
     }
-    const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
-                                                .peer = bench->end.peer,
+    const struct sl_fabric_transfer transfer = {.peer = bench->end.peer,
                                                 .pieces = pieces,
                                                 .piece_count = count * parts,
                                                 .cookie = block << 32 | count,
@@ -465,7 +463,7 @@ START_TEST(figures)
                      bench.remote.ready && bench.end.registered && bench.end.link == SL_FABRIC_UP);
         remote_fill(&bench.remote, &bench.end, 1);
         pool_open(&bench);
-        bench.key = remote_key(&bench.remote, &bench.end, SL_FABRIC_READ, 0, MEMORY);
+        bench.key = remote_key(&bench.remote, &bench.end, 0, MEMORY);
         printf("%s to %s, %u connections, %llu MiB a measurement\n",
                sl_fabric_about(bench.end.fabric), bench.remote.about, bench.connections,
                (unsigned long long)(bench.total_bytes / SL_MIB));

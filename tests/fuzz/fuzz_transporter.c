@@ -270,8 +270,7 @@ static void hello_true(struct sl_body_peer_hello_reply *reply, uint64_t how)
 {
     static struct sl_item_window window;
     static unsigned char key[SL_WIRE_KEY_BYTES];
-    const struct sl_wire_key wire = {
-        .verb = SL_WIRE_READ, .grant = 1, .generation = 1, .length_bytes = SL_MIB};
+    const struct sl_wire_key wire = {.grant = 1, .generation = 1, .length_bytes = SL_MIB};
     sl_wire_key_write(&wire, key);
     window = (struct sl_item_window){.arena = how % 3 == 2 ? how % 70 : 0,
                                      .length_bytes = SL_MIB,

@@ -1,6 +1,6 @@
 /* tests/rdma/rdma_test.c - the verbs fabric on two RDMA devices with a cable between them, as
  * verbs-vm's guest has them: rxe0 (10.0.0.1) is ours, rxe1 (10.0.0.2, on eth1) the remote
- * process's. Figures are printed beside those of ib_read_bw and ib_write_bw and never asserted. */
+ * process's. Figures are printed beside those of ib_read_bw and never asserted. */
 #include "tests/rdma/rdma_lend.h"
 #include "tests/rdma/rdma_places.h"
 #include "tests/rdma/rdma_rails.h"
@@ -65,12 +65,12 @@ static uint64_t soon(void)
     return sl_clock_monotonic_ns() + 100 * SL_NS_PER_S;
 }
 
-static sl_err move(enum sl_fabric_verb verb, uint32_t key, uint64_t offset, uint64_t length)
+static sl_err move(uint32_t key, uint64_t offset, uint64_t length)
 {
     static uint64_t cookie = 1000;
     const struct end_done *done = NULL;
     cookie++;
-    ck_assert_int_eq(end_post(&end, verb, key, offset, length, cookie, soon()), SL_OK);
+    ck_assert_int_eq(end_post(&end, key, offset, length, cookie, soon()), SL_OK);
     REMOTE_UNTIL(&remote, &end, (done = end_done_of(&end, cookie)) != NULL);
     return done->code;
 }
@@ -176,55 +176,34 @@ START_TEST(bytes_arrive_over_region_edges)
         struct sl_fabric_stats stats;
         sl_fabric_stats(end.fabric, &stats);
         ck_assert_uint_eq(stats.regions, 4);
-        uint32_t read = remote_key(&remote, &end, SL_FABRIC_READ, 0, 4 * SL_MIB);
+        uint32_t read = remote_key(&remote, &end, 0, 4 * SL_MIB);
         remote_fill(&remote, &end, 3);
         for (size_t i = 0; i < SL_COUNT(lengths); i++) {
-            ck_assert_int_eq(move(SL_FABRIC_READ, read, SL_MIB - 30, lengths[i]), SL_OK);
+            ck_assert_int_eq(move(read, SL_MIB - 30, lengths[i]), SL_OK);
         }
-        ck_assert_int_eq(move(SL_FABRIC_READ, read, 0, 4 * SL_MIB), SL_OK);
+        ck_assert_int_eq(move(read, 0, 4 * SL_MIB), SL_OK);
         ck_assert(pattern_is(end.bytes, 4 * SL_MIB, 3));
-
-        uint32_t write = remote_key(&remote, &end, SL_FABRIC_WRITE, 0, 4 * SL_MIB);
-        pattern_fill(end.bytes, 4 * SL_MIB, 4);
-        for (size_t i = 0; i < SL_COUNT(lengths); i++) {
-            ck_assert_int_eq(move(SL_FABRIC_WRITE, write, 2 * SL_MIB - 30, lengths[i]), SL_OK);
-        }
-        ck_assert_int_eq(move(SL_FABRIC_WRITE, write, 0, 4 * SL_MIB), SL_OK);
-        ck_assert(remote_is_pattern(&remote, &end, 4));
     }
 END_TEST
 
-/* What is read into it and written from it needs no right of a peer's. */
-START_TEST(memory_that_nobody_reads_reads_and_writes)
+/* What is read into it needs no right of a peer's. */
+START_TEST(memory_that_nobody_reads_reads)
     {
         ours.region_bytes_max = theirs.fabric.region_bytes_max = SL_MIB;
         end.stride_bytes = STRIDE;
         end.unread = true;
         join(4 * SL_MIB);
-        uint32_t reading = remote_key(&remote, &end, SL_FABRIC_READ, 0, 4 * SL_MIB);
-        uint32_t writing = remote_key(&remote, &end, SL_FABRIC_WRITE, 0, 4 * SL_MIB);
+        uint32_t key = remote_key(&remote, &end, 0, 4 * SL_MIB);
         remote_fill(&remote, &end, 7);
-        ck_assert_int_eq(move(SL_FABRIC_READ, reading, 0, 4 * SL_MIB), SL_OK);
+        ck_assert_int_eq(move(key, 0, 4 * SL_MIB), SL_OK);
         ck_assert(pattern_is(end.bytes, 4 * SL_MIB, 7));
-        pattern_fill(end.bytes, 4 * SL_MIB, 8);
-        ck_assert_int_eq(move(SL_FABRIC_WRITE, writing, STRIDE - 5, 2 * SL_MIB), SL_OK);
-        memset(end.bytes, 0, 4 * SL_MIB);
-        ck_assert_int_eq(move(SL_FABRIC_READ, reading, 0, 4 * SL_MIB), SL_OK);
-        uint64_t from = STRIDE - 5, behind = from + 2 * SL_MIB;
-        unsigned char *want = malloc(4 * SL_MIB);
-        pattern_fill(want, 4 * SL_MIB, 8);
-        ck_assert_mem_eq(end.bytes + from, want + from, behind - from);
-        pattern_fill(want, 4 * SL_MIB, 7);
-        ck_assert_mem_eq(end.bytes, want, from);
-        ck_assert_mem_eq(end.bytes + behind, want + behind, 4 * SL_MIB - behind);
-        free(want);
     }
 END_TEST
 
 START_TEST(a_wrong_digest_is_found)
     {
         join(SL_MIB);
-        uint32_t key = remote_key(&remote, &end, SL_FABRIC_READ, 0, SL_MIB);
+        uint32_t key = remote_key(&remote, &end, 0, SL_MIB);
         remote_fill(&remote, &end, 5);
         pattern_fill(end.bytes, SL_MIB, 5);
         struct sl_digest right = sl_digest_of(end.bytes, SL_MIB), wrong = right;
@@ -234,11 +213,8 @@ START_TEST(a_wrong_digest_is_found)
                                             .key = key,
                                             .length_bytes = SL_MIB,
                                             .digest = i == 0 ? &right : &wrong};
-            struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
-                                                  .peer = end.peer,
-                                                  .pieces = &piece,
-                                                  .piece_count = 1,
-                                                  .deadline_ns = soon()};
+            struct sl_fabric_transfer transfer = {
+                .peer = end.peer, .pieces = &piece, .piece_count = 1, .deadline_ns = soon()};
             ck_assert_int_eq(sl_fabric_post(end.fabric, &transfer, NULL), SL_OK);
             REMOTE_UNTIL(&remote, &end, end.done_count == (uint32_t)i + 1);
             ck_assert_int_eq(end.dones[i].code, i == 0 ? SL_OK : SL_ERR_CORRUPT);
@@ -256,23 +232,22 @@ static bool ours_is_set(unsigned char with, uint64_t from, uint64_t length)
            memcmp(end.bytes + from, end.bytes + from + 1, length - 1) == 0;
 }
 
-START_TEST(an_ended_ticket_moves_nothing)
+START_TEST(an_ended_ticket_is_not_read)
     {
-        enum sl_fabric_verb verb = _i < 2 ? SL_FABRIC_WRITE : SL_FABRIC_READ;
-        theirs.fabric.windows = ways[_i % 2];
+        theirs.fabric.windows = ways[_i];
         theirs.stride_bytes = STRIDE;
         theirs.unread = true;
         join(SL_MIB);
-        uint32_t key = remote_key(&remote, &end, verb, 4096, 8192);
+        uint32_t key = remote_key(&remote, &end, 4096, 8192);
         memset(end.bytes, 0x99, SL_MIB);
         remote_set(&remote, &end, 0x22);
-        ck_assert_int_eq(move(verb, key, 4096, 8192), SL_OK);
-        ck_assert(ours_is_set(verb == SL_FABRIC_READ ? 0x22 : 0x99, 4096, 8192));
+        ck_assert_int_eq(move(key, 4096, 8192), SL_OK);
+        ck_assert(ours_is_set(0x22, 4096, 8192));
         remote_grant_end(&remote, &end, remote.grant);
         REMOTE_UNTIL(&remote, &end, remote.grants_ended == 1);
         remote_set(&remote, &end, 0x33);
         memset(end.bytes, 0x99, SL_MIB);
-        ck_assert_int_eq(move(verb, key, 4096, 4096), SL_ERR_PERMISSION);
+        ck_assert_int_eq(move(key, 4096, 4096), SL_ERR_PERMISSION);
         ck_assert(remote_is_set(&remote, &end, 0x33));
         ck_assert(ours_is_set(0x99, 0, SL_MIB));
         REMOTE_UNTIL(&remote, &end, end.link == SL_FABRIC_UP); /* the error cost the queue pairs */
@@ -283,70 +258,34 @@ START_TEST(a_ticket_reaches_no_further_than_its_range)
     {
         unsigned char key_bytes[SL_FABRIC_BLOB_MAX];
         uint32_t key = 0;
-        join(SL_MIB);
-        remote_set(&remote, &end, 0x44);
-        memset(end.bytes, 0x99, SL_MIB);
-        ck_assert_int_eq(remote_grant(&remote, &end, SL_FABRIC_WRITE, 0, 4096), SL_OK);
-        memcpy(key_bytes, remote.key, remote.key_bytes);
-        key_bytes[16 + 8 + 1] = 0x20; /* it says 8192 bytes now */
-        ck_assert_int_eq(
-            sl_fabric_key_open(end.fabric, end.peer, key_bytes, remote.key_bytes, &key, NULL),
-            SL_OK);
-        ck_assert_int_eq(move(SL_FABRIC_WRITE, key, 0, 8192), SL_ERR_PERMISSION);
-        REMOTE_UNTIL(&remote, &end, end.link == SL_FABRIC_UP);
-        /* And the key of a region that may be read is not for writing. */
-        ck_assert_int_eq(remote_grant(&remote, &end, SL_FABRIC_READ, 0, SL_MIB), SL_OK);
-        unsigned char forged[16 + 24 + 4 * LANES] = {0};
-        memcpy(forged, remote.key, 16 + 24);
-        forged[5] = SL_FABRIC_WRITE;
-        forged[6] = LANES;
-        for (uint32_t i = 0; i < LANES; i++) {
-            memcpy(forged + 40 + 4 * i, remote.key + 40, 4);
-        }
-        ck_assert_int_eq(
-            sl_fabric_key_open(end.fabric, end.peer, forged, sizeof(forged), &key, NULL), SL_OK);
-        ck_assert_int_eq(move(SL_FABRIC_WRITE, key, 8192, 4096), SL_ERR_PERMISSION);
-        REMOTE_UNTIL(&remote, &end, end.link == SL_FABRIC_UP);
-        ck_assert_int_eq(remote_grant(&remote, &end, SL_FABRIC_READ, 0, SL_MIB), SL_OK);
-        uint32_t read = 0;
-        ck_assert_int_eq(
-            sl_fabric_key_open(end.fabric, end.peer, remote.key, remote.key_bytes, &read, NULL),
-            SL_OK);
-        ck_assert_int_eq(move(SL_FABRIC_READ, read, 4096, SL_MIB - 4096), SL_OK);
-        ck_assert(end.bytes[4096] == 0x44 &&
-                  memcmp(end.bytes + 4096, end.bytes + 4097, SL_MIB - 4097) == 0);
-    }
-END_TEST
-
-START_TEST(a_ticket_to_read_reaches_no_further_than_its_range)
-    {
-        unsigned char key_bytes[SL_FABRIC_BLOB_MAX];
-        uint32_t key = 0;
         theirs.stride_bytes = STRIDE;
         theirs.unread = true;
         join(SL_MIB);
         remote_set(&remote, &end, 0x44);
         memset(end.bytes, 0x99, SL_MIB);
-        ck_assert_int_eq(remote_grant(&remote, &end, SL_FABRIC_READ, 0, 4096), SL_OK);
+        ck_assert_int_eq(remote_grant(&remote, &end, 0, 4096), SL_OK);
         memcpy(key_bytes, remote.key, remote.key_bytes);
         key_bytes[16 + 8 + 1] = 0x20; /* it says 8192 bytes now */
         ck_assert_int_eq(
             sl_fabric_key_open(end.fabric, end.peer, key_bytes, remote.key_bytes, &key, NULL),
             SL_OK);
-        ck_assert_int_eq(move(SL_FABRIC_READ, key, 0, 4096), SL_OK);
+        ck_assert_int_eq(move(key, 0, 4096), SL_OK);
         ck_assert(ours_is_set(0x44, 0, 4096));
-        ck_assert_int_eq(move(SL_FABRIC_READ, key, 0, 8192), SL_ERR_PERMISSION);
+        ck_assert_int_eq(move(key, 0, 8192), SL_ERR_PERMISSION);
         ck_assert(ours_is_set(0x99, 4096, SL_MIB - 4096));
     }
 END_TEST
 
-/* The remote is stopped while its NIC still has writes to do; its ticket ends under it. */
-START_TEST(a_late_write_cannot_land)
+/* The remote is stopped while its NIC still has reads to do; its ticket ends under it. */
+START_TEST(a_late_read_gets_nothing_new)
     {
         ours.windows = ways[_i];
+        end.stride_bytes = STRIDE;
+        end.unread = true;
         join(MEMORY);
-        remote_fill(&remote, &end, 6);
-        uint32_t grant = remote_move_ours(&remote, &end, SL_FABRIC_WRITE, 30, MEMORY / 4);
+        remote_set(&remote, &end, 0x22);
+        memset(end.bytes, 0x22, MEMORY);
+        uint32_t grant = remote_move_ours(&remote, &end, 30, MEMORY / 4);
         REMOTE_UNTIL(&remote, &end, remote.done_count >= 1);
         ck_assert_int_eq(kill(remote.pid, SIGSTOP), 0);
         ck_assert_int_eq(sl_fabric_grant_end(end.fabric, grant), SL_OK);
@@ -355,7 +294,7 @@ START_TEST(a_late_write_cannot_land)
         ck_assert_int_eq(kill(remote.pid, SIGCONT), 0);
         REMOTE_UNTIL(&remote, &end, remote.done_count == 30);
         ck_assert_int_ne(remote.done.code, SL_OK);
-        ck_assert(end.bytes[0] == 0x5a && memcmp(end.bytes, end.bytes + 1, MEMORY - 1) == 0);
+        ck_assert(remote_is_set(&remote, &end, 0x22));
     }
 END_TEST
 
@@ -364,9 +303,9 @@ END_TEST
 START_TEST(a_killed_peer_is_an_error)
     {
         join(MEMORY);
-        uint32_t key = remote_key(&remote, &end, SL_FABRIC_READ, 0, MEMORY);
+        uint32_t key = remote_key(&remote, &end, 0, MEMORY);
         for (uint64_t i = 0; i < 20; i++) {
-            ck_assert_int_eq(end_post(&end, SL_FABRIC_READ, key, 0, MEMORY, i, soon()), SL_OK);
+            ck_assert_int_eq(end_post(&end, key, 0, MEMORY, i, soon()), SL_OK);
         }
         REMOTE_UNTIL(&remote, &end, end.done_count >= 1);
         uint64_t start_ns = sl_clock_monotonic_ns();
@@ -388,12 +327,12 @@ static double best_read_speed(uint32_t key);
 START_TEST(a_cable_that_is_pulled_and_put_back)
     {
         join(MEMORY);
-        uint32_t key = remote_key(&remote, &end, SL_FABRIC_READ, 0, MEMORY);
+        uint32_t key = remote_key(&remote, &end, 0, MEMORY);
         remote_fill(&remote, &end, 7);
         double before = best_read_speed(key);
         ck_assert_int_eq(system("ip link set eth1 down"), 0);
         uint64_t start_ns = sl_clock_monotonic_ns();
-        sl_err err = move(SL_FABRIC_READ, key, 0, SL_MIB);
+        sl_err err = move(key, 0, SL_MIB);
         double took_s = (double)(sl_clock_monotonic_ns() - start_ns) / 1e9;
         ck_assert(err == SL_ERR_PEER_DIED || err == SL_ERR_UNREACHABLE);
         REMOTE_UNTIL(&remote, &end, end.downs >= 1);
@@ -403,7 +342,7 @@ START_TEST(a_cable_that_is_pulled_and_put_back)
         do {
             REMOTE_UNTIL(&remote, &end, end.link == SL_FABRIC_UP);
             ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
-        } while (move(SL_FABRIC_READ, key, 0, 4096) != SL_OK);
+        } while (move(key, 0, 4096) != SL_OK);
         double back_s = (double)(sl_clock_monotonic_ns() - start_ns) / 1e9;
         double after = best_read_speed(key);
         ck_assert(pattern_is(end.bytes, MEMORY, 7));
@@ -414,7 +353,7 @@ END_TEST
 
 /* ---- figures ---- */
 
-static double move_speed(enum sl_fabric_verb verb, uint32_t key, uint64_t length, uint64_t total)
+static double move_speed(uint32_t key, uint64_t length, uint64_t total)
 {
     static struct sl_fabric_piece pieces[SL_FABRIC_PIECES_MAX];
     uint32_t count = (uint32_t)SL_MIN(total / length, (uint64_t)SL_FABRIC_PIECES_MAX);
@@ -426,11 +365,8 @@ static double move_speed(enum sl_fabric_verb verb, uint32_t key, uint64_t length
                                              .remote_offset_bytes = at,
                                              .length_bytes = length};
     }
-    struct sl_fabric_transfer transfer = {.verb = verb,
-                                          .peer = end.peer,
-                                          .pieces = pieces,
-                                          .piece_count = count,
-                                          .deadline_ns = soon()};
+    struct sl_fabric_transfer transfer = {
+        .peer = end.peer, .pieces = pieces, .piece_count = count, .deadline_ns = soon()};
     uint32_t before = end.done_count;
     uint64_t start_ns = sl_clock_monotonic_ns();
     ck_assert_int_eq(sl_fabric_post(end.fabric, &transfer, NULL), SL_OK);
@@ -445,13 +381,13 @@ static double best_read_speed(uint32_t key)
 {
     double best = 0;
     for (int i = 0; i < 3; i++) {
-        best = SL_MAX(best, move_speed(SL_FABRIC_READ, key, SL_MIB, 2 * MEMORY));
+        best = SL_MAX(best, move_speed(key, SL_MIB, 2 * MEMORY));
     }
     return best;
 }
 
 /* MB/s as perftest measures it; 0: it did not run. */
-static double perftest(const char *tool, uint64_t length, uint64_t total)
+static double perftest(uint64_t length, uint64_t total)
 {
     static int port = 18600;
     char command[512], line[256];
@@ -459,15 +395,16 @@ static double perftest(const char *tool, uint64_t length, uint64_t total)
     unsigned long long size = 0, rounds = 0;
     double peak = 0;
     port++;
-    snprintf(command, sizeof(command),
-             /* -u 20: an emulated responder may take longer than the usual 70 ms */
-             "%s -d rxe1 -x 1 -F -u 20 -q %u -t %u -s %llu -n %llu -p %d >/dev/null 2>&1 & "
-             "sleep 1; "
-             "%s -d rxe0 -x 1 -F -u 20 -q %u -t %u -s %llu -n %llu -p %d 10.0.0.2 2>/dev/null; "
-             "wait",
-             tool, LANES, DEPTH, (unsigned long long)length,
-             (unsigned long long)(total / length / LANES), port, tool, LANES, DEPTH,
-             (unsigned long long)length, (unsigned long long)(total / length / LANES), port);
+    snprintf(
+        command, sizeof(command),
+        /* -u 20: an emulated responder may take longer than the usual 70 ms */
+        "ib_read_bw -d rxe1 -x 1 -F -u 20 -q %u -t %u -s %llu -n %llu -p %d >/dev/null 2>&1 & "
+        "sleep 1; "
+        "ib_read_bw -d rxe0 -x 1 -F -u 20 -q %u -t %u -s %llu -n %llu -p %d 10.0.0.2 2>/dev/null; "
+        "wait",
+        LANES, DEPTH, (unsigned long long)length, (unsigned long long)(total / length / LANES),
+        port, LANES, DEPTH, (unsigned long long)length,
+        (unsigned long long)(total / length / LANES), port);
     FILE *out = popen(command, "r");
     ck_assert_ptr_nonnull(out);
     while (fgets(line, sizeof(line), out) != NULL) {
@@ -490,16 +427,11 @@ START_TEST(figures)
     {
         enum { ROUNDS = 9 };
         static const struct {
-            enum sl_fabric_verb verb;
             uint64_t length, total;
-            const char *tool;
         } rows[] = {
-            {SL_FABRIC_READ, 16 * SL_KIB, 16 * SL_MIB, "ib_read_bw"},
-            {SL_FABRIC_READ, 64 * SL_KIB, 16 * SL_MIB, "ib_read_bw"},
-            {SL_FABRIC_READ, SL_MIB, 32 * SL_MIB, "ib_read_bw"},
-            {SL_FABRIC_WRITE, 16 * SL_KIB, 16 * SL_MIB, "ib_write_bw"},
-            {SL_FABRIC_WRITE, 64 * SL_KIB, 16 * SL_MIB, "ib_write_bw"},
-            {SL_FABRIC_WRITE, SL_MIB, 32 * SL_MIB, "ib_write_bw"},
+            {16 * SL_KIB, 16 * SL_MIB},
+            {64 * SL_KIB, 16 * SL_MIB},
+            {SL_MIB, 32 * SL_MIB},
         };
         /* Nobody dies here, and an emulated responder may be away for long on a busy machine. */
         ours.stall_ns = theirs.fabric.stall_ns = 30 * SL_NS_PER_S;
@@ -507,18 +439,15 @@ START_TEST(figures)
         ours.region_bytes_max = theirs.fabric.region_bytes_max = 5 * SL_MIB / 2;
         end.stride_bytes = theirs.stride_bytes = SL_MIB;
         join(MEMORY);
-        uint32_t keys[3] = {0};
-        keys[SL_FABRIC_READ] = remote_key(&remote, &end, SL_FABRIC_READ, 0, MEMORY);
-        keys[SL_FABRIC_WRITE] = remote_key(&remote, &end, SL_FABRIC_WRITE, 0, MEMORY);
+        uint32_t key = remote_key(&remote, &end, 0, MEMORY);
         for (size_t i = 0; i < SL_COUNT(rows); i++) {
             double ours_mb[ROUNDS], tool_mb[ROUNDS], ratios[ROUNDS];
             for (int round = 0; round < ROUNDS; round++) { /* in turns: other work comes and goes */
                 for (int turn = 0; turn < 2; turn++) {
                     if (turn == round % 2) {
-                        ours_mb[round] = move_speed(rows[i].verb, keys[rows[i].verb],
-                                                    rows[i].length, rows[i].total);
+                        ours_mb[round] = move_speed(key, rows[i].length, rows[i].total);
                     } else {
-                        tool_mb[round] = perftest(rows[i].tool, rows[i].length, rows[i].total);
+                        tool_mb[round] = perftest(rows[i].length, rows[i].total);
                     }
                 }
                 ratios[round] = tool_mb[round] > 0 ? ours_mb[round] / tool_mb[round] : 0;
@@ -526,10 +455,9 @@ START_TEST(figures)
             qsort(ours_mb, ROUNDS, sizeof(double), by_value);
             qsort(tool_mb, ROUNDS, sizeof(double), by_value);
             qsort(ratios, ROUNDS, sizeof(double), by_value);
-            printf("%-5s %5llu KiB: fabric %6.1f MB/s, %s %6.1f MB/s, ratio %.2f (%.2f..%.2f); "
+            printf("%5llu KiB: fabric %6.1f MB/s, ib_read_bw %6.1f MB/s, ratio %.2f (%.2f..%.2f); "
                    "best %.1f and %.1f, %.2f\n",
-                   rows[i].verb == SL_FABRIC_READ ? "READ" : "WRITE",
-                   (unsigned long long)(rows[i].length / SL_KIB), ours_mb[ROUNDS / 2], rows[i].tool,
+                   (unsigned long long)(rows[i].length / SL_KIB), ours_mb[ROUNDS / 2],
                    tool_mb[ROUNDS / 2], ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1],
                    ours_mb[ROUNDS - 1], tool_mb[ROUNDS - 1],
                    tool_mb[ROUNDS - 1] > 0 ? ours_mb[ROUNDS - 1] / tool_mb[ROUNDS - 1] : 0);
@@ -583,12 +511,11 @@ int main(int argc, char **argv)
     tcase_add_loop_test(tests, a_registration_that_fails_at_region_k_leaves_nothing, 0,
                         2 * (REGIONS + 1)); /* an arena, a pool */
     tcase_add_test(tests, bytes_arrive_over_region_edges);
-    tcase_add_test(tests, memory_that_nobody_reads_reads_and_writes);
+    tcase_add_test(tests, memory_that_nobody_reads_reads);
     tcase_add_test(tests, a_wrong_digest_is_found);
-    tcase_add_loop_test(tests, an_ended_ticket_moves_nothing, 0, 4);
+    tcase_add_loop_test(tests, an_ended_ticket_is_not_read, 0, 2);
     tcase_add_test(tests, a_ticket_reaches_no_further_than_its_range);
-    tcase_add_test(tests, a_ticket_to_read_reaches_no_further_than_its_range);
-    tcase_add_loop_test(tests, a_late_write_cannot_land, 0, 2);
+    tcase_add_loop_test(tests, a_late_read_gets_nothing_new, 0, 2);
     tcase_add_test(tests, a_killed_peer_is_an_error);
     tcase_add_test(tests, a_cable_that_is_pulled_and_put_back);
     suite_add_tcase(all, tests);

@@ -159,7 +159,7 @@ static void lane_land(struct fabric_lane *lane)
 {
     for (uint64_t i = lane->head; i < lane->sent; i++) {
         struct fabric_unit *unit = fabric_lane_unit(lane, i);
-        if (unit->piece != FABRIC_NONE && unit->verb == SL_FABRIC_READ) {
+        if (unit->piece != FABRIC_NONE) {
             runs_fill(unit->local, unit->length_bytes, LATE_BYTE);
         }
     }
@@ -231,13 +231,10 @@ static void sim_lane_push(struct fabric_lane *lane)
             continue;
         }
         const struct fabric_key *key = &fabric->keys[unit->key];
-        bool writes = unit->verb == SL_FABRIC_WRITE;
-        struct sim_packet *ask =
-            sim_packet_make(self->node, PACKET_ASK, NULL, writes ? unit->length_bytes : 0);
-        runs_read(unit->local, ask->bytes, ask->length_bytes);
+        struct sim_packet *ask = sim_packet_make(self->node, PACKET_ASK, NULL, 0);
         ask->lane = lane->index;
         ask->unit = lane->sent;
-        ask->ask = (struct sl_wire_request){.verb = writes ? SL_WIRE_WRITE : SL_WIRE_READ,
+        ask->ask = (struct sl_wire_request){.verb = SL_WIRE_READ,
                                             .length_bytes = unit->length_bytes,
                                             .offset_bytes = unit->remote_offset_bytes,
                                             .generation = key->grant_generation,
@@ -260,7 +257,7 @@ static void lane_release(struct fabric_lane *lane, bool late_bytes)
     for (uint64_t i = lane->head; i < lane->tail; i++) {
         struct fabric_unit *unit = fabric_lane_unit(lane, i);
         if (fabric_unit_given_up(lane, unit)) {
-            if (late_bytes && unit->verb == SL_FABRIC_READ) {
+            if (late_bytes) {
                 runs_fill(unit->local, unit->length_bytes, LATE_BYTE);
             }
             fabric_unit_release(lane, unit, SL_ERR_CANCELLED);
@@ -288,9 +285,8 @@ static struct fabric_grant *grant_find(struct sl_fabric *fabric, const struct sl
 {
     struct fabric_grant *grant =
         ask->grant < fabric->options.grants_max ? &fabric->grants[ask->grant] : NULL;
-    enum sl_fabric_verb verb = ask->verb == SL_WIRE_READ ? SL_FABRIC_READ : SL_FABRIC_WRITE;
     if (grant == NULL || grant->state != GRANT_LIVE || grant->generation != ask->generation ||
-        memcmp(grant->token, ask->token, sizeof(grant->token)) != 0 || grant->what.verb != verb) {
+        memcmp(grant->token, ask->token, sizeof(grant->token)) != 0) {
         return NULL;
     }
     uint64_t from = grant->what.offset_bytes, length = grant->what.length_bytes;
@@ -331,8 +327,8 @@ static void hello_serve(struct sim_fabric *self, const struct sim_packet *hello)
 
 static void grant_leave(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
-    grant->landing--;
-    if (grant->landing == 0 && grant->state == GRANT_ENDING) {
+    grant->serving--;
+    if (grant->serving == 0 && grant->state == GRANT_ENDING) {
         fabric_grant_gone(fabric, grant);
     }
 }
@@ -349,7 +345,7 @@ static void ask_serve(struct sim_fabric *self, struct sim_packet *ask)
     ask->code = grant == NULL ? SL_ERR_PERMISSION : SL_OK;
     self->fabric->stats.refused += grant == NULL ? 1 : 0;
     if (grant != NULL) {
-        grant->landing++;
+        grant->serving++;
     }
     ask->kind = PACKET_SERVE;
     ask->late = false;
@@ -368,15 +364,6 @@ static void bytes_corrupt(struct sim *sim, unsigned char *bytes, uint64_t length
     }
 }
 
-/* What was on its way when the grant was ended lands before it is gone. */
-static void slice_late(struct sl_fabric *fabric, const struct fabric_grant *grant,
-                       const struct sim_packet *ask)
-{
-    uint64_t left = ask->ask.length_bytes - ask->at_bytes;
-    struct sl_runs at = fabric_grant_runs(fabric, grant, ask->ask.offset_bytes + ask->at_bytes);
-    runs_fill(at, SL_MIN(left, (uint64_t)SLICE_BYTES), LATE_BYTE);
-}
-
 /* The next slice. Takes the packet. */
 static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
 {
@@ -388,29 +375,15 @@ static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
         sim_packet_later(self->node, ask, now_of(self) + SLICE_NS);
         return;
     }
-    bool writes = ask->ask.verb == SL_WIRE_WRITE;
-    if (grant != NULL && writes && grant->state != GRANT_LIVE) { /* the rest goes nowhere */
-        if (!closed && sim_random_below(self->node->sim, 2) == 0) {
-            slice_late(fabric, grant, ask);
-        }
-        grant_leave(fabric, grant);
-        grant = NULL;
-        ask->code = SL_ERR_PERMISSION;
-    }
     uint64_t left = ask->ask.length_bytes - ask->at_bytes;
     uint64_t length = grant != NULL && !closed ? SL_MIN(left, (uint64_t)SLICE_BYTES) : 0;
     struct sl_runs at = {0};
     if (length > 0) {
         at = fabric_grant_runs(fabric, grant, ask->ask.offset_bytes + ask->at_bytes);
     }
-    if (writes) {
-        bytes_corrupt(self->node->sim, ask->bytes + ask->at_bytes, length);
-        sl_runs_write(at, ask->bytes + ask->at_bytes, length);
-    }
     bool last = grant == NULL || closed || length == left;
-    if (!closed && (!writes || last)) {
-        struct sim_packet *data =
-            sim_packet_make(self->node, PACKET_DATA, NULL, writes ? 0 : length);
+    if (!closed) {
+        struct sim_packet *data = sim_packet_make(self->node, PACKET_DATA, NULL, length);
         runs_read(at, data->bytes, data->length_bytes);
         bytes_corrupt(self->node->sim, data->bytes, data->length_bytes);
         data->code = ask->code;
@@ -634,7 +607,7 @@ static sl_err sim_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant
 
 static void sim_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
-    if (grant->landing == 0) {
+    if (grant->serving == 0) {
         fabric_grant_gone(fabric, grant);
     }
 }

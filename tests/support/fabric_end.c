@@ -224,14 +224,13 @@ uint32_t pair_key(struct fabric_end *owner, struct fabric_end *user, const void 
     return key;
 }
 
-uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, enum sl_fabric_verb verb,
-                    uint64_t offset_bytes, uint64_t length_bytes, uint32_t *key)
+uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, uint64_t offset_bytes,
+                    uint64_t length_bytes, uint32_t *key)
 {
     static unsigned char blob[SL_FABRIC_BLOB_MAX];
     struct sl_error why = {0};
     uint32_t grant = 0, blob_bytes = 0;
-    struct sl_fabric_grant want = {.verb = verb,
-                                   .memory = owner->memory,
+    struct sl_fabric_grant want = {.memory = owner->memory,
                                    .peer = owner->peer,
                                    .offset_bytes = offset_bytes,
                                    .length_bytes = length_bytes};
@@ -241,16 +240,15 @@ uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, enum sl_f
     return grant;
 }
 
-sl_err end_post(struct fabric_end *end, enum sl_fabric_verb verb, uint32_t key,
-                uint64_t offset_bytes, uint64_t length_bytes, uint64_t cookie, uint64_t deadline_ns)
+sl_err end_post(struct fabric_end *end, uint32_t key, uint64_t offset_bytes, uint64_t length_bytes,
+                uint64_t cookie, uint64_t deadline_ns)
 {
     struct sl_fabric_piece piece = {.memory = end->memory,
                                     .key = key,
                                     .offset_bytes = offset_bytes,
                                     .remote_offset_bytes = offset_bytes,
                                     .length_bytes = length_bytes};
-    struct sl_fabric_transfer transfer = {.verb = verb,
-                                          .peer = end->peer,
+    struct sl_fabric_transfer transfer = {.peer = end->peer,
                                           .pieces = &piece,
                                           .piece_count = 1,
                                           .deadline_ns = deadline_ns,

@@ -83,12 +83,11 @@ bool pattern_is(const unsigned char *at, uint64_t length_bytes, uint64_t seed);
 uint32_t pair_key(struct fabric_end *owner, struct fabric_end *user, const void *blob,
                   uint32_t blob_bytes);
 /* One grant of owner for the other end, opened there: *key is the other end's. */
-uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, enum sl_fabric_verb verb,
-                    uint64_t offset_bytes, uint64_t length_bytes, uint32_t *key);
+uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, uint64_t offset_bytes,
+                    uint64_t length_bytes, uint32_t *key);
 /* Posts one piece with the deadline; the offset is the same on both sides. */
-sl_err end_post(struct fabric_end *end, enum sl_fabric_verb verb, uint32_t key,
-                uint64_t offset_bytes, uint64_t length_bytes, uint64_t cookie,
-                uint64_t deadline_ns);
+sl_err end_post(struct fabric_end *end, uint32_t key, uint64_t offset_bytes, uint64_t length_bytes,
+                uint64_t cookie, uint64_t deadline_ns);
 /* NULL: not done. */
 const struct end_done *end_done_of(const struct fabric_end *end, uint64_t cookie);
 

@@ -71,8 +71,7 @@ static void child_grant(struct child *child)
     const struct message *asked = &child->message;
     struct message *answer = &child->answer;
     struct sl_error why = {0};
-    struct sl_fabric_grant want = {.verb = (enum sl_fabric_verb)asked->value,
-                                   .memory = child->end.memory,
+    struct sl_fabric_grant want = {.memory = child->end.memory,
                                    .peer = child->end.peer,
                                    .offset_bytes = asked->offset,
                                    .length_bytes = asked->length};
@@ -91,7 +90,7 @@ static void child_move(struct child *child)
     sl_err err = sl_fabric_key_open(child->end.fabric, child->end.peer, asked->blob,
                                     asked->blob_bytes, &key, NULL);
     for (uint64_t i = 0; err == SL_OK && i < asked->value; i++) {
-        err = end_post(&child->end, (enum sl_fabric_verb)asked->handle, key, 0, asked->length, i,
+        err = end_post(&child->end, key, 0, asked->length, i,
                        sl_clock_monotonic_ns() + 100 * SL_NS_PER_S);
     }
     child->answer.code = err;
@@ -365,25 +364,25 @@ static void ask(struct remote *remote, struct fabric_end *end, const struct mess
     REMOTE_UNTIL(remote, end, remote->answers != before);
 }
 
-sl_err remote_grant(struct remote *remote, struct fabric_end *end, enum sl_fabric_verb verb,
-                    uint64_t offset_bytes, uint64_t length_bytes)
+sl_err remote_grant(struct remote *remote, struct fabric_end *end, uint64_t offset_bytes,
+                    uint64_t length_bytes)
 {
     static struct message message;
     uint64_t give_up_ns = sl_clock_monotonic_ns() + 60 * SL_NS_PER_S;
     do { /* its side of the link may be up a little later than ours */
-        message = (struct message){
-            .said = SAID_GRANT, .value = verb, .offset = offset_bytes, .length = length_bytes};
+        message =
+            (struct message){.said = SAID_GRANT, .offset = offset_bytes, .length = length_bytes};
         ask(remote, end, &message);
     } while (remote->grant_code == SL_ERR_UNREACHABLE && sl_clock_monotonic_ns() < give_up_ns);
     return remote->grant_code;
 }
 
-uint32_t remote_key(struct remote *remote, struct fabric_end *end, enum sl_fabric_verb verb,
-                    uint64_t offset_bytes, uint64_t length_bytes)
+uint32_t remote_key(struct remote *remote, struct fabric_end *end, uint64_t offset_bytes,
+                    uint64_t length_bytes)
 {
     uint32_t key = 0;
     struct sl_error why = {0};
-    ck_assert_int_eq(remote_grant(remote, end, verb, offset_bytes, length_bytes), SL_OK);
+    ck_assert_int_eq(remote_grant(remote, end, offset_bytes, length_bytes), SL_OK);
     sl_err err =
         sl_fabric_key_open(end->fabric, end->peer, remote->key, remote->key_bytes, &key, &why);
     ck_assert_msg(err == SL_OK, "%s", why.text);
@@ -437,18 +436,17 @@ uint64_t remote_cpu_ns(struct remote *remote, struct fabric_end *end)
     return ask_simply(remote, end, SAID_CPU, 0);
 }
 
-uint32_t remote_move_ours(struct remote *remote, struct fabric_end *end, enum sl_fabric_verb verb,
-                          uint32_t count, uint64_t length_bytes)
+uint32_t remote_move_ours(struct remote *remote, struct fabric_end *end, uint32_t count,
+                          uint64_t length_bytes)
 {
     static struct message message;
     memset(&message, 0, HEAD_BYTES);
     message.said = SAID_MOVE;
-    message.handle = verb;
     message.value = count;
     message.length = length_bytes;
     uint32_t grant = 0;
     struct sl_fabric_grant want = {
-        .verb = verb, .memory = end->memory, .peer = end->peer, .length_bytes = length_bytes};
+        .memory = end->memory, .peer = end->peer, .length_bytes = length_bytes};
     ck_assert_int_eq(
         sl_fabric_grant_add(end->fabric, &want, &grant, message.blob, &message.blob_bytes, NULL),
         SL_OK);

@@ -50,11 +50,11 @@ void remote_step(struct remote *remote, struct fabric_end *end, int wait_ms);
     } while (0)
 
 /* Each waits for its answer. */
-sl_err remote_grant(struct remote *remote, struct fabric_end *end, enum sl_fabric_verb verb,
-                    uint64_t offset_bytes, uint64_t length_bytes); /* key, grant */
+sl_err remote_grant(struct remote *remote, struct fabric_end *end, uint64_t offset_bytes,
+                    uint64_t length_bytes); /* key, grant */
 /* The key of remote_grant, opened at the local end. */
-uint32_t remote_key(struct remote *remote, struct fabric_end *end, enum sl_fabric_verb verb,
-                    uint64_t offset_bytes, uint64_t length_bytes);
+uint32_t remote_key(struct remote *remote, struct fabric_end *end, uint64_t offset_bytes,
+                    uint64_t length_bytes);
 void remote_grant_end(struct remote *remote, struct fabric_end *end, uint32_t grant);
 void remote_fill(struct remote *remote, struct fabric_end *end, uint64_t seed); /* all, a pattern */
 void remote_set(struct remote *remote, struct fabric_end *end, unsigned char with);
@@ -65,8 +65,8 @@ void remote_stats(struct remote *remote, struct fabric_end *end);
 uint64_t remote_cpu_ns(struct remote *remote, struct fabric_end *end);
 /* Gives a grant of the local end for the remote, which moves the first length_bytes of it `count`
  * times, a transfer each. */
-uint32_t remote_move_ours(struct remote *remote, struct fabric_end *end, enum sl_fabric_verb verb,
-                          uint32_t count, uint64_t length_bytes);
+uint32_t remote_move_ours(struct remote *remote, struct fabric_end *end, uint32_t count,
+                          uint64_t length_bytes);
 /* Runs options.job in the child; it talks over the control socket by itself. */
 void remote_job(struct remote *remote, uint64_t argument, uint64_t other);
 

@@ -224,22 +224,20 @@ static bool window_bind(const struct ibv_send_wr *work)
 
 static bool bytes_move(const struct pair *to, const struct ibv_send_wr *work)
 {
-    bool reads = work->opcode == IBV_WR_RDMA_READ;
     if (++fake_verbs.requests_met == fake_verbs.refuse_at) {
         return false;
     }
     uint64_t at = work->wr.rdma.remote_addr;
-    unsigned right = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+    const int right = IBV_ACCESS_REMOTE_READ;
     for (int i = 0; i < work->num_sge; i++) {
         const struct ibv_sge *sge = &work->sg_list[i];
-        const struct region *local = region_by(sge->lkey);
         unsigned char *here = bytes_at(sge->lkey, sge->addr, sge->length, 0);
-        unsigned char *there = bytes_at(work->wr.rdma.rkey, at, sge->length, (int)right);
-        if ((to->access & right) == 0 || here == NULL || there == NULL) {
+        unsigned char *there = bytes_at(work->wr.rdma.rkey, at, sge->length, right);
+        if (work->opcode != IBV_WR_RDMA_READ || (to->access & IBV_ACCESS_REMOTE_READ) == 0 ||
+            here == NULL || there == NULL) {
             return false;
         }
-        fake_verbs.inlined += (work->send_flags & IBV_SEND_INLINE) != 0 && local->map != NULL;
-        memmove(reads ? here : there, reads ? there : here, sge->length);
+        memmove(here, there, sge->length);
         at += sge->length;
     }
     fake_verbs.requests++;

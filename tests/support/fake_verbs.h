@@ -15,13 +15,12 @@ struct fake_verbs {
     uint32_t fail_dmabuf_at, dmabufs_asked; /* likewise, of those of a dmabuf alone */
     uint32_t regions;                       /* now */
     uint32_t dmabufs;                       /* of them */
-    uint32_t inlined;      /* requests whose bytes the CPU reads, of a dmabuf: a fault */
-    uint32_t requests;     /* that moved bytes */
-    uint32_t signalled;    /* of all work: it asked for a completion */
-    uint32_t posts;        /* doorbells */
-    uint32_t windows_made; /* allocated now */
-    uint32_t bound;        /* windows that let somebody in, now */
-    uint32_t binds;        /* so far */
+    uint32_t requests;                      /* that moved bytes */
+    uint32_t signalled;                     /* of all work: it asked for a completion */
+    uint32_t posts;                         /* doorbells */
+    uint32_t windows_made;                  /* allocated now */
+    uint32_t bound;                         /* windows that let somebody in, now */
+    uint32_t binds;                         /* so far */
     uint32_t fail_window_at,
         windows_met;        /* this allocation of a window fails, from 1 on; 0: none */
     bool windows_out;       /* each of them fails */

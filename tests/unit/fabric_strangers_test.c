@@ -91,14 +91,14 @@ START_TEST(a_peer_gets_in_and_stays_while_a_flood_takes_every_place)
             pair_step(&a, &b);
         }
         pattern_fill(b.bytes, MEMORY, 3);
-        (void)pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        (void)pair_grant(&b, &a, 0, MEMORY, &key);
         uint64_t before = flood->connections, cookie = 0;
         do {
             memset(a.bytes, 0, MEMORY);
             cookie++;
-            ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, MEMORY, cookie,
-                                      sl_clock_monotonic_ns() + 30 * A_SECOND),
-                             SL_OK);
+            ck_assert_int_eq(
+                end_post(&a, key, 0, MEMORY, cookie, sl_clock_monotonic_ns() + 30 * A_SECOND),
+                SL_OK);
             PAIR_UNTIL(&a, &b, end_done_of(&a, cookie) != NULL);
             ck_assert_int_eq(end_done_of(&a, cookie)->code, SL_OK);
             ck_assert(pattern_is(a.bytes, MEMORY, 3));

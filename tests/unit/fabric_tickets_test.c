@@ -1,6 +1,5 @@
-/* tests/unit/fabric_tickets_test.c - tickets of many ranges over verbs, by a NIC of the test's: to write, and
- * to read what is unread. They are bound or registered in slices, all or nothing, and ended in slices,
- * beside each other and beside transfers. */
+/* tests/unit/fabric_tickets_test.c - tickets of many ranges over verbs, by a NIC of the test's: bound
+ * or registered in slices, all or nothing, ended in slices, beside each other and beside transfers. */
 #include "runtime/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_verbs.h"
@@ -16,8 +15,7 @@
 #define LENGTH  (4u * MOST * BLOCK) /* of two tickets */
 #define CONTROL 64u                 /* binds and invalidations under way on a queue pair */
 
-static struct fabric_end a, b; /* a writes or reads, b grants */
-static enum sl_fabric_verb verb;
+static struct fabric_end a, b; /* a reads, b grants */
 static struct sl_fabric_options options_a, options_b;
 static struct sl_fabric_place places[MOST];
 static uint32_t regions_before;
@@ -25,7 +23,6 @@ static uint32_t regions_before;
 static void setup(void)
 {
     struct sl_verbs_lib *lib = fake_verbs_lib();
-    verb = SL_FABRIC_WRITE;
     end_options(&a, &options_a, "verbs");
     end_options(&b, &options_b, "verbs");
     options_a.backend_context = options_b.backend_context = lib;
@@ -34,12 +31,6 @@ static void setup(void)
     options_a.backoff_max_ns = options_b.backoff_max_ns = SL_NS_PER_MS;
     fake_verbs.windows = true;
     fake_verbs.fail_code = ENOMEM;
-}
-
-static void setup_reading(void)
-{
-    setup();
-    verb = SL_FABRIC_READ;
     b.unread = true;
     b.stride_bytes = BLOCK;
 }
@@ -62,9 +53,7 @@ static void join(void)
     PAIR_UNTIL(&a, &b, a.registered && b.registered);
     PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP && b.link == SL_FABRIC_UP);
     pattern_fill(a.bytes, LENGTH, 1);
-    if (verb == SL_FABRIC_READ) {
-        pattern_fill(b.bytes, LENGTH, 2);
-    }
+    pattern_fill(b.bytes, LENGTH, 2);
     regions_before = fake_verbs.regions;
 }
 
@@ -83,8 +72,7 @@ static sl_err ticket_try(struct ticket *ticket, uint32_t ranges, uint32_t first,
                                              .offset_bytes = (uint64_t)(first + 2 * i) * BLOCK,
                                              .length_bytes = BLOCK};
     }
-    const struct sl_fabric_grant want = {.verb = verb,
-                                         .peer = b.peer,
+    const struct sl_fabric_grant want = {.peer = b.peer,
                                          .length_bytes = (uint64_t)ranges * BLOCK,
                                          .places = places,
                                          .place_count = ranges};
@@ -101,27 +89,23 @@ static void ticket_add(struct ticket *ticket, uint32_t ranges, uint32_t first)
     ck_assert_msg(err == SL_OK, "%s", why.text);
 }
 
-static sl_err move_by(uint32_t key, uint64_t offset_bytes, uint64_t length_bytes, uint64_t cookie)
+static sl_err read_by(uint32_t key, uint64_t offset_bytes, uint64_t length_bytes, uint64_t cookie)
 {
-    memset(verb == SL_FABRIC_READ ? a.bytes : b.bytes, 0, LENGTH);
-    ck_assert_int_eq(end_post(&a, verb, key, offset_bytes, length_bytes, cookie, SL_NEVER_NS),
-                     SL_OK);
+    memset(a.bytes, 0, LENGTH);
+    ck_assert_int_eq(end_post(&a, key, offset_bytes, length_bytes, cookie, SL_NEVER_NS), SL_OK);
     PAIR_UNTIL(&a, &b, end_done_of(&a, cookie) != NULL);
     return end_done_of(&a, cookie)->code;
 }
 
-/* The bytes of all its ranges are there. Between them the writer wrote none; behind the last the reader got
- * none. */
+/* The bytes of all its ranges are there, and none behind them. */
 static void landed(const struct ticket *ticket)
 {
     static const unsigned char none[BLOCK];
     const unsigned char *ours = a.bytes;
     for (uint32_t i = 0; i < ticket->ranges; i++, ours += BLOCK) {
-        const unsigned char *at = b.bytes + (uint64_t)(ticket->first + 2 * i) * BLOCK;
-        ck_assert_mem_eq(at, ours, BLOCK);
-        ck_assert(verb == SL_FABRIC_READ || memcmp(at + BLOCK, none, BLOCK) == 0);
+        ck_assert_mem_eq(b.bytes + (uint64_t)(ticket->first + 2 * i) * BLOCK, ours, BLOCK);
     }
-    ck_assert(verb == SL_FABRIC_WRITE || memcmp(ours, none, BLOCK) == 0);
+    ck_assert_mem_eq(ours, none, BLOCK);
 }
 
 static void ticket_end(const struct ticket *ticket)
@@ -162,14 +146,14 @@ START_TEST(a_ticket_of_many_ranges_lets_a_peer_in_and_ends)
             ticket_add(&ticket, ranges, 0);
             uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
             ck_assert_uint_eq(fake_verbs.bound, fake_verbs.windows ? LANES * ranges : 0);
-            ck_assert_int_eq(move_by(key, 0, (uint64_t)ranges * BLOCK, 2 * round), SL_OK);
+            ck_assert_int_eq(read_by(key, 0, (uint64_t)ranges * BLOCK, 2 * round), SL_OK);
             landed(&ticket);
             ticket_end(&ticket);
             nothing_is_left();
             ck_assert(round == 1 || fake_verbs.windows_made == made);
             made = fake_verbs.windows_made;
             ck_assert_int_eq(a.link, SL_FABRIC_UP); /* nothing broke */
-            ck_assert_int_ne(move_by(key, (uint64_t)(ranges - 1) * BLOCK, 8, 2 * round + 1), SL_OK);
+            ck_assert_int_ne(read_by(key, (uint64_t)(ranges - 1) * BLOCK, 8, 2 * round + 1), SL_OK);
             PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP && b.link == SL_FABRIC_UP);
             sl_fabric_key_close(a.fabric, key);
         }
@@ -186,7 +170,7 @@ START_TEST(the_key_of_a_region_is_no_ticket)
         uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
         struct fabric_key *held = &a.fabric->keys[key & 0xffffu];
         uint32_t region = b.fabric->memories[b.memory & 0xffffu].regions[0].rkey;
-        ck_assert_int_eq(move_by(key, 0, BLOCK, 1), SL_OK);
+        ck_assert_int_eq(read_by(key, 0, BLOCK, 1), SL_OK);
         for (uint32_t i = 0; i < 2; i++) {
             ck_assert_uint_ne(held->regions[i].rkey, region);
             held->regions[i].rkey = region;
@@ -195,7 +179,7 @@ START_TEST(the_key_of_a_region_is_no_ticket)
             ck_assert_uint_ne(held->lane_rkeys[i], region);
             held->lane_rkeys[i] = region;
         }
-        ck_assert_int_eq(move_by(key, 0, BLOCK, 2), SL_ERR_PERMISSION);
+        ck_assert_int_eq(read_by(key, 0, BLOCK, 2), SL_ERR_PERMISSION);
     }
 END_TEST
 
@@ -251,7 +235,7 @@ static void ticket_fails(int os_code)
     ck_assert_uint_eq(b.downs, downs); /* the link has nothing to do with it */
     ticket_add(&ticket, TICKET, 0);
     uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
-    ck_assert_int_eq(move_by(key, 0, TICKET * BLOCK, 1), SL_OK);
+    ck_assert_int_eq(read_by(key, 0, TICKET * BLOCK, 1), SL_OK);
     landed(&ticket);
 }
 
@@ -296,7 +280,7 @@ START_TEST(a_bind_that_breaks_the_link_leaves_nothing)
         PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP && b.link == SL_FABRIC_UP);
         ticket_add(&ticket, TICKET, 0);
         uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
-        ck_assert_int_eq(move_by(key, 0, TICKET * BLOCK, 1), SL_OK);
+        ck_assert_int_eq(read_by(key, 0, TICKET * BLOCK, 1), SL_OK);
         landed(&ticket);
     }
 END_TEST
@@ -329,7 +313,7 @@ static void refused(uint32_t lanes, uint32_t ranges)
     nothing_is_left();
     ticket_add(&ticket, ranges, 0);
     uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
-    ck_assert_int_eq(move_by(key, 0, (uint64_t)ranges * BLOCK, 1), SL_OK);
+    ck_assert_int_eq(read_by(key, 0, (uint64_t)ranges * BLOCK, 1), SL_OK);
     landed(&ticket);
 }
 
@@ -424,7 +408,7 @@ START_TEST(a_link_that_breaks_half_bound_leaves_nothing)
         PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP && b.link == SL_FABRIC_UP && a.downs > 0);
         ticket_add(&ticket, TICKET, 0);
         uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
-        ck_assert_int_eq(move_by(key, 0, TICKET * BLOCK, 1), SL_OK);
+        ck_assert_int_eq(read_by(key, 0, TICKET * BLOCK, 1), SL_OK);
         landed(&ticket);
     }
 END_TEST
@@ -491,13 +475,13 @@ START_TEST(two_tickets_are_bound_beside_each_other)
         struct sl_error why = {0};
         ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, b.key, b.key_bytes, &key_2, &why),
                          SL_OK);
-        ck_assert_int_eq(move_by(key_2, 0, 65 * BLOCK, 1), SL_OK);
+        ck_assert_int_eq(read_by(key_2, 0, 65 * BLOCK, 1), SL_OK);
         landed(&second);
         uint32_t key_1 = 0;
         PAIR_UNTIL(&a, &b, b.granted == 2);
         ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, b.key, b.key_bytes, &key_1, &why),
                          SL_OK);
-        ck_assert_int_eq(move_by(key_1, 0, MOST * BLOCK, 2), SL_OK);
+        ck_assert_int_eq(read_by(key_1, 0, MOST * BLOCK, 2), SL_OK);
         landed(&first);
         ticket_end(&first);
         ck_assert_uint_eq(fake_verbs.bound, LANES * 65);
@@ -512,9 +496,9 @@ START_TEST(transfers_go_on_while_windows_wait)
         static struct ticket ticket;
         uint32_t key = 0;
         join();
-        (void)pair_grant(&a, &b, SL_FABRIC_READ, 0, LENGTH, &key);
+        (void)pair_grant(&a, &b, 0, LENGTH, &key);
         half_bound(&ticket);
-        ck_assert_int_eq(end_post(&b, SL_FABRIC_READ, key, 0, LENGTH, 1, SL_NEVER_NS), SL_OK);
+        ck_assert_int_eq(end_post(&b, key, 0, LENGTH, 1, SL_NEVER_NS), SL_OK);
         PAIR_UNTIL(&a, &b, end_done_of(&b, 1) != NULL);
         ck_assert_int_eq(end_done_of(&b, 1)->code, SL_OK);
         ck_assert(pattern_is(b.bytes, LENGTH, 1));
@@ -526,7 +510,7 @@ START_TEST(transfers_go_on_while_windows_wait)
         fake_verbs.holds = true;
         ck_assert_int_eq(sl_fabric_grant_end(b.fabric, ticket.grant), SL_OK);
         turns(100);
-        ck_assert_int_eq(end_post(&b, SL_FABRIC_READ, key, 0, LENGTH, 2, SL_NEVER_NS), SL_OK);
+        ck_assert_int_eq(end_post(&b, key, 0, LENGTH, 2, SL_NEVER_NS), SL_OK);
         PAIR_UNTIL(&a, &b, end_done_of(&b, 2) != NULL);
         ck_assert_uint_eq(b.grants_ended, 0);
         release_until_ended();
@@ -547,8 +531,8 @@ static void rails_ticket(struct ticket *ticket, uint32_t ranges)
     sl_err err = ticket_try(ticket, ranges, 0, &why);
     ck_assert_msg(err == SL_OK, "%s", why.text);
     uint32_t key = pair_key(&b, &a, ticket->blob, ticket->blob_bytes);
-    ck_assert_int_eq(move_by(key, 0, (uint64_t)ranges * BLOCK, 1), SL_OK);
-    ck_assert_int_eq(move_by(key, 0, (uint64_t)ranges * BLOCK, 2), SL_OK); /* the other's turn */
+    ck_assert_int_eq(read_by(key, 0, (uint64_t)ranges * BLOCK, 1), SL_OK);
+    ck_assert_int_eq(read_by(key, 0, (uint64_t)ranges * BLOCK, 2), SL_OK); /* the other's turn */
     landed(ticket);
     ck_assert_uint_eq(a.downs, 0);
 }
@@ -596,11 +580,12 @@ START_TEST(a_ticket_that_all_rails_refuse_says_why)
     }
 END_TEST
 
-static TCase *all_tests(const char *name, SFun before)
+int main(void)
 {
-    TCase *tests = tcase_create(name);
+    Suite *suite = suite_create("fabric_tickets");
+    TCase *tests = tcase_create("tickets");
     tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, before, teardown);
+    tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_loop_test(tests, a_ticket_of_many_ranges_lets_a_peer_in_and_ends, 0, WAYS);
     tcase_add_loop_test(tests, the_key_of_a_region_is_no_ticket, 0, 2);
     tcase_add_loop_test(tests, no_turn_makes_them_all, 0, 2);
@@ -623,14 +608,7 @@ static TCase *all_tests(const char *name, SFun before)
     tcase_add_loop_test(tests, a_ticket_of_two_rails_brings_one_key, 0, (int)SL_COUNT(counts));
     tcase_add_loop_test(tests, a_rail_that_fails_is_not_in_the_key, 0, 4);
     tcase_add_test(tests, a_ticket_that_all_rails_refuse_says_why);
-    return tests;
-}
-
-int main(void)
-{
-    Suite *suite = suite_create("fabric_tickets");
-    suite_add_tcase(suite, all_tests("writing", setup));
-    suite_add_tcase(suite, all_tests("reading", setup_reading));
+    suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

@@ -1006,8 +1006,7 @@ static void b_piece(uint64_t part, uint64_t from, uint64_t length_bytes)
     piece_add(part, bed.b.bytes + b_at[part] + from, from, length_bytes);
     if (from == 0) {
         uint64_t whole = part == 0 ? SHARED : LONE;
-        const struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
-                                             .memory = bed.b.memory,
+        const struct sl_fabric_grant want = {.memory = bed.b.memory,
                                              .peer = bed.b.peer,
                                              .offset_bytes = b_at[part],
                                              .length_bytes = whole};
@@ -1504,8 +1503,7 @@ static sl_err b_reads(uint32_t key, uint64_t length_bytes, uint64_t cookie)
 {
     const struct sl_fabric_piece piece = {
         .memory = bed.b.memory, .key = key, .length_bytes = length_bytes};
-    const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
-                                                .peer = bed.b.peer,
+    const struct sl_fabric_transfer transfer = {.peer = bed.b.peer,
                                                 .pieces = &piece,
                                                 .piece_count = 1,
                                                 .deadline_ns = bed.fake.env.now_ns + SL_NS_PER_S,

@@ -592,7 +592,7 @@ static void peer_lives(const char *name, uint64_t incarnation)
 {
     struct sl_msg hello, reply = {.type = SL_MSG_PEER_HELLO_REPLY};
     unsigned char key[SL_WIRE_KEY_BYTES];
-    const struct sl_wire_key wire = {.verb = SL_WIRE_READ, .length_bytes = SL_MIB};
+    const struct sl_wire_key wire = {.length_bytes = SL_MIB};
     struct sl_item_window window = {
         .arena = 0, .length_bytes = SL_MIB, .key = {.at = key, .length = sizeof(key)}};
     sl_wire_key_write(&wire, key);

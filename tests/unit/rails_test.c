@@ -50,7 +50,7 @@ static uint64_t rail_bytes(const struct fabric_end *end, uint32_t index)
 {
     struct sl_fabric_stats stats;
     sl_fabric_stats(rail_of(end, index), &stats);
-    return stats.read_bytes + stats.written_bytes;
+    return stats.read_bytes;
 }
 
 static void open_both(void)
@@ -96,7 +96,7 @@ static void rail_return(uint32_t index)
 #define PIECE  (256 * SL_KIB)
 
 /* All of the memory in pieces, each with its digest. */
-static sl_err post_all(enum sl_fabric_verb verb, uint32_t key, uint64_t cookie)
+static sl_err post_all(uint32_t key, uint64_t cookie)
 {
     static struct sl_fabric_piece pieces[PIECES];
     static struct sl_digest digests[PIECES];
@@ -107,10 +107,9 @@ static sl_err post_all(enum sl_fabric_verb verb, uint32_t key, uint64_t cookie)
                                              .offset_bytes = i * PIECE,
                                              .remote_offset_bytes = i * PIECE,
                                              .length_bytes = PIECE,
-                                             .digest = verb == SL_FABRIC_READ ? &digests[i] : NULL};
+                                             .digest = &digests[i]};
     }
-    const struct sl_fabric_transfer transfer = {.verb = verb,
-                                                .peer = a.peer,
+    const struct sl_fabric_transfer transfer = {.peer = a.peer,
                                                 .pieces = pieces,
                                                 .piece_count = PIECES,
                                                 .deadline_ns = SL_NEVER_NS,
@@ -121,38 +120,30 @@ static sl_err post_all(enum sl_fabric_verb verb, uint32_t key, uint64_t cookie)
 /* ---- moving ---- */
 
 static const struct {
-    enum sl_fabric_verb verb;
     const char *addresses;
     uint32_t rails;
-} moves[] = {
-    {SL_FABRIC_READ, TWO, 2},
-    {SL_FABRIC_WRITE, TWO, 2},
-    {SL_FABRIC_READ, THREE, 3},
-    {SL_FABRIC_WRITE, THREE, 3},
-};
+} moves[] = {{TWO, 2}, {THREE, 3}};
 
 START_TEST(a_large_transfer_goes_over_all_rails)
     {
         uint32_t key = 0;
         struct sl_fabric_stats stats;
-        bool reads = moves[_i].verb == SL_FABRIC_READ;
         options_a.address = options_b.address = moves[_i].addresses;
         open_all(moves[_i].rails);
-        struct fabric_end *from = reads ? &b : &a, *to = reads ? &a : &b;
-        pattern_fill(from->bytes, MEMORY, 1);
-        memset(to->bytes, 0x55, MEMORY);
-        pair_grant(&b, &a, moves[_i].verb, 0, MEMORY, &key);
+        pattern_fill(b.bytes, MEMORY, 1);
+        memset(a.bytes, 0x55, MEMORY);
+        pair_grant(&b, &a, 0, MEMORY, &key);
 
-        ck_assert_int_eq(post_all(moves[_i].verb, key, 7), SL_OK);
+        ck_assert_int_eq(post_all(key, 7), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 1);
 
         ck_assert_int_eq(a.dones[0].code, SL_OK);
         ck_assert_uint_eq(a.dones[0].cookie, 7);
         ck_assert_uint_eq(a.dones[0].piece_count, PIECES);
         ck_assert_uint_eq(a.dones[0].moved_bytes, MEMORY);
-        ck_assert(pattern_is(to->bytes, MEMORY, 1));
+        ck_assert(pattern_is(a.bytes, MEMORY, 1));
         sl_fabric_stats(a.fabric, &stats);
-        ck_assert_uint_eq(stats.read_bytes + stats.written_bytes, MEMORY);
+        ck_assert_uint_eq(stats.read_bytes, MEMORY);
         for (uint32_t i = 0; i < moves[_i].rails; i++) { /* an even share, to a piece */
             ck_assert_uint_ge(rail_bytes(&a, i) + PIECE, MEMORY / moves[_i].rails);
             ck_assert_uint_eq(a.fabric->rails->at[i].out_bytes, 0);
@@ -165,11 +156,10 @@ START_TEST(small_transfers_alternate)
         uint32_t key = 0;
         open_all(2);
         pattern_fill(b.bytes, MEMORY, 2);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        pair_grant(&b, &a, 0, MEMORY, &key);
 
         for (uint32_t i = 0; i < 10; i++) {
-            ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, i * 4096, 4096, i, SL_NEVER_NS),
-                             SL_OK);
+            ck_assert_int_eq(end_post(&a, key, i * 4096, 4096, i, SL_NEVER_NS), SL_OK);
             PAIR_UNTIL(&a, &b, a.done_count == i + 1);
             ck_assert_int_eq(a.dones[i].code, SL_OK);
         }
@@ -198,8 +188,7 @@ static void post_wanting(uint32_t key, const uint32_t rails[8], uint64_t cookie)
                                              .place_count = 4,
                                              .rail = rails[i]};
     }
-    const struct sl_fabric_transfer transfer = {.verb = SL_FABRIC_READ,
-                                                .peer = a.peer,
+    const struct sl_fabric_transfer transfer = {.peer = a.peer,
                                                 .pieces = pieces,
                                                 .piece_count = 8,
                                                 .deadline_ns = SL_NEVER_NS,
@@ -228,7 +217,7 @@ START_TEST(a_piece_goes_by_the_rail_that_it_wants)
         uint32_t key = 0;
         open_all(2);
         pattern_fill(b.bytes, MEMORY, 13);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        pair_grant(&b, &a, 0, MEMORY, &key);
 
         post_wanting(key, mixed, 1);
         check_wanting(1);
@@ -269,27 +258,20 @@ static const struct {
 
 START_TEST(nodes_with_unlike_numbers_of_rails_meet)
     {
-        uint32_t read_key = 0, write_key = 0;
+        uint32_t key = 0;
         options_a.address = pairs[_i].ours;
         options_b.address = pairs[_i].theirs;
         open_both();
         for (uint32_t i = 0; i < pairs[_i].shared && a.fabric->rails != NULL; i++) {
             PAIR_UNTIL(&a, &b, rail_link(&a, i) == SL_FABRIC_UP);
         }
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &read_key);
-        pair_grant(&b, &a, SL_FABRIC_WRITE, 0, MEMORY, &write_key);
+        pair_grant(&b, &a, 0, MEMORY, &key);
 
         pattern_fill(b.bytes, MEMORY, 3);
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, read_key, 1), SL_OK);
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 1);
         ck_assert_int_eq(a.dones[0].code, SL_OK);
         ck_assert(pattern_is(a.bytes, MEMORY, 3));
-
-        pattern_fill(a.bytes, MEMORY, 4);
-        ck_assert_int_eq(post_all(SL_FABRIC_WRITE, write_key, 2), SL_OK);
-        PAIR_UNTIL(&a, &b, a.done_count == 2);
-        ck_assert_int_eq(a.dones[1].code, SL_OK);
-        ck_assert(pattern_is(b.bytes, MEMORY, 4));
 
         for (uint32_t i = 0; a.fabric->rails != NULL && i < pairs[_i].shared; i++) {
             ck_assert_uint_gt(rail_bytes(&a, i), 0);
@@ -306,9 +288,9 @@ START_TEST(a_rail_that_does_not_open_is_left_out)
         ck_assert_ptr_null(rail_of(&a, 1));
         ck_assert_ptr_nonnull(strstr(sl_fabric_about(a.fabric), "192.0.2.77"));
         pattern_fill(b.bytes, MEMORY, 5);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        pair_grant(&b, &a, 0, MEMORY, &key);
 
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 1);
 
         ck_assert_int_eq(a.dones[0].code, SL_OK);
@@ -354,9 +336,9 @@ START_TEST(a_rail_of_another_kind_carries_nothing)
         options_a.backend = options_b.backend = &mixed;
         open_both();
         pattern_fill(b.bytes, MEMORY, 12);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        pair_grant(&b, &a, 0, MEMORY, &key);
 
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 1);
 
         ck_assert_int_eq(a.dones[0].code, SL_OK);
@@ -397,15 +379,12 @@ END_TEST
 
 START_TEST(a_rail_that_breaks_gives_its_pieces_to_the_other)
     {
-        enum sl_fabric_verb verb = _i == 0 ? SL_FABRIC_READ : SL_FABRIC_WRITE;
         uint32_t key = 0;
         open_all(2);
-        struct fabric_end *from = verb == SL_FABRIC_READ ? &b : &a;
-        struct fabric_end *to = verb == SL_FABRIC_READ ? &a : &b;
-        pattern_fill(from->bytes, MEMORY, 6);
-        pair_grant(&b, &a, verb, 0, MEMORY, &key);
+        pattern_fill(b.bytes, MEMORY, 6);
+        pair_grant(&b, &a, 0, MEMORY, &key);
 
-        ck_assert_int_eq(post_all(verb, key, 1), SL_OK);
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
         pair_step(&a, &b);
         ck_assert_uint_eq(a.done_count, 0);
         rail_break(1);
@@ -413,7 +392,7 @@ START_TEST(a_rail_that_breaks_gives_its_pieces_to_the_other)
 
         ck_assert_int_eq(a.dones[0].code, SL_OK);
         ck_assert_uint_eq(a.dones[0].moved_bytes, MEMORY);
-        ck_assert(pattern_is(to->bytes, MEMORY, 6));
+        ck_assert(pattern_is(a.bytes, MEMORY, 6));
         ck_assert_uint_gt(rail_bytes(&a, 0), MEMORY / 2);
         ck_assert_uint_eq(a.downs, 0); /* the peer as such was there all the time */
     }
@@ -424,15 +403,15 @@ START_TEST(a_rail_that_is_back_takes_pieces_again)
         uint32_t key = 0;
         open_all(2);
         pattern_fill(b.bytes, MEMORY, 7);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        pair_grant(&b, &a, 0, MEMORY, &key);
         rail_break(0);
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK); /* meanwhile */
+        ck_assert_int_eq(post_all(key, 1), SL_OK); /* meanwhile */
         PAIR_UNTIL(&a, &b, a.done_count == 1);
         ck_assert_int_eq(a.dones[0].code, SL_OK);
         ck_assert_uint_eq(rail_bytes(&a, 0), 0);
 
         rail_return(0);
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 2), SL_OK);
+        ck_assert_int_eq(post_all(key, 2), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 2);
 
         ck_assert_int_eq(a.dones[1].code, SL_OK);
@@ -444,8 +423,8 @@ START_TEST(without_any_rail_a_transfer_fails)
     {
         uint32_t key = 0;
         open_all(2);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        pair_grant(&b, &a, 0, MEMORY, &key);
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
 
         rail_break(0);
         rail_break(1);
@@ -453,7 +432,7 @@ START_TEST(without_any_rail_a_transfer_fails)
 
         ck_assert_int_eq(a.dones[0].code, SL_ERR_PEER_DIED);
         PAIR_UNTIL(&a, &b, a.downs == 1); /* now the peer is away */
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 2), SL_OK);
+        ck_assert_int_eq(post_all(key, 2), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 2);
         ck_assert_int_eq(a.dones[1].code, SL_ERR_UNREACHABLE);
         clock_ns += A_SECOND;
@@ -465,22 +444,24 @@ END_TEST
 START_TEST(keys_that_die_with_their_link_are_not_used_again)
     {
         uint32_t key = 0;
+        b.unread = true; /* so it takes a ticket */
+        b.stride_bytes = PIECE;
         open_all(2);
         b.fabric->rails->keys_die = true; /* its keys say so */
-        pattern_fill(a.bytes, MEMORY, 8);
-        pair_grant(&b, &a, SL_FABRIC_WRITE, 0, MEMORY, &key);
+        pattern_fill(b.bytes, MEMORY, 8);
+        pair_grant(&b, &a, 0, MEMORY, &key);
         rail_break(0);
         rail_return(0);
 
-        ck_assert_int_eq(post_all(SL_FABRIC_WRITE, key, 1), SL_OK);
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 1);
 
         ck_assert_int_eq(a.dones[0].code, SL_OK);
         ck_assert_uint_eq(rail_bytes(&a, 0), 0);
-        ck_assert(pattern_is(b.bytes, MEMORY, 8));
+        ck_assert(pattern_is(a.bytes, MEMORY, 8));
         rail_break(1);
         rail_return(1);
-        ck_assert_int_eq(post_all(SL_FABRIC_WRITE, key, 2), SL_ERR_UNREACHABLE);
+        ck_assert_int_eq(post_all(key, 2), SL_ERR_UNREACHABLE);
         ck_assert_uint_eq(a.done_count, 1);
     }
 END_TEST
@@ -494,11 +475,11 @@ START_TEST(links_that_break_at_random_cost_no_byte)
         options_a.address = options_b.address = THREE;
         open_all(3);
         pattern_fill(b.bytes, MEMORY, 9);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &read_key);
+        pair_grant(&b, &a, 0, MEMORY, &read_key);
         for (uint32_t round = 0; round < ROUNDS; round++) {
             uint32_t before = a.done_count;
             memset(a.bytes, 0, MEMORY);
-            ck_assert_int_eq(post_all(SL_FABRIC_READ, read_key, round), SL_OK);
+            ck_assert_int_eq(post_all(read_key, round), SL_OK);
             while (a.done_count == before) {
                 state = state * 1664525u + 1013904223u;
                 if (state >> 26 == 0) {
@@ -530,8 +511,8 @@ START_TEST(a_wrong_digest_costs_its_piece_alone)
         uint32_t key = 0;
         open_all(2);
         pattern_fill(b.bytes, MEMORY, 10);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        pair_grant(&b, &a, 0, MEMORY, &key);
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
         b.bytes[5 * PIECE + 77] ^= 1; /* after its digest was taken */
 
         PAIR_UNTIL(&a, &b, a.done_count == 1);
@@ -548,9 +529,9 @@ START_TEST(cancelled_transfers_end_once)
     {
         uint32_t key = 0;
         open_all(2);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 2), SL_OK);
+        pair_grant(&b, &a, 0, MEMORY, &key);
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
+        ck_assert_int_eq(post_all(key, 2), SL_OK);
         sl_fabric_step(a.fabric, clock_ns);
 
         ck_assert_uint_eq(sl_fabric_cancel(a.fabric, 1), 1);
@@ -567,9 +548,8 @@ START_TEST(deadlines_hold)
     {
         uint32_t key = 0;
         open_all(2);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
-        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, MEMORY, 1, clock_ns + A_SECOND),
-                         SL_OK);
+        pair_grant(&b, &a, 0, MEMORY, &key);
+        ck_assert_int_eq(end_post(&a, key, 0, MEMORY, 1, clock_ns + A_SECOND), SL_OK);
         clock_ns += A_SECOND;
         while (a.done_count == 0) { /* b does nothing */
             end_step(&a, 1);
@@ -578,15 +558,17 @@ START_TEST(deadlines_hold)
     }
 END_TEST
 
-START_TEST(an_ended_grant_is_told_once_and_lets_nothing_land)
+START_TEST(an_ended_grant_is_told_once_and_not_read_any_more)
     {
         uint32_t key = 0;
         open_all(2);
-        memset(b.bytes, 0x55, MEMORY);
-        pattern_fill(a.bytes, MEMORY, 11);
-        uint32_t grant = pair_grant(&b, &a, SL_FABRIC_WRITE, 0, MEMORY, &key);
+        unsigned char *was = malloc(MEMORY);
+        memset(a.bytes, 0x55, MEMORY);
+        pattern_fill(was, MEMORY, 11);
+        memcpy(b.bytes, was, MEMORY);
+        uint32_t grant = pair_grant(&b, &a, 0, MEMORY, &key);
         ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_ERR_BUSY);
-        ck_assert_int_eq(post_all(SL_FABRIC_WRITE, key, 1), SL_OK);
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
         sl_fabric_step(a.fabric, clock_ns);
 
         ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
@@ -600,7 +582,10 @@ START_TEST(an_ended_grant_is_told_once_and_lets_nothing_land)
         }
 
         ck_assert_int_eq(a.dones[0].code, SL_ERR_PERMISSION);
-        ck_assert(b.bytes[0] == 0x66 && memcmp(b.bytes, b.bytes + 1, MEMORY - 1) == 0);
+        for (uint64_t i = 0; i < MEMORY; i++) {
+            ck_assert(a.bytes[i] == was[i] || a.bytes[i] == 0x55);
+        }
+        free(was);
         ck_assert_uint_eq(b.grants_ended, 1);
         ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_OK);
     }
@@ -610,8 +595,8 @@ START_TEST(what_goes_away_ends_its_transfers)
     {
         uint32_t key = 0;
         open_all(2);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+        pair_grant(&b, &a, 0, MEMORY, &key);
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
         ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_ERR_BUSY);
         if (_i == 0) {
             sl_fabric_key_close(a.fabric, key);
@@ -623,7 +608,7 @@ START_TEST(what_goes_away_ends_its_transfers)
             sl_fabric_step(b.fabric, clock_ns);
         }
         ck_assert_int_eq(a.dones[0].code, SL_ERR_CANCELLED);
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 2), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(post_all(key, 2), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_OK);
         ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_ERR_NOT_FOUND);
     }
@@ -641,7 +626,7 @@ START_TEST(memory_goes_region_by_region_from_all_rails)
         open_all(2);
         a.fabric->rails->at[1].fabric->options.region_bytes_max = 2 * 12288; /* its device's */
         ck_assert_uint_eq(sl_fabric_region_bytes_max(a.fabric), 2 * 12288);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
+        pair_grant(&b, &a, 0, MEMORY, &key);
         sl_fabric_stats(a.fabric, &stats);
         uint64_t before = stats.regions;
         memory.at = a.bytes;
@@ -657,7 +642,7 @@ START_TEST(memory_goes_region_by_region_from_all_rails)
             ck_assert(gone == (left == 1));
             sl_fabric_stats(a.fabric, &stats);
             ck_assert_uint_eq(stats.regions, before + left - 1);
-            ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, 0, 1, 1, SL_NEVER_NS),
+            ck_assert_int_eq(end_post(&a, key, 0, 1, 1, SL_NEVER_NS),
                              gone ? SL_ERR_NOT_FOUND : SL_ERR_BUSY);
         }
 
@@ -705,14 +690,12 @@ START_TEST(tables_have_bounds)
         uint32_t key = 0, other = 0;
         options_a.pieces_max = PIECES + 10;
         open_all(2);
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key);
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 2), SL_ERR_LIMIT);
+        pair_grant(&b, &a, 0, MEMORY, &key);
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
+        ck_assert_int_eq(post_all(key, 2), SL_ERR_LIMIT);
         PAIR_UNTIL(&a, &b, a.done_count == 1);
         ck_assert_int_eq(a.dones[0].code, SL_OK);
-        ck_assert_int_eq(end_post(&a, SL_FABRIC_READ, key, MEMORY, 1, 3, SL_NEVER_NS),
-                         SL_ERR_INVALID);
-        ck_assert_int_eq(end_post(&a, SL_FABRIC_WRITE, key, 0, 1, 3, SL_NEVER_NS), SL_ERR_INVALID);
+        ck_assert_int_eq(end_post(&a, key, MEMORY, 1, 3, SL_NEVER_NS), SL_ERR_INVALID);
         for (uint32_t i = 1; i < options_a.peers_max; i++) {
             ck_assert_int_eq(sl_fabric_peer_add(a.fabric, &other, &why), SL_OK);
         }
@@ -776,9 +759,9 @@ START_TEST(hostile_addresses_and_keys_are_refused)
         ck_assert_int_eq(sl_fabric_peer_address(rail_of(&a, 0),
                                                 (uint32_t)rail_of(&a, 0)->peers[0].generation << 16,
                                                 empty, 12, &why),
-                         SL_ERR_PROTOCOL);                   /* one without rails */
-        pair_grant(&b, &a, SL_FABRIC_READ, 0, MEMORY, &key); /* it goes on */
-        ck_assert_int_eq(post_all(SL_FABRIC_READ, key, 1), SL_OK);
+                         SL_ERR_PROTOCOL);   /* one without rails */
+        pair_grant(&b, &a, 0, MEMORY, &key); /* it goes on */
+        ck_assert_int_eq(post_all(key, 1), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 1);
         ck_assert_int_eq(a.dones[0].code, SL_OK);
     }
@@ -808,7 +791,7 @@ int main(void)
     tcase_add_test(cases, a_wrong_digest_costs_its_piece_alone);
     tcase_add_test(cases, cancelled_transfers_end_once);
     tcase_add_test(cases, deadlines_hold);
-    tcase_add_test(cases, an_ended_grant_is_told_once_and_lets_nothing_land);
+    tcase_add_test(cases, an_ended_grant_is_told_once_and_not_read_any_more);
     tcase_add_loop_test(cases, what_goes_away_ends_its_transfers, 0, 2);
     tcase_add_test(cases, tables_have_bounds);
     tcase_add_loop_test(cases, blobs_are_taken_for_hostile, 0, SL_COUNT(blobs));

@@ -599,7 +599,7 @@ END_TEST
 
 START_TEST(memory_that_a_peer_may_use_is_kept_until_it_may_not)
     {
-        struct sl_fabric_grant grant = {.verb = SL_FABRIC_READ, .length_bytes = LAYER};
+        struct sl_fabric_grant grant = {.length_bytes = LAYER};
         uint32_t handle = 0, key_bytes = 0;
         unsigned char *key = malloc(SL_FABRIC_BLOB_MAX);
         struct sl_error why = {0};

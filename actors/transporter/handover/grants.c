@@ -43,8 +43,7 @@ static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t par
     static unsigned char key[SL_FABRIC_BLOB_MAX]; /* too large for the stack */
     struct transporter *self = ho->self;
     struct ho_share *share = &loan->shares[part];
-    struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
-                                   .peer = self->peers[loan->peer].fabric_peer,
+    struct sl_fabric_grant want = {.peer = self->peers[loan->peer].fabric_peer,
                                    .length_bytes = share->length_bytes,
                                    .places = ho->places};
     uint32_t key_bytes = 0, handle = 0;

@@ -272,7 +272,6 @@ static void read_post(struct handover *ho, struct ho_read *read)
         return;
     }
     const struct sl_fabric_transfer transfer = {
-        .verb = SL_FABRIC_READ,
         .peer = self->peers[take->peer].fabric_peer,
         .pieces = ho->pieces,
         .piece_count = count,

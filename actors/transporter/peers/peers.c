@@ -315,8 +315,7 @@ static uint32_t windows_list(struct transporter *self, struct tr_peer *peer)
         if (!grant->used) {
             unsigned char key[SL_FABRIC_BLOB_MAX];
             struct sl_error why = {0};
-            const struct sl_fabric_grant want = {.verb = SL_FABRIC_READ,
-                                                 .memory = arena->memory,
+            const struct sl_fabric_grant want = {.memory = arena->memory,
                                                  .peer = peer->fabric_peer,
                                                  .length_bytes = length_bytes,
                                                  .cookie = tr_peer_cookie(self, peer, id)};

@@ -601,7 +601,6 @@ static void read_post(struct transporter *self, struct tr_trip *trip)
     }
     trip->cookie = self->next_op_id++;
     const struct sl_fabric_transfer transfer = {
-        .verb = SL_FABRIC_READ,
         .peer = self->peers[trip->peer].fabric_peer,
         .pieces = self->pieces,
         .piece_count = pieces_make(self, trip),

@@ -2,16 +2,16 @@
  * them.
  *
  * A fabric registers memory, joins peers by addresses that the control plane carries, hands out
- * grants (who may read or write which range of its memory), and moves bytes between its memory and
- * memory that a peer granted. The peer's actor takes no part in a transfer that reads or writes its
- * memory: its NIC (verbs) or its fabric (tcp) serves it.
+ * grants (who may read which range of its memory), and reads memory that a peer granted into its own.
+ * The peer's actor takes no part in a transfer: its NIC (verbs) or its fabric (tcp) serves it. Nobody
+ * writes to another node's memory.
  *
  * Promises, for every back end:
  *  - A transfer ends by exactly one done(), by its deadline or as soon after it as its memory is
  * free: after done() nothing reads or writes the local memory of the transfer any more.
  *  - A peer that dies is an error of all its transfers in about stall_ns; the link is then built
  *    anew, with a growing, jittered back-off.
- *  - After grant_ended() of a ticket not one byte of its range is written or read by its peer any more.
+ *  - After grant_ended() of a ticket not one byte of its range is read by its peer any more.
  *
  * One thread. Nothing blocks. Callbacks come from sl_fabric_step alone; they may call everything
  * but sl_fabric_step and sl_fabric_close. */
@@ -35,7 +35,6 @@
 struct sl_fabric;      /* opaque */
 struct fabric_backend; /* fabric_internal.h */
 
-enum sl_fabric_verb { SL_FABRIC_READ = 1, SL_FABRIC_WRITE = 2 };
 enum sl_fabric_link { SL_FABRIC_CONNECTING, SL_FABRIC_UP, SL_FABRIC_DOWN };
 
 /* pieces: in the order of the transfer; borrowed. */
@@ -69,12 +68,9 @@ struct sl_fabric_events {
     /* Of a grant with a cookie, before bytes are read for its peer (tcp): whether the peer may have
      * them now. Looks, and does nothing else. NULL: all of the grant's range. */
     bool (*may_read)(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes);
-    /* The same before bytes are written by its peer, and between them. What it says no to it says no
-     * to from then on. */
-    bool (*may_write)(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes);
 };
 
-/* Soft-RoCE's windows do not keep a writer within their range: SOUND takes them for none. */
+/* Soft-RoCE's windows do not keep a reader within their range: SOUND takes them for none. */
 enum sl_fabric_windows { SL_FABRIC_WINDOWS_SOUND, SL_FABRIC_WINDOWS_NEVER, SL_FABRIC_WINDOWS_ANY };
 
 struct sl_fabric_options {
@@ -169,9 +165,9 @@ sl_err sl_fabric_peer_address(struct sl_fabric *fabric, uint32_t peer, const voi
 void sl_fabric_peer_remove(struct sl_fabric *fabric, uint32_t peer);
 enum sl_fabric_link sl_fabric_peer_link(const struct sl_fabric *fabric, uint32_t peer);
 
-/* ---- grants: what a peer may do with our memory ----
- * A grant to write, or to read what is unread, is a ticket: with verbs it has rights of its own, needs
- * a peer that is UP, and lasts at most as long as its link. */
+/* ---- grants: what of our memory a peer may read ----
+ * A grant of what is unread is a ticket: with verbs it has rights of its own, needs a peer that is UP,
+ * and lasts at most as long as its link. */
 /* Where some bytes lie; those of a list follow each other in its order, whatever memories they are
  * in. Places of one list that overlap are the caller's fault: what they hold then is not said. */
 struct sl_fabric_place {
@@ -179,7 +175,6 @@ struct sl_fabric_place {
     uint64_t offset_bytes, length_bytes; /* length_bytes: 1.. */
 };
 struct sl_fabric_grant {
-    enum sl_fabric_verb verb;
     uint32_t memory;
     uint32_t peer; /* who may */
     uint64_t offset_bytes, length_bytes;
@@ -187,7 +182,7 @@ struct sl_fabric_grant {
      * up to length_bytes, and the key's range is 0..length_bytes in the order of the places. */
     const struct sl_fabric_place *places;
     uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
-    uint64_t cookie;      /* not 0: may_read or may_write is asked */
+    uint64_t cookie;      /* not 0: may_read is asked */
 };
 /* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
  * after granted(). 0 bytes: granted() brings it (it takes several turns). Errors:
@@ -202,10 +197,6 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
  * So whoever waits for the end need not be given up itself. Errors:
  * SL_ERR_NOT_FOUND. */
 sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t grant);
-/* may_write says no to more than before: what is being received of that is cancelled. Gives whether
- * any of it may still land; then it is to be called again, in a later turn. Where may_write is not
- * asked (verbs): false. */
-bool sl_fabric_grant_recheck(struct sl_fabric *fabric, uint32_t grant);
 
 /* ---- keys: what a peer granted to us ---- */
 /* Errors: SL_ERR_NOT_FOUND (peer), SL_ERR_PROTOCOL, SL_ERR_VERSION, SL_ERR_UNSUPPORTED,
@@ -222,7 +213,7 @@ struct sl_fabric_piece {
     uint64_t offset_bytes;        /* in the local memory */
     uint64_t remote_offset_bytes; /* in the peer's memory, as the grant's */
     uint64_t length_bytes; /* 1..SL_VALUE_BYTES_MAX; may span adjacent regions on both sides */
-    const struct sl_digest *digest; /* READ: what the bytes must be; NULL: not checked. Copied */
+    const struct sl_digest *digest; /* what the bytes must be; NULL: not checked. Copied */
     /* Copied; NULL: memory and offset_bytes say where. Else those are not looked at, the lengths add
      * up to length_bytes, and the digest is over the bytes in the order of the places. */
     const struct sl_fabric_place *places;
@@ -230,7 +221,6 @@ struct sl_fabric_piece {
     uint32_t rail; /* several NICs: 1 + the rail that carries it while its link is up; 0: any */
 };
 struct sl_fabric_transfer {
-    enum sl_fabric_verb verb;
     uint32_t peer;
     const struct sl_fabric_piece *pieces; /* copied */
     uint32_t piece_count;                 /* 1..SL_FABRIC_PIECES_MAX */
@@ -241,7 +231,7 @@ struct sl_fabric_transfer {
  * SL_ERR_TIMEOUT, SL_ERR_CANCELLED, SL_ERR_PEER_DIED, SL_ERR_UNREACHABLE (link is down),
  * SL_ERR_PERMISSION (the peer refuses the key or the range), SL_ERR_CORRUPT (digest).
  * Errors: SL_ERR_NOT_FOUND (peer, key, memory), SL_ERR_BUSY (memory is not registered yet),
- * SL_ERR_INVALID (range, places, count, a key of another peer or verb, a digest of bytes in a
+ * SL_ERR_INVALID (range, places, count, a key of another peer, a digest of bytes in a
  * dmabuf), SL_ERR_LIMIT (tables full),
  * SL_ERR_UNREACHABLE (several NICs: the key went with the link of each). */
 sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
@@ -251,13 +241,13 @@ sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer 
 uint32_t sl_fabric_cancel(struct sl_fabric *fabric, uint64_t cookie);
 
 struct sl_fabric_stats {
-    uint64_t read_bytes, written_bytes;             /* by our transfers that ended well */
-    uint64_t served_read_bytes, served_write_bytes; /* tcp: for peers */
-    uint64_t refused;     /* requests with a wrong capability, range or verb */
-    uint64_t bad_frames;  /* connections ended for what they sent */
-    uint64_t late;        /* connections ended for being too slow */
-    uint64_t over_limit;  /* connections that had no place, or lost it to others (tcp) */
-    uint64_t records_bad; /* connections ended because what came was changed on its way */
+    uint64_t read_bytes;        /* by our transfers that ended well */
+    uint64_t served_read_bytes; /* tcp: for peers */
+    uint64_t refused;           /* requests with a wrong capability or range */
+    uint64_t bad_frames;        /* connections ended for what they sent */
+    uint64_t late;              /* connections ended for being too slow */
+    uint64_t over_limit;        /* connections that had no place, or lost it to others (tcp) */
+    uint64_t records_bad;       /* connections ended because what came was changed on its way */
     uint64_t links_lost, links_built;
     uint64_t digests_bad;
     uint64_t regions; /* registered now */

@@ -10,9 +10,6 @@ static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant
     const struct sl_fabric_place whole = {.memory = grant->memory,
                                           .offset_bytes = grant->offset_bytes,
                                           .length_bytes = grant->length_bytes};
-    if (grant->verb != SL_FABRIC_READ && grant->verb != SL_FABRIC_WRITE) {
-        return sl_fail(why, SL_ERR_INVALID, "a grant is for reading or for writing");
-    }
     sl_err err =
         fabric_places_check(fabric, grant->places, grant->place_count, grant->length_bytes, why);
     if (err == SL_OK && grant->places == NULL) {
@@ -27,11 +24,9 @@ static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant
     return SL_OK;
 }
 
-/* Whether no key of a region gives the right: no region is for peers to write, and none that is
- * unread for them to read. */
 static bool grant_is_ticket(struct sl_fabric *fabric, const struct sl_fabric_grant *grant)
 {
-    bool ticket = grant->verb == SL_FABRIC_WRITE;
+    bool ticket = false;
     for (uint32_t i = 0; i < SL_MAX(grant->place_count, 1u); i++) {
         uint32_t memory = grant->places != NULL ? grant->places[i].memory : grant->memory;
         ticket = ticket || fabric_memory_of(fabric, memory)->what.unread;
@@ -129,16 +124,6 @@ sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle)
     memset(grant->token, 0, sizeof(grant->token));
     fabric->ops->grant_end(fabric, grant);
     return SL_OK;
-}
-
-bool sl_fabric_grant_recheck(struct sl_fabric *fabric, uint32_t handle)
-{
-    if (fabric->form != NULL) {
-        return fabric->form->grant_recheck(fabric, handle);
-    }
-    const struct fabric_grant *grant = fabric_grant_of(fabric, handle);
-    return grant != NULL && grant->landing > 0 && fabric->ops->grant_recheck != NULL &&
-           fabric->ops->grant_recheck(fabric, grant);
 }
 
 void fabric_grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant)

@@ -70,10 +70,8 @@ struct fabric_unit {
     uint32_t lkey, rkey; /* lkey: of one run; those of several are asked for (fabric_runs_cut) */
     uint32_t piece; /* FABRIC_NONE: nobody waits for it any more; its local memory is not touched */
     uint32_t key;   /* index */
-    uint8_t verb;
     bool first, last; /* of its piece */
     bool skipped;     /* never reached the wire */
-    bool unseen;      /* some of its local memory is a dmabuf's: no CPU can read it */
 };
 
 struct fabric_peer;
@@ -115,12 +113,12 @@ struct fabric_grant {
     uint32_t memory_index, peer_index;
     uint16_t slot_generation;
     uint8_t state;
-    bool ticket;         /* what regions' keys do not give: verbs makes rights of its own */
+    bool ticket;         /* of unread memory: verbs makes rights of its own */
     bool ready;          /* the key works, or never will */
     bool told;           /* granted() was called */
     uint64_t generation; /* on the wire; never reused */
     uint8_t token[FABRIC_TOKEN_BYTES];
-    uint32_t landing; /* tcp: receives or sends under way in its range */
+    uint32_t serving; /* tcp: answers under way with bytes of its range */
     void *backend;    /* verbs: windows */
     void *key;        /* owned until it was told; NULL: it came with the grant */
     uint32_t key_bytes;
@@ -131,7 +129,6 @@ struct fabric_key {
     bool used, closing;
     uint16_t generation;
     uint32_t peer_index, users;
-    enum sl_fabric_verb verb;
     struct fabric_region *regions;
     uint32_t region_count;
     uint32_t
@@ -147,7 +144,6 @@ struct fabric_piece {
     struct sl_runs uncut;        /* from cut_bytes on */
     struct sl_digest digest;
     bool check_digest;
-    bool unseen; /* some of its places are a dmabuf's */
     uint8_t code;
     bool cut_off; /* no further units are cut */
     uint32_t memory_index, key_index;
@@ -163,7 +159,6 @@ struct fabric_piece {
 
 struct fabric_transfer {
     bool used;
-    enum sl_fabric_verb verb;
     sl_err give_up; /* SL_OK: none */
     uint32_t peer_index;
     uint32_t piece_count, pieces_left;
@@ -196,8 +191,6 @@ struct fabric_backend {
                         uint32_t *key_bytes, struct sl_error *why);
     /* fabric_grant_gone follows, perhaps at once. */
     void (*grant_end)(struct sl_fabric *fabric, struct fabric_grant *grant);
-    /* As sl_fabric_grant_recheck; NULL: may_write is not asked. */
-    bool (*grant_recheck)(struct sl_fabric *fabric, const struct fabric_grant *grant);
     sl_err (*key_parse)(struct sl_fabric *fabric, const void *blob, uint32_t length_bytes,
                         struct fabric_key *key, struct sl_error *why);
     void (*lane_push)(struct fabric_lane *lane); /* units sent..tail are new */
@@ -229,7 +222,6 @@ struct fabric_form {
     sl_err (*grant_add)(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                         uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
     sl_err (*grant_end)(struct sl_fabric *fabric, uint32_t grant);
-    bool (*grant_recheck)(struct sl_fabric *fabric, uint32_t grant);
     sl_err (*key_open)(struct sl_fabric *fabric, uint32_t peer, const void *blob,
                        uint32_t length_bytes, uint32_t *out, struct sl_error *why);
     void (*key_close)(struct sl_fabric *fabric, uint32_t key);
@@ -259,9 +251,9 @@ struct sl_fabric {
     struct fabric_transfer *transfers;
     struct fabric_piece *pieces;
     struct fabric_places places;
-    /* Of a unit that reads or writes (enum sl_fabric_verb): local ranges of which each is in one
-     * region. 0: any number, and regions do not matter. Set by the back end. */
-    uint32_t spans_max[SL_FABRIC_WRITE + 1];
+    /* Of a unit: local ranges of which each is in one region. 0: any number, and regions do not
+     * matter. Set by the back end. */
+    uint32_t spans_max;
     uint8_t *codes; /* SL_FABRIC_PIECES_MAX, for done() */
     uint32_t free_transfer, free_piece;
     uint32_t grant_low, key_low;     /* no slot before them is free */

@@ -299,14 +299,6 @@ static bool rail_may_read(void *context, uint64_t cookie, uint64_t offset_bytes,
     return events->may_read(events->context, cookie, offset_bytes, length_bytes);
 }
 
-static bool rail_may_write(void *context, uint64_t cookie, uint64_t offset_bytes,
-                           uint64_t length_bytes)
-{
-    const struct rail *rail = context;
-    const struct sl_fabric_events *events = &rail->rails->fabric->options.events;
-    return events->may_write(events->context, cookie, offset_bytes, length_bytes);
-}
-
 /* Its tables are as large as ours: a rail may have to carry all. */
 static sl_err rail_open(struct rail *rail, const struct fabric_backend *ops, struct sl_error *why)
 {
@@ -325,7 +317,6 @@ static sl_err rail_open(struct rail *rail, const struct fabric_backend *ops, str
         .granted = rails_on_granted,
         .grant_ended = rails_on_grant_ended,
         .may_read = rails->fabric->options.events.may_read != NULL ? rail_may_read : NULL,
-        .may_write = rails->fabric->options.events.may_write != NULL ? rail_may_write : NULL,
     };
     sl_err err = sl_fabric_open_with(ops, &options, &rail->fabric, why);
     if (err == SL_OK && rail->fabric->fd >= 0 &&
@@ -471,7 +462,6 @@ static const struct fabric_form form = {
     .peer_link = rails_peer_link,
     .grant_add = fabric_rails_grant_add,
     .grant_end = fabric_rails_grant_end,
-    .grant_recheck = fabric_rails_grant_recheck,
     .key_open = fabric_rails_key_open,
     .key_close = fabric_rails_key_close,
     .post = fabric_rails_post,

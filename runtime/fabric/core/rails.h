@@ -77,7 +77,6 @@ struct rails_piece {
 };
 struct rails_transfer {
     bool used, cancelled;
-    enum sl_fabric_verb verb;
     uint16_t batch_count;
     uint32_t number; /* of its life */
     uint32_t peer, piece_count, piece_first, batches_out, next;
@@ -151,7 +150,6 @@ uint32_t rails_places_on(const struct rail *rail, const struct fabric_place *pla
 sl_err fabric_rails_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                               uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
 sl_err fabric_rails_grant_end(struct sl_fabric *fabric, uint32_t grant);
-bool fabric_rails_grant_recheck(struct sl_fabric *fabric, uint32_t grant);
 sl_err fabric_rails_key_open(struct sl_fabric *fabric, uint32_t peer, const void *blob,
                              uint32_t length_bytes, uint32_t *out, struct sl_error *why);
 void fabric_rails_key_close(struct sl_fabric *fabric, uint32_t key);

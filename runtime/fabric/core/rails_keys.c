@@ -477,19 +477,6 @@ sl_err fabric_rails_grant_end(struct sl_fabric *fabric, uint32_t handle)
     return SL_OK;
 }
 
-bool fabric_rails_grant_recheck(struct sl_fabric *fabric, uint32_t handle)
-{
-    const struct rails *rails = fabric->rails;
-    const struct rails_grant *grant = grant_of(rails, handle);
-    bool lands = false;
-    for (uint32_t i = 0; grant != NULL && i < rails->count; i++) {
-        const struct rail *rail = &rails->at[i];
-        lands |= (grant->added & bit_of(rail)) != 0 &&
-                 sl_fabric_grant_recheck(rail->fabric, grant->sub[i]);
-    }
-    return lands;
-}
-
 void rails_on_grant_ended(void *context, uint32_t sub)
 {
     struct rail *rail = context;

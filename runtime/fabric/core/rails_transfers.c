@@ -102,7 +102,6 @@ static sl_err batch_post(struct rails *rails, struct rails_transfer *transfer, u
         return sl_fail(why, SL_ERR_INTERNAL, "batch %u of a transfer has no pieces", batch);
     }
     const struct sl_fabric_transfer post = {
-        .verb = transfer->verb,
         .peer = peer->sub[rail->index],
         .pieces = rails->scratch,
         .piece_count = count,
@@ -176,7 +175,7 @@ static sl_err post_check(struct rails *rails, const struct sl_fabric_transfer *w
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
     if (want->piece_count == 0 || want->piece_count > SL_FABRIC_PIECES_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "a transfer reads or writes 1..%u pieces, not %u",
+        return sl_fail(why, SL_ERR_INVALID, "a transfer reads 1..%u pieces, not %u",
                        SL_FABRIC_PIECES_MAX, want->piece_count);
     }
     uint64_t place_count = 0;
@@ -222,7 +221,6 @@ static struct rails_transfer *transfer_take(struct rails *rails,
     struct rails_transfer *transfer = &rails->transfers[rails->free_transfer];
     rails->free_transfer = transfer->next;
     *transfer = (struct rails_transfer){.used = true,
-                                        .verb = want->verb,
                                         .number = ++rails->number,
                                         .peer = want->peer,
                                         .piece_count = want->piece_count,

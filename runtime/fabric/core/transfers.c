@@ -40,9 +40,8 @@ static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_trans
     if (err != SL_OK) {
         return err;
     }
-    if (key->peer_index != (transfer->peer & 0xffffu) || key->verb != transfer->verb) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "the key is for another peer or for the other direction");
+    if (key->peer_index != (transfer->peer & 0xffffu)) {
+        return sl_fail(why, SL_ERR_INVALID, "the key is for another peer");
     }
     if (piece->length_bytes > SL_VALUE_BYTES_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "a piece of %" PRIu64 " bytes", piece->length_bytes);
@@ -73,9 +72,8 @@ static sl_err post_check(struct sl_fabric *fabric, const struct sl_fabric_transf
     if (fabric_peer_of(fabric, want->peer) == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
-    if (want->piece_count == 0 || want->piece_count > SL_FABRIC_PIECES_MAX ||
-        (want->verb != SL_FABRIC_READ && want->verb != SL_FABRIC_WRITE)) {
-        return sl_fail(why, SL_ERR_INVALID, "a transfer reads or writes 1..%u pieces, not %u",
+    if (want->piece_count == 0 || want->piece_count > SL_FABRIC_PIECES_MAX) {
+        return sl_fail(why, SL_ERR_INVALID, "a transfer reads 1..%u pieces, not %u",
                        SL_FABRIC_PIECES_MAX, want->piece_count);
     }
     uint64_t place_count = 0;
@@ -119,14 +117,10 @@ static uint32_t piece_take(struct sl_fabric *fabric, const struct sl_fabric_piec
         piece->places = fabric_places_hold(fabric, want->places, want->place_count);
         piece->uncut = sl_runs_from(&piece->places->run);
         piece->want.places = NULL;
-        for (uint32_t i = 0; i < want->place_count; i++) {
-            piece->unseen |= fabric->memories[want->places[i].memory & 0xffffu].by_dmabuf;
-        }
     } else {
         struct fabric_memory *memory = &fabric->memories[piece->memory_index];
         piece->uncut =
             sl_runs_of((unsigned char *)memory->what.at + want->offset_bytes, want->length_bytes);
-        piece->unseen = memory->by_dmabuf;
         memory->users++;
     }
     fabric->keys[piece->key_index].users++;
@@ -149,7 +143,6 @@ sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer 
     fabric->free_transfer = transfer->next;
     *transfer = (struct fabric_transfer){
         .used = true,
-        .verb = want->verb,
         .peer_index = peer->index,
         .piece_count = want->piece_count,
         .pieces_left = want->piece_count,

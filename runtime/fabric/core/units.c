@@ -36,11 +36,7 @@ static void piece_end(struct sl_fabric *fabric, struct fabric_piece *piece)
     }
     if (piece->code == SL_OK) {
         transfer->moved_bytes += piece->want.length_bytes;
-        if (transfer->verb == SL_FABRIC_READ) {
-            fabric->stats.read_bytes += piece->want.length_bytes;
-        } else {
-            fabric->stats.written_bytes += piece->want.length_bytes;
-        }
+        fabric->stats.read_bytes += piece->want.length_bytes;
     }
     if (--transfer->pieces_left == 0) {
         transfer_ended(fabric, transfer);
@@ -212,11 +208,11 @@ static uint64_t local_cut(const struct sl_fabric *fabric, const struct fabric_pi
 {
     struct fabric_span spans[FABRIC_SPANS_MAX];
     uint32_t count = 0;
-    uint32_t span_max = fabric->spans_max[fabric->transfers[piece->transfer].verb];
     if (piece->places != NULL) {
-        return span_max == 0 ? length_bytes
-                             : fabric_runs_cut(fabric, piece->uncut, length_bytes, spans,
-                                               SL_MIN(span_max, FABRIC_SPANS_MAX), &count);
+        return fabric->spans_max == 0
+                   ? length_bytes
+                   : fabric_runs_cut(fabric, piece->uncut, length_bytes, spans,
+                                     SL_MIN(fabric->spans_max, FABRIC_SPANS_MAX), &count);
     }
     const struct fabric_memory *memory = &fabric->memories[piece->memory_index];
     uint64_t at = piece->want.offset_bytes + piece->cut_bytes;
@@ -260,10 +256,8 @@ static bool lane_cut(struct fabric_lane *lane)
                                       lane->index],
         .piece = (uint32_t)(piece - fabric->pieces),
         .key = piece->key_index,
-        .verb = (uint8_t)fabric->transfers[piece->transfer].verb,
         .first = piece->cut_bytes == 0,
         .last = piece->cut_bytes + length == piece->want.length_bytes,
-        .unseen = piece->unseen,
     };
     piece->cut_bytes += length;
     sl_runs_skip(&piece->uncut, length);

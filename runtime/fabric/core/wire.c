@@ -59,13 +59,14 @@ sl_err sl_wire_request_read(const unsigned char bytes[SL_WIRE_REQUEST_BYTES],
         .generation = sl_wire_get(bytes + 24, 8),
         .grant = (uint32_t)sl_wire_get(bytes + 32, 4),
     };
-    if (request.verb < SL_WIRE_READ || request.verb > SL_WIRE_PROOF) {
+    if (request.verb != SL_WIRE_READ && request.verb != SL_WIRE_HELLO &&
+        request.verb != SL_WIRE_PROOF) {
         return sl_fail(why, SL_ERR_PROTOCOL, "request: verb %u is unknown", bytes[5]);
     }
     if (sl_wire_get(bytes + 6, 2) != 0 || sl_wire_get(bytes + 36, 4) != 0) {
         return sl_fail(why, SL_ERR_PROTOCOL, "request: reserved bytes are not 0");
     }
-    bool wants_none = request.verb >= SL_WIRE_HELLO;
+    bool wants_none = request.verb != SL_WIRE_READ;
     if (wants_none != (request.length_bytes == 0) || request.length_bytes > SL_WIRE_VALUE_MAX) {
         return sl_fail(why, SL_ERR_PROTOCOL, "request: length %u", request.length_bytes);
     }
@@ -109,7 +110,7 @@ sl_err sl_wire_answer_read(const unsigned char bytes[SL_WIRE_ANSWER_BYTES],
         .sequence = (uint32_t)sl_wire_get(bytes + 8, 4),
         .length_bytes = (uint32_t)sl_wire_get(bytes + 12, 4),
     };
-    if (answer.verb < SL_WIRE_READ || answer.verb > SL_WIRE_HELLO || code >= SL_ERR_COUNT) {
+    if ((answer.verb != SL_WIRE_READ && answer.verb != SL_WIRE_HELLO) || code >= SL_ERR_COUNT) {
         return sl_fail(why, SL_ERR_PROTOCOL, "answer: verb %u, code %" PRIu64, bytes[5], code);
     }
     answer.code = (sl_err)code;
@@ -166,7 +167,7 @@ sl_err sl_wire_address_read(const void *blob, uint32_t length_bytes, struct sl_w
 void sl_wire_key_write(const struct sl_wire_key *key, unsigned char out[SL_WIRE_KEY_BYTES])
 {
     memset(out, 0, SL_WIRE_KEY_BYTES);
-    head_write(out, MAGIC_KEY, key->verb);
+    head_write(out, MAGIC_KEY, SL_WIRE_READ);
     sl_wire_put(out + 8, key->grant, 4);
     sl_wire_put(out + 16, key->generation, 8);
     sl_wire_put(out + 24, key->offset_bytes, 8);
@@ -187,13 +188,12 @@ sl_err sl_wire_key_read(const void *blob, uint32_t length_bytes, struct sl_wire_
         return err;
     }
     struct sl_wire_key key = {
-        .verb = (enum sl_wire_verb)bytes[5],
         .grant = (uint32_t)sl_wire_get(bytes + 8, 4),
         .generation = sl_wire_get(bytes + 16, 8),
         .offset_bytes = sl_wire_get(bytes + 24, 8),
         .length_bytes = sl_wire_get(bytes + 32, 8),
     };
-    if ((key.verb != SL_WIRE_READ && key.verb != SL_WIRE_WRITE) || key.length_bytes == 0 ||
+    if (bytes[5] != SL_WIRE_READ || key.length_bytes == 0 ||
         key.offset_bytes > UINT64_MAX - key.length_bytes) {
         return sl_fail(why, SL_ERR_PROTOCOL, "key: verb %u, range %" PRIu64 "+%" PRIu64, bytes[5],
                        key.offset_bytes, key.length_bytes);

@@ -1,8 +1,8 @@
 /* runtime/fabric/core/wire.h - frames and blobs of the tcp fabric. Every byte that is parsed here
  * comes from outside.
  *
- * A request is 64 bytes, of a WRITE its value follows; answers come in the order of the requests,
- * 24 bytes each, of a READ that went well the value follows. Integers are little-endian.
+ * A request is 64 bytes. Answers come in the order of the requests, 24 bytes each; of a READ that went
+ * well the value follows. Integers are little-endian.
  *
  * As a rule all of it is within TLS 1.3, whose handshake says who asks (tcp/handshake.h); then the
  * first request is an empty HELLO. Where both sides are set to send in the clear, the HELLO says who
@@ -24,7 +24,7 @@
 /* Behind the answer to a HELLO in the clear: the listener's nonce, and its proof. */
 #define SL_WIRE_CHALLENGE_BYTES (SL_WIRE_ANSWER_BYTES + SL_WIRE_NONCE_BYTES + SL_WIRE_PROOF_BYTES)
 
-enum sl_wire_verb { SL_WIRE_READ = 1, SL_WIRE_WRITE = 2, SL_WIRE_HELLO = 3, SL_WIRE_PROOF = 4 };
+enum sl_wire_verb { SL_WIRE_READ = 1, SL_WIRE_HELLO = 3, SL_WIRE_PROOF = 4 };
 
 struct sl_wire_request {
     enum sl_wire_verb verb;
@@ -76,7 +76,6 @@ sl_err sl_wire_address_read(const void *bytes, uint32_t length_bytes, struct sl_
 /* What a grant allows. */
 #define SL_WIRE_KEY_BYTES 64u
 struct sl_wire_key {
-    enum sl_wire_verb verb; /* READ or WRITE */
     uint32_t grant;
     uint64_t generation, offset_bytes, length_bytes;
     uint8_t token[SL_WIRE_TOKEN_BYTES];

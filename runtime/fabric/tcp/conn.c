@@ -91,7 +91,7 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
             .to = conn->value,
             .length_bytes = conn->value_left,
             .after = conn->heads_in,
-            .after_bytes = conn->lane != NULL ? SL_WIRE_ANSWER_BYTES : sizeof(conn->heads_in),
+            .after_bytes = SL_WIRE_ANSWER_BYTES,
             .low = &conn->low,
             .digest = digest,
             .steps = chain == NULL ? NULL : chain->steps,
@@ -123,11 +123,6 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
                                    conn->recv_parts, TCP_RECV_PARTS, &count);
     conn->digest = digest;
     sl_low_water_set(&conn->low, conn->fd, (uint32_t)bytes);
-    if (conn->lane == NULL && bytes == conn->value_left && count < TCP_RECV_PARTS) {
-        /* What is behind the value comes with it: the next request, and the start of its value. */
-        conn->recv_parts[count++] =
-            (struct iovec){.iov_base = conn->heads_in, .iov_len = sizeof(conn->heads_in)};
-    }
     if (count == 1) {
         tcp_recv_at(conn, conn->recv_parts[0].iov_base, bytes);
     } else {

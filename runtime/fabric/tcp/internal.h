@@ -23,7 +23,6 @@
 #define TCP_RECV_PARTS        64u            /* of one receive */
 #define TCP_HEADS_IN          16u            /* requests of one receive */
 #define TCP_QUEUE_MAX         SL_FABRIC_DEPTH_MAX /* requests of a served connection */
-#define TCP_ANSWERS_HELD      4u /* to writes: so many go in one packet, while more requests are there */
 #define TCP_DISCARD_BYTES     (64 * SL_KIB)
 #define TCP_MOVE_BYTES        (128 * SL_KIB) /* below, a mover's wake-ups cost more than they bring */
 #define TCP_NS_PER_BYTE       UINT64_C(15259) /* 64 KiB/s: a peer that is slower is given up */
@@ -43,7 +42,6 @@ struct tcp_served {
     uint8_t code;
     uint32_t sequence;
     uint32_t length_bytes; /* of the value */
-    uint64_t offset_bytes; /* as in the grant's key */
     struct sl_runs value;
     uint32_t grant; /* index; FABRIC_NONE: none is held */
     unsigned char head[SL_WIRE_ANSWER_BYTES];
@@ -91,7 +89,6 @@ struct tcp_conn {
     bool recv_on, send_on, recv_cancelled;
     bool recv_moves, send_moves;                      /* by a mover */
     bool in_head;                                     /* a chain ended between two values */
-    bool answers_held;                                /* served: it is among tcp->held */
     bool listed;                                      /* it is among tcp->ready */
     struct tcp_secure *secure;                        /* NULL: in the clear, or not known yet */
     uint8_t greeting;                                 /* in the clear: enum tcp_greeting */
@@ -103,7 +100,7 @@ struct tcp_conn {
 
     unsigned char heads_in[TCP_HEADS_IN * SL_WIRE_REQUEST_BYTES]; /* being received */
     uint32_t heads_bytes, heads_taken;
-    uint32_t after_bytes; /* of heads, came behind the value */
+    uint32_t after_bytes; /* lane: of the next head, came behind the value */
     struct sl_runs value; /* where the rest of the value goes */
     uint32_t value_left;
     struct msghdr recv_message; /* a receive of several parts */
@@ -121,9 +118,8 @@ struct tcp_conn {
 
     /* lane */
     struct fabric_lane *lane; /* NULL: served */
-    bool held;                /* an answer waits for the end of our send */
+    bool held;                /* a challenge waits for the end of our send */
     unsigned char *heads;     /* depth requests, by number of their unit */
-    uint64_t tx_first;        /* units tx_first..lane->sent are being sent */
     uint64_t progress_ns, progress_mark;
 
     /* served */
@@ -131,7 +127,6 @@ struct tcp_conn {
     struct tcp_served *queue;
     /* Of the queue: head..out are out, out..sent are being sent, sent..tail wait. */
     uint64_t head_number, out_number, sent_number, tail_number;
-    struct tcp_served writing; /* RX_VALUE, RX_DISCARD */
 };
 
 struct tcp {
@@ -144,9 +139,7 @@ struct tcp {
     uint32_t lane_count, conn_count;
     struct sl_strangers *strangers; /* of the served ones; NULL: nothing listens */
     uint32_t served_count;          /* served ones that are not being closed */
-    uint32_t *held; /* conn_count connections whose answers go at the end of the step */
-    uint32_t held_count;
-    uint32_t *ready; /* ring of conn_count connections: what they want may be here */
+    uint32_t *ready;                /* ring of conn_count connections: what they want may be here */
     uint32_t ready_head, ready_count;
     struct sl_tls *tls;
     struct tcp_guest *guests; /* by the index of the peer */
@@ -251,11 +244,6 @@ void tcp_served_received(struct tcp_conn *conn, int result);
 void tcp_served_sent(struct tcp_conn *conn, int result);
 void tcp_served_closed(struct tcp_conn *conn);
 uint64_t tcp_served_look(struct tcp_conn *conn);
-/* Answers that were held back go. */
-void tcp_answers_push(struct tcp *tcp);
-/* Requests of grants that have ended are let go; what is being answered has a little time left. */
-void tcp_served_recheck(struct tcp_conn *conn);
 void tcp_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant);
-bool tcp_grant_recheck(struct sl_fabric *fabric, const struct fabric_grant *grant);
 
 #endif

@@ -69,7 +69,6 @@ static void lane_begin(struct fabric_lane *lane, const struct sl_wire_address *a
     conn->in_head = false;
     conn->greeting = GREETING_FIRST;
     chain_forget(conn);
-    conn->tx_first = 0;
     conn->progress_mark = 0;
     tcp_message_begin(conn);
     tcp_due(conn, &conn->tx_due_ns, SL_NEVER_NS);
@@ -325,13 +324,13 @@ static uint64_t lane_look_at(const struct sl_fabric *fabric)
     return sl_deadline_ns(fabric->now_ns, SL_MAX(fabric->options.stall_ns / 4, UINT64_C(1)));
 }
 
-static uint64_t push_unit(struct tcp_conn *conn, const struct fabric_unit *unit, uint64_t number)
+static void push_unit(struct tcp_conn *conn, const struct fabric_unit *unit, uint64_t number)
 {
     struct sl_fabric *fabric = conn->fabric;
     const struct fabric_key *key = &fabric->keys[unit->key];
     unsigned char *head = conn->heads + (number % fabric->options.depth) * SL_WIRE_REQUEST_BYTES;
     struct sl_wire_request request = {
-        .verb = unit->verb == SL_FABRIC_READ ? SL_WIRE_READ : SL_WIRE_WRITE,
+        .verb = SL_WIRE_READ,
         .sequence = (uint32_t)number,
         .length_bytes = unit->length_bytes,
         .offset_bytes = unit->remote_offset_bytes,
@@ -348,11 +347,6 @@ static uint64_t push_unit(struct tcp_conn *conn, const struct fabric_unit *unit,
     }
     sl_wire_request_write(&request, head);
     tcp_part(conn, head, SL_WIRE_REQUEST_BYTES);
-    if (unit->verb == SL_FABRIC_WRITE) {
-        tcp_part_value(conn, unit->local, unit->length_bytes);
-        return unit->length_bytes;
-    }
-    return 0;
 }
 
 static void lane_skip(struct fabric_lane *lane)
@@ -368,42 +362,27 @@ void tcp_lane_push(struct fabric_lane *lane)
     if (conn->send_on || conn->state != CONN_OPEN) {
         return;
     }
-    uint64_t value_bytes = 0;
+    uint64_t first = lane->sent;
     uint32_t frames = 0;
     tcp_message_begin(conn);
-    conn->tx_first = lane->sent;
-    while (lane->sent < lane->tail && frames < TCP_SEND_BATCH && value_bytes < TCP_SEND_BYTES &&
-           tcp_message_has_room(conn)) {
+    while (lane->sent < lane->tail && frames < TCP_SEND_BATCH) {
         struct fabric_unit *unit = fabric_lane_unit(lane, lane->sent);
         if (unit->piece == FABRIC_NONE) {
             unit->skipped = true; /* given up before it was asked for */
         } else {
-            value_bytes += push_unit(conn, unit, lane->sent);
+            push_unit(conn, unit, lane->sent);
             frames++;
         }
         lane->sent++;
     }
     lane_skip(lane);
     if (frames > 0) {
-        if (lane->head == conn->tx_first) { /* nothing was asked before: the clock starts now */
+        if (lane->head == first) { /* nothing was asked before: the clock starts now */
             conn->progress_ns = conn->fabric->now_ns;
         }
         struct tcp *tcp = tcp_of(conn->fabric);
         tcp->due_ns = SL_MIN(tcp->due_ns, lane_look_at(conn->fabric));
-        tcp_send(conn, value_bytes);
-    }
-}
-
-/* Writes that were given up and that the kernel is through with. */
-static void lane_release_written(struct tcp_conn *conn)
-{
-    struct fabric_lane *lane = conn->lane;
-    uint64_t end = conn->send_on ? conn->tx_first : lane->sent;
-    for (uint64_t i = lane->head; i < end; i++) {
-        struct fabric_unit *unit = fabric_lane_unit(lane, i);
-        if (unit->verb == SL_FABRIC_WRITE && fabric_unit_given_up(lane, unit)) {
-            fabric_unit_release(lane, unit, SL_ERR_CANCELLED);
-        }
+        tcp_send(conn, 0);
     }
 }
 
@@ -415,14 +394,12 @@ void tcp_lane_cancel(struct fabric_lane *lane)
         if (!fabric_unit_given_up(lane, unit)) {
             continue;
         }
-        if (i >= lane->sent ||
-            (unit->verb == SL_FABRIC_READ && i - lane->head >= lane_lent(conn))) {
+        if (i >= lane->sent || i - lane->head >= lane_lent(conn)) {
             fabric_unit_release(lane, unit, SL_ERR_CANCELLED);
-        } else if (unit->verb == SL_FABRIC_READ) {
+        } else {
             tcp_recv_cancel(conn); /* the kernel is writing to it */
         }
     }
-    lane_release_written(conn);
 }
 
 /* ---- answers ---- */
@@ -438,8 +415,8 @@ static void chain_make(struct tcp_conn *conn)
     chain->at = 0;
     for (uint64_t i = lane->head + 1; i < lane->sent && chain->count <= SL_MOVER_STEPS_MAX; i++) {
         const struct fabric_unit *unit = fabric_lane_unit(lane, i);
-        if (unit->verb != SL_FABRIC_READ || unit->piece == FABRIC_NONE ||
-            fabric_unit_given_up(lane, unit) || !tcp_moves(conn, unit->length_bytes)) {
+        if (unit->piece == FABRIC_NONE || fabric_unit_given_up(lane, unit) ||
+            !tcp_moves(conn, unit->length_bytes)) {
             break;
         }
         struct sl_mover_step *step = &chain->steps[chain->count - 1];
@@ -471,20 +448,13 @@ static void lane_answered(struct tcp_conn *conn, const struct sl_wire_answer *an
     struct fabric_lane *lane = conn->lane;
     const struct fabric_unit *unit =
         lane->head < lane->sent ? fabric_lane_unit(lane, lane->head) : NULL;
-    uint32_t verb = answer->verb == SL_WIRE_READ ? SL_FABRIC_READ : SL_FABRIC_WRITE;
-    bool fits = unit != NULL && answer->verb != SL_WIRE_HELLO && unit->verb == verb &&
-                answer->sequence == (uint32_t)lane->head;
+    bool fits =
+        unit != NULL && answer->verb == SL_WIRE_READ && answer->sequence == (uint32_t)lane->head;
     if (fits && answer->length_bytes != 0) {
         fits = answer->length_bytes == unit->length_bytes;
     }
     if (!fits) {
         lane_fail(conn, SL_ERR_PROTOCOL, "an answer to nothing that was asked", 0);
-        return;
-    }
-    if (unit->verb == SL_FABRIC_WRITE && conn->send_on && lane->head >= conn->tx_first) {
-        /* The kernel may still be reading the value: a peer that refuses early does not get what
-         * the memory holds next. */
-        conn->held = true;
         return;
     }
     if (answer->length_bytes == 0) {
@@ -633,14 +603,6 @@ void tcp_lane_sent(struct tcp_conn *conn, int result)
         return;
     }
     if (conn->state == CONN_GREETING && conn->held) {
-        conn->held = false;
-        lane_got_head(conn, 0);
-    }
-    if (conn->state != CONN_OPEN) {
-        return;
-    }
-    lane_release_written(conn);
-    if (conn->held) {
         conn->held = false;
         lane_got_head(conn, 0);
     }

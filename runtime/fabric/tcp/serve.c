@@ -1,5 +1,4 @@
-/* runtime/fabric/tcp/serve.c - the asked side: reads and writes our memory for peers, as far as
- * their grants go. Everything that comes in here is hostile until its token was compared. */
+/* runtime/fabric/tcp/serve.c - the asked side: reads our memory for peers, as far as their grants go. Everything that comes in here is hostile until its token was compared. */
 #include "runtime/fabric/tcp/internal.h"
 
 #include <errno.h>
@@ -59,7 +58,6 @@ void tcp_accepted(struct sl_fabric *fabric, int fd)
                               .state = CONN_GREETING,
                               .listed = conn->listed,
                               .queue = conn->queue};
-    conn->writing.grant = FABRIC_NONE;
     conn->tx_due_ns = SL_NEVER_NS;
     tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(fabric->now_ns, fabric->options.greet_ns));
     conn->rx = RX_HEAD;
@@ -75,22 +73,20 @@ static void grant_leave(struct sl_fabric *fabric, uint32_t index)
         return;
     }
     struct fabric_grant *grant = &fabric->grants[index];
-    SL_ASSERT(grant->landing > 0);
-    grant->landing--;
-    if (grant->landing == 0 && grant->state == GRANT_ENDING) {
+    SL_ASSERT(grant->serving > 0);
+    grant->serving--;
+    if (grant->serving == 0 && grant->state == GRANT_ENDING) {
         fabric_grant_gone(fabric, grant);
     }
 }
 
-/* Whether its owner lets the peer have, or write, this range at the time. */
+/* Whether its owner lets the peer have this range at the time. */
 static bool grant_lets(const struct sl_fabric *fabric, const struct fabric_grant *grant,
                        uint64_t offset_bytes, uint64_t length_bytes)
 {
     const struct sl_fabric_events *events = &fabric->options.events;
-    bool (*lets)(void *, uint64_t, uint64_t, uint64_t) =
-        grant->what.verb == SL_FABRIC_READ ? events->may_read : events->may_write;
-    return grant->what.cookie == 0 || lets == NULL ||
-           lets(events->context, grant->what.cookie, offset_bytes, length_bytes);
+    return grant->what.cookie == 0 || events->may_read == NULL ||
+           events->may_read(events->context, grant->what.cookie, offset_bytes, length_bytes);
 }
 
 /* Whether a live grant of this peer carries this token and covers the range. All wrong ones are
@@ -113,10 +109,8 @@ static struct fabric_grant *grant_find(struct tcp_conn *conn, const unsigned cha
     if (!there || !same || grant->generation != request->generation) {
         return NULL;
     }
-    uint32_t verb = request->verb == SL_WIRE_READ ? SL_FABRIC_READ : SL_FABRIC_WRITE;
     uint64_t from = grant->what.offset_bytes, length = grant->what.length_bytes;
-    if (grant->what.verb != verb || request->offset_bytes < from ||
-        request->offset_bytes - from > length ||
+    if (request->offset_bytes < from || request->offset_bytes - from > length ||
         request->length_bytes > length - (request->offset_bytes - from)) {
         return NULL;
     }
@@ -124,7 +118,6 @@ static struct fabric_grant *grant_find(struct tcp_conn *conn, const unsigned cha
 }
 
 static void served_answer(struct tcp_conn *conn, const struct tcp_served *served);
-static void served_value(struct tcp_conn *conn);
 
 static void served_request(struct tcp_conn *conn, const unsigned char *head,
                            const struct sl_wire_request *request)
@@ -136,7 +129,6 @@ static void served_request(struct tcp_conn *conn, const unsigned char *head,
         .code = grant == NULL ? SL_ERR_PERMISSION : SL_OK,
         .sequence = request->sequence,
         .length_bytes = request->length_bytes,
-        .offset_bytes = request->offset_bytes,
         .grant = FABRIC_NONE,
     };
     if (grant == NULL) {
@@ -144,20 +136,9 @@ static void served_request(struct tcp_conn *conn, const unsigned char *head,
     } else {
         served.value = fabric_grant_runs(fabric, grant, request->offset_bytes);
         served.grant = grant->index;
-        grant->landing++;
+        grant->serving++;
     }
-    if (request->verb == SL_WIRE_READ) {
-        served_answer(conn, &served);
-        return;
-    }
-    conn->writing = served;
-    conn->value = served.value;
-    conn->value_left = served.length_bytes;
-    conn->rx = grant == NULL ? RX_DISCARD : RX_VALUE;
-    tcp_due(conn, &conn->rx_due_ns,
-            sl_deadline_ns(fabric->now_ns,
-                           fabric->options.stall_ns + served.length_bytes * TCP_NS_PER_BYTE));
-    served_value(conn);
+    served_answer(conn, &served);
 }
 
 static void served_refuse(struct tcp_conn *conn)
@@ -277,8 +258,7 @@ void tcp_served_secured(struct tcp_conn *conn)
     served_expect_heads(conn);
 }
 
-/* Takes the heads that are here, until a value must come, enough is asked for, or more must come.
- */
+/* Takes the heads that are here, until enough is asked for, or more must come. */
 static void served_take(struct tcp_conn *conn)
 {
     conn->rx = RX_HEAD;
@@ -299,92 +279,19 @@ static void served_take(struct tcp_conn *conn)
     }
 }
 
-/* A value is here, or what was to be thrown away. */
-static void served_value_end(struct tcp_conn *conn)
-{
-    struct sl_fabric *fabric = conn->fabric;
-    struct tcp_served served = conn->writing;
-    conn->writing.grant = FABRIC_NONE;
-    conn->rx_due_ns = SL_NEVER_NS;
-    conn->rx = RX_HEAD;
-    if (served.code == SL_OK) {
-        fabric->stats.served_write_bytes += served.length_bytes;
-    }
-    grant_leave(fabric, served.grant);
-    served.grant = FABRIC_NONE;
-    served_answer(conn, &served);
-}
-
-/* Whether what is being received must not be written any more. */
-static bool writing_is_over(const struct tcp_conn *conn)
-{
-    const struct tcp_served *writing = &conn->writing;
-    const struct fabric_grant *grant = &conn->fabric->grants[writing->grant];
-    return grant->state == GRANT_ENDING ||
-           !grant_lets(conn->fabric, grant, writing->offset_bytes, writing->length_bytes);
-}
-
-static void served_got_value(struct tcp_conn *conn, uint32_t got_bytes)
-{
-    struct sl_fabric *fabric = conn->fabric;
-    if (conn->rx == RX_VALUE) {
-        sl_runs_skip(&conn->value, got_bytes);
-        if (writing_is_over(conn)) {
-            /* The ticket is over, or this part of it: what was under way has landed or not; the rest goes nowhere. */
-            conn->rx = RX_DISCARD;
-            conn->writing.code = SL_ERR_PERMISSION;
-            fabric->stats.refused++;
-            uint32_t grant = conn->writing.grant;
-            conn->writing.grant = FABRIC_NONE;
-            grant_leave(fabric, grant);
-        }
-    }
-    conn->value_left -= got_bytes;
-    if (conn->value_left > 0) {
-        tcp_recv_value(conn, NULL);
-        return;
-    }
-    served_value_end(conn);
-}
-
-/* What of the value came with its head is here already. */
-static void served_value(struct tcp_conn *conn)
-{
-    uint32_t here_bytes = SL_MIN(heads_left(conn), conn->value_left);
-    if (conn->rx == RX_VALUE) {
-        sl_runs_write(conn->value, conn->heads_in + conn->heads_taken, here_bytes);
-    }
-    conn->heads_taken += here_bytes;
-    if (heads_left(conn) == 0) { /* what comes behind the value begins anew */
-        conn->heads_bytes = conn->heads_taken = 0;
-    }
-    served_got_value(conn, here_bytes);
-}
-
 void tcp_served_received(struct tcp_conn *conn, int result)
 {
-    if (result == -ECANCELED) {
-        result = 0; /* only we cancel */
-    } else if (result <= 0) {
+    if (result <= 0) {
         conn->fabric->stats.records_bad += result == -EBADMSG || result == -EPROTO;
         tcp_close(conn); /* the peer is gone; what it asked for last it does not want any more */
         return;
     }
-    if (conn->rx == RX_HEAD) {
-        bool first = conn->state == CONN_GREETING && conn->secure == NULL &&
-                     conn->greeting == GREETING_FIRST && conn->heads_bytes == 0;
-        conn->heads_bytes += (uint32_t)result;
-        if (first) {
-            served_first(conn);
-        } else {
-            served_take(conn);
-        }
-        return;
-    }
-    conn->heads_bytes += conn->after_bytes;
-    conn->after_bytes = 0;
-    served_got_value(conn, (uint32_t)result);
-    if (conn->rx == RX_HEAD && conn->state == CONN_OPEN) {
+    bool first = conn->state == CONN_GREETING && conn->secure == NULL &&
+                 conn->greeting == GREETING_FIRST && conn->heads_bytes == 0;
+    conn->heads_bytes += (uint32_t)result;
+    if (first) {
+        served_first(conn);
+    } else {
         served_take(conn);
     }
 }
@@ -422,32 +329,11 @@ static void served_push(struct tcp_conn *conn)
 
 static void served_answer(struct tcp_conn *conn, const struct tcp_served *served)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
     SL_ASSERT(conn->tail_number - conn->head_number < TCP_QUEUE_MAX);
     *served_at(conn, conn->tail_number) = *served;
     conn->tail_number++;
     conn->fabric->work_due = true;
-    bool hold = served->verb == SL_WIRE_WRITE &&
-                conn->tail_number - conn->sent_number < TCP_ANSWERS_HELD &&
-                (conn->answers_held || tcp->held_count < tcp->conn_count);
-    if (hold && !conn->answers_held) {
-        tcp->held[tcp->held_count++] = conn->index;
-        conn->answers_held = true;
-    } else if (!hold) {
-        served_push(conn);
-    }
-}
-
-void tcp_answers_push(struct tcp *tcp)
-{
-    for (uint32_t i = 0; i < tcp->held_count; i++) {
-        struct tcp_conn *conn = &tcp->conns[tcp->held[i]];
-        conn->answers_held = false;
-        if (conn->state == CONN_OPEN) {
-            served_push(conn);
-        }
-    }
-    tcp->held_count = 0;
+    served_push(conn);
 }
 
 /* Answers that are out. */
@@ -482,8 +368,6 @@ void tcp_served_sent(struct tcp_conn *conn, int result)
 
 void tcp_served_closed(struct tcp_conn *conn)
 {
-    grant_leave(conn->fabric, conn->writing.grant);
-    conn->writing.grant = FABRIC_NONE;
     while (conn->head_number < conn->tail_number) {
         uint32_t grant = served_at(conn, conn->head_number++)->grant;
         grant_leave(conn->fabric, grant);
@@ -525,12 +409,10 @@ static uint64_t ended_due_ns(const struct tcp_conn *conn)
     return sl_deadline_ns(fabric->now_ns, SL_MIN(wait_ns, fabric->options.stall_ns / 4 * 3));
 }
 
-void tcp_served_recheck(struct tcp_conn *conn)
+/* Requests of grants that have ended are let go; what is being answered has a little time left. */
+static void served_recheck(struct tcp_conn *conn)
 {
     struct sl_fabric *fabric = conn->fabric;
-    if (conn->rx == RX_VALUE && conn->writing.grant != FABRIC_NONE && writing_is_over(conn)) {
-        tcp_recv_cancel(conn); /* the kernel writes to it until the receive has ended */
-    }
     for (uint64_t i = conn->out_number; i < conn->tail_number; i++) {
         struct tcp_served *served = served_at(conn, i);
         if (served->grant == FABRIC_NONE || fabric->grants[served->grant].state != GRANT_ENDING) {
@@ -551,28 +433,13 @@ void tcp_served_recheck(struct tcp_conn *conn)
 void tcp_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
     struct tcp *tcp = tcp_of(fabric);
-    if (grant->landing == 0) {
+    if (grant->serving == 0) {
         fabric_grant_gone(fabric, grant);
         return;
     }
     for (uint32_t i = tcp->lane_count; i < tcp->conn_count; i++) {
         if (tcp->conns[i].state == CONN_OPEN) {
-            tcp_served_recheck(&tcp->conns[i]);
+            served_recheck(&tcp->conns[i]);
         }
     }
-}
-
-bool tcp_grant_recheck(struct sl_fabric *fabric, const struct fabric_grant *grant)
-{
-    struct tcp *tcp = tcp_of(fabric);
-    bool lands = false;
-    for (uint32_t i = tcp->lane_count; i < tcp->conn_count; i++) {
-        struct tcp_conn *conn = &tcp->conns[i];
-        if (conn->state == CONN_OPEN && conn->rx == RX_VALUE &&
-            conn->writing.grant == grant->index && writing_is_over(conn)) {
-            tcp_recv_cancel(conn);
-            lands = true;
-        }
-    }
-    return lands;
 }

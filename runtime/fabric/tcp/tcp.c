@@ -83,25 +83,12 @@ void tcp_recv_done(struct tcp_conn *conn, int result)
     }
 }
 
-/* By our own ring: what came behind the value is told apart. */
-static void tcp_received(struct tcp_conn *conn, int result)
-{
-    if (conn->lane == NULL && conn->rx == RX_VALUE && result > 0 &&
-        (uint32_t)result > conn->value_left) {
-        conn->after_bytes = (uint32_t)result - conn->value_left;
-        result = (int)conn->value_left;
-    }
-    tcp_recv_done(conn, result);
-}
-
 /* A cancel may have hit nothing, or the receive after the one it was meant for: look again. */
 static void tcp_cancel_done(struct tcp_conn *conn)
 {
     conn->recv_cancelled = false;
     if (conn->state == CONN_OPEN && conn->lane != NULL) {
         tcp_lane_cancel(conn->lane);
-    } else if (conn->state == CONN_OPEN) {
-        tcp_served_recheck(conn);
     }
 }
 
@@ -128,7 +115,7 @@ static void tcp_completion(struct sl_fabric *fabric, const struct io_uring_cqe *
             tcp_secure_received(conn, cqe->res);
             break;
         }
-        tcp_received(conn, cqe->res);
+        tcp_recv_done(conn, cqe->res);
         break;
     case TCP_OP_CONNECT:
         if (conn->state != CONN_CLOSING) {
@@ -214,7 +201,6 @@ static void tcp_reap(struct sl_fabric *fabric)
         again = count > before && count < COMPLETIONS_A_STEP &&
                 (io_uring_sq_ready(&tcp->ring) > 0 || tcp->ready_count > 0);
     }
-    tcp_answers_push(tcp);
     fabric->work_due |= count == COMPLETIONS_A_STEP;
 }
 
@@ -344,7 +330,6 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
     tcp->heads = calloc((size_t)tcp->lane_count * options->depth, SL_WIRE_REQUEST_BYTES);
     tcp->queues = calloc((size_t)SL_MAX(served, 1u) * TCP_QUEUE_MAX, sizeof(*tcp->queues));
     tcp->discard = malloc(TCP_DISCARD_BYTES);
-    tcp->held = calloc(SL_MAX(tcp->conn_count, 1u), sizeof(*tcp->held));
     tcp->ready = calloc(SL_MAX(tcp->conn_count, 1u), sizeof(*tcp->ready));
     tcp->guests = calloc(options->peers_max, sizeof(*tcp->guests));
     if (options->movers > 0) {
@@ -355,8 +340,7 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
         tcp->chains[i].count = tcp->chains[i].at = 0;
     }
     if (tcp->conns == NULL || tcp->heads == NULL || tcp->queues == NULL || tcp->discard == NULL ||
-        tcp->held == NULL || tcp->ready == NULL || tcp->guests == NULL ||
-        (options->movers > 0 && tcp->chains == NULL)) {
+        tcp->ready == NULL || tcp->guests == NULL || (options->movers > 0 && tcp->chains == NULL)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", tcp->conn_count);
     }
     for (uint32_t i = 0; i < tcp->conn_count; i++) {
@@ -478,7 +462,6 @@ static void tcp_fabric_close(struct sl_fabric *fabric)
     free(tcp->chains);
     free(tcp->queues);
     free(tcp->discard);
-    free(tcp->held);
     sl_strangers_destroy(&tcp->strangers);
     free(tcp);
     fabric->backend = NULL;
@@ -505,7 +488,6 @@ static sl_err tcp_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant
     (void)fabric;
     (void)why;
     struct sl_wire_key wire = {
-        .verb = grant->what.verb == SL_FABRIC_READ ? SL_WIRE_READ : SL_WIRE_WRITE,
         .grant = grant->index,
         .generation = grant->generation,
         .offset_bytes = grant->what.offset_bytes,
@@ -534,7 +516,6 @@ static sl_err tcp_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t
     key->region_count = 1;
     key->regions[0] = (struct fabric_region){.offset_bytes = wire.offset_bytes,
                                              .length_bytes = wire.length_bytes};
-    key->verb = wire.verb == SL_WIRE_READ ? SL_FABRIC_READ : SL_FABRIC_WRITE;
     key->grant_index = wire.grant;
     key->grant_generation = wire.generation;
     memcpy(key->token, wire.token, sizeof(key->token));
@@ -551,7 +532,6 @@ const struct fabric_backend sl_fabric_tcp = {
     .peer_stop = tcp_peer_stop,
     .grant_add = tcp_grant_add,
     .grant_end = tcp_grant_end,
-    .grant_recheck = tcp_grant_recheck,
     .key_parse = tcp_key_parse,
     .lane_push = tcp_lane_push,
     .lane_cancel = tcp_lane_cancel,

@@ -9,6 +9,7 @@
 
 #define KEY_MAGIC   UINT32_C(0x57544c53) /* "SLTW" */
 #define KEY_VERSION 2u
+#define KEY_READS   1u
 #define KEY_REGION  24u /* offset, length, address; then a key, or one a lane */
 
 /* ---- keys ---- */
@@ -18,12 +19,12 @@ uint32_t verbs_key_bytes(uint32_t regions, uint32_t rkeys)
     return VERBS_KEY_HEAD + regions * (KEY_REGION + 4 * rkeys);
 }
 
-static void key_head(unsigned char *out, enum sl_fabric_verb verb, uint32_t regions, uint32_t rkeys)
+static void key_head(unsigned char *out, uint32_t regions, uint32_t rkeys)
 {
     memset(out, 0, VERBS_KEY_HEAD);
     sl_wire_put(out, KEY_MAGIC, 4);
     sl_wire_put(out + 4, KEY_VERSION, 1);
-    sl_wire_put(out + 5, verb, 1);
+    sl_wire_put(out + 5, KEY_READS, 1);
     sl_wire_put(out + 6, rkeys, 2);
     sl_wire_put(out + 8, regions, 4);
 }
@@ -72,13 +73,11 @@ sl_err verbs_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t leng
     uint32_t rkeys = (uint32_t)sl_wire_get(bytes + 6, 2);
     uint32_t count = (uint32_t)sl_wire_get(bytes + 8, 4);
     uint32_t lanes = fabric->options.lanes;
-    if ((bytes[5] != SL_FABRIC_READ && bytes[5] != SL_FABRIC_WRITE) ||
-        (rkeys != 1 && rkeys != lanes) || count == 0 || count > SL_FABRIC_BLOB_MAX / KEY_REGION ||
-        length_bytes != verbs_key_bytes(count, rkeys)) {
+    if (bytes[5] != KEY_READS || (rkeys != 1 && rkeys != lanes) || count == 0 ||
+        count > SL_FABRIC_BLOB_MAX / KEY_REGION || length_bytes != verbs_key_bytes(count, rkeys)) {
         return sl_fail(why, SL_ERR_PROTOCOL, "verbs key: %u regions, %u lanes, %u bytes", count,
                        rkeys, length_bytes);
     }
-    key->verb = (enum sl_fabric_verb)bytes[5];
     key->regions = calloc(count, sizeof(*key->regions));
     key->lane_rkeys = rkeys == 1 ? NULL : calloc((size_t)count * rkeys, sizeof(*key->lane_rkeys));
     if (key->regions == NULL || (rkeys > 1 && key->lane_rkeys == NULL)) {
@@ -205,7 +204,7 @@ sl_err verbs_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, voi
     if (regions > (SL_FABRIC_BLOB_MAX - VERBS_KEY_HEAD) / (KEY_REGION + 4 * rkeys)) {
         return sl_fail(why, SL_ERR_LIMIT, "a key of %u regions is too long", regions);
     }
-    key_head(key, grant->what.verb, regions, rkeys);
+    key_head(key, regions, rkeys);
     sl_err err = grant->ticket ? verbs_ticket_add(fabric, grant, regions, key, &at_once, why)
                                : grant_reading(fabric, grant, key);
     if (err == SL_OK) {

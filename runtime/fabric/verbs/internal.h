@@ -17,11 +17,10 @@
 #define VERBS_RANGES_MAX  SL_FABRIC_PLACES_MAX /* of a ticket */
 #define VERBS_AT_ONCE_MAX 64u /* ranges of a ticket whose key is there with the grant */
 /* Calls of the device for tickets: before the next ticket's turn, and of a step, about. */
-#define VERBS_SLICE_CALLS  32u
-#define VERBS_TURN_CALLS   64u
-#define VERBS_TICKETS_MAX  (1u << 20) /* windows or registrations of all tickets */
-#define VERBS_INLINE_BYTES 64u
-#define VERBS_SGES_MAX     16u /* local places of a unit; fewer where the device has fewer */
+#define VERBS_SLICE_CALLS 32u
+#define VERBS_TURN_CALLS  64u
+#define VERBS_TICKETS_MAX (1u << 20) /* windows or registrations of all tickets */
+#define VERBS_SGES_MAX    16u        /* local places of a unit; fewer where the device has fewer */
 
 struct verbs_address { /* what address() tells */
     uint8_t lanes, mtu, reads, link_layer;
@@ -41,7 +40,6 @@ struct verbs_peer {
     bool confirmed, say_due; /* the peer is connected to us; our address is to be told */
     bool has_remote;
     struct verbs_address remote;
-    uint32_t writers; /* without windows: live tickets of the peer */
 };
 /* Goes over what a grant covers, in the order of its key. */
 struct verbs_walk {
@@ -67,10 +65,8 @@ enum verbs_ticket_phase {
 struct verbs_grant {
     struct verbs_grant *before, *next; /* in the queue */
     bool queued;
-    bool writes; /* without windows: is one of the peer's writers */
     uint8_t phase;
     uint16_t life;
-    unsigned access; /* IBV_ACCESS_REMOTE_READ or IBV_ACCESS_REMOTE_WRITE */
     uint32_t grant_index, range_count;
     uint32_t window_count;         /* lanes times ranges; without windows: ranges */
     uint32_t made, bound;          /* ranges */

@@ -146,7 +146,7 @@ static sl_err qp_create(struct sl_fabric *fabric, uint32_t depth, struct ibv_qp 
                         struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(fabric);
-    uint32_t sges = fabric->spans_max[SL_FABRIC_WRITE];
+    uint32_t sges = fabric->spans_max;
     struct ibv_qp_init_attr init = {0};
     int code = 0;
     *out = NULL;
@@ -157,15 +157,13 @@ static sl_err qp_create(struct sl_fabric *fabric, uint32_t depth, struct ibv_qp 
             .cap = {.max_send_wr = depth,
                     .max_recv_wr = 1,
                     .max_send_sge = sges,
-                    .max_recv_sge = 1,
-                    .max_inline_data = VERBS_INLINE_BYTES},
+                    .max_recv_sge = 1},
             .qp_type = IBV_QPT_RC,
         };
         struct ibv_qp *made = verbs->lib.verbs_create_qp(verbs->pd, &init);
         code = errno;
         if (made != NULL) {
-            fabric->spans_max[SL_FABRIC_WRITE] = sges;
-            fabric->spans_max[SL_FABRIC_READ] = SL_MIN(fabric->spans_max[SL_FABRIC_READ], sges);
+            fabric->spans_max = sges;
         }
         *out = made;
     }
@@ -190,9 +188,7 @@ static sl_err qp_make(struct fabric_peer *peer, uint32_t lane, struct sl_error *
         .qp_state = IBV_QPS_INIT,
         .pkey_index = 0,
         .port_num = verbs->port,
-        /* With windows, a write needs one of them besides; without, see verbs_grant.c. */
-        .qp_access_flags =
-            IBV_ACCESS_REMOTE_READ | (verbs->windows ? (unsigned)IBV_ACCESS_REMOTE_WRITE : 0u),
+        .qp_access_flags = IBV_ACCESS_REMOTE_READ,
     };
     int code = verbs->lib.verbs_modify_qp(state->qps[lane], &attr,
                                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |

@@ -1,10 +1,9 @@
-/* runtime/fabric/verbs/ticket.c - tickets: grants for writing, and for reading what is unread.
+/* runtime/fabric/verbs/ticket.c - tickets: grants of memory that is unread.
  *
  * For each lane and region of each range there is a memory window of type 2, which works on that
- * lane's queue pair alone. A device without windows registers the ranges for the ticket alone, and
- * lets the peer's queue pairs take writes only while it has a ticket to write. The ticket ends when
- * all is invalidated or deregistered. In both cases the device says so only when nothing lands, and
- * nothing is read, any more.
+ * lane's queue pair alone. A device without windows registers the ranges for the ticket alone. The
+ * ticket ends when all is invalidated or deregistered. In both cases the device says so only when
+ * nothing is read there any more.
  *
  * A ticket of many ranges is made, bound and ended in slices. Tickets that have something to do stand
  * in one queue, and each gets a slice in its turn. On a queue pair VERBS_CONTROL_MAX binds and
@@ -119,7 +118,7 @@ static int window_bind(struct fabric_peer *peer, struct verbs_grant *held, uint3
                     .bind_info = {.mr = cut->handle,
                                   .addr = cut->addr,
                                   .length = cut->length_bytes,
-                                  .mw_access_flags = held->access}},
+                                  .mw_access_flags = IBV_ACCESS_REMOTE_READ}},
     };
     int code = control_post(peer, index % peer->fabric->options.lanes, held, &work);
     if (code == 0) {
@@ -161,40 +160,6 @@ static void window_invalidate(struct fabric_peer *peer, struct verbs_grant *held
     }
 }
 
-/* ---- without windows ---- */
-
-static void writers_allow(struct fabric_peer *peer)
-{
-    struct verbs *verbs = verbs_of(peer->fabric);
-    struct verbs_peer *state = peer->backend;
-    struct ibv_qp_attr attr = {.qp_access_flags =
-                                   IBV_ACCESS_REMOTE_READ |
-                                   (state->writers > 0 ? (unsigned)IBV_ACCESS_REMOTE_WRITE : 0u)};
-    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
-        if (state->qps[i] != NULL) {
-            (void)verbs->lib.verbs_modify_qp(state->qps[i], &attr, IBV_QP_ACCESS_FLAGS);
-        }
-    }
-}
-
-static void writer_add(struct fabric_peer *peer, struct verbs_grant *held)
-{
-    struct verbs_peer *state = peer->backend;
-    held->writes = held->access == IBV_ACCESS_REMOTE_WRITE;
-    if (held->writes && ++state->writers == 1) {
-        writers_allow(peer);
-    }
-}
-
-static void writer_remove(struct fabric_peer *peer, struct verbs_grant *held)
-{
-    struct verbs_peer *state = peer->backend;
-    if (held->writes && --state->writers == 0) {
-        writers_allow(peer);
-    }
-    held->writes = false;
-}
-
 /* ---- one range ---- */
 
 static sl_err range_windows(const struct sl_fabric *fabric, struct verbs_grant *held,
@@ -228,7 +193,7 @@ static sl_err range_register(const struct sl_fabric *fabric, struct verbs_grant 
     SL_ASSERT(there);
     sl_err err =
         verbs_register(verbs_of(fabric), by_dmabuf ? &dmabuf : NULL, range.addr, range.length_bytes,
-                       IBV_ACCESS_LOCAL_WRITE | (int)held->access, &own, why);
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, &own, why);
     if (err != SL_OK) {
         return err;
     }
@@ -274,9 +239,6 @@ static void ticket_over(struct sl_fabric *fabric, struct fabric_grant *grant)
             window_give(verbs_of(fabric), held->windows[i].mw);
             held->windows[i].mw = NULL;
         }
-    }
-    if (held->writes) {
-        writer_remove(&fabric->peers[grant->peer_index], held);
     }
     held->phase = VERBS_TICKET_OVER;
     if (grant->state == GRANT_ENDING) {
@@ -367,7 +329,6 @@ static uint32_t slice_forward(struct sl_fabric *fabric, struct fabric_grant *gra
         held->phase = VERBS_TICKET_HOLDS; /* verbs_window_done says when it works */
     } else if (!windows && held->made == held->range_count) {
         held->phase = VERBS_TICKET_HOLDS;
-        writer_add(peer, held);
         ticket_works(fabric, grant);
     } else {
         queue_join(fabric, held);
@@ -443,7 +404,6 @@ static sl_err ticket_make_whole(struct sl_fabric *fabric, struct fabric_grant *g
     }
     if (err == SL_OK && !verbs->windows) {
         held->phase = VERBS_TICKET_HOLDS;
-        writer_add(&fabric->peers[grant->peer_index], held);
         grant->ready = true;
     }
     for (uint32_t i = 0; err != SL_OK && i < held->window_count; i++) {
@@ -482,8 +442,6 @@ sl_err verbs_ticket_add(struct sl_fabric *fabric, struct fabric_grant *grant, ui
     held->key = kept;
     held->key_next = (whole ? key : kept) + VERBS_KEY_HEAD;
     held->grant_index = grant->index;
-    held->access =
-        grant->what.verb == SL_FABRIC_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
     held->range_count = ranges;
     held->window_count = windows;
     held->make = held->bind = verbs_walk_begin(fabric, grant);
@@ -547,7 +505,7 @@ void verbs_window_done(struct sl_fabric *fabric, const struct ibv_wc *wc)
 }
 
 /* Windows are freed at once: what was bound is invalid when this returns. Registrations of the ticket's
- * own go in slices: nobody writes by these queue pairs any more. */
+ * own go in slices: nobody reads by these queue pairs any more. */
 static void ticket_drop(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
     struct verbs_grant *held = grant->backend;
@@ -580,9 +538,6 @@ void verbs_grants_drop(struct fabric_peer *peer)
         struct verbs_grant *held = grant->backend;
         if (held == NULL || grant->peer_index != peer->index) {
             continue;
-        }
-        if (held->writes) {
-            writer_remove(peer, held);
         }
         ticket_drop(fabric, grant);
     }

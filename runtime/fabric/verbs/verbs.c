@@ -243,9 +243,8 @@ static sl_err verbs_open(struct sl_fabric *fabric, struct sl_error *why)
         fabric->options.region_bytes_max =
             SL_MIN(fabric->options.region_bytes_max, verbs->device.max_mr_size);
     }
-    fabric->spans_max[SL_FABRIC_WRITE] = sges_of(verbs->device.max_sge, VERBS_SGES_MAX);
-    fabric->spans_max[SL_FABRIC_READ] =
-        sges_of(verbs->device.max_sge_rd, fabric->spans_max[SL_FABRIC_WRITE]);
+    fabric->spans_max =
+        sges_of(verbs->device.max_sge_rd, sges_of(verbs->device.max_sge, VERBS_SGES_MAX));
     verbs_describe(fabric);
     return SL_OK;
 }
@@ -329,7 +328,6 @@ sl_err verbs_register(struct verbs *verbs, const struct sl_fabric_dmabuf *dmabuf
     return sl_fail_os(why, code, "register %" PRIu64 " bytes as a memory region", length_bytes);
 }
 
-/* Remote READ at most: what is written from afar is written through a ticket's window. */
 static sl_err verbs_region_add(struct sl_fabric *fabric, const struct sl_fabric_dmabuf *dmabuf,
                                void *at, uint64_t length_bytes, struct fabric_region *out,
                                struct sl_error *why)

@@ -57,9 +57,7 @@ void verbs_lane_push(struct fabric_lane *lane)
     uint32_t count = 0, piece_count = 0;
     for (uint64_t i = lane->sent; i < lane->tail; i++, count++) {
         const struct fabric_unit *unit = fabric_lane_unit(lane, i);
-        bool reads = unit->verb == SL_FABRIC_READ;
         bool told = unit_told(&since, unit, i + 1 == lane->tail);
-        bool small = !reads && !unit->unseen && unit->length_bytes <= VERBS_INLINE_BYTES;
         uint32_t sges = unit_sges(peer->fabric, unit, &pieces[piece_count]);
         works[count] = (struct ibv_send_wr){
             .wr_id = verbs_id(VERBS_UNIT, state->life, peer->index,
@@ -67,9 +65,8 @@ void verbs_lane_push(struct fabric_lane *lane)
             .next = i + 1 == lane->tail ? NULL : &works[count + 1],
             .sg_list = &pieces[piece_count],
             .num_sge = (int)sges,
-            .opcode = reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
-            .send_flags = (told ? (unsigned)IBV_SEND_SIGNALED : 0u) |
-                          (small ? (unsigned)IBV_SEND_INLINE : 0u),
+            .opcode = IBV_WR_RDMA_READ,
+            .send_flags = told ? IBV_SEND_SIGNALED : 0,
             .wr.rdma = {.remote_addr = unit->remote_addr, .rkey = unit->rkey},
         };
         piece_count += sges;
@@ -118,7 +115,7 @@ static void unit_done(struct sl_fabric *fabric, const struct ibv_wc *wc)
     while (lane->head <= number) {
         const struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
         sl_err code = lane->head == number ? code_of(wc->status) : SL_OK;
-        if (code == SL_OK && unit->verb == SL_FABRIC_READ && unit->local.at != NULL) {
+        if (code == SL_OK && unit->local.at != NULL) {
             struct sl_digest_stream *digest = fabric_unit_digest(lane);
             if (digest != NULL) {
                 sl_runs_feed(unit->local, unit->length_bytes, digest);

@@ -11,10 +11,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -31,6 +33,9 @@
 #define RING_BYTES (512 * SL_KIB) /* of a queue, each way */
 #define DROPS_MAX  1024u
 #define EVENTS_MAX 64
+/* What the first socket of a context takes: 5 descriptors, and as many once more for a peer's; 2 threads. */
+#define CONTEXT_DESCRIPTORS 10u
+#define CONTEXT_THREADS     2u
 
 /* Descriptors are asked again after so many frames, so that a busy lane does not hide ZeroMQ. */
 #define FRAMES_BETWEEN_POLLS 64u
@@ -278,6 +283,53 @@ void sl_mailbox_options_from(const struct sl_config *config, struct sl_mailbox_o
     options->spin_ns = sl_config_u64(config, SL_SET_queue_spin);
 }
 
+/* Ends when its creator releases the lock. */
+static void *thread_try(void *lock)
+{
+    (void)pthread_mutex_lock(lock);
+    (void)pthread_mutex_unlock(lock);
+    return NULL;
+}
+
+/* 0 or what pthread_create or eventfd has said. */
+static int context_try(void)
+{
+    int fds[CONTEXT_DESCRIPTORS], failed = 0;
+    pthread_t threads[CONTEXT_THREADS];
+    uint32_t fd_count = 0, thread_count = 0;
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    (void)pthread_mutex_lock(&lock);
+    while (failed == 0 && fd_count < CONTEXT_DESCRIPTORS) {
+        fds[fd_count] = eventfd(0, EFD_CLOEXEC);
+        failed = fds[fd_count] < 0 ? errno : 0;
+        fd_count += failed == 0;
+    }
+    while (failed == 0 && thread_count < CONTEXT_THREADS) {
+        failed = pthread_create(&threads[thread_count], NULL, thread_try, &lock);
+        thread_count += failed == 0;
+    }
+    (void)pthread_mutex_unlock(&lock);
+    while (thread_count > 0) {
+        (void)pthread_join(threads[--thread_count], NULL);
+    }
+    while (fd_count > 0) {
+        (void)close(fds[--fd_count]);
+    }
+    return failed;
+}
+
+sl_err sl_zmq_context_open(void **out, struct sl_error *why)
+{
+    int failed = context_try();
+    if (failed != 0) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "ZeroMQ wants %u descriptors and %u threads, this process gets no more: %s",
+                       CONTEXT_DESCRIPTORS, CONTEXT_THREADS, zmq_strerror(failed));
+    }
+    *out = zmq_ctx_new();
+    return *out != NULL ? SL_OK : sl_fail_os(why, errno, "make a context of ZeroMQ");
+}
+
 static sl_err mailbox_start(struct sl_mailbox *mailbox, const struct sl_mailbox_options *options,
                             struct sl_error *why)
 {
@@ -293,11 +345,8 @@ static sl_err mailbox_start(struct sl_mailbox *mailbox, const struct sl_mailbox_
     if (mailbox->peers == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for mailbox '%s'", mailbox->name);
     }
-    mailbox->context = zmq_ctx_new();
-    if (mailbox->context == NULL || zmq_ctx_set(mailbox->context, ZMQ_IO_THREADS, 1) != 0) {
-        return fail_zmq(why, errno, "make the context", mailbox->name);
-    }
-    return options->bind ? router_open(mailbox, why) : SL_OK;
+    err = sl_zmq_context_open(&mailbox->context, why);
+    return err == SL_OK && options->bind ? router_open(mailbox, why) : err;
 }
 
 sl_err sl_mailbox_open(const struct sl_mailbox_options *options, struct sl_mailbox **out,

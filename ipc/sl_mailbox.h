@@ -48,8 +48,13 @@ struct sl_mailbox_stats {
     uint64_t dropped;       /* frames that were refused here: unnamed senders, several parts */
 };
 
+/* A context of ZeroMQ. Its first socket makes threads and descriptors, and libzmq aborts the process
+ * that cannot have them: so they are tried here first. Gives it for zmq_ctx_term.
+ * Errors: SL_ERR_LIMIT (no more descriptors or threads for this process), SL_ERR_OS. */
+sl_err sl_zmq_context_open(void **out, struct sl_error *why);
+
 /* Errors: SL_ERR_EXISTS (another process serves this name), SL_ERR_INVALID, SL_ERR_NO_MEMORY,
- * SL_ERR_OS. A socket file that a dead actor left is replaced. */
+ * SL_ERR_LIMIT (as above), SL_ERR_OS. A socket file that a dead actor left is replaced. */
 sl_err sl_mailbox_open(const struct sl_mailbox_options *options, struct sl_mailbox **out,
                        struct sl_error *why);
 /* Frames that were taken get 20 ms at most to leave. */

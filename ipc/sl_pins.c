@@ -138,14 +138,16 @@ __attribute__((constructor)) static void clients_begin(void)
 static sl_err pins_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
 {
     struct pins_header *header = context;
-    header->process = sl_proc_id_self();
+    sl_err err = sl_proc_id_self(&header->process, why);
+    if (err != SL_OK) {
+        return err;
+    }
     header->space = sl_proc_space();
     /* It says that the owner lives, before anybody can find the file. The kernel gives it back at the end of the
      * process; a fork has none of it. */
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    sl_err err = fcntl(segment->fd, F_SETLK, &whole) == 0
-                     ? SL_OK
-                     : sl_fail_os(why, errno, "lock a pin segment");
+    err = fcntl(segment->fd, F_SETLK, &whole) == 0 ? SL_OK
+                                                   : sl_fail_os(why, errno, "lock a pin segment");
     memcpy(sl_segment_own(segment), header, sizeof(*header));
     return err == SL_OK ? sl_segment_populate(segment, 0, segment->data_bytes, why) : err;
 }

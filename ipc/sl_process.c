@@ -506,13 +506,15 @@ static void take_priority(struct sl_process *process)
 
 static sl_err process_open(struct sl_process *process, struct sl_error *why)
 {
-    process->env.self = sl_proc_id_self();
     process->clients_at_ns = SL_NEVER_NS;
     atomic_store_explicit(&sl_guard_ends, segment_cut, memory_order_release);
     /* Numbers grow from one process of a name to the next: a FENCE covers what its predecessor
      * sent. */
     process->env.next_seq = sl_clock_monotonic_ns();
-    sl_err err = make_name(process, why);
+    sl_err err = sl_proc_id_self(&process->env.self, why);
+    if (err == SL_OK) {
+        err = make_name(process, why);
+    }
     if (err == SL_OK) {
         err = make_places(process, why);
     }

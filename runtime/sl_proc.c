@@ -108,12 +108,9 @@ uint64_t sl_proc_space(void)
     return stat("/proc/self/ns/pid", &at) == 0 ? (uint64_t)at.st_ino : 0;
 }
 
-struct sl_proc_id sl_proc_id_self(void)
+sl_err sl_proc_id_self(struct sl_proc_id *out, struct sl_error *why)
 {
-    struct sl_proc_id self = {0};
-    sl_err err = sl_proc_id_of((uint32_t)getpid(), &self, NULL);
-    SL_ASSERT(err == SL_OK); /* /proc is mounted wherever Sluice runs */
-    return self;
+    return sl_proc_id_of((uint32_t)getpid(), out, why);
 }
 
 struct sl_proc_id sl_proc_id_client(void)

@@ -40,7 +40,8 @@ sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why)
 /* Whether exactly this process still runs. When the system cannot tell (no descriptors left, ...)
  * it counts as running: the dead may wait, the living must not lose their claims. */
 bool sl_proc_alive(struct sl_proc_id id);
-struct sl_proc_id sl_proc_id_self(void);
+/* This process. Errors: SL_ERR_OS (no descriptors left, ...). */
+sl_err sl_proc_id_self(struct sl_proc_id *out, struct sl_error *why);
 /* Names the namespace of pids of this process: in another one pids mean something else. 0: the system does not
  * tell. */
 uint64_t sl_proc_space(void);

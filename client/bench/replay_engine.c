@@ -426,12 +426,14 @@ static sl_err page_open(struct replay_side *side, struct sl_error *why)
     char name[32];
     (void)snprintf(name, sizeof name, "client.%u.replay", (uint32_t)getpid());
     (void)snprintf(path, sizeof path, "%s/metrics.%s", ctl->paths.shm_dir, name);
-    const struct sl_metrics_options options = {
+    struct sl_metrics_options options = {
         .path = path,
         .actor = name,
-        .self = sl_proc_id_self(),
         .trace_events = (uint32_t)sl_config_u64(ctl->config, SL_SET_trace_events)};
-    sl_err err = sl_metrics_open(&options, &side->metrics, why);
+    sl_err err = sl_proc_id_self(&options.self, why);
+    if (err == SL_OK) {
+        err = sl_metrics_open(&options, &side->metrics, why);
+    }
     if (err == SL_OK) {
         sl_metrics_health(side->metrics, SL_HEALTH_READY, "replay");
     }

@@ -1,6 +1,7 @@
 /* client/events/publish.c - see publish.h. */
 #include "client/events/publish.h"
 #include "client/events/listener.h"
+#include "ipc/sl_mailbox.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_clock.h"
 
@@ -113,11 +114,9 @@ sl_err ev_publisher_open(const struct ev_publisher_options *options, struct ev_p
     self->options = *options;
     self->stats.sequence = options->incarnation;
     self->kept = calloc(options->kept_messages, sizeof(*self->kept));
-    self->context = zmq_ctx_new();
-    sl_err err =
-        self->kept != NULL && self->context != NULL
-            ? SL_OK
-            : sl_fail(why, SL_ERR_NO_MEMORY, "%u messages to keep", options->kept_messages);
+    sl_err err = self->kept != NULL ? sl_zmq_context_open(&self->context, why)
+                                    : sl_fail(why, SL_ERR_NO_MEMORY, "%u messages to keep",
+                                              options->kept_messages);
     if (err == SL_OK) {
         err = ev_listener_create(options->idle_ms, &self->listener, why);
     }

@@ -491,6 +491,9 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
     if (client == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "client: %zu bytes", sizeof *client);
     }
+    struct sl_error own;
+    why = why != NULL ? why : &own;
+    *why = (struct sl_error){0};
     client->read_only = options->read_only;
     client->leases = options->leases;
     uint64_t deadline_ns =
@@ -508,7 +511,8 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
     }
     if (err != SL_OK) {
         sl_client_close(&client);
-        return err;
+        bool full = why->os_code == EMFILE || why->os_code == ENFILE;
+        return full ? why->code = SL_ERR_LIMIT : err;
     }
     *out = client;
     return SL_OK;

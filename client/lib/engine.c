@@ -392,7 +392,11 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
         memcpy(row->name, &name, sizeof name);
     }
     if (row->kind == SL_MEMORY_PROCESS) {
-        const struct sl_proc_id process = sl_proc_id_self();
+        struct sl_proc_id process;
+        sl_err err = sl_proc_id_self(&process, why);
+        if (err != SL_OK) {
+            return err;
+        }
         *region = (struct sl_item_region){.handle_kind = row->kind,
                                           .pid = process.pid,
                                           .start_time = process.start_time,

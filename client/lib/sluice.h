@@ -44,7 +44,7 @@ struct sl_client_options {
 };
 /* A node that starts, or makes its memory anew, is waited for. Errors: SL_ERR_UNREACHABLE (no node runs
  * under this name), SL_ERR_CORRUPT (its memory was cut short and stayed so), SL_ERR_FOREIGN,
- * SL_ERR_VERSION, SL_ERR_TIMEOUT. */
+ * SL_ERR_VERSION, SL_ERR_TIMEOUT, SL_ERR_LIMIT (no more descriptors or threads for this process). */
 sl_err sl_client_open(const struct sl_client_options *options, struct sl_client **out,
                       struct sl_error *why);
 /* Ends what the client has at the node, and frees its slot of clients_max within a heartbeat of the actors,

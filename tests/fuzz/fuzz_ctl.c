@@ -8,6 +8,7 @@
 #include "runtime/metrics_page.h"
 #include "runtime/sl_metrics.h"
 #include "tests/fuzz/hostile.h"
+#include "tests/support/own_id.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -50,7 +51,7 @@ static void page_make(void)
     struct sl_metrics *metrics = NULL;
     path_of(path, "metrics.registrar");
     struct sl_metrics_options options = {
-        .path = path, .actor = "registrar", .self = sl_proc_id_self(), .trace_events = 64};
+        .path = path, .actor = "registrar", .self = own_id(), .trace_events = 64};
     HOSTILE_MUST(sl_metrics_open(&options, &metrics, NULL) == SL_OK);
     sl_metric_add(metrics, sl_metric_define(metrics, "used_bytes"), 4711);
     sl_histogram_add(metrics, sl_histogram_define(metrics, "load_ns"), 123456);

@@ -6,6 +6,7 @@
  * words of the records' region, bit 29 one that comes and goes while the client reads. */
 #include "ipc/index_internal.h"
 #include "ipc/sl_pins.h"
+#include "tests/support/own_id.h"
 
 #include <pthread.h>
 
@@ -132,7 +133,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     memcpy(base, index->view.segment.header, image_bytes);
     struct sl_pins_options pins_options = {.shm_dir = dir,
                                            .name = "client",
-                                           .self = sl_proc_id_self(),
+                                           .self = own_id(),
                                            .slot_count = 64,
                                            .access_count = 64,
                                            .pinned_bytes_max = SL_GIB};

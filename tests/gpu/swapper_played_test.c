@@ -5,6 +5,7 @@
 #include "cuda/sl_device.h"
 #include "ipc/sl_index.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/own_id.h"
 #include "tests/unit/stepped_env.h"
 
 #include <check.h>
@@ -77,7 +78,7 @@ static void setup_with(const char *kernels, const char *verify)
                   why.text);
     stepped_start(&bed, &sl_swapper_actor, shm_dir, settings, false);
     const struct sl_metrics_options page = {
-        .actor = "swapper", .self = sl_proc_id_self(), .trace_events = 64};
+        .actor = "swapper", .self = own_id(), .trace_events = 64};
     ck_assert_int_eq(sl_metrics_open(&page, &bed.env.metrics, &why), SL_OK);
     ck_assert_msg(sl_swapper_actor.init(bed.state, &bed.env, &why) == SL_OK, "%s", why.text);
 }
@@ -161,7 +162,7 @@ static sl_err engine_answer(void)
     struct sl_item_pool pools[1] = {{.name = sl_text_of("kv")}};
     struct sl_item_region regions[LAYERS];
     struct sl_msg asked, reply = {.type = SL_MSG_ENGINE_GET_REPLY};
-    struct sl_proc_id self = sl_proc_id_self();
+    struct sl_proc_id self = own_id();
     ck_assert(stepped_take(&bed, &asked, NULL));
     ck_assert_uint_eq(asked.type, SL_MSG_ENGINE_GET);
     for (uint64_t l = 0; l < LAYERS; l++) {

@@ -305,11 +305,15 @@ pid_t __wrap_getpid(void)
     return running != NULL ? (pid_t)running->env.self.pid : __real_getpid();
 }
 
-struct sl_proc_id __real_sl_proc_id_self(void);
-struct sl_proc_id __wrap_sl_proc_id_self(void);
-struct sl_proc_id __wrap_sl_proc_id_self(void)
+sl_err __real_sl_proc_id_self(struct sl_proc_id *out, struct sl_error *why);
+sl_err __wrap_sl_proc_id_self(struct sl_proc_id *out, struct sl_error *why);
+sl_err __wrap_sl_proc_id_self(struct sl_proc_id *out, struct sl_error *why)
 {
-    return running != NULL ? running->env.self : __real_sl_proc_id_self();
+    if (running == NULL) {
+        return __real_sl_proc_id_self(out, why);
+    }
+    *out = running->env.self;
+    return SL_OK;
 }
 
 /* Nobody maps what a simulated process has: its thread would be a real one. */

@@ -6,6 +6,7 @@
  * call with SL_ERR_TIMEOUT, on a machine of any speed. */
 #include "client/lib/internal.h"
 #include "tests/support/mailbox_wait.h"
+#include "tests/support/own_id.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
@@ -154,7 +155,7 @@ static void bed_open(struct bed *bed, uint64_t ring_bytes)
     ck_assert_int_eq(pthread_create(&bed->actor_thread, NULL, actor_run, bed), 0);
 
     struct sl_client *client = &bed->client;
-    client->self = sl_proc_id_self();
+    client->self = own_id();
     client->call_retry_ns = 2 * DEADLINE_NS; /* never: a second send would wake whoever sleeps */
     (void)snprintf(client->name, sizeof client->name, "client.%u.0", client->self.pid);
     pthread_mutex_init(&client->lock, NULL);

@@ -5,6 +5,7 @@
 #include "cuda/sl_plan.h"
 #include "runtime/sl_descriptors.h"
 #include "runtime/sl_proc.h"
+#include "tests/support/own_id.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -715,7 +716,7 @@ START_TEST(mapping_refuses_a_process_that_is_another_one_by_now)
         ck_assert_int_eq(ftruncate(fd, 4096), 0);
         struct sl_device *device = host_device();
         struct sl_mapping mapping = {0};
-        const struct sl_proc_id self = sl_proc_id_self();
+        const struct sl_proc_id self = own_id();
         struct sl_memory_handle handle = {
             .kind = SL_MEMORY_SHARED_FD, .pid = self.pid, .fd = fd, .start_time = self.start_time};
 

@@ -8,6 +8,7 @@
  * claimed twice, and no space lost. */
 #include "ipc/sl_index_changes.h"
 #include "ipc/sl_pins.h"
+#include "tests/support/own_id.h"
 #include "tests/unit/index_support.h"
 
 #include <errno.h>
@@ -646,7 +647,7 @@ static void pin_for_ever(struct writer *writer)
                                       .name = "reader",
                                       .slot_count = 8,
                                       .access_count = 8,
-                                      .self = sl_proc_id_self(),
+                                      .self = own_id(),
                                       .pinned_bytes_max = SL_GIB};
     must(sl_pins_create(&options, &pins, NULL) == SL_OK); /* also over a dead one's */
     for (;;) {

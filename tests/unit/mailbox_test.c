@@ -4,14 +4,17 @@
 #include "tests/support/mailbox_wait.h"
 
 #include <check.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -587,6 +590,57 @@ START_TEST(round_trip_is_timed)
     }
 END_TEST
 
+/* libzmq aborts a process that cannot have the threads and descriptors of its first socket. */
+START_TEST(context_without_descriptors_is_a_limit)
+    {
+        const struct sl_mailbox_options options = {.runtime_dir = directory,
+                                                   .name = "alice",
+                                                   .bind = true,
+                                                   .queue_messages = 8,
+                                                   .message_bytes_max = SL_MIB};
+        const struct rlimit few = {.rlim_cur = 200, .rlim_max = 200};
+        struct sl_mailbox *mailbox = NULL;
+        struct sl_error why = {0};
+        int last = -1, left = 0;
+        directory_make(0);
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+        for (int fd = dup(0); fd >= 0; fd = dup(0)) {
+            last = fd;
+        }
+
+        sl_err err = sl_mailbox_open(&options, &mailbox, &why);
+        ck_assert_int_eq(why.os_code, EMFILE);
+        for (; left < 32 && err != SL_OK; left++) {
+            (void)close(last - left);
+            err = sl_mailbox_open(&options, &mailbox, &why);
+            ck_assert_msg(err == SL_OK || err == SL_ERR_LIMIT || why.os_code == EMFILE, "%d: %s",
+                          left + 1, why.text);
+        }
+
+        ck_assert_msg(err == SL_OK, "%s", why.text);
+        ck_assert_int_gt(left, 5); /* less is not enough: each of them was asked for */
+        sl_mailbox_close(&mailbox);
+        directory_remove();
+    }
+END_TEST
+
+START_TEST(context_without_threads_is_a_limit)
+    {
+        void *context = NULL;
+        struct sl_error why = {0};
+        pthread_attr_t huge;
+        ck_assert_int_eq(pthread_attr_init(&huge), 0);
+        ck_assert_int_eq(pthread_attr_setstacksize(&huge, (size_t)1 << 47), 0);
+        ck_assert_int_eq(pthread_setattr_default_np(&huge), 0);
+
+        ck_assert_int_eq(sl_zmq_context_open(&context, &why), SL_ERR_LIMIT);
+
+        ck_assert_ptr_null(context);
+        ck_assert_ptr_nonnull(strstr(why.text, "2 threads"));
+        (void)pthread_attr_destroy(&huge);
+    }
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("mailbox");
@@ -597,6 +651,8 @@ int main(void)
                         SL_COUNT(transports));
     tcase_add_loop_test(one, second_of_a_name_is_refused, 0, SL_COUNT(transports));
     tcase_add_loop_test(one, bad_option_is_refused, 0, SL_COUNT(bad_options));
+    tcase_add_test(one, context_without_descriptors_is_a_limit);
+    tcase_add_test(one, context_without_threads_is_a_limit);
     tcase_add_loop_test(one, nobody_is_unreachable, 0, SL_COUNT(transports));
     tcase_add_loop_test(one, frame_over_the_bound_is_refused, 0, SL_COUNT(transports));
     tcase_add_loop_test(one, largest_frame_arrives, 0, SL_COUNT(transports));

@@ -25,6 +25,7 @@ static inline void fence_or_not(memory_order order)
 #undef atomic_thread_fence
 #define atomic_thread_fence(order) __atomic_thread_fence(order)
 
+#include "tests/support/own_id.h"
 #include "tests/unit/index_support.h"
 
 #include <pthread.h>
@@ -91,7 +92,7 @@ static uint64_t litmus_run(bool fences, uint64_t *rounds)
                                       .name = "litmus",
                                       .slot_count = 4,
                                       .access_count = 8,
-                                      .self = sl_proc_id_self(),
+                                      .self = own_id(),
                                       .pinned_bytes_max = SL_GIB};
     must(sl_pins_create(&options, &litmus->pins, NULL) == SL_OK);
     must(sl_pins_view_open(litmus->bed.dir, "pins.litmus", &litmus->pins_view, NULL) == SL_OK);

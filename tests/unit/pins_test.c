@@ -1,6 +1,7 @@
 /* tests/unit/pins_test.c - what is pinned does not change; limits; the access ring; leftovers of
  * the dead. */
 #include "ipc/sl_pins.h"
+#include "tests/support/own_id.h"
 #include "tests/unit/index_support.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ static struct sl_pins *pins_in(const char *dir, uint32_t slots, uint64_t bytes_m
                                       .name = "client",
                                       .slot_count = slots,
                                       .access_count = 8,
-                                      .self = sl_proc_id_self(),
+                                      .self = own_id(),
                                       .pinned_bytes_max = bytes_max};
     struct sl_pins *pins = NULL;
     struct sl_error why = {0};
@@ -67,7 +68,7 @@ START_TEST(pin_is_seen_until_it_is_given_back)
         ck_assert_uint_eq(seen.count, 1);
         ck_assert_uint_eq(seen.generations[0], 1001);
         ck_assert_uint_eq(sl_pins_pinned_bytes(pins), 4001);
-        ck_assert(sl_proc_id_equal(sl_pins_view_owner(view), sl_proc_id_self()));
+        ck_assert(sl_proc_id_equal(sl_pins_view_owner(view), own_id()));
 
         sl_pins_give(pins, pin);
         sl_pins_give(pins, 0); /* none */
@@ -245,11 +246,8 @@ START_TEST(segment_of_a_dead_process_is_replaced_and_of_a_living_one_is_not)
             _exit(0);
         }
         ck_assert_int_eq(read(ready[0], &made, 1), 1);
-        struct sl_pins_options options = {.shm_dir = dir,
-                                          .name = "client",
-                                          .slot_count = 4,
-                                          .access_count = 8,
-                                          .self = sl_proc_id_self()};
+        struct sl_pins_options options = {
+            .shm_dir = dir, .name = "client", .slot_count = 4, .access_count = 8, .self = own_id()};
         sl_err beside = sl_pins_create(&options, &second, NULL);
         ck_assert_int_eq(kill(child, SIGKILL), 0); /* without destroying */
         ck_assert_int_eq(waitpid(child, NULL, 0), child);

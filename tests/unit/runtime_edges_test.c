@@ -4,6 +4,7 @@
 #include "runtime/sl_config.h"
 #include "runtime/sl_log.h"
 #include "runtime/sl_text.h"
+#include "tests/support/own_id.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
@@ -604,7 +605,7 @@ END_TEST
 
 START_TEST(process_of_another_start_time_is_not_alive)
     {
-        struct sl_proc_id self = sl_proc_id_self();
+        struct sl_proc_id self = own_id();
         ck_assert(sl_proc_alive(self));
         self.start_time++;
         ck_assert(!sl_proc_alive(self));
@@ -614,7 +615,7 @@ END_TEST
 
 START_TEST(living_process_counts_as_living_without_descriptors)
     {
-        struct sl_proc_id self = sl_proc_id_self();
+        struct sl_proc_id self = own_id();
         int last = -1;
         for (int fd = 0; fd >= 0; fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) {
             last = SL_MAX(last, fd);
@@ -734,7 +735,7 @@ static struct sl_metrics *open_page(const char *path, uint32_t events)
 {
     struct sl_metrics *metrics = NULL;
     const struct sl_metrics_options options = {
-        .path = path, .actor = "tester", .self = sl_proc_id_self(), .trace_events = events};
+        .path = path, .actor = "tester", .self = own_id(), .trace_events = events};
     ck_assert_int_eq(sl_metrics_open(&options, &metrics, NULL), SL_OK);
     return metrics;
 }

@@ -5,6 +5,7 @@
 #include "runtime/sl_log.h"
 #include "runtime/sl_loop.h"
 #include "runtime/sl_metrics.h"
+#include "tests/support/own_id.h"
 
 #include <check.h>
 #include <errno.h>
@@ -128,7 +129,7 @@ END_TEST
 
 START_TEST(pidfd_is_refused_for_another_start_time)
     {
-        struct sl_proc_id self = sl_proc_id_self();
+        struct sl_proc_id self = own_id();
         int fd = -1;
         ck_assert_int_eq(sl_proc_open(self, &fd, NULL), SL_OK);
         (void)close(fd);
@@ -531,7 +532,7 @@ static struct sl_metrics *open_page(const char *path, uint32_t events)
     struct sl_metrics *metrics = NULL;
     struct sl_error why = {0};
     struct sl_metrics_options options = {
-        .path = path, .actor = "tester", .self = sl_proc_id_self(), .trace_events = events};
+        .path = path, .actor = "tester", .self = own_id(), .trace_events = events};
     ck_assert_msg(sl_metrics_open(&options, &metrics, &why) == SL_OK, "%s", why.text);
     return metrics;
 }
@@ -840,7 +841,7 @@ START_TEST(clients_of_one_process_are_known_by_it_and_a_fork_is_another)
         ck_assert_uint_eq(sl_proc_id_process(one), sl_proc_id_process(other));
         ck_assert_uint_ne(one.start_time, other.start_time);
         ck_assert_uint_ne(sl_proc_id_process(one), sl_proc_id_process(of_child));
-        ck_assert_uint_eq(sl_proc_id_process(sl_proc_id_self()), 0);
+        ck_assert_uint_eq(sl_proc_id_process(own_id()), 0);
         ck_assert(sl_proc_id_is_client(one) && sl_proc_id_is_client(of_child));
     }
 END_TEST

@@ -7,6 +7,7 @@
 #include "runtime/sl_clock.h"
 #include "runtime/sl_descriptors.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/own_id.h"
 #include "tests/unit/stepped_env.h"
 
 #include <check.h>
@@ -51,7 +52,7 @@ static void setup(void)
     ck_assert_ptr_nonnull(mkdtemp(shm_dir));
     stepped_start(&bed, &sl_swapper_actor, shm_dir, settings, true);
     strcpy(bed.paths.runtime_dir, shm_dir);
-    bed.env.self = sl_proc_id_self();
+    bed.env.self = own_id();
 }
 
 static void teardown(void)
@@ -69,7 +70,7 @@ static sl_err engine_answer(void)
     struct sl_item_pool pools[1] = {{.name = sl_text_of("kv")}};
     struct sl_item_region regions[LAYERS];
     struct sl_msg asked, reply = {.type = SL_MSG_ENGINE_GET_REPLY};
-    struct sl_proc_id self = sl_proc_id_self();
+    struct sl_proc_id self = own_id();
     ck_assert(stepped_take(&bed, &asked, NULL));
     ck_assert_uint_eq(asked.type, SL_MSG_ENGINE_GET);
     for (uint64_t l = 0; l < LAYERS; l++) {

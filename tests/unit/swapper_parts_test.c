@@ -3,6 +3,7 @@
 #include "actors/swapper/internal.h"
 #include "actors/swapper/swapper.h"
 #include "ipc/sl_index.h"
+#include "tests/support/own_id.h"
 #include "tests/unit/shm_support.h"
 #include "tests/unit/stepped_env.h"
 
@@ -168,7 +169,7 @@ static struct sl_msg copy_request(bool out, uint64_t count)
 
 static struct sl_body_engine_get_reply engine_body(void)
 {
-    struct sl_proc_id self = sl_proc_id_self();
+    struct sl_proc_id self = own_id();
     return (struct sl_body_engine_get_reply){.engine_id = ENGINE,
                                              .pid = self.pid,
                                              .start_time = self.start_time,
@@ -424,7 +425,7 @@ static void memory_of_another(void)
 static void memory_of_a_former(void)
 {
     regions[1].handle_kind = SL_MEMORY_PROCESS;
-    regions[1].start_time = sl_proc_id_self().start_time - 1;
+    regions[1].start_time = own_id().start_time - 1;
 }
 static void too_many_parts(void)
 {

@@ -6,6 +6,7 @@
 #include "cuda/sl_device.h"
 #include "ipc/sl_index.h"
 #include "runtime/sl_clock.h"
+#include "tests/support/own_id.h"
 #include "tests/unit/shm_support.h"
 #include "tests/unit/stepped_env.h"
 
@@ -226,7 +227,7 @@ static void answer_engine(const struct sl_msg *asked)
     struct sl_item_region regions[LAYERS];
     uint64_t engine = asked->body.engine_get.engine_id;
     bool plain = engine == ENGINE;
-    struct sl_proc_id proc = plain ? rank : sl_proc_id_self();
+    struct sl_proc_id proc = plain ? rank : own_id();
     for (uint64_t l = 0; l < LAYERS; l++) {
         uint64_t at = l * BLOCKS * PAGE + HEAD;
         regions[l] =

@@ -4,6 +4,7 @@
 #include "actors/swapper/jobs.h"
 #include "actors/swapper/swapper.h"
 #include "ipc/sl_index.h"
+#include "tests/support/own_id.h"
 #include "tests/unit/shm_support.h"
 #include "tests/unit/stepped_env.h"
 
@@ -204,7 +205,7 @@ static void engine_told(sl_err code, uint64_t seq)
                                     .piece_bytes = DEEP_PIECE,
                                     .block_count = DEEP_BLOCKS};
     }
-    struct sl_proc_id self = sl_proc_id_self();
+    struct sl_proc_id self = own_id();
     if (code == SL_OK) {
         reply.body.engine_get_reply.engine_id = ENGINE;
         reply.body.engine_get_reply.pid = self.pid;
@@ -1058,7 +1059,7 @@ START_TEST(a_dead_engine_is_unmapped)
         struct sl_msg msg = large_request();
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
 
-        stepped_died(&bed, sl_proc_id_self());
+        stepped_died(&bed, own_id());
 
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);

@@ -2,6 +2,7 @@
 #include "client/top/uses.h"
 #include "ipc/sl_pins.h"
 #include "runtime/sl_clock.h"
+#include "tests/support/own_id.h"
 #include "tests/unit/index_support.h"
 
 #include <check.h>
@@ -70,7 +71,7 @@ static struct sl_pins *reader_made(const struct bed *bed, const char *name, uint
                                       .name = name,
                                       .slot_count = 1,
                                       .access_count = ring,
-                                      .self = sl_proc_id_self(),
+                                      .self = own_id(),
                                       .pinned_bytes_max = 1};
     struct sl_pins *pins = NULL;
     struct sl_error why = {0};

@@ -4,6 +4,7 @@
 #include "actors/transporter/control/strangers.h"
 
 #include "ipc/sl_curve.h"
+#include "ipc/sl_mailbox.h"
 #include "runtime/sl_clock.h"
 
 #include <errno.h>
@@ -586,10 +587,8 @@ sl_err sl_control_open(const struct sl_control_options *options, struct sl_contr
     }
     if (err == SL_OK) {
         self->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-        self->context = zmq_ctx_new();
-        err = self->epoll_fd < 0 || self->context == NULL
-                  ? sl_fail_os(why, errno, "make a context for sockets between nodes")
-                  : SL_OK;
+        err = self->epoll_fd < 0 ? sl_fail_os(why, errno, "make an epoll")
+                                 : sl_zmq_context_open(&self->context, why);
     }
     if (err == SL_OK && options->listen[0] != '\0') {
         err = listen_at(self, why);

@@ -284,16 +284,6 @@ bool reg_forgets_copy(struct registrar *self, uint32_t slot)
     return copied;
 }
 
-bool reg_forgets_wait(const struct registrar *self, uint32_t slot)
-{
-    const struct reg_disk *disk = &self->tier->disks[slot];
-    const struct reg_forget *at = disk->forget_first;
-    while (at != NULL && at->held == disk->scan_number) {
-        at = at->next;
-    }
-    return at != NULL || reg_forgets_room(self) < REG_FORGET_ITEMS_MAX;
-}
-
 static void forgets_mark_unsent(struct reg_disk *disk)
 {
     for (struct reg_forget *forget = disk->forget_first; forget != NULL; forget = forget->next) {
@@ -338,6 +328,15 @@ static bool part_waits(const struct registrar *self, const struct reg_forget *bl
     return at != NULL;
 }
 
+/* Its note may need room in the index. */
+static bool part_forget(struct registrar *self, const struct reg_forget *block, struct sl_key part,
+                        const struct sl_disk_place *place)
+{
+    bool made = forget_again(self, block, part, place, reg_forgets_room(self) > 0);
+    bool again = !made && reg_forgets_room(self) > 0 && reg_make_index_room(self);
+    return made || (again && forget_again(self, block, part, place, reg_forgets_room(self) > 0));
+}
+
 bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct sl_key part,
                             const struct sl_disk_place *place)
 {
@@ -348,7 +347,7 @@ bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct 
             covers = true;
             if (!part_waits(self, at, part, place) &&
                 !reg_forget_join(self, part, place->disk, at->remove_id, at->remove_index) &&
-                !forget_again(self, at, part, place, reg_forgets_room(self) > 0)) {
+                !part_forget(self, at, part, place)) {
                 at->held = self->tier->disks[place->disk].scan_number;
                 self->tier->disks[place->disk].forget_held = true;
             }
@@ -599,7 +598,7 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
         write_doom(self, entry, how);
     }
     const struct sl_key key = record_key(entry);
-    bool placed = entry->disk.valid != 0 &&
+    bool placed = entry->disk.valid != 0 && !self->tier->disks[entry->disk.disk].gone &&
                   entry->disk.segment > self->tier->disks[entry->disk.disk].gone_segment;
     for (uint32_t i = 0; how->forget && i < REG_DISKS_MAX; i++) {
         const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* wherever it is there */

@@ -87,8 +87,6 @@ void reg_fate_settle(struct registrar *self, struct reg_write *write, uint32_t i
 void reg_forgets_scanned(struct registrar *self, uint32_t disk);
 /* What was meant for disks that were not known yet is meant for this one, too. False: no room yet. */
 bool reg_forgets_copy(struct registrar *self, uint32_t disk);
-/* Whether tombstones of the disk are to go first, or others, so that a scan finds room for new ones. */
-bool reg_forgets_wait(const struct registrar *self, uint32_t disk);
 uint32_t reg_forgets_room(const struct registrar *self); /* how many more there may be */
 
 extern const struct reg_part reg_forgets_part;

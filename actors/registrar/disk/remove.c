@@ -260,10 +260,12 @@ static bool remove_is_begun(const struct reg_remove *remove)
 static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remove)
 {
     uint64_t lost = 0, full = 0, left = self->forgets->count; /* tombstones that may end soon */
-    bool unknown = false;
+    bool unknown = false, missed = false; /* of disks that are away, and of those that are not */
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
-        if (reg_disk_lost(self, i)) {
+        bool lost_disk = reg_disk_lost(self, i);
+        missed = missed || (disk->used && !disk->gone && disk->missed && !lost_disk);
+        if (lost_disk) {
             lost += remove->forgets[i];
             left -= disk->forget_count;
             unknown = unknown || !disk->scanned || disk->missed;
@@ -282,6 +284,9 @@ static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remo
     if (remove->keys == NULL && unknown && remove_is_begun(remove) && remove->failed == SL_OK &&
         !reg_members_forsake(self)) {
         return SL_OK;
+    }
+    if (remove->keys == NULL && missed && away) {
+        return SL_ERR_LIMIT; /* what had no room there is found again */
     }
     return full > 0 ? SL_ERR_NO_SPACE : away ? SL_ERR_DISK_AWAY : SL_OK;
 }

@@ -220,18 +220,18 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     disk->state = REG_DISK_SCANNING;
 }
 
-/* whole: all that is on the disks is known. Else the rest of it may come yet: it stays where it is, unknown. */
-static void found_drop(struct registrar *self, sl_ref group, bool whole)
+/* Some disk has not told yet, and what was found has room meanwhile: the other parts may come. */
+static bool groups_wait(const struct registrar *self)
 {
-    const struct reg_drop how = {.reason = REG_GHOST_EXPIRED, .forget = whole};
-    struct reg_unit_parts parts;
-    reg_unit_parts(self, group, &parts);
-    for (uint32_t i = 0; !whole && i < parts.count; i++) {
-        struct sl_entry entry;
-        sl_index_read(self->index, parts.refs[i], &entry);
-        self->tier->disks[entry.disk.disk].missed = true;
+    bool missed = false;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        missed = missed || (self->tier->disks[i].used && self->tier->disks[i].missed);
     }
-    (void)reg_unit_drop(self, group, &how);
+    for (uint32_t i = 0; i < self->groups->high; i++) {
+        count += self->groups->all[i].used && self->groups->all[i].found;
+    }
+    return !missed && count <= self->set.reservations_max / 2 && !reg_disks_scanned(self, false);
 }
 
 /* Blocks of which a scan found some parts alone; what one turn leaves the next one drops. Not while another scan goes
@@ -239,13 +239,13 @@ static void found_drop(struct registrar *self, sl_ref group, bool whole)
 static void groups_drop_found(struct registrar *self)
 {
     uint32_t left = GROUPS_STEP;
-    bool open = false, whole = reg_disks_scanned(self, true);
+    bool open = groups_wait(self);
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         open |= self->tier->disks[i].scan_open && self->tier->disks[i].state == REG_DISK_SCANNING;
     }
     for (uint32_t i = 0; !open && i < self->groups->high && left > 0; i++) {
         if (self->groups->all[i].used && self->groups->all[i].found) {
-            found_drop(self, self->groups->all[i].ref, whole);
+            reg_group_abandon(self, i, REG_GHOST_EXPIRED);
             left--;
         }
     }
@@ -260,11 +260,9 @@ static void scan_end(struct registrar *self, uint32_t slot)
     disk->scanned = true;
     disk->scan_open = false;
     if (reg_disks_scanned(self, false)) {
+        groups_drop_found(self);
         self->tier->scan_until_ns = 0;
         reg_removes_scanned(self);
-    }
-    if (reg_disks_scanned(self, true)) {
-        groups_drop_found(self);
     } else { /* the other parts may be on a disk that is about to come */
         self->tier->groups_until_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_ABSENT_NS);
     }
@@ -324,7 +322,7 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
     struct reg_path *path = &self->tier->paths[at];
     const struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
     if (disk != NULL && disk->state == REG_DISK_READY && disk->forget_held &&
-        reg_forgets_wait(self, path->disk)) {
+        reg_forgets_room(self) < REG_FORGET_ITEMS_MAX) {
         return sl_fail(why, SL_ERR_LIMIT, SCAN_AGAIN);
     }
     if (!scan_is_fenced(self, at)) {

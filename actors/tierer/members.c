@@ -163,7 +163,9 @@ static struct ti_members *page_next(struct tierer *self)
         page->magic = TI_MEMBERS_MAGIC;
         page->version = TI_FORMAT;
         page->sequence = members->now.sequence + 1;
-        memcpy(page->store, self->store, sizeof(page->store));
+        if (!members->there) { /* once emptied, it keeps the name that it has now */
+            memcpy(page->store, self->store, sizeof(page->store));
+        }
         ti_budget_note(self, &page->account);
     }
     return page;
@@ -324,8 +326,8 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
 void ti_members_note(struct tierer *self, uint32_t segment, uint64_t sequence)
 {
     struct ti_members_file *members = &self->members;
-    if (members->next != NULL || !members->there) {
-        return; /* its end comes here again, or its beginning */
+    if (members->next != NULL || !members->there || members->emptied) {
+        return; /* its end comes here again, or its beginning; or the segments count no more */
     }
     struct ti_members *page = page_next(self);
     if (page == NULL) {

@@ -108,11 +108,13 @@ static void close_node(void)
 
 static void hand_over(const struct mem_done *done)
 {
+    const struct tierer *self = fake.state;
     struct sl_msg msg = {.type = SL_MSG_LOCAL_IO};
     msg.body.local_io.cookie = done->cookie;
     msg.body.local_io.bytes = done->bytes;
     msg.body.local_io.os_code = (uint64_t)done->os_code;
-    ck_assert_int_eq(fake.actor->handle(fake.state, &msg), SL_OK);
+    sl_err err = fake.actor->handle(fake.state, &msg);
+    ck_assert_int_eq(err, self->members.emptied ? SL_ERR_DEVICE : SL_OK);
 }
 
 /* Hands completions to the actor until none is left, at most so many. */
@@ -2025,6 +2027,43 @@ START_TEST(a_list_waits_for_a_tombstone_that_is_being_named)
     }
 END_TEST
 
+/* Its tombstone is due to be named in the turn in which the disk gets another name. The page of that
+ * does not bring the old name back, and with it what was removed while the disk was away. */
+START_TEST(a_disk_that_was_emptied_keeps_its_new_name)
+    {
+        const struct tierer *self = fake.state;
+        struct sl_msg reply, msg = {.type = SL_MSG_DISK_MEMBERS};
+        scan();
+        list_members();
+        for (uint32_t n = 0; n < 4; n++) {
+            ck_assert_int_eq(write_value(n), SL_OK);
+        }
+        forget_value(3);
+        fake_pass(&fake, 10 * SL_NS_PER_S);
+        pump(UINT64_MAX);
+        msg.body.disk_members.epoch = ++members_epoch;
+        msg.body.disk_members.empty = true;
+        fake_give(&fake, "registrar", &msg);
+        pump(UINT64_MAX);
+        ck_assert(fake_take_reply(&fake, "registrar", msg.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert(self->members.emptied);
+        if (_i == 1) { /* another list in the same turn */
+            msg.body.disk_members.epoch = ++members_epoch;
+            msg.body.disk_members.empty = false;
+            ck_assert_int_eq(fake.actor->handle(fake.state, &msg), SL_ERR_DEVICE);
+            pump(UINT64_MAX);
+        }
+        fake_stop(&fake);
+        start_again();
+        for (uint32_t n = 0; n < 4; n++) {
+            ck_assert(!known[n].found);
+            known[n].acknowledged = false;
+        }
+        check_all(true);
+    }
+END_TEST
+
 /* ---- the format before ---- */
 
 START_TEST(a_directory_that_vanished_ends_the_actor_with_a_heartbeat)
@@ -2111,6 +2150,7 @@ int main(void)
                         2 * SL_COUNT(losses));
     tcase_add_loop_test(node, a_bad_page_of_tombstones_costs_nothing, 0, 2);
     tcase_add_loop_test(node, a_list_waits_for_a_tombstone_that_is_being_named, 0, 8);
+    tcase_add_loop_test(node, a_disk_that_was_emptied_keeps_its_new_name, 0, 2);
     tcase_add_test(node, a_place_that_stays_unreadable_is_given_up);
     tcase_add_test(node, a_place_that_can_be_read_again_is_not_given_up);
     tcase_add_test(node, a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds);

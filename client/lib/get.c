@@ -56,11 +56,11 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, struct un
         return sl_fail(why, SL_ERR_INVALID, "key: 1 to %u bytes, not %u", SL_KEY_BYTES_MAX,
                        key.length);
     }
-    sl_err serves = sl_client_serves(client, why);
-    if (serves != SL_OK) {
-        return serves;
-    }
     for (;;) {
+        sl_err serves = sl_client_serves(client, why);
+        if (serves != SL_OK) {
+            return serves;
+        }
         *at = sl_client_attachment(client);
         sl_err err = sl_client_look(client, *at, key, entry);
         if (sl_attachment_is_cut(*at)) {

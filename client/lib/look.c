@@ -96,15 +96,17 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
     bool serves = sl_client_serves_batch(client, codes, count, NULL);
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     const struct sl_attachment *at = sl_client_attachment(client);
+    bool late = false;
     for (uint32_t first = 0; serves && first < count; first += EXISTS_GROUP) {
         struct sl_key asked[EXISTS_GROUP];
         uint32_t share = SL_MIN(count - first, EXISTS_GROUP);
         sl_client_keys_look(&keys[first], share, asked);
         sl_client_look_batch(client, at, asked, share, NULL, &codes[first]);
         for (uint32_t i = first; i < first + share; i++) {
-            if (codes[i] == SL_ERR_BUSY) {
+            if (codes[i] == SL_ERR_BUSY && !late) { /* the batch has one deadline */
                 struct sl_entry entry;
                 codes[i] = sl_client_find(client, keys[i], &entry);
+                late = codes[i] == SL_ERR_BUSY;
             }
         }
     }

@@ -32,6 +32,7 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
     }
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     const struct sl_attachment *at = sl_client_attachment(client);
+    bool late = false;
     for (uint32_t first = 0; first < count; first += STAT_GROUP) {
         struct sl_key asked[STAT_GROUP];
         struct sl_entry entries[STAT_GROUP];
@@ -39,8 +40,9 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
         sl_client_keys_look(&keys[first], share, asked);
         sl_client_look_batch(client, at, asked, share, entries, &codes[first]);
         for (uint32_t i = 0; i < share; i++) {
-            if (codes[first + i] == SL_ERR_BUSY) { /* torn, or a node that was replaced */
+            if (codes[first + i] == SL_ERR_BUSY && !late) { /* torn, or a node that was replaced */
                 codes[first + i] = sl_client_find(client, keys[first + i], &entries[i]);
+                late = codes[first + i] == SL_ERR_BUSY; /* the batch has one deadline */
             }
             stats[first + i] =
                 codes[first + i] == SL_OK ? stat_of(client, &entries[i]) : (struct sl_stat){0};

@@ -4,6 +4,7 @@
 #include "runtime/sl_clock.h"
 #include "runtime/sl_digest.h"
 #include "runtime/sl_disk.h"
+#include "runtime/sl_node_dirs.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -345,9 +346,9 @@ static sl_err path_open_once(const struct sl_config *config, const char *path, s
     return err;
 }
 
-static sl_err path_check(const struct sl_config *config, const char *path,
-                         const struct sl_disk_sizes *sizes, uint64_t busy_ns, struct stat *at,
-                         struct sl_error *why)
+static sl_err path_check(const struct sl_config *config, const struct sl_paths *paths,
+                         const char *path, const struct sl_disk_sizes *sizes, uint64_t busy_ns,
+                         struct stat *at, struct sl_error *why)
 {
     char place[SL_DISK_PLACE_BYTES];
     sl_err err = sl_disk_place_make(path, place, why);
@@ -357,7 +358,8 @@ static sl_err path_check(const struct sl_config *config, const char *path,
     if (stat(place, at) != 0) {
         return sl_fail_os(why, errno, "disk directory '%.150s'", place);
     }
-    err = place_check_room(place, sizes, why);
+    err = sl_node_dirs_apart(paths, "disk_path", place, why);
+    err = err == SL_OK ? place_check_room(place, sizes, why) : err;
     err = err == SL_OK ? sl_disk_format_check(place, why) : err;
     if (err != SL_OK) {
         return err;
@@ -408,7 +410,7 @@ sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths
     sl_err err = sl_disk_sizes(config, &sizes, why);
     for (uint32_t i = 0; err == SL_OK && i < paths->disk_count; i++) {
         struct sl_error reason = {0};
-        err = path_check(config, paths->disk_paths[i], &sizes, busy_ns, &at[i], &reason);
+        err = path_check(config, paths, paths->disk_paths[i], &sizes, busy_ns, &at[i], &reason);
         bool differ = err == SL_OK || err == SL_ERR_BUSY;
         sl_err same = differ ? paths_differ(paths, at, i, &reason) : SL_OK;
         err = same != SL_OK ? same : err;

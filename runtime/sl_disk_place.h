@@ -62,7 +62,7 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why);
  * - a path of several that fails, as long as another one may work: a node goes on without it. Only
  *   SL_ERR_CONFIG, SL_ERR_FOREIGN, SL_ERR_PERMISSION and SL_ERR_VERSION of any path are errors.
  * Errors: those of sl_disk_place_make, sl_disk_format_check and sl_disk_open; SL_ERR_CONFIG (two paths are the same
- * directory), SL_ERR_NO_SPACE (not even two segments fit). */
+ * directory, or one is the node's runtime, shm or log directory), SL_ERR_NO_SPACE (not even two segments fit). */
 sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,
                            uint64_t busy_ns, uint32_t *bad, struct sl_error *why);
 

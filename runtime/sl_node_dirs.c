@@ -148,12 +148,26 @@ static bool is_planted(const struct sl_node_dir_want *want, const struct stat *s
            (want->place == SL_NODE_DIR_RUNTIME && S_ISREG(status->st_mode) && status->st_nlink > 1);
 }
 
-/* Two paths of one directory; one that is gone is none. */
+/* Two paths of one directory; one that is gone is none but itself. */
 static bool same_directory(const char *a, const char *b)
 {
     struct stat of_a, of_b;
-    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
-           of_a.st_ino == of_b.st_ino;
+    return strcmp(a, b) == 0 || (stat(a, &of_a) == 0 && stat(b, &of_b) == 0 &&
+                                 of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino);
+}
+
+sl_err sl_node_dirs_apart(const struct sl_paths *paths, const char *setting, const char *path,
+                          struct sl_error *why)
+{
+    const char *const own[] = {paths->runtime_dir, paths->shm_dir, paths->log_dir};
+    for (size_t i = 0; i < SL_COUNT(own); i++) {
+        if (own[i] != path && same_directory(own[i], path)) {
+            return sl_fail(why, SL_ERR_CONFIG,
+                           "%s: '%.150s' is the node's directory '%.150s': name another one",
+                           setting, path, own[i]);
+        }
+    }
+    return SL_OK;
 }
 
 static sl_err marker_read(const struct sl_node_dir_want *want, DIR *directory,

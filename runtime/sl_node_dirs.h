@@ -31,6 +31,12 @@ struct sl_node_dir_seen {
     char foreign[256]; /* one that is no node's; "": there is none */
 };
 
+struct sl_paths;
+/* Whether the path of that setting (a member of paths may be it) is none of the runtime, shm and log directory: a stop
+ * removes the marker with the last file of one of them, and takes what the other one has for somebody else's.
+ * Errors: SL_ERR_CONFIG. */
+sl_err sl_node_dirs_apart(const struct sl_paths *paths, const char *setting, const char *path,
+                          struct sl_error *why);
 /* Looks into the directory; one that does not exist has nothing. Errors: SL_ERR_FOREIGN (a file among a
  * node's has the name of one, and is a link, has another owner, or a second name elsewhere: somebody
  * put it there; in a runtime directory also without a marker), SL_ERR_EXISTS (the directory is another node's), SL_ERR_OS and kin. */

@@ -12,6 +12,7 @@
 #include "runtime/sl_address.h"
 #include "runtime/sl_disk_place.h"
 #include "runtime/sl_limits.h"
+#include "runtime/sl_node_dirs.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -176,7 +177,8 @@ static int needs_check(const struct ctl *ctl)
             code = CTL_NO;
         }
     }
-    sl_err err = sl_segments_readable(ctl->paths.shm_dir, &why);
+    sl_err err = sl_node_dirs_apart(&ctl->paths, "shm_dir", ctl->paths.shm_dir, &why);
+    err = err == SL_OK ? sl_segments_readable(ctl->paths.shm_dir, &why) : err;
     err = err == SL_OK ? memory_check(ctl, &why) : err;
     err = err == SL_OK ? sl_cluster_check(ctl->config, &why) : err;
     err = err == SL_OK ? ctl_listen_check(ctl->config, running, &why) : err;

@@ -91,7 +91,8 @@ static sl_err directory_prepare(const struct sl_node_dir_want *want, struct sl_e
 sl_err ctl_dirs_check(const struct ctl *ctl, bool start, bool *holds, struct sl_error *why)
 {
     struct dirs dirs;
-    sl_err err = SL_OK;
+    sl_err err =
+        start ? sl_node_dirs_apart(&ctl->paths, "shm_dir", ctl->paths.shm_dir, why) : SL_OK;
     dirs_open(ctl, &dirs);
     for (size_t i = 0; i < DIR_COUNT && err == SL_OK; i++) {
         struct sl_node_dir_seen seen = {0};

@@ -82,6 +82,23 @@ class Dirs(unittest.TestCase):
                             one.bind(path + "/x.sock")
                         self.refused(path, **{place: path})
 
+    def test_a_directory_that_the_node_has_for_something_else_is_refused_and_stays_empty(self):
+        disk = ("--disk", "64MiB")
+        pairs = (("shm_dir", "runtime_dir"), ("shm_dir", "log_dir"), ("disk_path", "runtime_dir"), ("disk_path", "shm_dir"), ("disk_path", "log_dir"))
+        for number, (new, has) in enumerate(pairs):
+            with self.subTest(new=new, has=has):
+                path, link = self.foreign(f"d{number}"), f"{self.home}/link{number}"
+                os.symlink(path, link)
+                places = {"runtime_dir": self.run, "shm_dir": self.shm, new: path, has: link}
+                words = [word for name, at in places.items() for word in ("--" + name.replace("_", "-"), at)]
+                done = subprocess.run([CTL, "config", "--check", *SETTINGS, *disk, *words], timeout=60 * PATIENCE, capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("is the node's", done.stderr)
+                self.assertEqual(os.listdir(path), [])
+                self.assertIn("is the node's", self.node("start", *SETTINGS, *disk, code=1, **{new: path, has: link}))
+                self.start(**{has: link})
+                self.node("stop", **{has: link})
+
     def test_a_path_however_it_is_spelled_leads_to_the_same(self):
         path = self.foreign("d", "mine.txt")
         os.symlink(path, self.home + "/link")

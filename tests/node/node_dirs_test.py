@@ -197,6 +197,17 @@ class Dirs(unittest.TestCase):
             other.start()
             self.assertEqual(other.ctl("get", "kept").stdout, b"value")
 
+    def test_a_command_under_another_name_leaves_the_node_alone(self):
+        with Node(ranks=1, memory="16MiB") as other:
+            other.ctl("put", "kept", stdin=b"value")
+            run, pid = other.directory + "/run", other.supervisor_pid()
+            for command in ("stop", "restart", "upgrade", "status"):
+                for shm in (self.shm, other.shm):
+                    said = self.node(command, code=3, runtime_dir=run, shm_dir=shm)
+                    self.assertIn(f"'{other.instance}'", said, command)
+            self.assertEqual(other.supervisor_pid(), pid)
+            self.assertEqual(other.ctl("get", "kept").stdout, b"value")
+
     def test_what_a_node_of_a_release_before_left_is_known_by_its_names(self):
         with Node(ranks=1, memory="16MiB") as node:
             node.ctl("put", "kept", stdin=b"value")

@@ -191,8 +191,7 @@ static sl_err marker_read(const struct sl_node_dir_want *want, DIR *directory,
     if (end != NULL) {
         *end = '\0';
     }
-    if (want->place != SL_NODE_DIR_LOG && access(text, F_OK) == 0 &&
-        !same_directory(text, want->runtime_dir)) {
+    if (access(text, F_OK) == 0 && !same_directory(text, want->runtime_dir)) {
         return sl_fail(why, SL_ERR_EXISTS,
                        "directory '%.200s' is that of another node, whose runtime directory is "
                        "'%.200s': name another one, or stop that node first",

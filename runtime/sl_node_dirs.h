@@ -10,7 +10,7 @@ enum sl_node_dir { SL_NODE_DIR_RUNTIME, SL_NODE_DIR_SHM, SL_NODE_DIR_LOG };
 /* Segments begin with it; metrics pages have their own. */
 #define SL_SEGMENT_MAGIC UINT64_C(0x47455345434c5553) /* "SULCESEG" as stored */
 
-/* A node writes it into its runtime and shm directory when it starts: a line with the runtime
+/* A node writes it into its three directories when it starts: a line with the runtime
  * directory, and one that says whether the node made this directory (`made`) or not (`found`). It
  * goes with the last of the node's files. Nodes of a release before have none. */
 #define SL_NODE_DIR_MARKER ".sluice-node"

@@ -208,6 +208,18 @@ class Dirs(unittest.TestCase):
             self.assertEqual(other.supervisor_pid(), pid)
             self.assertEqual(other.ctl("get", "kept").stdout, b"value")
 
+    def test_the_logs_of_another_node_are_not_shared(self):
+        logs = self.home + "/logs"
+        with Node(ranks=1, memory="16MiB", settings=["--log-dir", logs]) as other:
+            said = self.node("start", *SETTINGS, code=1, log_dir=logs)
+            self.assertIn("another node", said)
+            self.assertIn(other.directory + "/run", said)
+            self.node("stop", code=None, log_dir=logs)
+            other.ctl("put", "kept", stdin=b"value")
+            other.stop()
+            self.start(log_dir=logs)  # one after the other they may
+            self.node("stop", log_dir=logs)
+
     def test_what_a_node_of_a_release_before_left_is_known_by_its_names(self):
         with Node(ranks=1, memory="16MiB") as node:
             node.ctl("put", "kept", stdin=b"value")

@@ -497,6 +497,15 @@ class Lives(unittest.TestCase):
             place.master()  # takes the memory that was left
             self.assertEqual(place.get("/get_all_keys")[1], "kept\n")
 
+    def test_a_master_says_that_its_nodes_directory_was_removed_or_its_node_killed(self):
+        for harm, words in ((lambda place: os.rename(place.run, place.run + ".gone"), "was removed"), (lambda place: os.kill(place.supervisor(), signal.SIGKILL), "ended without a word")):
+            with Place() as place:
+                master = place.master()
+                harm(place)
+                code, said = master.wait()
+                self.assertEqual(code, 1, said)
+                self.assertRegex(said, f"(lost its supervisor|did not start): it.* {words}")
+
     def test_leftovers_of_other_settings_are_removed(self):
         with Place() as place:
             master = place.master()

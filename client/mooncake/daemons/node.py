@@ -263,10 +263,13 @@ class Node:
 
     def last_words(self) -> str:
         """What the supervisor that ended had said."""
-        with open(self.log_dir + "/supervisor.out", "rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(self._said_bytes, end - WORDS_BYTES))
-            return file.read().decode("utf-8", "replace").strip()
+        try:
+            with open(self.log_dir + "/supervisor.out", "rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(self._said_bytes, end - WORDS_BYTES))
+                return file.read().decode("utf-8", "replace").strip() or "it ended without a word"
+        except FileNotFoundError:
+            return f"its directory {self.log_dir} was removed"
 
     # ---- ending
     async def stop(self) -> None:

@@ -2,6 +2,7 @@
  * the blocks, each of SL_COUNTS_ROWS rows. A block has memory from its first owner on. */
 #include "ipc/sl_counts.h"
 #include "ipc/sl_mapped.h"
+#include "runtime/sl_limits.h"
 
 #define COUNTS_FILE "counts"
 #define ROW_WORDS   144u /* whole lines: counts, then a histogram of each kind that is timed */
@@ -23,6 +24,7 @@ struct header {
     _Atomic uint64_t number; /* of the owner */
     uint64_t room[5];
 };
+_Static_assert(DATA_BYTES < SL_LIMITS_COUNTS_BYTES, "limits count it whole, with its header");
 #define OWNER_COMES 1u /* its number is not there yet */
 #define OWNER_LATE  2u /* nor was it when the registrar looked */
 _Static_assert(sizeof(struct header) == 64, "a line");

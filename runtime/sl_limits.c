@@ -1,6 +1,7 @@
 /* runtime/sl_limits.c - cgroups as /proc/self/cgroup and /proc/self/mountinfo show them, and what a
  * node needs of them. */
 #include "runtime/sl_limits.h"
+#include "runtime/metrics_page.h"
 #include "runtime/sl_disk_place.h"
 
 #include "runtime/sl_parse.h"
@@ -20,10 +21,17 @@
 #define LEVELS_MAX  64u                 /* of a path */
 #define V1_NO_LIMIT (UINT64_C(1) << 60) /* what version 1 writes for none is about 2^63 */
 
-/* What a node takes beside values and indexes: actors, their metrics, staging, page tables. */
-#define ROOM_BYTES      (256 * SL_MIB)
-#define ROOM_RANK_BYTES (64 * SL_MIB)
-#define HEADER_BYTES    (4 * SL_MIB) /* of a segment, at most */
+/* What a node takes beside values and indexes: actors, their metrics, staging, page tables. It counts these
+ * settings at their standards. */
+#define ROOM_BYTES        (256 * SL_MIB)
+#define ROOM_RANK_BYTES   (64 * SL_MIB)
+#define ROOM_EVENTS       UINT64_C(65536)
+#define ROOM_ENTRIES      UINT64_C(65536)
+#define ROOM_DISK_STAGING (64 * SL_MIB)
+#define ROOM_SWAP_STAGING (32 * SL_MIB)
+#define GHOST_BYTES       48u
+#define RESERVATION_BYTES 256u         /* its claim in the registrar */
+#define HEADER_BYTES      (4 * SL_MIB) /* of a segment, at most */
 
 /* ---- files of one number ---- */
 
@@ -323,9 +331,44 @@ int sl_file_resize(int fd, uint64_t bytes)
 
 /* ---- what a node needs ---- */
 
+static uint64_t disks_of(const struct sl_config *config)
+{
+    return sl_config_u64(config, SL_SET_disk) > 0 ? sl_config_disk_count(config) : 0;
+}
+
+static uint64_t actors_of(const struct sl_config *config)
+{
+    return 4 + sl_config_u64(config, SL_SET_ranks) + disks_of(config);
+}
+
+static uint64_t page_bytes(const struct sl_config *config) /* of an actor's metrics */
+{
+    return sizeof(struct metrics_page) +
+           sl_config_u64(config, SL_SET_trace_events) * sizeof(struct metrics_event);
+}
+
+/* How far a setting is above what ROOM_BYTES counts. */
+static uint64_t above(const struct sl_config *config, enum sl_setting setting, uint64_t counted)
+{
+    uint64_t value = sl_config_u64(config, setting);
+    return value - SL_MIN(value, counted);
+}
+
 static uint64_t room_of(const struct sl_config *config)
 {
-    return ROOM_BYTES + ROOM_RANK_BYTES * sl_config_u64(config, SL_SET_ranks);
+    uint64_t ranks = sl_config_u64(config, SL_SET_ranks);
+    return ROOM_BYTES + ROOM_RANK_BYTES * ranks +
+           above(config, SL_SET_trace_events, ROOM_EVENTS) * sizeof(struct metrics_event) *
+               actors_of(config) +
+           above(config, SL_SET_swap_staging, ROOM_SWAP_STAGING) * ranks +
+           above(config, SL_SET_disk_staging, ROOM_DISK_STAGING) * disks_of(config) +
+           above(config, SL_SET_ghosts_max, ROOM_ENTRIES) * GHOST_BYTES +
+           above(config, SL_SET_reservations_max, ROOM_ENTRIES) * RESERVATION_BYTES;
+}
+
+uint64_t sl_limits_pages_bytes(const struct sl_config *config)
+{
+    return page_bytes(config) * actors_of(config);
 }
 
 uint64_t sl_limits_memory_default(const struct sl_config *config, const struct sl_limits *limits,
@@ -376,10 +419,7 @@ static enum sl_limits_level memory_check(struct sl_limits_case *at)
 /* Threads of a node with its supervisor and tools: 3 to 7 an actor, more with threads that copy. */
 static enum sl_limits_level processes_check(struct sl_limits_case *at)
 {
-    uint64_t disks =
-        sl_config_u64(at->config, SL_SET_disk) > 0 ? sl_config_disk_count(at->config) : 0;
-    uint64_t actors = 4 + sl_config_u64(at->config, SL_SET_ranks) + disks; /* and what helps them */
-    uint64_t want = 24 + 8 * actors;
+    uint64_t want = 24 + 8 * actors_of(at->config); /* and what helps them */
     uint64_t most = at->running ? at->limits->processes.most : at->limits->processes.left;
     most = SL_MIN(most, at->limits->processes.most);
     if (most == SL_NO_LIMIT) {
@@ -451,6 +491,8 @@ static enum sl_limits_level files_check(struct sl_limits_case *at)
     } files[] = {
         {"memory", sl_config_u64(at->config, SL_SET_memory) + HEADER_BYTES},
         {"the index", sl_config_index_memory(at->config) + HEADER_BYTES},
+        {"the segment of counts", SL_LIMITS_COUNTS_BYTES},
+        {"trace_events", page_bytes(at->config)},
         {"disk_segment", disk.segment_bytes},
         {"record_max", records ? sl_config_u64(at->config, SL_SET_record_max) : 0},
         {"log_bytes_max", sl_config_u64(at->config, SL_SET_log_bytes_max) / 2},
@@ -515,8 +557,8 @@ const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS] = {
     {"descriptors", "raise the hard limit: ulimit -Hn, or LimitNOFILE= of the unit",
      descriptors_check},
     {"memory_limit",
-     "raise the limit (docker --memory, resources.limits.memory, MemoryMax=), or set memory or "
-     "index_memory lower",
+     "raise the limit (docker --memory, resources.limits.memory, MemoryMax=), or set memory, "
+     "index_memory or what is above its standard (trace_events, staging) lower",
      memory_check},
     {"processes", "raise pids.max (docker --pids-limit, podPidsLimit, TasksMax=) or ulimit -u",
      processes_check},

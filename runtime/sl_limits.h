@@ -34,6 +34,13 @@ struct sl_limits {
  * proc/self/mountinfo, and what they name. What cannot be read is no limit. */
 void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out);
 
+/* Of the segment `counts`, which settings do not change. */
+#define SL_LIMITS_COUNTS_BYTES (40 * SL_MIB)
+
+/* Of the pages of all actors' metrics, with their flight recorders: files in shm_dir that are whole from the
+ * start. */
+uint64_t sl_limits_pages_bytes(const struct sl_config *config);
+
 /* What the arena is where `memory` is not set: its standard (with the setting contributions there is
  * none), or less: 80 % of what the file system of
  * segments has free, half of what the tightest limit leaves, and what fits next to indexes and

@@ -73,7 +73,7 @@ static void row_print(const struct ctl *ctl, enum sl_setting setting, const char
     (void)putchar('\n');
 }
 
-/* What an earlier start left in memory has the sizes of these settings. */
+/* What an earlier start left in memory has the sizes of these settings, and actors' pages have room. */
 static sl_err memory_check(const struct ctl *ctl, struct sl_error *why)
 {
     const struct sl_config *config = ctl->config;
@@ -88,6 +88,14 @@ static sl_err memory_check(const struct ctl *ctl, struct sl_error *why)
         .key_count = sl_config_u64(config, SL_SET_index_keys),
         .derived = sl_config_index_is_derived(config),
     };
+    char parent[1100], want[32], left[32];
+    uint64_t pages = sl_limits_pages_bytes(config), room = sl_dir_used_bytes(arena.directory);
+    room += doctor_parent(arena.directory, parent) ? doctor_free_bytes(parent) : pages;
+    if (pages > room) {
+        return sl_fail(why, SL_ERR_NO_SPACE,
+                       "trace_events: the actors' flight recorders are %s, %s has %s: set it lower",
+                       ctl_size_text(pages, want), parent, ctl_size_text(room, left));
+    }
     sl_err err = sl_arena_fits(&arena, why);
     return err == SL_OK ? sl_index_fits(&index, why) : err;
 }

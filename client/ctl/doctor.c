@@ -106,7 +106,8 @@ static void doctor_memory(struct doctor *doctor)
 {
     char parent[1100], a[32], b[32], c[32];
     const char *shm_dir = doctor->ctl->paths.shm_dir;
-    uint64_t memory = sl_config_u64(doctor->config, SL_SET_memory);
+    uint64_t memory =
+        sl_config_u64(doctor->config, SL_SET_memory) + sl_limits_pages_bytes(doctor->config);
     uint64_t want = memory + sl_config_index_memory(doctor->config);
     uint64_t least = memory + sl_config_u64(doctor->config, SL_SET_index_memory);
     if (!doctor_parent(shm_dir, parent)) {
@@ -117,15 +118,15 @@ static void doctor_memory(struct doctor *doctor)
     uint64_t own = sl_dir_used_bytes(shm_dir), left = doctor_free_bytes(parent);
     bool enough = left + own >= want;
     /* The index's own ceiling is far more than large values need. */
-    doctor_say(doctor,
-               enough                ? DOCTOR_OK
-               : left + own >= least ? DOCTOR_WARN
-                                     : DOCTOR_FAIL,
-               "memory",
-               enough ? ""
-                      : "mount -o remount,size=N /dev/shm, or set memory or index_memory lower",
-               "%s free at %s, %s there already, memory and index_memory want %s at most",
-               ctl_size_text(left, a), parent, ctl_size_text(own, b), ctl_size_text(want, c));
+    doctor_say(
+        doctor,
+        enough                ? DOCTOR_OK
+        : left + own >= least ? DOCTOR_WARN
+                              : DOCTOR_FAIL,
+        "memory",
+        enough ? "" : "mount -o remount,size=N /dev/shm, or set memory or index_memory lower",
+        "%s free at %s, %s there already, memory, index_memory, trace_events want %s at most",
+        ctl_size_text(left, a), parent, ctl_size_text(own, b), ctl_size_text(want, c));
 }
 
 static void doctor_huge_pages(struct doctor *doctor)

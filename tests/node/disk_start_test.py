@@ -402,7 +402,7 @@ class DiskStart(unittest.TestCase):
         self.assertEqual([line["level"] for line in disks], ["ok"])
         self.assertIn("tierer.0 serves", disks[0]["text"])
         [memory] = [line for line in self.doctor_lines(node) if line["check"] == "memory"]
-        self.assertIn("memory and index_memory want 128.0 MiB at most", memory["text"])  # and at least 64 of them for the index
+        self.assertIn("memory, index_memory, trace_events want 152.3 MiB at most", memory["text"])  # and at least 64 of them for the index
         node.stop()
         self.assertIn("no disk tier", self.disk_lines(node)[0]["text"])  # none runs: the defaults
 

@@ -120,6 +120,8 @@ class Supervisor(unittest.TestCase):
                 ("", ["--fabric", "tcp", "--cluster-listen", "127.0.0.1:9"], "cluster_keys is not set: .* has no keys"),
                 ("", ["--index-memory", "1MiB", "--index-keys", "1000000"], "is not started: .*too small for 1000000 keys"),
                 ("ulimit -f 1000", [], "is not started: .*file_size: memory is a file of 132 MiB, RLIMIT_FSIZE allows 1 MiB"),
+                ("ulimit -f 20000", ["--memory", "8MiB", "--index-memory", "8MiB"], "file_size: the segment of counts is a file of 40 MiB"),
+                ("ulimit -f 200000", ["--trace-events", "16777216"], "file_size: trace_events is a file of 1025 MiB"),
                 ("ulimit -d 65536", [], "is not started: data: an actor wants 192 MiB, RLIMIT_DATA allows 64 MiB"),
                 ("ulimit -v 400000", [], "is not started: .*addresses: memory and indexes want")):
             if ("ulimit -v" in shell or "ulimit -d" in shell) and "SLUICE_TEST_SANITIZED" in os.environ:
@@ -134,6 +136,22 @@ class Supervisor(unittest.TestCase):
                 self.assertEqual(node.running(), {})
                 self.assertFalse(os.path.exists(node.shm))
                 node.__exit__()
+
+    def test_flight_recorders_that_have_no_room_are_refused(self):
+        """Their pages are whole from the start: every actor ended at its own, again and again."""
+        node = Node()
+        place = node.directory + "/small"
+        os.mkdir(place)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=132m,mode=0700", "none", place], check=False).returncode != 0:
+            self.skipTest("no tmpfs can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", place], check=False)
+        node.shm = place + "/node"
+        node.where[-1] = node.shm
+        done = node.supervisor("start", "--memory", "40MiB", "--trace-events", "2000000", check=False)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stdout, "is not started: trace_events: the actors' flight recorders are 610.6 MiB, .* has 132.0 MiB")
+        self.assertEqual(node.running(), {})
+        self.assertFalse(os.path.exists(node.shm))
 
     def test_a_settings_file_that_others_could_have_written_is_refused(self):
         node = Node()

@@ -283,7 +283,7 @@ void ho_loan_said(struct handover *ho, const struct tr_peer *peer, uint64_t numb
         struct ho_message *message = &loan->messages[i];
         message->heard = message->heard || message->number <= number;
         message->sent =
-            message->heard || (message->sent && ho_now(ho) - message->said_ns < HO_REPEAT_NS);
+            message->heard || (message->sent && ho_now(ho) < message->said_ns + HO_REPEAT_NS);
     }
     if (code == SL_ERR_BUSY && loan->unread > 0 && number + 1 < loan->messages[0].number) {
         ho_loan_over(ho, loan, SL_ERR_PEER_DIED, "decode's transporter died", true);
@@ -519,9 +519,10 @@ void tr_lend(struct transporter *self, const struct sl_msg *msg)
 
 /* ---- time ---- */
 
+/* A turn may have an earlier time than the message before it. */
 static uint64_t silent_ns(const struct handover *ho, const struct ho_loan *loan)
 {
-    return ho_now(ho) - loan->sign_ns;
+    return ho_now(ho) - SL_MIN(loan->sign_ns, ho_now(ho));
 }
 
 /* Loans for which decode gave no sign since they were named have too many blocks of the pool of this one. A

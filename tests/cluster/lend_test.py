@@ -16,7 +16,7 @@ import unittest
 
 from cluster_support import PACE, PATIENCE, Cluster, main, wait_until
 from node_support import BIN
-from nodes_test import wait_alive
+from nodes_test import peers, wait_alive
 
 PROBE = os.path.join(BIN, "..", "tests", "lend_probe")
 BUDGET_MS = 20000 * PATIENCE
@@ -192,8 +192,10 @@ class Lending(unittest.TestCase):
         self.prefill, self.decode = self.probe(self.a), self.probe(self.b)
 
     def meet(self):
-        wait_alive(self.a, "b")
-        wait_alive(self.b, "a")
+        """They hear each other again. That reads failed leaves a peer broken until the next one does not."""
+        for node, other in ((self.a, "b"), (self.b, "a")):
+            wait_until(lambda at=node, name=other: peers(at).get(name, {}).get("state") in ("alive", "broken"), 20,
+                       f"{node.name} hears {other}")
 
     def test_blocks_arrive_layer_by_layer(self):
         for number, (count, length, layers) in enumerate([(1, 1, 1), (3, 4095, 1), (16, 65536 + 1, 5), (64, 1 << 20, 4)], 1):

@@ -40,7 +40,7 @@ void ho_reply(struct handover *ho, const struct sl_return *back, const struct sl
 bool ho_peer_gone(const struct handover *ho, const struct tr_peer *peer, struct sl_error *why)
 {
     uint64_t now_ns = ho_now(ho);
-    uint64_t silent_ns = now_ns - peer->heard_ns;
+    uint64_t silent_ns = now_ns - SL_MIN(peer->heard_ns, now_ns);
     bool asked = peer->address[0] != '\0'; /* one that greeted us may not have answered us yet */
     uint64_t first_ns = asked ? peer->health.heard_ns : peer->heard_ns;
     bool gone = asked ? sl_peer_health_state(&peer->health, now_ns) == SL_PEER_AWAY

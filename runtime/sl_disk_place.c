@@ -334,6 +334,18 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
     return err;
 }
 
+/* A tierer ends at a directory or a FIFO of that name, at each start. */
+static sl_err place_check_members(const char *place, struct sl_error *why)
+{
+    char path[SL_DISK_PLACE_BYTES + 16];
+    struct stat status;
+    (void)snprintf(path, sizeof path, "%s/" SL_DISK_MEMBERS_NAME, place);
+    return lstat(path, &status) != 0 || S_ISREG(status.st_mode)
+               ? SL_OK
+               : sl_fail(why, SL_ERR_FOREIGN, "disk: '%.150s' is no plain file: move it elsewhere",
+                         path);
+}
+
 static sl_err path_open_once(const struct sl_config *config, const char *path, struct sl_error *why)
 {
     struct sl_disk *disk = NULL;
@@ -361,6 +373,7 @@ static sl_err path_check(const struct sl_config *config, const struct sl_paths *
     err = sl_node_dirs_apart(paths, "disk_path", place, why);
     err = err == SL_OK ? place_check_room(place, sizes, why) : err;
     err = err == SL_OK ? sl_disk_format_check(place, why) : err;
+    err = err == SL_OK ? place_check_members(place, why) : err;
     if (err != SL_OK) {
         return err;
     }

@@ -49,6 +49,7 @@ sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
 #define SL_DISK_FORMAT 4u
 #define SL_DISK_FORMAT_WAY_OUT \
     "stop the node, empty the disk's directory or give another --disk-path, and start it"
+#define SL_DISK_MEMBERS_NAME  "members"
 #define SL_DISK_SEGMENT_NAME  "segment."
 #define SL_DISK_SEGMENT_MAGIC UINT64_C(0x3147455349554c53) /* "SLUISEG1" */
 #define SL_DISK_DIGEST_AT     48u

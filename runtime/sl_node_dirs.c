@@ -240,7 +240,9 @@ static sl_err entry_look(struct look *look, DIR *directory, const char *name, st
     }
     if (!fits || planted ||
         (want->place == SL_NODE_DIR_SHM && !look->seen->marked && !is_segment(directory, name))) {
-        if (row != NULL && !row->stays && !fits && !S_ISLNK(status.st_mode)) {
+        bool opened =
+            row != NULL && (!row->stays || row->type == S_IFREG); /* of a FIFO it would wait */
+        if (opened && !fits && !S_ISLNK(status.st_mode)) {
             name_copy(look->misfit, name);
         }
         if (!is_named(want, directory, name)) {

@@ -306,6 +306,22 @@ START_TEST(check_refuses_a_disk_of_another_format)
     }
 END_TEST
 
+START_TEST(check_refuses_what_is_no_file_where_a_disk_has_one)
+    {
+        struct sl_error why = {0};
+        uint32_t bad = 0;
+        char path[256];
+        made(dir, 0700);
+        ck_assert_msg(check(DISK_TEXT, dir, &bad, &why) == SL_OK, "%s", why.text); /* its lock */
+        (void)snprintf(path, sizeof path, "%s/members", dir);
+        ck_assert_int_eq(_i == 0 ? mkfifo(path, 0600) : mkdir(path, 0700), 0);
+
+        ck_assert_int_eq(check(DISK_TEXT, dir, &bad, &why), SL_ERR_FOREIGN);
+
+        ck_assert_msg(strstr(why.text, path) != NULL, "%s", why.text);
+    }
+END_TEST
+
 static const struct {
     const char *disk, *list, *segment;
     uint64_t want; /* 0: refused */
@@ -427,6 +443,7 @@ int main(void)
     tcase_add_test(all, check_passes_what_can_work_and_frees_it_again);
     tcase_add_test(all, an_unknown_kind_is_refused_before_anything_is_made);
     tcase_add_loop_test(all, check_refuses_a_disk_of_another_format, 0, 5);
+    tcase_add_loop_test(all, check_refuses_what_is_no_file_where_a_disk_has_one, 0, 2);
     tcase_add_loop_test(all, segments_of_a_large_disk_fill_it, 0, SL_COUNT(sizes));
     tcase_add_loop_test(all, check_refuses_one_wrong_path_of_two_by_name, 0,
                         (int)SL_COUNT(refusals));

@@ -207,6 +207,30 @@ START_TEST(a_file_where_a_node_has_another_type_is_refused_by_a_start_alone)
     }
 END_TEST
 
+/* Whoever opens a FIFO waits for the other side of it. */
+START_TEST(a_fifo_of_a_files_name_is_refused)
+    {
+        static const struct {
+            enum sl_node_dir place;
+            const char *name;
+        } fifos[] = {{SL_NODE_DIR_LOG, "supervisor.jsonl"},
+                     {SL_NODE_DIR_LOG, "keyer.out"},
+                     {SL_NODE_DIR_RUNTIME, "supervisor.lock"},
+                     {SL_NODE_DIR_RUNTIME, "start-arguments"},
+                     {SL_NODE_DIR_RUNTIME, "settings"}};
+        struct sl_node_dir_want want = want_of(fifos[_i].place);
+        struct sl_node_dir_seen seen;
+        struct sl_error why = {0};
+        char path[192];
+        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        (void)snprintf(path, sizeof(path), "%s/%s", at, fifos[_i].name);
+        ck_assert_int_eq(mkfifo(path, 0600), 0);
+
+        ck_assert_int_eq(sl_node_dir_check(&want, &seen, &why), SL_ERR_FOREIGN);
+        ck_assert_int_eq(sl_node_dir_look(&want, &seen, &why), SL_OK); /* of a node that runs */
+    }
+END_TEST
+
 START_TEST(a_log_may_be_a_link)
     {
         struct sl_node_dir_want want = want_of(SL_NODE_DIR_LOG);
@@ -377,6 +401,7 @@ int main(void)
     tcase_add_loop_test(all, a_file_where_a_node_has_another_type_is_refused_by_a_start_alone, 0,
                         5);
     tcase_add_test(all, a_log_may_be_a_link);
+    tcase_add_loop_test(all, a_fifo_of_a_files_name_is_refused, 0, 5);
     tcase_add_test(all, a_place_with_room_may_be_a_link);
     tcase_add_loop_test(all, a_node_is_known_by_what_only_nodes_make, 0, 4);
     tcase_add_test(all, a_node_that_runs_keeps_its_directory_whatever_others_put_there);

@@ -208,6 +208,29 @@ class Dirs(unittest.TestCase):
             self.assertEqual(other.supervisor_pid(), pid)
             self.assertEqual(other.ctl("get", "kept").stdout, b"value")
 
+    def test_a_restart_that_has_no_room_for_its_settings_changes_nothing(self):
+        os.mkdir(self.run, 0o700)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "none", self.run], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("mounting is not permitted here")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", self.run], check=False)
+        logs = {"log_dir": self.home + "/logs"}
+        self.start(**logs)
+        words = ["--instance", "dirs", "--runtime-dir", self.run, "--shm-dir", self.shm]
+        subprocess.run([CTL, "put", "kept", *words], input=b"value", timeout=60 * PATIENCE, check=True)
+        with open(self.run + "/supervisor.pid", encoding="utf-8") as file:
+            before = file.read()
+        fill = os.open(self.run + "/of-another-program", os.O_WRONLY | os.O_CREAT, 0o600)
+        with contextlib.suppress(OSError):
+            while os.write(fill, bytes(4096)) > 0:
+                pass
+        os.close(fill)
+        self.assertIn(f"nothing was changed: no room in {self.run}", self.node("restart", code=1, **logs))
+        with open(self.run + "/supervisor.pid", encoding="utf-8") as file:
+            self.assertEqual(file.read(), before)
+        os.remove(self.run + "/of-another-program")
+        self.node("restart", **logs)
+        self.assertEqual(subprocess.run([CTL, "get", "kept", *words], stdout=subprocess.PIPE, timeout=60 * PATIENCE, check=True).stdout, b"value")
+
     def test_the_logs_of_another_node_are_not_shared(self):
         logs = self.home + "/logs"
         with Node(ranks=1, memory="16MiB", settings=["--log-dir", logs]) as other:

@@ -454,6 +454,16 @@ static enum sl_limits_level descriptors_check(struct sl_limits_case *at)
                                             : SL_LIMITS_FINE;
 }
 
+/* All actors but the registrar are attached to it, and a client is one more. */
+static enum sl_limits_level clients_check(struct sl_limits_case *at)
+{
+    uint64_t most = sl_config_u64(at->config, SL_SET_clients_max), least = actors_of(at->config);
+    (void)snprintf(at->text, sizeof at->text,
+                   "%" PRIu64 " processes may be attached, actors are %" PRIu64 " of them", most,
+                   least - 1);
+    return most < least ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
+}
+
 static enum sl_limits_level cores_check(struct sl_limits_case *at)
 {
     if (at->limits->cores.most == SL_NO_LIMIT) {
@@ -556,6 +566,7 @@ static enum sl_limits_level io_uring_check(struct sl_limits_case *at)
 const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS] = {
     {"descriptors", "raise the hard limit: ulimit -Hn, or LimitNOFILE= of the unit",
      descriptors_check},
+    {"clients_max", "raise clients_max, so that a client has room", clients_check},
     {"memory_limit",
      "raise the limit (docker --memory, resources.limits.memory, MemoryMax=), or set memory, "
      "index_memory or what is above its standard (trace_events, staging) lower",

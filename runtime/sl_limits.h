@@ -63,7 +63,7 @@ struct sl_limits_check {
     const char *mend;
     enum sl_limits_level (*check)(struct sl_limits_case *at);
 };
-#define SL_LIMITS_CHECKS 10
+#define SL_LIMITS_CHECKS 11
 extern const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS];
 
 /* Whether a file may grow to this; else RLIMIT_FSIZE would end the process by SIGXFSZ. */

@@ -11,6 +11,7 @@ import tempfile
 import time
 import unittest
 
+from contributions_support import Probe
 from node_support import CTL, NODE, PATIENCE, Node, allowed, lives, log_of, main, wait_until
 
 LONG = f"{10 * PATIENCE}s"  # a loaded machine takes longer than a probe waits
@@ -120,8 +121,10 @@ class Ready(unittest.TestCase):
         self.assertEqual((none[0], none[1]["missing"]), (1, ["tierer.0", "tierer.1"]), none)
 
     def test_a_node_with_as_many_clients_as_it_takes_is_ready(self):
-        node = self.node(settings=("--clients-max", "4"))  # its actors
+        node = self.node(settings=("--clients-max", "5"))  # its actors, and a client
         node.start()
+        client = Probe(self, node)
+        self.assertEqual(client.code("put", "k", 1, 1024), "SL_OK")
 
         code, answer = self.asked(node, "--deadline", LONG)
 

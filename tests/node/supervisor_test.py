@@ -116,6 +116,7 @@ class Supervisor(unittest.TestCase):
                 ("", [*alone, "--cluster-listen", "nobody:7411"], "is not started: cluster_listen: 'nobody:7411' is no address of this"),
                 ("", ["--cluster-listen", "127.0.0.1:7411", "--cluster-plaintext", "true"], "is not started: .* set fabric"),
                 ("ulimit -n 60", [], "is not started: descriptors: RLIMIT_NOFILE allows a process 60 descriptors; the node wants 80"),
+                ("", ["--clients-max", "1"], "is not started: clients_max: 1 processes may be attached, actors are 4 of them"),
                 ("", [*alone, "--peers", "b@h:1,b@h:2"], "is not started: .*'b' is there twice"),
                 ("", ["--fabric", "tcp", "--cluster-listen", "127.0.0.1:9"], "cluster_keys is not set: .* has no keys"),
                 ("", ["--index-memory", "1MiB", "--index-keys", "1000000"], "is not started: .*too small for 1000000 keys"),

@@ -710,6 +710,23 @@ START_TEST(what_nobody_reads_is_lent_for_a_moment)
     }
 END_TEST
 
+/* A turn that begins with an earlier time than a message before it had is no long silence. */
+START_TEST(time_that_goes_back_ends_no_loan)
+    {
+        bed_open("", "true");
+        prefill_computes(FROM);
+        ticket_of("a");
+        piece_here(0, 0, SHARED);
+        piece_here(1, 0, LONE);
+        piece_here(2, 0, LONE);
+        struct sl_msg msg = lend_msg(true);
+        (void)lend_again(&msg);
+        bed.fake.env.now_ns -= SL_NS_PER_MS;
+        ck_assert(unanswered(PREFILL, lend_again(&msg)));
+        bed_close();
+    }
+END_TEST
+
 /* While prefill computes, decode may come late. */
 START_TEST(a_bring_that_comes_late_is_waited_for)
     {
@@ -1809,6 +1826,7 @@ static Suite *suite_make(void)
 {
     Suite *suite = suite_create("loans");
     TCase *here = tcase_create("one node");
+    tcase_set_timeout(here, 60);
     tcase_add_test(here, blocks_go_from_pool_to_pool);
     tcase_add_test(here, layers_land_one_after_the_other);
     tcase_add_test(here, a_wrong_digest_is_never_told);
@@ -1817,6 +1835,7 @@ static Suite *suite_make(void)
     tcase_add_test(here, a_ticket_that_its_coordinator_does_not_want_is_over);
     tcase_add_test(here, what_comes_again_is_done_once);
     tcase_add_test(here, what_nobody_reads_is_lent_for_a_moment);
+    tcase_add_test(here, time_that_goes_back_ends_no_loan);
     tcase_add_test(here, a_bring_that_comes_late_is_waited_for);
     tcase_add_test(here, loans_that_nobody_reads_are_bounded);
     tcase_add_loop_test(here, a_fence_ends_what_its_sender_asked_for, 0, SL_COUNT(fences));
@@ -1832,6 +1851,7 @@ static Suite *suite_make(void)
     tcase_add_loop_test(here, fences_cover_requests_before_them, 0, SL_COUNT(requests));
     suite_add_tcase(suite, here);
     TCase *reads = tcase_create("b lends");
+    tcase_set_timeout(reads, 60);
     tcase_add_test(reads, what_a_peer_lends_is_read);
     tcase_add_test(reads, layers_of_a_peer_are_read_as_they_come);
     tcase_add_test(reads, messages_that_come_again_or_too_early_are_answered);
@@ -1845,6 +1865,7 @@ static Suite *suite_make(void)
     tcase_add_loop_test(reads, a_node_that_is_gone_ends_both_by_name, 0, 2);
     suite_add_tcase(suite, reads);
     TCase *lends = tcase_create("b reads");
+    tcase_set_timeout(lends, 60);
     tcase_add_test(lends, a_peer_reads_what_is_lent_to_it_and_nothing_behind_the_end);
     tcase_add_test(lends, messages_are_said_again_until_they_are_read);
     tcase_add_test(lends, what_decode_lacks_is_said_again);

@@ -519,9 +519,10 @@ void tr_lend(struct transporter *self, const struct sl_msg *msg)
 
 /* ---- time ---- */
 
+/* A turn may have an earlier time than the message before it. */
 static uint64_t silent_ns(const struct handover *ho, const struct ho_loan *loan)
 {
-    return ho_now(ho) - SL_MIN(loan->sign_ns, ho_now(ho)); /* a tick may be older than a message */
+    return ho_now(ho) - SL_MIN(loan->sign_ns, ho_now(ho));
 }
 
 /* Loans for which decode gave no sign since they were named have too many blocks of the pool of this one. A

@@ -784,6 +784,28 @@ START_TEST(a_block_that_was_stored_after_its_removal_stays)
     }
 END_TEST
 
+/* The disk that comes late has other bytes of it. The index has the parts, and the removal is no less for that disk. */
+START_TEST(a_block_with_other_bytes_leaves_a_disk_that_comes_late)
+    {
+        static const struct found before[] = {{"m/b/0", "m/b", 0, 2, 100, 9, 4096, "before"},
+                                              {"m/b/1", "m/b", 1, 2, 100, 9, 8192, "before"}};
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        disk_come(node, 1, stores[1], TIERER_PID + 1);
+        uint64_t seq = remove_ask(node, "m/b");
+        node_put_block(node, "client.1", "m/b", 2, 100, 0);
+
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, before, 2, true, true, NULL);
+
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 2);
+        ck_assert_int_eq(removed(node, seq), SL_OK);
+        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        node_end(node);
+    }
+END_TEST
+
 /* It is another one of that key, which nobody sees before its commit. */
 START_TEST(a_block_is_removed_from_a_disk_while_it_is_written)
     {
@@ -1004,6 +1026,7 @@ int main(void)
         what_is_removed_before_a_disk_comes_has_room_for_it,
         blocks_whose_parts_find_no_room_for_tombstones_stay_removed,
         a_block_that_was_stored_after_its_removal_stays,
+        a_block_with_other_bytes_leaves_a_disk_that_comes_late,
         a_block_is_removed_from_a_disk_while_it_is_written,
         paths_in_another_order_find_everything,
         path_taken_out_costs_its_objects_alone,

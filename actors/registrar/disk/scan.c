@@ -170,10 +170,11 @@ static sl_err found_one(struct registrar *self, const struct sl_item_found *foun
         reg_claim_by_key(self, reg_hash(key.at, key.length), key.at, key.length) != REG_NONE) {
         return SL_ERR_BUSY;
     }
-    if (!covered && sl_index_find_any(self->index, key.at, key.length, &entry) == SL_OK) {
-        return found_known(self, found, slot, &entry) ? SL_OK : SL_ERR_NOT_FOUND;
+    bool known = !covered && sl_index_find_any(self->index, key.at, key.length, &entry) == SL_OK;
+    if (known && found_known(self, found, slot, &entry)) {
+        return SL_OK;
     }
-    if (reg_forget_covers_part(self, reg_key(&found->group_key), key, &place) || covered) {
+    if (reg_forget_covers_part(self, reg_key(&found->group_key), key, &place) || covered || known) {
         return SL_ERR_NOT_FOUND;
     }
     sl_err err = found_insert(self, found, slot);

@@ -236,6 +236,7 @@ static void note_core_wait(struct sl_process *process, uint64_t now_ns)
 
 static void run_due(struct sl_process *process, uint64_t now_ns)
 {
+    now_ns = SL_MAX(now_ns, process->env.now_ns); /* messages may have come since the loop looked */
     process->env.now_ns = now_ns;
     note_core_wait(process, now_ns);
     if (process->clients_at_ns <= now_ns) {

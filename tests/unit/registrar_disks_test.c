@@ -806,6 +806,30 @@ START_TEST(a_block_with_other_bytes_leaves_a_disk_that_comes_late)
     }
 END_TEST
 
+/* Half of a block was found when it is put again. The other half of the first one, on a disk that comes late, must not meet half of
+ * the second one in an index that begins anew. */
+START_TEST(a_block_that_is_put_over_its_half_leaves_the_disk_of_the_other_half)
+    {
+        static const struct found before[] = {{"m/b/0", "m/b", 0, 2, 100, 9, 4096, "before"},
+                                              {"m/b/1", "m/b", 1, 2, 100, 9, 8192, "before"}};
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        tierer_play(1, stores[1]);
+        tierer_arrive(node, TIERER_PID + 1);
+        tierer_found(node, &before[0], 1, true, true, NULL);
+        node_put_block(node, "client.1", "m/b", 2, 100, 0);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, &before[1], 1, true, true, NULL);
+
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        node_end(node);
+    }
+END_TEST
+
 /* It is another one of that key, which nobody sees before its commit. */
 START_TEST(a_block_is_removed_from_a_disk_while_it_is_written)
     {
@@ -1027,6 +1051,7 @@ int main(void)
         blocks_whose_parts_find_no_room_for_tombstones_stay_removed,
         a_block_that_was_stored_after_its_removal_stays,
         a_block_with_other_bytes_leaves_a_disk_that_comes_late,
+        a_block_that_is_put_over_its_half_leaves_the_disk_of_the_other_half,
         a_block_is_removed_from_a_disk_while_it_is_written,
         paths_in_another_order_find_everything,
         path_taken_out_costs_its_objects_alone,

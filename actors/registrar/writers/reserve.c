@@ -7,6 +7,7 @@
 #include "actors/registrar/writers/reserve.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/reclaim.h"
+#include "actors/registrar/disk/remove.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"
@@ -68,7 +69,9 @@ static struct reg_want_group group_classify(struct registrar *self, const struct
         out.code = SL_ERR_BUSY;
     } else if (self->groups->all[slot].found) {
         /* Half of it came up in a scan of the disk: whoever has the bytes at hand is the better
-         * source. */
+         * source. The other half does not come up beside them from a disk that has not told yet. */
+        const struct reg_drop how = {.reason = REG_GHOST_EXPIRED, .forget = true};
+        reg_key_forget(self, reg_key(&want->key), &how);
         reg_group_abandon(self, slot, REG_GHOST_EXPIRED);
     } else if (!same_request(req, self->groups->all[slot].owner, self->groups->all[slot].op_id,
                              self->groups->all[slot].seq)) {

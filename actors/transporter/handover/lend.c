@@ -279,13 +279,15 @@ void ho_loan_said(struct handover *ho, const struct tr_peer *peer, uint64_t numb
     if (code == SL_OK || code == SL_ERR_BUSY) {
         loan->sign_ns = ho_now(ho);
     }
+    bool died = code == SL_ERR_BUSY && loan->unread > 0 && number + 1 < loan->messages[0].number;
     for (uint32_t i = 0; code == SL_ERR_BUSY && i < loan->unread; i++) {
         struct ho_message *message = &loan->messages[i];
+        died = died || (message->heard && message->number > number); /* who had heard it is gone */
         message->heard = message->heard || message->number <= number;
         message->sent =
             message->heard || (message->sent && ho_now(ho) < message->said_ns + HO_REPEAT_NS);
     }
-    if (code == SL_ERR_BUSY && loan->unread > 0 && number + 1 < loan->messages[0].number) {
+    if (died) {
         ho_loan_over(ho, loan, SL_ERR_PEER_DIED, "decode's transporter died", true);
     } else if (code == SL_OK && at < loan->unread) {
         message_read(ho, loan, at);

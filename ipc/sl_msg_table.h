@@ -569,7 +569,7 @@
     F(U64, handover_id, 0, UINT64_MAX,                                                           \
       "0: none; else waits until prefill has committed, and loads all or fails")                 \
     L(receipt, receipt, 4, "one, when it has come already")                                      \
-    F(BOOL, direct, 0, 1, "makes a ticket under which prefill lends")                           \
+    F(BOOL, direct, 0, 1, "makes a ticket under which prefill lends")                            \
     F(U64S, layer_ends, 0, 32768, "by layers, as in STORE")                                      \
     F(U64, layers_in, 0, 4096, "by layers: so many were answered to be in")                      \
     F(U64, layer_blocks, 0, SL_BATCH_MAX, "of so many blocks")                                   \

@@ -141,7 +141,10 @@ static void layers_enter(struct coordinator *self, struct co_op *op)
 
 static void in_go(struct coordinator *self, struct co_op *op)
 {
-    if (co_direct_start(self, op, 0)) {
+    if (co_handover_is_committed(op)) { /* through storage, before decode came: nobody lends */
+        co_op_become(op, &co_load_type);
+        co_load_await(self, op);
+    } else if (co_direct_start(self, op, 0)) {
         bring_send(self, op);
     }
 }

@@ -196,6 +196,25 @@ START_TEST(what_prefill_has_stored_is_loaded_when_nothing_lands_any_more)
     }
 END_TEST
 
+/* Prefill was first and had no ticket. Nobody would end a wait for what lands. */
+START_TEST(what_prefill_has_stored_before_decode_comes_is_loaded_at_once)
+    {
+        struct bed *bed = direct_bed(NULL);
+        struct sl_item_receipt receipt = receipt_of("b1", 2);
+        index_put(bed, 0, true, PART_BYTES);
+        index_put(bed, 1, true, PART_BYTES);
+        uint64_t recv = side_begin(
+            bed, SL_MSG_LOAD,
+            (struct side){
+                .op_id = RECV, .id = ID, .blocks = 2, .direct = true, .receipt = &receipt},
+            true);
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING));
+        load_copied(bed);
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
+        bed_end(bed);
+    }
+END_TEST
+
 /* Prefill stored it, since it did not hear in time that all was read. */
 START_TEST(what_lands_before_the_fence_is_not_loaded_again)
     {
@@ -628,6 +647,7 @@ int main(void)
     tcase_add_test(decode, pools_that_are_not_read_into_are_lent);
     tcase_add_test(decode, what_fails_at_decode_is_loaded_when_prefill_has_stored_it);
     tcase_add_test(decode, what_prefill_has_stored_is_loaded_when_nothing_lands_any_more);
+    tcase_add_test(decode, what_prefill_has_stored_before_decode_comes_is_loaded_at_once);
     tcase_add_test(decode, what_lands_before_the_fence_is_not_loaded_again);
     tcase_add_loop_test(decode, decodes_blocks_are_free_when_the_transporter_says_so, 0, 2);
     tcase_add_test(decode, a_bring_that_nobody_answered_is_fenced);

@@ -133,7 +133,7 @@ def transporter_counter(node, name):
 class Lending(unittest.TestCase):
     def setUp(self):
         self.cluster = Cluster(3, stranger="c", settings=["--engines-max", "512",  # a hand-over has one at each side
-                                                            "--handover-read-wait", f"{2 * PACE}s"])
+                                                            "--handover-read-wait", f"{1500 * PACE}ms"])
         self.cluster.__enter__()
         self.probes = []
         try:

@@ -261,7 +261,8 @@ class Lending(unittest.TestCase):
                 code = self.prefill.lent(number)
                 self.prefill.fill(number, 90)  # the blocks are used for something else
             over = self.decode.over(number)
-            self.assertTrue(over is not True or code == "SL_OK", f"{code}, {over}")
+            # It may have had all when it stopped, and only its answer was late: then all of it is right.
+            self.assertTrue(over is not True or self.decode.holds(number), f"{code}, {over}")
             self.decode.fenced(number)
             self.decode.fill(number, 7)
             self.meet()

@@ -56,23 +56,6 @@ static void bring_send(struct coordinator *self, struct co_op *op)
     }
 }
 
-static void in_settled(struct coordinator *self, struct co_op *op);
-
-static void bring_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
-{
-    if (op->handover->arrived) {
-        return; /* LANDED has told of it */
-    }
-    op->direct.failed = reply->code != SL_OK ? reply->code : SL_ERR_PROTOCOL;
-    co_reason(op, "not brought: %s", co_why(reply));
-    bool begun = op->handover->offered;
-    if (!begun && co_direct_is_refusal(self, reply->code) && reply->code == SL_ERR_UNSUPPORTED &&
-        !op->direct.from_here) { /* whoever lends */
-        op->engine->direct_again_ns = co_pools_again_ns(self, reply->code);
-    }
-    co_direct_over(self, op, in_settled);
-}
-
 /* ---- what has landed ---- */
 
 /* By layers: tells of those that came. */
@@ -115,6 +98,22 @@ static void in_settled(struct coordinator *self, struct co_op *op)
         co_op_become(op, &co_load_type);
         co_load_await(self, op);
     }
+}
+
+static void bring_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
+{
+    if (op->handover->arrived) {
+        return; /* LANDED has told of it */
+    }
+    /* Decode's caller would have ended the op itself: it is prefill's that gave up. */
+    bool other = reply->code == SL_OK || reply->code == SL_ERR_CANCELLED;
+    op->direct.failed = other ? SL_ERR_HANDOVER : reply->code;
+    co_reason(op, "not brought: %s", co_why(reply));
+    if (!op->handover->offered && co_direct_is_refusal(self, reply->code) &&
+        reply->code == SL_ERR_UNSUPPORTED && !op->direct.from_here) { /* whoever lends */
+        op->engine->direct_again_ns = co_pools_again_ns(self, reply->code);
+    }
+    co_direct_over(self, op, in_settled);
 }
 
 /* Whoever commits it, or has landed something, wakes us; time ends it otherwise. */

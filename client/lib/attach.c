@@ -491,7 +491,7 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
     if (client == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "client: %zu bytes", sizeof *client);
     }
-    struct sl_error own;
+    struct sl_error own = {0};
     why = why != NULL ? why : &own;
     *why = (struct sl_error){0};
     client->read_only = options->read_only;

@@ -135,7 +135,7 @@ class Lending(unittest.TestCase):
         self.cluster = Cluster(3, stranger="c", settings=["--engines-max", "512",  # a hand-over has one at each side
                                                             "--handover-read-wait", f"{1500 * PACE}ms"])
         self.cluster.__enter__()
-        self.probes = []
+        self.probes, self.numbers = [], itertools.count(1000)
         try:
             self.a, self.b, self.c = self.cluster.nodes
             wait_alive(self.a, "b")
@@ -192,10 +192,11 @@ class Lending(unittest.TestCase):
         self.prefill, self.decode = self.probe(self.a), self.probe(self.b)
 
     def meet(self):
-        """They hear each other again. That reads failed leaves a peer broken until the next one does not."""
+        """They hand over again. That reads failed leaves a peer broken until the next one does not, heard of or not."""
         for node, other in ((self.a, "b"), (self.b, "a")):
             wait_until(lambda at=node, name=other: peers(at).get(name, {}).get("state") in ("alive", "broken"), 20,
                        f"{node.name} hears {other}")
+        wait_until(lambda: self.comes(next(self.numbers), 2, 4096, 1), 20, "they hand over again")
 
     def test_blocks_arrive_layer_by_layer(self):
         for number, (count, length, layers) in enumerate([(1, 1, 1), (3, 4095, 1), (16, 65536 + 1, 5), (64, 1 << 20, 4)], 1):
@@ -299,8 +300,6 @@ class Lending(unittest.TestCase):
         self.decode.fenced(1)
         self.decode.fill(1, 90)
         self.meet()
-        numbers = itertools.count(10)
-        wait_until(lambda: self.comes(next(numbers), 8, 1 << 20, 2), 20, "the new life hands over")
         self.assertTrue(self.decode.holds(1, 90))
         self.forget()
         self.whole(2, 8, 1 << 20, 2)

@@ -183,6 +183,20 @@ START_TEST(what_fails_at_decode_is_loaded_when_prefill_has_stored_it)
     }
 END_TEST
 
+/* A code of prefill's side is never taken for a wish of decode's caller. */
+START_TEST(what_ends_at_prefill_is_a_hand_over_that_failed)
+    {
+        struct bed *bed = direct_bed(strict);
+        uint64_t recv = _i == 0 ? decode_begin(bed, 0, true) : direct_begin(bed);
+        if (_i == 0) {
+            (void)bring_asked(bed);
+        }
+        bring_answer(bed, SL_ERR_CANCELLED);
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(what_prefill_has_stored_is_loaded_when_nothing_lands_any_more)
     {
         struct bed *bed = direct_bed(NULL);
@@ -646,6 +660,7 @@ int main(void)
                         SL_COUNT(refused));
     tcase_add_test(decode, pools_that_are_not_read_into_are_lent);
     tcase_add_test(decode, what_fails_at_decode_is_loaded_when_prefill_has_stored_it);
+    tcase_add_loop_test(decode, what_ends_at_prefill_is_a_hand_over_that_failed, 0, 2);
     tcase_add_test(decode, what_prefill_has_stored_is_loaded_when_nothing_lands_any_more);
     tcase_add_test(decode, what_prefill_has_stored_before_decode_comes_is_loaded_at_once);
     tcase_add_test(decode, what_lands_before_the_fence_is_not_loaded_again);

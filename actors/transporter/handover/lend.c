@@ -73,26 +73,27 @@ static void loan_answer(struct handover *ho, struct ho_loan *loan, sl_err code, 
 
 /* ---- what is said to decode ---- */
 
-static void say(struct handover *ho, struct ho_loan *loan, struct sl_msg *msg)
+static void say(struct handover *ho, struct ho_loan *loan, const struct sl_msg *said)
 {
     unsigned char bytes[SL_TICKET_BYTES_MAX];
     uint64_t seq = 0;
-    struct sl_body_peer_lend *body = &msg->body.peer_lend;
-    msg->type = SL_MSG_PEER_LEND;
-    msg->op_id = loan->number;
-    msg->trace_id = loan->back.trace_id;
-    msg->budget_ns = sl_config_u64(ho->self->env->config, SL_SET_peer_timeout);
-    body->ticket = (struct sl_bytes){.at = bytes, .length = sl_ticket_write(&loan->ticket, bytes)};
+    struct sl_msg msg = *said;
+    msg.type = SL_MSG_PEER_LEND;
+    msg.op_id = loan->number;
+    msg.trace_id = loan->back.trace_id;
+    msg.budget_ns = sl_config_u64(ho->self->env->config, SL_SET_peer_timeout);
+    msg.body.peer_lend.ticket =
+        (struct sl_bytes){.at = bytes, .length = sl_ticket_write(&loan->ticket, bytes)};
     if (!loan->local) { /* what is lost is said again */
-        (void)tr_peer_ask(ho->self, &ho->self->peers[loan->peer], msg, &seq);
+        (void)tr_peer_ask(ho->self, &ho->self->peers[loan->peer], &msg, &seq);
         return;
     }
     struct sl_error why = {0};
     uint32_t number = 0;
     bool fresh = false;
-    sl_err err = ho_take_hear(ho, NULL, msg, &number, &fresh, &why);
+    sl_err err = ho_take_hear(ho, NULL, &msg, &number, &fresh, &why);
     if (!fresh) {
-        ho_loan_said(ho, NULL, msg->op_id, number, err, why.text);
+        ho_loan_said(ho, NULL, msg.op_id, number, err, why.text);
     }
 }
 
@@ -363,13 +364,13 @@ static sl_err piece_take(struct handover *ho, struct ho_loan *loan,
     struct tr_spot spot = tr_spot_of(at);
     spot.unseen = !loan->local;
     sl_err err = shares_grow(ho, loan, (uint32_t)piece->part + 1, why);
-    struct ho_share *share = err == SL_OK ? &loan->shares[piece->part] : NULL;
-    if (share != NULL && share->named_bytes == 0) {
-        err = share_begin(ho, loan, share, &spot, why);
+    if (err == SL_OK && loan->shares[piece->part].named_bytes == 0) {
+        err = share_begin(ho, loan, &loan->shares[piece->part], &spot, why);
     }
     if (err != SL_OK) {
         return err;
     }
+    struct ho_share *share = &loan->shares[piece->part];
     if (!is_spot(&share->spot, &spot) || piece->part_offset_bytes != share->named_bytes ||
         piece->length_bytes > share->length_bytes - share->named_bytes) {
         return sl_fail(why, SL_ERR_INVALID,

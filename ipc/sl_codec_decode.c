@@ -68,6 +68,7 @@ static sl_err value_take(struct frame *frame, struct value *out, struct sl_error
                              "frame holds the byte 0xc1, which msgpack does not use")
                    : sl_fail(why, SL_ERR_PROTOCOL, "frame ends in the middle of a header");
     }
+    bool negative = head.kind == KIND_INT && *frame->at >= 0x80; /* its first byte has the sign */
     for (uint32_t i = 0; i < head.width; i++) {
         out->number = out->number << 8 | *frame->at++;
     }
@@ -82,7 +83,6 @@ static sl_err value_take(struct frame *frame, struct value *out, struct sl_error
                        "frame claims %" PRIu64 " %s where %" PRIu64 " bytes are left", claims,
                        counts_values ? "values" : "bytes", left);
     }
-    bool negative = head.kind == KIND_INT && (out->number >> (8 * head.width - 1) & 1) != 0;
     out->kind = head.kind == KIND_EXT || negative ? KIND_OTHER
                 : head.kind == KIND_INT           ? KIND_UINT
                                                   : (enum kind)head.kind;

@@ -4,6 +4,7 @@
 #include "runtime/sl_clock.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 sl_err sl_heap_init(struct sl_heap *heap, uint32_t id_count, struct sl_error *why)
 {
@@ -14,9 +15,7 @@ sl_err sl_heap_init(struct sl_heap *heap, uint32_t id_count, struct sl_error *wh
         sl_heap_fini(heap);
         return sl_fail(why, SL_ERR_NO_MEMORY, "heap of %u deadlines", id_count);
     }
-    for (uint32_t i = 0; i < id_count; i++) {
-        heap->places[i] = SL_HEAP_NONE;
-    }
+    memset(heap->places, 0xff, id_count * sizeof(*heap->places)); /* each SL_HEAP_NONE */
     return SL_OK;
 }
 
@@ -58,7 +57,7 @@ static inline __attribute__((always_inline)) void heap_settle(struct sl_heap *he
     heap_put(heap, place, item);
 }
 
-static void heap_remove(struct sl_heap *heap, uint32_t place)
+void sl_heap_remove(struct sl_heap *heap, uint32_t place)
 {
     struct sl_heap_item last = heap->items[--heap->count];
     if (heap->places != NULL) {
@@ -80,7 +79,7 @@ void sl_heap_clear(struct sl_heap *heap, uint32_t id)
 {
     SL_ASSERT(heap->places != NULL && id < heap->capacity);
     if (heap->places[id] != SL_HEAP_NONE) {
-        heap_remove(heap, heap->places[id]);
+        sl_heap_remove(heap, heap->places[id]);
     }
 }
 
@@ -111,6 +110,6 @@ bool sl_heap_pop(struct sl_heap *heap, uint64_t now_ns, struct sl_heap_item *ite
         return false;
     }
     *item = heap->items[0];
-    heap_remove(heap, 0);
+    sl_heap_remove(heap, 0);
     return true;
 }

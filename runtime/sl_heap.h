@@ -34,7 +34,8 @@ uint64_t sl_heap_at_ns(const struct sl_heap *heap, uint32_t id); /* 0: it is not
 /* Of one that grows. Errors: SL_ERR_NO_MEMORY (then nothing has changed). */
 sl_err sl_heap_add(struct sl_heap *heap, struct sl_heap_item item);
 
-uint64_t sl_heap_next_ns(const struct sl_heap *heap); /* SL_NEVER_NS: it is empty */
+uint64_t sl_heap_next_ns(const struct sl_heap *heap);   /* SL_NEVER_NS: it is empty */
+void sl_heap_remove(struct sl_heap *heap, uint32_t at); /* items[at] */
 /* Takes out what is due first, if that is by now_ns. */
 bool sl_heap_pop(struct sl_heap *heap, uint64_t now_ns, struct sl_heap_item *item);
 

@@ -170,6 +170,33 @@ START_TEST(a_growing_heap_gives_all_back_in_order)
     }
 END_TEST
 
+START_TEST(a_growing_heap_loses_an_item_at_any_place)
+    {
+        struct sl_heap heap = {0};
+        struct sl_heap_item item = {0};
+        uint64_t cookies = 0, last_ns = 0;
+        seed();
+        for (uint32_t i = 0; i < STEPS; i++) {
+            item = (struct sl_heap_item){.at_ns = random_below(1000), .cookie = i};
+            ck_assert_int_eq(sl_heap_add(&heap, item), SL_OK);
+            if (i % 2 == 1) {
+                uint32_t at = random_below(heap.count);
+                cookies += heap.items[at].cookie;
+                sl_heap_remove(&heap, at);
+            }
+        }
+
+        while (sl_heap_pop(&heap, SL_NEVER_NS, &item)) {
+            ck_assert_uint_ge(item.at_ns, last_ns);
+            last_ns = item.at_ns;
+            cookies += item.cookie;
+        }
+
+        ck_assert_uint_eq(cookies, (uint64_t)STEPS * (STEPS - 1) / 2);
+        sl_heap_fini(&heap);
+    }
+END_TEST
+
 START_TEST(a_heap_without_memory_says_so)
     {
         struct sl_heap full = {.count = 1u << 31, .capacity = 1u << 31}, ids;
@@ -307,6 +334,7 @@ int main(void)
     tcase_add_test(tcase, an_array_that_cannot_grow_stays_as_it_was);
     tcase_add_test(tcase, a_heap_of_ids_agrees_with_a_list);
     tcase_add_test(tcase, a_growing_heap_gives_all_back_in_order);
+    tcase_add_test(tcase, a_growing_heap_loses_an_item_at_any_place);
     tcase_add_test(tcase, a_heap_without_memory_says_so);
     tcase_add_test(tcase, a_table_agrees_with_a_list);
     tcase_add_test(tcase, an_empty_table_finds_nothing);

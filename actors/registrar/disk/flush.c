@@ -7,7 +7,7 @@
 
 struct flush {
     struct reg_answer answer;
-    uint64_t order; /* of the first write that it does not wait for */
+    uint64_t until_ns; /* what was committed since it does not wait for */
 };
 
 static void flush_asked(struct registrar *self, const struct sl_msg *msg)
@@ -21,7 +21,7 @@ static void flush_asked(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     reg_admission_take_all(self); /* it promises all that was committed, whoever refused what */
-    flush->order = self->writes->next_order;
+    flush->until_ns = self->writes->next_ns;
 }
 
 static void flushes_check(struct registrar *self)
@@ -35,14 +35,14 @@ static void flushes_check(struct registrar *self)
         oldest = known ? oldest : reg_writes_oldest(self);
         known = true;
         struct sl_msg reply = {.code = SL_OK};
-        bool lost = oldest < flush->order && !self->writes->more && reg_tier_lost(self);
-        if (oldest < flush->order && !lost && flush->answer.back.deadline_ns > now_ns) {
+        bool lost = oldest < flush->until_ns && !self->writes->more && reg_tier_lost(self);
+        if (oldest < flush->until_ns && !lost && flush->answer.back.deadline_ns > now_ns) {
             continue;
         }
         if (lost) {
             reply.code = SL_ERR_DISK_AWAY;
             reply.text = sl_text_of(self->health_reason);
-        } else if (oldest < flush->order) {
+        } else if (oldest < flush->until_ns) {
             reply.code = SL_ERR_TIMEOUT;
             reply.text =
                 sl_text_of(reg_disks_writable(self) ? "write-behind is not done"

@@ -401,8 +401,8 @@ static void write_doom(struct registrar *self, const struct sl_entry *record,
     for (uint32_t w = 0; w < self->writes->count; w++) {
         struct reg_write *write = &self->writes->all[w];
         for (uint32_t i = 0; write->used && i < write->count; i++) {
-            if (write->items[i].ref != record->ref ||
-                write->items[i].generation != record->extent.generation) {
+            if (write->items[i].id != record->ref ||
+                write->items[i].cookie != record->extent.generation) {
                 continue;
             }
             struct reg_fate *fate = &write->fate[i];
@@ -436,7 +436,7 @@ void reg_fate_settle(struct registrar *self, struct reg_write *write, uint32_t i
                            .remove_id = fate->remove_id,
                            .remove_index = fate->remove_index};
     sl_ref note = fate->note;
-    reg_retired_returned(self, write->items[i].generation);
+    reg_retired_returned(self, write->items[i].cookie);
     if (on_disk) {
         struct reg_forget *forget =
             reg_forget_key(self, reg_key_of(fate->key), fate->length_bytes, place, &how);

@@ -25,120 +25,72 @@
 
 /* ---- queue ---- */
 
-static struct reg_write_item *queue_at(const struct reg_queue *queue, uint64_t at)
-{
-    SL_ASSERT(at / REG_QUEUE_CHUNK < queue->chunk_count);
-    return &queue->chunks[at / REG_QUEUE_CHUNK][at % REG_QUEUE_CHUNK];
-}
-
-static const struct reg_write_item *queue_first(const struct reg_queue *queue)
-{
-    return queue->returned_count > 0 ? &queue->returned[queue->returned_count - 1]
-                                     : queue_at(queue, queue->head);
-}
-
 static void queue_pop(struct registrar *self)
 {
-    struct reg_queue *queue = &self->writes->queue;
-    if (--queue->count == 0 && self->space.parked_count > 0) { /* does room come from others? */
-        self->space.freed = self->writes->more = true;
-    }
-    if (queue->returned_count > 0) {
-        queue->returned_count--;
-        return;
-    }
-    if (queue->head++ == queue->kept) {
-        queue->kept = queue->looked = queue->head;
-    } else if (queue->head == queue->kept) {
-        queue->head = queue->kept = queue->looked;
-    }
-    for (; queue->head >= REG_QUEUE_CHUNK; queue->head -= REG_QUEUE_CHUNK) {
-        SL_ASSERT(queue->chunk_count > 0);
-        free(queue->chunks[0]);
-        queue->chunk_count--;
-        for (uint32_t i = 0; i < queue->chunk_count; i++) {
-            queue->chunks[i] = queue->chunks[i + 1];
-        }
-        queue->kept -= REG_QUEUE_CHUNK;
-        queue->looked -= REG_QUEUE_CHUNK;
-        queue->end -= REG_QUEUE_CHUNK;
+    struct sl_heap_item oldest;
+    (void)sl_heap_pop(&self->writes->queue, SL_NEVER_NS, &oldest);
+    if (self->writes->queue.count == 0 && self->space.parked_count > 0) {
+        self->space.freed = self->writes->more = true; /* does room come from others? */
     }
 }
 
-static bool item_there(struct registrar *self, const struct reg_write_item *item,
+static bool item_there(struct registrar *self, const struct sl_heap_item *item,
                        struct sl_entry *entry)
 {
-    if (!sl_index_ref_live(self->index, item->ref)) {
+    if (!sl_index_ref_live(self->index, item->id)) {
         return false;
     }
-    sl_index_read(self->index, item->ref, entry);
-    return entry->kind == SL_RECORD_COMMITTED && entry->extent.generation == item->generation;
+    sl_index_read(self->index, item->id, entry);
+    return entry->kind == SL_RECORD_COMMITTED && entry->extent.generation == item->cookie;
 }
 
 /* Whether the record still waits for its first copy on disk. */
-static bool item_wanted(struct registrar *self, const struct reg_write_item *item,
+static bool item_wanted(struct registrar *self, const struct sl_heap_item *item,
                         struct sl_entry *entry)
 {
     return item_there(self, item, entry) && entry->disk.valid == 0 &&
-           (sl_index_links(self->index, item->ref)->flags &
+           (sl_index_links(self->index, item->id)->flags &
             (REG_FLAG_WRITING | REG_FLAG_RECLAIMED)) == 0;
 }
 
-/* Looks at the next one: what still waits moves up. Values that come and go while no disk takes them would fill the
- * queue. */
+/* Back to its place, in the order of the commits: there is room for all that is on its way. */
+static void queue_return(struct registrar *self, const struct sl_heap_item *item)
+{
+    sl_err err = sl_heap_add(&self->writes->queue, *item);
+    SL_ASSERT(err == SL_OK);
+}
+
+/* Looks at the next one, which leaves if it waits no more. Values that come and go while no disk takes them would
+ * fill the queue. */
 static void queue_look(struct registrar *self)
 {
-    struct reg_queue *queue = &self->writes->queue;
+    struct sl_heap *queue = &self->writes->queue;
+    uint32_t *looked = &self->writes->looked;
     struct sl_entry entry;
-    if (queue->looked == queue->end) {
-        queue->end = queue->kept;
-        queue->kept = queue->looked = queue->head;
-    } else if (item_wanted(self, queue_at(queue, queue->looked), &entry)) {
-        *queue_at(queue, queue->kept++) = *queue_at(queue, queue->looked++);
+    *looked = *looked < queue->count ? *looked : 0;
+    if (item_wanted(self, &queue->items[*looked], &entry)) {
+        *looked += 1;
     } else {
-        queue->count--;
-        queue->looked++;
-        queue->head = queue->head == queue->kept ? queue->looked : queue->head;
-        queue->kept = SL_MAX(queue->kept, queue->head);
+        sl_heap_remove(queue, *looked);
     }
 }
 
 void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation)
 {
-    struct reg_queue *queue = &self->writes->queue;
-    for (uint32_t i = 0; i < 2 && queue->end - queue->head > REG_QUEUE_CHUNK; i++) {
+    struct reg_writes *writes = self->writes;
+    struct sl_heap *queue = &writes->queue;
+    for (uint32_t i = 0; i < 2 && queue->count > LOOKS_MAX; i++) {
         queue_look(self);
     }
-    if (queue->end == (uint64_t)queue->chunk_count * REG_QUEUE_CHUNK) {
-        bool room = SL_ARRAY_ROOM(queue->chunks, queue->chunk_room, queue->chunk_count + 1);
-        void *chunk = room ? malloc(REG_QUEUE_CHUNK * sizeof(**queue->chunks)) : NULL;
-        if (chunk == NULL) {
-            reg_log(self, SL_LOG_ERROR, 0,
-                    "no memory for the write-behind queue: an object stays in memory alone");
-            return;
-        }
-        queue->chunks[queue->chunk_count++] = chunk;
+    uint32_t count = queue->count + 1 + writes->count * REG_WRITE_ITEMS_MAX; /* all may come back */
+    if (!SL_ARRAY_ROOM(queue->items, queue->capacity, count)) {
+        reg_log(self, SL_LOG_ERROR, 0,
+                "no memory for the write-behind queue: an object stays in memory alone");
+        return;
     }
-    queue->count++;
-    *queue_at(queue, queue->end++) =
-        (struct reg_write_item){.ref = ref,
-                                .queued_s = (uint32_t)(self->env->now_ns / SL_NS_PER_S),
-                                .generation = generation,
-                                .order = self->writes->next_order++};
-}
-
-/* Back to the front, in the order of the commits. */
-static void queue_return(struct registrar *self, const struct reg_write_item *item)
-{
-    struct reg_queue *queue = &self->writes->queue;
-    uint32_t at = queue->returned_count++; /* there is room for all that is in flight */
-    SL_ASSERT(at < self->writes->count * REG_WRITE_ITEMS_MAX);
-    queue->count++;
-    while (at > 0 && queue->returned[at - 1].order < item->order) {
-        queue->returned[at] = queue->returned[at - 1];
-        at--;
-    }
-    queue->returned[at] = *item;
+    uint64_t at_ns = SL_MAX(writes->next_ns, self->env->now_ns);
+    writes->next_ns = at_ns + 1;
+    queue_return(self, &(struct sl_heap_item){.at_ns = at_ns, .cookie = generation, .id = ref});
 }
 
 void reg_unit_queue(struct registrar *self, sl_ref unit)
@@ -204,13 +156,13 @@ static bool key_waits(const struct registrar *self, const struct sl_entry *entry
 /* Moves the oldest of the queue into the batch. */
 static void write_fill(struct registrar *self, struct reg_write *write)
 {
-    struct reg_queue *queue = &self->writes->queue;
+    struct sl_heap *queue = &self->writes->queue;
     const struct reg_disk *disk = &self->tier->disks[write->disk];
     uint64_t bytes = 0;
     write->count = 0;
     uint32_t looks = 0;
     for (; queue->count > 0 && write->count < disk->batch_items && looks < LOOKS_MAX; looks++) {
-        const struct reg_write_item *item = queue_first(queue);
+        const struct sl_heap_item *item = &queue->items[0];
         struct sl_entry entry;
         if (item_wanted(self, item, &entry)) {
             if (key_waits(self, &entry, write->disk) ||
@@ -272,7 +224,7 @@ static bool write_start(struct registrar *self, uint32_t index, uint32_t slot)
     disk->write_bytes += write->bytes;
     self->writes->disk = slot;
     for (uint32_t i = 0; i < write->count; i++) {
-        flag_writing(self, write->items[i].ref, true);
+        flag_writing(self, write->items[i].id, true);
     }
     return true;
 }
@@ -306,7 +258,7 @@ static bool disk_takes_writes(const struct registrar *self, uint32_t slot)
  * they cost one disk's failure, not that of either. */
 static bool queue_continues(struct registrar *self)
 {
-    const struct reg_write_item *item = queue_first(&self->writes->queue);
+    const struct sl_heap_item *item = &self->writes->queue.items[0];
     struct sl_entry entry;
     return self->writes->group != 0 && item_wanted(self, item, &entry) &&
            entry.group == self->writes->group;
@@ -325,7 +277,7 @@ static uint32_t disk_for_write(struct registrar *self, uint16_t tried)
 {
     uint32_t best = REG_NONE;
     uint64_t best_hash = 0;
-    uint64_t generation = queue_first(&self->writes->queue)->generation;
+    uint64_t generation = self->writes->queue.items[0].cookie;
     if (tried == 0 && disk_takes_writes(self, self->writes->disk) && queue_continues(self)) {
         return self->writes->disk;
     }
@@ -382,21 +334,21 @@ static void writes_pump(struct registrar *self)
 
 /* ---- endings ---- */
 
-static void item_durable(struct registrar *self, const struct reg_write_item *item,
+static void item_durable(struct registrar *self, const struct sl_heap_item *item,
                          const struct sl_disk_place *place)
 {
     sl_ref fresh;
     struct sl_entry entry;
     if (place->segment <= self->tier->disks[place->disk].gone_segment) {
-        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_RECLAIMED;
+        sl_index_links(self->index, item->id)->flags |= REG_FLAG_RECLAIMED;
         return;
     }
-    sl_err err = reg_record_switch(self, item->ref, NULL, place, &fresh);
+    sl_err err = reg_record_switch(self, item->id, NULL, place, &fresh);
     if (err == SL_ERR_NO_SPACE && reg_make_index_room(self) && item_there(self, item, &entry)) {
-        err = reg_record_switch(self, item->ref, NULL, place, &fresh);
+        err = reg_record_switch(self, item->id, NULL, place, &fresh);
     }
     if (err != SL_OK && item_there(self, item, &entry)) {
-        sl_index_links(self->index, item->ref)->disks |= REG_DISK_BIT(place->disk);
+        sl_index_links(self->index, item->id)->disks |= REG_DISK_BIT(place->disk);
         queue_return(self, item);
     } else if (err == SL_OK) {
         sl_index_read(self->index, fresh, &entry);
@@ -414,7 +366,7 @@ static void disk_fails(struct registrar *self, struct reg_disk *disk)
 }
 
 /* alone: it was the only one of its batch and the answer was about it. */
-static void item_failed(struct registrar *self, const struct reg_write_item *item, uint32_t slot,
+static void item_failed(struct registrar *self, const struct sl_heap_item *item, uint32_t slot,
                         sl_err code, bool alone)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
@@ -422,7 +374,7 @@ static void item_failed(struct registrar *self, const struct reg_write_item *ite
     if (sl_err_class(code) == SL_CLASS_CALL || (code == SL_ERR_LIMIT && alone)) {
         /* It will never be taken (larger than a segment): it lives in memory alone. */
         reg_log(self, SL_LOG_WARN, 0, "an object cannot go to disk: %s", sl_err_text(code));
-        sl_index_links(self->index, item->ref)->flags |= REG_FLAG_RECLAIMED;
+        sl_index_links(self->index, item->id)->flags |= REG_FLAG_RECLAIMED;
         return;
     }
     queue_return(self, item);
@@ -432,7 +384,7 @@ static void item_failed(struct registrar *self, const struct reg_write_item *ite
         disk->retry_ns = SL_MAX(disk->retry_ns, self->env->now_ns + REG_DISK_BUSY_NS);
         return;
     }
-    sl_index_links(self->index, item->ref)->disks |= REG_DISK_BIT(slot); /* it may have arrived */
+    sl_index_links(self->index, item->id)->disks |= REG_DISK_BIT(slot); /* it may have arrived */
     if (!disk->failing) {
         reg_log(self, SL_LOG_WARN, 0,
                 "write to the disk of tierer.%u failed (%s): tried again in %" PRIu64 " ms",
@@ -455,8 +407,8 @@ static const struct sl_item_spilled *spilled_of(const struct sl_msg *msg, uint32
 static bool write_item_end(struct registrar *self, struct reg_write *write, uint32_t i,
                            const struct sl_msg *msg)
 {
-    const struct reg_write_item item = write->items[i];
-    const struct sl_item_spilled *spilled = spilled_of(msg, i, item.generation);
+    const struct sl_heap_item item = write->items[i];
+    const struct sl_item_spilled *spilled = spilled_of(msg, i, item.cookie);
     sl_err code = spilled != NULL ? (sl_err)spilled->code
                                   : (msg->code != SL_OK ? msg->code : SL_ERR_PROTOCOL);
     struct sl_disk_place place = {.valid = 1, .disk = (uint16_t)write->disk};
@@ -473,10 +425,10 @@ static bool write_item_end(struct registrar *self, struct reg_write *write, uint
     }
     struct sl_entry entry;
     if (!item_there(self, &item, &entry)) {
-        reg_retired_returned(self, item.generation);
+        reg_retired_returned(self, item.cookie);
         return code == SL_OK;
     }
-    flag_writing(self, item.ref, false);
+    flag_writing(self, item.id, false);
     if (code == SL_OK) {
         sl_metric_add(self->env->metrics, self->writes->metric.written_count, 1);
         sl_metric_add(self->env->metrics, self->writes->metric.written_bytes,
@@ -484,7 +436,7 @@ static bool write_item_end(struct registrar *self, struct reg_write *write, uint
         self->units->written_bytes += entry.extent.length_bytes;
         item_durable(self, &item, &place);
     } else if (code == SL_ERR_CORRUPT) {
-        reg_memory_damaged(self, item.ref);
+        reg_memory_damaged(self, item.id);
     } else {
         item_failed(self, &item, write->disk, code, spilled != NULL && write->count == 1);
     }
@@ -534,8 +486,8 @@ static void write_return(struct registrar *self, struct reg_write *write)
             reg_fate_settle(self, write, i, &unknown,
                             true); /* the next scan tells where, if anywhere */
         } else if (item_there(self, &write->items[i], &entry)) {
-            flag_writing(self, write->items[i].ref, false);
-            sl_index_links(self->index, write->items[i].ref)->disks |= REG_DISK_BIT(write->disk);
+            flag_writing(self, write->items[i].id, false);
+            sl_index_links(self->index, write->items[i].id)->disks |= REG_DISK_BIT(write->disk);
             queue_return(self, &write->items[i]);
         }
     }
@@ -571,30 +523,26 @@ static void writes_fini(struct registrar *self)
         }
     }
     free(self->writes->all);
-    for (uint32_t i = 0; i < self->writes->queue.chunk_count; i++) {
-        free(self->writes->queue.chunks[i]);
-    }
-    free(self->writes->queue.chunks);
-    free(self->writes->queue.returned);
+    sl_heap_fini(&self->writes->queue);
     free(self->writes->spills);
 }
 
 /* Of those that are to go to a disk, or are on their way; NULL: there is none. */
-static const struct reg_write_item *item_oldest(struct registrar *self)
+static const struct sl_heap_item *item_oldest(struct registrar *self)
 {
-    struct reg_queue *queue = &self->writes->queue;
+    struct sl_heap *queue = &self->writes->queue;
     struct sl_entry entry;
     uint32_t looks = 0;
-    for (; looks < LOOKS_MAX && queue->count > 0 && !item_wanted(self, queue_first(queue), &entry);
+    for (; looks < LOOKS_MAX && queue->count > 0 && !item_wanted(self, &queue->items[0], &entry);
          looks++) {
         queue_pop(self);
     }
     self->writes->more = self->writes->more || looks == LOOKS_MAX;
-    const struct reg_write_item *oldest = queue->count > 0 ? queue_first(queue) : NULL;
+    const struct sl_heap_item *oldest = queue->count > 0 ? &queue->items[0] : NULL;
     for (uint32_t w = 0; w < self->writes->count; w++) {
         const struct reg_write *write = &self->writes->all[w];
         for (uint32_t i = 0; write->used && i < write->count; i++) {
-            bool older = oldest == NULL || write->items[i].order < oldest->order;
+            bool older = oldest == NULL || write->items[i].at_ns < oldest->at_ns;
             oldest = older ? &write->items[i] : oldest;
         }
     }
@@ -603,8 +551,8 @@ static const struct reg_write_item *item_oldest(struct registrar *self)
 
 uint64_t reg_writes_oldest(struct registrar *self)
 {
-    const struct reg_write_item *oldest = item_oldest(self);
-    return oldest != NULL ? oldest->order : UINT64_MAX;
+    const struct sl_heap_item *oldest = item_oldest(self);
+    return oldest != NULL ? oldest->at_ns : UINT64_MAX;
 }
 
 /* ---- the part ---- */
@@ -615,9 +563,7 @@ static sl_err writes_init(struct registrar *self, struct sl_error *why)
     writes->spills = calloc(REG_WRITE_ITEMS_MAX, sizeof(*writes->spills));
     writes->count = REG_WRITES_MAX * self->tier->path_count;
     writes->all = calloc(SL_MAX(writes->count, 1u), sizeof(*writes->all));
-    writes->queue.returned =
-        calloc(SL_MAX(writes->count, 1u), REG_WRITE_ITEMS_MAX * sizeof(*writes->queue.returned));
-    return writes->spills != NULL && writes->all != NULL && writes->queue.returned != NULL
+    return writes->spills != NULL && writes->all != NULL
                ? SL_OK
                : sl_fail(why, SL_ERR_NO_MEMORY, "tables of write-behind");
 }
@@ -635,10 +581,10 @@ static uint64_t writes_next(const struct registrar *self)
 static void writes_gauges(struct registrar *self)
 {
     struct sl_metrics *page = self->env->metrics;
-    const struct reg_write_item *oldest = item_oldest(self);
-    uint32_t now_s = (uint32_t)(self->env->now_ns / SL_NS_PER_S);
-    sl_metric_set(page, self->writes->metric.write_behind_lag_ms,
-                  oldest != NULL ? UINT64_C(1000) * (now_s - oldest->queued_s) : 0);
+    const struct sl_heap_item *oldest = item_oldest(self);
+    uint64_t lag_ns =
+        oldest != NULL ? self->env->now_ns - SL_MIN(self->env->now_ns, oldest->at_ns) : 0;
+    sl_metric_set(page, self->writes->metric.write_behind_lag_ms, lag_ns / SL_NS_PER_MS);
     sl_metric_set(page, self->writes->metric.write_behind_pending_count, writes_pending(self));
 }
 

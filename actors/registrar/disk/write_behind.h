@@ -4,24 +4,19 @@
 
 #include "actors/registrar/base/core.h"
 #include "actors/registrar/records/units.h"
+#include "runtime/sl_heap.h"
 
 #define REG_WRITES_MAX      16u /* to one disk at a time */
 #define REG_WRITES_YIELDING 2u  /* while it reads, and nobody waits for writes: never none */
 #define REG_WRITE_ITEMS_MAX 64u
 #define REG_WRITE_BYTES_MAX (4 * SL_MIB)
-struct reg_write_item {
-    sl_ref ref;
-    uint32_t queued_s; /* monotonic, whole seconds */
-    uint64_t generation;
-    uint64_t order; /* of the commit: what FLUSH waits for */
-};
 struct reg_write {
     bool used;
     uint32_t disk;
     uint64_t bytes;
     uint64_t seq;
     uint32_t count;
-    struct reg_write_item items[REG_WRITE_ITEMS_MAX];
+    struct sl_heap_item items[REG_WRITE_ITEMS_MAX]; /* as in the queue */
     /* Set when the record was removed while it was written: the place must be forgotten. */
     struct reg_fate {
         bool removed; /* by REMOVE: must not come back after a restart either */
@@ -32,18 +27,13 @@ struct reg_write {
         uint32_t remove_index;
     } fate[REG_WRITE_ITEMS_MAX];
 };
-#define REG_QUEUE_CHUNK 1024u        /* items */
-struct reg_queue {                   /* oldest first; grows with what is committed */
-    struct reg_write_item *returned; /* was on its way: before all others, the oldest last */
-    struct reg_write_item **chunks;  /* items from head to kept, and from looked to end */
-    uint64_t head, kept, looked, end, count;
-    uint32_t returned_count, chunk_count, chunk_room;
-};
-
 struct reg_writes {
-    struct reg_queue queue;
-    bool more; /* the next turn goes on with the queue */
-    uint64_t next_order;
+    /* Oldest first; grows with what is committed. id: the record; cookie: its generation; at_ns: when it
+     * was committed, each one later than the one before: what FLUSH waits for. */
+    struct sl_heap queue;
+    uint32_t looked; /* items of the queue, since all were looked at */
+    bool more;       /* the next turn goes on with the queue */
+    uint64_t next_ns;
     struct reg_write *all;
     uint32_t count;
     sl_ref group; /* block of the last value that was sent to a disk, 0: none */

@@ -256,7 +256,7 @@ static void disk_left(struct registrar *self, uint32_t peer)
     struct reg_disk *disk = &self->tier->disks[path->disk];
     disk->state = REG_DISK_ABSENT;
     disk->absent_since_ns = self->env->now_ns;
-    disk->sweeping = REG_SWEEP_NONE;
+    disk->sweeping = false;
     disk->failing = false;
     disk->failing_since_ns = 0;
     disk->retry_ns = 0;
@@ -276,8 +276,8 @@ static void disk_leaves(struct registrar *self, uint32_t slot)
             disk->place_count);
     disk->gone = true;
     disk->state = REG_DISK_ABSENT;
-    disk->sweeping = REG_SWEEP_PLACES;
-    disk->sweep_cursor = disk->sweep_group = 0;
+    disk->sweeping = true;
+    disk->sweep_segment = disk->sweep_at = 0;
     if (disk->forget_count > 0) {
         reg_members_change(self, true);
     }
@@ -287,6 +287,8 @@ static void disk_leaves(struct registrar *self, uint32_t slot)
 void reg_disk_swept(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
+    free(disk->found);
+    disk->found = NULL;
     if (disk->gone && disk->place_count == 0) {
         if (disk->note != 0) {
             sl_index_set_kind(self->index, disk->note, SL_RECORD_FREE);
@@ -586,7 +588,7 @@ static uint64_t disks_next(const struct registrar *self)
         if (disk->forget_count > 0 && disk->forget_retry_ns > now_ns) {
             next_ns = SL_MIN(next_ns, disk->forget_retry_ns);
         }
-        if (disk->sweeping != REG_SWEEP_NONE) {
+        if (disk->sweeping) {
             next_ns = SL_MIN(next_ns, now_ns + SL_NS_PER_MS);
         }
     }

@@ -78,11 +78,11 @@ struct reg_disk {
     bool scan_open;       /* it has not ended */
     bool scanned;         /* since this registrar started, the disk said once what it holds */
     bool missed;          /* it may hold what neither a record nor a tombstone had room for */
-    bool parity;
-    enum { REG_SWEEP_NONE, REG_SWEEP_PLACES, REG_SWEEP_MARKS } sweeping;
-    uint64_t unseen; /* places known when the scan began, and not found by it: swept at its end */
-    uint64_t sweep_cursor;
-    uint32_t sweep_group; /* of blocks that are not whole, before that */
+    /* A bit each record: it was found by the scan that began last, or got its place since. What has a
+     * place here and was not found is swept at the scan's end. NULL: no memory for it, nothing is. */
+    uint64_t *found;
+    bool sweeping;
+    uint32_t sweep_segment, sweep_at; /* the next item of it */
     uint64_t place_count;
     /* tombstones on their way there */
     struct reg_forget *forget_first, *forget_last;

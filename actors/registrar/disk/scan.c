@@ -37,12 +37,10 @@ static struct sl_disk_place found_place(const struct sl_item_found *found, uint3
 static bool found_known(struct registrar *self, const struct sl_item_found *found, uint32_t slot,
                         const struct sl_entry *entry)
 {
-    struct reg_disk *disk = &self->tier->disks[slot];
     struct sl_digest digest = {.low = found->digest_low, .high = found->digest_high};
     struct sl_disk_place place = found_place(found, slot);
     struct sl_links *links = sl_index_links(self->index, entry->ref);
     bool here = entry->disk.valid != 0 && entry->disk.disk == slot;
-    bool seen = ((links->flags & REG_FLAG_SCAN) != 0) == disk->parity;
     if (entry->kind != SL_RECORD_COMMITTED || !sl_digest_equal(digest, entry->digest) ||
         entry->extent.length_bytes != found->length_bytes) {
         links->disks |=
@@ -51,14 +49,12 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
     }
     if (here && entry->disk.segment == place.segment &&
         entry->disk.offset_bytes == place.offset_bytes) {
-        if (!seen) {
-            links->flags ^= REG_FLAG_SCAN;
-            disk->unseen -= disk->unseen > 0 ? 1 : 0;
-        }
+        reg_segment_find(self, slot, entry->ref, true);
         return true;
     }
     bool elsewhere = entry->disk.valid != 0 && !here;
-    if ((elsewhere && reg_disk_readable(self, entry->disk.disk)) || (here && seen)) {
+    if ((elsewhere && reg_disk_readable(self, entry->disk.disk)) ||
+        (here && reg_segment_found(self, slot, entry->ref))) {
         links->disks |= REG_DISK_BIT(slot);
         return false; /* a second copy */
     }
@@ -72,9 +68,6 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
         links->disks |= REG_DISK_BIT(slot);
     } else if (elsewhere) { /* that copy may come back */
         sl_index_links(self->index, fresh)->disks |= REG_DISK_BIT(entry->disk.disk);
-    }
-    if (err == SL_OK && here) {
-        disk->unseen -= disk->unseen > 0 ? 1 : 0;
     }
     return err == SL_OK;
 }
@@ -207,15 +200,18 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
                        const struct reg_path *path)
 {
     struct reg_disk *disk = &self->tier->disks[path->disk];
+    struct sl_index_stats index;
+    sl_index_view_stats(sl_index_as_view(self->index), &index);
     disk->scan_open = true;
     disk->scanned = disk->scanned && !disk->missed; /* until this one ends */
     disk->missed = false;
     disk->scan_number++;
     disk->scan_seq = msg->seq;
     disk->scan_proc = self->peers->all[path->peer].proc;
-    disk->parity = !disk->parity;
-    disk->unseen = disk->place_count;
-    disk->sweeping = REG_SWEEP_NONE;
+    free(disk->found);
+    uint64_t refs = index.record_bytes_max / 64 + 1; /* numbers of 64 bytes each */
+    disk->found = calloc(refs / 64 + 1, sizeof(*disk->found));
+    disk->sweeping = false;
     disk->forget_held = false;
     disk->gone_segment = disk->reclaim.phase == REG_RECLAIM_CLEARING ? disk->gone_segment : 0;
     disk->state = REG_DISK_SCANNING;
@@ -272,8 +268,8 @@ static void scan_end(struct registrar *self, uint32_t slot)
                 disk->path, disk->place_count);
     }
     disk->state = REG_DISK_READY;
-    disk->sweeping = disk->unseen > 0 ? REG_SWEEP_PLACES : REG_SWEEP_NONE;
-    disk->sweep_cursor = disk->sweep_group = 0;
+    disk->sweeping = disk->found != NULL && disk->place_count > 0;
+    disk->sweep_segment = disk->sweep_at = 0;
     self->space.freed = true;
     reg_tell_disk_known(self);
 }
@@ -304,18 +300,6 @@ static bool scan_is_fenced(struct registrar *self, uint32_t at)
     return path->fence_seq == 0;
 }
 
-/* false: not yet. The last scan, or what clears the places that it did not find, came to no end: places that it
- * found would count as found by the next one. */
-static bool marks_alike(struct reg_disk *disk)
-{
-    if (disk->unseen > 0 && disk->sweeping != REG_SWEEP_MARKS) {
-        disk->scan_open = false;
-        disk->sweeping = REG_SWEEP_MARKS;
-        disk->sweep_cursor = disk->sweep_group = 0;
-    }
-    return disk->unseen == 0;
-}
-
 /* A scan begins: which disk is it of? */
 static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_msg *msg,
                           struct sl_error *why)
@@ -330,9 +314,6 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
         return sl_fail(why, SL_ERR_BUSY, "what was asked before is not fenced yet");
     }
     sl_err err = reg_disk_told(self, at, &msg->body.disk_found, why);
-    if (err == SL_OK && !marks_alike(&self->tier->disks[path->disk])) {
-        err = sl_fail(why, SL_ERR_BUSY, "marks of a scan that came to no end go first");
-    }
     if (err == SL_OK) {
         reg_disk_budget_told(self, path->disk, msg->body.disk_found.budget_left,
                              msg->body.disk_found.budget_debt);
@@ -388,59 +369,21 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
     reg_answer_codes(self, msg, body->items.count);
 }
 
-/* Gives whether the record is another now, or gone. */
-static bool place_sweep(struct registrar *self, uint32_t slot, const struct sl_entry *entry)
-{
-    const struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED};
-    const struct reg_disk *disk = &self->tier->disks[slot];
-    struct sl_links *links = sl_index_links(self->index, entry->ref);
-    bool found = !disk->gone && ((links->flags & REG_FLAG_SCAN) != 0) == disk->parity;
-    if (found || entry->kind != SL_RECORD_COMMITTED || entry->disk.valid == 0 ||
-        entry->disk.disk != slot) {
-        return false;
-    }
-    if (disk->sweeping == REG_SWEEP_MARKS) {
-        links->flags ^= REG_FLAG_SCAN;
-    } else if (disk->stale) {
-        (void)reg_unit_drop(self, reg_unit_of(entry), &how);
-    } else {
-        reg_place_clear(self, entry, &how, false);
-    }
-    return disk->sweeping != REG_SWEEP_MARKS;
-}
-
-/* A walk over what readers see passes by the parts of a block that is not whole. */
-static void group_sweep(struct registrar *self, uint32_t slot, const struct reg_group *group)
-{
-    struct reg_unit_parts parts = {.count = 0};
-    bool gone = false;
-    if (group->used) {
-        reg_unit_parts(self, group->ref, &parts);
-    }
-    for (uint32_t i = 0; !gone && i < parts.count; i++) {
-        struct sl_entry entry;
-        sl_index_read(self->index, parts.refs[i], &entry);
-        gone = place_sweep(self, slot, &entry);
-    }
-}
-
 static void sweep_step(struct registrar *self, uint32_t slot)
 {
+    const struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED};
     struct reg_disk *disk = &self->tier->disks[slot];
-    char key[SL_KEY_BYTES_MAX + 1];
-    struct sl_entry seen, entry;
-    for (uint32_t i = 0; disk->sweeping != REG_SWEEP_NONE && i < SWEEP_STEP; i++) {
-        if (disk->sweep_group < self->groups->high) {
-            group_sweep(self, slot, &self->groups->all[disk->sweep_group++]);
-        } else if (sl_index_scan(sl_index_as_view(self->index), &disk->sweep_cursor, &seen, key)) {
-            if (seen.disk.valid != 0 && seen.disk.disk == slot &&
-                sl_index_find_any(self->index, key, seen.key_length, &entry) == SL_OK) {
-                (void)place_sweep(self, slot, &entry);
-            }
-        } else {
-            disk->sweeping = REG_SWEEP_NONE;
-            disk->unseen = 0;
+    struct sl_entry entry;
+    for (uint32_t i = 0; disk->sweeping && i < SWEEP_STEP; i++) {
+        disk->sweeping = reg_segments_sweep(self, slot, &entry);
+        if (!disk->sweeping) {
             reg_disk_swept(self, slot);
+        } else if (entry.ref == 0 || (!disk->gone && reg_segment_found(self, slot, entry.ref))) {
+            continue;
+        } else if (disk->stale) {
+            (void)reg_unit_drop(self, reg_unit_of(&entry), &how);
+        } else {
+            reg_place_clear(self, &entry, &how, false);
         }
     }
 }
@@ -450,7 +393,7 @@ static void disk_sweep(struct registrar *self)
 {
     uint64_t from = self->retired->count;
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
-        if (self->tier->disks[i].sweeping != REG_SWEEP_NONE) {
+        if (self->tier->disks[i].sweeping) {
             sweep_step(self, i);
         }
     }

@@ -86,6 +86,41 @@ bool reg_segment_has(const struct registrar *self, uint32_t disk, sl_ref ref,
     return segment_has(self, segment_number(disk, self->units->going[disk]), ref, entry);
 }
 
+bool reg_segment_found(const struct registrar *self, uint32_t disk, sl_ref ref)
+{
+    const uint64_t *found = self->tier->disks[disk].found;
+    return found != NULL && (found[ref / 64] >> (ref % 64) & 1) != 0;
+}
+
+void reg_segment_find(struct registrar *self, uint32_t disk, sl_ref ref, bool found)
+{
+    uint64_t *bits = self->tier->disks[disk].found, bit = UINT64_C(1) << (ref % 64);
+    if (bits != NULL) {
+        bits[ref / 64] = found ? bits[ref / 64] | bit : bits[ref / 64] & ~bit;
+    }
+}
+
+bool reg_segments_sweep(const struct registrar *self, uint32_t slot, struct sl_entry *entry)
+{
+    struct reg_disk *disk = &self->tier->disks[slot];
+    uint32_t at = segment_position(self, segment_number(slot, disk->sweep_segment));
+    if (at == self->tier->segment_count || self->tier->segments[at].number >> 32 != slot) {
+        return false;
+    }
+    const struct reg_segment *segment = &self->tier->segments[at];
+    bool same = disk->sweep_segment == (uint32_t)segment->number;
+    disk->sweep_segment = (uint32_t)segment->number;
+    disk->sweep_at = same ? disk->sweep_at : 0;
+    if (disk->sweep_at >= segment->count) {
+        disk->sweep_segment++;
+        disk->sweep_at = 0;
+        entry->ref = 0;
+    } else if (!segment_has(self, segment->number, segment->items[disk->sweep_at++].ref, entry)) {
+        entry->ref = 0;
+    }
+    return true;
+}
+
 /* The last one takes the place of one that is old. */
 static void segment_look(const struct registrar *self, struct reg_segment *segment)
 {
@@ -108,9 +143,7 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
     struct reg_segment *segment = segment_make(self, segment_number(place->disk, place->segment));
     struct reg_disk *disk = &self->tier->disks[place->disk];
     if (fresh) {
-        struct sl_links *links = sl_index_links(self->index, ref);
-        links->flags =
-            (uint16_t)(disk->parity ? links->flags | REG_FLAG_SCAN : links->flags & ~REG_FLAG_SCAN);
+        reg_segment_find(self, place->disk, ref, true);
         disk->place_count++;
         self->tier->place_count++;
     }
@@ -118,7 +151,7 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
         return; /* no memory: a read of a reclaimed place is found out by its key and digest */
     }
     segment->live += fresh ? 1 : 0;
-    if (reg_reclaim_phase(self, place) == REG_RECLAIM_NONE) {
+    if (reg_reclaim_phase(self, place) == REG_RECLAIM_NONE && !disk->sweeping) {
         segment_look(self, segment);
     }
     if (SL_ARRAY_ROOM(segment->items, segment->capacity, segment->count + 1)) {
@@ -167,6 +200,9 @@ static void segments_fini(struct registrar *self)
         free(self->tier->segments[i].items);
     }
     free(self->tier->segments);
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        free(self->tier->disks[i].found);
+    }
 }
 
 /* ---- the part ---- */
@@ -180,6 +216,8 @@ static void segments_switched(struct registrar *self, const struct reg_switched 
     if (what->place != NULL && what->place->valid != 0) {
         reg_segment_note(self, what->fresh, what->place, true);
     } else if (what->place == NULL && old->valid != 0) {
+        bool found = reg_segment_found(self, old->disk, what->old->ref);
+        reg_segment_find(self, old->disk, what->fresh, found);
         reg_segment_note(self, what->fresh, old, false);
     }
 }

@@ -21,6 +21,12 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
 sl_ref reg_segment_ref(const struct registrar *self, uint32_t disk, uint32_t number);
 /* Takes the last one out of the list. */
 sl_ref reg_segment_take(struct registrar *self, uint32_t disk);
+/* Looks at the next item of all segments of the disk: false, there are no more. entry->ref 0: none that has a place
+ * there. */
+bool reg_segments_sweep(const struct registrar *self, uint32_t disk, struct sl_entry *entry);
+/* Whether the scan of the disk has found the record. */
+bool reg_segment_found(const struct registrar *self, uint32_t disk, sl_ref ref);
+void reg_segment_find(struct registrar *self, uint32_t disk, sl_ref ref, bool found);
 /* Whether the record is there, and has its place there; then gives it. */
 bool reg_segment_has(const struct registrar *self, uint32_t disk, sl_ref ref,
                      struct sl_entry *entry);

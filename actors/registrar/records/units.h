@@ -18,7 +18,6 @@ enum {
     REG_FLAG_WRITING = 1u << 2, /* record: a DISK_WRITE of it is in flight */
     REG_FLAG_RECLAIMED =
         1u << 3,             /* record: its place was reclaimed; it need not be written again */
-    REG_FLAG_SCAN = 1u << 4, /* record with a place: parity of the scan that last saw it */
     REG_FLAG_HELD = 1u << 5, /* block: a hand-over holds it in memory */
     REG_FLAG_READ = 1u << 6, /* unit: somebody wanted it since it was last written to disk */
     REG_FLAG_PREFETCHED = 1u << 7, /* record in memory, and its unit: nobody wanted it since */

@@ -227,6 +227,63 @@ START_TEST(half_of_a_block_waits_for_a_disk_that_comes_late)
     }
 END_TEST
 
+static const struct found half = {"m/c/0", "m/c", 0, 2, 100, 1, 4096, NULL};
+
+/* The other disk never comes. Its slot was taken for ever, and nothing said so. */
+START_TEST(half_of_a_block_waits_an_hour_for_a_disk_that_does_not_come)
+    {
+        struct node *node = node_start(settings);
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, &half, 1, true, true, NULL);
+        fake_pass(&node->fake, 3500 * SL_NS_PER_S);
+        ck_assert_uint_eq(node_metric(node, "half_block_count"), 1);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 0);
+
+        fake_pass(&node->fake, 110 * SL_NS_PER_S);
+
+        ck_assert_uint_eq(node_metric(node, "half_block_count"), 0);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        ck_assert_uint_eq(node_metric(node, "disk_object_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
+/* As an object, and as a part of another block. It was busy as long as the half waited. */
+START_TEST(a_put_under_the_key_of_half_of_a_block_takes_its_place)
+    {
+        static struct grants grants;
+        const struct want part = {.key = "m/c/0", .length = 100, .group = 1};
+        struct reserve_ask block = {.sender = "client.1",
+                                    .op_id = 7,
+                                    .wants = &part,
+                                    .count = 1,
+                                    .group_key = _i == 1 ? "m/other" : "m/c",
+                                    .part_count = 1};
+        const char *const keys[] = {"m/c/0"};
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, &half, 1, true, true, NULL);
+
+        if (_i == 0) {
+            node_put(node, "client.1", "m/c/0", 100);
+        } else {
+            ck_assert(node_reserve(node, &block, &grants));
+            ck_assert_uint_eq(grants.at[0].code, SL_OK);
+            node_commit_all(node, "client.1", keys, grants.at, 1, false, NULL);
+        }
+
+        ck_assert(node_sees(node, "m/c/0"));
+        ck_assert_uint_eq(node_metric(node, "half_block_count"), 0);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
+        ck_assert_int_eq(slot_of(node, "m/c/0"), 0);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(values_are_spread_and_read_from_where_they_are)
     {
         struct node *node = node_disks();
@@ -1033,6 +1090,7 @@ int main(void)
     const TTest *const tests[] = {
         half_of_a_block_waits_for_the_end_of_its_own_scan,
         half_of_a_block_waits_for_a_disk_that_comes_late,
+        half_of_a_block_waits_an_hour_for_a_disk_that_does_not_come,
         values_are_spread_and_read_from_where_they_are,
         the_disk_with_fewer_bytes_on_their_way_gets_the_next,
         disk_that_answers_nothing_holds_a_bounded_part,
@@ -1067,6 +1125,7 @@ int main(void)
         tcase_add_test(all, tests[i]);
     }
     tcase_add_loop_test(all, a_block_that_was_removed_by_its_key_is_not_found, 0, WHENS * WHATS);
+    tcase_add_loop_test(all, a_put_under_the_key_of_half_of_a_block_takes_its_place, 0, 3);
     tcase_add_test(all, nothing_waits_for_a_disk_tier_that_never_came);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

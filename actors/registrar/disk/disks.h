@@ -19,6 +19,9 @@
 #define REG_DISK_BUSY_NS    (20 * SL_NS_PER_MS) /* pause after a tierer said that it has enough */
 /* A tierer that is away for so long is taken for no disk at all: eviction goes on without it. */
 #define REG_DISK_ABSENT_NS (5 * SL_NS_PER_S)
+/* Parts of blocks that are not whole wait so long for a disk that is away: for a mount that comes late, a log that is
+ * read. */
+#define REG_DISK_LATE_NS (3600 * SL_NS_PER_S)
 /* After the start, what another disk may know of one is waited for so long. */
 #define REG_DISK_WITNESS_NS (20 * SL_NS_PER_S)
 /* A node with a disk tier is ready when it knows what is there, when a tierer says that its log takes

@@ -46,6 +46,19 @@ void reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_
     }
 }
 
+/* The other half does not come up beside the client's bytes from a disk that has not told yet. */
+bool reg_half_gives_way(struct registrar *self, sl_ref block)
+{
+    const struct reg_drop how = {.reason = REG_GHOST_EXPIRED, .forget = true};
+    uint32_t slot = self->groups->found_count > 0 ? reg_group_slot(self, block) : REG_NONE;
+    if (slot == REG_NONE || !self->groups->all[slot].found) {
+        return false;
+    }
+    reg_key_forget(self, sl_index_key(self->index, block), &how);
+    reg_group_abandon(self, slot, REG_GHOST_EXPIRED);
+    return true;
+}
+
 /* How many notes the removal of a part takes: of a write under way, its place, disks in doubt. */
 static uint32_t part_notes(struct registrar *self, sl_ref part, const struct sl_entry *entry)
 {

@@ -39,6 +39,9 @@ void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes);
 bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key);
 /* Tombstones for what may be on disks under a key that is not in the index. */
 void reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how);
+/* Half of a block came up in a scan: a client that has the bytes at hand is the better source. False: there is no such
+ * half. */
+bool reg_half_gives_way(struct registrar *self, sl_ref block);
 /* Whether the index has room for the notes of the unit's removal. */
 bool reg_notes_fit(struct registrar *self, sl_ref unit);
 void reg_removes_scanned(struct registrar *self); /* all that is on disk is known now */

@@ -217,18 +217,18 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     disk->state = REG_DISK_SCANNING;
 }
 
-/* Some disk has not told yet, and what was found has room meanwhile: the other parts may come. */
+/* Some disk has not told yet and may still come, and what was found has room meanwhile: the other parts may be there. */
 static bool groups_wait(const struct registrar *self)
 {
-    bool missed = false;
-    uint32_t count = 0;
+    bool missed = false, awaited = false;
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        missed = missed || (self->tier->disks[i].used && self->tier->disks[i].missed);
+        const struct reg_disk *disk = &self->tier->disks[i];
+        bool late = disk->state == REG_DISK_ABSENT &&
+                    self->env->now_ns - disk->absent_since_ns > REG_DISK_LATE_NS;
+        missed = missed || (disk->used && disk->missed);
+        awaited = awaited || (disk->used && !disk->gone && !disk->scanned && !late);
     }
-    for (uint32_t i = 0; i < self->groups->high; i++) {
-        count += self->groups->all[i].used && self->groups->all[i].found;
-    }
-    return !missed && count <= self->set.reservations_max / 2 && !reg_disks_scanned(self, false);
+    return awaited && !missed && self->groups->found_count <= self->set.reservations_max / 2;
 }
 
 /* Blocks of which a scan found some parts alone; what one turn leaves the next one drops. Not while another scan goes

@@ -40,6 +40,7 @@ uint32_t reg_group_add(struct registrar *self, const struct reg_group *group, ui
     }
     self->groups->all[slot] = *group;
     self->groups->all[slot].used = true;
+    self->groups->found_count += group->found;
     self->groups->all[slot].claims = REG_NONE;
     self->groups->all[slot].hash = reg_unit_hash(self, group->ref);
     /* The LRU word of the record is free until the block is visible. */
@@ -56,6 +57,7 @@ void reg_group_remove(struct registrar *self, uint32_t slot)
     sl_heap_clear(&self->claims->timers, reg_group_timer(self, slot));
     sl_index_links(self->index, self->groups->all[slot].ref)->newer = 0;
     self->groups->all[slot].used = false;
+    self->groups->found_count -= self->groups->all[slot].found;
     self->groups->free[self->groups->free_count++] = slot;
 }
 
@@ -139,9 +141,19 @@ static void groups_recovered(struct registrar *self)
     }
 }
 
+static void groups_gauges(struct registrar *self)
+{
+    sl_metric_set(self->env->metrics, self->groups->metric.half_block_count,
+                  self->groups->found_count);
+}
+
+static const struct sl_metric_row metrics[] = {REG_METRIC(reg_groups, half_block_count)};
+
 const struct reg_part reg_groups_part = {
     .name = "groups",
     REG_STATE(groups, reg_groups),
+    REG_METRICS(metrics),
+    .gauges = groups_gauges,
     .init = groups_init,
     .fini = groups_fini,
     .recovered = groups_recovered,

@@ -31,7 +31,10 @@ struct reg_groups {
     struct reg_group *all;
     uint32_t high;
     uint32_t *free;
-    uint32_t free_count;
+    uint32_t free_count, found_count;
+    struct {
+        sl_metric half_block_count;
+    } metric;
 };
 
 uint32_t reg_group_add(struct registrar *self, const struct reg_group *group,

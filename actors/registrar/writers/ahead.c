@@ -14,6 +14,7 @@
 #include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/reclaim.h"
+#include "actors/registrar/disk/remove.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
@@ -189,7 +190,8 @@ static sl_err key_free(struct registrar *self, const struct sl_text *key, bool b
     struct sl_entry there;
     bool some = sl_index_find_any(self->index, key->at, (uint32_t)key->length, &there) == SL_OK;
     bool visible = some && reg_unit_visible(self, &there);
-    if (!some || (visible && reg_reclaim_takes(self, reg_unit_of(&there)))) {
+    if (!some || reg_half_gives_way(self, reg_unit_of(&there)) ||
+        (visible && reg_reclaim_takes(self, reg_unit_of(&there)))) {
         uint32_t slot =
             reg_claim_by_key(self, reg_hash(key->at, key->length), key->at, key->length);
         return slot == REG_NONE ? SL_OK : SL_ERR_BUSY;

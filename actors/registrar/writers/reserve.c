@@ -52,7 +52,8 @@ static struct reg_want_group group_classify(struct registrar *self, const struct
     struct reg_want_group out = {.code = SL_OK, .slot = REG_NONE, .index_hash = index_hash};
     struct sl_entry entry;
     struct sl_group_info info;
-    if (sl_index_find_hashed(self->index, reg_key(&want->key), index_hash, &entry) != SL_OK) {
+    if (sl_index_find_hashed(self->index, reg_key(&want->key), index_hash, &entry) != SL_OK ||
+        reg_half_gives_way(self, reg_unit_of(&entry))) {
         return out;
     }
     if (entry.kind != SL_RECORD_GROUP) {
@@ -67,12 +68,6 @@ static struct reg_want_group group_classify(struct registrar *self, const struct
     uint32_t slot = reg_group_slot(self, entry.ref);
     if (slot == REG_NONE) { /* dropped, on its way out */
         out.code = SL_ERR_BUSY;
-    } else if (self->groups->all[slot].found) {
-        /* Half of it came up in a scan of the disk: whoever has the bytes at hand is the better
-         * source. The other half does not come up beside them from a disk that has not told yet. */
-        const struct reg_drop how = {.reason = REG_GHOST_EXPIRED, .forget = true};
-        reg_key_forget(self, reg_key(&want->key), &how);
-        reg_group_abandon(self, slot, REG_GHOST_EXPIRED);
     } else if (!same_request(req, self->groups->all[slot].owner, self->groups->all[slot].op_id,
                              self->groups->all[slot].seq)) {
         out.code = SL_ERR_BUSY;
@@ -252,6 +247,7 @@ static sl_err item_classify(struct registrar *self, const struct reg_request *re
         return SL_ERR_BUSY; /* the first of its name is being written now */
     }
     if (sl_index_find_hashed(self->index, reg_key(&want->key), item->index_hash, &entry) == SL_OK &&
+        !reg_half_gives_way(self, reg_unit_of(&entry)) &&
         !(entry.kind == SL_RECORD_COMMITTED && reg_reclaim_takes(self, reg_unit_of(&entry)))) {
         sl_err err = item_replaces(req, want, &entry, item);
         if (err != SL_OK) {

@@ -287,7 +287,7 @@ void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t byte
 
 /* Claims that ended: reads that have not started find that out by themselves, those in flight are
  * waited for. A FENCE of everything (no op, no claims) also ends what was asked before and is still
- * on its way: what has arrived is done before the scan ends. */
+ * on its way: what has arrived is done before the scan ends. Where none is under way, one begins with the next heartbeat. */
 void ti_reads_fence(struct tierer *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < self->fence_count; i++) {
@@ -295,8 +295,9 @@ void ti_reads_fence(struct tierer *self, const struct sl_msg *msg)
             return; /* sent again */
         }
     }
-    if (msg->op_id == 0 && msg->body.fence.items.count == 0) {
-        self->floor_seq = SL_MAX(self->floor_seq, msg->seq);
+    if (msg->op_id == 0 && msg->body.fence.items.count == 0 && msg->seq > self->floor_seq) {
+        self->floor_seq = msg->seq;
+        self->boot_generation = self->scanning ? self->boot_generation : 0;
     }
     if (self->fence_count == TI_FENCES_MAX) {
         sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL);

@@ -402,6 +402,31 @@ START_TEST(what_comes_behind_a_fence_of_everything_is_not_done)
     }
 END_TEST
 
+/* A registrar had no room for all of it. */
+START_TEST(what_was_told_is_told_again_behind_a_fence_of_everything)
+    {
+        struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, fence = {.type = SL_MSG_FENCE}, reply;
+        ck_assert_int_eq(write_value(4), SL_OK);
+        scan();
+        known[4].found = false;
+        hello.body.hello_reply.boot_generation = boot_generation--;
+        fake_give(&fake, "registrar", &hello);
+        pump(UINT64_MAX);
+        ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &reply));
+
+        fake_give(&fake, "registrar", &fence);
+        ck_assert(fake_take_reply(&fake, "registrar", fence.seq, &reply));
+        scan(); /* with the same boot_generation */
+
+        ck_assert(known[4].found);
+        hello.body.hello_reply.boot_generation = boot_generation;
+        fake_give(&fake, "registrar", &fence); /* the same one once more */
+        fake_give(&fake, "registrar", &hello);
+        pump(UINT64_MAX);
+        ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &reply));
+    }
+END_TEST
+
 START_TEST(what_was_never_synced_is_made_durable_before_it_is_told)
     {
         (void)write_start(5, false);
@@ -2122,6 +2147,7 @@ int main(void)
     tcase_set_timeout(node, 240);
     tcase_add_test(node, written_values_of_all_sizes_are_read_back);
     tcase_add_test(node, what_comes_behind_a_fence_of_everything_is_not_done);
+    tcase_add_test(node, what_was_told_is_told_again_behind_a_fence_of_everything);
     tcase_add_test(node, what_was_never_synced_is_made_durable_before_it_is_told);
     tcase_add_test(node, reads_that_fail_for_a_moment_at_the_start_cost_nothing);
     tcase_add_test(node, tombstone_without_a_place_forgets_what_is_there_by_then);

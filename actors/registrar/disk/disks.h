@@ -81,6 +81,7 @@ struct reg_disk {
     bool scan_open;       /* it has not ended */
     bool scanned;         /* since this registrar started, the disk said once what it holds */
     bool missed;          /* it may hold what neither a record nor a tombstone had room for */
+    bool asked_again;     /* its tierer is to tell of that again */
     /* A bit each record: it was found by the scan that began last, or got its place since. What has a
      * place here and was not found is swept at the scan's end. NULL: no memory for it, nothing is. */
     uint64_t *found;
@@ -153,6 +154,8 @@ void reg_path_fence(struct registrar *self, uint32_t path);
 sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_body_disk_found *found,
                      struct sl_error *why);
 void reg_disk_swept(struct registrar *self, uint32_t disk);
+/* What had no room is to be told again: a tierer that hears a FENCE of everything begins another scan. */
+void reg_disks_tell_again(struct registrar *self);
 
 extern const struct reg_part reg_disks_part, reg_scan_part, reg_flushes_part, reg_damaged_part;
 

@@ -273,16 +273,16 @@ static bool remove_is_begun(const struct reg_remove *remove)
 static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remove)
 {
     uint64_t lost = 0, full = 0, left = self->forgets->count; /* tombstones that may end soon */
-    bool unknown = false, missed = false; /* of disks that are away, and of those that are not */
+    bool unknown = false;                                     /* of disks that are away */
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
         bool lost_disk = reg_disk_lost(self, i);
-        missed = missed || (disk->used && !disk->gone && disk->missed && !lost_disk);
+        bool tells = !disk->scanned || (disk->missed && remove_is_begun(remove));
         if (lost_disk) {
             lost += remove->forgets[i];
             left -= disk->forget_count;
             unknown = unknown || !disk->scanned || disk->missed;
-        } else if (remove->keys == NULL && disk->used && !disk->gone && !disk->scanned) {
+        } else if (remove->keys == NULL && disk->used && !disk->gone && tells) {
             return SL_OK; /* it may tell yet */
         } else if (disk->forget_full) {
             full += remove->forgets[i];
@@ -297,9 +297,6 @@ static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remo
     if (remove->keys == NULL && unknown && remove_is_begun(remove) && remove->failed == SL_OK &&
         !reg_members_forsake(self)) {
         return SL_OK;
-    }
-    if (remove->keys == NULL && missed && away) {
-        return SL_ERR_LIMIT; /* what had no room there is found again */
     }
     return full > 0 ? SL_ERR_NO_SPACE : away ? SL_ERR_DISK_AWAY : SL_OK;
 }
@@ -351,8 +348,12 @@ static void removes_run(struct registrar *self)
         }
         bool done =
             remove->next == remove->count && remove->all_left == 0 && remove->outstanding == 0;
-        if (remove->keys == NULL && self->tier->on && !reg_disks_scanned(self, false)) {
-            done = false; /* what the disk holds goes too, as soon as it is known */
+        bool all = remove->keys == NULL && self->tier->on;
+        if (all && remove_is_begun(remove)) {
+            reg_disks_tell_again(self);
+        }
+        if (all && !reg_disks_scanned(self, remove->failed == SL_OK)) {
+            done = false; /* what the disks hold goes too, as soon as it is known */
         }
         if (!may_end) {
             done = false;
@@ -367,14 +368,9 @@ static void removes_run(struct registrar *self)
         if (stuck != SL_OK) {
             codes_stuck(remove, stuck);
         }
-        if (remove->keys == NULL && done && !reg_disks_scanned(self, true)) {
-            remove->failed = SL_ERR_LIMIT;
-        }
         if (remove->keys == NULL && (!done || remove->failed != SL_OK)) {
-            const struct sl_msg part = {
-                .code = remove->failed,
-                .text = sl_text_of("removed in part; ask again, after a restart if a disk holds "
-                                   "more than the index has room for")};
+            const struct sl_msg part = {.code = remove->failed,
+                                        .text = sl_text_of("removed in part; ask again")};
             bool ended = done || remove->failed != SL_OK;
             const struct sl_msg reply = ended ? part : remove_excuse(remove, stuck);
             sl_return_reply(self->env, &remove->answer.back, &reply);

@@ -204,7 +204,7 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     sl_index_view_stats(sl_index_as_view(self->index), &index);
     disk->scan_open = true;
     disk->scanned = disk->scanned && !disk->missed; /* until this one ends */
-    disk->missed = false;
+    disk->missed = disk->asked_again = false;
     disk->scan_number++;
     disk->scan_seq = msg->seq;
     disk->scan_proc = self->peers->all[path->peer].proc;
@@ -292,12 +292,25 @@ static bool scan_is_fenced(struct registrar *self, uint32_t at)
     if (disk != NULL && disk->state == REG_DISK_READY) {
         disk->state = REG_DISK_SCANNING;
         path->absent_since_ns = self->env->now_ns;
+        sl_calls_forget(self->calls, path->fence_seq); /* if one is under way */
         path->fence_seq = UINT64_MAX;
     }
     if (path->fence_seq == UINT64_MAX && (disk == NULL || disk->forget_seq == 0)) {
         reg_path_fence(self, at);
     }
     return path->fence_seq == 0;
+}
+
+void reg_disks_tell_again(struct registrar *self)
+{
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
+        struct reg_disk *disk = &self->tier->disks[i];
+        if (disk->missed && !disk->asked_again && reg_disk_usable(self, i) &&
+            disk->forget_seq == 0) {
+            reg_path_fence(self, disk->path);
+            disk->asked_again = self->tier->paths[disk->path].fence_seq != UINT64_MAX;
+        }
+    }
 }
 
 /* A scan begins: which disk is it of? */

@@ -1510,6 +1510,45 @@ START_TEST(what_a_scan_finds_no_room_for_is_removed_all_the_same)
     }
 END_TEST
 
+/* The disk serves, but for writes: what is not written yet was dropped after five seconds. */
+START_TEST(a_scan_that_takes_long_costs_no_value_that_is_not_on_disk)
+    {
+        bool tells = _i == 0; /* or its tierer stands still */
+        struct node *node = node_disk();
+        struct want want = {.key = "x", .length = BIG};
+        struct reserve_ask ask = {.sender = "client.1",
+                                  .op_id = 2,
+                                  .wants = &want,
+                                  .count = 1,
+                                  .wait = true,
+                                  .budget_ns = 60 * SL_NS_PER_S};
+        char key[8];
+        tierer_found(node, NULL, 0, true, false, NULL);
+        for (uint32_t i = 0; i < 4; i++) {
+            (void)snprintf(key, sizeof(key), "k%u", i);
+            node_put(node, "client.1", key, BIG);
+        }
+
+        ck_assert(!node_reserve(node, &ask, &grants));
+        for (uint32_t i = 0; i < 4; i++) {
+            fake_pass(&node->fake, 3 * SL_NS_PER_S);
+            if (tells) {
+                tierer_found(node, NULL, 0, false, false, NULL);
+            }
+        }
+
+        ck_assert_int_eq(node_reserved(node, &ask, &grants), !tells);
+        ck_assert_int_eq(node_sees(node, "k0"), tells);
+        if (tells) {
+            tierer_found(node, NULL, 0, false, true, NULL);
+            ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 4);
+            ck_assert(node_reserved(node, &ask, &grants));
+            ck_assert(on_disk(node, "k0"));
+        }
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_store_takes_over_a_half_found_block)
     {
         struct node *node = node_start(disk_settings);
@@ -2028,6 +2067,7 @@ static Suite *disk_suite(void)
     tcase_add_test(scan, removal_of_what_may_be_on_disk_waits_for_the_scan);
     tcase_add_test(scan, half_of_a_block_that_later_scans_do_not_find_is_forgotten);
     tcase_add_test(scan, what_a_scan_finds_no_room_for_is_removed_all_the_same);
+    tcase_add_loop_test(scan, a_scan_that_takes_long_costs_no_value_that_is_not_on_disk, 0, 2);
     tcase_add_test(scan, a_store_takes_over_a_half_found_block);
     tcase_add_test(scan, places_that_a_scan_does_not_find_are_forgotten);
     tcase_add_loop_test(scan, a_scan_that_begins_anew_forgets_what_it_does_not_find, 0, 6);

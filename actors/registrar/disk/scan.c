@@ -365,6 +365,7 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
         sl_reply_code(self->env, msg, err, &why);
         return;
     }
+    path->absent_since_ns = self->env->now_ns; /* it gets on: eviction waits for its copies */
     uint32_t slot = path->disk;
     SL_ASSERT(slot < REG_DISKS_MAX); /* it was told, or is known */
     bool told = true;

@@ -918,6 +918,33 @@ START_TEST(promotion_does_not_wait_for_a_tierer_that_is_away_for_long)
     }
 END_TEST
 
+/* A read that found no room within 100 ms was told that there is none, though each write makes some. */
+START_TEST(promote_waits_for_the_room_that_write_behind_makes)
+    {
+        struct node *node = node_disk();
+        const char *const key[] = {"k0"};
+        struct sl_item_grant grant;
+        fill_durable(node);
+        grant = node_grant(node, "client.1", "x", BIG); /* k0 leaves memory */
+        ck_assert_int_eq(node_commit(node, "client.1", "x", &grant), SL_OK);
+        for (uint32_t i = 0; i < 3; i++) { /* and all the others */
+            char name[8];
+            (void)snprintf(name, sizeof(name), "y%u", i);
+            node_put(node, "client.1", name, BIG);
+        }
+        ck_assert(node_sees(node, "k0") && !in_memory(node, "k0"));
+
+        uint64_t seq = promote_ask(node, "client.1", key, 1);
+        fake_pass(&node->fake, SL_NS_PER_S);
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_INCOMPLETE);
+        ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 4);
+
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(promote_ends_at_its_deadline)
     {
         struct node *node = node_with_k0_on_disk();
@@ -2047,6 +2074,7 @@ static Suite *disk_suite(void)
     tcase_add_test(promote, successor_of_a_tierer_frees_its_extents);
     tcase_add_test(promote, promotion_does_not_wait_for_a_tierer_that_is_away_for_long);
     tcase_add_test(promote, promote_ends_at_its_deadline);
+    tcase_add_test(promote, promote_waits_for_the_room_that_write_behind_makes);
     tcase_add_test(promote, an_object_removed_while_it_is_read_stays_removed);
     tcase_add_test(promote, promotion_waits_for_space);
     tcase_add_test(promote, a_promotion_that_gets_no_space_is_told_before_its_deadline);

@@ -8,6 +8,7 @@
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/reclaim.h"
+#include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
@@ -643,9 +644,11 @@ static void promotes_expire(struct registrar *self)
         }
     }
     /* Room that is on its way is waited for: requests have deadlines of their own. */
-    if (self->space.arrival_blocked_ns != 0 &&
-        now_ns >= self->space.arrival_blocked_ns + REG_PROMOTE_WAIT_NS &&
-        !reg_populate_pending(self)) {
+    bool late = self->space.arrival_blocked_ns != 0 && !reg_populate_pending(self) &&
+                now_ns >= self->space.arrival_blocked_ns + REG_PROMOTE_WAIT_NS;
+    if (late && reg_writes_come(self)) { /* with each value that reaches the disk */
+        self->space.arrival_blocked_ns = now_ns;
+    } else if (late) {
         for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
             if (reg_disk_readable(self, i)) {
                 reg_arrivals_end(self, i, false, SL_ERR_NO_SPACE);

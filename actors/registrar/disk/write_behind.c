@@ -555,6 +555,11 @@ uint64_t reg_writes_oldest(struct registrar *self)
     return oldest != NULL ? oldest->at_ns : UINT64_MAX;
 }
 
+bool reg_writes_come(struct registrar *self)
+{
+    return reg_copy_required(self) && reg_writes_oldest(self) != UINT64_MAX;
+}
+
 /* ---- the part ---- */
 
 static sl_err writes_init(struct registrar *self, struct sl_error *why)

@@ -51,6 +51,8 @@ void reg_unit_queue(struct registrar *self, sl_ref unit);
 void reg_memory_damaged(struct registrar *self, sl_ref ref);
 /* Order of the oldest value that is not on disk yet; UINT64_MAX: all are. */
 uint64_t reg_writes_oldest(struct registrar *self);
+/* Values stand in memory alone that the disk is to have: with each of them room may come. */
+bool reg_writes_come(struct registrar *self);
 
 extern const struct reg_part reg_writes_part;
 

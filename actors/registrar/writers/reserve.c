@@ -8,6 +8,7 @@
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/remove.h"
+#include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"

@@ -13,11 +13,6 @@ bool reg_memory_comes(const struct registrar *self, uint64_t need_bytes)
     return reg_populate_pending(self) && reg_free_bytes(self) < need_bytes;
 }
 
-bool reg_writes_come(struct registrar *self)
-{
-    return reg_copy_required(self) && reg_writes_oldest(self) != UINT64_MAX;
-}
-
 static bool room_for(struct registrar *self, uint64_t bytes)
 {
     return reg_charge_room(self, bytes) && reg_make_room(self, bytes);

@@ -13,8 +13,6 @@ struct reg_need {
 
 /* Whether these bytes lack nothing but memory that is on its way. */
 bool reg_memory_comes(const struct registrar *self, uint64_t need_bytes);
-/* Values stand in memory alone that the disk is to have: with each of them room may come. */
-bool reg_writes_come(struct registrar *self);
 /* Whether granting may begin: there is room for all of it, or it takes what it gets item by item.
  */
 bool reg_request_has_room(struct registrar *self, const struct reg_request *req,

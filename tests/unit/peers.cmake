@@ -9,4 +9,5 @@ sl_test(control_test LABEL unit SOURCES unit/control_test.c support/tmpdir.c LIB
 if(SL_VERBS_INCLUDE)
     sl_test(transporter_device_test LABEL unit SOURCES unit/transporter_device_test.c support/fabric_end.c support/fake_env.c
         support/fake_net.c support/fake_verbs.c LIBS sluice_transporter sluice_swapper)
+    target_link_options(transporter_device_test PRIVATE -Wl,--wrap=sl_descriptors_fetch)
 endif()

@@ -11,6 +11,7 @@
 #include "cuda/sl_device.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_ticket.h"
+#include "runtime/sl_descriptors.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/fake_net.h"
@@ -65,6 +66,26 @@ static struct bed {
     uint32_t checks;
     uint64_t silent_seq; /* the last question that was not answered */
 } bed;
+/* A swapper's thread hands descriptors out, and may have to wait for a core: one that is there is
+ * waited for until it has. */
+#define HANDED_OUT_NS (60 * SL_NS_PER_S)
+sl_err __real_sl_descriptors_fetch(const struct sl_descriptors_source *source,
+                                   const struct sl_descriptors_ask *ask,
+                                   sl_descriptors_take_fn take, void *context, uint64_t deadline_ns,
+                                   struct sl_error *why);
+sl_err __wrap_sl_descriptors_fetch(const struct sl_descriptors_source *source,
+                                   const struct sl_descriptors_ask *ask,
+                                   sl_descriptors_take_fn take, void *context, uint64_t deadline_ns,
+                                   struct sl_error *why);
+sl_err __wrap_sl_descriptors_fetch(const struct sl_descriptors_source *source,
+                                   const struct sl_descriptors_ask *ask,
+                                   sl_descriptors_take_fn take, void *context, uint64_t deadline_ns,
+                                   struct sl_error *why)
+{
+    return __real_sl_descriptors_fetch(source, ask, take, context, deadline_ns + HANDED_OUT_NS,
+                                       why);
+}
+
 static uint32_t gpu_ranks =
     1; /* ranks with device memory, from 0 on; the others have shared memory */
 

@@ -59,22 +59,18 @@ static void look_later(struct coordinator *self, struct co_op *op)
     co_wake(self, op, self->env->now_ns + sl_backoff_next(&op->poll_ns, CO_POLL_NS_MAX));
 }
 
-static void part_unpin(struct coordinator *self, struct co_part *part)
-{
-    if (part->pin != 0) {
-        sl_pins_give(self->pins, part->pin);
-        SL_ASSERT(self->pins_taken > 0);
-        self->pins_taken--;
-    }
-    part->pin = 0;
-    part->state = part->state == CO_PART_PULLED ? CO_PART_PULLED : CO_PART_OPEN;
-}
-
 static void load_unpin(struct coordinator *self, struct co_op *op, uint32_t from_block)
 {
     uint32_t part_count = op->slice_count > 0 ? op->engine->part_count : 0;
     for (uint32_t i = from_block * part_count; i < op->slice_count * part_count; i++) {
-        part_unpin(self, &op->parts[i]);
+        struct co_part *part = &op->parts[i];
+        if (part->pin != 0) {
+            sl_pins_give(self->pins, part->pin);
+            SL_ASSERT(self->pins_taken > 0);
+            self->pins_taken--;
+        }
+        part->pin = 0;
+        part->state = part->state == CO_PART_PULLED ? CO_PART_PULLED : CO_PART_OPEN;
     }
     op->slice_count = SL_MIN(op->slice_count, from_block);
 }
@@ -196,19 +192,26 @@ static void slice_cut(struct coordinator *self, struct co_op *op, uint32_t block
     }
 }
 
+/* Looks again later, at so many blocks of the slice, whose pins make way meanwhile. */
+static void load_wait(struct coordinator *self, struct co_op *op, uint32_t blocks)
+{
+    slice_cut(self, op, blocks);
+    load_unpin(self, op, 0);
+    op->slice_count = blocks;
+    co_op_enter(self, op, CO_LOOK);
+}
+
 /* No pin was to be had for the first block of the slice. */
 static void load_short_of_pins(struct coordinator *self, struct co_op *op)
 {
     uint32_t count = op->slice_count;
     load_unpin(self, op, 0);
-    op->slice_count = count;
     co_count(self, self->metric.pin_limit_count, 1);
     if (self->pins_taken > 0) {
-        co_op_enter(self, op, CO_LOOK); /* other loads hold them; they end */
+        load_wait(self, op, count); /* other loads hold them; they end */
         return;
     }
     load_incomplete(op, 0, "its parts are more than may be pinned at once");
-    op->slice_count = 0;
     co_op_end(self, op, op->code);
 }
 
@@ -382,7 +385,9 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         co_count(self, self->metric.promote_gave_up_count, 1);
         slice_cut(self, op, waiting);
         if (waiting == 0) {
-            load_incomplete(op, 0, "there is no room to bring it in from disk");
+            bool away = op->refused == SL_ERR_UNREACHABLE;
+            load_incomplete(
+                op, 0, away ? "its disk is away" : "there is no room to bring it in from disk");
         }
     }
     uint32_t whole = 0;
@@ -425,9 +430,9 @@ void co_load_look(struct coordinator *self, struct co_op *op)
 static void load_promoted(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
     const struct sl_u64s *codes = &reply->body.bring_reply.codes;
-    uint32_t part_count = op->engine->part_count;
     uint32_t squeezed = op->slice_count;
     bool all = true;
+    op->refused = SL_OK;
     for (uint32_t i = 0; i < op->asked_count; i++) {
         uint64_t code =
             reply->code == SL_OK && i < codes->count ? codes->at[i] : (uint64_t)reply->code;
@@ -437,42 +442,29 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
         all = all && here;
         if (code == SL_ERR_NOT_FOUND || code == SL_ERR_CORRUPT) {
             part->state = CO_PART_GONE;
-        } else if (!here) {
-            squeezed = SL_MIN(squeezed, op->asked[i] / part_count);
+        } else if (!here && op->refused == SL_OK) {
+            squeezed = op->asked[i] / op->engine->part_count;
+            op->refused = sl_err_received(code);
         }
     }
     co_wait_answered(self, op, all);
     co_trace(self, op, "promoted", "registrar", op->asked_count);
-    if (squeezed == op->slice_count) {
-        co_load_look(self, op);
-        return;
-    }
-    /* No room for all: what is there goes first, its pins then make way. */
-    if (squeezed > 0) {
+    /* Its segment leaves the disk, or too many values are on their way: that ends, and was no try for
+     * room. An engine that may compute the block leaves it after as many tries as for room. */
+    bool moves = op->refused == SL_ERR_BUSY || op->refused == SL_ERR_LIMIT;
+    op->rounds -= moves && !co_wait_limited(op) ? 1u : 0u;
+    if (squeezed > 0) { /* what is there goes first, its pins then make way */
         slice_cut(self, op, squeezed);
         co_load_look(self, op);
     } else if (op->rounds < CO_PROMOTE_ROUNDS) {
-        uint32_t count = SL_MAX(op->slice_count / 2, 1u);
-        slice_cut(self, op, count);
-        load_unpin(self, op, 0);
-        op->slice_count = count;
-        co_op_enter(self, op, CO_LOOK);
+        load_wait(self, op, moves ? op->slice_count : SL_MAX(op->slice_count / 2, 1u));
     } else {
+        op->wait.over |= moves;
         co_load_look(self, op);
     }
 }
 
 /* ---- copied ---- */
-
-static void count_block(struct co_op *op, struct co_block *block, uint64_t now_ns)
-{
-    block->came_ns = now_ns;
-    op->from_memory += block->tier == CO_TIER_MEMORY ? 1u : 0u;
-    op->from_disk += block->tier == CO_TIER_DISK ? 1u : 0u;
-    op->from_remote += block->tier == CO_TIER_REMOTE ? 1u : 0u;
-    op->bytes += op->engine->block_bytes;
-    op->at++;
-}
 
 void co_load_copied(struct coordinator *self, struct co_op *op)
 {
@@ -490,7 +482,12 @@ void co_load_copied(struct coordinator *self, struct co_op *op)
         struct co_block *block = &op->blocks[op->slice[i]];
         block->note_ref = op->parts[i * part_count].ref;
         block->note_generation = op->parts[i * part_count].generation;
-        count_block(op, block, self->env->now_ns);
+        block->came_ns = self->env->now_ns;
+        op->from_memory += block->tier == CO_TIER_MEMORY ? 1u : 0u;
+        op->from_disk += block->tier == CO_TIER_DISK ? 1u : 0u;
+        op->from_remote += block->tier == CO_TIER_REMOTE ? 1u : 0u;
+        op->bytes += op->engine->block_bytes;
+        op->at++;
     }
     bool ended = op->last || op->at == op->block_count;
     load_unpin(self, op, 0);

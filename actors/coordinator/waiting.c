@@ -37,8 +37,7 @@ static uint64_t whole_ns(double ns)
 
 /* ---- the engine ---- */
 
-/* Whether the op ends rather than wait for what is sooner computed. */
-static bool limited(const struct co_op *op)
+bool co_wait_limited(const struct co_op *op)
 {
     return op->wait.tokens_per_s != 0 && op->handover == NULL && op->layers.in == 0 &&
            op->type->kind == CO_LOAD && !op->type->direct;
@@ -318,7 +317,7 @@ uint32_t co_wait_plan(struct coordinator *self, struct co_op *op, uint32_t waiti
                       bool ends)
 {
     struct co_wait *wait = &op->wait;
-    if (!limited(op)) {
+    if (!co_wait_limited(op)) {
         return end;
     }
     if (wait->over) { /* the soft deadline has passed */
@@ -368,7 +367,7 @@ uint64_t co_wait_begins(struct coordinator *self, struct co_op *op)
         pace->asked_bytes[disk] += wait->asked_bytes[disk];
     }
     wait->began_ns = 0;
-    if (!limited(op)) {
+    if (!co_wait_limited(op)) {
         return op->deadline_ns;
     }
     bool known = pace->bytes_per_ns > 0;
@@ -478,7 +477,7 @@ bool co_wait_is_over(struct coordinator *self, struct co_op *op)
 bool co_wait_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
 {
     struct co_pace *pace = &self->pace;
-    if (!limited(op)) {
+    if (!co_wait_limited(op)) {
         return true;
     }
     uint32_t end = op->slice_count;
@@ -497,7 +496,7 @@ uint64_t co_wait_fetch_until(struct coordinator *self, struct co_op *op, uint32_
                              uint64_t until_ns)
 {
     op->wait.fetch_ns = self->env->now_ns;
-    if (!limited(op)) {
+    if (!co_wait_limited(op)) {
         return until_ns;
     }
     double limit_ns = compute_ns(op, op->at + block, op->at + op->slice_count);
@@ -510,7 +509,7 @@ void co_wait_fetched(struct coordinator *self, const struct co_op *op,
 {
     struct co_pace *pace = &self->pace;
     double passed_ns = (double)(self->env->now_ns - op->wait.fetch_ns);
-    bool missed = fetched->late && limited(op);
+    bool missed = fetched->late && co_wait_limited(op);
     if (missed) {
         co_count(self, self->metric.soft_missed_count, 1);
         co_trace(self, op, "soft deadline missed", "transporter",

@@ -47,6 +47,8 @@ struct co_pace {
     double remote_ns_per_byte;          /* 0: not known */
 };
 
+/* Whether the op ends rather than wait for what is sooner computed. */
+bool co_wait_limited(const struct co_op *op);
 /* The slice's blocks up to `end` are there, and `waiting` is the first that is on disk alone. ends:
  * the block behind is nowhere. Gives how many of the slice to take; what is left is counted, and
  * the load is to end there. */

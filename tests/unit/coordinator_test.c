@@ -782,6 +782,10 @@ START_TEST(block_without_room_before_a_hole_is_not_reported_as_a_miss)
     }
 END_TEST
 
+static const struct {
+    sl_err code;
+    const char *reason;
+} given_up[] = {{SL_ERR_NO_SPACE, "no room"}, {SL_ERR_UNREACHABLE, "its disk is away"}};
 START_TEST(promotion_is_given_up_after_three_rounds)
     {
         struct bed *bed = bed_make(NULL);
@@ -789,12 +793,37 @@ START_TEST(promotion_is_given_up_after_three_rounds)
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 1);
         for (uint32_t i = 0; i < 3; i++) {
             struct sl_msg request = take(bed, "registrar", SL_MSG_BRING);
-            promote(bed, &request, SL_ERR_NO_SPACE);
+            promote(bed, &request, given_up[_i].code);
             fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
         }
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_ERR_INCOMPLETE);
         ck_assert_uint_eq(reply.body.load_reply.block_count, 0);
+        ck_assert_msg(strstr(reply.text.at, given_up[_i].reason) != NULL, "%s", reply.text.at);
+        bed_end(bed);
+    }
+END_TEST
+
+/* Its segment leaves the disk, or more values are on their way than the registrar keeps track of. */
+static const sl_err moving[] = {SL_ERR_BUSY, SL_ERR_LIMIT};
+START_TEST(what_cannot_be_read_at_the_moment_is_waited_for)
+    {
+        struct bed *bed = bed_make(NULL);
+        index_put(bed, 0, false, PART_BYTES);
+        uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 1);
+        for (uint32_t i = 0; i < 10; i++) { /* more often than there are tries for room */
+            struct sl_msg request = take(bed, "registrar", SL_MSG_BRING);
+            promote(bed, &request, moving[_i]);
+            ck_assert(!sent(bed, "registrar", SL_MSG_BRING)); /* not at once */
+            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        }
+        struct sl_msg request = take(bed, "registrar", SL_MSG_BRING);
+        promote(bed, &request, SL_OK);
+        ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 1);
+        (void)answer_copy(bed, 1, UINT64_MAX);
+        struct sl_msg reply = reply_to(bed, seq);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.load_reply.from_disk, 1);
         bed_end(bed);
     }
 END_TEST
@@ -881,7 +910,8 @@ int main(void)
     tcase_add_test(load, promotion_without_room_lets_the_blocks_before_go_first);
     tcase_add_loop_test(load, block_without_room_before_a_hole_is_not_reported_as_a_miss, 0,
                         SL_COUNT(squeezes));
-    tcase_add_test(load, promotion_is_given_up_after_three_rounds);
+    tcase_add_loop_test(load, promotion_is_given_up_after_three_rounds, 0, SL_COUNT(given_up));
+    tcase_add_loop_test(load, what_cannot_be_read_at_the_moment_is_waited_for, 0, SL_COUNT(moving));
     tcase_add_test(load, load_larger_than_the_pins_goes_in_slices);
     tcase_add_test(load, pins_are_kept_until_the_fence);
     suite_add_tcase(suite, load);

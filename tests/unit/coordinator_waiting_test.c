@@ -116,6 +116,16 @@ static void promoted(struct bed *bed, const struct sl_msg *promote)
            (struct sl_msg){.body.bring_reply.codes = {codes, promote->body.bring.keys.count}});
 }
 
+static void refused(struct bed *bed, const struct sl_msg *promote, sl_err code)
+{
+    uint64_t codes[BLOCKS_MAX];
+    for (uint64_t i = 0; i < promote->body.bring.keys.count; i++) {
+        codes[i] = code;
+    }
+    answer(bed, "registrar", promote,
+           (struct sl_msg){.body.bring_reply.codes = {codes, promote->body.bring.keys.count}});
+}
+
 /* The load is answered with so many blocks, and says how many it left. */
 static void ends_with(struct bed *bed, uint64_t seq, uint64_t blocks, uint64_t left)
 {
@@ -336,6 +346,26 @@ START_TEST(the_promote_ends_with_the_soft_deadline)
     }
 END_TEST
 
+/* Its segment leaves the disk: that may take seconds. */
+START_TEST(what_cannot_be_read_at_the_moment_is_soon_left)
+    {
+        struct bed *bed = bed_with("mdd", 1, 0);
+        uint64_t seq = load_begin(bed, 3, SLOW, 0);
+        struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
+        refused(bed, &promote, SL_ERR_BUSY);
+        copies(bed, 1);
+
+        for (uint32_t i = 0; i < 3; i++) {
+            promote = take(bed, "registrar", SL_MSG_BRING);
+            refused(bed, &promote, SL_ERR_BUSY);
+            fake_pass(&bed->fake, 10 * MS);
+        }
+
+        ends_with(bed, seq, 1, 2);
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(a_rest_that_comes_at_once_is_waited_for)
     {
         struct bed *bed = bed_with("mmdddddddd", 1, 0); /* 66 ms promised, 320 to compute */
@@ -526,6 +556,7 @@ static Suite *waiting_suite(void)
     tcase_add_test(soft, without_a_rate_it_waits_to_its_deadline);
     tcase_add_test(soft, the_prefix_that_came_by_then_is_taken);
     tcase_add_test(soft, the_promote_ends_with_the_soft_deadline);
+    tcase_add_test(soft, what_cannot_be_read_at_the_moment_is_soon_left);
     tcase_add_test(soft, a_rest_that_comes_at_once_is_waited_for);
     tcase_add_test(soft, a_disk_that_was_slower_is_believed_less);
     suite_add_tcase(suite, soft);

@@ -124,7 +124,6 @@ static void call_ended(struct coordinator *self, const struct sl_call *call,
         void (*other)(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
     } calls[CO_CALLS] = {[CO_CALL_OP] = {.of_op = op_answered},
                          [CO_CALL_COPY] = {.of_op = co_copy_answered},
-                         [CO_CALL_PULL] = {.of_op = co_pull_answered},
                          [CO_CALL_FENCE] = {.of_op = co_fence_answered},
                          [CO_CALL_ENGINE] = {.other = co_engine_answered},
                          [CO_CALL_PING] = {.other = co_rank_pong},

@@ -69,16 +69,19 @@ bool co_direct_start(struct coordinator *self, struct co_op *op, uint32_t first)
     return co_slice_make(self, op, count);
 }
 
-bool co_direct_call(struct coordinator *self, struct co_op *op, struct sl_msg *msg)
+void co_direct_lend(struct coordinator *self, struct co_op *op)
 {
     struct co_share *share = &op->shares[CO_TRANSPORTER];
-    if (!op->direct.lent) {
-        op->direct.lent = true;
-        co_count(self, self->metric.straight_count, 1);
-    }
+    op->direct.lent = true;
     co_rank_learn(self, CO_TRANSPORTER);
     share->proc = self->ranks[CO_TRANSPORTER].proc;
     share->sent_ns = self->env->now_ns;
+}
+
+bool co_direct_call(struct coordinator *self, struct co_op *op, struct sl_msg *msg)
+{
+    co_count(self, self->metric.straight_count, !op->direct.lent);
+    co_direct_lend(self, op);
     return co_op_call(self, op, "transporter.0", msg);
 }
 

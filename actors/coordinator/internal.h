@@ -194,8 +194,8 @@ void co_greet_look(struct coordinator *self);
 /* ---- pull.c: blocks of other nodes straight into the pools ---- */
 /* Of the slice's blocks from `block` on: as many as one pull may be of. 0: they go by the arena. */
 uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, uint32_t block);
-/* Asks for all blocks of the slice from `block` on. False: it could not be asked. */
-bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block);
+/* All blocks of the slice from `block` on are asked for. */
+void co_pull_asked(struct coordinator *self, struct co_op *op, uint32_t block);
 /* Of the slice's blocks from `block` on, a spot for every rank that has a part, part by part. NULL: out
  * of memory. */
 struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *count);
@@ -204,8 +204,7 @@ uint64_t co_spots_max(const struct coordinator *self);   /* of a message */
 /* When an engine's pools are tried again that were refused so. */
 uint64_t co_pools_again_ns(const struct coordinator *self, sl_err code);
 /* reply NULL: none came in time. */
-void co_pull_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
-                      const struct sl_msg *reply);
+void co_pull_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
 
 /* ---- handover.c ---- */
 /* Decode, here or elsewhere, has offered a ticket for it. */
@@ -311,7 +310,9 @@ void co_direct_fallback_note(struct coordinator *self, struct co_op *op);
 /* Takes the blocks from `first` on, all of them in one slice. False: they cannot go directly, and the op
  * goes on through storage or was ended. */
 bool co_direct_start(struct coordinator *self, struct co_op *op, uint32_t first);
-/* Asks the transporter for something that touches the device blocks. False: the op was ended. */
+/* The transporter is asked for something that touches the op's device blocks. */
+void co_direct_lend(struct coordinator *self, struct co_op *op);
+/* Asks it. False: the op was ended. */
 bool co_direct_call(struct coordinator *self, struct co_op *op, struct sl_msg *msg);
 /* The transporter has said that it is through with them: goes on when no other one works for it. */
 void co_direct_over(struct coordinator *self, struct co_op *op,
@@ -325,10 +326,6 @@ bool co_direct_is_refusal(const struct coordinator *self, sl_err code);
 /* ---- store.c, load.c ---- */
 void co_store_slice(struct coordinator *self, struct co_op *op);
 void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply);
-/* What other nodes are asked for: all parts of the slice's blocks from `block` on, as a chain, of which nothing is wanted behind a
- * gap. Half of the time that is left: what is here can then still be copied. False: out of memory. */
-bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, struct sl_msg *bring,
-                   uint64_t *until_ns);
 /* They have answered, or not in time: it goes on with what is here. */
 void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
 void co_load_look(struct coordinator *self, struct co_op *op);

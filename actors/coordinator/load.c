@@ -239,8 +239,10 @@ static void load_promote(struct coordinator *self, struct co_op *op)
     (void)co_op_call_until(self, op, "registrar", &promote, co_wait_begins(self, op));
 }
 
-bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, struct sl_msg *bring,
-                   uint64_t *until_ns)
+/* What other nodes are asked for: all parts of the slice's blocks from `block` on, as a chain, of which nothing is
+ * wanted behind a gap. Half of the time that is left: what is here can then still be copied. False: out of memory. */
+static bool fetch_make(struct coordinator *self, struct co_op *op, uint32_t block, bool straight,
+                       struct sl_msg *bring, uint64_t *until_ns)
 {
     const struct co_engine *engine = op->engine;
     uint64_t now_ns = self->env->now_ns;
@@ -248,7 +250,9 @@ bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, s
     uint32_t first = block * part_count, part_total = block_count * part_count;
     struct sl_text *keys = co_memory_take(&op->work, part_total, sizeof(*keys));
     struct sl_item_group *groups = co_memory_take(&op->work, block_count, sizeof(*groups));
-    if (keys == NULL || groups == NULL) {
+    uint32_t spot_count = 0;
+    const struct sl_item_spot *spots = straight ? co_spots_make(op, block, &spot_count) : NULL;
+    if (keys == NULL || groups == NULL || (straight && spots == NULL)) {
         return false;
     }
     for (uint32_t i = 0; i < part_total; i++) {
@@ -265,42 +269,39 @@ bool co_load_asked(struct coordinator *self, struct co_op *op, uint32_t block, s
     bring->body.bring.keys = (struct sl_texts){.at = keys, .count = part_total};
     bring->body.bring.groups.at = groups;
     bring->body.bring.groups.count = block_count;
+    bring->body.bring.spots.at = spots;
+    bring->body.bring.spots.count = spot_count;
     op->asked_count = first; /* where the answer begins */
     return true;
 }
 
-/* Asks other nodes for the slice's blocks from `block` on. False: nobody is asked. */
+/* Asks other nodes for the slice's blocks from `block` on, straight into the pools where that can be. False: nobody
+ * is asked. */
 static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
 {
     struct sl_msg fetch;
     uint64_t until_ns = 0;
-    op->fetched = true;
-    if (!co_load_asked(self, op, block, &fetch, &until_ns)) {
-        return false;
-    }
-    if (sl_calls_send(self->calls, "transporter.0", &fetch, until_ns,
-                      co_op_cookie(self, op, CO_CALL_OP, 0), &op->call_seq) != SL_OK) {
-        return false;
-    }
-    co_op_enter(self, op, CO_FETCH);
-    co_count(self, self->metric.fetch_count, fetch.body.bring.keys.count);
-    co_trace(self, op, "fetch", "transporter", (uint32_t)fetch.body.bring.keys.count);
-    return true;
-}
-
-/* The same, straight into the pools where that can be. */
-static bool load_ask(struct coordinator *self, struct co_op *op, uint32_t block)
-{
     if (!co_wait_fetch(self, op, block)) {
         return false;
     }
     uint32_t pulled = co_pull_blocks(self, op, block);
-    if (pulled == 0) {
-        return load_fetch(self, op, block);
+    if (pulled > 0) {
+        slice_cut(self, op, block + pulled); /* the rest is of the next slice */
     }
-    slice_cut(self, op, block + pulled); /* the rest is of the next slice */
     op->fetched = true;
-    return co_pull_start(self, op, block) || load_fetch(self, op, block);
+    if (!fetch_make(self, op, block, pulled > 0, &fetch, &until_ns) ||
+        sl_calls_send(self->calls, "transporter.0", &fetch, until_ns,
+                      co_op_cookie(self, op, CO_CALL_OP, 0), &op->call_seq) != SL_OK) {
+        return false;
+    }
+    if (pulled > 0) {
+        co_pull_asked(self, op, block);
+    }
+    uint32_t count = (uint32_t)fetch.body.bring.keys.count;
+    co_op_enter(self, op, pulled > 0 ? CO_PULL : CO_FETCH);
+    co_count(self, pulled > 0 ? self->metric.pull_count : self->metric.fetch_count, count);
+    co_trace(self, op, pulled > 0 ? "pull" : "fetch", "transporter", count);
+    return true;
 }
 
 /* Prefill has said that all is there: its node may just be starting an actor anew. */
@@ -365,7 +366,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         end = cut;
     }
     if (ends && !op->fetched && sl_index_view_remote(self->view) &&
-        load_ask(self, op, look->hole)) {
+        load_fetch(self, op, look->hole)) {
         return;
     }
     if (ends && fetch_again(self, op)) {
@@ -554,7 +555,7 @@ static const struct co_phase_ops phases[CO_PHASES] = {
     [CO_LOOK] = {.enter = look_later, .tick = co_load_look},
     [CO_PROMOTE] = {.enter = load_promote, .reply = load_promoted, .tick = promote_tick},
     [CO_FETCH] = {.reply = co_load_fetched, .unanswered = true},
-    /* CO_PULL: its answer is that of a share, as of a COPY */
+    [CO_PULL] = {.reply = co_pull_answered, .unanswered = true},
     [CO_COPY] = {.enter = co_copy_start},
     [CO_LAYERS] = {.enter = co_layers_go_load},
 };

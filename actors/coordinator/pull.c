@@ -83,71 +83,37 @@ static void pulled_forget(struct co_op *op, uint32_t block)
     }
 }
 
-bool co_pull_start(struct coordinator *self, struct co_op *op, uint32_t block)
+void co_pull_asked(struct coordinator *self, struct co_op *op, uint32_t block)
 {
-    struct co_share *share = &op->shares[CO_TRANSPORTER];
-    struct sl_msg pull;
-    uint64_t until_ns = 0;
-    uint32_t spot_count = 0;
-    struct sl_item_spot *spots = co_load_asked(self, op, block, &pull, &until_ns)
-                                     ? co_spots_make(op, block, &spot_count)
-                                     : NULL;
-    if (spots == NULL) {
-        return false;
-    }
-    SL_ASSERT(share->call_seq == 0);
-    co_rank_learn(self, CO_TRANSPORTER);
-    pull.body.bring.spots.at = spots;
-    pull.body.bring.spots.count = spot_count;
-    if (sl_calls_send(self->calls, "transporter.0", &pull, until_ns,
-                      co_op_cookie(self, op, CO_CALL_PULL, CO_TRANSPORTER),
-                      &share->call_seq) != SL_OK) {
-        return false;
-    }
     pulled_forget(op, block);
-    share->proc = self->ranks[CO_TRANSPORTER].proc;
-    share->sent_ns = self->env->now_ns;
-    op->shares_open++;
-    co_op_enter(self, op, CO_PULL);
-    co_count(self, self->metric.pull_count, pull.body.bring.keys.count);
-    co_trace(self, op, "pull", "transporter", (uint32_t)pull.body.bring.keys.count);
-    return true;
+    co_direct_lend(self, op);
 }
 
-/* It takes no such message, or cannot write into these pools: nothing was begun. */
-static void pull_refused(struct coordinator *self, struct co_op *op, sl_err code)
-{
-    co_count(self, self->metric.pull_refused_count, 1);
-    op->engine->pull_again_ns = co_pools_again_ns(self, code);
-    op->fetched = false;
-    co_load_look(self, op);
-}
-
-/* What came may have been written over since: the blocks come by the arena. */
-static void pull_settled(struct coordinator *self, struct co_op *op)
+/* What came may have been written over since, or nothing was begun: looks again. */
+static void pull_void(struct coordinator *self, struct co_op *op)
 {
     op->fetched = false;
     co_load_look(self, op);
 }
 
-void co_pull_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
-                      const struct sl_msg *reply)
+void co_pull_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
-    struct co_share *share = &op->shares[rank];
-    SL_ASSERT(op->phase == CO_PULL && op->shares_open > 0);
-    share->call_seq = 0;
-    op->shares_open--;
+    if (reply != NULL && !co_share_is_settled(self, &op->shares[CO_TRANSPORTER])) {
+        op->pull_barred = true;
+        co_direct_settle(self, op, pull_void);
+        return;
+    }
+    op->direct.lent = false;
     if (reply == NULL) { /* it does not give these blocks back */
         op->pull_barred = true;
         op->unsettled |= co_worker_bit(CO_TRANSPORTER);
         co_fence_send(self, op, CO_TRANSPORTER);
         co_load_fetched(self, op, NULL);
-    } else if (!co_share_is_settled(self, share)) {
-        op->pull_barred = true;
-        op->unsettled |= co_worker_bit(CO_TRANSPORTER);
-        co_settle(self, op, op->unsettled, pull_settled);
-    } else if (reply->code != SL_OK) {
-        pull_refused(self, op, reply->code);
+    } else if (reply->code !=
+               SL_OK) { /* it takes no such message, or cannot write into these pools */
+        co_count(self, self->metric.pull_refused_count, 1);
+        op->engine->pull_again_ns = co_pools_again_ns(self, reply->code);
+        pull_void(self, op);
     } else {
         co_load_fetched(self, op, reply);
     }

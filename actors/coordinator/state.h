@@ -181,7 +181,8 @@ struct co_receipt { /* what decode must know before it loads */
 
 #define CO_LEND_PIECES 512u /* of a LEND */
 struct co_direct {          /* of the two types that go directly */
-    bool lent; /* the transporter may read or write the device blocks: fenced before they go back */
+    bool
+        lent; /* the transporter may read or write the device blocks, also for a pull: fenced before they go back */
     bool from_here; /* in: prefill is at this node */
     sl_err failed;  /* goes on through storage when nothing works for it any more */
     /* out: */
@@ -321,8 +322,7 @@ struct co_rank {
 enum co_call {
     CO_CALL_OP = 1, /* cookie carries the op's slot */
     CO_CALL_COPY,   /* and the rank */
-    CO_CALL_PULL,
-    CO_CALL_FENCE, /* and the rank */
+    CO_CALL_FENCE,  /* and the rank */
     CO_CALL_ENGINE,
     CO_CALL_PING,  /* and the rank, as an index */
     CO_CALL_GREET, /* likewise */

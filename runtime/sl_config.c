@@ -115,6 +115,7 @@ static const struct {
     {"grants_ahead_bytes_max", "leave it out: grants_ahead_max bounds a client's extents"},
     {"guard_memory", "leave it out: memory that others cut short never ends a process"},
     {"handover_bytes_max", "leave it out: half of memory at most is held for decode"},
+    {"handover_push_fallback", "it is handover_fallback now: nothing is pushed any more"},
     {"log_lines_per_s", "leave it out: an actor logs 200 lines a second at most"},
     {"nic_processes", "leave it out: one transporter drives all addresses and NICs of a node"},
     {"peer_failures_max", "leave it out: peer_backoff begins after 3 failures in a row"},
@@ -122,8 +123,7 @@ static const struct {
     {"pushes_max", "leave it out: 256 messages of hand-overs are read at once"},
     {"queue_bytes", "leave it out: a queue has 512 KiB each way"},
     {"remote_pin_bytes_max", "leave it out: all peers together pin a quarter of memory at most"},
-    {"swap_threads",
-     "leave it out: the machine's cores divided by ranks, 4 at most, copy plain memory"},
+    {"swap_threads", "leave it out: cores divided by ranks, 4 at most, copy plain memory"},
     {"ticket_ttl_max", "leave it out: a hand-over ends at the deadlines of its ops"},
 };
 

@@ -217,7 +217,7 @@ enum sl_setting_kind {
       "how long blocks are held for a decode that does not come")                                 \
     X(handover_partial_ttl, DURATION, "10s", 1000000, 86400000000000,                             \
       "time to live of an incomplete last block, once nothing holds it")                          \
-    X(handover_push_fallback, BOOL, "true", 0, 1,                                                 \
+    X(handover_fallback, BOOL, "true", 0, 1,                                                      \
       "a direct hand-over that fails goes on through storage; false: it is an error")             \
     X(handover_recompute, BOOL, "false", 0, 1,                                                    \
       "decode gets the prefix that is there and computes the rest; false: all or error 502")

@@ -4,7 +4,7 @@
  * Decode makes a ticket, has the transporter bring what is named under it (BRING), and waits.
  * Prefill's swappers look at its blocks, and its transporter lends them to decode's node (LEND). It
  * has handed over when decode's coordinator has acknowledged all. What cannot go directly, and what
- * fails, goes through storage when the setting handover_push_fallback says so.
+ * fails, goes through storage when the setting handover_fallback says so.
  *
  * The transporter touches device blocks. They are lent to it until it has said that it is through
  * with them; else it is fenced before they are given back. */
@@ -14,7 +14,7 @@
 
 bool co_direct_falls_back(const struct coordinator *self)
 {
-    return sl_config_bool(self->env->config, SL_SET_handover_push_fallback);
+    return sl_config_bool(self->env->config, SL_SET_handover_fallback);
 }
 
 void co_direct_fallback_note(struct coordinator *self, struct co_op *op)

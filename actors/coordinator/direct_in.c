@@ -10,7 +10,7 @@
 static void in_failed(struct coordinator *self, struct co_op *op, sl_err code)
 {
     op->handover->offered = false;
-    if (!co_direct_falls_back(self)) {
+    if (!co_direct_falls_back(self) && !co_handover_is_committed(op)) {
         co_op_end(self, op, code);
         return;
     }

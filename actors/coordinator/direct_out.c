@@ -57,12 +57,14 @@ static void out_store(struct coordinator *self, struct co_op *op)
     co_store_slice(self, op);
 }
 
+static void out_over(struct coordinator *self, struct co_op *op);
+
 static void out_failed(struct coordinator *self, struct co_op *op, sl_err code)
 {
-    if (!co_direct_falls_back(self)) {
-        co_op_end(self, op, code);
+    if (op->handover->arrived || !co_direct_falls_back(self)) {
+        co_op_end(self, op, code); /* what has arrived is handed over all the same */
     } else if (op->direct.lent) {
-        co_direct_settle(self, op, out_store);
+        co_direct_settle(self, op, out_over);
     } else {
         out_store(self, op);
     }
@@ -73,11 +75,9 @@ static void out_over(struct coordinator *self, struct co_op *op)
 {
     if (op->direct.failed != SL_OK) {
         out_failed(self, op, op->direct.failed);
-        return;
+    } else {
+        co_op_end(self, op, SL_OK);
     }
-    co_count(self, self->metric.handover_pushed_count, 1);
-    op->bytes = (uint64_t)op->slice_count * op->engine->block_bytes;
-    co_op_end(self, op, SL_OK);
 }
 
 /* ---- LEND ---- */

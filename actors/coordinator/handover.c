@@ -438,7 +438,8 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
 {
     struct co_handover *row = op->handover;
     row->send = NULL;
-    if (code == SL_OK) {
+    /* What decode has all of is handed over, however this side ended. */
+    if (code == SL_OK || (row->arrived && op->direct.lends > 0)) {
         row->receipt = op->receipt;
         sl_err err = handover_step(self, row, SL_HANDOVER_COMMIT);
         /* What went directly is committed when all has landed, perhaps before we hear of it. */
@@ -447,8 +448,12 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
             co_count(self, self->metric.handover_committed_count, 1);
             co_handover_sides_wake(self, row);
             co_word_tell(self, row);
-            if (op->type->direct && !row->received) { /* decode has it, elsewhere */
-                (void)handover_step(self, row, SL_HANDOVER_CONSUME);
+            if (op->type->direct) {
+                co_count(self, self->metric.handover_pushed_count, 1);
+                op->bytes = (uint64_t)op->slice_count * op->engine->block_bytes;
+                if (!row->received) { /* decode has it, elsewhere */
+                    (void)handover_step(self, row, SL_HANDOVER_CONSUME);
+                }
             }
             return SL_OK;
         }

@@ -1011,7 +1011,7 @@ sl_err sl_layers_wait(struct sl_engine *engine, const struct sl_rank_layers *wha
  * Direct: decode's node makes a ticket that travels with the announcement (sl_op_ticket), or goes to
  * prefill's node by itself (`from`); prefill's node lends its blocks under it, decode's node reads them
  * into its own, and all is handed over when decode has acknowledged it. What cannot go so, or fails, goes through storage
- * when the setting handover_push_fallback says so; so the receipt travels with the first token in both modes.
+ * when the setting handover_fallback says so; so the receipt travels with the first token in both modes.
  *
  * Both sides may be by layers, each for itself: prefill's so that layers go while others are
  * computed, decode's so that it begins with the first while others come.

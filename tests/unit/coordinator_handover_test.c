@@ -533,7 +533,7 @@ END_TEST
 
 START_TEST(a_loan_that_fails_is_an_error_when_configured)
     {
-        const char *const settings[] = {"handover_push_fallback", "false", NULL};
+        const char *const settings[] = {"handover_fallback", "false", NULL};
         struct bed *bed = direct_bed(settings);
         struct sl_item_ticket ticket = ticket_of("b1", 2);
         uint64_t send = lend_begin(bed, &ticket, true);

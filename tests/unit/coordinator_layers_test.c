@@ -967,7 +967,7 @@ END_TEST
 
 START_TEST(a_hand_over_that_ends_behind_a_told_layer_is_a_502)
     {
-        const char *const settings[] = {"handover_push_fallback", "false", NULL};
+        const char *const settings[] = {"handover_fallback", "false", NULL};
         struct bed *bed = direct_bed(settings);
         struct sl_msg reply;
         uint64_t seq = direct_begin(bed);

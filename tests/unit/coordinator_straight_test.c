@@ -2,7 +2,7 @@
  * transporter and of swappers, when it goes through storage after all, and when device blocks are free. */
 #include "tests/unit/coordinator_handover_support.h"
 
-static const char *const strict[] = {"handover_push_fallback", "false", NULL};
+static const char *const strict[] = {"handover_fallback", "false", NULL};
 
 static uint64_t decode_begin(struct bed *bed, uint64_t budget_ns, bool first)
 {
@@ -136,7 +136,7 @@ END_TEST
 /* Without pools in a fabric there is storage, or an error. */
 START_TEST(what_cannot_go_directly_is_not_begun)
     {
-        const char *const settings[] = {"handover_push_fallback", _i == 0 ? "true" : "false", NULL};
+        const char *const settings[] = {"handover_fallback", _i == 0 ? "true" : "false", NULL};
         struct bed *bed = bed_make(settings);
         struct sl_item_ticket ticket = ticket_of("b1", 2);
         struct sl_msg reply;
@@ -481,6 +481,95 @@ START_TEST(a_rank_that_has_not_looked_at_its_part_fails_the_loan)
     }
 END_TEST
 
+/* ---- both at one node ---- */
+
+static void store_cancel(struct bed *bed)
+{
+    struct sl_msg cancel = {.type = SL_MSG_CANCEL};
+    cancel.body.cancel.target_op = SEND;
+    fake_give(&bed->fake, "client.1.0", &cancel);
+}
+
+/* However prefill's op ends: by the transporter's word, by its time, or because its client gives up. */
+enum how { HOW_FAILED, HOW_LATE, HOW_CANCELLED, HOWS };
+static void store_ends(struct bed *bed, enum how how, const struct sl_msg *lend)
+{
+    if (how == HOW_FAILED) {
+        answer(bed, "transporter.0", lend, (struct sl_msg){.code = SL_ERR_NOT_FOUND});
+        fake_pass(&bed->fake, 0);
+    } else if (how == HOW_LATE) {
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+    } else {
+        store_cancel(bed);
+    }
+}
+
+START_TEST(what_decode_has_all_of_is_handed_over_however_prefill_ends)
+    {
+        struct bed *bed = direct_bed(_i < HOWS ? strict : NULL);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        uint64_t recv = direct_begin(bed);
+        uint64_t send = lend_begin(bed, &ticket, false);
+        struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
+        ck_assert_int_eq(landed(bed, 2), SL_OK);
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
+
+        store_ends(bed, (enum how)(_i % HOWS), &lend);
+
+        struct sl_msg reply = reply_to(bed, send);
+        ck_assert_int_eq(reply.code, SL_OK);
+        ck_assert_uint_eq(reply.body.store_reply.receipt.count, 1);
+        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
+        ck_assert_uint_eq(metric(bed, "handovers_pushed"), 1);
+        ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 0);
+        if (!reply.body.store_reply.fenced) {
+            transporter_fenced(bed, SEND);
+        }
+        ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
+        bed_end(bed);
+    }
+END_TEST
+
+/* The transporter died behind its last word: decode counts its blocks when the next one is fenced. */
+START_TEST(a_prefill_that_ends_takes_nothing_from_a_decode_that_has_all)
+    {
+        struct bed *bed = direct_bed(strict);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        struct sl_msg reply;
+        uint64_t recv = decode_begin(bed, 60 * SL_NS_PER_S, true);
+        bring_accepted(bed);
+        uint64_t send = lend_begin(bed, &ticket, false);
+        struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
+        fake_pass(&bed->fake, SL_NS_PER_S);
+        fake_die(&bed->fake, transporter_proc);
+        ck_assert_int_eq(landed(bed, 2), SL_OK);
+        ck_assert(!answered(bed, recv, &reply));
+
+        store_ends(bed, (enum how)_i, &lend);
+
+        ck_assert_int_eq(reply_to(bed, send).code, SL_OK);
+        transporter_fenced(bed, RECV);
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
+        bed_end(bed);
+    }
+END_TEST
+
+/* Prefill had no ticket, and commits in the turn in which the transporter refuses decode. */
+START_TEST(what_is_committed_is_loaded_also_where_nothing_goes_on_through_storage)
+    {
+        struct bed *bed = direct_bed(strict);
+        uint64_t recv = decode_begin(bed, 0, true);
+        (void)bring_asked(bed);
+        uint64_t send = side_begin(bed, SL_MSG_STORE,
+                                   (struct side){.op_id = SEND, .id = ID, .blocks = 2}, false);
+        ck_assert_int_eq(commit(bed, send, 2).code, SL_OK);
+        bring_answer(bed, SL_ERR_UNSUPPORTED);
+        load_copied(bed);
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
+        bed_end(bed);
+    }
+END_TEST
+
 /* ---- many parts ---- */
 
 #define MANY       256u           /* blocks */
@@ -681,6 +770,11 @@ int main(void)
     tcase_add_loop_test(prefill, a_look_that_fails_ends_the_loan_first, 0, 2);
     tcase_add_test(prefill, what_is_lent_is_fenced_at_once_while_a_swapper_is);
     tcase_add_loop_test(prefill, what_is_lent_is_fenced_at_the_end_of_the_op, 0, 2);
+    tcase_add_loop_test(prefill, what_decode_has_all_of_is_handed_over_however_prefill_ends, 0,
+                        2 * HOWS);
+    tcase_add_loop_test(prefill, a_prefill_that_ends_takes_nothing_from_a_decode_that_has_all, 0,
+                        HOWS);
+    tcase_add_test(prefill, what_is_committed_is_loaded_also_where_nothing_goes_on_through_storage);
     suite_add_tcase(suite, prefill);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

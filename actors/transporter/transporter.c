@@ -284,7 +284,10 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
     err = err == SL_OK ? tr_seek_init(self, why) : err;
     if (err == SL_OK) { /* a trip has one call and may leave an ABORT for each of its units */
         uint32_t engines = (uint32_t)sl_config_u64(env->config, SL_SET_engines_max) + 1;
-        err = sl_calls_create(env, TR_PIN_SETS_MAX + TR_SEEKS_MAX + self->trip_max * 8 + engines,
+        uint32_t takes = (uint32_t)sl_config_u64(env->config, SL_SET_tickets_max);
+        err = sl_calls_create(env,
+                              TR_PIN_SETS_MAX + TR_SEEKS_MAX + self->trip_max * 8 + engines +
+                                  takes + TR_HANDOVER_READS_MAX,
                               &self->calls, why);
     }
     err = err == SL_OK ? tr_pools_init(self, why) : err;
@@ -461,35 +464,21 @@ static bool frames_take(struct transporter *self)
 void tr_calls_ended(struct transporter *self, const struct sl_call *call,
                     const struct sl_msg *reply)
 {
-    uint32_t index = (uint32_t)call->cookie;
-    switch ((enum tr_call)(call->cookie >> 32)) {
-    case TR_CALL_TRIP:
-        tr_trip_answered(self, index, reply);
-        break;
-    case TR_CALL_PROMOTE:
-        tr_holder_promoted(self, index);
-        break;
-    case TR_CALL_REMOVAL:
-        tr_seek_removed(self, index, reply);
-        break;
-    case TR_CALL_ENGINES:
-        tr_pools_listed(self, reply);
-        break;
-    case TR_CALL_ENGINE:
-        tr_pools_described(self, index, reply);
-        break;
-    case TR_CALL_EXPORT:
-        tr_pools_exported(self, index, reply);
-        break;
-    case TR_CALL_NOBODY:
-        break;
+    static void (*const ended[TR_CALLS])(struct transporter * self, uint32_t index,
+                                         const struct sl_msg *reply) = {
+        [TR_CALL_TRIP] = tr_trip_answered,     [TR_CALL_PROMOTE] = tr_holder_promoted,
+        [TR_CALL_REMOVAL] = tr_seek_removed,   [TR_CALL_ENGINES] = tr_pools_listed,
+        [TR_CALL_ENGINE] = tr_pools_described, [TR_CALL_EXPORT] = tr_pools_exported,
+        [TR_CALL_TAKE] = tr_take_opened,       [TR_CALL_READ] = tr_read_answered};
+    uint64_t kind = call->cookie >> 32;
+    if (ended[kind] != NULL) { /* else nobody waits for it */
+        ended[kind](self, (uint32_t)call->cookie, reply);
     }
 }
 
 static void reply_handle(struct transporter *self, const struct sl_msg *msg)
 {
     struct sl_call call;
-    tr_handover_answer(self, msg);
     if (self->calls == NULL) {
         return;
     }

@@ -527,7 +527,7 @@ static void nothing_is_left(void)
     ck_assert_uint_eq(ho->shares_open, 0);
     ck_assert_uint_eq(ho->parts_open, 0);
     ck_assert_uint_eq(ho->reads_open, 0);
-    ck_assert_uint_eq(sl_calls_count(ho->calls), 0);
+    ck_assert_uint_eq(sl_calls_count(bed.self->calls), 0);
     for (uint32_t i = 0; i <= SL_FABRIC_SLOTS_MAX; i++) {
         ck_assert(!ho->grants[i].used);
     }

@@ -80,8 +80,8 @@ sl_err ho_check_ask(struct handover *ho, struct ho_read *read, bool *asked, stru
                                          .trace_id = read->trace_id,
                                          .deadline_ns = ho->takes[read->take].back.deadline_ns,
                                          .cookie =
-                                             ho_cookie(HO_CALL_READ, (uint32_t)(read - ho->reads))};
-    sl_err err = tr_digests_ask(ho->self, ho->calls, &want, &read->call_seq);
+                                             tr_cookie(TR_CALL_READ, (uint32_t)(read - ho->reads))};
+    sl_err err = tr_digests_ask(ho->self, &want, &read->call_seq);
     return err == SL_OK ? SL_OK : question_failed(ho, read, err, "", why);
 }
 

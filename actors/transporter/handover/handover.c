@@ -42,7 +42,7 @@ sl_err tr_handover_init(struct transporter *self, struct sl_error *why)
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u hand-overs", ho->both_max);
     }
     sl_metrics_define(self->env->metrics, metric_rows, SL_COUNT(metric_rows), ho);
-    return sl_calls_create(self->env, HO_READS_MAX + ho->both_max, &ho->calls, why);
+    return SL_OK;
 }
 
 void tr_handover_fini(struct transporter *self)
@@ -54,28 +54,9 @@ void tr_handover_fini(struct transporter *self)
     ho_reads_fini(ho);
     ho_takes_fini(ho);
     ho_loans_fini(ho);
-    if (ho->calls != NULL) {
-        sl_calls_destroy(&ho->calls);
-    }
     free(ho->grants);
     free(ho);
     self->handover = NULL;
-}
-
-/* ---- answers ---- */
-
-void tr_handover_answer(struct transporter *self, const struct sl_msg *msg)
-{
-    struct handover *ho = self->handover;
-    struct sl_call call;
-    if (ho == NULL || !sl_calls_match(ho->calls, msg, &call)) {
-        return;
-    }
-    if (call.cookie >> 32 == HO_CALL_OPEN) {
-        ho_take_opened(ho, (uint32_t)call.cookie, msg);
-    } else {
-        ho_read_answered(ho, (uint32_t)call.cookie, msg);
-    }
 }
 
 /* ---- time ---- */
@@ -83,16 +64,8 @@ void tr_handover_answer(struct transporter *self, const struct sl_msg *msg)
 void tr_handover_step(struct transporter *self, uint64_t now_ns)
 {
     struct handover *ho = self->handover;
-    struct sl_call call;
     if (ho == NULL) {
         return;
-    }
-    while (sl_calls_expired(ho->calls, now_ns, &call)) {
-        if (call.cookie >> 32 == HO_CALL_OPEN) {
-            ho_take_opened(ho, (uint32_t)call.cookie, NULL);
-        } else {
-            ho_read_answered(ho, (uint32_t)call.cookie, NULL);
-        }
     }
     if (ho->due_ns <= now_ns) {
         ho->due_ns = SL_NEVER_NS;

@@ -5,11 +5,11 @@
 #include "actors/transporter/peers/peers.h"
 
 #define TR_HANDOVER_PLACES_MAX (1u << 18) /* of the fabric, of all that is lent and read */
+#define TR_HANDOVER_READS_MAX  256u       /* messages that are read at once */
 
 /* ---- handover.c ---- */
 sl_err tr_handover_init(struct transporter *self, struct sl_error *why);
 void tr_handover_fini(struct transporter *self);
-void tr_handover_answer(struct transporter *self, const struct sl_msg *msg);
 void tr_handover_step(struct transporter *self, uint64_t now_ns);
 /* A new life of the peer. */
 void tr_handover_peer_renewed(struct transporter *self, const struct tr_peer *peer);
@@ -33,6 +33,9 @@ void tr_lend_link_lost(struct transporter *self, uint32_t fabric_peer);
 
 /* ---- take.c, read.c: decode ---- */
 void tr_take(struct transporter *self, const struct sl_msg *msg); /* BRING with a ticket */
+/* Answers to calls; reply NULL: none in time. */
+void tr_take_opened(struct transporter *self, uint32_t index, const struct sl_msg *reply);
+void tr_read_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
 void tr_take_named(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
 /* False: not about hand-overs. */
 bool tr_take_read(struct transporter *self, const struct sl_fabric_done *done);

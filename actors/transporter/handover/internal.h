@@ -21,7 +21,7 @@
 
 #define HO_PIECES_MAX      512u /* of a message */
 #define HO_PARTS_MAX       4096u
-#define HO_READS_MAX       256u   /* messages that are read at once */
+#define HO_READS_MAX       TR_HANDOVER_READS_MAX
 #define HO_UNREAD_MAX      64u    /* messages of a loan that decode has not read */
 #define HO_PLACES_MAX      16384u /* of one transfer: a message may take several */
 #define HO_SOON_NS         (5 * SL_NS_PER_MS)
@@ -132,7 +132,6 @@ struct ho_metrics {
 struct handover {
     struct sl_digest_stream digest; /* of the piece that the CPU copies */
     struct transporter *self;
-    struct sl_calls *calls;
     uint64_t next_loan, next_cookie, next_order, grace_ns;
     uint64_t due_ns, look_ns;
     bool look; /* at the health of peers, in this turn */
@@ -174,11 +173,6 @@ static inline struct tr_range ho_range(const struct sl_item_arrived *piece)
 static inline sl_err ho_over_code(sl_err code)
 {
     return code == SL_ERR_BUSY || code == SL_ERR_NOT_FOUND ? SL_ERR_STALE : code;
-}
-enum ho_call { HO_CALL_OPEN = 1, HO_CALL_READ };
-static inline uint64_t ho_cookie(enum ho_call call, uint32_t index)
-{
-    return (uint64_t)call << 32 | index;
 }
 
 /* ---- answers.c ---- */
@@ -227,7 +221,6 @@ sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_m
 void ho_take_end(struct handover *ho, struct ho_take *take, sl_err code, const char *text);
 /* Nothing is written any more, perhaps: says so to whoever waits for it. */
 void ho_take_look(struct handover *ho, struct ho_take *take);
-void ho_take_opened(struct handover *ho, uint32_t index, const struct sl_msg *reply);
 void ho_takes_step(struct handover *ho, uint64_t now_ns);
 void ho_takes_fini(struct handover *ho);
 
@@ -239,8 +232,6 @@ sl_err ho_read_begin(struct handover *ho, struct ho_take *take, const struct sl_
 struct ho_read *ho_read_of(struct handover *ho, const struct ho_take *take, uint32_t number);
 /* Those of a take that ends: whoever lends hears code and text. */
 void ho_reads_stop(struct handover *ho, const struct ho_take *take);
-/* reply NULL: none in time. */
-void ho_read_answered(struct handover *ho, uint32_t index, const struct sl_msg *reply);
 void ho_reads_step(struct handover *ho, uint64_t now_ns);
 void ho_reads_fini(struct handover *ho);
 

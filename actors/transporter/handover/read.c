@@ -29,7 +29,7 @@ static void read_free(struct handover *ho, struct ho_read *read)
 {
     struct ho_take *take = take_of(ho, read);
     if (read->call_seq != 0) {
-        sl_calls_forget(ho->calls, read->call_seq);
+        sl_calls_forget(ho->self->calls, read->call_seq);
     }
     free(read->pieces);
     free(read->states);
@@ -153,8 +153,8 @@ static void read_tell(struct handover *ho, struct ho_read *read)
     body->pieces.at = read->pieces;
     body->pieces.count = read->piece_count;
     sl_err err =
-        sl_calls_send(ho->calls, take->back.to, &msg, take->back.deadline_ns,
-                      ho_cookie(HO_CALL_READ, (uint32_t)(read - ho->reads)), &read->call_seq);
+        sl_calls_send(ho->self->calls, take->back.to, &msg, take->back.deadline_ns,
+                      tr_cookie(TR_CALL_READ, (uint32_t)(read - ho->reads)), &read->call_seq);
     if (err != SL_OK) {
         read->call_seq = 0;
         ho_take_end(ho, take, err, "the sender of BRING cannot be told");
@@ -203,8 +203,9 @@ static void read_check(struct handover *ho, struct ho_read *read)
     }
 }
 
-void ho_read_answered(struct handover *ho, uint32_t index, const struct sl_msg *reply)
+void tr_read_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply)
 {
+    struct handover *ho = self->handover;
     struct ho_read *read = &ho->reads[index];
     struct sl_error why = {0};
     read->call_seq = 0;

@@ -74,7 +74,7 @@ void ho_take_end(struct handover *ho, struct ho_take *take, sl_err code, const c
     (void)snprintf(take->text, sizeof(take->text), "%s",
                    text[0] != '\0' ? text : sl_err_text(code));
     if (take->call_seq != 0) {
-        sl_calls_forget(ho->calls, take->call_seq);
+        sl_calls_forget(ho->self->calls, take->call_seq);
     }
     sl_metric_add(ho->self->env->metrics, ho->metric.takes_failed, code == SL_OK ? 0 : 1);
     ho_reads_stop(ho, take);
@@ -219,16 +219,17 @@ static void take_tell(struct handover *ho, struct ho_take *take)
     struct sl_msg msg = {.type = SL_MSG_LANDED, .trace_id = take->back.trace_id};
     msg.body.landed.handover = take->ticket.number;
     sl_err err =
-        sl_calls_send(ho->calls, take->back.to, &msg, take->back.deadline_ns,
-                      ho_cookie(HO_CALL_OPEN, (uint32_t)(take - ho->takes)), &take->call_seq);
+        sl_calls_send(ho->self->calls, take->back.to, &msg, take->back.deadline_ns,
+                      tr_cookie(TR_CALL_TAKE, (uint32_t)(take - ho->takes)), &take->call_seq);
     if (err != SL_OK) {
         take->call_seq = 0;
         ho_take_end(ho, take, err, "its sender cannot be told");
     }
 }
 
-void ho_take_opened(struct handover *ho, uint32_t index, const struct sl_msg *reply)
+void tr_take_opened(struct transporter *self, uint32_t index, const struct sl_msg *reply)
 {
+    struct handover *ho = self->handover;
     struct ho_take *take = &ho->takes[index];
     take->call_seq = 0;
     if (reply == NULL || reply->code != SL_OK) {

@@ -128,7 +128,7 @@ bool tr_check_next(struct transporter *self, struct tr_trip *trip)
         .trace_id = trip->trace_id,
         .deadline_ns = trip->deadline_ns,
         .cookie = tr_cookie(TR_CALL_TRIP, (uint32_t)(trip - self->trips))};
-    sl_err err = tr_digests_ask(self, self->calls, &want, &trip->call_seq);
+    sl_err err = tr_digests_ask(self, &want, &trip->call_seq);
     if (err == SL_OK) {
         trip->phase = TR_CHECK;
         return true;

@@ -290,8 +290,9 @@ static void set_promote(struct transporter *self, struct tr_pin_set *set,
     sl_metric_add(self->env->metrics, self->metric.promoted, disk_count);
 }
 
-void tr_holder_promoted(struct transporter *self, uint32_t index)
+void tr_holder_promoted(struct transporter *self, uint32_t index, const struct sl_msg *reply)
 {
+    (void)reply; /* what is in memory now says more */
     struct tr_pin_set *set = &self->pin_sets[index];
     if (!set->used || !set->promoting) {
         return;

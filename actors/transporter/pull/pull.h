@@ -114,7 +114,7 @@ bool tr_holder_may_read(void *context, uint64_t cookie, uint64_t offset_bytes,
                         uint64_t length_bytes);
 void tr_holder_pin(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
 void tr_holder_unpin(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
-void tr_holder_promoted(struct transporter *self, uint32_t index);
+void tr_holder_promoted(struct transporter *self, uint32_t index, const struct sl_msg *reply);
 /* Everything of the peer's earlier lives. */
 void tr_holder_renewed(struct transporter *self, const struct tr_peer *peer);
 /* Ends what has expired; gives when the next one does. */

@@ -6,8 +6,8 @@
 
 #define DIGEST_BYTES 16u /* of an item in COPY_REPLY: low, high */
 
-sl_err tr_digests_ask(struct transporter *self, struct sl_calls *calls,
-                      const struct tr_digests_want *want, uint64_t *call_seq)
+sl_err tr_digests_ask(struct transporter *self, const struct tr_digests_want *want,
+                      uint64_t *call_seq)
 {
     char to[32];
     struct sl_msg copy = {
@@ -19,9 +19,10 @@ sl_err tr_digests_ask(struct transporter *self, struct sl_calls *calls,
     copy.body.copy.look = true;
     copy.body.copy.items.at = want->blocks;
     copy.body.copy.items.count = want->block_count;
-    sl_err err = sl_calls_send(
-        calls, to, &copy, SL_MIN(want->deadline_ns, sl_deadline_ns(self->env->now_ns, TR_CALL_NS)),
-        want->cookie, call_seq);
+    sl_err err =
+        sl_calls_send(self->calls, to, &copy,
+                      SL_MIN(want->deadline_ns, sl_deadline_ns(self->env->now_ns, TR_CALL_NS)),
+                      want->cookie, call_seq);
     if (err != SL_OK) {
         *call_seq = 0;
     }

@@ -14,8 +14,8 @@ struct tr_digests_want {
 };
 /* Asks (COPY with `blocks`). The answer, or that none came in time, comes to the calls. Errors: those
  * of sl_calls_send; then *call_seq is 0. */
-sl_err tr_digests_ask(struct transporter *self, struct sl_calls *calls,
-                      const struct tr_digests_want *want, uint64_t *call_seq);
+sl_err tr_digests_ask(struct transporter *self, const struct tr_digests_want *want,
+                      uint64_t *call_seq);
 /* What the answer says of block `at`. Errors: SL_ERR_CORRUPT (another digest), SL_ERR_PROTOCOL (it
  * says nothing of the block). */
 sl_err tr_digests_said(const struct sl_body_copy_reply *body, uint32_t at, struct sl_digest want);

@@ -528,8 +528,9 @@ static void engine_ask(struct transporter *self, uint64_t id)
     }
 }
 
-void tr_pools_listed(struct transporter *self, const struct sl_msg *reply)
+void tr_pools_listed(struct transporter *self, uint32_t index, const struct sl_msg *reply)
 {
+    (void)index;
     struct tr_pools *pools = self->pools;
     pools->list_seq = 0;
     if (reply == NULL || reply->code != SL_OK) {

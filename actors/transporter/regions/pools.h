@@ -22,7 +22,7 @@ void tr_pools_fini(struct transporter *self);
 /* Takes the next step; gives when it wants to run again. */
 uint64_t tr_pools_step(struct transporter *self, uint64_t now_ns);
 /* Answers to ENGINES and ENGINE_GET; reply NULL: none in time. */
-void tr_pools_listed(struct transporter *self, const struct sl_msg *reply);
+void tr_pools_listed(struct transporter *self, uint32_t index, const struct sl_msg *reply);
 void tr_pools_described(struct transporter *self, uint32_t index, const struct sl_msg *reply);
 /* The answer to POOL_EXPORT; reply NULL: none in time. */
 void tr_pools_exported(struct transporter *self, uint32_t index, const struct sl_msg *reply);

@@ -344,7 +344,10 @@ enum tr_call {
     TR_CALL_REMOVAL,
     TR_CALL_ENGINES,
     TR_CALL_ENGINE,
-    TR_CALL_EXPORT
+    TR_CALL_EXPORT,
+    TR_CALL_TAKE,
+    TR_CALL_READ,
+    TR_CALLS
 };
 static inline uint64_t tr_cookie(enum tr_call call, uint32_t index)
 {

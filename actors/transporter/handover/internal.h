@@ -5,7 +5,6 @@
  * grants.c  prefill: who may read a part, and that nobody does any more
  * take.c    decode: BRING with a ticket, what prefill names for it, and its end
  * read.c    decode: what was named is read, checked, copied to other ranks and reported
- * check.c   decode: what lies in device memory is checked by the swapper of its rank
  * answers.c  both: answers, what has ended, whether a peer is gone
  * handover.c both: what ends them from outside, and time
  *
@@ -100,7 +99,6 @@ struct ho_take {
 /* POST <-> MOVES -> COPY -> SWAPPER, where some of it is in device memory -> TURN (after those before it)
  * -> TELL. Of this node: from COPY on. */
 enum ho_phase { READ_FREE, READ_POST, READ_MOVES, READ_COPY, READ_SWAPPER, READ_TURN, READ_TELL };
-enum ho_piece_state { PIECE_DUE, PIECE_ASKED, PIECE_RIGHT };
 struct ho_read {   /* a message that is being read */
     uint8_t phase; /* enum ho_phase */
     bool last;
@@ -112,7 +110,7 @@ struct ho_read {   /* a message that is being read */
     uint32_t copy_to; /* COPY: the owner of the part that gets the piece; 0: the first */
     uint64_t byte_at; /* COPY: of the piece */
     struct sl_item_arrived *pieces;
-    uint8_t *states; /* a piece each: enum ho_piece_state, of those in device memory */
+    uint8_t *states; /* a piece each: enum tr_look_state, of those in device memory */
 };
 
 struct ho_ended {
@@ -148,7 +146,6 @@ struct handover {
 
     /* scratch of messages and transfers */
     struct sl_item_door doors[HO_PIECES_MAX];
-    struct sl_item_piece blocks[HO_PIECES_MAX];
     struct sl_fabric_piece pieces[HO_PIECES_MAX];
     struct sl_digest digests[HO_PIECES_MAX];
     struct sl_fabric_place places[HO_PLACES_MAX];
@@ -234,14 +231,5 @@ struct ho_read *ho_read_of(struct handover *ho, const struct ho_take *take, uint
 void ho_reads_stop(struct handover *ho, const struct ho_take *take);
 void ho_reads_step(struct handover *ho, uint64_t now_ns);
 void ho_reads_fini(struct handover *ho);
-
-/* ---- check.c ---- */
-/* Asks a swapper for digests of the pieces in device memory that nobody has checked yet, those of a rank
- * at a time. Gives whether any was left. Errors: SL_ERR_BUSY (ask again later), SL_ERR_INVALID (a piece
- * is not whole layers), those of tr_spot_layers and of sl_calls_send. */
-sl_err ho_check_ask(struct handover *ho, struct ho_read *read, bool *asked, struct sl_error *why);
-/* reply NULL: none in time. Errors: SL_ERR_BUSY (ask again), SL_ERR_CORRUPT, what the swapper said. */
-sl_err ho_check_answered(struct handover *ho, struct ho_read *read, const struct sl_msg *reply,
-                         struct sl_error *why);
 
 #endif

@@ -3,8 +3,9 @@
  * told, in the order of the messages; its word is what prefill waits for.
  *
  * The fabric compares digests of host memory as bytes come. What lies in device memory is digested by the
- * swapper of its rank (check.c). When prefill is of this node, the CPU copies, a slice a turn. */
+ * swapper of its rank (regions/digests.h). When prefill is of this node, the CPU copies, a slice a turn. */
 #include "actors/transporter/handover/internal.h"
+#include "actors/transporter/regions/digests.h"
 #include "runtime/sl_backoff.h"
 
 #include <inttypes.h>
@@ -184,22 +185,55 @@ static void told(struct handover *ho, struct ho_read *read, const struct sl_msg 
 
 /* ---- device memory ---- */
 
+/* A swapper digests layers of a part, so a piece is whole layers of it. owner: the piece. */
+static void looks_make(struct handover *ho, const struct ho_read *read, struct tr_looks *out)
+{
+    const struct ho_take *take = take_of(ho, read);
+    out->count = 0;
+    out->trace_id = read->trace_id;
+    out->deadline_ns = take->back.deadline_ns;
+    out->cookie = tr_cookie(TR_CALL_READ, (uint32_t)(read - ho->reads));
+    for (uint32_t i = 0; i < read->piece_count; i++) {
+        const struct sl_item_arrived *piece = &read->pieces[i];
+        const struct ho_part *part = part_of(ho, read, i);
+        if (part->device) {
+            out->at[out->count++] =
+                (struct tr_look){.spot = &take->spots[part->spot_first],
+                                 .range = ho_range(piece),
+                                 .length_bytes = part->length_bytes,
+                                 .want = {.low = piece->digest_low, .high = piece->digest_high},
+                                 .state = &read->states[i],
+                                 .owner = i};
+        }
+    }
+}
+
+/* A queue that is full will not stay so. */
+static void not_checked(struct handover *ho, struct ho_read *read, sl_err code, const char *text)
+{
+    if (code == SL_ERR_BUSY || code == SL_ERR_LIMIT) {
+        read->again_ns = ho_now(ho) + HO_SOON_NS;
+        ho_due(ho, read->again_ns);
+    } else {
+        ho_take_end(ho, take_of(ho, read), code, text);
+    }
+}
+
 /* All is right that was seen so far: the swappers are asked for the rest, then it is told. */
 static void read_check(struct handover *ho, struct ho_read *read)
 {
+    struct tr_looks looks;
     struct sl_error why = {0};
     bool asked = false;
-    sl_err err = ho_check_ask(ho, read, &asked, &why);
-    if (err == SL_OK && !asked) {
+    looks_make(ho, read, &looks);
+    sl_err err = tr_looks_ask(ho->self, &looks, &read->call_seq, &asked, &why);
+    if (!asked) {
         read_tell(ho, read);
         return;
     }
     read->phase = READ_SWAPPER;
-    if (err == SL_ERR_BUSY) {
-        read->again_ns = ho_now(ho) + HO_SOON_NS;
-        ho_due(ho, read->again_ns);
-    } else if (err != SL_OK) {
-        ho_take_end(ho, take_of(ho, read), err, why.text);
+    if (err != SL_OK) {
+        not_checked(ho, read, err, why.text);
     }
 }
 
@@ -207,20 +241,31 @@ void tr_read_answered(struct transporter *self, uint32_t index, const struct sl_
 {
     struct handover *ho = self->handover;
     struct ho_read *read = &ho->reads[index];
+    struct tr_looks looks;
     struct sl_error why = {0};
     read->call_seq = 0;
     if (read->phase == READ_TELL) {
         told(ho, read, reply);
         return;
     }
-    sl_err err = ho_check_answered(ho, read, reply, &why);
-    if (err == SL_OK) {
+    looks_make(ho, read, &looks);
+    const struct tr_look *wrong = tr_looks_answered(&looks, reply);
+    if (wrong == NULL) {
         read_check(ho, read);
-    } else if (err == SL_ERR_BUSY) {
-        read->again_ns = ho_now(ho) + HO_SOON_NS;
-        ho_due(ho, read->again_ns);
+    } else if (reply == NULL || reply->code != SL_OK) {
+        (void)sl_fail(&why, wrong->code, "swapper.%u has not checked it: %.160s", wrong->spot->rank,
+                      reply != NULL && reply->text.length > 0 ? reply->text.at
+                                                              : sl_err_text(wrong->code));
+        not_checked(ho, read, wrong->code, why.text);
     } else {
-        ho_take_end(ho, take_of(ho, read), err, why.text);
+        bool corrupt = wrong->code == SL_ERR_CORRUPT;
+        sl_metric_add(self->env->metrics, self->metric.digests_bad, corrupt);
+        (void)sl_fail(
+            &why, wrong->code,
+            "part %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64 " in device memory: %s",
+            read->pieces[wrong->owner].part, wrong->range.length_bytes, wrong->range.offset_bytes,
+            corrupt ? "they do not match their digest" : "its swapper says nothing of them");
+        ho_take_end(ho, take_of(ho, read), wrong->code, why.text);
     }
 }
 

@@ -130,7 +130,7 @@ static sl_err spots_take(struct handover *ho, const struct sl_body_bring *body, 
         part->spot_first = (uint32_t)at;
         for (; at < body->spots.count && body->spots.at[at].item == i; at++) {
             out->spots[at] = tr_spot_of(&body->spots.at[at]);
-            out->spots[at].unseen = true; /* check.c */
+            out->spots[at].unseen = true; /* regions/digests.h */
             sl_err err = spot_check(ho, &out->spots[at], part, why);
             if (err != SL_OK) {
                 return err;

@@ -235,7 +235,7 @@ static sl_err target_places(struct transporter *self, struct tr_target *target,
         return err;
     }
     target->device = shape.device;
-    target->checked = false;
+    target->look = TR_LOOK_DUE;
     target->place_at = *used;
     *used += target->place_count;
     return SL_OK;

@@ -361,7 +361,7 @@
       "they are a chain of blocks, head first: none is wanted behind one that is not found")          \
     F(BOOL, sure, 0, 1, "a peer has said that it has them: whoever had not is asked again")           \
     L(spots, spot, SL_BATCH_MAX,                                                                      \
-      "blocks of nodes alone: they go there and not into memory; one or more for each key, disjoint") \
+      "blocks of nodes alone: they go there and not into memory; key by key, one at least, disjoint") \
     F(U64, chain_bytes, 0, UINT64_MAX,                                                                \
       "for_ns: that they and the rest of their chain lack; 0: they")                                  \
     F(BIN, ticket, 0, 128,                                                                            \

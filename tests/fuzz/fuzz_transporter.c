@@ -573,13 +573,14 @@ static void pull_give(struct hostile *hostile)
     groups[0] = (struct sl_item_group){.key = sl_text_of(NODE_MODEL "/b8"), .part_count = 2};
     groups[1] = (struct sl_item_group){.key = sl_text_of(NODE_MODEL "/b9"),
                                        .part_count = how % 32 == 31 ? 3 : 2};
+    uint32_t count = how % 16 < 12 ? SL_COUNT(texts) : SL_COUNT(spots);
     for (uint32_t i = 0; i < SL_COUNT(spots); i++) {
         uint64_t what = how < 192 ? 0 : hostile_byte(input);
         spots[i] = (struct sl_item_spot){.engine_id = ENGINE + (what >= 240 ? 1 : 0),
                                          .rank = i % 2,
                                          .part = what % 8 == 7 ? what % 64 : 0,
                                          .device_block = what >= 224 ? what * 100 : i,
-                                         .item = i % SL_COUNT(texts)};
+                                         .item = i * SL_COUNT(texts) / count};
     }
     pull.op_id = 1 + how % 4;
     pull.body.bring.chain = how % 2 == 0;
@@ -588,7 +589,7 @@ static void pull_give(struct hostile *hostile)
     pull.body.bring.groups.at = groups;
     pull.body.bring.groups.count = SL_COUNT(groups);
     pull.body.bring.spots.at = spots;
-    pull.body.bring.spots.count = how % 16 < 12 ? SL_COUNT(texts) : SL_COUNT(spots);
+    pull.body.bring.spots.count = count;
     hostile_give(hostile, "coordinator", &pull);
     if (how % 8 == 5) {
         struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = how % 16 < 8 ? pull.op_id : 0};

@@ -444,18 +444,21 @@ static const struct sl_item_group groups[] = {
 /* Both blocks go to the device. */
 static uint64_t pull_send(bool both_ranks)
 {
-    static const struct sl_item_spot spots[] = {
+    static const struct sl_item_spot first_rank[] = {
         {.engine_id = ENGINE, .device_block = 3},
-        {.engine_id = ENGINE, .device_block = 5, .item = 1},
-        {.engine_id = ENGINE, .rank = 1, .device_block = 3}};
+        {.engine_id = ENGINE, .device_block = 5, .item = 1}};
+    static const struct sl_item_spot ranks[] = {
+        {.engine_id = ENGINE, .device_block = 3},
+        {.engine_id = ENGINE, .rank = 1, .device_block = 3},
+        {.engine_id = ENGINE, .device_block = 5, .item = 1}};
     struct sl_msg msg = {.type = SL_MSG_BRING, .op_id = 11, .budget_ns = 2 * SL_NS_PER_S};
     msg.body.bring.chain = true;
     msg.body.bring.keys.at = keys;
     msg.body.bring.keys.count = SL_COUNT(keys);
     msg.body.bring.groups.at = groups;
     msg.body.bring.groups.count = SL_COUNT(groups);
-    msg.body.bring.spots.at = spots;
-    msg.body.bring.spots.count = both_ranks ? 3 : 2;
+    msg.body.bring.spots.at = both_ranks ? ranks : first_rank;
+    msg.body.bring.spots.count = both_ranks ? SL_COUNT(ranks) : SL_COUNT(first_rank);
     fake_give(&bed.fake, "coordinator", &msg);
     turn();
     return msg.seq;

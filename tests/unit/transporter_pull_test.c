@@ -220,8 +220,8 @@ static const struct sl_item_group groups[] = {
 #define SPOTS                                                            \
     {                                                                    \
         {.engine_id = ENGINE, .device_block = 3},                        \
-            {.engine_id = ENGINE, .device_block = 4, .item = 1},         \
             {.engine_id = ENGINE, .rank = 1, .device_block = 3},         \
+            {.engine_id = ENGINE, .device_block = 4, .item = 1},         \
         {                                                                \
             .engine_id = ENGINE, .rank = 1, .device_block = 4, .item = 1 \
         }                                                                \
@@ -317,6 +317,7 @@ static const struct {
 } refused[] = {
     {{{.engine_id = 8}, {.engine_id = ENGINE, .item = 1}}, 2, SL_ERR_NOT_FOUND},
     {{{.engine_id = ENGINE}}, 1, SL_ERR_INVALID}, /* the second has none */
+    {{{.engine_id = ENGINE, .item = 1}, {.engine_id = ENGINE}}, 2, SL_ERR_INVALID},
     {{{.engine_id = ENGINE}, {.engine_id = ENGINE, .item = 1}, {.engine_id = ENGINE, .item = 2}},
      3,
      SL_ERR_INVALID},

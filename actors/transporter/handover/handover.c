@@ -137,8 +137,8 @@ static bool loan_is_of(const struct ho_loan *loan, uint64_t engine_id)
 static bool take_is_of(const struct ho_take *take, uint64_t engine_id)
 {
     bool named = false;
-    for (uint32_t k = 0; take->state == HO_OPEN && !named && k < take->spot_count; k++) {
-        named = take->spots[k].engine_id == engine_id;
+    for (uint32_t k = 0; take->state == HO_OPEN && !named && k < take->items.spot_count; k++) {
+        named = take->items.spots[k].engine_id == engine_id;
     }
     return named;
 }

@@ -73,24 +73,23 @@ struct ho_grant { /* by slot of the handle */
 
 /* ---- decode ---- */
 struct ho_part {
-    uint32_t spot_first, spot_count; /* of the take; it is read to the first one */
-    bool device;                     /* its one spot is: a swapper checks what lands there */
-    bool open;                       /* key is */
+    bool open; /* key is */
     uint32_t key;
-    uint64_t length_bytes, named_bytes;
+    uint64_t named_bytes;
 };
 struct ho_take {
-    uint8_t state;            /* enum ho_state */
-    bool bound;               /* to peer, or to this node itself (local) */
-    bool local, last, device; /* last: all was named; device: some parts are */
+    uint8_t state;    /* enum ho_state */
+    bool bound;       /* to peer, or to this node itself (local) */
+    bool local, last; /* last: all was named */
+    bool device;      /* some parts are: a swapper checks what lands there */
     struct sl_ticket_fields ticket;
     struct sl_return back;    /* of the BRING */
     char from[TR_NAME_BYTES]; /* "": whoever comes first */
     uint32_t peer, heard;     /* heard: number of the last message that was taken */
     uint64_t peer_incarnation, loan;
-    uint32_t part_count, spot_count, reads_open;
-    struct ho_part *parts;
-    struct tr_spot *spots;
+    uint32_t reads_open;
+    struct tr_items items;           /* its parts; each is read to its first spot */
+    struct ho_part *parts;           /* items.count */
     uint64_t copied_bytes, call_seq; /* LANDED, that it is open */
     uint64_t fences;                 /* a bit each: those that wait for its end */
     sl_err code;                     /* why it ends */

@@ -21,9 +21,17 @@ static struct ho_take *take_of(struct handover *ho, const struct ho_read *read)
     return &ho->takes[read->take];
 }
 
-static struct ho_part *part_of(struct handover *ho, const struct ho_read *read, uint32_t piece)
+/* The part that the piece is of. */
+static const struct tr_item *item_of(struct handover *ho, const struct ho_read *read,
+                                     uint32_t piece)
 {
-    return &take_of(ho, read)->parts[read->pieces[piece].part];
+    return &take_of(ho, read)->items.at[read->pieces[piece].part];
+}
+
+static const struct tr_spot *spot_of(struct handover *ho, const struct ho_read *read,
+                                     uint32_t piece)
+{
+    return &take_of(ho, read)->items.spots[item_of(ho, read, piece)->first];
 }
 
 static void read_free(struct handover *ho, struct ho_read *read)
@@ -188,19 +196,18 @@ static void told(struct handover *ho, struct ho_read *read, const struct sl_msg 
 /* A swapper digests layers of a part, so a piece is whole layers of it. owner: the piece. */
 static void looks_make(struct handover *ho, const struct ho_read *read, struct tr_looks *out)
 {
-    const struct ho_take *take = take_of(ho, read);
     out->count = 0;
     out->trace_id = read->trace_id;
-    out->deadline_ns = take->back.deadline_ns;
+    out->deadline_ns = take_of(ho, read)->back.deadline_ns;
     out->cookie = tr_cookie(TR_CALL_READ, (uint32_t)(read - ho->reads));
     for (uint32_t i = 0; i < read->piece_count; i++) {
         const struct sl_item_arrived *piece = &read->pieces[i];
-        const struct ho_part *part = part_of(ho, read, i);
-        if (part->device) {
+        const struct tr_item *item = item_of(ho, read, i);
+        if (item->device) {
             out->at[out->count++] =
-                (struct tr_look){.spot = &take->spots[part->spot_first],
+                (struct tr_look){.spot = spot_of(ho, read, i),
                                  .range = ho_range(piece),
-                                 .length_bytes = part->length_bytes,
+                                 .length_bytes = item->length_bytes,
                                  .want = {.low = piece->digest_low, .high = piece->digest_high},
                                  .state = &read->states[i],
                                  .owner = i};
@@ -281,15 +288,15 @@ static sl_err pieces_make(struct handover *ho, struct ho_read *read, uint32_t *c
     for (; read->post_end < read->piece_count && HO_PLACES_MAX - places >= SL_FABRIC_PLACES_MAX;
          read->post_end++) {
         const struct sl_item_arrived *piece = &read->pieces[read->post_end];
-        const struct ho_part *part = part_of(ho, read, read->post_end);
-        const struct tr_spot *spot = &take_of(ho, read)->spots[part->spot_first];
+        const struct tr_spot *spot = spot_of(ho, read, read->post_end);
+        bool device = item_of(ho, read, read->post_end)->device;
         struct sl_fabric_piece *out = &ho->pieces[*count];
         ho->digests[*count] =
             (struct sl_digest){.low = piece->digest_low, .high = piece->digest_high};
-        *out = (struct sl_fabric_piece){.key = part->key,
+        *out = (struct sl_fabric_piece){.key = take_of(ho, read)->parts[piece->part].key,
                                         .remote_offset_bytes = piece->part_offset_bytes,
                                         .length_bytes = piece->length_bytes,
-                                        .digest = part->device ? NULL : &ho->digests[*count],
+                                        .digest = device ? NULL : &ho->digests[*count],
                                         .places = &ho->places[places],
                                         .rail = ho->self->rail_of_rank[spot->rank]};
         sl_err err = tr_spot_places(ho->self, spot, ho_range(piece), &ho->places[places],
@@ -419,7 +426,7 @@ static sl_err slice_copy(struct handover *ho, struct ho_read *read, uint64_t byt
 {
     struct ho_take *take = take_of(ho, read);
     const struct sl_item_arrived *piece = &read->pieces[read->piece_at];
-    const struct tr_spot *first = &take->spots[part_of(ho, read, read->piece_at)->spot_first];
+    const struct tr_spot *first = spot_of(ho, read, read->piece_at);
     const struct tr_range range = {.offset_bytes = piece->part_offset_bytes + read->byte_at,
                                    .length_bytes =
                                        SL_MIN(piece->length_bytes - read->byte_at, bytes_max)};
@@ -452,7 +459,7 @@ static uint64_t read_copy(struct handover *ho, struct ho_read *read, uint64_t by
     uint64_t copied_bytes = 0;
     uint32_t first = take->local ? 0 : 1; /* owner to copy to */
     while (read->piece_at < read->piece_count &&
-           read->copy_to >= part_of(ho, read, read->piece_at)->spot_count) {
+           read->copy_to >= item_of(ho, read, read->piece_at)->count) {
         read->piece_at++;
         read->copy_to = first;
     }

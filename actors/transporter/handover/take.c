@@ -13,14 +13,14 @@
 static void take_free(struct handover *ho, struct ho_take *take)
 {
     SL_ASSERT(take->reads_open == 0);
-    for (uint32_t i = 0; i < take->part_count; i++) {
+    for (uint32_t i = 0; i < take->items.count; i++) {
         if (take->parts[i].open) {
             sl_fabric_key_close(ho->self->fabric, take->parts[i].key);
         }
     }
-    ho->parts_open -= take->part_count;
+    ho->parts_open -= take->items.count;
     free(take->parts);
-    free(take->spots);
+    tr_items_free(&take->items);
     *take = (struct ho_take){0};
     ho->takes_open--;
     sl_metric_set(ho->self->env->metrics, ho->metric.takes_open, ho->takes_open);
@@ -30,7 +30,7 @@ void ho_takes_fini(struct handover *ho)
 {
     for (uint32_t i = 0; ho->takes != NULL && i < ho->both_max; i++) {
         free(ho->takes[i].parts); /* keys went with the fabric */
-        free(ho->takes[i].spots);
+        tr_items_free(&ho->takes[i].items);
     }
     free(ho->takes);
     ho->takes = NULL;
@@ -83,72 +83,35 @@ void ho_take_end(struct handover *ho, struct ho_take *take, sl_err code, const c
 
 /* ---- BRING ---- */
 
-/* A spot is as long as the others of its part, and what is read to (the first one) lies at few enough
- * places. */
-static sl_err spot_check(struct handover *ho, const struct tr_spot *spot, struct ho_part *part,
-                         struct sl_error *why)
-{
-    struct tr_spot_shape shape;
-    sl_err err = tr_spot_shape(ho->self, spot, &shape, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    part->length_bytes = part->spot_count == 0 ? shape.length_bytes : part->length_bytes;
-    part->device = part->device || shape.device;
-    if (shape.length_bytes != part->length_bytes) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "rank %u of engine %" PRIu64 " has %" PRIu64 " bytes of it, not %" PRIu64,
-                       spot->rank, spot->engine_id, shape.length_bytes, part->length_bytes);
-    }
-    return part->spot_count > 0 || shape.places_max <= SL_FABRIC_PLACES_MAX
-               ? SL_OK
-               : sl_fail(why, SL_ERR_LIMIT, "a part lies at %" PRIu64 " places, %u at most",
-                         shape.places_max, SL_FABRIC_PLACES_MAX);
-}
-
 /* Where the swapper of its rank checks what was read: of this node, the CPU would have to write there. */
 static sl_err device_check(const struct handover *ho, const struct sl_body_bring *body,
-                           const struct ho_part *part, struct sl_error *why)
+                           const struct tr_item *item, struct sl_error *why)
 {
     const struct transporter *self = ho->self;
     bool here =
         self->peer_count == 0 || (body->from.length > 0 && strcmp(body->from.at, self->node) == 0);
-    if (part->spot_count > 1) { /* nobody copies it on */
+    if (item->count > 1) { /* nobody copies it on */
         return sl_fail(why, SL_ERR_UNSUPPORTED,
-                       "a part that %u ranks have, one of them in device memory", part->spot_count);
+                       "a part that %u ranks have, one of them in device memory", item->count);
     }
     return here ? sl_fail(why, SL_ERR_UNSUPPORTED, "device memory, and prefill is of this node")
                 : SL_OK;
 }
 
-static sl_err spots_take(struct handover *ho, const struct sl_body_bring *body, struct ho_take *out,
+static sl_err items_take(struct handover *ho, const struct sl_body_bring *body, struct ho_take *out,
                          struct sl_error *why)
 {
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < out->part_count; i++) {
-        struct ho_part *part = &out->parts[i];
-        part->spot_first = (uint32_t)at;
-        for (; at < body->spots.count && body->spots.at[at].item == i; at++) {
-            out->spots[at] = tr_spot_of(&body->spots.at[at]);
-            out->spots[at].unseen = true; /* regions/digests.h */
-            sl_err err = spot_check(ho, &out->spots[at], part, why);
-            if (err != SL_OK) {
-                return err;
-            }
-            part->spot_count++;
-        }
-        if (part->spot_count == 0) {
-            return sl_fail(why, SL_ERR_INVALID, "BRING.spots: none for part %u", i);
-        }
-        sl_err err = part->device ? device_check(ho, body, part, why) : SL_OK;
-        if (err != SL_OK) {
-            return err;
-        }
-        out->device = out->device || part->device;
+    uint32_t count = (uint32_t)body->spots.at[body->spots.count - 1].item + 1;
+    sl_err err = tr_items_take(ho->self, body, count, &out->items, why);
+    for (uint32_t i = 0; i < count && err == SL_OK; i++) {
+        const struct tr_item *item = &out->items.at[i];
+        err = item->device ? device_check(ho, body, item, why) : SL_OK;
+        out->device = out->device || item->device;
     }
-    return at == body->spots.count
-               ? SL_OK
-               : sl_fail(why, SL_ERR_INVALID, "BRING.spots are not part by part");
+    out->parts = calloc(count, sizeof(*out->parts));
+    return err != SL_OK || out->parts != NULL
+               ? err
+               : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u parts", count);
 }
 
 static sl_err bounds_check(const struct handover *ho, const struct sl_msg *msg,
@@ -186,16 +149,9 @@ static struct ho_take *take_new(struct handover *ho, const struct sl_msg *msg,
         return NULL;
     }
     struct ho_take made = {.state = HO_OPEN, .ticket = *ticket};
-    made.spot_count = (uint32_t)body->spots.count;
-    made.part_count = (uint32_t)body->spots.at[made.spot_count - 1].item + 1;
-    made.parts = calloc(made.part_count, sizeof(*made.parts));
-    made.spots = calloc(made.spot_count, sizeof(*made.spots));
-    sl_err err = made.parts != NULL && made.spots != NULL
-                     ? spots_take(ho, body, &made, why)
-                     : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u parts", made.part_count);
-    if (err != SL_OK) {
+    if (items_take(ho, body, &made, why) != SL_OK) {
         free(made.parts);
-        free(made.spots);
+        tr_items_free(&made.items);
         return NULL;
     }
     uint32_t index = 0;
@@ -207,7 +163,7 @@ static struct ho_take *take_new(struct handover *ho, const struct sl_msg *msg,
     struct ho_take *take = &ho->takes[index];
     *take = made;
     ho->takes_open++;
-    ho->parts_open += take->part_count;
+    ho->parts_open += take->items.count;
     sl_metric_add(ho->self->env->metrics, ho->metric.takes, 1);
     sl_metric_set(ho->self->env->metrics, ho->metric.takes_open, ho->takes_open);
     return take;
@@ -297,7 +253,7 @@ static sl_err doors_open(struct handover *ho, struct ho_take *take,
 {
     for (uint64_t i = 0; i < body->doors.count; i++) {
         const struct sl_item_door *door = &body->doors.at[i];
-        struct ho_part *part = door->part < take->part_count ? &take->parts[door->part] : NULL;
+        struct ho_part *part = door->part < take->items.count ? &take->parts[door->part] : NULL;
         if (part == NULL || part->open || take->local) {
             return sl_fail(why, SL_ERR_INVALID, "a key of part %" PRIu64 " is not wanted",
                            door->part);
@@ -318,22 +274,21 @@ static sl_err pieces_count(struct ho_take *take, const struct sl_body_peer_lend 
 {
     for (uint64_t i = 0; i < body->pieces.count; i++) {
         const struct sl_item_arrived *piece = &body->pieces.at[i];
-        struct ho_part *part = piece->part < take->part_count ? &take->parts[piece->part] : NULL;
+        struct ho_part *part = piece->part < take->items.count ? &take->parts[piece->part] : NULL;
         if (part == NULL || !(part->open || take->local) ||
             piece->part_offset_bytes != part->named_bytes ||
-            piece->length_bytes > part->length_bytes - part->named_bytes) {
+            piece->length_bytes > take->items.at[piece->part].length_bytes - part->named_bytes) {
             return sl_fail(why, SL_ERR_INVALID,
                            "part %" PRIu64 ": %" PRIu64 "+%" PRIu64 " does not follow", piece->part,
                            piece->part_offset_bytes, piece->length_bytes);
         }
         part->named_bytes += piece->length_bytes;
     }
-    for (uint32_t i = 0; body->last && i < take->part_count; i++) {
-        const struct ho_part *part = &take->parts[i];
-        if (part->named_bytes != part->length_bytes) {
+    for (uint32_t i = 0; body->last && i < take->items.count; i++) {
+        uint64_t named = take->parts[i].named_bytes, all = take->items.at[i].length_bytes;
+        if (named != all) {
             return sl_fail(why, SL_ERR_INCOMPLETE,
-                           "of part %u %" PRIu64 " of %" PRIu64 " bytes were named", i,
-                           part->named_bytes, part->length_bytes);
+                           "of part %u %" PRIu64 " of %" PRIu64 " bytes were named", i, named, all);
         }
     }
     return SL_OK;

@@ -185,7 +185,7 @@ static bool unit_wait(struct transporter *self, struct tr_unit *unit, const stru
 /* Units are the groups, whose parts are the first keys, and then each key for itself. */
 struct request {
     const struct sl_body_bring *body;
-    const struct tr_item_spots *spots; /* straight into pools; else NULL */
+    const struct tr_items *items; /* straight into pools; else NULL */
 };
 struct unit_keys {                     /* of a request */
     const struct sl_item_group *group; /* NULL: an object */
@@ -200,17 +200,17 @@ static void text_keep(const struct sl_text *key, char **room, const char **at, u
     *room += key->length;
 }
 
-static void part_targets(const struct tr_item_spots *spots, uint32_t key, struct tr_target **room,
+static void part_targets(const struct tr_items *items, uint32_t key, struct tr_target **room,
                          struct tr_unit *unit, struct tr_part *part)
 {
-    uint32_t first = spots->first[key];
+    const struct tr_item *item = &items->at[key];
     part->targets = *room;
-    part->target_count = spots->first[key + 1] - first;
-    part->read_count = spots->sizes[key].read_count;
-    part->spot_bytes = spots->sizes[key].length_bytes;
-    unit->place_count += (uint32_t)spots->sizes[key].place_count;
+    part->target_count = item->count;
+    part->read_count = item->read_count;
+    part->spot_bytes = item->length_bytes;
+    unit->place_count += (uint32_t)item->places_max;
     for (uint32_t i = 0; i < part->target_count; i++) {
-        part->targets[i].spot = spots->all[first + i];
+        part->targets[i].spot = items->spots[item->first + i];
     }
     *room += part->target_count;
 }
@@ -218,11 +218,11 @@ static void part_targets(const struct tr_item_spots *spots, uint32_t key, struct
 static struct tr_unit *unit_make(const struct request *request, const struct unit_keys *of)
 {
     const struct sl_text *keys = &request->body->keys.at[of->first];
-    const struct tr_item_spots *spots = request->spots;
+    const struct tr_items *items = request->items;
     size_t key_bytes = of->group != NULL ? of->group->key.length : 0;
-    size_t spot_count =
-        spots != NULL ? spots->first[of->first + of->count] - spots->first[of->first] : 0;
+    size_t spot_count = 0;
     for (uint32_t i = 0; i < of->count; i++) {
+        spot_count += items != NULL ? items->at[of->first + i].count : 0;
         key_bytes += keys[i].length;
     }
     struct tr_unit *unit = calloc(1, sizeof(struct tr_unit) + of->count * sizeof(struct tr_part) +
@@ -232,7 +232,7 @@ static struct tr_unit *unit_make(const struct request *request, const struct uni
     }
     struct tr_target *target_room = (struct tr_target *)&unit->parts[of->count];
     char *room = (char *)&target_room[spot_count];
-    unit->pull = spots != NULL;
+    unit->pull = items != NULL;
     unit->part_count = of->count;
     unit->chain = request->body->chain;
     unit->code = SL_ERR_NOT_FOUND;
@@ -245,8 +245,8 @@ static struct tr_unit *unit_make(const struct request *request, const struct uni
         struct tr_part *part = &unit->parts[i];
         text_keep(&keys[i], &room, &part->key, &part->key_length);
         part->read_count = 1;
-        if (spots != NULL) {
-            part_targets(spots, of->first + i, &target_room, unit, part);
+        if (items != NULL) {
+            part_targets(items, of->first + i, &target_room, unit, part);
         }
         unit->read_count += part->read_count;
     }
@@ -272,7 +272,7 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
         unit_settled(self, fetch, of->first, of->count, SL_ERR_EXISTS);
         return;
     }
-    struct tr_unit *unit = request->spots == NULL ? unit_find(self, hash, key, block) : NULL;
+    struct tr_unit *unit = request->items == NULL ? unit_find(self, hash, key, block) : NULL;
     if (unit != NULL) {
         unit->sure = unit->sure || request->body->sure;
         sl_err err = unit->part_count != of->count             ? SL_ERR_INVALID
@@ -371,10 +371,10 @@ static void units_begin(struct transporter *self, struct tr_fetch *fetch,
 }
 
 sl_err tr_fetch_begin(struct transporter *self, const struct sl_msg *msg,
-                      const struct tr_item_spots *spots, struct sl_error *why)
+                      const struct tr_items *items, struct sl_error *why)
 {
     const struct sl_body_bring *body = &msg->body.bring;
-    const struct request request = {.body = body, .spots = spots};
+    const struct request request = {.body = body, .items = items};
     uint64_t part_total = 0;
     struct tr_fetch *fetch = NULL;
     for (uint32_t i = 0; i < body->groups.count; i++) {
@@ -384,7 +384,7 @@ sl_err tr_fetch_begin(struct transporter *self, const struct sl_msg *msg,
         return sl_fail(why, SL_ERR_INVALID, "BRING.groups: %" PRIu64 " parts of %" PRIu64 " keys",
                        part_total, body->keys.count);
     }
-    sl_err err = fetch_new(self, msg, spots != NULL, &fetch, why);
+    sl_err err = fetch_new(self, msg, items != NULL, &fetch, why);
     if (err == SL_OK) {
         units_begin(self, fetch, &request);
     }

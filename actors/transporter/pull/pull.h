@@ -4,27 +4,17 @@
 #define SL_TRANSPORTER_PULL_PULL_H
 
 #include "actors/transporter/peers/peers.h"
+#include "actors/transporter/regions/places.h"
 #include "actors/transporter/regions/regions.h"
 
 /* ---- fetch.c ---- */
 sl_err tr_fetch_init(struct transporter *self, struct sl_error *why);
 void tr_fetch_fini(struct transporter *self);
 void tr_bring(struct transporter *self, const struct sl_msg *msg);
-/* Where the keys of a BRING go; key i has the spots all[first[i]] .. all[first[i + 1]]. */
-struct tr_item_size {
-    uint64_t length_bytes, place_count; /* at most, of all its reads */
-    uint32_t read_count;                /* 1; of device memory, its spots */
-};
-struct tr_item_spots {
-    uint32_t *first; /* one more than keys */
-    struct tr_spot *all;
-    struct tr_item_size *sizes;
-};
-void tr_item_spots_free(struct tr_item_spots *spots);
-/* Answered later. spots NULL: into the arena. Errors, with
+/* Answered later. items: where its keys go; NULL: into the arena. Errors, with
  * nothing begun: SL_ERR_INVALID, SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
 sl_err tr_fetch_begin(struct transporter *self, const struct sl_msg *msg,
-                      const struct tr_item_spots *spots, struct sl_error *why);
+                      const struct tr_items *items, struct sl_error *why);
 /* Whether it came again and will be answered. */
 bool tr_fetch_is_open(const struct transporter *self, const struct sl_msg *msg);
 /* Units that nobody waits for any more leave the line. */

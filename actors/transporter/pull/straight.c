@@ -89,59 +89,16 @@ static sl_err number_take(struct tr_straight *straight, const struct sl_msg *msg
 
 /* ---- a request ---- */
 
-void tr_item_spots_free(struct tr_item_spots *spots)
-{
-    free(spots->first);
-    free(spots->all);
-    free(spots->sizes);
-}
-
-/* Each item has a spot, all of an item are of one length, and each read goes to few enough places. What
- * the CPU cannot copy on, since one of the spots is device memory, is read into each spot. */
-static sl_err item_check(struct transporter *self, const struct tr_item_spots *spots, uint32_t item,
-                         struct sl_error *why)
-{
-    struct tr_item_size *size = &spots->sizes[item];
-    uint32_t first = spots->first[item], end = spots->first[item + 1];
-    uint64_t first_places = 0, most_places = 0;
-    bool device = false;
-    if (first == end) {
-        return sl_fail(why, SL_ERR_INVALID, "BRING.keys[%u] has no spot", item);
-    }
-    for (uint32_t i = first; i < end; i++) {
-        struct tr_spot_shape shape;
-        sl_err err = tr_spot_shape(self, &spots->all[i], &shape, why);
-        if (err != SL_OK) {
-            return err;
-        }
-        if (i > first && shape.length_bytes != size->length_bytes) {
-            return sl_fail(why, SL_ERR_INVALID, "BRING.keys[%u]: spots of different lengths", item);
-        }
-        size->length_bytes = shape.length_bytes;
-        size->place_count += shape.places_max;
-        first_places = i == first ? shape.places_max : first_places;
-        most_places = SL_MAX(most_places, shape.places_max);
-        device = device || shape.device;
-    }
-    size->read_count = device ? end - first : 1;
-    size->place_count = device ? size->place_count : first_places;
-    most_places = device ? most_places : first_places;
-    return most_places <= SL_FABRIC_PLACES_MAX
-               ? SL_OK
-               : sl_fail(why, SL_ERR_LIMIT, "BRING.keys[%u] goes to %" PRIu64 " places, %u at most",
-                         item, most_places, SL_FABRIC_PLACES_MAX);
-}
-
 /* A unit goes in one trip. */
-static sl_err groups_check(const struct sl_body_bring *body, const struct tr_item_spots *spots,
+static sl_err groups_check(const struct sl_body_bring *body, const struct tr_items *items,
                            struct sl_error *why)
 {
     uint64_t key = 0;
     for (uint32_t i = 0; i < body->groups.count; i++) {
         uint64_t end = key + body->groups.at[i].part_count, places = 0, reads = 0;
         for (; key < SL_MIN(end, body->keys.count); key++) {
-            places += spots->sizes[key].place_count;
-            reads += spots->sizes[key].read_count;
+            places += items->at[key].places_max;
+            reads += items->at[key].read_count;
         }
         if (places > TR_TRIP_PLACES_MAX || reads > TR_KEYS_MAX) {
             return sl_fail(why, SL_ERR_LIMIT, "a block goes to more than %u places, or by %u reads",
@@ -153,45 +110,14 @@ static sl_err groups_check(const struct sl_body_bring *body, const struct tr_ite
                : sl_fail(why, SL_ERR_INVALID, "BRING.keys[%" PRIu64 "] is of no group", key);
 }
 
-static sl_err spots_take(struct transporter *self, const struct sl_body_bring *body,
-                         struct tr_item_spots *spots, struct sl_error *why)
-{
-    uint32_t key_count = (uint32_t)body->keys.count;
-    spots->first = calloc((size_t)key_count + 2, sizeof(*spots->first));
-    spots->all = calloc(body->spots.count + 1, sizeof(*spots->all));
-    spots->sizes = calloc((size_t)key_count + 1, sizeof(*spots->sizes));
-    if (spots->first == NULL || spots->all == NULL || spots->sizes == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a pull of %u keys", key_count);
-    }
-    for (uint64_t i = 0; i < body->spots.count; i++) {
-        if (body->spots.at[i].item >= key_count) {
-            return sl_fail(why, SL_ERR_INVALID, "BRING.spots[%" PRIu64 "].item is not in keys", i);
-        }
-        spots->first[body->spots.at[i].item + 2]++;
-    }
-    for (uint32_t i = 2; i < key_count + 2; i++) {
-        spots->first[i] += spots->first[i - 1];
-    }
-    for (uint64_t i = 0; i < body->spots.count; i++) { /* first[i + 1] goes from start to end */
-        struct tr_spot *spot = &spots->all[spots->first[body->spots.at[i].item + 1]++];
-        *spot = tr_spot_of(&body->spots.at[i]);
-        spot->unseen = true; /* TR_CHECK */
-    }
-    sl_err err = SL_OK;
-    for (uint32_t i = 0; err == SL_OK && i < key_count; i++) {
-        err = item_check(self, spots, i, why);
-    }
-    return err == SL_OK ? groups_check(body, spots, why) : err;
-}
-
 static sl_err pull_begin(struct transporter *self, const struct sl_msg *msg, struct sl_error *why)
 {
-    struct tr_item_spots spots = {0};
-    sl_err err = spots_take(self, &msg->body.bring, &spots, why);
-    if (err == SL_OK) {
-        err = tr_fetch_begin(self, msg, &spots, why);
-    }
-    tr_item_spots_free(&spots);
+    const struct sl_body_bring *body = &msg->body.bring;
+    struct tr_items items;
+    sl_err err = tr_items_take(self, body, (uint32_t)body->keys.count, &items, why);
+    err = err == SL_OK ? groups_check(body, &items, why) : err;
+    err = err == SL_OK ? tr_fetch_begin(self, msg, &items, why) : err;
+    tr_items_free(&items);
     return err;
 }
 

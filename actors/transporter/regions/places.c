@@ -2,6 +2,7 @@
 #include "actors/transporter/regions/places.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct tr_spot tr_spot_of(const struct sl_item_spot *item)
@@ -77,6 +78,78 @@ sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, stru
         *end = all ? 0 : behind;
     }
     return err;
+}
+
+void tr_items_free(struct tr_items *items)
+{
+    free(items->at);
+    free(items->spots);
+    *items = (struct tr_items){0};
+}
+
+/* All spots of an item are of one length, and each read goes to few enough places. What the CPU cannot copy on,
+ * since one of the spots is device memory, is read into each spot. */
+static sl_err item_check(struct transporter *self, const struct tr_items *items, uint32_t number,
+                         struct sl_error *why)
+{
+    struct tr_item *item = &items->at[number];
+    uint64_t first_places = 0, most_places = 0;
+    if (item->count == 0) {
+        return sl_fail(why, SL_ERR_INVALID, "BRING.spots: none for item %u", number);
+    }
+    for (uint32_t i = 0; i < item->count; i++) {
+        const struct tr_spot *spot = &items->spots[item->first + i];
+        struct tr_spot_shape shape;
+        sl_err err = tr_spot_shape(self, spot, &shape, why);
+        if (err != SL_OK) {
+            return err;
+        }
+        if (i > 0 && shape.length_bytes != item->length_bytes) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "rank %u of engine %" PRIu64 " has %" PRIu64
+                           " bytes of it, not %" PRIu64,
+                           spot->rank, spot->engine_id, shape.length_bytes, item->length_bytes);
+        }
+        item->length_bytes = shape.length_bytes;
+        item->device = item->device || shape.device;
+        item->places_max += shape.places_max;
+        first_places = i == 0 ? shape.places_max : first_places;
+        most_places = SL_MAX(most_places, shape.places_max);
+    }
+    item->read_count = item->device ? item->count : 1;
+    item->places_max = item->device ? item->places_max : first_places;
+    most_places = item->device ? most_places : first_places;
+    return most_places <= SL_FABRIC_PLACES_MAX
+               ? SL_OK
+               : sl_fail(why, SL_ERR_LIMIT, "a part lies at %" PRIu64 " places, %u at most",
+                         most_places, SL_FABRIC_PLACES_MAX);
+}
+
+sl_err tr_items_take(struct transporter *self, const struct sl_body_bring *body, uint32_t count,
+                     struct tr_items *out, struct sl_error *why)
+{
+    uint32_t at = 0;
+    *out = (struct tr_items){.count = count, .spot_count = (uint32_t)body->spots.count};
+    out->at = calloc(count + 1u, sizeof(*out->at));
+    out->spots = calloc(out->spot_count + 1u, sizeof(*out->spots));
+    if (out->at == NULL || out->spots == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u parts", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        out->at[i].first = at;
+        for (; at < out->spot_count && body->spots.at[at].item == i; at++) {
+            out->spots[at] = tr_spot_of(&body->spots.at[at]);
+            out->spots[at].unseen = true; /* what lands there is checked (digests.h) */
+        }
+        out->at[i].count = at - out->at[i].first;
+        sl_err err = item_check(self, out, i, why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    return at == out->spot_count ? SL_OK
+                                 : sl_fail(why, SL_ERR_INVALID,
+                                           "BRING.spots[%u] is of no item, or behind its own", at);
 }
 
 sl_err tr_spot_walk_begin(struct transporter *self, const struct tr_spot *spot,

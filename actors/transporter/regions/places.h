@@ -37,6 +37,25 @@ sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, stru
 sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
                       uint32_t *first, uint32_t *end, struct sl_error *why);
 
+/* What a BRING names: parts, each with the spots that all of it goes to. */
+struct tr_item {
+    uint32_t first, count;             /* spots */
+    uint32_t read_count;               /* 1, it is copied on from the first; device memory: all */
+    bool device;                       /* one of them is */
+    uint64_t length_bytes, places_max; /* places_max: of all its reads */
+};
+struct tr_items {
+    struct tr_item *at;
+    struct tr_spot *spots;
+    uint32_t count, spot_count;
+};
+/* Takes the spots of items [0, count), which come item by item, one or more each. Gives *out, also on errors: tr_items_free.
+ * Errors: SL_ERR_NO_MEMORY, SL_ERR_INVALID (another order, spots of different lengths), SL_ERR_LIMIT (a read goes to more than
+ * SL_FABRIC_PLACES_MAX places). */
+sl_err tr_items_take(struct transporter *self, const struct sl_body_bring *body, uint32_t count,
+                     struct tr_items *out, struct sl_error *why);
+void tr_items_free(struct tr_items *items);
+
 struct tr_spot_walk {
     struct tr_pool_view view;
     struct tr_runs runs;

@@ -534,45 +534,35 @@ static bool handover_turn(struct coordinator *self, struct co_op *op)
 
 /* ---- messages ---- */
 
-/* On one node a load does not wait for its receipt, and may be done with when it comes. */
-static bool received_already(const struct coordinator *self, uint64_t id)
+const struct co_op *co_handover_ended(const struct coordinator *self, uint64_t id,
+                                      enum co_kind kind)
 {
-    for (const struct co_op *op = self->done_last; op != NULL; op = op->older) {
-        if (op->type->kind == CO_LOAD && op->handover_id == id) {
-            return op->code == SL_OK || op->code == SL_ERR_INCOMPLETE;
-        }
+    const struct co_op *op = self->done_last;
+    while (op != NULL && (op->type->kind != kind || op->handover_id != id)) {
+        op = op->older;
     }
-    return false;
-}
-
-/* Whoever comes late with its receipt need not be waited for. */
-static bool failed_already(const struct coordinator *self, const struct co_handover *row,
-                           uint64_t id)
-{
-    if (row != NULL) {
-        return row->received && !row->sent_here && row->machine.state == SL_HANDOVER_ABORTED;
-    }
-    for (const struct co_op *op = self->done_last; op != NULL; op = op->older) {
-        if (op->type->kind == CO_LOAD && op->handover_id == id) {
-            return op->code != SL_OK;
-        }
-    }
-    return false;
+    return op;
 }
 
 sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_receipt *item,
                                uint64_t trace_id)
 {
     struct co_handover *row = co_handover_find(self, item->handover_id);
+    const struct co_op *load =
+        row == NULL ? co_handover_ended(self, item->handover_id, CO_LOAD) : NULL;
     struct co_receipt receipt;
     receipt_keep(&receipt, item);
+    /* On one node a load does not wait for its receipt, and may be done with when it comes. */
     if (row != NULL ? row->machine.state == SL_HANDOVER_CONSUMED
-                    : received_already(self, item->handover_id)) {
+                    : load != NULL && (load->code == SL_OK || load->code == SL_ERR_INCOMPLETE)) {
         return SL_OK;
     }
     if (row == NULL || row->receive == NULL || row->machine.state > SL_HANDOVER_COMMITTED) {
+        bool failed = row != NULL ? row->received && !row->sent_here &&
+                                        row->machine.state == SL_HANDOVER_ABORTED
+                                  : load != NULL;
         co_count(self, self->metric.handover_gone_count, 1);
-        if (failed_already(self, row, item->handover_id)) {
+        if (failed) { /* whoever comes late with its receipt need not be waited for */
             co_word_taken(self, &receipt, item->handover_id, trace_id);
         }
         return SL_ERR_NOT_FOUND;

@@ -52,7 +52,6 @@ static inline bool co_op_is_of(const struct co_op *op, const struct sl_msg *msg)
 /* ---- features ---- */
 extern const struct co_feature co_layers_feature, co_handover_feature, co_accounts,
     co_story_feature, co_sessions_feature, co_ahead_feature, co_wait_feature;
-void co_story_tell(struct coordinator *self, const struct sl_msg *msg); /* OP_STORY */
 /* SESSION_PAUSE, SESSION_TURN: answered at once. */
 void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg);
 void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg);
@@ -226,6 +225,9 @@ void co_handover_hold_ended(struct coordinator *self, uint32_t index, const stru
 
 void co_handover_landed(struct coordinator *self, const struct sl_msg *msg); /* LANDED */
 
+/* The last op of this kind that was a side of it and has ended; NULL: none is remembered. */
+const struct co_op *co_handover_ended(const struct coordinator *self, uint64_t id,
+                                      enum co_kind kind);
 struct co_handover *co_handover_find(const struct coordinator *self, uint64_t id);
 /* NULL: handovers_max are under way. */
 struct co_handover *co_handover_new(struct coordinator *self, uint64_t id, uint64_t trace_id);

@@ -264,22 +264,13 @@ static sl_err offer_keep(struct co_offer *offer, const struct sl_item_ticket *ti
     return SL_OK;
 }
 
-/* Prefill's request ended well; with no row of it, all that it held is given back. */
-static bool sent_already(const struct coordinator *self, uint64_t id)
-{
-    for (const struct co_op *op = self->done_last; op != NULL; op = op->older) {
-        if (op->type->kind == CO_STORE && op->handover_id == id) {
-            return op->code == SL_OK;
-        }
-    }
-    return false;
-}
-
 static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
     struct co_handover *row = co_handover_find(self, body->handover_id);
-    if (row == NULL && sent_already(self, body->handover_id)) {
+    const struct co_op *store =
+        row == NULL ? co_handover_ended(self, body->handover_id, CO_STORE) : NULL;
+    if (store != NULL && store->code == SL_OK) {
         return SL_OK; /* it crossed what it asks for, and all is given back */
     }
     if (row == NULL) {

@@ -4,6 +4,19 @@
 
 #include <inttypes.h>
 
+bool ho_ticket_taken(struct transporter *self, const struct sl_msg *msg,
+                     const struct sl_bytes *bytes, struct sl_ticket_fields *out)
+{
+    struct sl_error why = {0};
+    bool able = self->handover != NULL && self->pools != NULL;
+    sl_err err = able ? sl_ticket_read(bytes->at, bytes->length, out, &why)
+                      : sl_fail(&why, SL_ERR_UNSUPPORTED, "no pools are in the fabric");
+    if (err != SL_OK) {
+        sl_reply_code(self->env, msg, err, &why);
+    }
+    return err == SL_OK;
+}
+
 bool ho_ticket_is(const struct sl_ticket_fields *ticket, const struct sl_ticket_fields *other)
 {
     return ticket->number == other->number &&

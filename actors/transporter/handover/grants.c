@@ -2,9 +2,6 @@
  * from the message that names the part first until all of it was read, or the loan is over. */
 #include "actors/transporter/handover/internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 void ho_right_end(struct handover *ho, struct ho_share *share)
 {
     if (share->right == RIGHT_ASKED || share->right == RIGHT_READY) {
@@ -19,21 +16,6 @@ void ho_rights_end(struct handover *ho, struct ho_loan *loan)
     for (uint32_t i = 0; loan->grants_open > 0 && i < loan->share_count; i++) {
         ho_right_end(ho, &loan->shares[i]);
     }
-}
-
-static bool key_keep(struct ho_share *share, const void *at, uint64_t length_bytes)
-{
-    void *copy = malloc(SL_MAX(length_bytes, UINT64_C(1)));
-    if (copy == NULL) {
-        return false;
-    }
-    if (length_bytes > 0) {
-        memcpy(copy, at, length_bytes);
-    }
-    free(share->key);
-    share->key = copy;
-    share->key_bytes = (uint32_t)length_bytes;
-    return true;
 }
 
 /* *own: nothing but rights of this loan is in the way. */
@@ -68,7 +50,7 @@ static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t par
     ho->grants[handle & 0xffffu] = (struct ho_grant){
         .used = true, .handle = handle, .loan = (uint32_t)(loan - ho->loans), .part = part};
     self->env->ops->wake_at(self->env, 0);
-    if (!key_keep(share, key, key_bytes)) {
+    if (!tr_blob_keep(&share->key, &share->key_bytes, key, key_bytes)) {
         ho_right_end(ho, share);
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a key");
     }
@@ -120,7 +102,8 @@ bool tr_lend_granted(struct transporter *self, uint32_t handle, const struct sl_
     if (key->at != NULL && key->length == 0) { /* it went with its link, or never came to be */
         sl_err code = why != NULL && why->code != SL_OK ? why->code : SL_ERR_UNREACHABLE;
         ho_loan_over(ho, loan, code, why != NULL ? why->text : "", true);
-    } else if (key->at != NULL && !key_keep(share, key->at, key->length)) {
+    } else if (key->at != NULL &&
+               !tr_blob_keep(&share->key, &share->key_bytes, key->at, (uint32_t)key->length)) {
         ho_loan_over(ho, loan, SL_ERR_NO_MEMORY, "no memory for a key", true);
     } else {
         share->right = RIGHT_READY;

@@ -176,6 +176,9 @@ void ho_ended_note(struct ho_ring *ring, const struct sl_ticket_fields *ticket, 
 /* NULL: it has not ended, or long ago. */
 const struct ho_ended *ho_ended_find(const struct ho_ring *ring,
                                      const struct sl_ticket_fields *ticket);
+/* Of a request of this node. False: it is refused, and answered. */
+bool ho_ticket_taken(struct transporter *self, const struct sl_msg *msg,
+                     const struct sl_bytes *bytes, struct sl_ticket_fields *out);
 bool ho_ticket_is(const struct sl_ticket_fields *ticket, const struct sl_ticket_fields *other);
 /* Answers a request of this node. */
 void ho_reply(struct handover *ho, const struct sl_return *back, const struct sl_msg *reply,

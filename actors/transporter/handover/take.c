@@ -196,16 +196,10 @@ void tr_take_opened(struct transporter *self, uint32_t index, const struct sl_ms
 
 void tr_take(struct transporter *self, const struct sl_msg *msg)
 {
-    const struct sl_body_bring *body = &msg->body.bring;
     struct handover *ho = self->handover;
     struct sl_ticket_fields ticket;
     struct sl_error why = {0};
-    if (ho == NULL || self->pools == NULL) {
-        sl_reply_fail(self->env, msg, SL_ERR_UNSUPPORTED, "no pools are in the fabric");
-        return;
-    }
-    if (sl_ticket_read(body->ticket.at, body->ticket.length, &ticket, &why) != SL_OK) {
-        sl_reply_code(self->env, msg, why.code, &why);
+    if (!ho_ticket_taken(self, msg, &msg->body.bring.ticket, &ticket)) {
         return;
     }
     const struct ho_ended *ended = ho_ended_find(&ho->taken, &ticket);

@@ -201,17 +201,19 @@ uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash)
 
 /* ---- greetings ---- */
 
-static void blob_copy(void **to, uint32_t *to_bytes, const void *blob, uint32_t length_bytes)
+bool tr_blob_keep(void **to, uint32_t *to_bytes, const void *blob, uint32_t length_bytes)
 {
     void *copy = malloc(SL_MAX(length_bytes, 1u));
-    if (copy != NULL) {
-        if (length_bytes > 0) {
-            memcpy(copy, blob, length_bytes);
-        }
-        free(*to);
-        *to = copy;
-        *to_bytes = length_bytes;
+    if (copy == NULL) {
+        return false;
     }
+    if (length_bytes > 0) {
+        memcpy(copy, blob, length_bytes);
+    }
+    free(*to);
+    *to = copy;
+    *to_bytes = length_bytes;
+    return true;
 }
 
 static struct sl_bytes blob_of(const struct tr_peer *peer)
@@ -328,7 +330,7 @@ static uint32_t windows_list(struct transporter *self, struct tr_peer *peer)
             }
             grant->used = true;
             grant->ready = false;
-            blob_copy(&grant->key, &grant->key_bytes, key, grant->key_bytes);
+            (void)tr_blob_keep(&grant->key, &grant->key_bytes, key, grant->key_bytes);
         }
         if (grant->ready && grant->key != NULL) {
             self->windows[count++] = (struct sl_item_window){
@@ -406,7 +408,8 @@ static void window_open(struct transporter *self, struct tr_peer *peer,
     }
     struct sl_error why = {0};
     window_close(self, window);
-    blob_copy(&window->blob, &window->blob_bytes, item->key.at, (uint32_t)item->key.length);
+    (void)tr_blob_keep(&window->blob, &window->blob_bytes, item->key.at,
+                       (uint32_t)item->key.length);
     if (window->blob == NULL) {
         return; /* no memory now: the next greeting tries again */
     }
@@ -496,7 +499,7 @@ void tr_fabric_address(void *context, uint32_t fabric_peer, const void *blob, ui
         bool same = peer->blob_bytes == length_bytes && peer->blob != NULL &&
                     memcmp(peer->blob, blob, length_bytes) == 0;
         if (!same) {
-            blob_copy(&peer->blob, &peer->blob_bytes, blob, length_bytes);
+            (void)tr_blob_keep(&peer->blob, &peer->blob_bytes, blob, length_bytes);
             peer->hello_due_ns = 0;
         }
         return;

@@ -33,6 +33,8 @@ sl_err tr_peer_ask(struct transporter *self, struct tr_peer *peer, struct sl_msg
 /* Answers request `seq` of this type. Errors: those of send of struct sl_control_ops; the peer asks again. */
 sl_err tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
                       struct sl_msg *reply);
+/* A copy in place of what was there. False: no memory, it stays. */
+bool tr_blob_keep(void **to, uint32_t *to_bytes, const void *blob, uint32_t length_bytes);
 void tr_peer_failed(struct transporter *self, struct tr_peer *peer);
 /* Which peers may be asked now: a bit each. */
 uint64_t tr_peers_usable(const struct transporter *self);

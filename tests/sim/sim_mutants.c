@@ -97,15 +97,16 @@ void __wrap_tr_lend(struct transporter *self, const struct sl_msg *msg)
     }
 }
 
-void REAL(tr_straight_piece)(const struct transporter *self, const struct tr_part *part,
-                             struct sl_fabric_piece *piece);
-void __wrap_tr_straight_piece(const struct transporter *self, const struct tr_part *part,
-                              struct sl_fabric_piece *piece);
-void __wrap_tr_straight_piece(const struct transporter *self, const struct tr_part *part,
-                              struct sl_fabric_piece *piece)
+sl_err REAL(tr_straight_piece)(struct transporter *self, struct tr_target *target, uint32_t *used,
+                               struct sl_fabric_piece *piece);
+sl_err __wrap_tr_straight_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
+                                struct sl_fabric_piece *piece);
+sl_err __wrap_tr_straight_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
+                                struct sl_fabric_piece *piece)
 {
-    REAL(tr_straight_piece)(self, part, piece);
+    sl_err err = REAL(tr_straight_piece)(self, target, used, piece);
     piece->digest = mutant == PULL_UNCHECKED ? NULL : piece->digest;
+    return err;
 }
 
 void REAL(tr_pools_over)(struct transporter *self, const struct sl_msg *msg);

@@ -288,23 +288,18 @@ static sl_err pieces_make(struct handover *ho, struct ho_read *read, uint32_t *c
     for (; read->post_end < read->piece_count && HO_PLACES_MAX - places >= SL_FABRIC_PLACES_MAX;
          read->post_end++) {
         const struct sl_item_arrived *piece = &read->pieces[read->post_end];
-        const struct tr_spot *spot = spot_of(ho, read, read->post_end);
-        bool device = item_of(ho, read, read->post_end)->device;
         struct sl_fabric_piece *out = &ho->pieces[*count];
         ho->digests[*count] =
             (struct sl_digest){.low = piece->digest_low, .high = piece->digest_high};
         *out = (struct sl_fabric_piece){.key = take_of(ho, read)->parts[piece->part].key,
                                         .remote_offset_bytes = piece->part_offset_bytes,
                                         .length_bytes = piece->length_bytes,
-                                        .digest = device ? NULL : &ho->digests[*count],
-                                        .places = &ho->places[places],
-                                        .rail = ho->self->rail_of_rank[spot->rank]};
-        sl_err err = tr_spot_places(ho->self, spot, ho_range(piece), &ho->places[places],
-                                    SL_FABRIC_PLACES_MAX, &out->place_count, why);
+                                        .digest = &ho->digests[*count]};
+        sl_err err = tr_spot_piece(ho->self, spot_of(ho, read, read->post_end), ho_range(piece),
+                                   ho->places, HO_PLACES_MAX, &places, out, why);
         if (err != SL_OK) {
             return err;
         }
-        places += out->place_count;
         ++*count;
     }
     return SL_OK;

@@ -73,11 +73,10 @@ uint64_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg);
 sl_err tr_straight_init(struct transporter *self, struct sl_error *why);
 void tr_straight_fini(struct transporter *self);
 void tr_pull(struct transporter *self, const struct sl_msg *msg);
-/* Where the parts of a unit go, behind the *used places that others of the trip have. Errors: those
- * of tr_spot_places. */
-sl_err tr_straight_places(struct transporter *self, struct tr_unit *unit, uint32_t *used);
-void tr_straight_piece(const struct transporter *self, const struct tr_target *target,
-                       struct sl_fabric_piece *piece);
+/* Where the piece goes, behind the *used places that others of the trip have. Errors: those of
+ * tr_spot_places. */
+sl_err tr_straight_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
+                         struct sl_fabric_piece *piece);
 /* Copies parts that have come to the other ranks that have them, a bounded share; gives when it wants
  * to run again. */
 uint64_t tr_straight_step(struct transporter *self);

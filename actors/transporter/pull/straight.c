@@ -148,48 +148,15 @@ void tr_pull(struct transporter *self, const struct sl_msg *msg)
 
 /* ---- reading ---- */
 
-static sl_err target_places(struct transporter *self, struct tr_target *target,
-                            uint64_t length_bytes, uint32_t *used)
+sl_err tr_straight_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
+                         struct sl_fabric_piece *piece)
 {
-    struct tr_range all = {.length_bytes = length_bytes};
-    uint32_t room = SL_MIN(TR_TRIP_PLACES_MAX - *used, SL_FABRIC_PLACES_MAX);
-    sl_err err = tr_spot_places(self, &target->spot, all, &self->straight->places[*used], room,
-                                &target->place_count, NULL);
-    struct tr_spot_shape shape;
-    err = err == SL_OK ? tr_spot_shape(self, &target->spot, &shape, NULL) : err;
-    if (err != SL_OK) {
-        return err;
-    }
-    target->device = shape.device;
+    const struct tr_range all = {.length_bytes = piece->length_bytes};
+    sl_err err = tr_spot_piece(self, &target->spot, all, self->straight->places, TR_TRIP_PLACES_MAX,
+                               used, piece, NULL);
+    target->device = piece->digest == NULL;
     target->look = TR_LOOK_DUE;
-    target->place_at = *used;
-    *used += target->place_count;
-    return SL_OK;
-}
-
-sl_err tr_straight_places(struct transporter *self, struct tr_unit *unit, uint32_t *used)
-{
-    uint32_t at = *used;
-    for (uint32_t k = 0; k < unit->part_count; k++) {
-        struct tr_part *part = &unit->parts[k];
-        for (uint32_t i = 0; i < part->read_count; i++) {
-            sl_err err = target_places(self, &part->targets[i], part->spot_bytes, &at);
-            if (err != SL_OK) {
-                return err;
-            }
-        }
-    }
-    *used = at;
-    return SL_OK;
-}
-
-void tr_straight_piece(const struct transporter *self, const struct tr_target *target,
-                       struct sl_fabric_piece *piece)
-{
-    piece->digest = target->device ? NULL : piece->digest;
-    piece->places = &self->straight->places[target->place_at];
-    piece->place_count = target->place_count;
-    piece->rail = self->rail_of_rank[target->spot.rank];
+    return err;
 }
 
 /* ---- copying ---- */

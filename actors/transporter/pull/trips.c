@@ -534,38 +534,32 @@ static sl_err unit_stands(struct transporter *self, struct tr_arena_looks *looks
     return unit->cancelled;
 }
 
-/* One a part; of parts in device memory, one a target. */
-static uint32_t part_pieces(struct transporter *self, const struct tr_trip *trip,
-                            const struct tr_part *part, struct sl_fabric_piece *out)
+/* What is read of the unit, behind *count pieces and *places places of others: a piece for each part; of parts
+ * in device memory, one for each target. */
+static sl_err unit_pieces(struct transporter *self, const struct tr_trip *trip,
+                          struct tr_unit *unit, uint32_t *count, uint32_t *places)
 {
-    for (uint32_t i = 0; i < part->read_count; i++) {
-        out[i] = (struct sl_fabric_piece){
-            .key = self->peers[trip->peer].windows[part->remote_arena].key,
-            .remote_offset_bytes = part->remote_offset_bytes,
-            .length_bytes = part->length_bytes,
-            .digest = &part->digest,
-        };
-        if (trip->pull) {
-            tr_straight_piece(self, &part->targets[i], &out[i]);
-        } else {
-            out[i].memory = self->arenas[part->arena].memory;
-            out[i].offset_bytes = part->offset_bytes;
+    sl_err err = SL_OK;
+    for (uint32_t k = 0; k < unit->part_count; k++) {
+        struct tr_part *part = &unit->parts[k];
+        for (uint32_t i = 0; i < part->read_count && err == SL_OK; i++) {
+            SL_ASSERT(*count < TR_KEYS_MAX);
+            struct sl_fabric_piece *piece = &self->pieces[(*count)++];
+            *piece = (struct sl_fabric_piece){
+                .key = self->peers[trip->peer].windows[part->remote_arena].key,
+                .remote_offset_bytes = part->remote_offset_bytes,
+                .length_bytes = part->length_bytes,
+                .digest = &part->digest,
+            };
+            if (trip->pull) {
+                err = tr_straight_piece(self, &part->targets[i], places, piece);
+            } else {
+                piece->memory = self->arenas[part->arena].memory;
+                piece->offset_bytes = part->offset_bytes;
+            }
         }
     }
-    return part->read_count;
-}
-
-static uint32_t pieces_make(struct transporter *self, const struct tr_trip *trip)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < trip->unit_count; i++) {
-        for (uint32_t k = 0; k < trip->units[i]->part_count; k++) {
-            const struct tr_part *part = &trip->units[i]->parts[k];
-            SL_ASSERT(count + part->read_count <= TR_KEYS_MAX);
-            count += part_pieces(self, trip, part, &self->pieces[count]);
-        }
-    }
-    return count;
+    return err;
 }
 
 static void trip_abandon(struct transporter *self, struct tr_trip *trip, sl_err code)
@@ -580,15 +574,16 @@ static void read_post(struct transporter *self, struct tr_trip *trip)
 {
     struct sl_error why = {0};
     struct tr_arena_looks looks = {0};
-    uint32_t places = 0;
+    uint32_t count = 0, places = 0;
     bool view = sl_index_view_ready(self->env, &self->view);
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         struct tr_unit *unit = trip->units[i];
+        uint32_t others = count, their_places = places;
         sl_err code = view ? unit_stands(self, &looks, unit, trip->peer) : SL_ERR_STALE;
-        if (code == SL_OK && trip->pull) {
-            code = tr_straight_places(self, unit, &places);
-        }
+        code = code == SL_OK ? unit_pieces(self, trip, unit, &count, &places) : code;
         if (code != SL_OK) { /* its claim ended meanwhile, or its engine */
+            count = others;
+            places = their_places;
             trip->units[i] = NULL;
             unit_abort(self, trip, unit);
             tr_unit_end(self, unit, code);
@@ -603,7 +598,7 @@ static void read_post(struct transporter *self, struct tr_trip *trip)
     const struct sl_fabric_transfer transfer = {
         .peer = self->peers[trip->peer].fabric_peer,
         .pieces = self->pieces,
-        .piece_count = pieces_make(self, trip),
+        .piece_count = count,
         .deadline_ns = SL_MIN(trip->deadline_ns, trip->pins_until_ns),
         .cookie = trip->cookie,
     };

@@ -61,6 +61,23 @@ sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, stru
     return SL_OK;
 }
 
+sl_err tr_spot_piece(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+                     struct sl_fabric_place *places, uint32_t place_max, uint32_t *used,
+                     struct sl_fabric_piece *piece, struct sl_error *why)
+{
+    struct tr_spot_shape shape;
+    uint32_t room = SL_MIN(place_max - *used, SL_FABRIC_PLACES_MAX);
+    sl_err err = tr_spot_places(self, spot, range, &places[*used], room, &piece->place_count, why);
+    err = err == SL_OK ? tr_spot_shape(self, spot, &shape, why) : err;
+    if (err == SL_OK) {
+        piece->digest = shape.device ? NULL : piece->digest;
+        piece->places = &places[*used];
+        piece->rail = self->rail_of_rank[spot->rank];
+        *used += piece->place_count;
+    }
+    return err;
+}
+
 sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
                       uint32_t *first, uint32_t *end, struct sl_error *why)
 {

@@ -32,6 +32,11 @@ sl_err tr_spot_shape(struct transporter *self, const struct tr_spot *spot,
 sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
                       struct sl_fabric_place *places, uint32_t place_max, uint32_t *place_count,
                       struct sl_error *why);
+/* The same for a piece of a transfer that is read there, behind the *used places of `places`: its places, its rail, and no
+ * digest where it is device memory, which nobody but its swapper can read. */
+sl_err tr_spot_piece(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+                     struct sl_fabric_place *places, uint32_t place_max, uint32_t *used,
+                     struct sl_fabric_piece *piece, struct sl_error *why);
 /* The layers [*first, *end) that the range is; all of them: 0, 0, as messages say it. Also
  * SL_ERR_INVALID (it begins or ends within a layer). */
 sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, struct tr_range range,

@@ -129,9 +129,8 @@ struct tr_pin_set {
 enum tr_look_state { TR_LOOK_DUE, TR_LOOK_ASKED, TR_LOOK_RIGHT };
 struct tr_target { /* where a part goes */
     struct tr_spot spot;
-    uint32_t place_at, place_count; /* among the trip's */
-    bool device;                    /* no CPU can read it: */
-    uint8_t look;                   /* enum tr_look_state: whether what lies there has the digest */
+    bool device;  /* no CPU can read it: */
+    uint8_t look; /* enum tr_look_state: whether what lies there has the digest */
 };
 struct tr_part {
     const char *key;

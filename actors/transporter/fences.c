@@ -12,25 +12,12 @@ static void fence_answer(struct transporter *self, struct tr_fence *fence)
     *fence = (struct tr_fence){0};
 }
 
-void tr_fences_trip_read(struct transporter *self, uint32_t trip)
-{
-    for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
-        struct tr_fence *fence = &self->fences[i];
-        if (fence->used) {
-            fence->trips &= ~(UINT64_C(1) << trip);
-            if (fence->trips == 0 && fence->handovers == 0) {
-                fence_answer(self, fence);
-            }
-        }
-    }
-}
-
-void tr_fences_handover_over(struct transporter *self, uint64_t fences)
+void tr_fences_over(struct transporter *self, uint64_t fences)
 {
     for (; fences != 0; fences &= fences - 1) {
         struct tr_fence *fence = &self->fences[__builtin_ctzll(fences)];
-        SL_ASSERT(fence->used && fence->handovers > 0);
-        if (--fence->handovers == 0 && fence->trips == 0) {
+        SL_ASSERT(fence->used && fence->waiting > 0);
+        if (--fence->waiting == 0) {
             fence_answer(self, fence);
         }
     }
@@ -59,10 +46,11 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
     if (msg->body.fence.items.count == 0) {
         tr_fenced_note(&self->fenced, msg);
     }
-    uint64_t trips = tr_trips_fence(self, msg) | tr_pulls_fence(self, msg);
-    uint32_t handovers = tr_handover_fence(self, msg, at);
+    uint64_t bit = at < TR_FENCES_MAX ? UINT64_C(1) << at : 0;
+    uint32_t waiting = tr_trips_fence(self, msg, bit) + tr_pulls_fence(self, msg, bit) +
+                       tr_handover_fence(self, msg, bit);
     sl_metric_add(self->env->metrics, self->metric.fences, 1);
-    if (trips == 0 && handovers == 0) {
+    if (waiting == 0) {
         sl_reply_code(self->env, msg, SL_OK, NULL);
         return;
     }
@@ -70,6 +58,6 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
     if (at == TR_FENCES_MAX) {
         return; /* no place to wait in: it is repeated, and a refusal would be taken for a hang */
     }
-    self->fences[at] = (struct tr_fence){.used = true, .trips = trips, .handovers = handovers};
+    self->fences[at] = (struct tr_fence){.used = true, .waiting = waiting};
     sl_return_keep(msg, &self->fences[at].back);
 }

@@ -20,8 +20,7 @@ void tr_fabric_grant_ended(void *context, uint32_t grant);
 
 /* ---- fences.c: FENCE, answered when nothing lands any more in the claims that it names ---- */
 void tr_fence(struct transporter *self, const struct sl_msg *msg);
-void tr_fences_trip_read(struct transporter *self, uint32_t trip);
-/* A ticket or batch that the fences of these bits waited for is over. */
-void tr_fences_handover_over(struct transporter *self, uint64_t fences);
+/* What the fences of these bits waited for is over. */
+void tr_fences_over(struct transporter *self, uint64_t fences);
 
 #endif

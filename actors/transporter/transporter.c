@@ -326,8 +326,7 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
     self->events = (struct tr_events){
         .peer_renewed = peer_renewed,
         .peer_expelled = tr_handover_peer_expelled,
-        .trip_read = tr_fences_trip_read,
-        .handover_over = tr_fences_handover_over,
+        .fences_over = tr_fences_over,
         .engine_ends = engine_ends,
     };
     sl_err err = tr_regions_init(self, why);

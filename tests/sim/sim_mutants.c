@@ -50,12 +50,13 @@ void sim_mutants_init(void)
 
 /* ---- the transporter ---- */
 
-uint64_t REAL(tr_pulls_fence)(struct transporter *self, const struct sl_msg *msg);
-uint64_t __wrap_tr_pulls_fence(struct transporter *self, const struct sl_msg *msg);
-uint64_t __wrap_tr_pulls_fence(struct transporter *self, const struct sl_msg *msg)
+uint32_t REAL(tr_pulls_fence)(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
+uint32_t __wrap_tr_pulls_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
+uint32_t __wrap_tr_pulls_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit)
 {
-    uint64_t reading = REAL(tr_pulls_fence)(self, msg);
-    return mutant == PULL_FENCE_EARLY ? 0 : reading;
+    bool early = mutant == PULL_FENCE_EARLY; /* nobody is told of its end */
+    uint32_t reading = REAL(tr_pulls_fence)(self, msg, early ? 0 : bit);
+    return early ? 0 : reading;
 }
 
 void REAL(tr_pull)(struct transporter *self, const struct sl_msg *msg);
@@ -70,21 +71,18 @@ void __wrap_tr_pull(struct transporter *self, const struct sl_msg *msg)
     REAL(tr_pull)(self, msg);
 }
 
-uint32_t REAL(tr_handover_fence)(struct transporter *self, const struct sl_msg *msg,
-                                 uint32_t fence);
-uint32_t __wrap_tr_handover_fence(struct transporter *self, const struct sl_msg *msg,
-                                  uint32_t fence);
-uint32_t __wrap_tr_handover_fence(struct transporter *self, const struct sl_msg *msg,
-                                  uint32_t fence)
+uint32_t REAL(tr_handover_fence)(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
+uint32_t __wrap_tr_handover_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
+uint32_t __wrap_tr_handover_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit)
 {
     if (mutant == TAKE_FENCE_DEAF) {
         return 0;
     }
     if (mutant == TAKE_FENCE_EARLY) {
-        (void)REAL(tr_handover_fence)(self, msg, TR_FENCES_MAX); /* nobody is told of its end */
+        (void)REAL(tr_handover_fence)(self, msg, 0); /* nobody is told of its end */
         return 0;
     }
-    return REAL(tr_handover_fence)(self, msg, fence);
+    return REAL(tr_handover_fence)(self, msg, bit);
 }
 
 void REAL(tr_lend)(struct transporter *self, const struct sl_msg *msg);

@@ -669,7 +669,7 @@ START_TEST(a_fence_waits_for_a_read)
                                     .op_id = 11,
                                     .seq = seq + 1};
 
-        uint64_t trips = tr_pulls_fence(bed.self, &msg); /* the fabric has not said a word yet */
+        uint32_t trips = tr_pulls_fence(bed.self, &msg, 0); /* the fabric has not said a word yet */
         ck_assert_uint_eq(trips, 1);
         ck_assert(!answered(seq, &reply));
         uint64_t fence = fence_send("coordinator", 11);

@@ -162,10 +162,9 @@ void tr_handover_engine_ends(struct transporter *self, uint64_t engine_id)
     }
 }
 
-uint32_t tr_handover_fence(struct transporter *self, const struct sl_msg *msg, uint32_t fence)
+uint32_t tr_handover_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit)
 {
     struct handover *ho = self->handover;
-    uint64_t bit = fence < TR_FENCES_MAX ? UINT64_C(1) << fence : 0;
     uint32_t waiting = 0;
     if (ho == NULL || msg->body.fence.items.count > 0) { /* of claims: there are none here */
         return 0;

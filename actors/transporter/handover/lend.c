@@ -182,7 +182,7 @@ void ho_loan_look(struct handover *ho, struct ho_loan *loan)
     ho_ended_note(&ho->lent, &loan->ticket, loan->code);
     loan_free(ho, loan);
     if (fences != 0) {
-        ho->self->events.handover_over(ho->self, fences);
+        ho->self->events.fences_over(ho->self, fences);
     }
 }
 

@@ -60,7 +60,7 @@ void ho_take_look(struct handover *ho, struct ho_take *take)
     ho_ended_note(&ho->taken, &take->ticket, take->code);
     take_free(ho, take);
     if (fences != 0) {
-        ho->self->events.handover_over(ho->self, fences);
+        ho->self->events.fences_over(ho->self, fences);
     }
 }
 

@@ -449,7 +449,7 @@ static uint64_t fetches_expire(struct transporter *self, uint64_t now_ns)
             continue;
         }
         if (fetch->pull) { /* answered when nothing is written any more */
-            (void)tr_pull_cancel(self, fetch, SL_ERR_TIMEOUT);
+            (void)tr_pull_cancel(self, fetch, SL_ERR_TIMEOUT, 0);
             continue;
         }
         fetch_answer(self, fetch);

@@ -63,9 +63,9 @@ void tr_trip_landed(struct transporter *self, struct tr_trip *trip);
 void tr_trip_end(struct transporter *self, struct tr_trip *trip);
 /* Closes the gaps of units that left. */
 void tr_trip_close_up(struct tr_trip *trip);
-/* Gives up reads into the claims that the FENCE names. Gives the trips that still read into them, a
- * bit each; events.trip_read tells when one of them is through. */
-uint64_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg);
+/* Gives up reads into the claims that the FENCE names. Gives how many trips still read into them; bit: of the
+ * fence, as of tr_handover_fence. */
+uint32_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
 
 /* ---- straight.c: BRING straight into engines' pools ---- */
 #define TR_TRIP_PLACES_MAX 16384u /* of the fabric, of one trip */
@@ -82,9 +82,10 @@ sl_err tr_straight_piece(struct transporter *self, struct tr_target *target, uin
 uint64_t tr_straight_step(struct transporter *self);
 /* Ends a BRING with this code, as soon as nothing is written for it any more. Gives the trips for
  * which something still may be, as tr_trips_fence. */
-uint64_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err code);
+uint32_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err code,
+                        uint64_t bit);
 /* A FENCE without claims: ends such BRINGs of its op, or of its sender. Gives trips, likewise. */
-uint64_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg);
+uint32_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
 void tr_pulls_engine_ends(struct transporter *self, uint64_t engine_id);
 
 /* ---- check.c: what landed in device memory, before it counts ---- */

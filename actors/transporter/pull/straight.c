@@ -254,9 +254,10 @@ static void trip_drop(struct transporter *self, struct tr_trip *trip)
     tr_trip_end(self, trip);
 }
 
-uint64_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err code)
+uint32_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err code, uint64_t bit)
 {
-    uint64_t number = fetch->number, reading = 0; /* fetch may be over below */
+    uint64_t number = fetch->number; /* it may be over below */
+    uint32_t reading = 0;
     SL_ASSERT(fetch->pull && code != SL_OK);
     sl_metric_add(self->env->metrics, self->straight->metric.cancelled, fetch->cancelled ? 0 : 1);
     fetch->cancelled = true;
@@ -274,7 +275,8 @@ uint64_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err
             continue;
         }
         if (trip->phase == TR_READ) { /* its end is the fabric's word */
-            reading |= UINT64_C(1) << i;
+            reading++;
+            trip->fences |= bit;
             (void)sl_fabric_cancel(self->fabric, trip->cookie);
             continue;
         }
@@ -287,9 +289,9 @@ uint64_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err
     return reading;
 }
 
-uint64_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg)
+uint32_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit)
 {
-    uint64_t reading = 0;
+    uint32_t reading = 0;
     if (self->straight == NULL || msg->body.fence.items.count > 0) {
         return 0;
     }
@@ -300,7 +302,7 @@ uint64_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg)
     for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
         struct tr_fetch *fetch = &self->fetches[i];
         if (fetch->used && fetch->pull && tr_fence_covers(msg, &fetch->back)) {
-            reading |= tr_pull_cancel(self, fetch, SL_ERR_CANCELLED);
+            reading += tr_pull_cancel(self, fetch, SL_ERR_CANCELLED, bit);
         }
     }
     return reading;
@@ -332,7 +334,7 @@ void tr_pulls_engine_ends(struct transporter *self, uint64_t engine_id)
     }
     for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
         if (named[i] && self->fetches[i].used && self->fetches[i].pull) {
-            (void)tr_pull_cancel(self, &self->fetches[i], SL_ERR_NOT_FOUND);
+            (void)tr_pull_cancel(self, &self->fetches[i], SL_ERR_NOT_FOUND, 0);
         }
     }
 }

@@ -666,7 +666,10 @@ void tr_trip_read(void *context, const struct sl_fabric_done *done)
         sl_peer_health_worked(&peer->health);
     }
     tr_trip_close_up(trip);
-    self->events.trip_read(self, trip_number(self, trip));
+    if (trip->fences != 0) {
+        self->events.fences_over(self, trip->fences);
+        trip->fences = 0;
+    }
     if (trip->unit_count == 0) {
         tr_trip_end(self, trip);
     } else if (trip->pull) {
@@ -771,14 +774,15 @@ static bool trip_reads(const struct tr_trip *trip, const struct sl_item_claim *c
     return false;
 }
 
-uint64_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg)
+uint32_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit)
 {
-    uint64_t trips = 0;
+    uint32_t trips = 0;
     for (uint32_t i = 0; i < self->trip_max && self->trips != NULL; i++) {
-        const struct tr_trip *trip = &self->trips[i];
+        struct tr_trip *trip = &self->trips[i];
         for (uint64_t c = 0; trip->phase == TR_READ && c < msg->body.fence.items.count; c++) {
             if (trip_reads(trip, &msg->body.fence.items.at[c])) {
-                trips |= UINT64_C(1) << i;
+                trips++;
+                trip->fences |= bit;
                 (void)sl_fabric_cancel(self->fabric, trip->cookie);
                 break;
             }

@@ -190,6 +190,7 @@ struct tr_trip {
     uint32_t peer, unit_count;
     uint64_t call_seq, op_id, cookie, trace_id, pin_id;
     uint64_t deadline_ns, pins_until_ns;
+    uint64_t fences; /* a bit each: those that wait until it reads no more */
     bool chain, pull;
     struct tr_unit *units[TR_KEYS_MAX];
 };
@@ -220,18 +221,18 @@ struct tr_batch; /* units whose holders are asked for */
 struct tr_fence {
     bool used;
     struct sl_return back;
-    uint64_t trips;     /* that still read into claims that it ends */
-    uint32_t handovers; /* loans that peers may still read, hand-overs that are still read here */
+    /* Trips that still read into claims that it ends, loans that peers may still read, hand-overs that are
+     * still read here. Each of them has a bit for the fence. */
+    uint32_t waiting;
 };
 
 /* What a room tells those above it; transporter.c sets them. */
 struct tr_events {
     void (*peer_renewed)(struct transporter *self, const struct tr_peer *peer);  /* a new life */
     void (*peer_expelled)(struct transporter *self, const struct tr_peer *peer); /* no key */
-    void (*trip_read)(struct transporter *self, uint32_t trip);        /* it reads no more */
-    void (*engine_ends)(struct transporter *self, uint64_t engine_id); /* its pools go */
-    /* A loan or what read one is over, that the fences of these bits waited for. */
-    void (*handover_over)(struct transporter *self, uint64_t fences);
+    void (*engine_ends)(struct transporter *self, uint64_t engine_id);           /* its pools go */
+    void (*fences_over)(struct transporter *self,
+                        uint64_t fences); /* what they waited for; not 0 */
 };
 
 struct tr_metrics {

@@ -164,8 +164,10 @@ static void read_tell(struct handover *ho, struct ho_read *read)
     sl_err err =
         sl_calls_send(ho->self->calls, take->back.to, &msg, take->back.deadline_ns,
                       tr_cookie(TR_CALL_READ, (uint32_t)(read - ho->reads)), &read->call_seq);
-    if (err != SL_OK) {
-        read->call_seq = 0;
+    if (err == SL_ERR_LIMIT) { /* calls of all kinds are too many: later */
+        read->phase = READ_TURN;
+        ho_due(ho, ho_now(ho) + HO_SOON_NS);
+    } else if (err != SL_OK) {
         ho_take_end(ho, take, err, "the sender of BRING cannot be told");
     }
 }

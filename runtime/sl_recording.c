@@ -1,17 +1,19 @@
 /* runtime/sl_recording.c - see sl_recording.h.
  *
- * All numbers are little-endian. Header: magic (8), version (4), its bytes (4), file id, began,
- * memory, disk (8 each), policy (16), segment, budget, paths (8 each), zeroes, check (4), 0 (4). Frame: magic (4),
- * bytes of its events (4), their count (4), check (4), begun (8), file id (8), events. A check is the CRC-32 of zlib over all
- * of it but its own bytes, which are 0. Event: a byte of kind and
- * flags, a byte more where EXTRA is set, microseconds since the event before, and what the flags
- * do not say of name, parent, bytes, tokens, and parts with bytes of keys. Numbers are varints, names have 8 bytes. */
+ * All numbers are little-endian. Event: a byte of kind and flags, a byte more where EXTRA is set, microseconds since the
+ * event before, and what the flags do not say of name, parent, bytes, tokens, and parts with bytes of keys. Numbers are
+ * varints, names have 8 bytes. */
 #include "runtime/sl_recording.h"
 #include "runtime/sl_base.h"
 
+#include <assert.h>
+#include <sodium.h>
 #include <string.h>
+#include <zlib.h>
 
 static const unsigned char magic[8] = {'S', 'L', 'R', 'E', 'C', 'O', 'R', 'D'};
+static_assert(sizeof(struct sl_recording_header) == 128, "it is in files");
+static_assert(sizeof(struct sl_recording_frame_head) == 32, "it is in files");
 
 #define FRAME_MAGIC 0x4d524c53u /* SLRM */
 
@@ -29,144 +31,51 @@ enum {
     EXTRA_PARTS = 8, /* parts and bytes of keys follow: others than those that were told last */
 };
 
-static void put32(unsigned char *at, uint32_t value)
+static uint32_t check_of(const void *bytes, uint64_t length_bytes)
 {
-    for (uint32_t i = 0; i < 4; i++) {
-        at[i] = (unsigned char)(value >> (8 * i));
-    }
+    return (uint32_t)crc32_z(0, bytes, length_bytes);
 }
 
-static void put64(unsigned char *at, uint64_t value)
-{
-    put32(at, (uint32_t)value);
-    put32(at + 4, (uint32_t)(value >> 32));
-}
-
-static uint32_t get32(const unsigned char *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-/* That of zlib, which every language has; four bits at a time. */
-uint32_t sl_recording_check(const unsigned char *bytes, uint64_t length_bytes)
-{
-    uint32_t table[16], crc = UINT32_MAX;
-    for (uint32_t i = 0; i < 16; i++) {
-        table[i] = i;
-        for (uint32_t bit = 0; bit < 4; bit++) {
-            table[i] = table[i] >> 1 ^ ((table[i] & 1) != 0 ? 0xedb88320u : 0);
-        }
-    }
-    for (uint64_t i = 0; i < length_bytes; i++) {
-        crc ^= bytes[i];
-        crc = table[crc & 15] ^ crc >> 4;
-        crc = table[crc & 15] ^ crc >> 4;
-    }
-    return ~crc;
-}
-
-/* ---- names ---- */
-
-static uint64_t rotate(uint64_t value, uint32_t bits)
-{
-    return value << bits | value >> (64 - bits);
-}
-
-static void sip_round(uint64_t v[4])
-{
-    v[0] += v[1];
-    v[1] = rotate(v[1], 13) ^ v[0];
-    v[0] = rotate(v[0], 32);
-    v[2] += v[3];
-    v[3] = rotate(v[3], 16) ^ v[2];
-    v[0] += v[3];
-    v[3] = rotate(v[3], 21) ^ v[0];
-    v[2] += v[1];
-    v[1] = rotate(v[1], 17) ^ v[2];
-    v[2] = rotate(v[2], 32);
-}
-
-static void sip_word(uint64_t v[4], uint64_t word)
-{
-    v[3] ^= word;
-    sip_round(v);
-    sip_round(v);
-    v[0] ^= word;
-}
-
-/* Aumasson and Bernstein, SipHash-2-4 (2012), of 8 bytes. */
 uint64_t sl_recording_name(const struct sl_recording_salt *salt, uint64_t key_hash)
 {
-    uint64_t v[4] = {salt->words[0] ^ UINT64_C(0x736f6d6570736575),
-                     salt->words[1] ^ UINT64_C(0x646f72616e646f6d),
-                     salt->words[0] ^ UINT64_C(0x6c7967656e657261),
-                     salt->words[1] ^ UINT64_C(0x7465646279746573)};
+    uint64_t name = 0;
+    static_assert(crypto_shorthash_BYTES == sizeof(name) &&
+                      crypto_shorthash_KEYBYTES == sizeof(salt->words),
+                  "SipHash-2-4");
     if (key_hash == 0) {
         return 0;
     }
-    sip_word(v, key_hash);
-    sip_word(v, UINT64_C(8) << 56);
-    v[2] ^= 0xff;
-    for (uint32_t i = 0; i < 4; i++) {
-        sip_round(v);
-    }
-    uint64_t name = v[0] ^ v[1] ^ v[2] ^ v[3];
+    (void)crypto_shorthash((void *)&name, (const void *)&key_hash, sizeof(key_hash),
+                           (const void *)salt->words);
     return name != 0 ? name : 1;
 }
 
-/* ---- the header ---- */
-
-enum {
-    HEADER_VERSION = 8,
-    HEADER_BYTES = 12,
-    HEADER_FILE_ID = 16,
-    HEADER_BEGAN = 24,
-    HEADER_MEMORY = 32,
-    HEADER_DISK = 40,
-    HEADER_POLICY = 48,
-    HEADER_SEGMENT = 64,
-    HEADER_BUDGET = 72,
-    HEADER_PATHS = 80,
-    HEADER_CHECK = SL_RECORDING_HEADER_BYTES - 8,
-};
-
-void sl_recording_header_put(const struct sl_recording_header *header,
-                             unsigned char out[SL_RECORDING_HEADER_BYTES])
+void sl_recording_header_seal(struct sl_recording_header *header)
 {
-    memset(out, 0, SL_RECORDING_HEADER_BYTES);
-    memcpy(out, magic, sizeof(magic));
-    put32(out + HEADER_VERSION, SL_RECORDING_VERSION);
-    put32(out + HEADER_BYTES, SL_RECORDING_HEADER_BYTES);
-    put64(out + HEADER_FILE_ID, header->file_id);
-    put64(out + HEADER_BEGAN, header->began_unix_ns);
-    put64(out + HEADER_MEMORY, header->memory_bytes);
-    put64(out + HEADER_DISK, header->disk_bytes);
-    memcpy(out + HEADER_POLICY, header->policy, sizeof(header->policy));
-    put64(out + HEADER_SEGMENT, header->segment_bytes);
-    put64(out + HEADER_BUDGET, header->budget_bytes);
-    put64(out + HEADER_PATHS, header->path_count);
-    put32(out + HEADER_CHECK, sl_recording_check(out, SL_RECORDING_HEADER_BYTES));
+    memcpy(header->magic, magic, sizeof(magic));
+    header->version = SL_RECORDING_VERSION;
+    header->header_bytes = sizeof(*header);
+    header->check = 0;
+    header->check = check_of(header, sizeof(*header));
 }
 
-sl_err sl_recording_header_is(const unsigned char bytes[SL_RECORDING_HEADER_BYTES],
-                              uint64_t length_bytes, uint64_t *file_id)
+sl_err sl_recording_header_is(const struct sl_recording_header *header, uint64_t length_bytes)
 {
-    if (length_bytes < SL_RECORDING_HEADER_BYTES || memcmp(bytes, magic, sizeof(magic)) != 0) {
+    if (length_bytes < sizeof(*header) || memcmp(header->magic, magic, sizeof(magic)) != 0) {
         return SL_ERR_FOREIGN;
     }
-    *file_id = get32(bytes + HEADER_FILE_ID) | (uint64_t)get32(bytes + HEADER_FILE_ID + 4) << 32;
-    return get32(bytes + HEADER_VERSION) == SL_RECORDING_VERSION ? SL_OK : SL_ERR_VERSION;
+    return header->version == SL_RECORDING_VERSION ? SL_OK : SL_ERR_VERSION;
 }
 
 /* ---- writing ---- */
 
-enum { FRAME_LENGTH = 4, FRAME_COUNT = 8, FRAME_CHECK = 12, FRAME_BEGUN = 16, FRAME_FILE_ID = 24 };
-
 void sl_recording_frame_begin(struct sl_recording_frame *frame, unsigned char *bytes, uint64_t room,
                               uint64_t at_us)
 {
-    *frame = (struct sl_recording_frame){
-        .bytes = bytes, .room = room, .length = SL_RECORDING_FRAME_BYTES, .begun_us = at_us};
+    *frame = (struct sl_recording_frame){.bytes = bytes,
+                                         .room = room,
+                                         .length = sizeof(struct sl_recording_frame_head),
+                                         .begun_us = at_us};
     frame->last.at_us = at_us;
 }
 
@@ -180,8 +89,8 @@ static void varint_put(struct sl_recording_frame *frame, uint64_t value)
 
 static void name_put(struct sl_recording_frame *frame, uint64_t name)
 {
-    put64(frame->bytes + frame->length, name);
-    frame->length += 8;
+    memcpy(frame->bytes + frame->length, &name, sizeof(name));
+    frame->length += sizeof(name);
 }
 
 bool sl_recording_frame_add(struct sl_recording_frame *frame,
@@ -237,12 +146,13 @@ bool sl_recording_frame_add(struct sl_recording_frame *frame,
 
 uint64_t sl_recording_frame_end(struct sl_recording_frame *frame, uint64_t file_id)
 {
-    put32(frame->bytes, FRAME_MAGIC);
-    put32(frame->bytes + FRAME_LENGTH, (uint32_t)(frame->length - SL_RECORDING_FRAME_BYTES));
-    put32(frame->bytes + FRAME_COUNT, frame->count);
-    put32(frame->bytes + FRAME_CHECK, 0);
-    put64(frame->bytes + FRAME_BEGUN, frame->begun_us);
-    put64(frame->bytes + FRAME_FILE_ID, file_id);
-    put32(frame->bytes + FRAME_CHECK, sl_recording_check(frame->bytes, frame->length));
+    struct sl_recording_frame_head head = {.magic = FRAME_MAGIC,
+                                           .length_bytes = (uint32_t)(frame->length - sizeof(head)),
+                                           .count = frame->count,
+                                           .begun_us = frame->begun_us,
+                                           .file_id = file_id};
+    memcpy(frame->bytes, &head, sizeof(head));
+    head.check = check_of(frame->bytes, frame->length);
+    memcpy(frame->bytes, &head, sizeof(head));
     return frame->length;
 }

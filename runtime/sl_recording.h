@@ -12,12 +12,10 @@
 
 #include "runtime/sl_error.h"
 
-#define SL_RECORDING_VERSION      3u
-#define SL_RECORDING_HEADER_BYTES 128u
-#define SL_RECORDING_FRAME_BYTES  32u /* in front of a frame's events */
-#define SL_RECORDING_EVENT_BYTES  64u /* an event is never longer */
-#define SL_RECORDING_PARTS_MAX    16383u
-#define SL_RECORDING_KEY_MAX      16383u
+#define SL_RECORDING_VERSION     3u
+#define SL_RECORDING_EVENT_BYTES 64u /* an event is never longer */
+#define SL_RECORDING_PARTS_MAX   16383u
+#define SL_RECORDING_KEY_MAX     16383u
 
 struct sl_recording_salt {
     uint64_t words[2];
@@ -25,22 +23,25 @@ struct sl_recording_salt {
 /* The name of a block in a recording. key_hash: sl_key_hash of its key; 0 stays 0. */
 uint64_t sl_recording_name(const struct sl_recording_salt *salt, uint64_t key_hash);
 
+/* The first bytes of a file. */
 struct sl_recording_header {
+    unsigned char magic[8]; /* this, version, header_bytes and check: header_seal */
+    uint32_t version, header_bytes;
     uint64_t file_id;
     uint64_t began_unix_ns;
     uint64_t memory_bytes, disk_bytes; /* of the node then */
     char policy[16];                   /* evict_policy */
     uint64_t segment_bytes;            /* of the disk; this and what follows 0: there is none */
     uint64_t budget_bytes;             /* disk_write_budget */
-    uint32_t path_count;               /* disks */
+    uint64_t path_count;               /* disks */
+    unsigned char zeroes[32];
+    uint32_t check; /* CRC-32 of zlib over all of it, this being 0 */
+    uint32_t zero;
 };
-void sl_recording_header_put(const struct sl_recording_header *header,
-                             unsigned char out[SL_RECORDING_HEADER_BYTES]);
-/* Whether a file begins as a recording, and its id. Errors: SL_ERR_FOREIGN (it is none),
+void sl_recording_header_seal(struct sl_recording_header *header);
+/* Whether a file begins as a recording; its first length_bytes are in *header. Errors: SL_ERR_FOREIGN (it is none),
  * SL_ERR_VERSION. */
-sl_err sl_recording_header_is(const unsigned char bytes[SL_RECORDING_HEADER_BYTES],
-                              uint64_t length_bytes, uint64_t *file_id);
-uint32_t sl_recording_check(const unsigned char *bytes, uint64_t length_bytes);
+sl_err sl_recording_header_is(const struct sl_recording_header *header, uint64_t length_bytes);
 
 enum sl_recording_kind {
     SL_RECORDING_LOAD = 1,  /* a block that was there was wanted: loaded by an engine, got */
@@ -67,9 +68,17 @@ struct sl_recording_event {
 };
 
 /* ---- writing: a frame in a buffer of the caller ---- */
+struct sl_recording_frame_head { /* its events follow */
+    uint32_t magic;
+    uint32_t length_bytes; /* of its events */
+    uint32_t count;
+    uint32_t check; /* as that of the header, over head and events */
+    uint64_t begun_us;
+    uint64_t file_id;
+};
 struct sl_recording_frame {
     unsigned char *bytes;
-    uint64_t room, length; /* room: at least FRAME_BYTES + EVENT_BYTES */
+    uint64_t room, length; /* room: at least that of a head and EVENT_BYTES */
     uint32_t count;
     uint64_t begun_us;
     struct sl_recording_event last;

@@ -381,7 +381,7 @@ static void recorder_started(struct registrar *self)
     disk_tell(self, &recorder->file.header);
     (void)snprintf(recorder->file.header.policy, sizeof(recorder->file.header.policy), "%s",
                    self->units->policy->name);
-    recorder->given_bytes = SL_RECORDING_HEADER_BYTES;
+    recorder->given_bytes = sizeof(recorder->file.header);
     frame_begin(self);
     if (recorder->file.go_on) { /* what rings have was given to the registrar before */
         (void)reg_peers_drain(self);

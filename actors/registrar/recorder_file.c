@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static sl_err bytes_append(struct reg_record_file *file, const unsigned char *bytes,
-                           uint64_t length_bytes)
+static sl_err bytes_append(struct reg_record_file *file, const void *all, uint64_t length_bytes)
 {
+    const unsigned char *bytes = all;
     uint64_t done = 0;
     while (done < length_bytes) {
         ssize_t wrote =
@@ -32,11 +32,10 @@ static sl_err bytes_append(struct reg_record_file *file, const unsigned char *by
 
 static sl_err file_begin(struct reg_record_file *file)
 {
-    unsigned char head[SL_RECORDING_HEADER_BYTES];
     file->header.began_unix_ns = sl_clock_wall_ns();
-    sl_recording_header_put(&file->header, head);
+    sl_recording_header_seal(&file->header);
     file->end_bytes = 0;
-    return bytes_append(file, head, sizeof(head));
+    return bytes_append(file, &file->header, sizeof(file->header));
 }
 
 static sl_err fd_open(struct reg_record_file *file)
@@ -54,9 +53,11 @@ static sl_err fd_open(struct reg_record_file *file)
 /* As sl_recording_header_is; SL_ERR_OS. */
 static sl_err fd_is_recording(int fd, uint64_t *file_id)
 {
-    unsigned char head[SL_RECORDING_HEADER_BYTES];
-    ssize_t got = pread(fd, head, sizeof(head), 0);
-    return got < 0 ? SL_ERR_OS : sl_recording_header_is(head, (uint64_t)got, file_id);
+    struct sl_recording_header head;
+    ssize_t got = pread(fd, &head, sizeof(head), 0);
+    sl_err is = got < 0 ? SL_ERR_OS : sl_recording_header_is(&head, (uint64_t)got);
+    *file_id = is == SL_OK ? head.file_id : 0;
+    return is;
 }
 
 /* An older recording gives way to the new one, and keeps its bytes. */

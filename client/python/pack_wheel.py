@@ -48,7 +48,7 @@ SPDX = {
     "libssl3": "Apache-2.0", "libtasn1-6": "LGPL-2.1-or-later",
     "libtinfo6": "X11-distribute-modifications-variant AND BSD-3-Clause", "libunistring2": "LGPL-3.0-or-later OR GPL-2.0-or-later",
     "liburing2": "LGPL-2.1-or-later OR MIT", "libxxhash-dev": "BSD-2-Clause", "libxxhash0": "BSD-2-Clause",
-    "libzmq5": "LGPL-3.0-or-later"}
+    "libzmq5": "LGPL-3.0-or-later", "zlib1g": "Zlib"}
 WHEEL = """Wheel-Version: 1.0
 Generator: sluice
 Root-Is-Purelib: false

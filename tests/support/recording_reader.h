@@ -10,8 +10,8 @@
 struct recording_seen {
     struct sl_recording_event events[RECORDING_EVENTS_MAX];
     uint32_t count;
-    uint64_t file_id, torn_bytes;
-    unsigned char head[SL_RECORDING_HEADER_BYTES];
+    uint64_t torn_bytes;
+    struct sl_recording_header head;
 };
 /* All of it; what is wrong fails the case. */
 void recording_bytes_read(const unsigned char *bytes, uint64_t length_bytes,

@@ -1,1 +1,1 @@
-sl_test(recording_test LABEL unit SOURCES unit/recording_test.c support/recording_reader.c LIBS sluice_runtime)
+sl_test(recording_test LABEL unit SOURCES unit/recording_test.c support/recording_reader.c LIBS sluice_recording PkgConfig::ZLIB)

@@ -7,5 +7,5 @@ if(TARGET sluice_registrar)
     target_link_options(registrar_evict_test PRIVATE -Wl,--wrap=malloc)
     target_link_options(registrar_disk_test PRIVATE -Wl,--wrap=sl_index_ref_live)
     sl_test(registrar_recorder_test LABEL unit SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/unit/registrar_recorder_test.c ${registrar_support}
-        ${CMAKE_CURRENT_SOURCE_DIR}/support/recording_reader.c LIBS sluice_registrar TIMEOUT 300)
+        ${CMAKE_CURRENT_SOURCE_DIR}/support/recording_reader.c LIBS sluice_registrar PkgConfig::ZLIB TIMEOUT 300)
 endif()

@@ -137,8 +137,8 @@ START_TEST(stores_are_recorded_with_their_chain_and_size)
         ck_assert_uint_eq(seen.events[3].bytes, sl_extent_space(100));
         ck_assert_uint_eq(seen.events[0].hint, 1);
         const uint64_t memory_bytes = 4 * SL_MIB;
-        ck_assert_mem_eq(&seen.head[32], &memory_bytes, sizeof(memory_bytes));
-        ck_assert_str_eq((const char *)&seen.head[48], "density");
+        ck_assert_uint_eq(seen.head.memory_bytes, memory_bytes);
+        ck_assert_str_eq(seen.head.policy, "density");
         ck_assert_uint_eq(node_metric(node, "recorded_count"), 4);
         recording_end(node);
     }

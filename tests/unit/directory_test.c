@@ -164,6 +164,11 @@ static void say(const char *text)
     say_bytes(text, strlen(text));
 }
 
+#define RECORD_B "$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n"
+#define RECORD   "$16\r\n1 5 tcp://me:1 -\r\n" /* ours */
+#define NONE     "$-1\r\n"
+#define TAKEN    ":1\r\n+OK\r\n" /* our name, our record */
+
 /* Up, announced as "me", and the only other node is "b" of incarnation 7. */
 static void meet_b(void)
 {
@@ -174,10 +179,10 @@ static void meet_b(void)
     ck_assert_ptr_nonnull(strstr(heard, "PING"));
     say("+PONG\r\n");
     ck_assert_ptr_nonnull(strstr(heard, "sluice:test:n:me"));
+    say(NONE NONE "*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
     ck_assert_ptr_nonnull(strstr(heard, "1 5 tcp://me:1 -"));
-    say(":1\r\n+OK\r\n*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
     ck_assert_ptr_nonnull(strstr(heard, "sluice:test:n:b"));
-    say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
+    say(TAKEN RECORD_B);
 }
 
 static sl_err look_up(uint32_t count, uint64_t budget_ns)
@@ -338,14 +343,14 @@ START_TEST(members_are_those_with_a_record)
 
         now_ns += 4 * SECOND; /* a third has passed */
         turn();
-        say(":0\r\n+OK\r\n*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
-        say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
+        say(RECORD NONE "*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
+        say(TAKEN RECORD_B);
         ck_assert_uint_eq(seen.member_count, 1); /* the same */
 
         now_ns += 4 * SECOND;
         turn();
-        say(":0\r\n+OK\r\n*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
-        say("$-1\r\n"); /* it expired */
+        say(RECORD NONE "*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
+        say(TAKEN NONE); /* it expired */
         ck_assert_uint_eq(sl_directory_members(directory, &members), 0);
         ck_assert_uint_eq(seen.member_count, 2);
         ck_assert_ptr_nonnull(strstr(heard, "SREM"));
@@ -418,9 +423,9 @@ START_TEST(silence_costs_one_deadline_and_then_nothing)
         ck_assert_uint_eq(seen.up_count, 2); /* publish again */
         /* It may have lost the members too: until they are known its answers say nothing. */
         ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
-        say(":1\r\n+OK\r\n*1\r\n$1\r\nb\r\n");
+        say(NONE NONE "*1\r\n$1\r\nb\r\n");
         ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
-        say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
+        say(TAKEN RECORD_B);
         ck_assert_int_eq(look_up(1, SECOND), SL_OK);
     }
 END_TEST
@@ -429,10 +434,10 @@ static const struct {
     const char *own; /* the server's answer: our record */
     bool kept, twin;
 } owns[] = {
-    {"$-1\r\n", false, false},
+    {NONE, false, false},
     {"$16\r\n1 4 tcp://me:1 -\r\n", false, true}, /* of another node */
     {"-ERR\r\n", false, false},
-    {"$16\r\n1 5 tcp://me:1 -\r\n", true, false}, /* it has lost nothing */
+    {RECORD, true, false}, /* it has lost nothing */
 };
 START_TEST(a_record_that_is_held_is_not_told)
     {
@@ -443,80 +448,69 @@ START_TEST(a_record_that_is_held_is_not_told)
         turn();
         ck_assert_uint_eq(heard_count("SMEMBERS"), 1);
         ck_assert_uint_eq(heard_count("SET"), 0);
-        ck_assert_uint_eq(heard_count("GET"), 1);
         ck_assert_uint_eq(heard_count("sluice:test:n:me"), 1);
 
         say(owns[_i].own);
 
-        ck_assert_uint_eq(heard_count("EVAL"), owns[_i].kept ? 1 : 0);
-        ck_assert_uint_eq(heard_count("sluice:test:t:me"), owns[_i].kept || owns[_i].twin ? 1 : 0);
+        ck_assert_uint_eq(heard_count("$3\r\nSET\r\n"), owns[_i].kept || owns[_i].twin ? 1 : 0);
+        ck_assert_uint_eq(heard_count("sluice:test:n:me"), owns[_i].kept ? 1 : 0);
+        ck_assert_uint_eq(heard_count("sluice:test:t:me"), owns[_i].twin ? 1 : 0);
+        say(NONE "*1\r\n$1\r\nb\r\n");
+        say(owns[_i].kept ? TAKEN RECORD_B : owns[_i].twin ? "+OK\r\n" RECORD_B : RECORD_B);
         heard_bytes = 0;
         sl_directory_hold(directory, false);
         turn();
-        ck_assert_uint_eq(heard_count("EVAL"), owns[_i].kept ? 0 : 1); /* at once */
-        say(owns[_i].twin ? "*1\r\n$1\r\nb\r\n+OK\r\n:1\r\n+OK\r\n"
-                          : "*1\r\n$1\r\nb\r\n:1\r\n+OK\r\n");
+        ck_assert_uint_eq(heard_count("sluice:test:n:me"), owns[_i].kept ? 0 : 1); /* at once */
+        if (!owns[_i].kept) {
+            say(NONE);
+            ck_assert_uint_eq(heard_count("$3\r\nSET\r\n"), 1);
+            say(NONE "*1\r\n$1\r\nb\r\n" TAKEN RECORD_B);
+        }
         /* It did not stand still; but what it has was not told while another node had its name. */
         ck_assert_uint_eq(seen.up_count, owns[_i].twin ? 2 : 1);
         ck_assert_uint_eq(seen.down_count, 0);
     }
 END_TEST
 
-static void record_says(const char *answer)
+/* What the server has under our name, and of a node that was refused. */
+static void record_is(const char *own, const char *note)
 {
+    heard_bytes = 0;
     now_ns += 4 * SECOND; /* a third has passed */
     turn();
-    ck_assert_uint_eq(heard_count("EVAL"), 1);
-    say(":0\r\n");
-    say(answer);
+    ck_assert_uint_eq(heard_count("sluice:test:n:me"), 1);
+    ck_assert_uint_eq(heard_count("sluice:test:t:me"), 1);
+    say(own);
+    bool set = heard_count("sluice:test:n:me") == 1, refused = heard_count("sluice:test:t:me") == 1;
+    ck_assert(set != refused);
+    ck_assert_uint_eq(heard_count("$2\r\nNX\r\n"), strcmp(own, NONE) == 0 ? 1 : 0);
+    say(note);
     say("*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
-    say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
+    say(set ? TAKEN RECORD_B : "+OK\r\n" RECORD_B);
 }
-
-/* An ACL, or rename-command: nodes find each other all the same. */
-START_TEST(a_server_without_scripts_gets_a_plain_record)
-    {
-        meet_b();
-        heard_bytes = 0;
-        now_ns += 4 * SECOND;
-        turn();
-        ck_assert_uint_eq(heard_count("EVAL"), 1);
-        heard_bytes = 0;
-        say(":0\r\n-NOPERM this user has no permissions to run the 'eval' command\r\n");
-        ck_assert_uint_eq(heard_count("$3\r\nSET\r\n"), 1);
-        ck_assert_uint_eq(heard_count("sluice:test:n:me"), 1);
-        say("*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
-        say("+OK\r\n");
-        say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
-        ck_assert(sl_directory_tell(directory, 1, true));
-
-        heard_bytes = 0;
-        now_ns += 4 * SECOND;
-        turn();
-        ck_assert_uint_eq(heard_count("EVAL"), 0);
-        ck_assert_uint_eq(heard_count("$3\r\nSET\r\n"), 1);
-    }
-END_TEST
 
 START_TEST(of_two_records_under_one_name_the_first_stays)
     {
-        static const char first[] = "$20\r\nR1 9 10.0.0.9:7411 -\r\n";
+        static const char first[] = "$19\r\n1 9 10.0.0.9:7411 -\r\n";
         meet_b();
+        record_is(RECORD, NONE);
         for (uint32_t i = 0; i < 3; i++) {
-            record_says(first); /* perhaps of a life that has ended */
+            record_is(first, NONE); /* perhaps of a life that has ended */
             ck_assert_str_eq(sl_directory_twin(directory), "");
             ck_assert(!sl_directory_tell(directory, 1, true)); /* it would overwrite the first's */
         }
-        record_says(first); /* somebody renews it */
+        record_is(first, RECORD); /* somebody renews it; the note is ours */
         ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "10.0.0.9:7411"));
         ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "tcp://me:1"));
         uint32_t up_count = seen.up_count;
-        record_says("+OK\r\n");
+        record_is(NONE, RECORD);
         ck_assert_str_eq(sl_directory_twin(directory), "");
         ck_assert_uint_eq(seen.up_count, up_count + 1); /* all is told */
         ck_assert(sl_directory_tell(directory, 1, true));
+        turn();
+        say(":1\r\n:1\r\n");
 
-        record_says(first);
+        record_is(first, NONE);
         heard_bytes = 0;
         sl_directory_leave(directory);
         turn();
@@ -527,11 +521,33 @@ END_TEST
 START_TEST(the_first_of_two_nodes_is_told_and_goes_on)
     {
         meet_b();
-        record_says("$20\r\nT1 9 10.0.0.9:7411 -\r\n");
+        record_is(RECORD, "$19\r\n1 9 10.0.0.9:7411 -\r\n");
         ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "the one at 10.0.0.9:7411"));
         ck_assert(sl_directory_tell(directory, 1, true));
+        heard_bytes = 0;
         turn();
         ck_assert_uint_eq(heard_count("HSET"), 1);
+        say(":1\r\n:1\r\n");
+        record_is(RECORD, NONE);
+        ck_assert_str_eq(sl_directory_twin(directory), "");
+    }
+END_TEST
+
+/* Another one was faster, between our question and our record. */
+START_TEST(a_record_that_was_not_taken_is_asked_for_again)
+    {
+        struct sl_directory_member self = {.name = "me", .incarnation = 5, .control = "tcp://me:1"};
+        ck_assert_int_eq(sl_directory_announce(directory, &self, NULL), SL_OK);
+        turn();
+        say("+PONG\r\n");
+        say(NONE NONE "*0\r\n");
+        ck_assert_uint_eq(heard_count("$2\r\nNX\r\n"), 1);
+        say(":1\r\n" NONE);
+        now_ns += 4 * SECOND;
+        turn();
+        say("$19\r\n1 9 10.0.0.9:7411 -\r\n");
+        ck_assert_uint_eq(heard_count("sluice:test:t:me"), 1);
+        ck_assert(!sl_directory_tell(directory, 1, true));
     }
 END_TEST
 
@@ -606,7 +622,7 @@ START_TEST(errors_of_the_server_are_counted)
     }
 END_TEST
 
-/* Answers to SADD, SET, SMEMBERS and what follows. */
+/* Answers to SMEMBERS and what follows. */
 static const struct {
     const char *reply;
     bool survives;
@@ -640,8 +656,9 @@ START_TEST(nonsense_ends_the_connection_at_worst)
         const struct sl_directory_member *members;
         ck_assert_int_eq(sl_directory_announce(directory, &self, NULL), SL_OK);
         turn();
+        sl_directory_hold(directory, true);
         say("+PONG\r\n");
-        say(":1\r\n+OK\r\n");
+        say(NONE NONE);
         say(nonsense[_i].reply);
         ck_assert_int_eq(server >= 0, nonsense[_i].survives);
         ck_assert_uint_eq(seen.down_count, !nonsense[_i].survives);
@@ -735,7 +752,7 @@ int main(void)
     tcase_add_test(cases, a_stranger_is_asked_for_soon);
     tcase_add_test(cases, silence_costs_one_deadline_and_then_nothing);
     tcase_add_loop_test(cases, a_record_that_is_held_is_not_told, 0, SL_COUNT(owns));
-    tcase_add_test(cases, a_server_without_scripts_gets_a_plain_record);
+    tcase_add_test(cases, a_record_that_was_not_taken_is_asked_for_again);
     tcase_add_test(cases, of_two_records_under_one_name_the_first_stays);
     tcase_add_test(cases, the_first_of_two_nodes_is_told_and_goes_on);
     tcase_add_test(cases, a_late_answer_finds_no_look_up);

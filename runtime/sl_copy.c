@@ -15,61 +15,27 @@
 #define LINE_BYTES   64u
 #define UNROLL_BYTES 256u
 
-/* ---- XXH3-64 of exactly 16,384 bytes, seed 0, from its specification ----
+/* ---- XXH3-64 of exactly 16,384 bytes, seed 0, from its specification, with the library's constants ----
  *
  * 16 blocks of 16 stripes of 64 bytes, each followed by a scramble; but the very last stripe stands
  * outside of the 16th block and takes its key 7 bytes before the end of the secret. */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #define HASH_BLOCKS       16u
 #define HASH_STRIPES      16u
 #define HASH_SCRAMBLE_KEY 128u
 #define HASH_LAST_KEY     121u
-#define HASH_MERGE_KEY    11u
-#define PRIME32_1         0x9E3779B1u
-#define PRIME64_1         UINT64_C(0x9E3779B185EBCA87)
 
 _Static_assert(HASH_BLOCKS *HASH_STRIPES *LINE_BYTES == SL_DIGEST_CHUNK_BYTES,
                "a chunk of the digest");
 
-/* clang-format off */
-static const unsigned char hash_secret[192] = {
-    0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
-    0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
-    0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
-    0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c,
-    0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3,
-    0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
-    0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d,
-    0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
-    0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
-    0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e,
-    0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce,
-    0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
-};
-_Alignas(64) static const uint64_t hash_start[8] = {
-    UINT64_C(0xC2B2AE3D),         UINT64_C(0x9E3779B185EBCA87),
-    UINT64_C(0xC2B2AE3D27D4EB4F), UINT64_C(0x165667B19E3779F9),
-    UINT64_C(0x85EBCA77C2B2AE63), UINT64_C(0x85EBCA77),
-    UINT64_C(0x27D4EB2F165667C5), UINT64_C(0x9E3779B1),
-};
-/* clang-format on */
-
-static uint64_t hash_fold(uint64_t a, uint64_t b)
-{
-    unsigned __int128 product = (unsigned __int128)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
+_Alignas(64) static const uint64_t hash_start[8] = XXH3_INIT_ACC;
 
 static uint64_t hash_merge(const uint64_t lanes[8])
 {
-    uint64_t key[8];
-    uint64_t hash = SL_DIGEST_CHUNK_BYTES * PRIME64_1;
-    memcpy(key, hash_secret + HASH_MERGE_KEY, sizeof(key));
-    for (uint32_t i = 0; i < 8; i += 2) {
-        hash += hash_fold(lanes[i] ^ key[i], lanes[i + 1] ^ key[i + 1]);
-    }
-    hash ^= hash >> 37;
-    hash *= UINT64_C(0x165667919E3779F9);
-    return hash ^ (hash >> 32);
+    return XXH3_mergeAccs(lanes, XXH3_kSecret + XXH_SECRET_MERGEACCS_START,
+                          SL_DIGEST_CHUNK_BYTES * XXH_PRIME64_1);
 }
 
 static void stream_finish(void)
@@ -107,7 +73,7 @@ TARGET_512 static void stream_512(unsigned char *to, const unsigned char *from,
 
 TARGET_512 static inline __m512i hash_stripe_512(__m512i lanes, __m512i stripe, uint32_t key_at)
 {
-    __m512i keyed = _mm512_xor_si512(stripe, _mm512_loadu_si512(hash_secret + key_at));
+    __m512i keyed = _mm512_xor_si512(stripe, _mm512_loadu_si512(XXH3_kSecret + key_at));
     __m512i product = _mm512_mul_epu32(keyed, _mm512_srli_epi64(keyed, 32));
     __m512i swapped = _mm512_shuffle_epi32(stripe, (_MM_PERM_ENUM)_MM_SHUFFLE(1, 0, 3, 2));
     return _mm512_add_epi64(_mm512_add_epi64(lanes, swapped), product);
@@ -115,9 +81,9 @@ TARGET_512 static inline __m512i hash_stripe_512(__m512i lanes, __m512i stripe, 
 
 TARGET_512 static inline __m512i hash_scramble_512(__m512i lanes)
 {
-    const __m512i prime = _mm512_set1_epi64((long long)PRIME32_1);
+    const __m512i prime = _mm512_set1_epi64((long long)XXH_PRIME32_1);
     __m512i mixed = _mm512_xor_si512(lanes, _mm512_srli_epi64(lanes, 47));
-    mixed = _mm512_xor_si512(mixed, _mm512_loadu_si512(hash_secret + HASH_SCRAMBLE_KEY));
+    mixed = _mm512_xor_si512(mixed, _mm512_loadu_si512(XXH3_kSecret + HASH_SCRAMBLE_KEY));
     __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(mixed, 32), prime);
     return _mm512_add_epi64(_mm512_mul_epu32(mixed, prime), _mm512_slli_epi64(high, 32));
 }
@@ -174,7 +140,7 @@ TARGET_256 static void stream_256(unsigned char *to, const unsigned char *from,
 
 TARGET_256 static inline __m256i hash_half_256(__m256i lanes, __m256i half, uint32_t key_at)
 {
-    __m256i keyed = _mm256_xor_si256(half, load_256(hash_secret + key_at));
+    __m256i keyed = _mm256_xor_si256(half, load_256(XXH3_kSecret + key_at));
     __m256i product = _mm256_mul_epu32(keyed, _mm256_srli_epi64(keyed, 32));
     __m256i swapped = _mm256_shuffle_epi32(half, _MM_SHUFFLE(1, 0, 3, 2));
     return _mm256_add_epi64(_mm256_add_epi64(lanes, swapped), product);
@@ -182,9 +148,9 @@ TARGET_256 static inline __m256i hash_half_256(__m256i lanes, __m256i half, uint
 
 TARGET_256 static inline __m256i hash_scramble_256(__m256i lanes, uint32_t key_at)
 {
-    const __m256i prime = _mm256_set1_epi64x((long long)PRIME32_1);
+    const __m256i prime = _mm256_set1_epi64x((long long)XXH_PRIME32_1);
     __m256i mixed = _mm256_xor_si256(lanes, _mm256_srli_epi64(lanes, 47));
-    mixed = _mm256_xor_si256(mixed, load_256(hash_secret + key_at));
+    mixed = _mm256_xor_si256(mixed, load_256(XXH3_kSecret + key_at));
     __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(mixed, 32), prime);
     return _mm256_add_epi64(_mm256_mul_epu32(mixed, prime), _mm256_slli_epi64(high, 32));
 }

@@ -131,26 +131,30 @@ void sl_metrics_close(struct sl_metrics **metrics)
     *metrics = NULL;
 }
 
-sl_metric sl_metric_define(struct sl_metrics *metrics, const char *name)
+/* Finds the name among those that stand stride bytes apart, or makes it the next one. Gives its handle; 0: the table is full. */
+static uint32_t name_define(char *names, size_t stride, uint32_t most, _Atomic uint32_t *counter,
+                            const char *name)
 {
-    if (metrics == NULL) {
-        return 0;
-    }
-    struct metrics_page *page = metrics->page;
-    uint32_t count = atomic_load_explicit(&page->metric_count, memory_order_relaxed);
+    uint32_t count = atomic_load_explicit(counter, memory_order_relaxed);
     for (uint32_t i = 0; i < count; i++) {
-        if (strncmp(page->names[i], name, SL_METRIC_NAME_BYTES - 1) == 0) {
+        if (strncmp(names + i * stride, name, SL_METRIC_NAME_BYTES - 1) == 0) {
             return i + 1;
         }
     }
-    if (count == SL_METRICS_MAX) {
+    if (count == most) {
         return 0;
     }
-    (void)snprintf(page->names[count], SL_METRIC_NAME_BYTES, "%s", name);
-    atomic_store_explicit(&page->values[count], 0, memory_order_relaxed);
-    atomic_store_explicit(&page->metric_count, count + 1,
-                          memory_order_release); /* with the views' acquire */
+    (void)snprintf(names + count * stride, SL_METRIC_NAME_BYTES, "%s", name);
+    atomic_store_explicit(counter, count + 1, memory_order_release); /* with the views' acquire */
     return count + 1;
+}
+
+sl_metric sl_metric_define(struct sl_metrics *metrics, const char *name)
+{
+    struct metrics_page *page = metrics != NULL ? metrics->page : NULL;
+    return page == NULL ? 0
+                        : name_define(page->names[0], sizeof(page->names[0]), SL_METRICS_MAX,
+                                      &page->metric_count, name);
 }
 
 void sl_metric_add(struct sl_metrics *metrics, sl_metric metric, uint64_t amount)
@@ -177,23 +181,10 @@ uint64_t sl_metric_get(const struct sl_metrics *metrics, sl_metric metric)
 
 sl_histogram sl_histogram_define(struct sl_metrics *metrics, const char *name)
 {
-    if (metrics == NULL) {
-        return 0;
-    }
-    struct metrics_page *page = metrics->page;
-    uint32_t count = atomic_load_explicit(&page->histogram_count, memory_order_relaxed);
-    for (uint32_t i = 0; i < count; i++) {
-        if (strncmp(page->histograms[i].name, name, SL_METRIC_NAME_BYTES - 1) == 0) {
-            return i + 1;
-        }
-    }
-    if (count == SL_HISTOGRAMS_MAX) {
-        return 0;
-    }
-    (void)snprintf(page->histograms[count].name, SL_METRIC_NAME_BYTES, "%s", name);
-    atomic_store_explicit(&page->histogram_count, count + 1,
-                          memory_order_release); /* with the views' acquire */
-    return count + 1;
+    struct metrics_page *page = metrics != NULL ? metrics->page : NULL;
+    return page == NULL ? 0
+                        : name_define(page->histograms[0].name, sizeof(page->histograms[0]),
+                                      SL_HISTOGRAMS_MAX, &page->histogram_count, name);
 }
 
 void sl_metrics_define(struct sl_metrics *metrics, const struct sl_metric_row *rows, size_t count,

@@ -3,6 +3,7 @@
 #include "runtime/sl_priority.h"
 
 #include "runtime/sl_clock.h"
+#include "runtime/sl_proc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,16 +69,13 @@ sl_err sl_core_wait_ns(uint32_t pid, uint64_t *wait_ns, struct sl_error *why)
     char path[64];
     char text[96];
     (void)snprintf(path, sizeof(path), "/proc/%" PRIu32 "/schedstat", pid);
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (got < 0) {
+    if (sl_proc_text(path, text, sizeof(text)) < 0) {
         bool gone = access("/proc/self/schedstat", F_OK) == 0;
         return sl_fail(why, gone ? SL_ERR_NOT_FOUND : SL_ERR_UNSUPPORTED,
                        gone ? "no process %" PRIu32
                             : "the kernel has no schedstat (process %" PRIu32 ")",
                        pid);
     }
-    text[got] = '\0';
     uint64_t ran_ns = 0;
     if (sscanf(text, "%" SCNu64 " %" SCNu64, &ran_ns, wait_ns) != 2) {
         return sl_fail(why, SL_ERR_UNSUPPORTED, "'%s' reads '%s'", path, text);

@@ -45,23 +45,38 @@ static sl_err proc_parse_stat(char *stat, struct sl_proc_id *out)
     return SL_ERR_NOT_FOUND;
 }
 
-sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why)
+ssize_t sl_proc_text(const char *path, char *out, size_t room)
+{
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t got = fd < 0 ? -1 : read(fd, out, room - 1);
+    out[SL_MAX(got, 0)] = '\0';
+    return got;
+}
+
+static ssize_t stat_read(uint32_t pid, char *stat, size_t room)
 {
     char path[64];
-    char stat[1024];
     (void)snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return errno == ENOENT || errno == ESRCH
-                   ? sl_fail(why, SL_ERR_NOT_FOUND, "no process %u", pid)
-                   : sl_fail_os(why, errno, "open '%s'", path);
-    }
-    ssize_t got = read(fd, stat, sizeof(stat) - 1);
+    return sl_proc_text(path, stat, room);
+}
+
+bool sl_proc_stopped(uint32_t pid)
+{
+    char stat[256];
+    (void)stat_read(pid, stat, sizeof(stat));
+    const char *end = strrchr(stat, ')');
+    return end != NULL && (strncmp(end, ") T", 3) == 0 || strncmp(end, ") t", 3) == 0);
+}
+
+sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why)
+{
+    char stat[1024];
+    ssize_t got = stat_read(pid, stat, sizeof(stat));
     if (got <= 0) {
-        return got < 0 && errno != ESRCH ? sl_fail_os(why, errno, "read '%s'", path)
-                                         : sl_fail(why, SL_ERR_NOT_FOUND, "no process %u", pid);
+        return got == 0 || errno == ENOENT || errno == ESRCH
+                   ? sl_fail(why, SL_ERR_NOT_FOUND, "no process %u", pid)
+                   : sl_fail_os(why, errno, "read '/proc/%u/stat'", pid);
     }
-    stat[got] = '\0';
     struct sl_proc_id id = {.pid = pid};
     if (proc_parse_stat(stat, &id) != SL_OK) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "process %u has ended", pid);
@@ -75,17 +90,10 @@ sl_err sl_proc_id_read(const char *path, struct sl_proc_id *out, struct sl_error
     char text[64];
     struct sl_proc_id id = {0};
     int end = -1;
-    /* Not to wait where somebody put a pipe in its place. */
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) {
+    if (sl_proc_text(path, text, sizeof(text)) < 0) {
         return errno == ENOENT ? sl_fail(why, SL_ERR_NOT_FOUND, "no file '%s'", path)
-                               : sl_fail_os(why, errno, "open '%s'", path);
+                               : sl_fail_os(why, errno, "read '%s'", path);
     }
-    ssize_t got = read(fd, text, sizeof(text) - 1);
-    if (got < 0) {
-        return sl_fail_os(why, errno, "read '%s'", path);
-    }
-    text[got] = '\0';
     /* NOLINTNEXTLINE(cert-err34-c): a number that does not fit names nobody who lives */
     if (sscanf(text, "%" SCNu32 " %" SCNu64 "%n", &id.pid, &id.start_time, &end) != 2 || end < 0 ||
         strcmp(text + end, "\n") != 0 || id.pid == 0 || id.pid > INT32_MAX) {
@@ -155,11 +163,7 @@ sl_err sl_boot_id(char out[SL_BOOT_ID_BYTES], struct sl_error *why)
 {
     static const char path[] = "/proc/sys/kernel/random/boot_id";
     memset(out, 0, SL_BOOT_ID_BYTES);
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return sl_fail_os(why, errno, "open '%s'", path);
-    }
-    ssize_t got = read(fd, out, SL_BOOT_ID_BYTES - 1);
+    ssize_t got = sl_proc_text(path, out, SL_BOOT_ID_BYTES);
     if (got < 0) {
         return sl_fail_os(why, errno, "read '%s'", path);
     }

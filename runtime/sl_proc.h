@@ -4,6 +4,8 @@
 
 #include "runtime/sl_error.h"
 
+#include <sys/types.h>
+
 /* pid and start time (field 22 of /proc/PID/stat, clock ticks since boot). pid 0 is nobody.
  *
  * Of a client of a node: number and generation of its pin file (ipc/sl_pins.h), which says whether it lives.
@@ -34,12 +36,17 @@ static inline uint32_t sl_proc_id_process(struct sl_proc_id id)
 /* One that no other client has or had. */
 struct sl_proc_id sl_proc_id_client(void);
 
+/* The beginning of a file, zero-terminated; a link is not followed, and a pipe not waited for. Gives its bytes, -1 with
+ * errno. */
+ssize_t sl_proc_text(const char *path, char *out, size_t room);
 /* Reads the start time of pid. Errors: SL_ERR_NOT_FOUND (no such process, or a zombie), SL_ERR_OS.
  */
 sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why);
 /* Whether exactly this process still runs. When the system cannot tell (no descriptors left, ...)
  * it counts as running: the dead may wait, the living must not lose their claims. */
 bool sl_proc_alive(struct sl_proc_id id);
+/* Whether a signal or a debugger has stopped it. */
+bool sl_proc_stopped(uint32_t pid);
 /* This process. Errors: SL_ERR_OS (no descriptors left, ...). */
 sl_err sl_proc_id_self(struct sl_proc_id *out, struct sl_error *why);
 /* Names the namespace of pids of this process: in another one pids mean something else. 0: the system does not

@@ -4,11 +4,9 @@
 #include "ipc/sl_process.h"
 #include "runtime/sl_metrics.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 struct noted {
     uint32_t living_count;
@@ -32,18 +30,6 @@ static bool page_noted(void *context, struct sl_metrics_view *view)
     return true;
 }
 
-static bool is_stopped(uint32_t pid)
-{
-    char path[64];
-    char stat[256];
-    (void)snprintf(path, sizeof(path), "/proc/%" PRIu32 "/stat", pid);
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, stat, sizeof(stat) - 1) : -1;
-    stat[SL_MAX(got, 0)] = '\0';
-    const char *end = strrchr(stat, ')');
-    return end != NULL && (strncmp(end, ") T", 3) == 0 || strncmp(end, ") t", 3) == 0);
-}
-
 static void since_text(struct supervision *out)
 {
     time_t seconds = (time_t)(out->since_ms / 1000);
@@ -65,7 +51,7 @@ void supervision_look(const struct ctl *ctl, struct supervision *out)
     (void)ctl_pages(ctl, page_noted, &noted);
     out->pid = supervisor.pid;
     if (named && sl_proc_alive(supervisor)) {
-        out->state = is_stopped(supervisor.pid) ? SUPERVISION_STOPPED : SUPERVISION_FINE;
+        out->state = sl_proc_stopped(supervisor.pid) ? SUPERVISION_STOPPED : SUPERVISION_FINE;
     } else if (noted.living_count > 0 && (named || noted.since_ms != 0)) {
         out->state = SUPERVISION_GONE;
         out->since_ms = noted.since_ms;

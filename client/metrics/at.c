@@ -2,7 +2,6 @@
 #include "client/metrics/at.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,11 +21,7 @@ bool metrics_at_read(const char *runtime_dir, const char *helper, struct metrics
     char text[METRICS_AT_BYTES + 64];
     int end = -1;
     *out = (struct metrics_at){0};
-    SL_AUTO(close)
-    int fd =
-        open(path_of(runtime_dir, helper, path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    text[SL_MAX(got, 0)] = '\0';
+    (void)sl_proc_text(path_of(runtime_dir, helper, path), text, sizeof text);
     /* NOLINTNEXTLINE(cert-err34-c): a number that does not fit names nobody who lives */
     if (sscanf(text, "%" SCNu32 " %" SCNu64 " %n", &out->proc.pid, &out->proc.start_time, &end) !=
             2 ||

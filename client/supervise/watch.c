@@ -138,21 +138,6 @@ static bool page_of(struct watcher *self, struct watched *at, struct sl_metrics_
     return sl_proc_id_equal(out->proc, at->proc);
 }
 
-static bool process_is_stopped(uint32_t pid)
-{
-    char path[64];
-    char stat[256];
-    (void)snprintf(path, sizeof(path), "/proc/%" PRIu32 "/stat", pid);
-    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, stat, sizeof(stat) - 1) : -1;
-    if (got <= 0) {
-        return false;
-    }
-    stat[got] = '\0';
-    const char *end = strrchr(stat, ')');
-    return end != NULL && (strncmp(end, ") T", 3) == 0 || strncmp(end, ") t", 3) == 0);
-}
-
 /* As in /proc/uptime, which is the clock that a script has. */
 static uint64_t uptime_ms(void)
 {
@@ -174,7 +159,7 @@ static void verdict_tell(struct watcher *self, struct watched *at, const struct 
 /* One that has no page tells no beats: that it is stopped is all that can be seen. */
 static uint64_t minded_look(struct watcher *self, struct watched *at, uint64_t now_ns)
 {
-    struct sup_seen seen = {.beat_ns = now_ns, .stopped = process_is_stopped(at->proc.pid)};
+    struct sup_seen seen = {.beat_ns = now_ns, .stopped = sl_proc_stopped(at->proc.pid)};
     verdict_tell(self, at, &seen, now_ns);
     return now_ns + (seen.stopped ? SUP_LOOK_NS : TICK_NS);
 }
@@ -215,7 +200,7 @@ static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t 
         seen.beat_ns = SL_MAX(summary.last_beat_ns, summary.started_ns);
     }
     seen.starting = at->health == SL_HEALTH_STARTING;
-    seen.stopped = sup_is_late(&seen, now_ns) && process_is_stopped(at->proc.pid);
+    seen.stopped = sup_is_late(&seen, now_ns) && sl_proc_stopped(at->proc.pid);
     verdict_tell(self, at, &seen, now_ns);
     if (!was_ready) { /* before anybody hears that it is */
         watched_names_look(self, at, now_ns);

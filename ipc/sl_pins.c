@@ -678,7 +678,7 @@ enum sl_client_state sl_client_state(const char *shm_dir, struct sl_proc_id id, 
 void sl_pins_clients(const char *shm_dir, void (*each)(void *context, struct sl_proc_id client),
                      void *context)
 {
-    DIR *all = opendir(shm_dir);
+    SL_AUTO(closedir) DIR *all = opendir(shm_dir);
     for (const struct dirent *entry; all != NULL && (entry = readdir(all)) != NULL;) {
         struct sl_proc_id client = {0};
         char name[SL_CLIENT_NAME_BYTES];
@@ -690,9 +690,6 @@ void sl_pins_clients(const char *shm_dir, void (*each)(void *context, struct sl_
                 each(context, client);
             }
         }
-    }
-    if (all != NULL) {
-        (void)closedir(all);
     }
 }
 

@@ -459,7 +459,7 @@ static bool is_of_the_node(const char *name)
 sl_err sl_segments_readable(const char *directory, struct sl_error *why)
 {
     sl_err err = SL_OK;
-    DIR *all = opendir(directory);
+    SL_AUTO(closedir) DIR *all = opendir(directory);
     if (all == NULL) {
         return errno == ENOENT ? SL_OK : sl_fail_os(why, errno, "look into '%s'", directory);
     }
@@ -474,7 +474,6 @@ sl_err sl_segments_readable(const char *directory, struct sl_error *why)
             }
         }
     }
-    (void)closedir(all);
     return err; /* what cannot be looked at is said by who opens it */
 }
 

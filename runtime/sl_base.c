@@ -1,6 +1,7 @@
 /* runtime/sl_base.c - what sl_base.h declares. */
 #include "runtime/sl_base.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -18,6 +19,24 @@ void sl_auto_free(void *at)
     void **pointer = (void **)at;
     free(*pointer);
     *pointer = NULL;
+}
+
+void sl_auto_fclose(void *at)
+{
+    FILE **file = (FILE **)at;
+    if (*file != NULL) {
+        (void)fclose(*file);
+        *file = NULL;
+    }
+}
+
+void sl_auto_closedir(void *at)
+{
+    DIR **directory = (DIR **)at;
+    if (*directory != NULL) {
+        (void)closedir(*directory);
+        *directory = NULL;
+    }
 }
 
 void sl_auto_close(void *at)

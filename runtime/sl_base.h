@@ -47,7 +47,7 @@ __attribute__((noreturn)) void sl_assert_failed(const char *condition, const cha
 bool sl_same_bytes(const void *a, const void *b, size_t length_bytes);
 
 /* Scoped clean-up: SL_AUTO(free) char *path = ...; leave it with SL_TAKE(path).
- * SL_AUTO(fn) needs `static inline void sl_auto_fn(void *at)`; `free` and `close` are here. */
+ * SL_AUTO(fn) needs `static inline void sl_auto_fn(void *at)`; the C library's are here. */
 #define SL_AUTO(fn) __attribute__((cleanup(sl_auto_##fn), unused))
 #define SL_TAKE(pointer)                          \
     __extension__({                               \
@@ -55,7 +55,9 @@ bool sl_same_bytes(const void *a, const void *b, size_t length_bytes);
         (pointer) = NULL;                         \
         sl_taken;                                 \
     })
-void sl_auto_free(void *at);  /* at: address of a pointer */
+void sl_auto_free(void *at); /* at: address of a pointer, as those of fclose and closedir */
+void sl_auto_fclose(void *at);
+void sl_auto_closedir(void *at);
 void sl_auto_close(void *at); /* at: address of an int descriptor, -1 is none */
 
 #define SL_PRINTF(format_index, first_index) \

@@ -124,7 +124,7 @@ static bool is_left(const struct sockaddr_un *at)
  * that was never finished by a process that is gone. */
 static void leftovers_remove(const char *runtime_dir)
 {
-    DIR *directory = opendir(runtime_dir);
+    SL_AUTO(closedir) DIR *directory = opendir(runtime_dir);
     const struct dirent *entry;
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -138,9 +138,6 @@ static void leftovers_remove(const char *runtime_dir)
         if (used > 0 && (size_t)used < sizeof(at.sun_path) && is_left(&at)) {
             (void)unlink(at.sun_path);
         }
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
     }
 }
 

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -28,7 +27,6 @@
 #define CHECK_BUSY_PAUSE_NS (20 * SL_NS_PER_MS)
 #define LOCK_WAIT_NS        (800 * SL_NS_PER_MS)
 #define LOCK_PAUSE_NS       (5 * SL_NS_PER_MS)
-#define FDS_FOR_OTHERS      512u /* sockets, logs, segments of the process */
 
 /* ---- the rule ---- */
 
@@ -71,7 +69,7 @@ static sl_err place_check_above(const char *path, const struct stat *at, struct 
 static sl_err place_check_files(const char *path, struct sl_error *why)
 {
     char foreign[40] = "";
-    DIR *directory = opendir(path);
+    SL_AUTO(closedir) DIR *directory = opendir(path);
     const struct dirent *entry;
     bool ours = directory == NULL; /* who opens the disk says why */
     while (!ours && (entry = readdir(directory)) != NULL) {
@@ -85,9 +83,6 @@ static sl_err place_check_files(const char *path, struct sl_error *why)
         ours = fd >= 0 && read(fd, begin, sizeof begin) == (ssize_t)sizeof begin &&
                (memcmp(begin, "SLU", 3) == 0 || memcmp(begin, "\0\0\0", 4) == 0);
         (void)snprintf(foreign, sizeof foreign, "%.39s", entry->d_name);
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
     }
     return ours || foreign[0] == '\0'
                ? SL_OK
@@ -198,17 +193,6 @@ static sl_err place_lock(int dir_fd, const char *place, int *out, struct sl_erro
     return SL_OK;
 }
 
-/* A large disk has thousands of segment files: take what the hard limit gives. */
-static void descriptors_raise(void)
-{
-    struct rlimit limit;
-    rlim_t want = SL_DISK_SEGMENTS_MAX + FDS_FOR_OTHERS;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < want) {
-        limit.rlim_cur = SL_MIN(limit.rlim_max, want);
-        (void)setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *fd, int *lock_fd,
                           struct sl_error *why)
 {
@@ -235,7 +219,6 @@ sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *
         (void)close(opened);
         return err;
     }
-    descriptors_raise();
     (void)snprintf(out, SL_DISK_PLACE_BYTES, "%s", place);
     *fd = opened;
     return SL_OK;
@@ -303,7 +286,7 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
     unsigned char page[SL_PAGE_BYTES];
     uint32_t version = SL_DISK_FORMAT;
     const struct dirent *entry = NULL;
-    DIR *directory = opendir(place);
+    SL_AUTO(closedir) DIR *directory = opendir(place);
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         struct sl_digest digest;
         SL_AUTO(close)
@@ -328,9 +311,6 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
                                "disk: %.100s/%.40s has format %u, this program (sluice " SL_VERSION
                                ") knows %u: " SL_DISK_FORMAT_WAY_OUT,
                                place, entry->d_name, version, SL_DISK_FORMAT);
-    if (directory != NULL) {
-        (void)closedir(directory);
-    }
     return err;
 }
 

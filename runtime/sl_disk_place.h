@@ -28,7 +28,7 @@ sl_err sl_disk_place_make(const char *path, char out[SL_DISK_PLACE_BYTES], struc
 
 /* The same, and gives in *fd the directory itself, of this user, for openat, and in *lock_fd the
  * disk's lock, which ends when its last duplicate is closed. Errors: also SL_ERR_IO, SL_ERR_BUSY
- * (another process has the lock). Raises the process's limit of descriptors to what a disk may need. */
+ * (another process has the lock). */
 sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *fd, int *lock_fd,
                           struct sl_error *why);
 

@@ -41,15 +41,12 @@ static bool number_read(const char *directory, const char *name, const char *key
     char path[PATH_MAX], line[LINE_BYTES];
     bool found = false;
     (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-    FILE *file = fopen(path, "re");
+    SL_AUTO(fclose) FILE *file = fopen(path, "re");
     while (file != NULL && !found && fgets(line, sizeof line, file) != NULL) {
         size_t length = strlen(key);
         const char *rest = NULL;
         found = strncmp(line, key, length) == 0 && (length == 0 || line[length] == ' ') &&
                 sl_parse_digits(line + length + (length > 0), out, &rest) == SL_OK;
-    }
-    if (file != NULL) {
-        (void)fclose(file);
     }
     return found;
 }
@@ -69,80 +66,60 @@ static bool limit_note(struct sl_limit *limit, uint64_t most, uint64_t used, con
     return true;
 }
 
-/* Page cache leaves when memory is wanted; pages of shared memory are none of it. */
-static uint64_t memory_used(const char *at, const char *usage, const char *inactive,
-                            const char *active)
-{
-    uint64_t used = 0, cached = 0, more = 0;
-    (void)number_read(at, usage, "", &used);
-    (void)number_read(at, "memory.stat", inactive, &cached);
-    (void)number_read(at, "memory.stat", active, &more);
-    return used - SL_MIN(cached + more, used);
-}
+/* Of both versions; a hierarchy has the files of one. hierarchical_memory_limit counts levels that this mount does
+ * not show. */
+static const struct {
+    const char *file, *key; /* of the limit */
+    const char *usage, *inactive, *active, *events;
+} memory_files[] = {
+    {"memory.max", "", "memory.current", "inactive_file", "active_file", "memory.events"},
+    {"memory.high", "", "memory.current", "inactive_file", "active_file", "memory.events"},
+    {"memory.limit_in_bytes", "", "memory.usage_in_bytes", "total_inactive_file",
+     "total_active_file", "memory.oom_control"},
+    {"memory.stat", "hierarchical_memory_limit", "memory.usage_in_bytes", "total_inactive_file",
+     "total_active_file", "memory.oom_control"},
+};
 
 static void memory_read(const char *at, struct sl_limits *out)
 {
-    static const char *const files[] = {"memory.max", "memory.high"};
-    for (size_t i = 0; i < SL_COUNT(files); i++) {
-        uint64_t most = 0;
-        if (number_read(at, files[i], "", &most) &&
-            limit_note(&out->memory, most,
-                       memory_used(at, "memory.current", "inactive_file", "active_file"), at,
-                       files[i])) {
+    for (size_t i = 0; i < SL_COUNT(memory_files); i++) {
+        uint64_t most = 0, used = 0, inactive = 0, active = 0;
+        if (!number_read(at, memory_files[i].file, memory_files[i].key, &most) ||
+            most >= V1_NO_LIMIT) {
+            continue;
+        }
+        (void)number_read(at, memory_files[i].usage, "", &used);
+        (void)number_read(at, "memory.stat", memory_files[i].inactive, &inactive);
+        (void)number_read(at, "memory.stat", memory_files[i].active, &active);
+        /* Page cache leaves when memory is wanted; pages of shared memory are none of it. */
+        used -= SL_MIN(inactive + active, used);
+        if (limit_note(&out->memory, most, used, at, memory_files[i].file)) {
             out->oom_kills = 0;
-            (void)number_read(at, "memory.events", "oom_kill", &out->oom_kills);
+            (void)number_read(at, memory_files[i].events, "oom_kill", &out->oom_kills);
         }
     }
 }
 
-/* hierarchical_memory_limit counts levels that this mount does not show. */
-static void memory_read_v1(const char *at, struct sl_limits *out)
-{
-    static const struct {
-        const char *file, *key;
-    } rows[] = {{"memory.limit_in_bytes", ""}, {"memory.stat", "hierarchical_memory_limit"}};
-    for (size_t i = 0; i < SL_COUNT(rows); i++) {
-        uint64_t most = 0;
-        if (number_read(at, rows[i].file, rows[i].key, &most) && most < V1_NO_LIMIT &&
-            limit_note(&out->memory, most,
-                       memory_used(at, "memory.usage_in_bytes", "total_inactive_file",
-                                   "total_active_file"),
-                       at, rows[i].file)) {
-            out->oom_kills = 0;
-            (void)number_read(at, "memory.oom_control", "oom_kill", &out->oom_kills);
-        }
-    }
-}
-
-static void quota_note(struct sl_limits *out, uint64_t quota, uint64_t period, const char *at,
-                       const char *name)
-{
-    if (period > 0 && quota < UINT64_MAX / 1000) {
-        (void)limit_note(&out->cores, quota * 1000 / period, 0, at, name);
-    }
-}
-
+/* cpu.max has "QUOTA PERIOD", or "max PERIOD"; of version 1 a quota of -1 is no number. */
 static void cores_read(const char *at, struct sl_limits *out)
 {
     uint64_t quota = 0, period = 0;
+    const char *name = "cpu.max";
     char path[PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/cpu.max", at);
+    (void)snprintf(path, sizeof path, "%s/%s", at, name);
     FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return;
+    bool both = file != NULL && fscanf(file, "%" SCNu64 " %" SCNu64, &quota, &period) == 2;
+    if (file != NULL) {
+        (void)fclose(file);
     }
-    if (fscanf(file, "%" SCNu64 " %" SCNu64, &quota, &period) == 2) { /* else "max PERIOD" */
-        quota_note(out, quota, period, at, "cpu.max");
+    if (!both) {
+        name = "cpu.cfs_quota_us";
+        period = 0;
+        (void)(number_read(at, name, "", &quota) &&
+               number_read(at, "cpu.cfs_period_us", "", &period));
     }
-    (void)fclose(file);
-}
-
-static void cores_read_v1(const char *at, struct sl_limits *out)
-{
-    uint64_t quota = 0, period = 0; /* a quota of -1 is no number */
-    if (number_read(at, "cpu.cfs_quota_us", "", &quota) &&
-        number_read(at, "cpu.cfs_period_us", "", &period)) {
-        quota_note(out, quota, period, at, "cpu.cfs_quota_us");
+    if (period > 0 && quota < UINT64_MAX / 1000) {
+        (void)limit_note(&out->cores, quota * 1000 / period, 0, at, name);
     }
 }
 
@@ -161,8 +138,8 @@ static const struct controller {
     const char *name; /* "": version 2, which has all in one */
     void (*read)(const char *at, struct sl_limits *out);
 } controllers[] = {
-    {"", memory_read},          {"", cores_read},       {"", processes_read},
-    {"memory", memory_read_v1}, {"cpu", cores_read_v1}, {"pids", processes_read},
+    {"", memory_read},       {"", cores_read},    {"", processes_read},
+    {"memory", memory_read}, {"cpu", cores_read}, {"pids", processes_read},
 };
 
 /* Whether a comma list has the word. */
@@ -190,7 +167,7 @@ static bool mount_find(const char *root, const char *controller, struct mount *o
     char path[PATH_MAX], line[LINE_BYTES], type[32], options[LINE_BYTES];
     bool found = false;
     (void)snprintf(path, sizeof path, "%s/proc/self/mountinfo", root);
-    FILE *file = fopen(path, "re");
+    SL_AUTO(fclose) FILE *file = fopen(path, "re");
     while (file != NULL && !found && fgets(line, sizeof line, file) != NULL) {
         const char *behind = strstr(line, " - ");
         found =
@@ -198,9 +175,6 @@ static bool mount_find(const char *root, const char *controller, struct mount *o
             sscanf(behind, " - %31s %*s %4095s", type, options) == 2 &&
             (controller[0] == '\0' ? strcmp(type, "cgroup2") == 0
                                    : strcmp(type, "cgroup") == 0 && list_has(options, controller));
-    }
-    if (file != NULL) {
-        (void)fclose(file);
     }
     return found;
 }
@@ -241,7 +215,7 @@ static void cgroups_read(const char *root, const char *process, struct sl_limits
 {
     char path[PATH_MAX], line[LINE_BYTES];
     (void)snprintf(path, sizeof path, "%s/proc/%s/cgroup", root, process);
-    FILE *file = fopen(path, "re");
+    SL_AUTO(fclose) FILE *file = fopen(path, "re");
     while (file != NULL && fgets(line, sizeof line, file) != NULL) { /* NUMBER:CONTROLLERS:PATH */
         char *list = strchr(line, ':');
         char *own = list != NULL ? strchr(list + 1, ':') : NULL;
@@ -257,9 +231,6 @@ static void cgroups_read(const char *root, const char *process, struct sl_limits
                 levels_read(root, &controllers[i], own, out);
             }
         }
-    }
-    if (file != NULL) {
-        (void)fclose(file);
     }
 }
 
@@ -280,12 +251,9 @@ static bool may(const char *root, const char *process, unsigned capability)
     char path[PATH_MAX], line[256];
     uint64_t set = 0;
     (void)snprintf(path, sizeof path, "%s/proc/%s/status", root, process);
-    FILE *file = fopen(path, "re");
+    SL_AUTO(fclose) FILE *file = fopen(path, "re");
     while (file != NULL && fgets(line, sizeof line, file) != NULL &&
            sscanf(line, "CapEff: %" SCNx64, &set) != 1) {
-    }
-    if (file != NULL) {
-        (void)fclose(file);
     }
     return (set >> capability & 1) != 0;
 }

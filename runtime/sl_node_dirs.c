@@ -100,13 +100,9 @@ static const struct dir_name *name_find(enum sl_node_dir place, const char *name
 /* Gives its stream of entries, NULL with *err SL_OK: there is no such directory. */
 static DIR *dir_open(const char *path, sl_err *err, struct sl_error *why)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    DIR *directory = opendir(path);
     *err = directory != NULL || errno == ENOENT ? SL_OK
                                                 : sl_fail_os(why, errno, "directory '%s'", path);
-    if (directory == NULL && fd >= 0) {
-        (void)close(fd);
-    }
     return directory;
 }
 
@@ -265,7 +261,7 @@ static sl_err dir_look(struct look *look, struct sl_error *why)
     sl_err err = SL_OK;
     struct sl_node_dir_seen *seen = look->seen;
     *seen = (struct sl_node_dir_seen){0};
-    DIR *directory = dir_open(look->want->path, &err, why);
+    SL_AUTO(closedir) DIR *directory = dir_open(look->want->path, &err, why);
     if (directory == NULL) {
         return err;
     }
@@ -273,7 +269,6 @@ static sl_err dir_look(struct look *look, struct sl_error *why)
     for (const struct dirent *entry; err == SL_OK && (entry = readdir(directory)) != NULL;) {
         err = entry_look(look, directory, entry->d_name, why);
     }
-    (void)closedir(directory);
     if (look->doubtful[0] != '\0' && !seen->marked && !look->evident) {
         name_copy(seen->foreign, look->doubtful);
     }
@@ -405,18 +400,17 @@ sl_err sl_node_dir_clear(const struct sl_node_dir_want *want, bool all, struct s
     if (err != SL_OK || !seen.holds) {
         return err == SL_ERR_EXISTS ? SL_OK : err;
     }
-    DIR *directory = dir_open(want->path, &err, why);
+    SL_AUTO(closedir) DIR *directory = dir_open(want->path, &err, why);
     bool left = false;
-    for (const struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
-        left |= entry_clear(want, dirfd(directory), entry->d_name, all);
-    }
     if (directory == NULL) {
         return err;
+    }
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        left |= entry_clear(want, dirfd(directory), entry->d_name, all);
     }
     if (!left) { /* else the next start knows by it that the directory is a node's */
         (void)unlinkat(dirfd(directory), SL_NODE_DIR_MARKER, 0);
     }
-    (void)closedir(directory);
     if (all || (want->place == SL_NODE_DIR_SHM && seen.made)) {
         (void)rmdir(want->path); /* fails where something is left */
     }

@@ -488,15 +488,12 @@ uint64_t sl_dir_used_bytes(const char *path)
 {
     uint64_t bytes = 0;
     struct stat status;
-    DIR *directory = opendir(path);
+    SL_AUTO(closedir) DIR *directory = opendir(path);
     for (const struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
         if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISREG(status.st_mode)) {
             bytes += (uint64_t)status.st_blocks * 512;
         }
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
     }
     return bytes;
 }

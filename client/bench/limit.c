@@ -14,25 +14,22 @@
 #define CACHES_MAX     8u
 #define CACHE_FALLBACK (32 * SL_MIB)
 
+static bool line_read(uint32_t index, const char *name, char out[32])
+{
+    char path[96];
+    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%u/%s", index, name);
+    SL_AUTO(fclose) FILE *file = fopen(path, "re");
+    return file != NULL && fgets(out, 32, file) != NULL;
+}
+
 static bool cache_read(uint32_t index, uint64_t *bytes)
 {
-    char path[96], text[32] = "", kind[32] = "";
-    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%u/type", index);
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
+    char text[32], kind[32];
+    if (!line_read(index, "type", kind) || !line_read(index, "size", text)) {
         return false;
     }
-    bool typed = fgets(kind, sizeof kind, file) != NULL;
-    (void)fclose(file);
-    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%u/size", index);
-    file = fopen(path, "re");
-    if (file == NULL) {
-        return false;
-    }
-    bool sized = fgets(text, sizeof text, file) != NULL;
-    (void)fclose(file);
     *bytes = 0;
-    if (typed && sized && strncmp(kind, "Instruction", 11) != 0) {
+    if (strncmp(kind, "Instruction", 11) != 0) {
         text[strcspn(text, "\n")] = '\0';
         (void)sl_parse_size(text, bytes, NULL);
     }

@@ -99,7 +99,7 @@ static int options_check(struct ctl *ctl, struct replay_options *options, const 
 /* Removes the pages of replays that ended long ago. */
 static void pages_tidy(const struct ctl *ctl)
 {
-    DIR *directory = opendir(ctl->paths.shm_dir);
+    SL_AUTO(closedir) DIR *directory = opendir(ctl->paths.shm_dir);
     if (directory == NULL) {
         return;
     }
@@ -118,7 +118,6 @@ static void pages_tidy(const struct ctl *ctl)
             (void)unlinkat(dirfd(directory), entry->d_name, 0);
         }
     }
-    (void)closedir(directory);
 }
 
 struct evictions {

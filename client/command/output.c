@@ -55,7 +55,7 @@ static void own_nodes_say(const struct ctl *ctl)
         strrchr(ctl->paths.shm_dir, '/') != ctl->paths.shm_dir + strlen(base)) {
         return;
     }
-    DIR *directory = opendir(base);
+    SL_AUTO(closedir) DIR *directory = opendir(base);
     for (struct dirent *entry = directory == NULL ? NULL : readdir(directory);
          entry != NULL && found < NODES_SAID; entry = readdir(directory)) {
         (void)snprintf(path, sizeof path, "%s/%s", base, entry->d_name);
@@ -65,9 +65,6 @@ static void own_nodes_say(const struct ctl *ctl)
                           entry->d_name);
             found++;
         }
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
     }
     (void)fputs(found > 0 ? "\n" : "no node of this user runs here: sluice-node start begins one\n",
                 stderr);

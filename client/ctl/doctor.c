@@ -247,7 +247,7 @@ static void doctor_leftovers(struct doctor *doctor)
     char base[1100], path[1400], a[32];
     uint32_t found = 0;
     (void)snprintf(base, sizeof(base), "/dev/shm/sluice-%u", (unsigned)getuid());
-    DIR *directory = opendir(base);
+    SL_AUTO(closedir) DIR *directory = opendir(base);
     for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
          entry = readdir(directory)) {
         (void)snprintf(path, sizeof(path), "%s/%s", base, entry->d_name);
@@ -259,9 +259,6 @@ static void doctor_leftovers(struct doctor *doctor)
                    "start this instance to use it again, or remove the directory",
                    "'%s' holds %s, and no registrar of it lives", path,
                    ctl_size_text(sl_dir_used_bytes(path), a));
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
     }
     if (found == 0) {
         doctor_say(doctor, DOCTOR_OK, "leftovers", "", "none in %s", base);

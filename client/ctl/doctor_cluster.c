@@ -47,7 +47,7 @@ static uint32_t others_count(struct doctor *doctor, const char *keys, const char
 {
     char text[SL_CURVE_TEXT_BYTES], name[64];
     uint32_t count = 0;
-    DIR *files = opendir(keys);
+    SL_AUTO(closedir) DIR *files = opendir(keys);
     for (const struct dirent *file = files != NULL ? readdir(files) : NULL; file != NULL;
          file = readdir(files)) {
         struct sl_error why = {0};
@@ -63,9 +63,6 @@ static uint32_t others_count(struct doctor *doctor, const char *keys, const char
         } else if (strcmp(name, node) != 0) {
             count++;
         }
-    }
-    if (files != NULL) {
-        (void)closedir(files);
     }
     return count;
 }

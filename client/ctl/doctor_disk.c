@@ -21,7 +21,7 @@
 static sl_err settings_read(const char *path, struct sl_config *config, struct sl_error *why)
 {
     char line[LINE_BYTES];
-    FILE *file = fopen(path, "re");
+    SL_AUTO(fclose) FILE *file = fopen(path, "re");
     if (file == NULL) {
         return sl_fail_os(why, errno, "'%.150s'", path);
     }
@@ -39,7 +39,6 @@ static sl_err settings_read(const char *path, struct sl_config *config, struct s
                   ? sl_config_assign(config, setting, equals + 1, path, why)
                   : sl_fail(why, SL_ERR_CONFIG, "%s: unknown setting '%.64s'", path, line);
     }
-    (void)fclose(file);
     return err;
 }
 

@@ -16,16 +16,13 @@
 static void file_read(const char *path, bool *out)
 {
     char line[512], word[16];
-    FILE *file = fopen(path, "re");
+    SL_AUTO(fclose) FILE *file = fopen(path, "re");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         bool value = true;
         if (sscanf(line, " RemoveIPC = %15[a-zA-Z0-9]", word) == 1 &&
             sl_parse_bool(word, &value, NULL) == SL_OK) {
             *out = value;
         }
-    }
-    if (file != NULL) {
-        (void)fclose(file);
     }
 }
 

@@ -118,7 +118,7 @@ static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
 static sl_err files_give(const struct ctl *ctl, json_t *found, bool *readable, struct sl_error *why)
 {
     *readable = true;
-    DIR *all = opendir(ctl->paths.shm_dir);
+    SL_AUTO(closedir) DIR *all = opendir(ctl->paths.shm_dir);
     if (all == NULL) {
         return errno == ENOENT ? SL_OK
                                : sl_fail_os(why, errno, "look into '%s'", ctl->paths.shm_dir);
@@ -128,7 +128,6 @@ static sl_err files_give(const struct ctl *ctl, json_t *found, bool *readable, s
             *readable &= file_give(ctl, entry->d_name, found);
         }
     }
-    (void)closedir(all);
     return SL_OK;
 }
 

@@ -14,7 +14,7 @@ json_t *identities_read(const struct ctl *ctl)
     char path[1100];
     json_t *all = json_array();
     (void)snprintf(path, sizeof path, "%s/identities.jsonl", ctl->paths.log_dir);
-    FILE *file = fopen(path, "re");
+    SL_AUTO(fclose) FILE *file = fopen(path, "re");
     char *line = file == NULL ? NULL : malloc(LINE_BYTES_MAX);
     while (line != NULL && fgets(line, LINE_BYTES_MAX, file) != NULL) {
         json_t *one = json_loads(line, 0, NULL); /* a line that was cut by a kill is none */
@@ -27,9 +27,6 @@ json_t *identities_read(const struct ctl *ctl)
         json_decref(one);
     }
     free(line);
-    if (file != NULL) {
-        (void)fclose(file);
-    }
     return all;
 }
 

@@ -72,13 +72,11 @@ static sl_err read_source(const struct ctl *ctl, unsigned char **out, uint64_t *
     if (is_standard(ctl, 1)) {
         return read_all(stdin, "standard input", out, length_bytes, why);
     }
-    FILE *in = fopen(ctl->words[1], "rb");
+    SL_AUTO(fclose) FILE *in = fopen(ctl->words[1], "rb");
     if (in == NULL) {
         return sl_fail_os(why, errno, "open '%s'", ctl->words[1]);
     }
-    sl_err err = read_all(in, ctl->words[1], out, length_bytes, why);
-    (void)fclose(in);
-    return err;
+    return read_all(in, ctl->words[1], out, length_bytes, why);
 }
 
 static int put_command(struct ctl *ctl, int argc, char **argv)

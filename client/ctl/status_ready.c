@@ -47,14 +47,11 @@ static void names_read(struct ready *self)
 {
     char path[1400], line[256], name[SL_METRIC_NAME_BYTES];
     (void)snprintf(path, sizeof(path), "%s/supervisor.state", self->ctl->paths.runtime_dir);
-    FILE *file = fopen(path, "re");
+    SL_AUTO(fclose) FILE *file = fopen(path, "re");
     self->count = 0;
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(line, " \n"), line);
         (void)(name[0] != '\0' && actor_find(self, name, true) != NULL);
-    }
-    if (file != NULL) {
-        (void)fclose(file);
     }
     self->supervised = self->count > 0;
 }

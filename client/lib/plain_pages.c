@@ -19,13 +19,9 @@
 static bool system_forbids(void)
 {
     char text[64] = "[never]";
-    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
-    bool forbids =
-        file == NULL || fgets(text, sizeof text, file) == NULL || strstr(text, "[never]") != NULL;
-    if (file != NULL) {
-        (void)fclose(file);
-    }
-    return forbids;
+    SL_AUTO(fclose) FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+    return file == NULL || fgets(text, sizeof text, file) == NULL ||
+           strstr(text, "[never]") != NULL;
 }
 
 void sl_plain_pages_ask(uint64_t address, uint64_t length_bytes, uint64_t deadline_ns)

@@ -125,7 +125,7 @@ static void readers_find(struct top_uses *uses, bool counted, enum top_grouping 
 {
     double all = 0;
     const struct dirent *entry = NULL;
-    DIR *directory = opendir(uses->shm_dir);
+    SL_AUTO(closedir) DIR *directory = opendir(uses->shm_dir);
     bool was_crowded = uses->crowded;
     uses->crowded = false;
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
@@ -149,9 +149,6 @@ static void readers_find(struct top_uses *uses, bool counted, enum top_grouping 
         } else {
             (void)reader_drain(uses, reader, 0, &all);
         }
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
     }
 }
 

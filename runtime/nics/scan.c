@@ -297,14 +297,10 @@ static bool gpu_read_uuid(const char *directory, const char *address, char uuid[
         sizeof(path)) {
         return false;
     }
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return false;
-    }
-    while (!found && fgets(line, sizeof(line), file) != NULL) {
+    SL_AUTO(fclose) FILE *file = fopen(path, "re");
+    while (file != NULL && !found && fgets(line, sizeof(line), file) != NULL) {
         found = sscanf(line, "GPU UUID: %47s", uuid) == 1;
     }
-    (void)fclose(file);
     return found;
 }
 

@@ -34,14 +34,11 @@ static bool is_pins(const char *name)
 static bool files_any(struct registrar *self,
                       bool (*visit)(struct registrar *self, const char *name))
 {
-    DIR *directory = opendir(self->env->paths->shm_dir);
+    SL_AUTO(closedir) DIR *directory = opendir(self->env->paths->shm_dir);
     const struct dirent *entry = NULL;
     bool found = false;
     while (directory != NULL && !found && (entry = readdir(directory)) != NULL) {
         found = visit(self, entry->d_name);
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
     }
     return found;
 }

@@ -29,9 +29,13 @@ struct leases_header {
 
 static_assert(LEASE_BUCKET_WORDS * 8 == sizeof(struct index_bucket), "laid out as the table");
 
-static uint64_t leases_bytes(uint64_t bucket_count)
+static struct sl_segment_want want_of(const char *shm_dir, uint64_t bucket_count)
 {
-    return sl_align_up((bucket_count * LEASE_BUCKET_WORDS + SL_LEASE_BUNDLES) * 8, SL_PAGE_BYTES);
+    uint64_t data_bytes = (bucket_count * LEASE_BUCKET_WORDS + SL_LEASE_BUNDLES) * 8;
+    return (struct sl_segment_want){.directory = shm_dir,
+                                    .name = LEASES_FILE,
+                                    .kind = SL_SEGMENT_LEASES,
+                                    .data_bytes = sl_align_up(data_bytes, SL_PAGE_BYTES)};
 }
 
 static void leases_map(struct index_leases *leases, struct sl_segment segment,
@@ -47,10 +51,7 @@ static sl_err leases_open(const char *shm_dir, const struct sl_index_view *view,
                           struct index_leases *leases, struct sl_error *why)
 {
     struct sl_segment segment;
-    struct sl_segment_want want = {.directory = shm_dir,
-                                   .name = LEASES_FILE,
-                                   .kind = SL_SEGMENT_LEASES,
-                                   .data_bytes = leases_bytes(view->bucket_count)};
+    const struct sl_segment_want want = want_of(shm_dir, view->bucket_count);
     sl_err err = sl_segment_open(&want, true, &segment, why);
     if (err != SL_OK) {
         return err;
@@ -154,48 +155,30 @@ uint64_t index_lease_take(const struct leasing *leasing, uint64_t slot, uint64_t
 
 /* ---- the registrar ---- */
 
-struct preparing {
-    struct leases_header header;
-    struct sl_goes_on goes_on;
-};
-
-static sl_err leases_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
+static sl_err leases_create(const char *shm_dir, struct leases_header header,
+                            struct sl_goes_on goes_on, struct index_leases *leases,
+                            struct sl_error *why)
 {
-    const struct preparing *preparing = context;
-    *(struct leases_header *)sl_segment_own(segment) = preparing->header;
-    /* Readers write at random: all of it now, so that none meets a full system there. */
-    return sl_segment_populate_steps(segment, 0, segment->data_bytes, preparing->goes_on, why);
-}
-
-static sl_err leases_create(const char *shm_dir, struct preparing *preparing,
-                            struct index_leases *leases, struct sl_error *why)
-{
-    uint64_t bucket_count = preparing->header.bucket_count;
     struct sl_segment segment;
-    struct sl_segment_want want = {.directory = shm_dir,
-                                   .name = LEASES_FILE,
-                                   .kind = SL_SEGMENT_LEASES,
-                                   .data_bytes = leases_bytes(bucket_count),
-                                   .data_align_bytes = SL_PAGE_BYTES,
-                                   .prepare = leases_prepare,
-                                   .prepare_context = preparing};
-    sl_err err = sl_segment_create(&want, &segment, why);
+    struct sl_segment_want want = want_of(shm_dir, header.bucket_count);
+    want.own = &header;
+    want.own_bytes = sizeof(header);
+    /* Readers write at random: all of it now, so that none meets a full system there. */
+    want.populate_bytes = want.data_bytes;
+    want.goes_on = goes_on;
+    sl_err err = sl_segment_renew(&want, &segment, why);
     if (err == SL_OK) {
-        leases_map(leases, segment, bucket_count);
+        leases_map(leases, segment, header.bucket_count);
     }
     return err;
 }
 
-sl_err index_leases_make(const char *shm_dir, uint64_t seed, uint64_t bucket_count,
+sl_err index_leases_make(const char *shm_dir, const struct index_header *index,
                          struct sl_goes_on goes_on, struct sl_error *why)
 {
-    struct preparing preparing = {.header = {.seed = seed, .bucket_count = bucket_count},
-                                  .goes_on = goes_on};
+    const struct leases_header header = {.seed = index->seed, .bucket_count = index->bucket_count};
     struct index_leases leases;
-    sl_err err = sl_segment_remove(shm_dir, LEASES_FILE, why);
-    if (err == SL_OK || err == SL_ERR_NOT_FOUND) {
-        err = leases_create(shm_dir, &preparing, &leases, why);
-    }
+    sl_err err = leases_create(shm_dir, header, goes_on, &leases, why);
     if (err == SL_OK) {
         sl_segment_close(&leases.segment);
     }
@@ -211,15 +194,10 @@ sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir,
         return SL_OK;
     }
     sl_err err = leases_open(shm_dir, &index->view, &index->leases, why);
-    if (err != SL_OK && err != SL_ERR_NOT_FOUND && err != SL_ERR_OS && err != SL_ERR_VERSION) {
-        err = sl_segment_remove(shm_dir, LEASES_FILE, why); /* of another index, or damaged */
-        err = err == SL_OK ? SL_ERR_NOT_FOUND : err;
-    }
-    if (err == SL_ERR_NOT_FOUND) {
-        struct preparing preparing = {
-            .header = {.seed = index->view.seed, .bucket_count = index->view.bucket_count},
-            .goes_on = index->goes_on};
-        err = leases_create(shm_dir, &preparing, &index->leases, why);
+    if (err != SL_OK && err != SL_ERR_OS && err != SL_ERR_VERSION) { /* of another index, damaged */
+        const struct leases_header header = {.seed = index->view.seed,
+                                             .bucket_count = index->view.bucket_count};
+        err = leases_create(shm_dir, header, index->goes_on, &index->leases, why);
     }
     if (err != SL_OK) {
         return err;

@@ -44,7 +44,7 @@ static inline index_word *lease_of_bundle(const struct index_leases *leases, uin
 
 /* Makes those of an index that is about to be made, so that nobody finds the one without the other.
  */
-sl_err index_leases_make(const char *shm_dir, uint64_t seed, uint64_t bucket_count,
+sl_err index_leases_make(const char *shm_dir, const struct index_header *index,
                          struct sl_goes_on goes_on, struct sl_error *why);
 /* Of look-ups that lease what they find, all at one time. */
 struct leasing {

@@ -19,10 +19,11 @@ struct regions_header {
 };
 static_assert(sizeof(struct regions_header) == 32, "format of the header of changes");
 
-struct preparing {
-    struct regions_header header;
-    struct sl_goes_on goes_on;
-};
+static struct regions_header header_of(uint64_t seed, uint64_t bucket_count)
+{
+    return (struct regions_header){
+        .seed = seed, .bucket_count = bucket_count, .region_buckets = INDEX_REGION_BUCKETS};
+}
 
 /* Of one word a region. */
 static uint64_t table_bytes(uint64_t bucket_count)
@@ -35,8 +36,7 @@ static struct sl_segment_want want_of(const char *shm_dir, uint64_t bucket_count
     return (struct sl_segment_want){.directory = shm_dir,
                                     .name = REGIONS_FILE,
                                     .kind = SL_SEGMENT_CHANGES,
-                                    .data_bytes = 2 * table_bytes(bucket_count),
-                                    .data_align_bytes = SL_PAGE_BYTES};
+                                    .data_bytes = 2 * table_bytes(bucket_count)};
 }
 
 static void regions_map(struct index_regions *regions)
@@ -57,26 +57,16 @@ static sl_err regions_check(struct index_regions *regions, const struct sl_index
     return SL_ERR_STALE;
 }
 
-static sl_err regions_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
+static sl_err regions_create(const char *shm_dir, const struct regions_header *header,
+                             struct sl_goes_on goes_on, struct index_regions *out,
+                             struct sl_error *why)
 {
-    const struct preparing *preparing = context;
-    struct regions_header *header = sl_segment_own(segment);
-    header->seed = preparing->header.seed;
-    header->bucket_count = preparing->header.bucket_count;
-    header->region_buckets = INDEX_REGION_BUCKETS;
-    return sl_segment_populate_steps(segment, 0, segment->data_bytes, preparing->goes_on, why);
-}
-
-static sl_err regions_create(const char *shm_dir, struct preparing *preparing,
-                             struct index_regions *out, struct sl_error *why)
-{
-    struct sl_segment_want want = want_of(shm_dir, preparing->header.bucket_count);
-    want.prepare = regions_prepare;
-    want.prepare_context = preparing;
-    sl_err err = sl_segment_remove(shm_dir, REGIONS_FILE, why);
-    if (err == SL_OK || err == SL_ERR_NOT_FOUND) {
-        err = sl_segment_create(&want, &out->segment, why);
-    }
+    struct sl_segment_want want = want_of(shm_dir, header->bucket_count);
+    want.own = header;
+    want.own_bytes = sizeof(*header);
+    want.populate_bytes = want.data_bytes;
+    want.goes_on = goes_on;
+    sl_err err = sl_segment_renew(&want, &out->segment, why);
     if (err == SL_OK) {
         regions_map(out);
     }
@@ -88,10 +78,9 @@ static sl_err regions_create(const char *shm_dir, struct preparing *preparing,
 sl_err index_regions_make(const char *shm_dir, const struct index_header *index,
                           struct sl_goes_on goes_on, struct sl_error *why)
 {
-    struct preparing preparing = {
-        .header = {.seed = index->seed, .bucket_count = index->bucket_count}, .goes_on = goes_on};
+    const struct regions_header header = header_of(index->seed, index->bucket_count);
     struct index_regions regions = {.segment = {.fd = -1}};
-    sl_err err = regions_create(shm_dir, &preparing, &regions, why);
+    sl_err err = regions_create(shm_dir, &header, goes_on, &regions, why);
     index_regions_close(&regions);
     return err;
 }
@@ -119,9 +108,8 @@ void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
         err = SL_ERR_CORRUPT;
     }
     if (err != SL_OK && err != SL_ERR_VERSION) {
-        struct preparing preparing = {
-            .header = {.seed = view->seed, .bucket_count = view->bucket_count}, .goes_on = goes_on};
-        err = regions_create(shm_dir, &preparing, out, NULL);
+        const struct regions_header header = header_of(view->seed, view->bucket_count);
+        err = regions_create(shm_dir, &header, goes_on, out, NULL);
     }
     if (err == SL_OK) {
         word_publish(&out->header->lives, word_get(&out->header->lives) + 1);

@@ -130,14 +130,6 @@ static sl_err arena_adopt(struct sl_arena *arena, uint32_t id, struct sl_error *
     return SL_OK;
 }
 
-static sl_err arena_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
-{
-    (void)why;
-    struct arena_own *own = sl_segment_own(segment);
-    memcpy(own, context, sizeof(*own));
-    return SL_OK;
-}
-
 static sl_err arena_create(struct sl_arena *arena, const struct sl_segment_want *want,
                            uint64_t chunk_bytes, uint32_t id, struct sl_error *why)
 {
@@ -149,8 +141,8 @@ static sl_err arena_create(struct sl_arena *arena, const struct sl_segment_want 
     struct arena_own own = {.chunk_bytes = chunk_bytes, .id = id, .birth_generation = birth};
     struct sl_segment_want create = *want;
     atomic_init(&own.next_generation, birth);
-    create.prepare = arena_prepare;
-    create.prepare_context = &own;
+    create.own = &own;
+    create.own_bytes = sizeof(own);
     return sl_segment_create(&create, &arena->segment, why);
 }
 

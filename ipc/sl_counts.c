@@ -57,41 +57,32 @@ static _Atomic uint64_t *row_at(const struct sl_segment *segment, uint32_t block
     return (_Atomic uint64_t *)(void *)(segment->data + block_offset(block) + row * ROW_BYTES);
 }
 
-static sl_err prepare(struct sl_segment *segment, void *context, struct sl_error *why)
+static sl_err shared_use(struct sl_segment *segment, struct sl_error *why)
 {
-    (void)context;
-    sl_err err = sl_segment_allocate(segment, 0, HEADERS_BYTES + BLOCK_BYTES, why);
-    if (err == SL_OK) {
-        atomic_store_explicit(&header_of(segment, 0)->used, 1, memory_order_relaxed);
-    }
-    return err;
+    (void)why;
+    atomic_store_explicit(&header_of(segment, 0)->used, 1, memory_order_relaxed);
+    return SL_OK;
 }
 
-static struct sl_segment_want wanted(const char *shm_dir)
-{
-    return (struct sl_segment_want){.directory = shm_dir,
-                                    .name = COUNTS_FILE,
-                                    .kind = SL_SEGMENT_COUNTS,
-                                    .data_bytes = DATA_BYTES,
-                                    .data_align_bytes = SL_PAGE_BYTES,
-                                    .prepare = prepare};
-}
+static const struct sl_mapped_kind counts_kind = {
+    .want = {.name = COUNTS_FILE,
+             .kind = SL_SEGMENT_COUNTS,
+             .data_bytes = DATA_BYTES,
+             .allocate_bytes = HEADERS_BYTES + BLOCK_BYTES, /* the shared block */
+             .prepare = shared_use},
+    .object_bytes = sizeof(struct sl_counts),
+    .writable = true};
 
 sl_err sl_counts_make(const char *shm_dir, struct sl_error *why)
 {
-    const struct sl_segment_want want = wanted(shm_dir);
-    struct sl_segment segment = {.fd = -1};
-    sl_err err = sl_segment_open_or_renew(&want, &segment, why);
-    sl_segment_close(&segment);
-    return err;
+    return sl_mapped_make(&counts_kind, shm_dir, why);
 }
 
 void sl_counts_free(const char *shm_dir, bool (*is_gone)(void *context, struct sl_proc_id client),
                     void *context)
 {
-    const struct sl_segment_want want = wanted(shm_dir);
     struct sl_segment segment = {.fd = -1};
-    if (sl_segment_open(&want, true, &segment, NULL) != SL_OK) {
+    if (sl_mapped_segment(&counts_kind, shm_dir, true, &segment, NULL) != SL_OK) {
         return;
     }
     for (uint32_t i = 1; i < BLOCK_COUNT; i++) {
@@ -136,12 +127,6 @@ static void block_take(struct sl_counts *counts, struct sl_proc_id client)
     }
 }
 
-static const struct sl_mapped_kind counts_kind = {.name = COUNTS_FILE,
-                                                  .kind = SL_SEGMENT_COUNTS,
-                                                  .data_bytes = DATA_BYTES,
-                                                  .object_bytes = sizeof(struct sl_counts),
-                                                  .writable = true};
-
 sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id client, struct sl_counts **out,
                       struct sl_error *why)
 {
@@ -164,8 +149,7 @@ bool sl_counts_are_current(const char *shm_dir, const struct sl_counts *counts)
 
 void sl_counts_leave(struct sl_counts **counts)
 {
-    void *closed = *counts;
-    sl_mapped_close(&closed);
+    sl_mapped_close(*counts);
     *counts = NULL;
 }
 
@@ -227,10 +211,9 @@ static void row_sum(const _Atomic uint64_t *row, struct sl_counts_sum *out)
 
 sl_err sl_counts_read(const char *shm_dir, struct sl_counts_sum *out, struct sl_error *why)
 {
-    const struct sl_segment_want want = wanted(shm_dir);
     struct sl_segment segment = {.fd = -1};
     *out = (struct sl_counts_sum){0};
-    sl_err err = sl_segment_open(&want, false, &segment, why);
+    sl_err err = sl_mapped_segment(&counts_kind, shm_dir, false, &segment, why);
     if (err != SL_OK) {
         return err;
     }

@@ -191,21 +191,6 @@ static sl_err index_plan(const struct sl_index_options *options, struct index_he
     return SL_OK;
 }
 
-struct preparing {
-    const struct index_header *plan;
-    struct sl_goes_on goes_on;
-};
-
-static sl_err index_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
-{
-    const struct preparing *preparing = context;
-    memcpy(sl_segment_own(segment), preparing->plan, sizeof(*preparing->plan));
-    /* The table is touched at random: all of it now, so that no reader or writer meets a full
-     * system there. */
-    return sl_segment_populate_steps(segment, 0, preparing->plan->records_offset_bytes,
-                                     preparing->goes_on, why);
-}
-
 static sl_err index_create(const struct sl_index_options *options, struct index_header *plan,
                            struct sl_segment_want want, struct sl_segment *segment,
                            struct sl_error *why)
@@ -215,8 +200,7 @@ static sl_err index_create(const struct sl_index_options *options, struct index_
     }
     plan->arena_birth = sl_arena_birth_generation(options->arena);
     if (options->leases.object_ns != 0 || options->leases.block_ns != 0) {
-        sl_err err = index_leases_make(options->shm_dir, plan->seed, plan->bucket_count,
-                                       options->goes_on, why);
+        sl_err err = index_leases_make(options->shm_dir, plan, options->goes_on, why);
         if (err != SL_OK) {
             return err;
         }
@@ -225,9 +209,12 @@ static sl_err index_create(const struct sl_index_options *options, struct index_
     }
     /* Without them readers look at all of the table. */
     (void)index_regions_make(options->shm_dir, plan, options->goes_on, NULL);
-    struct preparing preparing = {.plan = plan, .goes_on = options->goes_on};
-    want.prepare = index_prepare;
-    want.prepare_context = &preparing;
+    want.own = plan;
+    want.own_bytes = sizeof(*plan);
+    /* The table is touched at random: all of it now, so that no reader or writer meets a full
+     * system there. */
+    want.populate_bytes = plan->records_offset_bytes;
+    want.goes_on = options->goes_on;
     return sl_segment_create(&want, segment, why);
 }
 

@@ -44,40 +44,27 @@ static void row_fill(struct row *row, enum sl_label_kind kind, const char *id, c
                           memory_order_release); /* with the finders' acquire */
 }
 
-static sl_err prepare(struct sl_segment *segment, void *context, struct sl_error *why)
+static sl_err others_fill(struct sl_segment *segment, struct sl_error *why)
 {
-    (void)context;
-    sl_err err = sl_segment_allocate(segment, 0, DATA_BYTES, why);
-    for (uint32_t kind = 0; err == SL_OK && kind < SL_LABEL_KINDS; kind++) {
+    (void)why;
+    for (uint32_t kind = 0; kind < SL_LABEL_KINDS; kind++) {
         row_fill(row_of(segment, kind), (enum sl_label_kind)kind, "other", "");
     }
-    return err;
+    return SL_OK;
 }
 
-static struct sl_segment_want wanted(const char *shm_dir)
-{
-    return (struct sl_segment_want){.directory = shm_dir,
-                                    .name = LABELS_FILE,
-                                    .kind = SL_SEGMENT_LABELS,
-                                    .data_bytes = DATA_BYTES,
-                                    .data_align_bytes = SL_PAGE_BYTES,
-                                    .prepare = prepare};
-}
+static const struct sl_mapped_kind labels_kind = {.want = {.name = LABELS_FILE,
+                                                           .kind = SL_SEGMENT_LABELS,
+                                                           .data_bytes = DATA_BYTES,
+                                                           .allocate_bytes = DATA_BYTES,
+                                                           .prepare = others_fill},
+                                                  .object_bytes = sizeof(struct sl_labels),
+                                                  .writable = true};
 
 sl_err sl_labels_make(const char *shm_dir, struct sl_error *why)
 {
-    const struct sl_segment_want want = wanted(shm_dir);
-    struct sl_segment segment = {.fd = -1};
-    sl_err err = sl_segment_open_or_renew(&want, &segment, why);
-    sl_segment_close(&segment);
-    return err;
+    return sl_mapped_make(&labels_kind, shm_dir, why);
 }
-
-static const struct sl_mapped_kind labels_kind = {.name = LABELS_FILE,
-                                                  .kind = SL_SEGMENT_LABELS,
-                                                  .data_bytes = DATA_BYTES,
-                                                  .object_bytes = sizeof(struct sl_labels),
-                                                  .writable = true};
 
 sl_err sl_labels_open(const char *shm_dir, struct sl_labels **out, struct sl_error *why)
 {
@@ -94,15 +81,12 @@ bool sl_labels_are_current(const char *shm_dir, const struct sl_labels *labels)
 
 void sl_labels_follow(const char *shm_dir, struct sl_labels **labels)
 {
-    void *followed = *labels;
-    sl_mapped_follow(&labels_kind, shm_dir, &followed);
-    *labels = followed;
+    *labels = sl_mapped_follow(&labels_kind, shm_dir, *labels);
 }
 
 void sl_labels_close(struct sl_labels **labels)
 {
-    void *closed = *labels;
-    sl_mapped_close(&closed);
+    sl_mapped_close(*labels);
     *labels = NULL;
 }
 
@@ -201,9 +185,8 @@ static struct sl_label_sum *sum_of(struct sl_label_sum *all, uint32_t *count, co
 sl_err sl_labels_read(const char *shm_dir, struct sl_label_sum out[SL_LABELS_MAX], uint32_t *count,
                       struct sl_error *why)
 {
-    const struct sl_segment_want want = wanted(shm_dir);
     struct sl_segment segment = {.fd = -1};
-    sl_err err = sl_segment_open(&want, false, &segment, why);
+    sl_err err = sl_mapped_segment(&labels_kind, shm_dir, false, &segment, why);
     *count = 0;
     if (err != SL_OK) {
         return err;

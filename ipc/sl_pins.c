@@ -135,21 +135,13 @@ __attribute__((constructor)) static void clients_begin(void)
     (void)pthread_atfork(fork_begins, fork_ends, fork_ends_in_child);
 }
 
-static sl_err pins_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
+/* It says that the owner lives, before anybody can find the file. The kernel gives it back at the end of the
+ * process; a fork has none of it. */
+static sl_err pins_lock(struct sl_segment *segment, struct sl_error *why)
 {
-    struct pins_header *header = context;
-    sl_err err = sl_proc_id_self(&header->process, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    header->space = sl_proc_space();
-    /* It says that the owner lives, before anybody can find the file. The kernel gives it back at the end of the
-     * process; a fork has none of it. */
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    err = fcntl(segment->fd, F_SETLK, &whole) == 0 ? SL_OK
-                                                   : sl_fail_os(why, errno, "lock a pin segment");
-    memcpy(sl_segment_own(segment), header, sizeof(*header));
-    return err == SL_OK ? sl_segment_populate(segment, 0, segment->data_bytes, why) : err;
+    return fcntl(segment->fd, F_SETLK, &whole) == 0 ? SL_OK
+                                                    : sl_fail_os(why, errno, "lock a pin segment");
 }
 
 /* Removes what an earlier life of this actor left under our name. */
@@ -170,16 +162,21 @@ static sl_err pins_make_segment(struct sl_pins *pins, const struct sl_pins_optio
 {
     struct pins_header header = {.owner = options->self,
                                  .slot_count = options->slot_count,
-                                 .access_count = options->access_count};
+                                 .access_count = options->access_count,
+                                 .space = sl_proc_space()};
+    uint64_t data_bytes = pins_data_bytes(options->slot_count, options->access_count);
     struct sl_segment_want want = {.directory = pins->directory,
                                    .name = pins->name,
                                    .kind = SL_SEGMENT_PINS,
-                                   .data_bytes =
-                                       pins_data_bytes(options->slot_count, options->access_count),
-                                   .data_align_bytes = SL_PAGE_BYTES,
-                                   .prepare = pins_prepare,
-                                   .prepare_context = &header};
-    sl_err err = sl_segment_create(&want, &pins->segment, why);
+                                   .data_bytes = data_bytes,
+                                   .own = &header,
+                                   .own_bytes = sizeof(header),
+                                   .populate_bytes = data_bytes,
+                                   .prepare = pins_lock};
+    sl_err err = sl_proc_id_self(&header.process, why);
+    if (err == SL_OK) {
+        err = sl_segment_create(&want, &pins->segment, why);
+    }
     if (err == SL_ERR_EXISTS) {
         err = pins_remove_dead(pins->directory, pins->name, why);
         if (err == SL_OK) {

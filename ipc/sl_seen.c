@@ -47,12 +47,6 @@ static struct line *half_of(const struct sl_seen *seen, uint64_t half)
     return (struct line *)(void *)(seen->segment.data + SL_PAGE_BYTES + half * half_bytes(seen));
 }
 
-static sl_err prepare(struct sl_segment *segment, void *context, struct sl_error *why)
-{
-    (void)context;
-    return sl_segment_allocate(segment, 0, segment->data_bytes, why);
-}
-
 /* The size of one that is there is its own. Errors: SL_ERR_CORRUPT. */
 static sl_err measure(void *object, struct sl_error *why)
 {
@@ -66,21 +60,18 @@ static sl_err measure(void *object, struct sl_error *why)
     return SL_OK;
 }
 
-static const struct sl_mapped_kind seen_kind = {.name = SEEN_FILE,
-                                                .kind = SL_SEGMENT_SEEN,
-                                                .object_bytes = sizeof(struct sl_seen),
-                                                .measure = measure};
+static const struct sl_mapped_kind seen_kind = {
+    .want = {.name = SEEN_FILE, .kind = SL_SEGMENT_SEEN},
+    .object_bytes = sizeof(struct sl_seen),
+    .measure = measure};
 
 sl_err sl_seen_make(const char *shm_dir, uint64_t key_count, struct sl_seen **out,
                     struct sl_error *why)
 {
-    const struct sl_segment_want want = {
-        .directory = shm_dir,
-        .name = SEEN_FILE,
-        .kind = SL_SEGMENT_SEEN,
-        .data_bytes = SL_PAGE_BYTES + HALVES * lines_of(key_count) * sizeof(struct line),
-        .data_align_bytes = SL_PAGE_BYTES,
-        .prepare = prepare};
+    struct sl_segment_want want = seen_kind.want;
+    want.directory = shm_dir;
+    want.data_bytes = SL_PAGE_BYTES + HALVES * lines_of(key_count) * sizeof(struct line);
+    want.allocate_bytes = want.data_bytes;
     void *seen = NULL;
     struct sl_segment segment = {.fd = -1};
     sl_err err = sl_segment_open_or_renew(&want, &segment, why);
@@ -101,8 +92,7 @@ sl_err sl_seen_open(const char *shm_dir, struct sl_seen **out, struct sl_error *
 
 void sl_seen_close(struct sl_seen **seen)
 {
-    void *closed = *seen;
-    sl_mapped_close(&closed);
+    sl_mapped_close(*seen);
     *seen = NULL;
 }
 
@@ -113,9 +103,7 @@ bool sl_seen_is_current(const char *shm_dir, const struct sl_seen *seen)
 
 void sl_seen_follow(const char *shm_dir, struct sl_seen **seen)
 {
-    void *followed = *seen;
-    sl_mapped_follow(&seen_kind, shm_dir, &followed);
-    *seen = followed;
+    *seen = sl_mapped_follow(&seen_kind, shm_dir, *seen);
 }
 
 /* A hash of a hash, so that line and bits do not hang on each other (the finalizer of MurmurHash3). */

@@ -183,9 +183,14 @@ static sl_err segment_write_header(int fd, const struct segment_header *header, 
     return SL_OK;
 }
 
+static uint64_t segment_align(const struct sl_segment_want *want)
+{
+    return want->data_align_bytes != 0 ? want->data_align_bytes : SL_PAGE_BYTES;
+}
+
 static sl_err segment_check_want(const struct sl_segment_want *want, struct sl_error *why)
 {
-    uint64_t align = want->data_align_bytes;
+    uint64_t align = segment_align(want);
     if (want->name[0] == '\0' || strchr(want->name, '/') != NULL || strlen(want->name) > 250) {
         return sl_fail(why, SL_ERR_INVALID, "segment name '%.64s' is not a file name", want->name);
     }
@@ -198,6 +203,32 @@ static sl_err segment_check_want(const struct sl_segment_want *want, struct sl_e
                        want->data_bytes);
     }
     return SL_OK;
+}
+
+static sl_err segment_populate_steps(const struct sl_segment *segment, uint64_t length_bytes,
+                                     struct sl_goes_on goes_on, struct sl_error *why)
+{
+    sl_err err = SL_OK;
+    for (uint64_t at = 0; err == SL_OK && at < length_bytes; at += SEGMENT_STEP_BYTES) {
+        err = sl_segment_populate(segment, at, SL_MIN(length_bytes - at, SEGMENT_STEP_BYTES), why);
+        if (goes_on.call != NULL) {
+            goes_on.call(goes_on.context);
+        }
+    }
+    return err;
+}
+
+static sl_err segment_begin(struct sl_segment *segment, const struct sl_segment_want *want,
+                            struct sl_error *why)
+{
+    if (want->own != NULL) {
+        memcpy(sl_segment_own(segment), want->own, want->own_bytes);
+    }
+    sl_err err = segment_populate_steps(segment, want->populate_bytes, want->goes_on, why);
+    if (err == SL_OK) {
+        err = sl_segment_allocate(segment, 0, want->allocate_bytes, why);
+    }
+    return err == SL_OK && want->prepare != NULL ? want->prepare(segment, why) : err;
 }
 
 static sl_err segment_fill(int directory, const struct sl_segment_want *want,
@@ -214,8 +245,8 @@ static sl_err segment_fill(int directory, const struct sl_segment_want *want,
     if (err == SL_OK) {
         err = segment_map(segment, header, want->name, why);
     }
-    if (err == SL_OK && want->prepare != NULL) {
-        err = want->prepare(segment, want->prepare_context, why);
+    if (err == SL_OK) {
+        err = segment_begin(segment, want, why);
     }
     if (err == SL_OK) {
         err = segment_publish(directory, segment->fd, temporary, want->name, why);
@@ -236,7 +267,7 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
         .kind = (uint32_t)want->kind,
         .uid = (uint32_t)geteuid(),
         .layout = sl_segment_layouts(want->kind).newest,
-        .data_offset_bytes = want->data_align_bytes,
+        .data_offset_bytes = segment_align(want),
         .data_bytes = want->data_bytes,
     };
     (void)snprintf(header.maker, sizeof(header.maker), "%s", SL_VERSION);
@@ -488,7 +519,13 @@ sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_se
     if (err == SL_OK || err == SL_ERR_OS || err == SL_ERR_NO_MEMORY || err == SL_ERR_VERSION) {
         return err;
     }
-    err = sl_segment_remove(want->directory, want->name, why);
+    return sl_segment_renew(want, out, why);
+}
+
+sl_err sl_segment_renew(const struct sl_segment_want *want, struct sl_segment *out,
+                        struct sl_error *why)
+{
+    sl_err err = sl_segment_remove(want->directory, want->name, why);
     return err == SL_OK || err == SL_ERR_NOT_FOUND ? sl_segment_create(want, out, why) : err;
 }
 
@@ -684,23 +721,6 @@ sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_byt
     default:
         return sl_fail_os(why, os_code, "populate %" PRIu64 " bytes of a segment", length_bytes);
     }
-}
-
-sl_err sl_segment_populate_steps(const struct sl_segment *segment, uint64_t offset_bytes,
-                                 uint64_t length_bytes, struct sl_goes_on goes_on,
-                                 struct sl_error *why)
-{
-    sl_err err = SL_OK;
-    while (err == SL_OK && length_bytes > 0) {
-        uint64_t step_bytes = SL_MIN(length_bytes, SEGMENT_STEP_BYTES);
-        err = sl_segment_populate(segment, offset_bytes, step_bytes, why);
-        offset_bytes += step_bytes;
-        length_bytes -= step_bytes;
-        if (goes_on.call != NULL) {
-            goes_on.call(goes_on.context);
-        }
-    }
-    return err;
 }
 
 void sl_segment_unpopulate(const struct sl_segment *segment, uint64_t offset_bytes,

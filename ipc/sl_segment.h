@@ -45,16 +45,26 @@ struct sl_segment {
     uint64_t named_ns;      /* monotonic: until then sl_segment_followed looks at the link alone */
 };
 
+/* Whom work that may last for seconds tells that it goes on; call NULL: nobody. */
+struct sl_goes_on {
+    void (*call)(void *context);
+    void *context;
+};
 struct sl_segment_want {
     const char *directory;
     const char *name; /* file name */
     enum sl_segment_kind kind;
-    uint64_t data_bytes;       /* create: size; open: 0 or the expected size */
-    uint64_t data_align_bytes; /* create: power of two, 4096 or 2 MiB; where data starts */
-    /* create, may be NULL: fills header and data before the segment gets its name, so that nobody
-     * opens a half-made one. An error that it returns ends the creation. */
-    sl_err (*prepare)(struct sl_segment *segment, void *context, struct sl_error *why);
-    void *prepare_context;
+    uint64_t data_bytes; /* create: size; open: 0 or the expected size */
+    /* What follows is of create: what there is before the segment gets its name, so that nobody opens a
+     * half-made one. */
+    uint64_t data_align_bytes; /* power of two, 4096 (or 0) or 2 MiB; where data starts */
+    const void *own;           /* own_bytes that sl_segment_own begins with; NULL: zeros */
+    size_t own_bytes;
+    uint64_t populate_bytes;   /* of the data, from its beginning: as sl_segment_populate, */
+    struct sl_goes_on goes_on; /* in steps of 64 MiB, of which this is told */
+    uint64_t allocate_bytes;   /* likewise: as sl_segment_allocate */
+    /* The rest; may be NULL. An error that it returns ends the creation. */
+    sl_err (*prepare)(struct sl_segment *segment, struct sl_error *why);
 };
 /* Creates NAME anew (sparse: nothing is allocated but the header), 0600, complete before it gets
  * its name. Errors: SL_ERR_EXISTS, SL_ERR_NO_SPACE, SL_ERR_OS. */
@@ -89,6 +99,9 @@ sl_err sl_segment_descriptor(const char *directory, const char *name, bool writa
  * SL_ERR_OS, SL_ERR_NO_MEMORY, those of create. */
 sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_segment *out,
                                 struct sl_error *why);
+/* The same, whatever is there. */
+sl_err sl_segment_renew(const struct sl_segment_want *want, struct sl_segment *out,
+                        struct sl_error *why);
 void sl_segment_close(struct sl_segment *segment); /* accepts a closed one */
 /* The descriptor alone, unless its number is another file's by now: a program may close all that it has. */
 void sl_segment_close_descriptor(struct sl_segment *segment);
@@ -117,15 +130,6 @@ bool sl_segment_linked(const struct sl_segment *segment);
  * A segment whose directory was moved away is taken for current that long. One thread. */
 sl_err sl_segment_followed(struct sl_segment *segment, const char *directory, const char *name);
 sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why);
-/* Whom work that may last for seconds tells that it goes on; call NULL: nobody. */
-struct sl_goes_on {
-    void (*call)(void *context);
-    void *context;
-};
-/* As sl_segment_populate, in steps of 64 MiB. */
-sl_err sl_segment_populate_steps(const struct sl_segment *segment, uint64_t offset_bytes,
-                                 uint64_t length_bytes, struct sl_goes_on goes_on,
-                                 struct sl_error *why);
 /* Makes the system allocate [offset, +length) of the data, without SIGBUS on a full file system.
  * Thread-safe. Errors: SL_ERR_NO_SPACE, SL_ERR_OS. */
 sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_bytes,

@@ -10,6 +10,7 @@
 #define REMOVALS     65536u
 #define WAYS         8u /* removals of one place: the newest first, the oldest goes */
 #define END_MASK     UINT64_C(3)
+#define DATA_BYTES   (COMMITS * sizeof(struct commit) + REMOVALS * sizeof(uint64_t))
 
 struct commit {
     _Atomic uint64_t generation, key_hash;
@@ -20,26 +21,19 @@ struct sl_settled {
     _Atomic uint64_t *removals;
 };
 
-static sl_err settled_prepare(struct sl_segment *segment, void *context, struct sl_error *why)
-{
-    (void)context;
-    /* Written at random, without a word of error: all of it now. */
-    return sl_segment_allocate(segment, 0, segment->data_bytes, why);
-}
-
 sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_error *why)
 {
     struct sl_settled *settled = calloc(1, sizeof(*settled));
     if (settled == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "notes of what was settled");
     }
-    struct sl_segment_want want = {.directory = shm_dir,
-                                   .name = SETTLED_FILE,
-                                   .kind = SL_SEGMENT_SETTLED,
-                                   .data_bytes = COMMITS * sizeof(struct commit) +
-                                                 REMOVALS * sizeof(uint64_t),
-                                   .data_align_bytes = SL_PAGE_BYTES,
-                                   .prepare = settled_prepare};
+    const struct sl_segment_want want = {
+        .directory = shm_dir,
+        .name = SETTLED_FILE,
+        .kind = SL_SEGMENT_SETTLED,
+        .data_bytes = DATA_BYTES,
+        .allocate_bytes = DATA_BYTES /* written at random, without a word of error: all of it now */
+    };
     /* Nothing hangs on it for long. */
     sl_err err = sl_segment_open_or_renew(&want, &settled->segment, why);
     if (err != SL_OK) {

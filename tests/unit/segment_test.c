@@ -122,10 +122,9 @@ START_TEST(name_that_exists_is_not_replaced)
     }
 END_TEST
 
-static sl_err prepare_fails(struct sl_segment *segment, void *context, struct sl_error *why)
+static sl_err prepare_fails(struct sl_segment *segment, struct sl_error *why)
 {
     (void)segment;
-    (void)context;
     return sl_fail(why, SL_ERR_NO_SPACE, "as told");
 }
 

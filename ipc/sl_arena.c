@@ -314,17 +314,6 @@ sl_err sl_arena_current(struct sl_arena *arena, const char *directory)
     return sl_segment_followed(&arena->segment, directory, name);
 }
 
-sl_err sl_arena_follow(const char *directory, uint32_t id, struct sl_arena **arena,
-                       struct sl_error *why)
-{
-    sl_err err = *arena == NULL ? SL_ERR_STALE : sl_arena_current(*arena, directory);
-    if (err != SL_ERR_STALE) {
-        return err == SL_OK ? SL_OK : sl_fail(why, err, "no arena.%u in %s", id, directory);
-    }
-    sl_arena_close(arena);
-    return sl_arena_attach(directory, id, true, arena, why);
-}
-
 void *sl_arena_at(const struct sl_arena *arena, uint64_t offset_bytes, uint64_t length_bytes)
 {
     uint64_t data_bytes = arena->segment.data_bytes;

@@ -46,10 +46,6 @@ bool sl_arena_is_cut(const struct sl_arena *arena);
 bool sl_arena_is_short(const struct sl_arena *arena);
 /* Whether it still is the arena of this number in the directory: as sl_segment_followed. */
 sl_err sl_arena_current(struct sl_arena *arena, const char *directory);
-/* Makes *arena (NULL: not attached yet) the one that the directory has now, writable: as
- * sl_index_view_follow. */
-sl_err sl_arena_follow(const char *directory, uint32_t id, struct sl_arena **arena,
-                       struct sl_error *why);
 /* Address of [offset, +length): NULL when it is not within one chunk of the data (bounds come from
  * outside). */
 void *sl_arena_at(const struct sl_arena *arena, uint64_t offset_bytes, uint64_t length_bytes);

@@ -158,7 +158,7 @@ sl_err sw_arena(struct sw_memory *memory, uint64_t arena, struct sl_error *why)
     sl_err err = *mapped == NULL ? SL_ERR_STALE : sl_arena_current(*mapped, directory);
     if (err == SL_ERR_STALE) {
         err = *mapped != NULL ? arena_leave(memory, arena, why) : SL_OK;
-        err = err == SL_OK ? sl_arena_follow(directory, (uint32_t)arena, mapped, why) : err;
+        err = err == SL_OK ? sl_arena_attach(directory, (uint32_t)arena, true, mapped, why) : err;
     }
     if (err != SL_OK) { /* what is not there is the node's, not the caller's */
         return err == SL_ERR_NOT_FOUND

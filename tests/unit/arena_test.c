@@ -524,32 +524,29 @@ START_TEST(what_was_given_back_and_is_gone_is_refused_without_a_signal)
     }
 END_TEST
 
-START_TEST(follower_goes_over_to_the_arena_that_is_there)
+START_TEST(an_attached_arena_is_told_from_its_successor)
     {
         char *dir = shm_dir_make();
         struct sl_arena_options options = {
             .directory = dir, .data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
-        struct sl_arena *owner = NULL, *next = NULL, *follower = NULL;
+        struct sl_arena *owner = NULL, *next = NULL, *first = NULL, *second = NULL;
         bool created = false;
-        ck_assert_int_eq(sl_arena_follow(dir, 0, &follower, NULL), SL_ERR_NOT_FOUND);
-        ck_assert_ptr_null(follower);
+        ck_assert_int_eq(sl_arena_attach(dir, 0, true, &first, NULL), SL_ERR_NOT_FOUND);
+        ck_assert_ptr_null(first);
         ck_assert_int_eq(sl_arena_open_owner(&options, &created, &owner, NULL), SL_OK);
-        ck_assert_int_eq(sl_arena_follow(dir, 0, &follower, NULL), SL_OK);
-        const struct sl_arena *first = follower;
-        ck_assert_int_eq(sl_arena_follow(dir, 0, &follower, NULL), SL_OK);
-        ck_assert_ptr_eq(follower, first);
+        ck_assert_int_eq(sl_arena_attach(dir, 0, true, &first, NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_current(first, dir), SL_OK);
 
         ck_assert_int_eq(sl_segment_remove(dir, "arena.0", NULL), SL_OK);
-        ck_assert_int_eq(sl_arena_follow(dir, 0, &follower, NULL), SL_ERR_NOT_FOUND);
-        ck_assert_ptr_eq(follower, first); /* what is mapped stays */
+        ck_assert_int_eq(sl_arena_current(first, dir), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(sl_arena_open_owner(&options, &created, &next, NULL), SL_OK);
-        ck_assert_int_eq(sl_arena_current(follower, dir), SL_ERR_STALE);
+        ck_assert_int_eq(sl_arena_attach(dir, 0, true, &second, NULL), SL_OK);
 
-        ck_assert_int_eq(sl_arena_follow(dir, 0, &follower, NULL), SL_OK);
-
-        ck_assert_int_eq(sl_arena_current(follower, dir), SL_OK);
-        ck_assert_uint_eq(sl_arena_birth_generation(follower), sl_arena_birth_generation(next));
-        sl_arena_close(&follower);
+        ck_assert_int_eq(sl_arena_current(first, dir), SL_ERR_STALE);
+        ck_assert_int_eq(sl_arena_current(second, dir), SL_OK);
+        ck_assert_uint_eq(sl_arena_birth_generation(second), sl_arena_birth_generation(next));
+        sl_arena_close(&first);
+        sl_arena_close(&second);
         sl_arena_close(&next);
         sl_arena_close(&owner);
         shm_dir_remove(dir);
@@ -585,7 +582,7 @@ int main(void)
     tcase_add_test(tcase, memory_that_is_given_back_is_the_systems_and_comes_again_as_zeros);
     tcase_add_test(tcase, memory_that_somebody_keeps_is_not_given_back);
     tcase_add_test(tcase, what_was_given_back_and_is_gone_is_refused_without_a_signal);
-    tcase_add_test(tcase, follower_goes_over_to_the_arena_that_is_there);
+    tcase_add_test(tcase, an_attached_arena_is_told_from_its_successor);
     tcase_add_test(tcase, attaching_to_nothing_is_not_found);
     return suite_run(tcase, "arena");
 }

@@ -31,8 +31,6 @@ struct sl_index_changes {
     uint32_t *homes;        /* [slot]: upper half of the hash of the key told */
     uint8_t *tiers;         /* [slot]: where its value was told to be: TOLD_ bits */
     bool with_tiers;
-    uint32_t round;               /* of the slots whose records this walk looks at, */
-    uint32_t rounds, rounds_next; /* one in so many */
     size_t mapped_bytes;
     /* Of the table's regions; all of one whose count moved is looked at. */
     const char *shm_dir; /* NULL: counts are not asked for */
@@ -71,7 +69,6 @@ sl_err sl_index_changes_create(const struct sl_index_view *view, const char *shm
     changes->shm_dir = shm_dir;
     changes->regions.segment.fd = -1;
     changes->with_tiers = tiers;
-    changes->rounds = changes->rounds_next = SL_INDEX_CHANGES_ROUNDS;
     changes->slot_count = view->bucket_count * INDEX_BUCKET_SLOTS;
     uint64_t region_count = index_region_count(view->bucket_count);
     changes->mapped_bytes =
@@ -104,11 +101,6 @@ void sl_index_changes_destroy(struct sl_index_changes **changes)
     (void)munmap((*changes)->seen, (*changes)->mapped_bytes);
     free(*changes);
     *changes = NULL;
-}
-
-void sl_index_changes_rounds(struct sl_index_changes *changes, uint32_t rounds)
-{
-    changes->rounds_next = rounds;
 }
 
 /* Of the key told of the slot. */
@@ -270,14 +262,13 @@ static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_ind
     return true;
 }
 
-/* Whether the record that the slot names says that its value is in another tier than told. What is
- * read may be of another record by now: the look that follows tells. */
+/* Whether the record that the slot names says that its value is in another tier than told: a key that went
+ * and came back between two walks may have the slot and the record that it had. What is read may be of
+ * another record by now: the look that follows tells. */
 static bool tier_differs(const struct sl_index_changes *changes, uint64_t slot, uint64_t word)
 {
     sl_ref ref = (sl_ref)word;
-    if (changes->ids[slot] == 0 ||
-        (!changes->counted && slot % changes->rounds != changes->round) ||
-        !ref_in_bounds(changes->view, ref, INDEX_UNITS_MIN)) {
+    if (changes->ids[slot] == 0 || !ref_in_bounds(changes->view, ref, INDEX_UNITS_MIN)) {
         return false;
     }
     index_word *record = record_at(changes->view, ref);
@@ -290,8 +281,6 @@ static bool tier_differs(const struct sl_index_changes *changes, uint64_t slot, 
 static void walk_begins(struct sl_index_changes *changes)
 {
     changes->torn_count = changes->pending_count = 0;
-    changes->rounds = changes->rounds_next;
-    changes->round = (changes->round + 1) % changes->rounds;
     uint64_t life = index_regions_life(&changes->regions);
     if (life == 0 && changes->shm_dir != NULL && changes->attach_walks-- == 0) {
         changes->attach_walks = ATTACH_WALKS; /* they may be others by now */

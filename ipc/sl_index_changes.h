@@ -20,12 +20,6 @@ uint64_t sl_key_id(const char *key, uint32_t key_length);
 
 struct sl_index_changes; /* opaque; one thread */
 
-/* A key that went and came back between two walks may have the slot and the record that it had, so
- * that its word is the same while its value is in another tier. Where tiers are told, each walk looks
- * at the records of one in so many slots for that, and as many walks see all; sl_index_changes_rounds
- * says otherwise. All records of a region that was counted as changed are looked at. */
-#define SL_INDEX_CHANGES_ROUNDS 16u
-
 /* Remembers nothing: the first walk tells all visible objects as there. shm_dir: where the view's index
  * is, for the counts; NULL: each walk is over all of the table. tiers: an object whose value is
  * somewhere else than told (memory, disk) is told as there once more. View and shm_dir are borrowed.
@@ -33,8 +27,6 @@ struct sl_index_changes; /* opaque; one thread */
 sl_err sl_index_changes_create(const struct sl_index_view *view, const char *shm_dir, bool tiers,
                                struct sl_index_changes **out, struct sl_error *why);
 void sl_index_changes_destroy(struct sl_index_changes **changes);
-/* From the next walk on each looks at the records of one in `rounds` (1..SL_INDEX_CHANGES_ROUNDS) slots. */
-void sl_index_changes_rounds(struct sl_index_changes *changes, uint32_t rounds);
 
 /* A visible object is there now, or is not any more. Of one that is not, and of one that is told again
  * by sl_index_changes_again, the id alone is known, and the rest is 0. */

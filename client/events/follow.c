@@ -12,10 +12,7 @@
 #define IDLE_NS \
     (40 * SL_NS_PER_MS) /* where nothing has changed for SETTLE_NS it is looked so often */
 /* What changes the index takes a generation or changes a count, but not at the same moment: a walk may
- * come between the two. So there are further ones for a while, and one now and then whatever is said.
- * A value that came back in another tier may be found in its record alone. While the index changes as
- * many walks as begin in SETTLE_NS look at all records; when it does so no more the next one does, and
- * so does the last one of the while. */
+ * come between the two. So there are further ones for a while, and one now and then whatever is said. */
 #define SETTLE_NS SL_NS_PER_S
 #define ANYWAY_NS (10 * SL_NS_PER_S)
 
@@ -29,7 +26,6 @@ struct ev_follow {
     struct ev_follow_stats stats;
     uint64_t look_at_ns; /* whether it still is the index */
     uint64_t walk_at_ns, walk_began_ns, walked_ns, changed_ns;
-    uint64_t whole_ns; /* when a walk that looks at all records last began */
     uint64_t generation, key_count, group_count; /* when a walk last began for them */
     bool walking;
 };
@@ -101,42 +97,26 @@ static bool follow_open(struct ev_follow *follow, uint64_t now_ns)
     follow->generation = 0;
     follow->walk_at_ns = now_ns;
     follow->changed_ns = now_ns;
-    follow->whole_ns = 0;
     return true;
-}
-
-/* So many walks begin in SETTLE_NS, going by the last one. */
-static uint32_t walks_a_while(const struct ev_follow *follow)
-{
-    uint64_t turn_ns = follow->stats.walk_ns + rest_ns(follow);
-    uint64_t count = turn_ns == 0 ? SL_INDEX_CHANGES_ROUNDS : SETTLE_NS / turn_ns;
-    return (uint32_t)SL_MAX(SL_MIN(count, (uint64_t)SL_INDEX_CHANGES_ROUNDS), UINT64_C(1));
 }
 
 /* Whether a walk is due, and for what state of the index. */
 static bool walk_begins(struct ev_follow *follow, uint64_t now_ns)
 {
     struct sl_index_stats index;
-    uint32_t rounds = walks_a_while(follow);
     uint64_t generation = sl_arena_coming_generation(follow->arena);
     sl_index_view_stats(follow->view, &index);
     if (generation != follow->generation || index.key_count != follow->key_count ||
         index.group_count != follow->group_count) {
         follow->changed_ns = now_ns;
     } else {
-        bool settled = now_ns - follow->changed_ns > SETTLE_NS;
-        bool whole_due = follow->whole_ns <= follow->changed_ns + (settled ? SETTLE_NS : 0);
+        bool settled = follow->walk_began_ns > follow->changed_ns + SETTLE_NS;
         bool anyway = now_ns - follow->walked_ns >= ANYWAY_NS;
-        if (settled && !whole_due && !anyway && sl_index_changes_torn(follow->changes) == 0 &&
+        if (settled && !anyway && sl_index_changes_torn(follow->changes) == 0 &&
             sl_index_changes_pending(follow->changes) == 0) {
             return false;
         }
-        if (whole_due || anyway) {
-            rounds = 1;
-            follow->whole_ns = now_ns;
-        }
     }
-    sl_index_changes_rounds(follow->changes, rounds);
     follow->generation = generation;
     follow->key_count = index.key_count;
     follow->group_count = index.group_count;

@@ -472,7 +472,6 @@ static void follower_make(struct follower *follower, const struct bed *bed)
     ck_assert_sl_ok(sl_index_view_open(bed->dir, &follower->view, &why), why);
     ck_assert_sl_ok(
         sl_index_changes_create(follower->view, bed->dir, true, &follower->changes, &why), why);
-    sl_index_changes_rounds(follower->changes, 1);
     for (int unit = 0; unit < UNITS; unit++) {
         for (uint32_t i = 0; i < part_count(unit); i++) {
             char key[128];

@@ -484,6 +484,15 @@ static sl_err lane_write(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slo
     return err;
 }
 
+/* SL_ERR_UNSUPPORTED: the lane is none any more. */
+static sl_err lane_send(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot, const void *frame,
+                        size_t length_bytes)
+{
+    sl_err err = lane_write(mailbox, slot, KIND_MESSAGE, frame, length_bytes);
+    mailbox->stats.lane_sent += err == SL_OK ? 1 : 0;
+    return err == SL_ERR_PROTOCOL ? SL_ERR_UNSUPPORTED : err;
+}
+
 /* A count by ZeroMQ, with a frame or alone, and the mark that waits for it in the ring. */
 static sl_err lane_mark(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot, const void *frame,
                         size_t length_bytes)
@@ -521,11 +530,7 @@ sl_err sl_mailbox_lane_request(struct sl_mailbox *mailbox, struct sl_mailbox_pee
         }
         slot->mark_due = false; /* without a connection nothing is on its way */
     }
-    sl_err err = lane_write(mailbox, slot, KIND_MESSAGE, frame, length_bytes);
-    if (err == SL_OK) {
-        mailbox->stats.lane_sent++;
-    }
-    return err == SL_ERR_PROTOCOL ? SL_ERR_UNSUPPORTED : err;
+    return lane_send(mailbox, slot, frame, length_bytes);
 }
 
 sl_err sl_mailbox_lane_reply(struct sl_mailbox *mailbox, const char *to, const void *frame,
@@ -535,11 +540,7 @@ sl_err sl_mailbox_lane_reply(struct sl_mailbox *mailbox, const char *to, const v
     if (slot == NULL || length_bytes > sl_queue_frame_bytes_max(slot->lane.writer.ring_bytes)) {
         return SL_ERR_UNSUPPORTED;
     }
-    sl_err err = lane_write(mailbox, slot, KIND_MESSAGE, frame, length_bytes);
-    if (err == SL_OK) {
-        mailbox->stats.lane_sent++;
-    }
-    return err == SL_ERR_PROTOCOL ? SL_ERR_UNSUPPORTED : err;
+    return lane_send(mailbox, slot, frame, length_bytes);
 }
 
 /* ----------------------------------------------- receiving */

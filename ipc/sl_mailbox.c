@@ -767,10 +767,7 @@ void sl_mailbox_stats_get(const struct sl_mailbox *mailbox, struct sl_mailbox_st
     *out = mailbox->stats;
 }
 
-uint32_t sl_mailbox_fds(struct sl_mailbox *mailbox, int *fds, uint32_t max)
+int sl_mailbox_fd(const struct sl_mailbox *mailbox)
 {
-    if (max > 0) {
-        fds[0] = mailbox->epoll_fd;
-    }
-    return max > 0 ? 1 : 0;
+    return mailbox->epoll_fd;
 }

@@ -84,9 +84,8 @@ bool sl_mailbox_pending(const struct sl_mailbox *mailbox);
 /* How often a connection to an actor came to stand: a change says that an actor was (re)started. */
 uint64_t sl_mailbox_connect_count(const struct sl_mailbox *mailbox);
 void sl_mailbox_stats_get(const struct sl_mailbox *mailbox, struct sl_mailbox_stats *out);
-/* Descriptors for a loop (they change when a peer is added: ask again after a send): at most max;
- * readable is a hint, receive until SL_ERR_NOT_FOUND. */
-uint32_t sl_mailbox_fds(struct sl_mailbox *mailbox, int *fds, uint32_t max);
+/* The descriptor for a loop: readable is a hint, receive until SL_ERR_NOT_FOUND. */
+int sl_mailbox_fd(const struct sl_mailbox *mailbox);
 /* The other way round, for a loop most of whose wake-ups are the mailbox's: it waits in
  * sl_mailbox_block, at the mailbox's descriptors and at its own one, loop_fd. One system call a
  * wake-up instead of two, and no epoll inside another for a doorbell to pass. loop_fd (borrowed,

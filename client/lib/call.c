@@ -31,7 +31,6 @@
  */
 #define RETURN_MARGIN_NS_MAX (10 * SL_NS_PER_MS)
 #define ABORT_NS             SL_NS_PER_S /* of one that is sent without waiting for its answer */
-#define MAILBOX_FDS_MAX      16
 #define PUMP_FRAMES_MAX      1024u
 #define LOG_LINES_PER_S      10u
 #define LOG_BYTES_MAX        (16 * SL_MIB) /* of the file and the one before it */
@@ -389,19 +388,14 @@ static void wait_for_poller(struct sl_client *client, const struct sl_client_cal
 static void poll_once(struct sl_client *client, const struct sl_client_call *call, uint64_t now_ns,
                       uint64_t due_ns)
 {
-    int fds[MAILBOX_FDS_MAX];
-    struct pollfd polled[MAILBOX_FDS_MAX + 1];
-    uint32_t count = sl_mailbox_fds(client->mailbox, fds, MAILBOX_FDS_MAX);
-    for (uint32_t i = 0; i < count; i++) {
-        polled[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-    }
-    polled[count] = (struct pollfd){.fd = client->kick_fd, .events = POLLIN};
+    struct pollfd polled[] = {{.fd = sl_mailbox_fd(client->mailbox), .events = POLLIN},
+                              {.fd = client->kick_fd, .events = POLLIN}};
     struct timespec left = timespec_of(sl_budget_ns(now_ns, due_ns));
     client->polling = true;
     client->polled_for = call;
     client->polled_until_ns = due_ns;
     pthread_mutex_unlock(&client->lock);
-    int ready = ppoll(polled, count + 1, &left, NULL);
+    int ready = ppoll(polled, SL_COUNT(polled), &left, NULL);
     pthread_mutex_lock(&client->lock);
     client->polling = false;
     client->polled_for = NULL;
@@ -412,7 +406,7 @@ static void poll_once(struct sl_client *client, const struct sl_client_call *cal
             waiting->retry_ns = SL_RESEND_REFUSED_NS;
         }
     }
-    if (ready > 0 && (polled[count].revents & POLLIN) != 0) {
+    if (ready > 0 && (polled[1].revents & POLLIN) != 0) {
         uint64_t kicks;
         ssize_t taken = read(client->kick_fd, &kicks, sizeof kicks);
         (void)taken;

@@ -58,7 +58,6 @@ static sl_err watch(const struct sl_client_ends *ends, int fd, struct sl_error *
 
 static sl_err ends_open(struct sl_client *client, struct sl_client_ends **out, struct sl_error *why)
 {
-    int mailbox_fd = -1;
     struct sl_client_ends *ends = calloc(1, sizeof *ends);
     if (ends == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "descriptor of ends");
@@ -72,9 +71,8 @@ static sl_err ends_open(struct sl_client *client, struct sl_client_ends **out, s
     if (ends->fd < 0 || ends->event_fd < 0 || ends->timer_fd < 0) {
         err = sl_fail_os(why, errno, "descriptor of ends");
     }
-    if (err == SL_OK) { /* one, which stands for all of the mailbox's */
-        SL_ASSERT(sl_mailbox_fds(client->mailbox, &mailbox_fd, 1) == 1);
-        err = watch(ends, mailbox_fd, why);
+    if (err == SL_OK) {
+        err = watch(ends, sl_mailbox_fd(client->mailbox), why);
     }
     if (err == SL_OK) {
         err = watch(ends, ends->event_fd, why);

@@ -27,7 +27,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
                 sluice_static TIMEOUT 300)
         sl_patient(sim/${name})
         foreach(symbol sl_clock_monotonic_ns clock_gettime getrandom getpid nanosleep ppoll pthread_cond_timedwait
-                sl_proc_id_self sl_descriptors_serve sl_mailbox_open sl_mailbox_close sl_mailbox_send sl_mailbox_receive sl_mailbox_fds
+                sl_proc_id_self sl_descriptors_serve sl_mailbox_open sl_mailbox_close sl_mailbox_send sl_mailbox_receive sl_mailbox_fd
                 sl_mailbox_spin sl_mailbox_sleep sl_mailbox_connect_count sl_digest_copy sl_index_unchanged sl_pins_take
                 sl_pins_take_grant socket connect getsockopt setsockopt epoll_ctl epoll_wait send recv close)
             target_link_options(${name} PRIVATE -Wl,--wrap=${symbol})

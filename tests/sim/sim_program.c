@@ -427,11 +427,11 @@ sl_err __wrap_sl_mailbox_receive(struct sl_mailbox *mailbox, const char **from, 
     return SL_OK;
 }
 
-uint32_t __wrap_sl_mailbox_fds(struct sl_mailbox *mailbox, int *fds, uint32_t max);
-uint32_t __wrap_sl_mailbox_fds(struct sl_mailbox *mailbox, int *fds, uint32_t max)
+int __wrap_sl_mailbox_fd(const struct sl_mailbox *mailbox);
+int __wrap_sl_mailbox_fd(const struct sl_mailbox *mailbox)
 {
-    (void)mailbox, (void)fds, (void)max;
-    return 0;
+    (void)mailbox;
+    return -1;
 }
 
 uint64_t __wrap_sl_mailbox_connect_count(const struct sl_mailbox *mailbox);

@@ -104,6 +104,22 @@ struct sl_codec {
     bool envelope_is_intact;      /* of the last decode */
     struct sl_msg envelope;
 };
+/* Where in a message encoder or decoder are, for texts of errors. */
+struct sl_field_place {
+    const char *message;
+    const char *list; /* NULL: not in a list */
+    uint64_t index;
+    struct sl_error *why;
+};
+static inline bool sl_field_is_out(const struct sl_field *field, uint64_t value)
+{
+    return value < field->low || value > field->high;
+}
+sl_err sl_field_fail(const struct sl_field_place *place, const struct sl_field *field, sl_err code,
+                     const char *text);
+/* value, which is so called, is out of the field's bounds. */
+sl_err sl_field_fail_range(const struct sl_field_place *place, const struct sl_field *field,
+                           sl_err code, const char *called, uint64_t value);
 /* The envelope of a frame whose body was refused, so that it can be answered. False: there is none.
  * Borrowed until the next decode. */
 bool sl_codec_last_envelope(const struct sl_codec *codec, struct sl_msg *out);

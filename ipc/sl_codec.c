@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <msgpack/pack.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,46 +145,37 @@ static int frame_append(void *context, const char *bytes, size_t length)
     return 0;
 }
 
-/* Where in a message the encoder is, for texts of errors. */
-struct place {
-    const char *message;
-    const char *list; /* NULL: not in a list */
-    uint64_t index;
-};
-
-static sl_err refuse(const struct place *place, const struct sl_field *field, struct sl_error *why,
-                     const char *what, uint64_t value)
+sl_err sl_field_fail(const struct sl_field_place *place, const struct sl_field *field, sl_err code,
+                     const char *text)
 {
     if (place->list != NULL) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "%s.%s[%" PRIu64 "].%s: %s %" PRIu64 " is not in %" PRIu64 "..%" PRIu64,
-                       place->message, place->list, place->index, field->name, what, value,
-                       field->low, field->high);
+        return sl_fail(place->why, code, "%s.%s[%" PRIu64 "].%s: %s", place->message, place->list,
+                       place->index, field->name, text);
     }
-    return sl_fail(why, SL_ERR_INVALID, "%s.%s: %s %" PRIu64 " is not in %" PRIu64 "..%" PRIu64,
-                   place->message, field->name, what, value, field->low, field->high);
+    return sl_fail(place->why, code, "%s.%s: %s", place->message, field->name, text);
 }
 
-static sl_err refuse_text(const struct place *place, const struct sl_field *field,
-                          struct sl_error *why)
+sl_err sl_field_fail_range(const struct sl_field_place *place, const struct sl_field *field,
+                           sl_err code, const char *called, uint64_t value)
 {
-    return sl_fail(why, SL_ERR_INVALID, "%s.%s%s%s: not UTF-8 without zero bytes", place->message,
-                   place->list != NULL ? place->list : "", place->list != NULL ? "[]." : "",
-                   field->name);
+    char text[128];
+    (void)snprintf(text, sizeof(text), "%s %" PRIu64 " is not in %" PRIu64 "..%" PRIu64, called,
+                   value, field->low, field->high);
+    return sl_field_fail(place, field, code, text);
 }
 
-static bool out_of(const struct sl_field *field, uint64_t value)
+static sl_err refuse(const struct sl_field_place *place, const struct sl_field *field,
+                     const char *called, uint64_t value)
 {
-    return value < field->low || value > field->high;
+    return sl_field_fail_range(place, field, SL_ERR_INVALID, called, value);
 }
 
-static sl_err pack_result(struct sl_codec *codec, int rc, const struct place *place,
-                          struct sl_error *why)
+static sl_err pack_result(struct sl_codec *codec, int rc, const struct sl_field_place *place)
 {
     if (rc == 0) {
         return SL_OK;
     }
-    return sl_fail(why, SL_ERR_LIMIT, "%s does not fit in a frame of %" PRIu64 " bytes",
+    return sl_fail(place->why, SL_ERR_LIMIT, "%s does not fit in a frame of %" PRIu64 " bytes",
                    place->message, codec->frame_bytes_max);
 }
 
@@ -194,88 +186,88 @@ static int pack_text(msgpack_packer *packer, const struct sl_text *text)
 }
 
 static sl_err encode_u64s(struct sl_codec *codec, msgpack_packer *packer,
-                          const struct sl_counted *list, const struct place *place,
-                          struct sl_error *why)
+                          const struct sl_counted *list, const struct sl_field_place *place)
 {
     const uint64_t *values = list->at;
     int rc = msgpack_pack_array(packer, list->count);
     for (uint64_t i = 0; rc == 0 && i < list->count; i++) {
         rc = msgpack_pack_uint64(packer, values[i]);
     }
-    return pack_result(codec, rc, place, why);
+    return pack_result(codec, rc, place);
 }
 
 static sl_err encode_texts(struct sl_codec *codec, msgpack_packer *packer,
                            const struct sl_field *field, const struct sl_counted *list,
-                           const struct place *place, struct sl_error *why)
+                           const struct sl_field_place *place)
 {
     const struct sl_text *texts = list->at;
     int rc = msgpack_pack_array(packer, list->count);
     for (uint64_t i = 0; rc == 0 && i < list->count; i++) {
         if (texts[i].length < 1 || texts[i].length > SL_TEXTS_BYTES_MAX || texts[i].at == NULL) {
-            return sl_fail(why, SL_ERR_INVALID,
+            return sl_fail(place->why, SL_ERR_INVALID,
                            "%s.%s[%" PRIu64 "]: length of %" PRIu64 " bytes is not in 1..%u",
                            place->message, field->name, i, texts[i].length, SL_TEXTS_BYTES_MAX);
         }
         if (!sl_text_is_clean(texts[i].at, texts[i].length)) {
-            return sl_fail(why, SL_ERR_INVALID, "%s.%s[%" PRIu64 "]: not UTF-8 without zero bytes",
-                           place->message, field->name, i);
+            return sl_fail(place->why, SL_ERR_INVALID,
+                           "%s.%s[%" PRIu64 "]: not UTF-8 without zero bytes", place->message,
+                           field->name, i);
         }
         rc = pack_text(packer, &texts[i]);
     }
-    return pack_result(codec, rc, place, why);
+    return pack_result(codec, rc, place);
 }
 
 /* U64, BOOL, TEXT, BIN. */
 static sl_err encode_plain(struct sl_codec *codec, msgpack_packer *packer,
                            const struct sl_field *field, const unsigned char *at,
-                           const struct place *place, struct sl_error *why)
+                           const struct sl_field_place *place)
 {
     if (field->kind == SL_FIELD_U64) {
         uint64_t value;
         memcpy(&value, at, sizeof(value));
-        return out_of(field, value)
-                   ? refuse(place, field, why, "value", value)
-                   : pack_result(codec, msgpack_pack_uint64(packer, value), place, why);
+        return sl_field_is_out(field, value)
+                   ? refuse(place, field, "value", value)
+                   : pack_result(codec, msgpack_pack_uint64(packer, value), place);
     }
     if (field->kind == SL_FIELD_BOOL) {
         bool value;
         memcpy(&value, at, sizeof(value));
         return pack_result(codec, value ? msgpack_pack_true(packer) : msgpack_pack_false(packer),
-                           place, why);
+                           place);
     }
     struct sl_text bytes;
     static_assert(sizeof(struct sl_bytes) == sizeof(struct sl_text), "texts and bytes look alike");
     memcpy(&bytes, at, sizeof(bytes));
-    if (out_of(field, bytes.length) || (bytes.length > 0 && bytes.at == NULL)) {
-        return refuse(place, field, why, "length in bytes", bytes.length);
+    if (sl_field_is_out(field, bytes.length) || (bytes.length > 0 && bytes.at == NULL)) {
+        return refuse(place, field, "length in bytes", bytes.length);
     }
     if (field->kind == SL_FIELD_TEXT) {
         return sl_text_is_clean(bytes.at, bytes.length)
-                   ? pack_result(codec, pack_text(packer, &bytes), place, why)
-                   : refuse_text(place, field, why);
+                   ? pack_result(codec, pack_text(packer, &bytes), place)
+                   : sl_field_fail(place, field, SL_ERR_INVALID, "not UTF-8 without zero bytes");
     }
     int rc = msgpack_pack_bin(packer, bytes.length);
     if (rc == 0 && bytes.length > 0) {
         rc = msgpack_pack_bin_body(packer, bytes.at, bytes.length);
     }
-    return pack_result(codec, rc, place, why);
+    return pack_result(codec, rc, place);
 }
 
 static sl_err encode_list(struct sl_codec *codec, msgpack_packer *packer,
                           const struct sl_field *field, const struct sl_counted *list,
-                          struct place place, struct sl_error *why)
+                          struct sl_field_place place)
 {
     const struct sl_shape *shape = field->item();
-    sl_err err = pack_result(codec, msgpack_pack_array(packer, list->count), &place, why);
+    sl_err err = pack_result(codec, msgpack_pack_array(packer, list->count), &place);
     place.list = field->name;
     for (uint64_t i = 0; err == SL_OK && i < list->count; i++) {
         const unsigned char *item = (const unsigned char *)list->at + i * shape->struct_bytes;
         place.index = i;
-        err = pack_result(codec, msgpack_pack_array(packer, shape->field_count), &place, why);
+        err = pack_result(codec, msgpack_pack_array(packer, shape->field_count), &place);
         for (uint32_t k = 0; err == SL_OK && k < shape->field_count; k++) {
             const struct sl_field *inner = &shape->fields[k];
-            err = encode_plain(codec, packer, inner, item + inner->offset_bytes, &place, why);
+            err = encode_plain(codec, packer, inner, item + inner->offset_bytes, &place);
         }
     }
     return err;
@@ -283,27 +275,26 @@ static sl_err encode_list(struct sl_codec *codec, msgpack_packer *packer,
 
 static sl_err encode_field(struct sl_codec *codec, msgpack_packer *packer,
                            const struct sl_field *field, const unsigned char *at,
-                           const struct place *place, struct sl_error *why)
+                           const struct sl_field_place *place)
 {
     if (field->kind != SL_FIELD_LIST && field->kind != SL_FIELD_U64S &&
         field->kind != SL_FIELD_TEXTS) {
-        return encode_plain(codec, packer, field, at, place, why);
+        return encode_plain(codec, packer, field, at, place);
     }
     struct sl_counted list;
     memcpy(&list, at, sizeof(list));
-    if (out_of(field, list.count) || (list.count > 0 && list.at == NULL)) {
-        return refuse(place, field, why, "count", list.count);
+    if (sl_field_is_out(field, list.count) || (list.count > 0 && list.at == NULL)) {
+        return refuse(place, field, "count", list.count);
     }
     if (field->kind == SL_FIELD_LIST) {
-        return encode_list(codec, packer, field, &list, *place, why);
+        return encode_list(codec, packer, field, &list, *place);
     }
-    return field->kind == SL_FIELD_U64S ? encode_u64s(codec, packer, &list, place, why)
-                                        : encode_texts(codec, packer, field, &list, place, why);
+    return field->kind == SL_FIELD_U64S ? encode_u64s(codec, packer, &list, place)
+                                        : encode_texts(codec, packer, field, &list, place);
 }
 
 static sl_err encode_envelope(struct sl_codec *codec, msgpack_packer *packer,
-                              const struct sl_msg *msg, const struct place *place,
-                              struct sl_error *why)
+                              const struct sl_msg *msg, const struct sl_field_place *place)
 {
     const struct sl_shape *shape = sl_shape_envelope();
     struct sl_envelope envelope = {
@@ -318,18 +309,17 @@ static sl_err encode_envelope(struct sl_codec *codec, msgpack_packer *packer,
         .code = (uint64_t)msg->code,
         .text = msg->text,
     };
-    sl_err err = pack_result(codec, msgpack_pack_array(packer, shape->field_count), place, why);
+    sl_err err = pack_result(codec, msgpack_pack_array(packer, shape->field_count), place);
     for (uint32_t i = 0; err == SL_OK && i < shape->field_count; i++) {
         const struct sl_field *field = &shape->fields[i];
         if (field->offset_bytes == offsetof(struct sl_envelope, budget_ns)) {
             /* One width for all values: a resend changes it in place. */
-            err =
-                pack_result(codec, msgpack_pack_fix_uint64(packer, envelope.budget_ns), place, why);
+            err = pack_result(codec, msgpack_pack_fix_uint64(packer, envelope.budget_ns), place);
             codec->budget_offset_bytes = codec->frame_bytes - sizeof(uint64_t);
             continue;
         }
         err = encode_field(codec, packer, field,
-                           (const unsigned char *)&envelope + field->offset_bytes, place, why);
+                           (const unsigned char *)&envelope + field->offset_bytes, place);
     }
     return err;
 }
@@ -346,18 +336,17 @@ static bool body_is_zero(const struct sl_msg *msg, uint32_t struct_bytes)
 }
 
 static sl_err encode_body(struct sl_codec *codec, msgpack_packer *packer, const struct sl_msg *msg,
-                          const struct sl_shape *shape, const struct place *place,
-                          struct sl_error *why)
+                          const struct sl_shape *shape, const struct sl_field_place *place)
 {
     if (SL_MSG_IS_REPLY(msg->type) && msg->code != SL_OK &&
         body_is_zero(msg, shape->struct_bytes)) {
-        return pack_result(codec, msgpack_pack_array(packer, 0), place, why);
+        return pack_result(codec, msgpack_pack_array(packer, 0), place);
     }
-    sl_err err = pack_result(codec, msgpack_pack_array(packer, shape->field_count), place, why);
+    sl_err err = pack_result(codec, msgpack_pack_array(packer, shape->field_count), place);
     for (uint32_t i = 0; err == SL_OK && i < shape->field_count; i++) {
         const struct sl_field *field = &shape->fields[i];
         err = encode_field(codec, packer, field,
-                           (const unsigned char *)&msg->body + field->offset_bytes, place, why);
+                           (const unsigned char *)&msg->body + field->offset_bytes, place);
     }
     return err;
 }
@@ -372,17 +361,17 @@ sl_err sl_codec_encode(struct sl_codec *codec, const struct sl_msg *msg, const v
         return sl_fail(why, SL_ERR_INVALID, "message type %u (%s) does not travel", msg->type,
                        sl_msg_name(msg->type));
     }
-    const struct place place = {.message = refuses ? "refusal" : info->name};
+    const struct sl_field_place place = {.message = refuses ? "refusal" : info->name, .why = why};
     msgpack_packer packer;
     msgpack_packer_init(&packer, codec, frame_append);
     codec->frame_bytes = 0;
-    sl_err err = pack_result(codec, msgpack_pack_array(&packer, 2), &place, why);
+    sl_err err = pack_result(codec, msgpack_pack_array(&packer, 2), &place);
     if (err == SL_OK) {
-        err = encode_envelope(codec, &packer, msg, &place, why);
+        err = encode_envelope(codec, &packer, msg, &place);
     }
     if (err == SL_OK) {
-        err = refuses ? pack_result(codec, msgpack_pack_array(&packer, 0), &place, why)
-                      : encode_body(codec, &packer, msg, info->body(), &place, why);
+        err = refuses ? pack_result(codec, msgpack_pack_array(&packer, 0), &place)
+                      : encode_body(codec, &packer, msg, info->body(), &place);
     }
     if (err != SL_OK) {
         return err;

@@ -5,7 +5,6 @@
 #include "ipc/msg_internal.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- values of a frame ---- */
@@ -111,25 +110,17 @@ static sl_err values_skip(struct frame *frame, uint64_t count, struct sl_error *
 
 /* ---- by the table ---- */
 
-/* Where in the message the decoder is, for texts of errors. */
 struct spot {
     struct sl_codec *codec;
     struct frame *frame; /* what is left of it */
-    const char *message;
-    const char *list; /* NULL: not in a list */
-    uint64_t index;
+    struct sl_field_place place;
     bool may_lack_fields; /* the sender is older */
-    struct sl_error *why;
 };
 
 static sl_err reject(const struct spot *spot, const struct sl_field *field, sl_err code,
                      const char *what)
 {
-    if (spot->list != NULL) {
-        return sl_fail(spot->why, code, "%s.%s[%" PRIu64 "].%s: %s", spot->message, spot->list,
-                       spot->index, field->name, what);
-    }
-    return sl_fail(spot->why, code, "%s.%s: %s", spot->message, field->name, what);
+    return sl_field_fail(&spot->place, field, code, what);
 }
 
 /* What an older sender does not know yet reads as 0 and empty, and allows that. */
@@ -140,18 +131,11 @@ static sl_err missing(const struct spot *spot, const struct sl_field *field)
                : reject(spot, field, SL_ERR_PROTOCOL, "missing");
 }
 
-static sl_err reject_range(const struct spot *spot, const struct sl_field *field, const char *what,
-                           uint64_t value)
+static sl_err reject_range(const struct spot *spot, const struct sl_field *field,
+                           const char *called, uint64_t value)
 {
-    char text[128];
-    (void)snprintf(text, sizeof(text), "%s %" PRIu64 " is not in %" PRIu64 "..%" PRIu64, what,
-                   value, field->low, field->high);
-    return reject(spot, field, value > field->high ? SL_ERR_LIMIT : SL_ERR_PROTOCOL, text);
-}
-
-static bool out_of(const struct sl_field *field, uint64_t value)
-{
-    return value < field->low || value > field->high;
+    sl_err code = value > field->high ? SL_ERR_LIMIT : SL_ERR_PROTOCOL;
+    return sl_field_fail_range(&spot->place, field, code, called, value);
 }
 
 static sl_err take(const struct spot *spot, const struct sl_field *field, uint64_t length_bytes,
@@ -183,7 +167,7 @@ static sl_err take_text(const struct spot *spot, const struct sl_field *field,
     if (value->kind != KIND_TEXT) {
         return reject(spot, field, SL_ERR_PROTOCOL, "not a text");
     }
-    if (out_of(field, value->number)) {
+    if (sl_field_is_out(field, value->number)) {
         return reject_range(spot, field, "length in bytes", value->number);
     }
     if (!sl_text_is_clean(value->bytes, value->number)) {
@@ -200,7 +184,7 @@ static sl_err take_plain(const struct spot *spot, const struct sl_field *field,
         if (value->kind != KIND_UINT) {
             return reject(spot, field, SL_ERR_PROTOCOL, "not an unsigned integer");
         }
-        if (out_of(field, value->number)) {
+        if (sl_field_is_out(field, value->number)) {
             return reject_range(spot, field, "value", value->number);
         }
         memcpy(to, &value->number, sizeof(value->number));
@@ -220,7 +204,7 @@ static sl_err take_plain(const struct spot *spot, const struct sl_field *field,
         err = take_text(spot, field, value, &out);
     } else if (value->kind != KIND_BIN) {
         err = reject(spot, field, SL_ERR_PROTOCOL, "not bytes");
-    } else if (out_of(field, value->number)) {
+    } else if (sl_field_is_out(field, value->number)) {
         err = reject_range(spot, field, "length in bytes", value->number);
     } else {
         err = copy_out(spot, field, value->bytes, value->number, &out);
@@ -237,7 +221,7 @@ static sl_err decode_u64s(const struct spot *spot, const struct sl_field *field,
     struct value value;
     sl_err err = take(spot, field, count * sizeof(uint64_t), at);
     for (uint64_t i = 0; err == SL_OK && i < count; i++) {
-        err = value_take(spot->frame, &value, spot->why);
+        err = value_take(spot->frame, &value, spot->place.why);
         if (err == SL_OK && value.kind != KIND_UINT) {
             return reject(spot, field, SL_ERR_PROTOCOL, "an element is not an unsigned integer");
         }
@@ -254,7 +238,7 @@ static sl_err decode_texts(const struct spot *spot, const struct sl_field *field
     struct value value;
     sl_err err = take(spot, field, count * sizeof(struct sl_text), at);
     for (uint64_t i = 0; err == SL_OK && i < count; i++) {
-        err = value_take(spot->frame, &value, spot->why);
+        err = value_take(spot->frame, &value, spot->place.why);
         err = err == SL_OK ? take_text(spot, &each, &value, &((struct sl_text *)*at)[i]) : err;
     }
     return err;
@@ -269,9 +253,9 @@ static sl_err decode_list(const struct spot *spot, const struct sl_field *field,
     const struct sl_shape *shape = field->item();
     sl_err err = take(spot, field, count * shape->struct_bytes, at);
     struct spot inner = *spot;
-    inner.list = field->name;
+    inner.place.list = field->name;
     for (uint64_t i = 0; err == SL_OK && i < count; i++) {
-        inner.index = i;
+        inner.place.index = i;
         err = decode_struct(&inner, shape, (unsigned char *)*at + i * shape->struct_bytes);
     }
     return err;
@@ -280,7 +264,7 @@ static sl_err decode_list(const struct spot *spot, const struct sl_field *field,
 static sl_err decode_field(const struct spot *spot, const struct sl_field *field, unsigned char *to)
 {
     struct value value;
-    sl_err err = value_take(spot->frame, &value, spot->why);
+    sl_err err = value_take(spot->frame, &value, spot->place.why);
     if (err != SL_OK) {
         return err;
     }
@@ -291,7 +275,7 @@ static sl_err decode_field(const struct spot *spot, const struct sl_field *field
     if (value.kind != KIND_ARRAY) {
         return reject(spot, field, SL_ERR_PROTOCOL, "not an array");
     }
-    if (out_of(field, value.number)) {
+    if (sl_field_is_out(field, value.number)) {
         return reject_range(spot, field, "count", value.number);
     }
     void *at = NULL;
@@ -313,12 +297,13 @@ static sl_err decode_field(const struct spot *spot, const struct sl_field *field
 static sl_err decode_struct(const struct spot *spot, const struct sl_shape *shape, void *to)
 {
     struct value value = {0};
-    sl_err err = value_take(spot->frame, &value, spot->why);
+    sl_err err = value_take(spot->frame, &value, spot->place.why);
     if (err == SL_OK && value.kind != KIND_ARRAY) {
-        return spot->list != NULL
-                   ? sl_fail(spot->why, SL_ERR_PROTOCOL, "%s.%s[%" PRIu64 "]: not an array",
-                             spot->message, spot->list, spot->index)
-                   : sl_fail(spot->why, SL_ERR_PROTOCOL, "%s: not an array", spot->message);
+        return spot->place.list != NULL
+                   ? sl_fail(spot->place.why, SL_ERR_PROTOCOL, "%s.%s[%" PRIu64 "]: not an array",
+                             spot->place.message, spot->place.list, spot->place.index)
+                   : sl_fail(spot->place.why, SL_ERR_PROTOCOL, "%s: not an array",
+                             spot->place.message);
     }
     for (uint32_t i = 0; err == SL_OK && i < shape->field_count; i++) {
         const struct sl_field *field = &shape->fields[i];
@@ -327,7 +312,7 @@ static sl_err decode_struct(const struct spot *spot, const struct sl_shape *shap
                   : missing(spot, field);
     }
     return err == SL_OK && value.number > shape->field_count
-               ? values_skip(spot->frame, value.number - shape->field_count, spot->why)
+               ? values_skip(spot->frame, value.number - shape->field_count, spot->place.why)
                : err;
 }
 
@@ -364,7 +349,7 @@ static sl_err envelope_read(const struct spot *spot, struct sl_msg *out)
         return err;
     }
     if (!sl_actor_name_is_clean(envelope.sender.at, envelope.sender.length)) {
-        return sl_fail(spot->why, SL_ERR_PROTOCOL,
+        return sl_fail(spot->place.why, SL_ERR_PROTOCOL,
                        "envelope.sender: not a name of an actor or client");
     }
     *out = (struct sl_msg){
@@ -385,11 +370,11 @@ static sl_err envelope_read(const struct spot *spot, struct sl_msg *out)
 static sl_err decode_envelope(struct spot *spot, struct sl_msg *out)
 {
     uint64_t version = 0;
-    sl_err err = decode_version(*spot->frame, &version, spot->why);
+    sl_err err = decode_version(*spot->frame, &version, spot->place.why);
     if (err == SL_ERR_VERSION) {
         /* Envelopes only ever grow: one of any version says whom to answer. */
         struct spot quiet = *spot;
-        quiet.why = NULL;
+        quiet.place.why = NULL;
         spot->codec->envelope_is_intact = envelope_read(&quiet, out) == SL_OK;
     }
     if (err != SL_OK) {
@@ -406,10 +391,10 @@ static sl_err decode_body(struct spot *spot, struct sl_msg *msg)
     struct frame bare = *spot->frame;
     struct value value = {.kind = KIND_OTHER};
     if (info == NULL || msg->type >= SL_MSG_LOCAL_MIN) {
-        return sl_fail(spot->why, SL_ERR_UNSUPPORTED, "envelope.type: message %u is not known",
-                       msg->type);
+        return sl_fail(spot->place.why, SL_ERR_UNSUPPORTED,
+                       "envelope.type: message %u is not known", msg->type);
     }
-    spot->message = info->name;
+    spot->place.message = info->name;
     bool may_be_bare = SL_MSG_IS_REPLY(msg->type) && msg->code != SL_OK;
     sl_err err = SL_OK;
     if (may_be_bare && value_take(&bare, &value, NULL) == SL_OK && value.kind == KIND_ARRAY &&
@@ -419,7 +404,7 @@ static sl_err decode_body(struct spot *spot, struct sl_msg *msg)
         err = decode_struct(spot, info->body(), &msg->body);
     }
     return err == SL_OK && spot->frame->at != spot->frame->end
-               ? sl_fail(spot->why, SL_ERR_PROTOCOL, "frame has %zu bytes after its end",
+               ? sl_fail(spot->place.why, SL_ERR_PROTOCOL, "frame has %zu bytes after its end",
                          (size_t)(spot->frame->end - spot->frame->at))
                : err;
 }
@@ -428,7 +413,8 @@ sl_err sl_codec_decode(struct sl_codec *codec, const void *frame, size_t length_
                        struct sl_msg *out, struct sl_error *why)
 {
     struct frame whole = {.at = frame, .end = (const unsigned char *)frame + length_bytes};
-    struct spot spot = {.codec = codec, .frame = &whole, .message = "envelope", .why = why};
+    struct spot spot = {
+        .codec = codec, .frame = &whole, .place = {.message = "envelope", .why = why}};
     struct sl_msg *msg = &codec->envelope;
     struct value value;
     codec->envelope_is_intact = false;

@@ -66,6 +66,28 @@ static uint64_t slab_all_free(uint32_t units)
     return count == 64 ? UINT64_MAX : (UINT64_C(1) << count) - 1;
 }
 
+/* ---- lists of pages ---- */
+
+static void list_add(struct sl_alloc *alloc, uint32_t *head, uint32_t at)
+{
+    struct page *page = &alloc->pages[at];
+    page->prev = ALLOC_NONE;
+    page->next = *head;
+    if (*head != ALLOC_NONE) {
+        alloc->pages[*head].prev = at;
+    }
+    *head = at;
+}
+
+static void list_remove(struct sl_alloc *alloc, uint32_t *head, uint32_t at)
+{
+    const struct page *page = &alloc->pages[at];
+    *(page->prev != ALLOC_NONE ? &alloc->pages[page->prev].next : head) = page->next;
+    if (page->next != ALLOC_NONE) {
+        alloc->pages[page->next].prev = page->prev;
+    }
+}
+
 /* ---- free runs ---- */
 
 struct run_class {
@@ -85,40 +107,27 @@ static struct run_class run_class_of(uint32_t pages)
 static void run_link(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
 {
     struct run_class class = run_class_of(pages);
-    uint32_t *head = &alloc->heads[class.coarse][class.fine];
     struct page *last = &alloc->pages[start + pages - 1];
     struct page *first = &alloc->pages[start];
     last->kind = PAGE_FREE;
     last->run = pages;
     first->kind = PAGE_FREE;
     first->run = pages;
-    first->prev = ALLOC_NONE;
-    first->next = *head;
-    if (*head != ALLOC_NONE) {
-        alloc->pages[*head].prev = start;
-    }
-    *head = start;
+    list_add(alloc, &alloc->heads[class.coarse][class.fine], start);
     alloc->fine_mask[class.coarse] |= 1u << class.fine;
     alloc->coarse_mask |= 1u << class.coarse;
 }
 
 static void run_unlink(struct sl_alloc *alloc, uint32_t start)
 {
-    struct page *first = &alloc->pages[start];
-    struct run_class class = run_class_of(first->run);
-    if (first->prev != ALLOC_NONE) {
-        alloc->pages[first->prev].next = first->next;
-    } else {
-        alloc->heads[class.coarse][class.fine] = first->next;
-        if (first->next == ALLOC_NONE) {
-            alloc->fine_mask[class.coarse] &= ~(1u << class.fine);
-            if (alloc->fine_mask[class.coarse] == 0) {
-                alloc->coarse_mask &= ~(1u << class.coarse);
-            }
+    struct run_class class = run_class_of(alloc->pages[start].run);
+    uint32_t *head = &alloc->heads[class.coarse][class.fine];
+    list_remove(alloc, head, start);
+    if (*head == ALLOC_NONE) {
+        alloc->fine_mask[class.coarse] &= ~(1u << class.fine);
+        if (alloc->fine_mask[class.coarse] == 0) {
+            alloc->coarse_mask &= ~(1u << class.coarse);
         }
-    }
-    if (first->next != ALLOC_NONE) {
-        alloc->pages[first->next].prev = first->prev;
     }
 }
 
@@ -206,27 +215,12 @@ static uint32_t run_take(struct sl_alloc *alloc, uint32_t pages)
 
 static void slab_link(struct sl_alloc *alloc, uint32_t at)
 {
-    struct page *slab = &alloc->pages[at];
-    uint32_t *head = &alloc->slabs[slab->units];
-    slab->prev = ALLOC_NONE;
-    slab->next = *head;
-    if (*head != ALLOC_NONE) {
-        alloc->pages[*head].prev = at;
-    }
-    *head = at;
+    list_add(alloc, &alloc->slabs[alloc->pages[at].units], at);
 }
 
 static void slab_unlink(struct sl_alloc *alloc, uint32_t at)
 {
-    struct page *slab = &alloc->pages[at];
-    if (slab->prev != ALLOC_NONE) {
-        alloc->pages[slab->prev].next = slab->next;
-    } else {
-        alloc->slabs[slab->units] = slab->next;
-    }
-    if (slab->next != ALLOC_NONE) {
-        alloc->pages[slab->next].prev = slab->prev;
-    }
+    list_remove(alloc, &alloc->slabs[alloc->pages[at].units], at);
 }
 
 static void slab_open(struct sl_alloc *alloc, uint32_t at, uint32_t units)
@@ -285,13 +279,6 @@ static void slab_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint32_t un
 
 /* ---- closed pages ---- */
 
-static void pages_unclaim(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
-{
-    for (uint32_t i = start; i < start + pages; i++) {
-        alloc->claimed[i / 64] &= ~(UINT64_C(1) << (i % 64));
-    }
-}
-
 static void pages_claim(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
 {
     for (uint32_t i = start; i < start + pages; i++) {
@@ -303,8 +290,8 @@ static void pages_claim(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
  * they may be none of ours yet. */
 static void pages_forget(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
 {
-    pages_unclaim(alloc, start, pages);
     for (uint32_t i = start; i < start + pages; i++) {
+        alloc->claimed[i / 64] &= ~(UINT64_C(1) << (i % 64));
         if (alloc->pages[i].kind != PAGE_OUT) {
             alloc->pages[i] = (struct page){.kind = PAGE_OUT};
         }
@@ -609,7 +596,7 @@ static sl_err claim_small(struct sl_alloc *alloc, uint64_t offset_bytes, uint32_
         return SL_ERR_CORRUPT;
     }
     if (!page_claimed(alloc, page)) {
-        alloc->claimed[page / 64] |= UINT64_C(1) << (page % 64);
+        pages_claim(alloc, page, 1);
         slab_open(alloc, page, units);
     } else if (slab->kind != PAGE_SLAB || slab->units != units) {
         return SL_ERR_CORRUPT;
@@ -639,9 +626,7 @@ static sl_err claim_pages(struct sl_alloc *alloc, uint64_t offset_bytes, uint32_
             return SL_ERR_CORRUPT;
         }
     }
-    for (uint32_t i = start; i < start + pages; i++) {
-        alloc->claimed[i / 64] |= UINT64_C(1) << (i % 64);
-    }
+    pages_claim(alloc, start, pages);
     run_mark_used(alloc, start, pages);
     *counts = true;
     return SL_OK;

@@ -56,24 +56,16 @@ bool sl_cluster_wanted(const struct sl_config *config)
 
 bool sl_cluster_address(const char *text, bool *any)
 {
+    unsigned char ip[sizeof(struct in6_addr)] = {0};
+    static const unsigned char none[sizeof(ip)];
     char host[64];
-    struct in_addr v4;
-    struct in6_addr v6;
     uint16_t port = 0;
-    bool bracket = text[0] == '[';
-    if (!sl_address_parse(text, host, sizeof(host), &port)) {
+    if (!sl_address_parse(text, host, sizeof(host), &port) ||
+        inet_pton(text[0] == '[' ? AF_INET6 : AF_INET, host, ip) != 1) {
         return false;
     }
-    if (!bracket && inet_pton(AF_INET, host, &v4) == 1) {
-        *any = v4.s_addr == 0;
-        return true;
-    }
-    static const struct in6_addr none;
-    if (bracket && inet_pton(AF_INET6, host, &v6) == 1) {
-        *any = memcmp(&v6, &none, sizeof(v6)) == 0;
-        return true;
-    }
-    return false;
+    *any = memcmp(ip, none, sizeof(ip)) == 0;
+    return true;
 }
 
 /* A name, an IPv4 address, or an IPv6 address, with its zone or without: ZeroMQ takes no other one. */

@@ -32,6 +32,25 @@
 #define SL_SESSION_LANES    64u
 #define SL_KEEP_NS_MAX      (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
 
+/* Fields of several tables. */
+#define SL_FIELDS_DIGEST(F, what)           \
+    F(U64, digest_low, 0, UINT64_MAX, what) \
+    F(U64, digest_high, 0, UINT64_MAX, "its high half")
+#define SL_FIELDS_OBJECT(F)                                 \
+    F(TEXT, key, 1, 1024, "object key")                     \
+    F(TEXT, group_key, 0, 1024, "MODEL/BLOCK, empty: none") \
+    F(U64, part_index, 0, 511, "which part of the group")   \
+    F(U64, part_count, 0, 512, "parts of the group, 0: none")
+#define SL_FIELDS_HANDLE(F, kind_min)                       \
+    F(U64, handle_kind, kind_min, 7, "enum sl_memory_kind") \
+    F(U64, pid, 0, UINT32_MAX, "process that holds fd")     \
+    F(U64, fd, 0, UINT32_MAX, "descriptor in that process") \
+    F(BIN, handle, 0, 64, "device IPC handle")
+#define SL_FIELDS_POOL(F)                                                \
+    F(TEXT, name, 1, 63, "deployment: what one model replica is called") \
+    F(U64, rank, 0, 63, "rank")                                          \
+    F(TEXT, pool, 1, 31, "pool name: [a-z0-9_-]")
+
 #define SL_ITEM_WANT(F, L)                                                       \
     F(TEXT, key, 1, 1024, "object key")                                          \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value")             \
@@ -57,11 +76,10 @@
     F(U64, arena, 0, 65535, "arena id")                                                     \
     F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data")                       \
     F(U64, busy_ns, 0, UINT64_MAX, "with SL_ERR_BUSY: the other reservation ends within")
-#define SL_ITEM_CLAIM(F, L)                                            \
-    F(U64, ref, 1, UINT32_MAX, "record of the claim")                  \
-    F(U64, generation, 1, UINT64_MAX, "generation of the extent")      \
-    F(U64, digest_low, 0, UINT64_MAX, "digest of the value, low half") \
-    F(U64, digest_high, 0, UINT64_MAX, "digest of the value, high half")
+#define SL_ITEM_CLAIM(F, L)                                       \
+    F(U64, ref, 1, UINT32_MAX, "record of the claim")             \
+    F(U64, generation, 1, UINT64_MAX, "generation of the extent") \
+    SL_FIELDS_DIGEST(F, "digest of the value")
 #define SL_ITEM_NAMED(F, L)                                          \
     F(TEXT, key, 1, 1024, "object key")                              \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value") \
@@ -75,10 +93,7 @@
     F(U64, pool, 0, 7, "index into pools")                                                       \
     F(U64, layer, 0, 4095,                                                                       \
       "position in the part: parts are the layers' pieces one after the other")                  \
-    F(U64, handle_kind, 0, 7, "enum sl_memory_kind")                                             \
-    F(U64, pid, 0, UINT32_MAX, "process that holds fd")                                          \
-    F(U64, fd, 0, UINT32_MAX, "descriptor in that process")                                      \
-    F(BIN, handle, 0, 64, "device IPC handle")                                                   \
+    SL_FIELDS_HANDLE(F, 0)                                                                       \
     F(U64, offset_bytes, 0, UINT64_MAX, "where the layer starts in the handle's memory")         \
     F(U64, length_bytes, 1, UINT64_MAX, "bytes of the layer's tensor")                           \
     F(U64, block_stride_bytes, 1, UINT64_MAX, "from block i to block i + 1")                     \
@@ -104,20 +119,14 @@
     F(U64, first_layer, 0, 4095, "layers [first, end) of the part alone; 0, 0: all of it") \
     F(U64, layer_end, 0, 4096, "with first_layer")                                         \
     F(U64, part, 0, 63, "of a pool with part_count: which part")                           \
-    F(U64, digest_low, 0, UINT64_MAX,                                                      \
-      "in: of the whole part, to check what arrived; 0, 0: not told")                      \
-    F(U64, digest_high, 0, UINT64_MAX, "in: high half")
+    SL_FIELDS_DIGEST(F, "in: of the whole part, to check what arrived; 0, 0: not told")
 #define SL_ITEM_SPILL(F, L)                                           \
-    F(TEXT, key, 1, 1024, "object key")                               \
-    F(TEXT, group_key, 0, 1024, "MODEL/BLOCK, empty: none")           \
-    F(U64, part_index, 0, 511, "which part of the group")             \
-    F(U64, part_count, 0, 512, "parts of the group, 0: none")         \
+    SL_FIELDS_OBJECT(F)                                               \
     F(U64, arena, 0, 65535, "arena id")                               \
     F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data") \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the value") \
     F(U64, generation, 1, UINT64_MAX, "generation of the extent")     \
-    F(U64, digest_low, 0, UINT64_MAX, "digest of the value")          \
-    F(U64, digest_high, 0, UINT64_MAX, "digest of the value")
+    SL_FIELDS_DIGEST(F, "digest of the value")
 #define SL_ITEM_SPILLED(F, L)                        \
     F(U64, code, 0, 255, "SL_OK: durable")           \
     F(U64, generation, 1, UINT64_MAX, "of the item") \
@@ -128,20 +137,15 @@
     F(U64, segment, 0, UINT32_MAX, "segment number")                         \
     F(U64, disk_offset_bytes, 0, UINT64_MAX, "of the value in the segment")  \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the value")        \
-    F(U64, digest_low, 0, UINT64_MAX, "digest of the value")                 \
-    F(U64, digest_high, 0, UINT64_MAX, "digest of the value")                \
+    SL_FIELDS_DIGEST(F, "digest of the value")                               \
     F(U64, arena, 0, 65535, "target arena")                                  \
     F(U64, offset_bytes, 0, UINT64_MAX, "target offset in the arena's data") \
     F(U64, ref, 1, UINT32_MAX, "record of the claim")                        \
     F(U64, generation, 1, UINT64_MAX, "generation of the target extent")
 #define SL_ITEM_FOUND(F, L)                                           \
-    F(TEXT, key, 1, 1024, "object key")                               \
-    F(TEXT, group_key, 0, 1024, "MODEL/BLOCK, empty: none")           \
-    F(U64, part_index, 0, 511, "which part of the group")             \
-    F(U64, part_count, 0, 512, "parts of the group, 0: none")         \
+    SL_FIELDS_OBJECT(F)                                               \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the value") \
-    F(U64, digest_low, 0, UINT64_MAX, "digest of the value")          \
-    F(U64, digest_high, 0, UINT64_MAX, "digest of the value")         \
+    SL_FIELDS_DIGEST(F, "digest of the value")                        \
     F(U64, segment, 0, UINT32_MAX, "segment number")                  \
     F(U64, disk_offset_bytes, 0, UINT64_MAX, "of the value in the segment")
 #define SL_ITEM_FORGET(F, L)                                                \
@@ -189,8 +193,7 @@
     F(U64, offset_bytes, 0, UINT64_MAX, "offset in the arena's data")                          \
     F(U64, length_bytes, 0, SL_VALUE_BYTES_MAX, "size of the value")                           \
     F(U64, generation, 0, UINT64_MAX, "generation of the extent")                              \
-    F(U64, digest_low, 0, UINT64_MAX, "digest of the value, low half")                         \
-    F(U64, digest_high, 0, UINT64_MAX, "digest of the value, high half")
+    SL_FIELDS_DIGEST(F, "digest of the value")
 #define SL_ITEM_WINDOW(F, L)                                 \
     F(U64, arena, 0, 65535, "arena id")                      \
     F(U64, length_bytes, 1, UINT64_MAX, "bytes of its data") \
@@ -221,8 +224,7 @@
     F(U64, part, 0, 4095, "part of the hand-over: spots of BRING name it") \
     F(U64, part_offset_bytes, 0, SL_VALUE_BYTES_MAX, "where in the part")  \
     F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "bytes of the piece")      \
-    F(U64, digest_low, 0, UINT64_MAX, "digest of the piece, low half")     \
-    F(U64, digest_high, 0, UINT64_MAX, "digest of the piece, high half")
+    SL_FIELDS_DIGEST(F, "digest of the piece")
 #define SL_ITEM_DOOR(F, L)                         \
     F(U64, part, 0, 4095, "part of the hand-over") \
     F(BIN, key, 1, 65536, "the fabric's key: remote READ of this part, for this peer alone")
@@ -243,9 +245,7 @@
     F(TEXT, node, 0, 31, "name of prefill's node; empty: it has none")
 /* One row of the table of pools: the device memory of one pool of one rank, and who has it. */
 #define SL_ITEM_HOLDING(F, L)                                                             \
-    F(TEXT, name, 1, 63, "deployment")                                                    \
-    F(U64, rank, 0, 63, "rank")                                                           \
-    F(TEXT, pool, 1, 31, "pool name")                                                     \
+    SL_FIELDS_POOL(F)                                                                     \
     F(U64, state, 0, 3, "0 absent, 1 allocating, 2 ready, 3 revoking")                    \
     F(U64, epoch, 0, UINT64_MAX, "of this memory; never reused")                          \
     F(U64, length_bytes, 0, UINT64_MAX, "bytes")                                          \
@@ -421,18 +421,14 @@
     F(BOOL, ask, 0, 1, "whether all of it is committed and held; else it ends")
 
 /* Device memory of pools, one owner each (DESIGN 5.6). client -> registrar */
-#define SL_BODY_POOL_TAKE(F, L)                                          \
-    F(TEXT, name, 1, 63, "deployment: what one model replica is called") \
-    F(U64, rank, 0, 63, "rank")                                          \
-    F(TEXT, pool, 1, 31, "pool name: [a-z0-9_-]")                        \
-    F(U64, length_bytes, 1, UINT64_MAX, "bytes of the memory")           \
-    F(BOOL, sluice, 0, 1,                                                \
+#define SL_BODY_POOL_TAKE(F, L)                                \
+    SL_FIELDS_POOL(F)                                          \
+    F(U64, length_bytes, 1, UINT64_MAX, "bytes of the memory") \
+    F(BOOL, sluice, 0, 1,                                      \
       "the rank's swapper makes it, answered when it is ready; false: the sender does")
-#define SL_BODY_POOL_AWAIT(F, L)       \
-    F(TEXT, name, 1, 63, "deployment") \
-    F(U64, rank, 0, 63, "rank")        \
-    F(TEXT, pool, 1, 31, "pool name")  \
-    F(U64, epoch, 0, UINT64_MAX,       \
+#define SL_BODY_POOL_AWAIT(F, L) \
+    SL_FIELDS_POOL(F)            \
+    F(U64, epoch, 0, UINT64_MAX, \
       "0: until it is ready, the sender maps it then; else until the memory of this epoch is not")
 #define SL_BODY_POOL_STATE(F, L)                                                        \
     F(U64, state, 0, 3, "0 absent, 1 allocating, 2 ready, 3 revoking")                  \
@@ -449,10 +445,7 @@
     F(BIN, gpu, 0, 16, "UUID of the GPU that it lies on; empty: none, or not told")
 #define SL_BODY_POOL_READY(F, L)                                                        \
     F(U64, epoch, 1, UINT64_MAX, "as POOL_TAKE gave it")                                \
-    F(U64, handle_kind, 1, 7, "enum sl_memory_kind")                                    \
-    F(U64, pid, 0, UINT32_MAX, "process that holds fd: the sender's")                   \
-    F(U64, fd, 0, UINT32_MAX, "descriptor in that process")                             \
-    F(BIN, handle, 0, 64, "device IPC handle")                                          \
+    SL_FIELDS_HANDLE(F, 1)                                                              \
     F(U64, offset_bytes, 0, UINT64_MAX, "where the pool starts in the handle's memory") \
     F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told")                 \
     F(BIN, gpu, 0, 16, "UUID of the GPU that it lies on; empty: none, or not told")
@@ -460,10 +453,8 @@
     F(U64, epoch, 1, UINT64_MAX, "of the memory")              \
     F(BOOL, has_fd, 0, 1, "the mapper has a descriptor of it") \
     F(U64, fd, 0, UINT32_MAX, "which others may map it by when the one before is gone")
-#define SL_BODY_POOL_RELEASE(F, L)     \
-    F(TEXT, name, 1, 63, "deployment") \
-    F(U64, rank, 0, 63, "rank")        \
-    F(TEXT, pool, 1, 31, "pool name")  \
+#define SL_BODY_POOL_RELEASE(F, L) \
+    SL_FIELDS_POOL(F)              \
     F(U64, epoch, 0, UINT64_MAX, "of the memory; 0: whichever, and waiting ends too")
 #define SL_BODY_POOL_EPOCH(F, L)  F(U64, epoch, 1, UINT64_MAX, "of the memory")
 #define SL_BODY_POOLS_REPLY(F, L) L(pools, holding, 65536, "all of them")
@@ -474,21 +465,15 @@
     F(TEXT, name, 1, 63, "deployment, for people")         \
     F(TEXT, pool, 1, 31, "pool name, for people")
 #define SL_BODY_POOL_MAKE_REPLY(F, L)                                   \
-    F(U64, handle_kind, 0, 7, "enum sl_memory_kind")                    \
-    F(U64, pid, 0, UINT32_MAX, "process that holds fd")                 \
-    F(U64, fd, 0, UINT32_MAX, "descriptor in that process")             \
-    F(BIN, handle, 0, 64, "device IPC handle")                          \
+    SL_FIELDS_HANDLE(F, 0)                                              \
     F(U64, inode, 0, UINT64_MAX, "of the file that fd is; 0: not told") \
     F(BIN, gpu, 0, 16, "UUID of the GPU that it lies on; empty: none")
 /* transporter -> the rank's swapper: a descriptor for the NIC of an engine's device memory */
-#define SL_BODY_POOL_EXPORT(F, L)                                           \
-    F(U64, engine_id, 1, UINT64_MAX, "engine")                              \
-    F(U64, rank, 0, 63, "rank")                                             \
-    F(U64, handle_kind, 0, 7, "which memory of it, as in its registration") \
-    F(U64, pid, 0, UINT32_MAX, "likewise")                                  \
-    F(U64, fd, 0, UINT32_MAX, "likewise")                                   \
-    F(BIN, handle, 0, 64, "likewise")                                       \
-    F(U64, length_bytes, 1, INT64_MAX, "of it, from its beginning, that it is for")
+#define SL_BODY_POOL_EXPORT(F, L)              \
+    F(U64, engine_id, 1, UINT64_MAX, "engine") \
+    F(U64, rank, 0, 63, "rank")                \
+    SL_FIELDS_HANDLE(F, 0)                     \
+    F(U64, length_bytes, 1, INT64_MAX, "of that memory of it, from the beginning")
 #define SL_BODY_POOL_EXPORT_REPLY(F, L)                                                      \
     F(U64, pid, 0, UINT32_MAX, "who hands it out, once, for some seconds: sl_descriptors.h") \
     F(U64, number, 0, UINT64_MAX, "of the socket")                                           \
@@ -507,6 +492,14 @@
     F(U64, hash_bytes, 0, 64, "of each")                                      \
     F(U64S, pool_blocks, 0, SL_BATCH_MAX,                                     \
       "with hashes: [pool][block], instead of device_blocks, which is empty then")
+/* What is computed, and from where on. */
+#define SL_FIELDS_PROMPT(F, before)                                                         \
+    F(U64, engine_id, 1, UINT64_MAX, "engine")                                              \
+    F(BIN, tokens, 0, SL_TOKENS_BYTES_MAX,                                                  \
+      "token ids, u32 little-endian, from the start of the prompt")                         \
+    F(TEXT, extras, 0, 1048576, "JSON [[...] per block] as in sluicectl keys; empty: none") \
+    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are " before)                \
+    F(BOOL, partial, 0, 1, "an incomplete last block counts")
 /* What the engine says of the blocks of an op, and of its session. */
 #define SL_FIELDS_SAID(F)                                                                  \
     F(U64, session, 0, 2, "0 nothing is known, 1 it ends with this request, 2 it goes on") \
@@ -523,12 +516,7 @@
     F(TEXT, request, 0, 127, "what the engine calls its request, for people; empty: nothing") \
     F(TEXT, traceparent, 0, 55, "W3C trace context of the caller; empty: none")
 #define SL_BODY_STORE(F, L)                                                                                          \
-    F(U64, engine_id, 1, UINT64_MAX, "engine")                                                                       \
-    F(BIN, tokens, 0, SL_TOKENS_BYTES_MAX,                                                                           \
-      "token ids, u32 little-endian, from the start of the prompt")                                                  \
-    F(TEXT, extras, 0, 1048576, "JSON [[...] per block] as in sluicectl keys; empty: none")                          \
-    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are not stored")                                      \
-    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                                        \
+    SL_FIELDS_PROMPT(F, "not stored")                                                                                \
     F(U64S, device_blocks, 0, SL_BATCH_MAX,                                                                          \
       "device block of every block from first_block on, the same on all ranks")                                      \
     F(U64, handover_id, 0, UINT64_MAX,                                                                               \
@@ -559,12 +547,7 @@
     F(BOOL, fenced, 0, 1, "the device blocks are no longer lent")                          \
     L(receipt, receipt, 4, "one, of a hand-over that is committed: for decode")
 #define SL_BODY_LOAD(F, L)                                                                       \
-    F(U64, engine_id, 1, UINT64_MAX, "engine")                                                   \
-    F(BIN, tokens, 0, SL_TOKENS_BYTES_MAX,                                                       \
-      "token ids, u32 little-endian, from the start of the prompt")                              \
-    F(TEXT, extras, 0, 1048576, "JSON [[...] per block]; empty: none")                           \
-    F(U64, first_block, 0, UINT32_MAX, "blocks before this one are on the device already")       \
-    F(BOOL, partial, 0, 1, "an incomplete last block counts")                                    \
+    SL_FIELDS_PROMPT(F, "on the device already")                                                 \
     F(U64S, device_blocks, 0, SL_BATCH_MAX, "where to load every block from first_block on")     \
     F(U64, handover_id, 0, UINT64_MAX,                                                           \
       "0: none; else waits until prefill has committed, and loads all or fails")                 \
@@ -736,11 +719,8 @@
     F(U64, incarnation, 1, UINT64_MAX, "of the sender: grows with every start") \
     F(TEXT, fabric, 0, 15, "what carries its bytes")                            \
     F(BIN, address, 0, 65536, "of its fabric, for the receiver")
-#define SL_BODY_PEER_HELLO_REPLY(F, L)                                          \
-    F(TEXT, node, 1, 31, "the sender")                                          \
-    F(U64, incarnation, 1, UINT64_MAX, "of the sender: grows with every start") \
-    F(TEXT, fabric, 0, 15, "what carries its bytes")                            \
-    F(BIN, address, 0, 65536, "of its fabric, for the receiver")                \
+#define SL_BODY_PEER_HELLO_REPLY(F, L) \
+    SL_BODY_PEER_HELLO(F, L)           \
     L(windows, window, 64, "arenas that the receiver may read")
 /* client -> transporter, and between transporters: objects of other nodes by their keys */
 #define SL_BODY_SEEK(F, L)                                                    \
@@ -803,142 +783,116 @@
     F(U64, start_time, 0, UINT64_MAX, "clock ticks since boot")
 #define SL_BODY_LOCAL_JOB(F, L) F(U64, cookie, 0, UINT64_MAX, "of the job; result is the code")
 
-/* X(NAME, body, number, TABLE, help) makes SL_MSG_NAME and struct sl_body_BODY. */
-#define SL_MSG_TABLE(X)                                                                            \
+/* X(NAME, body, number, TABLE, help) makes SL_MSG_NAME and struct sl_body_BODY. P is a request and its reply,
+ * NAME_REPLY, which has the next number: P(X, NAME, body, number, its table, help, the reply's table, help). */
+#define SL_MSG_ROWS(P, X)                                                                          \
     X(PING, ping, 2, SL_BODY_EMPTY, "are you there")                                               \
     X(PONG, pong, 3, SL_BODY_PONG, "yes")                                                          \
-    X(HELLO, hello, 10, SL_BODY_HELLO, "who is there")                                             \
-    X(HELLO_REPLY, hello_reply, 11, SL_BODY_HELLO_REPLY, "known")                                  \
-    X(RESERVE, reserve, 12, SL_BODY_RESERVE, "room for objects to be written")                     \
-    X(RESERVE_REPLY, reserve_reply, 13, SL_BODY_RESERVE_REPLY, "grants")                           \
-    X(COMMIT, commit, 14, SL_BODY_COMMIT, "make visible")                                          \
-    X(COMMIT_REPLY, commit_reply, 15, SL_BODY_COMMIT_REPLY, "done, and extents in advance")        \
-    X(ABORT, abort, 16, SL_BODY_ABORT, "give reservations back")                                   \
-    X(ABORT_REPLY, abort_reply, 17, SL_BODY_CODES, "done")                                         \
-    X(REMOVE, remove, 18, SL_BODY_REMOVE, "remove objects for good")                               \
-    X(REMOVE_REPLY, remove_reply, 19, SL_BODY_CODES, "done")                                       \
-    X(FLUSH, flush, 24, SL_BODY_EMPTY, "answered when all that was committed is durable")          \
-    X(FLUSH_REPLY, flush_reply, 25, SL_BODY_EMPTY, "durable")                                      \
-    X(EXPLAIN, explain, 28, SL_BODY_EXPLAIN, "why objects are not here")                           \
-    X(EXPLAIN_REPLY, explain_reply, 29, SL_BODY_EXPLAIN_REPLY, "what is known of each")            \
-    X(ENGINE_REGISTER, engine_register, 30, SL_BODY_ENGINE, "an engine and its pools")             \
-    X(ENGINE_REGISTER_REPLY, engine_register_reply, 31, SL_BODY_ENGINE_ID, "registered")           \
-    X(ENGINE_GET, engine_get, 32, SL_BODY_ENGINE_ID, "what was registered")                        \
-    X(ENGINE_GET_REPLY, engine_get_reply, 33, SL_BODY_ENGINE, "registration")                      \
-    X(ENGINE_END, engine_end, 34, SL_BODY_ENGINE_ID, "registration ends")                          \
-    X(ENGINE_END_REPLY, engine_end_reply, 35, SL_BODY_EMPTY, "ended")                              \
-    X(FENCE, fence, 36, SL_BODY_FENCE, "stop writing on behalf of claims or of an op")             \
-    X(FENCE_REPLY, fence_reply, 37, SL_BODY_EMPTY, "nothing writes or reads there any more")       \
-    X(HOLD, hold, 38, SL_BODY_HOLD, "blocks held for a hand-over may go; or are they all there")   \
-    X(HOLD_REPLY, hold_reply, 39, SL_BODY_EMPTY, "they may; they are")                             \
-    X(STORE, store, 40, SL_BODY_STORE, "store blocks from the device")                             \
-    X(STORE_REPLY, store_reply, 41, SL_BODY_STORE_REPLY, "stored")                                 \
-    X(LOAD, load, 42, SL_BODY_LOAD, "load the longest prefix to the device")                       \
-    X(LOAD_REPLY, load_reply, 43, SL_BODY_LOAD_REPLY, "loaded")                                    \
-    X(CANCEL, cancel, 44, SL_BODY_OP, "end an op early")                                           \
-    X(CANCEL_REPLY, cancel_reply, 45, SL_BODY_OP_REPLY, "ended, or was not there")                 \
-    X(OP_FENCED, op_fenced, 46, SL_BODY_OP, "answered when the op's device blocks are free")       \
-    X(OP_FENCED_REPLY, op_fenced_reply, 47, SL_BODY_OP_REPLY, "free")                              \
-    X(ARRIVED, arrived, 48, SL_BODY_ARRIVED, "what loads of hand-overs wait for is committed")     \
-    X(ARRIVED_REPLY, arrived_reply, 49, SL_BODY_CODES, "SL_ERR_NOT_FOUND: that load is gone")      \
-    X(KEYS, keys, 50, SL_BODY_KEYS, "keys of a token sequence")                                    \
-    X(KEYS_REPLY, keys_reply, 51, SL_BODY_KEYS_REPLY, "keys")                                      \
-    X(HANDOVER_END, handover_end, 52, SL_BODY_HANDOVER_END, "prefill gives hand-overs back")       \
-    X(HANDOVER_END_REPLY, handover_end_reply, 53, SL_BODY_CODES, "done, or not known")             \
-    X(TICKET, ticket, 54, SL_BODY_TICKET, "decode's engine asks for its ticket")                   \
-    X(TICKET_REPLY, ticket_reply, 55, SL_BODY_TICKET_REPLY, "SL_ERR_BUSY: there is none yet")      \
-    X(COPY, copy, 60, SL_BODY_COPY, "parts between device and arena")                              \
-    X(COPY_REPLY, copy_reply, 61, SL_BODY_COPY_REPLY, "copied")                                    \
-    X(LAYERS, layers, 62, SL_BODY_LAYERS, "layers of a STORE are computed, of a LOAD waited for")  \
-    X(LAYERS_REPLY, layers_reply, 63, SL_BODY_LAYERS_REPLY,                                        \
-      "noted; they are in, or the op's code")                                                      \
-    X(DISK_WRITE, disk_write, 70, SL_BODY_DISK_WRITE, "write behind")                              \
-    X(DISK_WRITE_REPLY, disk_write_reply, 71, SL_BODY_DISK_WRITE_REPLY, "durable")                 \
-    X(DISK_READ, disk_read, 72, SL_BODY_DISK_READ, "read into extents")                            \
-    X(DISK_READ_REPLY, disk_read_reply, 73, SL_BODY_CODES, "read and verified")                    \
-    X(DISK_FORGET, disk_forget, 74, SL_BODY_DISK_FORGET, "tombstones")                             \
-    X(DISK_FORGET_REPLY, disk_forget_reply, 75, SL_BODY_CODES, "durable")                          \
-    X(DISK_FOUND, disk_found, 76, SL_BODY_DISK_FOUND, "tierer to registrar: what a start found")   \
-    X(DISK_FOUND_REPLY, disk_found_reply, 77, SL_BODY_CODES,                                       \
+    P(X, HELLO, hello, 10, HELLO, "who is there", HELLO_REPLY, "known")                            \
+    P(X, RESERVE, reserve, 12, RESERVE, "room for objects to be written", RESERVE_REPLY, "grants") \
+    P(X, COMMIT, commit, 14, COMMIT, "make visible", COMMIT_REPLY, "done, and extents in advance") \
+    P(X, ABORT, abort, 16, ABORT, "give reservations back", CODES, "done")                         \
+    P(X, REMOVE, remove, 18, REMOVE, "remove objects for good", CODES, "done")                     \
+    P(X, FLUSH, flush, 24, EMPTY, "answered when all that was committed is durable", EMPTY,        \
+      "durable")                                                                                   \
+    P(X, EXPLAIN, explain, 28, EXPLAIN, "why objects are not here", EXPLAIN_REPLY,                 \
+      "what is known of each")                                                                     \
+    P(X, ENGINE_REGISTER, engine_register, 30, ENGINE, "an engine and its pools", ENGINE_ID,       \
+      "registered")                                                                                \
+    P(X, ENGINE_GET, engine_get, 32, ENGINE_ID, "what was registered", ENGINE, "registration")     \
+    P(X, ENGINE_END, engine_end, 34, ENGINE_ID, "registration ends", EMPTY, "ended")               \
+    P(X, FENCE, fence, 36, FENCE, "stop writing on behalf of claims or of an op", EMPTY,           \
+      "nothing writes or reads there any more")                                                    \
+    P(X, HOLD, hold, 38, HOLD, "blocks held for a hand-over may go; or are they all there", EMPTY, \
+      "they may; they are")                                                                        \
+    P(X, STORE, store, 40, STORE, "store blocks from the device", STORE_REPLY, "stored")           \
+    P(X, LOAD, load, 42, LOAD, "load the longest prefix to the device", LOAD_REPLY, "loaded")      \
+    P(X, CANCEL, cancel, 44, OP, "end an op early", OP_REPLY, "ended, or was not there")           \
+    P(X, OP_FENCED, op_fenced, 46, OP, "answered when the op's device blocks are free", OP_REPLY,  \
+      "free")                                                                                      \
+    P(X, ARRIVED, arrived, 48, ARRIVED, "what loads of hand-overs wait for is committed", CODES,   \
+      "SL_ERR_NOT_FOUND: that load is gone")                                                       \
+    P(X, KEYS, keys, 50, KEYS, "keys of a token sequence", KEYS_REPLY, "keys")                     \
+    P(X, HANDOVER_END, handover_end, 52, HANDOVER_END, "prefill gives hand-overs back", CODES,     \
+      "done, or not known")                                                                        \
+    P(X, TICKET, ticket, 54, TICKET, "decode's engine asks for its ticket", TICKET_REPLY,          \
+      "SL_ERR_BUSY: there is none yet")                                                            \
+    P(X, COPY, copy, 60, COPY, "parts between device and arena", COPY_REPLY, "copied")             \
+    P(X, LAYERS, layers, 62, LAYERS, "layers of a STORE are computed, of a LOAD waited for",       \
+      LAYERS_REPLY, "noted; they are in, or the op's code")                                        \
+    P(X, DISK_WRITE, disk_write, 70, DISK_WRITE, "write behind", DISK_WRITE_REPLY, "durable")      \
+    P(X, DISK_READ, disk_read, 72, DISK_READ, "read into extents", CODES, "read and verified")     \
+    P(X, DISK_FORGET, disk_forget, 74, DISK_FORGET, "tombstones", CODES, "durable")                \
+    P(X, DISK_FOUND, disk_found, 76, DISK_FOUND, "tierer to registrar: what a start found", CODES, \
       "SL_OK known, SL_ERR_NOT_FOUND unwanted")                                                    \
-    X(DISK_RECLAIM, disk_reclaim, 78, SL_BODY_DISK_RECLAIM, "tierer to registrar: a segment goes") \
-    X(DISK_RECLAIM_REPLY, disk_reclaim_reply, 79, SL_BODY_EMPTY, "it may go; it is forgotten")     \
-    X(NODES, nodes, 84, SL_BODY_EMPTY, "the transporter's peers")                                  \
-    X(NODES_REPLY, nodes_reply, 85, SL_BODY_NODES_REPLY, "peers")                                  \
-    X(DISK_MEMBERS, disk_members, 86, SL_BODY_DISK_MEMBERS, "which disks have missed nothing")     \
-    X(DISK_MEMBERS_REPLY, disk_members_reply, 87, SL_BODY_EMPTY, "durable")                        \
-    X(PEER_HELLO, peer_hello, 90, SL_BODY_PEER_HELLO, "one node greets another")                   \
-    X(PEER_HELLO_REPLY, peer_hello_reply, 91, SL_BODY_PEER_HELLO_REPLY, "what it may read")        \
-    X(PEER_PIN, peer_pin, 92, SL_BODY_PEER_PIN, "keep these for me to read")                       \
-    X(PEER_PIN_REPLY, peer_pin_reply, 93, SL_BODY_PEER_PIN_REPLY, "where they are")                \
-    X(PEER_UNPIN, peer_unpin, 94, SL_BODY_PEER_UNPIN, "I have read them")                          \
-    X(PEER_UNPIN_REPLY, peer_unpin_reply, 95, SL_BODY_EMPTY, "done")                               \
-    X(LEND, lend, 114, SL_BODY_LEND, "another node may read blocks of pools")                      \
-    X(LEND_REPLY, lend_reply, 115, SL_BODY_EMPTY, "it is named; of the last: all of it was read")  \
-    X(PEER_LEND, peer_lend, 116, SL_BODY_PEER_LEND, "read this")                                   \
-    X(PEER_LEND_REPLY, peer_lend_reply, 117, SL_BODY_PEER_LEND_REPLY, "read, being read, ...")     \
-    X(LANDED, landed, 118, SL_BODY_LANDED, "what came of a hand-over")                             \
-    X(LANDED_REPLY, landed_reply, 119, SL_BODY_EMPTY, "taken: prefill is told the code")           \
-    X(HANDOVER_WORD, handover_word, 120, SL_BODY_HANDOVER_WORD, "one side to the other's node")    \
-    X(HANDOVER_WORD_REPLY, handover_word_reply, 121, SL_BODY_EMPTY, "on its way, or taken")        \
-    X(POOL_TAKE, pool_take, 130, SL_BODY_POOL_TAKE, "become a pool's owner, or have it made")      \
-    X(POOL_TAKE_REPLY, pool_take_reply, 131, SL_BODY_POOL_STATE,                                   \
-      "SL_ERR_EXISTS: it is ready; SL_ERR_BUSY: another owner makes it")                           \
-    X(POOL_AWAIT, pool_await, 132, SL_BODY_POOL_AWAIT, "answered when the pool is, or is over")    \
-    X(POOL_AWAIT_REPLY, pool_await_reply, 133, SL_BODY_POOL_STATE,                                 \
-      "SL_ERR_PEER_DIED: its owner died while it was waited for")                                  \
-    X(POOL_READY, pool_ready, 134, SL_BODY_POOL_READY, "its owner has made it")                    \
-    X(POOL_READY_REPLY, pool_ready_reply, 135, SL_BODY_EMPTY, "others may map it")                 \
-    X(POOL_MAPPED, pool_mapped, 136, SL_BODY_POOL_MAPPED, "the sender maps it")                    \
-    X(POOL_MAPPED_REPLY, pool_mapped_reply, 137, SL_BODY_EMPTY,                                    \
+    P(X, DISK_RECLAIM, disk_reclaim, 78, DISK_RECLAIM, "tierer to registrar: a segment goes",      \
+      EMPTY, "it may go; it is forgotten")                                                         \
+    P(X, NODES, nodes, 84, EMPTY, "the transporter's peers", NODES_REPLY, "peers")                 \
+    P(X, DISK_MEMBERS, disk_members, 86, DISK_MEMBERS, "which disks have missed nothing", EMPTY,   \
+      "durable")                                                                                   \
+    P(X, PEER_HELLO, peer_hello, 90, PEER_HELLO, "one node greets another", PEER_HELLO_REPLY,      \
+      "what it may read")                                                                          \
+    P(X, PEER_PIN, peer_pin, 92, PEER_PIN, "keep these for me to read", PEER_PIN_REPLY,            \
+      "where they are")                                                                            \
+    P(X, PEER_UNPIN, peer_unpin, 94, PEER_UNPIN, "I have read them", EMPTY, "done")                \
+    P(X, LEND, lend, 114, LEND, "another node may read blocks of pools", EMPTY,                    \
+      "it is named; of the last: all of it was read")                                              \
+    P(X, PEER_LEND, peer_lend, 116, PEER_LEND, "read this", PEER_LEND_REPLY,                       \
+      "read, being read, ...")                                                                     \
+    P(X, LANDED, landed, 118, LANDED, "what came of a hand-over", EMPTY,                           \
+      "taken: prefill is told the code")                                                           \
+    P(X, HANDOVER_WORD, handover_word, 120, HANDOVER_WORD, "one side to the other's node", EMPTY,  \
+      "on its way, or taken")                                                                      \
+    P(X, POOL_TAKE, pool_take, 130, POOL_TAKE, "become a pool's owner, or have it made",           \
+      POOL_STATE, "SL_ERR_EXISTS: it is ready; SL_ERR_BUSY: another owner makes it")               \
+    P(X, POOL_AWAIT, pool_await, 132, POOL_AWAIT, "answered when the pool is, or is over",         \
+      POOL_STATE, "SL_ERR_PEER_DIED: its owner died while it was waited for")                      \
+    P(X, POOL_READY, pool_ready, 134, POOL_READY, "its owner has made it", EMPTY,                  \
+      "others may map it")                                                                         \
+    P(X, POOL_MAPPED, pool_mapped, 136, POOL_MAPPED, "the sender maps it", EMPTY,                  \
       "SL_ERR_STALE: it is over, unmap it")                                                        \
-    X(POOL_RELEASE, pool_release, 138, SL_BODY_POOL_RELEASE, "the sender maps it no more")         \
-    X(POOL_RELEASE_REPLY, pool_release_reply, 139, SL_BODY_EMPTY, "noted")                         \
-    X(POOL_REVOKE, pool_revoke, 140, SL_BODY_POOL_EPOCH, "its memory goes: all shall unmap it")    \
-    X(POOL_REVOKE_REPLY, pool_revoke_reply, 141, SL_BODY_EMPTY, "nobody maps it any more")         \
-    X(POOLS, pools, 142, SL_BODY_EMPTY, "the table of pools")                                      \
-    X(POOLS_REPLY, pools_reply, 143, SL_BODY_POOLS_REPLY, "all of them")                           \
-    X(POOL_MAKE, pool_make, 144, SL_BODY_POOL_MAKE, "make memory for others")                      \
-    X(POOL_MAKE_REPLY, pool_make_reply, 145, SL_BODY_POOL_MAKE_REPLY,                              \
+    P(X, POOL_RELEASE, pool_release, 138, POOL_RELEASE, "the sender maps it no more", EMPTY,       \
+      "noted")                                                                                     \
+    P(X, POOL_REVOKE, pool_revoke, 140, POOL_EPOCH, "its memory goes: all shall unmap it", EMPTY,  \
+      "nobody maps it any more")                                                                   \
+    P(X, POOLS, pools, 142, EMPTY, "the table of pools", POOLS_REPLY, "all of them")               \
+    P(X, POOL_MAKE, pool_make, 144, POOL_MAKE, "make memory for others", POOL_MAKE_REPLY,          \
       "made, the same when asked again")                                                           \
-    X(POOL_DROP, pool_drop, 146, SL_BODY_POOL_EPOCH, "unmap it, and free what was made here")      \
-    X(POOL_DROP_REPLY, pool_drop_reply, 147, SL_BODY_EMPTY, "it is not mapped here, nor will be")  \
-    X(CONTRIBUTE, contribute, 150, SL_BODY_CONTRIBUTE, "lend memory to the node")                  \
-    X(CONTRIBUTE_REPLY, contribute_reply, 151, SL_BODY_EMPTY, "it counts")                         \
-    X(WITHDRAW, withdraw, 152, SL_BODY_WITHDRAW, "take it back: what lies there alone goes")       \
-    X(WITHDRAW_REPLY, withdraw_reply, 153, SL_BODY_EMPTY, "gone")                                  \
-    X(CONTRIBUTIONS, contributions, 154, SL_BODY_EMPTY, "who lends what")                          \
-    X(CONTRIBUTIONS_REPLY, contributions_reply, 155, SL_BODY_CONTRIBUTIONS_REPLY, "all of them")   \
-    X(ENGINE_OVER, engine_over, 156, SL_BODY_ENGINE_ID,                                            \
-      "to swappers, coordinator, transporters: its registration ended, its process lives")         \
-    X(ENGINE_OVER_REPLY, engine_over_reply, 157, SL_BODY_EMPTY, "its memory is used here no more") \
-    X(DAMAGED, damaged, 158, SL_BODY_DAMAGED, "values in memory are not what was stored")          \
-    X(DAMAGED_REPLY, damaged_reply, 159, SL_BODY_CODES, "SL_ERR_NOT_FOUND: it was gone already")   \
-    X(SEEK, seek, 160, SL_BODY_SEEK,                                                               \
-      "what other nodes have of these, or remove it there; to a peer: what it has")                \
-    X(SEEK_REPLY, seek_reply, 161, SL_BODY_SEEK_REPLY, "this")                                     \
-    X(ENGINES, engines, 164, SL_BODY_EMPTY, "which engines are registered")                        \
-    X(ENGINES_REPLY, engines_reply, 165, SL_BODY_ENGINES_REPLY, "these")                           \
-    X(ENGINE_ADDED, engine_added, 166, SL_BODY_ENGINE_ID,                                          \
-      "registrar to transporter: its memory may be registered")                                    \
-    X(ENGINE_ADDED_REPLY, engine_added_reply, 167, SL_BODY_EMPTY, "noted")                         \
-    X(POOL_EXPORT, pool_export, 172, SL_BODY_POOL_EXPORT,                                          \
-      "make a dmabuf of device memory; SL_ERR_BUSY: ask again, it is being mapped")                \
-    X(POOL_EXPORT_REPLY, pool_export_reply, 173, SL_BODY_POOL_EXPORT_REPLY,                        \
-      "made; SL_ERR_UNSUPPORTED: such memory has none, and why")                                   \
-    X(BRING, bring, 174, SL_BODY_BRING, "bring what is not in memory")                             \
-    X(BRING_REPLY, bring_reply, 175, SL_BODY_BRING_REPLY,                                          \
+    P(X, POOL_DROP, pool_drop, 146, POOL_EPOCH, "unmap it, and free what was made here", EMPTY,    \
+      "it is not mapped here, nor will be")                                                        \
+    P(X, CONTRIBUTE, contribute, 150, CONTRIBUTE, "lend memory to the node", EMPTY, "it counts")   \
+    P(X, WITHDRAW, withdraw, 152, WITHDRAW, "take it back: what lies there alone goes", EMPTY,     \
+      "gone")                                                                                      \
+    P(X, CONTRIBUTIONS, contributions, 154, EMPTY, "who lends what", CONTRIBUTIONS_REPLY,          \
+      "all of them")                                                                               \
+    P(X, ENGINE_OVER, engine_over, 156, ENGINE_ID,                                                 \
+      "to swappers, coordinator, transporters: its registration ended, its process lives", EMPTY,  \
+      "its memory is used here no more")                                                           \
+    P(X, DAMAGED, damaged, 158, DAMAGED, "values in memory are not what was stored", CODES,        \
+      "SL_ERR_NOT_FOUND: it was gone already")                                                     \
+    P(X, SEEK, seek, 160, SEEK,                                                                    \
+      "what other nodes have of these, or remove it there; to a peer: what it has", SEEK_REPLY,    \
+      "this")                                                                                      \
+    P(X, ENGINES, engines, 164, EMPTY, "which engines are registered", ENGINES_REPLY, "these")     \
+    P(X, ENGINE_ADDED, engine_added, 166, ENGINE_ID,                                               \
+      "registrar to transporter: its memory may be registered", EMPTY, "noted")                    \
+    P(X, POOL_EXPORT, pool_export, 172, POOL_EXPORT,                                               \
+      "make a dmabuf of device memory; SL_ERR_BUSY: ask again, it is being mapped",                \
+      POOL_EXPORT_REPLY, "made; SL_ERR_UNSUPPORTED: such memory has none, and why")                \
+    P(X, BRING, bring, 174, BRING, "bring what is not in memory", BRING_REPLY,                     \
       "SL_OK: it came; SL_ERR_EXISTS: it was here, on disk perhaps; SL_ERR_NO_SPACE: no room")     \
-    X(OP_STORY, op_story, 198, SL_BODY_OP_STORY, "what became of an op's blocks")                  \
-    X(OP_STORY_REPLY, op_story_reply, 199, SL_BODY_OP_STORY_REPLY,                                 \
+    P(X, OP_STORY, op_story, 198, OP_STORY, "what became of an op's blocks", OP_STORY_REPLY,       \
       "SL_ERR_NOT_FOUND: not among the last ones")                                                 \
-    X(SESSION_TURN, session_turn, 192, SL_BODY_SESSION_TURN, "values that a session used")         \
-    X(SESSION_TURN_REPLY, session_turn_reply, 193, SL_BODY_EMPTY, "it was noted")                  \
-    X(SESSION_PAUSE, session_pause, 190, SL_BODY_SESSION_PAUSE, "when a session goes on")          \
-    X(SESSION_PAUSE_REPLY, session_pause_reply, 191, SL_BODY_EMPTY,                                \
+    P(X, SESSION_TURN, session_turn, 192, SESSION_TURN, "values that a session used", EMPTY,       \
+      "it was noted")                                                                              \
+    P(X, SESSION_PAUSE, session_pause, 190, SESSION_PAUSE, "when a session goes on", EMPTY,        \
       "SL_ERR_NOT_FOUND: no op named it; SL_ERR_UNSUPPORTED: no sessions here")                    \
     X(LOCAL_IO, local_io, 1000, SL_BODY_LOCAL_IO, "a disk request ended")                          \
     X(LOCAL_DIED, local_died, 1002, SL_BODY_LOCAL_DIED, "a watched process is gone")               \
     X(LOCAL_JOB, local_job, 1004, SL_BODY_LOCAL_JOB, "a job ended")
+#define SL_MSG_PAIR(X, NAME, body, number, TABLE, help, REPLY_TABLE, reply_help) \
+    X(NAME, body, number, SL_BODY_##TABLE, help)                                 \
+    X(NAME##_REPLY, body##_reply, (number) + 1, SL_BODY_##REPLY_TABLE, reply_help)
+#define SL_MSG_TABLE(X) SL_MSG_ROWS(SL_MSG_PAIR, X)
 
 #endif

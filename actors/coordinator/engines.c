@@ -1,5 +1,6 @@
 /* actors/coordinator/engines.c - what engines registered, as far as ops need it. */
 #include "actors/coordinator/internal.h"
+#include "ipc/sl_layout.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -160,13 +161,6 @@ static uint32_t pool_parts(const struct sl_body_engine_get_reply *body, uint64_t
     return (uint32_t)(count != 0 ? count : body->world);
 }
 
-/* Which part a region is of; the pool is one. */
-static uint64_t region_part(const struct sl_body_engine_get_reply *body,
-                            const struct sl_item_region *region)
-{
-    return body->pools.at[region->pool].part_count != 0 ? region->part : region->rank;
-}
-
 static struct co_cut *cut_find(struct co_engine *engine, uint64_t pool, uint64_t part)
 {
     for (uint32_t k = 0; k < engine->part_count; k++) {
@@ -200,87 +194,61 @@ static sl_err cuts_make(struct co_engine *engine, const struct sl_body_engine_ge
     return SL_OK;
 }
 
-/* Each layer of a part once for each rank that has it, none missing: then its place is known. */
-static sl_err engine_layers(struct co_engine *engine, const struct sl_body_engine_get_reply *body,
-                            struct sl_error *why)
+/* What one rank has of a part. Ranks that have the same part have the same layers of it. */
+static sl_err cut_row(struct co_engine *engine, const struct sl_body_engine_get_reply *body,
+                      const struct sl_layout *layout, const struct sl_layout_row *row,
+                      struct sl_error *why)
 {
-    uint32_t at = 0;
-    for (uint32_t k = 0; k < engine->part_count; k++) {
-        engine->cuts[k].layer_at = at;
-        at += engine->cuts[k].layer_count + 1;
+    bool parted = body->pools.at[row->pool].part_count != 0;
+    struct co_cut *cut = cut_find(engine, row->pool, parted ? row->part : row->rank);
+    const struct sl_layout_layer *layers = &layout->layers[row->first_layer];
+    SL_ASSERT(cut != NULL); /* sl_layout_make */
+    bool first = cut->owners == 0;
+    if (first) {
+        cut->layer_at = row->first_layer + (uint32_t)(row - layout->rows); /* and its end */
+        cut->layer_count = row->layer_count;
+        cut->length_bytes = row->length_bytes;
+        engine->layer_offsets[cut->layer_at + row->layer_count] = row->length_bytes;
+        engine->block_bytes += row->length_bytes;
     }
-    sl_err err = SL_OK;
-    engine->layer_offsets = calloc(at + 1u, sizeof(uint64_t));
-    uint64_t *seen = calloc(at + 1u, sizeof(*seen)); /* by which ranks */
-    if (engine->layer_offsets == NULL || seen == NULL) {
-        free(seen);
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
+    bool same = cut->layer_count == row->layer_count && cut->length_bytes == row->length_bytes;
+    for (uint32_t i = 0; same && i < row->layer_count; i++) {
+        uint64_t *offset = &engine->layer_offsets[cut->layer_at + i];
+        *offset = first ? layers[i].part_offset_bytes : *offset;
+        same = *offset == layers[i].part_offset_bytes;
     }
-    for (uint64_t i = 0; err == SL_OK && i < body->regions.count; i++) {
-        const struct sl_item_region *region = &body->regions.at[i];
-        const struct co_cut *cut = cut_find(engine, region->pool, region_part(body, region));
-        uint64_t layer = cut->layer_at + region->layer + 1; /* layer_count is of the largest */
-        uint64_t rank = UINT64_C(1) << region->rank;
-        if ((seen[layer] & rank) != 0) {
-            err = sl_fail(why, SL_ERR_INVALID,
-                          "regions[%" PRIu64 "]: layer %" PRIu64 " of rank %" PRIu64 " is double",
-                          i, region->layer, region->rank);
-        } else if (seen[layer] != 0 && engine->layer_offsets[layer] != region->piece_bytes) {
-            err = sl_fail(why, SL_ERR_INVALID,
-                          "regions[%" PRIu64 "].piece_bytes: %" PRIu64 ", another rank has %" PRIu64
-                          " of the same part",
-                          i, region->piece_bytes, engine->layer_offsets[layer]);
-        } else {
-            seen[layer] |= rank;
-            engine->layer_offsets[layer] = region->piece_bytes;
-        }
-    }
-    for (uint32_t k = 0; err == SL_OK && k < engine->part_count; k++) {
-        struct co_cut *cut = &engine->cuts[k];
-        uint64_t *bytes = &engine->layer_offsets[cut->layer_at];
-        for (uint32_t i = 0; err == SL_OK && i < cut->layer_count; i++) {
-            bytes[i + 1] += bytes[i];
-            if (seen[cut->layer_at + i + 1] != cut->owners) {
-                err = sl_fail(why, SL_ERR_INVALID,
-                              "pool %s, part %u: layer %u of %u is missing at a rank",
-                              engine->pool_names[cut->pool], cut->part, i, cut->layer_count);
-            }
-        }
-        cut->length_bytes = bytes[cut->layer_count];
-        if (err == SL_OK && (cut->length_bytes == 0 || cut->length_bytes > SL_VALUE_BYTES_MAX)) {
-            err = sl_fail(why, SL_ERR_INVALID, "pool %s, part %u: %" PRIu64 " bytes of %u ranks",
-                          engine->pool_names[cut->pool], cut->part, cut->length_bytes,
-                          (uint32_t)__builtin_popcountll(cut->owners));
-        }
-        engine->block_bytes += cut->length_bytes;
-    }
-    free(seen);
-    return err;
+    uint64_t member = body->regions.at[layers[0].region].member;
+    engine->members[row->rank] = member != 0 ? member : engine->id;
+    engine->device_block_max = SL_MIN(engine->device_block_max, row->block_count - 1);
+    cut->owners |= UINT64_C(1) << row->rank;
+    return same ? SL_OK
+                : sl_fail(why, SL_ERR_INVALID,
+                          "pool %s, part %u: rank %u has other layers of it than another rank",
+                          engine->pool_names[cut->pool], cut->part, row->rank);
 }
 
 static sl_err engine_regions(struct co_engine *engine, const struct sl_body_engine_get_reply *body,
                              struct sl_error *why)
 {
-    engine->device_block_max = UINT32_MAX;
+    struct sl_layout layout = {0};
     sl_err err = cuts_make(engine, body, why);
-    for (uint64_t i = 0; err == SL_OK && i < body->regions.count; i++) {
-        const struct sl_item_region *region = &body->regions.at[i];
-        struct co_cut *cut = region->rank < engine->world && region->pool < engine->pool_count
-                                 ? cut_find(engine, region->pool, region_part(body, region))
-                                 : NULL;
-        if (cut == NULL) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "regions[%" PRIu64 "]: rank %" PRIu64 " of %u, pool %" PRIu64
-                           " of %u, part %" PRIu64,
-                           i, region->rank, engine->world, region->pool, engine->pool_count,
-                           region->part);
-        }
-        cut->layer_count = (uint32_t)SL_MAX(cut->layer_count, region->layer + 1);
-        cut->owners |= UINT64_C(1) << region->rank;
-        engine->members[region->rank] = region->member != 0 ? region->member : engine->id;
-        engine->device_block_max = SL_MIN(engine->device_block_max, region->block_count - 1);
+    err = err == SL_OK ? sl_layout_make(body, SL_LAYOUT_ALL, &layout, why) : err;
+    engine->device_block_max = UINT32_MAX;
+    engine->layer_offsets = calloc(layout.layer_count + layout.row_count + 1u, sizeof(uint64_t));
+    if (err == SL_OK && engine->layer_offsets == NULL) {
+        err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
     }
-    return err == SL_OK ? engine_layers(engine, body, why) : err;
+    for (uint32_t i = 0; err == SL_OK && i < layout.row_count; i++) {
+        err = cut_row(engine, body, &layout, &layout.rows[i], why);
+    }
+    for (uint32_t k = 0; err == SL_OK && k < engine->part_count; k++) {
+        if (engine->cuts[k].owners == 0) {
+            err = sl_fail(why, SL_ERR_INVALID, "pool %s, part %u: no rank has it",
+                          engine->pool_names[engine->cuts[k].pool], engine->cuts[k].part);
+        }
+    }
+    sl_layout_fini(&layout);
+    return err;
 }
 
 static sl_err engine_fill(struct coordinator *self, struct co_engine *engine,

@@ -1,7 +1,6 @@
-/* actors/swapper/engines.c - registered regions to mappings and layer tables. Every number comes
- * from another process and is checked here before an address is made of it. */
+/* actors/swapper/engines.c - registered regions to mappings and layer tables. */
 #include "actors/swapper/engines.h"
-#include "runtime/sl_runs.h"
+#include "ipc/sl_layout.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -40,78 +39,17 @@ static struct sl_memory_handle handle_of(const struct sl_item_region *region, ui
     return handle;
 }
 
-/* Gives the bytes from a block's first to its last. */
-static sl_err region_runs(const struct sl_item_region *region, uint64_t number,
-                          uint64_t *span_bytes, struct sl_error *why)
-{
-    uint64_t run_bytes = region->fragment_bytes, stride_bytes = region->fragment_stride_bytes;
-    *span_bytes = sl_runs_span(region->piece_bytes, run_bytes, stride_bytes);
-    if (run_bytes == 0 && stride_bytes == 0) {
-        return SL_OK;
-    }
-    if (run_bytes == 0 || region->piece_bytes % run_bytes != 0) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "region %" PRIu64 ": fragment_bytes: %" PRIu64
-                       " do not make a piece of %" PRIu64,
-                       number, run_bytes, region->piece_bytes);
-    }
-    if (*span_bytes == 0 || *span_bytes > region->block_stride_bytes) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "region %" PRIu64 ": fragment_stride_bytes: runs every %" PRIu64
-                       " bytes overlap, or pass the block's stride",
-                       number, stride_bytes);
-    }
-    return SL_OK;
-}
-
-static sl_err region_check(const struct sl_item_region *region, uint64_t number,
-                           const struct sl_body_engine_get_reply *body, struct sl_error *why)
-{
-    uint64_t used_bytes = 0, span_bytes = 0, end_bytes = 0;
-    if (region->pool >= body->pools.count || region->pool >= SW_POOLS_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "region %" PRIu64 ": pool %" PRIu64 " of %" PRIu64,
-                       number, region->pool, body->pools.count);
-    }
-    /* Nobody registers what he could not read himself. */
-    if (region->handle_kind == SL_MEMORY_PROCESS && region->pid != body->pid) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "region %" PRIu64 ": pid: plain memory of process %" PRIu64
-                       ", registered by process %" PRIu64,
-                       number, region->pid, body->pid);
-    }
-    uint64_t part_count = body->pools.at[region->pool].part_count;
-    if (part_count > SW_PARTS_MAX || region->part >= SL_MAX(part_count, UINT64_C(1))) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "region %" PRIu64 ": part %" PRIu64 " of pool %" PRIu64 " with %" PRIu64,
-                       number, region->part, region->pool, part_count);
-    }
-    sl_err err = region_runs(region, number, &span_bytes, why);
-    if (err != SL_OK) {
-        return err;
-    }
-    if (region->piece_bytes == 0 || span_bytes > region->block_stride_bytes ||
-        region->block_count == 0 ||
-        __builtin_mul_overflow(region->block_count - 1, region->block_stride_bytes, &used_bytes) ||
-        __builtin_add_overflow(used_bytes, span_bytes, &used_bytes) ||
-        used_bytes > region->length_bytes ||
-        __builtin_add_overflow(region->offset_bytes, region->length_bytes, &end_bytes)) {
-        return sl_fail(why, SL_ERR_INVALID, "region %" PRIu64 ": blocks do not fit its length",
-                       number);
-    }
-    return SL_OK;
-}
-
 struct plan {
-    struct mapped *mapped; /* distinct handles */
+    struct sl_layout layout; /* of the rank's regions */
+    struct mapped *mapped;   /* distinct handles */
     uint32_t mapped_count;
-    uint32_t *mapped_of;     /* region number -> index into mapped */
-    struct sl_layer *layers; /* of all parts, one part after the other */
-    uint32_t layer_counts[SW_POOLS_MAX][SW_PARTS_MAX];
-    uint32_t first_layers[SW_POOLS_MAX][SW_PARTS_MAX]; /* where those of a part begin */
+    uint32_t *mapped_of;     /* of each layer */
+    struct sl_layer *layers; /* scratch, room for all */
 };
 
 static void plan_free(struct plan *plan)
 {
+    sl_layout_fini(&plan->layout);
     free(plan->mapped);
     free(plan->mapped_of);
     free(plan->layers);
@@ -121,21 +59,26 @@ static void plan_free(struct plan *plan)
 static sl_err plan_make(const struct sl_body_engine_get_reply *body, uint64_t rank,
                         struct plan *plan, struct sl_error *why)
 {
-    plan->mapped = calloc(MAPPINGS_MAX, sizeof(*plan->mapped));
-    plan->mapped_of = calloc(body->regions.count + 1, sizeof(*plan->mapped_of));
-    plan->layers = calloc(body->regions.count + 1, sizeof(*plan->layers));
-    if (plan->mapped == NULL || plan->mapped_of == NULL || plan->layers == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to plan %" PRIu64 " regions",
-                       body->regions.count);
+    sl_err err = sl_layout_make(body, UINT64_C(1) << rank, &plan->layout, why);
+    if (err != SL_OK) {
+        return err;
     }
-    for (uint64_t i = 0; i < body->regions.count; i++) {
-        const struct sl_item_region *region = &body->regions.at[i];
-        if (region->rank != rank) {
-            continue;
-        }
-        sl_err err = region_check(region, i, body, why);
-        if (err != SL_OK) {
-            return err;
+    plan->mapped = calloc(MAPPINGS_MAX, sizeof(*plan->mapped));
+    plan->mapped_of = calloc(plan->layout.layer_count + 1u, sizeof(*plan->mapped_of));
+    plan->layers = calloc(plan->layout.layer_count + 1u, sizeof(*plan->layers));
+    if (plan->mapped == NULL || plan->mapped_of == NULL || plan->layers == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to plan %u regions",
+                       plan->layout.layer_count);
+    }
+    for (uint32_t i = 0; i < plan->layout.layer_count; i++) {
+        uint32_t number = plan->layout.layers[i].region;
+        const struct sl_item_region *region = &body->regions.at[number];
+        /* Nobody registers what he could not read himself. */
+        if (region->handle_kind == SL_MEMORY_PROCESS && region->pid != body->pid) {
+            return sl_fail(why, SL_ERR_INVALID,
+                           "regions[%u].pid: plain memory of process %" PRIu64
+                           ", registered by process %" PRIu64,
+                           number, region->pid, body->pid);
         }
         struct sl_memory_handle handle = handle_of(region, rank);
         uint32_t at = 0;
@@ -153,44 +96,6 @@ static sl_err plan_make(const struct sl_body_engine_get_reply *body, uint64_t ra
         mapped->length_bytes =
             SL_MAX(mapped->length_bytes, region->offset_bytes + region->length_bytes);
         plan->mapped_of[i] = at;
-        plan->layer_counts[region->pool][region->part]++;
-    }
-    uint32_t first = 0;
-    for (uint32_t i = 0; i < SW_POOLS_MAX * SW_PARTS_MAX; i++) {
-        plan->first_layers[i / SW_PARTS_MAX][i % SW_PARTS_MAX] = first;
-        first += plan->layer_counts[i / SW_PARTS_MAX][i % SW_PARTS_MAX];
-    }
-    return SL_OK;
-}
-
-/* The layers of each part in their order; each number once, none missing. */
-static sl_err layers_place(const struct sl_body_engine_get_reply *body, uint64_t rank,
-                           const struct sw_engine *engine, struct plan *plan, struct sl_error *why)
-{
-    SL_ASSERT(engine->mappings != NULL);
-    for (uint64_t i = 0; i < body->regions.count; i++) {
-        const struct sl_item_region *region = &body->regions.at[i];
-        if (region->rank != rank) {
-            continue;
-        }
-        uint32_t count = plan->layer_counts[region->pool][region->part];
-        struct sl_layer *layers = plan->layers + plan->first_layers[region->pool][region->part];
-        if (region->layer >= count || layers[region->layer].base != NULL) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "region %" PRIu64 ": layer %" PRIu64
-                           " is double, or one of %u is missing",
-                           i, region->layer, count);
-        }
-        const struct sl_mapping *mapping = &engine->mappings[plan->mapped_of[i]];
-        uintptr_t base = (uintptr_t)mapping->base;
-        layers[region->layer] =
-            (struct sl_layer){.base = (unsigned char *)(base + region->offset_bytes),
-                              .block_stride_bytes = region->block_stride_bytes,
-                              .piece_bytes = region->piece_bytes,
-                              .block_count = region->block_count,
-                              .fragment_bytes = region->fragment_bytes,
-                              .fragment_stride_bytes = region->fragment_stride_bytes,
-                              .remote = mapping->remote};
     }
     return SL_OK;
 }
@@ -205,56 +110,61 @@ static uint64_t layers_runs(const struct sl_layer *layers, uint32_t layer_count)
     return runs;
 }
 
-static sl_err part_make(struct sl_device *device, const struct plan *plan, uint64_t pool,
-                        uint64_t part, struct sw_part *out, struct sl_error *why)
+static sl_err part_make(struct sl_device *device, const struct sl_body_engine_get_reply *body,
+                        const struct plan *plan, const struct sl_layout_row *row,
+                        struct sw_engine *engine, struct sl_error *why)
 {
-    const struct sl_layer *layers = plan->layers + plan->first_layers[pool][part];
-    uint32_t layer_count = plan->layer_counts[pool][part];
-    out->runs = layers_runs(layers, layer_count);
-    if (out->runs > SL_DEVICE_BLOCK_RUNS_MAX) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "pool %" PRIu64 ", part %" PRIu64 ": fragment_bytes: a block has %" PRIu64
-                       " runs, up to %u are possible",
-                       pool, part, out->runs, SL_DEVICE_BLOCK_RUNS_MAX);
-    }
-    out->layer_offsets = calloc(layer_count + 1u, sizeof(*out->layer_offsets));
+    struct sw_part *out = &engine->pools[row->pool].parts[row->part];
+    out->layer_offsets = calloc(row->layer_count + 1u, sizeof(*out->layer_offsets));
     if (out->layer_offsets == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for layers");
     }
-    sl_err err = device->ops->layers_add(device, layers, layer_count, &out->layers_index, why);
-    if (err != SL_OK) {
-        return err;
+    for (uint32_t i = 0; i < row->layer_count; i++) {
+        const struct sl_layout_layer *layer = &plan->layout.layers[row->first_layer + i];
+        const struct sl_item_region *region = &body->regions.at[layer->region];
+        const struct sl_mapping *mapping = &engine->mappings[plan->mapped_of[row->first_layer + i]];
+        uintptr_t base = (uintptr_t)mapping->base;
+        plan->layers[i] = (struct sl_layer){.base = (unsigned char *)(base + region->offset_bytes),
+                                            .block_stride_bytes = region->block_stride_bytes,
+                                            .piece_bytes = region->piece_bytes,
+                                            .block_count = region->block_count,
+                                            .fragment_bytes = region->fragment_bytes,
+                                            .fragment_stride_bytes = region->fragment_stride_bytes,
+                                            .remote = mapping->remote};
+        out->layer_offsets[i] = layer->part_offset_bytes;
     }
-    out->layer_count = layer_count;
-    out->block_count = UINT64_MAX;
-    for (uint32_t i = 0; i < layer_count; i++) {
-        out->value_bytes += layers[i].piece_bytes;
-        out->layer_offsets[i + 1] = out->value_bytes;
-        out->block_count = SL_MIN(out->block_count, layers[i].block_count);
+    out->layer_offsets[row->layer_count] = out->value_bytes = row->length_bytes;
+    out->block_count = row->block_count;
+    out->runs = layers_runs(plan->layers, row->layer_count);
+    if (out->runs > SL_DEVICE_BLOCK_RUNS_MAX) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "pool %u, part %u: fragment_bytes: a block has %" PRIu64
+                       " runs, up to %u are possible",
+                       row->pool, row->part, out->runs, SL_DEVICE_BLOCK_RUNS_MAX);
     }
-    return SL_OK;
+    sl_err err =
+        device->ops->layers_add(device, plan->layers, row->layer_count, &out->layers_index, why);
+    out->layer_count = err == SL_OK ? row->layer_count : 0;
+    return err;
 }
 
-static sl_err pool_make(const struct sw_mapper *mapper, uint64_t part_count, uint64_t pool,
-                        const struct plan *plan, struct sw_engine *engine, struct sl_error *why)
+static sl_err parts_make(const struct sw_mapper *mapper,
+                         const struct sl_body_engine_get_reply *body, const struct plan *plan,
+                         struct sw_engine *engine, struct sl_error *why)
 {
-    struct sw_pool *out = &engine->pools[pool];
-    uint64_t rows = SL_MAX(part_count, UINT64_C(1));
     sl_err err = SL_OK;
-    if (part_count > SW_PARTS_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "pool %" PRIu64 ": part_count: %" PRIu64 " of %u", pool,
-                       part_count, SW_PARTS_MAX);
-    }
-    out->parts = calloc(rows, sizeof(*out->parts));
-    if (out->parts == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " parts", rows);
-    }
-    out->part_count = (uint32_t)part_count;
-    for (uint64_t part = 0; err == SL_OK && part < rows; part++) {
-        if (plan->layer_counts[pool][part] > 0) {
-            err = part_make(mapper->device, plan, pool, part, &out->parts[part], why);
-            sl_metrics_beat_now(mapper->metrics); /* a copy to the GPU each, hundreds of them */
+    for (uint64_t i = 0; i < body->pools.count && i < SW_POOLS_MAX; i++) {
+        uint64_t count = SL_MIN(body->pools.at[i].part_count, (uint64_t)SW_PARTS_MAX);
+        engine->pools[i] =
+            (struct sw_pool){.part_count = (uint32_t)count,
+                             .parts = calloc(SL_MAX(count, UINT64_C(1)), sizeof(struct sw_part))};
+        if (engine->pools[i].parts == NULL) {
+            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " parts", count);
         }
+    }
+    for (uint32_t i = 0; err == SL_OK && i < plan->layout.row_count; i++) {
+        err = part_make(mapper->device, body, plan, &plan->layout.rows[i], engine, why);
+        sl_metrics_beat_now(mapper->metrics); /* a copy to the GPU each, hundreds of them */
     }
     return err;
 }
@@ -330,11 +240,7 @@ sl_err sw_engine_map(const struct sw_mapper *mapper, const struct sl_body_engine
         err = plan_map(mapper, &plan, engine, why);
     }
     if (err == SL_OK) {
-        err = layers_place(body, rank, engine, &plan, why);
-    }
-    for (uint64_t pool = 0; err == SL_OK && pool < body->pools.count && pool < SW_POOLS_MAX;
-         pool++) {
-        err = pool_make(mapper, body->pools.at[pool].part_count, pool, &plan, engine, why);
+        err = parts_make(mapper, body, &plan, engine, why);
     }
     if (err != SL_OK) {
         sw_engine_unmap(mapper->device, engine);

@@ -447,19 +447,19 @@ static const struct {
     void (*spoil)(void);
     const char *names;
 } bad_regions[] = {
-    {no_multiple, "region 1: fragment_bytes"},
-    {no_fragment, "region 1: fragment_bytes"},
-    {overlaps, "region 1: fragment_stride_bytes"},
-    {past_the_stride, "region 1: fragment_stride_bytes"},
-    {overflows, "region 1: fragment_stride_bytes"},
-    {past_the_length, "region 1: blocks do not fit its length"},
+    {no_multiple, "regions[1].fragment_bytes"},
+    {no_fragment, "regions[1].fragment_bytes"},
+    {overlaps, "regions[1].fragment_bytes"},
+    {past_the_stride, "regions[1].fragment_bytes"},
+    {overflows, "regions[1].fragment_bytes"},
+    {past_the_length, "regions[1].length_bytes"},
     {past_the_memory, "bytes, "},
-    {double_layer, "region 1: layer 0 is double"},
-    {missing_layer, "region 1: layer 4 is double, or one of 4 is missing"},
-    {other_part, "region 3: layer 3 is double, or one of 3 is missing"},
-    {no_such_part, "region 1: part 8 of pool 0 with 8"},
-    {part_of_none, "region 13: part 1 of pool 1 with 0"},
-    {memory_of_another, "region 1: pid: plain memory of process"},
+    {double_layer, "regions[1].layer: twice"},
+    {missing_layer, "rank 1, pool 0, part 2 lacks layer 1"},
+    {other_part, "rank 1, pool 0, part 2 lacks layer 1"},
+    {no_such_part, "regions[1].part: 8 of pool 0 with 8"},
+    {part_of_none, "regions[13].part: 1 of pool 1 with 0"},
+    {memory_of_another, "regions[1].pid: plain memory of process"},
     {memory_of_a_former, "is another one by now"},
     {too_many_parts, "of pool 0 with 65"},
     {too_many_runs, "pool 0, part 2: fragment_bytes"},
@@ -495,7 +495,7 @@ START_TEST(only_the_parts_of_the_rank_are_there)
         struct sl_device *device = NULL;
         struct sl_error why = {0};
         struct sl_body_engine_get_reply body = engine_body();
-        regions[REGIONS - 1].rank = RANK + 1; /* pool 1 is another rank's */
+        regions[REGIONS - 1].rank = RANK - 1; /* pool 1 is another rank's */
         ck_assert_int_eq(
             sl_device_open(&(struct sl_device_options){.name = "host", .staging_bytes = 65536},
                            &device, &why),

@@ -1250,7 +1250,8 @@ START_TEST(regions_that_do_not_fit_are_refused)
                                         .block_stride_bytes = bad_regions[_i].stride,
                                         .piece_bytes = bad_regions[_i].piece,
                                         .block_count = bad_regions[_i].count};
-        struct sl_body_engine_get_reply body = {.pools = {&pool, 1}, .regions = {&region, 1}};
+        struct sl_body_engine_get_reply body = {
+            .world = RANK + 1, .pools = {&pool, 1}, .regions = {&region, 1}};
         struct sw_engine engine = {0};
         struct sl_device *device = NULL;
         struct sl_error why = {0};

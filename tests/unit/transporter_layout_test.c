@@ -31,6 +31,7 @@ static void bed_empty(void)
     memset(&bed, 0, sizeof(bed));
     bed.pools[0].part_count = 0;
     bed.pools[1].part_count = 4;
+    bed.body.world = 2;
     bed.body.pools.at = bed.pools;
     bed.body.pools.count = 2;
     bed.body.regions.at = bed.regions;
@@ -39,21 +40,13 @@ static void bed_empty(void)
 /* Each buffer is a span; the buffer is the fd of the region. */
 static sl_err bed_make(struct sl_error *why)
 {
-    uint64_t count = bed.body.regions.count;
-    struct tr_layer *layers = calloc(count + 1, sizeof(*layers));
-    ck_assert_ptr_nonnull(layers);
-    for (uint64_t i = 0; i < count; i++) {
-        sl_err err = tr_layout_region(&bed.body, i, &layers[i], why);
-        if (err != SL_OK) {
-            free(layers);
-            return err;
-        }
-        layers[i].buffer = bed.regions[i].handle_kind == SL_MEMORY_SHARED_FD
-                               ? (uint32_t)bed.regions[i].fd
-                               : TR_NO_SPAN;
+    sl_err err = tr_layout_make(&bed.body, &bed.layout, why);
+    for (uint32_t i = 0; err == SL_OK && i < bed.layout.layer_count; i++) {
+        struct tr_layer *layer = &bed.layout.layers[i];
+        const struct sl_item_region *region = &bed.regions[layer->region];
+        layer->buffer =
+            region->handle_kind == SL_MEMORY_SHARED_FD ? (uint32_t)region->fd : TR_NO_SPAN;
     }
-    sl_err err = tr_layout_make(&bed.body, &layers, &bed.layout, why);
-    ck_assert_ptr_null(layers);
     if (err == SL_OK) {
         tr_layout_spans(&bed.layout, bed.spans, bed.span_count);
     }
@@ -135,8 +128,8 @@ START_TEST(every_range_of_a_part_is_where_its_bytes_are)
     {
         three_layers();
         struct tr_spot spot = {.rank = 1, .pool = 1, .part = 2, .device_block = (uint32_t)_i};
-        ck_assert_uint_eq(tr_layout_row(&bed.layout, &spot)->length_bytes, 88);
-        ck_assert_uint_eq(tr_layout_row(&bed.layout, &spot)->block_count, 7);
+        ck_assert_uint_eq(tr_layout_row(&bed.layout, &spot)->of.length_bytes, 88);
+        ck_assert_uint_eq(tr_layout_row(&bed.layout, &spot)->of.block_count, 7);
         for (uint64_t from = 0; from < 88; from++) {
             for (uint64_t length = 1; length <= 88 - from; length++) {
                 struct tr_runs runs;

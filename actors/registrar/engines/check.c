@@ -1,12 +1,11 @@
 /* actors/registrar/engines/check.c - what a registration of an engine must be. */
 #include "actors/registrar/engines/engines.h"
-#include "runtime/sl_runs.h"
+#include "ipc/sl_layout.h"
 
+#include <assert.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define ENGINE_PARTS_MAX 64u
 #define ENGINE_POOLS_MAX 8u
 #define ENGINE_WORLD_MAX 64u
 /* enum sl_memory_kind of cuda/sl_device.h, which the registrar does not use */
@@ -44,17 +43,10 @@ static sl_err region_fail(struct sl_error *why, uint64_t index, const char *text
     return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.regions[%" PRIu64 "].%s", index, text);
 }
 
-static sl_err region_check(const struct sl_body_engine_register *engine, uint64_t index,
+/* What its memory is; where its blocks lie is sl_layout_make's. */
+static sl_err memory_check(const struct sl_item_region *region, uint64_t index,
                            struct sl_error *why)
 {
-    const struct sl_item_region *region = &engine->regions.at[index];
-    uint64_t reach, end;
-    if (region->rank >= engine->world) {
-        return region_fail(why, index, "rank: not below world");
-    }
-    if (region->pool >= engine->pools.count) {
-        return region_fail(why, index, "pool: not below the number of pools");
-    }
     if (region->handle_kind == 0 || region->handle_kind > REG_MEMORY_KIND_MAX) {
         return region_fail(why, index, "handle_kind: unknown");
     }
@@ -67,76 +59,6 @@ static sl_err region_check(const struct sl_body_engine_register *engine, uint64_
     }
     if (region->handle_kind == MEMORY_KIND_PROCESS && region->start_time == 0) {
         return region_fail(why, index, "start_time: 0");
-    }
-    if (region->part >= SL_MAX(engine->pools.at[region->pool].part_count, UINT64_C(1))) {
-        return region_fail(why, index, "part: not below the pool's part_count");
-    }
-    if (region->block_stride_bytes < region->piece_bytes) {
-        return region_fail(why, index, "block_stride_bytes: less than piece_bytes");
-    }
-    uint64_t span =
-        sl_runs_span(region->piece_bytes, region->fragment_bytes, region->fragment_stride_bytes);
-    if (span == 0 || span > region->block_stride_bytes) {
-        return region_fail(why, index, "fragment_bytes: not in piece_bytes or beyond the stride");
-    }
-    if (region->block_count == 0 ||
-        __builtin_mul_overflow(region->block_count - 1, region->block_stride_bytes, &reach) ||
-        __builtin_add_overflow(reach, span, &reach) || reach > region->length_bytes) {
-        return region_fail(why, index, "length_bytes: (block_count - 1) * stride + piece is more");
-    }
-    if (__builtin_add_overflow(region->offset_bytes, region->length_bytes, &end)) {
-        return region_fail(why, index, "offset_bytes: plus length_bytes overflows");
-    }
-    return SL_OK;
-}
-
-/* Of a region: its rank, pool, part and layer, in this order of weight. */
-static uint64_t region_rank_of(uint64_t place)
-{
-    return place >> 32;
-}
-static uint64_t region_cell_of(uint64_t place) /* all but the layer */
-{
-    return place >> 12;
-}
-static uint64_t region_place(const struct sl_item_region *region)
-{
-    return region->rank << 32 | region->pool << 24 | region->part << 12 | region->layer;
-}
-
-static int place_compare(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-    return left < right ? -1 : left > right ? 1 : 0;
-}
-
-static uint64_t place_last(const struct sl_body_engine_register *engine, uint64_t place)
-{
-    uint64_t i = engine->regions.count - 1;
-    while (region_place(&engine->regions.at[i]) != place) {
-        i--;
-    }
-    return i;
-}
-
-/* places are sorted: each cell has layers 0 .. n-1 once each. */
-static sl_err places_check(const struct sl_body_engine_register *engine, const uint64_t *places,
-                           struct sl_error *why)
-{
-    for (uint64_t i = 0; i < engine->regions.count; i++) {
-        bool first = i == 0 || region_cell_of(places[i]) != region_cell_of(places[i - 1]);
-        uint64_t layer = places[i] & 4095, want = first ? 0 : (places[i - 1] & 4095) + 1;
-        uint64_t pool = places[i] >> 24 & 255, rank = region_rank_of(places[i]);
-        if (!first && layer + 1 == want) {
-            return region_fail(why, place_last(engine, places[i]),
-                               "layer: twice for this rank and pool");
-        }
-        if (layer != want) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "ENGINE_REGISTER.regions: rank %" PRIu64 ", pool %" PRIu64
-                           " lacks layer %" PRIu64,
-                           rank, pool, want);
-        }
     }
     return SL_OK;
 }
@@ -174,44 +96,6 @@ static sl_err cells_check(const struct sl_body_engine_register *engine, struct s
     return SL_OK;
 }
 
-static sl_err parts_check(const struct sl_body_engine_register *engine, struct sl_error *why)
-{
-    uint64_t *bytes = calloc(ENGINE_WORLD_MAX * ENGINE_POOLS_MAX * ENGINE_PARTS_MAX,
-                             sizeof(*bytes)); /* 256 KiB */
-    if (bytes == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "table of parts");
-    }
-    sl_err err = SL_OK;
-    for (uint64_t i = 0; i < engine->regions.count && err == SL_OK; i++) {
-        const struct sl_item_region *region = &engine->regions.at[i];
-        uint64_t at = (region->rank * ENGINE_POOLS_MAX + region->pool) * ENGINE_PARTS_MAX;
-        bytes[at + region->part] += region->piece_bytes; /* at most 65,536 times 1 GiB */
-        if (bytes[at + region->part] > SL_VALUE_BYTES_MAX) {
-            err = region_fail(why, i, "piece_bytes: a part of this rank and pool exceeds 1 GiB");
-        }
-    }
-    free(bytes);
-    return err;
-}
-
-/* What is in the regions is whole, and each part fits a value. */
-static sl_err layers_check(const struct sl_body_engine_register *engine, struct sl_error *why)
-{
-    uint64_t count = engine->regions.count;
-    uint64_t *places = calloc(count + 1, sizeof(*places));
-    if (places == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "table of layers");
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        places[i] = region_place(&engine->regions.at[i]);
-    }
-    qsort(places, count, sizeof(*places), place_compare);
-    sl_err err = places_check(engine, places, why);
-    err = err == SL_OK ? cells_check(engine, why) : err;
-    free(places);
-    return err == SL_OK ? parts_check(engine, why) : err;
-}
-
 sl_err reg_engine_check(const struct sl_body_engine_register *engine, struct sl_error *why)
 {
     if (engine->engine_id != 0) {
@@ -241,10 +125,19 @@ sl_err reg_engine_check(const struct sl_body_engine_register *engine, struct sl_
         }
     }
     for (uint64_t i = 0; i < engine->regions.count; i++) {
-        sl_err err = region_check(engine, i, why);
+        sl_err err = memory_check(&engine->regions.at[i], i, why);
         if (err != SL_OK) {
             return err;
         }
     }
-    return layers_check(engine, why);
+    struct sl_layout layout;
+    struct sl_body_engine_get_reply body;
+    static_assert(sizeof(body) == sizeof(*engine), "one table makes both");
+    memcpy(&body, engine, sizeof(body));
+    sl_err err = sl_layout_make(&body, SL_LAYOUT_ALL, &layout, why);
+    if (err != SL_OK) {
+        return err;
+    }
+    sl_layout_fini(&layout);
+    return cells_check(engine, why);
 }

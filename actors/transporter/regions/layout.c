@@ -1,15 +1,10 @@
 /* actors/transporter/regions/layout.c - see layout.h. */
 #include "actors/transporter/regions/layout.h"
 
-#include "cuda/sl_device.h"
-#include "runtime/sl_runs.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define POOLS_MAX    8u                  /* of the message table */
-#define PARTS_MAX    64u                 /* likewise */
-#define BUFFER_BYTES (UINT64_C(1) << 47) /* no address space has more */
+#define POOLS_MAX 8u /* of the message table */
 
 _Static_assert(SL_COUNT(((struct tr_layout *)0)->part_counts) == POOLS_MAX, "one a pool");
 
@@ -20,134 +15,87 @@ uint64_t tr_layer_block_bytes(const struct tr_layer *layer)
     return (layer->piece_bytes / layer->run_bytes - 1) * layer->run_stride_bytes + layer->run_bytes;
 }
 
-sl_err tr_layout_region(const struct sl_body_engine_get_reply *body, uint64_t number,
-                        struct tr_layer *out, struct sl_error *why)
+static struct tr_layer layer_of(const struct sl_item_region *region,
+                                const struct sl_layout_layer *layer)
 {
-    const struct sl_item_region *region = &body->regions.at[number];
-    uint64_t used_bytes = 0;
-    uint64_t span_bytes =
-        sl_runs_span(region->piece_bytes, region->fragment_bytes, region->fragment_stride_bytes);
-    if (region->pool >= body->pools.count || region->pool >= POOLS_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "region %" PRIu64 ": pool %" PRIu64 " of %" PRIu64,
-                       number, region->pool, body->pools.count);
-    }
-    uint64_t part_count = body->pools.at[region->pool].part_count;
-    if (part_count > PARTS_MAX || region->part >= SL_MAX(part_count, UINT64_C(1))) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "region %" PRIu64 ": part %" PRIu64 " of pool %" PRIu64 " with %" PRIu64,
-                       number, region->part, region->pool, part_count);
-    }
-    if (region->handle_kind == SL_MEMORY_SHARED_FD && /* no address is made of others */
-        (span_bytes == 0 || span_bytes > region->block_stride_bytes || region->block_count == 0 ||
-         region->offset_bytes > BUFFER_BYTES || region->length_bytes > BUFFER_BYTES ||
-         region->block_stride_bytes > BUFFER_BYTES ||
-         __builtin_mul_overflow(region->block_count - 1, region->block_stride_bytes, &used_bytes) ||
-         used_bytes > BUFFER_BYTES || used_bytes + span_bytes > region->length_bytes)) {
-        return sl_fail(why, SL_ERR_INVALID, "region %" PRIu64 ": blocks do not fit its length",
-                       number);
-    }
     bool runs = region->fragment_bytes != 0;
-    *out = (struct tr_layer){
-        .rank = (uint32_t)region->rank,
-        .pool = (uint32_t)region->pool,
-        .part = (uint32_t)region->part,
-        .layer = (uint32_t)region->layer,
+    return (struct tr_layer){
+        .region = layer->region,
         .buffer = TR_NO_SPAN,
         .span = TR_NO_SPAN,
         .offset_bytes = region->offset_bytes,
         .length_bytes = region->length_bytes,
+        .part_offset_bytes = layer->part_offset_bytes,
         .block_stride_bytes = region->block_stride_bytes,
-        .block_count = region->block_count,
         .piece_bytes = region->piece_bytes,
         .run_bytes = runs ? region->fragment_bytes : region->piece_bytes,
         .run_stride_bytes = runs ? region->fragment_stride_bytes : region->piece_bytes,
     };
-    return SL_OK;
 }
 
 /* ---- rows ---- */
 
-static int part_compare(const struct tr_layer *a, const struct tr_layer *b)
+sl_err tr_layout_make(const struct sl_body_engine_get_reply *body, struct tr_layout *out,
+                      struct sl_error *why)
 {
-    if (a->rank != b->rank) {
-        return a->rank < b->rank ? -1 : 1;
+    struct sl_layout layout;
+    sl_err err = sl_layout_make(body, SL_LAYOUT_ALL, &layout, why);
+    if (err != SL_OK) {
+        return err;
     }
-    if (a->pool != b->pool) {
-        return a->pool < b->pool ? -1 : 1;
+    *out = (struct tr_layout){.layers = calloc(layout.layer_count + 1u, sizeof(*out->layers)),
+                              .rows = calloc(layout.row_count + 1u, sizeof(*out->rows))};
+    if (out->layers == NULL || out->rows == NULL) {
+        err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u regions", layout.layer_count);
     }
-    return a->part == b->part ? 0 : a->part < b->part ? -1 : 1;
-}
-
-static int layer_compare(const void *a, const void *b)
-{
-    const struct tr_layer *one = a, *other = b;
-    int order = part_compare(one, other);
-    if (order != 0) {
-        return order;
-    }
-    return one->layer == other->layer ? 0 : one->layer < other->layer ? -1 : 1;
-}
-
-sl_err tr_layout_make(const struct sl_body_engine_get_reply *body, struct tr_layer **layers,
-                      struct tr_layout *out, struct sl_error *why)
-{
-    uint32_t count = (uint32_t)body->regions.count;
-    *out = (struct tr_layout){.layers = *layers, .layer_count = count};
-    *layers = NULL;
     for (uint64_t i = 0; i < body->pools.count && i < POOLS_MAX; i++) {
         out->part_counts[i] = (uint32_t)body->pools.at[i].part_count;
     }
-    out->rows = calloc(count + 1u, sizeof(*out->rows));
-    if (out->rows == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u regions", count);
-    }
-    if (count > 0) {
-        qsort(out->layers, count, sizeof(*out->layers), layer_compare);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        struct tr_layer *layer = &out->layers[i];
-        if (i == 0 || part_compare(&out->layers[i - 1], layer) != 0) {
-            out->rows[out->row_count++] =
-                (struct tr_row){.first_layer = i, .block_count = UINT64_MAX, .mapped = true};
+    for (uint32_t i = 0; err == SL_OK && i < layout.row_count; i++) {
+        struct tr_row *row = &out->rows[out->row_count++];
+        row->of = layout.rows[i];
+        for (uint32_t l = 0; l < row->of.layer_count; l++) {
+            const struct sl_layout_layer *from = &layout.layers[out->layer_count];
+            struct tr_layer *layer = &out->layers[out->layer_count++];
+            *layer = layer_of(&body->regions.at[from->region], from);
+            row->run_count += layer->run_stride_bytes == layer->run_bytes
+                                  ? 1
+                                  : layer->piece_bytes / layer->run_bytes;
         }
-        struct tr_row *row = &out->rows[out->row_count - 1];
-        if (layer->layer != row->layer_count) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "rank %u, pool %u, part %u: layer %u is double, or one before it is "
-                           "missing",
-                           layer->rank, layer->pool, layer->part, layer->layer);
-        }
-        layer->part_offset_bytes = row->length_bytes;
-        row->layer_count++;
-        row->length_bytes += layer->piece_bytes;
-        row->run_count +=
-            layer->run_stride_bytes == layer->run_bytes ? 1 : layer->piece_bytes / layer->run_bytes;
-        row->block_count = SL_MIN(row->block_count, layer->block_count);
-        row->mapped = row->mapped && layer->buffer != TR_NO_SPAN;
-        row->device = row->device || layer->device;
     }
-    return SL_OK;
+    sl_layout_fini(&layout);
+    return err;
+}
+
+static void layer_span(struct tr_layer *layer, const struct tr_span *spans, uint32_t span_count)
+{
+    uint32_t low = 0, high = span_count; /* the first span behind the layer's start */
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        bool before = spans[middle].buffer < layer->buffer ||
+                      (spans[middle].buffer == layer->buffer &&
+                       spans[middle].offset_bytes <= layer->offset_bytes);
+        low = before ? middle + 1 : low;
+        high = before ? high : middle;
+    }
+    SL_ASSERT(low > 0 && spans[low - 1].buffer == layer->buffer);
+    layer->span = low - 1;
+    layer->offset_bytes -= spans[low - 1].offset_bytes;
 }
 
 void tr_layout_spans(struct tr_layout *layout, const struct tr_span *spans, uint32_t span_count)
 {
-    for (uint32_t i = 0; i < layout->layer_count; i++) {
-        struct tr_layer *layer = &layout->layers[i];
-        if (layer->buffer == TR_NO_SPAN) {
-            continue;
+    for (uint32_t i = 0; i < layout->row_count; i++) {
+        struct tr_row *row = &layout->rows[i];
+        row->mapped = true;
+        for (uint32_t l = row->of.first_layer; l < row->of.first_layer + row->of.layer_count; l++) {
+            struct tr_layer *layer = &layout->layers[l];
+            row->mapped = row->mapped && layer->buffer != TR_NO_SPAN;
+            row->device = row->device || layer->device;
+            if (layer->buffer != TR_NO_SPAN) {
+                layer_span(layer, spans, span_count);
+            }
         }
-        uint32_t low = 0, high = span_count; /* the first span behind the layer's start */
-        while (low < high) {
-            uint32_t middle = low + (high - low) / 2;
-            bool before = spans[middle].buffer < layer->buffer ||
-                          (spans[middle].buffer == layer->buffer &&
-                           spans[middle].offset_bytes <= layer->offset_bytes);
-            low = before ? middle + 1 : low;
-            high = before ? high : middle;
-        }
-        SL_ASSERT(low > 0 && spans[low - 1].buffer == layer->buffer);
-        layer->span = low - 1;
-        layer->offset_bytes -= spans[low - 1].offset_bytes;
     }
 }
 
@@ -155,7 +103,7 @@ void tr_layout_leave_out(struct tr_layout *layout, uint32_t buffer)
 {
     for (uint32_t i = 0; i < layout->row_count; i++) {
         struct tr_row *row = &layout->rows[i];
-        for (uint32_t l = row->first_layer; l < row->first_layer + row->layer_count; l++) {
+        for (uint32_t l = row->of.first_layer; l < row->of.first_layer + row->of.layer_count; l++) {
             row->mapped = row->mapped && layout->layers[l].buffer != buffer;
         }
     }
@@ -173,19 +121,19 @@ const struct tr_row *tr_layout_row(const struct tr_layout *layout, const struct 
     if (spot->pool >= POOLS_MAX) {
         return NULL;
     }
-    struct tr_layer want = {.rank = spot->rank,
-                            .pool = spot->pool,
-                            .part = layout->part_counts[spot->pool] > 0 ? spot->part : 0};
+    uint32_t part = layout->part_counts[spot->pool] > 0 ? spot->part : 0;
     uint32_t low = 0, high = layout->row_count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        const struct tr_row *row = &layout->rows[middle];
-        int order = part_compare(&layout->layers[row->first_layer], &want);
-        if (order == 0) {
-            return row;
+        const struct sl_layout_row *row = &layout->rows[middle].of;
+        if (row->rank == spot->rank && row->pool == spot->pool && row->part == part) {
+            return &layout->rows[middle];
         }
-        low = order < 0 ? middle + 1 : low;
-        high = order < 0 ? high : middle;
+        bool before = row->rank != spot->rank   ? row->rank < spot->rank
+                      : row->pool != spot->pool ? row->pool < spot->pool
+                                                : row->part < part;
+        low = before ? middle + 1 : low;
+        high = before ? high : middle;
     }
     return NULL;
 }
@@ -209,11 +157,11 @@ static uint32_t layer_at(const struct tr_layer *layers, uint32_t layer_count,
 sl_err tr_layout_layers(const struct tr_layout *layout, const struct tr_row *row,
                         struct tr_range range, uint32_t *first, uint32_t *end, struct sl_error *why)
 {
-    const struct tr_layer *layers = &layout->layers[row->first_layer];
+    const struct tr_layer *layers = &layout->layers[row->of.first_layer];
     uint64_t range_end = range.offset_bytes + range.length_bytes;
-    uint32_t from = layer_at(layers, row->layer_count, range.offset_bytes);
-    uint32_t last = layer_at(layers, row->layer_count, range_end);
-    bool all = range_end == row->length_bytes;
+    uint32_t from = layer_at(layers, row->of.layer_count, range.offset_bytes);
+    uint32_t last = layer_at(layers, row->of.layer_count, range_end);
+    bool all = range_end == row->of.length_bytes;
     if (layers[from].part_offset_bytes != range.offset_bytes ||
         (!all && layers[last].part_offset_bytes != range_end)) {
         return sl_fail(why, SL_ERR_INVALID,
@@ -221,7 +169,7 @@ sl_err tr_layout_layers(const struct tr_layout *layout, const struct tr_row *row
                        range.offset_bytes, range.length_bytes);
     }
     *first = from;
-    *end = all ? row->layer_count : last;
+    *end = all ? row->of.layer_count : last;
     return SL_OK;
 }
 
@@ -234,22 +182,22 @@ sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_spot *spot,
                        "rank %u of engine %" PRIu64 " has no part %u of pool %u", spot->rank,
                        spot->engine_id, spot->part, spot->pool);
     }
-    if (spot->device_block >= row->block_count) {
+    if (spot->device_block >= row->of.block_count) {
         return sl_fail(why, SL_ERR_INVALID, "block %u of %" PRIu64, spot->device_block,
-                       row->block_count);
+                       row->of.block_count);
     }
-    if (range.length_bytes == 0 || range.length_bytes > row->length_bytes ||
-        range.offset_bytes > row->length_bytes - range.length_bytes) {
+    if (range.length_bytes == 0 || range.length_bytes > row->of.length_bytes ||
+        range.offset_bytes > row->of.length_bytes - range.length_bytes) {
         return sl_fail(why, SL_ERR_INVALID, "bytes %" PRIu64 " + %" PRIu64 " of a part of %" PRIu64,
-                       range.offset_bytes, range.length_bytes, row->length_bytes);
+                       range.offset_bytes, range.length_bytes, row->of.length_bytes);
     }
     if (!row->mapped || (row->device && !spot->unseen)) {
         return sl_fail(why, SL_ERR_UNSUPPORTED, "rank %u of engine %" PRIu64 ": pool %u is %s",
                        spot->rank, spot->engine_id, spot->pool,
                        row->mapped ? "device memory" : "not shared memory of this host");
     }
-    const struct tr_layer *layers = &layout->layers[row->first_layer];
-    uint32_t low = layer_at(layers, row->layer_count, range.offset_bytes);
+    const struct tr_layer *layers = &layout->layers[row->of.first_layer];
+    uint32_t low = layer_at(layers, row->of.layer_count, range.offset_bytes);
     *out = (struct tr_runs){.layer = &layers[low],
                             .device_block = spot->device_block,
                             .at_bytes = range.offset_bytes - layers[low].part_offset_bytes,

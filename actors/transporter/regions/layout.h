@@ -6,47 +6,40 @@
 
 #include "actors/transporter/regions/spans.h"
 #include "actors/transporter/state/spot.h"
-#include "ipc/sl_msg.h"
+#include "ipc/sl_layout.h"
 
 #define TR_NO_SPAN UINT32_MAX
 
 struct tr_layer {
-    uint32_t rank, pool, part, layer;
-    uint32_t buffer;       /* number of the mapping; TR_NO_SPAN: memory that is not mapped here */
-    bool device;           /* it is a dmabuf: the fabric has it, no CPU does */
-    uint32_t span;         /* that it lies in, after tr_layout_spans */
-    uint64_t offset_bytes; /* of block 0: in the buffer, then in the span */
-    uint64_t length_bytes; /* of the region */
+    uint32_t region; /* its number in the registration */
+    uint32_t buffer; /* the caller's: number of the mapping; TR_NO_SPAN: it is not mapped here */
+    bool device;     /* likewise: it is a dmabuf, the fabric has it, no CPU does */
+    uint32_t span;   /* that it lies in, after tr_layout_spans */
+    uint64_t offset_bytes;      /* of block 0: in the buffer, then in the span */
+    uint64_t length_bytes;      /* of the region */
     uint64_t part_offset_bytes; /* where its piece begins in the part */
-    uint64_t block_stride_bytes, block_count;
+    uint64_t block_stride_bytes;
     uint64_t piece_bytes;
     uint64_t run_bytes, run_stride_bytes; /* a piece is runs; run_bytes is piece_bytes: it is one */
 };
 struct tr_row { /* a part that a rank has */
-    uint32_t first_layer, layer_count;
-    uint64_t length_bytes;
-    uint64_t block_count;
+    struct sl_layout_row of;
     uint64_t run_count; /* of a block, at most */
-    bool mapped;        /* all of its layers are, or are in the fabric */
-    bool device;        /* some of them are of a dmabuf */
+    bool mapped;        /* after tr_layout_spans: all of its layers are, or are in the fabric */
+    bool device;        /* likewise: some of them are of a dmabuf */
 };
 struct tr_layout {
-    struct tr_layer *layers; /* by rank, pool, part, layer; owned */
-    struct tr_row *rows;     /* in the same order; owned */
+    struct tr_layer *layers; /* as in struct sl_layout; owned */
+    struct tr_row *rows;     /* likewise */
     uint32_t layer_count, row_count;
     uint32_t part_counts[8]; /* of the pools */
 };
 
-/* A region as a layer, its numbers checked; buffer is the caller's. Errors: SL_ERR_INVALID (names the
- * region). */
-sl_err tr_layout_region(const struct sl_body_engine_get_reply *body, uint64_t number,
-                        struct tr_layer *out, struct sl_error *why);
 /* Bytes of one block in the layer, from the first to the last. */
 uint64_t tr_layer_block_bytes(const struct tr_layer *layer);
-/* layers: one a region, in any order; taken from *layers, also on failure. Errors: SL_ERR_INVALID (a
- * layer of a part is double, or missing), SL_ERR_NO_MEMORY. */
-sl_err tr_layout_make(const struct sl_body_engine_get_reply *body, struct tr_layer **layers,
-                      struct tr_layout *out, struct sl_error *why);
+/* No layer has a buffer yet. Errors: those of sl_layout_make, with *out in any state. */
+sl_err tr_layout_make(const struct sl_body_engine_get_reply *body, struct tr_layout *out,
+                      struct sl_error *why);
 /* spans: sorted, each layer that has a buffer lies in one of them. */
 void tr_layout_spans(struct tr_layout *layout, const struct tr_span *spans, uint32_t span_count);
 /* The buffer is not in the fabric after all: parts with a layer in it are not mapped. */

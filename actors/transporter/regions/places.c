@@ -28,9 +28,9 @@ sl_err tr_spot_shape(struct transporter *self, const struct tr_spot *spot,
     sl_err err = runs_begin(self, spot, (struct tr_range){.length_bytes = 1}, &walk, why);
     if (err == SL_OK) {
         const struct tr_row *row = tr_layout_row(walk.view.layout, spot);
-        *out = (struct tr_spot_shape){.length_bytes = row->length_bytes,
+        *out = (struct tr_spot_shape){.length_bytes = row->of.length_bytes,
                                       .places_max = row->run_count,
-                                      .block_count = row->block_count,
+                                      .block_count = row->of.block_count,
                                       .device = row->device};
     }
     return err;
@@ -90,7 +90,7 @@ sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, stru
     const struct tr_row *row = tr_layout_row(walk.view.layout, spot);
     err = tr_layout_layers(walk.view.layout, row, range, &from, &behind, why);
     if (err == SL_OK) {
-        bool all = from == 0 && behind == row->layer_count;
+        bool all = from == 0 && behind == row->of.layer_count;
         *first = from;
         *end = all ? 0 : behind;
     }

@@ -1,5 +1,4 @@
-/* actors/transporter/regions/pools.c - see pools.h. Every number of a registration comes from another
- * process, and is checked before an address is made of it. */
+/* actors/transporter/regions/pools.c - see pools.h. */
 #include "actors/transporter/regions/pools_internal.h"
 
 #include <inttypes.h>
@@ -137,29 +136,24 @@ static bool devices_may(struct transporter *self, const struct engine *engine)
     return may;
 }
 
-/* Every region as a layer, with the buffer that it lies in, if it is one that can be mapped here, or
- * may be a dmabuf. */
+/* The layers, with the buffer that each lies in, if it is one that can be mapped here, or may be a
+ * dmabuf. */
 static sl_err engine_layout(struct transporter *self, struct engine *engine,
                             const struct sl_body_engine_get_reply *body, struct sl_error *why)
 {
     bool asked = false, devices = false;
-    struct tr_layer *layers = calloc(body->regions.count + 1, sizeof(*layers));
-    sl_err err = SL_OK;
-    if (layers == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to plan %" PRIu64 " regions",
-                       body->regions.count);
-    }
-    for (uint64_t i = 0; i < body->regions.count && err == SL_OK; i++) {
-        const struct sl_item_region *region = &body->regions.at[i];
-        err = tr_layout_region(body, i, &layers[i], why);
+    sl_err err = tr_layout_make(body, &engine->layout, why);
+    for (uint32_t i = 0; err == SL_OK && i < engine->layout.layer_count; i++) {
+        struct tr_layer *layer = &engine->layout.layers[i];
+        const struct sl_item_region *region = &body->regions.at[layer->region];
         if (is_device(region) && !asked) {
             devices = devices_may(self, engine);
             asked = true;
         }
-        layers[i].device = is_device(region) && devices;
-        if (err == SL_OK && (region->handle_kind == SL_MEMORY_SHARED_FD || layers[i].device)) {
-            layers[i].buffer = buffer_of(engine, region);
-            if (layers[i].buffer == BUFFERS_MAX) {
+        layer->device = is_device(region) && devices;
+        if (region->handle_kind == SL_MEMORY_SHARED_FD || layer->device) {
+            layer->buffer = buffer_of(engine, region);
+            if (layer->buffer == BUFFERS_MAX) {
                 err = sl_fail(why, SL_ERR_LIMIT, "more than %u memory handles", BUFFERS_MAX);
             }
         } else {
@@ -167,11 +161,7 @@ static sl_err engine_layout(struct transporter *self, struct engine *engine,
             engine->out_bytes[OUT_FABRIC] += is_device(region) ? region->length_bytes : 0;
         }
     }
-    if (err != SL_OK) {
-        free(layers);
-        return err;
-    }
-    return tr_layout_make(body, &layers, &engine->layout, why);
+    return err;
 }
 
 static sl_err engine_spans(struct engine *engine, uint32_t *count, struct sl_error *why)

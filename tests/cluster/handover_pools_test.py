@@ -209,7 +209,7 @@ class Disturbed(Handing):
     @classmethod
     def setUpClass(cls):
         brief = f"{PACE}s"
-        cls.cluster = started(ranks=2, memory="256MiB", settings=["--handover-push-fallback", "false", "--handover-wait", brief,
+        cls.cluster = started(ranks=2, memory="256MiB", settings=["--handover-fallback", "false", "--handover-wait", brief,
                                                                   "--handover-hold", brief, *POOLS])
 
     @classmethod

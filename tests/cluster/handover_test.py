@@ -76,7 +76,7 @@ class Handover(Handing):
     def late_writes(self, *arguments):
         # Prefill's transporter sleeps past the end of its tickets; decode's blocks are poisoned and looked at again
         # before they are reused and at the end (late_writes).
-        with Cluster(2, memory="256MiB", settings=["--handover-push-fallback", "false"]) as cluster:
+        with Cluster(2, memory="256MiB", settings=["--handover-fallback", "false"]) as cluster:
             a, b = cluster.nodes
             wait_alive(a, "b")
             wait_alive(b, "a")

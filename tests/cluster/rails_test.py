@@ -175,7 +175,7 @@ class Straight(Handing):
     """Loads and hand-overs straight between pools, while the second link of a node goes down again and again."""
 
     SHAPE = (7, 64, 131072, 4, 2)  # 64 MiB
-    SETTINGS = ("--load-keeps", "false", "--handover-push-fallback", "false", "--fabric-stall", "1s",
+    SETTINGS = ("--load-keeps", "false", "--handover-fallback", "false", "--fabric-stall", "1s",
                 "--handover-read-wait", f"{2 * PATIENCE}s")
     DOWN = 2  # seconds: the link breaks, and its transfers go on by the other
 

@@ -1,6 +1,5 @@
 /* runtime/fabric/open.c - the table of back ends, and which one opens. */
-#include "runtime/fabric/core/internal.h"
-#include "runtime/fabric/core/rails.h"
+#include "runtime/fabric/core/tables.h"
 #include "runtime/fabric/tcp/tcp.h"
 #include "runtime/fabric/verbs/verbs.h"
 
@@ -45,9 +44,5 @@ sl_err sl_fabric_open(const struct sl_fabric_options *options, struct sl_fabric 
     if (err != SL_OK) {
         return err;
     }
-    ops = ops == NULL ? backend_find(options->kind) : ops;
-    if (fabric_rails_wanted(options)) {
-        return fabric_rails_open(ops, options, out, why);
-    }
-    return sl_fabric_open_with(ops, options, out, why);
+    return fabric_open_with(ops == NULL ? backend_find(options->kind) : ops, options, out, why);
 }

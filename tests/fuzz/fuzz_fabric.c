@@ -136,8 +136,8 @@ static void parsers(const uint8_t *data, size_t size)
     (void)sl_wire_address_read(data, (uint32_t)size, &where, NULL);
     (void)sl_wire_key_read(data, (uint32_t)size, &key, NULL);
     if (sl_fabric_verbs.key_parse != NULL) {
-        struct fabric_key parsed = {0};
-        (void)sl_fabric_verbs.key_parse(fabric, data, (uint32_t)size, &parsed, NULL);
+        struct fabric_right parsed = {0};
+        (void)sl_fabric_verbs.key_parse(fabric->rails[0], data, (uint32_t)size, &parsed, NULL);
         free(parsed.regions);
         free(parsed.lane_rkeys);
     }

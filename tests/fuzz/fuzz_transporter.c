@@ -54,7 +54,7 @@ static struct world {
     struct asked asked[ASKED_MAX];
     uint64_t asked_count, seq, asked_of_us, answers;
     uint64_t pin_id; /* the last one that was given out */
-    struct sl_fabric *fabric;
+    struct fabric_rail *rail;
     uint32_t speaker;  /* peer that says what is being made */
     bool mute;         /* sends are refused */
     bool begun, truth; /* truth: nothing is damaged */
@@ -348,30 +348,29 @@ static void answer_one(void)
 
 /* ---- a fabric whose units end as the input says ---- */
 
-static sl_err fab_open(struct sl_fabric *fabric, struct sl_error *why)
+static sl_err fab_open(struct fabric_rail *rail, struct sl_error *why)
 {
     (void)why;
-    world.fabric = fabric;
-    fabric->backend = &world;
+    world.rail = rail;
+    rail->backend = &world;
     return SL_OK;
 }
 
-static void fab_nothing(struct sl_fabric *fabric)
+static void fab_nothing(struct fabric_rail *rail)
 {
-    (void)fabric;
+    (void)rail;
 }
 
-static void fab_close(struct sl_fabric *fabric)
+static void fab_close(struct fabric_rail *rail)
 {
-    fabric->backend = NULL;
-    world.fabric = NULL;
+    rail->backend = NULL;
+    world.rail = NULL;
 }
 
 static sl_err fab_peer_start(struct fabric_peer *peer, struct sl_error *why)
 {
-    const struct sl_fabric_events *events = &peer->fabric->options.events;
     (void)why;
-    events->address(events->context, fabric_peer_handle(peer), "here", 4);
+    fabric_address_tell(peer, "here", 4);
     fabric_peer_up(peer);
     return SL_OK;
 }
@@ -390,16 +389,16 @@ static void fab_peer_stop(struct fabric_peer *peer, bool last)
     fabric_peer_stopped(peer);
 }
 
-static sl_err fab_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
+static sl_err fab_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, void *key,
                             uint32_t *key_bytes, struct sl_error *why)
 {
-    return sl_fabric_tcp.grant_add(fabric, grant, key, key_bytes, why);
+    return sl_fabric_tcp.grant_add(rail, grant, key, key_bytes, why);
 }
 
-static sl_err fab_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t length_bytes,
-                            struct fabric_key *key, struct sl_error *why)
+static sl_err fab_key_parse(struct fabric_rail *rail, const void *blob, uint32_t length_bytes,
+                            struct fabric_right *key, struct sl_error *why)
 {
-    return sl_fabric_tcp.key_parse(fabric, blob, length_bytes, key, why);
+    return sl_fabric_tcp.key_parse(rail, blob, length_bytes, key, why);
 }
 
 static void fab_lane_push(struct fabric_lane *lane)
@@ -464,9 +463,9 @@ static void fabric_goes_on(void)
     struct hostile_input *input = &world.hostile->input;
     uint64_t how = hostile_byte(input);
     struct sl_error why = {.code = SL_ERR_PEER_DIED};
-    for (uint32_t i = 0; i < world.fabric->options.peers_max; i++) {
-        struct fabric_peer *peer = &world.fabric->peers[i];
-        for (uint32_t k = 0; peer->state == PEER_UP && k < world.fabric->options.lanes; k++) {
+    for (uint32_t i = 0; i < world.rail->options.peers_max; i++) {
+        struct fabric_peer *peer = &world.rail->peers[i];
+        for (uint32_t k = 0; peer->state == PEER_UP && k < world.rail->options.lanes; k++) {
             struct fabric_lane *lane = &peer->lanes[k];
             while (lane->head < lane->sent && how != 250) {
                 unit_ends(lane, hostile_byte(input));

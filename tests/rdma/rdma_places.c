@@ -119,10 +119,10 @@ START_TEST(a_block_is_read_into_the_layers_of_a_pool)
     {
         uint32_t key = 0;
         join();
-        ck_assert_uint_gt(a.fabric->spans_max, 1); /* else nothing is gathered */
-        ck_assert_uint_lt(a.fabric->spans_max, LAYERS);
+        ck_assert_uint_gt(a.fabric->rails[0]->spans_max, 1); /* else nothing is gathered */
+        ck_assert_uint_lt(a.fabric->rails[0]->spans_max, LAYERS);
         if (_i > 0) { /* as with a device that gathers less */
-            a.fabric->spans_max = (uint32_t)_i;
+            a.fabric->rails[0]->spans_max = (uint32_t)_i;
         }
         pattern_fill(a.bytes, MEMORY, 1);
         pattern_fill(b.bytes, MEMORY, 2);

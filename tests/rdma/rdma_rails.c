@@ -1,6 +1,6 @@
 /* tests/rdma/rdma_rails.c - both devices of the guest as rails of one fabric; `auto` on its sysfs. */
 #include "tests/rdma/rdma_rails.h"
-#include "runtime/fabric/core/rails.h"
+#include "runtime/fabric/core/tables.h"
 #include "runtime/nics/nics.h"
 #include "tests/support/fabric_remote.h"
 
@@ -36,16 +36,12 @@ static void teardown(void)
 
 static bool rail_is_up(uint32_t index)
 {
-    const struct rails *rails = end.fabric->rails;
-    const struct rails_peer *peer = rails_peer_of(rails, end.peer);
-    return sl_fabric_peer_link(rails->at[index].fabric, peer->sub[index]) == SL_FABRIC_UP;
+    return fabric_link_of(fabric_peer_of(end.fabric->rails[index], end.peer)) == SL_FABRIC_UP;
 }
 
 static uint64_t rail_bytes(uint32_t index)
 {
-    struct sl_fabric_stats stats;
-    sl_fabric_stats(end.fabric->rails->at[index].fabric, &stats);
-    return stats.read_bytes;
+    return end.fabric->rails[index]->stats.read_bytes;
 }
 
 static void join(void)

@@ -1,4 +1,4 @@
-/* tests/sim/sim_fabric.c - the bytes between hosts: a back end of the transporter's fabric, whose
+/* tests/sim/sim_fabric.c - the bytes between hosts: a back end of the transporter's rail, whose
  * core is the shipped one. What is asked for is served slice by slice by the holder's process, from
  * the memory as it is then, and lands slice by slice. A unit that is given up may still be written
  * to for a while, as may what a link's end leaves behind until it has ended, and what a grant was
@@ -33,7 +33,7 @@ struct served {
 };
 
 struct sim_fabric {
-    struct sl_fabric *fabric;
+    struct fabric_rail *rail;
     struct sim_node *node;
     uint64_t due_ns;
     uint8_t secret[SL_WIRE_TOKEN_BYTES];
@@ -41,9 +41,9 @@ struct sim_fabric {
     struct served served[SIM_HOSTS_MAX][SL_FABRIC_LANES_MAX];
 };
 
-static struct sim_fabric *sim_fabric_of(const struct sl_fabric *fabric)
+static struct sim_fabric *sim_fabric_of(const struct fabric_rail *rail)
 {
-    return fabric->backend;
+    return rail->backend;
 }
 
 static uint64_t now_of(const struct sim_fabric *self)
@@ -66,7 +66,7 @@ static void peer_lost(struct fabric_peer *peer, sl_err code, const char *text)
 
 static bool far_send(struct fabric_peer *peer, struct sim_packet *packet, uint64_t *order_ns)
 {
-    struct sim_fabric *self = sim_fabric_of(peer->fabric);
+    struct sim_fabric *self = sim_fabric_of(peer->rail);
     const struct far *far = peer->backend;
     packet->connection = far->connection;
     packet->peer = peer->index;
@@ -85,7 +85,7 @@ static void runs_fill(struct sl_runs runs, uint64_t length_bytes, unsigned char 
 
 static sl_err link_begin(struct fabric_peer *peer, struct sl_error *why)
 {
-    struct sim_fabric *self = sim_fabric_of(peer->fabric);
+    struct sim_fabric *self = sim_fabric_of(peer->rail);
     struct sim *sim = self->node->sim;
     struct far *far = peer->backend;
     if (far == NULL || far->connection != 0) {
@@ -102,7 +102,7 @@ static sl_err link_begin(struct fabric_peer *peer, struct sl_error *why)
         far->connection = 0;
         return sl_fail(why, SL_ERR_UNREACHABLE, "nobody listens");
     }
-    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         far->order_ns[i] = order_ns;
     }
     return SL_OK;
@@ -110,14 +110,13 @@ static sl_err link_begin(struct fabric_peer *peer, struct sl_error *why)
 
 static sl_err sim_peer_start(struct fabric_peer *peer, struct sl_error *why)
 {
-    struct sl_fabric *fabric = peer->fabric;
-    const struct sim_fabric *self = sim_fabric_of(fabric);
+    struct fabric_rail *rail = peer->rail;
+    const struct sim_fabric *self = sim_fabric_of(rail);
     unsigned char blob[SL_WIRE_ADDRESS_BYTES];
     struct sl_wire_address own = {.port = PORT, .ip = {(uint8_t)sim_host_number(self->node)}};
     memcpy(own.psk, self->secret, sizeof(self->secret));
     sl_wire_address_write(&own, blob);
-    fabric->options.events.address(fabric->options.events.context, fabric_peer_handle(peer), blob,
-                                   sizeof(blob));
+    fabric_address_tell(peer, blob, sizeof(blob));
     return link_begin(peer, why);
 }
 
@@ -144,7 +143,7 @@ static sl_err sim_peer_address(struct fabric_peer *peer, const void *blob, uint3
     if (moved || fresh) {
         peer->failures = 0;
         if (peer->state == PEER_WAITING) {
-            peer->due_ns = SL_MIN(peer->due_ns, peer->fabric->now_ns);
+            peer->due_ns = SL_MIN(peer->due_ns, peer->rail->now_ns);
         }
     }
     struct sl_error refused = {0};
@@ -169,7 +168,7 @@ static void stopped(struct fabric_peer *peer)
 {
     struct far *far = peer->backend;
     if (far != NULL && far->stop_ns != 0) {
-        for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+        for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
             lane_land(&peer->lanes[i]);
         }
     }
@@ -185,7 +184,7 @@ static void stopped(struct fabric_peer *peer)
 
 static void sim_peer_stop(struct fabric_peer *peer, bool last)
 {
-    struct sim_fabric *self = sim_fabric_of(peer->fabric);
+    struct sim_fabric *self = sim_fabric_of(peer->rail);
     struct far *far = peer->backend;
     (void)last;
     if (far == NULL || far->connection == 0 || sim_random_below(self->node->sim, 2) == 0) {
@@ -217,8 +216,8 @@ static void runs_read(struct sl_runs runs, void *to, uint64_t length_bytes)
 static void sim_lane_push(struct fabric_lane *lane)
 {
     struct fabric_peer *peer = lane->peer;
-    struct sl_fabric *fabric = peer->fabric;
-    struct sim_fabric *self = sim_fabric_of(fabric);
+    struct fabric_rail *rail = peer->rail;
+    struct sim_fabric *self = sim_fabric_of(rail);
     struct far *far = peer->backend;
     bool reached = true;
     if (lane->head == lane->sent) { /* the clock of the stall starts now */
@@ -230,7 +229,7 @@ static void sim_lane_push(struct fabric_lane *lane)
             unit->skipped = true;
             continue;
         }
-        const struct fabric_key *key = &fabric->keys[unit->key];
+        const struct fabric_right *key = &rail->rights[unit->key];
         struct sim_packet *ask = sim_packet_make(self->node, PACKET_ASK, NULL, 0);
         ask->lane = lane->index;
         ask->unit = lane->sent;
@@ -245,7 +244,7 @@ static void sim_lane_push(struct fabric_lane *lane)
     while (lane->head < lane->sent && fabric_lane_unit(lane, lane->head)->skipped) {
         fabric_unit_end(lane, SL_OK);
     }
-    due(self, now_of(self) + fabric->options.stall_ns);
+    due(self, now_of(self) + rail->options.stall_ns);
     if (!reached) {
         peer_lost(peer, SL_ERR_PEER_DIED, "reset by the peer");
     }
@@ -267,7 +266,7 @@ static void lane_release(struct fabric_lane *lane, bool late_bytes)
 
 static void sim_lane_cancel(struct fabric_lane *lane)
 {
-    struct sim_fabric *self = sim_fabric_of(lane->peer->fabric);
+    struct sim_fabric *self = sim_fabric_of(lane->peer->rail);
     struct sim *sim = self->node->sim;
     struct far *far = lane->peer->backend;
     if (far == NULL || lane->head == lane->sent || sim_random_below(sim, 2) == 0) {
@@ -281,10 +280,10 @@ static void sim_lane_cancel(struct fabric_lane *lane)
 
 /* ---- serving ---- */
 
-static struct fabric_grant *grant_find(struct sl_fabric *fabric, const struct sl_wire_request *ask)
+static struct fabric_grant *grant_find(struct fabric_rail *rail, const struct sl_wire_request *ask)
 {
     struct fabric_grant *grant =
-        ask->grant < fabric->options.grants_max ? &fabric->grants[ask->grant] : NULL;
+        ask->grant < rail->options.grants_max ? &rail->fabric->grants[ask->grant] : NULL;
     if (grant == NULL || grant->state != GRANT_LIVE || grant->generation != ask->generation ||
         memcmp(grant->token, ask->token, sizeof(grant->token)) != 0) {
         return NULL;
@@ -325,11 +324,12 @@ static void hello_serve(struct sim_fabric *self, const struct sim_packet *hello)
     }
 }
 
-static void grant_leave(struct sl_fabric *fabric, struct fabric_grant *grant)
+static void grant_leave(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    grant->serving--;
-    if (grant->serving == 0 && grant->state == GRANT_ENDING) {
-        fabric_grant_gone(fabric, grant);
+    struct fabric_share *share = &rail->shares[grant->index];
+    share->serving--;
+    if (share->serving == 0 && grant->state == GRANT_ENDING) {
+        fabric_grant_gone(rail, grant);
     }
 }
 
@@ -341,11 +341,11 @@ static void ask_serve(struct sim_fabric *self, struct sim_packet *ask)
         free(ask);
         return;
     }
-    struct fabric_grant *grant = grant_find(self->fabric, &ask->ask);
+    struct fabric_grant *grant = grant_find(self->rail, &ask->ask);
     ask->code = grant == NULL ? SL_ERR_PERMISSION : SL_OK;
-    self->fabric->stats.refused += grant == NULL ? 1 : 0;
+    self->rail->stats.refused += grant == NULL ? 1 : 0;
     if (grant != NULL) {
-        grant->serving++;
+        self->rail->shares[grant->index].serving++;
     }
     ask->kind = PACKET_SERVE;
     ask->late = false;
@@ -367,9 +367,9 @@ static void bytes_corrupt(struct sim *sim, unsigned char *bytes, uint64_t length
 /* The next slice. Takes the packet. */
 static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
 {
-    struct sl_fabric *fabric = self->fabric;
+    struct fabric_rail *rail = self->rail;
     struct served *served = &self->served[ask->from][ask->lane];
-    struct fabric_grant *grant = ask->code == SL_OK ? &fabric->grants[ask->ask.grant] : NULL;
+    struct fabric_grant *grant = ask->code == SL_OK ? &rail->fabric->grants[ask->ask.grant] : NULL;
     bool closed = served->connection != ask->connection;
     if (!closed && ask->turn != served->first) { /* another one is before it */
         sim_packet_later(self->node, ask, now_of(self) + SLICE_NS);
@@ -379,7 +379,7 @@ static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
     uint64_t length = grant != NULL && !closed ? SL_MIN(left, (uint64_t)SLICE_BYTES) : 0;
     struct sl_runs at = {0};
     if (length > 0) {
-        at = fabric_grant_runs(fabric, grant, ask->ask.offset_bytes + ask->at_bytes);
+        at = fabric_grant_runs(grant, ask->ask.offset_bytes + ask->at_bytes);
     }
     bool last = grant == NULL || closed || length == left;
     if (!closed) {
@@ -398,7 +398,7 @@ static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
     }
     served->first += closed ? 0 : 1;
     if (grant != NULL) {
-        grant_leave(fabric, grant);
+        grant_leave(rail, grant);
     }
     free(ask);
 }
@@ -407,7 +407,7 @@ static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
 
 static void data_take(struct sim_fabric *self, const struct sim_packet *data)
 {
-    struct fabric_peer *peer = &self->fabric->peers[data->peer];
+    struct fabric_peer *peer = &self->rail->peers[data->peer];
     struct far *far = peer->backend;
     if (peer->state != PEER_UP || far == NULL || far->connection != data->connection) {
         return;
@@ -438,7 +438,7 @@ static void data_take(struct sim_fabric *self, const struct sim_packet *data)
 
 static void welcome_take(struct sim_fabric *self, const struct sim_packet *packet)
 {
-    struct fabric_peer *peer = &self->fabric->peers[packet->peer];
+    struct fabric_peer *peer = &self->rail->peers[packet->peer];
     const struct far *far = peer->backend;
     if (peer->state != PEER_STARTING || far == NULL || far->connection != packet->connection) {
         return;
@@ -452,8 +452,8 @@ static void welcome_take(struct sim_fabric *self, const struct sim_packet *packe
 
 static void reset_take(struct sim_fabric *self, const struct sim_packet *reset)
 {
-    for (uint32_t i = 0; i < self->fabric->options.peers_max; i++) {
-        struct fabric_peer *peer = &self->fabric->peers[i];
+    for (uint32_t i = 0; i < self->rail->options.peers_max; i++) {
+        struct fabric_peer *peer = &self->rail->peers[i];
         const struct far *far = peer->backend;
         if (far != NULL && far->connection != 0 && far->address.ip[0] == reset->from &&
             far->life == reset->from_life) {
@@ -518,7 +518,7 @@ static void lane_look(struct sim_fabric *self, struct fabric_lane *lane)
         due(self, far->held_ns[lane->index]);
     }
     if (peer->state == PEER_UP && lane->head < lane->sent) {
-        uint64_t dead_ns = far->progress_ns[lane->index] + peer->fabric->options.stall_ns;
+        uint64_t dead_ns = far->progress_ns[lane->index] + peer->rail->options.stall_ns;
         if (dead_ns <= now_ns) {
             peer_lost(peer, SL_ERR_PEER_DIED, "no progress for too long");
         } else {
@@ -527,9 +527,9 @@ static void lane_look(struct sim_fabric *self, struct fabric_lane *lane)
     }
 }
 
-static void sim_step(struct sl_fabric *fabric)
+static void sim_step(struct fabric_rail *rail)
 {
-    struct sim_fabric *self = sim_fabric_of(fabric);
+    struct sim_fabric *self = sim_fabric_of(rail);
     self->due_ns = SL_NEVER_NS;
     while (self->first != NULL) {
         struct sim_packet *packet = self->first;
@@ -537,10 +537,10 @@ static void sim_step(struct sl_fabric *fabric)
         self->last = self->first == NULL ? NULL : self->last;
         packet_handle(self, packet);
     }
-    for (uint32_t i = 0; i < fabric->options.peers_max; i++) {
-        struct fabric_peer *peer = &fabric->peers[i];
+    for (uint32_t i = 0; i < rail->options.peers_max; i++) {
+        struct fabric_peer *peer = &rail->peers[i];
         const struct far *far = peer->backend;
-        for (uint32_t k = 0; peer->state == PEER_UP && k < fabric->options.lanes; k++) {
+        for (uint32_t k = 0; peer->state == PEER_UP && k < rail->options.lanes; k++) {
             lane_look(self, &peer->lanes[k]);
         }
         if (peer->state == PEER_STOPPING && far != NULL && far->stop_ns != 0) {
@@ -553,40 +553,40 @@ static void sim_step(struct sl_fabric *fabric)
     }
 }
 
-static uint64_t sim_wake_at(const struct sl_fabric *fabric)
+static uint64_t sim_wake_at(const struct fabric_rail *rail)
 {
-    return sim_fabric_of(fabric)->due_ns;
+    return sim_fabric_of(rail)->due_ns;
 }
 
 /* ---- life ---- */
 
-static sl_err sim_open(struct sl_fabric *fabric, struct sl_error *why)
+static sl_err sim_open(struct fabric_rail *rail, struct sl_error *why)
 {
     struct sim_fabric *self = calloc(1, sizeof(*self));
     SIM_CHECK(self != NULL, "out of memory");
-    self->fabric = fabric;
-    self->node = fabric->options.backend_context;
+    self->rail = rail;
+    self->node = rail->options.backend_context;
     self->due_ns = SL_NEVER_NS;
     self->node->fabric = self;
-    fabric->backend = self;
+    rail->backend = self;
     return fabric_secret(self->secret, sizeof(self->secret), why);
 }
 
-static void sim_quiesce(struct sl_fabric *fabric)
+static void sim_quiesce(struct fabric_rail *rail)
 {
-    (void)fabric;
+    (void)rail;
 }
 
-static void sim_close(struct sl_fabric *fabric)
+static void sim_close(struct fabric_rail *rail)
 {
-    struct sim_fabric *self = sim_fabric_of(fabric);
-    for (uint32_t i = 0; i < fabric->options.peers_max; i++) {
-        free(fabric->peers[i].backend);
+    struct sim_fabric *self = sim_fabric_of(rail);
+    for (uint32_t i = 0; i < rail->options.peers_max; i++) {
+        free(rail->peers[i].backend);
     }
     self->node->fabric = NULL;
     sim_fabric_dropped(self);
     free(self);
-    fabric->backend = NULL;
+    rail->backend = NULL;
 }
 
 void sim_fabric_dropped(struct sim_fabric *self)
@@ -599,23 +599,23 @@ void sim_fabric_dropped(struct sim_fabric *self)
 }
 
 /* A token, as with tcp. */
-static sl_err sim_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
+static sl_err sim_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, void *key,
                             uint32_t *key_bytes, struct sl_error *why)
 {
-    return sl_fabric_tcp.grant_add(fabric, grant, key, key_bytes, why);
+    return sl_fabric_tcp.grant_add(rail, grant, key, key_bytes, why);
 }
 
-static void sim_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant)
+static void sim_grant_end(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    if (grant->serving == 0) {
-        fabric_grant_gone(fabric, grant);
+    if (rail->shares[grant->index].serving == 0) {
+        fabric_grant_gone(rail, grant);
     }
 }
 
-static sl_err sim_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t length_bytes,
-                            struct fabric_key *key, struct sl_error *why)
+static sl_err sim_key_parse(struct fabric_rail *rail, const void *blob, uint32_t length_bytes,
+                            struct fabric_right *key, struct sl_error *why)
 {
-    return sl_fabric_tcp.key_parse(fabric, blob, length_bytes, key, why);
+    return sl_fabric_tcp.key_parse(rail, blob, length_bytes, key, why);
 }
 
 const struct fabric_backend sim_fabric_backend = {

@@ -842,13 +842,13 @@ START_TEST(a_link_that_is_built_anew_at_once_was_down)
     {
         struct sl_error why = {0};
         open_both();
-        struct fabric_peer *peer = &a.fabric->peers[0];
+        struct fabric_peer *peer = &a.fabric->rails[0]->peers[0];
         (void)sl_fail(&why, SL_ERR_PEER_DIED, "the test broke it");
 
         fabric_peer_fail(peer, &why);
         while (peer->state != PEER_WAITING) { /* without a step of the whole */
-            a.fabric->ops->flush(a.fabric);
-            a.fabric->ops->step(a.fabric);
+            a.fabric->ops->flush(a.fabric->rails[0]);
+            a.fabric->ops->step(a.fabric->rails[0]);
         }
         peer->due_ns = clock_ns;
         sl_fabric_step(a.fabric, clock_ns);

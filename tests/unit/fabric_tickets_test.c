@@ -45,16 +45,26 @@ static void teardown(void)
     ck_assert_uint_le(fake_verbs.controls_peak, CONTROL);
 }
 
-static void join(void)
+static void open_both(void)
 {
     struct sl_error why = {0};
     ck_assert_int_eq(end_open(&a, &options_a, LENGTH, 0, &why), SL_OK);
     ck_assert_int_eq(end_open(&b, &options_b, LENGTH, 0, &why), SL_OK);
+}
+
+static void meet(void)
+{
     PAIR_UNTIL(&a, &b, a.registered && b.registered);
     PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP && b.link == SL_FABRIC_UP);
     pattern_fill(a.bytes, LENGTH, 1);
     pattern_fill(b.bytes, LENGTH, 2);
     regions_before = fake_verbs.regions;
+}
+
+static void join(void)
+{
+    open_both();
+    meet();
 }
 
 struct ticket {
@@ -168,8 +178,8 @@ START_TEST(the_key_of_a_region_is_no_ticket)
         join();
         ticket_add(&ticket, 2, 0);
         uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
-        struct fabric_key *held = &a.fabric->keys[key & 0xffffu];
-        uint32_t region = b.fabric->memories[b.memory & 0xffffu].regions[0].rkey;
+        struct fabric_right *held = &a.fabric->rails[0]->rights[key & 0xffffu];
+        uint32_t region = b.fabric->rails[0]->mappings[b.memory & 0xffffu].regions[0].rkey;
         ck_assert_int_eq(read_by(key, 0, BLOCK, 1), SL_OK);
         for (uint32_t i = 0; i < 2; i++) {
             ck_assert_uint_ne(held->regions[i].rkey, region);
@@ -394,7 +404,7 @@ START_TEST(a_link_that_breaks_half_bound_leaves_nothing)
             ck_assert_int_eq(sl_fabric_grant_end(b.fabric, ticket.grant), SL_OK);
         }
         const struct sl_error why = {.code = SL_ERR_PEER_DIED};
-        fabric_peer_fail(&b.fabric->peers[b.peer & 0xffffu], &why);
+        fabric_peer_fail(&b.fabric->rails[0]->peers[b.peer & 0xffffu], &why);
         ck_assert_uint_eq(fake_verbs.bound, 0);
         fake_verbs_release(UINT32_MAX);
         fake_verbs.holds = false;
@@ -413,6 +423,32 @@ START_TEST(a_link_that_breaks_half_bound_leaves_nothing)
     }
 END_TEST
 
+/* Its ticket is the first of all grants, and the other peer the first of all peers. */
+START_TEST(a_peer_that_goes_takes_no_ticket_of_another)
+    {
+        static struct ticket ticket;
+        struct sl_error why = {0};
+        uint32_t other = 0;
+        fake_verbs.windows = _i == 0;
+        open_both();
+        other = b.peer;
+        ck_assert_int_eq(sl_fabric_peer_add(b.fabric, &b.peer, &why), SL_OK);
+        sl_fabric_peer_remove(b.fabric, other);
+        meet();
+        ticket_add(&ticket, 2, 0);
+        uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
+        ck_assert_int_eq(sl_fabric_peer_add(b.fabric, &other, &why), SL_OK);
+        ck_assert_uint_eq(other & 0xffffu, 0);
+        turns(1); /* its queue pairs are made */
+
+        sl_fabric_peer_remove(b.fabric, other);
+
+        ck_assert_int_eq(read_by(key, 0, 2 * BLOCK, 1), SL_OK);
+        landed(&ticket);
+        ticket_end(&ticket);
+    }
+END_TEST
+
 START_TEST(a_link_that_breaks_half_registered_leaves_nothing)
     {
         static struct ticket ticket;
@@ -424,7 +460,7 @@ START_TEST(a_link_that_breaks_half_registered_leaves_nothing)
         ck_assert_uint_eq(b.granted, 0);
         if (_i == 0) {
             const struct sl_error why = {.code = SL_ERR_PEER_DIED};
-            fabric_peer_fail(&b.fabric->peers[b.peer & 0xffffu], &why);
+            fabric_peer_fail(&b.fabric->rails[0]->peers[b.peer & 0xffffu], &why);
         } else {
             sl_fabric_peer_remove(b.fabric, b.peer);
         }
@@ -602,6 +638,7 @@ int main(void)
     tcase_add_test(tests, the_fence_waits_for_the_last_invalidation);
     tcase_add_loop_test(tests, a_link_that_breaks_half_bound_leaves_nothing, 0, 2);
     tcase_add_loop_test(tests, a_link_that_breaks_half_registered_leaves_nothing, 0, 2);
+    tcase_add_loop_test(tests, a_peer_that_goes_takes_no_ticket_of_another, 0, 2);
     tcase_add_loop_test(tests, a_fabric_that_closes_leaves_nothing, 0, 12);
     tcase_add_loop_test(tests, two_tickets_are_bound_beside_each_other, 0, 3);
     tcase_add_test(tests, transfers_go_on_while_windows_wait);

@@ -117,10 +117,10 @@ static struct { /* what the back end is asked for */
 } regions;
 static struct fabric_backend backend;
 
-static sl_err region_add(struct sl_fabric *fabric, const struct sl_fabric_dmabuf *dmabuf, void *at,
+static sl_err region_add(struct fabric_rail *rail, const struct sl_fabric_dmabuf *dmabuf, void *at,
                          uint64_t length_bytes, struct fabric_region *out, struct sl_error *why)
 {
-    (void)fabric;
+    (void)rail;
     ck_assert_ptr_null(dmabuf);
     if (regions.added++ == regions.fail_at) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no more regions");
@@ -132,7 +132,7 @@ static sl_err region_add(struct sl_fabric *fabric, const struct sl_fabric_dmabuf
     return SL_OK;
 }
 
-static void region_remove(struct sl_fabric *fabric, struct fabric_region *region)
+static void region_remove(struct fabric_rail *rail, struct fabric_region *region)
 {
     uint32_t i = 0;
     while (i < regions.live_count && regions.live[i].at != region->handle) {
@@ -140,7 +140,7 @@ static void region_remove(struct sl_fabric *fabric, struct fabric_region *region
     }
     ck_assert_uint_lt(i, regions.live_count);
     regions.live[i] = regions.live[--regions.live_count];
-    (void)fabric;
+    (void)rail;
 }
 
 static void registered(void *context, uint32_t memory, uint32_t region_index,

@@ -2,45 +2,58 @@
 #include "runtime/fabric/core/movers.h"
 #include "runtime/fabric/core/tables.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 void sl_fabric_step(struct sl_fabric *fabric, uint64_t now_ns)
 {
-    if (fabric->form != NULL) {
-        fabric->form->step(fabric, now_ns);
-        return;
-    }
     fabric->now_ns = now_ns;
     fabric->work_due = false;
-    fabric->ops->step(fabric);
+    for (uint32_t i = 0; i < fabric->rail_count; i++) {
+        struct fabric_rail *rail = fabric->rails[i];
+        rail->now_ns = now_ns;
+        rail->work_due = false;
+        fabric->ops->step(rail);
+    }
     fabric_deadlines_step(fabric);
     fabric_memories_step(fabric);
-    fabric_peers_step(fabric);
+    for (uint32_t i = 0; i < fabric->rail_count; i++) {
+        fabric_peers_step(fabric->rails[i]);
+    }
     fabric_links_tell(fabric);
     fabric_grants_tell(fabric);
     fabric_transfers_tell(fabric);
-    if (fabric->ops->flush != NULL) {
-        fabric->ops->flush(fabric);
+    for (uint32_t i = 0; i < fabric->rail_count && fabric->ops->flush != NULL; i++) {
+        fabric->ops->flush(fabric->rails[i]);
     }
+}
+
+static uint64_t rail_wake_at(const struct fabric_rail *rail)
+{
+    const struct fabric_backend *ops = rail->fabric->ops;
+    if (rail->work_due) {
+        return 0;
+    }
+    uint64_t at_ns = ops->wake_at != NULL ? ops->wake_at(rail) : SL_NEVER_NS;
+    for (uint32_t i = 0; i < rail->options.peers_max; i++) {
+        const struct fabric_peer *peer = &rail->peers[i];
+        if (peer->state == PEER_STARTING || peer->state == PEER_WAITING) {
+            at_ns = SL_MIN(at_ns, peer->due_ns);
+        }
+    }
+    return at_ns;
 }
 
 uint64_t sl_fabric_wake_at(const struct sl_fabric *fabric)
 {
-    if (fabric->form != NULL) {
-        return fabric->form->wake_at(fabric);
-    }
     if (fabric->work_due || fabric->ended_head != FABRIC_NONE || fabric->grants_gone > 0) {
         return 0;
     }
-    uint64_t at_ns = fabric->ops->wake_at != NULL ? fabric->ops->wake_at(fabric) : SL_NEVER_NS;
-    at_ns = SL_MIN(at_ns, fabric->deadline_ns);
-    for (uint32_t i = 0; i < fabric->options.peers_max; i++) {
-        const struct fabric_peer *peer = &fabric->peers[i];
-        if (peer->state == PEER_STARTING || peer->state == PEER_WAITING) {
-            at_ns = SL_MIN(at_ns, peer->due_ns);
-        }
+    uint64_t at_ns = fabric->deadline_ns;
+    for (uint32_t i = 0; i < fabric->rail_count; i++) {
+        at_ns = SL_MIN(at_ns, rail_wake_at(fabric->rails[i]));
     }
     return at_ns;
 }
@@ -52,16 +65,20 @@ int sl_fabric_fd(const struct sl_fabric *fabric)
 
 void sl_fabric_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
 {
-    if (fabric->form != NULL) {
-        fabric->form->stats(fabric, out);
-        return;
+    uint64_t sum[sizeof(*out) / sizeof(uint64_t)] = {0}, one[SL_COUNT(sum)];
+    static_assert(sizeof(*out) % sizeof(uint64_t) == 0, "stats are numbers of 8 bytes alone");
+    for (uint32_t i = 0; i < fabric->rail_count; i++) {
+        memcpy(one, &fabric->rails[i]->stats, sizeof(one));
+        for (size_t k = 0; k < SL_COUNT(sum); k++) {
+            sum[k] += one[k];
+        }
     }
-    *out = fabric->stats;
+    memcpy(out, sum, sizeof(*out));
 }
 
 const char *sl_fabric_about(const struct sl_fabric *fabric)
 {
-    return fabric->form != NULL ? fabric->form->about(fabric) : fabric->about;
+    return fabric->about;
 }
 
 /* ---- life ---- */
@@ -142,26 +159,26 @@ static sl_err options_check(const struct sl_fabric_options *options, struct sl_e
 static sl_err tables_make(struct sl_fabric *fabric, struct sl_error *why)
 {
     const struct sl_fabric_options *options = &fabric->options;
-    size_t lane_count = (size_t)options->peers_max * options->lanes;
+    fabric->links = calloc(options->peers_max, sizeof(*fabric->links));
     fabric->memories = calloc(options->memories_max, sizeof(*fabric->memories));
-    fabric->peers = calloc(options->peers_max, sizeof(*fabric->peers));
-    fabric->lanes = aligned_alloc(64, lane_count * sizeof(*fabric->lanes)); /* digests in it */
-    fabric->units = calloc(lane_count * options->depth, sizeof(*fabric->units));
     fabric->grants = calloc(options->grants_max, sizeof(*fabric->grants));
     fabric->keys = calloc(options->keys_max, sizeof(*fabric->keys));
     fabric->transfers = calloc(options->transfers_max, sizeof(*fabric->transfers));
     fabric->pieces = calloc(options->pieces_max, sizeof(*fabric->pieces));
     fabric->codes = calloc(SL_FABRIC_PIECES_MAX, 1);
-    if (fabric->memories == NULL || fabric->peers == NULL || fabric->lanes == NULL ||
-        fabric->units == NULL || fabric->grants == NULL || fabric->keys == NULL ||
-        fabric->transfers == NULL || fabric->pieces == NULL || fabric->codes == NULL) {
+    if (fabric->links == NULL || fabric->memories == NULL || fabric->grants == NULL ||
+        fabric->keys == NULL || fabric->transfers == NULL || fabric->pieces == NULL ||
+        fabric->codes == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tables of a fabric");
     }
-    sl_err err = fabric_places_open(&fabric->places, options->places_max, why);
+    sl_err err = fabric_places_open(&fabric->places, options->places_max,
+                                    options->pieces_max + options->grants_max, why);
     if (err != SL_OK) {
         return err;
     }
-    memset(fabric->lanes, 0, lane_count * sizeof(*fabric->lanes));
+    for (uint32_t i = 0; i < options->grants_max; i++) {
+        fabric->grants[i].index = i;
+    }
     for (uint32_t i = 0; i < options->transfers_max; i++) {
         fabric->transfers[i].next = i + 1 < options->transfers_max ? i + 1 : FABRIC_NONE;
     }
@@ -171,22 +188,21 @@ static sl_err tables_make(struct sl_fabric *fabric, struct sl_error *why)
     return SL_OK;
 }
 
-sl_err sl_fabric_open_with(const struct fabric_backend *ops,
-                           const struct sl_fabric_options *options, struct sl_fabric **out,
-                           struct sl_error *why)
+sl_err fabric_open_with(const struct fabric_backend *ops, const struct sl_fabric_options *options,
+                        struct sl_fabric **out, struct sl_error *why)
 {
     sl_err err = options_check(options, why);
     if (err != SL_OK) {
         return err;
     }
-    struct sl_fabric *fabric = aligned_alloc(64, sl_align_up(sizeof(*fabric), 64));
+    struct sl_fabric *fabric = calloc(1, sizeof(*fabric));
     if (fabric == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a fabric");
     }
-    memset(fabric, 0, sizeof(*fabric));
     fabric->options = *options;
     fabric->ops = ops;
     fabric->fd = -1;
+    fabric->keys_die = strcmp(ops->name, "verbs") == 0;
     fabric->deadline_ns = SL_NEVER_NS;
     fabric->ended_head = fabric->ended_tail = FABRIC_NONE;
     fabric->random_state = options->seed;
@@ -199,7 +215,7 @@ sl_err sl_fabric_open_with(const struct fabric_backend *ops,
     }
     fabric->next_generation >>= 1;
     if (err == SL_OK) {
-        err = fabric->ops->open(fabric, why);
+        err = fabric_rails_open(fabric, why);
     }
     if (err != SL_OK) {
         sl_fabric_close(&fabric);
@@ -216,30 +232,21 @@ void sl_fabric_close(struct sl_fabric **at)
         return;
     }
     memset(&fabric->options.events, 0, sizeof(fabric->options.events));
-    if (fabric->form != NULL) {
-        fabric->form->close(fabric);
-        *at = NULL;
-        return;
+    fabric->closing = true;
+    for (uint32_t i = 0; i < fabric->rail_count; i++) {
+        fabric->ops->quiesce(fabric->rails[i]); /* nobody touches memory by it from here on */
     }
-    if (fabric->backend != NULL) {
-        fabric->ops->quiesce(fabric); /* nobody touches memory from here on */
-        for (uint32_t i = 0; i < fabric->options.memories_max; i++) {
-            if (fabric->memories[i].state != MEMORY_FREE) {
-                fabric_memory_clear(fabric, &fabric->memories[i]);
-            }
+    for (uint32_t i = 0; fabric->memories != NULL && i < fabric->options.memories_max; i++) {
+        if (fabric->memories[i].state != MEMORY_FREE) {
+            fabric_memory_clear(fabric, i);
         }
-        fabric->ops->close(fabric);
     }
     for (uint32_t i = 0; fabric->keys != NULL && i < fabric->options.keys_max; i++) {
         fabric_key_free(fabric, &fabric->keys[i]);
     }
+    fabric_rails_close(fabric);
+    free(fabric->links);
     free(fabric->memories);
-    free(fabric->peers);
-    free(fabric->lanes);
-    free(fabric->units);
-    for (uint32_t i = 0; fabric->grants != NULL && i < fabric->options.grants_max; i++) {
-        free(fabric->grants[i].key);
-    }
     free(fabric->grants);
     free(fabric->keys);
     free(fabric->transfers);

@@ -4,66 +4,96 @@
 #include <stdlib.h>
 #include <string.h>
 
-static sl_err grant_check(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
-                          struct sl_error *why)
+static bool list_is_unread(struct sl_fabric *fabric, const struct fabric_list *list)
 {
-    const struct sl_fabric_place whole = {.memory = grant->memory,
-                                          .offset_bytes = grant->offset_bytes,
-                                          .length_bytes = grant->length_bytes};
-    sl_err err =
-        fabric_places_check(fabric, grant->places, grant->place_count, grant->length_bytes, why);
-    if (err == SL_OK && grant->places == NULL) {
-        err = fabric_range_check(fabric, &whole, why);
+    bool unread = false;
+    for (uint32_t i = 0; i < SL_MAX(list->count, 1u); i++) {
+        unread |= fabric_memory_of(fabric, fabric_list_at(list, i)->memory)->what.unread;
     }
-    if (err != SL_OK) {
-        return err;
-    }
-    if (fabric_peer_of(fabric, grant->peer) == NULL) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
-    }
-    return SL_OK;
+    return unread;
 }
 
-static bool grant_is_ticket(struct sl_fabric *fabric, const struct sl_fabric_grant *grant)
+struct sl_runs fabric_grant_runs(const struct fabric_grant *grant, uint64_t offset_bytes)
 {
-    bool ticket = false;
-    for (uint32_t i = 0; i < SL_MAX(grant->place_count, 1u); i++) {
-        uint32_t memory = grant->places != NULL ? grant->places[i].memory : grant->memory;
-        ticket = ticket || fabric_memory_of(fabric, memory)->what.unread;
-    }
-    return ticket;
-}
-
-struct sl_runs fabric_grant_runs(const struct sl_fabric *fabric, const struct fabric_grant *grant,
-                                 uint64_t offset_bytes)
-{
-    if (grant->places == NULL) {
-        unsigned char *memory = fabric->memories[grant->memory_index].what.at;
-        return sl_runs_of(memory + offset_bytes,
-                          grant->what.length_bytes - (offset_bytes - grant->what.offset_bytes));
-    }
     struct sl_runs runs = sl_runs_from(&grant->places->run);
-    sl_runs_skip(&runs, offset_bytes);
+    sl_runs_skip(&runs, offset_bytes - grant->what.offset_bytes);
     return runs;
 }
 
-static void grant_memory_leave(struct sl_fabric *fabric, struct fabric_grant *grant)
+/* What the rail adds to the key, until it is told. 0 bytes: nothing, or not yet. */
+static void part_keep(struct fabric_share *share, const void *part, uint32_t length_bytes)
 {
-    if (grant->places != NULL) {
-        fabric_places_leave(fabric, grant->places);
-        grant->places = NULL;
-    } else {
-        fabric->memories[grant->memory_index].users--;
+    void *kept = length_bytes > 0 ? malloc(length_bytes) : NULL;
+    free(share->key);
+    share->key = kept;
+    share->key_bytes = kept != NULL ? length_bytes : 0;
+    if (kept != NULL) {
+        memcpy(kept, part, length_bytes);
     }
 }
 
-sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
+/* The key of all rails that have a part. 0: there is none, or it is too long. */
+static uint32_t key_write(const struct sl_fabric *fabric, const struct fabric_grant *grant,
+                          void *out)
+{
+    struct fabric_blob blob = {.dies = grant->ticket && fabric->keys_die};
+    for (uint32_t i = 0; i < fabric->rail_count; i++) {
+        const struct fabric_rail *rail = fabric->rails[i];
+        blob.parts[rail->index] = rail->shares[grant->index].key;
+        blob.lengths[rail->index] = rail->shares[grant->index].key_bytes;
+    }
+    return fabric_blob_write(fabric->list_count, &blob, out);
+}
+
+static void keys_drop(struct sl_fabric *fabric, const struct fabric_grant *grant)
+{
+    for (uint32_t i = 0; i < fabric->rail_count; i++) {
+        part_keep(&fabric->rails[i]->shares[grant->index], NULL, 0);
+    }
+}
+
+static void grant_free(struct sl_fabric *fabric, struct fabric_grant *grant)
+{
+    fabric->grant_low = SL_MIN(fabric->grant_low, grant->index);
+    keys_drop(fabric, grant);
+    *grant =
+        (struct fabric_grant){.index = grant->index, /* of the slot: what is free has it, too */
+                              .slot_generation = grant->slot_generation};
+}
+
+/* On every rail that gives it. Errors: those of the first rail when none does. */
+static sl_err grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, struct sl_error *why)
+{
+    struct sl_error first = {0};
+    for (uint32_t i = 0; i < fabric->rail_count; i++) {
+        struct fabric_rail *rail = fabric->rails[i];
+        struct sl_error reason = {0};
+        uint32_t length = 0;
+        if (fabric->ops->grant_add(rail, grant, fabric->part, &length, &reason) == SL_OK) {
+            grant->on |= fabric_bit(rail);
+            grant->late |= length == 0;
+            part_keep(&rail->shares[grant->index], fabric->part, length);
+        } else if (first.code == SL_OK) {
+            first = reason;
+        }
+    }
+    if (grant->on == 0 && why != NULL) {
+        *why = first;
+    }
+    return grant->on == 0 ? first.code : SL_OK;
+}
+
+sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *want,
                            uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why)
 {
-    if (fabric->form != NULL) {
-        return fabric->form->grant_add(fabric, grant, out, key, key_bytes, why);
+    const struct fabric_list list = {
+        .places = want->places,
+        .count = want->place_count,
+        .whole = {want->memory, want->offset_bytes, want->length_bytes}};
+    sl_err err = fabric_list_check(fabric, &list, why);
+    if (err == SL_OK && fabric_peer_of(fabric->rails[0], want->peer) == NULL) {
+        err = sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
-    sl_err err = grant_check(fabric, grant, why);
     if (err != SL_OK) {
         return err;
     }
@@ -75,93 +105,128 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
     if (index == fabric->options.grants_max) {
         return sl_fail(why, SL_ERR_LIMIT, "more than %u grants", index);
     }
-    if (grant->place_count > fabric_places_room(&fabric->places)) {
-        return sl_fail(why, SL_ERR_LIMIT, "no room for %u more places", grant->place_count);
+    if (want->place_count > fabric_places_room(&fabric->places)) {
+        return sl_fail(why, SL_ERR_LIMIT, "no room for %u more places", want->place_count);
     }
-    struct fabric_grant fresh = {
-        .what = *grant,
+    struct fabric_grant *grant = &fabric->grants[index];
+    *grant = (struct fabric_grant){
+        .what = *want,
         .index = index,
-        .memory_index = grant->memory & 0xffffu,
-        .peer_index = grant->peer & 0xffffu,
-        .slot_generation = fabric_generation_next(fabric->grants[index].slot_generation),
+        .peer_index = want->peer & 0xffffu,
+        .slot_generation = fabric_generation_next(grant->slot_generation),
         .state = GRANT_LIVE,
-        .ticket = grant_is_ticket(fabric, grant),
+        .ticket = list_is_unread(fabric, &list),
         .generation = ++fabric->next_generation,
+        .places = fabric_places_hold(fabric, &list),
     };
-    if (grant->places != NULL) {
-        fresh.places = fabric_places_hold(fabric, grant->places, grant->place_count);
-        fresh.what.places = NULL;
-        fresh.what.offset_bytes = 0;
-        fresh.memory_index = FABRIC_NONE;
-    } else {
-        fabric->memories[fresh.memory_index].users++;
-    }
-    err = fabric_secret(fresh.token, sizeof(fresh.token), why);
+    grant->what.offset_bytes = list.places == NULL ? want->offset_bytes : 0;
+    grant->what.places = NULL;
+    err = fabric_secret(grant->token, sizeof(grant->token), why);
     if (err == SL_OK) {
-        err = fabric->ops->grant_add(fabric, &fresh, key, key_bytes, why);
+        err = grant_add(fabric, grant, why);
     }
     if (err != SL_OK) {
-        grant_memory_leave(fabric, &fresh);
+        fabric_places_leave(fabric, grant->places);
+        grant_free(fabric, grant);
         return err;
     }
-    fabric->grants[index] = fresh;
-    fabric->grants_ready |= fresh.ready;
-    fabric->work_due |= fresh.ready;
-    *out = fabric_handle_make(fresh.slot_generation, index);
+    uint32_t handle = fabric_handle_make(grant->slot_generation, index);
+    uint32_t length = grant->late ? 0 : key_write(fabric, grant, key);
+    if (length == 0 && !grant->late) {
+        grant->silent = true;
+        (void)sl_fabric_grant_end(fabric, handle);
+        return sl_fail(why, SL_ERR_LIMIT, "a key of %u rails is too long", fabric->rail_count);
+    }
+    *key_bytes = length;
+    *out = handle;
     return SL_OK;
 }
 
 sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->form != NULL) {
-        return fabric->form->grant_end(fabric, handle);
-    }
     struct fabric_grant *grant = fabric_grant_of(fabric, handle);
     if (grant == NULL) {
         return SL_ERR_NOT_FOUND;
     }
     grant->state = GRANT_ENDING;
     memset(grant->token, 0, sizeof(grant->token));
-    fabric->ops->grant_end(fabric, grant);
+    for (uint32_t i = 0; i < fabric->rail_count; i++) {
+        if ((grant->on & fabric_bit(fabric->rails[i])) != 0) {
+            fabric->ops->grant_end(fabric->rails[i], grant);
+        }
+    }
     return SL_OK;
 }
 
-void fabric_grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant)
+void fabric_grant_gone(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    SL_ASSERT(grant->state == GRANT_ENDING);
-    grant->state = GRANT_GONE;
-    grant_memory_leave(fabric, grant);
-    fabric->grants_gone++;
-    fabric->work_due = true;
+    struct sl_fabric *fabric = rail->fabric;
+    SL_ASSERT(grant->state == GRANT_ENDING && (grant->on & fabric_bit(rail)) != 0);
+    grant->on &= (uint16_t)~fabric_bit(rail);
+    if (grant->on == 0) {
+        grant->state = GRANT_GONE;
+        fabric_places_leave(fabric, grant->places);
+        grant->places = NULL;
+        fabric->grants_gone++;
+        fabric->work_due = true;
+    }
 }
 
-void fabric_grant_ready(struct sl_fabric *fabric, struct fabric_grant *grant)
+void fabric_grant_ready(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    grant->ready = true;
-    fabric->grants_ready = true;
-    fabric->work_due = true;
+    grant->ready |= fabric_bit(rail);
+    rail->fabric->grants_ready = true;
+    rail->fabric->work_due = true;
 }
 
-void fabric_grant_failed(struct sl_fabric *fabric, struct fabric_grant *grant,
+/* What the rail gave of the key works for nobody: the key is told without it. */
+static void part_lose(struct fabric_rail *rail, struct fabric_grant *grant)
+{
+    part_keep(&rail->shares[grant->index], NULL, 0);
+    grant->late = true;
+}
+
+void fabric_grant_failed(struct fabric_rail *rail, struct fabric_grant *grant,
                          const struct sl_error *why)
 {
-    grant->why = why;
-    fabric_grant_ready(fabric, grant);
+    part_lose(rail, grant);
+    grant->why = grant->why == NULL ? why : grant->why;
+    fabric_grant_ready(rail, grant);
 }
 
-static void grant_tell(const struct sl_fabric *fabric, struct fabric_grant *grant)
+void fabric_grants_lost(const struct fabric_peer *peer)
+{
+    struct fabric_rail *rail = peer->rail;
+    struct sl_fabric *fabric = rail->fabric;
+    if (fabric->rail_count == 1) {
+        return; /* the peer is down with its link, which says it all */
+    }
+    for (uint32_t i = 0; i < fabric->options.grants_max; i++) {
+        struct fabric_grant *grant = &fabric->grants[i];
+        uint16_t waits = grant->on & (uint16_t)~grant->ready & fabric_bit(rail);
+        if (grant->state != GRANT_LIVE || grant->peer_index != peer->index || waits == 0) {
+            continue;
+        }
+        part_lose(rail, grant);
+        grant->lost |= waits;
+        fabric->grants_ready = true;
+        fabric->work_due = true;
+    }
+}
+
+/* Once every rail has it or has lost it. */
+static void grant_tell(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
     const struct sl_fabric_events *events = &fabric->options.events;
-    const struct sl_error why = grant->why != NULL ? *grant->why : (struct sl_error){0};
-    void *key = grant->key; /* the event may end the grant */
+    uint32_t length = grant->late ? key_write(fabric, grant, fabric->blob) : 0;
+    const struct sl_error why =
+        length == 0 && grant->why != NULL ? *grant->why : (struct sl_error){0};
     grant->told = true;
-    grant->key = NULL;
+    keys_drop(fabric, grant);
     if (events->granted != NULL) {
         events->granted(events->context, fabric_handle_make(grant->slot_generation, grant->index),
-                        why.code != SL_OK ? "" : key, why.code != SL_OK ? 0 : grant->key_bytes,
-                        &why);
+                        grant->late ? fabric->blob : NULL, length, &why);
     }
-    free(key);
 }
 
 void fabric_grants_tell(struct sl_fabric *fabric)
@@ -170,7 +235,8 @@ void fabric_grants_tell(struct sl_fabric *fabric)
     fabric->grants_ready = false;
     for (uint32_t i = 0; ready && i < fabric->options.grants_max; i++) {
         struct fabric_grant *grant = &fabric->grants[i];
-        if (grant->state == GRANT_LIVE && grant->ready && !grant->told) {
+        if (grant->state == GRANT_LIVE && !grant->told &&
+            (grant->ready | grant->lost) == grant->on) {
             grant_tell(fabric, grant);
         }
     }
@@ -180,11 +246,10 @@ void fabric_grants_tell(struct sl_fabric *fabric)
             continue;
         }
         uint32_t handle = fabric_handle_make(grant->slot_generation, i);
-        free(grant->key);
-        *grant = (struct fabric_grant){.slot_generation = grant->slot_generation};
-        fabric->grant_low = SL_MIN(fabric->grant_low, i);
+        bool silent = grant->silent;
+        grant_free(fabric, grant);
         fabric->grants_gone--;
-        if (fabric->options.events.grant_ended != NULL) {
+        if (!silent && fabric->options.events.grant_ended != NULL) {
             fabric->options.events.grant_ended(fabric->options.events.context, handle);
         }
     }
@@ -192,14 +257,33 @@ void fabric_grants_tell(struct sl_fabric *fabric)
 
 /* ---- keys ---- */
 
+/* What it allows by each rail. */
+static sl_err rights_parse(struct sl_fabric *fabric, const struct fabric_blob *blob,
+                           const struct fabric_key *key, struct sl_error *why)
+{
+    uint32_t index = (uint32_t)(key - fabric->keys);
+    sl_err err = SL_OK;
+    bool any = false;
+    for (uint32_t i = 0; i < fabric->rail_count && err == SL_OK; i++) {
+        struct fabric_rail *rail = fabric->rails[i];
+        struct fabric_right *right = &rail->rights[index];
+        right->lives = rail->peers[key->peer_index].lives;
+        if (blob->parts[rail->index] != NULL) {
+            err = fabric->ops->key_parse(rail, blob->parts[rail->index], blob->lengths[rail->index],
+                                         right, why);
+            any = true;
+        }
+    }
+    return err != SL_OK || any
+               ? err
+               : sl_fail(why, SL_ERR_PROTOCOL, "a key of no rail that is open here");
+}
+
 sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const void *blob,
                           uint32_t length_bytes, uint32_t *out, struct sl_error *why)
 {
-    if (fabric->form != NULL) {
-        return fabric->form->key_open(fabric, peer_handle, blob, length_bytes, out, why);
-    }
-    const struct fabric_peer *peer = fabric_peer_of(fabric, peer_handle);
-    if (peer == NULL) {
+    struct fabric_blob read = {0};
+    if (fabric_peer_of(fabric->rails[0], peer_handle) == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
     uint32_t index = fabric->key_low;
@@ -210,31 +294,28 @@ sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const 
     if (index == fabric->options.keys_max) {
         return sl_fail(why, SL_ERR_LIMIT, "more than %u keys", index);
     }
-    struct fabric_key fresh = {
-        .used = true,
-        .generation = fabric_generation_next(fabric->keys[index].generation),
-        .peer_index = peer->index,
-    };
-    sl_err err = fabric_rails_first(&blob, &length_bytes, why);
-    if (err == SL_OK) {
-        err = fabric->ops->key_parse(fabric, blob, length_bytes, &fresh, why);
-    }
+    sl_err err = fabric_blob_read(blob, length_bytes, &read, why);
     if (err != SL_OK) {
-        free(fresh.regions);
-        free(fresh.lane_rkeys);
         return err;
     }
-    fabric->keys[index] = fresh;
-    *out = fabric_handle_make(fresh.generation, index);
+    struct fabric_key *key = &fabric->keys[index];
+    *key = (struct fabric_key){
+        .used = true,
+        .dies = read.dies,
+        .generation = fabric_generation_next(key->generation),
+        .peer_index = peer_handle & 0xffffu,
+    };
+    err = rights_parse(fabric, &read, key, why);
+    if (err != SL_OK) {
+        fabric_key_free(fabric, key);
+        return err;
+    }
+    *out = fabric_handle_make(key->generation, index);
     return SL_OK;
 }
 
 void sl_fabric_key_close(struct sl_fabric *fabric, uint32_t handle)
 {
-    if (fabric->form != NULL) {
-        fabric->form->key_close(fabric, handle);
-        return;
-    }
     struct fabric_key *key = fabric_key_of(fabric, handle);
     if (key == NULL) {
         return;

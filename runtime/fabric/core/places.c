@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-sl_err fabric_places_count_check(const struct sl_fabric_place *places, uint32_t count,
-                                 uint64_t length_bytes, struct sl_error *why)
+static sl_err count_check(const struct sl_fabric_place *places, uint32_t count,
+                          uint64_t length_bytes, struct sl_error *why)
 {
     uint64_t left_bytes = length_bytes;
     if ((places == NULL) != (count == 0) || count > SL_FABRIC_PLACES_MAX) {
@@ -25,7 +25,7 @@ sl_err fabric_places_count_check(const struct sl_fabric_place *places, uint32_t 
                          left_bytes, length_bytes);
 }
 
-sl_err fabric_range_check(struct sl_fabric *fabric, const struct sl_fabric_place *range,
+static sl_err range_check(struct sl_fabric *fabric, const struct sl_fabric_place *range,
                           struct sl_error *why)
 {
     const struct fabric_memory *memory = fabric_memory_of(fabric, range->memory);
@@ -44,25 +44,27 @@ sl_err fabric_range_check(struct sl_fabric *fabric, const struct sl_fabric_place
     return SL_OK;
 }
 
-sl_err fabric_places_check(struct sl_fabric *fabric, const struct sl_fabric_place *places,
-                           uint32_t count, uint64_t length_bytes, struct sl_error *why)
+sl_err fabric_list_check(struct sl_fabric *fabric, const struct fabric_list *list,
+                         struct sl_error *why)
 {
-    sl_err err = fabric_places_count_check(places, count, length_bytes, why);
-    for (uint32_t i = 0; i < count && err == SL_OK; i++) {
-        err = fabric_range_check(fabric, &places[i], why);
+    sl_err err = count_check(list->places, list->count, list->whole.length_bytes, why);
+    for (uint32_t i = 0; i < SL_MAX(list->count, 1u) && err == SL_OK; i++) {
+        err = range_check(fabric, fabric_list_at(list, i), why);
     }
     return err;
 }
 
 /* ---- the table ---- */
 
-sl_err fabric_places_open(struct fabric_places *table, uint32_t count_max, struct sl_error *why)
+sl_err fabric_places_open(struct fabric_places *table, uint32_t count_max, uint32_t single_max,
+                          struct sl_error *why)
 {
-    table->all = calloc(SL_MAX(count_max, 1u), sizeof(*table->all));
-    if (table->all == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u places", count_max);
-    }
     table->count_max = count_max;
+    table->capacity = count_max + single_max;
+    table->all = calloc(SL_MAX(table->capacity, 1u), sizeof(*table->all));
+    if (table->all == NULL) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u places", table->capacity);
+    }
     return SL_OK;
 }
 
@@ -80,29 +82,34 @@ uint32_t fabric_places_room(const struct fabric_places *table)
 static struct fabric_place *place_take(struct fabric_places *table)
 {
     struct fabric_place *place = fabric_place_of(table->free);
-    SL_ASSERT(table->used_count < table->count_max);
-    table->used_count++;
     if (place == NULL) { /* those that were never used: their pages may not be there yet */
+        SL_ASSERT(table->begun_count < table->capacity);
         return &table->all[table->begun_count++];
     }
     table->free = place->run.next;
     return place;
 }
 
-struct fabric_place *fabric_places_take(struct fabric_places *table,
-                                        const struct sl_fabric_place *places, uint32_t count)
+struct fabric_place *fabric_places_hold(struct sl_fabric *fabric, const struct fabric_list *list)
 {
     struct fabric_place *first = NULL, *last = NULL;
-    for (uint32_t i = 0; i < count; i++) {
-        if (last != NULL && last->memory == places[i].memory &&
-            last->offset_bytes + last->run.length_bytes == places[i].offset_bytes) {
-            last->run.length_bytes += places[i].length_bytes;
+    for (uint32_t i = 0; i < SL_MAX(list->count, 1u); i++) {
+        const struct sl_fabric_place *from = fabric_list_at(list, i);
+        if (last != NULL && last->memory == from->memory &&
+            last->offset_bytes + last->run.length_bytes == from->offset_bytes) {
+            last->run.length_bytes += from->length_bytes;
             continue;
         }
-        struct fabric_place *place = place_take(table);
-        *place = (struct fabric_place){.run = {.length_bytes = places[i].length_bytes},
-                                       .offset_bytes = places[i].offset_bytes,
-                                       .memory = places[i].memory};
+        struct fabric_memory *memory = &fabric->memories[from->memory & 0xffffu];
+        struct fabric_place *place = place_take(&fabric->places);
+        *place = (struct fabric_place){
+            .run = {.at = (unsigned char *)memory->what.at + from->offset_bytes,
+                    .length_bytes = from->length_bytes},
+            .offset_bytes = from->offset_bytes,
+            .memory = from->memory,
+            .single = list->places == NULL};
+        fabric->places.used_count += place->single ? 0 : 1;
+        memory->users++;
         if (last == NULL) {
             first = place;
         } else {
@@ -113,50 +120,32 @@ struct fabric_place *fabric_places_take(struct fabric_places *table,
     return first;
 }
 
-void fabric_places_give(struct fabric_places *table, struct fabric_place *first)
+void fabric_places_leave(struct sl_fabric *fabric, struct fabric_place *first)
 {
+    struct fabric_places *table = &fabric->places;
     while (first != NULL) {
         struct fabric_place *next = fabric_place_of(first->run.next);
+        fabric->memories[first->memory & 0xffffu].users--;
+        table->used_count -= first->single ? 0 : 1;
         first->run.next = table->free;
         table->free = &first->run;
-        table->used_count--;
         first = next;
     }
 }
 
-struct fabric_place *fabric_places_hold(struct sl_fabric *fabric,
-                                        const struct sl_fabric_place *places, uint32_t count)
-{
-    struct fabric_place *first = fabric_places_take(&fabric->places, places, count);
-    for (struct fabric_place *at = first; at != NULL; at = fabric_place_of(at->run.next)) {
-        struct fabric_memory *memory = &fabric->memories[at->memory & 0xffffu];
-        at->run.at = (unsigned char *)memory->what.at + at->offset_bytes;
-        memory->users++;
-    }
-    return first;
-}
-
-void fabric_places_leave(struct sl_fabric *fabric, struct fabric_place *first)
-{
-    for (struct fabric_place *at = first; at != NULL; at = fabric_place_of(at->run.next)) {
-        fabric->memories[at->memory & 0xffffu].users--;
-    }
-    fabric_places_give(&fabric->places, first);
-}
-
 /* ---- regions ---- */
 
-uint64_t fabric_runs_cut(const struct sl_fabric *fabric, struct sl_runs runs, uint64_t length_bytes,
+uint64_t fabric_runs_cut(const struct fabric_rail *rail, struct sl_runs runs, uint64_t length_bytes,
                          struct fabric_span *out, uint32_t span_max, uint32_t *span_count)
 {
     uint64_t held_bytes = 0;
     uint32_t count = 0;
     while (held_bytes < length_bytes && count < span_max) {
         const struct fabric_place *place = fabric_place_of((struct sl_run *)runs.run);
-        const struct fabric_memory *memory = &fabric->memories[place->memory & 0xffffu];
+        const struct fabric_mapping *mapping = &rail->mappings[place->memory & 0xffffu];
         uint64_t offset = place->offset_bytes + (uint64_t)(runs.at - place->run.at);
         const struct fabric_region *region =
-            fabric_region_at(memory->regions, memory->region_count, offset);
+            fabric_region_at(mapping->regions, mapping->region_count, offset);
         SL_ASSERT(region != NULL);
         uint64_t here = SL_MIN(length_bytes - held_bytes, runs.left_bytes);
         here = SL_MIN(here, region->length_bytes - (offset - region->offset_bytes));

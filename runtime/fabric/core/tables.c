@@ -26,13 +26,13 @@ struct fabric_memory *fabric_memory_of(struct sl_fabric *fabric, uint32_t handle
     return memory->state != MEMORY_FREE && memory->generation == handle >> 16 ? memory : NULL;
 }
 
-struct fabric_peer *fabric_peer_of(const struct sl_fabric *fabric, uint32_t handle)
+struct fabric_peer *fabric_peer_of(const struct fabric_rail *rail, uint32_t handle)
 {
     uint32_t index = handle & 0xffffu;
-    if (index >= fabric->options.peers_max) {
+    if (index >= rail->options.peers_max) {
         return NULL;
     }
-    struct fabric_peer *peer = &fabric->peers[index];
+    struct fabric_peer *peer = &rail->peers[index];
     bool there = peer->state != PEER_FREE && !peer->removed;
     return there && peer->generation == handle >> 16 ? peer : NULL;
 }
@@ -103,12 +103,15 @@ const struct fabric_region *fabric_region_at(const struct fabric_region *regions
     return NULL;
 }
 
-/* True when the regions cover [offset, +length) without a gap. */
-bool fabric_regions_cover(const struct fabric_region *regions, uint32_t count,
-                          uint64_t offset_bytes, uint64_t length_bytes)
+bool fabric_right_covers(const struct fabric_right *right, const struct sl_fabric_piece *piece)
 {
+    uint64_t offset_bytes = piece->remote_offset_bytes, length_bytes = piece->length_bytes;
+    if (offset_bytes > UINT64_MAX - length_bytes) {
+        return false;
+    }
     while (length_bytes > 0) {
-        const struct fabric_region *region = fabric_region_at(regions, count, offset_bytes);
+        const struct fabric_region *region =
+            fabric_region_at(right->regions, right->region_count, offset_bytes);
         if (region == NULL) {
             return false;
         }
@@ -122,8 +125,13 @@ bool fabric_regions_cover(const struct fabric_region *regions, uint32_t count,
 
 void fabric_key_free(struct sl_fabric *fabric, struct fabric_key *key)
 {
-    fabric->key_low = SL_MIN(fabric->key_low, (uint32_t)(key - fabric->keys));
-    free(key->regions);
-    free(key->lane_rkeys);
+    uint32_t index = (uint32_t)(key - fabric->keys);
+    fabric->key_low = SL_MIN(fabric->key_low, index);
+    for (uint32_t i = 0; i < fabric->rail_count; i++) {
+        struct fabric_right *right = &fabric->rails[i]->rights[index];
+        free(right->regions);
+        free(right->lane_rkeys);
+        *right = (struct fabric_right){0};
+    }
     *key = (struct fabric_key){.generation = key->generation};
 }

@@ -5,37 +5,55 @@
 #include <inttypes.h>
 #include <string.h>
 
+static struct fabric_list list_of(const struct sl_fabric_piece *piece)
+{
+    return (struct fabric_list){.places = piece->places,
+                                .count = piece->place_count,
+                                .whole = {piece->memory, piece->offset_bytes, piece->length_bytes}};
+}
+
 /* Nothing here can read the bytes. */
-static sl_err digest_check(struct sl_fabric *fabric, const struct sl_fabric_piece *piece,
+static sl_err digest_check(struct sl_fabric *fabric, const struct fabric_list *list,
                            struct sl_error *why)
 {
-    uint32_t count = SL_MAX(piece->place_count, 1u);
-    for (uint32_t i = 0; piece->digest != NULL && i < count; i++) {
-        uint32_t memory = piece->places != NULL ? piece->places[i].memory : piece->memory;
-        if (fabric_memory_of(fabric, memory)->by_dmabuf) {
+    for (uint32_t i = 0; i < SL_MAX(list->count, 1u); i++) {
+        if (fabric_memory_of(fabric, fabric_list_at(list, i)->memory)->by_dmabuf) {
             return sl_fail(why, SL_ERR_INVALID, "a digest of bytes in a dmabuf");
         }
     }
     return SL_OK;
 }
 
+/* The key allows it by one rail at least. */
+static sl_err key_check(const struct sl_fabric *fabric, const struct fabric_key *key,
+                        const struct sl_fabric_piece *piece, struct sl_error *why)
+{
+    bool covers = false, lives = false;
+    for (uint32_t i = 0; i < fabric->rail_count && !lives; i++) {
+        const struct fabric_rail *rail = fabric->rails[i];
+        bool here = fabric_right_covers(&rail->rights[key - fabric->keys], piece);
+        covers |= here;
+        lives = here && fabric_rail_lives(rail, key);
+    }
+    if (!covers) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "remote range %" PRIu64 "+%" PRIu64 " is not within the key",
+                       piece->remote_offset_bytes, piece->length_bytes);
+    }
+    return lives ? SL_OK : sl_fail(why, SL_ERR_UNREACHABLE, "no rail has a key that still works");
+}
+
 static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
                           const struct sl_fabric_piece *piece, struct sl_error *why)
 {
     const struct fabric_key *key = fabric_key_of(fabric, piece->key);
-    const struct sl_fabric_place whole = {.memory = piece->memory,
-                                          .offset_bytes = piece->offset_bytes,
-                                          .length_bytes = piece->length_bytes};
+    const struct fabric_list list = list_of(piece);
     if (key == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such key");
     }
-    sl_err err =
-        fabric_places_check(fabric, piece->places, piece->place_count, piece->length_bytes, why);
-    if (err == SL_OK && piece->places == NULL) {
-        err = fabric_range_check(fabric, &whole, why);
-    }
-    if (err == SL_OK) {
-        err = digest_check(fabric, piece, why);
+    sl_err err = fabric_list_check(fabric, &list, why);
+    if (err == SL_OK && piece->digest != NULL) {
+        err = digest_check(fabric, &list, why);
     }
     if (err != SL_OK) {
         return err;
@@ -46,14 +64,7 @@ static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_trans
     if (piece->length_bytes > SL_VALUE_BYTES_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "a piece of %" PRIu64 " bytes", piece->length_bytes);
     }
-    if (piece->remote_offset_bytes > UINT64_MAX - piece->length_bytes ||
-        !fabric_regions_cover(key->regions, key->region_count, piece->remote_offset_bytes,
-                              piece->length_bytes)) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "remote range %" PRIu64 "+%" PRIu64 " is not within the key",
-                       piece->remote_offset_bytes, piece->length_bytes);
-    }
-    return SL_OK;
+    return key_check(fabric, key, piece, why);
 }
 
 static uint32_t free_pieces(const struct sl_fabric *fabric, uint32_t wanted)
@@ -69,7 +80,7 @@ static uint32_t free_pieces(const struct sl_fabric *fabric, uint32_t wanted)
 static sl_err post_check(struct sl_fabric *fabric, const struct sl_fabric_transfer *want,
                          struct sl_error *why)
 {
-    if (fabric_peer_of(fabric, want->peer) == NULL) {
+    if (fabric_peer_of(fabric->rails[0], want->peer) == NULL) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "no such peer");
     }
     if (want->piece_count == 0 || want->piece_count > SL_FABRIC_PIECES_MAX) {
@@ -99,11 +110,12 @@ static uint32_t piece_take(struct sl_fabric *fabric, const struct sl_fabric_piec
 {
     uint32_t index = fabric->free_piece;
     struct fabric_piece *piece = &fabric->pieces[index];
+    const struct fabric_list list = list_of(want);
     fabric->free_piece = piece->next;
     *piece = (struct fabric_piece){
         .want = *want,
+        .places = fabric_places_hold(fabric, &list),
         .check_digest = want->digest != NULL,
-        .memory_index = want->memory & 0xffffu,
         .key_index = want->key & 0xffffu,
         .transfer = transfer,
         .order = order,
@@ -113,16 +125,7 @@ static uint32_t piece_take(struct sl_fabric *fabric, const struct sl_fabric_piec
         piece->digest = *want->digest;
         piece->want.digest = NULL;
     }
-    if (want->places != NULL) {
-        piece->places = fabric_places_hold(fabric, want->places, want->place_count);
-        piece->uncut = sl_runs_from(&piece->places->run);
-        piece->want.places = NULL;
-    } else {
-        struct fabric_memory *memory = &fabric->memories[piece->memory_index];
-        piece->uncut =
-            sl_runs_of((unsigned char *)memory->what.at + want->offset_bytes, want->length_bytes);
-        memory->users++;
-    }
+    piece->want.places = NULL;
     fabric->keys[piece->key_index].users++;
     return index;
 }
@@ -130,20 +133,16 @@ static uint32_t piece_take(struct sl_fabric *fabric, const struct sl_fabric_piec
 sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer *want,
                       struct sl_error *why)
 {
-    if (fabric->form != NULL) {
-        return fabric->form->post(fabric, want, why);
-    }
     sl_err err = post_check(fabric, want, why);
     if (err != SL_OK) {
         return err;
     }
-    struct fabric_peer *peer = fabric_peer_of(fabric, want->peer);
     uint32_t index = fabric->free_transfer;
     struct fabric_transfer *transfer = &fabric->transfers[index];
     fabric->free_transfer = transfer->next;
     *transfer = (struct fabric_transfer){
         .used = true,
-        .peer_index = peer->index,
+        .peer_index = want->peer & 0xffffu,
         .piece_count = want->piece_count,
         .pieces_left = want->piece_count,
         .next = FABRIC_NONE,
@@ -154,13 +153,11 @@ sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer 
     uint32_t *link = &transfer->piece_first;
     for (uint32_t i = 0; i < want->piece_count; i++) {
         *link = piece_take(fabric, &want->pieces[i], index, i);
-        struct fabric_piece *piece = &fabric->pieces[*link];
-        fabric_piece_queue(peer, piece);
-        link = &piece->sibling;
+        link = &fabric->pieces[*link].sibling;
     }
-    if (peer->state == PEER_STOPPING || (peer->state == PEER_WAITING && peer->due_ns != 0)) {
-        fabric_transfer_give_up(fabric, transfer,
-                                SL_ERR_UNREACHABLE); /* the link is down: no waiting */
+    fabric_rails_deal(fabric, transfer);
+    for (uint32_t i = transfer->piece_first; i != FABRIC_NONE; i = fabric->pieces[i].sibling) {
+        fabric_piece_begin(fabric, &fabric->pieces[i]);
     }
     fabric->deadline_ns = SL_MIN(fabric->deadline_ns, want->deadline_ns);
     fabric->work_due = true;
@@ -169,9 +166,6 @@ sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer 
 
 uint32_t sl_fabric_cancel(struct sl_fabric *fabric, uint64_t cookie)
 {
-    if (fabric->form != NULL) {
-        return fabric->form->cancel(fabric, cookie);
-    }
     uint32_t count = 0;
     for (uint32_t i = 0; i < fabric->options.transfers_max; i++) {
         struct fabric_transfer *transfer = &fabric->transfers[i];

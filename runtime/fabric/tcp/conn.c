@@ -27,14 +27,14 @@ void tcp_tag(struct io_uring_sqe *sqe, uint32_t conn, enum tcp_op op)
 
 void tcp_due(struct tcp_conn *conn, uint64_t *due_ns, uint64_t at_ns)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     *due_ns = at_ns;
     tcp->due_ns = SL_MIN(tcp->due_ns, at_ns);
 }
 
 static void tcp_recv_at(struct tcp_conn *conn, void *at, size_t length_bytes)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     SL_ASSERT(!conn->recv_on);
     struct io_uring_sqe *sqe = tcp_sqe(tcp);
     io_uring_prep_recv(sqe, conn->fd, at, length_bytes, 0);
@@ -45,7 +45,7 @@ static void tcp_recv_at(struct tcp_conn *conn, void *at, size_t length_bytes)
 
 static void tcp_recv_parts(struct tcp_conn *conn, uint32_t part_count)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     SL_ASSERT(!conn->recv_on);
     struct io_uring_sqe *sqe = tcp_sqe(tcp);
     conn->recv_message = (struct msghdr){.msg_iov = conn->recv_parts, .msg_iovlen = part_count};
@@ -72,12 +72,12 @@ static uint32_t mover_slot(const struct tcp_conn *conn, bool send)
 
 bool tcp_moves(const struct tcp_conn *conn, uint64_t value_bytes)
 {
-    return tcp_of(conn->fabric)->movers != NULL && value_bytes >= TCP_MOVE_BYTES;
+    return tcp_of(conn->rail)->movers != NULL && value_bytes >= TCP_MOVE_BYTES;
 }
 
 void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     bool discards = conn->rx == RX_DISCARD;
     bool moves = !discards && tcp_moves(conn, conn->value_left) &&
                  (conn->secure == NULL || !conn->secure->receives);
@@ -132,13 +132,13 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
 
 void tcp_recv_cancel(struct tcp_conn *conn)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     if (!conn->recv_on || conn->recv_cancelled) {
         return;
     }
     if (conn->recv_moves) {
         sl_movers_cancel(tcp->movers, mover_slot(conn, false));
-        conn->fabric->work_due = true; /* it must reach the mover */
+        conn->rail->work_due = true; /* it must reach the mover */
         return;
     }
     if (conn->secure != NULL) {
@@ -150,7 +150,7 @@ void tcp_recv_cancel(struct tcp_conn *conn)
     tcp_tag(sqe, conn->index, TCP_OP_CANCEL);
     conn->recv_cancelled = true;
     conn->ops_out++;
-    conn->fabric->work_due = true; /* it must reach the kernel */
+    conn->rail->work_due = true; /* it must reach the kernel */
 }
 
 static void part_add(struct tcp_conn *conn, const void *at, size_t length_bytes, bool is_head)
@@ -204,10 +204,10 @@ void tcp_part_value(struct tcp_conn *conn, struct sl_runs value, uint32_t length
 
 void tcp_send_more(struct tcp_conn *conn)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     conn->send_on = true;
     conn->ops_out++;
-    conn->fabric->work_due = true;
+    conn->rail->work_due = true;
     if (conn->send_moves) {
         sl_movers_send(tcp->movers, mover_slot(conn, true), conn->fd, &conn->message,
                        conn->secure == NULL ? NULL : &conn->secure->job);
@@ -225,15 +225,14 @@ void tcp_send_more(struct tcp_conn *conn)
 
 void tcp_send(struct tcp_conn *conn, uint64_t value_bytes)
 {
-    struct sl_fabric *fabric = conn->fabric;
+    struct fabric_rail *rail = conn->rail;
     SL_ASSERT(!conn->send_on);
     if (conn->secure != NULL) {
         tcp_secure_send_grow(conn, value_bytes);
     }
     conn->send_moves = tcp_moves(conn, value_bytes);
-    tcp_due(
-        conn, &conn->tx_due_ns,
-        sl_deadline_ns(fabric->now_ns, fabric->options.stall_ns + value_bytes * TCP_NS_PER_BYTE));
+    tcp_due(conn, &conn->tx_due_ns,
+            sl_deadline_ns(rail->now_ns, rail->options.stall_ns + value_bytes * TCP_NS_PER_BYTE));
     tcp_send_more(conn);
 }
 
@@ -275,18 +274,18 @@ socklen_t tcp_sockaddr(const struct sl_wire_address *address, struct sockaddr_st
     return sizeof(*four);
 }
 
-void tcp_socket_options(const struct sl_fabric *fabric, int fd)
+void tcp_socket_options(const struct fabric_rail *rail, int fd)
 {
     int on = 1;
     unsigned int timeout_ms = (unsigned int)SL_MIN(
-        SL_MAX(fabric->options.stall_ns / SL_NS_PER_MS, UINT64_C(1)), (uint64_t)INT32_MAX);
+        SL_MAX(rail->options.stall_ns / SL_NS_PER_MS, UINT64_C(1)), (uint64_t)INT32_MAX);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
 }
 
 void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     struct sockaddr_storage to;
     socklen_t to_bytes = tcp_sockaddr(address, &to);
     SL_ASSERT(conn->state == CONN_FREE);
@@ -295,7 +294,7 @@ void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address)
         tcp_lane_connected(conn, -errno);
         return;
     }
-    tcp_socket_options(conn->fabric, conn->fd);
+    tcp_socket_options(conn->rail, conn->fd);
     struct io_uring_sqe *sqe = tcp_sqe(tcp);
     /* The address is copied when the submission is taken, and that is now. */
     io_uring_prep_connect(sqe, conn->fd, (struct sockaddr *)&to, to_bytes);
@@ -327,7 +326,7 @@ void tcp_closed(struct tcp_conn *conn)
 
 void tcp_close(struct tcp_conn *conn)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     if (conn->state == CONN_FREE || conn->state == CONN_CLOSING) {
         return;
     }
@@ -336,7 +335,7 @@ void tcp_close(struct tcp_conn *conn)
     }
     conn->state = CONN_CLOSING;
     conn->rx_due_ns = conn->tx_due_ns = SL_NEVER_NS;
-    conn->fabric->work_due = true;
+    conn->rail->work_due = true;
     if (conn->ops_out > 0) {
         (void)shutdown(conn->fd, SHUT_RDWR);
         if (tcp->movers != NULL) {

@@ -81,7 +81,7 @@ struct tcp_secure {
 enum tcp_greeting { GREETING_FIRST, GREETING_CHALLENGED };
 
 struct tcp_conn {
-    struct sl_fabric *fabric;
+    struct fabric_rail *rail;
     uint32_t index;
     int fd;
     uint8_t state; /* enum tcp_state */
@@ -151,9 +151,9 @@ struct tcp {
     uint64_t due_ns; /* not later than the earliest of all connections */
 };
 
-static inline struct tcp *tcp_of(const struct sl_fabric *fabric)
+static inline struct tcp *tcp_of(const struct fabric_rail *rail)
 {
-    return fabric->backend;
+    return rail->backend;
 }
 
 /* ---- tcp.c ---- */
@@ -161,7 +161,7 @@ static inline struct tcp *tcp_of(const struct sl_fabric *fabric)
 void tcp_recv_done(struct tcp_conn *conn, int result);
 void tcp_send_done(struct tcp_conn *conn, int result);
 /* NULL: nobody is called so. */
-const struct tcp_guest *tcp_guest_find(const struct sl_fabric *fabric,
+const struct tcp_guest *tcp_guest_find(const struct fabric_rail *rail,
                                        const uint8_t id[SL_WIRE_ID_BYTES]);
 /* ---- secure.c ---- */
 /* Errors: SL_ERR_NO_MEMORY, SL_ERR_UNSUPPORTED. */
@@ -196,7 +196,7 @@ void tcp_send_more(struct tcp_conn *conn);
 /* Of conn->message so much is out. True: all of it; else tcp_send_more sends the rest. */
 bool tcp_send_advance(struct tcp_conn *conn, size_t sent_bytes);
 socklen_t tcp_sockaddr(const struct sl_wire_address *address, struct sockaddr_storage *out);
-void tcp_socket_options(const struct sl_fabric *fabric, int fd);
+void tcp_socket_options(const struct fabric_rail *rail, int fd);
 void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address);
 void tcp_close(struct tcp_conn *conn);
 /* Closes the descriptor when nothing holds it any more. */
@@ -236,14 +236,14 @@ void tcp_stranger_named(struct tcp_conn *conn); /* it says who it is, and has to
 void tcp_stranger_known(struct tcp_conn *conn);
 void tcp_stranger_gone(struct tcp_conn *conn); /* a served connection is closed */
 /* ---- serve.c ---- */
-void tcp_accepted(struct sl_fabric *fabric, int fd);
+void tcp_accepted(struct fabric_rail *rail, int fd);
 void tcp_served_secured(struct tcp_conn *conn);
 /* Ends what the peer has asked for here. */
-void tcp_served_forget(struct sl_fabric *fabric, uint32_t peer);
+void tcp_served_forget(struct fabric_rail *rail, uint32_t peer);
 void tcp_served_received(struct tcp_conn *conn, int result);
 void tcp_served_sent(struct tcp_conn *conn, int result);
 void tcp_served_closed(struct tcp_conn *conn);
 uint64_t tcp_served_look(struct tcp_conn *conn);
-void tcp_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant);
+void tcp_grant_end(struct fabric_rail *rail, struct fabric_grant *grant);
 
 #endif

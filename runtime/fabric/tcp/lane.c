@@ -73,7 +73,7 @@ static void lane_begin(struct fabric_lane *lane, const struct sl_wire_address *a
     tcp_message_begin(conn);
     tcp_due(conn, &conn->tx_due_ns, SL_NEVER_NS);
     conn->rx_due_ns = SL_NEVER_NS;
-    conn->progress_ns = conn->fabric->now_ns;
+    conn->progress_ns = conn->rail->now_ns;
     tcp_connect(conn, address);
 }
 
@@ -83,7 +83,7 @@ static void lanes_begin(struct fabric_peer *peer)
     if (address == NULL || address->port == 0) {
         return; /* it is not known yet where the peer is */
     }
-    for (uint32_t i = 0; i < peer->fabric->options.lanes && peer->state == PEER_STARTING; i++) {
+    for (uint32_t i = 0; i < peer->rail->options.lanes && peer->state == PEER_STARTING; i++) {
         if (conn_of(&peer->lanes[i])->state == CONN_FREE) {
             lane_begin(&peer->lanes[i], address);
         }
@@ -93,7 +93,7 @@ static void lanes_begin(struct fabric_peer *peer)
 /* As whom the peer may ask here, for as long as we know it. */
 static sl_err guest_make(const struct fabric_peer *peer, struct sl_error *why)
 {
-    struct tcp_guest *guest = &tcp_of(peer->fabric)->guests[peer->index];
+    struct tcp_guest *guest = &tcp_of(peer->rail)->guests[peer->index];
     if (guest->peer == fabric_peer_handle(peer)) {
         return SL_OK;
     }
@@ -111,32 +111,29 @@ static sl_err guest_make(const struct fabric_peer *peer, struct sl_error *why)
 /* Nobody asks in its name any more, and what it has asked for ends. */
 static void guest_forget(const struct fabric_peer *peer)
 {
-    struct tcp_guest *guest = &tcp_of(peer->fabric)->guests[peer->index];
+    struct tcp_guest *guest = &tcp_of(peer->rail)->guests[peer->index];
     uint32_t was = guest->peer;
     explicit_bzero(guest, sizeof(*guest));
     if (was != 0) {
-        tcp_served_forget(peer->fabric, was);
+        tcp_served_forget(peer->rail, was);
     }
 }
 
 sl_err tcp_peer_start(struct fabric_peer *peer, struct sl_error *why)
 {
-    struct sl_fabric *fabric = peer->fabric;
+    struct fabric_rail *rail = peer->rail;
     unsigned char blob[SL_WIRE_ADDRESS_BYTES];
     sl_err err = guest_make(peer, why);
     if (err != SL_OK) {
         return err;
     }
-    const struct tcp_guest *guest = &tcp_of(fabric)->guests[peer->index];
-    struct sl_wire_address address = tcp_of(fabric)->address;
-    address.clear = fabric->options.clear;
+    const struct tcp_guest *guest = &tcp_of(rail)->guests[peer->index];
+    struct sl_wire_address address = tcp_of(rail)->address;
+    address.clear = rail->options.clear;
     memcpy(address.id, guest->id, sizeof(address.id));
     memcpy(address.psk, guest->psk, sizeof(address.psk));
     sl_wire_address_write(&address, blob);
-    if (fabric->options.events.address != NULL) {
-        fabric->options.events.address(fabric->options.events.context, fabric_peer_handle(peer),
-                                       blob, sizeof(blob));
-    }
+    fabric_address_tell(peer, blob, sizeof(blob));
     lanes_begin(peer);
     return SL_OK;
 }
@@ -168,7 +165,7 @@ sl_err tcp_peer_address(struct fabric_peer *peer, const void *blob, uint32_t len
     if (moved || is_new) {
         peer->failures = 0;
         if (peer->state == PEER_WAITING) {
-            peer->due_ns = SL_MIN(peer->due_ns, peer->fabric->now_ns);
+            peer->due_ns = SL_MIN(peer->due_ns, peer->rail->now_ns);
         }
     }
     if (peer->state == PEER_STARTING) {
@@ -204,7 +201,7 @@ void tcp_lane_connected(struct tcp_conn *conn, int result)
         return;
     }
     conn->state = CONN_GREETING;
-    if (!conn->fabric->options.clear || !address->clear) { /* what one of the two wants */
+    if (!conn->rail->options.clear || !address->clear) { /* what one of the two wants */
         if (tcp_secure_begin(conn, &why) != SL_OK) {
             fabric_peer_fail(lane->peer, &why);
             return;
@@ -264,7 +261,7 @@ static void lane_greeted(struct tcp_conn *conn, const struct sl_wire_answer *ans
     }
     conn->state = CONN_OPEN;
     lane_expect_head(conn); /* also when nothing is asked: so that an end is noticed */
-    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         if (conn_of(&peer->lanes[i])->state != CONN_OPEN) {
             return;
         }
@@ -274,7 +271,7 @@ static void lane_greeted(struct tcp_conn *conn, const struct sl_wire_answer *ans
 
 static void lanes_stopped(struct fabric_peer *peer)
 {
-    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         if (conn_of(&peer->lanes[i])->state != CONN_FREE) {
             return;
         }
@@ -293,7 +290,7 @@ void tcp_peer_stop(struct fabric_peer *peer, bool last)
     if (last) {
         guest_forget(peer);
     }
-    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         was_open |= conn_of(&peer->lanes[i])->state != CONN_FREE;
     }
     if (!was_open) {
@@ -301,7 +298,7 @@ void tcp_peer_stop(struct fabric_peer *peer, bool last)
         return;
     }
     uint16_t life = peer->generation;
-    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         if (peer->generation == life && peer->state == PEER_STOPPING) {
             tcp_close(conn_of(&peer->lanes[i])); /* the last one to close ends the peer */
         }
@@ -319,16 +316,16 @@ void tcp_lane_closed(struct tcp_conn *conn)
 /* ---- asking ---- */
 
 /* Lanes that asked are looked at four times while a stall lasts, so that it is noticed in time. */
-static uint64_t lane_look_at(const struct sl_fabric *fabric)
+static uint64_t lane_look_at(const struct fabric_rail *rail)
 {
-    return sl_deadline_ns(fabric->now_ns, SL_MAX(fabric->options.stall_ns / 4, UINT64_C(1)));
+    return sl_deadline_ns(rail->now_ns, SL_MAX(rail->options.stall_ns / 4, UINT64_C(1)));
 }
 
 static void push_unit(struct tcp_conn *conn, const struct fabric_unit *unit, uint64_t number)
 {
-    struct sl_fabric *fabric = conn->fabric;
-    const struct fabric_key *key = &fabric->keys[unit->key];
-    unsigned char *head = conn->heads + (number % fabric->options.depth) * SL_WIRE_REQUEST_BYTES;
+    struct fabric_rail *rail = conn->rail;
+    const struct fabric_right *key = &rail->rights[unit->key];
+    unsigned char *head = conn->heads + (number % rail->options.depth) * SL_WIRE_REQUEST_BYTES;
     struct sl_wire_request request = {
         .verb = SL_WIRE_READ,
         .sequence = (uint32_t)number,
@@ -378,10 +375,10 @@ void tcp_lane_push(struct fabric_lane *lane)
     lane_skip(lane);
     if (frames > 0) {
         if (lane->head == first) { /* nothing was asked before: the clock starts now */
-            conn->progress_ns = conn->fabric->now_ns;
+            conn->progress_ns = conn->rail->now_ns;
         }
-        struct tcp *tcp = tcp_of(conn->fabric);
-        tcp->due_ns = SL_MIN(tcp->due_ns, lane_look_at(conn->fabric));
+        struct tcp *tcp = tcp_of(conn->rail);
+        tcp->due_ns = SL_MIN(tcp->due_ns, lane_look_at(conn->rail));
         tcp_send(conn, 0);
     }
 }
@@ -583,7 +580,7 @@ void tcp_lane_received(struct tcp_conn *conn, int result)
     if (result == -ECANCELED) {
         result = 0; /* only we cancel: nothing came; what comes now is thrown away */
     } else if (result == -EBADMSG || result == -EPROTO) {
-        conn->fabric->stats.records_bad++;
+        conn->rail->stats.records_bad++;
         lane_fail(conn, SL_ERR_PEER_DIED, "what came was changed on its way, or is no record", 0);
         return;
     } else if (result <= 0) {
@@ -626,7 +623,7 @@ static uint64_t conn_mark(const struct tcp_conn *conn)
 
 uint64_t tcp_lane_look(struct tcp_conn *conn)
 {
-    struct sl_fabric *fabric = conn->fabric;
+    struct fabric_rail *rail = conn->rail;
     const struct fabric_lane *lane = conn->lane;
     bool asked = conn->state == CONN_OPEN && lane->head < lane->sent;
     if (!asked) {
@@ -635,11 +632,11 @@ uint64_t tcp_lane_look(struct tcp_conn *conn)
     uint64_t mark = conn_mark(conn);
     if (mark != conn->progress_mark) {
         conn->progress_mark = mark;
-        conn->progress_ns = fabric->now_ns;
+        conn->progress_ns = rail->now_ns;
     }
-    uint64_t dead_ns = sl_deadline_ns(conn->progress_ns, fabric->options.stall_ns);
-    if (dead_ns > fabric->now_ns) {
-        return SL_MIN(dead_ns, lane_look_at(fabric));
+    uint64_t dead_ns = sl_deadline_ns(conn->progress_ns, rail->options.stall_ns);
+    if (dead_ns > rail->now_ns) {
+        return SL_MIN(dead_ns, lane_look_at(rail));
     }
     lane_fail(conn, SL_ERR_PEER_DIED, "no progress for too long", 0);
     return SL_NEVER_NS;

@@ -15,7 +15,7 @@ static bool psk_find(void *context, const uint8_t id[SL_WIRE_ID_BYTES],
                      uint8_t key[SL_WIRE_PSK_BYTES])
 {
     struct tcp_conn *conn = context;
-    const struct tcp_guest *guest = tcp_guest_find(conn->fabric, id);
+    const struct tcp_guest *guest = tcp_guest_find(conn->rail, id);
     if (guest == NULL) {
         return false;
     }
@@ -27,7 +27,7 @@ static bool psk_find(void *context, const uint8_t id[SL_WIRE_ID_BYTES],
 
 sl_err tcp_secure_begin(struct tcp_conn *conn, struct sl_error *why)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     struct tcp_secure *secure = calloc(1, sizeof(*secure));
     conn->secure = secure;
     if (secure == NULL) {
@@ -73,7 +73,7 @@ static void raw_receive(struct tcp_conn *conn, uint32_t low_bytes)
     struct tcp_secure *secure = conn->secure;
     struct iovec space = sl_opener_space(&secure->in);
     sl_low_water_set(&conn->low, conn->fd, low_bytes);
-    struct io_uring_sqe *sqe = tcp_sqe(tcp_of(conn->fabric));
+    struct io_uring_sqe *sqe = tcp_sqe(tcp_of(conn->rail));
     io_uring_prep_recv(sqe, conn->fd, space.iov_base, space.iov_len, 0);
     tcp_tag(sqe, conn->index, TCP_OP_RECV);
     secure->receives = true;
@@ -83,7 +83,7 @@ static void raw_receive(struct tcp_conn *conn, uint32_t low_bytes)
 static void raw_send(struct tcp_conn *conn)
 {
     const struct sl_sealer *out = &conn->secure->out;
-    struct io_uring_sqe *sqe = tcp_sqe(tcp_of(conn->fabric));
+    struct io_uring_sqe *sqe = tcp_sqe(tcp_of(conn->rail));
     io_uring_prep_send(sqe, conn->fd, out->staging + out->begin, out->end - out->begin,
                        MSG_NOSIGNAL | MSG_WAITALL);
     tcp_tag(sqe, conn->index, TCP_OP_SEND);
@@ -98,7 +98,7 @@ static void greet_fail(struct tcp_conn *conn, const struct sl_error *why)
         fabric_peer_fail(conn->lane->peer, why);
         return;
     }
-    conn->fabric->stats.refused++;
+    conn->rail->stats.refused++;
     tcp_close(conn);
 }
 
@@ -131,12 +131,12 @@ static void greet_turn(struct tcp_conn *conn)
         sl_handshake_say(secure->handshake, secure->out.staging, secure->out.room_bytes);
     if (secure->out.end > 0) {
         conn->send_on = true;
-        conn->fabric->work_due = true;
+        conn->rail->work_due = true;
         raw_send(conn);
     } else if (secure->greeted) {
         greet_over(conn);
     } else if (!secure->receives) {
-        conn->fabric->work_due = true;
+        conn->rail->work_due = true;
         raw_receive(conn, 1);
     }
 }
@@ -176,12 +176,12 @@ static void greet_received(struct tcp_conn *conn, int result)
 
 static void list(struct tcp_conn *conn)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     if (!conn->listed) {
         conn->listed = true;
         tcp->ready[(tcp->ready_head + tcp->ready_count++) % tcp->conn_count] = conn->index;
     }
-    conn->fabric->work_due = true;
+    conn->rail->work_due = true;
 }
 
 void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_bytes, bool all,
@@ -292,7 +292,7 @@ void tcp_secure_sent(struct tcp_conn *conn, int result)
         return;
     }
     if (secure->out.begin < secure->out.end || conn->message.msg_iovlen > 0) {
-        conn->fabric->work_due = true;
+        conn->rail->work_due = true;
         tcp_secure_send(conn);
         return;
     }

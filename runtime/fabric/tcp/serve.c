@@ -28,38 +28,38 @@ static void served_expect_heads(struct tcp_conn *conn)
     conn->heads_taken = 0;
     if (left_bytes > 0 && conn->rx_due_ns == SL_NEVER_NS) { /* half a head has a deadline */
         tcp_due(conn, &conn->rx_due_ns,
-                sl_deadline_ns(conn->fabric->now_ns, conn->fabric->options.stall_ns));
+                sl_deadline_ns(conn->rail->now_ns, conn->rail->options.stall_ns));
     }
     tcp_recv(conn, conn->heads_in + left_bytes, sizeof(conn->heads_in) - left_bytes);
 }
 
 static void served_bad(struct tcp_conn *conn)
 {
-    conn->fabric->stats.bad_frames++;
+    conn->rail->stats.bad_frames++;
     tcp_close(conn);
 }
 
-void tcp_accepted(struct sl_fabric *fabric, int fd)
+void tcp_accepted(struct fabric_rail *rail, int fd)
 {
-    struct tcp *tcp = tcp_of(fabric);
+    struct tcp *tcp = tcp_of(rail);
     uint32_t index = tcp->lane_count;
     while (index < tcp->conn_count && tcp->conns[index].state != CONN_FREE) {
         index++;
     }
     if (index == tcp->conn_count) {
-        fabric->stats.over_limit++;
+        rail->stats.over_limit++;
         close(fd);
         return;
     }
     struct tcp_conn *conn = &tcp->conns[index];
-    *conn = (struct tcp_conn){.fabric = fabric,
+    *conn = (struct tcp_conn){.rail = rail,
                               .index = index,
                               .fd = fd,
                               .state = CONN_GREETING,
                               .listed = conn->listed,
                               .queue = conn->queue};
     conn->tx_due_ns = SL_NEVER_NS;
-    tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(fabric->now_ns, fabric->options.greet_ns));
+    tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(rail->now_ns, rail->options.greet_ns));
     conn->rx = RX_HEAD;
     served_expect_heads(conn);
     tcp_stranger_came(conn);
@@ -67,16 +67,17 @@ void tcp_accepted(struct sl_fabric *fabric, int fd)
 
 /* ---- what a request may do ---- */
 
-static void grant_leave(struct sl_fabric *fabric, uint32_t index)
+static void grant_leave(struct fabric_rail *rail, uint32_t index)
 {
     if (index == FABRIC_NONE) {
         return;
     }
-    struct fabric_grant *grant = &fabric->grants[index];
-    SL_ASSERT(grant->serving > 0);
-    grant->serving--;
-    if (grant->serving == 0 && grant->state == GRANT_ENDING) {
-        fabric_grant_gone(fabric, grant);
+    struct fabric_grant *grant = &rail->fabric->grants[index];
+    struct fabric_share *share = &rail->shares[index];
+    SL_ASSERT(share->serving > 0);
+    share->serving--;
+    if (share->serving == 0 && grant->state == GRANT_ENDING) {
+        fabric_grant_gone(rail, grant);
     }
 }
 
@@ -95,9 +96,9 @@ static struct fabric_grant *grant_find(struct tcp_conn *conn, const unsigned cha
                                        const struct sl_wire_request *request)
 {
     static const uint8_t nobody[SL_WIRE_TOKEN_BYTES];
-    struct sl_fabric *fabric = conn->fabric;
-    bool there = request->grant < fabric->options.grants_max;
-    struct fabric_grant *grant = there ? &fabric->grants[request->grant] : NULL;
+    struct fabric_rail *rail = conn->rail;
+    bool there = request->grant < rail->options.grants_max;
+    struct fabric_grant *grant = there ? &rail->fabric->grants[request->grant] : NULL;
     there = there && grant->state == GRANT_LIVE && grant->what.peer == conn->asker;
     const uint8_t *token = there ? grant->token : nobody;
     uint8_t mark[SL_WIRE_TOKEN_BYTES];
@@ -114,7 +115,8 @@ static struct fabric_grant *grant_find(struct tcp_conn *conn, const unsigned cha
         request->length_bytes > length - (request->offset_bytes - from)) {
         return NULL;
     }
-    return grant_lets(fabric, grant, request->offset_bytes, request->length_bytes) ? grant : NULL;
+    return grant_lets(rail->fabric, grant, request->offset_bytes, request->length_bytes) ? grant
+                                                                                         : NULL;
 }
 
 static void served_answer(struct tcp_conn *conn, const struct tcp_served *served);
@@ -122,7 +124,7 @@ static void served_answer(struct tcp_conn *conn, const struct tcp_served *served
 static void served_request(struct tcp_conn *conn, const unsigned char *head,
                            const struct sl_wire_request *request)
 {
-    struct sl_fabric *fabric = conn->fabric;
+    struct fabric_rail *rail = conn->rail;
     struct fabric_grant *grant = grant_find(conn, head, request);
     struct tcp_served served = {
         .verb = (uint8_t)request->verb,
@@ -132,18 +134,18 @@ static void served_request(struct tcp_conn *conn, const unsigned char *head,
         .grant = FABRIC_NONE,
     };
     if (grant == NULL) {
-        fabric->stats.refused++;
+        rail->stats.refused++;
     } else {
-        served.value = fabric_grant_runs(fabric, grant, request->offset_bytes);
+        served.value = fabric_grant_runs(grant, request->offset_bytes);
         served.grant = grant->index;
-        grant->serving++;
+        rail->shares[grant->index].serving++;
     }
     served_answer(conn, &served);
 }
 
 static void served_refuse(struct tcp_conn *conn)
 {
-    conn->fabric->stats.refused++;
+    conn->rail->stats.refused++;
     tcp_close(conn);
 }
 
@@ -162,7 +164,7 @@ static void served_challenge(struct tcp_conn *conn, const struct sl_wire_request
     const struct sl_wire_answer answer = {.verb = SL_WIRE_HELLO};
     unsigned char *nonce = conn->challenge + SL_WIRE_ANSWER_BYTES;
     sl_wire_id_get(hello, conn->proof.id);
-    const struct tcp_guest *guest = tcp_guest_find(conn->fabric, conn->proof.id);
+    const struct tcp_guest *guest = tcp_guest_find(conn->rail, conn->proof.id);
     if (guest == NULL ||
         fabric_secret(conn->proof.answers, sizeof(conn->proof.answers), NULL) != SL_OK) {
         served_refuse(conn);
@@ -186,7 +188,7 @@ static void served_challenge(struct tcp_conn *conn, const struct sl_wire_request
 static void served_proof(struct tcp_conn *conn, const struct sl_wire_request *request)
 {
     uint8_t proof[SL_WIRE_TOKEN_BYTES];
-    const struct tcp_guest *guest = tcp_guest_find(conn->fabric, conn->proof.id);
+    const struct tcp_guest *guest = tcp_guest_find(conn->rail, conn->proof.id);
     bool good = guest != NULL && sl_proof_asking(&conn->proof, proof) &&
                 sl_same_bytes(proof, request->token, sizeof(proof)) &&
                 sl_marker_init(&conn->marker, &conn->proof, NULL) == SL_OK;
@@ -237,7 +239,7 @@ static void served_first(struct tcp_conn *conn)
 {
     uint32_t bytes = conn->heads_bytes;
     if (conn->heads_in[0] != TLS_HANDSHAKE) {
-        if (conn->fabric->options.clear) {
+        if (conn->rail->options.clear) {
             served_take(conn);
         } else {
             served_refuse(conn);
@@ -282,7 +284,7 @@ static void served_take(struct tcp_conn *conn)
 void tcp_served_received(struct tcp_conn *conn, int result)
 {
     if (result <= 0) {
-        conn->fabric->stats.records_bad += result == -EBADMSG || result == -EPROTO;
+        conn->rail->stats.records_bad += result == -EBADMSG || result == -EPROTO;
         tcp_close(conn); /* the peer is gone; what it asked for last it does not want any more */
         return;
     }
@@ -332,7 +334,7 @@ static void served_answer(struct tcp_conn *conn, const struct tcp_served *served
     SL_ASSERT(conn->tail_number - conn->head_number < TCP_QUEUE_MAX);
     *served_at(conn, conn->tail_number) = *served;
     conn->tail_number++;
-    conn->fabric->work_due = true;
+    conn->rail->work_due = true;
     served_push(conn);
 }
 
@@ -343,12 +345,12 @@ static void served_retire(struct tcp_conn *conn)
     while (conn->head_number < out) {
         struct tcp_served *served = served_at(conn, conn->head_number);
         if (served->verb == SL_WIRE_READ && served->code == SL_OK) {
-            conn->fabric->stats.served_read_bytes += served->length_bytes;
+            conn->rail->stats.served_read_bytes += served->length_bytes;
         }
         uint32_t grant = served->grant;
         served->grant = FABRIC_NONE;
         conn->head_number++;
-        grant_leave(conn->fabric, grant);
+        grant_leave(conn->rail, grant);
     }
     if (conn->state == CONN_OPEN && conn->rx == RX_NONE && !conn->recv_on) {
         served_take(conn);
@@ -370,24 +372,24 @@ void tcp_served_closed(struct tcp_conn *conn)
 {
     while (conn->head_number < conn->tail_number) {
         uint32_t grant = served_at(conn, conn->head_number++)->grant;
-        grant_leave(conn->fabric, grant);
+        grant_leave(conn->rail, grant);
     }
 }
 
 uint64_t tcp_served_look(struct tcp_conn *conn)
 {
     uint64_t due_ns = SL_MIN(conn->rx_due_ns, conn->tx_due_ns);
-    if (due_ns <= conn->fabric->now_ns) {
-        conn->fabric->stats.late++;
+    if (due_ns <= conn->rail->now_ns) {
+        conn->rail->stats.late++;
         tcp_close(conn);
         return SL_NEVER_NS;
     }
     return due_ns;
 }
 
-void tcp_served_forget(struct sl_fabric *fabric, uint32_t peer)
+void tcp_served_forget(struct fabric_rail *rail, uint32_t peer)
 {
-    struct tcp *tcp = tcp_of(fabric);
+    struct tcp *tcp = tcp_of(rail);
     for (uint32_t i = tcp->lane_count; i < tcp->conn_count; i++) {
         if (tcp->conns[i].state != CONN_FREE && tcp->conns[i].asker == peer) {
             tcp_close(&tcp->conns[i]);
@@ -401,21 +403,22 @@ void tcp_served_forget(struct sl_fabric *fabric, uint32_t peer)
  * its bytes beside those of other lanes. Whoever waits for the end is given up after stall_ns or so. */
 static uint64_t ended_due_ns(const struct tcp_conn *conn)
 {
-    const struct sl_fabric *fabric = conn->fabric;
-    uint64_t wait_ns = fabric->options.stall_ns / 4;
+    const struct fabric_rail *rail = conn->rail;
+    uint64_t wait_ns = rail->options.stall_ns / 4;
     for (uint64_t i = conn->out_number; i < conn->sent_number; i++) {
         wait_ns += served_at(conn, i)->length_bytes * TCP_ENDED_NS_PER_BYTE;
     }
-    return sl_deadline_ns(fabric->now_ns, SL_MIN(wait_ns, fabric->options.stall_ns / 4 * 3));
+    return sl_deadline_ns(rail->now_ns, SL_MIN(wait_ns, rail->options.stall_ns / 4 * 3));
 }
 
 /* Requests of grants that have ended are let go; what is being answered has a little time left. */
 static void served_recheck(struct tcp_conn *conn)
 {
-    struct sl_fabric *fabric = conn->fabric;
+    struct fabric_rail *rail = conn->rail;
     for (uint64_t i = conn->out_number; i < conn->tail_number; i++) {
         struct tcp_served *served = served_at(conn, i);
-        if (served->grant == FABRIC_NONE || fabric->grants[served->grant].state != GRANT_ENDING) {
+        if (served->grant == FABRIC_NONE ||
+            rail->fabric->grants[served->grant].state != GRANT_ENDING) {
             continue;
         }
         if (i < conn->sent_number) { /* a peer that does not take it has no more time for it */
@@ -425,16 +428,16 @@ static void served_recheck(struct tcp_conn *conn)
         uint32_t grant = served->grant; /* not begun: it is refused after all */
         served->grant = FABRIC_NONE;
         served->code = SL_ERR_PERMISSION;
-        fabric->stats.refused++;
-        grant_leave(fabric, grant);
+        rail->stats.refused++;
+        grant_leave(rail, grant);
     }
 }
 
-void tcp_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant)
+void tcp_grant_end(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    struct tcp *tcp = tcp_of(fabric);
-    if (grant->serving == 0) {
-        fabric_grant_gone(fabric, grant);
+    struct tcp *tcp = tcp_of(rail);
+    if (rail->shares[grant->index].serving == 0) {
+        fabric_grant_gone(rail, grant);
         return;
     }
     for (uint32_t i = tcp->lane_count; i < tcp->conn_count; i++) {

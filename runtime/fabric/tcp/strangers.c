@@ -21,13 +21,13 @@ sl_err tcp_strangers_open(struct tcp *tcp, const struct sl_fabric_options *optio
 static void stranger_drop(struct tcp *tcp, uint32_t place)
 {
     struct tcp_conn *conn = &tcp->conns[tcp->lane_count + place];
-    conn->fabric->stats.over_limit++;
+    conn->rail->stats.over_limit++;
     tcp_close(conn);
 }
 
 void tcp_stranger_came(struct tcp_conn *conn)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
     socklen_t from_bytes = sizeof(from);
     if (getpeername(conn->fd, (struct sockaddr *)&from, &from_bytes) != 0) {
@@ -35,7 +35,7 @@ void tcp_stranger_came(struct tcp_conn *conn)
     }
     tcp->served_count++;
     uint32_t goes = sl_strangers_add(tcp->strangers, place_of(tcp, conn), &from);
-    if (goes == SL_STRANGERS_NONE && tcp->served_count > conn->fabric->options.connections_max) {
+    if (goes == SL_STRANGERS_NONE && tcp->served_count > conn->rail->options.connections_max) {
         goes = sl_strangers_push(tcp->strangers); /* itself, when all others have greeted */
     }
     if (goes != SL_STRANGERS_NONE) {
@@ -45,19 +45,19 @@ void tcp_stranger_came(struct tcp_conn *conn)
 
 void tcp_stranger_named(struct tcp_conn *conn)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     sl_strangers_named(tcp->strangers, place_of(tcp, conn));
 }
 
 void tcp_stranger_known(struct tcp_conn *conn)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     sl_strangers_remove(tcp->strangers, place_of(tcp, conn));
 }
 
 void tcp_stranger_gone(struct tcp_conn *conn)
 {
-    struct tcp *tcp = tcp_of(conn->fabric);
+    struct tcp *tcp = tcp_of(conn->rail);
     SL_ASSERT(tcp->served_count > 0);
     tcp->served_count--;
     sl_strangers_remove(tcp->strangers, place_of(tcp, conn));

@@ -20,10 +20,10 @@
 
 /* ---- completions ---- */
 
-static void tcp_accept(struct sl_fabric *fabric)
+static void tcp_accept(struct fabric_rail *rail)
 {
-    struct tcp *tcp = tcp_of(fabric);
-    if (tcp->listen_fd < 0 || tcp->accept_on || tcp->accept_at_ns > fabric->now_ns) {
+    struct tcp *tcp = tcp_of(rail);
+    if (tcp->listen_fd < 0 || tcp->accept_on || tcp->accept_at_ns > rail->now_ns) {
         return;
     }
     struct io_uring_sqe *sqe = tcp_sqe(tcp);
@@ -33,17 +33,17 @@ static void tcp_accept(struct sl_fabric *fabric)
     tcp->accept_at_ns = SL_NEVER_NS;
 }
 
-static void tcp_accept_done(struct sl_fabric *fabric, int result)
+static void tcp_accept_done(struct fabric_rail *rail, int result)
 {
-    struct tcp *tcp = tcp_of(fabric);
+    struct tcp *tcp = tcp_of(rail);
     tcp->accept_on = false;
     tcp->accept_at_ns = 0;
     if (result < 0) { /* out of descriptors, most likely: again, but not at once */
-        tcp->accept_at_ns = sl_deadline_ns(fabric->now_ns, TCP_ACCEPT_WAIT);
+        tcp->accept_at_ns = sl_deadline_ns(rail->now_ns, TCP_ACCEPT_WAIT);
         return;
     }
-    tcp_socket_options(fabric, result);
-    tcp_accepted(fabric, result);
+    tcp_socket_options(rail, result);
+    tcp_accepted(rail, result);
 }
 
 void tcp_send_done(struct tcp_conn *conn, int result)
@@ -57,7 +57,7 @@ void tcp_send_done(struct tcp_conn *conn, int result)
     if (conn->state == CONN_CLOSING) {
         return;
     }
-    conn->progress_ns = conn->fabric->now_ns;
+    conn->progress_ns = conn->rail->now_ns;
     if (conn->lane != NULL) {
         tcp_lane_sent(conn, result);
     } else {
@@ -71,7 +71,7 @@ void tcp_recv_done(struct tcp_conn *conn, int result)
     if (conn->state == CONN_CLOSING) {
         return;
     }
-    conn->progress_ns = conn->fabric->now_ns;
+    conn->progress_ns = conn->rail->now_ns;
     if (conn->digest != NULL && result > 0) {
         sl_runs_feed(conn->value, (uint64_t)result, conn->digest);
     }
@@ -92,12 +92,12 @@ static void tcp_cancel_done(struct tcp_conn *conn)
     }
 }
 
-static void tcp_completion(struct sl_fabric *fabric, const struct io_uring_cqe *cqe)
+static void tcp_completion(struct fabric_rail *rail, const struct io_uring_cqe *cqe)
 {
-    struct tcp *tcp = tcp_of(fabric);
+    struct tcp *tcp = tcp_of(rail);
     enum tcp_op op = (enum tcp_op)(cqe->user_data & 0xff);
     if (op == TCP_OP_ACCEPT) {
-        tcp_accept_done(fabric, cqe->res);
+        tcp_accept_done(rail, cqe->res);
         return;
     }
     struct tcp_conn *conn = &tcp->conns[cqe->user_data >> 8];
@@ -131,9 +131,9 @@ static void tcp_completion(struct sl_fabric *fabric, const struct io_uring_cqe *
     }
 }
 
-static void tcp_moved(struct sl_fabric *fabric)
+static void tcp_moved(struct fabric_rail *rail)
 {
-    struct tcp *tcp = tcp_of(fabric);
+    struct tcp *tcp = tcp_of(rail);
     struct sl_mover_done dones[COMPLETIONS_A_STEP];
     uint32_t count =
         tcp->movers == NULL ? 0 : sl_movers_take(tcp->movers, dones, COMPLETIONS_A_STEP);
@@ -141,7 +141,7 @@ static void tcp_moved(struct sl_fabric *fabric)
         struct tcp_conn *conn = &tcp->conns[dones[i].slot / 2];
         if (dones[i].more) {
             if (conn->state != CONN_CLOSING) {
-                conn->progress_ns = fabric->now_ns;
+                conn->progress_ns = rail->now_ns;
                 tcp_lane_chained(conn);
             }
             continue;
@@ -158,13 +158,13 @@ static void tcp_moved(struct sl_fabric *fabric)
             tcp_closed(conn);
         }
     }
-    fabric->work_due |= count == COMPLETIONS_A_STEP;
+    rail->work_due |= count == COMPLETIONS_A_STEP;
 }
 
-static void tcp_look(struct sl_fabric *fabric)
+static void tcp_look(struct fabric_rail *rail)
 {
-    struct tcp *tcp = tcp_of(fabric);
-    if (tcp->due_ns > fabric->now_ns) {
+    struct tcp *tcp = tcp_of(rail);
+    if (tcp->due_ns > rail->now_ns) {
         return;
     }
     tcp->due_ns = SL_NEVER_NS;
@@ -178,15 +178,15 @@ static void tcp_look(struct sl_fabric *fabric)
     }
 }
 
-static void tcp_reap(struct sl_fabric *fabric)
+static void tcp_reap(struct fabric_rail *rail)
 {
-    struct tcp *tcp = tcp_of(fabric);
+    struct tcp *tcp = tcp_of(rail);
     struct io_uring_cqe *cqe = NULL;
     uint32_t count = 0;
     uint64_t rings = 0;
     ssize_t got = read(tcp->event_fd, &rings, sizeof(rings)); /* before looking: none is missed */
     (void)got;
-    tcp_moved(fabric);
+    tcp_moved(rail);
     bool again = true;
     while (again) { /* what is there already is received at once, without a turn of the loop */
         uint32_t before = count;
@@ -195,26 +195,26 @@ static void tcp_reap(struct sl_fabric *fabric)
         while (count < COMPLETIONS_A_STEP && io_uring_peek_cqe(&tcp->ring, &cqe) == 0) {
             struct io_uring_cqe copy = *cqe; /* 16 bytes: its slot is given back first */
             io_uring_cqe_seen(&tcp->ring, cqe);
-            tcp_completion(fabric, &copy);
+            tcp_completion(rail, &copy);
             count++;
         }
         again = count > before && count < COMPLETIONS_A_STEP &&
                 (io_uring_sq_ready(&tcp->ring) > 0 || tcp->ready_count > 0);
     }
-    fabric->work_due |= count == COMPLETIONS_A_STEP;
+    rail->work_due |= count == COMPLETIONS_A_STEP;
 }
 
-static void tcp_step(struct sl_fabric *fabric)
+static void tcp_step(struct fabric_rail *rail)
 {
-    tcp_accept(fabric);
-    tcp_reap(fabric);
-    tcp_accept(fabric);
-    tcp_look(fabric);
+    tcp_accept(rail);
+    tcp_reap(rail);
+    tcp_accept(rail);
+    tcp_look(rail);
 }
 
-static void tcp_flush(struct sl_fabric *fabric)
+static void tcp_flush(struct fabric_rail *rail)
 {
-    struct tcp *tcp = tcp_of(fabric);
+    struct tcp *tcp = tcp_of(rail);
     if (io_uring_sq_ready(&tcp->ring) > 0) {
         (void)io_uring_submit(&tcp->ring);
     }
@@ -223,9 +223,9 @@ static void tcp_flush(struct sl_fabric *fabric)
     }
 }
 
-static uint64_t tcp_wake_at(const struct sl_fabric *fabric)
+static uint64_t tcp_wake_at(const struct fabric_rail *rail)
 {
-    const struct tcp *tcp = tcp_of(fabric);
+    const struct tcp *tcp = tcp_of(rail);
     return SL_MIN(tcp->due_ns, tcp->accept_at_ns);
 }
 
@@ -254,10 +254,10 @@ static sl_err address_parse(const char *text, struct sl_wire_address *out, struc
     return SL_OK;
 }
 
-static sl_err tcp_listen(struct sl_fabric *fabric, struct sl_error *why)
+static sl_err tcp_listen(struct fabric_rail *rail, struct sl_error *why)
 {
-    struct tcp *tcp = tcp_of(fabric);
-    const char *text = fabric->options.address;
+    struct tcp *tcp = tcp_of(rail);
+    const char *text = rail->options.address;
     if (text == NULL || text[0] == '\0') {
         return SL_OK;
     }
@@ -283,9 +283,9 @@ static sl_err tcp_listen(struct sl_fabric *fabric, struct sl_error *why)
     return SL_OK;
 }
 
-static sl_err tcp_ring(struct sl_fabric *fabric, struct sl_error *why)
+static sl_err tcp_ring(struct fabric_rail *rail, struct sl_error *why)
 {
-    struct tcp *tcp = tcp_of(fabric);
+    struct tcp *tcp = tcp_of(rail);
     unsigned entries = 64;
     while (entries < RING_ENTRIES_MAX && entries < 2 * tcp->conn_count) {
         entries *= 2;
@@ -307,7 +307,7 @@ static sl_err tcp_ring(struct sl_fabric *fabric, struct sl_error *why)
     }
     tcp->ring_open = true;
     /* Not the ring's own descriptor: with deferred task work nobody wakes those who poll that. */
-    fabric->fd = tcp->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    rail->fd = tcp->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (tcp->event_fd < 0) {
         return sl_fail_os(why, errno, "eventfd");
     }
@@ -318,10 +318,10 @@ static sl_err tcp_ring(struct sl_fabric *fabric, struct sl_error *why)
     return SL_OK;
 }
 
-static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
+static sl_err tcp_tables(struct fabric_rail *rail, struct sl_error *why)
 {
-    struct tcp *tcp = tcp_of(fabric);
-    const struct sl_fabric_options *options = &fabric->options;
+    struct tcp *tcp = tcp_of(rail);
+    const struct sl_fabric_options *options = &rail->options;
     tcp->lane_count = options->peers_max * options->lanes;
     bool listens = options->address != NULL && options->address[0] != '\0';
     uint32_t served = listens ? options->connections_max + TCP_PLACES_ENDING : 0;
@@ -345,12 +345,12 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
     }
     for (uint32_t i = 0; i < tcp->conn_count; i++) {
         struct tcp_conn *conn = &tcp->conns[i];
-        *conn = (struct tcp_conn){.fabric = fabric, .index = i, .fd = -1};
+        *conn = (struct tcp_conn){.rail = rail, .index = i, .fd = -1};
         if (i < tcp->lane_count) {
-            conn->lane = &fabric->lanes[i];
+            conn->lane = &rail->lanes[i];
             conn->heads = tcp->heads + (size_t)i * options->depth * SL_WIRE_REQUEST_BYTES;
             conn->chain = tcp->chains == NULL ? NULL : &tcp->chains[i];
-            fabric->lanes[i].backend = conn;
+            rail->lanes[i].backend = conn;
         } else {
             conn->queue = tcp->queues + (size_t)(i - tcp->lane_count) * TCP_QUEUE_MAX;
         }
@@ -358,21 +358,21 @@ static sl_err tcp_tables(struct sl_fabric *fabric, struct sl_error *why)
     return tcp_strangers_open(tcp, options, why);
 }
 
-static void tcp_describe(struct sl_fabric *fabric, uint32_t movers)
+static void tcp_describe(struct fabric_rail *rail, uint32_t movers)
 {
-    const struct tcp *tcp = tcp_of(fabric);
+    const struct tcp *tcp = tcp_of(rail);
     char ip[INET6_ADDRSTRLEN] = "nowhere";
     if (tcp->listen_fd >= 0) {
         (void)inet_ntop(tcp->address.ipv6 ? AF_INET6 : AF_INET, tcp->address.ip, ip, sizeof(ip));
     }
-    (void)snprintf(fabric->about, sizeof(fabric->about),
+    (void)snprintf(rail->about, sizeof(rail->about),
                    "tcp, listening at %s port %u, %sTLS 1.3 by %s, io_uring, %u movers", ip,
                    tcp->address.port,
-                   fabric->options.clear ? "in the clear where the peer agrees, else " : "",
+                   rail->options.clear ? "in the clear where the peer agrees, else " : "",
                    sl_aead_library(SL_AEAD_BEST), movers);
 }
 
-static sl_err tcp_open(struct sl_fabric *fabric, struct sl_error *why)
+static sl_err tcp_open(struct fabric_rail *rail, struct sl_error *why)
 {
     struct tcp *tcp = calloc(1, sizeof(*tcp));
     if (tcp == NULL) {
@@ -381,32 +381,32 @@ static sl_err tcp_open(struct sl_fabric *fabric, struct sl_error *why)
     tcp->listen_fd = tcp->event_fd = -1;
     tcp->due_ns = SL_NEVER_NS;
     tcp->accept_at_ns = SL_NEVER_NS;
-    fabric->backend = tcp;
+    rail->backend = tcp;
     sl_err err = sl_tls_open(SL_AEAD_BEST, &tcp->tls, why);
     if (err == SL_OK) {
-        err = tcp_tables(fabric, why);
+        err = tcp_tables(rail, why);
     }
     if (err == SL_OK) {
-        err = tcp_ring(fabric, why);
+        err = tcp_ring(rail, why);
     }
-    uint32_t movers = fabric->options.movers;
+    uint32_t movers = rail->options.movers;
     if (err == SL_OK && movers > 0) {
         err = sl_movers_open(movers, 2 * tcp->conn_count, TCP_SLICE_BYTES, tcp->event_fd,
                              &tcp->movers, why);
     }
     if (err == SL_OK) {
-        err = tcp_listen(fabric, why);
+        err = tcp_listen(rail, why);
     }
     if (err == SL_OK) {
         tcp->accept_at_ns = tcp->listen_fd >= 0 ? 0 : SL_NEVER_NS;
-        tcp_describe(fabric, movers);
+        tcp_describe(rail, movers);
     }
     return err;
 }
 
-static void tcp_quiesce(struct sl_fabric *fabric)
+static void tcp_quiesce(struct fabric_rail *rail)
 {
-    struct tcp *tcp = tcp_of(fabric);
+    struct tcp *tcp = tcp_of(rail);
     if (!tcp->ring_open) {
         return;
     }
@@ -422,15 +422,15 @@ static void tcp_quiesce(struct sl_fabric *fabric)
         }
         struct __kernel_timespec wait = {.tv_nsec = 10 * 1000 * 1000};
         struct io_uring_cqe *cqe = NULL;
-        tcp_flush(fabric);
+        tcp_flush(rail);
         (void)io_uring_wait_cqe_timeout(&tcp->ring, &cqe, &wait);
-        tcp_reap(fabric);
+        tcp_reap(rail);
     }
 }
 
-static void tcp_fabric_close(struct sl_fabric *fabric)
+static void tcp_fabric_close(struct fabric_rail *rail)
 {
-    struct tcp *tcp = tcp_of(fabric);
+    struct tcp *tcp = tcp_of(rail);
     sl_movers_close(&tcp->movers);
     if (tcp->listen_fd >= 0) { /* the ring that accepts there ends later, and keeps its file */
         (void)shutdown(tcp->listen_fd, SHUT_RDWR);
@@ -444,8 +444,8 @@ static void tcp_fabric_close(struct sl_fabric *fabric)
     if (tcp->event_fd >= 0) {
         close(tcp->event_fd);
     }
-    for (uint32_t i = 0; i < fabric->options.peers_max; i++) {
-        free(fabric->peers[i].backend);
+    for (uint32_t i = 0; i < rail->options.peers_max; i++) {
+        free(rail->peers[i].backend);
     }
     for (uint32_t i = 0; tcp->conns != NULL && i < tcp->conn_count; i++) {
         tcp_secure_end(&tcp->conns[i]); /* of those that did not end in time */
@@ -453,7 +453,7 @@ static void tcp_fabric_close(struct sl_fabric *fabric)
     }
     sl_tls_close(&tcp->tls);
     if (tcp->guests != NULL) {
-        explicit_bzero(tcp->guests, fabric->options.peers_max * sizeof(*tcp->guests));
+        explicit_bzero(tcp->guests, rail->options.peers_max * sizeof(*tcp->guests));
     }
     free(tcp->guests);
     free(tcp->ready);
@@ -464,14 +464,14 @@ static void tcp_fabric_close(struct sl_fabric *fabric)
     free(tcp->discard);
     sl_strangers_destroy(&tcp->strangers);
     free(tcp);
-    fabric->backend = NULL;
+    rail->backend = NULL;
 }
 
-const struct tcp_guest *tcp_guest_find(const struct sl_fabric *fabric,
+const struct tcp_guest *tcp_guest_find(const struct fabric_rail *rail,
                                        const uint8_t id[SL_WIRE_ID_BYTES])
 {
-    const struct tcp *tcp = tcp_of(fabric);
-    for (uint32_t i = 0; i < fabric->options.peers_max; i++) {
+    const struct tcp *tcp = tcp_of(rail);
+    for (uint32_t i = 0; i < rail->options.peers_max; i++) {
         const struct tcp_guest *guest = &tcp->guests[i];
         if (guest->peer != 0 && memcmp(guest->id, id, SL_WIRE_ID_BYTES) == 0) {
             return guest;
@@ -482,10 +482,9 @@ const struct tcp_guest *tcp_guest_find(const struct sl_fabric *fabric,
 
 /* ---- grants, keys: a token instead of a NIC's registration; the kernel finds the pages itself ---- */
 
-static sl_err tcp_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
+static sl_err tcp_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, void *key,
                             uint32_t *key_bytes, struct sl_error *why)
 {
-    (void)fabric;
     (void)why;
     struct sl_wire_key wire = {
         .grant = grant->index,
@@ -496,14 +495,14 @@ static sl_err tcp_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant
     memcpy(wire.token, grant->token, sizeof(wire.token));
     sl_wire_key_write(&wire, key);
     *key_bytes = SL_WIRE_KEY_BYTES;
-    grant->ready = true;
+    fabric_grant_ready(rail, grant);
     return SL_OK;
 }
 
-static sl_err tcp_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t length_bytes,
-                            struct fabric_key *key, struct sl_error *why)
+static sl_err tcp_key_parse(struct fabric_rail *rail, const void *blob, uint32_t length_bytes,
+                            struct fabric_right *key, struct sl_error *why)
 {
-    (void)fabric;
+    (void)rail;
     struct sl_wire_key wire;
     sl_err err = sl_wire_key_read(blob, length_bytes, &wire, why);
     if (err != SL_OK) {

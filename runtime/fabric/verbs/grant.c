@@ -38,7 +38,7 @@ unsigned char *verbs_key_region(unsigned char *out, const struct fabric_region *
 }
 
 static sl_err key_region_read(const unsigned char *at, uint32_t rkeys, uint32_t index,
-                              struct fabric_key *key, struct sl_error *why)
+                              struct fabric_right *key, struct sl_error *why)
 {
     struct fabric_region region = {
         .offset_bytes = sl_wire_get(at, 8),
@@ -60,8 +60,8 @@ static sl_err key_region_read(const unsigned char *at, uint32_t rkeys, uint32_t 
     return SL_OK;
 }
 
-sl_err verbs_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t length_bytes,
-                       struct fabric_key *key, struct sl_error *why)
+sl_err verbs_key_parse(struct fabric_rail *rail, const void *blob, uint32_t length_bytes,
+                       struct fabric_right *key, struct sl_error *why)
 {
     const unsigned char *bytes = blob;
     if (length_bytes < VERBS_KEY_HEAD || sl_wire_get(bytes, 4) != KEY_MAGIC) {
@@ -72,7 +72,7 @@ sl_err verbs_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t leng
     }
     uint32_t rkeys = (uint32_t)sl_wire_get(bytes + 6, 2);
     uint32_t count = (uint32_t)sl_wire_get(bytes + 8, 4);
-    uint32_t lanes = fabric->options.lanes;
+    uint32_t lanes = rail->options.lanes;
     if (bytes[5] != KEY_READS || (rkeys != 1 && rkeys != lanes) || count == 0 ||
         count > SL_FABRIC_BLOB_MAX / KEY_REGION || length_bytes != verbs_key_bytes(count, rkeys)) {
         return sl_fail(why, SL_ERR_PROTOCOL, "verbs key: %u regions, %u lanes, %u bytes", count,
@@ -93,16 +93,10 @@ sl_err verbs_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t leng
 
 /* ---- ranges ---- */
 
-struct verbs_walk verbs_walk_begin(const struct sl_fabric *fabric, const struct fabric_grant *grant)
+struct verbs_walk verbs_walk_begin(const struct fabric_rail *rail, const struct fabric_grant *grant)
 {
-    struct verbs_walk walk = {.fabric = fabric, .next = grant->places};
-    walk.key_offset_bytes = grant->what.offset_bytes;
-    if (grant->places == NULL) {
-        walk.memory_index = grant->memory_index;
-        walk.offset_bytes = grant->what.offset_bytes;
-        walk.left_bytes = grant->what.length_bytes;
-    }
-    return walk;
+    return (struct verbs_walk){
+        .rail = rail, .next = grant->places, .key_offset_bytes = grant->what.offset_bytes};
 }
 
 /* Goes to the next range when this one is over; false: there is none. */
@@ -129,9 +123,9 @@ bool verbs_walk_cut(struct verbs_walk *walk, struct fabric_region *out)
     if (!walk_is_left(walk)) {
         return false;
     }
-    const struct fabric_memory *memory = &walk->fabric->memories[walk->memory_index];
+    const struct fabric_mapping *mapping = &walk->rail->mappings[walk->memory_index];
     const struct fabric_region *region =
-        fabric_region_at(memory->regions, memory->region_count, walk->offset_bytes);
+        fabric_region_at(mapping->regions, mapping->region_count, walk->offset_bytes);
     SL_ASSERT(region != NULL); /* the grant's ranges are within their memories */
     uint64_t into_bytes = walk->offset_bytes - region->offset_bytes;
     *out = *region;
@@ -144,10 +138,10 @@ bool verbs_walk_cut(struct verbs_walk *walk, struct fabric_region *out)
 
 bool verbs_walk_dmabuf(struct verbs_walk *walk, struct sl_fabric_dmabuf *out)
 {
-    if (!walk_is_left(walk) || !walk->fabric->memories[walk->memory_index].by_dmabuf) {
+    if (!walk_is_left(walk) || !walk->rail->fabric->memories[walk->memory_index].by_dmabuf) {
         return false;
     }
-    *out = walk->fabric->memories[walk->memory_index].dmabuf;
+    *out = walk->rail->fabric->memories[walk->memory_index].dmabuf;
     out->offset_bytes += walk->offset_bytes;
     return true;
 }
@@ -157,7 +151,7 @@ bool verbs_walk_whole(struct verbs_walk *walk, struct fabric_region *out)
     if (!walk_is_left(walk)) {
         return false;
     }
-    unsigned char *memory = walk->fabric->memories[walk->memory_index].what.at;
+    unsigned char *memory = walk->rail->fabric->memories[walk->memory_index].what.at;
     *out = (struct fabric_region){.offset_bytes = walk->key_offset_bytes,
                                   .length_bytes = walk->left_bytes,
                                   .addr = (uintptr_t)(memory + walk->offset_bytes)};
@@ -165,10 +159,10 @@ bool verbs_walk_whole(struct verbs_walk *walk, struct fabric_region *out)
     return true;
 }
 
-static uint32_t range_count(const struct sl_fabric *fabric, const struct fabric_grant *grant,
+static uint32_t range_count(const struct fabric_rail *rail, const struct fabric_grant *grant,
                             bool (*step)(struct verbs_walk *, struct fabric_region *))
 {
-    struct verbs_walk walk = verbs_walk_begin(fabric, grant);
+    struct verbs_walk walk = verbs_walk_begin(rail, grant);
     struct fabric_region cut;
     uint32_t count = 0;
     while (step(&walk, &cut)) {
@@ -177,10 +171,10 @@ static uint32_t range_count(const struct sl_fabric *fabric, const struct fabric_
     return count;
 }
 
-static sl_err grant_reading(const struct sl_fabric *fabric, struct fabric_grant *grant,
+static sl_err grant_reading(struct fabric_rail *rail, struct fabric_grant *grant,
                             unsigned char *key)
 {
-    struct verbs_walk walk = verbs_walk_begin(fabric, grant);
+    struct verbs_walk walk = verbs_walk_begin(rail, grant);
     unsigned char *at = key + VERBS_KEY_HEAD;
     struct fabric_region cut;
     while (verbs_walk_cut(&walk, &cut)) {
@@ -188,25 +182,25 @@ static sl_err grant_reading(const struct sl_fabric *fabric, struct fabric_grant 
         sl_wire_put(at, cut.rkey, 4);
         at += 4;
     }
-    grant->ready = true;
+    fabric_grant_ready(rail, grant);
     return SL_OK;
 }
 
 /* ---- grants ---- */
 
-sl_err verbs_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
+sl_err verbs_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, void *key,
                        uint32_t *key_bytes, struct sl_error *why)
 {
-    bool registers = grant->ticket && !verbs_of(fabric)->windows;
-    uint32_t regions = range_count(fabric, grant, registers ? verbs_walk_whole : verbs_walk_cut);
-    uint32_t rkeys = grant->ticket ? verbs_ticket_rkeys(fabric) : 1;
+    bool registers = grant->ticket && !verbs_of(rail)->windows;
+    uint32_t regions = range_count(rail, grant, registers ? verbs_walk_whole : verbs_walk_cut);
+    uint32_t rkeys = grant->ticket ? verbs_ticket_rkeys(rail) : 1;
     bool at_once = true;
     if (regions > (SL_FABRIC_BLOB_MAX - VERBS_KEY_HEAD) / (KEY_REGION + 4 * rkeys)) {
         return sl_fail(why, SL_ERR_LIMIT, "a key of %u regions is too long", regions);
     }
     key_head(key, regions, rkeys);
-    sl_err err = grant->ticket ? verbs_ticket_add(fabric, grant, regions, key, &at_once, why)
-                               : grant_reading(fabric, grant, key);
+    sl_err err = grant->ticket ? verbs_ticket_add(rail, grant, regions, key, &at_once, why)
+                               : grant_reading(rail, grant, key);
     if (err == SL_OK) {
         *key_bytes = at_once ? verbs_key_bytes(regions, rkeys) : 0;
     }

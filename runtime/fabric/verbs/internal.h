@@ -43,7 +43,7 @@ struct verbs_peer {
 };
 /* Goes over what a grant covers, in the order of its key. */
 struct verbs_walk {
-    const struct sl_fabric *fabric;
+    const struct fabric_rail *rail;
     const struct fabric_place *next; /* after the range; NULL: none */
     uint32_t memory_index;
     uint64_t offset_bytes, left_bytes; /* of the range */
@@ -102,9 +102,15 @@ struct verbs {
 };
 enum verbs_work { VERBS_UNIT = 1, VERBS_BIND, VERBS_INVALIDATE };
 
-static inline struct verbs *verbs_of(const struct sl_fabric *fabric)
+/* NULL: none. */
+static inline struct verbs_grant *verbs_ticket_of(const struct fabric_rail *rail,
+                                                  const struct fabric_grant *grant)
 {
-    return fabric->backend;
+    return rail->shares[grant->index].backend;
+}
+static inline struct verbs *verbs_of(const struct fabric_rail *rail)
+{
+    return rail->backend;
 }
 /* kind 8 | life 16 | peer 16 | lane 8 | number 16; of windows: kind 8 | life 16 | grant 16 | window
  * 24
@@ -124,17 +130,17 @@ sl_err verbs_peer_start(struct fabric_peer *peer, struct sl_error *why);
 sl_err verbs_peer_address(struct fabric_peer *peer, const void *blob, uint32_t length_bytes,
                           struct sl_error *why);
 void verbs_peer_stop(struct fabric_peer *peer, bool last);
-void verbs_peers_step(struct sl_fabric *fabric);
+void verbs_peers_step(struct fabric_rail *rail);
 /* ---- verbs_work.c ---- */
 void verbs_lane_push(struct fabric_lane *lane);
 /* False: nothing had ended. */
-bool verbs_poll(struct sl_fabric *fabric);
+bool verbs_poll(struct fabric_rail *rail);
 /* ---- verbs_grant.c ---- */
-sl_err verbs_grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, void *key,
+sl_err verbs_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, void *key,
                        uint32_t *key_bytes, struct sl_error *why);
-sl_err verbs_key_parse(struct sl_fabric *fabric, const void *blob, uint32_t length_bytes,
-                       struct fabric_key *key, struct sl_error *why);
-struct verbs_walk verbs_walk_begin(const struct sl_fabric *fabric,
+sl_err verbs_key_parse(struct fabric_rail *rail, const void *blob, uint32_t length_bytes,
+                       struct fabric_right *key, struct sl_error *why);
+struct verbs_walk verbs_walk_begin(const struct fabric_rail *rail,
                                    const struct fabric_grant *grant);
 /* The next part that lies in one region: that region, shortened to it, by its offset in the key.
  * False: there is none. */
@@ -150,14 +156,14 @@ uint32_t verbs_key_bytes(uint32_t regions, uint32_t rkeys);
 
 /* ---- verbs_ticket.c ---- */
 /* Remote keys of a range of a ticket: each lane's window has one, a registration is one for all. */
-uint32_t verbs_ticket_rkeys(const struct sl_fabric *fabric);
+uint32_t verbs_ticket_rkeys(const struct fabric_rail *rail);
 /* key: with a head, and with room for the rest; *at_once: it is whole, else granted() brings it. */
-sl_err verbs_ticket_add(struct sl_fabric *fabric, struct fabric_grant *grant, uint32_t ranges,
+sl_err verbs_ticket_add(struct fabric_rail *rail, struct fabric_grant *grant, uint32_t ranges,
                         unsigned char *key, bool *at_once, struct sl_error *why);
-void verbs_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant);
-void verbs_window_done(struct sl_fabric *fabric, const struct ibv_wc *wc);
+void verbs_grant_end(struct fabric_rail *rail, struct fabric_grant *grant);
+void verbs_window_done(struct fabric_rail *rail, const struct ibv_wc *wc);
 /* A turn of the tickets that have something to do. */
-void verbs_tickets_step(struct sl_fabric *fabric);
+void verbs_tickets_step(struct fabric_rail *rail);
 /* The peer's queue pairs go: what was bound to them ends. Before they are destroyed. */
 void verbs_grants_drop(struct fabric_peer *peer);
 

@@ -2,9 +2,9 @@
 #include "runtime/fabric/core/internal.h"
 #include "runtime/fabric/verbs/verbs.h"
 
-static sl_err verbs_open(struct sl_fabric *fabric, struct sl_error *why)
+static sl_err verbs_open(struct fabric_rail *rail, struct sl_error *why)
 {
-    (void)fabric;
+    (void)rail;
     return sl_fail(why, SL_ERR_UNSUPPORTED, "built without verbs (package libibverbs-dev)");
 }
 

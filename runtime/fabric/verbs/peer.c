@@ -85,12 +85,12 @@ static uint8_t reads_of(const struct verbs *verbs)
 
 static void address_say(struct fabric_peer *peer)
 {
-    struct sl_fabric *fabric = peer->fabric;
-    struct verbs *verbs = verbs_of(fabric);
+    struct fabric_rail *rail = peer->rail;
+    struct verbs *verbs = verbs_of(rail);
     struct verbs_peer *state = peer_state(peer);
     unsigned char blob[ADDRESS_HEAD + 8 * SL_FABRIC_LANES_MAX];
     struct verbs_address address = {
-        .lanes = (uint8_t)fabric->options.lanes,
+        .lanes = (uint8_t)rail->options.lanes,
         .mtu = (uint8_t)verbs->port_attr.active_mtu,
         .reads = reads_of(verbs),
         .link_layer = verbs->port_attr.link_layer,
@@ -99,32 +99,29 @@ static void address_say(struct fabric_peer *peer)
         .answers = state->connected,
     };
     memcpy(address.gid, verbs->gid.raw, 16);
-    for (uint32_t i = 0; i < fabric->options.lanes; i++) {
+    for (uint32_t i = 0; i < rail->options.lanes; i++) {
         address.qpn[i] = state->qps[i]->qp_num;
         address.psn[i] = state->psn[i];
     }
     state->say_due = false;
-    if (fabric->options.events.address != NULL) {
-        fabric->options.events.address(fabric->options.events.context, fabric_peer_handle(peer),
-                                       blob, address_write(&address, blob));
-    }
+    fabric_address_tell(peer, blob, address_write(&address, blob));
 }
 
 /* ---- queue pairs ---- */
 
 static void qps_destroy(struct fabric_peer *peer)
 {
-    struct verbs *verbs = verbs_of(peer->fabric);
+    struct verbs *verbs = verbs_of(peer->rail);
     struct verbs_peer *state = peer_state(peer);
-    uint32_t depth = peer->fabric->options.depth + VERBS_CONTROL_MAX;
-    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+    uint32_t depth = peer->rail->options.depth + VERBS_CONTROL_MAX;
+    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         if (state->qps[i] != NULL) {
             struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
             (void)verbs->lib.verbs_modify_qp(state->qps[i], &attr, IBV_QP_STATE);
         }
     }
     verbs_grants_drop(peer); /* windows go before what they are bound to */
-    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         verbs->units_out -= (uint32_t)(peer->lanes[i].sent - peer->lanes[i].head);
         if (state->qps[i] != NULL) {
             (void)verbs->lib.verbs_destroy_qp(state->qps[i]);
@@ -142,11 +139,11 @@ static void qps_destroy(struct fabric_peer *peer)
 
 /* As many places a request as the device gives beside the rest: what it says of itself is the most
  * of any queue pair. From the first that gets fewer on, units are cut for so many. */
-static sl_err qp_create(struct sl_fabric *fabric, uint32_t depth, struct ibv_qp **out,
+static sl_err qp_create(struct fabric_rail *rail, uint32_t depth, struct ibv_qp **out,
                         struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(fabric);
-    uint32_t sges = fabric->spans_max;
+    struct verbs *verbs = verbs_of(rail);
+    uint32_t sges = rail->spans_max;
     struct ibv_qp_init_attr init = {0};
     int code = 0;
     *out = NULL;
@@ -163,7 +160,7 @@ static sl_err qp_create(struct sl_fabric *fabric, uint32_t depth, struct ibv_qp 
         struct ibv_qp *made = verbs->lib.verbs_create_qp(verbs->pd, &init);
         code = errno;
         if (made != NULL) {
-            fabric->spans_max = sges;
+            rail->spans_max = sges;
         }
         *out = made;
     }
@@ -172,18 +169,18 @@ static sl_err qp_create(struct sl_fabric *fabric, uint32_t depth, struct ibv_qp 
 
 static sl_err qp_make(struct fabric_peer *peer, uint32_t lane, struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(peer->fabric);
+    struct verbs *verbs = verbs_of(peer->rail);
     struct verbs_peer *state = peer_state(peer);
-    uint32_t depth = peer->fabric->options.depth + VERBS_CONTROL_MAX;
+    uint32_t depth = peer->rail->options.depth + VERBS_CONTROL_MAX;
     if (verbs->cq_room - verbs->cq_used < depth) {
         return sl_fail(why, SL_ERR_LIMIT, "the completion queue has no room for another peer");
     }
-    sl_err err = qp_create(peer->fabric, depth, &state->qps[lane], why);
+    sl_err err = qp_create(peer->rail, depth, &state->qps[lane], why);
     if (err != SL_OK) {
         return err;
     }
     verbs->cq_used += depth;
-    state->psn[lane] = (uint32_t)fabric_random(peer->fabric) & 0xffffffu;
+    state->psn[lane] = (uint32_t)fabric_random(peer->rail->fabric) & 0xffffffu;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
         .pkey_index = 0,
@@ -198,9 +195,9 @@ static sl_err qp_make(struct fabric_peer *peer, uint32_t lane, struct sl_error *
 
 /* All tries together take about half of stall_ns, and hardware may take up to four times as long as
  * it is told: 67 ms, seven times, for the usual second. */
-static uint8_t ack_timeout(const struct sl_fabric *fabric)
+static uint8_t ack_timeout(const struct fabric_rail *rail)
 {
-    uint64_t try_ns = fabric->options.stall_ns / 2 / (RETRIES + 1);
+    uint64_t try_ns = rail->options.stall_ns / 2 / (RETRIES + 1);
     uint8_t exponent = 1;
     while (exponent < ACK_TIMEOUT_MAX && ACK_UNIT_NS << (exponent + 1) <= try_ns) {
         exponent++;
@@ -210,7 +207,7 @@ static uint8_t ack_timeout(const struct sl_fabric *fabric)
 
 static sl_err qp_connect(struct fabric_peer *peer, uint32_t lane, struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(peer->fabric);
+    struct verbs *verbs = verbs_of(peer->rail);
     struct verbs_peer *state = peer_state(peer);
     const struct verbs_address *remote = &state->remote;
     struct ibv_qp_attr attr = {
@@ -238,7 +235,7 @@ static sl_err qp_connect(struct fabric_peer *peer, uint32_t lane, struct sl_erro
     }
     attr = (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTS,
-        .timeout = ack_timeout(peer->fabric),
+        .timeout = ack_timeout(peer->rail),
         .retry_cnt = RETRIES,
         .rnr_retry = RETRIES,
         .sq_psn = state->psn[lane],
@@ -255,7 +252,7 @@ static void peer_connect(struct fabric_peer *peer)
 {
     struct verbs_peer *state = peer_state(peer);
     struct sl_error why = {0};
-    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         if (qp_connect(peer, i, &why) != SL_OK) {
             fabric_peer_fail(peer, &why);
             return;
@@ -270,7 +267,7 @@ static void peer_connect(struct fabric_peer *peer)
 
 sl_err verbs_peer_start(struct fabric_peer *peer, struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(peer->fabric);
+    struct verbs *verbs = verbs_of(peer->rail);
     if (peer->backend == NULL) {
         peer->backend = calloc(1, sizeof(struct verbs_peer));
         if (peer->backend == NULL) {
@@ -281,13 +278,13 @@ sl_err verbs_peer_start(struct fabric_peer *peer, struct sl_error *why)
     /* The port may have come back with another address or width. */
     (void)verbs->lib.verbs_query_port(verbs->context, verbs->port, &verbs->port_attr);
     state->life = ++verbs->next_life;
-    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         sl_err err = qp_make(peer, i, why);
         if (err != SL_OK) {
             return err;
         }
     }
-    state->epoch = fabric_random(peer->fabric) | 1;
+    state->epoch = fabric_random(peer->rail->fabric) | 1;
     if (state->has_remote && state->remote.epoch != state->dead && state->remote.answers == 0) {
         peer_connect(peer); /* its set is as fresh as ours */
     } else {
@@ -302,7 +299,7 @@ static void address_taken(struct fabric_peer *peer)
     const struct verbs_address *remote = &state->remote;
     if (state->epoch == 0) { /* no link now: the next one begins with this */
         if (peer->state == PEER_WAITING) {
-            peer->due_ns = SL_MIN(peer->due_ns, peer->fabric->now_ns);
+            peer->due_ns = SL_MIN(peer->due_ns, peer->rail->now_ns);
         }
         return;
     }
@@ -323,7 +320,7 @@ static void address_taken(struct fabric_peer *peer)
         (void)sl_fail(&gone, SL_ERR_PEER_DIED, "the peer built its side of the link anew");
         fabric_peer_fail(peer, &gone);
         if (peer->state == PEER_WAITING) {
-            peer->due_ns = SL_MIN(peer->due_ns, peer->fabric->now_ns);
+            peer->due_ns = SL_MIN(peer->due_ns, peer->rail->now_ns);
         }
     }
 }
@@ -332,17 +329,16 @@ sl_err verbs_peer_address(struct fabric_peer *peer, const void *blob, uint32_t l
                           struct sl_error *why)
 {
     struct verbs_address address = {0};
-    const struct verbs *verbs = verbs_of(peer->fabric);
+    const struct verbs *verbs = verbs_of(peer->rail);
     sl_err err = address_read(blob, length_bytes, &address, why);
     if (err != SL_OK) {
         return err;
     }
-    if (address.lanes != peer->fabric->options.lanes ||
+    if (address.lanes != peer->rail->options.lanes ||
         address.link_layer != verbs->port_attr.link_layer) {
         return sl_fail(why, SL_ERR_UNSUPPORTED,
                        "the peer has %u lanes and link layer %u, we have %u and %u", address.lanes,
-                       address.link_layer, peer->fabric->options.lanes,
-                       verbs->port_attr.link_layer);
+                       address.link_layer, peer->rail->options.lanes, verbs->port_attr.link_layer);
     }
     if (peer->backend == NULL) {
         peer->backend = calloc(1, sizeof(struct verbs_peer));
@@ -373,10 +369,10 @@ void verbs_peer_stop(struct fabric_peer *peer, bool last)
     fabric_peer_stopped(peer); /* nothing of it is under way any more */
 }
 
-void verbs_peers_step(struct sl_fabric *fabric)
+void verbs_peers_step(struct fabric_rail *rail)
 {
-    for (uint32_t i = 0; i < fabric->options.peers_max; i++) {
-        struct fabric_peer *peer = &fabric->peers[i];
+    for (uint32_t i = 0; i < rail->options.peers_max; i++) {
+        struct fabric_peer *peer = &rail->peers[i];
         struct verbs_peer *state = peer->state == PEER_FREE ? NULL : peer_state(peer);
         if (state == NULL || state->epoch == 0 || peer->removed) {
             continue;

@@ -18,9 +18,9 @@
 
 /* ---- the queue ---- */
 
-static void queue_join(struct sl_fabric *fabric, struct verbs_grant *held)
+static void queue_join(struct fabric_rail *rail, struct verbs_grant *held)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     if (held->queued) {
         return;
     }
@@ -32,9 +32,9 @@ static void queue_join(struct sl_fabric *fabric, struct verbs_grant *held)
     verbs->tickets_queued++;
 }
 
-static void queue_leave(struct sl_fabric *fabric, struct verbs_grant *held)
+static void queue_leave(struct fabric_rail *rail, struct verbs_grant *held)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     if (!held->queued) {
         return;
     }
@@ -44,9 +44,9 @@ static void queue_leave(struct sl_fabric *fabric, struct verbs_grant *held)
     verbs->tickets_queued--;
 }
 
-uint32_t verbs_ticket_rkeys(const struct sl_fabric *fabric)
+uint32_t verbs_ticket_rkeys(const struct fabric_rail *rail)
 {
-    return verbs_of(fabric)->windows ? fabric->options.lanes : 1;
+    return verbs_of(rail)->windows ? rail->options.lanes : 1;
 }
 
 /* ---- windows ---- */
@@ -85,7 +85,7 @@ static bool lane_has_room(const struct fabric_peer *peer, uint32_t lane)
 static bool lanes_have_room(const struct fabric_peer *peer)
 {
     bool room = true;
-    for (uint32_t i = 0; i < peer->fabric->options.lanes; i++) {
+    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         room = room && lane_has_room(peer, i);
     }
     return room;
@@ -120,7 +120,7 @@ static int window_bind(struct fabric_peer *peer, struct verbs_grant *held, uint3
                                   .length = cut->length_bytes,
                                   .mw_access_flags = IBV_ACCESS_REMOTE_READ}},
     };
-    int code = control_post(peer, index % peer->fabric->options.lanes, held, &work);
+    int code = control_post(peer, index % peer->rail->options.lanes, held, &work);
     if (code == 0) {
         window->mw->rkey = work.bind_mw.rkey;
         window->bound = true;
@@ -131,7 +131,7 @@ static int window_bind(struct fabric_peer *peer, struct verbs_grant *held, uint3
 /* All lanes of the next range. Errors: SL_ERR_OS; what was posted of it stays so. */
 static sl_err range_bind(struct fabric_peer *peer, struct verbs_grant *held, struct sl_error *why)
 {
-    uint32_t lanes = peer->fabric->options.lanes;
+    uint32_t lanes = peer->rail->options.lanes;
     struct fabric_region cut;
     bool there = verbs_walk_cut(&held->bind, &cut);
     SL_ASSERT(there);
@@ -154,7 +154,7 @@ static void window_invalidate(struct fabric_peer *peer, struct verbs_grant *held
         .opcode = IBV_WR_LOCAL_INV,
         .invalidate_rkey = window->mw->rkey,
     };
-    if (control_post(peer, index % peer->fabric->options.lanes, held, &work) != 0) {
+    if (control_post(peer, index % peer->rail->options.lanes, held, &work) != 0) {
         (void)ibv_dealloc_mw(window->mw); /* slower, but it waits for nobody */
         window->mw = NULL;
     }
@@ -162,17 +162,17 @@ static void window_invalidate(struct fabric_peer *peer, struct verbs_grant *held
 
 /* ---- one range ---- */
 
-static sl_err range_windows(const struct sl_fabric *fabric, struct verbs_grant *held,
+static sl_err range_windows(const struct fabric_rail *rail, struct verbs_grant *held,
                             struct sl_error *why)
 {
-    uint32_t lanes = fabric->options.lanes;
+    uint32_t lanes = rail->options.lanes;
     struct fabric_region cut;
     bool there = verbs_walk_cut(&held->make, &cut);
     SL_ASSERT(there);
     unsigned char *at = verbs_key_region(held->key_next, &cut);
     for (uint32_t lane = 0; lane < lanes; lane++, at += 4) {
         struct verbs_window *window = &held->windows[held->made * lanes + lane];
-        sl_err err = window_take(verbs_of(fabric), &window->mw, why);
+        sl_err err = window_take(verbs_of(rail), &window->mw, why);
         if (err != SL_OK) {
             return err;
         }
@@ -182,7 +182,7 @@ static sl_err range_windows(const struct sl_fabric *fabric, struct verbs_grant *
     return SL_OK;
 }
 
-static sl_err range_register(const struct sl_fabric *fabric, struct verbs_grant *held,
+static sl_err range_register(const struct fabric_rail *rail, struct verbs_grant *held,
                              struct sl_error *why)
 {
     struct fabric_region range;
@@ -192,7 +192,7 @@ static sl_err range_register(const struct sl_fabric *fabric, struct verbs_grant 
     bool there = verbs_walk_whole(&held->make, &range);
     SL_ASSERT(there);
     sl_err err =
-        verbs_register(verbs_of(fabric), by_dmabuf ? &dmabuf : NULL, range.addr, range.length_bytes,
+        verbs_register(verbs_of(rail), by_dmabuf ? &dmabuf : NULL, range.addr, range.length_bytes,
                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, &own, why);
     if (err != SL_OK) {
         return err;
@@ -205,67 +205,68 @@ static sl_err range_register(const struct sl_fabric *fabric, struct verbs_grant 
 }
 
 /* Takes what the next range needs of the device, and writes its part of the key. */
-static sl_err range_make(const struct sl_fabric *fabric, struct verbs_grant *held,
+static sl_err range_make(const struct fabric_rail *rail, struct verbs_grant *held,
                          struct sl_error *why)
 {
-    sl_err err = verbs_of(fabric)->windows ? range_windows(fabric, held, why)
-                                           : range_register(fabric, held, why);
+    sl_err err =
+        verbs_of(rail)->windows ? range_windows(rail, held, why) : range_register(rail, held, why);
     held->made += err == SL_OK ? 1 : 0;
     return err;
 }
 
 /* ---- slices ---- */
 
-static void grant_gone(struct sl_fabric *fabric, struct fabric_grant *grant)
+static void grant_gone(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    struct verbs *verbs = verbs_of(fabric);
-    struct verbs_grant *held = grant->backend;
+    struct verbs *verbs = verbs_of(rail);
+    struct verbs_grant *held = verbs_ticket_of(rail, grant);
     if (held != NULL) {
         SL_ASSERT(!held->queued && held->busy_count == 0);
         verbs->tickets_taken -= held->window_count;
         free(held->key);
         free(held);
-        grant->backend = NULL;
+        rail->shares[grant->index].backend = NULL;
     }
-    fabric_grant_gone(fabric, grant);
+    fabric_grant_gone(rail, grant);
 }
 
 /* Nothing of it works any more, and nothing of it is under way. */
-static void ticket_over(struct sl_fabric *fabric, struct fabric_grant *grant)
+static void ticket_over(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    struct verbs_grant *held = grant->backend;
+    struct verbs_grant *held = verbs_ticket_of(rail, grant);
     for (uint32_t i = 0; i < held->window_count; i++) {
         if (held->windows[i].mw != NULL) {
-            window_give(verbs_of(fabric), held->windows[i].mw);
+            window_give(verbs_of(rail), held->windows[i].mw);
             held->windows[i].mw = NULL;
         }
     }
     held->phase = VERBS_TICKET_OVER;
     if (grant->state == GRANT_ENDING) {
-        grant_gone(fabric, grant);
+        grant_gone(rail, grant);
     } else if (held->why.code != SL_OK) {
-        fabric_grant_failed(fabric, grant, &held->why);
+        fabric_grant_failed(rail, grant, &held->why);
     }
 }
 
-static void ticket_works(struct sl_fabric *fabric, struct fabric_grant *grant)
+static void ticket_works(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    struct verbs_grant *held = grant->backend;
+    struct verbs_grant *held = verbs_ticket_of(rail, grant);
     if (held->key != NULL) {
-        grant->key = held->key;
-        grant->key_bytes = verbs_key_bytes(held->range_count, verbs_ticket_rkeys(fabric));
+        struct fabric_share *share = &rail->shares[grant->index];
+        share->key = held->key;
+        share->key_bytes = verbs_key_bytes(held->range_count, verbs_ticket_rkeys(rail));
         held->key = NULL;
     }
-    fabric_grant_ready(fabric, grant);
+    fabric_grant_ready(rail, grant);
 }
 
 /* Each of these gives how often it called the device. */
 
-static uint32_t slice_make(struct sl_fabric *fabric, struct verbs_grant *held, struct sl_error *why)
+static uint32_t slice_make(struct fabric_rail *rail, struct verbs_grant *held, struct sl_error *why)
 {
     uint32_t each = held->window_count / held->range_count, calls = 0;
     while (held->made < held->range_count && calls < VERBS_SLICE_CALLS && why->code == SL_OK) {
-        (void)range_make(fabric, held, why);
+        (void)range_make(rail, held, why);
         calls += each;
     }
     return calls;
@@ -273,7 +274,7 @@ static uint32_t slice_make(struct sl_fabric *fabric, struct verbs_grant *held, s
 
 static uint32_t slice_bind(struct fabric_peer *peer, struct verbs_grant *held, struct sl_error *why)
 {
-    uint32_t lanes = peer->fabric->options.lanes, calls = 0;
+    uint32_t lanes = peer->rail->options.lanes, calls = 0;
     while (held->bound < held->made && calls < VERBS_SLICE_CALLS && why->code == SL_OK &&
            lanes_have_room(peer)) {
         (void)range_bind(peer, held, why);
@@ -282,11 +283,11 @@ static uint32_t slice_bind(struct fabric_peer *peer, struct verbs_grant *held, s
     return calls;
 }
 
-static uint32_t slice_undo(struct sl_fabric *fabric, struct fabric_grant *grant)
+static uint32_t slice_undo(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    struct verbs *verbs = verbs_of(fabric);
-    struct fabric_peer *peer = &fabric->peers[grant->peer_index];
-    struct verbs_grant *held = grant->backend;
+    struct verbs *verbs = verbs_of(rail);
+    struct fabric_peer *peer = &rail->peers[grant->peer_index];
+    struct verbs_grant *held = verbs_ticket_of(rail, grant);
     uint32_t calls = 0;
     for (; held->undone < held->window_count && calls < VERBS_SLICE_CALLS; held->undone++) {
         struct verbs_window *window = &held->windows[held->undone];
@@ -295,7 +296,7 @@ static uint32_t slice_undo(struct sl_fabric *fabric, struct fabric_grant *grant)
             window->own = NULL;
             calls++;
         } else if (window->bound && window->mw != NULL) {
-            if (!lane_has_room(peer, held->undone % fabric->options.lanes)) {
+            if (!lane_has_room(peer, held->undone % rail->options.lanes)) {
                 break;
             }
             window_invalidate(peer, held, held->undone);
@@ -306,77 +307,77 @@ static uint32_t slice_undo(struct sl_fabric *fabric, struct fabric_grant *grant)
 }
 
 /* Whatever it had is taken back, in slices. */
-static void ticket_undo(struct sl_fabric *fabric, struct verbs_grant *held)
+static void ticket_undo(struct fabric_rail *rail, struct verbs_grant *held)
 {
     held->phase = VERBS_TICKET_UNDOES;
     held->undone = 0;
-    queue_join(fabric, held);
-    fabric->work_due = true;
+    queue_join(rail, held);
+    rail->work_due = true;
 }
 
-static uint32_t slice_forward(struct sl_fabric *fabric, struct fabric_grant *grant)
+static uint32_t slice_forward(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    struct verbs_grant *held = grant->backend;
-    struct fabric_peer *peer = &fabric->peers[grant->peer_index];
-    bool windows = verbs_of(fabric)->windows;
-    uint32_t calls = slice_make(fabric, held, &held->why);
+    struct verbs_grant *held = verbs_ticket_of(rail, grant);
+    struct fabric_peer *peer = &rail->peers[grant->peer_index];
+    bool windows = verbs_of(rail)->windows;
+    uint32_t calls = slice_make(rail, held, &held->why);
     if (windows && held->why.code == SL_OK) {
         calls += slice_bind(peer, held, &held->why);
     }
     if (held->why.code != SL_OK) {
-        ticket_undo(fabric, held);
+        ticket_undo(rail, held);
     } else if (windows && held->bound == held->range_count) {
         held->phase = VERBS_TICKET_HOLDS; /* verbs_window_done says when it works */
     } else if (!windows && held->made == held->range_count) {
         held->phase = VERBS_TICKET_HOLDS;
-        ticket_works(fabric, grant);
+        ticket_works(rail, grant);
     } else {
-        queue_join(fabric, held);
+        queue_join(rail, held);
     }
     return calls;
 }
 
-static uint32_t ticket_slice(struct sl_fabric *fabric, struct verbs_grant *held)
+static uint32_t ticket_slice(struct fabric_rail *rail, struct verbs_grant *held)
 {
-    struct fabric_grant *grant = &fabric->grants[held->grant_index];
-    queue_leave(fabric, held);
+    struct fabric_grant *grant = &rail->fabric->grants[held->grant_index];
+    queue_leave(rail, held);
     if (held->phase == VERBS_TICKET_MAKES) {
-        return slice_forward(fabric, grant);
+        return slice_forward(rail, grant);
     }
     SL_ASSERT(held->phase == VERBS_TICKET_UNDOES);
-    uint32_t calls = slice_undo(fabric, grant);
+    uint32_t calls = slice_undo(rail, grant);
     if (held->undone < held->window_count) {
-        queue_join(fabric, held);
+        queue_join(rail, held);
     } else if (held->busy_count == 0) {
-        ticket_over(fabric, grant);
+        ticket_over(rail, grant);
     }
     return calls;
 }
 
-void verbs_tickets_step(struct sl_fabric *fabric)
+void verbs_tickets_step(struct fabric_rail *rail)
 {
-    const struct verbs *verbs = verbs_of(fabric);
+    const struct verbs *verbs = verbs_of(rail);
     uint32_t calls = 0, left = verbs->tickets_queued;
     for (; left > 0 && calls < VERBS_TURN_CALLS; left--) {
         SL_ASSERT(verbs->tickets_head != NULL);
-        calls += ticket_slice(fabric, verbs->tickets_head);
+        calls += ticket_slice(rail, verbs->tickets_head);
     }
     if (left == 0 && verbs->tickets_queued > 1) { /* another is the first to find room */
         struct verbs_grant *first = verbs->tickets_head;
-        queue_leave(fabric, first);
-        queue_join(fabric, first);
+        queue_leave(rail, first);
+        queue_join(rail, first);
     }
     /* Those that had no room wait for a completion, which wakes. */
-    fabric->work_due |= calls > 0 && verbs->tickets_queued > 0;
+    rail->work_due |= calls > 0 && verbs->tickets_queued > 0;
 }
 
 /* ---- grants ---- */
 
-static sl_err ticket_check(const struct sl_fabric *fabric, const struct fabric_grant *grant,
+static sl_err ticket_check(const struct fabric_rail *rail, const struct fabric_grant *grant,
                            uint32_t ranges, uint32_t windows, struct sl_error *why)
 {
-    const struct verbs *verbs = verbs_of(fabric);
-    if (fabric->peers[grant->peer_index].state != PEER_UP) {
+    const struct verbs *verbs = verbs_of(rail);
+    if (rail->peers[grant->peer_index].state != PEER_UP) {
         return sl_fail(why, SL_ERR_UNREACHABLE, "a ticket needs a link, and this one is not up");
     }
     if (ranges > VERBS_RANGES_MAX) {
@@ -393,18 +394,18 @@ static sl_err ticket_check(const struct sl_fabric *fabric, const struct fabric_g
 
 /* All that a small one needs is taken before it is given, so that its key is there at once. What it
  * got when that fails goes again before anybody hears of it. */
-static sl_err ticket_make_whole(struct sl_fabric *fabric, struct fabric_grant *grant,
+static sl_err ticket_make_whole(struct fabric_rail *rail, struct fabric_grant *grant,
                                 struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(fabric);
-    struct verbs_grant *held = grant->backend;
+    struct verbs *verbs = verbs_of(rail);
+    struct verbs_grant *held = verbs_ticket_of(rail, grant);
     sl_err err = SL_OK;
     while (err == SL_OK && held->made < held->range_count) {
-        err = range_make(fabric, held, why);
+        err = range_make(rail, held, why);
     }
     if (err == SL_OK && !verbs->windows) {
         held->phase = VERBS_TICKET_HOLDS;
-        grant->ready = true;
+        fabric_grant_ready(rail, grant);
     }
     for (uint32_t i = 0; err != SL_OK && i < held->window_count; i++) {
         if (held->windows[i].own != NULL) {
@@ -417,20 +418,19 @@ static sl_err ticket_make_whole(struct sl_fabric *fabric, struct fabric_grant *g
     return err;
 }
 
-sl_err verbs_ticket_add(struct sl_fabric *fabric, struct fabric_grant *grant, uint32_t ranges,
+sl_err verbs_ticket_add(struct fabric_rail *rail, struct fabric_grant *grant, uint32_t ranges,
                         unsigned char *key, bool *at_once, struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(fabric);
-    const struct fabric_peer *peer = &fabric->peers[grant->peer_index];
-    uint32_t windows = ranges * verbs_ticket_rkeys(fabric);
+    struct verbs *verbs = verbs_of(rail);
+    const struct fabric_peer *peer = &rail->peers[grant->peer_index];
+    uint32_t windows = ranges * verbs_ticket_rkeys(rail);
     bool whole = ranges <= VERBS_AT_ONCE_MAX;
-    sl_err err = ticket_check(fabric, grant, ranges, windows, why);
+    sl_err err = ticket_check(rail, grant, ranges, windows, why);
     if (err != SL_OK) {
         return err;
     }
     struct verbs_grant *held = calloc(1, sizeof(*held) + windows * sizeof(held->windows[0]));
-    unsigned char *kept =
-        whole ? NULL : malloc(verbs_key_bytes(ranges, verbs_ticket_rkeys(fabric)));
+    unsigned char *kept = whole ? NULL : malloc(verbs_key_bytes(ranges, verbs_ticket_rkeys(rail)));
     if (held == NULL || (!whole && kept == NULL)) {
         free(held);
         free(kept);
@@ -444,53 +444,53 @@ sl_err verbs_ticket_add(struct sl_fabric *fabric, struct fabric_grant *grant, ui
     held->grant_index = grant->index;
     held->range_count = ranges;
     held->window_count = windows;
-    held->make = held->bind = verbs_walk_begin(fabric, grant);
+    held->make = held->bind = verbs_walk_begin(rail, grant);
     held->life = ((const struct verbs_peer *)peer->backend)->life;
-    grant->backend = held;
+    rail->shares[grant->index].backend = held;
     if (whole) {
-        err = ticket_make_whole(fabric, grant, why);
+        err = ticket_make_whole(rail, grant, why);
     }
     if (err != SL_OK) {
         free(held);
-        grant->backend = NULL;
+        rail->shares[grant->index].backend = NULL;
         return err;
     }
     verbs->tickets_taken += windows;
     if (held->phase == VERBS_TICKET_MAKES) {
-        queue_join(fabric, held);
-        fabric->work_due = true;
+        queue_join(rail, held);
+        rail->work_due = true;
     }
     *at_once = whole;
     return SL_OK;
 }
 
-void verbs_grant_end(struct sl_fabric *fabric, struct fabric_grant *grant)
+void verbs_grant_end(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    struct verbs_grant *held = grant->backend;
+    struct verbs_grant *held = verbs_ticket_of(rail, grant);
     if (held == NULL || held->phase == VERBS_TICKET_OVER) {
-        grant_gone(fabric, grant); /* reading: the region's key stays what it is */
+        grant_gone(rail, grant); /* reading: the region's key stays what it is */
     } else if (held->phase != VERBS_TICKET_UNDOES) {
-        ticket_undo(fabric, held);
-        (void)ticket_slice(fabric, held);
+        ticket_undo(rail, held);
+        (void)ticket_slice(rail, held);
     }
 }
 
-void verbs_window_done(struct sl_fabric *fabric, const struct ibv_wc *wc)
+void verbs_window_done(struct fabric_rail *rail, const struct ibv_wc *wc)
 {
     uint16_t life = (uint16_t)(wc->wr_id >> 40);
-    struct fabric_grant *grant = &fabric->grants[(uint16_t)(wc->wr_id >> 24)];
-    struct verbs_grant *held = grant->backend;
+    struct fabric_grant *grant = &rail->fabric->grants[(uint16_t)(wc->wr_id >> 24)];
+    struct verbs_grant *held = verbs_ticket_of(rail, grant);
     uint32_t index = (uint32_t)(wc->wr_id & 0xffffff);
     if (held == NULL || held->life != life || held->busy_count == 0) {
         return; /* of windows that went with their queue pair */
     }
-    struct fabric_peer *peer = &fabric->peers[grant->peer_index];
+    struct fabric_peer *peer = &rail->peers[grant->peer_index];
     struct verbs_peer *state = peer->backend;
-    state->control_out[index % fabric->options.lanes]--;
+    state->control_out[index % rail->options.lanes]--;
     if (wc->status != IBV_WC_SUCCESS) {
         struct sl_error why = {0};
         (void)sl_fail(&why, SL_ERR_PEER_DIED, "memory window: %s",
-                      verbs_of(fabric)->lib.verbs_wc_status_str(wc->status));
+                      verbs_of(rail)->lib.verbs_wc_status_str(wc->status));
         fabric_peer_fail(peer, &why);
         return;
     }
@@ -498,19 +498,19 @@ void verbs_window_done(struct sl_fabric *fabric, const struct ibv_wc *wc)
         return;
     }
     if (held->phase == VERBS_TICKET_HOLDS) {
-        ticket_works(fabric, grant);
+        ticket_works(rail, grant);
     } else if (held->phase == VERBS_TICKET_UNDOES && held->undone == held->window_count) {
-        ticket_over(fabric, grant);
+        ticket_over(rail, grant);
     }
 }
 
 /* Windows are freed at once: what was bound is invalid when this returns. Registrations of the ticket's
  * own go in slices: nobody reads by these queue pairs any more. */
-static void ticket_drop(struct sl_fabric *fabric, struct fabric_grant *grant)
+static void ticket_drop(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    struct verbs_grant *held = grant->backend;
-    bool windows = verbs_of(fabric)->windows;
-    queue_leave(fabric, held);
+    struct verbs_grant *held = verbs_ticket_of(rail, grant);
+    bool windows = verbs_of(rail)->windows;
+    queue_leave(rail, held);
     for (uint32_t i = 0; i < held->window_count; i++) {
         if (held->windows[i].mw != NULL) {
             (void)ibv_dealloc_mw(held->windows[i].mw);
@@ -522,23 +522,23 @@ static void ticket_drop(struct sl_fabric *fabric, struct fabric_grant *grant)
         return;
     }
     if (windows) {
-        ticket_over(fabric, grant);
+        ticket_over(rail, grant);
     } else if (held->phase != VERBS_TICKET_UNDOES) {
-        ticket_undo(fabric, held);
+        ticket_undo(rail, held);
     } else {
-        queue_join(fabric, held);
+        queue_join(rail, held);
     }
 }
 
 void verbs_grants_drop(struct fabric_peer *peer)
 {
-    struct sl_fabric *fabric = peer->fabric;
-    for (uint32_t i = 0; i < fabric->options.grants_max; i++) {
-        struct fabric_grant *grant = &fabric->grants[i];
-        struct verbs_grant *held = grant->backend;
+    struct fabric_rail *rail = peer->rail;
+    for (uint32_t i = 0; i < rail->options.grants_max; i++) {
+        struct fabric_grant *grant = &rail->fabric->grants[i];
+        struct verbs_grant *held = verbs_ticket_of(rail, grant);
         if (held == NULL || grant->peer_index != peer->index) {
             continue;
         }
-        ticket_drop(fabric, grant);
+        ticket_drop(rail, grant);
     }
 }

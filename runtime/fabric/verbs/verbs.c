@@ -22,10 +22,10 @@
 /* ---- device, port, address ---- */
 
 /* Whether the device's port can be used, and by which address. */
-static bool port_usable(struct sl_fabric *fabric, struct ibv_context *context, uint8_t port,
+static bool port_usable(struct fabric_rail *rail, struct ibv_context *context, uint8_t port,
                         struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     struct ibv_port_attr attr = {0};
     if (verbs->lib.verbs_query_port(context, port, &attr) != 0) {
         (void)sl_fail(why, SL_ERR_UNSUPPORTED, "port %u cannot be asked", port);
@@ -47,8 +47,8 @@ static bool port_usable(struct sl_fabric *fabric, struct ibv_context *context, u
     ssize_t found =
         verbs->lib.verbs_query_gid_table(context, entries, GIDS_MAX, 0, sizeof(entries[0]));
     for (ssize_t i = 0; i < found; i++) {
-        bool wanted = fabric->options.gid_index < 0 ||
-                      entries[i].gid_index == (uint32_t)fabric->options.gid_index;
+        bool wanted = rail->options.gid_index < 0 ||
+                      entries[i].gid_index == (uint32_t)rail->options.gid_index;
         if (entries[i].port_num != port || !wanted) {
             continue;
         }
@@ -60,7 +60,7 @@ static bool port_usable(struct sl_fabric *fabric, struct ibv_context *context, u
         count++;
     }
     const struct sl_gid *gid =
-        fabric->options.gid_index >= 0 && count > 0 ? &gids[0] : sl_gid_choose(gids, count);
+        rail->options.gid_index >= 0 && count > 0 ? &gids[0] : sl_gid_choose(gids, count);
     if (gid == NULL) {
         (void)sl_fail(why, SL_ERR_UNSUPPORTED,
                       "port %u has no address that reaches further than the link", port);
@@ -70,16 +70,16 @@ static bool port_usable(struct sl_fabric *fabric, struct ibv_context *context, u
     return true;
 }
 
-static bool device_usable(struct sl_fabric *fabric, struct ibv_context *context, uint8_t port,
+static bool device_usable(struct fabric_rail *rail, struct ibv_context *context, uint8_t port,
                           struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     if (verbs->lib.verbs_query_device(context, &verbs->device) != 0) {
         (void)sl_fail(why, SL_ERR_UNSUPPORTED, "the device cannot be asked");
         return false;
     }
     for (uint8_t i = 1; i <= verbs->device.phys_port_cnt; i++) {
-        if ((port == 0 || port == i) && port_usable(fabric, context, i, why)) {
+        if ((port == 0 || port == i) && port_usable(rail, context, i, why)) {
             return true;
         }
     }
@@ -90,11 +90,11 @@ static bool device_usable(struct sl_fabric *fabric, struct ibv_context *context,
 }
 
 /* nic: "NAME" or "NAME:PORT". */
-static sl_err device_open(struct sl_fabric *fabric, struct sl_error *why)
+static sl_err device_open(struct fabric_rail *rail, struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     char wanted[IBV_SYSFS_NAME_MAX] = "";
-    const char *nic = fabric->options.nic == NULL ? "" : fabric->options.nic;
+    const char *nic = rail->options.nic == NULL ? "" : rail->options.nic;
     const char *colon = strchr(nic, ':');
     (void)snprintf(wanted, sizeof(wanted), "%.*s",
                    (int)(colon == NULL ? strlen(nic) : (size_t)(colon - nic)), nic);
@@ -116,7 +116,7 @@ static sl_err device_open(struct sl_fabric *fabric, struct sl_error *why)
         verbs->context = verbs->lib.verbs_open_device(devices[i]);
         if (verbs->context == NULL) {
             (void)sl_fail_os(&reason, errno, "open it");
-        } else if (!device_usable(fabric, verbs->context, (uint8_t)port, &reason)) {
+        } else if (!device_usable(rail, verbs->context, (uint8_t)port, &reason)) {
             (void)verbs->lib.verbs_close_device(verbs->context);
             verbs->context = NULL;
         }
@@ -153,10 +153,10 @@ static sl_err watch(struct verbs *verbs, int fd, struct sl_error *why)
     return err;
 }
 
-static sl_err queues_open(struct sl_fabric *fabric, struct sl_error *why)
+static sl_err queues_open(struct fabric_rail *rail, struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(fabric);
-    const struct sl_fabric_options *options = &fabric->options;
+    struct verbs *verbs = verbs_of(rail);
+    const struct sl_fabric_options *options = &rail->options;
     SL_ASSERT(verbs->context != NULL);
     verbs->pd = verbs->lib.verbs_alloc_pd(verbs->context);
     if (verbs->pd == NULL) {
@@ -178,19 +178,19 @@ static sl_err queues_open(struct sl_fabric *fabric, struct sl_error *why)
     if (verbs->epoll_fd < 0) {
         return sl_fail_os(why, errno, "epoll");
     }
-    fabric->fd = verbs->epoll_fd;
+    rail->fd = verbs->epoll_fd;
     sl_err err = watch(verbs, verbs->channel->fd, why);
     return err == SL_OK ? watch(verbs, verbs->context->async_fd, why) : err;
 }
 
-static void verbs_describe(struct sl_fabric *fabric)
+static void verbs_describe(struct fabric_rail *rail)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     char gid[INET6_ADDRSTRLEN] = "lid";
     if (verbs->gid.kind != SL_GID_INFINIBAND) {
         (void)inet_ntop(AF_INET6, verbs->gid.raw, gid, sizeof(gid));
     }
-    (void)snprintf(fabric->about, sizeof(fabric->about), "verbs %s port %u gid %u %s mtu %u, %s",
+    (void)snprintf(rail->about, sizeof(rail->about), "verbs %s port %u gid %u %s mtu %u, %s",
                    verbs->lib.verbs_get_device_name(verbs->context->device), verbs->port,
                    verbs->gid.index, gid, 128u << verbs->port_attr.active_mtu,
                    verbs->windows ? "memory windows" : "no memory windows");
@@ -198,13 +198,13 @@ static void verbs_describe(struct sl_fabric *fabric)
 
 /* Soft-RoCE (up to Linux 6.12 at least) looks up a window for its key, access and queue pair, and
  * then compares the range with that of the whole region below: tests/rdma shows it. */
-static bool windows_usable(const struct sl_fabric *fabric)
+static bool windows_usable(const struct fabric_rail *rail)
 {
-    const struct verbs *verbs = verbs_of(fabric);
+    const struct verbs *verbs = verbs_of(rail);
     bool has = (verbs->device.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
     bool sound = verbs->device.vendor_id != SOFT_ROCE_VENDOR;
-    return has && (fabric->options.windows == SL_FABRIC_WINDOWS_ANY ||
-                   (fabric->options.windows == SL_FABRIC_WINDOWS_SOUND && sound));
+    return has && (rail->options.windows == SL_FABRIC_WINDOWS_ANY ||
+                   (rail->options.windows == SL_FABRIC_WINDOWS_SOUND && sound));
 }
 
 /* Some devices say nothing of reading: then one place a request. */
@@ -213,68 +213,68 @@ static uint32_t sges_of(int told, uint32_t most)
     return told < 1 ? 1 : SL_MIN((uint32_t)told, most);
 }
 
-static sl_err verbs_open(struct sl_fabric *fabric, struct sl_error *why)
+static sl_err verbs_open(struct fabric_rail *rail, struct sl_error *why)
 {
     struct verbs *verbs = calloc(1, sizeof(*verbs));
     if (verbs == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a verbs fabric");
     }
-    fabric->backend = verbs;
+    rail->backend = verbs;
     verbs->epoll_fd = -1;
     sl_err err = SL_OK;
-    if (fabric->options.backend_context != NULL) {
-        verbs->lib = *(const struct sl_verbs_lib *)fabric->options.backend_context;
+    if (rail->options.backend_context != NULL) {
+        verbs->lib = *(const struct sl_verbs_lib *)rail->options.backend_context;
     } else {
         err = sl_verbs_load(&verbs->lib, why);
     }
     if (err == SL_OK) {
-        err = device_open(fabric, why);
+        err = device_open(rail, why);
     }
     if (err == SL_OK) {
-        err = queues_open(fabric, why);
+        err = queues_open(rail, why);
     }
     if (err != SL_OK) {
         return err;
     }
-    verbs->windows = windows_usable(fabric);
+    verbs->windows = windows_usable(rail);
     int told = verbs->windows ? verbs->device.max_mw : verbs->device.max_mr;
     verbs->tickets_room = told > 0 ? SL_MIN((uint32_t)told, VERBS_TICKETS_MAX) : VERBS_TICKETS_MAX;
     if (verbs->device.max_mr_size >= SL_PAGE_BYTES) {
-        fabric->options.region_bytes_max =
-            SL_MIN(fabric->options.region_bytes_max, verbs->device.max_mr_size);
+        rail->options.region_bytes_max =
+            SL_MIN(rail->options.region_bytes_max, verbs->device.max_mr_size);
     }
-    fabric->spans_max =
+    rail->spans_max =
         sges_of(verbs->device.max_sge_rd, sges_of(verbs->device.max_sge, VERBS_SGES_MAX));
-    verbs_describe(fabric);
+    verbs_describe(rail);
     return SL_OK;
 }
 
-static void verbs_quiesce(struct sl_fabric *fabric)
+static void verbs_quiesce(struct fabric_rail *rail)
 {
-    struct verbs *verbs = verbs_of(fabric);
-    for (uint32_t i = 0; verbs->cq != NULL && i < fabric->options.peers_max; i++) {
-        struct fabric_peer *peer = &fabric->peers[i];
+    struct verbs *verbs = verbs_of(rail);
+    for (uint32_t i = 0; verbs->cq != NULL && i < rail->options.peers_max; i++) {
+        struct fabric_peer *peer = &rail->peers[i];
         if (peer->backend != NULL) {
             peer->state = PEER_STOPPING;
             peer->removed = true;
             verbs_peer_stop(peer, true); /* destroys the queue pairs: nothing lands any more */
         }
     }
-    for (uint32_t i = 0; i < fabric->options.grants_max; i++) {
-        struct fabric_grant *grant = &fabric->grants[i];
-        if (grant->state == GRANT_LIVE) {
+    for (uint32_t i = 0; i < rail->options.grants_max; i++) {
+        struct fabric_grant *grant = &rail->fabric->grants[i];
+        if (grant->state != GRANT_FREE && (grant->on & fabric_bit(rail)) != 0) {
             grant->state = GRANT_ENDING;
-            verbs_grant_end(fabric, grant);
+            verbs_grant_end(rail, grant);
         }
     }
     while (verbs->tickets_queued > 0) { /* registrations alone: without links nothing else waits */
-        verbs_tickets_step(fabric);
+        verbs_tickets_step(rail);
     }
 }
 
-static void verbs_close(struct sl_fabric *fabric)
+static void verbs_close(struct fabric_rail *rail)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     for (uint32_t i = 0; i < verbs->free_count; i++) {
         (void)ibv_dealloc_mw(verbs->free_windows[i]);
     }
@@ -295,14 +295,14 @@ static void verbs_close(struct sl_fabric *fabric)
         close(verbs->epoll_fd);
     }
     free(verbs);
-    fabric->backend = NULL;
+    rail->backend = NULL;
 }
 
 /* ---- memory ---- */
 
-static sl_err verbs_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why)
+static sl_err verbs_dmabuf_check(const struct fabric_rail *rail, struct sl_error *why)
 {
-    return verbs_of(fabric)->lib.verbs_reg_dmabuf_mr != NULL
+    return verbs_of(rail)->lib.verbs_reg_dmabuf_mr != NULL
                ? SL_OK
                : sl_fail(why, SL_ERR_UNSUPPORTED, "libibverbs has no ibv_reg_dmabuf_mr");
 }
@@ -328,11 +328,11 @@ sl_err verbs_register(struct verbs *verbs, const struct sl_fabric_dmabuf *dmabuf
     return sl_fail_os(why, code, "register %" PRIu64 " bytes as a memory region", length_bytes);
 }
 
-static sl_err verbs_region_add(struct sl_fabric *fabric, const struct sl_fabric_dmabuf *dmabuf,
+static sl_err verbs_region_add(struct fabric_rail *rail, const struct sl_fabric_dmabuf *dmabuf,
                                void *at, uint64_t length_bytes, struct fabric_region *out,
                                struct sl_error *why)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     struct ibv_mr *region = NULL;
     int access = IBV_ACCESS_LOCAL_WRITE | (out->unread ? 0 : IBV_ACCESS_REMOTE_READ) |
                  (verbs->windows ? IBV_ACCESS_MW_BIND : 0);
@@ -347,38 +347,38 @@ static sl_err verbs_region_add(struct sl_fabric *fabric, const struct sl_fabric_
     return SL_OK;
 }
 
-static void verbs_region_remove(struct sl_fabric *fabric, struct fabric_region *region)
+static void verbs_region_remove(struct fabric_rail *rail, struct fabric_region *region)
 {
-    (void)verbs_of(fabric)->lib.verbs_dereg_mr(region->handle);
+    (void)verbs_of(rail)->lib.verbs_dereg_mr(region->handle);
 }
 
 /* ---- turning ---- */
 
-static void verbs_async(struct sl_fabric *fabric)
+static void verbs_async(struct fabric_rail *rail)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     struct ibv_async_event event;
     while (verbs->lib.verbs_get_async_event(verbs->context, &event) == 0) {
         enum ibv_event_type type = event.event_type;
         verbs->lib.verbs_ack_async_event(&event);
-        for (uint32_t i = 0; type == IBV_EVENT_DEVICE_FATAL && i < fabric->options.peers_max; i++) {
+        for (uint32_t i = 0; type == IBV_EVENT_DEVICE_FATAL && i < rail->options.peers_max; i++) {
             struct sl_error why = {0};
             (void)sl_fail(&why, SL_ERR_PEER_DIED, "the rdma device has failed");
-            fabric_peer_fail(&fabric->peers[i], &why);
+            fabric_peer_fail(&rail->peers[i], &why);
         }
         /* Ports that go show in their queue pairs; those that come back in the next attempt. */
     }
 }
 
-static void verbs_step(struct sl_fabric *fabric)
+static void verbs_step(struct fabric_rail *rail)
 {
-    struct verbs *verbs = verbs_of(fabric);
-    verbs->busy_steps = verbs_poll(fabric) ? verbs->busy_steps + 1 : 0;
+    struct verbs *verbs = verbs_of(rail);
+    verbs->busy_steps = verbs_poll(rail) ? verbs->busy_steps + 1 : 0;
     if (verbs->busy_steps % ASYNC_EVERY == 0) { /* a system call */
-        verbs_async(fabric);
+        verbs_async(rail);
     }
-    verbs_tickets_step(fabric);
-    verbs_peers_step(fabric);
+    verbs_tickets_step(rail);
+    verbs_peers_step(rail);
 }
 
 const struct fabric_backend sl_fabric_verbs = {

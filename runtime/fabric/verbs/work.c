@@ -7,18 +7,13 @@
 #define POLL_ROUNDS 16 /* of a step */
 
 /* Where the unit's bytes lie. Gives the count, VERBS_SGES_MAX at most. */
-static uint32_t unit_sges(const struct sl_fabric *fabric, const struct fabric_unit *unit,
+static uint32_t unit_sges(const struct fabric_rail *rail, const struct fabric_unit *unit,
                           struct ibv_sge *out)
 {
     struct fabric_span spans[VERBS_SGES_MAX];
     uint32_t count = 0;
-    if (unit->local.run == NULL) {
-        *out = (struct ibv_sge){
-            .addr = (uintptr_t)unit->local.at, .length = unit->length_bytes, .lkey = unit->lkey};
-        return 1;
-    }
     uint64_t held_bytes =
-        fabric_runs_cut(fabric, unit->local, unit->length_bytes, spans, VERBS_SGES_MAX, &count);
+        fabric_runs_cut(rail, unit->local, unit->length_bytes, spans, VERBS_SGES_MAX, &count);
     SL_ASSERT(held_bytes == unit->length_bytes); /* it was cut so */
     for (uint32_t i = 0; i < count; i++) {
         out[i] = (struct ibv_sge){.addr = (uintptr_t)spans[i].at,
@@ -49,7 +44,7 @@ static bool unit_told(struct signals *since, const struct fabric_unit *unit, boo
 void verbs_lane_push(struct fabric_lane *lane)
 {
     struct fabric_peer *peer = lane->peer;
-    struct verbs *verbs = verbs_of(peer->fabric);
+    struct verbs *verbs = verbs_of(peer->rail);
     struct verbs_peer *state = peer->backend;
     struct ibv_send_wr works[SL_FABRIC_DEPTH_MAX], *bad = NULL;
     struct ibv_sge pieces[SL_FABRIC_DEPTH_MAX * VERBS_SGES_MAX];
@@ -58,7 +53,7 @@ void verbs_lane_push(struct fabric_lane *lane)
     for (uint64_t i = lane->sent; i < lane->tail; i++, count++) {
         const struct fabric_unit *unit = fabric_lane_unit(lane, i);
         bool told = unit_told(&since, unit, i + 1 == lane->tail);
-        uint32_t sges = unit_sges(peer->fabric, unit, &pieces[piece_count]);
+        uint32_t sges = unit_sges(peer->rail, unit, &pieces[piece_count]);
         works[count] = (struct ibv_send_wr){
             .wr_id = verbs_id(VERBS_UNIT, state->life, peer->index,
                               lane->index << 16 | (uint32_t)(i & 0xffff)),
@@ -97,11 +92,11 @@ static sl_err code_of(enum ibv_wc_status status)
     }
 }
 
-static void unit_done(struct sl_fabric *fabric, const struct ibv_wc *wc)
+static void unit_done(struct fabric_rail *rail, const struct ibv_wc *wc)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     uint16_t life = (uint16_t)(wc->wr_id >> 40);
-    struct fabric_peer *peer = &fabric->peers[(uint16_t)(wc->wr_id >> 24)];
+    struct fabric_peer *peer = &rail->peers[(uint16_t)(wc->wr_id >> 24)];
     const struct verbs_peer *state = peer->backend;
     if (state == NULL || state->epoch == 0 || state->life != life) {
         return; /* of queue pairs that are gone */
@@ -134,24 +129,24 @@ static void unit_done(struct sl_fabric *fabric, const struct ibv_wc *wc)
 }
 
 /* False: there were none. */
-static bool poll_some(struct sl_fabric *fabric)
+static bool poll_some(struct fabric_rail *rail)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     struct ibv_wc done[POLL_BATCH];
     int count = ibv_poll_cq(verbs->cq, POLL_BATCH, done);
     for (int i = 0; i < count; i++) {
         if (done[i].wr_id >> 56 == VERBS_UNIT) {
-            unit_done(fabric, &done[i]);
+            unit_done(rail, &done[i]);
         } else {
-            verbs_window_done(fabric, &done[i]);
+            verbs_window_done(rail, &done[i]);
         }
     }
     return count > 0;
 }
 
-bool verbs_poll(struct sl_fabric *fabric)
+bool verbs_poll(struct fabric_rail *rail)
 {
-    struct verbs *verbs = verbs_of(fabric);
+    struct verbs *verbs = verbs_of(rail);
     struct ibv_cq *cq = NULL;
     void *context = NULL;
     bool found = false;
@@ -161,7 +156,7 @@ bool verbs_poll(struct sl_fabric *fabric)
         verbs->armed = false;
     }
     for (uint32_t i = 0; i < POLL_ROUNDS; i++) {
-        if (poll_some(fabric)) {
+        if (poll_some(rail)) {
             found = true;
             continue;
         }
@@ -176,6 +171,6 @@ bool verbs_poll(struct sl_fabric *fabric)
         }
         verbs->armed = true; /* and look once more: one may have come in between */
     }
-    fabric->work_due = true;
+    rail->work_due = true;
     return found;
 }

@@ -430,6 +430,7 @@ END_TEST
 START_TEST(what_was_never_synced_is_made_durable_before_it_is_told)
     {
         (void)write_start(5, false);
+        pump(1);          /* there is a file */
         fake_stop(&fake); /* killed between the write and its sync */
         start_actor();
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, found;
@@ -660,16 +661,14 @@ START_TEST(file_with_a_number_that_no_segment_has_is_left_alone)
         int file = 0;
         uint64_t bytes = 0;
         for (uint32_t i = 0; i < SL_COUNT(names); i++) {
-            ck_assert_int_eq(
-                disk.base.ops->open(&disk.base, names[i], true, 4096, &file, &bytes, NULL), SL_OK);
+            mem_disk_make(&disk, names[i], 4096);
         }
         fake_stop(&fake);
         start_actor();
         ck_assert_int_eq(write_value(1), SL_OK);
         ck_assert_uint_eq(known[1].segment, 1);
         for (uint32_t i = 0; i < SL_COUNT(names); i++) {
-            ck_assert_int_eq(
-                disk.base.ops->open(&disk.base, names[i], false, 0, &file, &bytes, NULL), SL_OK);
+            ck_assert_int_eq(disk.base.ops->open(&disk.base, names[i], &file, &bytes, NULL), SL_OK);
         }
     }
 END_TEST
@@ -930,12 +929,12 @@ START_TEST(segments_leave_in_slices_while_their_keys_are_written_again)
         const struct tierer *self = fake.state;
         struct sl_msg reclaim, reply = {.code = SL_OK};
         uint32_t begins[8] = {0}; /* number of the first value of each segment */
-        uint32_t segment = 1, oldest = 0, n = 0, turns = 0;
+        uint32_t segment = 1, oldest = 0, n = 0, turns = 0, now = 0;
         uint64_t seq = 0;
         scan();
         for (; !fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim); n += 60) {
             seq = bytes_write(n);
-            uint32_t now = bytes_written(seq);
+            now = bytes_written(seq);
             if (now > segment) {
                 begins[segment = now] = n;
             }
@@ -949,12 +948,13 @@ START_TEST(segments_leave_in_slices_while_their_keys_are_written_again)
         ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, 1);
 
         fake_answer(&fake, "registrar", &reclaim, &reply);
+        fake_pass(&fake, SL_NS_PER_MS);
         pump(UINT64_MAX);
-        ck_assert_uint_ne(bytes_written(seq), 0);
+        ck_assert_uint_ne(now != 0 ? now : bytes_written(seq), 0); /* room is made ahead of need */
         for (; self->left != 0; turns++) {
             ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
             uint32_t again = bytes_written(bytes_write(turns * 60));
-            ck_assert_uint_gt(again, 3);
+            ck_assert_uint_gt(again, 2);
             ck_assert_uint_eq(bytes_written(bytes_write(turns * 60)), again);
             fake_pass(&fake, 0); /* one turn */
             pump(UINT64_MAX);
@@ -1123,8 +1123,7 @@ static void spoil_place_of(uint32_t n)
     (void)snprintf(name, sizeof(name), "segment.%010u", known[n].segment);
     disk.bad_place = true;
     disk.bad_offset = known[n].offset;
-    ck_assert_int_eq(disk.base.ops->open(&disk.base, name, false, 0, &disk.bad_file, &bytes, NULL),
-                     SL_OK);
+    ck_assert_int_eq(disk.base.ops->open(&disk.base, name, &disk.bad_file, &bytes, NULL), SL_OK);
 }
 
 START_TEST(a_place_that_stays_unreadable_is_given_up)
@@ -1205,32 +1204,38 @@ START_TEST(a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds)
     }
 END_TEST
 
-static int open_code; /* errno of open_refuses */
-
-static sl_err open_refuses(struct sl_disk *at, const char *name, bool create,
-                           uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
-                           struct sl_error *why)
+/* As where there was no room for the file of the next segment: that of a reclaimed one becomes it. */
+static void spare_lose(void)
 {
-    (void)at, (void)create, (void)allocate_bytes, (void)file, (void)size_bytes;
-    return sl_fail_os(why, open_code, "open '%s'", name);
+    struct tierer *self = fake.state;
+    ck_assert_int_eq(self->spare.state, TI_SPARE_READY);
+    ck_assert_int_eq(disk.base.ops->remove(&disk.base, self->spare.name, NULL), SL_OK);
+    self->spare = (struct ti_spare){0};
+}
+
+/* As where there was: a reclaimed one is removed. */
+static void spare_find(void)
+{
+    struct tierer *self = fake.state;
+    ck_assert_int_eq(self->spare.state, TI_SPARE_NONE);
+    self->spare = (struct ti_spare){.state = TI_SPARE_READY, .number = self->next_number};
+    (void)snprintf(self->spare.name, sizeof(self->spare.name), "segment.%010u", self->next_number);
+    mem_disk_make(&disk, self->spare.name, self->segment_bytes);
 }
 
 START_TEST(a_failure_with_nothing_left_to_write_is_over_by_itself)
     {
-        const struct sl_disk_ops *fine = disk.base.ops;
-        struct sl_disk_ops full = *fine;
-        full.open = open_refuses;
-        open_code = ENOSPC;
         scan();
-        disk.base.ops = &full;
+        disk.make_code = ENOSPC;
         uint64_t seq = write_start(0, false);
+        pump(UINT64_MAX);
         pass_and_pump(SL_NS_PER_S); /* refused once more: it is full */
         ck_assert_int_eq(health(), SL_HEALTH_DEGRADED);
         for (uint32_t i = 0; i < 3; i++) {
             pass_and_pump(2 * SL_NS_PER_S);
         }
         ck_assert_int_eq(write_end(0, seq), SL_ERR_NO_SPACE);
-        disk.base.ops = fine;
+        disk.make_code = 0;
 
         for (uint32_t i = 0; i < 6; i++) {
             pass_and_pump(2 * SL_NS_PER_S);
@@ -1243,13 +1248,10 @@ END_TEST
 
 START_TEST(loads_do_not_wait_behind_write_back)
     {
-        const struct sl_disk_ops *fine = disk.base.ops;
-        struct sl_disk_ops full = *fine;
-        full.open = open_refuses;
-        open_code = EIO;
         scan();
         ck_assert_int_eq(write_value(0), SL_OK);
-        disk.base.ops = &full;
+        spare_lose();
+        disk.make_code = EIO;
         disk.fail_request = disk.requests + 1;
         disk.fail_os_code = EIO;
         ck_assert_int_eq(write_value(1), SL_ERR_IO); /* ends its segment, and there is no other */
@@ -1259,7 +1261,7 @@ START_TEST(loads_do_not_wait_behind_write_back)
 
         ck_assert_int_eq(write_end(2, first), SL_ERR_TIMEOUT); /* they wait still */
         ck_assert_int_eq(write_end(3, second), SL_ERR_TIMEOUT);
-        disk.base.ops = fine;
+        disk.make_code = 0;
         pass_and_pump(2 * SL_NS_PER_S + 1);
         ck_assert_int_eq(write_end(2, first), SL_OK);
         ck_assert_int_eq(write_end(3, second), SL_OK);
@@ -1634,23 +1636,19 @@ START_TEST(a_segment_that_is_being_removed_is_not_read_for_a_new_registrar)
     }
 END_TEST
 
-static bool read_only;
-
-static sl_err disk_prepare(struct sl_disk *base, const char *from, const char *name, uint64_t bytes,
-                           struct sl_error *why)
+/* The file that is held is made, and the tierer knows of it. */
+static void held_run(void)
 {
-    (void)base;
-    if (read_only) {
-        return sl_fail_os(why, EROFS, "rename");
-    }
-    return mem_disk_prepare(&disk, from, name, bytes, why);
+    struct mem_done done;
+    mem_disk_held_run(&disk);
+    ck_assert(mem_disk_take_done(&disk, &done));
+    hand_over(&done);
 }
 
 /* The two oldest segments have no live value. The first is reclaimed, and its file is given a new name by
- * a job that waits. */
+ * a request that waits. */
 static void rename_held(void)
 {
-    static struct sl_disk_ops renames; /* its end comes after the test */
     struct sl_msg reclaim, reply = {.code = SL_OK};
     uint32_t n = 0;
     scan();
@@ -1664,14 +1662,11 @@ static void rename_held(void)
     }
     ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
     ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment);
-    renames = *disk.base.ops;
-    renames.prepare = disk_prepare;
-    disk.base.ops = &renames;
-    fake.job_held = true;
+    spare_lose();
+    disk.makes_held = true;
     fake_answer(&fake, "registrar", &reclaim, &reply);
     pump(UINT64_MAX);
-    ck_assert_ptr_nonnull(fake.held_job);
-    fake.job_held = false;
+    ck_assert_ptr_nonnull(disk.held.from);
 }
 
 /* Under its old name the next start would find the file whole: the registrar relies on that of a segment
@@ -1683,7 +1678,7 @@ START_TEST(no_segment_is_named_while_the_file_of_the_one_before_is_renamed)
         rename_held();
 
         ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
-        fake_job_run(&fake, 1);
+        held_run();
         pass_and_pump(SL_NS_PER_S);
         ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
         ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment + 1);
@@ -1720,7 +1715,7 @@ START_TEST(a_scan_does_not_end_while_the_file_of_a_segment_is_renamed)
             ck_assert(!scan_ends());
         }
 
-        fake_job_run(&fake, 1);
+        held_run();
         bool ended = false;
         for (uint32_t i = 0; i < 10; i++) {
             pass_and_pump(SL_NS_PER_MS);
@@ -1735,11 +1730,10 @@ START_TEST(a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed)
     {
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, gone;
         rename_held();
-        read_only = true;
+        disk.make_code = EROFS;
         disk.fail_request = disk.requests + 1;
         disk.fail_os_code = EROFS;
-        fake_job_run(&fake, 1);
-        fake_jobs_tell(&fake);
+        held_run();
         pump(UINT64_MAX);
         hello.body.hello_reply.boot_generation = ++boot_generation;
 
@@ -1752,7 +1746,7 @@ START_TEST(a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed)
         }
         ck_assert(ended);
         ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &gone));
-        read_only = false;
+        disk.make_code = 0;
     }
 END_TEST
 
@@ -1760,7 +1754,7 @@ START_TEST(a_file_that_has_gone_is_told_until_the_registrar_knows_it)
     {
         struct sl_msg gone, busy = {.code = SL_ERR_BUSY}, ok = {.code = SL_OK};
         rename_held();
-        fake_job_run(&fake, 1);
+        held_run();
         ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &gone));
         uint64_t seq = gone.seq;
         fake_answer(&fake, "registrar", &gone, &busy);
@@ -1802,7 +1796,7 @@ START_TEST(a_tombstone_is_written_while_its_file_is_renamed)
         first_forget();
 
         ck_assert_uint_eq(metric("tombstones_written"), before + 1);
-        fake_job_run(&fake, 1);
+        held_run();
         pass_and_pump(SL_NS_PER_MS); /* the registrar knows that it has gone */
         first_forget();
         ck_assert_uint_eq(metric("tombstones_written"), before + 1);
@@ -1812,7 +1806,6 @@ END_TEST
 START_TEST(a_segment_that_cannot_be_removed_keeps_its_values)
     {
         struct sl_msg reclaim, reply = {.code = SL_OK};
-        static struct sl_disk_ops renames;
         uint32_t n = 0;
         scan();
         while (!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim)) {
@@ -1820,11 +1813,10 @@ START_TEST(a_segment_that_cannot_be_removed_keeps_its_values)
                 n++;
             }
         }
-        if (_i == 1) { /* nor renamed */
-            renames = *disk.base.ops;
-            renames.prepare = disk_prepare;
-            disk.base.ops = &renames;
-            read_only = true;
+        if (_i == 0) {
+            spare_find();
+        } else { /* nor renamed */
+            disk.make_code = EROFS;
         }
         disk.fail_request = disk.requests + 1;
         disk.fail_os_code = EIO;
@@ -1832,13 +1824,14 @@ START_TEST(a_segment_that_cannot_be_removed_keeps_its_values)
         fake_answer(&fake, "registrar", &reclaim, &reply);
         fake_jobs_tell(&fake);
         pump(UINT64_MAX);
-        read_only = false;
+        disk.make_code = 0;
 
         ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_OK);
         ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &reclaim));
         for (uint32_t i = 0;
              i < 100 && !fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim); i++) {
             pass_and_pump(100 * SL_NS_PER_MS);
+            n += _i == 0 && write_value(n) == SL_OK ? 1 : 0; /* which wants room */
         }
         ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment);
         fake_answer(&fake, "registrar", &reclaim, &reply);

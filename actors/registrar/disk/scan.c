@@ -98,17 +98,7 @@ static sl_err found_group(struct registrar *self, const struct sl_item_found *fo
         .deadline_ns = SL_NEVER_NS, /* until the scan is over */
     };
     struct reg_group fresh = {.found = true};
-    sl_err err = sl_index_group_create(self->index, &want, &fresh.ref, NULL);
-    if (err != SL_OK) {
-        return err;
-    }
-    *slot = reg_group_add(self, &fresh, SL_NEVER_NS);
-    if (*slot == REG_NONE) {
-        sl_index_group_drop(self->index, fresh.ref);
-        sl_index_unlink(self->index, fresh.ref, SL_RECORD_FREE);
-        return SL_ERR_LIMIT;
-    }
-    return SL_OK;
+    return reg_group_make(self, &want, &fresh, slot);
 }
 
 static sl_err found_insert(struct registrar *self, const struct sl_item_found *found, uint32_t disk)

@@ -51,6 +51,19 @@ uint32_t reg_group_add(struct registrar *self, const struct reg_group *group, ui
     return slot;
 }
 
+sl_err reg_group_make(struct registrar *self, const struct sl_group_want *want,
+                      struct reg_group *group, uint32_t *slot)
+{
+    sl_err err = sl_index_group_create(self->index, want, &group->ref, NULL);
+    *slot = err == SL_OK ? reg_group_add(self, group, want->deadline_ns) : REG_NONE;
+    if (err == SL_OK && *slot == REG_NONE) {
+        sl_index_group_drop(self->index, group->ref);
+        sl_index_unlink(self->index, group->ref, SL_RECORD_FREE);
+        err = SL_ERR_LIMIT;
+    }
+    return err;
+}
+
 void reg_group_remove(struct registrar *self, uint32_t slot)
 {
     SL_ASSERT(self->groups->all[slot].used);

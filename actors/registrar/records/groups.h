@@ -38,7 +38,10 @@ struct reg_groups {
 };
 
 uint32_t reg_group_add(struct registrar *self, const struct reg_group *group,
-                       uint64_t deadline_ns);                 /* REG_NONE: full */
+                       uint64_t deadline_ns); /* REG_NONE: full */
+/* Makes its record, too: group->ref. Errors: of sl_index_group_create, SL_ERR_LIMIT (full). */
+sl_err reg_group_make(struct registrar *self, const struct sl_group_want *want,
+                      struct reg_group *group, uint32_t *slot);
 void reg_group_remove(struct registrar *self, uint32_t slot); /* the slot alone */
 uint32_t reg_group_slot(struct registrar *self,
                         sl_ref ref); /* pending group of a GROUP record, or REG_NONE */

@@ -226,31 +226,23 @@ static bool index_has_room(struct registrar *self, sl_err err, uint32_t round)
 static sl_err block_make(struct registrar *self, const struct sl_msg *msg,
                          const struct ahead_use *use, uint32_t *group)
 {
-    uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, self->set.reservation_ttl_ns);
     const struct sl_group_want make = {
         .key = reg_key(&use->block->key),
         .part_count = 1,
-        .deadline_ns = deadline_ns,
+        .deadline_ns = sl_deadline_ns(self->env->now_ns, self->set.reservation_ttl_ns),
         .op_id = msg->op_id,
         .transient_ns = use->block->transient_ns,
         .owner = self->claims->all[use->slot].owner,
     };
     struct reg_group fresh = {.owner = make.owner, .op_id = msg->op_id, .seq = msg->seq};
-    sl_err err = sl_index_group_create(self->index, &make, &fresh.ref, NULL);
+    sl_err err = reg_group_make(self, &make, &fresh, group);
     for (uint32_t i = 0; index_has_room(self, err, i); i++) {
-        err = sl_index_group_create(self->index, &make, &fresh.ref, NULL);
+        err = reg_group_make(self, &make, &fresh, group);
     }
-    if (err != SL_OK) {
-        return err;
+    if (err == SL_OK) {
+        reg_unit_want(self, fresh.ref, use->block);
     }
-    reg_unit_want(self, fresh.ref, use->block);
-    *group = reg_group_add(self, &fresh, deadline_ns);
-    if (*group == REG_NONE) {
-        sl_index_group_drop(self->index, fresh.ref);
-        sl_index_unlink(self->index, fresh.ref, SL_RECORD_FREE);
-        return SL_ERR_LIMIT;
-    }
-    return SL_OK;
+    return err;
 }
 
 /* The value's record counts before the grant's is gone: a restart in between frees the latter. */

@@ -344,28 +344,21 @@ static sl_err group_make(struct registrar *self, const struct reg_request *req, 
 {
     struct reg_want_group *group = &self->scratch->groups[index];
     const struct sl_item_group *want = &req->groups[index];
-    uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, req->ttl_ns);
     struct sl_group_want make = {
         .key = reg_key(&want->key),
         .hash = group->index_hash,
         .part_count = (uint32_t)want->part_count,
-        .deadline_ns = deadline_ns,
+        .deadline_ns = sl_deadline_ns(self->env->now_ns, req->ttl_ns),
         .op_id = req->op_id,
         .transient_ns = want->transient_ns,
         .owner = req->owner,
     };
     struct reg_group fresh = {.owner = req->owner, .op_id = req->op_id, .seq = req->seq};
-    sl_err err = sl_index_group_create(self->index, &make, &fresh.ref, NULL);
+    sl_err err = reg_group_make(self, &make, &fresh, &group->slot);
     if (err != SL_OK) {
         return err == SL_ERR_EXISTS ? SL_ERR_BUSY : err; /* the same block twice in one request */
     }
     reg_unit_want(self, fresh.ref, want);
-    group->slot = reg_group_add(self, &fresh, deadline_ns);
-    if (group->slot == REG_NONE) {
-        sl_index_group_drop(self->index, fresh.ref);
-        sl_index_unlink(self->index, fresh.ref, SL_RECORD_FREE);
-        return SL_ERR_LIMIT;
-    }
     group->made = true;
     return SL_OK;
 }

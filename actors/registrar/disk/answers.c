@@ -90,9 +90,7 @@ void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32
         return;
     }
     remove->outstanding++;
-    if (disk != REG_NONE) {
-        remove->forgets[disk]++;
-    }
+    remove->forgets[disk]++;
     if (remove->left != NULL) {
         remove->left[index]++;
         remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* until its tombstone is durable */
@@ -106,9 +104,7 @@ void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32
         return; /* answered at its deadline */
     }
     remove->outstanding--;
-    if (disk != REG_NONE) {
-        remove->forgets[disk]--;
-    }
+    remove->forgets[disk]--;
     if (remove->left != NULL && --remove->left[index] == 0) {
         remove->codes[index] = (uint64_t)SL_OK;
     }

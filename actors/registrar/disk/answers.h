@@ -29,7 +29,7 @@ void *reg_answer_of(const struct registrar *self, uint64_t id); /* NULL: it was 
 void *reg_answer_next(const struct registrar *self, enum reg_answer_kind kind, uint32_t *at);
 void reg_answer_drop(struct registrar *self, struct reg_answer *answer);
 
-/* One more to wait for: a tombstone of this disk, or with REG_NONE a write under way. */
+/* One more to wait for: a tombstone of this disk. */
 void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
 void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk);
 /* No tombstone could be asked for: the answer says so. */

@@ -64,7 +64,6 @@ struct reg_disk {
     uint64_t retry_ns;
     uint32_t writes; /* in flight */
     uint64_t write_bytes;
-    uint32_t dooms; /* values that were removed while they are written */
     /* what its tierer told that it may still be written, and when; 0: nothing yet */
     int64_t budget_left_bytes;
     uint64_t budget_told_ns;

@@ -356,6 +356,16 @@ bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct 
     return covers;
 }
 
+/* The value was removed while it was written: what reaches the disk must not come back. */
+static bool write_goes_on(const struct registrar *self, const struct reg_forget *forget)
+{
+    bool goes_on = false;
+    for (uint32_t w = 0; forget->behind_seq != 0 && !goes_on && w < self->writes->count; w++) {
+        goes_on = self->writes->all[w].used && self->writes->all[w].seq == forget->behind_seq;
+    }
+    return goes_on;
+}
+
 void reg_forgets_scanned(struct registrar *self, uint32_t slot)
 {
     const struct reg_disk *disk = &self->tier->disks[slot];
@@ -365,105 +375,18 @@ void reg_forgets_scanned(struct registrar *self, uint32_t slot)
         /* Not found: it never reached the disk. One that was made since the scan began may have been
          * found before: it goes there without a place. */
         if (at->place.valid == 0 && !at->sent && at->held != disk->scan_number &&
-            at->scan != disk->scan_number) {
+            at->scan != disk->scan_number && !write_goes_on(self, at)) {
             forget_end(self, at, true);
         }
         at = next;
     }
 }
 
-/* ---- values that are removed while they are written ---- */
-
-static bool write_dooms(const struct registrar *self, struct sl_key key, uint32_t disk)
-{
-    uint32_t count = self->tier->disks[disk].dooms > 0 ? self->writes->count : 0;
-    for (uint32_t w = 0; w < count; w++) {
-        const struct reg_write *write = &self->writes->all[w];
-        for (uint32_t i = 0; write->used && write->disk == disk && i < write->count; i++) {
-            const char *doomed = write->fate[i].key;
-            if (doomed != NULL && strncmp(doomed, key.at, key.length) == 0 &&
-                doomed[key.length] == '\0') {
-                return true;
-            }
-        }
-    }
-    return false;
-}
+/* ---- what there may be ---- */
 
 static struct sl_key record_key(const struct sl_entry *record)
 {
     return (struct sl_key){.at = record->key, .length = record->key_length};
-}
-
-static void write_doom(struct registrar *self, const struct sl_entry *record,
-                       const struct reg_drop *how)
-{
-    for (uint32_t w = 0; w < self->writes->count; w++) {
-        struct reg_write *write = &self->writes->all[w];
-        for (uint32_t i = 0; write->used && i < write->count; i++) {
-            if (write->items[i].id != record->ref ||
-                write->items[i].cookie != record->extent.generation) {
-                continue;
-            }
-            struct reg_fate *fate = &write->fate[i];
-            *fate = (struct reg_fate){.removed = how->reason == REG_GHOST_REMOVED,
-                                      .key = strndup(record->key, record->key_length),
-                                      .length_bytes = record->extent.length_bytes,
-                                      .remove_id = how->remove_id,
-                                      .remove_index = how->remove_index};
-            self->tier->disks[write->disk].dooms += fate->key != NULL;
-            if (fate->removed) { /* where it will be, the next scan tells */
-                const struct reg_forget_note note = {.place = {.disk = (uint16_t)write->disk},
-                                                     .length_bytes = fate->length_bytes,
-                                                     .generation = record->extent.generation};
-                fate->note = reg_forget_note(self, record_key(record), &note);
-            }
-            if (how->remove_id != 0) {
-                reg_remove_wait(self, how->remove_id, how->remove_index, REG_NONE);
-            }
-            return;
-        }
-    }
-}
-
-/* The object was removed while it was written: what reached the disk must not come back. */
-void reg_fate_settle(struct registrar *self, struct reg_write *write, uint32_t i,
-                     const struct sl_disk_place *place, bool on_disk)
-{
-    struct reg_fate *fate = &write->fate[i];
-    struct reg_drop how = {.reason = fate->removed ? REG_GHOST_REMOVED : REG_GHOST_EVICTED,
-                           .forget = true,
-                           .remove_id = fate->remove_id,
-                           .remove_index = fate->remove_index};
-    sl_ref note = fate->note;
-    reg_retired_returned(self, write->items[i].cookie);
-    if (on_disk) {
-        struct reg_forget *forget =
-            reg_forget_key(self, reg_key_of(fate->key), fate->length_bytes, place, &how);
-        if (forget == NULL || forget->note == 0) { /* no room: this one will do, or stays alone */
-            if (forget != NULL) {
-                forget->note = note;
-            }
-            note = 0;
-        }
-    }
-    if (how.remove_id != 0) {
-        /* This wait ends; a tombstone's goes on by itself. */
-        reg_remove_done(self, how.remove_id, how.remove_index, REG_NONE);
-    }
-    if (note != 0) { /* the tombstone has one of its own, which knows the place */
-        sl_index_set_kind(self->index, note, SL_RECORD_FREE);
-    }
-    free(fate->key);
-    fate->key = NULL;
-    self->tier->disks[write->disk].dooms--;
-}
-
-/* ---- what there may be ---- */
-
-bool reg_key_leaves(const struct registrar *self, struct sl_key key, uint32_t disk)
-{
-    return reg_forget_pending(self, key, disk) || write_dooms(self, key, disk);
 }
 
 uint16_t reg_disks_may_have(const struct registrar *self, struct sl_key key, uint32_t placed,
@@ -473,7 +396,7 @@ uint16_t reg_disks_may_have(const struct registrar *self, struct sl_key key, uin
     for (uint32_t i = 0; self->tier->on && i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
         bool known = i == placed || (disk->scanned && !(removed && disk->missed));
-        bool may_have = disk->used && !disk->gone && (!known || reg_key_leaves(self, key, i));
+        bool may_have = disk->used && !disk->gone && (!known || reg_forget_pending(self, key, i));
         disks |= (uint16_t)(may_have ? REG_DISK_BIT(i) : 0);
     }
     return disks;
@@ -493,10 +416,13 @@ static void forgets_send(struct registrar *self, uint32_t slot, struct sl_item_f
 {
     struct reg_disk *disk = &self->tier->disks[slot];
     uint32_t count = 0;
+    bool some_held = false;
     for (struct reg_forget *at = disk->forget_first; at != NULL && count < REG_FORGET_ITEMS_MAX;
          at = at->next) {
         bool placed = at->place.valid != 0;
-        if (at->held == disk->scan_number) {
+        bool held = at->held == disk->scan_number;
+        some_held = some_held || held;
+        if (held || write_goes_on(self, at)) {
             continue;
         }
         at->sent = true;
@@ -507,8 +433,8 @@ static void forgets_send(struct registrar *self, uint32_t slot, struct sl_item_f
             .length_bytes = at->length_bytes,
         };
     }
-    if (count == 0) { /* all are held: looked at again in a while */
-        disk->forget_retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+    if (count == 0) { /* what is held is looked at again in a while */
+        disk->forget_retry_ns = some_held ? self->env->now_ns + REG_DISK_RETRY_NS : 0;
         return;
     }
     struct sl_msg msg = {.type = SL_MSG_DISK_FORGET};
@@ -587,6 +513,21 @@ static void forgets_fini(struct registrar *self)
 
 /* ---- the part ---- */
 
+/* That takes the record's value to a disk; NULL: none does. */
+static const struct reg_write *write_of(const struct registrar *self, const struct sl_entry *record)
+{
+    for (uint32_t w = 0; w < self->writes->count; w++) {
+        const struct reg_write *write = &self->writes->all[w];
+        for (uint32_t i = 0; write->used && i < write->count; i++) {
+            if (write->items[i].id == record->ref &&
+                write->items[i].cookie == record->extent.generation) {
+                return write;
+            }
+        }
+    }
+    return NULL;
+}
+
 /* What is on disk of the record, or on its way there, is to go, too. */
 static void forgets_dropped(struct registrar *self, const struct reg_dropped *what)
 {
@@ -594,18 +535,20 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     const struct reg_drop *how = what->how;
     bool removed = how->reason == REG_GHOST_REMOVED;
     uint16_t doubt = reg_disk_doubt(self, entry->ref, entry, removed); /* but its own write */
-    if (what->writing) {
-        write_doom(self, entry, how);
-    }
+    const struct reg_write *write = what->writing ? write_of(self, entry) : NULL;
     const struct sl_key key = record_key(entry);
     bool placed = entry->disk.valid != 0 && !self->tier->disks[entry->disk.disk].gone &&
                   entry->disk.segment > self->tier->disks[entry->disk.disk].gone_segment;
-    for (uint32_t i = 0; how->forget && i < REG_DISKS_MAX; i++) {
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* wherever it is there */
-        bool doubted = (doubt & REG_DISK_BIT(i)) != 0;
-        if (doubted || (placed && entry->disk.disk == i)) {
-            (void)reg_forget_key(self, key, entry->extent.length_bytes,
-                                 doubted ? &unknown : &entry->disk, how);
+        bool written = write != NULL && write->disk == i;
+        bool doubted = written || (how->forget && (doubt & REG_DISK_BIT(i)) != 0);
+        if (doubted || (how->forget && placed && entry->disk.disk == i)) {
+            struct reg_forget *forget = reg_forget_key(self, key, entry->extent.length_bytes,
+                                                       doubted ? &unknown : &entry->disk, how);
+            if (forget != NULL && written) {
+                forget->behind_seq = write->seq;
+            }
         }
     }
 }

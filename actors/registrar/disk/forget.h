@@ -19,13 +19,13 @@ struct reg_forget {
     uint32_t scan; /* number of the disk's scan that had begun before it was made */
     uint64_t length_bytes;
     struct sl_disk_place place;
+    uint64_t
+        behind_seq;     /* DISK_WRITE that may bring the value: sent when that has ended; 0: none */
     uint64_t remove_id; /* 0: nobody waits */
     uint32_t remove_index;
     uint32_t key_length;
     char key[];
 };
-
-struct reg_write; /* write_behind.h */
 
 struct reg_forgets {
     struct sl_table by_key;
@@ -54,7 +54,7 @@ sl_ref reg_forget_note(struct registrar *self, struct sl_key key,
  * for it. */
 bool reg_forget_join(struct registrar *self, struct sl_key key, uint32_t disk, uint64_t remove_id,
                      uint32_t remove_index);
-/* Whether a tombstone of this key is still on its way to the disk. */
+/* Whether a tombstone of this key is still on its way to the disk, where the value may be on its way itself. */
 bool reg_forget_pending(const struct registrar *self, struct sl_key key, uint32_t disk);
 /* The key of a tombstone on its way to any disk by the key's hash; NULL: there is none. Borrowed until
  * a tombstone ends. */
@@ -77,12 +77,6 @@ uint16_t reg_disks_may_have(const struct registrar *self, struct sl_key key, uin
  * same, and what was sent there without an answer. */
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record,
                         bool removed);
-/* Whether what lies under the key on the disk, or is on its way there, is being removed. */
-bool reg_key_leaves(const struct registrar *self, struct sl_key key, uint32_t disk);
-/* What became of a value that was removed while it was written; on_disk: it may be there, at the place
- * if that is valid. */
-void reg_fate_settle(struct registrar *self, struct reg_write *write, uint32_t item,
-                     const struct sl_disk_place *place, bool on_disk);
 /* What the scan of the disk did not find never reached it, but for what was removed since it began. */
 void reg_forgets_scanned(struct registrar *self, uint32_t disk);
 /* What was meant for disks that were not known yet is meant for this one, too. False: no room yet. */

@@ -150,7 +150,7 @@ static void spill_fill(struct registrar *self, const struct sl_entry *entry,
 static bool key_waits(const struct registrar *self, const struct sl_entry *entry, uint32_t disk)
 {
     struct sl_key key = {.at = entry->key, .length = entry->key_length};
-    return reg_key_leaves(self, key, disk);
+    return reg_forget_pending(self, key, disk);
 }
 
 /* Moves the oldest of the queue into the batch. */
@@ -172,7 +172,6 @@ static void write_fill(struct registrar *self, struct reg_write *write)
             }
             bytes += entry.extent.length_bytes;
             spill_fill(self, &entry, &self->writes->spills[write->count]);
-            memset(&write->fate[write->count], 0, sizeof(write->fate[0]));
             write->items[write->count++] = *item;
             self->writes->group = entry.group;
         }
@@ -416,13 +415,6 @@ static bool write_item_end(struct registrar *self, struct reg_write *write, uint
         place.segment = (uint32_t)spilled->segment;
         place.offset_bytes = spilled->disk_offset_bytes;
     }
-    if (write->fate[i].key != NULL) {
-        bool refused = code == SL_ERR_CORRUPT || code == SL_ERR_LIMIT || code == SL_ERR_BUSY ||
-                       code == SL_ERR_DRAINING || sl_err_class(code) == SL_CLASS_CALL;
-        place.valid = code == SL_OK ? 1 : 0; /* a write that failed may have arrived all the same */
-        reg_fate_settle(self, write, i, &place, !refused);
-        return code == SL_OK;
-    }
     struct sl_entry entry;
     if (!item_there(self, &item, &entry)) {
         reg_retired_returned(self, item.cookie);
@@ -479,16 +471,14 @@ static void write_reply(struct registrar *self, uint32_t index, const struct sl_
 /* No answer will come: everything goes back to the queue. */
 static void write_return(struct registrar *self, struct reg_write *write)
 {
-    const struct sl_disk_place unknown = {.disk = (uint16_t)write->disk};
     for (uint32_t i = write->count; i-- > 0;) {
         struct sl_entry entry;
-        if (write->fate[i].key != NULL) {
-            reg_fate_settle(self, write, i, &unknown,
-                            true); /* the next scan tells where, if anywhere */
-        } else if (item_there(self, &write->items[i], &entry)) {
+        if (item_there(self, &write->items[i], &entry)) {
             flag_writing(self, write->items[i].id, false);
             sl_index_links(self->index, write->items[i].id)->disks |= REG_DISK_BIT(write->disk);
             queue_return(self, &write->items[i]);
+        } else {
+            reg_retired_returned(self, write->items[i].cookie);
         }
     }
     write_end(self, write);
@@ -517,11 +507,6 @@ static void writes_disk_left(struct registrar *self, uint32_t disk)
 
 static void writes_fini(struct registrar *self)
 {
-    for (uint32_t w = 0; self->writes->all != NULL && w < self->writes->count; w++) {
-        for (uint32_t i = 0; i < self->writes->all[w].count; i++) {
-            free(self->writes->all[w].fate[i].key);
-        }
-    }
     free(self->writes->all);
     sl_heap_fini(&self->writes->queue);
     free(self->writes->spills);

@@ -17,16 +17,8 @@ struct reg_write {
     uint64_t seq;
     uint32_t count;
     struct sl_heap_item items[REG_WRITE_ITEMS_MAX]; /* as in the queue */
-    /* Set when the record was removed while it was written: the place must be forgotten. */
-    struct reg_fate {
-        bool removed; /* by REMOVE: must not come back after a restart either */
-        sl_ref note;
-        char *key; /* NULL: it was not */
-        uint64_t length_bytes;
-        uint64_t remove_id;
-        uint32_t remove_index;
-    } fate[REG_WRITE_ITEMS_MAX];
 };
+
 struct reg_writes {
     /* Oldest first; grows with what is committed. id: the record; cookie: its generation; at_ns: when it
      * was committed, each one later than the one before: what FLUSH waits for. */

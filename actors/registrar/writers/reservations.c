@@ -216,7 +216,7 @@ static bool key_is_forgotten(struct registrar *self, const char *key)
 {
     struct sl_key name = reg_key_of(key);
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        if (reg_key_leaves(self, name, i)) {
+        if (reg_forget_pending(self, name, i)) {
             return true;
         }
     }

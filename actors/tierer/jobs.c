@@ -268,10 +268,12 @@ uint32_t ti_jobs_waiting(const struct tierer *self)
 
 void ti_job_take(struct tierer *self, const struct sl_msg *msg)
 {
-    if (job_is_known(self, msg) || msg->seq < self->floor_seq) {
-        return; /* below the floor nobody waits for an answer */
+    if (job_is_known(self, msg)) {
+        return;
     }
-    if (self->draining) {
+    if (msg->seq < self->floor_seq) { /* it came late, or again: perhaps it was done before */
+        sl_reply_code(self->env, msg, SL_ERR_TIMEOUT, NULL);
+    } else if (self->draining) {
         sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);
     } else if (ti_jobs_waiting(self) >= TI_JOBS_MAX) {
         sl_reply_code(self->env, msg, SL_ERR_LIMIT, NULL);

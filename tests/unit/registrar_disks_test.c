@@ -245,6 +245,7 @@ START_TEST(half_of_a_block_waits_an_hour_for_a_disk_that_does_not_come)
         ck_assert_uint_eq(node_metric(node, "half_block_count"), 0);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         ck_assert_uint_eq(node_metric(node, "disk_object_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 0); /* none for the other */
         node_end(node);
     }
 END_TEST

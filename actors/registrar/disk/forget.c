@@ -534,7 +534,8 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     const struct sl_entry *entry = what->record;
     const struct reg_drop *how = what->how;
     bool removed = how->reason == REG_GHOST_REMOVED;
-    uint16_t doubt = reg_disk_doubt(self, entry->ref, entry, removed); /* but its own write */
+    uint16_t told = sl_index_links(self->index, entry->ref)->disks & reg_disks_used(self);
+    uint16_t doubt = how->told ? told : reg_disk_doubt(self, entry->ref, entry, removed);
     const struct reg_write *write = what->writing ? write_of(self, entry) : NULL;
     const struct sl_key key = record_key(entry);
     bool placed = entry->disk.valid != 0 && !self->tier->disks[entry->disk.disk].gone &&

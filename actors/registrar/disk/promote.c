@@ -316,7 +316,10 @@ static bool arrival_take(struct registrar *self, const struct reg_read *read, ui
                      ? SL_ERR_NO_SPACE
                      : arrival_claim(self, arrival, source,
                                      batch_left(self, read, source->extent.length_bytes));
-    if (err == SL_ERR_NO_SPACE && !arrival->ahead) {
+    bool ahead = arrival->ahead;
+    uint64_t most = SL_MIN(reg_charge_largest(self), reg_ceiling_bytes(self));
+    bool fits = sl_extent_space(source->extent.length_bytes) <= most; /* else none ever comes */
+    if (err == SL_ERR_NO_SPACE && !ahead && fits) {
         reg_arrival_prepend(self, slot);
         self->space.arrival_blocked = true;
         self->space.arrival_blocked_ns = self->space.arrival_blocked_ns != 0
@@ -325,11 +328,11 @@ static bool arrival_take(struct registrar *self, const struct reg_read *read, ui
         *stop = true;
         return false;
     }
-    self->space.arrival_blocked_ns = arrival->ahead ? self->space.arrival_blocked_ns : 0;
+    self->space.arrival_blocked_ns = ahead ? self->space.arrival_blocked_ns : 0;
     if (err != SL_OK) {
         sl_metric_add(self->env->metrics, self->promotion->metric.prefetch_refused_count, prefetch);
         reg_arrival_end(self, slot, err == SL_ERR_STALE ? SL_ERR_BUSY : err);
-        if (err == SL_ERR_NO_SPACE) {
+        if (err == SL_ERR_NO_SPACE && ahead) {
             ahead_refuse(self, disk, !prefetch);
         }
         return false;
@@ -646,7 +649,8 @@ static void promotes_expire(struct registrar *self)
     /* Room that is on its way is waited for: requests have deadlines of their own. */
     bool late = self->space.arrival_blocked_ns != 0 && !reg_populate_pending(self) &&
                 now_ns >= self->space.arrival_blocked_ns + REG_PROMOTE_WAIT_NS;
-    if (late && reg_writes_come(self)) { /* with each value that reaches the disk */
+    if (late && reg_disks_writable(self) && reg_writes_come(self)) {
+        /* with each value that reaches the disk */
         self->space.arrival_blocked_ns = now_ns;
     } else if (late) {
         for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
@@ -657,7 +661,9 @@ static void promotes_expire(struct registrar *self)
         self->space.arrival_blocked_ns = 0;
         self->space.arrival_blocked = false;
     }
-    (void)reg_promotes_late(self, REG_ANSWER_BRING);
+    if (reg_promotes_late(self, REG_ANSWER_BRING)) { /* what stood first may be nobody's now */
+        self->space.arrival_blocked = false;
+    }
     if (reg_promotes_late(self, REG_ANSWER_AHEAD)) {
         reg_arrivals_purge(self);
     }

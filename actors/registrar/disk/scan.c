@@ -244,12 +244,12 @@ static void scan_end(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
     reg_forgets_scanned(self, slot);
+    reg_removes_scanned(self);
     disk->scanned = true;
     disk->scan_open = false;
     if (reg_disks_scanned(self, false)) {
         groups_drop_found(self);
         self->tier->scan_until_ns = 0;
-        reg_removes_scanned(self);
     } else { /* the other parts may be on a disk that is about to come */
         self->tier->groups_until_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_ABSENT_NS);
     }
@@ -407,6 +407,14 @@ static void disk_sweep(struct registrar *self)
     }
 }
 
+/* Halves of the registrar before wait no longer where no disk tells at all. */
+static void scan_started(struct registrar *self)
+{
+    bool halves = self->groups->found_count > 0;
+    self->tier->groups_until_ns =
+        halves ? sl_deadline_ns(self->env->now_ns, REG_DISK_ABSENT_NS) : 0;
+}
+
 /* ---- the part ---- */
 
 static const struct reg_handler handlers[] = {
@@ -416,5 +424,6 @@ static const struct reg_handler handlers[] = {
 const struct reg_part reg_scan_part = {
     .name = "scan",
     REG_HANDLERS(handlers),
+    .started = scan_started,
     .tick = disk_sweep,
 };

@@ -1,5 +1,6 @@
 """How figures and names are said to people."""
 
+import os
 import re
 import signal
 import sys
@@ -36,3 +37,32 @@ def end_with_reader():
     """No traceback where nobody reads on, as behind `head`, nor for a letter that the locale lacks."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def run(main, tells=True):
+    """Ends with main's code; where what it says cannot be written, with code 1 and a line, if it is this process that tells."""
+    failed, unwritten, write = None, [], sys.stdout.write
+
+    def noted(text):
+        try:
+            return write(text)
+        except OSError as error:
+            unwritten.append(error)
+            raise
+
+    sys.stdout.write = noted
+    try:
+        code = main()
+    except OSError as error:
+        failed, code = error, 1
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        unwritten.append(error)
+    if unwritten:
+        if tells:
+            print(f"sluicectl: cannot write to standard output: {unwritten[0].strerror}", file=sys.stderr, flush=True)
+        os._exit(1)  # what is left of it would be tried again
+    if failed:
+        print(f"sluicectl: {failed}", file=sys.stderr)
+    sys.exit(code)

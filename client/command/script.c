@@ -56,6 +56,7 @@ int ctl_script_print(const char *name, const char *const words[], json_t *facts)
         (void)json_dumpf(facts, to, JSON_COMPACT | JSON_ENSURE_ASCII);
         (void)fclose(to);
     }
+    (void)signal(SIGPIPE, SIG_DFL);
     json_decref(facts);
     return pid > 0 ? ctl_script_end(pid) : CTL_NO;
 }

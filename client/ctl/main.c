@@ -3,6 +3,7 @@
 #include "client/ctl/commands.h"
 #include "client/top/top.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,9 +35,8 @@ static void usage(FILE *out)
         "and meanwhile sluicectl top.\n");
 }
 
-int main(int argc, char **argv)
+static int run(struct ctl *ctl, int argc, char **argv)
 {
-    (void)signal(SIGPIPE, SIG_DFL); /* `sluicectl ls | head` ends quietly */
     if (argc < 2) {
         usage(stderr);
         return CTL_WRONG_USE;
@@ -55,20 +55,30 @@ int main(int argc, char **argv)
         (void)printf("sluicectl %s\n", SL_VERSION);
         return CTL_FINE;
     }
-    struct ctl ctl = {0};
     for (size_t i = 0; i < SL_COUNT(commands); i++) {
         if (strcmp(argv[1], commands[i]->name) == 0) {
-            ctl.command = commands[i];
+            ctl->command = commands[i];
         }
     }
-    if (ctl.command == NULL) {
+    if (ctl->command == NULL) {
         (void)fputs("sluicectl: unknown command '", stderr);
         ctl_print_bytes(stderr, argv[1], strlen(argv[1]));
         (void)fputs("'\n", stderr);
         usage(stderr);
         return CTL_WRONG_USE;
     }
-    int code = ctl.command->run(&ctl, argc - 1, argv + 1);
+    return ctl->command->run(ctl, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    struct ctl ctl = {0};
+    (void)signal(SIGPIPE, SIG_DFL);  /* `sluicectl ls | head` ends quietly */
+    (void)signal(SIGXFSZ, SIG_IGN);  /* a file that may not grow is an error of its write */
+    for (int fd = 0; fd < 3; fd++) { /* one that was closed is for no file that is opened */
+        (void)(fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY));
+    }
+    int code = run(&ctl, argc, argv);
     for (uint32_t i = 0; i < ctl.setting_count; i++) {
         free(ctl.setting_texts[i]);
     }

@@ -160,15 +160,14 @@ static sl_err write_target(const struct ctl *ctl, const unsigned char *value, ui
                            struct sl_error *why)
 {
     if (is_standard(ctl, 1)) {
-        return fwrite(value, 1, length_bytes, stdout) == length_bytes
-                   ? SL_OK
-                   : sl_fail_os(why, errno, "write standard output");
+        (void)fwrite(value, 1, length_bytes, stdout); /* main() says so when it cannot be written */
+        return SL_OK;
     }
     FILE *out = fopen(ctl->words[1], "wb");
     if (out == NULL) {
         return sl_fail_os(why, errno, "open '%s'", ctl->words[1]);
     }
-    bool whole = fwrite(value, 1, length_bytes, out) == length_bytes;
+    bool whole = fwrite(value, 1, length_bytes, out) == length_bytes && fflush(out) == 0;
     int code = errno;
     whole = fclose(out) == 0 && whole;
     return whole ? SL_OK : sl_fail_os(why, code, "write '%s'", ctl->words[1]);

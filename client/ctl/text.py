@@ -6,7 +6,7 @@
 import json
 import sys
 
-from plain import clean, end_with_reader, percent, size_text
+from plain import clean, end_with_reader, percent, run, size_text
 
 FATES = {"open": "not decided yet", "memory": "hit, memory", "disk": "hit, disk", "remote": "hit, another node", "missing": "miss",
          "behind": "not asked for: behind one that is missing", "left": "here, but sooner computed than read",
@@ -214,4 +214,4 @@ def main():
 
 if __name__ == "__main__":
     end_with_reader()
-    main()
+    run(main, sys.argv[1] != "status")  # goes on, and tells

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from plain import clean, end_with_reader, natural, percent, size_text
+from plain import clean, end_with_reader, natural, percent, run, size_text
 from text import devices, nics
 
 
@@ -97,4 +97,4 @@ def main():
 
 if __name__ == "__main__":
     end_with_reader()
-    main()
+    run(main)

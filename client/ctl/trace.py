@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-from plain import clean, end_with_reader
+from plain import clean, end_with_reader, run
 
 LOG_FILES_MAX, LINE_BYTES_MAX = 1024, 64 << 10
 
@@ -86,4 +86,4 @@ def main():
 
 if __name__ == "__main__":
     end_with_reader()
-    sys.exit(main())
+    run(main)

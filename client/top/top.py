@@ -14,7 +14,7 @@ import select
 import sys
 import time
 
-from plain import end_with_reader, escaped, natural, percent, size_text
+from plain import end_with_reader, escaped, natural, percent, run, size_text
 
 VIEWS = {"overview": (), "memory": ("name", "memory", "disk", "objects", "uses"), "disks": ("name", "live", "read", "written", "queue"),
          "peers": ("name", "read", "failures", "round trip"), "actors": ("name", "processor time", "memory", "messages", "restarts", "uptime"),
@@ -569,6 +569,6 @@ def main():
 
 if __name__ == "__main__":
     try:
-        main()
+        run(main)
     except KeyboardInterrupt:
         sys.exit(130)

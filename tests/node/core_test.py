@@ -152,6 +152,24 @@ class Ready(unittest.TestCase):
                     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, timeout=60 * PATIENCE, check=False)
                     self.assertEqual(orders(done.stdout.decode()), [], (words, done.stdout))
 
+    def test_what_cannot_be_written_is_said_once(self):
+        """Of commands in C and of those whose text Python makes; nobody who reads on is no failure to be told of."""
+        with Node(ranks=1, memory="64MiB") as node:
+            node.ctl("put", "a", stdin=b"value" * 20000)
+            commands = [(CTL, *words) for words in (("status",), ("pools",), ("nodes",), ("tiers",), ("explain", "a"), ("ls",), ("get", "a"),
+                                                    ("top", "--once"), ("config", "--template"), ("status", "--json"), ("help",))]
+            for to, said in ((">/dev/full", r"sluicectl: cannot write to standard output.*\n"), (">&-", r"sluicectl: cannot write to standard output.*\n"), ("| :", "")):
+                for command in commands:
+                    where = node.where if command[1] != "help" else []
+                    with self.subTest(to=to, command=command[1:]):
+                        line = f'set -o pipefail; "$@" {to if to[0] == ">" else ""} {to if to[0] == "|" else ""}'
+                        done = subprocess.run(["bash", "-c", line, "bash", *command, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                              timeout=60 * PATIENCE, check=False)
+                        self.assertRegex(done.stderr, rf"\A{said}\Z")
+                        if to[0] == ">":
+                            self.assertEqual(done.returncode, 1)
+            self.assertEqual(node.ctl("get", "a").stdout, b"value" * 20000)
+
     def test_words_that_do_not_go_together(self):
         node = self.node()
         for words in (["--deadline", "1s"], ["--ready", "--metrics"], ["--ready", "--deadline", "2h"], ["--ready", "registrar"]):

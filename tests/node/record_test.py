@@ -26,11 +26,12 @@ class Record(unittest.TestCase):
             if os.path.exists(name):
                 os.unlink(name)
 
-    def python(self, module, *arguments):
+    def python(self, module, *arguments, to=""):
         """One of the package's, with the interpreter of this process."""
         package = {} if PACKAGE == "installed" else {"PYTHONPATH": PACKAGE}
         preload = {"LD_PRELOAD": LIBASAN, "PYTHONMALLOC": "malloc", "ASAN_OPTIONS": "detect_leaks=0"} if LIBASAN else {}
-        return subprocess.run([sys.executable, "-m", f"sluice.{module}", *arguments], env={**os.environ, **package, **preload}, text=True,
+        line = f'exec "$@" >{to}' if to else 'exec "$@"'
+        return subprocess.run(["bash", "-c", line, "bash", sys.executable, "-m", f"sluice.{module}", *arguments], env={**os.environ, **package, **preload}, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300 * PATIENCE, check=False)
 
     def advice(self):
@@ -101,6 +102,12 @@ class Record(unittest.TestCase):
                 done = self.python("advise", *arguments)
                 self.assertEqual(done.returncode, code, done.stderr)
                 self.assertIn(said, done.stderr)
+            for to in ("/dev/full", "&-"):
+                for module in ("advise", "recording"):
+                    done = self.python(module, self.path, to=to)
+                    self.assertEqual(done.returncode, 1, done.stderr)
+                    self.assertRegex(done.stderr, rf"\Asluice.{module}: cannot write to standard output: [^\n]*\n\Z")
+            self.assertEqual(self.python("recording", self.path, "--jsonl", to=" >(exit 0)").stderr, "")
 
     def test_the_model_hits_what_the_node_has_hit_within_a_point_and_the_trace_can_be_played_again(self):
         with Node(ranks=1, memory="8MiB", disk="128MiB", settings=["--record", self.path]) as node:

@@ -22,6 +22,7 @@ import os
 import re
 import sys
 
+from . import _output
 from . import recording as _recording
 from ._order import Density
 
@@ -407,4 +408,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _output.run("sluice.advise", main)

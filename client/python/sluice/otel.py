@@ -22,6 +22,8 @@ import threading
 import time
 import urllib.parse
 
+from . import _output
+
 SETTLE_NS = 10**9  # an op that ended just now may still get events
 LOST_NS = 60 * 10**9  # an op without an end is over when nothing came for so long: its coordinator died
 IDLE_NS = 2 * 10**9  # requests that are no ops: nothing came since
@@ -200,8 +202,8 @@ def main(arguments=None):
             try:
                 sender.send()
                 pause_s = PAUSE_S
-            except Failed as error:
-                if not options.follow:
+            except (Failed, OSError) as error:
+                if not options.follow or (isinstance(error, OSError) and options.where == "-"):
                     raise
                 print(f"sluice.otel: {error}", file=sys.stderr, flush=True)
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
@@ -216,4 +218,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _output.run("sluice.otel", main)

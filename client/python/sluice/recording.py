@@ -13,11 +13,12 @@ with the request that ends where it begins, if that began within the last minute
 
 import argparse
 import json
-import os
 import struct
 import sys
 import zlib
 from typing import NamedTuple
+
+from . import _output
 
 VERSION = 3
 HEADER, FRAME = struct.Struct("<8sIIQQQQ16sQQQ32xI4x"), struct.Struct("<IIIIQQ")
@@ -370,18 +371,14 @@ def main(arguments=None):
     except (OSError, Wrong) as error:
         print(f"sluice.recording: {options.file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
         return 1
-    try:
-        if options.jsonl:
-            for line in trace_lines(recording, options.block_tokens or block_tokens(recording) or 512):
-                print(line)
-        else:
-            shown = {name: value for name, value in vars(recording).items() if isinstance(value, int) and not name.startswith("_")}
-            print(json.dumps({**recording.header._asdict(), "requests": sum(not one.uncounted for one in recording.requests), **shown}, indent=1))
-        sys.stdout.flush()
-    except BrokenPipeError:  # as in `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if options.jsonl:
+        for line in trace_lines(recording, options.block_tokens or block_tokens(recording) or 512):
+            print(line)
+    else:
+        shown = {name: value for name, value in vars(recording).items() if isinstance(value, int) and not name.startswith("_")}
+        print(json.dumps({**recording.header._asdict(), "requests": sum(not one.uncounted for one in recording.requests), **shown}, indent=1))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _output.run("sluice.recording", main)

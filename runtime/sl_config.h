@@ -281,9 +281,6 @@ sl_err sl_setting_refuse(const char *name, size_t length, const char *source, co
                          struct sl_error *why);
 /* Prints all settings as help text with kinds, ranges and defaults. stream: a FILE *. */
 void sl_config_print_help(void *stream);
-/* Prints a settings file that changes nothing: every setting with kind, bounds or choices and help
- * in comments, and its default as a comment that can be taken in. stream: a FILE *. */
-void sl_config_print_template(void *stream);
 
 #define SL_DISK_PATHS_MAX 8u /* directories of the disk tier, one tierer each */
 

@@ -20,6 +20,28 @@
 #define KIND_OF(name, kind, standard, low, high, help) SL_SETTING_##kind,
 static const enum sl_setting_kind kinds[] = {SL_SETTING_TABLE(KIND_OF)};
 
+/* What --template explains. */
+#define EXPLAINED(name, kind, standard, low, high, help) {#name, #kind, standard, help, low, high},
+static const struct {
+    const char *name, *kind, *standard, *help;
+    uint64_t low, high;
+} explained[] = {SL_SETTING_TABLE(EXPLAINED)};
+#define CHOICES(name, words) [SL_SET_##name] = words,
+static const char *const choices[SL_SETTING_COUNT_OF] = {SL_SETTING_CHOICES(CHOICES)};
+
+static json_t *template_json(void)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < SL_COUNT(explained); i++) {
+        (void)json_array_append_new(
+            rows, json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s?}", "name", explained[i].name,
+                            "kind", explained[i].kind, "default", explained[i].standard, "help",
+                            explained[i].help, "low", ctl_json_u64(explained[i].low), "high",
+                            ctl_json_u64(explained[i].high), "choices", choices[i]));
+    }
+    return rows;
+}
+
 const char *ctl_place_of(const struct ctl *ctl, enum sl_setting setting)
 {
     switch (setting) {
@@ -248,8 +270,7 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         return code == CTL_FINE ? disks_check(ctl) : code;
     }
     if (template) {
-        sl_config_print_template(stdout);
-        return CTL_FINE;
+        return ctl_answer(ctl, template_json());
     }
     if ((private || make) && (ctl_dirs_check(ctl, make, &holds, &why) != SL_OK ||
                               ((make || rights) && ctl_rights_check(ctl->config, &why) != SL_OK))) {

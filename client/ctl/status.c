@@ -24,13 +24,6 @@ static const char *health_text(enum sl_health health)
     return (size_t)health < SL_COUNT(texts) ? texts[health] : "?";
 }
 
-static bool alive(struct sl_proc_id proc)
-{
-    struct sl_proc_id now;
-    return proc.pid != 0 && sl_proc_id_of(proc.pid, &now, NULL) == SL_OK &&
-           sl_proc_id_equal(proc, now);
-}
-
 struct status {
     const struct ctl *ctl;
     uint64_t now_ns;
@@ -92,7 +85,7 @@ static json_t *histograms_json(const struct sl_metrics_view *view,
 static void page_json(struct status *status, const struct sl_metrics_view *view,
                       const struct sl_metrics_summary *summary)
 {
-    bool living = alive(summary->proc);
+    bool living = sl_proc_alive(summary->proc);
     uint64_t silent_ns = silence_ns(status, summary);
     json_t *actor = json_pack(
         "{s:s, s:I, s:b, s:s, s:s, s:b, s:f, s:f, s:I, s:o}", "name", summary->actor, "pid",
@@ -146,7 +139,7 @@ static void page_metrics(const struct sl_metrics_view *view,
 static void page_row(struct status *status, const struct sl_metrics_view *view,
                      const struct sl_metrics_summary *summary)
 {
-    bool living = alive(summary->proc);
+    bool living = sl_proc_alive(summary->proc);
     bool stuck = living && silence_ns(status, summary) > STUCK_NS;
     double uptime_s =
         living ? (double)(status->now_ns - SL_MIN(status->now_ns, summary->started_ns)) / 1e9 : 0;
@@ -181,7 +174,7 @@ static bool page_show(void *context, struct sl_metrics_view *view)
     struct sl_metrics_summary summary;
     sl_metrics_view_summary(view, &summary);
     bool client = strncmp(summary.actor, "client.", 7) == 0;
-    if (client && !alive(summary.proc)) {
+    if (client && !sl_proc_alive(summary.proc)) {
         return true; /* kept for `trace` alone */
     }
     if (status->ctl->json) {
@@ -201,7 +194,7 @@ static bool page_ready(void *context, struct sl_metrics_view *view)
     bool ready = summary.health == SL_HEALTH_READY || summary.health == SL_HEALTH_DEGRADED;
     for (int i = 0; ready && i < status->ctl->word_count; i++) {
         if (strcmp(status->ctl->words[i], summary.actor) == 0) {
-            status->ready[i] = alive(summary.proc);
+            status->ready[i] = sl_proc_alive(summary.proc);
         }
     }
     return true;

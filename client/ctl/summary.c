@@ -3,7 +3,6 @@
 #include "client/metrics/scrape.h"
 #include "ipc/sl_counts.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -174,91 +173,6 @@ static uint64_t times_quantile_ns(const struct times *times, double share)
     return 0;
 }
 
-static uint64_t where_sum(const uint64_t where[4])
-{
-    return where[0] + where[1] + where[2] + where[3];
-}
-
-/* ---- printing ---- */
-
-/* "<20us": of the end of a bucket. */
-static const char *time_text(uint64_t ns, char out[32])
-{
-    (void)snprintf(out, 32, "<%.0f%s",
-                   (double)ns / (ns < SL_NS_PER_MS  ? 1e3
-                                 : ns < SL_NS_PER_S ? 1e6
-                                                    : 1e9),
-                   ns < SL_NS_PER_MS  ? "us"
-                   : ns < SL_NS_PER_S ? "ms"
-                                      : "s");
-    return ns == 0 ? "-" : ns == UINT64_MAX ? ">10s" : out;
-}
-
-static const char *count_text(uint64_t count, char out[32])
-{
-    static const char units[] = " kMGT";
-    double value = (double)count;
-    size_t unit = 0;
-    while (value >= 1000 && unit + 2 < sizeof units) {
-        value /= 1000;
-        unit++;
-    }
-    (void)snprintf(out, 32, unit > 0 && value < 100 ? "%.1f%.*s" : "%.0f%.*s", value, unit > 0,
-                   &units[unit]);
-    return out;
-}
-
-static void done_print(uint64_t bytes, const struct times *times)
-{
-    char a[32], b[32], c[32];
-    (void)printf("; %s; p50 %s, p99 %s\n", ctl_size_text(bytes, a),
-                 time_text(times_quantile_ns(times, 0.5), b),
-                 time_text(times_quantile_ns(times, 0.99), c));
-}
-
-/* "gets     12.3k keys: memory 55.0%, disk 3.0%, remote 0.0%, missed 42.0%; ..." */
-static void found_print(const char *what, const char *unit, const uint64_t where[4], uint64_t bytes,
-                        const struct times *times)
-{
-    char text[32];
-    double all = (double)where_sum(where) / 100;
-    if (all > 0) {
-        (void)printf("%-8s %s %s: memory %.1f%%, disk %.1f%%, remote %.1f%%, missed %.1f%%", what,
-                     count_text(where_sum(where), text), unit, (double)where[0] / all,
-                     (double)where[1] / all, (double)where[2] / all, (double)where[3] / all);
-        done_print(bytes, times);
-    }
-}
-
-void summary_print(const struct ctl *ctl)
-{
-    char a[32], b[32], c[32], d[32];
-    SL_AUTO(free) void *read = summary_read(ctl);
-    const struct summary *summary = read;
-    if (summary == NULL) {
-        return;
-    }
-    const uint64_t *figures = summary->figures;
-    found_print("gets", "keys", &figures[GET_MEMORY], figures[GET_BYTES], &summary->get);
-    found_print("loads", "blocks", &figures[LOAD_MEMORY], figures[LOAD_BYTES], &summary->load);
-    if (figures[STORED] > 0) {
-        (void)printf("%-8s %s blocks", "stores", count_text(figures[STORED], a));
-        done_print(figures[STORE_BYTES], &summary->store);
-    }
-    (void)printf("%-8s %s of %s, %s keys; %s units evicted\n", "memory",
-                 ctl_size_text(figures[USED], a), ctl_size_text(figures[CEILING], b),
-                 count_text(figures[KEYS], c), count_text(figures[EVICTED], d));
-    for (uint32_t i = 0; i < summary->disk_count; i++) {
-        const struct disk *disk = &summary->disks[i];
-        (void)printf("%-8s %s of %s; %s written, errors %" PRIu64 ", corrupt %" PRIu64 "\n",
-                     disk->name, ctl_size_text(disk->figures[DISK_LIVE], a),
-                     ctl_size_text(disk->figures[DISK_CEILING], b),
-                     ctl_size_text(disk->figures[DISK_WRITTEN], c), disk->figures[DISK_ERRORS],
-                     disk->figures[DISK_CORRUPT]);
-    }
-    (void)putchar('\n');
-}
-
 static json_t *done_json(uint64_t bytes, const struct times *times)
 {
     return json_pack("{s:o, s:o, s:o}", "bytes", ctl_json_u64(bytes), "p50_ns",
@@ -276,6 +190,16 @@ static json_t *found_json(const uint64_t where[4], uint64_t bytes, const struct 
     return found;
 }
 
+static json_t *disk_json(const struct disk *disk)
+{
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "name", disk->name, "live_bytes",
+                     ctl_json_u64(disk->figures[DISK_LIVE]), "ceiling_bytes",
+                     ctl_json_u64(disk->figures[DISK_CEILING]), "written_bytes",
+                     ctl_json_u64(disk->figures[DISK_WRITTEN]), "io_errors",
+                     ctl_json_u64(disk->figures[DISK_ERRORS]), "corrupt",
+                     ctl_json_u64(disk->figures[DISK_CORRUPT]));
+}
+
 json_t *summary_json(const struct ctl *ctl)
 {
     SL_AUTO(free) void *read = summary_read(ctl);
@@ -284,12 +208,25 @@ json_t *summary_json(const struct ctl *ctl)
         return NULL;
     }
     const uint64_t *figures = summary->figures;
-    json_t *stores = done_json(figures[STORE_BYTES], &summary->store);
+    json_t *stores = done_json(figures[STORE_BYTES], &summary->store), *disks = json_array();
     (void)json_object_set_new(stores, "blocks", ctl_json_u64(figures[STORED]));
-    return json_pack("{s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o}}", "gets",
+    for (uint32_t i = 0; i < summary->disk_count; i++) {
+        (void)json_array_append_new(disks, disk_json(&summary->disks[i]));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o}}", "gets",
                      found_json(&figures[GET_MEMORY], figures[GET_BYTES], &summary->get), "loads",
                      found_json(&figures[LOAD_MEMORY], figures[LOAD_BYTES], &summary->load),
-                     "stores", stores, "memory", "used_bytes", ctl_json_u64(figures[USED]),
-                     "ceiling_bytes", ctl_json_u64(figures[CEILING]), "keys",
-                     ctl_json_u64(figures[KEYS]), "evicted_units", ctl_json_u64(figures[EVICTED]));
+                     "stores", stores, "disks", disks, "memory", "used_bytes",
+                     ctl_json_u64(figures[USED]), "ceiling_bytes", ctl_json_u64(figures[CEILING]),
+                     "keys", ctl_json_u64(figures[KEYS]), "evicted_units",
+                     ctl_json_u64(figures[EVICTED]));
+}
+
+void summary_print(const struct ctl *ctl)
+{
+    static const char *const words[] = {"status", NULL};
+    json_t *figures = summary_json(ctl);
+    if (figures != NULL) {
+        (void)ctl_script_print("text.py", words, figures);
+    }
 }

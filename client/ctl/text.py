@@ -5,6 +5,7 @@
 
 import json
 import sys
+import textwrap
 
 from plain import clean, end_with_reader, percent, run, size_text
 
@@ -80,6 +81,27 @@ def nodes(shown):
             yield f"read and pushed: {size_text(shown['moved_bytes'])}, copied per byte moved {shown['copied_per_byte_moved']:.2f}"
     yield from devices(shown["device_memory"])
     yield from nics(shown["nics"], shown["nics_why"])
+
+
+# ---- config --template ----
+
+UNITS = {"SIZE": (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)), "RATIO": (("", 10**6),),
+         "DURATION": (("h", 3600 * 10**9), ("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))}
+KINDS = {"COUNT": "a whole number", "SIZE": "a size", "DURATION": "a duration", "RATIO": "a share"}
+
+
+def config(rows):
+    """A settings file that changes nothing."""
+    def bound(kind, value):
+        return next((f"{value // unit}{name}" for name, unit in UNITS.get(kind, ()) if value and value % unit == 0), str(value))
+
+    for row in rows:
+        kind, values = row["kind"], [bound(row["kind"], row[name]) for name in ("low", "high")]
+        may_be = (f"one of {row['choices'].strip()}" if row["choices"] else f"a text of at most {row['high']} bytes" if kind == "TEXT" else
+                  "true or false" if kind == "BOOL" else f"{KINDS[kind]}, {' to '.join(values)}")
+        yield from ("", f"# {row['name']}: {may_be}")
+        yield from textwrap.wrap(row["help"], 102, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False)
+        yield f"#{row['name']} = {row['default'] or chr(34) * 2}"
 
 
 # ---- explain ----
@@ -182,6 +204,37 @@ def bench_engine(shown):
         yield f"  {shown['loads_not_from_memory']} loads had blocks from disk or from another node"
 
 
+def status(shown):
+    """The figures; what nobody asked for yet has no line."""
+    def count_text(value):
+        unit = next(unit for unit in range(5) if value < 1000 ** (unit + 1) or unit == 4)
+        value /= 1000**unit
+        return f"{value:.1f}{' kMGT'[unit]}" if unit and value < 100 else f"{value:.0f}{' kMGT'[unit]}".strip()
+
+    def time_text(ns):  # of the end of a bucket; -1: of the last
+        unit, name = (1e3, "us") if ns < 10**6 else (1e6, "ms") if ns < 10**9 else (1e9, "s")
+        return "-" if ns == 0 else ">10s" if ns < 0 else f"<{ns / unit:.0f}{name}"
+
+    def done(row):
+        return f"; {size_text(row['bytes'])}; p50 {time_text(row['p50_ns'])}, p99 {time_text(row['p99_ns'])}"
+
+    for name, unit in (("gets", "keys"), ("loads", "blocks")):
+        row = shown[name]
+        where = {tier: row[tier] for tier in ("memory", "disk", "remote", "missed")}
+        if sum(where.values()):
+            shares = ", ".join(f"{tier} {percent(count, sum(where.values())):.1f}%" for tier, count in where.items())
+            yield f"{name:<8} {count_text(sum(where.values()))} {unit}: {shares}{done(row)}"
+    if shown["stores"]["blocks"]:
+        yield f"{'stores':<8} {count_text(shown['stores']['blocks'])} blocks{done(shown['stores'])}"
+    memory = shown["memory"]
+    yield (f"{'memory':<8} {size_text(memory['used_bytes'])} of {size_text(memory['ceiling_bytes'])}, {count_text(memory['keys'])} keys; "
+           f"{count_text(memory['evicted_units'])} units evicted")
+    for disk in shown["disks"]:
+        yield (f"{disk['name']:<8} {size_text(disk['live_bytes'])} of {size_text(disk['ceiling_bytes'])}; {size_text(disk['written_bytes'])} written, "
+               f"errors {disk['io_errors']}, corrupt {disk['corrupt']}")
+    yield ""
+
+
 def replay(shown):
     tiers = ", ".join(f"{tier} {count}" for tier, count in shown["hits_by_tier"].items())
     yield f"{'requests':<18}{shown['requests']} in {shown['wall_s']:.2f} s"
@@ -207,7 +260,7 @@ def replay(shown):
 
 
 def main():
-    commands = {"bench": bench, "contributions": contributions, "explain": explain, "nodes": nodes, "pools": pools, "replay": replay}
+    commands = {"bench": bench, "config": config, "contributions": contributions, "explain": explain, "nodes": nodes, "pools": pools, "replay": replay, "status": status}
     for line in commands[sys.argv[1]](json.load(sys.stdin)):
         print("\t".join(map(clean, line if isinstance(line, tuple) else (line,))))
 

@@ -114,6 +114,21 @@ class Packaging(unittest.TestCase):
         for name in re.findall(r"(?m)^(\w+) ", said):
             self.assertRegex(read(path), rf"(?m)^# {name}: .*\n(# .+\n)+#{name} = ", name)
 
+    def test_the_template_names_every_setting_and_its_lines_are_the_defaults(self):
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
+        template, path = run(CTL, "config", "--template"), os.path.join(self.place, "template.conf")
+        lines = re.findall(r"(?m)^#(\w+ = .*)\n", template)
+        for text, source in ((template, {"default"}), ("\n".join(lines) + "\n", {f"{path}:{number + 1}" for number in range(len(lines))})):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+
+            settings, standard = (json.loads(run(CTL, "config", "--json", *words, env=plain)) for words in (("--config", path), ()))
+
+            self.assertEqual({row["source"] for row in settings.values()} - {"default, for the room"}, source)
+            self.assertEqual([line.split(" ")[0] for line in lines], list(settings))
+            for name, row in settings.items():
+                self.assertTrue(row["value"] == standard[name]["value"] or standard[name]["source"] != "default", name)
+
     def test_lines_of_the_changelog_are_as_long_as_lintian_takes_them(self):
         self.assertEqual([line for line in read(DEBIAN, "changelog").splitlines() if len(line) > 80], [])
 

@@ -193,45 +193,6 @@ START_TEST(relative_place_is_refused_by_name)
     }
 END_TEST
 
-START_TEST(template_names_every_setting_and_its_lines_are_the_defaults)
-    {
-        struct sl_config *config = defaults(), *standard = defaults();
-        char path[128], one[128], line[512], seen[SL_SETTING_COUNT_OF] = {0};
-        struct sl_error why = {0};
-        FILE *file = fopen(sl_tmpdir_at(&tmpdir, "template.conf", path, sizeof(path)), "w+");
-        ck_assert_ptr_nonnull(file);
-        (void)sl_tmpdir_at(&tmpdir, "line.conf", one, sizeof(one));
-
-        sl_config_print_template(file);
-
-        ck_assert_int_eq(fflush(file), 0);
-        ck_assert_msg(sl_config_load(config, path, 0, NULL, NULL, &why) == SL_OK, "%s", why.text);
-        rewind(file);
-        while (fgets(line, sizeof(line), file) != NULL) {
-            char *equals = strstr(line, " = ");
-            enum sl_setting setting;
-            if (line[0] != '#' || line[1] == ' ' || equals == NULL) {
-                continue;
-            }
-            ck_assert_msg(sl_setting_find(line + 1, (size_t)(equals - line) - 1, &setting), "%s",
-                          line);
-            ck_assert_str_eq(sl_config_source(config, setting), "default");
-            seen[setting]++;
-            sl_tmpdir_write(one, line + 1, strlen(line) - 1);
-            ck_assert_msg(sl_config_load(config, one, 0, NULL, NULL, &why) == SL_OK, "%s",
-                          why.text);
-            ck_assert_str_ne(sl_config_source(config, setting), "default");
-            ck_assert_str_eq(sl_config_text(config, setting), sl_config_text(standard, setting));
-        }
-        for (int i = 0; i < (int)SL_SETTING_COUNT_OF; i++) {
-            ck_assert_msg(seen[i] == 1, "%s", sl_setting_name((enum sl_setting)i));
-        }
-        (void)fclose(file);
-        sl_config_destroy(&standard);
-        sl_config_destroy(&config);
-    }
-END_TEST
-
 static const struct {
     const char *text;
     uint32_t count;           /* 0: refused */
@@ -903,7 +864,6 @@ int main(void)
     tcase_add_loop_test(all, shortened_option_is_refused, 0, (int)SL_COUNT(shortened_words));
     tcase_add_test(all, threads_load_side_by_side);
     tcase_add_loop_test(all, relative_place_is_refused_by_name, 0, (int)SL_COUNT(place_names));
-    tcase_add_test(all, template_names_every_setting_and_its_lines_are_the_defaults);
     tcase_add_loop_test(all, disk_path_is_a_list_whose_faults_are_named, 0,
                         (int)SL_COUNT(disk_lists));
     tcase_add_loop_test(all, index_follows_from_memory_and_disk_where_it_is_not_set, 0,

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -64,16 +65,15 @@ sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *w
 {
     char secret_path[PATH_BYTES], public_path[PATH_BYTES], text[FILE_BYTES_MAX];
     struct sl_curve_pair pair = {0};
+    struct stat status;
     sl_err err = path_of(directory, node, ".secret", secret_path, why);
     err = err == SL_OK ? path_of(directory, node, ".pub", public_path, why) : err;
-    if (err != SL_OK) {
+    err = err == SL_OK && access(directory, F_OK) != 0 ? sl_dir_make_for(directory, 0, why) : err;
+    err = err == SL_OK ? sl_trust_place(directory, why) : err;
+    bool for_another = err == SL_ERR_FOREIGN && geteuid() == 0 && stat(directory, &status) == 0 &&
+                       (status.st_mode & 0022) == 0; /* root makes the keys of a node's user */
+    if (err != SL_OK && !for_another) {
         return err;
-    }
-    if (access(directory, F_OK) != 0) { /* one that is there may be another user's */
-        err = sl_dir_make_for(directory, 0, why);
-        if (err != SL_OK) {
-            return err;
-        }
     }
     if (zmq_curve_keypair(pair.public_text, pair.secret_text) != 0) {
         return sl_fail(why, SL_ERR_UNSUPPORTED, "this ZeroMQ was built without CURVE");

@@ -21,7 +21,7 @@ struct sl_curve_pair {
 /* Makes DIRECTORY/NODE.secret and DIRECTORY/NODE.pub; the directory, and those above it, are
  * made 0700 when they are not there. Errors: SL_ERR_EXISTS (there is a secret: nothing is
  * overwritten), SL_ERR_INVALID (name), SL_ERR_UNSUPPORTED (a ZeroMQ without CURVE),
- * SL_ERR_PERMISSION, SL_ERR_OS. */
+ * SL_ERR_CONFIG (others could replace what is in the directory), SL_ERR_FOREIGN, SL_ERR_PERMISSION, SL_ERR_OS. */
 sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *why);
 /* Errors: SL_ERR_CONFIG (no file, one that others could read or have written, no key in it). */
 sl_err sl_curve_load(const char *directory, const char *node, struct sl_curve_pair *out,

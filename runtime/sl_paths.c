@@ -1,6 +1,7 @@
 /* runtime/sl_paths.c - where a node keeps its sockets, segments, logs and disk files. */
 #include "runtime/sl_config.h"
 #include "runtime/sl_disk.h"
+#include "runtime/sl_trust.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -235,6 +236,7 @@ struct walk {
     uint32_t refused; /* bits of the mode that the last directory must not have */
     bool makes;       /* what is missing; else it is SL_ERR_NOT_FOUND */
     bool alone;       /* nobody else may own a directory on the way */
+    bool file;        /* the last name is looked at by who asks: nobody else may put it there */
     uid_t root;       /* owner of /: root, or as what an unprivileged container shows it */
 };
 
@@ -293,35 +295,46 @@ static sl_err owner_check(const struct stat *status, const char *name, const str
         return SL_OK;
     }
     return sl_fail(why, SL_ERR_FOREIGN,
-                   "directory '%s': '%s' belongs to uid %u, who could put another one in its place",
-                   walk->path, name, (unsigned)status->st_uid);
+                   "%s'%s': '%s' belongs to uid %u, who could put another one in its place",
+                   walk->file ? "" : "directory ", walk->path, name, (unsigned)status->st_uid);
+}
+
+/* A ConfigMap of Kubernetes is mounted 0777, and read-only: nobody in the pod writes there, and on the machine it
+ * lies below a directory of root's. Only root could have made this link in a directory of root's. */
+static bool is_of_kubelet(int fd, const struct stat *status)
+{
+    struct stat link;
+    return status->st_uid == 0 && fstatat(fd, "..data", &link, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISLNK(link.st_mode) && link.st_uid == 0;
 }
 
 /* Whoever may write in a directory without the sticky bit may put another one in the place of what
  * lies there, whoever owns that. A group may that is its owner's alone (of the same number, as where
  * the umask is 002), and in /var/log the one that root gave it (syslog, of Ubuntu). Other groups of the
  * system have people in them (users, staff). */
-static sl_err above_check(const struct stat *above, const char *name, const struct walk *walk,
-                          struct sl_error *why)
+static sl_err above_check(int fd, const struct stat *above, const char *name,
+                          const struct walk *walk, struct sl_error *why)
 {
     struct stat log;
     bool is_log = above->st_uid == 0 && stat("/var/log", &log) == 0 &&
                   log.st_dev == above->st_dev && log.st_ino == above->st_ino;
     bool closed_group = above->st_gid == above->st_uid || is_log;
     mode_t others = closed_group ? S_IWOTH : S_IWOTH | S_IWGRP;
-    if ((above->st_mode & others) == 0 || (above->st_mode & S_ISVTX) != 0) {
+    if ((above->st_mode & others) == 0 || (above->st_mode & S_ISVTX) != 0 ||
+        is_of_kubelet(fd, above)) {
         return SL_OK;
     }
     return sl_fail(
         why, SL_ERR_PERMISSION,
-        "directory '%s': others may write in the one that has '%s' (mode %04o), and put "
+        "%s'%s': others may write in the one that has '%s' (mode %04o), and put "
         "another one in its place: chmod go-w or chmod +t that, or name a place elsewhere",
-        walk->path, name, (unsigned)above->st_mode & 07777);
+        walk->file ? "" : "directory ", walk->path, name, (unsigned)above->st_mode & 07777);
 }
 
-/* Opens name in the directory *fd, made 0700 when missing, and puts it in the place of *fd. Where
+/* last: of a file, whose directory alone is looked at. Else opens name in the directory *fd, made 0700 when missing, and puts it in the place of *fd. Where
  * others may make names, somebody may have made this one, or a link: what is below would be his. */
-static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, struct sl_error *why)
+static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, bool last,
+                          struct sl_error *why)
 {
     const char *path = walk->path;
     struct stat above;
@@ -329,8 +342,8 @@ static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, st
     if (fstat(*fd, &above) != 0) {
         return sl_fail_os(why, errno, "directory '%s'", path);
     }
-    sl_err err = walk->alone ? above_check(&above, name, walk, why) : SL_OK;
-    if (err != SL_OK) {
+    sl_err err = walk->alone ? above_check(*fd, &above, name, walk, why) : SL_OK;
+    if (err != SL_OK || last) {
         return err;
     }
     bool shared = (above.st_mode & (S_IWOTH | S_IWGRP)) != 0;
@@ -398,7 +411,7 @@ static sl_err link_resolve(int *fd, const char *name, const char *target, const 
     if (there < 0 || fstat(*fd, &above) != 0) {
         return sl_fail_os(why, errno, "directory '%s' ('%s')", walk->path, name);
     }
-    sl_err err = above_check(&above, name, walk, why);
+    sl_err err = above_check(*fd, &above, name, walk, why);
     (void)snprintf(after, sizeof after, "%s", rest);
     if (err == SL_OK && snprintf(rest, PATH_MAX, "%s/%s", target, after) >= PATH_MAX) {
         err = sl_fail_os(why, ENAMETOOLONG, "directory '%s' ('%s')", walk->path, name);
@@ -437,11 +450,12 @@ static sl_err dir_walk(const struct walk *walk, struct sl_error *why)
         }
         (void)snprintf(name, sizeof name, "%.*s", (int)length, rest + slashes);
         memmove(rest, rest + slashes + length, strlen(rest + slashes + length) + 1);
-        bool link = walk->alone && link_read(fd, name, target);
+        bool last = walk->file && rest[0] == '\0';
+        bool link = walk->alone && !last && link_read(fd, name, target);
         links += link ? 1 : 0;
         sl_err err = link ? link_resolve(&fd, name, target, walk, rest, why)
-                          : dir_descend(&fd, name, walk, why);
-        if (err != SL_OK) {
+                          : dir_descend(&fd, name, walk, last, why);
+        if (err != SL_OK || last) {
             return err;
         }
     }
@@ -453,26 +467,30 @@ sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why)
 }
 
 /* Whoever owns a directory on the way may put another one in the place of what is below it. */
-static sl_err private_walk(const char *path, bool makes, struct sl_error *why)
+static sl_err private_walk(struct walk walk, struct sl_error *why)
 {
-    struct walk walk = {
-        .path = path, .refused = makes ? 0077 : 0022, .makes = makes, .alone = true};
     struct stat root;
     if (stat("/", &root) != 0) {
         return sl_fail_os(why, errno, "directory '/'");
     }
+    walk.alone = true;
     walk.root = root.st_uid;
     return dir_walk(&walk, why);
 }
 
 sl_err sl_dir_make(const char *path, struct sl_error *why)
 {
-    return private_walk(path, true, why);
+    return private_walk((struct walk){.path = path, .refused = 0077, .makes = true}, why);
 }
 
 sl_err sl_dir_check(const char *path, struct sl_error *why)
 {
-    return private_walk(path, false, why);
+    return private_walk((struct walk){.path = path, .refused = 0022}, why);
+}
+
+sl_err sl_file_place_check(const char *path, struct sl_error *why)
+{
+    return private_walk((struct walk){.path = path, .file = true}, why);
 }
 
 sl_err sl_dir_sync(const char *path, struct sl_error *why)

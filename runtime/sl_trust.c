@@ -17,67 +17,27 @@ static bool owner_trusted(uid_t owner)
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* A group of the owner's own number has nobody else, where the umask is 002; that of root is root's. */
-static bool group_is_owners(const struct stat *status)
+/* Each directory above what was opened, by the path without links that the kernel has for it. in_it: "" or, where
+ * what was opened is one of them, what its names begin with. foreign: the error where one belongs to another user. */
+static sl_err above_check(int fd, const char *path, const char *in_it, sl_err foreign,
+                          struct sl_error *why)
 {
-    return status->st_gid == status->st_uid;
-}
-
-/* A ConfigMap of Kubernetes is mounted 0777, and read-only: nobody in the pod writes there, and on the machine it
- * lies below a directory of root's. Only root could have made this link in a directory of root's. */
-static bool is_of_kubelet(const char *directory, const struct stat *status)
-{
-    char path[PATH_MAX];
-    struct stat link;
-    int length = snprintf(path, sizeof(path), "%s/..data", directory);
-    return status->st_uid == 0 && length > 0 && (size_t)length < sizeof(path) &&
-           lstat(path, &link) == 0 && S_ISLNK(link.st_mode) && link.st_uid == 0;
-}
-
-/* Whether others can put something else in the place of what is in this directory. */
-static sl_err directory_check(const char *directory, const char *path, struct sl_error *why)
-{
-    struct stat status;
-    if (stat(directory, &status) != 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "'%.90s': its directory '%.90s': %s", path, directory,
-                       strerror(errno));
-    }
-    if (!owner_trusted(status.st_uid)) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "'%.90s': its directory '%.90s' belongs to uid %u, who could replace it",
-                       path, directory, (unsigned)status.st_uid);
-    }
-    mode_t others = group_is_owners(&status) ? S_IWOTH : S_IWOTH | S_IWGRP;
-    if ((status.st_mode & others) != 0 && (status.st_mode & S_ISVTX) == 0 &&
-        !is_of_kubelet(directory, &status)) {
-        return sl_fail(
-            why, SL_ERR_CONFIG,
-            "'%.120s': others than its owner can write to its directory '%.60s' (mode %04o): "
-            "chmod go-w it",
-            path, directory, (unsigned)status.st_mode & 07777);
-    }
-    return SL_OK;
-}
-
-/* Each directory above what was opened, by the path without links that the kernel has for it. */
-static sl_err above_check(int fd, const char *path, struct sl_error *why)
-{
-    char link[32], real[PATH_MAX];
+    char link[32], real[PATH_MAX + 8];
+    struct sl_error inner = {0};
     (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, real, sizeof(real) - 1);
+    ssize_t length = readlink(link, real, PATH_MAX - 1);
     if (length <= 0 || real[0] != '/') {
         return sl_fail(why, SL_ERR_CONFIG,
                        "'%.120s': which directories lead to it cannot be told (%s)", path,
                        length < 0 ? strerror(errno) : "no path");
     }
-    real[length] = '\0';
-    sl_err err = SL_OK;
-    for (char *slash = strrchr(real, '/'); err == SL_OK && slash != NULL;
-         slash = strrchr(real, '/')) {
-        *slash = '\0';
-        err = directory_check(slash == real ? "/" : real, path, why);
-    }
-    return err;
+    (void)snprintf(real + length, 8, "%s", in_it);
+    sl_err err = sl_file_place_check(real, &inner);
+    sl_err code = err == SL_ERR_FOREIGN ? foreign : SL_ERR_CONFIG;
+    bool linked = strncmp(path, real, strlen(path)) != 0;
+    return err == SL_OK ? SL_OK
+           : linked     ? sl_fail(why, code, "'%.80s': %s", path, inner.text)
+                        : sl_fail(why, code, "%s", inner.text);
 }
 
 static sl_err link_check(const char *path, struct sl_error *why)
@@ -99,7 +59,8 @@ static sl_err link_check(const char *path, struct sl_error *why)
 static uint32_t harmless(const struct stat *status, uint32_t refused)
 {
     bool of_root = status->st_uid == 0 || status->st_uid != geteuid();
-    bool writable = refused == SL_TRUST_RIGHT && group_is_owners(status);
+    /* A group of the owner's own number has nobody else, where the umask is 002; that of root is root's. */
+    bool writable = refused == SL_TRUST_RIGHT && status->st_gid == status->st_uid;
     return (of_root ? (uint32_t)S_IRGRP : 0) | (writable ? (uint32_t)S_IWGRP : 0);
 }
 
@@ -141,7 +102,7 @@ sl_err sl_trust_read(const char *path, uint32_t refused, bool placed, char *out,
     }
     err = file_check(fd, path, refused, why);
     if (err == SL_OK && !placed) {
-        err = above_check(fd, path, why);
+        err = above_check(fd, path, "", SL_ERR_CONFIG, why);
     }
     while (err == SL_OK && length < room) {
         ssize_t got = read(fd, out + length, room - length);
@@ -165,6 +126,5 @@ sl_err sl_trust_place(const char *directory, struct sl_error *why)
     if (fd < 0) {
         return sl_fail(why, SL_ERR_CONFIG, "directory '%.120s': %s", directory, strerror(errno));
     }
-    sl_err err = directory_check(directory, directory, why);
-    return err == SL_OK ? above_check(fd, directory, why) : err;
+    return above_check(fd, directory, "/NAME", SL_ERR_FOREIGN, why);
 }

@@ -19,7 +19,11 @@
  * Errors: SL_ERR_NOT_FOUND; SL_ERR_CONFIG (all others). */
 sl_err sl_trust_read(const char *path, uint32_t refused, bool placed, char *out, size_t room,
                      struct sl_error *why);
-/* The same of a directory and those above it, without reading anything. */
+/* The same of a directory and those above it, without reading anything. Errors: SL_ERR_FOREIGN (one belongs to another user, who alone
+ * could replace what is there); SL_ERR_CONFIG. */
 sl_err sl_trust_place(const char *directory, struct sl_error *why);
+/* Whether nobody else could put another file in the place of the one at this path: no directory above it is another user's (SL_ERR_FOREIGN),
+ * or one in which others can rename what is not theirs (SL_ERR_PERMISSION). */
+sl_err sl_file_place_check(const char *path, struct sl_error *why);
 
 #endif

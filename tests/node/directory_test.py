@@ -302,6 +302,30 @@ class Doctor(unittest.TestCase):
         for path in (keys, self.directory + "/etc"):
             self.assertEqual(os.stat(path).st_mode & 0o777, 0o700, path)
 
+    def test_keygen_makes_no_keys_where_others_could_replace_them(self):
+        keys = self.directory + "/keys"
+        os.mkdir(keys)
+        for mode, where in ((0o777, keys), (0o775, keys), (0o777, keys + "/below")):
+            os.chmod(keys, mode)
+            os.chown(keys, -1, 65534 if os.geteuid() == 0 else -1)
+            done = subprocess.run([CTL, "keygen", where, "a"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("others may write in the one that has", done.stdout)
+            self.assertEqual([files for _, _, files in os.walk(keys) if files], [])
+        os.chmod(keys, 0o1777)
+        subprocess.run([CTL, "keygen", keys, "a"], check=True, stdout=subprocess.DEVNULL)
+        if os.geteuid() == 0:  # makes those of a node's user
+            os.mkdir(keys + "/theirs")
+            os.chown(keys + "/theirs", 65534, 65534)
+            subprocess.run([CTL, "keygen", keys + "/theirs", "a"], check=True, stdout=subprocess.DEVNULL)
+
+    def test_keygen_where_no_file_may_grow_says_so(self):
+        done = subprocess.run(["bash", "-c", 'ulimit -f 0; exec "$@"', "bash", CTL, "keygen", self.directory + "/keys", "a"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"make '.*/keys/a.secret': .*RLIMIT_FSIZE")
+        self.assertEqual(os.listdir(self.directory + "/keys"), [])
+
     def test_keys_that_are_fine_are_said_to_be(self):
         keys = self.directory + "/keys"
         words = ["--fabric", "tcp", "--peers", "b@h:1", "--node-name", "a", "--cluster-keys", keys]

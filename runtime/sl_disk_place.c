@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -22,11 +23,10 @@
 
 #define OTHERS_WRITE ((mode_t)0022)
 #define OTHERS       ((mode_t)0077)
+#define DISK_FILES   "@(" SL_DISK_MEMBERS_NAME "|" SL_DISK_SEGMENT_NAME "+([0-9]))"
 
-/* How long a disk that others use is waited for: requests of a killed tierer may keep its lock. */
-#define CHECK_BUSY_PAUSE_NS (20 * SL_NS_PER_MS)
-#define LOCK_WAIT_NS        (800 * SL_NS_PER_MS)
-#define LOCK_PAUSE_NS       (5 * SL_NS_PER_MS)
+#define LOCK_WAIT_NS  (800 * SL_NS_PER_MS)
+#define LOCK_PAUSE_NS (5 * SL_NS_PER_MS)
 
 /* ---- the rule ---- */
 
@@ -74,7 +74,7 @@ static sl_err place_check_files(const char *path, struct sl_error *why)
     bool ours = directory == NULL; /* who opens the disk says why */
     while (!ours && (entry = readdir(directory)) != NULL) {
         char begin[4] = "";
-        if (fnmatch("@(members|segment.+([0-9]))", entry->d_name, FNM_EXTMATCH) != 0) {
+        if (fnmatch(DISK_FILES, entry->d_name, FNM_EXTMATCH) != 0) {
             continue;
         }
         SL_AUTO(close)
@@ -284,46 +284,94 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
 {
     static const uint64_t magic = SL_DISK_SEGMENT_MAGIC;
     unsigned char page[SL_PAGE_BYTES];
-    uint32_t version = SL_DISK_FORMAT;
+    uint32_t version = 0; /* of none that was read yet */
     const struct dirent *entry = NULL;
+    struct stat status;
+    sl_err err = SL_OK;
     SL_AUTO(closedir) DIR *directory = opendir(place);
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+    while (directory != NULL && (entry = readdir(directory)) != NULL && err == SL_OK) {
         struct sl_digest digest;
+        if (fnmatch(DISK_FILES, entry->d_name, FNM_EXTMATCH) != 0 ||
+            fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+            continue;
+        }
+        if (!S_ISREG(status.st_mode)) { /* a tierer ends at it, at each start */
+            err = sl_fail(why, SL_ERR_FOREIGN,
+                          "disk: '%.150s/%.40s' is no plain file: move it elsewhere", place,
+                          entry->d_name);
+        }
         SL_AUTO(close)
         int fd =
             openat(dirfd(directory), entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        if (strncmp(entry->d_name, SL_DISK_SEGMENT_NAME, strlen(SL_DISK_SEGMENT_NAME)) != 0 ||
-            pread(fd, page, sizeof page, 0) != (ssize_t)sizeof page ||
+        if (version != 0 || pread(fd, page, sizeof page, 0) != (ssize_t)sizeof page ||
             memcmp(page, &magic, sizeof magic) != 0) {
             continue;
         }
         memcpy(&digest, page + SL_DISK_DIGEST_AT, sizeof digest);
         memset(page + SL_DISK_DIGEST_AT, 0, sizeof digest);
         XXH128_hash_t want = XXH3_128bits(page, sizeof page);
-        if (digest.low == want.low64 && digest.high == want.high64) {
-            memcpy(&version, page + sizeof magic, sizeof version);
-            break; /* one release has written all of them */
+        if (digest.low != want.low64 || digest.high != want.high64) {
+            continue;
+        }
+        memcpy(&version, page + sizeof magic,
+               sizeof version); /* one release has written all of them */
+        if (version != SL_DISK_FORMAT) {
+            err = sl_fail(why, SL_ERR_VERSION,
+                          "disk: %.100s/%.40s has format %u, this program (sluice " SL_VERSION
+                          ") knows %u: " SL_DISK_FORMAT_WAY_OUT,
+                          place, entry->d_name, version, SL_DISK_FORMAT);
         }
     }
-    sl_err err = version == SL_DISK_FORMAT
-                     ? SL_OK
-                     : sl_fail(why, SL_ERR_VERSION,
-                               "disk: %.100s/%.40s has format %u, this program (sluice " SL_VERSION
-                               ") knows %u: " SL_DISK_FORMAT_WAY_OUT,
-                               place, entry->d_name, version, SL_DISK_FORMAT);
     return err;
 }
 
-/* A tierer ends at a directory or a FIFO of that name, at each start. */
-static sl_err place_check_members(const char *place, struct sl_error *why)
+/* Whether this process is a tierer that has the lock; gives the runtime directory of its node, which it holds open, too. */
+static bool tierer_has(const char *pid, const struct stat *lock, char node[PATH_MAX])
 {
-    char path[SL_DISK_PLACE_BYTES + 16];
+    char path[NAME_MAX + 16], target[PATH_MAX], file[PATH_MAX + 16], comm[16] = "";
     struct stat status;
-    (void)snprintf(path, sizeof path, "%s/" SL_DISK_MEMBERS_NAME, place);
-    return lstat(path, &status) != 0 || S_ISREG(status.st_mode)
-               ? SL_OK
-               : sl_fail(why, SL_ERR_FOREIGN, "disk: '%.150s' is no plain file: move it elsewhere",
-                         path);
+    const struct dirent *entry;
+    bool has = false;
+    (void)snprintf(path, sizeof path, "/proc/%s/comm", pid);
+    SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (read(fd, comm, sizeof comm - 1) <= 0 || strcmp(comm, "sluice-tierer\n") != 0) {
+        return false;
+    }
+    (void)snprintf(path, sizeof path, "/proc/%s/fd", pid);
+    SL_AUTO(closedir) DIR *fds = opendir(path);
+    node[0] = '\0';
+    while (fds != NULL && (entry = readdir(fds)) != NULL) {
+        ssize_t length = readlinkat(dirfd(fds), entry->d_name, target, sizeof target - 1);
+        target[SL_MAX(length, 0)] = '\0';
+        (void)snprintf(file, sizeof file, "%s/registrar.lock", target);
+        if (target[0] == '/' && access(file, F_OK) == 0) {
+            (void)snprintf(node, PATH_MAX, "%s", target);
+        }
+        has |= fstatat(dirfd(fds), entry->d_name, &status, 0) == 0 &&
+               status.st_dev == lock->st_dev && status.st_ino == lock->st_ino;
+    }
+    return has && node[0] != '\0';
+}
+
+sl_err sl_disk_place_free(const struct sl_paths *paths, const char *place, struct sl_error *why)
+{
+    char lock[SL_DISK_PLACE_BYTES + 8], node[PATH_MAX];
+    struct stat status;
+    const struct dirent *entry;
+    sl_err err = SL_OK;
+    (void)snprintf(lock, sizeof lock, "%s/" SL_DISK_LOCK_NAME, place);
+    SL_AUTO(closedir) DIR *processes = stat(lock, &status) == 0 ? opendir("/proc") : NULL;
+    while (processes != NULL && err == SL_OK && (entry = readdir(processes)) != NULL) {
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
+            tierer_has(entry->d_name, &status, node) &&
+            sl_node_dirs_apart(paths, "", node, NULL) == SL_OK) {
+            err = sl_fail(why, SL_ERR_FOREIGN,
+                          "disk directory '%.80s' is in use by the node of '%.80s' (process %s): "
+                          "stop that node, or name another directory",
+                          place, node, entry->d_name);
+        }
+    }
+    return err;
 }
 
 static sl_err path_open_once(const struct sl_config *config, const char *path, struct sl_error *why)
@@ -339,8 +387,8 @@ static sl_err path_open_once(const struct sl_config *config, const char *path, s
 }
 
 static sl_err path_check(const struct sl_config *config, const struct sl_paths *paths,
-                         const char *path, const struct sl_disk_sizes *sizes, uint64_t busy_ns,
-                         struct stat *at, struct sl_error *why)
+                         const char *path, const struct sl_disk_sizes *sizes, struct stat *at,
+                         struct sl_error *why)
 {
     char place[SL_DISK_PLACE_BYTES];
     sl_err err = sl_disk_place_make(path, place, why);
@@ -353,17 +401,8 @@ static sl_err path_check(const struct sl_config *config, const struct sl_paths *
     err = sl_node_dirs_apart(paths, "disk_path", place, why);
     err = err == SL_OK ? place_check_room(place, sizes, why) : err;
     err = err == SL_OK ? sl_disk_format_check(place, why) : err;
-    err = err == SL_OK ? place_check_members(place, why) : err;
-    if (err != SL_OK) {
-        return err;
-    }
-    uint64_t until_ns = sl_clock_monotonic_ns() + busy_ns;
-    while ((err = path_open_once(config, path, why)) == SL_ERR_BUSY &&
-           sl_clock_monotonic_ns() < until_ns) {
-        struct timespec pause = {.tv_nsec = CHECK_BUSY_PAUSE_NS};
-        (void)nanosleep(&pause, NULL);
-    }
-    return err;
+    err = err == SL_OK ? sl_disk_place_free(paths, place, why) : err;
+    return err == SL_OK ? path_open_once(config, path, why) : err;
 }
 
 /* Other names of the same directory: links, mounts, or DIR and what is below it. */
@@ -390,7 +429,7 @@ static bool failure_is_a_disks(sl_err err)
 }
 
 sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,
-                           uint64_t busy_ns, uint32_t *bad, struct sl_error *why)
+                           uint32_t *bad, struct sl_error *why)
 {
     struct stat at[SL_DISK_PATHS_MAX] = {0};
     struct sl_disk_sizes sizes = {0};
@@ -403,7 +442,7 @@ sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths
     sl_err err = sl_disk_sizes(config, &sizes, why);
     for (uint32_t i = 0; err == SL_OK && i < paths->disk_count; i++) {
         struct sl_error reason = {0};
-        err = path_check(config, paths, paths->disk_paths[i], &sizes, busy_ns, &at[i], &reason);
+        err = path_check(config, paths, paths->disk_paths[i], &sizes, &at[i], &reason);
         bool differ = err == SL_OK || err == SL_ERR_BUSY;
         sl_err same = differ ? paths_differ(paths, at, i, &reason) : SL_OK;
         err = same != SL_OK ? same : err;

@@ -53,18 +53,21 @@ sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
 #define SL_DISK_SEGMENT_NAME  "segment."
 #define SL_DISK_SEGMENT_MAGIC UINT64_C(0x3147455349554c53) /* "SLUISEG1" */
 #define SL_DISK_DIGEST_AT     48u
-/* Whether a tierer would read the segments at the place; one of them is looked at. Errors: SL_ERR_VERSION. */
+/* Whether a tierer would read the segments at the place; one of them is looked at. Errors: SL_ERR_VERSION,
+ * SL_ERR_FOREIGN (what has the name of a disk's file is no plain file). */
 sl_err sl_disk_format_check(const char *place, struct sl_error *why);
+/* Whether no other node that is seen from here uses the disk at the place. Errors: SL_ERR_FOREIGN, which names the node. */
+sl_err sl_disk_place_free(const struct sl_paths *paths, const char *place, struct sl_error *why);
 
 /* Opens the disk of each path as its tierer will, and closes it again. Nothing is checked
  * when `disk` is 0. Gives in *bad the first path that cannot work. These are no error, and the
  * first of them stands in *bad and *why, with SL_OK:
- * - a path that others still use after busy_ns (SL_ERR_BUSY): its tierer tries again;
+ * - a path whose lock is held by nobody that is seen (SL_ERR_BUSY), as by requests of a killed tierer: its tierer tries again;
  * - a path of several that fails, as long as another one may work: a node goes on without it. Only
  *   SL_ERR_CONFIG, SL_ERR_FOREIGN, SL_ERR_PERMISSION and SL_ERR_VERSION of any path are errors.
- * Errors: those of sl_disk_place_make, sl_disk_format_check and sl_disk_open; SL_ERR_CONFIG (two paths are the same
+ * Errors: those of sl_disk_place_make, sl_disk_format_check, sl_disk_place_free and sl_disk_open; SL_ERR_CONFIG (two paths are the same
  * directory, or one is the node's runtime, shm or log directory), SL_ERR_NO_SPACE (not even two segments fit). */
 sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,
-                           uint64_t busy_ns, uint32_t *bad, struct sl_error *why);
+                           uint32_t *bad, struct sl_error *why);
 
 #endif

@@ -233,8 +233,7 @@ static int disks_check(const struct ctl *ctl)
     struct sl_error why = {0};
     uint32_t bad = 0;
     bool running = ctl_registrar_lives(ctl->paths.shm_dir);
-    sl_err err =
-        sl_disk_paths_check(ctl->config, &ctl->paths, running ? 0 : 2 * SL_NS_PER_S, &bad, &why);
+    sl_err err = sl_disk_paths_check(ctl->config, &ctl->paths, &bad, &why);
     if (why.code != SL_OK && !(running && why.code == SL_ERR_BUSY)) {
         (void)fprintf(stderr, "%s%s\n", why.text,
                       err != SL_OK              ? ""

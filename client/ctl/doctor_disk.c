@@ -233,7 +233,8 @@ void doctor_disk(struct doctor *doctor)
         char place[SL_DISK_PLACE_BYTES];
         const char *path = doctor->paths.disk_paths[i];
         bool found = sl_disk_place_find(path, place, &why) == SL_OK &&
-                     sl_disk_format_check(place, &why) == SL_OK;
+                     sl_disk_format_check(place, &why) == SL_OK &&
+                     sl_disk_place_free(&doctor->paths, place, &why) == SL_OK;
         if (doctor->given != NULL && doctor->as_is) {
             disk_running(doctor, i, found ? place : path);
         } else if (found) {

@@ -111,9 +111,40 @@ class DiskStart(unittest.TestCase):
     def test_a_disk_of_another_node_is_refused(self):
         first, second = self.node(), self.node()
         first.start()
-        second.settings += ["--disk-path", self.place(first)]
-        self.refused(second, "in use by another process", "tierer.0 is not ready", seconds=60)
+        second.start()
+        registrar, words = second.pid("registrar"), ("--disk-path", self.place(first))
+        said = f"is in use by the node of '{first.directory}/run'"
+        self.assertRegex(second.supervisor("restart", *words, check=False).stdout, f"nothing was changed: .*{said}")
+        self.assertEqual(second.pid("registrar"), registrar)
+        second.stop()
+        second.settings += words
+        self.refused(second, said, seconds=2)
+        for command in (("config", "--check"), ("doctor",)):
+            done = second.ctl(*command, *second.settings, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(said, (done.stdout + done.stderr).decode())
         self.put_flushed(first, "undisturbed")
+        first.supervisor("restart")  # its own disk is its own
+
+    def test_a_directory_with_the_name_of_a_file_of_the_disk_is_named(self):
+        node = self.node()
+        node.start()
+        self.put_flushed(node, "kept")
+        for name in ("segment.7", "members"):
+            path = f"{self.place(node)}/{name}"
+            if os.path.exists(path):
+                os.rename(path, node.directory + "/aside")
+            os.mkdir(path)
+            refused = node.supervisor("restart", check=False).stdout
+            self.assertRegex(refused, f"nothing was changed: .*{path}' is no plain file: move it elsewhere")
+            node.stop()
+            self.refused(node, f"{path}' is no plain file: move it elsewhere")
+            self.assertIn(f"{path}' is no plain file", node.ctl("doctor", *node.settings, check=False).stdout.decode())
+            os.rmdir(path)
+            if name == "members":
+                os.rename(node.directory + "/aside", path)
+            node.start()
+            self.assertEqual(node.ctl("get", "kept").stdout, b"kept")
 
     def test_a_restart_with_a_disk_that_a_start_refuses_changes_nothing(self):
         node = self.node()

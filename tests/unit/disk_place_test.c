@@ -232,7 +232,7 @@ static sl_err check(const char *disk, const char *list, uint32_t *bad, struct sl
     ck_assert_int_eq(sl_config_set(config, "disk", disk, "test", NULL), SL_OK);
     ck_assert_int_eq(sl_config_set(config, "disk_path", list, "test", NULL), SL_OK);
     sl_err err = sl_paths_from(config, &paths, why);
-    err = err == SL_OK ? sl_disk_paths_check(config, &paths, 2 * SL_NS_PER_S, bad, why) : err;
+    err = err == SL_OK ? sl_disk_paths_check(config, &paths, bad, why) : err;
     sl_config_destroy(&config);
     return err;
 }

@@ -7,8 +7,13 @@
 #include "runtime/sl_base.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <sodium.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 static const unsigned char magic[8] = {'S', 'L', 'R', 'E', 'C', 'O', 'R', 'D'};
@@ -65,6 +70,33 @@ sl_err sl_recording_header_is(const struct sl_recording_header *header, uint64_t
         return SL_ERR_FOREIGN;
     }
     return header->version == SL_RECORDING_VERSION ? SL_OK : SL_ERR_VERSION;
+}
+
+sl_err sl_recording_open(const char *path, int *fd, uint64_t *length_bytes, uint64_t *id,
+                         struct sl_error *why)
+{
+    struct sl_recording_header head;
+    struct stat about;
+    SL_AUTO(close)
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0) {
+        return sl_fail(why, SL_ERR_BUSY, "'%s': another node records there", path);
+    }
+    if (file < 0 || fstat(file, &about) != 0) { /* behind the lock: nobody appends any more */
+        return sl_fail_os(why, errno, "open '%s'", path);
+    }
+    ssize_t got = S_ISREG(about.st_mode) ? pread(file, &head, sizeof(head), 0) : -1;
+    sl_err is = got == 0  ? SL_OK
+                : got < 0 ? SL_ERR_FOREIGN
+                          : sl_recording_header_is(&head, (uint64_t)got);
+    if (is != SL_OK && is != SL_ERR_VERSION) {
+        return sl_fail(why, SL_ERR_EXISTS, "'%s' is there, and is no recording of a node", path);
+    }
+    *id = is == SL_OK && got > 0 ? head.file_id : 0;
+    *length_bytes = (uint64_t)about.st_size;
+    *fd = file;
+    file = -1;
+    return SL_OK;
 }
 
 /* ---- writing ---- */

@@ -42,6 +42,11 @@ void sl_recording_header_seal(struct sl_recording_header *header);
 /* Whether a file begins as a recording; its first length_bytes are in *header. Errors: SL_ERR_FOREIGN (it is none),
  * SL_ERR_VERSION. */
 sl_err sl_recording_header_is(const struct sl_recording_header *header, uint64_t length_bytes);
+/* Opens the file of a recording for writing, makes it where there is none, and takes its lock. Gives in *length_bytes how much is in it,
+ * in *id its id; 0: it is of another version. Errors: SL_ERR_OS and kin, SL_ERR_EXISTS (no recording has this name), SL_ERR_BUSY
+ * (another node records there). */
+sl_err sl_recording_open(const char *path, int *fd, uint64_t *length_bytes, uint64_t *id,
+                         struct sl_error *why);
 
 enum sl_recording_kind {
     SL_RECORDING_LOAD = 1,  /* a block that was there was wanted: loaded by an engine, got */

@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static sl_err bytes_append(struct reg_record_file *file, const void *all, uint64_t length_bytes)
@@ -38,26 +36,12 @@ static sl_err file_begin(struct reg_record_file *file)
     return bytes_append(file, &file->header, sizeof(file->header));
 }
 
-static sl_err fd_open(struct reg_record_file *file)
-{
-    file->fd = open(file->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (file->fd < 0) {
-        return sl_fail_os(&file->why, errno, "open '%s'", file->path);
-    }
-    if (flock(file->fd, LOCK_EX | LOCK_NB) != 0) {
-        return sl_fail(&file->why, SL_ERR_BUSY, "'%s': another node records there", file->path);
-    }
-    return SL_OK;
-}
-
 /* As sl_recording_header_is; SL_ERR_OS. */
-static sl_err fd_is_recording(int fd, uint64_t *file_id)
+static sl_err fd_is_recording(int fd)
 {
     struct sl_recording_header head;
     ssize_t got = pread(fd, &head, sizeof(head), 0);
-    sl_err is = got < 0 ? SL_ERR_OS : sl_recording_header_is(&head, (uint64_t)got);
-    *file_id = is == SL_OK ? head.file_id : 0;
-    return is;
+    return got < 0 ? SL_ERR_OS : sl_recording_header_is(&head, (uint64_t)got);
 }
 
 /* An older recording gives way to the new one, and keeps its bytes. */
@@ -67,7 +51,7 @@ static sl_err file_replace(struct reg_record_file *file)
     uint64_t id;
     (void)snprintf(old, sizeof(old), "%s.1", file->path);
     SL_AUTO(close) int there = open(old, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    sl_err is = there >= 0 ? fd_is_recording(there, &id) : errno == ENOENT ? SL_OK : SL_ERR_OS;
+    sl_err is = there >= 0 ? fd_is_recording(there) : errno == ENOENT ? SL_OK : SL_ERR_OS;
     if (is != SL_OK && is != SL_ERR_VERSION) {
         return sl_fail(
             &file->why, SL_ERR_EXISTS,
@@ -79,34 +63,24 @@ static sl_err file_replace(struct reg_record_file *file)
         return sl_fail_os(&file->why, errno, "rename '%s'", file->path);
     }
     reg_record_file_close(file);
-    sl_err err = fd_open(file);
+    sl_err err = sl_recording_open(file->path, &file->fd, &file->end_bytes, &id, &file->why);
     return err == SL_OK ? file_begin(file) : err;
 }
 
 static sl_err file_open(struct reg_record_file *file)
 {
-    struct stat about;
     uint64_t id;
-    sl_err err = fd_open(file);
+    sl_err err = sl_recording_open(file->path, &file->fd, &file->end_bytes, &id, &file->why);
     if (err != SL_OK) {
         return err;
     }
-    if (fstat(file->fd, &about) != 0) {
-        return sl_fail_os(&file->why, errno, "stat '%s'", file->path);
-    }
-    if (S_ISREG(about.st_mode) && about.st_size == 0) {
+    if (file->end_bytes == 0) {
         return file_begin(file);
     }
-    err = S_ISREG(about.st_mode) ? fd_is_recording(file->fd, &id) : SL_ERR_FOREIGN;
-    if (err != SL_OK && err != SL_ERR_VERSION) {
-        return sl_fail(&file->why, SL_ERR_EXISTS, "'%s' is there, and is no recording of a node",
-                       file->path);
-    }
-    if (err == SL_ERR_VERSION || !file->go_on || id != file->header.file_id) {
+    if (!file->go_on || id != file->header.file_id) {
         return file_replace(file);
     }
-    file->end_bytes = (uint64_t)about.st_size; /* readers skip what is left of a frame there */
-    file->continued = true;
+    file->continued = true; /* readers skip what is left of a frame at its end */
     return SL_OK;
 }
 

@@ -13,9 +13,11 @@
 #include "runtime/sl_disk_place.h"
 #include "runtime/sl_limits.h"
 #include "runtime/sl_node_dirs.h"
+#include "runtime/sl_recording.h"
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #define KIND_OF(name, kind, standard, low, high, help) SL_SETTING_##kind,
 static const enum sl_setting_kind kinds[] = {SL_SETTING_TABLE(KIND_OF)};
@@ -190,6 +192,24 @@ static sl_err directory_check(const struct sl_config *config, struct sl_error *w
     return err;
 }
 
+/* Whether its registrar could record; a file that was not there is not left behind. */
+static sl_err record_check(const struct sl_config *config, bool running, struct sl_error *why)
+{
+    const char *path = sl_config_text(config, SL_SET_record);
+    struct sl_error said = {0};
+    uint64_t length_bytes, id;
+    int fd = -1;
+    bool there = access(path, F_OK) == 0;
+    sl_err err = path[0] == '\0' ? SL_OK : sl_recording_open(path, &fd, &length_bytes, &id, &said);
+    if (err == SL_OK && fd >= 0) {
+        (void)(!there && unlink(path));
+        (void)close(fd);
+    }
+    return err == SL_OK || (err == SL_ERR_BUSY && running) /* by itself */
+               ? SL_OK
+               : sl_fail(why, err, "record: %s", said.text);
+}
+
 /* Whether the node of these settings would live here: what its actors would end at, one after the
  * other. Says on standard error what is in the way. */
 static int needs_check(const struct ctl *ctl)
@@ -217,6 +237,7 @@ static int needs_check(const struct ctl *ctl)
                        : err;
     err = err == SL_OK ? ctl_rights_check(ctl->config, &why) : err;
     err = err == SL_OK ? directory_check(ctl->config, &why) : err;
+    err = err == SL_OK ? record_check(ctl->config, running, &why) : err;
     if (err != SL_OK) {
         (void)fprintf(stderr, "%s\n", why.text);
         code = CTL_NO;

@@ -197,6 +197,33 @@ class Dirs(unittest.TestCase):
             other.start()
             self.assertEqual(other.ctl("get", "kept").stdout, b"value")
 
+    def test_what_a_node_of_another_mount_namespace_has_is_not_shared(self):
+        """As two containers that have one directory of the host: each has its runtime directory under the same path."""
+        def inside(*words, **places):
+            where = {"runtime_dir": self.run, "shm_dir": self.shm, **places}
+            words += tuple(word for name, path in where.items() for word in ("--" + name.replace("_", "-"), path))
+            line = f'mount -t tmpfs -o mode=0700 none "{self.run}" && exec "$@"'
+            return subprocess.run(["unshare", "--mount", "sh", "-c", line, "sh", NODE, *words, "--instance", "dirs"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, timeout=60 * PATIENCE, env=dict(os.environ, SLUICE_BIN=BIN), check=False)
+
+        os.mkdir(self.run, 0o700)
+        if subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", self.run], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("mounting is not permitted here")
+        logs = self.home + "/logs"
+        self.start(log_dir=logs)
+        with open(logs + "/supervisor.jsonl", encoding="utf-8") as file:
+            before = file.read()
+        said = inside("start", *SETTINGS, log_dir=logs, shm_dir=self.shm + "-b")
+        self.assertEqual(said.returncode, 1, said.stdout)
+        self.assertIn(f"another node, perhaps in another container, logs to {logs}: name another log_dir", said.stdout)
+        said = inside("start", *SETTINGS, log_dir=logs + "-b")
+        self.assertEqual(said.returncode, 1, said.stdout)
+        self.assertIn(f"another node, perhaps in another container, has its memory in {self.shm}: name another shm_dir", said.stdout)
+        with open(logs + "/supervisor.jsonl", encoding="utf-8") as file:
+            self.assertEqual(file.read(), before)
+        self.assertFalse(os.path.exists(self.shm + "-b"))
+        self.node("status", log_dir=logs)
+
     def test_a_command_under_another_name_leaves_the_node_alone(self):
         with Node(ranks=1, memory="16MiB") as other:
             other.ctl("put", "kept", stdin=b"value")
@@ -205,6 +232,8 @@ class Dirs(unittest.TestCase):
                 for shm in (self.shm, other.shm):
                     said = self.node(command, code=3, runtime_dir=run, shm_dir=shm)
                     self.assertIn(f"'{other.instance}'", said, command)
+            said = self.node("start", *SETTINGS, code=1, runtime_dir=run)
+            self.assertIn(f"{run} is the runtime directory of node '{other.instance}', which runs (supervisor {pid})", said)
             self.assertEqual(other.supervisor_pid(), pid)
             self.assertEqual(other.ctl("get", "kept").stdout, b"value")
 

@@ -1,5 +1,6 @@
 """The supervisor: starts, restarts what dies or hangs, stops and leaves nothing behind."""
 
+import json
 import os
 import resource
 import shutil
@@ -117,13 +118,14 @@ class Supervisor(unittest.TestCase):
                 ("", ["--cluster-listen", "127.0.0.1:7411", "--cluster-plaintext", "true"], "is not started: .* set fabric"),
                 ("ulimit -n 60", [], "is not started: descriptors: RLIMIT_NOFILE allows a process 60 descriptors; the node wants 80"),
                 ("", ["--clients-max", "1"], "is not started: clients_max: 1 processes may be attached, actors are 4 of them"),
-                ("", [*alone, "--peers", "b@h:1,b@h:2"], "is not started: .*'b' is there twice"),
                 ("", ["--record", "/nowhere/x.rec"], "is not started: record: open '/nowhere/x.rec': No such file"),
                 ("", ["--record", "/dev/shm"], "is not started: record: open '/dev/shm': Is a directory"),
                 ("", ["--record", os.path.abspath(__file__)], "is not started: record: '.*' is there, and is no recording of a node"),
+                ("", [*alone, "--peers", "b@h:1,b@h:2"], "is not started: .*'b' is there twice"),
                 ("", ["--fabric", "tcp", "--cluster-listen", "127.0.0.1:9"], "cluster_keys is not set: .* has no keys"),
                 ("", ["--index-memory", "1MiB", "--index-keys", "1000000"], "is not started: .*too small for 1000000 keys"),
                 ("ulimit -f 1000", [], "is not started: .*file_size: memory is a file of 132 MiB, RLIMIT_FSIZE allows 1 MiB"),
+                ("ulimit -f 0", [], "is not started: no file may grow"),
                 ("ulimit -f 20000", ["--memory", "8MiB", "--index-memory", "8MiB"], "file_size: the segment of counts is a file of 40 MiB"),
                 ("ulimit -f 200000", ["--trace-events", "16777216"], "file_size: trace_events is a file of 1025 MiB"),
                 ("ulimit -d 65536", [], "is not started: data: an actor wants 192 MiB, RLIMIT_DATA allows 64 MiB"),
@@ -249,8 +251,28 @@ class Supervisor(unittest.TestCase):
         with Node() as node:
             run = node.directory + "/run"
             shutil.rmtree(run)
-            wait_until(lambda: not [line for line in node.leftovers() if line.startswith("process")], 10,
-                       "every process of the node has ended")
+            wait_until(lambda: not node.leftovers() and not os.path.exists(node.shm), 10, "every process of the node has ended, and its memory is gone")
+
+    def test_a_state_that_could_not_be_written_is_not_believed(self):
+        with Node(ranks=1, memory="64MiB") as node:
+            os.mkdir(node.directory + "/run/supervisor.state.new")  # as where there is no room
+            old = node.pid("keyer")
+            os.kill(old, signal.SIGKILL)
+
+            def shown():
+                rows = json.loads(node.supervisor("status", "--json", check=False).stdout)["processes"]
+                return next((row["pid"], row["state"]) for row in rows if row["name"] == "keyer")
+
+            wait_until(lambda: shown()[0] not in (0, old), 20, "the new process is shown")
+            self.assertEqual(shown()[1], "running")
+            self.assertNotIn(f" {old} ", node.supervisor("status").stdout)
+            self.assertEqual(node.pid("keyer"), old)
+            os.rmdir(node.directory + "/run/supervisor.state.new")
+            node.wait_restarted("keyer", old)  # it is written when it can be
+            os.kill(node.supervisor_pid(), signal.SIGKILL)
+            new = node.pid("keyer")
+            os.kill(new, signal.SIGKILL)
+            wait_until(lambda: shown() == (0, "down"), 20, "nobody restarts it, and it is shown as down")
 
     def test_stop_with_keep_arena_keeps_objects(self):
         with Node() as node:

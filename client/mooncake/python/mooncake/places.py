@@ -1,5 +1,6 @@
 """Which node of this machine stands behind an address of Mooncake's daemons, for the store and for the daemons."""
 
+import errno
 import os
 import re
 import socket
@@ -33,8 +34,9 @@ def is_here(host: str) -> bool:
             with socket.socket(family, kind) as one:
                 one.bind(address)  # works for addresses of this machine only
                 return True
-        except OSError:  # also where this machine has no IPv6, and the host has
-            pass
+        except OSError as error:  # also where this machine has no IPv6, and the host has
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise Failure(f"whether '{host[:128]}' is this machine: {error.strerror}") from error
     return False
 
 

@@ -294,14 +294,14 @@ def _of_environment(name: str, otherwise: int, most: int) -> int:
 def _port_taken(port: int) -> int:
     """A descriptor that holds the port on all addresses: what is bound and does not listen keeps others away as well; -1: others
     have it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
-        try:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
             one.bind(("", port))
-        except OSError as error:
-            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise Failure(f"port {port}: {error.strerror}") from error
-            return -1
-        return one.detach()
+            return one.detach()
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise Failure(f"port {port}: {error.strerror}") from error
+        return -1
 
 
 def _ports(given: int, strict: bool) -> Iterator[int]:

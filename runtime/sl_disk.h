@@ -18,15 +18,14 @@ enum sl_disk_verb {
     SL_DISK_WRITE,
     SL_DISK_SYNC,
     SL_DISK_RESIZE, /* cuts the file to length_bytes; durable with its next SYNC */
-    SL_DISK_MAKE, /* makes file `name` of length_bytes, allocated and durable; again after a failure is fine */
+    SL_DISK_MAKE,   /* makes file `name` of length_bytes, allocated and durable */
     SL_DISK_REMOVE, /* removes file `name`, durably */
 };
 
 struct sl_disk_request {
     enum sl_disk_verb verb;
     int file;         /* handle from open; MAKE, REMOVE: -1 */
-    const char *name; /* MAKE, REMOVE; lent, as from */
-    const char *from; /* MAKE: the file that gets the name, if it is there; NULL: none */
+    const char *name; /* MAKE, REMOVE */
     void *memory;     /* NULL: pieces */
     uint64_t offset_bytes;
     uint64_t length_bytes; /* of all pieces */
@@ -38,9 +37,10 @@ struct sl_disk_request {
 
 struct sl_disk; /* base of the implementations */
 struct sl_disk_ops {
-    /* Opens file NAME. Gives a handle >= 0. */
-    sl_err (*open)(struct sl_disk *disk, const char *name, int *file, uint64_t *size_bytes,
-                   struct sl_error *why);
+    /* Opens or creates NAME; allocate_bytes > 0 allocates so many real bytes (fallocate), so that
+     * later writes cannot meet ENOSPC. Gives a handle >= 0. */
+    sl_err (*open)(struct sl_disk *disk, const char *name, bool create, uint64_t allocate_bytes,
+                   int *file, uint64_t *size_bytes, struct sl_error *why);
     void (*close)(struct sl_disk *disk, int file);
     /* Durable removal, for the start: it may block. */
     sl_err (*remove)(struct sl_disk *disk, const char *name, struct sl_error *why);
@@ -65,6 +65,11 @@ struct sl_disk_ops {
                  void *context);
 
     /* The rest may be NULL: a disk without them works, less well. */
+    /* Makes file NAME of bytes, allocated and durable, from file FROM when that is there (NULL:
+     * from nothing). Blocks; any thread, beside all other calls. Repeating it after a failure is
+     * fine. */
+    sl_err (*prepare)(struct sl_disk *disk, const char *from, const char *name, uint64_t bytes,
+                      struct sl_error *why);
     /* Bytes that the file takes on the disk (st_blocks); 0: unknown. */
     uint64_t (*real_bytes)(struct sl_disk *disk, int file);
     /* Gives the blocks of a part of the file back to the file system; it reads as zeros then. Blocks;

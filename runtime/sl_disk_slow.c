@@ -30,25 +30,28 @@ sl_err sl_disk_file_check(const char *name, struct sl_error *why)
     return SL_OK;
 }
 
-/* Later writes cannot meet ENOSPC; allocation and name are durable. */
-static sl_err file_allocate(int dir_fd, int fd, const char *name, uint64_t bytes,
-                            struct sl_error *why)
+sl_err sl_disk_file_allocate(int dir_fd, int fd, const char *name, bool fresh,
+                             uint64_t allocate_bytes, struct sl_error *why)
 {
-    int result;
-    do {
-        result = fallocate(fd, 0, 0, (off_t)bytes);
-    } while (result < 0 && errno == EINTR);
-    if (result < 0 && errno == EOPNOTSUPP) {
-        /* No allocation on this file system: the size alone is set, and a write may meet ENOSPC. */
-        result = ftruncate(fd, (off_t)bytes);
+    if (allocate_bytes > 0) {
+        int result;
+        do {
+            result = fallocate(fd, 0, 0, (off_t)allocate_bytes);
+        } while (result < 0 && errno == EINTR);
+        if (result < 0 && errno == EOPNOTSUPP) {
+            /* No allocation on this file system: the size alone is set, and a write may meet
+             * ENOSPC. */
+            result = ftruncate(fd, (off_t)allocate_bytes);
+        }
+        if (result < 0) {
+            return sl_fail_os(why, errno, "allocate %" PRIu64 " bytes for '%s'", allocate_bytes,
+                              name);
+        }
+        if (fdatasync(fd) < 0) {
+            return sl_fail_os(why, errno, "sync '%s'", name);
+        }
     }
-    if (result < 0) {
-        return sl_fail_os(why, errno, "allocate %" PRIu64 " bytes for '%s'", bytes, name);
-    }
-    if (fdatasync(fd) < 0) {
-        return sl_fail_os(why, errno, "sync '%s'", name);
-    }
-    if (fsync(dir_fd) < 0) {
+    if (fresh && fsync(dir_fd) < 0) {
         return sl_fail_os(why, errno, "sync the directory of '%s'", name);
     }
     return SL_OK;
@@ -72,7 +75,7 @@ sl_err sl_disk_file_make(int dir_fd, const char *from, const char *name, uint64_
     if (fd < 0) {
         return sl_fail_os(why, errno, "open disk file '%s'", name);
     }
-    err = file_allocate(dir_fd, fd, name, bytes, why);
+    err = sl_disk_file_allocate(dir_fd, fd, name, true, bytes, why);
     close(fd);
     if (err !=
         SL_OK) { /* a half of it takes room that others need; nor may its old name come back */
@@ -134,7 +137,7 @@ enum slot_state { SLOT_FREE, SLOT_WAITS, SLOT_RUNS, SLOT_ENDED };
 struct slow_slot {
     enum slot_state state;
     struct sl_disk_work work;
-    char name[NAME_BYTES], from[NAME_BYTES];
+    char name[NAME_BYTES];
     int os_code;
 };
 
@@ -177,8 +180,7 @@ static int slot_run(int dir_fd, const struct slow_slot *slot)
     case SL_DISK_WORK_RESIZE:
         return ftruncate(slot->work.fd, (off_t)slot->work.bytes) < 0 ? errno : 0;
     case SL_DISK_WORK_MAKE:
-        err = sl_disk_file_make(dir_fd, slot->from[0] != '\0' ? slot->from : NULL, slot->name,
-                                slot->work.bytes, &why);
+        err = sl_disk_file_make(dir_fd, NULL, slot->name, slot->work.bytes, &why);
         break;
     case SL_DISK_WORK_REMOVE:
         err = sl_disk_file_remove(dir_fd, slot->name, &why);
@@ -261,7 +263,6 @@ sl_err sl_disk_slow_give(struct sl_disk_slow *slow, const struct sl_disk_work *w
         slot->work = *work;
         slot->state = SLOT_WAITS;
         (void)snprintf(slot->name, sizeof(slot->name), "%s", work->name != NULL ? work->name : "");
-        (void)snprintf(slot->from, sizeof(slot->from), "%s", work->from != NULL ? work->from : "");
         pthread_cond_signal(&slow->wake);
     }
     pthread_mutex_unlock(&slow->lock);

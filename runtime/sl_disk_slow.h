@@ -10,7 +10,7 @@
 
 enum sl_disk_work_kind {
     SL_DISK_WORK_RESIZE, /* fd to bytes; the descriptor is lent */
-    SL_DISK_WORK_MAKE,   /* file name of bytes, of from if that is not NULL and there */
+    SL_DISK_WORK_MAKE,   /* file name of bytes */
     SL_DISK_WORK_REMOVE, /* file name */
     SL_DISK_WORK_CLOSE,  /* takes fd; its end is not told */
 };
@@ -19,7 +19,7 @@ struct sl_disk_work {
     uint64_t cookie;
     uint64_t bytes;
     int fd;
-    const char *name, *from; /* copied */
+    const char *name; /* copied */
 };
 
 struct sl_disk_slow; /* opaque; all calls by one thread */
@@ -38,7 +38,10 @@ void sl_disk_slow_close(struct sl_disk_slow **slow);
 /* The calls themselves. */
 /* Errors: SL_ERR_INVALID. */
 sl_err sl_disk_file_check(const char *name, struct sl_error *why);
-/* As SL_DISK_MAKE of sl_disk.h. Errors: SL_ERR_INVALID, SL_ERR_OS. */
+/* Allocates, and makes allocation and name (fresh) durable. Errors: SL_ERR_OS. */
+sl_err sl_disk_file_allocate(int dir_fd, int fd, const char *name, bool fresh,
+                             uint64_t allocate_bytes, struct sl_error *why);
+/* As `prepare` of sl_disk.h. Errors: SL_ERR_INVALID, SL_ERR_OS. */
 sl_err sl_disk_file_make(int dir_fd, const char *from, const char *name, uint64_t bytes,
                          struct sl_error *why);
 /* Durable. Errors: SL_ERR_INVALID, SL_ERR_OS. */

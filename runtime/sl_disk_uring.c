@@ -102,27 +102,43 @@ static sl_err disk_file_adopt(struct uring_disk *self, int fd, int *file, struct
     return SL_OK;
 }
 
-static sl_err uring_file_open(struct sl_disk *disk, const char *name, int *file,
-                              uint64_t *size_bytes, struct sl_error *why)
+static sl_err uring_file_open(struct sl_disk *disk, const char *name, bool create,
+                              uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
+                              struct sl_error *why)
 {
     struct uring_disk *self = disk_of(disk);
     sl_err err = sl_disk_file_check(name, why);
     if (err != SL_OK) {
         return err;
     }
-    struct stat status = {0};
-    int fd = openat(self->dir_fd, name,
-                    O_RDWR | O_CLOEXEC | O_NOFOLLOW | (self->base.direct ? O_DIRECT : 0));
-    if (fd < 0 || fstat(fd, &status) < 0) {
-        err = sl_fail_os(why, errno, "open disk file '%s'", name);
-    } else if (!S_ISREG(status.st_mode)) {
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (self->base.direct ? O_DIRECT : 0);
+    bool fresh = false;
+    int fd = -1;
+    if (create) {
+        fd = openat(self->dir_fd, name, flags | O_CREAT | O_EXCL, 0600);
+        fresh = fd >= 0;
+    }
+    if (fd < 0 && (!create || errno == EEXIST)) {
+        fd = openat(self->dir_fd, name, flags);
+    }
+    if (fd < 0) {
+        return sl_fail_os(why, errno, "open disk file '%s'", name);
+    }
+    struct stat status;
+    err = sl_disk_file_allocate(self->dir_fd, fd, name, fresh, allocate_bytes, why);
+    if (err == SL_OK && fstat(fd, &status) < 0) {
+        err = sl_fail_os(why, errno, "stat disk file '%s'", name);
+    }
+    if (err == SL_OK && !S_ISREG(status.st_mode)) {
         err = sl_fail(why, SL_ERR_INVALID, "'%s' is no regular file", name);
-    } else {
+    }
+    if (err == SL_OK) {
         err = disk_file_adopt(self, fd, file, why);
     }
     if (err != SL_OK) {
-        if (fd >= 0) {
-            close(fd);
+        close(fd);
+        if (fresh) {
+            (void)unlinkat(self->dir_fd, name, 0);
         }
         return err;
     }
@@ -199,6 +215,13 @@ static sl_err uring_punch(struct sl_disk *disk, int file, uint64_t offset_bytes,
     return result < 0
                ? sl_fail_os(why, errno, "give %" PRIu64 " bytes of a file back", length_bytes)
                : SL_OK;
+}
+
+/* Touches nothing of the disk's state but the descriptor of the directory: any thread. */
+static sl_err uring_prepare(struct sl_disk *disk, const char *from, const char *name,
+                            uint64_t bytes, struct sl_error *why)
+{
+    return sl_disk_file_make(disk_of(disk)->dir_fd, from, name, bytes, why);
 }
 
 /* A file system that was mounted over the path, or taken away from under it, is another directory;
@@ -316,8 +339,7 @@ static bool disk_slow_queue(struct uring_disk *self, uint32_t index)
                                 .cookie = index,
                                 .bytes = request->length_bytes,
                                 .fd = request->file >= 0 ? self->files[request->file] : -1,
-                                .name = request->name,
-                                .from = request->from};
+                                .name = request->name};
     return sl_disk_slow_give(self->slow, &work) == SL_OK;
 }
 
@@ -553,6 +575,7 @@ static const struct sl_disk_ops uring_ops = {
     .read_now = uring_read_now,
     .destroy = uring_destroy,
     .reap = uring_reap,
+    .prepare = uring_prepare,
     .real_bytes = uring_real_bytes,
     .punch = uring_punch,
     .lend = uring_lend,

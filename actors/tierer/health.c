@@ -229,8 +229,7 @@ static uint64_t oldest_request_ns(const struct tierer *self)
     uint64_t oldest_ns = SL_NEVER_NS;
     for (uint32_t i = 0; self->ios_in_flight > 0 && i < TI_IOS_MAX; i++) {
         const struct ti_io *io = &self->ios[i];
-        bool counts = io->kind != TI_IO_FREE && io->kind != TI_IO_SPARE;
-        oldest_ns = counts ? SL_MIN(oldest_ns, io->started_ns) : oldest_ns;
+        oldest_ns = io->kind != TI_IO_FREE ? SL_MIN(oldest_ns, io->started_ns) : oldest_ns;
     }
     return oldest_ns;
 }
@@ -246,7 +245,7 @@ void ti_health_look(struct tierer *self)
         self->stalled = false;
         ti_health_fine(self);
     }
-    /* Making a file holds up those alone who wait for the file. */
+    /* Making a file is no request of the ring; it holds up those alone who wait for the file. */
     const struct ti_spare *spare = &self->spare;
     if (!self->degraded && self->waiting.count > 0 && spare->state == TI_SPARE_MAKING &&
         self->env->now_ns >= sl_deadline_ns(spare->started_ns, TI_HEALTH_STALL_NS)) {

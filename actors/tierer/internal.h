@@ -30,7 +30,7 @@ void ti_segments_prepare(struct tierer *self);           /* the next file, when 
 void ti_segments_dead(struct tierer *self);              /* have no live value any more */
 /* The file of a segment that was reclaimed is about to go: until then the next start would find it. */
 bool ti_segment_goes(const struct tierer *self);
-void ti_segments_prepared(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
+void ti_segments_prepared(struct tierer *self, sl_err result);
 /* The file system has no room (ENOSPC, EDQUOT): the oldest segment is to go, as at the ceiling.
  * allocating: when the next segment is wanted, and without two of them the disk is full; else at
  * once, if there are two. */
@@ -94,7 +94,7 @@ void ti_budget_pump(struct tierer *self);
 bool ti_budget_settled(struct tierer *self);
 
 /* Cookies of jobs */
-enum { TI_COOKIE_START, TI_COOKIE_SCAN };
+enum { TI_COOKIE_SPARE, TI_COOKIE_START, TI_COOKIE_SCAN };
 
 /* log.c: frames and their commits */
 void ti_log_pump(struct tierer *self);

@@ -76,7 +76,6 @@ static void (*const io_ended[])(struct tierer *self, const struct ti_io *io, uin
     [TI_IO_SETTLE] = ti_log_settled,         [TI_IO_MEMBERS] = ti_members_io,
     [TI_IO_MEMBERS_SYNC] = ti_members_io,    [TI_IO_SEAL_CUT] = ti_segments_seal_io,
     [TI_IO_REMOVE] = ti_segments_removed,    [TI_IO_MEMBERS_MAKE] = ti_members_made,
-    [TI_IO_SPARE] = ti_segments_prepared,
 };
 
 /* Frees the slot and hands the result on. */

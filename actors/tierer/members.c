@@ -36,8 +36,8 @@ sl_err ti_members_open(struct tierer *self, struct sl_error *why)
     struct sl_error missing = {0};
     uint64_t bytes = 0;
     bool unreadable = false;
-    sl_err err =
-        self->disk->ops->open(self->disk, TI_MEMBERS_NAME, &members->file, &bytes, &missing);
+    sl_err err = self->disk->ops->open(self->disk, TI_MEMBERS_NAME, false, 0, &members->file,
+                                       &bytes, &missing);
     if (err != SL_OK && missing.os_code == ENOENT) {
         members->file = -1;
         name_make(self, self->store);
@@ -232,8 +232,8 @@ void ti_members_made(struct tierer *self, const struct ti_io *io, uint64_t bytes
     struct ti_members_file *members = &self->members;
     struct sl_error why = {0};
     (void)io;
-    if (os_code == 0 &&
-        self->disk->ops->open(self->disk, TI_MEMBERS_NAME, &members->file, &bytes, &why) != SL_OK) {
+    if (os_code == 0 && self->disk->ops->open(self->disk, TI_MEMBERS_NAME, false, 0, &members->file,
+                                              &bytes, &why) != SL_OK) {
         members->file = -1;
         os_code = why.os_code != 0 ? why.os_code : EIO;
     }

@@ -156,6 +156,7 @@ static void room_retry(struct tierer *self)
     if (room->retry_at_ns != 0 && self->env->now_ns >= room->retry_at_ns) {
         room->retry_at_ns = 0;
         room->bytes_max = self->disk_bytes_max;
+        room->full = room->full && self->disk->ops->prepare != NULL; /* else the next write tries */
         sl_metric_set(self->env->metrics, self->metrics.ceiling, room->bytes_max);
         ti_health_tell(self);
     }
@@ -165,9 +166,14 @@ static sl_err segment_create(struct tierer *self, struct sl_error *why)
 {
     struct ti_segment segment = {
         .number = self->next_number, .file = -1, .bytes = self->segment_bytes};
+    bool prepared = self->spare.state == TI_SPARE_READY;
+    char name[40];
     uint64_t bytes = 0;
-    SL_ASSERT(self->spare.state == TI_SPARE_READY && self->spare.number == segment.number);
-    sl_err err = self->disk->ops->open(self->disk, self->spare.name, &segment.file, &bytes, why);
+    (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, segment.number);
+    SL_ASSERT(!prepared || self->spare.number == segment.number);
+    sl_err err =
+        self->disk->ops->open(self->disk, name, !prepared, prepared ? 0 : self->segment_bytes,
+                              &segment.file, &bytes, why);
     self->spare = (struct ti_spare){0};
     if (err != SL_OK) {
         return err;
@@ -198,24 +204,30 @@ static void segment_forget(struct tierer *self)
     ti_segments_gauges(self);
 }
 
+static sl_err spare_run(void *context, uint32_t thread)
+{
+    struct ti_spare *spare = context;
+    (void)thread;
+    return spare->disk->ops->prepare(spare->disk, spare->from[0] != '\0' ? spare->from : NULL,
+                                     spare->name, spare->bytes, &spare->why);
+}
+
 static void spare_start(struct tierer *self)
 {
     struct ti_spare *spare = &self->spare;
-    struct sl_disk_request make = {.verb = SL_DISK_MAKE,
-                                   .file = -1,
-                                   .name = spare->name,
-                                   .from = spare->from[0] != '\0' ? spare->from : NULL,
-                                   .length_bytes = self->segment_bytes};
-    bool begun = ti_io_start(self, TI_IO_SPARE, NULL, 0, &make);
+    sl_err err = self->env->ops->job(self->env, 1, spare_run, spare, TI_COOKIE_SPARE);
     spare->started_ns = self->env->now_ns;
-    spare->retry_at_ns = begun ? 0 : sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
+    spare->retry_at_ns = err == SL_OK ? 0 : sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
 }
 
 /* from: the file of a segment that was reclaimed, NULL: a new one. */
 static void spare_make(struct tierer *self, const char *from)
 {
     struct ti_spare *spare = &self->spare;
-    *spare = (struct ti_spare){.state = TI_SPARE_MAKING, .number = self->next_number};
+    *spare = (struct ti_spare){.state = TI_SPARE_MAKING,
+                               .number = self->next_number,
+                               .disk = self->disk,
+                               .bytes = self->segment_bytes};
     (void)snprintf(spare->name, sizeof(spare->name), TI_SEGMENT_NAME_FORMAT, spare->number);
     (void)snprintf(spare->from, sizeof(spare->from), "%s", from != NULL ? from : "");
     if (from == NULL) { /* else the segment counts until it ends */
@@ -224,11 +236,13 @@ static void spare_make(struct tierer *self, const char *from)
     spare_start(self);
 }
 
-void ti_segments_prepared(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
+void ti_segments_prepared(struct tierer *self, sl_err result)
 {
     struct ti_spare *spare = &self->spare;
-    (void)io, (void)bytes;
-    if (os_code == 0) {
+    if (spare->state != TI_SPARE_MAKING) {
+        return;
+    }
+    if (result == SL_OK) {
         spare->state = TI_SPARE_READY;
         spare->real_bytes = self->segment_bytes + TI_SEGMENT_SLACK_BYTES;
         if (spare->from[0] != '\0') {
@@ -244,12 +258,12 @@ void ti_segments_prepared(struct tierer *self, const struct ti_io *io, uint64_t 
         }
         return;
     }
-    bool no_room = ti_is_no_room(os_code);
+    bool no_room = ti_is_no_room(spare->why.os_code);
     if (!no_room) {
-        ti_health_failed(self, "make a segment", os_code);
+        ti_health_failed(self, spare->why.text, spare->why.os_code);
     }
     /* A name can be made in any directory that is there. */
-    self->gone = self->gone || os_code == ENOENT;
+    self->gone = self->gone || spare->why.os_code == ENOENT;
     if (spare->from[0] == '\0') {
         *spare = (struct ti_spare){0}; /* nothing is left of it: begun anew when it is wanted */
     }
@@ -358,6 +372,10 @@ void ti_segments_prepare(struct tierer *self)
     if (self->segment_count > 1 && self->room.retry_at_ns != 0) {
         (void)ti_segments_members_fit(self); /* what the file system refused needs room now */
     }
+    if (self->disk->ops->prepare == NULL) {
+        room_retry(self);
+        return;
+    }
     if (spare->state == TI_SPARE_READY || self->env->now_ns < self->blocked_until_ns) {
         return;
     }
@@ -392,9 +410,13 @@ struct ti_segment *ti_segment_for(struct tierer *self, uint64_t frame_bytes, uin
         }
         newest->state = TI_SEGMENT_CLOSED;
     }
-    ti_segments_prepare(self);
-    if (self->spare.state != TI_SPARE_READY) {
-        return NULL; /* its end comes here again */
+    if (self->disk->ops->prepare != NULL) {
+        ti_segments_prepare(self);
+        if (self->spare.state != TI_SPARE_READY) {
+            return NULL; /* its end comes here again */
+        }
+    } else if (!segments_have_room(self, true)) {
+        return NULL;
     }
     struct sl_error why = {0};
     if (segment_create(self, &why) != SL_OK) {
@@ -654,7 +676,7 @@ void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
     bool fits = segments_real_bytes(self) - oldest->real_bytes + self->segment_bytes +
                     TI_SEGMENT_SLACK_BYTES <=
                 self->room.bytes_max;
-    bool reused = fits && self->spare.state == TI_SPARE_NONE;
+    bool reused = fits && self->disk->ops->prepare != NULL && self->spare.state == TI_SPARE_NONE;
     struct sl_disk_request request = {.verb = SL_DISK_REMOVE, .file = -1, .name = name};
     if (reused) { /* its blocks were written before: writing them again needs no new extents */
         spare_make(self, name);

@@ -298,7 +298,8 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
 {
     char name[40];
     (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, segment->number);
-    sl_err err = self->disk->ops->open(self->disk, name, &segment->file, &segment->bytes, why);
+    sl_err err =
+        self->disk->ops->open(self->disk, name, false, 0, &segment->file, &segment->bytes, why);
     if (err != SL_OK) {
         return err;
     }

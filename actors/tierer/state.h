@@ -176,7 +176,6 @@ enum ti_io_kind {
     TI_IO_MEMBERS,
     TI_IO_MEMBERS_SYNC,
     TI_IO_MEMBERS_MAKE,
-    TI_IO_SPARE,
 };
 
 /* What goes to the disk first. Nothing starves: of TI_IO_TURN_BEHIND requests one is of
@@ -195,16 +194,20 @@ struct ti_io {
     uint64_t serial;
 };
 
-/* The file of the next segment, made while the current one fills: allocating and syncing take longer
- * than writing a quarter of a segment. */
+/* The file of the next segment, made by a helper thread while the current one fills: allocating and
+ * syncing take longer than writing a quarter of a segment. */
 enum ti_spare_state { TI_SPARE_NONE, TI_SPARE_MAKING, TI_SPARE_READY };
 struct ti_spare {
     enum ti_spare_state state;
     uint32_t number;
     uint64_t real_bytes;
-    uint64_t retry_at_ns; /* no request could be made: not before; 0: one is under way */
-    uint64_t started_ns;
-    char from[40], name[40]; /* lent to it. from: a reclaimed segment's file, or empty */
+    uint64_t retry_at_ns; /* making failed: not before; 0: a job is at it */
+    uint64_t started_ns;  /* the job */
+    /* lent to the job */
+    struct sl_disk *disk;
+    char from[40], name[40]; /* from: a reclaimed segment's file, or empty */
+    uint64_t bytes;
+    struct sl_error why;
 };
 
 /* What the file system has room for: it may be full below the ceiling of the setting. */

@@ -194,6 +194,8 @@ static void job_ended(struct tierer *self, const struct sl_msg *msg)
 {
     if (msg->body.local_job.cookie == TI_COOKIE_SCAN) {
         ti_scan_was_read(self, msg->code);
+    } else {
+        ti_segments_prepared(self, msg->code);
     }
 }
 

@@ -84,34 +84,66 @@ static void record_write(const struct sl_directory_member *me, char record[RECOR
                    me->fabric[0] == '\0' ? "-" : me->fabric);
 }
 
-/* Sets our record under this kind of key, for as long as a record lasts. how: "NX", unless there is one; NULL, whatever there is. */
-static void record_set(struct sl_directory *self, const char *kind, const char *how, uint32_t what)
+/* Sets our record (KEYS[1]) unless another node's is there: not ours by its text, its incarnation (ARGV[3]), or, before
+ * ours was taken for the first time, its address (ARGV[4]: that of a life of ours that has ended). Either node then
+ * hears of the other: "R..." is the record of the one that was first; "T..." that of the one that was refused, by
+ * the note (KEYS[2]) that it leaves. */
+#define RECORD_SCRIPT                                                        \
+    "local r=redis.call('GET',KEYS[1]) "                                     \
+    "if r and r~=ARGV[1] and string.match(r,'^%S+ (%S+)')~=ARGV[3] and "     \
+    "string.match(r,'^%S+ %S+ (%S+)')~=ARGV[4] then "                        \
+    "redis.call('SET',KEYS[2],ARGV[1],'PX',ARGV[2]) return 'R'..r end "      \
+    "redis.call('SET',KEYS[1],ARGV[1],'PX',ARGV[2]) "                        \
+    "local t=redis.call('GET',KEYS[2]) "                                     \
+    "if t and string.match(t,'^%S+ (%S+)')~=ARGV[3] then return 'T'..t end " \
+    "return redis.status_reply('OK')"
+
+/* Sets our record under this kind of key, whoever has it: "n:" for a server that lets us have no script (ACL,
+ * rename-command), "t:" for what the script leaves, while our record is held. */
+static void record_set(struct sl_directory *self, const char *kind, uint32_t what, uint32_t arg)
 {
     char key[KEY_BYTES], ttl[NUMBER_BYTES], record[RECORD_BYTES];
     record_write(&self->self, record);
     link_send(&self->link,
               LINK_WORDS("SET", directory_key_of(self, key, kind, self->self.name), record, "PX",
-                         number(ttl, self->node_ttl_ns / SL_NS_PER_MS), how),
-              what, 0);
+                         number(ttl, self->node_ttl_ns / SL_NS_PER_MS)),
+              what, arg);
 }
 
-static void own_get(struct sl_directory *self, const char *kind, uint32_t what)
+static void record_send(struct sl_directory *self)
 {
-    char key[KEY_BYTES];
-    link_send(&self->link, LINK_WORDS("GET", directory_key_of(self, key, kind, self->self.name)),
-              what, 0);
+    char key[KEY_BYTES], note[KEY_BYTES], ttl[NUMBER_BYTES], life[NUMBER_BYTES];
+    char record[RECORD_BYTES];
+    const struct sl_directory_member *me = &self->self;
+    link_send(&self->link, LINK_WORDS("SADD", directory_key_of(self, key, "nodes", ""), me->name),
+              WHAT_OTHER, 0);
+    if (self->scriptless) {
+        record_set(self, "n:", WHAT_RECORD, RECORD_PLAIN);
+        return;
+    }
+    record_write(me, record);
+    link_send(&self->link,
+              LINK_WORDS("EVAL", RECORD_SCRIPT, "2", directory_key_of(self, key, "n:", me->name),
+                         directory_key_of(self, note, "t:", me->name), record,
+                         number(ttl, self->node_ttl_ns / SL_NS_PER_MS),
+                         number(life, me->incarnation), self->recorded ? "" : me->control),
+              WHAT_RECORD, 0);
 }
 
-/* Asks who else is there, and whose the record under our name is: if it is ours or nobody's, it is renewed. */
+/* Renews our record and asks who else is there. */
 static void refresh_send(struct sl_directory *self, uint64_t now_ns)
 {
     char key[KEY_BYTES];
-    if (!link_has_room(&self->link, 3, 3 * COMMAND_BYTES)) {
+    if (!link_has_room(&self->link, 3, 6 * COMMAND_BYTES)) {
         return; /* with the next step */
     }
-    if (self->announced) {
-        own_get(self, "n:", WHAT_OWN);
-        own_get(self, "t:", WHAT_NOTE);
+    if (self->announced && !self->held) {
+        record_send(self);
+    } else if (self->announced && !self->own_asked) {
+        link_send(&self->link,
+                  LINK_WORDS("GET", directory_key_of(self, key, "n:", self->self.name)), WHAT_OWN,
+                  0);
+        self->own_asked = true;
     }
     if (!self->refreshing) {
         link_send(&self->link, LINK_WORDS("SMEMBERS", directory_key_of(self, key, "nodes", "")),
@@ -124,7 +156,7 @@ static void refresh_send(struct sl_directory *self, uint64_t now_ns)
 
 /* ---- what the link says ---- */
 
-static bool plain_replied(struct sl_directory *self, uint32_t what, const redisReply *reply)
+static bool plain_replied(struct sl_directory *self, uint32_t what, const struct link_reply *reply)
 {
     bool told = what == WHAT_PUBLISH || what == WHAT_WITHDRAW;
     bool error = reply->type == REDIS_REPLY_ERROR;
@@ -151,109 +183,102 @@ static void twin_write(struct sl_directory *self, const char *first, const char 
         self->self.name, first, refused);
 }
 
-static void again_tell(struct sl_directory *self)
-{
-    if (self->events.link != NULL) {
-        self->events.link(self->events.context, true, NULL);
-    }
-}
-
-/* The record of another node is there under our name: our note tells that one of us. That of one that has ended
- * lapses within node_ttl, so nothing is said before. */
+/* The record of another node is there under our name. That of one that has ended lapses within node_ttl, so
+ * nothing is said before. */
 static void record_refused(struct sl_directory *self, const struct sl_directory_member *first)
 {
     uint64_t now_ns = self->link.now_ns;
     self->refused_ns = self->refused ? self->refused_ns : now_ns;
     self->refused = true;
+    self->own_asked = false; /* it is asked for again */
     if (now_ns - self->refused_ns > self->node_ttl_ns) {
         twin_write(self, first->control, self->self.control);
     }
-    if (link_has_room(&self->link, 1, COMMAND_BYTES)) {
-        record_set(self, "t:", NULL, WHAT_NOTE);
-    }
 }
 
-static void record_send(struct sl_directory *self, bool there)
+/* It is ours. other: the one that has our name as well; NULL: nobody has. */
+static void record_taken(struct sl_directory *self, const struct sl_directory_member *other)
 {
-    char key[KEY_BYTES];
-    if (link_has_room(&self->link, 2, 2 * COMMAND_BYTES)) {
-        link_send(&self->link,
-                  LINK_WORDS("SADD", directory_key_of(self, key, "nodes", ""), self->self.name),
-                  WHAT_OTHER, 0);
-        record_set(self, "n:", there ? NULL : "NX", WHAT_RECORD);
+    uint64_t now_ns = self->link.now_ns;
+    uint64_t lapsed_ns = self->record_at_ns == 0 ? 0 : now_ns - self->record_at_ns;
+    bool was_refused = self->refused;
+    self->record_at_ns = now_ns;
+    self->recorded = self->own_known = true;
+    self->refused = false;
+    self->twin[0] = '\0';
+    if (other != NULL) {
+        twin_write(self, self->self.control, other->control);
+    }
+    if ((was_refused || lapsed_ns > self->node_ttl_ns) && self->events.link != NULL) {
+        /* This process stood still for so long that others may have cleaned up after it; or what it has was
+         * never told. */
+        self->events.link(self->events.context, true, NULL);
     }
 }
 
-/* Another node's record: not ours by its text, its incarnation, or, before ours was taken for the first time, its
- * address (that of a life of ours that has ended). */
-static bool own_replied(struct sl_directory *self, const redisReply *reply)
+static bool record_replied(struct sl_directory *self, uint32_t way, const struct link_reply *reply)
+{
+    struct sl_directory_member other;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        self->stats.refused++;
+        if (way != RECORD_PLAIN && link_has_room(&self->link, 1, COMMAND_BYTES)) {
+            record_set(self, "n:", WHAT_RECORD, RECORD_PLAIN);
+        }
+        return true;
+    }
+    if (reply->type == REDIS_REPLY_STATUS) {
+        self->scriptless = way == RECORD_PLAIN; /* an error of both is none of the script's */
+        record_taken(self, NULL);
+        return true;
+    }
+    if (reply->type != REDIS_REPLY_STRING || reply->count != 1 || reply->items[0].length < 2) {
+        return false;
+    }
+    struct link_item item = reply->items[0];
+    bool refused = item.text[0] == 'R';
+    item.text++;
+    item.length--;
+    if (!directory_record_read(self->self.name, &item, &other)) {
+        (void)snprintf(other.control, sizeof(other.control), "?");
+    }
+    if (refused) {
+        self->own_known = true;
+        record_refused(self, &other);
+    } else {
+        record_taken(self, &other);
+    }
+    return true;
+}
+
+/* A server that has our record, of this life, has lost nothing: it stays. */
+static bool own_replied(struct sl_directory *self, const struct link_reply *reply)
 {
     char record[RECORD_BYTES];
     struct sl_directory_member other;
     record_write(&self->self, record);
-    bool there = reply->type == REDIS_REPLY_STRING;
-    bool ours = there && strcmp(reply->str, record) == 0;
-    self->own_known = true;
-    self->stats.refused += reply->type == REDIS_REPLY_ERROR;
-    if (ours &&
-        self->held) { /* a server that has our record, of this life, has lost nothing: it stays */
-        self->held = false;
-        self->record_at_ns = 0;
+    bool there = reply->type == REDIS_REPLY_STRING && reply->count == 1;
+    bool ours = there && reply->items[0].length == strlen(record) &&
+                memcmp(reply->items[0].text, record, strlen(record)) == 0;
+    if (ours) {
+        sl_directory_hold(self, false);
     }
-    if (there && !ours && directory_record_read(self->self.name, reply, &other) &&
+    if (there && !ours && directory_record_read(self->self.name, &reply->items[0], &other) &&
         other.incarnation != self->self.incarnation &&
         (self->recorded || strcmp(other.control, self->self.control) != 0)) {
         record_refused(self, &other);
-        return true;
-    }
-    if (self->refused) { /* the other one's has lapsed: what we have is told now */
+        record_set(self, "t:", WHAT_NOTE, 0);
+    } else if (self->refused && !ours) { /* it has lapsed: what we have is told now */
         self->refused = false;
-        self->record_at_ns = 0; /* ours was missing, and its end tells nothing */
         self->twin[0] = '\0';
-        again_tell(self);
+        self->events.link(self->events.context, true, NULL);
     }
-    if (self->announced && !self->held) {
-        record_send(self, there);
-    }
+    self->own_known = true;
+    self->stats.refused += reply->type == REDIS_REPLY_ERROR;
     return reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_NIL ||
            reply->type == REDIS_REPLY_ERROR;
 }
 
-/* The note of a node that has our name and was refused, for the one that was first; or that ours was taken. */
-static bool note_replied(struct sl_directory *self, const redisReply *reply)
-{
-    struct sl_directory_member other;
-    bool there = reply->type == REDIS_REPLY_STRING;
-    if (reply->type != REDIS_REPLY_STATUS && !self->refused) {
-        self->twin[0] = '\0';
-        if (there && directory_record_read(self->self.name, reply, &other) &&
-            other.incarnation != self->self.incarnation) {
-            twin_write(self, self->self.control, other.control);
-        }
-    }
-    return there || reply->type == REDIS_REPLY_STATUS || reply->type == REDIS_REPLY_NIL ||
-           reply->type == REDIS_REPLY_ERROR;
-}
-
-static bool record_replied(struct sl_directory *self, const redisReply *reply)
-{
-    uint64_t now_ns = self->link.now_ns;
-    uint64_t lapsed_ns = self->record_at_ns == 0 ? 0 : now_ns - self->record_at_ns;
-    if (reply->type == REDIS_REPLY_STATUS) {
-        self->record_at_ns = now_ns;
-        self->recorded = true;
-        if (lapsed_ns > self->node_ttl_ns) {
-            again_tell(
-                self); /* this process stood still for so long that others may have cleaned up after it */
-        }
-    }
-    self->stats.refused += reply->type == REDIS_REPLY_ERROR;
-    return reply->type == REDIS_REPLY_STATUS ||
-           reply->type == REDIS_REPLY_NIL /* another one was faster */ ||
-           reply->type == REDIS_REPLY_ERROR;
-}
-
-static bool link_replied(void *context, uint32_t what, uint32_t arg, const redisReply *reply)
+static bool link_replied(void *context, uint32_t what, uint32_t arg, const struct link_reply *reply)
 {
     struct sl_directory *self = context;
     switch (what) {
@@ -264,11 +289,11 @@ static bool link_replied(void *context, uint32_t what, uint32_t arg, const redis
     case WHAT_MEMBER:
         return directory_member_replied(self, arg, reply);
     case WHAT_RECORD:
-        return record_replied(self, reply);
+        return record_replied(self, arg, reply);
     case WHAT_OWN:
         return own_replied(self, reply);
     case WHAT_NOTE:
-        return note_replied(self, reply);
+        return reply->type == REDIS_REPLY_STATUS || reply->type == REDIS_REPLY_ERROR;
     default:
         return plain_replied(self, what, reply);
     }
@@ -278,11 +303,13 @@ static void link_is_up(void *context)
 {
     struct sl_directory *self = context;
     self->stats.up = true;
-    self->informed = self->own_known = false;
+    self->informed = self->own_asked = self->own_known = self->scriptless = false;
     self->refresh_ns = 0;
     self->record_at_ns = 0;
     self->last_failure = SL_OK;
-    again_tell(self);
+    if (self->events.link != NULL) {
+        self->events.link(self->events.context, true, NULL);
+    }
 }
 
 static void link_is_lost(void *context, bool was_up, const struct sl_error *why)

@@ -19,21 +19,95 @@
 
 #define WHAT_GREETING UINT32_MAX
 
-/* NULL: the parser takes it for a lack of memory and gives up. */
-static void *array_bounded(const redisReadTask *task, int elements)
+/* ---- what the parser finds goes to fixed memory ---- */
+
+/* Any value that is not NULL: nothing is kept by it. */
+static void *parsed(struct directory_link *link)
 {
-    const struct directory_link *link = task->privdata;
-    return elements <= LINK_ELEMENTS_MAX ? link->array_make(task, elements) : NULL;
+    return link;
 }
 
-bool link_is_list(const redisReply *reply)
+static void reply_begin(struct link_reply *reply, int type)
 {
-    bool list = reply->type == REDIS_REPLY_ARRAY;
-    for (size_t i = 0; list && i < reply->elements; i++) {
-        int type = reply->element[i]->type;
-        list = type == REDIS_REPLY_STRING || type == REDIS_REPLY_NIL;
+    reply->type = type;
+    reply->integer = 0;
+    reply->count = 0;
+    reply->odd = false;
+    reply->text_bytes = 0;
+}
+
+/* The reply itself, or an item of its array; what does not fit is left out. */
+static void reply_item(struct directory_link *link, const redisReadTask *task, const char *text,
+                       size_t length)
+{
+    struct link_reply *reply = link->reply;
+    if (task->parent != NULL && task->parent->parent != NULL) {
+        reply->odd = true;
+        return;
     }
-    return list;
+    if (reply->count == LINK_ITEMS_MAX || length > LINK_TEXT_BYTES - reply->text_bytes) {
+        return;
+    }
+    struct link_item *item = &reply->items[reply->count++];
+    char *to = reply->text + reply->text_bytes;
+    *item = (struct link_item){.text = to, .length = (uint32_t)length, .nil = text == NULL};
+    if (text != NULL && length > 0) {
+        memcpy(to, text, length);
+        reply->text_bytes += (uint32_t)length;
+    }
+}
+
+static void *parsed_text(const redisReadTask *task, char *text, size_t length)
+{
+    struct directory_link *link = task->privdata;
+    if (task->parent == NULL) {
+        reply_begin(link->reply, task->type);
+    } else if (task->type != REDIS_REPLY_STRING) {
+        link->reply->odd = true;
+    }
+    reply_item(link, task, text, length);
+    return parsed(link);
+}
+
+static void *parsed_array(const redisReadTask *task, int elements)
+{
+    struct directory_link *link = task->privdata;
+    if (elements > LINK_ELEMENTS_MAX) {
+        return NULL; /* the parser takes it for a lack of memory and gives up */
+    }
+    if (task->parent == NULL) {
+        reply_begin(link->reply, REDIS_REPLY_ARRAY);
+    } else {
+        link->reply->odd = true;
+    }
+    return parsed(link);
+}
+
+static void *parsed_integer(const redisReadTask *task, long long value)
+{
+    struct directory_link *link = task->privdata;
+    if (task->parent == NULL) {
+        reply_begin(link->reply, REDIS_REPLY_INTEGER);
+        link->reply->integer = value;
+    } else {
+        link->reply->odd = true;
+    }
+    return parsed(link);
+}
+
+static void *parsed_nil(const redisReadTask *task)
+{
+    struct directory_link *link = task->privdata;
+    if (task->parent == NULL) {
+        reply_begin(link->reply, REDIS_REPLY_NIL);
+    }
+    reply_item(link, task, NULL, 0);
+    return parsed(link);
+}
+
+static void parsed_free(void *object)
+{
+    (void)object;
 }
 
 /* ---- life ---- */
@@ -41,13 +115,19 @@ bool link_is_list(const redisReply *reply)
 sl_err link_init(struct directory_link *link, struct sl_error *why)
 {
     link->fd = -1;
+    link->functions = (redisReplyObjectFunctions){.createString = parsed_text,
+                                                  .createArray = parsed_array,
+                                                  .createInteger = parsed_integer,
+                                                  .createNil = parsed_nil,
+                                                  .freeObject = parsed_free};
     link->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (link->epoll < 0) {
         return sl_fail_os(why, errno, "epoll of the directory");
     }
+    link->reply = malloc(sizeof(*link->reply));
     link->out = malloc(LINK_OUT_BYTES);
     link->waiting = malloc(LINK_WAITING_MAX * sizeof(*link->waiting));
-    if (link->out == NULL || link->waiting == NULL) {
+    if (link->reply == NULL || link->out == NULL || link->waiting == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "buffers of the directory's connection");
     }
     return SL_OK;
@@ -87,8 +167,10 @@ void link_fini(struct directory_link *link)
         (void)close(link->epoll);
     }
     link->epoll = -1;
+    free(link->reply);
     free(link->out);
     free(link->waiting);
+    link->reply = NULL;
     link->out = NULL;
     link->waiting = NULL;
 }
@@ -205,7 +287,7 @@ void link_flush(struct directory_link *link)
 /* ---- in ---- */
 
 /* The next command waiting has this reply. */
-static void link_reply(struct directory_link *link, const redisReply *reply)
+static void link_reply(struct directory_link *link)
 {
     if (link->waiting_count == 0) {
         link->bad_replies++;
@@ -213,6 +295,7 @@ static void link_reply(struct directory_link *link, const redisReply *reply)
         return;
     }
     struct link_waiting waiting = link->waiting[link->waiting_head];
+    const struct link_reply *reply = link->reply;
     link->waiting_head = (link->waiting_head + 1) % LINK_WAITING_MAX;
     link->waiting_count--;
     if (waiting.what != WHAT_GREETING) {
@@ -223,8 +306,10 @@ static void link_reply(struct directory_link *link, const redisReply *reply)
         return;
     }
     if (reply->type != REDIS_REPLY_STATUS) {
-        link_fail(link, SL_ERR_PERMISSION, "greeting refused: %.80s",
-                  reply->type == REDIS_REPLY_ERROR ? reply->str : "");
+        bool error = reply->type == REDIS_REPLY_ERROR && reply->count == 1;
+        link_fail(link, SL_ERR_PERMISSION, "greeting refused: %.*s",
+                  error ? (int)SL_MIN(reply->items[0].length, 80u) : 0,
+                  error ? reply->items[0].text : "");
         return;
     }
     link->greetings--;
@@ -248,8 +333,7 @@ static void link_parse(struct directory_link *link)
         if (whole == NULL) {
             break;
         }
-        link_reply(link, whole);
-        freeReplyObject(whole);
+        link_reply(link);
     }
     if (link->phase >= LINK_GREETING && link->reader->len - link->reader->pos > LINK_UNREAD_MAX) {
         link->bad_replies++;
@@ -329,15 +413,11 @@ static void link_connect(struct directory_link *link)
         link_fail(link, SL_ERR_OS, "socket: %s", strerror(errno));
         return;
     }
-    link->reader = redisReaderCreate();
+    link->reader = redisReaderCreateWithFunctions(&link->functions);
     if (link->reader == NULL) {
         link_fail(link, SL_ERR_NO_MEMORY, "no memory for the parser");
         return;
     }
-    link->functions = *link->reader->fn;
-    link->array_make = link->functions.createArray;
-    link->functions.createArray = array_bounded;
-    link->reader->fn = &link->functions;
     link->reader->privdata = link;
     if (address->sa_family != AF_UNIX) {
         (void)setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

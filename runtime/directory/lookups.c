@@ -54,19 +54,21 @@ static void holder_clean(struct sl_directory *self, uint64_t id, const char *nam
 
 /* Pairs of name and incarnation. */
 static void holders_read(struct sl_directory *self, struct lookup *lookup, uint32_t k,
-                         const redisReply *reply)
+                         const struct link_reply *reply)
 {
     uint32_t cleaned = 0;
+    char name[SL_DIRECTORY_NAME_BYTES];
     lookup->keys[k].count = 0;
-    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
-        const redisReply *who = reply->element[i], *life = reply->element[i + 1];
-        const char *name = who->str;
+    for (uint32_t i = 0; i + 1 < reply->count; i += 2) {
+        const struct link_item *who = &reply->items[i], *life = &reply->items[i + 1];
         uint64_t incarnation = 0;
-        if (name == NULL || life->str == NULL || !directory_name_good(name, who->len) ||
-            !sl_parse_whole(life->str, life->len, &incarnation)) {
+        if (who->nil || life->nil || !directory_name_good(who->text, who->length) ||
+            !sl_parse_whole(life->text, life->length, &incarnation)) {
             self->stats.stale_holders++;
             continue;
         }
+        memcpy(name, who->text, who->length);
+        name[who->length] = '\0';
         if (strcmp(name, self->self.name) == 0) {
             continue;
         }
@@ -82,21 +84,22 @@ static void holders_read(struct sl_directory *self, struct lookup *lookup, uint3
         if (member == NULL || member->incarnation < incarnation) {
             self->stranger = true; /* perhaps it has just come */
         }
-        if (member == NULL && reply->elements > 2 * CROWDED && cleaned < CLEAN_MAX) {
+        if (member == NULL && reply->count > 2 * CROWDED && cleaned < CLEAN_MAX) {
             holder_clean(self, lookup->keys[k].id, name);
             cleaned++;
         }
     }
 }
 
-bool directory_lookup_replied(struct sl_directory *self, uint32_t arg, const redisReply *reply)
+bool directory_lookup_replied(struct sl_directory *self, uint32_t arg,
+                              const struct link_reply *reply)
 {
     struct lookup *lookup = &self->lookups[arg >> 16];
     uint32_t k = arg & 0xffff;
     SL_ASSERT(lookup->used && lookup->left > 0 && k < lookup->count);
     if (reply->type == REDIS_REPLY_ERROR) {
         self->stats.refused++;
-    } else if (link_is_list(reply)) {
+    } else if (reply->type == REDIS_REPLY_ARRAY && !reply->odd) {
         holders_read(self, lookup, k, reply);
     } else {
         return false;

@@ -19,10 +19,11 @@ const struct sl_directory_member *directory_member_find(const struct sl_director
     return bsearch(&want, self->members->at, self->members->count, sizeof(want), member_compare);
 }
 
-static bool names_have(struct sl_directory *self, const redisReply *name)
+static bool names_have(struct sl_directory *self, const struct link_item *item)
 {
     for (uint32_t i = 0; i < self->name_count; i++) {
-        if (strcmp(self->names[i], name->str) == 0) {
+        if (strlen(self->names[i]) == item->length &&
+            memcmp(self->names[i], item->text, item->length) == 0) {
             return true;
         }
     }
@@ -51,7 +52,7 @@ static void members_become(struct sl_directory *self)
 }
 
 /* The names of all nodes: now their records. */
-bool directory_names_replied(struct sl_directory *self, const redisReply *reply)
+bool directory_names_replied(struct sl_directory *self, const struct link_reply *reply)
 {
     char key[KEY_BYTES];
     self->refreshing = false;
@@ -59,16 +60,20 @@ bool directory_names_replied(struct sl_directory *self, const redisReply *reply)
         self->stats.refused++;
         return true;
     }
-    if (!link_is_list(reply)) {
+    if (reply->type != REDIS_REPLY_ARRAY || reply->odd) {
         return false;
     }
     self->name_count = 0;
-    for (size_t i = 0; i < reply->elements && self->name_count < SL_DIRECTORY_MEMBERS_MAX; i++) {
-        const redisReply *name = reply->element[i];
-        if (name->type == REDIS_REPLY_STRING && directory_name_good(name->str, name->len) &&
-            strcmp(name->str, self->self.name) != 0 && !names_have(self, name)) {
-            memcpy(self->names[self->name_count++], name->str, name->len + 1);
+    for (uint32_t i = 0; i < reply->count && self->name_count < SL_DIRECTORY_MEMBERS_MAX; i++) {
+        const struct link_item *item = &reply->items[i];
+        bool mine = strlen(self->self.name) == item->length &&
+                    memcmp(item->text, self->self.name, item->length) == 0;
+        if (item->nil || mine || !directory_name_good(item->text, item->length) ||
+            names_have(self, item)) {
+            continue;
         }
+        memcpy(self->names[self->name_count], item->text, item->length);
+        self->names[self->name_count++][item->length] = '\0';
     }
     if (self->name_count == 0) {
         self->next->count = 0;
@@ -101,11 +106,11 @@ static bool record_word(const char **at, const char *end, char *out, size_t out_
     return true;
 }
 
-bool directory_record_read(const char *name, const redisReply *text,
+bool directory_record_read(const char *name, const struct link_item *item,
                            struct sl_directory_member *out)
 {
     char version[4], incarnation[24];
-    const char *at = text->str, *end = text->str + text->len;
+    const char *at = item->text, *end = item->text + item->length;
     *out = (struct sl_directory_member){0};
     (void)snprintf(out->name, sizeof(out->name), "%s", name);
     if (!record_word(&at, end, version, sizeof(version)) || strcmp(version, RECORD_VERSION) != 0 ||
@@ -129,14 +134,15 @@ bool directory_record_read(const char *name, const redisReply *text,
 }
 
 /* The record of self->names[at]; the last one completes the table. */
-bool directory_member_replied(struct sl_directory *self, uint32_t at, const redisReply *reply)
+bool directory_member_replied(struct sl_directory *self, uint32_t at,
+                              const struct link_reply *reply)
 {
     char key[KEY_BYTES];
     const char *name = self->names[at];
     struct sl_directory_member *to = &self->next->at[self->next->count];
     switch (reply->type) {
     case REDIS_REPLY_STRING:
-        if (directory_record_read(name, reply, to)) {
+        if (reply->count == 1 && directory_record_read(name, &reply->items[0], to)) {
             self->next->count++;
         }
         break;

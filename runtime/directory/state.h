@@ -6,7 +6,7 @@
 
 #define PREFIX_BYTES   80u
 #define KEY_BYTES      (PREFIX_BYTES + SL_DIRECTORY_NAME_BYTES)
-#define COMMAND_BYTES  640u /* more than any command of one key takes */
+#define COMMAND_BYTES  512u /* more than any command of one key takes */
 #define RECORD_VERSION "1"
 #define RECORD_BYTES   (2 * SL_DIRECTORY_ADDRESS_BYTES + 32)
 
@@ -15,13 +15,14 @@ enum {
     WHAT_PUBLISH,
     WHAT_WITHDRAW,
     WHAT_OTHER,  /* answered by an integer that says nothing */
-    WHAT_RECORD, /* our record was set */
-    WHAT_OWN,    /* the record under our name */
-    WHAT_NOTE,   /* that of a node of our name whose record was refused */
+    WHAT_RECORD, /* arg: RECORD_PLAIN, or 0: by the script */
+    WHAT_OWN,    /* our record, while it is held */
+    WHAT_NOTE,   /* that our record was refused */
     WHAT_NAMES,
     WHAT_MEMBER, /* arg: index into names */
     WHAT_LOOKUP, /* arg: slot << 16 | key */
 };
+#define RECORD_PLAIN 1u
 
 struct lookup {
     bool used;
@@ -62,8 +63,10 @@ struct sl_directory {
     bool flush;      /* a look-up was not sent yet */
     bool informed;   /* the table of members is of this link */
     bool held;       /* our record is not renewed */
+    bool own_asked;  /* whether the server has it still, on this link */
     bool own_known;  /* the server has said on this link whose record there is under our name */
     bool recorded;   /* it took ours once */
+    bool scriptless; /* it took ours on this link by RECORD_PLAIN alone */
     bool refused;    /* it has that of another node, since: */
     uint64_t refused_ns;
     char twin[SL_ERROR_TEXT_BYTES]; /* two nodes have our name: both; "": none that is known */
@@ -91,14 +94,16 @@ const char *directory_key_of_id(const struct sl_directory *self, char out[KEY_BY
 const struct sl_directory_member *directory_member_find(const struct sl_directory *self,
                                                         const char *name);
 /* False: it is no record. */
-bool directory_record_read(const char *name, const redisReply *text,
+bool directory_record_read(const char *name, const struct link_item *item,
                            struct sl_directory_member *out);
-bool directory_names_replied(struct sl_directory *self, const redisReply *reply);
-bool directory_member_replied(struct sl_directory *self, uint32_t at, const redisReply *reply);
+bool directory_names_replied(struct sl_directory *self, const struct link_reply *reply);
+bool directory_member_replied(struct sl_directory *self, uint32_t at,
+                              const struct link_reply *reply);
 
 /* ---- lookups.c ---- */
 void directory_lookup_end(struct sl_directory *self, struct lookup *lookup, sl_err code);
 void directory_lookups_expire(struct sl_directory *self, uint64_t now_ns);
-bool directory_lookup_replied(struct sl_directory *self, uint32_t arg, const redisReply *reply);
+bool directory_lookup_replied(struct sl_directory *self, uint32_t arg,
+                              const struct link_reply *reply);
 
 #endif

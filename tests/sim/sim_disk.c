@@ -154,7 +154,6 @@ bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan)
     struct sl_disk_request *request = &event->io;
     struct mem_disk *disk = memory_of(&sim->nodes[event->node]);
     request->name = event->io_name;
-    request->from = event->io_from[0] != '\0' ? event->io_from : NULL;
     if (orphan && !event->orphaned && request->verb == SL_DISK_READ) {
         uint64_t last_ns = sim->nodes[event->node].died_ns + ORPHAN_NS_MAX;
         event->orphaned = true;       /* it may write into memory long after its process is gone */
@@ -195,11 +194,15 @@ void sim_disk_job_ended(struct sim_node *node)
 
 /* ---- the interface ---- */
 
-static sl_err disk_file_open(struct sl_disk *disk, const char *name, int *file,
-                             uint64_t *size_bytes, struct sl_error *why)
+static sl_err disk_file_open(struct sl_disk *disk, const char *name, bool create,
+                             uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
+                             struct sl_error *why)
 {
     struct sl_disk *base = &memory_of(disk_node(disk))->base;
-    return base->ops->open(base, name, file, size_bytes, why);
+    if (create && fault_is(disk_node(disk), SIM_FAULT_FULL)) {
+        return sl_fail_os(why, ENOSPC, "open '%s'", name);
+    }
+    return base->ops->open(base, name, create, allocate_bytes, file, size_bytes, why);
 }
 
 static void disk_file_close(struct sl_disk *disk, int file)
@@ -242,9 +245,6 @@ static sl_err disk_submit(struct sl_disk *disk, const struct sl_disk_request *re
     event.io_bytes = request->length_bytes;
     if (request->name != NULL) {
         (void)snprintf(event.io_name, sizeof(event.io_name), "%s", request->name);
-    }
-    if (request->from != NULL) {
-        (void)snprintf(event.io_from, sizeof(event.io_from), "%s", request->from);
     }
     enum sim_fault fault = request->verb == SL_DISK_READ    ? SIM_FAULT_READ
                            : request->verb == SL_DISK_WRITE ? SIM_FAULT_WRITE
@@ -291,6 +291,16 @@ static sl_err disk_read_now(struct sl_disk *disk, int file, void *memory, uint64
     return base->ops->read_now(base, file, memory, offset_bytes, length_bytes, got, why);
 }
 
+/* Called by a job, which takes its time elsewhere: here it is all done at once. */
+static sl_err disk_prepare(struct sl_disk *disk, const char *from, const char *name, uint64_t bytes,
+                           struct sl_error *why)
+{
+    if (fault_is(disk_node(disk), SIM_FAULT_FULL)) {
+        return sl_fail_os(why, ENOSPC, "make '%s'", name);
+    }
+    return mem_disk_prepare(memory_of(disk_node(disk)), from, name, bytes, why);
+}
+
 static sl_err disk_punch(struct sl_disk *disk, int file, uint64_t offset_bytes,
                          uint64_t length_bytes, struct sl_error *why)
 {
@@ -313,6 +323,7 @@ static const struct sl_disk_ops sim_disk_ops = {
     .flush = disk_flush,
     .read_now = disk_read_now,
     .destroy = disk_destroy,
+    .prepare = disk_prepare,
     .punch = disk_punch,
 };
 

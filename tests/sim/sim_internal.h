@@ -36,7 +36,7 @@ struct sim_event {
     size_t frame_bytes;
     /* of EVENT_IO */
     struct sl_disk_request io;
-    char io_name[40], io_from[40]; /* of a file to be made or removed */
+    char io_name[40]; /* of a file to be made or removed */
     int os_code;
     uint64_t io_bytes; /* that the request is to move */
     bool applied;      /* its effect is there, the completion is still to be told */

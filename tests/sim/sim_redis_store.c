@@ -148,16 +148,34 @@ static bool run_set(struct redis_store *store, const struct redis_command *comma
                     struct redis_answer *to)
 {
     bool fresh = redis_entry_find(store, command->words[1], command->now_ns) == NULL;
-    SIM_CHECK(strcmp(command->words[3], "PX") == 0, "SET without PX");
-    if (command->count == 6 && !fresh) { /* NX */
-        answer(to, "$-1\r\n");
-        return false;
-    }
     struct redis_entry *entry = entry_make(store, command->words[1], REDIS_TEXT, command->now_ns);
+    SIM_CHECK(command->count == 5 && strcmp(command->words[3], "PX") == 0, "SET without PX");
     (void)field_set(entry, "", command->words[2]);
     entry->expires_ns = command->now_ns + milliseconds(command->words[4]);
     answer(to, "+OK\r\n");
     return fresh;
+}
+
+/* What the one script of the directory does (runtime/directory/directory.c): true, it is a SET from here on. */
+static bool script_sets(struct redis_store *store, struct redis_command *command,
+                        struct redis_answer *to)
+{
+    const char *const *words = command->words;
+    const struct redis_entry *entry = redis_entry_find(store, words[3], command->now_ns);
+    char incarnation[32] = "", control[REDIS_VALUE_BYTES] = "";
+    if (entry != NULL && strcmp(entry->fields[0].value, words[5]) != 0) {
+        const char *record = entry->fields[0].value;
+        SIM_CHECK(sscanf(record, "%*s %31s %319s", incarnation, control) == 2, "no record: %s",
+                  record);
+        if (strcmp(incarnation, words[7]) != 0 && strcmp(control, words[8]) != 0) {
+            answer(to, "$%zu\r\nR%s\r\n", strlen(record) + 1, record);
+            return false;
+        }
+    }
+    *command = (struct redis_command){.words = {"SET", words[3], words[5], "PX", words[6]},
+                                      .count = 5,
+                                      .now_ns = command->now_ns};
+    return true;
 }
 
 static void run_get(struct redis_store *store, const struct redis_command *command,
@@ -193,11 +211,14 @@ static bool is(const struct redis_command *command, const char *word, uint32_t c
 bool redis_command_run(struct redis_store *store, struct redis_command *command,
                        struct redis_answer *to)
 {
+    if (is(command, "EVAL", 9) && !script_sets(store, command, to)) {
+        return false;
+    }
     const char *const *words = command->words;
     uint64_t now_ns = command->now_ns;
     if (is(command, "PING", 1)) {
         answer(to, "+PONG\r\n");
-    } else if (is(command, "SET", 5) || is(command, "SET", 6)) {
+    } else if (is(command, "SET", 5)) {
         return run_set(store, command, to);
     } else if (is(command, "GET", 2)) {
         run_get(store, command, to);

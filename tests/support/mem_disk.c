@@ -69,18 +69,36 @@ static void names_crash(struct mem_disk *disk, uint32_t kept)
     mem_disk_names_sync(disk);
 }
 
-static sl_err mem_open(struct sl_disk *disk, const char *name, int *file, uint64_t *size_bytes,
-                       struct sl_error *why)
+static sl_err mem_open(struct sl_disk *disk, const char *name, bool create, uint64_t allocate_bytes,
+                       int *file, uint64_t *size_bytes, struct sl_error *why)
 {
     struct mem_disk *self = mem_of(disk);
+    int free_slot = -1;
     for (int i = 0; i < (int)MEM_DISK_FILES_MAX; i++) {
         if (strcmp(self->files[i].name, name) == 0) {
             *file = i;
             *size_bytes = self->files[i].bytes;
             return SL_OK;
         }
+        free_slot = self->files[i].now == NULL && free_slot < 0 ? i : free_slot;
     }
-    return sl_fail_os(why, ENOENT, "open '%s'", name);
+    if (!create || free_slot < 0) {
+        return sl_fail_os(why, create ? ENFILE : ENOENT, "open '%s'", name);
+    }
+    struct mem_file *at = &self->files[free_slot];
+    rename_file(self, free_slot, name);
+    at->bytes = allocate_bytes;
+    at->durable_bytes = allocate_bytes;
+    at->now = calloc(1, allocate_bytes);
+    at->durable = calloc(1, allocate_bytes);
+    at->dirty = calloc(1, allocate_bytes / SL_PAGE_BYTES + 1);
+    if (at->now == NULL || at->durable == NULL || at->dirty == NULL) {
+        abort();
+    }
+    self->bytes_peak = SL_MAX(self->bytes_peak, mem_disk_bytes(self));
+    *file = free_slot;
+    *size_bytes = allocate_bytes;
+    return SL_OK;
 }
 
 static void mem_close(struct sl_disk *disk, int file)
@@ -105,8 +123,7 @@ static sl_err mem_remove(struct sl_disk *disk, const char *name, struct sl_error
 
 static void file_grow(struct mem_file *file, uint64_t bytes)
 {
-    uint64_t pages = bytes / SL_PAGE_BYTES + 1;
-    uint64_t pages_before = file->now == NULL ? 0 : file->bytes / SL_PAGE_BYTES + 1;
+    uint64_t pages = bytes / SL_PAGE_BYTES + 1, pages_before = file->bytes / SL_PAGE_BYTES + 1;
     file->now = realloc(file->now, bytes);
     file->durable = realloc(file->durable, bytes);
     file->dirty = realloc(file->dirty, pages);
@@ -120,37 +137,23 @@ static void file_grow(struct mem_file *file, uint64_t bytes)
     file->durable_bytes = bytes;
 }
 
-/* The file comes to be, from another one when that is there (NULL: from nothing); what is new in it is
- * zero. All of it is durable. Gives an errno. */
-static int file_make(struct mem_disk *disk, const char *from, const char *name, uint64_t bytes)
+sl_err mem_disk_prepare(struct mem_disk *disk, const char *from, const char *name, uint64_t bytes,
+                        struct sl_error *why)
 {
     int file = -1;
     uint64_t size_bytes = 0;
-    for (int i = 0; i < (int)MEM_DISK_FILES_MAX; i++) {
+    for (uint32_t i = 0; from != NULL && i < MEM_DISK_FILES_MAX; i++) {
         struct mem_file *at = &disk->files[i];
-        if (from != NULL && strcmp(at->name, from) == 0) {
-            rename_file(disk, i, name);
+        if (strcmp(at->name, from) == 0) {
+            rename_file(disk, (int)i, name);
         }
-        file = at->now == NULL && file < 0 ? i : file;
     }
-    if (mem_open(&disk->base, name, &file, &size_bytes, NULL) != SL_OK) {
-        if (file < 0) {
-            return ENFILE;
-        }
-        rename_file(disk, file, name);
-    }
-    if (size_bytes < bytes) {
+    sl_err err = mem_open(&disk->base, name, true, bytes, &file, &size_bytes, why);
+    if (err == SL_OK && size_bytes < bytes) {
         file_grow(&disk->files[file], bytes);
+        disk->bytes_peak = SL_MAX(disk->bytes_peak, mem_disk_bytes(disk));
     }
-    disk->bytes_peak = SL_MAX(disk->bytes_peak, mem_disk_bytes(disk));
-    return 0;
-}
-
-void mem_disk_make(struct mem_disk *disk, const char *name, uint64_t bytes)
-{
-    if (file_make(disk, NULL, name, bytes) != 0) {
-        abort();
-    }
+    return err;
 }
 
 static sl_err mem_list(struct sl_disk *disk,
@@ -246,17 +249,19 @@ void mem_disk_punch(struct mem_disk *disk, int file, uint64_t offset_bytes, uint
 int mem_disk_file(struct mem_disk *disk, const struct sl_disk_request *request)
 {
     struct sl_error why = {0};
+    uint64_t bytes = 0;
+    int made = -1;
+    sl_err err = SL_OK;
     if (request->verb == SL_DISK_RESIZE) {
         struct mem_file *file = &disk->files[request->file];
         file->bytes = SL_MIN(request->length_bytes, file->bytes);
-        return 0;
+    } else if (request->verb == SL_DISK_MAKE) {
+        err =
+            mem_open(&disk->base, request->name, true, request->length_bytes, &made, &bytes, &why);
+    } else {
+        err = mem_remove(&disk->base, request->name, &why);
     }
-    if (request->verb == SL_DISK_MAKE) {
-        return disk->make_code != 0
-                   ? disk->make_code
-                   : file_make(disk, request->from, request->name, request->length_bytes);
-    }
-    return mem_remove(&disk->base, request->name, &why) == SL_OK ? 0 : why.os_code;
+    return err == SL_OK ? 0 : why.os_code != 0 ? why.os_code : EIO;
 }
 
 static int mem_carry_out(struct mem_disk *self, const struct sl_disk_request *request)
@@ -269,9 +274,6 @@ static int mem_carry_out(struct mem_disk *self, const struct sl_disk_request *re
         return self->fail_reads != 0 ? self->fail_reads
                : bad                 ? EIO
                                      : mem_disk_move(self, request, request->length_bytes);
-    }
-    if (request->verb == SL_DISK_MAKE && strncmp(request->name, "segment.", 8) == 0) {
-        return mem_disk_file(self, request);
     }
     if (++self->requests > self->power_cut_after) {
         return 0; /* the power is off: nobody will see the answer for long */
@@ -296,21 +298,10 @@ static sl_err mem_submit(struct sl_disk *disk, const struct sl_disk_request *req
     if (self->done_count == MEM_DISK_DONE_MAX) {
         return sl_fail(why, SL_ERR_LIMIT, "queue full");
     }
-    if (self->makes_held && request->verb == SL_DISK_MAKE) {
-        self->held = *request;
-        return SL_OK;
-    }
     int os_code = mem_carry_out(self, request);
     self->done[(self->done_first + self->done_count++) % MEM_DISK_DONE_MAX] =
         (struct mem_done){request->cookie, os_code == 0 ? request->length_bytes : 0, os_code};
     return SL_OK;
-}
-
-void mem_disk_held_run(struct mem_disk *disk)
-{
-    disk->makes_held = false;
-    (void)mem_submit(&disk->base, &disk->held, NULL);
-    disk->held = (struct sl_disk_request){.file = -1};
 }
 
 static sl_err mem_flush(struct sl_disk *disk, struct sl_error *why)

@@ -35,7 +35,7 @@ struct mem_disk {
     struct mem_file files[MEM_DISK_FILES_MAX];
     struct mem_done done[MEM_DISK_DONE_MAX];
     uint32_t done_first, done_count;
-    uint64_t requests;        /* writes and syncs so far, and files but segments that were made */
+    uint64_t requests;        /* writes and syncs so far */
     uint64_t power_cut_after; /* of these nothing happens any more; UINT64_MAX: never */
     uint64_t fail_request;    /* this one ends with fail_os_code; 0: none */
     int fail_os_code;
@@ -46,9 +46,6 @@ struct mem_disk {
     uint64_t bad_offset;
     uint64_t reads; /* requests so far */
     bool gone;      /* the directory */
-    int make_code;  /* every file that is to be made ends with this errno; 0: none */
-    bool makes_held;
-    struct sl_disk_request held; /* a MAKE that waits */
     bool names_lost;
     struct mem_rename renames[MEM_DISK_RENAMES_MAX]; /* in order */
     uint32_t rename_count;
@@ -60,10 +57,10 @@ int mem_disk_move(struct mem_disk *disk, const struct sl_disk_request *request,
                   uint64_t length_bytes);
 /* Makes, cuts or removes a file, as the request says. Gives an errno. */
 int mem_disk_file(struct mem_disk *disk, const struct sl_disk_request *request);
-/* A file of so many bytes, all of it durable, as a test finds it. */
-void mem_disk_make(struct mem_disk *disk, const char *name, uint64_t bytes);
-/* The file that is held is made after all. */
-void mem_disk_held_run(struct mem_disk *disk);
+/* The file comes to be, from another one when that is there (NULL: from nothing), with so many
+ * bytes; what is new in it is zero. All of it is durable. */
+sl_err mem_disk_prepare(struct mem_disk *disk, const char *from, const char *name, uint64_t bytes,
+                        struct sl_error *why);
 /* Blocks go back to the file system: they read as zeros, which a power cut may undo. */
 void mem_disk_punch(struct mem_disk *disk, int file, uint64_t offset_bytes, uint64_t length_bytes);
 /* The directory is synced: names are durable. */

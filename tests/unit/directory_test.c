@@ -164,11 +164,6 @@ static void say(const char *text)
     say_bytes(text, strlen(text));
 }
 
-#define RECORD_B "$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n"
-#define RECORD   "$16\r\n1 5 tcp://me:1 -\r\n" /* ours */
-#define NONE     "$-1\r\n"
-#define TAKEN    ":1\r\n+OK\r\n" /* our name, our record */
-
 /* Up, announced as "me", and the only other node is "b" of incarnation 7. */
 static void meet_b(void)
 {
@@ -179,10 +174,10 @@ static void meet_b(void)
     ck_assert_ptr_nonnull(strstr(heard, "PING"));
     say("+PONG\r\n");
     ck_assert_ptr_nonnull(strstr(heard, "sluice:test:n:me"));
-    say(NONE NONE "*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
     ck_assert_ptr_nonnull(strstr(heard, "1 5 tcp://me:1 -"));
+    say(":1\r\n+OK\r\n*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
     ck_assert_ptr_nonnull(strstr(heard, "sluice:test:n:b"));
-    say(TAKEN RECORD_B);
+    say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
 }
 
 static sl_err look_up(uint32_t count, uint64_t budget_ns)
@@ -343,14 +338,14 @@ START_TEST(members_are_those_with_a_record)
 
         now_ns += 4 * SECOND; /* a third has passed */
         turn();
-        say(RECORD NONE "*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
-        say(TAKEN RECORD_B);
+        say(":0\r\n+OK\r\n*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
+        say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
         ck_assert_uint_eq(seen.member_count, 1); /* the same */
 
         now_ns += 4 * SECOND;
         turn();
-        say(RECORD NONE "*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
-        say(TAKEN NONE); /* it expired */
+        say(":0\r\n+OK\r\n*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
+        say("$-1\r\n"); /* it expired */
         ck_assert_uint_eq(sl_directory_members(directory, &members), 0);
         ck_assert_uint_eq(seen.member_count, 2);
         ck_assert_ptr_nonnull(strstr(heard, "SREM"));
@@ -423,9 +418,9 @@ START_TEST(silence_costs_one_deadline_and_then_nothing)
         ck_assert_uint_eq(seen.up_count, 2); /* publish again */
         /* It may have lost the members too: until they are known its answers say nothing. */
         ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
-        say(NONE NONE "*1\r\n$1\r\nb\r\n");
+        say(":1\r\n+OK\r\n*1\r\n$1\r\nb\r\n");
         ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
-        say(TAKEN RECORD_B);
+        say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
         ck_assert_int_eq(look_up(1, SECOND), SL_OK);
     }
 END_TEST
@@ -434,10 +429,10 @@ static const struct {
     const char *own; /* the server's answer: our record */
     bool kept, twin;
 } owns[] = {
-    {NONE, false, false},
+    {"$-1\r\n", false, false},
     {"$16\r\n1 4 tcp://me:1 -\r\n", false, true}, /* of another node */
     {"-ERR\r\n", false, false},
-    {RECORD, true, false}, /* it has lost nothing */
+    {"$16\r\n1 5 tcp://me:1 -\r\n", true, false}, /* it has lost nothing */
 };
 START_TEST(a_record_that_is_held_is_not_told)
     {
@@ -448,69 +443,80 @@ START_TEST(a_record_that_is_held_is_not_told)
         turn();
         ck_assert_uint_eq(heard_count("SMEMBERS"), 1);
         ck_assert_uint_eq(heard_count("SET"), 0);
+        ck_assert_uint_eq(heard_count("GET"), 1);
         ck_assert_uint_eq(heard_count("sluice:test:n:me"), 1);
 
         say(owns[_i].own);
 
-        ck_assert_uint_eq(heard_count("$3\r\nSET\r\n"), owns[_i].kept || owns[_i].twin ? 1 : 0);
-        ck_assert_uint_eq(heard_count("sluice:test:n:me"), owns[_i].kept ? 1 : 0);
-        ck_assert_uint_eq(heard_count("sluice:test:t:me"), owns[_i].twin ? 1 : 0);
-        say(NONE "*1\r\n$1\r\nb\r\n");
-        say(owns[_i].kept ? TAKEN RECORD_B : owns[_i].twin ? "+OK\r\n" RECORD_B : RECORD_B);
+        ck_assert_uint_eq(heard_count("EVAL"), owns[_i].kept ? 1 : 0);
+        ck_assert_uint_eq(heard_count("sluice:test:t:me"), owns[_i].kept || owns[_i].twin ? 1 : 0);
         heard_bytes = 0;
         sl_directory_hold(directory, false);
         turn();
-        ck_assert_uint_eq(heard_count("sluice:test:n:me"), owns[_i].kept ? 0 : 1); /* at once */
-        if (!owns[_i].kept) {
-            say(NONE);
-            ck_assert_uint_eq(heard_count("$3\r\nSET\r\n"), 1);
-            say(NONE "*1\r\n$1\r\nb\r\n" TAKEN RECORD_B);
-        }
+        ck_assert_uint_eq(heard_count("EVAL"), owns[_i].kept ? 0 : 1); /* at once */
+        say(owns[_i].twin ? "*1\r\n$1\r\nb\r\n+OK\r\n:1\r\n+OK\r\n"
+                          : "*1\r\n$1\r\nb\r\n:1\r\n+OK\r\n");
         /* It did not stand still; but what it has was not told while another node had its name. */
         ck_assert_uint_eq(seen.up_count, owns[_i].twin ? 2 : 1);
         ck_assert_uint_eq(seen.down_count, 0);
     }
 END_TEST
 
-/* What the server has under our name, and of a node that was refused. */
-static void record_is(const char *own, const char *note)
+static void record_says(const char *answer)
 {
-    heard_bytes = 0;
     now_ns += 4 * SECOND; /* a third has passed */
     turn();
-    ck_assert_uint_eq(heard_count("sluice:test:n:me"), 1);
-    ck_assert_uint_eq(heard_count("sluice:test:t:me"), 1);
-    say(own);
-    bool set = heard_count("sluice:test:n:me") == 1, refused = heard_count("sluice:test:t:me") == 1;
-    ck_assert(set != refused);
-    ck_assert_uint_eq(heard_count("$2\r\nNX\r\n"), strcmp(own, NONE) == 0 ? 1 : 0);
-    say(note);
+    ck_assert_uint_eq(heard_count("EVAL"), 1);
+    say(":0\r\n");
+    say(answer);
     say("*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
-    say(set ? TAKEN RECORD_B : "+OK\r\n" RECORD_B);
+    say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
 }
+
+/* An ACL, or rename-command: nodes find each other all the same. */
+START_TEST(a_server_without_scripts_gets_a_plain_record)
+    {
+        meet_b();
+        heard_bytes = 0;
+        now_ns += 4 * SECOND;
+        turn();
+        ck_assert_uint_eq(heard_count("EVAL"), 1);
+        heard_bytes = 0;
+        say(":0\r\n-NOPERM this user has no permissions to run the 'eval' command\r\n");
+        ck_assert_uint_eq(heard_count("$3\r\nSET\r\n"), 1);
+        ck_assert_uint_eq(heard_count("sluice:test:n:me"), 1);
+        say("*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
+        say("+OK\r\n");
+        say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
+        ck_assert(sl_directory_tell(directory, 1, true));
+
+        heard_bytes = 0;
+        now_ns += 4 * SECOND;
+        turn();
+        ck_assert_uint_eq(heard_count("EVAL"), 0);
+        ck_assert_uint_eq(heard_count("$3\r\nSET\r\n"), 1);
+    }
+END_TEST
 
 START_TEST(of_two_records_under_one_name_the_first_stays)
     {
-        static const char first[] = "$19\r\n1 9 10.0.0.9:7411 -\r\n";
+        static const char first[] = "$20\r\nR1 9 10.0.0.9:7411 -\r\n";
         meet_b();
-        record_is(RECORD, NONE);
         for (uint32_t i = 0; i < 3; i++) {
-            record_is(first, NONE); /* perhaps of a life that has ended */
+            record_says(first); /* perhaps of a life that has ended */
             ck_assert_str_eq(sl_directory_twin(directory), "");
             ck_assert(!sl_directory_tell(directory, 1, true)); /* it would overwrite the first's */
         }
-        record_is(first, RECORD); /* somebody renews it; the note is ours */
+        record_says(first); /* somebody renews it */
         ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "10.0.0.9:7411"));
         ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "tcp://me:1"));
         uint32_t up_count = seen.up_count;
-        record_is(NONE, RECORD);
+        record_says("+OK\r\n");
         ck_assert_str_eq(sl_directory_twin(directory), "");
         ck_assert_uint_eq(seen.up_count, up_count + 1); /* all is told */
         ck_assert(sl_directory_tell(directory, 1, true));
-        turn();
-        say(":1\r\n:1\r\n");
 
-        record_is(first, NONE);
+        record_says(first);
         heard_bytes = 0;
         sl_directory_leave(directory);
         turn();
@@ -521,33 +527,11 @@ END_TEST
 START_TEST(the_first_of_two_nodes_is_told_and_goes_on)
     {
         meet_b();
-        record_is(RECORD, "$19\r\n1 9 10.0.0.9:7411 -\r\n");
+        record_says("$20\r\nT1 9 10.0.0.9:7411 -\r\n");
         ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "the one at 10.0.0.9:7411"));
         ck_assert(sl_directory_tell(directory, 1, true));
-        heard_bytes = 0;
         turn();
         ck_assert_uint_eq(heard_count("HSET"), 1);
-        say(":1\r\n:1\r\n");
-        record_is(RECORD, NONE);
-        ck_assert_str_eq(sl_directory_twin(directory), "");
-    }
-END_TEST
-
-/* Another one was faster, between our question and our record. */
-START_TEST(a_record_that_was_not_taken_is_asked_for_again)
-    {
-        struct sl_directory_member self = {.name = "me", .incarnation = 5, .control = "tcp://me:1"};
-        ck_assert_int_eq(sl_directory_announce(directory, &self, NULL), SL_OK);
-        turn();
-        say("+PONG\r\n");
-        say(NONE NONE "*0\r\n");
-        ck_assert_uint_eq(heard_count("$2\r\nNX\r\n"), 1);
-        say(":1\r\n" NONE);
-        now_ns += 4 * SECOND;
-        turn();
-        say("$19\r\n1 9 10.0.0.9:7411 -\r\n");
-        ck_assert_uint_eq(heard_count("sluice:test:t:me"), 1);
-        ck_assert(!sl_directory_tell(directory, 1, true));
     }
 END_TEST
 
@@ -622,7 +606,7 @@ START_TEST(errors_of_the_server_are_counted)
     }
 END_TEST
 
-/* Answers to SMEMBERS and what follows. */
+/* Answers to SADD, SET, SMEMBERS and what follows. */
 static const struct {
     const char *reply;
     bool survives;
@@ -656,9 +640,8 @@ START_TEST(nonsense_ends_the_connection_at_worst)
         const struct sl_directory_member *members;
         ck_assert_int_eq(sl_directory_announce(directory, &self, NULL), SL_OK);
         turn();
-        sl_directory_hold(directory, true);
         say("+PONG\r\n");
-        say(NONE NONE);
+        say(":1\r\n+OK\r\n");
         say(nonsense[_i].reply);
         ck_assert_int_eq(server >= 0, nonsense[_i].survives);
         ck_assert_uint_eq(seen.down_count, !nonsense[_i].survives);
@@ -752,7 +735,7 @@ int main(void)
     tcase_add_test(cases, a_stranger_is_asked_for_soon);
     tcase_add_test(cases, silence_costs_one_deadline_and_then_nothing);
     tcase_add_loop_test(cases, a_record_that_is_held_is_not_told, 0, SL_COUNT(owns));
-    tcase_add_test(cases, a_record_that_was_not_taken_is_asked_for_again);
+    tcase_add_test(cases, a_server_without_scripts_gets_a_plain_record);
     tcase_add_test(cases, of_two_records_under_one_name_the_first_stays);
     tcase_add_test(cases, the_first_of_two_nodes_is_told_and_goes_on);
     tcase_add_test(cases, a_late_answer_finds_no_look_up);

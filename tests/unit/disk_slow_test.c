@@ -156,27 +156,22 @@ static void reap_until(struct ends *ends, uint32_t count)
     }
 }
 
+static int file_of(const char *name)
+{
+    int file = -1;
+    uint64_t bytes = 0;
+    struct sl_error why = {0};
+    sl_err err = disk->ops->open(disk, name, true, 4 * PAGE, &file, &bytes, &why);
+    ck_assert_msg(err == SL_OK, "%s", why.text);
+    return file;
+}
+
 static void submit(struct sl_disk_request request)
 {
     struct sl_error why = {0};
     sl_err err = disk->ops->submit(disk, &request, &why);
     ck_assert_msg(err == SL_OK, "%s", why.text);
     ck_assert_int_eq(disk->ops->flush(disk, NULL), SL_OK);
-}
-
-static int file_of(const char *name)
-{
-    int file = -1;
-    uint64_t bytes = 0;
-    struct sl_error why = {0};
-    struct ends ends = {0};
-    submit((struct sl_disk_request){
-        .verb = SL_DISK_MAKE, .file = -1, .name = name, .length_bytes = 4 * PAGE});
-    reap_until(&ends, 1);
-    ck_assert_int_eq(ends.os_code[0], 0);
-    sl_err err = disk->ops->open(disk, name, &file, &bytes, &why);
-    ck_assert_msg(err == SL_OK, "%s", why.text);
-    return file;
 }
 
 static const enum sl_disk_verb slow_verbs[] = {SL_DISK_RESIZE, SL_DISK_MAKE, SL_DISK_REMOVE};
@@ -220,8 +215,8 @@ START_TEST(reads_go_on_while_a_call_hangs)
         int again = -1;
         uint64_t bytes = 0;
         const char *name = slow_verbs[_i] == SL_DISK_MAKE ? "fresh" : "other";
-        sl_err err = disk->ops->open(disk, slow_verbs[_i] == SL_DISK_RESIZE ? "file" : name, &again,
-                                     &bytes, NULL);
+        sl_err err = disk->ops->open(disk, slow_verbs[_i] == SL_DISK_RESIZE ? "file" : name, false,
+                                     0, &again, &bytes, NULL);
         ck_assert_int_eq(err == SL_OK, slow_verbs[_i] != SL_DISK_REMOVE);
         ck_assert(err != SL_OK || bytes == 2 * PAGE);
     }

@@ -3,7 +3,6 @@
 #include "ipc/msg_internal.h"
 #include "ipc/sl_mailbox.h"
 #include "ipc/sl_process.h"
-#include "runtime/sl_disk_slow.h"
 #include "tests/support/mailbox_wait.h"
 
 #include <check.h>
@@ -69,11 +68,8 @@ static sl_err echo_disk_begin(struct echo *self)
         if (err != SL_OK) {
             return err;
         }
-        SL_AUTO(close) int place = open(self->disk->place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        err = sl_disk_file_make(place, NULL, "file", SL_PAGE_BYTES, NULL);
-        err = err == SL_OK
-                  ? self->disk->ops->open(self->disk, "file", &self->file, &size_bytes, NULL)
-                  : err;
+        err = self->disk->ops->open(self->disk, "file", true, SL_PAGE_BYTES, &self->file,
+                                    &size_bytes, NULL);
         self->page = aligned_alloc(SL_PAGE_BYTES, SL_PAGE_BYTES);
     }
     if (err != SL_OK || self->page == NULL) {

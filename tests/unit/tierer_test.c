@@ -431,7 +431,6 @@ END_TEST
 START_TEST(what_was_never_synced_is_made_durable_before_it_is_told)
     {
         (void)write_start(5, false);
-        pump(1);          /* there is a file */
         fake_stop(&fake); /* killed between the write and its sync */
         start_actor();
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, found;
@@ -662,14 +661,16 @@ START_TEST(file_with_a_number_that_no_segment_has_is_left_alone)
         int file = 0;
         uint64_t bytes = 0;
         for (uint32_t i = 0; i < SL_COUNT(names); i++) {
-            mem_disk_make(&disk, names[i], 4096);
+            ck_assert_int_eq(
+                disk.base.ops->open(&disk.base, names[i], true, 4096, &file, &bytes, NULL), SL_OK);
         }
         fake_stop(&fake);
         start_actor();
         ck_assert_int_eq(write_value(1), SL_OK);
         ck_assert_uint_eq(known[1].segment, 1);
         for (uint32_t i = 0; i < SL_COUNT(names); i++) {
-            ck_assert_int_eq(disk.base.ops->open(&disk.base, names[i], &file, &bytes, NULL), SL_OK);
+            ck_assert_int_eq(
+                disk.base.ops->open(&disk.base, names[i], false, 0, &file, &bytes, NULL), SL_OK);
         }
     }
 END_TEST
@@ -930,12 +931,12 @@ START_TEST(segments_leave_in_slices_while_their_keys_are_written_again)
         const struct tierer *self = fake.state;
         struct sl_msg reclaim, reply = {.code = SL_OK};
         uint32_t begins[8] = {0}; /* number of the first value of each segment */
-        uint32_t segment = 1, oldest = 0, n = 0, turns = 0, now = 0;
+        uint32_t segment = 1, oldest = 0, n = 0, turns = 0;
         uint64_t seq = 0;
         scan();
         for (; !fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim); n += 60) {
             seq = bytes_write(n);
-            now = bytes_written(seq);
+            uint32_t now = bytes_written(seq);
             if (now > segment) {
                 begins[segment = now] = n;
             }
@@ -949,13 +950,12 @@ START_TEST(segments_leave_in_slices_while_their_keys_are_written_again)
         ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, 1);
 
         fake_answer(&fake, "registrar", &reclaim, &reply);
-        fake_pass(&fake, SL_NS_PER_MS);
         pump(UINT64_MAX);
-        ck_assert_uint_ne(now != 0 ? now : bytes_written(seq), 0); /* room is made ahead of need */
+        ck_assert_uint_ne(bytes_written(seq), 0);
         for (; self->left != 0; turns++) {
             ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
             uint32_t again = bytes_written(bytes_write(turns * 60));
-            ck_assert_uint_gt(again, 2);
+            ck_assert_uint_gt(again, 3);
             ck_assert_uint_eq(bytes_written(bytes_write(turns * 60)), again);
             fake_pass(&fake, 0); /* one turn */
             pump(UINT64_MAX);
@@ -1124,7 +1124,8 @@ static void spoil_place_of(uint32_t n)
     (void)snprintf(name, sizeof(name), "segment.%010u", known[n].segment);
     disk.bad_place = true;
     disk.bad_offset = known[n].offset;
-    ck_assert_int_eq(disk.base.ops->open(&disk.base, name, &disk.bad_file, &bytes, NULL), SL_OK);
+    ck_assert_int_eq(disk.base.ops->open(&disk.base, name, false, 0, &disk.bad_file, &bytes, NULL),
+                     SL_OK);
 }
 
 START_TEST(a_place_that_stays_unreadable_is_given_up)
@@ -1205,38 +1206,32 @@ START_TEST(a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds)
     }
 END_TEST
 
-/* As where there was no room for the file of the next segment: that of a reclaimed one becomes it. */
-static void spare_lose(void)
-{
-    struct tierer *self = fake.state;
-    ck_assert_int_eq(self->spare.state, TI_SPARE_READY);
-    ck_assert_int_eq(disk.base.ops->remove(&disk.base, self->spare.name, NULL), SL_OK);
-    self->spare = (struct ti_spare){0};
-}
+static int open_code; /* errno of open_refuses */
 
-/* As where there was: a reclaimed one is removed. */
-static void spare_find(void)
+static sl_err open_refuses(struct sl_disk *at, const char *name, bool create,
+                           uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
+                           struct sl_error *why)
 {
-    struct tierer *self = fake.state;
-    ck_assert_int_eq(self->spare.state, TI_SPARE_NONE);
-    self->spare = (struct ti_spare){.state = TI_SPARE_READY, .number = self->next_number};
-    (void)snprintf(self->spare.name, sizeof(self->spare.name), "segment.%010u", self->next_number);
-    mem_disk_make(&disk, self->spare.name, self->segment_bytes);
+    (void)at, (void)create, (void)allocate_bytes, (void)file, (void)size_bytes;
+    return sl_fail_os(why, open_code, "open '%s'", name);
 }
 
 START_TEST(a_failure_with_nothing_left_to_write_is_over_by_itself)
     {
+        const struct sl_disk_ops *fine = disk.base.ops;
+        struct sl_disk_ops full = *fine;
+        full.open = open_refuses;
+        open_code = ENOSPC;
         scan();
-        disk.make_code = ENOSPC;
+        disk.base.ops = &full;
         uint64_t seq = write_start(0, false);
-        pump(UINT64_MAX);
         pass_and_pump(SL_NS_PER_S); /* refused once more: it is full */
         ck_assert_int_eq(health(), SL_HEALTH_DEGRADED);
         for (uint32_t i = 0; i < 3; i++) {
             pass_and_pump(2 * SL_NS_PER_S);
         }
         ck_assert_int_eq(write_end(0, seq), SL_ERR_NO_SPACE);
-        disk.make_code = 0;
+        disk.base.ops = fine;
 
         for (uint32_t i = 0; i < 6; i++) {
             pass_and_pump(2 * SL_NS_PER_S);
@@ -1249,10 +1244,13 @@ END_TEST
 
 START_TEST(loads_do_not_wait_behind_write_back)
     {
+        const struct sl_disk_ops *fine = disk.base.ops;
+        struct sl_disk_ops full = *fine;
+        full.open = open_refuses;
+        open_code = EIO;
         scan();
         ck_assert_int_eq(write_value(0), SL_OK);
-        spare_lose();
-        disk.make_code = EIO;
+        disk.base.ops = &full;
         disk.fail_request = disk.requests + 1;
         disk.fail_os_code = EIO;
         ck_assert_int_eq(write_value(1), SL_ERR_IO); /* ends its segment, and there is no other */
@@ -1262,7 +1260,7 @@ START_TEST(loads_do_not_wait_behind_write_back)
 
         ck_assert_int_eq(write_end(2, first), SL_ERR_TIMEOUT); /* they wait still */
         ck_assert_int_eq(write_end(3, second), SL_ERR_TIMEOUT);
-        disk.make_code = 0;
+        disk.base.ops = fine;
         pass_and_pump(2 * SL_NS_PER_S + 1);
         ck_assert_int_eq(write_end(2, first), SL_OK);
         ck_assert_int_eq(write_end(3, second), SL_OK);
@@ -1637,19 +1635,23 @@ START_TEST(a_segment_that_is_being_removed_is_not_read_for_a_new_registrar)
     }
 END_TEST
 
-/* The file that is held is made, and the tierer knows of it. */
-static void held_run(void)
+static bool read_only;
+
+static sl_err disk_prepare(struct sl_disk *base, const char *from, const char *name, uint64_t bytes,
+                           struct sl_error *why)
 {
-    struct mem_done done;
-    mem_disk_held_run(&disk);
-    ck_assert(mem_disk_take_done(&disk, &done));
-    hand_over(&done);
+    (void)base;
+    if (read_only) {
+        return sl_fail_os(why, EROFS, "rename");
+    }
+    return mem_disk_prepare(&disk, from, name, bytes, why);
 }
 
 /* The two oldest segments have no live value. The first is reclaimed, and its file is given a new name by
- * a request that waits. */
+ * a job that waits. */
 static void rename_held(void)
 {
+    static struct sl_disk_ops renames; /* its end comes after the test */
     struct sl_msg reclaim, reply = {.code = SL_OK};
     uint32_t n = 0;
     scan();
@@ -1663,11 +1665,14 @@ static void rename_held(void)
     }
     ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
     ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment);
-    spare_lose();
-    disk.makes_held = true;
+    renames = *disk.base.ops;
+    renames.prepare = disk_prepare;
+    disk.base.ops = &renames;
+    fake.job_held = true;
     fake_answer(&fake, "registrar", &reclaim, &reply);
     pump(UINT64_MAX);
-    ck_assert_ptr_nonnull(disk.held.from);
+    ck_assert_ptr_nonnull(fake.held_job);
+    fake.job_held = false;
 }
 
 /* Under its old name the next start would find the file whole: the registrar relies on that of a segment
@@ -1679,7 +1684,7 @@ START_TEST(no_segment_is_named_while_the_file_of_the_one_before_is_renamed)
         rename_held();
 
         ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
-        held_run();
+        fake_job_run(&fake, 1);
         pass_and_pump(SL_NS_PER_S);
         ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim));
         ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment + 1);
@@ -1716,7 +1721,7 @@ START_TEST(a_scan_does_not_end_while_the_file_of_a_segment_is_renamed)
             ck_assert(!scan_ends());
         }
 
-        held_run();
+        fake_job_run(&fake, 1);
         bool ended = false;
         for (uint32_t i = 0; i < 10; i++) {
             pass_and_pump(SL_NS_PER_MS);
@@ -1731,10 +1736,11 @@ START_TEST(a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed)
     {
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, gone;
         rename_held();
-        disk.make_code = EROFS;
+        read_only = true;
         disk.fail_request = disk.requests + 1;
         disk.fail_os_code = EROFS;
-        held_run();
+        fake_job_run(&fake, 1);
+        fake_jobs_tell(&fake);
         pump(UINT64_MAX);
         hello.body.hello_reply.boot_generation = ++boot_generation;
 
@@ -1747,7 +1753,7 @@ START_TEST(a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed)
         }
         ck_assert(ended);
         ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &gone));
-        disk.make_code = 0;
+        read_only = false;
     }
 END_TEST
 
@@ -1755,7 +1761,7 @@ START_TEST(a_file_that_has_gone_is_told_until_the_registrar_knows_it)
     {
         struct sl_msg gone, busy = {.code = SL_ERR_BUSY}, ok = {.code = SL_OK};
         rename_held();
-        held_run();
+        fake_job_run(&fake, 1);
         ck_assert(fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &gone));
         uint64_t seq = gone.seq;
         fake_answer(&fake, "registrar", &gone, &busy);
@@ -1797,7 +1803,7 @@ START_TEST(a_tombstone_is_written_while_its_file_is_renamed)
         first_forget();
 
         ck_assert_uint_eq(metric("tombstones_written"), before + 1);
-        held_run();
+        fake_job_run(&fake, 1);
         pass_and_pump(SL_NS_PER_MS); /* the registrar knows that it has gone */
         first_forget();
         ck_assert_uint_eq(metric("tombstones_written"), before + 1);
@@ -1807,6 +1813,7 @@ END_TEST
 START_TEST(a_segment_that_cannot_be_removed_keeps_its_values)
     {
         struct sl_msg reclaim, reply = {.code = SL_OK};
+        static struct sl_disk_ops renames;
         uint32_t n = 0;
         scan();
         while (!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim)) {
@@ -1814,10 +1821,11 @@ START_TEST(a_segment_that_cannot_be_removed_keeps_its_values)
                 n++;
             }
         }
-        if (_i == 0) {
-            spare_find();
-        } else { /* nor renamed */
-            disk.make_code = EROFS;
+        if (_i == 1) { /* nor renamed */
+            renames = *disk.base.ops;
+            renames.prepare = disk_prepare;
+            disk.base.ops = &renames;
+            read_only = true;
         }
         disk.fail_request = disk.requests + 1;
         disk.fail_os_code = EIO;
@@ -1825,14 +1833,13 @@ START_TEST(a_segment_that_cannot_be_removed_keeps_its_values)
         fake_answer(&fake, "registrar", &reclaim, &reply);
         fake_jobs_tell(&fake);
         pump(UINT64_MAX);
-        disk.make_code = 0;
+        read_only = false;
 
         ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_OK);
         ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &reclaim));
         for (uint32_t i = 0;
              i < 100 && !fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim); i++) {
             pass_and_pump(100 * SL_NS_PER_MS);
-            n += _i == 0 && write_value(n) == SL_OK ? 1 : 0; /* which wants room */
         }
         ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, known[0].segment);
         fake_answer(&fake, "registrar", &reclaim, &reply);

@@ -204,14 +204,16 @@ static int file_make(struct tape_disk *self, const char *name, uint64_t bytes)
 
 /* ---- the ops ---- */
 
-static sl_err tape_open(struct sl_disk *disk, const char *name, int *file, uint64_t *size_bytes,
+static sl_err tape_open(struct sl_disk *disk, const char *name, bool create,
+                        uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
                         struct sl_error *why)
 {
     struct tape_disk *self = tape_of(disk);
     int code = fault_simple(self);
-    if (code == 0 && image_find(&self->image, name) == NULL) {
+    if (code == 0 && !create && image_find(&self->image, name) == NULL) {
         code = ENOENT;
     }
+    code = code == 0 && create ? file_make(self, name, allocate_bytes) : code;
     if (code != 0) {
         return sl_fail_os(why, code, "open '%s'", name);
     }
@@ -238,33 +240,40 @@ static sl_err tape_remove(struct sl_disk *disk, const char *name, struct sl_erro
     return SL_OK;
 }
 
-static int carry_out_make(struct tape_disk *self, const struct sl_disk_request *request)
+static sl_err tape_prepare(struct sl_disk *disk, const char *from, const char *name, uint64_t bytes,
+                           struct sl_error *why)
 {
+    struct tape_disk *self = tape_of(disk);
     int code = fault_simple(self);
     if (code != 0) {
-        return code;
+        return sl_fail_os(why, code, "prepare '%s'", name);
     }
-    if (request->from != NULL && image_find(&self->image, request->from) != NULL) {
-        struct tape_op rename = op_of(TAPE_RENAME, request->name);
-        (void)snprintf(rename.from, sizeof(rename.from), "%s", request->from);
+    if (from != NULL && image_find(&self->image, from) != NULL) {
+        struct tape_op rename = op_of(TAPE_RENAME, name);
+        (void)snprintf(rename.from, sizeof(rename.from), "%s", from);
         record(self, rename, NULL, 0);
     }
-    code = file_make(self, request->name, request->length_bytes);
-    if (code != 0 && image_find(&self->image, request->name) != NULL) {
-        record(self, op_of(TAPE_REMOVE, request->name), NULL, 0);
+    code = file_make(self, name, bytes);
+    if (code != 0 && image_find(&self->image, name) != NULL) {
+        record(self, op_of(TAPE_REMOVE, name), NULL, 0);
     }
-    return code;
+    return code == 0 ? SL_OK : sl_fail_os(why, code, "allocate '%s'", name);
 }
 
 /* A file is made, cut or removed, or not. */
 static int carry_out_file(struct tape_disk *self, const struct sl_disk_request *request)
 {
     struct sl_error why = {0};
+    uint64_t bytes = 0;
+    int made = -1;
     if (request->verb == SL_DISK_REMOVE) {
         return tape_remove(&self->base, request->name, &why) == SL_OK ? 0 : why.os_code;
     }
     if (request->verb == SL_DISK_MAKE) {
-        return carry_out_make(self, request);
+        return tape_open(&self->base, request->name, true, request->length_bytes, &made, &bytes,
+                         &why) == SL_OK
+                   ? 0
+                   : why.os_code;
     }
     int code = fault_simple(self);
     struct tape_op op = op_of(TAPE_RESIZE, self->image.files[request->file].name);
@@ -412,6 +421,7 @@ static const struct sl_disk_ops tape_ops = {
     .flush = tape_flush,
     .read_now = tape_read_now,
     .destroy = tape_destroy,
+    .prepare = tape_prepare,
     .punch = tape_punch,
     .real_bytes = tape_real_bytes,
 };

@@ -46,12 +46,14 @@ sl_err tr_layout_make(const struct sl_body_engine_get_reply *body, struct tr_lay
     *out = (struct tr_layout){.layers = calloc(layout.layer_count + 1u, sizeof(*out->layers)),
                               .rows = calloc(layout.row_count + 1u, sizeof(*out->rows))};
     if (out->layers == NULL || out->rows == NULL) {
-        err = sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u regions", layout.layer_count);
+        sl_layout_fini(&layout);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " regions",
+                       body->regions.count);
     }
     for (uint64_t i = 0; i < body->pools.count && i < POOLS_MAX; i++) {
         out->part_counts[i] = (uint32_t)body->pools.at[i].part_count;
     }
-    for (uint32_t i = 0; err == SL_OK && i < layout.row_count; i++) {
+    for (uint32_t i = 0; i < layout.row_count; i++) {
         struct tr_row *row = &out->rows[out->row_count++];
         row->of = layout.rows[i];
         for (uint32_t l = 0; l < row->of.layer_count; l++) {
@@ -64,7 +66,7 @@ sl_err tr_layout_make(const struct sl_body_engine_get_reply *body, struct tr_lay
         }
     }
     sl_layout_fini(&layout);
-    return err;
+    return SL_OK;
 }
 
 static void layer_span(struct tr_layer *layer, const struct tr_span *spans, uint32_t span_count)

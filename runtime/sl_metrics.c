@@ -131,7 +131,7 @@ void sl_metrics_close(struct sl_metrics **metrics)
     *metrics = NULL;
 }
 
-/* Finds the name among those that stand stride bytes apart, or makes it the next one. Gives its handle; 0: the table is full. */
+/* Finds the name among those that begin every stride bytes, or makes it the next one. Gives its handle; 0: the table is full. */
 static uint32_t name_define(char *names, size_t stride, uint32_t most, _Atomic uint32_t *counter,
                             const char *name)
 {
@@ -153,7 +153,7 @@ sl_metric sl_metric_define(struct sl_metrics *metrics, const char *name)
 {
     struct metrics_page *page = metrics != NULL ? metrics->page : NULL;
     return page == NULL ? 0
-                        : name_define(page->names[0], sizeof(page->names[0]), SL_METRICS_MAX,
+                        : name_define((char *)page->names, sizeof(page->names[0]), SL_METRICS_MAX,
                                       &page->metric_count, name);
 }
 
@@ -183,7 +183,7 @@ sl_histogram sl_histogram_define(struct sl_metrics *metrics, const char *name)
 {
     struct metrics_page *page = metrics != NULL ? metrics->page : NULL;
     return page == NULL ? 0
-                        : name_define(page->histograms[0].name, sizeof(page->histograms[0]),
+                        : name_define((char *)page->histograms, sizeof(page->histograms[0]),
                                       SL_HISTOGRAMS_MAX, &page->histogram_count, name);
 }
 

@@ -31,7 +31,7 @@ static const struct sim_mutant mutants[MUTANTS] = {
     [PULL_UNCHECKED] = {16, "digests of what is pulled are not checked"},
     [TAKE_FENCE_EARLY] =
         {19, "FENCE is answered before the fabric says that reads of a hand-over ended"},
-    [TAKE_FENCE_DEAF] = {36, "FENCE does not end what is read for hand-overs of its op"},
+    [TAKE_FENCE_DEAF] = {53, "FENCE does not end what is read for hand-overs of its op"},
     [TAKE_UNCHECKED] = {16, "digests of what is handed over are not checked"},
     [LEND_EARLY] = {15, "the last LEND is answered before decode has read all"},
     [ENGINE_OVER_EARLY] = {16, "ENGINE_OVER is answered at once"},

@@ -540,6 +540,10 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     const struct sl_key key = record_key(entry);
     bool placed = entry->disk.valid != 0 && !self->tier->disks[entry->disk.disk].gone &&
                   entry->disk.segment > self->tier->disks[entry->disk.disk].gone_segment;
+    if (placed && how->told && reg_disk_away(self, entry->disk.disk)) { /* it tells of it again */
+        self->tier->disks[entry->disk.disk].missed = true;
+        placed = false;
+    }
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* wherever it is there */
         bool written = write != NULL && write->disk == i;

@@ -458,7 +458,7 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
             return SL_OK;
         }
         co_reason(op, "%s", row->reason);
-        code = SL_ERR_CANCELLED;
+        code = code == SL_OK ? SL_ERR_CANCELLED : code;
     }
     op->receipt.known = false;
     co_reason(op, "%s", sl_err_text(code));

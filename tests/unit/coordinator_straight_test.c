@@ -554,6 +554,23 @@ START_TEST(a_prefill_that_ends_takes_nothing_from_a_decode_that_has_all)
     }
 END_TEST
 
+START_TEST(a_decode_that_has_all_and_ends_late_fails_prefill_by_its_code)
+    {
+        struct bed *bed = direct_bed(strict);
+        struct sl_item_ticket ticket = ticket_of("b1", 2);
+        uint64_t recv = decode_begin(bed, 1500 * SL_NS_PER_MS, true);
+        bring_accepted(bed);
+        uint64_t send = lend_begin(bed, &ticket, false);
+        fake_pass(&bed->fake, SL_NS_PER_S);
+        fake_die(&bed->fake, transporter_proc);
+        ck_assert_int_eq(landed(bed, 2), SL_OK);
+        fake_pass(&bed->fake, 500 * SL_NS_PER_MS);
+        ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
+        ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_TIMEOUT);
+        bed_end(bed);
+    }
+END_TEST
+
 /* Prefill had no ticket, and commits in the turn in which the transporter refuses decode. */
 START_TEST(what_is_committed_is_loaded_also_where_nothing_goes_on_through_storage)
     {
@@ -774,6 +791,7 @@ int main(void)
                         2 * HOWS);
     tcase_add_loop_test(prefill, a_prefill_that_ends_takes_nothing_from_a_decode_that_has_all, 0,
                         HOWS);
+    tcase_add_test(prefill, a_decode_that_has_all_and_ends_late_fails_prefill_by_its_code);
     tcase_add_test(prefill, what_is_committed_is_loaded_also_where_nothing_goes_on_through_storage);
     suite_add_tcase(suite, prefill);
     SRunner *runner = srunner_create(suite);

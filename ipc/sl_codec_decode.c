@@ -120,7 +120,8 @@ struct spot {
 static sl_err reject(const struct spot *spot, const struct sl_field *field, sl_err code,
                      const char *what)
 {
-    return sl_field_fail(&spot->place, field, code, what);
+    (void)sl_field_fail(&spot->place, field, code, what);
+    return code;
 }
 
 /* What an older sender does not know yet reads as 0 and empty, and allows that. */

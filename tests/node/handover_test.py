@@ -81,8 +81,8 @@ class Handover(unittest.TestCase):
             report = self.demo(node, "--mode", "direct", "--requests", "1000", "--ranks", "2", "--concurrency", "32", *PATIENT)
             self.assert_no_byte_is_wrong(report)
             self.assertEqual((report["complete"], report["send_failed"]), (1000, 0))
-            # One that finds no ticket, as the first ones of a node may, goes through storage.
-            self.assertGreaterEqual(metric(node, "coordinator", "handovers_pushed"), 990)
+            # The first ones, all that are under way at once, may come before the pools are known to the fabric: they go through storage.
+            self.assertGreaterEqual(metric(node, "coordinator", "handovers_pushed"), 1000 - 32 - 10)
             self.assert_nothing_is_left(node)
 
     def test_prefill_killed_in_the_middle_of_pushing(self):

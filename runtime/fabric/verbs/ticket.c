@@ -364,6 +364,7 @@ void verbs_tickets_step(struct fabric_rail *rail)
     }
     if (left == 0 && verbs->tickets_queued > 1) { /* another is the first to find room */
         struct verbs_grant *first = verbs->tickets_head;
+        SL_ASSERT(first != NULL);
         queue_leave(rail, first);
         queue_join(rail, first);
     }

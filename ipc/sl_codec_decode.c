@@ -151,9 +151,8 @@ static sl_err copy_out(const struct spot *spot, const struct sl_field *field, co
                        uint64_t length, struct sl_text *out)
 {
     void *to;
-    sl_err err = take(spot, field, length + 1, &to);
-    if (err != SL_OK) {
-        return err;
+    if (take(spot, field, length + 1, &to) != SL_OK) {
+        return SL_ERR_NO_MEMORY;
     }
     if (length > 0) {
         memcpy(to, from, length);

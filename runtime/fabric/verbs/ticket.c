@@ -362,9 +362,8 @@ void verbs_tickets_step(struct fabric_rail *rail)
         SL_ASSERT(verbs->tickets_head != NULL);
         calls += ticket_slice(rail, verbs->tickets_head);
     }
-    if (left == 0 && verbs->tickets_queued > 1) { /* another is the first to find room */
-        struct verbs_grant *first = verbs->tickets_head;
-        SL_ASSERT(first != NULL);
+    struct verbs_grant *first = verbs->tickets_head;
+    if (left == 0 && first != NULL && first != verbs->tickets_tail) { /* another has room first */
         queue_leave(rail, first);
         queue_join(rail, first);
     }

@@ -310,8 +310,10 @@ bool reg_forget_covers(struct registrar *self, struct sl_key key, const struct s
     bool covers = false;
     struct reg_forget *at = forget_first(self, key, place->disk);
     for (; at != NULL; at = forget_next(at, key)) {
-        at->place = at->place.valid == 0 ? *place : at->place;
-        covers = covers || place_is(&at->place, place);
+        bool behind = at->behind_seq != 0; /* what its write brings lies elsewhere */
+        at->scan = behind ? self->tier->disks[place->disk].scan_number : at->scan;
+        at->place = behind || at->place.valid != 0 ? at->place : *place;
+        covers = covers || behind || place_is(&at->place, place);
     }
     return covers;
 }
@@ -540,7 +542,8 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     const struct sl_key key = record_key(entry);
     bool placed = entry->disk.valid != 0 && !self->tier->disks[entry->disk.disk].gone &&
                   entry->disk.segment > self->tier->disks[entry->disk.disk].gone_segment;
-    if (placed && how->told && reg_disk_away(self, entry->disk.disk)) { /* it tells of it again */
+    if (placed && how->told && reg_forgets_room(self) < REG_FORGETS_MAX / 2 &&
+        reg_disk_away(self, entry->disk.disk)) { /* it tells of it again */
         self->tier->disks[entry->disk.disk].missed = true;
         placed = false;
     }

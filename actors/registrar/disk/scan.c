@@ -207,16 +207,17 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     disk->state = REG_DISK_SCANNING;
 }
 
-/* Some disk has not told yet and may still come, and what was found has room meanwhile: the other parts may be there. */
+/* Some disk has not told all yet and may still come, and what was found has room meanwhile: the other parts may be there. */
 static bool groups_wait(const struct registrar *self)
 {
     bool missed = false, awaited = false;
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
-        bool late = disk->state == REG_DISK_ABSENT &&
-                    self->env->now_ns - disk->absent_since_ns > REG_DISK_LATE_NS;
-        missed = missed || (disk->used && disk->missed);
-        awaited = awaited || (disk->used && !disk->gone && !disk->scanned && !late);
+        bool absent = disk->state == REG_DISK_ABSENT;
+        bool late = absent && self->env->now_ns - disk->absent_since_ns > REG_DISK_LATE_NS;
+        missed |= disk->used && disk->missed && !absent;
+        awaited |=
+            disk->used && !disk->gone && !late && (!disk->scanned || (absent && disk->missed));
     }
     return awaited && !missed && self->groups->found_count <= self->set.reservations_max / 2;
 }

@@ -287,10 +287,11 @@ static void lanes_stopped(struct fabric_peer *peer)
 void tcp_peer_stop(struct fabric_peer *peer, bool last)
 {
     bool was_open = false;
+    uint32_t lanes = peer->rail->options.lanes; /* the peer may be free behind the last one */
     if (last) {
         guest_forget(peer);
     }
-    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
+    for (uint32_t i = 0; i < lanes; i++) {
         was_open |= conn_of(&peer->lanes[i])->state != CONN_FREE;
     }
     if (!was_open) {
@@ -298,7 +299,7 @@ void tcp_peer_stop(struct fabric_peer *peer, bool last)
         return;
     }
     uint16_t life = peer->generation;
-    for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
+    for (uint32_t i = 0; i < lanes; i++) {
         if (peer->generation == life && peer->state == PEER_STOPPING) {
             tcp_close(conn_of(&peer->lanes[i])); /* the last one to close ends the peer */
         }

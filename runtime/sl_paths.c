@@ -321,7 +321,7 @@ static sl_err above_check(int fd, const struct stat *above, const char *name,
     bool closed_group = above->st_gid == above->st_uid || is_log;
     mode_t others = closed_group ? S_IWOTH : S_IWOTH | S_IWGRP;
     if ((above->st_mode & others) == 0 || (above->st_mode & S_ISVTX) != 0 ||
-        is_of_kubelet(fd, above)) {
+        (walk->file && is_of_kubelet(fd, above))) {
         return SL_OK;
     }
     return sl_fail(

@@ -79,10 +79,11 @@ sl_err sl_recording_open(const char *path, int *fd, uint64_t *length_bytes, uint
     struct stat about;
     SL_AUTO(close)
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0) {
+    bool locked = file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
+    if (file >= 0 && !locked && errno == EWOULDBLOCK) {
         return sl_fail(why, SL_ERR_BUSY, "'%s': another node records there", path);
     }
-    if (file < 0 || fstat(file, &about) != 0) { /* behind the lock: nobody appends any more */
+    if (!locked || fstat(file, &about) != 0) { /* behind the lock: nobody appends any more */
         return sl_fail_os(why, errno, "open '%s'", path);
     }
     ssize_t got = S_ISREG(about.st_mode) ? pread(file, &head, sizeof(head), 0) : -1;

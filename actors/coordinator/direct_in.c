@@ -105,7 +105,7 @@ static void bring_answered(struct coordinator *self, struct co_op *op, const str
     if (op->handover->arrived) {
         return; /* LANDED has told of it */
     }
-    /* Decode's caller would have ended the op itself: it is prefill's that gave up. */
+    /* A cancel by decode's own caller ends the op before this: prefill has given up. */
     bool other = reply->code == SL_OK || reply->code == SL_ERR_CANCELLED;
     op->direct.failed = other ? SL_ERR_HANDOVER : reply->code;
     co_reason(op, "not brought: %s", co_why(reply));

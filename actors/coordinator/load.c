@@ -192,7 +192,7 @@ static void slice_cut(struct coordinator *self, struct co_op *op, uint32_t block
     }
 }
 
-/* Looks again later, at so many blocks of the slice, whose pins make way meanwhile. */
+/* Gives the slice's pins back, and looks at its first `blocks` blocks again later. */
 static void load_wait(struct coordinator *self, struct co_op *op, uint32_t blocks)
 {
     slice_cut(self, op, blocks);

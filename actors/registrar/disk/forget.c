@@ -310,7 +310,7 @@ bool reg_forget_covers(struct registrar *self, struct sl_key key, const struct s
     bool covers = false;
     struct reg_forget *at = forget_first(self, key, place->disk);
     for (; at != NULL; at = forget_next(at, key)) {
-        bool behind = at->behind_seq != 0; /* what its write brings lies elsewhere */
+        bool behind = at->behind_seq != 0; /* its write may store it elsewhere */
         at->scan = behind ? self->tier->disks[place->disk].scan_number : at->scan;
         at->place = behind || at->place.valid != 0 ? at->place : *place;
         covers = covers || behind || place_is(&at->place, place);

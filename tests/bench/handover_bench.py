@@ -2,7 +2,7 @@
 """Figures: direct hand-over from one node to another, in namespaces. Medians. CPU is that of all actors of both nodes; the
 engines' own is left out.
 
-  push_bench.py [ROUNDS]"""
+  handover_bench.py [ROUNDS]"""
 
 import json
 import os

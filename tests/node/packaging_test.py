@@ -1,9 +1,11 @@
 """What the Debian packages are made of, without making them: pages, completion and settings say what the programs do, and a node of the
 system's user is found by all who may. deploy/test --package makes and tries them."""
 
+import fcntl
 import glob
 import json
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -13,6 +15,7 @@ import unittest
 from node_support import BIN, CTL, NODE, PATIENCE, ROOT, main
 
 DEBIAN = os.path.join(ROOT, "deploy", "debian")
+PLACES = ("/var/lib/sluice", "/var/log/sluice", "/run/sluice", "/dev/shm/sluice-7")  # what a purge removes
 COMPLETION = os.path.join(ROOT, "deploy", "completion", "sluicectl")
 # What bash would offer behind each list of words.
 COMPLETE = """
@@ -168,6 +171,49 @@ class Packaging(unittest.TestCase):
     def test_scripts_can_be_read_by_their_shells(self):
         for path in glob.glob(os.path.join(DEBIAN, "sluice.p*")):
             run("sh", "-n", path)
+
+    def script_run(self, name, *words, **programs):
+        """Runs a script of the package with the machine's directories below self.place, and `id` and such as given."""
+        bin_place = self.place + "/programs"
+        os.makedirs(bin_place, exist_ok=True)
+        for program, text in {"id": "echo 7", **programs}.items():
+            with open(f"{bin_place}/{program}", "w", encoding="utf-8") as file:
+                file.write(f"#!/bin/sh\n{text}\n")
+            os.chmod(f"{bin_place}/{program}", 0o755)
+        text = re.sub(r"(?<![\w.])/(run|var|etc|dev/shm|usr)/", rf"{self.place}/\1/", read(DEBIAN, name))
+        others = re.findall(r"""(?<=[\s"'=<>(])/(?!dev/null|bin/sh)\w[^\s"]*""", text.replace(self.place + "/", ""))
+        self.assertEqual(others, [], f"{name}: a directory of this machine")
+        return run("sh", "-c", text, name, *words, env={**os.environ, "PATH": f"{bin_place}:{os.environ['PATH']}"})
+
+    def test_a_purge_leaves_a_node_that_runs_and_directories_of_users_that_no_unit_names(self):
+        own = pwd.getpwuid(os.geteuid()).pw_name
+        for name, user in (("gone", own), ("runs", own), ("pod", "somebody")):
+            for place in (f"/etc/systemd/system/sluice-node@{name}.service.d", *(f"{place}/{name}" for place in PLACES)):
+                os.makedirs(self.place + place)
+                open(self.place + place + "/file", "w", encoding="utf-8").close()
+            with open(f"{self.place}/etc/systemd/system/sluice-node@{name}.service.d/10-user.conf", "w", encoding="utf-8") as file:
+                file.write(f"[Service]\nUser={user}\n")
+        locks = [os.open(f"{self.place}{place}/runs", os.O_RDONLY) for place in ("/run/sluice", "/dev/shm/sluice-7")]
+        for lock in locks:
+            self.addCleanup(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_SH)  # as every actor does
+
+        self.script_run("sluice.postrm", "purge")
+
+        for place in PLACES:
+            self.assertEqual(sorted(os.listdir(self.place + place)), ["pod", "runs"], place)
+            self.assertEqual([os.listdir(f"{self.place}{place}/{name}") for name in ("pod", "runs")], [["file"], ["file"]], place)
+
+    def test_a_purge_leaves_no_directory_of_a_node_that_ran(self):
+        for place in PLACES:
+            os.makedirs(self.place + place + "/default/log")
+        os.makedirs(self.place + "/etc/systemd/system/sluice-node@default.service.d")
+        with open(self.place + "/etc/systemd/system/sluice-node@default.service.d/override.conf", "w", encoding="utf-8") as file:
+            file.write(f"[Service]\nUser=sluice\nUser={pwd.getpwuid(os.geteuid()).pw_name}\n")
+
+        self.script_run("sluice.postrm", "purge")
+
+        self.assertEqual([place for place in PLACES if os.path.exists(self.place + place)], [])
 
     def test_packages_that_others_made_stay_in_the_directory(self):
         programs, output = self.place + "/programs", self.place + "/output"

@@ -172,18 +172,21 @@ class Packaging(unittest.TestCase):
         for path in glob.glob(os.path.join(DEBIAN, "sluice.p*")):
             run("sh", "-n", path)
 
+    def programs_make(self, texts):
+        """An environment where programs of these names are scripts of these texts."""
+        os.makedirs(self.place + "/programs", exist_ok=True)
+        for name, text in texts.items():
+            with open(f"{self.place}/programs/{name}", "w", encoding="utf-8") as file:
+                file.write(f"#!/bin/sh\n{text}\n")
+            os.chmod(f"{self.place}/programs/{name}", 0o755)
+        return {**os.environ, "PATH": f"{self.place}/programs:{os.environ['PATH']}"}
+
     def script_run(self, name, *words, **programs):
         """Runs a script of the package with the machine's directories below self.place, and `id` and such as given."""
-        bin_place = self.place + "/programs"
-        os.makedirs(bin_place, exist_ok=True)
-        for program, text in {"id": "echo 7", **programs}.items():
-            with open(f"{bin_place}/{program}", "w", encoding="utf-8") as file:
-                file.write(f"#!/bin/sh\n{text}\n")
-            os.chmod(f"{bin_place}/{program}", 0o755)
         text = re.sub(r"(?<![\w.])/(run|var|etc|dev/shm|usr)/", rf"{self.place}/\1/", read(DEBIAN, name))
         others = re.findall(r"""(?<=[\s"'=<>(])/(?!dev/null|bin/sh)\w[^\s"]*""", text.replace(self.place + "/", ""))
         self.assertEqual(others, [], f"{name}: a directory of this machine")
-        return run("sh", "-c", text, name, *words, env={**os.environ, "PATH": f"{bin_place}:{os.environ['PATH']}"})
+        return run("sh", "-c", text, name, *words, env=self.programs_make({"id": "echo 7", **programs}))
 
     def test_a_purge_leaves_a_node_that_runs_and_directories_of_users_that_no_unit_names(self):
         own = pwd.getpwuid(os.geteuid()).pw_name
@@ -215,21 +218,41 @@ class Packaging(unittest.TestCase):
 
         self.assertEqual([place for place in PLACES if os.path.exists(self.place + place)], [])
 
+    def package_environment(self, build):
+        """Of deploy/package, with a dpkg-buildpackage that runs this text instead."""
+        return self.programs_make({"dh": "", "help2man": "", "dpkg-buildpackage": build})
+
+    def test_a_build_removes_no_directory_that_it_has_not_made(self):
+        work, words = self.place + "/sluice-build", ["--output", self.place, "--no-install"]
+        os.makedirs(work + "/sluice")
+        for path in (work + "/sluice/work.c", self.place + "/build.log"):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("somebody's")
+        refused = f"{work} is there, and no build of this made it"
+        fails = self.package_environment("echo it fails; exit 1")
+
+        with self.assertRaisesRegex(AssertionError, refused):
+            run(os.path.join(ROOT, "deploy", "package"), *words, env=fails)
+        self.assertEqual(read(work, "sluice", "work.c"), "somebody's")
+        shutil.rmtree(work)
+        for _ in range(2):  # what a build that failed has left is its own
+            with self.assertRaisesRegex(AssertionError, f"(?s)it fails.*all of it: {work}/build.log"):
+                run(os.path.join(ROOT, "deploy", "package"), *words, env=fails)
+        with self.assertRaisesRegex(AssertionError, refused):  # by the script in that directory
+            run(work + "/sluice/deploy/package", *words, env=fails)
+        self.assertEqual(read(self.place, "build.log"), "somebody's")
+
     def test_packages_that_others_made_stay_in_the_directory(self):
-        programs, output = self.place + "/programs", self.place + "/output"
-        for name, text in (("dh", ""), ("help2man", ""), ("dpkg-buildpackage", """
-                version=$(sed -n '1s/.*(\\(.*\\)).*/\\1/p' debian/changelog)
-                for name in sluice libsluice0 libsluice-dev python3-sluice sluice-dbgsym; do echo made >"../${name}_${version}_amd64.deb"; done
-                echo made >"../sluice_${version}_amd64.changes"; echo made >"../sluice_${version}_amd64.buildinfo\"""")):
-            os.makedirs(programs, exist_ok=True)
-            with open(f"{programs}/{name}", "w", encoding="utf-8") as file:
-                file.write(f"#!/bin/sh\n{text}\n")
-            os.chmod(f"{programs}/{name}", 0o755)
+        output = self.place + "/output"
+        environment = self.package_environment("""
+            version=$(sed -n '1s/.*(\\(.*\\)).*/\\1/p' debian/changelog)
+            for name in sluice libsluice0 libsluice-dev python3-sluice sluice-dbgsym; do echo made >"../${name}_${version}_amd64.deb"; done
+            echo made >"../sluice_${version}_amd64.changes"; echo made >"../sluice_${version}_amd64.buildinfo"
+        """)
         os.mkdir(output)
         others = ["sluice_0.1_amd64.deb", "sluice-dbgsym_0.1_amd64.deb", "libsluice0_0.1_arm64.deb", "sluice_0.1_amd64.changes", "python3-sluice_9_all.deb"]
         for name in others:
             open(f"{output}/{name}", "w", encoding="utf-8").close()
-        environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
         words = [os.path.join(ROOT, "deploy", "package"), "--output", output, "--no-install", "--version-suffix"]
         said = []
         for suffix in ("~one", "~two"):

@@ -218,6 +218,19 @@ class Packaging(unittest.TestCase):
 
         self.assertEqual([place for place in PLACES if os.path.exists(self.place + place)], [])
 
+    def test_units_of_0_2_are_stopped_by_an_upgrade_from_it_and_by_no_later_one(self):
+        wants, calls = self.place + "/etc/systemd/system/multi-user.target.wants", self.place + "/calls"
+        for directory in (wants, self.place + "/run/systemd/system"):
+            os.makedirs(directory)
+        for before, left in (("", ["sluice-metrics@own.service"]), ("0.3.0~rc1", ["sluice-metrics@own.service"]), ("0.2.9+1", [])):
+            open(wants + "/sluice-metrics@own.service", "w", encoding="utf-8").close()
+            open(calls, "w", encoding="utf-8").close()
+
+            self.script_run("sluice.postinst", "configure", before, **{"deb-systemd-invoke": f'echo "$*" >>{calls}', "systemctl": ""})
+
+            self.assertEqual(os.listdir(wants), left, before)
+            self.assertEqual("stop sluice-metrics@*.service" in read(calls), not left, before)
+
     def package_environment(self, build):
         """Of deploy/package, with a dpkg-buildpackage that runs this text instead."""
         return self.programs_make({"dh": "", "help2man": "", "dpkg-buildpackage": build})

@@ -85,6 +85,10 @@ expect "and serves it" serves hello world
 expect "the node of another user is active" systemctl is-active --quiet sluice-node@other
 expect "with what was in memory" in_memory its --instance other
 for unit in sluice-gate@third sluice-swapper@third:0; do
+    expect "$unit, which may be the administrator's own, runs" systemctl is-active --quiet $unit
+done
+expect "until 0.2 is upgraded" env DPKG_MAINTSCRIPT_PACKAGE=sluice DPKG_MAINTSCRIPT_NAME=postinst /var/lib/dpkg/info/sluice.postinst configure 0.2.0
+for unit in sluice-gate@third sluice-swapper@third:0; do
     expect "$unit is stopped" refuses systemctl is-active $unit
     expect "$unit is disabled" refuses test -L /etc/systemd/system/multi-user.target.wants/$unit.service
 done

@@ -185,7 +185,7 @@ static json_t *kinds_json(const struct replay_report *report)
         (void)json_array_append_new(
             list, json_pack("{s:s, s:s, s:I, s:o}", "op", kind->store ? "store" : "load", "code",
                             sl_err_name(kind->code), "count", (json_int_t)kind->count, "text",
-                            ctl_json_bytes(kind->text, strlen(kind->text))));
+                            ctl_json_text(kind->text)));
     }
     return list;
 }

@@ -86,6 +86,7 @@ int ctl_failed(const struct ctl *ctl, const struct sl_error *why);
 void ctl_print_json(json_t *object);
 /* Text of any bytes: as UTF-8, or "hex:..." when they are none. New reference. */
 json_t *ctl_json_bytes(const char *bytes, size_t length);
+json_t *ctl_json_text(const char *text);
 json_t *ctl_json_u64(uint64_t value);
 /* The first character of a text of left bytes, for people: the bytes of one that a terminal must not
  * have are escaped, as "\x1b" (runtime/sl_text.h), as is a backslash. Gives the bytes it has in text. */

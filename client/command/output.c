@@ -144,6 +144,11 @@ json_t *ctl_json_bytes(const char *bytes, size_t length)
     return text;
 }
 
+json_t *ctl_json_text(const char *text)
+{
+    return ctl_json_bytes(text, strlen(text));
+}
+
 size_t ctl_character_text(const char *text, size_t left, char out[CTL_CHARACTER_TEXT])
 {
     size_t length = 0;

@@ -9,12 +9,12 @@ static json_t *contributions_json(const struct sl_contribution_info *infos, uint
     for (uint32_t i = 0; i < count; i++) {
         const struct sl_contribution_info *info = &infos[i];
         (void)json_array_append_new(
-            rows, json_pack("{s:o, s:i, s:o, s:o, s:o, s:b, s:s, s:i}", "name",
-                            ctl_json_bytes(info->name, strlen(info->name)), "number",
-                            (int)info->number, "length_bytes", ctl_json_u64(info->length_bytes),
-                            "used_bytes", ctl_json_u64(info->used_bytes), "values",
-                            ctl_json_u64(info->value_count), "lasting", info->process[0] == '\0',
-                            "process", info->process, "pid", (int)info->pid));
+            rows,
+            json_pack("{s:o, s:i, s:o, s:o, s:o, s:b, s:s, s:i}", "name", ctl_json_text(info->name),
+                      "number", (int)info->number, "length_bytes", ctl_json_u64(info->length_bytes),
+                      "used_bytes", ctl_json_u64(info->used_bytes), "values",
+                      ctl_json_u64(info->value_count), "lasting", info->process[0] == '\0',
+                      "process", info->process, "pid", (int)info->pid));
     }
     return json_pack("{s:o}", "contributions", rows);
 }

@@ -44,8 +44,8 @@ static void event_json(const struct ev_event *event, const char *type, const cha
         bool grouped = event->group_index != SL_BLOCK_NO_GROUP;
         (void)json_object_update_new(
             line, json_pack("{s:s, s:s?, s:s, s:o, s:o}", "block", hash, "parent", parent, "medium",
-                            medium, "model", ctl_json_bytes(event->model, strlen(event->model)),
-                            "group", grouped ? json_integer(event->group_index) : json_null()));
+                            medium, "model", ctl_json_text(event->model), "group",
+                            grouped ? json_integer(event->group_index) : json_null()));
     }
     (void)json_dumpf(line, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_PRESERVE_ORDER);
     (void)putchar('\n');

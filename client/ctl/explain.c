@@ -15,8 +15,7 @@ json_t *explain_json(struct sl_object_key key, const struct sl_story *story)
 {
     return json_pack("{s:o, s:s, s:s, s:o, s:o}", "key", ctl_json_bytes(key.at, key.length), "code",
                      sl_err_name(story->code), "word", word_of(story->code), "text",
-                     ctl_json_bytes(story->text, strlen(story->text)), "ago_ns",
-                     ctl_json_u64(story->ago_ns));
+                     ctl_json_text(story->text), "ago_ns", ctl_json_u64(story->ago_ns));
 }
 
 sl_err explain_keys(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,

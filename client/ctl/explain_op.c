@@ -85,14 +85,11 @@ static json_t *op_json(const struct story_of_op *of)
         told->running         ? "under way"
         : told->code == SL_OK ? "ended"
                               : sl_err_text(told->code),
-        "reason", ctl_json_bytes(told->reason, strlen(told->reason)), "requester",
-        ctl_json_bytes(told->requester, strlen(told->requester)), "request",
-        ctl_json_bytes(told->request, strlen(told->request)), "traceparent", told->traceparent,
-        "model", told->model, "engine", ctl_json_u64(told->engine_id), "ago_ns",
-        ctl_json_u64(told->ago_ns), "took_ns", ctl_json_u64(told->took_ns), "runs", runs,
-        "not_there", keys, "elsewhere",
-        of->elsewhere[0] == '\0' ? json_null()
-                                 : ctl_json_bytes(of->elsewhere, strlen(of->elsewhere)));
+        "reason", ctl_json_text(told->reason), "requester", ctl_json_text(told->requester),
+        "request", ctl_json_text(told->request), "traceparent", told->traceparent, "model",
+        told->model, "engine", ctl_json_u64(told->engine_id), "ago_ns", ctl_json_u64(told->ago_ns),
+        "took_ns", ctl_json_u64(told->took_ns), "runs", runs, "not_there", keys, "elsewhere",
+        of->elsewhere[0] == '\0' ? json_null() : ctl_json_text(of->elsewhere));
 }
 
 static bool is_known(const uint64_t *known, uint32_t count, uint64_t op_id)

@@ -192,10 +192,10 @@ static json_t *tokens_json(const struct keys *keys, const json_t *identity,
     for (uint64_t i = 0; i < keys->count; i++) {
         (void)json_array_append_new(rows, explain_json(ctl_key(keys->texts[i]), &stories[i]));
     }
-    return json_pack(
-        "{s:s, s:s, s:o, s:o, s:o}", "model", keys->model, "name", identity_fact(identity, "name"),
-        "prefix", ctl_json_u64(prefix), "blocks", rows, "elsewhere",
-        elsewhere[0] == '\0' ? json_null() : ctl_json_bytes(elsewhere, strlen(elsewhere)));
+    return json_pack("{s:s, s:s, s:o, s:o, s:o}", "model", keys->model, "name",
+                     identity_fact(identity, "name"), "prefix", ctl_json_u64(prefix), "blocks",
+                     rows, "elsewhere",
+                     elsewhere[0] == '\0' ? json_null() : ctl_json_text(elsewhere));
 }
 
 static sl_err tokens_look(struct ctl *ctl, const struct explain_tokens *what,

@@ -103,14 +103,13 @@ static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
                        name);
     }
     (void)json_array_append_new(
-        found, json_pack("{s:o, s:s, s:I, s:o, s:b, s:b, s:o}", "file",
-                         ctl_json_bytes(name, strlen(name)), "kind",
+        found, json_pack("{s:o, s:s, s:I, s:o, s:b, s:b, s:o}", "file", ctl_json_text(name), "kind",
                          figures                                               ? "figures"
                          : segment.kind > 0 && segment.kind < SL_SEGMENT_KINDS ? kinds[segment.kind]
                                                                                : "unknown",
                          "version", (json_int_t)(figures ? 0 : segment.layout), "maker",
-                         ctl_json_bytes(segment.maker, strlen(segment.maker)), "readable",
-                         (int)(err == SL_OK), "left_out", (int)left, "why", sentence_give(said)));
+                         ctl_json_text(segment.maker), "readable", (int)(err == SL_OK), "left_out",
+                         (int)left, "why", sentence_give(said)));
     return err == SL_OK || left;
 }
 

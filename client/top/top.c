@@ -79,10 +79,10 @@ static void peers_take(struct top *top, json_t *into)
         const struct sl_node_info *node = &nodes[i];
         (void)json_array_append_new(
             rows,
-            json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "name",
-                      ctl_json_bytes(node->name, strlen(node->name)), "state", node->state, "link",
-                      node->link, "round_trip_ns", ctl_json_u64(node->round_trip_ns),
-                      "heard_ago_ns", ctl_json_u64(node->heard_ago_ns), "read_bytes",
+            json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "name", ctl_json_text(node->name),
+                      "state", node->state, "link", node->link, "round_trip_ns",
+                      ctl_json_u64(node->round_trip_ns), "heard_ago_ns",
+                      ctl_json_u64(node->heard_ago_ns), "read_bytes",
                       ctl_json_u64(node->read_bytes), "failures", ctl_json_u64(node->failures)));
     }
     (void)json_object_set_new(into, "peers", rows);
@@ -134,8 +134,7 @@ static bool reading_give(struct top *top, const char *request, FILE *to)
     json_t *head = json_object();
     top->failed = reading_take(top, &asked, head, &text, &text_bytes) != SL_OK;
     if (top->failed) {
-        (void)json_object_set_new(head, "failed",
-                                  ctl_json_bytes(top->why.text, strlen(top->why.text)));
+        (void)json_object_set_new(head, "failed", ctl_json_text(top->why.text));
         text_bytes = 0;
     }
     (void)json_object_set_new(head, "at_ns", ctl_json_u64(sl_clock_monotonic_ns()));

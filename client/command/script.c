@@ -13,7 +13,8 @@
 void ctl_script_become(const char *name, const char *const words[])
 {
     char program[1000], path[1100];
-    const char *arguments[WORDS_MAX + 4] = {"python3", "-B", path};
+    /* Without packages, which take longer to find than the file to run, and variables: PYTHONSAFEPATH hides what is beside it. */
+    const char *arguments[WORDS_MAX + 4] = {"python3", "-BSE", path};
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     program[SL_MAX(length, 0)] = '\0';
     for (int i = 0; i < 2 && strrchr(program, '/') != NULL; i++) { /* PREFIX/bin/sluicectl */
@@ -23,7 +24,6 @@ void ctl_script_become(const char *name, const char *const words[])
     for (size_t i = 0; i < WORDS_MAX && words[i] != NULL; i++) {
         arguments[3 + i] = words[i];
     }
-    (void)unsetenv("PYTHONSAFEPATH"); /* or it finds nothing beside the file */
     if (access(path, R_OK) == 0) {
         (void)execvp(arguments[0], (char *const *)arguments);
         arguments[2] = arguments[0];
@@ -45,6 +45,7 @@ int ctl_script_print(const char *name, const char *const words[], json_t *facts)
     int ends[2] = {-1, -1};
     (void)signal(SIGPIPE, SIG_IGN); /* it says itself why it does not read */
     pid_t pid = pipe(ends) == 0 ? fork() : -1;
+    int why = errno;
     if (pid == 0) {
         (void)dup2(ends[0], STDIN_FILENO); /* which may be the same */
         (void)close(ends[1]);
@@ -58,6 +59,9 @@ int ctl_script_print(const char *name, const char *const words[], json_t *facts)
     }
     (void)signal(SIGPIPE, SIG_DFL);
     json_decref(facts);
+    if (pid < 0) {
+        (void)fprintf(stderr, "sluicectl: cannot run python3: %s\n", strerror(why));
+    }
     return pid > 0 ? ctl_script_end(pid) : CTL_NO;
 }
 

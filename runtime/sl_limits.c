@@ -2,19 +2,14 @@
  * node needs of them. */
 #include "runtime/sl_limits.h"
 #include "runtime/metrics_page.h"
-#include "runtime/sl_disk_place.h"
-
 #include "runtime/sl_parse.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <linux/capability.h>
-#include <linux/io_uring.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define LINE_BYTES  4096
@@ -30,8 +25,7 @@
 #define ROOM_DISK_STAGING (64 * SL_MIB)
 #define ROOM_SWAP_STAGING (32 * SL_MIB)
 #define GHOST_BYTES       48u
-#define RESERVATION_BYTES 256u         /* its claim in the registrar */
-#define HEADER_BYTES      (4 * SL_MIB) /* of a segment, at most */
+#define RESERVATION_BYTES 256u /* its claim in the registrar */
 
 /* ---- files of one number ---- */
 
@@ -234,30 +228,6 @@ static void cgroups_read(const char *root, const char *process, struct sl_limits
     }
 }
 
-/* ---- the process ---- */
-
-/* hard: of a limit that a process raises by itself. */
-static uint64_t resource_limit(pid_t pid, __rlimit_resource_t which, bool hard)
-{
-    struct rlimit limit;
-    uint64_t most = prlimit(pid, which, NULL, &limit) != 0 ? RLIM_INFINITY
-                    : hard                                 ? limit.rlim_max
-                                                           : limit.rlim_cur;
-    return most == RLIM_INFINITY ? SL_NO_LIMIT : most;
-}
-
-static bool may(const char *root, const char *process, unsigned capability)
-{
-    char path[PATH_MAX], line[256];
-    uint64_t set = 0;
-    (void)snprintf(path, sizeof path, "%s/proc/%s/status", root, process);
-    SL_AUTO(fclose) FILE *file = fopen(path, "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL &&
-           sscanf(line, "CapEff: %" SCNx64, &set) != 1) {
-    }
-    return (set >> capability & 1) != 0;
-}
-
 void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out)
 {
     char process[16] = "self";
@@ -267,25 +237,13 @@ void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out)
     const struct sl_limit none = {.most = SL_NO_LIMIT, .left = SL_NO_LIMIT};
     *out = (struct sl_limits){.memory = none, .cores = none, .processes = none};
     cgroups_read(root, process, out);
-    out->file_bytes = resource_limit((pid_t)pid, RLIMIT_FSIZE, false);
-    out->data_bytes = resource_limit((pid_t)pid, RLIMIT_DATA, false);
-    out->address_bytes = resource_limit((pid_t)pid, RLIMIT_AS, false);
-    out->descriptors = resource_limit((pid_t)pid, RLIMIT_NOFILE, true);
-    out->locked_bytes = may(root, process, CAP_IPC_LOCK)
-                            ? SL_NO_LIMIT
-                            : resource_limit((pid_t)pid, RLIMIT_MEMLOCK, false);
-    uint64_t processes = may(root, process, CAP_SYS_RESOURCE)
-                             ? SL_NO_LIMIT
-                             : resource_limit((pid_t)pid, RLIMIT_NPROC, false);
-    if (processes < out->processes.most) { /* how many the user has is not looked at */
-        out->processes.most = processes;
-        (void)snprintf(out->processes.file, sizeof out->processes.file, "RLIMIT_NPROC");
-    }
 }
 
 bool sl_file_may_have(uint64_t bytes)
 {
-    return bytes <= SL_MIN(resource_limit(0, RLIMIT_FSIZE, false), (uint64_t)INT64_MAX);
+    struct rlimit limit;
+    uint64_t most = getrlimit(RLIMIT_FSIZE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+    return bytes <= SL_MIN(most, (uint64_t)INT64_MAX);
 }
 
 int sl_file_resize(int fd, uint64_t bytes)
@@ -304,12 +262,12 @@ static uint64_t disks_of(const struct sl_config *config)
     return sl_config_u64(config, SL_SET_disk) > 0 ? sl_config_disk_count(config) : 0;
 }
 
-static uint64_t actors_of(const struct sl_config *config)
+uint64_t sl_limits_actors(const struct sl_config *config)
 {
     return 4 + sl_config_u64(config, SL_SET_ranks) + disks_of(config);
 }
 
-static uint64_t page_bytes(const struct sl_config *config) /* of an actor's metrics */
+uint64_t sl_limits_page_bytes(const struct sl_config *config)
 {
     return sizeof(struct metrics_page) +
            sl_config_u64(config, SL_SET_trace_events) * sizeof(struct metrics_event);
@@ -322,21 +280,16 @@ static uint64_t above(const struct sl_config *config, enum sl_setting setting, u
     return value - SL_MIN(value, counted);
 }
 
-static uint64_t room_of(const struct sl_config *config)
+uint64_t sl_limits_room_bytes(const struct sl_config *config)
 {
     uint64_t ranks = sl_config_u64(config, SL_SET_ranks);
     return ROOM_BYTES + ROOM_RANK_BYTES * ranks +
            above(config, SL_SET_trace_events, ROOM_EVENTS) * sizeof(struct metrics_event) *
-               actors_of(config) +
+               sl_limits_actors(config) +
            above(config, SL_SET_swap_staging, ROOM_SWAP_STAGING) * ranks +
            above(config, SL_SET_disk_staging, ROOM_DISK_STAGING) * disks_of(config) +
            above(config, SL_SET_ghosts_max, ROOM_ENTRIES) * GHOST_BYTES +
            above(config, SL_SET_reservations_max, ROOM_ENTRIES) * RESERVATION_BYTES;
-}
-
-uint64_t sl_limits_pages_bytes(const struct sl_config *config)
-{
-    return page_bytes(config) * actors_of(config);
 }
 
 uint64_t sl_limits_memory_default(const struct sl_config *config, const struct sl_limits *limits,
@@ -349,209 +302,8 @@ uint64_t sl_limits_memory_default(const struct sl_config *config, const struct s
     uint64_t memory = SL_MIN(standard, shm_free_bytes / 5 * 4);
     if (limits->memory.most != SL_NO_LIMIT) {
         memory = SL_MIN(memory, limits->memory.left / 2);
-        uint64_t beside = room_of(config) + sl_config_index_memory(config);
+        uint64_t beside = sl_limits_room_bytes(config) + sl_config_index_memory(config);
         memory = SL_MIN(memory, limits->memory.most - SL_MIN(beside, limits->memory.most));
     }
     return SL_MAX(memory / SL_MIB, 1u) * SL_MIB;
 }
-
-static const char *size_text(uint64_t bytes, char out[32])
-{
-    (void)snprintf(out, 32, "%" PRIu64 " MiB", bytes / SL_MIB + (bytes % SL_MIB != 0));
-    return out;
-}
-
-static enum sl_limits_level memory_check(struct sl_limits_case *at)
-{
-    char memory[32], index[32], room[32], sum[32], most[32];
-    uint64_t want = sl_config_u64(at->config, SL_SET_memory) + sl_config_index_memory(at->config) +
-                    room_of(at->config);
-    if (at->limits->memory.most == SL_NO_LIMIT) {
-        (void)snprintf(at->text, sizeof at->text, "no limit of a cgroup on memory");
-        return SL_LIMITS_FINE;
-    }
-    bool fits = want <= at->limits->memory.most;
-    int used = snprintf(
-        at->text, sizeof at->text, "memory %s, indexes %s and %s for actors are %s; %s allows %s",
-        size_text(sl_config_u64(at->config, SL_SET_memory), memory),
-        size_text(sl_config_index_memory(at->config), index), size_text(room_of(at->config), room),
-        size_text(want, sum), at->limits->memory.file, size_text(at->limits->memory.most, most));
-    if (at->limits->oom_kills > 0) {
-        (void)snprintf(at->text + used, sizeof at->text - (size_t)used,
-                       ", and the kernel has killed %" PRIu64 " processes there for want of memory",
-                       at->limits->oom_kills);
-    }
-    return !fits ? SL_LIMITS_BROKEN : at->limits->oom_kills > 0 ? SL_LIMITS_TIGHT : SL_LIMITS_FINE;
-}
-
-/* Threads of a node with its supervisor and tools: 3 to 7 an actor, more with threads that copy. */
-static enum sl_limits_level processes_check(struct sl_limits_case *at)
-{
-    uint64_t want = 24 + 8 * actors_of(at->config); /* and what helps them */
-    uint64_t most = at->running ? at->limits->processes.most : at->limits->processes.left;
-    most = SL_MIN(most, at->limits->processes.most);
-    if (most == SL_NO_LIMIT) {
-        (void)snprintf(at->text, sizeof at->text, "no limit on processes");
-        return SL_LIMITS_FINE;
-    }
-    (void)snprintf(at->text, sizeof at->text,
-                   "the node wants %" PRIu64 " threads and processes; %s has %" PRIu64
-                   " left of %" PRIu64,
-                   want, at->limits->processes.file, most, at->limits->processes.most);
-    return most < want ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
-}
-
-/* A mailbox holds a few for each process that is attached: lanes, doorbells, pidfd. Actors take what
- * the hard limit allows. */
-static enum sl_limits_level descriptors_check(struct sl_limits_case *at)
-{
-    uint64_t least =
-        64 + 8 * (sl_config_u64(at->config, SL_SET_ranks) + sl_config_disk_count(at->config));
-    uint64_t want = 8 * sl_config_u64(at->config, SL_SET_clients_max) +
-                    sl_config_u64(at->config, SL_SET_fabric_connections_max) + 64;
-    if (at->limits->descriptors == SL_NO_LIMIT) {
-        (void)snprintf(at->text, sizeof at->text, "any number of descriptors");
-        return SL_LIMITS_FINE;
-    }
-    (void)snprintf(at->text, sizeof at->text,
-                   "RLIMIT_NOFILE allows a process %" PRIu64 " descriptors; the node wants %" PRIu64
-                   ", clients_max and fabric_connections_max up to %" PRIu64,
-                   at->limits->descriptors, least, want);
-    return at->limits->descriptors < least  ? SL_LIMITS_BROKEN
-           : at->limits->descriptors < want ? SL_LIMITS_TIGHT
-                                            : SL_LIMITS_FINE;
-}
-
-/* All actors but the registrar are attached to it, and a client is one more. */
-static enum sl_limits_level clients_check(struct sl_limits_case *at)
-{
-    uint64_t most = sl_config_u64(at->config, SL_SET_clients_max), least = actors_of(at->config);
-    (void)snprintf(at->text, sizeof at->text,
-                   "%" PRIu64 " processes may be attached, actors are %" PRIu64 " of them", most,
-                   least - 1);
-    return most < least ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
-}
-
-static enum sl_limits_level cores_check(struct sl_limits_case *at)
-{
-    if (at->limits->cores.most == SL_NO_LIMIT) {
-        (void)snprintf(at->text, sizeof at->text, "no limit of a cgroup on cores");
-        return SL_LIMITS_FINE;
-    }
-    (void)snprintf(at->text, sizeof at->text, "%s allows %" PRIu64 ".%02" PRIu64 " cores",
-                   at->limits->cores.file, at->limits->cores.most / 1000,
-                   at->limits->cores.most % 1000 / 10);
-    return at->limits->cores.most < 1000 ? SL_LIMITS_TIGHT : SL_LIMITS_FINE;
-}
-
-static enum sl_limits_level bytes_check(struct sl_limits_case *at, const char *who,
-                                        const char *wants, uint64_t bytes, const char *limit,
-                                        uint64_t most_bytes)
-{
-    char want[32], most[32];
-    (void)snprintf(at->text, sizeof at->text, "%s %s %s, %s allows %s", who, wants,
-                   size_text(bytes, want), limit,
-                   most_bytes == SL_NO_LIMIT ? "any" : size_text(most_bytes, most));
-    return bytes > most_bytes ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
-}
-
-/* The largest file that the settings ask for. */
-static enum sl_limits_level files_check(struct sl_limits_case *at)
-{
-    struct sl_disk_sizes disk = {0};
-    if (sl_config_u64(at->config, SL_SET_disk) > 0) {
-        (void)sl_disk_sizes(at->config, &disk, NULL);
-    }
-    bool records = sl_config_text(at->config, SL_SET_record)[0] != '\0';
-    const struct {
-        const char *name;
-        uint64_t bytes;
-    } files[] = {
-        {"memory", sl_config_u64(at->config, SL_SET_memory) + HEADER_BYTES},
-        {"the index", sl_config_index_memory(at->config) + HEADER_BYTES},
-        {"the segment of counts", SL_LIMITS_COUNTS_BYTES},
-        {"trace_events", page_bytes(at->config)},
-        {"disk_segment", disk.segment_bytes},
-        {"record_max", records ? sl_config_u64(at->config, SL_SET_record_max) : 0},
-        {"log_bytes_max", sl_config_u64(at->config, SL_SET_log_bytes_max) / 2},
-    };
-    size_t largest = 0;
-    for (size_t i = 1; i < SL_COUNT(files); i++) {
-        largest = files[i].bytes > files[largest].bytes ? i : largest;
-    }
-    return bytes_check(at, files[largest].name, "is a file of", files[largest].bytes,
-                       "RLIMIT_FSIZE", at->limits->file_bytes);
-}
-
-static enum sl_limits_level locked_check(struct sl_limits_case *at)
-{
-    bool verbs = strcmp(sl_config_text(at->config, SL_SET_fabric), "verbs") == 0;
-    return bytes_check(at, "the fabric", "locks",
-                       verbs ? sl_config_u64(at->config, SL_SET_memory) : 0, "RLIMIT_MEMLOCK",
-                       at->limits->locked_bytes);
-}
-
-static enum sl_limits_level addresses_check(struct sl_limits_case *at)
-{
-    uint64_t bytes = sl_config_u64(at->config, SL_SET_memory) + sl_config_index_memory(at->config) +
-                     room_of(at->config);
-    return bytes_check(at, "memory and indexes", "want", bytes, "RLIMIT_AS",
-                       at->limits->address_bytes);
-}
-
-static enum sl_limits_level data_check(struct sl_limits_case *at)
-{
-    return bytes_check(at, "an actor", "wants", 192 * SL_MIB, "RLIMIT_DATA",
-                       at->limits->data_bytes);
-}
-
-/* Asked here and not by sl_limits_read: a profile may end who asks, and clients read limits, too. */
-static enum sl_limits_level call_check(struct sl_limits_case *at, long fd)
-{
-    (void)snprintf(at->text, sizeof at->text, "%s", fd < 0 ? strerror(errno) : "there");
-    if (fd >= 0) {
-        (void)close((int)fd);
-    }
-    return fd < 0 ? SL_LIMITS_BROKEN : SL_LIMITS_FINE;
-}
-
-static enum sl_limits_level pidfd_check(struct sl_limits_case *at)
-{
-    return call_check(at, syscall(SYS_pidfd_open, getpid(), 0));
-}
-
-static enum sl_limits_level io_uring_check(struct sl_limits_case *at)
-{
-    struct io_uring_params params = {0};
-    if (sl_config_u64(at->config, SL_SET_disk) == 0 &&
-        strcmp(sl_config_text(at->config, SL_SET_fabric), "tcp") != 0) {
-        (void)snprintf(at->text, sizeof at->text, "neither a disk nor fabric = tcp wants it");
-        return SL_LIMITS_FINE;
-    }
-    return call_check(at, syscall(SYS_io_uring_setup, 8, &params));
-}
-
-const struct sl_limits_check sl_limits_checks[SL_LIMITS_CHECKS] = {
-    {"descriptors", "raise the hard limit: ulimit -Hn, or LimitNOFILE= of the unit",
-     descriptors_check},
-    {"clients_max", "raise clients_max, so that a client has room", clients_check},
-    {"memory_limit",
-     "raise the limit (docker --memory, resources.limits.memory, MemoryMax=), or set memory, "
-     "index_memory or what is above its standard (trace_events, staging) lower",
-     memory_check},
-    {"processes", "raise pids.max (docker --pids-limit, podPidsLimit, TasksMax=) or ulimit -u",
-     processes_check},
-    {"core_limit", "raise cpu.max (docker --cpus, resources.limits.cpu, CPUQuota=)", cores_check},
-    {"file_size", "ulimit -f unlimited, or LimitFSIZE=infinity of the unit", files_check},
-    {"memlock", "ulimit -l unlimited, or LimitMEMLOCK=infinity of the unit", locked_check},
-    {"addresses", "ulimit -v unlimited, or LimitAS=infinity of the unit", addresses_check},
-    {"data", "ulimit -d unlimited, or LimitDATA=infinity of the unit", data_check},
-    {"pidfd",
-     "Linux 5.3 or later, and a seccomp profile that allows pidfd_open: docker 20.10 or later, or "
-     "--security-opt seccomp=FILE",
-     pidfd_check},
-    {"io_uring",
-     "sysctl kernel.io_uring_disabled=0; in a container a seccomp profile that allows "
-     "io_uring_setup, _enter and _register",
-     io_uring_check},
-};

@@ -8,7 +8,6 @@
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_segment.h"
-#include "runtime/directory/options.h"
 #include "runtime/sl_address.h"
 #include "runtime/sl_disk_place.h"
 #include "runtime/sl_limits.h"
@@ -17,6 +16,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define KIND_OF(name, kind, standard, low, high, help) SL_SETTING_##kind,
@@ -42,6 +42,24 @@ static json_t *template_json(void)
                             ctl_json_u64(explained[i].high), "choices", choices[i]));
     }
     return rows;
+}
+
+json_t *ctl_settings_json(const struct sl_config *config)
+{
+    json_t *settings = json_object();
+    char shown[SL_SETTING_TEXT_BYTES_MAX + 1];
+    for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
+        enum sl_setting setting = (enum sl_setting)i;
+        if (kinds[i] == SL_SETTING_TEXT) {
+            (void)sl_url_show(sl_config_text(config, setting), shown, sizeof shown);
+        }
+        (void)json_object_set_new(settings, sl_setting_name(setting),
+                                  kinds[i] == SL_SETTING_TEXT ? ctl_json_text(shown)
+                                  : kinds[i] == SL_SETTING_BOOL
+                                      ? json_boolean(sl_config_bool(config, setting))
+                                      : ctl_json_u64(sl_config_u64(config, setting)));
+    }
+    return settings;
 }
 
 const char *ctl_place_of(const struct ctl *ctl, enum sl_setting setting)
@@ -97,7 +115,7 @@ static void row_print(const struct ctl *ctl, enum sl_setting setting, const char
     (void)putchar('\n');
 }
 
-/* What an earlier start left in memory has the sizes of these settings, and actors' pages have room. */
+/* What an earlier start left in memory has the sizes of these settings. */
 static sl_err memory_check(const struct ctl *ctl, struct sl_error *why)
 {
     const struct sl_config *config = ctl->config;
@@ -112,14 +130,6 @@ static sl_err memory_check(const struct ctl *ctl, struct sl_error *why)
         .key_count = sl_config_u64(config, SL_SET_index_keys),
         .derived = sl_config_index_is_derived(config),
     };
-    char parent[1100], want[32], left[32];
-    uint64_t pages = sl_limits_pages_bytes(config), room = sl_dir_used_bytes(arena.directory);
-    room += doctor_parent(arena.directory, parent) ? doctor_free_bytes(parent) : pages;
-    if (pages > room) {
-        return sl_fail(why, SL_ERR_NO_SPACE,
-                       "trace_events: the actors' flight recorders are %s, %s has %s: set it lower",
-                       ctl_size_text(pages, want), parent, ctl_size_text(room, left));
-    }
     sl_err err = sl_arena_fits(&arena, why);
     return err == SL_OK ? sl_index_fits(&index, why) : err;
 }
@@ -154,6 +164,7 @@ static void homeless_tell(const struct ctl *ctl)
 bool ctl_memory_fit(const struct ctl *ctl)
 {
     char parent[1100], text[32];
+    struct statvfs room;
     struct sl_limits limits;
     struct sl_arena *arena = NULL;
     uint64_t standard = sl_config_u64(ctl->config, SL_SET_memory), fit = standard;
@@ -164,32 +175,13 @@ bool ctl_memory_fit(const struct ctl *ctl)
     if (sl_arena_attach(ctl->paths.shm_dir, 0, false, &arena, NULL) == SL_OK) {
         fit = sl_arena_data_bytes(arena);
         sl_arena_close(&arena);
-    } else if (doctor_parent(ctl->paths.shm_dir, parent)) {
-        fit = sl_limits_memory_default(ctl->config, &limits, doctor_free_bytes(parent));
+    } else if (ctl_parent(ctl->paths.shm_dir, parent)) {
+        uint64_t left = statvfs(parent, &room) == 0 ? (uint64_t)room.f_bavail * room.f_frsize : 0;
+        fit = sl_limits_memory_default(ctl->config, &limits, left);
     }
     (void)snprintf(text, sizeof text, "%" PRIu64, fit);
     return fit != standard &&
            sl_config_set(ctl->config, "memory", text, "default, for the room", NULL) == SL_OK;
-}
-
-static void nothing_found(void *context, uint64_t cookie, sl_err code,
-                          const struct sl_directory_found *found, uint32_t count)
-{
-    (void)context, (void)cookie, (void)code, (void)found, (void)count;
-}
-
-/* Whether a transporter would take the settings of the directory; nothing is connected. */
-static sl_err directory_check(const struct sl_config *config, struct sl_error *why)
-{
-    char password[SL_DIRECTORY_PASSWORD_BYTES];
-    struct sl_directory_options options;
-    struct sl_directory *directory = NULL;
-    sl_err err = sl_directory_options_from(config, &options, password, why);
-    options.events = (struct sl_directory_events){.found = nothing_found};
-    err = err == SL_OK ? sl_directory_open(&options, &directory, why) : err;
-    sl_directory_close(&directory);
-    explicit_bzero(password, sizeof(password));
-    return err;
 }
 
 /* Whether its registrar could record; a file that was not there is not left behind. */
@@ -210,38 +202,26 @@ static sl_err record_check(const struct sl_config *config, bool running, struct 
                : sl_fail(why, err, "record: %s", said.text);
 }
 
-/* Whether the node of these settings would live here: what its actors would end at, one after the
- * other. Says on standard error what is in the way. */
+/* Whether the node of these settings would live here: what its actors would end at. checks.py says on standard error
+ * what is in the way. */
 static int needs_check(const struct ctl *ctl)
 {
-    struct sl_limits limits;
+    static const char *const words[] = {"start", NULL};
     struct sl_error why = {0};
     bool running = ctl_registrar_lives(ctl->paths.shm_dir);
-    struct sl_limits_case at = {ctl->config, &limits, running, ""};
-    int code = CTL_FINE;
-    sl_limits_read("", 0, &limits);
-    for (size_t i = 0; i < SL_LIMITS_CHECKS; i++) {
-        const struct sl_limits_check *row = &sl_limits_checks[i];
-        if (row->check(&at) == SL_LIMITS_BROKEN) {
-            (void)fprintf(stderr, "%s: %s; %s\n", row->name, at.text, row->mend);
-            code = CTL_NO;
-        }
-    }
     sl_err err = sl_node_dirs_apart(&ctl->paths, "shm_dir", ctl->paths.shm_dir, &why);
     err = err == SL_OK ? sl_segments_readable(ctl->paths.shm_dir, &why) : err;
     err = err == SL_OK ? memory_check(ctl, &why) : err;
     err = err == SL_OK ? sl_cluster_check(ctl->config, &why) : err;
-    err = err == SL_OK ? ctl_listen_check(ctl->config, running, &why) : err;
     err = err == SL_OK ? sl_device_check(sl_config_text(ctl->config, SL_SET_device),
                                          (uint32_t)sl_config_u64(ctl->config, SL_SET_ranks), &why)
                        : err;
     err = err == SL_OK ? ctl_rights_check(ctl->config, &why) : err;
-    err = err == SL_OK ? directory_check(ctl->config, &why) : err;
+    err = err == SL_OK ? ctl_directory_check(ctl->config, NULL, &why) : err;
     err = err == SL_OK ? record_check(ctl->config, running, &why) : err;
-    if (err != SL_OK) {
-        (void)fprintf(stderr, "%s\n", why.text);
-        code = CTL_NO;
-    }
+    json_t *facts = ctl_facts(ctl, ctl->config, 0);
+    (void)json_object_set_new(facts, "refused", ctl_json_text(err == SL_OK ? "" : why.text));
+    int code = ctl_script_print("checks.py", words, facts);
     if (code == CTL_FINE && !running) {
         homeless_tell(ctl);
     }
@@ -304,9 +284,8 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         value_text(ctl, setting, passwords, text, sizeof text);
         if (ctl->json) {
             (void)json_object_set_new(object, sl_setting_name(setting),
-                                      json_pack("{s:o, s:s}", "value",
-                                                ctl_json_bytes(text, strlen(text)), "source",
-                                                sl_config_source(ctl->config, setting)));
+                                      json_pack("{s:o, s:s}", "value", ctl_json_text(text),
+                                                "source", sl_config_source(ctl->config, setting)));
         } else if (plain || null) {
             (void)printf("%s=%s%c", sl_setting_name(setting), text, plain ? '\n' : '\0');
         } else {

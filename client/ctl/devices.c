@@ -37,11 +37,6 @@ void ctl_devices_read(const struct ctl *ctl, struct ctl_devices *out)
     (void)ctl_pages(ctl, page_read, out);
 }
 
-const char *ctl_device_cause_text(enum ctl_device_cause cause)
-{
-    return causes[cause].text;
-}
-
 json_t *ctl_devices_json(const struct ctl_devices *devices)
 {
     json_t *rows = json_array();

@@ -13,8 +13,6 @@ struct ctl_devices {
 
 /* From the transporter's page; all is 0 where there is none. */
 void ctl_devices_read(const struct ctl *ctl, struct ctl_devices *out);
-/* Why: one sentence, without a stop at its end. */
-const char *ctl_device_cause_text(enum ctl_device_cause cause);
 json_t *ctl_devices_json(const struct ctl_devices *devices); /* new reference */
 
 #endif

@@ -1,65 +1,42 @@
-/* client/ctl/doctor.c - sluicectl doctor: whether this machine can run the node that the settings
- * describe, and how to mend what is in the way. It changes nothing but for a file of one page that
- * it makes and removes in the directory of the disk tier. */
+/* client/ctl/doctor.c - sluicectl doctor: what only this program knows of a node and its machine. checks.py judges
+ * it, and looks at the rest. */
 #include "client/ctl/doctor.h"
 #include "client/command/supervision.h"
 #include "client/ctl/commands.h"
+#include "client/ctl/devices.h"
+#include "client/ctl/helpers.h"
 #include "client/ctl/nics.h"
 #include "client/ctl/rights.h"
+#include "client/ctl/status_ready.h"
 
 #include "cuda/sl_device.h"
+#include "ipc/sl_cluster.h"
+#include "ipc/sl_curve.h"
 #include "ipc/sl_huge.h"
-#include "runtime/sl_clock.h"
+#include "runtime/config_file.h"
+#include "runtime/directory/options.h"
+#include "runtime/sl_disk_place.h"
 #include "runtime/sl_limits.h"
-#include "runtime/sl_metrics.h"
-#include "runtime/sl_priority.h"
+#include "runtime/sl_trust.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdarg.h>
+#include <linux/io_uring.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-/* Actors that wait so long, and so much of their lives (a part in so many), are kept from working.
- */
-#define CORE_WAIT_NS    (2 * SL_NS_PER_S)
-#define CORE_WAIT_SHARE 20u
+#define LINE_BYTES 2048
 
-static const char *const level_names[] = {"ok", "warn", "fail"};
-
-void doctor_say(struct doctor *doctor, enum doctor_level level, const char *check, const char *mend,
-                const char *format, ...)
+static json_t *why_json(sl_err err, const struct sl_error *why)
 {
-    char text[SL_LIMITS_TEXT_BYTES];
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    doctor->count[level]++;
-    if (doctor->ctl->json) {
-        (void)json_array_append_new(doctor->lines,
-                                    json_pack("{s:s, s:s, s:o, s:s}", "check", check, "level",
-                                              level_names[level], "text",
-                                              ctl_json_bytes(text, strlen(text)), "mend", mend));
-        return;
-    }
-    (void)printf("%-5s%-14s", level_names[level], check);
-    ctl_print_bytes(stdout, text, strlen(text));
-    (void)printf("\n");
-    if (mend[0] != '\0') {
-        (void)printf("%19s-> %s\n", "", mend);
-    }
+    return ctl_json_text(err == SL_OK ? "" : why->text);
 }
 
-/* ---- helpers ---- */
-
-bool doctor_parent(const char *path, char out[1100])
+bool ctl_parent(const char *path, char out[1100])
 {
     struct stat status;
     (void)snprintf(out, 1100, "%s", path);
@@ -76,230 +53,400 @@ bool doctor_parent(const char *path, char out[1100])
     return true;
 }
 
-uint64_t doctor_free_bytes(const char *path)
+/* ---- what a node needs, and what it may have ---- */
+
+static json_t *limit_json(const struct sl_limit *limit)
 {
-    struct statvfs status;
-    return statvfs(path, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize : 0;
+    return json_pack("{s:o, s:o, s:o}", "most", ctl_json_u64(limit->most), "left",
+                     ctl_json_u64(limit->left), "file", ctl_json_text(limit->file));
 }
 
-/* ---- who restarts what ends ---- */
+/* Without a limit a number is -1. */
+static json_t *limits_json(uint32_t pid)
+{
+    struct sl_limits limits;
+    sl_limits_read("", pid, &limits);
+    return json_pack("{s:o, s:o, s:o, s:o}", "memory", limit_json(&limits.memory), "cores",
+                     limit_json(&limits.cores), "processes", limit_json(&limits.processes),
+                     "oom_kills", ctl_json_u64(limits.oom_kills));
+}
 
-static void doctor_supervisor(struct doctor *doctor)
+static json_t *needs_json(const struct sl_config *config)
+{
+    struct sl_disk_sizes sizes = {0};
+    struct sl_error why = {0};
+    bool disk = sl_config_u64(config, SL_SET_disk) > 0;
+    sl_err err = disk ? sl_disk_sizes(config, &sizes, &why) : SL_OK;
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "actors",
+        ctl_json_u64(sl_limits_actors(config)), "room", ctl_json_u64(sl_limits_room_bytes(config)),
+        "page", ctl_json_u64(sl_limits_page_bytes(config)), "counts",
+        ctl_json_u64(SL_LIMITS_COUNTS_BYTES), "index", ctl_json_u64(sl_config_index_memory(config)),
+        "disk_paths", ctl_json_u64(sl_config_disk_count(config)), "disk_segment",
+        ctl_json_u64(sizes.segment_bytes), "disk_why", why_json(err, &why));
+}
+
+/* Why a call that a profile may refuse did not give a descriptor; "": it did. */
+static json_t *call_json(long fd)
+{
+    json_t *why = json_string(fd < 0 ? strerror(errno) : "");
+    if (fd >= 0) {
+        (void)close((int)fd);
+    }
+    return why;
+}
+
+/* Only what the node wants is called: a profile may end the process that does. */
+static json_t *calls_json(const struct sl_config *config)
+{
+    struct io_uring_params params = {0};
+    bool uring = sl_config_u64(config, SL_SET_disk) > 0 ||
+                 strcmp(sl_config_text(config, SL_SET_fabric), "tcp") == 0;
+    return json_pack("{s:o, s:o}", "pidfd", call_json(syscall(SYS_pidfd_open, getpid(), 0)),
+                     "io_uring",
+                     uring ? call_json(syscall(SYS_io_uring_setup, 8, &params)) : json_null());
+}
+
+json_t *ctl_facts(const struct ctl *ctl, const struct sl_config *config, uint32_t pid)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:o}", "settings", ctl_settings_json(config),
+                     "pid", ctl_json_u64(pid), "limits", limits_json(pid), "needs",
+                     needs_json(config), "calls", calls_json(config), "running",
+                     ctl_registrar_lives(ctl->paths.shm_dir), "shm_dir",
+                     ctl_json_text(ctl->paths.shm_dir));
+}
+
+/* ---- the node that is meant ---- */
+
+struct doctor {
+    const struct ctl *ctl;
+    const struct sl_config *config; /* of the node that runs; else what was asked */
+    struct sl_paths paths;
+    struct sl_config *given; /* owned: what the node that runs was given; NULL: none, or unknown */
+    bool as_is;              /* nothing but what the node that runs was given is looked at */
+};
+
+/* What the supervisor wrote down: lines of name=value. Errors: SL_ERR_NOT_FOUND, SL_ERR_CONFIG. */
+static sl_err settings_read(const char *path, struct sl_config *config, struct sl_error *why)
+{
+    char line[LINE_BYTES];
+    SL_AUTO(fclose) FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return sl_fail_os(why, errno, "'%.150s'", path);
+    }
+    sl_err err = SL_OK;
+    enum sl_setting setting;
+    while (err == SL_OK && fgets(line, sizeof line, file) != NULL) {
+        char *equals = strchr(line, '=');
+        line[strcspn(line, "\n")] = '\0';
+        if (equals == NULL) {
+            err = sl_fail(why, SL_ERR_CONFIG, "'%.150s': '%.40s' is no setting", path, line);
+            break;
+        }
+        *equals = '\0';
+        err = sl_setting_find(line, strlen(line), &setting)
+                  ? sl_config_assign(config, setting, equals + 1, path, why)
+                  : sl_fail(why, SL_ERR_CONFIG, "%s: unknown setting '%.64s'", path, line);
+    }
+    return err;
+}
+
+/* Says which node is meant, and nothing of how it is. */
+static bool names_the_node(const char *name)
+{
+    return strcmp(name, "instance") == 0 || strcmp(name, "runtime_dir") == 0 ||
+           strcmp(name, "shm_dir") == 0;
+}
+
+/* What stands on the command line wins: what would be, were the node started with that. */
+static sl_err given_make(struct doctor *doctor, struct sl_error *why)
+{
+    const struct ctl *ctl = doctor->ctl;
+    char path[1100];
+    doctor->as_is = true;
+    struct sl_config *config = NULL;
+    (void)snprintf(path, sizeof path, "%s/settings", ctl->paths.runtime_dir);
+    sl_err err = sl_config_create(&config, why);
+    err = err == SL_OK ? settings_read(path, config, why) : err;
+    for (uint32_t i = 0; err == SL_OK && i < ctl->setting_count; i++) {
+        char name[64];
+        size_t length = strcspn(ctl->settings[i], "=");
+        (void)snprintf(name, sizeof name, "%.*s", (int)SL_MIN(length, sizeof name - 1),
+                       ctl->settings[i]);
+        if (!names_the_node(name)) {
+            doctor->as_is = false;
+            err = sl_config_set(config, name, ctl->settings[i] + length + 1, "command line", why);
+        }
+    }
+    err = err == SL_OK ? sl_paths_from(config, &doctor->paths, why) : err;
+    if (err != SL_OK) {
+        sl_config_destroy(&config);
+        return err;
+    }
+    doctor->given = config;
+    doctor->config = config;
+    return SL_OK;
+}
+
+/* Finds the settings of the node that runs. */
+static json_t *node_json(struct doctor *doctor, bool running)
+{
+    const struct ctl *ctl = doctor->ctl;
+    struct sl_error why = {0};
+    char dir[64];
+    uint32_t owner = 0;
+    bool others = sl_service_dir(sl_config_text(ctl->config, SL_SET_instance), dir, &owner) &&
+                  owner != geteuid();
+    if (running && ctl->config_file == NULL) {
+        (void)given_make(doctor, &why);
+    }
+    return json_pack("{s:o*, s:s*, s:b, s:o}", "file",
+                     ctl->config_file != NULL ? ctl_json_text(ctl->config_file) : NULL, "of_other",
+                     others ? dir : NULL, "as_is", doctor->given != NULL && doctor->as_is, "why",
+                     ctl_json_text(why.text));
+}
+
+static json_t *supervisor_json(const struct ctl *ctl)
 {
     struct supervision supervision;
     char text[200], mend[200];
-    supervision_look(doctor->ctl, &supervision);
-    if (supervision.state == SUPERVISION_NONE) {
-        return;
-    }
-    supervision_text(doctor->ctl, &supervision, text, mend);
-    if (supervision.state == SUPERVISION_FINE) {
-        doctor_say(doctor, DOCTOR_OK, "supervisor", "", "process %" PRIu32, supervision.pid);
-    } else {
-        doctor_say(doctor, DOCTOR_WARN, "supervisor", mend, "%s", text);
-    }
+    supervision_look(ctl, &supervision);
+    supervision_text(ctl, &supervision, text, mend);
+    json_t *shown = supervision_json(&supervision);
+    (void)json_object_set_new(shown, "text", ctl_json_text(text));
+    (void)json_object_set_new(shown, "mend", ctl_json_text(mend));
+    return shown;
 }
 
-/* ---- memory ---- */
+/* ---- its machine ---- */
 
-static void doctor_memory(struct doctor *doctor)
-{
-    char parent[1100], a[32], b[32], c[32];
-    const char *shm_dir = doctor->ctl->paths.shm_dir;
-    uint64_t memory =
-        sl_config_u64(doctor->config, SL_SET_memory) + sl_limits_pages_bytes(doctor->config);
-    uint64_t want = memory + sl_config_index_memory(doctor->config);
-    uint64_t least = memory + sl_config_u64(doctor->config, SL_SET_index_memory);
-    if (!doctor_parent(shm_dir, parent)) {
-        doctor_say(doctor, DOCTOR_FAIL, "memory", "mount a tmpfs there, or set shm_dir",
-                   "no directory above '%s' exists", shm_dir);
-        return;
-    }
-    uint64_t own = sl_dir_used_bytes(shm_dir), left = doctor_free_bytes(parent);
-    bool enough = left + own >= want;
-    /* The index's own ceiling is far more than large values need. */
-    doctor_say(
-        doctor,
-        enough                ? DOCTOR_OK
-        : left + own >= least ? DOCTOR_WARN
-                              : DOCTOR_FAIL,
-        "memory",
-        enough ? "" : "mount -o remount,size=N /dev/shm, or set memory or index_memory lower",
-        "%s free at %s, %s there already, memory, index_memory, trace_events want %s at most",
-        ctl_size_text(left, a), parent, ctl_size_text(own, b), ctl_size_text(want, c));
-}
-
-static void doctor_huge_pages(struct doctor *doctor)
+static json_t *huge_json(const char *shm_dir)
 {
     char parent[1100], why[SL_HUGE_TEXT_BYTES] = "";
-    if (!doctor_parent(doctor->ctl->paths.shm_dir, parent)) {
-        return;
+    if (!ctl_parent(shm_dir, parent)) {
+        return json_null();
     }
     bool huge = sl_huge_pages(parent, why);
-    doctor_say(doctor, huge ? DOCTOR_OK : DOCTOR_WARN, "huge_pages",
-               huge ? ""
-                    : "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or mount "
-                      "the tmpfs with huge=advise",
-               "%s", why);
+    return json_pack("[b, o]", huge, ctl_json_text(why));
 }
 
-/* ---- cores: how long the actors of the node that runs were kept waiting for one ---- */
-
-struct core_waits {
-    uint32_t actor_count;
-    bool late; /* the worst one: any that is late is worse than those that are not */
-    char worst[32];
-    uint64_t worst_ns, worst_life_ns;
-};
-
-static bool core_wait_of(void *context, struct sl_metrics_view *view)
+static json_t *device_json(const struct sl_config *config)
 {
-    struct core_waits *waits = context;
-    struct sl_metrics_summary summary = {0};
-    uint64_t wait_ns = 0;
-    sl_metrics_view_summary(view, &summary);
-    if (summary.proc.pid == 0 || !sl_proc_alive(summary.proc) ||
-        strncmp(summary.actor, "client.", 7) == 0 ||
-        sl_core_wait_ns(summary.proc.pid, &wait_ns, NULL) != SL_OK) {
-        return true;
-    }
-    uint64_t life_ns = sl_clock_monotonic_ns() - summary.started_ns;
-    waits->actor_count++;
-    bool late = wait_ns > CORE_WAIT_NS && wait_ns > life_ns / CORE_WAIT_SHARE;
-    if (late > waits->late || (late == waits->late && wait_ns >= waits->worst_ns)) {
-        waits->late = late;
-        (void)snprintf(waits->worst, sizeof(waits->worst), "%s", summary.actor);
-        waits->worst_ns = wait_ns;
-        waits->worst_life_ns = life_ns;
-    }
-    return true;
-}
-
-static void doctor_cores(struct doctor *doctor)
-{
-    struct core_waits waits = {0};
-    (void)ctl_pages(doctor->ctl, core_wait_of, &waits);
-    if (waits.actor_count == 0) {
-        return;
-    }
-    bool late = waits.late;
-    doctor_say(doctor, late ? DOCTOR_WARN : DOCTOR_OK, "cores",
-               late ? "leave the node a core, raise its CPU limit, start it with CAP_SYS_NICE or "
-                      "LimitNICE=, or sysctl kernel.sched_autogroup_enabled=0"
-                    : "",
-               "%s was ready to run and had no core for %.2f s of its %.2f s", waits.worst,
-               (double)waits.worst_ns / SL_NS_PER_S, (double)waits.worst_life_ns / SL_NS_PER_S);
-}
-
-/* ---- limits ---- */
-
-static void doctor_device(struct doctor *doctor)
-{
-    const char *name = sl_config_text(doctor->config, SL_SET_device);
     struct sl_error why = {0};
-    sl_err err = sl_device_check(name, (uint32_t)sl_config_u64(doctor->config, SL_SET_ranks), &why);
-    doctor_say(doctor, err == SL_OK ? DOCTOR_OK : DOCTOR_FAIL, "device",
-               err == SL_OK ? "" : "device = host, or a driver and a GPU for each rank", "%s",
-               err == SL_OK ? name : why.text);
+    sl_err err = sl_device_check(sl_config_text(config, SL_SET_device),
+                                 (uint32_t)sl_config_u64(config, SL_SET_ranks), &why);
+    return why_json(err, &why);
 }
 
-static void doctor_limits(struct doctor *doctor)
+/* Where each disk is, or why it could be nowhere. */
+static json_t *disks_json(const struct doctor *doctor)
 {
-    static const enum doctor_level levels[] = {[SL_LIMITS_FINE] = DOCTOR_OK,
-                                               [SL_LIMITS_TIGHT] = DOCTOR_WARN,
-                                               [SL_LIMITS_BROKEN] = DOCTOR_FAIL};
-    struct sl_limits limits;
-    struct sl_limits_case at = {doctor->config, &limits, doctor->running, ""};
-    sl_limits_read("", ctl_registrar_pid(doctor->paths.shm_dir), &limits);
-    for (size_t i = 0; i < SL_LIMITS_CHECKS; i++) {
-        const struct sl_limits_check *row = &sl_limits_checks[i];
-        enum sl_limits_level level = row->check(&at);
-        doctor_say(doctor, levels[level], row->name, level == SL_LIMITS_FINE ? "" : row->mend, "%s",
-                   at.text);
+    json_t *disks = json_array();
+    for (uint32_t i = 0; i < doctor->paths.disk_count; i++) {
+        char place[SL_DISK_PLACE_BYTES];
+        struct sl_error why = {0};
+        const char *path = doctor->paths.disk_paths[i];
+        bool found = sl_disk_place_find(path, place, &why) == SL_OK &&
+                     sl_disk_format_check(place, &why) == SL_OK &&
+                     sl_disk_place_free(&doctor->paths, place, &why) == SL_OK;
+        (void)json_array_append_new(disks, json_pack("[o, o]", ctl_json_text(found ? place : path),
+                                                     ctl_json_text(found ? "" : why.text)));
     }
+    return disks;
 }
 
-/* ---- files with secrets or rights ---- */
+static json_t *nics_json(const struct doctor *doctor, const char *sysfs)
+{
+    struct ctl_nics *nics = ctl_nics_look(doctor->config, sysfs, false);
+    json_t *plan = json_array();
+    for (uint32_t i = 0; nics != NULL && i < nics->plan.count; i++) {
+        const char *name = nics->plan.names[i];
+        const struct sl_nic *nic = name[0] != '\0' ? sl_nics_find(&nics->nics, name) : NULL;
+        (void)json_array_append_new(plan, json_pack("[o, i]", ctl_json_text(name),
+                                                    nic != NULL ? (int)(nic - nics->nics.at) : -1));
+    }
+    json_t *shown = json_pack("{s:o, s:o, s:i, s:o}", "ports", ctl_nics_json(nics), "plan", plan,
+                              "skipped", nics != NULL ? (int)nics->nics.skipped : 0, "why",
+                              ctl_json_text(ctl_nics_why(nics)));
+    free(nics);
+    return shown;
+}
 
-static void doctor_key_files(struct doctor *doctor)
+static json_t *device_memory_json(const struct ctl *ctl)
+{
+    struct ctl_devices devices;
+    ctl_devices_read(ctl, &devices);
+    return ctl_devices_json(&devices);
+}
+
+static json_t *rights_json(const struct sl_config *config)
 {
     struct ctl_right right;
-    bool any = false;
-    for (uint32_t at = 0; ctl_right_next(doctor->config, &at, &right); any = true) {
-        if (right.err == SL_OK) {
-            doctor_say(doctor, DOCTOR_OK, "key_files", "", "%s: '%s'", right.name, right.path);
-        } else {
-            doctor_say(doctor, DOCTOR_FAIL, "key_files",
-                       right.err == SL_ERR_NOT_FOUND ? "make it, or correct the setting"
-                                                     : "chown or chmod it, or ask as its own user",
-                       "%s: %s", right.name, right.why.text);
-        }
+    json_t *rights = json_array();
+    for (uint32_t at = 0; ctl_right_next(config, &at, &right);) {
+        (void)json_array_append_new(rights, json_pack("{s:s, s:o, s:b, s:o}", "name", right.name,
+                                                      "path", ctl_json_text(right.path), "missing",
+                                                      right.err == SL_ERR_NOT_FOUND, "why",
+                                                      why_json(right.err, &right.why)));
     }
-    if (!any) {
-        doctor_say(doctor, DOCTOR_OK, "key_files", "", "none is configured");
-    }
+    return rights;
 }
 
-/* ---- what earlier nodes left ---- */
-
-static void doctor_leftovers(struct doctor *doctor)
+/* What earlier nodes of this user left in memory. */
+static json_t *leftovers_json(const char *base)
 {
-    char base[1100], path[1400], a[32];
-    uint32_t found = 0;
-    (void)snprintf(base, sizeof(base), "/dev/shm/sluice-%u", (unsigned)getuid());
+    char path[1400];
+    json_t *found = json_array();
     SL_AUTO(closedir) DIR *directory = opendir(base);
     for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
          entry = readdir(directory)) {
         (void)snprintf(path, sizeof(path), "%s/%s", base, entry->d_name);
-        if (entry->d_name[0] == '.' || sl_dir_used_bytes(path) == 0 || ctl_registrar_lives(path)) {
-            continue;
+        uint64_t bytes = entry->d_name[0] == '.' ? 0 : sl_dir_used_bytes(path);
+        if (bytes > 0 && !ctl_registrar_lives(path)) {
+            (void)json_array_append_new(
+                found, json_pack("[o, o]", ctl_json_text(path), ctl_json_u64(bytes)));
         }
-        found++;
-        doctor_say(doctor, DOCTOR_WARN, "leftovers",
-                   "start this instance to use it again, or remove the directory",
-                   "'%s' holds %s, and no registrar of it lives", path,
-                   ctl_size_text(sl_dir_used_bytes(path), a));
     }
-    if (found == 0) {
-        doctor_say(doctor, DOCTOR_OK, "leftovers", "", "none in %s", base);
+    return json_pack("{s:s, s:o}", "in", base, "found", found);
+}
+
+/* ---- other nodes ---- */
+
+static void key_add(json_t *all, const char *keys, const char *name)
+{
+    char text[SL_CURVE_TEXT_BYTES] = "";
+    struct sl_error why = {0};
+    sl_err err = sl_curve_load_public(keys, name, text, &why);
+    (void)json_object_set_new(all, name, json_pack("[s, o]", text, why_json(err, &why)));
+}
+
+/* The public half of this node's pair, and each NAME.pub, with what is wrong with them. */
+static json_t *keys_json(const struct sl_config *config, const char *node)
+{
+    const char *keys = sl_config_text(config, SL_SET_cluster_keys);
+    const char *at = sl_config_text(config, SL_SET_peers);
+    char name[64];
+    struct sl_curve_pair pair = {0};
+    struct sl_error open = {0}, why = {0};
+    struct sl_cluster_peer peer;
+    json_t *all = json_object(), *peers = json_array();
+    sl_err placed = sl_trust_place(keys, &open);
+    sl_err loaded = sl_curve_load(keys, node, &pair, &why);
+    SL_AUTO(closedir) DIR *files = opendir(keys);
+    for (const struct dirent *file = files != NULL ? readdir(files) : NULL; file != NULL;
+         file = readdir(files)) {
+        size_t length = strlen(file->d_name);
+        if (length > 4 && length - 4 < sizeof(name) &&
+            strcmp(file->d_name + length - 4, ".pub") == 0) {
+            (void)snprintf(name, sizeof(name), "%.*s", (int)length - 4, file->d_name);
+            key_add(all, keys, name);
+        }
     }
+    while (sl_cluster_peer_next(&at, &peer, NULL) == SL_OK && peer.name[0] != '\0') {
+        (void)json_array_append_new(peers, json_string(peer.name));
+        key_add(all, keys, peer.name);
+    }
+    json_t *shown =
+        json_pack("{s:o, s:s, s:o, s:o, s:o}", "open", why_json(placed, &open), "own",
+                  pair.public_text, "why", why_json(loaded, &why), "all", all, "peers", peers);
+    explicit_bzero(&pair, sizeof(pair));
+    return shown;
+}
+
+static json_t *cluster_json(const struct sl_config *config)
+{
+    char node[SL_CLUSTER_NAME_BYTES] = "";
+    struct sl_error why = {0};
+    bool any = false;
+    bool wanted = sl_cluster_wanted(config);
+    const char *listen = sl_config_text(config, SL_SET_cluster_listen);
+    const char *told = sl_config_text(config, SL_SET_cluster_address);
+    bool reached = sl_cluster_address(told[0] != '\0' ? told : listen, &any) && !any;
+    sl_err err = sl_cluster_check(config, &why);
+    bool keys = wanted && sl_cluster_name(config, node, NULL) == SL_OK &&
+                sl_config_text(config, SL_SET_cluster_keys)[0] != '\0' &&
+                !sl_config_bool(config, SL_SET_cluster_plaintext);
+    return json_pack("{s:b, s:b, s:b, s:s, s:o, s:o*}", "wanted", wanted, "guided",
+                     sl_cluster_is_guided(config), "reached", reached, "node", node, "why",
+                     why_json(err, &why), "keys", keys ? keys_json(config, node) : NULL);
+}
+
+struct probe {
+    bool over;
+    struct sl_error *why;
+};
+
+static void probe_link(void *context, bool up, const struct sl_error *why)
+{
+    struct probe *probe = context;
+    probe->over = true;
+    if (!up) {
+        *probe->why = *why;
+    }
+}
+
+static void probe_found(void *context, uint64_t cookie, sl_err code,
+                        const struct sl_directory_found *found, uint32_t count)
+{
+    (void)context, (void)cookie, (void)code, (void)found, (void)count; /* nothing is looked up */
+}
+
+sl_err ctl_directory_check(const struct sl_config *config, struct sl_error *link,
+                           struct sl_error *why)
+{
+    char password[SL_DIRECTORY_PASSWORD_BYTES];
+    struct sl_directory_options options;
+    struct sl_directory *directory = NULL;
+    struct probe probe = {.over = link == NULL, .why = link};
+    sl_err err = sl_directory_options_from(config, &options, password, why);
+    options.events =
+        (struct sl_directory_events){.context = &probe, .found = probe_found, .link = probe_link};
+    err = err == SL_OK ? sl_directory_open(&options, &directory, why) : err;
+    explicit_bzero(password, sizeof(password));
+    while (err == SL_OK && options.kind != SL_DIRECTORY_EMBEDDED && !probe.over) {
+        sl_directory_step(directory, sl_clock_monotonic_ns()); /* directory_timeout ends it */
+        struct pollfd fd = {.fd = sl_directory_fd(directory), .events = POLLIN};
+        (void)poll(&fd, 1, 5);
+    }
+    sl_directory_close(&directory);
+    return err;
+}
+
+static json_t *directory_json(const struct sl_config *config)
+{
+    struct sl_error link = {0}, why = {0};
+    sl_err err = ctl_directory_check(config, &link, &why);
+    return json_pack("{s:o, s:o}", "why", why_json(err, &why), "link", ctl_json_text(link.text));
 }
 
 static int doctor_command(struct ctl *ctl, int argc, char **argv)
 {
-    static void (*const checks[])(struct doctor *) = {
-        doctor_node,      doctor_supervisor, doctor_memory,    doctor_huge_pages, doctor_cores,
-        doctor_limits,    doctor_device,     doctor_disk,      doctor_verbs,      doctor_ports,
-        doctor_metrics,   doctor_events,     doctor_key_files, doctor_cluster,    doctor_directory,
-        doctor_leftovers, doctor_logout,
-    };
     int code;
+    char base[64];
     const char *sysfs = SL_SYSFS;
     const struct ctl_option options[] = {{.name = "sysfs", .text = &sysfs}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    struct doctor doctor = {.ctl = ctl,
-                            .config = ctl->config,
-                            .paths = ctl->paths,
-                            .lines = json_array(),
-                            .sysfs = sysfs};
-    doctor.running = ctl_registrar_lives(ctl->paths.shm_dir);
+    struct doctor doctor = {.ctl = ctl, .config = ctl->config, .paths = ctl->paths};
+    const char *const words[] = {ctl->json ? "json" : "text", NULL};
     (void)ctl_memory_fit(ctl);
-    for (uint32_t i = 0; i < SL_COUNT(checks); i++) {
-        checks[i](&doctor);
-    }
+    (void)snprintf(base, sizeof(base), "/dev/shm/sluice-%u", (unsigned)getuid());
+    uint32_t pid = ctl_registrar_pid(ctl->paths.shm_dir);
+    json_t *node = node_json(&doctor, pid != 0);
+    json_t *facts = ctl_facts(ctl, doctor.config, pid);
+    json_t *more = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "node", node, "supervisor",
+        supervisor_json(ctl), "huge", huge_json(ctl->paths.shm_dir), "actors", status_actors(ctl),
+        "device", device_json(doctor.config), "disks", disks_json(&doctor), "nics",
+        nics_json(&doctor, sysfs), "device_memory", device_memory_json(ctl), "rights",
+        rights_json(doctor.config), "cluster", cluster_json(doctor.config), "directory",
+        directory_json(doctor.config), "leftovers", leftovers_json(base));
+    ctl_helpers_json(ctl, facts);
+    (void)json_object_update(facts, more);
+    json_decref(more);
     sl_config_destroy(&doctor.given);
-    bool fine = doctor.count[DOCTOR_FAIL] == 0;
-    if (ctl->json) {
-        ctl_print_json(json_pack("{s:b, s:b, s:o}", "ok", fine, "running", doctor.running, "checks",
-                                 doctor.lines));
-    } else {
-        json_decref(doctor.lines);
-        (void)printf("%u ok, %u to look at, %u in the way\n", doctor.count[DOCTOR_OK],
-                     doctor.count[DOCTOR_WARN], doctor.count[DOCTOR_FAIL]);
-    }
-    return fine ? CTL_FINE : CTL_NO;
+    return ctl_script_print("checks.py", words, facts);
 }
 
 /* clang-format off */

@@ -78,28 +78,6 @@ static bool serves(const struct ctl_nics *nics, uint32_t index, uint32_t rank)
     return name[0] != '\0' && sl_nics_find(&nics->nics, name) == &nics->nics.at[index];
 }
 
-const char *ctl_nic_ranks(const struct ctl_nics *nics, uint32_t index, char *out, size_t room)
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (uint32_t rank = 0; rank < nics->plan.rank_count; rank++) {
-        if (serves(nics, index, rank) && used + 4 < room) {
-            used += (size_t)snprintf(out + used, room - used, "%s%u", used > 0 ? "," : "", rank);
-        }
-    }
-    return out;
-}
-
-const char *ctl_nic_speed(const struct sl_nic *nic, char out[32])
-{
-    if (nic->rate_mbit_s == 0) {
-        (void)snprintf(out, 32, "?");
-    } else {
-        (void)snprintf(out, 32, "%g Gbit/s", (double)nic->rate_mbit_s / 1e3);
-    }
-    return out;
-}
-
 static json_t *ranks_json(const struct ctl_nics *nics, uint32_t index)
 {
     json_t *ranks = json_array();

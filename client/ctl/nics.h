@@ -28,9 +28,5 @@ double ctl_nic_load(const struct ctl_nics *nics, uint32_t index);
 json_t *ctl_nics_json(const struct ctl_nics *nics);
 /* Why no port serves a rank; "": some do, or none is wanted. Accepts NULL. */
 const char *ctl_nics_why(const struct ctl_nics *nics);
-/* "0,1,4": the ranks that the plan gives to the port; "": none. */
-const char *ctl_nic_ranks(const struct ctl_nics *nics, uint32_t index, char *out, size_t room);
-/* "200 Gbit/s"; "?" where it is not known. */
-const char *ctl_nic_speed(const struct sl_nic *nic, char out[32]);
 
 #endif

@@ -2,6 +2,7 @@ sl_test(client_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_test.c L
     PkgConfig::JANSSON)
 sl_test(replay_hints_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/replay_hints_test.c LIBS sluice_bench_model)
 sl_test(top_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/top_test.c LIBS sluice_top)
+sl_node_test(checks LABEL unit SCRIPT unit/checks_test.py TIMEOUT 120)
 sl_node_test(trace_lines LABEL unit SCRIPT unit/trace_lines_test.py TIMEOUT 60)
 sl_node_test(top_views LABEL unit SCRIPT unit/top_views_test.py TIMEOUT 60)
 sl_test(client_hostile_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_hostile_test.c
@@ -23,6 +24,4 @@ sl_test(readers_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/readers_test.c
 sl_test(blocks_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/blocks_test.c ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c
     LIBS sluice_static)
 sl_test(ctl_devices_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/ctl_devices_test.c
-    ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_ctl PkgConfig::JANSSON)
-sl_test(doctor_logout_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/doctor_logout_test.c
     ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_ctl PkgConfig::JANSSON)

@@ -18,6 +18,9 @@ def programs_copied(directory, source=BIN):
     for name in os.listdir(source):
         if name.startswith("sluice"):
             shutil.copy2(os.path.join(source, name), directory)
+    scripts = os.path.join(directory, "..", "share")
+    if not os.path.exists(scripts):
+        shutil.copytree(os.path.join(source, "..", "share"), scripts)
     return directory
 
 

@@ -177,6 +177,7 @@ def pack(path, sanitizer, building):
         archive = Archive(path + ".new")  # whole, or not there
         for script in SCRIPTS:
             archive.tree(os.path.join(ROOT, script), script)
+        archive.tree(os.path.join(BUILD, "share", "sluice"), "build/release/share/sluice")
         archive.link("checkup", "tests/gpu/checkup")
         count = programs_add(archive, scratch)
         if folder:

@@ -1805,6 +1805,32 @@ START_TEST(remove_of_what_is_being_written_waits_for_the_write)
     }
 END_TEST
 
+/* Its tombstone was sent at once, and what the write brought behind it was there after a power cut. */
+START_TEST(a_second_removal_of_what_is_being_written_waits_for_the_write)
+    {
+        struct node *node = node_disk();
+        struct sl_text key = sl_text_of("a");
+        struct sl_msg msgs[2], reply;
+        node_put(node, "client.1", "a", 5000);
+        for (uint32_t i = 0; i < 2; i++) {
+            msgs[i] = (struct sl_msg){.type = SL_MSG_REMOVE};
+            msgs[i].body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+            fake_give(&node->fake, "client.1", &msgs[i]);
+        }
+
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 0);
+        ck_assert(!fake_take_reply(&node->fake, "client.1", msgs[1].seq, &reply));
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
+        ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
+
+        for (uint32_t i = 0; i < 2; i++) {
+            ck_assert(fake_take_reply(&node->fake, "client.1", msgs[i].seq, &reply));
+            ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
+        }
+        node_end(node);
+    }
+END_TEST
+
 /* The tierer writes the same bytes under the same key once: the new value would get the place that
  * the tombstone of the removed one is for. */
 START_TEST(what_is_put_again_is_written_behind_the_tombstone)
@@ -2123,6 +2149,7 @@ static Suite *disk_suite(void)
     tcase_add_test(forget, a_place_in_a_segment_that_is_gone_already_is_not_believed);
     tcase_add_test(forget, remove_is_answered_when_the_tombstone_is_durable);
     tcase_add_test(forget, remove_of_what_is_being_written_waits_for_the_write);
+    tcase_add_test(forget, a_second_removal_of_what_is_being_written_waits_for_the_write);
     tcase_add_test(forget, what_is_put_again_is_written_behind_the_tombstone);
     tcase_add_test(forget, what_was_removed_during_a_write_does_not_come_back_with_the_next_tierer);
     tcase_add_loop_test(forget, what_was_removed_after_its_tierer_died_does_not_come_back, 0, 2);

@@ -121,13 +121,17 @@ static struct reg_forget *forget_new(struct registrar *self, struct sl_key key,
         disk->missed = true;
         return NULL;
     }
+    uint64_t hash = reg_hash(key.at, key.length);
+    bool behind = reg_write_runs(self, hash, place->disk);
     *forget = (struct reg_forget){
+        .behind = behind,
         .scan = disk->scan_number,
         .length_bytes = length_bytes,
         .place = *place,
         .key_length = key.length,
         .previous = disk->forget_last,
     };
+    forget->place.valid = behind ? 0 : place->valid; /* its write may store it elsewhere */
     memcpy(forget->key, key.at, key.length);
     forget->key[key.length] = '\0';
     if (disk->forget_last != NULL) {
@@ -138,7 +142,7 @@ static struct reg_forget *forget_new(struct registrar *self, struct sl_key key,
     disk->forget_last = forget;
     self->forgets->count++;
     disk->forget_count++;
-    sl_table_add(&self->forgets->by_key, &forget->by_key, reg_hash(key.at, key.length));
+    sl_table_add(&self->forgets->by_key, &forget->by_key, hash);
     return forget;
 }
 
@@ -310,7 +314,7 @@ bool reg_forget_covers(struct registrar *self, struct sl_key key, const struct s
     bool covers = false;
     struct reg_forget *at = forget_first(self, key, place->disk);
     for (; at != NULL; at = forget_next(at, key)) {
-        bool behind = at->behind_seq != 0; /* its write may store it elsewhere */
+        bool behind = at->behind; /* its write may store it elsewhere */
         at->scan = behind ? self->tier->disks[place->disk].scan_number : at->scan;
         at->place = behind || at->place.valid != 0 ? at->place : *place;
         covers = covers || behind || place_is(&at->place, place);
@@ -361,11 +365,7 @@ bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct 
 /* The value was removed while it was written: what reaches the disk must not come back. */
 static bool write_goes_on(const struct registrar *self, const struct reg_forget *forget)
 {
-    bool goes_on = false;
-    for (uint32_t w = 0; forget->behind_seq != 0 && !goes_on && w < self->writes->count; w++) {
-        goes_on = self->writes->all[w].used && self->writes->all[w].seq == forget->behind_seq;
-    }
-    return goes_on;
+    return forget->behind && reg_write_runs(self, forget->by_key.hash, forget->place.disk);
 }
 
 void reg_forgets_scanned(struct registrar *self, uint32_t slot)
@@ -515,21 +515,6 @@ static void forgets_fini(struct registrar *self)
 
 /* ---- the part ---- */
 
-/* That takes the record's value to a disk; NULL: none does. */
-static const struct reg_write *write_of(const struct registrar *self, const struct sl_entry *record)
-{
-    for (uint32_t w = 0; w < self->writes->count; w++) {
-        const struct reg_write *write = &self->writes->all[w];
-        for (uint32_t i = 0; write->used && i < write->count; i++) {
-            if (write->items[i].id == record->ref &&
-                write->items[i].cookie == record->extent.generation) {
-                return write;
-            }
-        }
-    }
-    return NULL;
-}
-
 /* What is on disk of the record, or on its way there, is to go, too. */
 static void forgets_dropped(struct registrar *self, const struct reg_dropped *what)
 {
@@ -538,7 +523,6 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     bool removed = how->reason == REG_GHOST_REMOVED;
     uint16_t told = sl_index_links(self->index, entry->ref)->disks & reg_disks_used(self);
     uint16_t doubt = how->told ? told : reg_disk_doubt(self, entry->ref, entry, removed);
-    const struct reg_write *write = what->writing ? write_of(self, entry) : NULL;
     const struct sl_key key = record_key(entry);
     bool placed = entry->disk.valid != 0 && !self->tier->disks[entry->disk.disk].gone &&
                   entry->disk.segment > self->tier->disks[entry->disk.disk].gone_segment;
@@ -549,14 +533,11 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     }
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* wherever it is there */
-        bool written = write != NULL && write->disk == i;
+        bool written = what->writing && reg_write_runs(self, reg_hash(key.at, key.length), i);
         bool doubted = written || (how->forget && (doubt & REG_DISK_BIT(i)) != 0);
         if (doubted || (how->forget && placed && entry->disk.disk == i)) {
-            struct reg_forget *forget = reg_forget_key(self, key, entry->extent.length_bytes,
-                                                       doubted ? &unknown : &entry->disk, how);
-            if (forget != NULL && written) {
-                forget->behind_seq = write->seq;
-            }
+            reg_forget_key(self, key, entry->extent.length_bytes, doubted ? &unknown : &entry->disk,
+                           how);
         }
     }
 }

@@ -13,14 +13,13 @@ struct reg_forget {
     struct sl_table_node by_key;
     struct reg_forget *next, *previous;
     bool sent;
+    bool behind;   /* a DISK_WRITE under the key was under way there: sent when none is */
     bool restored; /* from a note: a REMOVE that is sent again waits for it */
     sl_ref note;   /* 0: none */
     uint32_t held; /* of a block: number of the scan in which a part found no room for its own */
     uint32_t scan; /* number of the disk's scan that had begun before it was made */
     uint64_t length_bytes;
     struct sl_disk_place place;
-    uint64_t
-        behind_seq;     /* DISK_WRITE that may bring the value: sent when that has ended; 0: none */
     uint64_t remove_id; /* 0: nobody waits */
     uint32_t remove_index;
     uint32_t key_length;

@@ -172,6 +172,7 @@ static void write_fill(struct registrar *self, struct reg_write *write)
             }
             bytes += entry.extent.length_bytes;
             spill_fill(self, &entry, &self->writes->spills[write->count]);
+            write->hashes[write->count] = reg_hash(entry.key, entry.key_length);
             write->items[write->count++] = *item;
             self->writes->group = entry.group;
         }
@@ -538,6 +539,18 @@ uint64_t reg_writes_oldest(struct registrar *self)
 {
     const struct sl_heap_item *oldest = item_oldest(self);
     return oldest != NULL ? oldest->at_ns : UINT64_MAX;
+}
+
+bool reg_write_runs(const struct registrar *self, uint64_t key_hash, uint32_t disk)
+{
+    bool runs = false;
+    for (uint32_t w = 0; w < self->writes->count && !runs; w++) {
+        const struct reg_write *write = &self->writes->all[w];
+        for (uint32_t i = 0; write->used && write->disk == disk && i < write->count; i++) {
+            runs = runs || write->hashes[i] == key_hash;
+        }
+    }
+    return runs;
 }
 
 bool reg_writes_come(struct registrar *self)

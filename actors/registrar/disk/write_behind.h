@@ -17,6 +17,7 @@ struct reg_write {
     uint64_t seq;
     uint32_t count;
     struct sl_heap_item items[REG_WRITE_ITEMS_MAX]; /* as in the queue */
+    uint64_t hashes[REG_WRITE_ITEMS_MAX];           /* of their keys */
 };
 
 struct reg_writes {
@@ -43,6 +44,8 @@ void reg_unit_queue(struct registrar *self, sl_ref unit);
 void reg_memory_damaged(struct registrar *self, sl_ref ref);
 /* Order of the oldest value that is not on disk yet; UINT64_MAX: all are. */
 uint64_t reg_writes_oldest(struct registrar *self);
+/* Whether something under a key of this hash is on its way to the disk. */
+bool reg_write_runs(const struct registrar *self, uint64_t key_hash, uint32_t disk);
 /* Values stand in memory alone that the disk is to have: with each of them room may come. */
 bool reg_writes_come(struct registrar *self);
 

@@ -96,22 +96,16 @@ void __wrap_reg_remove_done(struct registrar *self, uint64_t id, uint32_t index,
     }
 }
 
-struct reg_forget *REAL(reg_forget_key)(struct registrar *self, const char *key,
-                                        uint32_t key_length, uint64_t length_bytes,
-                                        const struct sl_disk_place *place,
-                                        const struct reg_drop *how);
-struct reg_forget *__wrap_reg_forget_key(struct registrar *self, const char *key,
-                                         uint32_t key_length, uint64_t length_bytes,
-                                         const struct sl_disk_place *place,
-                                         const struct reg_drop *how);
-struct reg_forget *__wrap_reg_forget_key(struct registrar *self, const char *key,
-                                         uint32_t key_length, uint64_t length_bytes,
-                                         const struct sl_disk_place *place,
-                                         const struct reg_drop *how)
+void REAL(reg_forget_key)(struct registrar *self, struct sl_key key, uint64_t length_bytes,
+                          const struct sl_disk_place *place, const struct reg_drop *how);
+void __wrap_reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
+                           const struct sl_disk_place *place, const struct reg_drop *how);
+void __wrap_reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
+                           const struct sl_disk_place *place, const struct reg_drop *how)
 {
-    return mutant == TOMBSTONE_LOST
-               ? NULL
-               : REAL(reg_forget_key)(self, key, key_length, length_bytes, place, how);
+    if (mutant != TOMBSTONE_LOST) {
+        REAL(reg_forget_key)(self, key, length_bytes, place, how);
+    }
 }
 
 /* The writer hears that another was at it, and comes again: in between nothing is there. */

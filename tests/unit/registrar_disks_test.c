@@ -888,6 +888,36 @@ START_TEST(blocks_whose_parts_find_no_room_for_tombstones_stay_removed)
     }
 END_TEST
 
+/* A disk that is away may never come: what only leaves the index leaves half of the tombstones to removals. */
+START_TEST(halves_that_are_given_up_leave_room_for_removals)
+    {
+        static const char *const three[] = {
+            "disk", "1GiB", "disk_path", "/one,/two,/three", "index_memory", "64MiB", NULL};
+        struct node *node = node_start(three);
+        char key[16];
+        node_client(node, "client.1", 11);
+        for (uint32_t i = 0; i < 2; i++) {
+            tierer_play(i, stores[i]);
+            tierer_arrive(node, TIERER_PID + i);
+            tierer_found(node, &half, 1, true, true, NULL); /* the second one has a copy */
+        }
+        fake_die(&node->fake, proc_of(TIERER_PID + 1));
+        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        for (uint32_t i = 0; i < 17000; i++) { /* each counts once more for the third disk */
+            (void)snprintf(key, sizeof(key), "k%u", i);
+            ck_assert_int_eq(removed(node, remove_ask(node, key)), SL_ERR_DISK_AWAY);
+        }
+
+        fake_pass(&node->fake, 3610 * SL_NS_PER_S);
+        tierer_play(0, stores[0]);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+
+        ck_assert_uint_eq(node_metric(node, "half_block_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 17000);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_block_that_was_stored_after_its_removal_stays)
     {
         struct node *node = node_start(settings);
@@ -1174,6 +1204,7 @@ int main(void)
         a_block_that_was_removed_by_its_key_does_not_come_with_a_disk_that_was_away,
         what_is_removed_before_a_disk_comes_has_room_for_it,
         blocks_whose_parts_find_no_room_for_tombstones_stay_removed,
+        halves_that_are_given_up_leave_room_for_removals,
         a_block_that_was_stored_after_its_removal_stays,
         a_block_with_other_bytes_leaves_a_disk_that_comes_late,
         a_block_that_is_put_over_its_half_leaves_the_disk_of_the_other_half,

@@ -167,12 +167,16 @@ static struct reg_forget *forget_key(struct registrar *self, struct sl_key key,
     return forget;
 }
 
-struct reg_forget *reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
-                                  const struct sl_disk_place *place, const struct reg_drop *how)
+void reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
+                    const struct sl_disk_place *place, const struct reg_drop *how)
 {
     uint32_t taken = place->disk == REG_DISK_UNKNOWN ? 1 + paths_untold(self) : 1;
-    bool room = reg_forgets_room(self) >= taken;
-    return self->tier->on ? forget_key(self, key, length_bytes, place, how, room) : NULL;
+    /* What only leaves a disk that is away tells of again: half of the room is for removals. */
+    bool asked = how->reason == REG_GHOST_REMOVED || !reg_disk_away(self, place->disk);
+    bool room = reg_forgets_room(self) >= taken + (asked ? 0 : REG_FORGETS_MAX / 2);
+    if (self->tier->on) {
+        (void)forget_key(self, key, length_bytes, place, how, room);
+    }
 }
 
 /* The registrar before died between the note and the removal: what it meant is still there. */
@@ -526,11 +530,6 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     const struct sl_key key = record_key(entry);
     bool placed = entry->disk.valid != 0 && !self->tier->disks[entry->disk.disk].gone &&
                   entry->disk.segment > self->tier->disks[entry->disk.disk].gone_segment;
-    if (placed && how->told && reg_forgets_room(self) < REG_FORGETS_MAX / 2 &&
-        reg_disk_away(self, entry->disk.disk)) { /* it tells of it again */
-        self->tier->disks[entry->disk.disk].missed = true;
-        placed = false;
-    }
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* wherever it is there */
         bool written = what->writing && reg_write_runs(self, reg_hash(key.at, key.length), i);

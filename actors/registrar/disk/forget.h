@@ -34,10 +34,9 @@ struct reg_forgets {
     } metric;
 };
 
-/* Borrowed until the next call; NULL: no disk, or no room (who waits for its tombstone was told).
- */
-struct reg_forget *reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
-                                  const struct sl_disk_place *place, const struct reg_drop *how);
+/* Where there is no room, who waits for its tombstone is told. */
+void reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
+                    const struct sl_disk_place *place, const struct reg_drop *how);
 /* What was removed while something of it may be on disk stands in a note of the index until its
  * tombstone is durable: the next scan, which a new registrar asks for, must not bring it back.
  * Written before the record goes; a REMOVE makes sure of the room first, and is refused without.

@@ -161,7 +161,8 @@ struct sl_terms {
      * and its bundle stay with the key (another bundle: SL_ERR_INVALID). A put of the key under way
      * is taken over, another replacement waited for (SL_ERR_BUSY at the deadline). With a disk the
      * answer waits until the old value cannot come back; SL_ERR_TIMEOUT, or SL_ERR_DISK_AWAY
-     * when nobody serves that disk: it may be either. Parts of blocks are not replaced. */
+     * when nobody serves that disk: it may be either. SL_ERR_LIMIT is as of sl_remove: the old one stays.
+     * Parts of blocks are not replaced. */
     bool replace;
     bool at_once; /* SL_ERR_NO_SPACE and SL_ERR_BUSY are answered without waiting for room
                      or for another writer. Room that is on its way is waited for: memory that

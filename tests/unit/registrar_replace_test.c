@@ -534,6 +534,46 @@ START_TEST(too_many_that_wait_try_again)
     }
 END_TEST
 
+/* Away is the disk that has not come: what is removed meanwhile fills the table. */
+START_TEST(a_value_is_not_replaced_without_room_for_its_tombstones)
+    {
+        static const char *const two[] = {
+            "disk",         "1GiB",  "disk_path",    "/one,/two", "memory", "64MiB",
+            "memory_chunk", "64MiB", "index_memory", "64MiB",     NULL};
+        struct node *node = node_start(two);
+        struct sl_item_grant grant;
+        char key[16];
+        sl_err code = SL_ERR_DISK_AWAY;
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        node_put(node, "client.1", "written", 100); /* for as long as the test */
+        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        for (uint32_t i = 0; code == SL_ERR_DISK_AWAY; i++) {
+            ck_assert_uint_lt(i, 40000);
+            (void)snprintf(key, sizeof(key), "k%u", i);
+            code = node_remove(node, "client.1", key);
+        }
+        ck_assert_int_eq(code, SL_ERR_LIMIT);
+
+        code = SL_ERR_DISK_AWAY;
+        for (uint32_t i = 0; code == SL_ERR_DISK_AWAY;
+             i++) { /* what a REMOVE of a large block had needed */
+            ck_assert_uint_lt(i, 2000);
+            (void)snprintf(key, sizeof(key), "w%u", i);
+            ck_assert_int_eq(reserve_replace(node, "client.1", key, 200, &grant), SL_OK);
+            code = commit_as(node, "client.1", &grant, "new");
+            ck_assert(holds(node, key, "new") == (code == SL_ERR_DISK_AWAY));
+        }
+        ck_assert_int_eq(code, SL_ERR_LIMIT);
+        ck_assert_int_eq(reserve_replace(node, "client.1", "written", 200, &grant), SL_OK);
+        ck_assert_int_eq(commit_as(node, "client.1", &grant, "new"), SL_ERR_LIMIT);
+        ck_assert(holds(node, "written", "written"));
+        ck_assert_uint_eq(node_metric(node, "forget_skipped_count"), 0);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_removal_waits_for_what_was_replaced_before)
     {
         struct node *node = node_with_disk();
@@ -704,6 +744,7 @@ static Suite *suite(void)
     tcase_add_test(disk, the_answer_waits_when_the_new_value_is_gone_as_well);
     tcase_add_test(disk, the_answer_waits_when_the_new_value_is_on_another_disk);
     tcase_add_test(disk, too_many_that_wait_try_again);
+    tcase_add_test(disk, a_value_is_not_replaced_without_room_for_its_tombstones);
     tcase_add_test(disk, a_removal_waits_for_what_was_replaced_before);
     tcase_add_test(disk, what_a_disk_has_not_told_yet_is_forgotten_too);
     tcase_add_test(disk, the_same_bytes_get_a_place_of_their_own);

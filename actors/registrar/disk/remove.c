@@ -59,11 +59,10 @@ bool reg_half_gives_way(struct registrar *self, sl_ref block)
     return true;
 }
 
-/* How many notes the removal of a part takes: of a write under way, its place, disks in doubt. */
-static uint32_t part_notes(struct registrar *self, sl_ref part, const struct sl_entry *entry)
+uint32_t reg_forgets_needed(struct registrar *self, const struct sl_entry *entry)
 {
-    bool writing = (sl_index_links(self->index, part)->flags & REG_FLAG_WRITING) != 0;
-    uint16_t doubt = reg_disk_doubt(self, part, entry, true);
+    bool writing = (sl_index_links(self->index, entry->ref)->flags & REG_FLAG_WRITING) != 0;
+    uint16_t doubt = reg_disk_doubt(self, entry->ref, entry, true);
     return self->tier->on
                ? (uint32_t)writing + (entry->disk.valid != 0) + (uint32_t)__builtin_popcount(doubt)
                : 0;
@@ -81,7 +80,7 @@ bool reg_notes_fit(struct registrar *self, sl_ref unit)
     for (uint32_t i = 0; fit && i < parts.count; i++) {
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
-        for (uint32_t left = part_notes(self, parts.refs[i], &entry); fit && left > 0; left--) {
+        for (uint32_t left = reg_forgets_needed(self, &entry); fit && left > 0; left--) {
             notes[count] =
                 reg_forget_note(self, (struct sl_key){entry.key, entry.key_length}, &empty);
             fit = notes[count] != 0;

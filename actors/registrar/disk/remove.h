@@ -42,6 +42,9 @@ void reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_
 /* Half of a block came up in a scan: a client that has the bytes at hand is the better source. False: there is no such
  * half. */
 bool reg_half_gives_way(struct registrar *self, sl_ref block);
+/* How many tombstones, and notes, the removal of a value takes at most: of a write under way, its place, disks in
+ * doubt. */
+uint32_t reg_forgets_needed(struct registrar *self, const struct sl_entry *record);
 /* Whether the index has room for the notes of the unit's removal. */
 bool reg_notes_fit(struct registrar *self, sl_ref unit);
 void reg_removes_scanned(struct registrar *self); /* all that is on disk is known now */

@@ -85,12 +85,6 @@ static sl_err replace_prepare(struct registrar *self, const struct sl_entry *fre
     return SL_OK;
 }
 
-static void key_text(const struct sl_entry *entry, char text[SL_KEY_BYTES_MAX + 1])
-{
-    memcpy(text, entry->key, entry->key_length);
-    text[entry->key_length] = '\0';
-}
-
 /* Readers find the one or the other. With a disk tier the answer waits until nothing can bring the
  * old value back, as that to a REMOVE does. */
 static sl_err claim_replace(struct registrar *self, uint32_t slot, struct sl_digest digest,
@@ -177,15 +171,19 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
     if (gives_way) {
         found = replace_prepare(self, &entry, &there);
     }
-    char key[SL_KEY_BYTES_MAX + 1];
-    bool doubt = false;
-    if (claim->replace && found == SL_ERR_NOT_FOUND) {
-        key_text(&entry, key);
-        doubt = reg_disks_may_have(self, name, REG_NONE, true) != 0;
-    }
-    bool waits = self->tier->on && (doubt || found == SL_OK);
     if (found == SL_ERR_NO_SPACE) {
         return found;
+    }
+    char key[SL_KEY_BYTES_MAX];
+    uint32_t tombstones = found == SL_OK ? reg_forgets_needed(self, &there) : 0;
+    if (claim->replace && found == SL_ERR_NOT_FOUND) {
+        memcpy(key, name.at, name.length); /* its record may move */
+        tombstones = (uint32_t)__builtin_popcount(reg_disks_may_have(self, name, REG_NONE, true));
+    }
+    bool waits = self->tier->on && (tombstones > 0 || found == SL_OK);
+    if (tombstones > 0 && reg_forgets_room(self) < tombstones + REG_DISKS_MAX) {
+        reg_claim_release(self, slot); /* what is there could come back, so it stays */
+        return SL_ERR_LIMIT;
     }
     if (waits && !commit_waits(self, commit)) {
         reg_claim_release(self, slot); /* too many answers wait: its writer tries again */
@@ -199,8 +197,8 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
         return claim_replace(self, slot, digest, &there, &how);
     }
     sl_err err = claim_put(self, slot, digest);
-    if (err == SL_OK && doubt) {
-        reg_key_forget(self, reg_key_of(key), &how);
+    if (err == SL_OK && tombstones > 0) {
+        (void)reg_key_forget(self, (struct sl_key){key, name.length}, &how);
     }
     return err;
 }
@@ -211,46 +209,13 @@ static bool claim_is_of(const struct registrar *self, const struct reg_claim *cl
            claim->writer_peer == peer;
 }
 
-/* Whether something on a disk under this key is still on its way out. */
-static bool key_is_forgotten(struct registrar *self, const char *key)
-{
-    struct sl_key name = reg_key_of(key);
-    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        if (reg_forget_pending(self, name, i)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The key of a value that was committed, if something of before is still on its way out under it.
- * Its record may be another by now, or none: the value was written, left memory, was replaced or
- * removed. */
-static bool commit_forgets(struct registrar *self, const struct sl_item_claim *item,
-                           uint64_t key_hash, char key[SL_KEY_BYTES_MAX + 1])
-{
-    struct sl_entry entry = {0};
-    if (sl_index_ref_live(self->index, (sl_ref)item->ref)) {
-        sl_index_read(self->index, (sl_ref)item->ref, &entry);
-    }
-    if (entry.kind == SL_RECORD_COMMITTED && entry.extent.generation == item->generation) {
-        key_text(&entry, key);
-        return key_is_forgotten(self, key);
-    }
-    const char *found = reg_forget_of_hash(self, key_hash);
-    if (found != NULL) {
-        memcpy(key, found, strlen(found) + 1);
-    }
-    return found != NULL;
-}
-
-/* Committed before, by us or the registrar before. Its answer may have waited for tombstones of what
- * it replaced when that one died. */
+/* Committed before, by us or the registrar before. Its answer may have waited for tombstones of what it replaced when
+ * that one died. Its record may be another by now, or none, so they are found by the key's hash. */
 static sl_err commit_again(struct registrar *self, struct committing *commit, uint32_t index,
-                           const struct sl_item_claim *item, uint64_t key_hash)
+                           uint64_t key_hash)
 {
-    char key[SL_KEY_BYTES_MAX + 1];
-    if (!self->tier->on || !commit_forgets(self, item, key_hash, key)) {
+    const char *key = reg_forget_of_hash(self, key_hash);
+    if (key == NULL) {
         return SL_OK;
     }
     if (!commit_waits(self, commit)) {
@@ -268,7 +233,7 @@ static sl_err commit_one(struct registrar *self, struct committing *commit, uint
     if (slot == REG_NONE) {
         uint64_t key_hash = 0;
         return sl_settled_committed(self->settled, item->generation, &key_hash)
-                   ? commit_again(self, commit, index, item, key_hash)
+                   ? commit_again(self, commit, index, key_hash)
                    : SL_ERR_STALE;
     }
     struct reg_claim *claim = &self->claims->all[slot];

@@ -253,6 +253,31 @@ START_TEST(half_of_a_block_waits_an_hour_for_a_disk_that_does_not_come)
     }
 END_TEST
 
+/* Its tombstone is there already, of the half that went: the next registrar did not know of it. */
+START_TEST(a_removal_from_a_disk_that_is_away_outlives_the_registrar)
+    {
+        struct node *node = node_start(settings);
+        sl_err code;
+        node_client(node, "client.1", 11);
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, &half, 1, true, true, NULL);
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_pass(&node->fake, 3610 * SL_NS_PER_S);
+        ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 1);
+
+        ck_assert_int_eq(removed(node, remove_ask(node, half.key)), SL_ERR_DISK_AWAY);
+        node_restart(node);
+        tierer_arrive(node, TIERER_PID + 7);
+        tierer_found(node, &half, 1, true, true, &code);
+
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(node_metric(node, "half_block_count"), 0);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        node_end(node);
+    }
+END_TEST
+
 /* A put over another half while the disk is away leaves word that it may hold more: that is no reason to wait no longer. */
 START_TEST(half_of_a_block_waits_for_a_disk_that_comes_again)
     {
@@ -1187,6 +1212,7 @@ int main(void)
         half_of_a_block_waits_for_the_end_of_its_own_scan,
         half_of_a_block_waits_for_a_disk_that_comes_late,
         half_of_a_block_waits_for_a_disk_that_comes_again,
+        a_removal_from_a_disk_that_is_away_outlives_the_registrar,
         values_are_spread_and_read_from_where_they_are,
         the_disk_with_fewer_bytes_on_their_way_gets_the_next,
         disk_that_answers_nothing_holds_a_bounded_part,

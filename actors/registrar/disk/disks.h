@@ -92,8 +92,7 @@ struct reg_disk {
     uint32_t forget_count;
     uint64_t forget_seq; /* DISK_FORGET in flight, 0: none */
     uint64_t forget_retry_ns;
-    uint32_t forget_restored; /* of these: of the registrar before */
-    bool forget_full;         /* the last of them found no room on its file system */
+    bool forget_full; /* the last of them found no room on its file system */
     bool forget_held; /* of a removed block, some parts found no room: it is to be scanned again */
 };
 struct reg_tier { /* all disks together */

@@ -70,7 +70,6 @@ static void forget_end(struct registrar *self, struct reg_forget *forget, bool d
     }
     self->forgets->count--;
     disk->forget_count--;
-    disk->forget_restored -= forget->restored;
     if (done && forget->note != 0) {
         sl_index_set_kind(self->index, forget->note, SL_RECORD_FREE);
     }
@@ -146,6 +145,29 @@ static struct reg_forget *forget_new(struct registrar *self, struct sl_key key,
     return forget;
 }
 
+static bool forget_noted(struct registrar *self, struct reg_forget *forget)
+{
+    const struct reg_forget_note note = {.place = forget->place,
+                                         .length_bytes = forget->length_bytes};
+    if (forget->note == 0) {
+        forget->note = reg_forget_note(
+            self, (struct sl_key){.at = forget->key, .length = forget->key_length}, &note);
+    }
+    return forget->note != 0;
+}
+
+bool reg_forget_noted(struct registrar *self, struct sl_key key)
+{
+    bool noted = true;
+    for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
+        struct reg_forget *at = forget_first(self, key, i);
+        for (; at != NULL; at = forget_next(at, key)) {
+            noted = forget_noted(self, at) && noted;
+        }
+    }
+    return noted;
+}
+
 static struct reg_forget *forget_key(struct registrar *self, struct sl_key key,
                                      uint64_t length_bytes, const struct sl_disk_place *place,
                                      const struct reg_drop *how, bool room)
@@ -156,8 +178,7 @@ static struct reg_forget *forget_key(struct registrar *self, struct sl_key key,
         return NULL;
     }
     if (how->reason == REG_GHOST_REMOVED) {
-        const struct reg_forget_note note = {.place = *place, .length_bytes = length_bytes};
-        forget->note = reg_forget_note(self, key, &note);
+        (void)forget_noted(self, forget);
     }
     forget->remove_id = how->remove_id;
     forget->remove_index = how->remove_index;
@@ -188,13 +209,9 @@ static bool note_is_void(struct registrar *self, const struct reg_forget_note *n
         entry.kind != SL_RECORD_COMMITTED) {
         return false;
     }
-    if (note->place.valid == 0 && note->generation == 0) { /* the one on this disk was meant */
-        return entry.extent.generation == 0 && entry.disk.disk == note->place.disk;
-    }
-    return note->place.valid == 0 ? entry.extent.generation == note->generation
-                                  : entry.disk.valid != 0 && entry.disk.disk == note->place.disk &&
-                                        entry.disk.segment == note->place.segment &&
-                                        entry.disk.offset_bytes == note->place.offset_bytes;
+    return note->place.valid != 0 ? place_is(&entry.disk, &note->place)
+                                  : entry.extent.generation == 0 && /* the one on this disk */
+                                        entry.disk.disk == note->place.disk;
 }
 
 static sl_err forget_restore(struct registrar *self, sl_ref ref, const void *bytes,
@@ -221,15 +238,13 @@ static sl_err forget_restore(struct registrar *self, sl_ref ref, const void *byt
     }
     forget->note = ref;
     forget->restored = true;
-    self->tier->disks[forget->place.disk].forget_restored++;
     return SL_OK;
 }
 
 bool reg_forget_join(struct registrar *self, struct sl_key key, uint32_t slot, uint64_t remove_id,
                      uint32_t remove_index)
 {
-    bool some = self->tier->disks[slot].forget_restored > 0;
-    struct reg_forget *at = some ? forget_first(self, key, slot) : NULL;
+    struct reg_forget *at = forget_first(self, key, slot);
     while (at != NULL && (!at->restored || at->remove_id != 0)) {
         at = forget_next(at, key);
     }

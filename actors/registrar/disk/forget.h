@@ -44,10 +44,12 @@ void reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_b
 struct reg_forget_note { /* a BLOB, followed by the key */
     struct sl_disk_place place;
     uint64_t length_bytes; /* of the value */
-    uint64_t generation;   /* of the record, when the place is not known yet */
+    uint64_t unused;       /* 0 */
 };
 sl_ref reg_forget_note(struct registrar *self, struct sl_key key,
                        const struct reg_forget_note *note);
+/* Whether a new registrar would know of all tombstones of the key: those without a note get one. */
+bool reg_forget_noted(struct registrar *self, struct sl_key key);
 /* A removal of this key from the disk that the registrar before had begun: true, and remove waits
  * for it. */
 bool reg_forget_join(struct registrar *self, struct sl_key key, uint32_t disk, uint64_t remove_id,

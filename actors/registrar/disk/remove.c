@@ -29,7 +29,7 @@ static bool remove_has_room(const struct registrar *self)
 /* The key is not here any more; but the one who asks may have asked the registrar before, too, or
  * got no answer to an earlier one, or the disk has not said yet what it holds: this removal waits
  * for a tombstone like any other. */
-void reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how)
+bool reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how)
 {
     uint16_t disks = reg_disks_may_have(self, key, REG_NONE, true);
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
@@ -41,9 +41,14 @@ void reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_
             /* One that waits there will do: who asks again and again must not fill the table. */
             reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_DISK_AWAY);
         } else if (!reg_forget_join(self, key, i, how->remove_id, how->remove_index)) {
-            (void)reg_forget_key(self, key, 1, &unknown, how);
+            reg_forget_key(self, key, 1, &unknown, how);
         }
     }
+    bool noted = how->reason != REG_GHOST_REMOVED || reg_forget_noted(self, key);
+    for (uint32_t i = 0; !noted && i < NOTE_ROUNDS && reg_make_index_room(self); i++) {
+        noted = reg_forget_noted(self, key);
+    }
+    return noted;
 }
 
 /* The other half does not come up beside the client's bytes from a disk that has not told yet. */
@@ -54,7 +59,7 @@ bool reg_half_gives_way(struct registrar *self, sl_ref block)
     if (slot == REG_NONE || !self->groups->all[slot].found) {
         return false;
     }
-    reg_key_forget(self, sl_index_key(self->index, block), &how);
+    (void)reg_key_forget(self, sl_index_key(self->index, block), &how);
     reg_group_abandon(self, slot, REG_GHOST_EXPIRED);
     return true;
 }
@@ -125,6 +130,13 @@ static bool is_being_written(struct registrar *self, const struct sl_entry *entr
     return slot == REG_NONE || !self->groups->all[slot].found;
 }
 
+static void absent_remove(struct registrar *self, struct sl_key key, const struct reg_drop *how)
+{
+    if (!reg_key_forget(self, key, how)) {
+        reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_NO_SPACE);
+    }
+}
+
 static void remove_once(struct registrar *self, struct reg_remove *remove, uint32_t index,
                         const char *key)
 {
@@ -142,7 +154,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
             (written || reg_claim_by_key(self, reg_hash(key, length), key, length) != REG_NONE)) {
             remove->codes[index] = (uint64_t)SL_ERR_BUSY;
         } else {
-            reg_key_forget(self, reg_key_of(key), &how);
+            absent_remove(self, reg_key_of(key), &how);
         }
         return;
     }
@@ -154,7 +166,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
     if (err != SL_OK) {
         remove->codes[index] = (uint64_t)err;
     } else if (found) {
-        reg_key_forget(self, reg_key_of(key), &how);
+        absent_remove(self, reg_key_of(key), &how);
     }
 }
 
@@ -209,8 +221,8 @@ static void remove_key(struct registrar *self, struct reg_remove *remove, uint32
         return;
     }
     remove_once(self, remove, index, key);
-    for (uint32_t i = 0;
-         remove->codes[index] == SL_ERR_NO_SPACE && i < NOTE_ROUNDS && reg_make_index_room(self);
+    for (uint32_t i = 0; remove->codes[index] == SL_ERR_NO_SPACE && remove->left[index] == 0 &&
+                         i < NOTE_ROUNDS && reg_make_index_room(self);
          i++) {
         remove_once(self, remove, index, key);
     }

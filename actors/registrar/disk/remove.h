@@ -37,8 +37,9 @@ void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes);
 /* Tombstones that a registrar before us began for this key: the answer waits for them. False: there
  * are none. */
 bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key);
-/* Tombstones for what may be on disks under a key that is not in the index. */
-void reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how);
+/* Tombstones for what may be on disks under a key that is not in the index. False: a new registrar would not know of
+ * all of them. */
+bool reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how);
 /* Half of a block came up in a scan: a client that has the bytes at hand is the better source. False: there is no such
  * half. */
 bool reg_half_gives_way(struct registrar *self, sl_ref block);

@@ -412,10 +412,13 @@ static void recover_object(struct registrar *self, const struct recovered *recor
 
 static void recover_units(struct registrar *self, struct recovered *units, uint64_t count)
 {
-    self->units->restoring = true;
+    reg_unit_restoring(self, count);
     for (uint64_t i = 0; i < count; i++) {
-        if (i + FETCH_AHEAD < count) { /* their order is no order of memory */
-            __builtin_prefetch(sl_index_links(self->index, units[i + FETCH_AHEAD].ref), 1);
+        if (i + 2 * FETCH_AHEAD < count) { /* their order is no order of memory */
+            sl_index_fetch(self->index, units[i + 2 * FETCH_AHEAD].ref);
+        }
+        if (i + FETCH_AHEAD < count) {
+            reg_unit_awaits(self, reg_unit_hash(self, units[i + FETCH_AHEAD].ref));
         }
         bool recent = count - i <= RECENT_UNITS;
         if (units[i].kind == SL_RECORD_GROUP) {
@@ -425,7 +428,6 @@ static void recover_units(struct registrar *self, struct recovered *units, uint6
             units[i].unwritten = units[i].memory && !units[i].disk;
         }
     }
-    self->units->restoring = false;
     reg_unit_restored(self);
     for (uint64_t i = 0; i < count; i++) {
         if (units[i].unwritten) {

@@ -467,6 +467,11 @@ static void density_end(struct registrar *self)
     self->units->wanted_at_ns = NULL;
 }
 
+static void density_restoring(struct registrar *self, uint64_t count)
+{
+    sl_density_expect(self->units->density, count);
+}
+
 static void density_restored(struct registrar *self)
 {
     clock_set(self);
@@ -529,6 +534,7 @@ const struct reg_policy reg_policy_density = {
     .renamed = density_renamed,
     .first = density_first,
     .next = density_next,
+    .restoring = density_restoring,
     .restored = density_restored,
     .learn = density_learn,
     .begin = density_begin,

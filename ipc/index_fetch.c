@@ -43,6 +43,12 @@ enum sl_record_kind sl_index_kind(const struct sl_index *index, sl_ref ref)
     return what_kind(word_get(&record_at(&index->view, ref)[RECORD_WHAT]));
 }
 
+uint64_t sl_index_version(const struct sl_index *index, sl_ref ref)
+{
+    SL_ASSERT(index_record_live(index, ref));
+    return word_get(&record_at(&index->view, ref)[RECORD_VERSION]);
+}
+
 void sl_index_extent(const struct sl_index *index, sl_ref ref, struct sl_extent *out)
 {
     SL_ASSERT(index_record_live(index, ref));

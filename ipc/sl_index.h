@@ -203,6 +203,7 @@ bool sl_index_walk(const struct sl_index *index, uint64_t *cursor, struct sl_ent
 void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *out);
 /* Of that, what most who ask want to know. */
 enum sl_record_kind sl_index_kind(const struct sl_index *index, sl_ref ref);
+uint64_t sl_index_version(const struct sl_index *index, sl_ref ref);
 void sl_index_extent(const struct sl_index *index, sl_ref ref, struct sl_extent *out);
 /* What keeps a value longer than the order of eviction says; all 0: nothing, as of a block. */
 struct sl_stay {

@@ -155,10 +155,8 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
         segment_look(self, segment);
     }
     if (SL_ARRAY_ROOM(segment->items, segment->capacity, segment->count + 1)) {
-        struct sl_entry entry;
-        sl_index_read(self->index, ref, &entry);
-        segment->items[segment->count++] =
-            (struct reg_segment_item){.ref = ref, .version = (uint32_t)entry.version};
+        segment->items[segment->count++] = (struct reg_segment_item){
+            .ref = ref, .version = (uint32_t)sl_index_version(self->index, ref)};
     }
 }
 

@@ -135,15 +135,9 @@ static sl_err pool_restore(struct registrar *self, sl_ref blob, const void *byte
                        ? reg_pool_row_make(self, note.name, note.rank, note.pool)
                        : REG_NONE;
     struct reg_pool *pool = row == REG_NONE ? NULL : &self->pools->all[row];
-    struct sl_entry mine, other;
-    if (pool != NULL && pool->blob != 0) { /* killed between two notes: the younger one counts */
-        sl_index_read(self->index, blob, &mine);
-        sl_index_read(self->index, pool->blob, &other);
-        if (mine.version < other.version) {
-            pool = NULL;
-        }
-    }
-    if (pool == NULL) {
+    if (pool == NULL || /* or killed between two notes: the younger one counts */
+        (pool->blob != 0 &&
+         sl_index_version(self->index, blob) < sl_index_version(self->index, pool->blob))) {
         return SL_ERR_FOREIGN;
     }
     reg_pool_note_drop(self, pool);

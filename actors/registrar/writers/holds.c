@@ -61,12 +61,9 @@ static struct reg_held *held_next(const struct reg_held *held)
 /* The record may be another's by now. */
 static bool held_stands(const struct registrar *self, const struct reg_held *held)
 {
-    struct sl_entry entry;
-    if (!sl_index_ref_live(self->index, held->group)) {
-        return false;
-    }
-    sl_index_read(self->index, held->group, &entry);
-    return entry.kind == SL_RECORD_GROUP && entry.version == held->version;
+    return sl_index_ref_live(self->index, held->group) &&
+           sl_index_kind(self->index, held->group) == SL_RECORD_GROUP &&
+           sl_index_version(self->index, held->group) == held->version;
 }
 
 uint64_t reg_held_until(const struct registrar *self, sl_ref group)

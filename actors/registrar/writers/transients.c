@@ -9,9 +9,8 @@
 
 void reg_transient_add(struct registrar *self, sl_ref group, uint64_t at_ns)
 {
-    struct sl_entry entry;
-    sl_index_read(self->index, group, &entry);
-    struct sl_heap_item due = {.at_ns = at_ns, .cookie = entry.version, .id = group};
+    struct sl_heap_item due = {
+        .at_ns = at_ns, .cookie = sl_index_version(self->index, group), .id = group};
     if (sl_heap_add(&self->transients->heap, due) != SL_OK) {
         reg_log(self, SL_LOG_WARN, 0,
                 "no memory to remember a time to live: the block stays until it is evicted");
@@ -28,16 +27,11 @@ static void transients_expire(struct registrar *self)
     uint64_t from = self->retired->count;
     struct sl_heap_item due;
     while (sl_heap_pop(&self->transients->heap, self->env->now_ns, &due)) {
-        if (!sl_index_ref_live(self->index, due.id)) {
-            continue;
-        }
-        struct sl_entry entry;
-        sl_index_read(self->index, due.id, &entry);
         struct reg_drop how = {.reason = REG_GHOST_TRANSIENT, .forget = true};
-        if (entry.kind != SL_RECORD_GROUP || entry.version != due.cookie) {
-            continue;
-        }
-        if (reg_held_until(self, due.id) == 0) { /* else the end of its hold brings it back here */
+        if (sl_index_ref_live(self->index, due.id) &&
+            sl_index_kind(self->index, due.id) == SL_RECORD_GROUP &&
+            sl_index_version(self->index, due.id) == due.cookie &&
+            reg_held_until(self, due.id) == 0) { /* else the end of its hold brings it back here */
             (void)reg_unit_drop(self, due.id, &how); /* out of memory: evicted some time later */
         }
     }

@@ -2,14 +2,13 @@
  * a listening fabric: whatever is sent, nothing is changed. One of the grants is one range,
  * the other has many places. Lists of places are the fuzzer's, too.
  *
- * A conversation is one of three: with a greeting that is right, so that what follows is heard; one that
- * begins with the fuzzer's bytes; or a handshake of TLS that they have changed. Records that are
- * opened are the fuzzer's in records(). */
+ * A conversation is one of three: with a greeting that is right, so that what follows is heard, in records
+ * or not; one that begins with the fuzzer's bytes; or a handshake of TLS that they have changed. Records
+ * that are opened are the fuzzer's in records(). */
 #include "ipc/sl_ticket.h"
 #include "runtime/fabric/core/internal.h"
 #include "runtime/fabric/core/wire.h"
 #include "runtime/fabric/tcp/handshake.h"
-#include "runtime/fabric/tcp/proof.h"
 #include "runtime/fabric/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -66,7 +65,7 @@ static void open_once(void)
     options.peers_max = 1;
     options.lanes = 1;
     options.connections_max = 64; /* those of earlier inputs may not be gone */
-    options.clear = true;         /* it takes both: TLS, and those who greet in the clear */
+    options.clear = true;         /* it answers as it is asked to */
     options.seed = 1;
     options.events.address = on_address;
     options.events.registered = on_registered;
@@ -156,7 +155,23 @@ static void say(int fd, const void *bytes, size_t length)
     }
 }
 
-static struct sl_marker marker; /* of the connection, when it was greeted */
+static struct sl_tls *tls;
+static struct sl_sealer sealer; /* of the connection, when it was greeted */
+
+static void say_sealed(int fd, const void *bytes, size_t length)
+{
+    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = length};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    const uint8_t head = 1;
+    const struct sl_seal_job job = {
+        .sealer = &sealer, .message = &message, .parts = &part, .heads = &head};
+    if (sealer.staging == NULL) {
+        say(fd, bytes, length);
+    } else if (length > 0 && sl_seal_fill(&job) == 0) {
+        say(fd, sealer.staging, sealer.end);
+        sealer.begin = sealer.end;
+    }
+}
 
 /* A frame whose secrets are right and whose other fields are the fuzzer's. */
 static void say_frame(int fd, const uint8_t *fields)
@@ -172,70 +187,58 @@ static void say_frame(int fd, const uint8_t *fields)
     const struct sl_wire_key *key = &keys[fields[0] >= 128 ? 1 : 0];
     request.generation = key->generation;
     request.grant = key->grant;
+    memcpy(request.token, key->token, sizeof(request.token));
     sl_wire_request_write(&request, frame);
-    if (marker.cipher != NULL && !sl_marker_mark(&marker, frame, key->token, request.token)) {
-        abort();
-    }
-    sl_wire_request_write(&request, frame);
-    say(fd, frame, sizeof(frame) - (fields[7] > 250 ? fields[7] - 250u : 0));
+    say_sealed(fd, frame, sizeof(frame) - (fields[7] > 250 ? fields[7] - 250u : 0));
 }
 
-static void hear(int fd, unsigned char *bytes, size_t length)
+static struct sl_handshake *shake_begin(void)
 {
-    size_t got = 0;
-    for (int i = 0; i < 20000 && got < length;
-         i++) { /* two seconds at least: it may be busy here */
-        sl_fabric_step(fabric, ++clock_ns);
-        ssize_t more = recv(fd, bytes + got, length - got, MSG_DONTWAIT);
-        got += more > 0 ? (size_t)more : 0;
-        if (i > 100) {
-            (void)usleep(100);
-        }
-    }
-    if (got < length) {
-        abort(); /* a greeting that is right is answered */
-    }
-}
-
-static void greet(int fd)
-{
-    unsigned char frame[SL_WIRE_REQUEST_BYTES], answer[SL_WIRE_CHALLENGE_BYTES];
-    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}, proof = {.verb = SL_WIRE_PROOF};
-    struct sl_proof facts = {0};
-    memcpy(facts.id, address.id, sizeof(facts.id));
-    memcpy(facts.key, address.psk, sizeof(facts.key));
-    sl_wire_id_set(&hello, address.id);
-    sl_wire_request_write(&hello, frame);
-    if (send(fd, frame, sizeof(frame), MSG_NOSIGNAL) != sizeof(frame)) {
-        abort();
-    }
-    hear(fd, answer, SL_WIRE_CHALLENGE_BYTES);
-    memcpy(facts.answers, answer + SL_WIRE_ANSWER_BYTES, sizeof(facts.answers));
-    if (!sl_proof_asking(&facts, proof.token)) {
-        abort();
-    }
-    sl_wire_request_write(&proof, frame);
-    if (send(fd, frame, sizeof(frame), MSG_NOSIGNAL) != sizeof(frame)) {
-        abort();
-    }
-    hear(fd, answer, SL_WIRE_ANSWER_BYTES);
-    sl_marker_fini(&marker);
-    if (sl_marker_init(&marker, &facts, NULL) != SL_OK) {
-        abort();
-    }
-}
-
-/* The beginning of a handshake, of which the fuzzer's bytes change some. */
-static void say_handshake(int fd, const uint8_t *data, size_t size)
-{
-    static struct sl_tls *tls;
-    unsigned char bytes[2048];
     struct sl_handshake *handshake = NULL;
     const struct sl_handshake_options options = {.id = address.id, .key = address.psk};
     if ((tls == NULL && sl_tls_open(SL_AEAD_BEST, &tls, NULL) != SL_OK) ||
         sl_handshake_begin(tls, &options, &handshake, NULL) != SL_OK) {
         abort();
     }
+    return handshake;
+}
+
+static void greet(int fd, bool clear)
+{
+    const struct sl_wire_request hello = {.verb = SL_WIRE_HELLO, .grant = clear};
+    unsigned char bytes[4096];
+    struct sl_handshake *handshake = shake_begin();
+    struct sl_opener opener;
+    sl_err err = sl_handshake_step(handshake, "", 0, NULL);
+    uint32_t said = 1;
+    for (int i = 0; i < 20000 && (err == SL_ERR_BUSY || said > 0); i++) {
+        said = sl_handshake_say(handshake, bytes, sizeof(bytes));
+        if (send(fd, bytes, said, MSG_NOSIGNAL) != (ssize_t)said) {
+            abort();
+        }
+        sl_fabric_step(fabric, ++clock_ns);
+        ssize_t more = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+        err = more > 0 ? sl_handshake_step(handshake, bytes, (uint32_t)more, NULL) : err;
+        if (i > 100) { /* two seconds at least: it may be busy here */
+            (void)usleep(100);
+        }
+    }
+    if (err != SL_OK || sl_opener_init(&opener, NULL) != SL_OK ||
+        sl_sealer_init(&sealer, NULL) != SL_OK ||
+        sl_handshake_keys(handshake, &opener, &sealer, NULL) != SL_OK) {
+        abort(); /* a greeting that is right is answered */
+    }
+    sl_opener_fini(&opener);
+    sl_handshake_end(&handshake);
+    sl_wire_request_write(&hello, bytes);
+    say_sealed(fd, bytes, SL_WIRE_REQUEST_BYTES);
+}
+
+/* The beginning of a handshake, of which the fuzzer's bytes change some. */
+static void say_handshake(int fd, const uint8_t *data, size_t size)
+{
+    unsigned char bytes[2048];
+    struct sl_handshake *handshake = shake_begin();
     (void)sl_handshake_step(handshake, "", 0, NULL);
     uint32_t length = sl_handshake_say(handshake, bytes, sizeof(bytes));
     for (size_t i = 0; i + 3 <= size && i < 24; i += 3) {
@@ -330,8 +333,9 @@ static void conversation(const uint8_t *data, size_t size)
     struct linger at_once = {.l_onoff = 1}; /* or the ports of the loopback run out */
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     memset(memory, SENTINEL, MEMORY);
+    sl_sealer_fini(&sealer);
     if (data[0] < 160) {
-        greet(fd);
+        greet(fd, data[0] < 80);
     } else if (data[0] < 210) {
         say_handshake(fd, data, size);
     } /* else: what is sent first is the fuzzer's */
@@ -342,7 +346,7 @@ static void conversation(const uint8_t *data, size_t size)
             say_frame(fd, record + 1);
         } else if (record[0] < 250) {
             size_t length = SL_MIN((size_t)(record[1] | record[2] << 6), size - at);
-            say(fd, data + at, length);
+            say_sealed(fd, data + at, length);
             at += length;
         } else {
             clock_ns += (uint64_t)record[1] * SL_NS_PER_S / 16;

@@ -277,11 +277,16 @@ struct sl_wire_address guest_address(const struct fabric_end *end)
     return address;
 }
 
-void guest_say(int fd, const struct sl_wire_request *request)
+void guest_say(int fd, struct sl_sealer *sealer, const void *bytes, size_t length_bytes)
 {
-    unsigned char frame[SL_WIRE_REQUEST_BYTES];
-    sl_wire_request_write(request, frame);
-    ck_assert_int_eq(send(fd, frame, sizeof(frame), 0), sizeof(frame));
+    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = length_bytes};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    const uint8_t head = 1;
+    const struct sl_seal_job job = {
+        .sealer = sealer, .message = &message, .parts = &part, .heads = &head};
+    ck_assert_int_eq(sl_seal_fill(&job), 0);
+    ck_assert_int_eq(send(fd, sealer->staging, sealer->end, 0), (ssize_t)sealer->end);
+    sealer->begin = sealer->end;
 }
 
 void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes)
@@ -296,20 +301,42 @@ void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t le
     }
 }
 
-void guest_greet(struct fabric_end *end, int fd, struct sl_proof *facts)
+void guest_shake(struct fabric_end *end, int fd, struct sl_sealer *sealer)
 {
     const struct sl_wire_address address = guest_address(end);
-    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}, proof = {.verb = SL_WIRE_PROOF};
-    unsigned char answer[SL_WIRE_CHALLENGE_BYTES];
-    *facts = (struct sl_proof){.asks = "not so random"};
-    memcpy(facts->id, address.id, sizeof(facts->id));
-    memcpy(facts->key, address.psk, sizeof(facts->key));
-    memcpy(hello.token, facts->asks, sizeof(hello.token));
-    sl_wire_id_set(&hello, address.id);
-    guest_say(fd, &hello);
-    guest_hear(end, fd, answer, SL_WIRE_CHALLENGE_BYTES);
-    memcpy(facts->answers, answer + SL_WIRE_ANSWER_BYTES, sizeof(facts->answers));
-    ck_assert(sl_proof_asking(facts, proof.token));
-    guest_say(fd, &proof);
-    guest_hear(end, fd, answer, SL_WIRE_ANSWER_BYTES);
+    const struct sl_handshake_options options = {.id = address.id, .key = address.psk};
+    unsigned char bytes[4096];
+    struct sl_tls *tls = NULL;
+    struct sl_handshake *handshake = NULL;
+    struct sl_opener opener;
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * SL_NS_PER_S;
+    ck_assert_int_eq(sl_tls_open(SL_AEAD_BEST, &tls, NULL), SL_OK);
+    ck_assert_int_eq(sl_handshake_begin(tls, &options, &handshake, NULL), SL_OK);
+    ck_assert_int_eq(sl_opener_init(&opener, NULL), SL_OK);
+    ck_assert_int_eq(sl_sealer_init(sealer, NULL), SL_OK);
+    sl_err err = sl_handshake_step(handshake, "", 0, NULL);
+    for (uint32_t said = 1; err == SL_ERR_BUSY || said > 0;) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        said = sl_handshake_say(handshake, bytes, sizeof(bytes));
+        ck_assert_int_eq(send(fd, bytes, said, 0), (ssize_t)said);
+        end_step(end, 2);
+        ssize_t more = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+        ck_assert(more != 0);
+        err = more > 0 ? sl_handshake_step(handshake, bytes, (uint32_t)more, NULL) : err;
+    }
+    ck_assert_int_eq(err, SL_OK);
+    ck_assert_int_eq(sl_handshake_keys(handshake, &opener, sealer, NULL), SL_OK);
+    sl_handshake_end(&handshake);
+    sl_tls_close(&tls);
+    sl_opener_fini(&opener);
+}
+
+void guest_greet(struct fabric_end *end, int fd, struct sl_sealer *sealer)
+{
+    const struct sl_wire_request hello = {.verb = SL_WIRE_HELLO, .grant = 1};
+    unsigned char frame[SL_WIRE_REQUEST_BYTES], answer[SL_WIRE_ANSWER_BYTES];
+    guest_shake(end, fd, sealer);
+    sl_wire_request_write(&hello, frame);
+    guest_say(fd, sealer, frame, sizeof(frame));
+    guest_hear(end, fd, answer, sizeof(answer));
 }

@@ -5,7 +5,7 @@
 
 #include "runtime/fabric/core/fabric.h"
 #include "runtime/fabric/core/wire.h"
-#include "runtime/fabric/tcp/proof.h"
+#include "runtime/fabric/tcp/handshake.h"
 
 #define END_DONES_MAX 4096u
 
@@ -53,13 +53,16 @@ void end_step(struct fabric_end *end, int wait_ms);
 void pair_step(struct fabric_end *a, struct fabric_end *b);
 uint64_t end_now(const struct fabric_end *end);
 
-/* What a peer of the end knows, and how it greets it on a connection in the clear. */
+/* What a peer of the end knows. */
 struct sl_wire_address guest_address(const struct fabric_end *end);
-void guest_say(int fd, const struct sl_wire_request *request);
+/* As one record. */
+void guest_say(int fd, struct sl_sealer *sealer, const void *bytes, size_t length_bytes);
 /* Receives so many bytes, turning the end; fails the test after 30 s, or when the connection ends. */
 void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes);
-/* facts: what both sides have proved. */
-void guest_greet(struct fabric_end *end, int fd, struct sl_proof *facts);
+/* The handshake of a peer, and a HELLO that wants answers in the clear and gets one. sl_sealer_fini follows. */
+void guest_greet(struct fabric_end *end, int fd, struct sl_sealer *sealer);
+/* No more than the handshake: then HELLO is to come. */
+void guest_shake(struct fabric_end *end, int fd, struct sl_sealer *sealer);
 
 /* Turns the pair until `condition`; fails the test after 60 s of real time. */
 #define PAIR_UNTIL(a, b, condition)                                                            \

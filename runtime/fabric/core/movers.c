@@ -15,9 +15,8 @@
 #include <unistd.h>
 
 #define RING_ENTRIES_MAX 4096u
-#define ORDERS_A_SLOT    3u  /* a late cancel, then a start and its cancel */
-#define PARTS_A_SLOT     65u /* of one receive, with what comes behind the value */
-#define TOLD_LATE_MAX    4u  /* whole values that a mover at work has not waked the owner for */
+#define ORDERS_A_SLOT    3u /* a late cancel, then a start and its cancel */
+#define TOLD_LATE_MAX    4u /* whole values that a mover at work has not waked the owner for */
 
 enum order_kind { ORDER_RECEIVE, ORDER_SEND, ORDER_CANCEL };
 struct order {
@@ -25,8 +24,7 @@ struct order {
     uint32_t serial; /* of the slot's operation: a late cancel does not hit the next one */
     uint8_t kind;
     int fd; /* ORDER_SEND */
-    const struct msghdr *message;
-    const struct sl_seal_job *seal;  /* NULL: the message goes as it is */
+    const struct sl_seal_job *seal;
     struct sl_mover_receive receive; /* ORDER_RECEIVE */
 };
 
@@ -35,9 +33,8 @@ struct work {
     struct order order; /* its receive is the one under way; `to` moves on with what came */
     bool busy, cancelled;
     bool in_head; /* the head of the next step is being received */
-    uint32_t head_bytes;
     uint32_t moved_bytes;
-    struct msghdr message; /* a slice of several parts */
+    struct msghdr message; /* that the kernel has */
 };
 
 /* What the owner knows of a slot. */
@@ -70,11 +67,11 @@ struct mover {
 
     struct order *taken; /* the thread's own: orders as it took them */
     struct work *works;  /* and what is under way, by slot */
-    struct iovec *parts; /* PARTS_A_SLOT of each slot */
+    struct iovec *parts; /* SL_OPENER_PARTS of each slot */
 };
 
 struct sl_movers {
-    uint32_t count, slot_count, slice_bytes;
+    uint32_t count, slot_count;
     int wake_fd;
     struct slot *slots;
     struct mover *movers;
@@ -125,43 +122,18 @@ static void mover_listen(struct mover *mover)
     io_uring_sqe_set_data64(sqe, TAG_WAKE);
 }
 
-static void head_submit(struct mover *mover, struct work *work)
-{
-    const struct sl_mover_receive *receive = &work->order.receive;
-    if (receive->opener != NULL) {
-        return; /* records_pump goes on */
-    }
-    struct io_uring_sqe *sqe = mover_sqe(mover);
-    uint32_t left_bytes = SL_MOVER_HEAD_BYTES - work->head_bytes;
-    sl_low_water_set(receive->low, receive->fd, left_bytes);
-    io_uring_prep_recv(sqe, receive->fd, (unsigned char *)receive->after + work->head_bytes,
-                       left_bytes, 0);
-    io_uring_sqe_set_data64(sqe, work->order.slot);
-}
-
 static void receive_submit(struct mover *mover, struct work *work)
 {
     const struct sl_mover_receive *receive = &work->order.receive;
-    if (receive->opener != NULL) {
-        return; /* records_pump goes on */
-    }
     struct io_uring_sqe *sqe = mover_sqe(mover);
-    uint32_t left_bytes = receive->length_bytes - work->moved_bytes;
-    uint32_t bytes = SL_MIN(left_bytes, mover->movers->slice_bytes);
-    struct iovec *parts = &mover->parts[(size_t)work->order.slot * PARTS_A_SLOT];
-    uint32_t count = 0;
-    bytes = (uint32_t)sl_runs_parts(receive->to, bytes, parts, PARTS_A_SLOT - 1, &count);
-    sl_low_water_set(receive->low, receive->fd, bytes);
-    if (bytes == left_bytes && receive->after_bytes > 0) {
-        parts[count++] =
-            (struct iovec){.iov_base = receive->after, .iov_len = receive->after_bytes};
-    }
-    if (count == 1) {
-        io_uring_prep_recv(sqe, receive->fd, parts[0].iov_base, bytes, 0);
-    } else {
-        work->message = (struct msghdr){.msg_iov = parts, .msg_iovlen = count};
-        io_uring_prep_recvmsg(sqe, receive->fd, &work->message, 0);
-    }
+    struct iovec *parts = &mover->parts[(size_t)work->order.slot * SL_OPENER_PARTS];
+    uint32_t left_bytes = work->in_head ? 0 : receive->length_bytes - work->moved_bytes;
+    uint32_t low_bytes = 0;
+    work->message = (struct msghdr){.msg_iov = parts};
+    work->message.msg_iovlen =
+        sl_opener_parts(receive->opener, receive->to, left_bytes, parts, &low_bytes);
+    sl_low_water_set(receive->low, receive->fd, low_bytes);
+    io_uring_prep_recvmsg(sqe, receive->fd, &work->message, 0);
     io_uring_sqe_set_data64(sqe, work->order.slot);
 }
 
@@ -193,25 +165,15 @@ static void owner_wake(struct mover *mover, bool sleeps)
     }
 }
 
-static void mover_end(struct mover *mover, struct work *work, int32_t result, uint32_t after_bytes)
+static void mover_end(struct mover *mover, struct work *work, int32_t result)
 {
-    const struct sl_mover_done done = {.slot = work->order.slot,
-                                       .result = result,
-                                       .after_bytes = after_bytes,
-                                       .in_head = work->in_head};
+    const struct sl_mover_done done = {
+        .slot = work->order.slot, .result = result, .in_head = work->in_head};
     work->busy = false;
     mover_tell(mover, &done);
 }
 
-/* The head that came, whole or not yet, may be that of the next step. */
-static bool step_fits(const struct work *work, uint32_t head_bytes)
-{
-    const struct sl_mover_receive *receive = &work->order.receive;
-    return head_bytes < SL_MOVER_HEAD_BYTES ||
-           memcmp(receive->after, receive->steps->head, SL_MOVER_HEAD_BYTES) == 0;
-}
-
-static void step_begin(struct mover *mover, struct work *work)
+static void step_begin(struct work *work)
 {
     struct sl_mover_receive *receive = &work->order.receive;
     const struct sl_mover_step *step = receive->steps;
@@ -222,148 +184,82 @@ static void step_begin(struct mover *mover, struct work *work)
     receive->step_count--;
     work->in_head = false;
     work->moved_bytes = 0;
-    receive_submit(mover, work);
 }
 
-/* A value is whole, and head_bytes of what is behind it are here. */
-static void value_whole(struct mover *mover, struct work *work, uint32_t head_bytes)
+static void value_whole(struct mover *mover, struct work *work)
 {
-    if (work->order.receive.step_count == 0 || work->cancelled || !step_fits(work, head_bytes)) {
-        mover_end(mover, work, (int32_t)work->moved_bytes, head_bytes);
+    if (work->order.receive.step_count == 0 || work->cancelled) {
+        mover_end(mover, work, (int32_t)work->moved_bytes);
         return;
     }
     const struct sl_mover_done done = {
         .slot = work->order.slot, .result = (int32_t)work->moved_bytes, .more = true};
     mover_tell(mover, &done);
-    work->head_bytes = head_bytes;
-    if (head_bytes == SL_MOVER_HEAD_BYTES) {
-        step_begin(mover, work);
-        return;
-    }
     work->in_head = true;
-    head_submit(mover, work);
 }
 
-static void head_moved(struct mover *mover, struct work *work, int32_t result)
-{
-    work->head_bytes += result > 0 ? (uint32_t)result : 0;
-    if (result <= 0 || work->cancelled || !step_fits(work, work->head_bytes)) {
-        mover_end(mover, work, result, work->head_bytes);
-    } else if (work->head_bytes < SL_MOVER_HEAD_BYTES) {
-        head_submit(mover, work);
-    } else {
-        step_begin(mover, work);
-    }
-}
-
-static void mover_moved(struct mover *mover, struct work *work, int32_t result)
+/* Bytes of the value, or the next one's head; or the end, of a send also. */
+static void moved(struct mover *mover, struct work *work, int32_t result)
 {
     struct sl_mover_receive *receive = &work->order.receive;
+    if (result <= 0) {
+        bool some = !work->in_head && work->moved_bytes > 0;
+        mover_end(mover, work, some ? (int32_t)work->moved_bytes : result);
+        return;
+    }
     if (work->in_head) {
-        head_moved(mover, work, result);
+        step_begin(work);
         return;
     }
-    if (work->order.kind == ORDER_SEND || result <= 0) {
-        bool some = result <= 0 && work->moved_bytes > 0;
-        mover_end(mover, work, some ? (int32_t)work->moved_bytes : result, 0);
-        return;
-    }
-    uint32_t bytes = SL_MIN((uint32_t)result, receive->length_bytes - work->moved_bytes);
-    if (receive->digest != NULL && receive->opener == NULL) {
-        sl_runs_feed(receive->to, bytes, receive->digest);
-    }
-    sl_runs_skip(&receive->to, bytes);
-    work->moved_bytes += bytes;
+    sl_runs_skip(&receive->to, (uint64_t)result);
+    work->moved_bytes += (uint32_t)result;
     if (work->moved_bytes == receive->length_bytes) {
-        value_whole(mover, work, (uint32_t)result - bytes);
-    } else if (work->cancelled) {
-        mover_end(mover, work, (int32_t)work->moved_bytes, 0);
-    } else {
-        receive_submit(mover, work);
+        value_whole(mover, work);
     }
-}
-
-/* ---- records: the socket's bytes go to the staging, and from there to where values go ---- */
-
-static void records_receive(struct mover *mover, struct work *work)
-{
-    const struct sl_mover_receive *receive = &work->order.receive;
-    struct io_uring_sqe *sqe = mover_sqe(mover);
-    uint32_t left_bytes = work->in_head ? SL_MOVER_HEAD_BYTES - work->head_bytes
-                                        : receive->length_bytes - work->moved_bytes;
-    struct iovec space = sl_opener_space(receive->opener);
-    uint32_t bytes =
-        SL_MIN(sl_opener_wants(receive->opener, left_bytes), mover->movers->slice_bytes);
-    sl_low_water_set(receive->low, receive->fd, bytes);
-    io_uring_prep_recv(sqe, receive->fd, space.iov_base, space.iov_len, 0);
-    io_uring_sqe_set_data64(sqe, work->order.slot);
 }
 
 /* Takes what is there, until it is not enough or the operation has ended. */
-static void records_pump(struct mover *mover, struct work *work)
+static void receive_pump(struct mover *mover, struct work *work)
 {
     struct sl_mover_receive *receive = &work->order.receive;
     while (work->busy) {
         int32_t got = 0;
-        if (work->in_head) {
-            unsigned char *at = (unsigned char *)receive->after + work->head_bytes;
-            uint32_t bytes = SL_MOVER_HEAD_BYTES - work->head_bytes;
-            got = sl_opener_take(receive->opener, sl_runs_of(at, bytes), bytes, NULL);
-        } else {
+        if (!work->in_head) {
             got = sl_opener_take(receive->opener, receive->to,
                                  receive->length_bytes - work->moved_bytes, receive->digest);
+        } else if (!work->cancelled) {
+            got = sl_opener_expect(receive->opener, receive->steps->head);
         }
         if (got == 0 && !work->cancelled) {
-            records_receive(mover, work);
+            receive_submit(mover, work);
             return;
         }
-        got = got == 0 ? -ECANCELED : got;
-        mover_moved(mover, work, got);
+        moved(mover, work, got == 0 ? -ECANCELED : got);
     }
 }
 
-static void records_came(struct mover *mover, struct work *work, int32_t result)
+static void send_submit(struct mover *mover, struct work *work)
 {
+    int32_t result = work->cancelled ? -ECANCELED : sl_seal_next(work->order.seal, &work->message);
     if (result <= 0) {
-        mover_moved(mover, work, result);
-        return;
-    }
-    sl_opener_came(work->order.receive.opener, (uint32_t)result);
-    records_pump(mover, work);
-}
-
-static void seal_submit(struct mover *mover, struct work *work)
-{
-    struct sl_sealer *sealer = work->order.seal->sealer;
-    int32_t result = sealer->begin == sealer->end ? sl_seal_fill(work->order.seal) : 0;
-    if (result < 0 || sealer->begin == sealer->end) {
-        mover_end(mover, work, result < 0 ? result : 1, 0);
+        mover_end(mover, work, result < 0 ? result : 1);
         return;
     }
     struct io_uring_sqe *sqe = mover_sqe(mover);
-    io_uring_prep_send(sqe, work->order.fd, sealer->staging + sealer->begin,
-                       sealer->end - sealer->begin, MSG_NOSIGNAL | MSG_WAITALL);
+    io_uring_prep_sendmsg(sqe, work->order.fd, &work->message, MSG_NOSIGNAL | MSG_WAITALL);
     io_uring_sqe_set_data64(sqe, work->order.slot);
-}
-
-static void seal_sent(struct mover *mover, struct work *work, int32_t result)
-{
-    if (result <= 0) {
-        mover_end(mover, work, result, 0);
-        return;
-    }
-    work->order.seal->sealer->begin += (uint32_t)result;
-    seal_submit(mover, work);
 }
 
 static void mover_done(struct mover *mover, struct work *work, int32_t result)
 {
-    if (work->order.kind == ORDER_SEND && work->order.seal != NULL) {
-        seal_sent(mover, work, result);
-    } else if (work->order.kind == ORDER_RECEIVE && work->order.receive.opener != NULL) {
-        records_came(mover, work, result);
+    if (result <= 0) {
+        moved(mover, work, result);
+    } else if (work->order.kind == ORDER_RECEIVE) {
+        sl_opener_came(work->order.receive.opener, (uint32_t)result);
+        receive_pump(mover, work);
     } else {
-        mover_moved(mover, work, result);
+        sl_seal_sent(work->order.seal, (uint32_t)result);
+        send_submit(mover, work);
     }
 }
 
@@ -386,21 +282,11 @@ static void mover_order(struct mover *mover, const struct order *order)
         return;
     }
     *work = (struct work){.order = *order, .busy = true};
-    if (order->kind == ORDER_RECEIVE && order->receive.opener != NULL) {
-        records_pump(mover, work);
-        return;
-    }
     if (order->kind == ORDER_RECEIVE) {
-        receive_submit(mover, work);
-        return;
+        receive_pump(mover, work);
+    } else {
+        send_submit(mover, work);
     }
-    if (order->seal != NULL) {
-        seal_submit(mover, work);
-        return;
-    }
-    struct io_uring_sqe *sqe = mover_sqe(mover);
-    io_uring_prep_sendmsg(sqe, order->fd, order->message, MSG_NOSIGNAL | MSG_WAITALL);
-    io_uring_sqe_set_data64(sqe, order->slot);
 }
 
 /* False: the end. */
@@ -506,7 +392,7 @@ static sl_err mover_open(struct mover *mover, struct sl_error *why)
     }
     mover->dones = calloc(mover->done_capacity, sizeof(*mover->dones));
     mover->works = calloc(slots, sizeof(*mover->works));
-    mover->parts = calloc((size_t)slots * PARTS_A_SLOT, sizeof(*mover->parts));
+    mover->parts = calloc((size_t)slots * SL_OPENER_PARTS, sizeof(*mover->parts));
     if (mover->orders == NULL || mover->taken == NULL || mover->dones == NULL ||
         mover->works == NULL || mover->parts == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a mover of %u connections", slots);
@@ -531,14 +417,13 @@ static sl_err mover_open(struct mover *mover, struct sl_error *why)
     return err;
 }
 
-sl_err sl_movers_open(uint32_t count, uint32_t slot_count, uint32_t slice_bytes, int wake_fd,
-                      struct sl_movers **out, struct sl_error *why)
+sl_err sl_movers_open(uint32_t count, uint32_t slot_count, int wake_fd, struct sl_movers **out,
+                      struct sl_error *why)
 {
     struct sl_movers *movers = calloc(1, sizeof(*movers));
     *out = NULL;
     if (movers != NULL) {
-        *movers = (struct sl_movers){
-            .slot_count = slot_count, .slice_bytes = slice_bytes, .wake_fd = wake_fd};
+        *movers = (struct sl_movers){.slot_count = slot_count, .wake_fd = wake_fd};
         movers->slots = calloc(slot_count, sizeof(*movers->slots));
         movers->movers = calloc(count, sizeof(*movers->movers));
     }
@@ -627,14 +512,12 @@ void sl_movers_receive(struct sl_movers *movers, uint32_t slot,
     order_give(movers, &order);
 }
 
-void sl_movers_send(struct sl_movers *movers, uint32_t slot, int fd, const struct msghdr *message,
-                    const struct sl_seal_job *seal)
+void sl_movers_send(struct sl_movers *movers, uint32_t slot, int fd, const struct sl_seal_job *seal)
 {
     struct order order = {.slot = slot,
                           .serial = slot_begin(movers, slot),
                           .kind = ORDER_SEND,
                           .fd = fd,
-                          .message = message,
                           .seal = seal};
     order_give(movers, &order);
 }

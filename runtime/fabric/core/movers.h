@@ -17,19 +17,17 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#define SL_MOVER_HEAD_BYTES 24u
-#define SL_MOVER_STEPS_MAX  15u
+#define SL_MOVER_STEPS_MAX 15u
 
 struct sl_movers;
 
 /* result: bytes moved (fewer than asked for only when it was cancelled or the peer closed), or
- * -errno when none were. after_bytes: what came behind them already. */
+ * -errno when none were; of a send 1. */
 struct sl_mover_done {
     uint32_t slot;
     int32_t result;
-    uint32_t after_bytes;
     bool more;    /* a whole value of a chain: the next one is being received */
-    bool in_head; /* between two values of a chain: only after_bytes of the head came */
+    bool in_head; /* between two values of a chain: of the next one nothing was taken */
 };
 
 /* As many as are wanted, but no more than half of the processors that this process may use; both of
@@ -39,8 +37,8 @@ uint32_t sl_movers_count(uint32_t wanted);
 /* count: 1 and up. wake_fd: an eventfd, borrowed, written when a done is there; for up to three with
  * `more` not before their mover has nothing else to do. Errors: SL_ERR_NO_MEMORY,
  * SL_ERR_UNSUPPORTED (no io_uring), SL_ERR_OS. */
-sl_err sl_movers_open(uint32_t count, uint32_t slot_count, uint32_t slice_bytes, int wake_fd,
-                      struct sl_movers **out, struct sl_error *why);
+sl_err sl_movers_open(uint32_t count, uint32_t slot_count, int wake_fd, struct sl_movers **out,
+                      struct sl_error *why);
 /* Nothing touches lent memory afterwards; what was under way is not answered. */
 void sl_movers_close(struct sl_movers **movers);
 
@@ -56,33 +54,28 @@ struct sl_mover_step {
     struct sl_runs to;
     uint32_t length_bytes;
     struct sl_digest_stream *digest; /* NULL: none */
-    unsigned char head[SL_MOVER_HEAD_BYTES];
+    unsigned char head[SL_WIRE_ANSWER_BYTES];
 };
 
-/* A receive. All that is pointed at is lent, the lists of runs too. */
+/* A receive. All that is pointed at is lent, the lists of runs too. What comes behind it stays in the
+ * opener. */
 struct sl_mover_receive {
     int fd;
     struct sl_runs to;
     uint32_t length_bytes;
-    void *after; /* takes up to after_bytes that are there behind it, which are not waited for */
-    uint32_t after_bytes;
     struct sl_low_water *low; /* of the socket */
     /* Fed with what arrives, in order, slice by slice while it is in the cache; NULL: none. */
     struct sl_digest_stream *digest;
     /* Values that are received in one go, with a done each, while their heads come as foretold.
-     * What else comes ends the chain: it lies in `after`, where the heads go (after_bytes =
-     * SL_MOVER_HEAD_BYTES). */
+     * What else comes ends the chain. */
     const struct sl_mover_step *steps;
-    uint32_t step_count; /* at most SL_MOVER_STEPS_MAX */
-    /* Not NULL: values come in records, opened to where they go; lent, with what is in it already.
-     * What comes behind the value stays in it, except for a head between two steps. */
-    struct sl_opener *opener;
+    uint32_t step_count;      /* at most SL_MOVER_STEPS_MAX */
+    struct sl_opener *opener; /* of the connection, with what is in it already */
 };
 void sl_movers_receive(struct sl_movers *movers, uint32_t slot,
                        const struct sl_mover_receive *receive);
-/* seal: not NULL: the message is that of the job, sealed piece by piece; lent, and used up at the end,
- * when the result is 1. The done of a send in the clear gives the bytes that were sent. */
-void sl_movers_send(struct sl_movers *movers, uint32_t slot, int fd, const struct msghdr *message,
+/* The message of the job, piece by piece; lent, and used up at the end. */
+void sl_movers_send(struct sl_movers *movers, uint32_t slot, int fd,
                     const struct sl_seal_job *seal);
 /* Ends the operation soon; nothing happens when it has ended. */
 void sl_movers_cancel(struct sl_movers *movers, uint32_t slot);

@@ -18,22 +18,6 @@
 
 /* ---- keys ---- */
 
-bool sl_hmac(const void *key, uint32_t key_bytes, const struct iovec *parts, uint32_t part_count,
-             uint8_t out[32])
-{
-    uint8_t all[512];
-    size_t bytes = 0;
-    unsigned int out_bytes = 0;
-    for (uint32_t i = 0; i < part_count; i++) {
-        SL_ASSERT(parts[i].iov_len <= sizeof(all) - bytes);
-        memcpy(all + bytes, parts[i].iov_base, parts[i].iov_len);
-        bytes += parts[i].iov_len;
-    }
-    bool done = HMAC(EVP_sha256(), key, (int)key_bytes, all, bytes, out, &out_bytes) != NULL;
-    OPENSSL_cleanse(all, bytes);
-    return done && out_bytes == 32;
-}
-
 /* HKDF-Expand-Label (RFC 8446, 7.1) of at most 32 bytes: one block of HKDF. */
 static bool expand(const uint8_t *secret, const char *label, uint8_t *out, uint32_t out_bytes)
 {
@@ -47,8 +31,8 @@ static bool expand(const uint8_t *secret, const char *label, uint8_t *out, uint3
     memcpy(info + 9, label, label_bytes);
     info[9 + label_bytes] = 0;
     info[10 + label_bytes] = 1;
-    const struct iovec part = {.iov_base = info, .iov_len = 11 + label_bytes};
-    bool done = sl_hmac(secret, SL_RECORD_SECRET_BYTES, &part, 1, block);
+    bool done = HMAC(EVP_sha256(), secret, SL_RECORD_SECRET_BYTES, info, 11 + label_bytes, block,
+                     NULL) != NULL;
     memcpy(out, block, out_bytes);
     OPENSSL_cleanse(block, sizeof(block));
     return done;
@@ -139,7 +123,7 @@ void sl_sealer_fini(struct sl_sealer *sealer)
 
 void sl_opener_grow(struct sl_opener *opener)
 {
-    if (opener->room_bytes < SL_STAGING_LARGE_BYTES) {
+    if (opener->room_bytes < SL_STAGING_LARGE_BYTES && !opener->clear) {
         unsigned char *staging = realloc(opener->staging, SL_STAGING_LARGE_BYTES);
         if (staging != NULL) {
             opener->staging = staging;
@@ -150,7 +134,7 @@ void sl_opener_grow(struct sl_opener *opener)
 
 void sl_sealer_grow(struct sl_sealer *sealer)
 {
-    if (sealer->room_bytes < SL_STAGING_LARGE_BYTES) {
+    if (sealer->room_bytes < SL_STAGING_LARGE_BYTES && !sealer->clear) {
         unsigned char *staging = realloc(sealer->staging, SL_STAGING_LARGE_BYTES);
         if (staging != NULL) {
             sealer->staging = staging;
@@ -176,6 +160,11 @@ struct iovec sl_opener_space(struct sl_opener *opener)
 
 void sl_opener_came(struct sl_opener *opener, uint32_t length_bytes)
 {
+    if (opener->clear) {
+        opener->straight_bytes = SL_MIN(length_bytes, opener->asked_bytes);
+        opener->plain_bytes += length_bytes - opener->straight_bytes;
+        return;
+    }
     SL_ASSERT(length_bytes <= opener->room_bytes - opener->end);
     opener->end += length_bytes;
 }
@@ -186,6 +175,35 @@ uint32_t sl_opener_wants(const struct sl_opener *opener, uint32_t left_bytes)
     uint32_t room_bytes = opener->room_bytes - (opener->end - opener->begin);
     uint32_t left = left_bytes + SL_RECORD_OVER_BYTES;
     return left <= here_bytes ? 1 : SL_MIN(left - here_bytes, room_bytes);
+}
+
+uint32_t sl_opener_parts(struct sl_opener *opener, struct sl_runs to, uint32_t left_bytes,
+                         struct iovec parts[SL_OPENER_PARTS], uint32_t *low_bytes)
+{
+    uint32_t count = 0;
+    if (!opener->clear) {
+        parts[0] = sl_opener_space(opener);
+        *low_bytes =
+            SL_MIN(sl_opener_wants(opener, left_bytes == 0 ? SL_WIRE_ANSWER_BYTES : left_bytes),
+                   (uint32_t)SL_OPENER_SLICE_BYTES);
+        return 1;
+    }
+    SL_ASSERT(opener->straight_bytes == 0 && (left_bytes == 0 || opener->plain_bytes == 0));
+    opener->plain_at = opener->plain_bytes == 0 ? 0 : opener->plain_at;
+    opener->asked_bytes =
+        (uint32_t)sl_runs_parts(to, SL_MIN(left_bytes, (uint32_t)SL_OPENER_SLICE_BYTES), parts,
+                                SL_OPENER_PARTS - 1, &count);
+    *low_bytes = opener->asked_bytes;
+    if (left_bytes == 0 ||
+        (opener->asked_bytes == left_bytes && left_bytes > SL_WIRE_ANSWER_BYTES)) {
+        parts[count] = (struct iovec){
+            .iov_base = opener->staging + opener->plain_at + opener->plain_bytes,
+            .iov_len = SL_WIRE_ANSWER_BYTES - opener->plain_bytes,
+        };
+        *low_bytes = left_bytes == 0 ? (uint32_t)parts[count].iov_len : left_bytes;
+        count++;
+    }
+    return count;
 }
 
 /* Opens the record at `at` to a list of places, and one byte, which says of what type it is. */
@@ -269,11 +287,12 @@ static int32_t record_take(struct sl_opener *opener, uint32_t whole_bytes, struc
     return (int32_t)plain_bytes;
 }
 
-int32_t sl_opener_take(struct sl_opener *opener, struct sl_runs to, uint32_t length_bytes,
-                       struct sl_digest_stream *digest)
+/* Opens until something is there: straight bytes, which it gives, or some in the staging. */
+static int32_t open_next(struct sl_opener *opener, struct sl_runs to, uint32_t length_bytes,
+                         struct sl_digest_stream *digest)
 {
     int32_t result = opener->over;
-    while (opener->plain_bytes == 0 && result == 0) {
+    while (!opener->clear && opener->plain_bytes == 0 && result == 0) {
         result = record_whole(opener);
         if (result == 0) {
             return 0;
@@ -283,6 +302,22 @@ int32_t sl_opener_take(struct sl_opener *opener, struct sl_runs to, uint32_t len
         }
     }
     opener->over = SL_MIN(result, 0);
+    return result;
+}
+
+int32_t sl_opener_take(struct sl_opener *opener, struct sl_runs to, uint32_t length_bytes,
+                       struct sl_digest_stream *digest)
+{
+    if (opener->straight_bytes > 0) {
+        uint32_t bytes = opener->straight_bytes;
+        SL_ASSERT(bytes <= length_bytes);
+        opener->straight_bytes = 0;
+        if (digest != NULL) {
+            sl_runs_feed(to, bytes, digest);
+        }
+        return (int32_t)bytes;
+    }
+    int32_t result = open_next(opener, to, length_bytes, digest);
     if (result != 0) {
         return result;
     }
@@ -294,6 +329,21 @@ int32_t sl_opener_take(struct sl_opener *opener, struct sl_runs to, uint32_t len
     opener->plain_at += bytes;
     opener->plain_bytes -= bytes;
     return (int32_t)bytes;
+}
+
+int32_t sl_opener_expect(struct sl_opener *opener, const unsigned char head[SL_WIRE_ANSWER_BYTES])
+{
+    int32_t result = open_next(opener, (struct sl_runs){0}, 0, NULL);
+    bool whole = opener->plain_bytes >= SL_WIRE_ANSWER_BYTES;
+    if (result != 0 || opener->plain_bytes == 0 || (opener->clear && !whole)) {
+        return result;
+    }
+    if (!whole || memcmp(opener->staging + opener->plain_at, head, SL_WIRE_ANSWER_BYTES) != 0) {
+        return -ECANCELED;
+    }
+    opener->plain_at += SL_WIRE_ANSWER_BYTES;
+    opener->plain_bytes -= SL_WIRE_ANSWER_BYTES;
+    return (int32_t)SL_WIRE_ANSWER_BYTES;
 }
 
 /* ---- sealing ---- */
@@ -344,6 +394,19 @@ static uint32_t record_plan(const struct sl_seal_job *job, uint32_t bytes_max)
     return bytes;
 }
 
+static void message_skip(struct msghdr *message, size_t length_bytes)
+{
+    while (message->msg_iovlen > 0 && length_bytes >= message->msg_iov->iov_len) {
+        length_bytes -= message->msg_iov->iov_len;
+        message->msg_iov++;
+        message->msg_iovlen--;
+    }
+    if (message->msg_iovlen > 0) {
+        message->msg_iov->iov_base = (unsigned char *)message->msg_iov->iov_base + length_bytes;
+        message->msg_iov->iov_len -= length_bytes;
+    }
+}
+
 static bool record_seal(const struct sl_seal_job *job, uint32_t plain_bytes)
 {
     struct sl_sealer *sealer = job->sealer;
@@ -353,17 +416,11 @@ static bool record_seal(const struct sl_seal_job *job, uint32_t plain_bytes)
     head_write(at, plain_bytes + 1 + SL_RECORD_TAG_BYTES);
     bool done = record_begin(&sealer->key, at);
     while (done && sealed_bytes < plain_bytes) {
-        struct iovec *part = message->msg_iov;
-        size_t bytes = SL_MIN(part->iov_len, (size_t)(plain_bytes - sealed_bytes));
+        size_t bytes = SL_MIN(message->msg_iov->iov_len, (size_t)(plain_bytes - sealed_bytes));
         done = sl_aead_part(&sealer->key.aead, at + SL_RECORD_HEAD_BYTES + sealed_bytes,
-                            part->iov_base, bytes);
+                            message->msg_iov->iov_base, bytes);
         sealed_bytes += (uint32_t)bytes;
-        part->iov_base = (unsigned char *)part->iov_base + bytes;
-        part->iov_len -= bytes;
-        if (part->iov_len == 0) {
-            message->msg_iov++;
-            message->msg_iovlen--;
-        }
+        message_skip(message, bytes);
     }
     return done && record_end(sealer, plain_bytes, TYPE_DATA);
 }
@@ -388,4 +445,27 @@ int32_t sl_seal_fill(const struct sl_seal_job *job)
     }
     SL_ASSERT(sealer->end > 0 || job->message->msg_iovlen == 0);
     return 0;
+}
+
+int32_t sl_seal_next(const struct sl_seal_job *job, struct msghdr *out)
+{
+    struct sl_sealer *sealer = job->sealer;
+    if (sealer->clear) {
+        *out = *job->message;
+        return out->msg_iovlen > 0;
+    }
+    int32_t result = sealer->begin == sealer->end ? sl_seal_fill(job) : 0;
+    sealer->part = (struct iovec){.iov_base = sealer->staging + sealer->begin,
+                                  .iov_len = sealer->end - sealer->begin};
+    *out = (struct msghdr){.msg_iov = &sealer->part, .msg_iovlen = 1};
+    return result < 0 ? result : sealer->part.iov_len > 0;
+}
+
+void sl_seal_sent(const struct sl_seal_job *job, uint32_t length_bytes)
+{
+    if (job->sealer->clear) {
+        message_skip(job->message, length_bytes);
+    } else {
+        job->sealer->begin += length_bytes;
+    }
 }

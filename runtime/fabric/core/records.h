@@ -12,6 +12,7 @@
 
 #include "runtime/fabric/core/aead.h"
 #include "runtime/fabric/core/runs.h"
+#include "runtime/fabric/core/wire.h"
 #include "runtime/sl_error.h"
 
 #include <stdbool.h>
@@ -28,6 +29,9 @@
 /* Staging: a record while nothing of size was moved, then as much as one receive or send takes. */
 #define SL_STAGING_SMALL_BYTES (SL_RECORD_BYTES_MAX + 1024u)
 #define SL_STAGING_LARGE_BYTES (25 * SL_RECORD_BYTES_MAX) /* in the L2 cache, with what is in it */
+/* Of one receive: digested while it is in the L2 cache; and its parts, with the head behind them. */
+#define SL_OPENER_SLICE_BYTES (256 * SL_KIB)
+#define SL_OPENER_PARTS       65u
 /* A key seals half of what RFC 8446, 5.5 allows AES-GCM (2^24.5 records); then the next one. */
 #define SL_RECORD_KEY_RECORDS (UINT64_C(1) << 23)
 
@@ -44,6 +48,10 @@ struct sl_opener {
     unsigned char *staging;
     uint32_t room_bytes, begin, end, plain_at, plain_bytes;
     int32_t over; /* -errno of what ended it: nothing more is opened */
+    /* What comes is in no records: values are received straight to where they go, and the staging has
+     * what came of the head behind them. Of the last receive so much was asked for, and came. */
+    bool clear;
+    uint32_t asked_bytes, straight_bytes;
 };
 
 /* begin..end of the staging is sealed and not sent yet. */
@@ -51,6 +59,8 @@ struct sl_sealer {
     struct sl_record_key key;
     unsigned char *staging;
     uint32_t room_bytes, begin, end;
+    bool clear; /* messages go as they are */
+    struct iovec part;
 };
 
 /* Staging for the handshake; keys come later. fini accepts zeroes. Errors: SL_ERR_NO_MEMORY. */
@@ -71,12 +81,20 @@ struct iovec sl_opener_space(struct sl_opener *opener);
 void sl_opener_came(struct sl_opener *opener, uint32_t length_bytes);
 /* At least so many bytes of the connection must come before left_bytes more can be taken. */
 uint32_t sl_opener_wants(const struct sl_opener *opener, uint32_t left_bytes);
+/* A receive for those who want left_bytes more at `to` (0: the next head), and have taken what is there: its
+ * parts, their number, and with how many bytes it may be woken. Until sl_opener_came they are the
+ * kernel's, and `to` with them if this is in the clear. */
+uint32_t sl_opener_parts(struct sl_opener *opener, struct sl_runs to, uint32_t left_bytes,
+                         struct iovec parts[SL_OPENER_PARTS], uint32_t *low_bytes);
 /* Opens what is there, up to length_bytes, and feeds it to the digest (NULL: none) while it is in
  * the cache. Gives the number of bytes; 0: more must come; or -EBADMSG (a record was changed on its
  * way), -EPROTO (what came is no such record), -ECONNRESET (the peer has ended). A record that was
  * changed may leave its bytes in `to`: they count for nothing. */
 int32_t sl_opener_take(struct sl_opener *opener, struct sl_runs to, uint32_t length_bytes,
                        struct sl_digest_stream *digest);
+/* Takes the next answer's head if it is this one, and gives its size; 0: more must come. -ECANCELED: it is
+ * another one, and is left; or as above. */
+int32_t sl_opener_expect(struct sl_opener *opener, const unsigned char head[SL_WIRE_ANSWER_BYTES]);
 
 /* What is to be sealed: the parts of the message are used up. heads[i] != 0: part i of `parts` is a
  * frame's head, which gets records of its own, so that the records of values begin with them. */
@@ -88,9 +106,8 @@ struct sl_seal_job {
 };
 /* Seals into the staging as much as it holds. Nothing may be left there. 0, or -ENOMEM, -EPROTO. */
 int32_t sl_seal_fill(const struct sl_seal_job *job);
-
-/* HMAC-SHA256 of a list of parts. False: libcrypto failed. */
-bool sl_hmac(const void *key, uint32_t key_bytes, const struct iovec *parts, uint32_t part_count,
-             uint8_t out[32]);
+/* What is to be sent next: 1; 0: all of the message is out; or as above. */
+int32_t sl_seal_next(const struct sl_seal_job *job, struct msghdr *out);
+void sl_seal_sent(const struct sl_seal_job *job, uint32_t length_bytes);
 
 #endif

@@ -24,9 +24,8 @@ static sl_err head_read(const unsigned char *bytes, uint32_t magic, const char *
                        sl_wire_get(bytes, 4));
     }
     if (bytes[4] != SL_WIRE_FRAME_VERSION) {
-        return sl_fail(
-            why, SL_ERR_VERSION, "%s: version %u, not %u%s", what, bytes[4], SL_WIRE_FRAME_VERSION,
-            bytes[4] == 1 ? ": that release cannot encrypt, so no bytes go to or from it" : "");
+        return sl_fail(why, SL_ERR_VERSION, "%s: version %u, not %u", what, bytes[4],
+                       SL_WIRE_FRAME_VERSION);
     }
     return SL_OK;
 }
@@ -59,32 +58,20 @@ sl_err sl_wire_request_read(const unsigned char bytes[SL_WIRE_REQUEST_BYTES],
         .generation = sl_wire_get(bytes + 24, 8),
         .grant = (uint32_t)sl_wire_get(bytes + 32, 4),
     };
-    if (request.verb != SL_WIRE_READ && request.verb != SL_WIRE_HELLO &&
-        request.verb != SL_WIRE_PROOF) {
+    if (request.verb != SL_WIRE_READ && request.verb != SL_WIRE_HELLO) {
         return sl_fail(why, SL_ERR_PROTOCOL, "request: verb %u is unknown", bytes[5]);
     }
     if (sl_wire_get(bytes + 6, 2) != 0 || sl_wire_get(bytes + 36, 4) != 0) {
         return sl_fail(why, SL_ERR_PROTOCOL, "request: reserved bytes are not 0");
     }
     bool wants_none = request.verb != SL_WIRE_READ;
-    if (wants_none != (request.length_bytes == 0) || request.length_bytes > SL_WIRE_VALUE_MAX) {
+    if (wants_none != (request.length_bytes == 0) || request.length_bytes > SL_WIRE_VALUE_MAX ||
+        (wants_none && request.grant > 1)) {
         return sl_fail(why, SL_ERR_PROTOCOL, "request: length %u", request.length_bytes);
     }
     memcpy(request.token, bytes + 40, SL_WIRE_TOKEN_BYTES);
     *out = request;
     return SL_OK;
-}
-
-void sl_wire_id_set(struct sl_wire_request *hello, const uint8_t id[SL_WIRE_ID_BYTES])
-{
-    hello->generation = sl_wire_get(id, 8);
-    hello->offset_bytes = sl_wire_get(id + 8, 8);
-}
-
-void sl_wire_id_get(const struct sl_wire_request *hello, uint8_t id[SL_WIRE_ID_BYTES])
-{
-    sl_wire_put(id, hello->generation, 8);
-    sl_wire_put(id + 8, hello->offset_bytes, 8);
 }
 
 void sl_wire_answer_write(const struct sl_wire_answer *answer,

@@ -4,36 +4,31 @@
  * A request is 64 bytes. Answers come in the order of the requests, 24 bytes each; of a READ that went
  * well the value follows. Integers are little-endian.
  *
- * As a rule all of it is within TLS 1.3, whose handshake says who asks (tcp/handshake.h); then the
- * first request is an empty HELLO. Where both sides are set to send in the clear, the HELLO says who
- * asks, and with a nonce; the answer to it is a challenge; then comes a PROOF (tcp/proof.h). */
+ * All of it is within TLS 1.3, whose handshake says who asks (tcp/handshake.h); the first request is a
+ * HELLO. Where both sides are set to send in the clear, it says so, and answers are in no records. */
 #ifndef SL_FABRIC_CORE_WIRE_H
 #define SL_FABRIC_CORE_WIRE_H
 
 #include "runtime/sl_error.h"
 
-#define SL_WIRE_FRAME_VERSION 2u /* 1: secrets in the clear; it is not spoken any more */
+#define SL_WIRE_FRAME_VERSION 3u /* of those before, nothing is spoken any more */
 #define SL_WIRE_REQUEST_BYTES 64u
 #define SL_WIRE_ANSWER_BYTES  24u
 #define SL_WIRE_TOKEN_BYTES   24u /* 192 random bits */
 #define SL_WIRE_VALUE_MAX     (4 * SL_MIB)
 #define SL_WIRE_ID_BYTES      16u /* by which a listener knows who asks */
 #define SL_WIRE_PSK_BYTES     32u /* the key that goes with it */
-#define SL_WIRE_NONCE_BYTES   32u
-#define SL_WIRE_PROOF_BYTES   32u
-/* Behind the answer to a HELLO in the clear: the listener's nonce, and its proof. */
-#define SL_WIRE_CHALLENGE_BYTES (SL_WIRE_ANSWER_BYTES + SL_WIRE_NONCE_BYTES + SL_WIRE_PROOF_BYTES)
 
-enum sl_wire_verb { SL_WIRE_READ = 1, SL_WIRE_HELLO = 3, SL_WIRE_PROOF = 4 };
+enum sl_wire_verb { SL_WIRE_READ = 1, SL_WIRE_HELLO = 3 };
 
 struct sl_wire_request {
     enum sl_wire_verb verb;
     uint32_t sequence;
-    uint32_t length_bytes; /* 1..SL_WIRE_VALUE_MAX; HELLO, PROOF: 0 */
+    uint32_t length_bytes; /* 1..SL_WIRE_VALUE_MAX; HELLO: 0 */
     uint64_t offset_bytes;
     uint64_t generation;
-    uint32_t grant;
-    uint8_t token[SL_WIRE_TOKEN_BYTES]; /* in the clear: the proof that it is known */
+    uint32_t grant; /* HELLO: 1: answers in the clear */
+    uint8_t token[SL_WIRE_TOKEN_BYTES];
 };
 void sl_wire_request_write(const struct sl_wire_request *request,
                            unsigned char out[SL_WIRE_REQUEST_BYTES]);
@@ -51,10 +46,6 @@ void sl_wire_answer_write(const struct sl_wire_answer *answer,
                           unsigned char out[SL_WIRE_ANSWER_BYTES]);
 sl_err sl_wire_answer_read(const unsigned char bytes[SL_WIRE_ANSWER_BYTES],
                            struct sl_wire_answer *out, struct sl_error *why);
-
-/* Who asks, of a HELLO in the clear. */
-void sl_wire_id_set(struct sl_wire_request *hello, const uint8_t id[SL_WIRE_ID_BYTES]);
-void sl_wire_id_get(const struct sl_wire_request *hello, uint8_t id[SL_WIRE_ID_BYTES]);
 
 /* Where a fabric listens, and as whom the reader of it may ask there. For that peer alone: it comes over
  * the authenticated connection between the nodes. */

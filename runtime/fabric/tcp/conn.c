@@ -32,39 +32,6 @@ void tcp_due(struct tcp_conn *conn, uint64_t *due_ns, uint64_t at_ns)
     tcp->due_ns = SL_MIN(tcp->due_ns, at_ns);
 }
 
-static void tcp_recv_at(struct tcp_conn *conn, void *at, size_t length_bytes)
-{
-    struct tcp *tcp = tcp_of(conn->rail);
-    SL_ASSERT(!conn->recv_on);
-    struct io_uring_sqe *sqe = tcp_sqe(tcp);
-    io_uring_prep_recv(sqe, conn->fd, at, length_bytes, 0);
-    tcp_tag(sqe, conn->index, TCP_OP_RECV);
-    conn->recv_on = true;
-    conn->ops_out++;
-}
-
-static void tcp_recv_parts(struct tcp_conn *conn, uint32_t part_count)
-{
-    struct tcp *tcp = tcp_of(conn->rail);
-    SL_ASSERT(!conn->recv_on);
-    struct io_uring_sqe *sqe = tcp_sqe(tcp);
-    conn->recv_message = (struct msghdr){.msg_iov = conn->recv_parts, .msg_iovlen = part_count};
-    io_uring_prep_recvmsg(sqe, conn->fd, &conn->recv_message, 0);
-    tcp_tag(sqe, conn->index, TCP_OP_RECV);
-    conn->recv_on = true;
-    conn->ops_out++;
-}
-
-void tcp_recv(struct tcp_conn *conn, void *at, size_t length_bytes)
-{
-    if (conn->secure != NULL) {
-        tcp_secure_want(conn, sl_runs_of(at, length_bytes), (uint32_t)length_bytes, false, NULL);
-        return;
-    }
-    sl_low_water_set(&conn->low, conn->fd, 1);
-    tcp_recv_at(conn, at, length_bytes);
-}
-
 static uint32_t mover_slot(const struct tcp_conn *conn, bool send)
 {
     return 2 * conn->index + send;
@@ -78,56 +45,30 @@ bool tcp_moves(const struct tcp_conn *conn, uint64_t value_bytes)
 void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
 {
     struct tcp *tcp = tcp_of(conn->rail);
-    bool discards = conn->rx == RX_DISCARD;
-    bool moves = !discards && tcp_moves(conn, conn->value_left) &&
-                 (conn->secure == NULL || !conn->secure->receives);
-    if (moves) {
-        const struct tcp_chain *chain = conn->chain;
-        if (conn->secure != NULL) {
-            sl_opener_grow(&conn->secure->in);
-        }
-        const struct sl_mover_receive receive = {
-            .fd = conn->fd,
-            .to = conn->value,
-            .length_bytes = conn->value_left,
-            .after = conn->heads_in,
-            .after_bytes = SL_WIRE_ANSWER_BYTES,
-            .low = &conn->low,
-            .digest = digest,
-            .steps = chain == NULL ? NULL : chain->steps,
-            .step_count = chain == NULL || chain->count == 0 ? 0 : chain->count - 1,
-            .opener = conn->secure == NULL ? NULL : &conn->secure->in,
-        };
-        sl_movers_receive(tcp->movers, mover_slot(conn, false), &receive);
-        conn->recv_on = conn->recv_moves = true;
-        conn->ops_out++;
-        return;
-    }
-    if (discards) {
+    if (conn->rx == RX_DISCARD) {
         uint32_t bytes = SL_MIN(conn->value_left, TCP_DISCARD_BYTES);
-        conn->digest = NULL;
-        if (conn->secure != NULL) {
-            tcp_secure_want(conn, sl_runs_of(tcp->discard, bytes), bytes, true, NULL);
-            return;
-        }
-        sl_low_water_set(&conn->low, conn->fd, bytes);
-        tcp_recv_at(conn, tcp->discard, bytes);
+        tcp_secure_want(conn, sl_runs_of(tcp->discard, bytes), bytes, NULL);
         return;
     }
-    if (conn->secure != NULL) {
-        tcp_secure_want(conn, conn->value, conn->value_left, true, digest);
+    if (!tcp_moves(conn, conn->value_left) || conn->secure->receives) {
+        tcp_secure_want(conn, conn->value, conn->value_left, digest);
         return;
     }
-    uint32_t count = 0;
-    uint64_t bytes = sl_runs_parts(conn->value, SL_MIN(conn->value_left, TCP_SLICE_BYTES),
-                                   conn->recv_parts, TCP_RECV_PARTS, &count);
-    conn->digest = digest;
-    sl_low_water_set(&conn->low, conn->fd, (uint32_t)bytes);
-    if (count == 1) {
-        tcp_recv_at(conn, conn->recv_parts[0].iov_base, bytes);
-    } else {
-        tcp_recv_parts(conn, count);
-    }
+    const struct tcp_chain *chain = conn->chain;
+    sl_opener_grow(&conn->secure->in);
+    const struct sl_mover_receive receive = {
+        .fd = conn->fd,
+        .to = conn->value,
+        .length_bytes = conn->value_left,
+        .low = &conn->low,
+        .digest = digest,
+        .steps = chain == NULL ? NULL : chain->steps,
+        .step_count = chain == NULL || chain->count == 0 ? 0 : chain->count - 1,
+        .opener = &conn->secure->in,
+    };
+    sl_movers_receive(tcp->movers, mover_slot(conn, false), &receive);
+    conn->recv_on = conn->recv_moves = true;
+    conn->ops_out++;
 }
 
 void tcp_recv_cancel(struct tcp_conn *conn)
@@ -136,12 +77,12 @@ void tcp_recv_cancel(struct tcp_conn *conn)
     if (!conn->recv_on || conn->recv_cancelled) {
         return;
     }
+    conn->rail->work_due = true; /* it must reach the mover, or the kernel */
     if (conn->recv_moves) {
         sl_movers_cancel(tcp->movers, mover_slot(conn, false));
-        conn->rail->work_due = true; /* it must reach the mover */
         return;
     }
-    if (conn->secure != NULL) {
+    if (!conn->secure->in.clear || !conn->secure->receives) {
         tcp_secure_cancel(conn);
         return;
     }
@@ -150,7 +91,6 @@ void tcp_recv_cancel(struct tcp_conn *conn)
     tcp_tag(sqe, conn->index, TCP_OP_CANCEL);
     conn->recv_cancelled = true;
     conn->ops_out++;
-    conn->rail->work_due = true; /* it must reach the kernel */
 }
 
 static void part_add(struct tcp_conn *conn, const void *at, size_t length_bytes, bool is_head)
@@ -204,54 +144,27 @@ void tcp_part_value(struct tcp_conn *conn, struct sl_runs value, uint32_t length
 
 void tcp_send_more(struct tcp_conn *conn)
 {
-    struct tcp *tcp = tcp_of(conn->rail);
+    message_fill(conn); /* when its places were more than a send takes */
     conn->send_on = true;
-    conn->ops_out++;
     conn->rail->work_due = true;
     if (conn->send_moves) {
-        sl_movers_send(tcp->movers, mover_slot(conn, true), conn->fd, &conn->message,
-                       conn->secure == NULL ? NULL : &conn->secure->job);
-        return;
-    }
-    if (conn->secure != NULL) {
-        conn->ops_out--; /* it counts its own */
+        conn->ops_out++;
+        sl_movers_send(tcp_of(conn->rail)->movers, mover_slot(conn, true), conn->fd,
+                       &conn->secure->job);
+    } else {
         tcp_secure_send(conn);
-        return;
     }
-    struct io_uring_sqe *sqe = tcp_sqe(tcp);
-    io_uring_prep_sendmsg(sqe, conn->fd, &conn->message, MSG_NOSIGNAL | MSG_WAITALL);
-    tcp_tag(sqe, conn->index, TCP_OP_SEND);
 }
 
 void tcp_send(struct tcp_conn *conn, uint64_t value_bytes)
 {
     struct fabric_rail *rail = conn->rail;
     SL_ASSERT(!conn->send_on);
-    if (conn->secure != NULL) {
-        tcp_secure_send_grow(conn, value_bytes);
-    }
+    tcp_secure_send_grow(conn, value_bytes);
     conn->send_moves = tcp_moves(conn, value_bytes);
     tcp_due(conn, &conn->tx_due_ns,
             sl_deadline_ns(rail->now_ns, rail->options.stall_ns + value_bytes * TCP_NS_PER_BYTE));
     tcp_send_more(conn);
-}
-
-bool tcp_send_advance(struct tcp_conn *conn, size_t sent_bytes)
-{
-    struct msghdr *message = &conn->message;
-    while (message->msg_iovlen > 0 && sent_bytes >= message->msg_iov->iov_len) {
-        sent_bytes -= message->msg_iov->iov_len;
-        message->msg_iov++;
-        message->msg_iovlen--;
-    }
-    if (message->msg_iovlen > 0) {
-        message->msg_iov->iov_base = (unsigned char *)message->msg_iov->iov_base + sent_bytes;
-        message->msg_iov->iov_len -= sent_bytes;
-    }
-    if (message->msg_iovlen == 0) {
-        message_fill(conn); /* its places were more than a send takes */
-    }
-    return message->msg_iovlen == 0;
 }
 
 /* ---- connections ---- */
@@ -315,8 +228,6 @@ void tcp_closed(struct tcp_conn *conn)
     }
     conn->state = CONN_FREE;
     tcp_secure_end(conn);
-    sl_marker_fini(&conn->marker);
-    explicit_bzero(&conn->proof, sizeof(conn->proof));
     if (conn->lane != NULL) {
         tcp_lane_closed(conn);
     } else {

@@ -11,17 +11,14 @@
 #include "runtime/fabric/core/movers.h"
 #include "runtime/fabric/core/wire.h"
 #include "runtime/fabric/tcp/handshake.h"
-#include "runtime/fabric/tcp/proof.h"
 
 #include <liburing.h>
 #include <netinet/in.h>
 
-#define TCP_SEND_BATCH        16u          /* frames of one send */
-#define TCP_SEND_BYTES        (2 * SL_MIB) /* after so many bytes of values a send is full */
-#define TCP_SLICE_BYTES       (256 * SL_KIB) /* of one receive: digested while it is in the L2 cache */
-#define TCP_SEND_PARTS        272u           /* of one send: frames of a head and 16 places */
-#define TCP_RECV_PARTS        64u            /* of one receive */
-#define TCP_HEADS_IN          16u            /* requests of one receive */
+#define TCP_SEND_BATCH        16u                 /* frames of one send */
+#define TCP_SEND_BYTES        (2 * SL_MIB)        /* after so many bytes of values a send is full */
+#define TCP_SEND_PARTS        272u                /* of one send: frames of a head and 16 places */
+#define TCP_HEADS_IN          16u                 /* requests of one receive */
 #define TCP_QUEUE_MAX         SL_FABRIC_DEPTH_MAX /* requests of a served connection */
 #define TCP_DISCARD_BYTES     (64 * SL_KIB)
 #define TCP_MOVE_BYTES        (128 * SL_KIB) /* below, a mover's wake-ups cost more than they bring */
@@ -61,24 +58,23 @@ struct tcp_guest {
     uint8_t id[SL_WIRE_ID_BYTES], psk[SL_WIRE_PSK_BYTES];
 };
 
-/* A connection that is encrypted. */
+/* What a connection that is open has. */
 struct tcp_secure {
     struct sl_handshake *handshake; /* NULL: over */
     bool greeted;                   /* nothing is left but to say the last of it */
     struct sl_opener in;
     struct sl_sealer out;
     struct sl_seal_job job;
-    bool receives;  /* our ring receives to the staging */
+    bool receives;  /* our ring does: to the staging, or in the clear straight to what is wanted */
     bool cancelled; /* what is wanted is not wanted any more */
     /* What is wanted while conn->recv_on, and not by a mover. */
     struct sl_runs to;
     uint32_t to_bytes;
-    bool to_all; /* nothing less helps: the kernel need not wake us before */
     struct sl_digest_stream *digest;
     int32_t failed, send_failed; /* -errno of the socket; of sealing */
+    struct msghdr recv_message, send_message;
+    struct iovec recv_parts[SL_OPENER_PARTS];
 };
-
-enum tcp_greeting { GREETING_FIRST, GREETING_CHALLENGED };
 
 struct tcp_conn {
     struct fabric_rail *rail;
@@ -87,26 +83,18 @@ struct tcp_conn {
     uint8_t state; /* enum tcp_state */
     uint8_t rx;    /* enum tcp_rx */
     bool recv_on, send_on, recv_cancelled;
-    bool recv_moves, send_moves;                      /* by a mover */
-    bool in_head;                                     /* a chain ended between two values */
-    bool listed;                                      /* it is among tcp->ready */
-    struct tcp_secure *secure;                        /* NULL: in the clear, or not known yet */
-    uint8_t greeting;                                 /* in the clear: enum tcp_greeting */
-    struct sl_proof proof;                            /* in the clear, while it greets */
-    unsigned char challenge[SL_WIRE_CHALLENGE_BYTES]; /* likewise: being sent */
-    struct sl_marker marker;                          /* in the clear: of requests */
-    uint32_t ops_out;                                 /* submissions that hold the descriptor */
+    bool recv_moves, send_moves; /* by a mover */
+    bool in_head;                /* a chain ended between two values */
+    bool listed;                 /* it is among tcp->ready */
+    struct tcp_secure *secure;   /* NULL: not connected */
+    uint32_t ops_out;            /* submissions that hold the descriptor */
     struct sl_low_water low;
 
     unsigned char heads_in[TCP_HEADS_IN * SL_WIRE_REQUEST_BYTES]; /* being received */
     uint32_t heads_bytes, heads_taken;
-    uint32_t after_bytes; /* lane: of the next head, came behind the value */
     struct sl_runs value; /* where the rest of the value goes */
     uint32_t value_left;
-    struct msghdr recv_message; /* a receive of several parts */
-    struct iovec recv_parts[TCP_RECV_PARTS];
-    struct sl_digest_stream *digest; /* to feed with what our own ring receives; NULL: none */
-    struct tcp_chain *chain;         /* lane with movers: values received in one go */
+    struct tcp_chain *chain; /* lane with movers: values received in one go */
     uint64_t rx_due_ns;
 
     struct msghdr message;
@@ -118,7 +106,6 @@ struct tcp_conn {
 
     /* lane */
     struct fabric_lane *lane; /* NULL: served */
-    bool held;                /* a challenge waits for the end of our send */
     unsigned char *heads;     /* depth requests, by number of their unit */
     uint64_t progress_ns, progress_mark;
 
@@ -169,8 +156,8 @@ sl_err tcp_secure_begin(struct tcp_conn *conn, struct sl_error *why);
 void tcp_secure_end(struct tcp_conn *conn); /* nothing is under way; NULL does nothing */
 /* What of the handshake came; 0 bytes: it begins. */
 void tcp_secure_greet(struct tcp_conn *conn, const void *bytes, uint32_t length_bytes);
-/* A receive: tcp_recv_done follows in a turn. */
-void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_bytes, bool all,
+/* A receive: tcp_recv_done follows in a turn. A lane is not waked for less than all of it. */
+void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_bytes,
                      struct sl_digest_stream *digest);
 void tcp_secure_cancel(struct tcp_conn *conn);
 void tcp_secure_received(struct tcp_conn *conn, int result);
@@ -183,7 +170,6 @@ void tcp_secure_turn(struct tcp *tcp);
 /* The next free submission; what is queued goes to the kernel first when there is none. */
 struct io_uring_sqe *tcp_sqe(struct tcp *tcp);
 void tcp_tag(struct io_uring_sqe *sqe, uint32_t conn, enum tcp_op op);
-void tcp_recv(struct tcp_conn *conn, void *at, size_t length_bytes);
 void tcp_recv_cancel(struct tcp_conn *conn);
 /* Whether values of so many bytes go by a mover. */
 bool tcp_moves(const struct tcp_conn *conn, uint64_t value_bytes);
@@ -193,8 +179,6 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest);
 /* Sends conn->message, of which value_bytes are values; sets the time by which it must be out. */
 void tcp_send(struct tcp_conn *conn, uint64_t value_bytes);
 void tcp_send_more(struct tcp_conn *conn);
-/* Of conn->message so much is out. True: all of it; else tcp_send_more sends the rest. */
-bool tcp_send_advance(struct tcp_conn *conn, size_t sent_bytes);
 socklen_t tcp_sockaddr(const struct sl_wire_address *address, struct sockaddr_storage *out);
 void tcp_socket_options(const struct fabric_rail *rail, int fd);
 void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address);

@@ -26,19 +26,17 @@ static void lane_fail(struct tcp_conn *conn, sl_err code, const char *what, int 
     fabric_peer_fail(lane->peer, &why);
 }
 
-/* The answer to a greeting in the clear is a challenge. */
-static uint32_t lane_head_bytes(const struct tcp_conn *conn)
+static void lane_await_head(struct tcp_conn *conn)
 {
-    bool challenge =
-        conn->state == CONN_GREETING && conn->secure == NULL && conn->greeting == GREETING_FIRST;
-    return challenge ? SL_WIRE_CHALLENGE_BYTES : SL_WIRE_ANSWER_BYTES;
+    uint32_t bytes = SL_WIRE_ANSWER_BYTES - conn->heads_bytes;
+    tcp_secure_want(conn, sl_runs_of(conn->heads_in + conn->heads_bytes, bytes), bytes, NULL);
 }
 
 static void lane_expect_head(struct tcp_conn *conn)
 {
     conn->rx = RX_HEAD;
     conn->heads_bytes = 0;
-    tcp_recv(conn, conn->heads_in, lane_head_bytes(conn));
+    lane_await_head(conn);
 }
 
 static void chain_forget(struct tcp_conn *conn)
@@ -64,10 +62,8 @@ static void lane_begin(struct fabric_lane *lane, const struct sl_wire_address *a
 {
     struct tcp_conn *conn = conn_of(lane);
     conn->rx = RX_NONE;
-    conn->recv_on = conn->send_on = conn->recv_cancelled = conn->held = false;
-    conn->ops_out = conn->low.bytes = conn->after_bytes = 0;
-    conn->in_head = false;
-    conn->greeting = GREETING_FIRST;
+    conn->recv_on = conn->send_on = conn->recv_cancelled = conn->in_head = false;
+    conn->ops_out = conn->low.bytes = 0;
     chain_forget(conn);
     conn->progress_mark = 0;
     tcp_message_begin(conn);
@@ -174,26 +170,18 @@ sl_err tcp_peer_address(struct fabric_peer *peer, const void *blob, uint32_t len
     return SL_OK;
 }
 
-/* One frame, of the greeting. */
-static void lane_say(struct tcp_conn *conn, const struct sl_wire_request *request)
+void tcp_lane_hello(struct tcp_conn *conn)
 {
-    sl_wire_request_write(request, conn->heads);
+    const struct sl_wire_request hello = {.verb = SL_WIRE_HELLO, .grant = conn->secure->in.clear};
+    sl_wire_request_write(&hello, conn->heads);
     tcp_message_begin(conn);
     tcp_part(conn, conn->heads, SL_WIRE_REQUEST_BYTES);
     tcp_send(conn, 0);
     lane_expect_head(conn);
 }
 
-void tcp_lane_hello(struct tcp_conn *conn)
-{
-    const struct sl_wire_request hello = {.verb = SL_WIRE_HELLO};
-    lane_say(conn, &hello);
-}
-
 void tcp_lane_connected(struct tcp_conn *conn, int result)
 {
-    struct fabric_lane *lane = conn->lane;
-    const struct sl_wire_address *address = lane->peer->backend;
     struct sl_error why = {0};
     if (result < 0) {
         lane_fail(conn, SL_ERR_UNREACHABLE, conn->state == CONN_FREE ? "socket" : "connect",
@@ -201,62 +189,18 @@ void tcp_lane_connected(struct tcp_conn *conn, int result)
         return;
     }
     conn->state = CONN_GREETING;
-    if (!conn->rail->options.clear || !address->clear) { /* what one of the two wants */
-        if (tcp_secure_begin(conn, &why) != SL_OK) {
-            fabric_peer_fail(lane->peer, &why);
-            return;
-        }
-        tcp_secure_greet(conn, "", 0);
+    if (tcp_secure_begin(conn, &why) != SL_OK) {
+        fabric_peer_fail(conn->lane->peer, &why);
         return;
     }
-    struct sl_wire_request hello = {.verb = SL_WIRE_HELLO};
-    if (fabric_secret(conn->proof.asks, sizeof(conn->proof.asks), &why) != SL_OK) {
-        fabric_peer_fail(lane->peer, &why);
-        return;
-    }
-    memcpy(conn->proof.id, address->id, sizeof(conn->proof.id));
-    memcpy(conn->proof.key, address->psk, sizeof(conn->proof.key));
-    memcpy(hello.token, conn->proof.asks, sizeof(hello.token));
-    sl_wire_id_set(&hello, address->id);
-    lane_say(conn, &hello);
-}
-
-/* The listener has said its nonce, and must have proved that it knows the key; now so do we. */
-static void lane_challenged(struct tcp_conn *conn)
-{
-    struct sl_wire_request request = {.verb = SL_WIRE_PROOF};
-    uint8_t proof[SL_WIRE_PROOF_BYTES];
-    const unsigned char *nonce = conn->heads_in + SL_WIRE_ANSWER_BYTES;
-    if (conn->send_on) { /* the kernel is not through with the frame that we said */
-        conn->held = true;
-        return;
-    }
-    memcpy(conn->proof.answers, nonce, sizeof(conn->proof.answers));
-    bool good = sl_proof_answering(&conn->proof, proof) &&
-                sl_same_bytes(proof, nonce + SL_WIRE_NONCE_BYTES, sizeof(proof)) &&
-                sl_proof_asking(&conn->proof, request.token);
-    if (!good) {
-        lane_fail(conn, SL_ERR_PERMISSION, "who listens there knows another key", 0);
-        return;
-    }
-    conn->greeting = GREETING_CHALLENGED;
-    lane_say(conn, &request);
+    tcp_secure_greet(conn, "", 0);
 }
 
 static void lane_greeted(struct tcp_conn *conn, const struct sl_wire_answer *answer)
 {
     struct fabric_peer *peer = conn->lane->peer;
-    struct sl_error why = {0};
     if (answer->verb != SL_WIRE_HELLO || answer->code != SL_OK) {
         lane_fail(conn, SL_ERR_PROTOCOL, "a greeting was expected", 0);
-        return;
-    }
-    if (conn->secure == NULL && conn->greeting == GREETING_FIRST) {
-        lane_challenged(conn);
-        return;
-    }
-    if (conn->secure == NULL && sl_marker_init(&conn->marker, &conn->proof, &why) != SL_OK) {
-        fabric_peer_fail(peer, &why);
         return;
     }
     conn->state = CONN_OPEN;
@@ -335,14 +279,7 @@ static void push_unit(struct tcp_conn *conn, const struct fabric_unit *unit, uin
         .generation = key->grant_generation,
         .grant = key->grant_index,
     };
-    if (conn->marker.cipher == NULL) {
-        memcpy(request.token, key->token, sizeof(request.token));
-    }
-    sl_wire_request_write(&request, head);
-    if (conn->marker.cipher != NULL &&
-        !sl_marker_mark(&conn->marker, head, key->token, request.token)) {
-        memset(request.token, 0, sizeof(request.token)); /* the peer refuses it */
-    }
+    memcpy(request.token, key->token, sizeof(request.token));
     sl_wire_request_write(&request, head);
     tcp_part(conn, head, SL_WIRE_REQUEST_BYTES);
 }
@@ -469,10 +406,9 @@ static void lane_answered(struct tcp_conn *conn, const struct sl_wire_answer *an
 
 static void lane_got_head(struct tcp_conn *conn, uint32_t got_bytes)
 {
-    uint32_t head_bytes = lane_head_bytes(conn);
     conn->heads_bytes += got_bytes;
-    if (conn->heads_bytes < head_bytes) {
-        tcp_recv(conn, conn->heads_in + conn->heads_bytes, head_bytes - conn->heads_bytes);
+    if (conn->heads_bytes < SL_WIRE_ANSWER_BYTES) {
+        lane_await_head(conn);
         return;
     }
     struct sl_wire_answer answer;
@@ -486,21 +422,6 @@ static void lane_got_head(struct tcp_conn *conn, uint32_t got_bytes)
     } else {
         lane_answered(conn, &answer);
     }
-}
-
-/* The next answer's head, of which some may have come with the last value. */
-static void lane_next_head(struct tcp_conn *conn)
-{
-    uint32_t got_bytes = conn->after_bytes;
-    conn->after_bytes = 0;
-    if (got_bytes == 0) {
-        lane_expect_head(conn);
-        return;
-    }
-    conn->rx = RX_HEAD;
-    conn->heads_bytes = 0;
-    lane_skip(conn->lane);
-    lane_got_head(conn, got_bytes);
 }
 
 static void lane_got_value(struct tcp_conn *conn, uint32_t got_bytes)
@@ -521,7 +442,7 @@ static void lane_got_value(struct tcp_conn *conn, uint32_t got_bytes)
         return;
     }
     fabric_unit_end(lane, SL_OK);
-    lane_next_head(conn);
+    lane_expect_head(conn);
 }
 
 /* The digest of the unit that a chain has come to, where the core looks for it. Nothing is fed to
@@ -557,14 +478,10 @@ void tcp_lane_chained(struct tcp_conn *conn)
 static void lane_received(struct tcp_conn *conn, uint32_t got_bytes)
 {
     lane_skip(conn->lane);
-    if (conn->in_head) { /* of the next value nothing came but a part of its head */
+    if (conn->in_head) { /* of the next value nothing was taken, and its head is to be looked at */
         conn->in_head = false;
-        conn->rx = RX_HEAD;
-        conn->heads_bytes = 0;
-        got_bytes = conn->after_bytes;
-        conn->after_bytes = 0;
-    }
-    if (conn->rx == RX_HEAD) {
+        lane_expect_head(conn);
+    } else if (conn->rx == RX_HEAD) {
         lane_got_head(conn, got_bytes);
     } else {
         lane_got_value(conn, got_bytes);
@@ -599,10 +516,6 @@ void tcp_lane_sent(struct tcp_conn *conn, int result)
     if (result <= 0) {
         lane_fail(conn, SL_ERR_PEER_DIED, "send", result == 0 ? EPIPE : -result);
         return;
-    }
-    if (conn->state == CONN_GREETING && conn->held) {
-        conn->held = false;
-        lane_got_head(conn, 0);
     }
     if (conn->state == CONN_OPEN) {
         tcp_lane_push(conn->lane);

@@ -1,6 +1,6 @@
-/* runtime/fabric/tcp/secure.c - connections that are encrypted: their handshake, and what they receive
- * and send as records. To lane.c and serve.c they look like any other: what those wait for comes
- * when enough of it was opened. The ring's receives and sends are of the staging alone. */
+/* runtime/fabric/tcp/secure.c - handshakes, and what connections receive and send by our own ring: what
+ * lane.c and serve.c wait for comes when enough of it was opened. In the clear an opener and a sealer are
+ * not of records: answers go straight from and to where values lie. */
 #include "runtime/fabric/tcp/internal.h"
 
 #include <errno.h>
@@ -66,27 +66,19 @@ void tcp_secure_end(struct tcp_conn *conn)
     }
 }
 
-/* ---- submissions: of the staging ---- */
-
-static void raw_receive(struct tcp_conn *conn, uint32_t low_bytes)
+static void raw_receive(struct tcp_conn *conn)
 {
     struct tcp_secure *secure = conn->secure;
-    struct iovec space = sl_opener_space(&secure->in);
-    sl_low_water_set(&conn->low, conn->fd, low_bytes);
+    uint32_t low_bytes = 1;
+    secure->recv_message = (struct msghdr){.msg_iov = secure->recv_parts};
+    secure->recv_message.msg_iovlen =
+        sl_opener_parts(&secure->in, secure->to, secure->to_bytes, secure->recv_parts, &low_bytes);
+    bool all = conn->lane != NULL && secure->handshake == NULL;
+    sl_low_water_set(&conn->low, conn->fd, all ? low_bytes : 1);
     struct io_uring_sqe *sqe = tcp_sqe(tcp_of(conn->rail));
-    io_uring_prep_recv(sqe, conn->fd, space.iov_base, space.iov_len, 0);
+    io_uring_prep_recvmsg(sqe, conn->fd, &secure->recv_message, 0);
     tcp_tag(sqe, conn->index, TCP_OP_RECV);
     secure->receives = true;
-    conn->ops_out++;
-}
-
-static void raw_send(struct tcp_conn *conn)
-{
-    const struct sl_sealer *out = &conn->secure->out;
-    struct io_uring_sqe *sqe = tcp_sqe(tcp_of(conn->rail));
-    io_uring_prep_send(sqe, conn->fd, out->staging + out->begin, out->end - out->begin,
-                       MSG_NOSIGNAL | MSG_WAITALL);
-    tcp_tag(sqe, conn->index, TCP_OP_SEND);
     conn->ops_out++;
 }
 
@@ -110,6 +102,10 @@ static void greet_over(struct tcp_conn *conn)
     sl_err err = sl_handshake_keys(secure->handshake, &secure->in, &secure->out, &why);
     sl_handshake_end(&secure->handshake);
     secure->out.begin = secure->out.end = 0;
+    if (conn->lane != NULL && conn->rail->options.clear) { /* what both of the two want */
+        const struct sl_wire_address *address = conn->lane->peer->backend;
+        secure->in.clear = address->clear && secure->in.end == 0;
+    }
     if (err != SL_OK) {
         greet_fail(conn, &why);
     } else if (conn->lane != NULL) {
@@ -132,12 +128,12 @@ static void greet_turn(struct tcp_conn *conn)
     if (secure->out.end > 0) {
         conn->send_on = true;
         conn->rail->work_due = true;
-        raw_send(conn);
+        tcp_secure_send(conn);
     } else if (secure->greeted) {
         greet_over(conn);
     } else if (!secure->receives) {
         conn->rail->work_due = true;
-        raw_receive(conn, 1);
+        raw_receive(conn);
     }
 }
 
@@ -154,7 +150,7 @@ void tcp_secure_greet(struct tcp_conn *conn, const void *bytes, uint32_t length_
     greet_turn(conn);
     if (conn->secure != NULL && secure->handshake != NULL && !secure->greeted &&
         !secure->receives && conn->state == CONN_GREETING) {
-        raw_receive(conn, 1); /* also while it says something: the answer may be here first */
+        raw_receive(conn); /* also while it says something: the answer may be here first */
     }
 }
 
@@ -184,7 +180,7 @@ static void list(struct tcp_conn *conn)
     conn->rail->work_due = true;
 }
 
-void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_bytes, bool all,
+void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_bytes,
                      struct sl_digest_stream *digest)
 {
     struct tcp_secure *secure = conn->secure;
@@ -192,9 +188,8 @@ void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_b
     conn->recv_on = true;
     secure->to = to;
     secure->to_bytes = length_bytes;
-    secure->to_all = all;
     secure->digest = digest;
-    if (all && length_bytes >= LARGE_FROM_BYTES && !secure->receives) {
+    if (length_bytes >= LARGE_FROM_BYTES && !secure->receives) {
         sl_opener_grow(&secure->in);
     }
     list(conn);
@@ -202,7 +197,7 @@ void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_b
 
 void tcp_secure_cancel(struct tcp_conn *conn)
 {
-    conn->secure->cancelled = true; /* nothing is on its way to the memory: the staging takes it */
+    conn->secure->cancelled = true; /* nothing is on its way to the memory */
     list(conn);
 }
 
@@ -220,8 +215,7 @@ static void pump(struct tcp_conn *conn)
         }
         if (got == 0) {
             if (!secure->receives) {
-                raw_receive(conn,
-                            secure->to_all ? sl_opener_wants(&secure->in, secure->to_bytes) : 1);
+                raw_receive(conn);
             }
             return;
         }
@@ -250,6 +244,8 @@ void tcp_secure_received(struct tcp_conn *conn, int result)
     }
     if (result > 0) {
         sl_opener_came(&secure->in, (uint32_t)result);
+    } else if (result == -ECANCELED) {
+        secure->cancelled = true;
     } else {
         secure->failed = result == 0 ? -ECONNRESET : result; /* after what is here already */
     }
@@ -261,13 +257,18 @@ void tcp_secure_received(struct tcp_conn *conn, int result)
 void tcp_secure_send(struct tcp_conn *conn)
 {
     struct tcp_secure *secure = conn->secure;
-    int32_t result = secure->out.begin == secure->out.end ? sl_seal_fill(&secure->job) : 0;
+    int32_t result = sl_seal_next(&secure->job, &secure->send_message);
     if (result < 0) {
         secure->send_failed = result;
         list(conn);
-        return;
+    } else if (result == 0) {
+        tcp_send_done(conn, 1);
+    } else {
+        struct io_uring_sqe *sqe = tcp_sqe(tcp_of(conn->rail));
+        io_uring_prep_sendmsg(sqe, conn->fd, &secure->send_message, MSG_NOSIGNAL | MSG_WAITALL);
+        tcp_tag(sqe, conn->index, TCP_OP_SEND);
+        conn->ops_out++;
     }
-    raw_send(conn);
 }
 
 void tcp_secure_sent(struct tcp_conn *conn, int result)
@@ -277,26 +278,18 @@ void tcp_secure_sent(struct tcp_conn *conn, int result)
         tcp_send_done(conn, result);
         return;
     }
-    secure->out.begin += result > 0 ? (uint32_t)result : 0;
-    if (secure->handshake != NULL) {
-        if (result > 0 && secure->out.begin < secure->out.end) {
-            raw_send(conn);
-            return;
-        }
-        conn->send_on = false;
-        if (result <= 0) {
-            greet_received(conn, 0);
-        } else {
-            greet_turn(conn);
-        }
-        return;
-    }
-    if (secure->out.begin < secure->out.end || conn->message.msg_iovlen > 0) {
+    sl_seal_sent(&secure->job, (uint32_t)SL_MAX(result, 0));
+    if (secure->handshake == NULL || (result > 0 && secure->out.begin < secure->out.end)) {
         conn->rail->work_due = true;
         tcp_secure_send(conn);
         return;
     }
-    tcp_send_done(conn, 1); /* all of the message: it counts its parts itself */
+    conn->send_on = false;
+    if (result <= 0) {
+        greet_received(conn, 0);
+    } else {
+        greet_turn(conn);
+    }
 }
 
 void tcp_secure_send_grow(struct tcp_conn *conn, uint64_t value_bytes)

@@ -6,8 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TLS_HANDSHAKE 22u /* the first byte of its records */
-
 static struct tcp_served *served_at(const struct tcp_conn *conn, uint64_t number)
 {
     return &conn->queue[number % TCP_QUEUE_MAX];
@@ -30,7 +28,8 @@ static void served_expect_heads(struct tcp_conn *conn)
         tcp_due(conn, &conn->rx_due_ns,
                 sl_deadline_ns(conn->rail->now_ns, conn->rail->options.stall_ns));
     }
-    tcp_recv(conn, conn->heads_in + left_bytes, sizeof(conn->heads_in) - left_bytes);
+    uint32_t room_bytes = (uint32_t)sizeof(conn->heads_in) - left_bytes;
+    tcp_secure_want(conn, sl_runs_of(conn->heads_in + left_bytes, room_bytes), room_bytes, NULL);
 }
 
 static void served_bad(struct tcp_conn *conn)
@@ -60,8 +59,14 @@ void tcp_accepted(struct fabric_rail *rail, int fd)
                               .queue = conn->queue};
     conn->tx_due_ns = SL_NEVER_NS;
     tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(rail->now_ns, rail->options.greet_ns));
-    conn->rx = RX_HEAD;
-    served_expect_heads(conn);
+    if (tcp_secure_begin(conn, NULL) != SL_OK) {
+        rail->stats.over_limit++;
+        tcp_secure_end(conn);
+        close(fd);
+        conn->state = CONN_FREE;
+        return;
+    }
+    tcp_secure_greet(conn, "", 0);
     tcp_stranger_came(conn);
 }
 
@@ -92,7 +97,7 @@ static bool grant_lets(const struct sl_fabric *fabric, const struct fabric_grant
 
 /* Whether a live grant of this peer carries this token and covers the range. All wrong ones are
  * refused alike. */
-static struct fabric_grant *grant_find(struct tcp_conn *conn, const unsigned char *head,
+static struct fabric_grant *grant_find(const struct tcp_conn *conn,
                                        const struct sl_wire_request *request)
 {
     static const uint8_t nobody[SL_WIRE_TOKEN_BYTES];
@@ -100,13 +105,7 @@ static struct fabric_grant *grant_find(struct tcp_conn *conn, const unsigned cha
     bool there = request->grant < rail->options.grants_max;
     struct fabric_grant *grant = there ? &rail->fabric->grants[request->grant] : NULL;
     there = there && grant->state == GRANT_LIVE && grant->what.peer == conn->asker;
-    const uint8_t *token = there ? grant->token : nobody;
-    uint8_t mark[SL_WIRE_TOKEN_BYTES];
-    if (conn->marker.cipher != NULL) { /* a mark stands for the token, and counts the requests */
-        there &= sl_marker_mark(&conn->marker, head, token, mark);
-        token = mark;
-    }
-    bool same = sl_same_bytes(token, request->token, SL_WIRE_TOKEN_BYTES);
+    bool same = sl_same_bytes(there ? grant->token : nobody, request->token, SL_WIRE_TOKEN_BYTES);
     if (!there || !same || grant->generation != request->generation) {
         return NULL;
     }
@@ -121,11 +120,10 @@ static struct fabric_grant *grant_find(struct tcp_conn *conn, const unsigned cha
 
 static void served_answer(struct tcp_conn *conn, const struct tcp_served *served);
 
-static void served_request(struct tcp_conn *conn, const unsigned char *head,
-                           const struct sl_wire_request *request)
+static void served_request(struct tcp_conn *conn, const struct sl_wire_request *request)
 {
     struct fabric_rail *rail = conn->rail;
-    struct fabric_grant *grant = grant_find(conn, head, request);
+    struct fabric_grant *grant = grant_find(conn, request);
     struct tcp_served served = {
         .verb = (uint8_t)request->verb,
         .code = grant == NULL ? SL_ERR_PERMISSION : SL_OK,
@@ -143,14 +141,9 @@ static void served_request(struct tcp_conn *conn, const unsigned char *head,
     served_answer(conn, &served);
 }
 
-static void served_refuse(struct tcp_conn *conn)
+static void served_open(struct tcp_conn *conn, const struct sl_wire_request *hello)
 {
-    conn->rail->stats.refused++;
-    tcp_close(conn);
-}
-
-static void served_open(struct tcp_conn *conn)
-{
+    conn->secure->out.clear = hello->grant != 0; /* asked in a record, by a peer */
     conn->state = CONN_OPEN;
     tcp_stranger_known(conn);
     conn->rx_due_ns = SL_NEVER_NS;
@@ -158,63 +151,7 @@ static void served_open(struct tcp_conn *conn)
     served_answer(conn, &served);
 }
 
-/* Who asks says who it is: we prove that we know it, and want the same. */
-static void served_challenge(struct tcp_conn *conn, const struct sl_wire_request *hello)
-{
-    const struct sl_wire_answer answer = {.verb = SL_WIRE_HELLO};
-    unsigned char *nonce = conn->challenge + SL_WIRE_ANSWER_BYTES;
-    sl_wire_id_get(hello, conn->proof.id);
-    const struct tcp_guest *guest = tcp_guest_find(conn->rail, conn->proof.id);
-    if (guest == NULL ||
-        fabric_secret(conn->proof.answers, sizeof(conn->proof.answers), NULL) != SL_OK) {
-        served_refuse(conn);
-        return;
-    }
-    tcp_stranger_named(conn);
-    memcpy(conn->proof.key, guest->psk, sizeof(conn->proof.key));
-    memcpy(conn->proof.asks, hello->token, sizeof(conn->proof.asks));
-    memcpy(nonce, conn->proof.answers, SL_WIRE_NONCE_BYTES);
-    if (!sl_proof_answering(&conn->proof, nonce + SL_WIRE_NONCE_BYTES)) {
-        served_refuse(conn);
-        return;
-    }
-    sl_wire_answer_write(&answer, conn->challenge);
-    conn->greeting = GREETING_CHALLENGED;
-    tcp_message_begin(conn);
-    tcp_part(conn, conn->challenge, sizeof(conn->challenge));
-    tcp_send(conn, 0);
-}
-
-static void served_proof(struct tcp_conn *conn, const struct sl_wire_request *request)
-{
-    uint8_t proof[SL_WIRE_TOKEN_BYTES];
-    const struct tcp_guest *guest = tcp_guest_find(conn->rail, conn->proof.id);
-    bool good = guest != NULL && sl_proof_asking(&conn->proof, proof) &&
-                sl_same_bytes(proof, request->token, sizeof(proof)) &&
-                sl_marker_init(&conn->marker, &conn->proof, NULL) == SL_OK;
-    if (!good) {
-        served_refuse(conn);
-        return;
-    }
-    conn->asker = guest->peer;
-    served_open(conn);
-}
-
 /* ---- receiving ---- */
-
-static void served_greeting(struct tcp_conn *conn, const struct sl_wire_request *request)
-{
-    bool first = conn->greeting == GREETING_FIRST;
-    if (conn->secure != NULL && request->verb == SL_WIRE_HELLO) {
-        served_open(conn);
-    } else if (conn->secure == NULL && first && request->verb == SL_WIRE_HELLO) {
-        served_challenge(conn, request);
-    } else if (conn->secure == NULL && !first && request->verb == SL_WIRE_PROOF) {
-        served_proof(conn, request);
-    } else {
-        served_bad(conn);
-    }
-}
 
 static void served_head(struct tcp_conn *conn, const unsigned char *head)
 {
@@ -224,34 +161,14 @@ static void served_head(struct tcp_conn *conn, const unsigned char *head)
         conn->rx_due_ns = SL_NEVER_NS;
     }
     if (sl_wire_request_read(head, &request, NULL) != SL_OK ||
-        greeting != (request.verb >= SL_WIRE_HELLO)) {
+        greeting != (request.verb == SL_WIRE_HELLO) ||
+        (greeting && request.grant != 0 && !conn->rail->options.clear)) {
         served_bad(conn);
     } else if (greeting) {
-        served_greeting(conn, &request);
+        served_open(conn, &request);
     } else {
-        served_request(conn, head, &request);
+        served_request(conn, &request);
     }
-}
-
-/* The first bytes of a connection say whether it is TLS. In the clear nobody asks whom we have not told
- * that he may. */
-static void served_first(struct tcp_conn *conn)
-{
-    uint32_t bytes = conn->heads_bytes;
-    if (conn->heads_in[0] != TLS_HANDSHAKE) {
-        if (conn->rail->options.clear) {
-            served_take(conn);
-        } else {
-            served_refuse(conn);
-        }
-        return;
-    }
-    conn->heads_bytes = 0;
-    if (tcp_secure_begin(conn, NULL) != SL_OK) {
-        served_refuse(conn);
-        return;
-    }
-    tcp_secure_greet(conn, conn->heads_in, bytes);
 }
 
 void tcp_served_secured(struct tcp_conn *conn)
@@ -288,14 +205,8 @@ void tcp_served_received(struct tcp_conn *conn, int result)
         tcp_close(conn); /* the peer is gone; what it asked for last it does not want any more */
         return;
     }
-    bool first = conn->state == CONN_GREETING && conn->secure == NULL &&
-                 conn->greeting == GREETING_FIRST && conn->heads_bytes == 0;
     conn->heads_bytes += (uint32_t)result;
-    if (first) {
-        served_first(conn);
-    } else {
-        served_take(conn);
-    }
+    served_take(conn);
 }
 
 /* ---- answering ---- */

@@ -48,7 +48,7 @@ static void tcp_accept_done(struct fabric_rail *rail, int result)
 
 void tcp_send_done(struct tcp_conn *conn, int result)
 {
-    if (conn->state != CONN_CLOSING && result > 0 && !tcp_send_advance(conn, (size_t)result)) {
+    if (conn->state != CONN_CLOSING && result > 0 && conn->rest_bytes > 0) {
         tcp_send_more(conn);
         return;
     }
@@ -72,10 +72,6 @@ void tcp_recv_done(struct tcp_conn *conn, int result)
         return;
     }
     conn->progress_ns = conn->rail->now_ns;
-    if (conn->digest != NULL && result > 0) {
-        sl_runs_feed(conn->value, (uint64_t)result, conn->digest);
-    }
-    conn->digest = NULL;
     if (conn->lane != NULL) {
         tcp_lane_received(conn, result);
     } else {
@@ -104,18 +100,10 @@ static void tcp_completion(struct fabric_rail *rail, const struct io_uring_cqe *
     conn->ops_out--;
     switch (op) {
     case TCP_OP_SEND:
-        if (conn->secure != NULL) {
-            tcp_secure_sent(conn, cqe->res);
-            break;
-        }
-        tcp_send_done(conn, cqe->res);
+        tcp_secure_sent(conn, cqe->res);
         break;
     case TCP_OP_RECV:
-        if (conn->secure != NULL) {
-            tcp_secure_received(conn, cqe->res);
-            break;
-        }
-        tcp_recv_done(conn, cqe->res);
+        tcp_secure_received(conn, cqe->res);
         break;
     case TCP_OP_CONNECT:
         if (conn->state != CONN_CLOSING) {
@@ -150,7 +138,6 @@ static void tcp_moved(struct fabric_rail *rail)
         if (dones[i].slot % 2 != 0) {
             tcp_send_done(conn, dones[i].result);
         } else {
-            conn->after_bytes = dones[i].after_bytes;
             conn->in_head = dones[i].in_head;
             tcp_recv_done(conn, dones[i].result);
         }
@@ -391,8 +378,7 @@ static sl_err tcp_open(struct fabric_rail *rail, struct sl_error *why)
     }
     uint32_t movers = rail->options.movers;
     if (err == SL_OK && movers > 0) {
-        err = sl_movers_open(movers, 2 * tcp->conn_count, TCP_SLICE_BYTES, tcp->event_fd,
-                             &tcp->movers, why);
+        err = sl_movers_open(movers, 2 * tcp->conn_count, tcp->event_fd, &tcp->movers, why);
     }
     if (err == SL_OK) {
         err = tcp_listen(rail, why);
@@ -449,7 +435,6 @@ static void tcp_fabric_close(struct fabric_rail *rail)
     }
     for (uint32_t i = 0; tcp->conns != NULL && i < tcp->conn_count; i++) {
         tcp_secure_end(&tcp->conns[i]); /* of those that did not end in time */
-        sl_marker_fini(&tcp->conns[i].marker);
     }
     sl_tls_close(&tcp->tls);
     if (tcp->guests != NULL) {

@@ -31,7 +31,7 @@ void tr_fabric_granted(void *context, uint32_t grant, const void *key, uint32_t 
 {
     const struct sl_bytes told = {.at = key, .length = key_bytes};
     if (!tr_lend_granted(context, grant, &told, why)) {
-        tr_peers_granted(context, grant);
+        tr_peers_granted(context, grant, &told);
     }
 }
 

@@ -64,14 +64,12 @@ static void join(void)
 static sl_err grant_try(const struct sl_fabric_place *places, uint32_t count, uint64_t each_bytes,
                         uint32_t *grant, uint32_t *key)
 {
-    static unsigned char blob[SL_FABRIC_BLOB_MAX];
     struct sl_error why = {0};
-    uint32_t blob_bytes = 0;
     const struct sl_fabric_grant want = {
         .peer = b.peer, .length_bytes = count * each_bytes, .places = places, .place_count = count};
-    sl_err err = sl_fabric_grant_add(b.fabric, &want, grant, blob, &blob_bytes, &why);
+    sl_err err = sl_fabric_grant_add(b.fabric, &want, grant, &why);
     if (err == SL_OK) {
-        *key = pair_key(&b, &a, blob, blob_bytes);
+        *key = pair_key(&b, &a);
     }
     return err;
 }

@@ -599,10 +599,10 @@ void sim_fabric_dropped(struct sim_fabric *self)
 }
 
 /* A token, as with tcp. */
-static sl_err sim_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, void *key,
-                            uint32_t *key_bytes, struct sl_error *why)
+static sl_err sim_grant_add(struct fabric_rail *rail, struct fabric_grant *grant,
+                            struct sl_error *why)
 {
-    return sl_fabric_tcp.grant_add(rail, grant, key, key_bytes, why);
+    return sl_fabric_tcp.grant_add(rail, grant, why);
 }
 
 static void sim_grant_end(struct fabric_rail *rail, struct fabric_grant *grant)

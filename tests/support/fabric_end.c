@@ -61,16 +61,14 @@ static void on_granted(void *context, uint32_t grant, const void *key, uint32_t 
 {
     struct fabric_end *end = context;
     (void)grant;
-    if (why->code != SL_OK || (key != NULL && key_bytes == 0)) {
+    if (key_bytes == 0) {
         end->grants_failed++;
         end->grant_why = *why;
         return;
     }
     end->granted++;
-    end->key_bytes = key != NULL ? key_bytes : 0;
-    if (key != NULL) {
-        memcpy(end->key, key, key_bytes);
-    }
+    end->key_bytes = key_bytes;
+    memcpy(end->key, key, key_bytes);
 }
 
 void end_options(struct fabric_end *end, struct sl_fabric_options *options, const char *kind)
@@ -211,32 +209,46 @@ bool pattern_is(const unsigned char *at, uint64_t length_bytes, uint64_t seed)
     return true;
 }
 
-uint32_t pair_key(struct fabric_end *owner, struct fabric_end *user, const void *blob,
-                  uint32_t blob_bytes)
+uint32_t end_grant(struct fabric_end *owner, const struct sl_fabric_grant *want)
 {
-    uint32_t before = owner->granted, key = 0;
     struct sl_error why = {0};
-    PAIR_UNTIL(owner, user, owner->granted > before);
-    bool later = blob_bytes == 0;
-    sl_err err = sl_fabric_key_open(user->fabric, user->peer, later ? owner->key : blob,
-                                    later ? owner->key_bytes : blob_bytes, &key, &why);
+    uint32_t grant = 0, before = owner->granted;
+    uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * SL_NS_PER_S;
+    sl_err err = sl_fabric_grant_add(owner->fabric, want, &grant, &why);
+    ck_assert_msg(err == SL_OK, "%s", why.text);
+    while (owner->granted == before) {
+        ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
+        end_step(owner, 1);
+    }
+    return grant;
+}
+
+static uint32_t key_open(const struct fabric_end *owner, struct fabric_end *user)
+{
+    struct sl_error why = {0};
+    uint32_t key = 0;
+    sl_err err =
+        sl_fabric_key_open(user->fabric, user->peer, owner->key, owner->key_bytes, &key, &why);
     ck_assert_msg(err == SL_OK, "%s", why.text);
     return key;
+}
+
+uint32_t pair_key(struct fabric_end *owner, struct fabric_end *user)
+{
+    uint32_t before = owner->granted;
+    PAIR_UNTIL(owner, user, owner->granted > before);
+    return key_open(owner, user);
 }
 
 uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, uint64_t offset_bytes,
                     uint64_t length_bytes, uint32_t *key)
 {
-    static unsigned char blob[SL_FABRIC_BLOB_MAX];
-    struct sl_error why = {0};
-    uint32_t grant = 0, blob_bytes = 0;
-    struct sl_fabric_grant want = {.memory = owner->memory,
-                                   .peer = owner->peer,
-                                   .offset_bytes = offset_bytes,
-                                   .length_bytes = length_bytes};
-    sl_err err = sl_fabric_grant_add(owner->fabric, &want, &grant, blob, &blob_bytes, &why);
-    ck_assert_msg(err == SL_OK, "%s", why.text);
-    *key = pair_key(owner, user, blob, blob_bytes);
+    const struct sl_fabric_grant want = {.memory = owner->memory,
+                                         .peer = owner->peer,
+                                         .offset_bytes = offset_bytes,
+                                         .length_bytes = length_bytes};
+    uint32_t grant = end_grant(owner, &want);
+    *key = key_open(owner, user);
     return grant;
 }
 

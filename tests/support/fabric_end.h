@@ -81,10 +81,10 @@ sl_err fabric_memory_drop(struct sl_fabric *fabric, uint32_t memory);
 void pattern_fill(unsigned char *at, uint64_t length_bytes, uint64_t seed);
 bool pattern_is(const unsigned char *at, uint64_t length_bytes, uint64_t seed);
 
-/* Opened at the other end when the owner grants it: by the bytes that the grant brought, or by those that
- * granted() does (0). Gives the key. */
-uint32_t pair_key(struct fabric_end *owner, struct fabric_end *user, const void *blob,
-                  uint32_t blob_bytes);
+/* A grant, when its key is there: in owner->key. */
+uint32_t end_grant(struct fabric_end *owner, const struct sl_fabric_grant *want);
+/* The next key that comes to the owner, opened at the other end. */
+uint32_t pair_key(struct fabric_end *owner, struct fabric_end *user);
 /* One grant of owner for the other end, opened there: *key is the other end's. */
 uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, uint64_t offset_bytes,
                     uint64_t length_bytes, uint32_t *key);

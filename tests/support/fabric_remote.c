@@ -76,11 +76,7 @@ static void child_grant(struct child *child)
                                    .offset_bytes = asked->offset,
                                    .length_bytes = asked->length};
     answer->said = SAID_GRANT;
-    answer->code = sl_fabric_grant_add(child->end.fabric, &want, &answer->handle, answer->blob,
-                                       &answer->blob_bytes, &why);
-    if (answer->code != SL_OK) {
-        answer->blob_bytes = 0;
-    }
+    answer->code = sl_fabric_grant_add(child->end.fabric, &want, &answer->handle, &why);
 }
 
 static void child_move(struct child *child)
@@ -181,6 +177,8 @@ static void child_tell(struct child *child)
     if (child->grant_waits && child->granted_told != end->granted) {
         child->granted_told = end->granted;
         child->grant_waits = false;
+        child->grant.blob_bytes = end->key_bytes;
+        memcpy(child->grant.blob, end->key, end->key_bytes);
         say(child->control, &child->grant);
     }
     while (child->ended_told < end->grants_ended) {
@@ -444,12 +442,11 @@ uint32_t remote_move_ours(struct remote *remote, struct fabric_end *end, uint32_
     message.said = SAID_MOVE;
     message.value = count;
     message.length = length_bytes;
-    uint32_t grant = 0;
-    struct sl_fabric_grant want = {
+    const struct sl_fabric_grant want = {
         .memory = end->memory, .peer = end->peer, .length_bytes = length_bytes};
-    ck_assert_int_eq(
-        sl_fabric_grant_add(end->fabric, &want, &grant, message.blob, &message.blob_bytes, NULL),
-        SL_OK);
+    uint32_t grant = end_grant(end, &want);
+    message.blob_bytes = end->key_bytes;
+    memcpy(message.blob, end->key, end->key_bytes);
     ask(remote, end, &message);
     return grant;
 }

@@ -182,15 +182,13 @@ static void open_both(void)
     UNTIL(a.registered && b.registered && a.link == SL_FABRIC_UP);
 }
 
-static unsigned char blob[SL_FABRIC_BLOB_MAX]; /* the key that b gave last */
 static uint32_t key_of_b(void)
 {
-    uint32_t grant = 0, bytes = 0, key = 0, granted = b.granted;
+    uint32_t key = 0;
     const struct sl_fabric_grant want = {
         .memory = b.memory, .peer = b.peer, .length_bytes = MEMORY};
-    ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, &grant, blob, &bytes, NULL), SL_OK);
-    UNTIL(b.granted > granted);
-    ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, blob, bytes, &key, NULL), SL_OK);
+    (void)end_grant(&b, &want);
+    ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, b.key, b.key_bytes, &key, NULL), SL_OK);
     return key;
 }
 
@@ -257,7 +255,7 @@ START_TEST(who_records_sees_no_secret)
         ck_assert(!on_tape(address.psk, sizeof(address.psk)));
         ck_assert(!on_tape(address.psk, 16));
         struct sl_wire_key wire;
-        ck_assert_int_eq(sl_wire_key_read(blob, SL_WIRE_KEY_BYTES, &wire, NULL), SL_OK);
+        ck_assert_int_eq(sl_wire_key_read(b.key, SL_WIRE_KEY_BYTES, &wire, NULL), SL_OK);
         ck_assert(!on_tape(wire.token, sizeof(wire.token)));
         ck_assert(!on_tape(wire.token, 12));
         /* In the clear is in the clear. */
@@ -380,7 +378,7 @@ START_TEST(a_grant_of_another_peer_is_refused)
                 b.address_bytes = 0;
             }
         }
-        ck_assert_int_eq(sl_fabric_key_open(c.fabric, c.peer, blob, SL_WIRE_KEY_BYTES, &key, &why),
+        ck_assert_int_eq(sl_fabric_key_open(c.fabric, c.peer, b.key, SL_WIRE_KEY_BYTES, &key, &why),
                          SL_OK);
         ck_assert_int_eq(end_post(&c, key, 0, SL_MIB, 1, SL_NEVER_NS), SL_OK);
         while (c.done_count == 0) {
@@ -408,7 +406,7 @@ static bool lets(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t
 /* The owner of the memory says what of a grant may be read at the time. */
 START_TEST(a_grant_reaches_as_far_as_its_owner_says)
     {
-        uint32_t grant = 0, bytes = 0, key = 0;
+        uint32_t key = 0;
         options[1].events.may_read = lets;
         options[0].clear = options[1].clear = _i == 1;
         lets_from = 4096;
@@ -417,9 +415,9 @@ START_TEST(a_grant_reaches_as_far_as_its_owner_says)
         pattern_fill(b.bytes, MEMORY, 5);
         const struct sl_fabric_grant want = {
             .memory = b.memory, .peer = b.peer, .length_bytes = MEMORY, .cookie = 4711};
-        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, &grant, blob, &bytes, NULL), SL_OK);
-        UNTIL(b.granted == 1);
-        ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, blob, bytes, &key, NULL), SL_OK);
+        (void)end_grant(&b, &want);
+        ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, b.key, b.key_bytes, &key, NULL),
+                         SL_OK);
         const struct {
             uint64_t offset_bytes, length_bytes;
             sl_err want;

@@ -183,14 +183,14 @@ END_TEST
 enum lie { LIE_TOKEN, LIE_GENERATION, LIE_SLOT, LIE_RANGE, LIE_ENDED, LIE_COUNT };
 START_TEST(a_false_key_gets_nothing)
     {
-        unsigned char blob[SL_FABRIC_BLOB_MAX];
-        uint32_t bytes = 0, grant = 0, key = 0;
+        unsigned char *blob = b.key;
+        uint32_t key = 0;
         struct sl_fabric_stats stats;
         open_both();
         memset(a.bytes, 0x11, MEMORY);
         struct sl_fabric_grant want = {
             .memory = b.memory, .peer = b.peer, .offset_bytes = SL_MIB, .length_bytes = SL_MIB};
-        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, &grant, blob, &bytes, NULL), SL_OK);
+        uint32_t grant = end_grant(&b, &want);
         uint64_t offset = SL_MIB;
         switch ((enum lie)_i) {
         case LIE_TOKEN:
@@ -211,7 +211,8 @@ START_TEST(a_false_key_gets_nothing)
             PAIR_UNTIL(&a, &b, b.grants_ended == 1);
             break;
         }
-        ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, blob, bytes, &key, NULL), SL_OK);
+        ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, blob, b.key_bytes, &key, NULL),
+                         SL_OK);
 
         ck_assert_int_eq(end_post(&a, key, offset, SL_MIB, 1, SL_NEVER_NS), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 1);
@@ -618,15 +619,13 @@ END_TEST
 /* Nobody writes here: whatever a peer says for it, and with a key that is good. */
 START_TEST(a_request_to_write_ends_the_connection)
     {
-        unsigned char blob[SL_FABRIC_BLOB_MAX];
-        uint32_t bytes = 0, grant = 0;
         struct sl_wire_key key;
         struct sl_fabric_stats stats;
         options_b.clear = true;
         open_listener();
         struct sl_fabric_grant want = {.memory = b.memory, .peer = b.peer, .length_bytes = SL_MIB};
-        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, &grant, blob, &bytes, NULL), SL_OK);
-        ck_assert_int_eq(sl_wire_key_read(blob, bytes, &key, NULL), SL_OK);
+        (void)end_grant(&b, &want);
+        ck_assert_int_eq(sl_wire_key_read(b.key, b.key_bytes, &key, NULL), SL_OK);
         struct sl_wire_request request = {.verb = (enum sl_wire_verb)2, /* of releases before */
                                           .length_bytes = 4,
                                           .generation = key.generation,
@@ -647,15 +646,13 @@ END_TEST
 /* A reader that asks for much and takes nothing of it. */
 static int reader_stalls(uint32_t *grant)
 {
-    unsigned char blob[SL_FABRIC_BLOB_MAX];
-    uint32_t bytes = 0;
     int room = 4096;
     struct sl_wire_key key;
     options_b.clear = true;
     open_listener();
     struct sl_fabric_grant want = {.memory = b.memory, .peer = b.peer, .length_bytes = MEMORY};
-    ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &want, grant, blob, &bytes, NULL), SL_OK);
-    ck_assert_int_eq(sl_wire_key_read(blob, bytes, &key, NULL), SL_OK);
+    *grant = end_grant(&b, &want);
+    ck_assert_int_eq(sl_wire_key_read(b.key, b.key_bytes, &key, NULL), SL_OK);
     struct sl_wire_request request = {.verb = SL_WIRE_READ,
                                       .length_bytes = 4 * SL_MIB,
                                       .generation = key.generation,
@@ -784,8 +781,7 @@ END_TEST
 
 START_TEST(wrong_calls_are_refused)
     {
-        uint32_t key = 0, out = 0, bytes = 0;
-        static unsigned char blob[SL_FABRIC_BLOB_MAX];
+        uint32_t key = 0, out = 0;
         open_both();
         pair_grant(&b, &a, SL_MIB, SL_MIB, &key);
         ck_assert_int_eq(end_post(&a, key, 0, 1, 1, SL_NEVER_NS), SL_ERR_INVALID);
@@ -794,12 +790,10 @@ START_TEST(wrong_calls_are_refused)
         ck_assert_int_eq(end_post(&a, key, UINT64_MAX, 2, 1, SL_NEVER_NS), SL_ERR_INVALID);
         struct sl_fabric_grant wide = {
             .memory = b.memory, .peer = b.peer, .offset_bytes = MEMORY, .length_bytes = 1};
-        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &wide, &out, blob, &bytes, NULL),
-                         SL_ERR_INVALID);
+        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &wide, &out, NULL), SL_ERR_INVALID);
         wide.offset_bytes = 0;
         wide.memory++;
-        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &wide, &out, blob, &bytes, NULL),
-                         SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(sl_fabric_grant_add(b.fabric, &wide, &out, NULL), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(sl_fabric_key_open(a.fabric, a.peer, "nonsense", 8, &out, NULL),
                          SL_ERR_PROTOCOL);
         ck_assert_int_eq(sl_fabric_peer_address(a.fabric, a.peer, "nonsense", 8, NULL),

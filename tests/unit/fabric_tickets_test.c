@@ -69,8 +69,6 @@ static void join(void)
 
 struct ticket {
     uint32_t grant, ranges, first;
-    unsigned char blob[SL_FABRIC_BLOB_MAX];
-    uint32_t blob_bytes;
 };
 
 /* Every second block from number `first` on. */
@@ -88,8 +86,7 @@ static sl_err ticket_try(struct ticket *ticket, uint32_t ranges, uint32_t first,
                                          .place_count = ranges};
     ticket->ranges = ranges;
     ticket->first = first;
-    return sl_fabric_grant_add(b.fabric, &want, &ticket->grant, ticket->blob, &ticket->blob_bytes,
-                               why);
+    return sl_fabric_grant_add(b.fabric, &want, &ticket->grant, why);
 }
 
 static void ticket_add(struct ticket *ticket, uint32_t ranges, uint32_t first)
@@ -154,7 +151,7 @@ START_TEST(a_ticket_of_many_ranges_lets_a_peer_in_and_ends)
         join();
         for (uint32_t round = 1; round <= 2; round++) { /* the second has windows that were used */
             ticket_add(&ticket, ranges, 0);
-            uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
+            uint32_t key = pair_key(&b, &a);
             ck_assert_uint_eq(fake_verbs.bound, fake_verbs.windows ? LANES * ranges : 0);
             ck_assert_int_eq(read_by(key, 0, (uint64_t)ranges * BLOCK, 2 * round), SL_OK);
             landed(&ticket);
@@ -177,7 +174,7 @@ START_TEST(the_key_of_a_region_is_no_ticket)
         fake_verbs.windows = _i == 0;
         join();
         ticket_add(&ticket, 2, 0);
-        uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
+        uint32_t key = pair_key(&b, &a);
         struct fabric_right *held = &a.fabric->rails[0]->rights[key & 0xffffu];
         uint32_t region = b.fabric->rails[0]->mappings[b.memory & 0xffffu].regions[0].rkey;
         ck_assert_int_eq(read_by(key, 0, BLOCK, 1), SL_OK);
@@ -201,7 +198,6 @@ START_TEST(no_turn_makes_them_all)
         fake_verbs.windows = _i == 0;
         join();
         ticket_add(&ticket, MOST, 0);
-        ck_assert_uint_eq(ticket.blob_bytes, 0);
         while (b.granted == 0) {
             uint32_t now = fake_verbs.windows ? fake_verbs.windows_made : fake_verbs.regions;
             most = before == 0 ? most : SL_MAX(most, now - before);
@@ -244,7 +240,7 @@ static void ticket_fails(int os_code)
     nothing_is_left();
     ck_assert_uint_eq(b.downs, downs); /* the link has nothing to do with it */
     ticket_add(&ticket, TICKET, 0);
-    uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
+    uint32_t key = pair_key(&b, &a);
     ck_assert_int_eq(read_by(key, 0, TICKET * BLOCK, 1), SL_OK);
     landed(&ticket);
 }
@@ -289,7 +285,7 @@ START_TEST(a_bind_that_breaks_the_link_leaves_nothing)
         nothing_is_left();
         PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP && b.link == SL_FABRIC_UP);
         ticket_add(&ticket, TICKET, 0);
-        uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
+        uint32_t key = pair_key(&b, &a);
         ck_assert_int_eq(read_by(key, 0, TICKET * BLOCK, 1), SL_OK);
         landed(&ticket);
     }
@@ -308,7 +304,7 @@ START_TEST(more_windows_than_the_device_has_are_refused)
         ticket_end(&first);
         nothing_is_left();
         ticket_add(&second, 300, 0);
-        (void)pair_key(&b, &a, second.blob, second.blob_bytes);
+        (void)pair_key(&b, &a);
         ticket_end(&second);
     }
 END_TEST
@@ -322,7 +318,7 @@ static void refused(uint32_t lanes, uint32_t ranges)
     ck_assert_int_eq(ticket_try(&ticket, ranges + 1, 0, &why), SL_ERR_LIMIT);
     nothing_is_left();
     ticket_add(&ticket, ranges, 0);
-    uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
+    uint32_t key = pair_key(&b, &a);
     ck_assert_int_eq(read_by(key, 0, (uint64_t)ranges * BLOCK, 1), SL_OK);
     landed(&ticket);
 }
@@ -380,7 +376,7 @@ START_TEST(the_fence_waits_for_the_last_invalidation)
         static struct ticket ticket;
         join();
         ticket_add(&ticket, 5, 0);
-        (void)pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
+        (void)pair_key(&b, &a);
         fake_verbs.holds = true;
         ck_assert_int_eq(sl_fabric_grant_end(b.fabric, ticket.grant), SL_OK);
         for (uint32_t i = 0; i < 5 * LANES; i++) {
@@ -417,7 +413,7 @@ START_TEST(a_link_that_breaks_half_bound_leaves_nothing)
         nothing_is_left();
         PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP && b.link == SL_FABRIC_UP && a.downs > 0);
         ticket_add(&ticket, TICKET, 0);
-        uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
+        uint32_t key = pair_key(&b, &a);
         ck_assert_int_eq(read_by(key, 0, TICKET * BLOCK, 1), SL_OK);
         landed(&ticket);
     }
@@ -436,7 +432,7 @@ START_TEST(a_peer_that_goes_takes_no_ticket_of_another)
         sl_fabric_peer_remove(b.fabric, other);
         meet();
         ticket_add(&ticket, 2, 0);
-        uint32_t key = pair_key(&b, &a, ticket.blob, ticket.blob_bytes);
+        uint32_t key = pair_key(&b, &a);
         ck_assert_int_eq(sl_fabric_peer_add(b.fabric, &other, &why), SL_OK);
         ck_assert_uint_eq(other & 0xffffu, 0);
         turns(1); /* its queue pairs are made */
@@ -566,7 +562,7 @@ static void rails_ticket(struct ticket *ticket, uint32_t ranges)
     struct sl_error why = {0};
     sl_err err = ticket_try(ticket, ranges, 0, &why);
     ck_assert_msg(err == SL_OK, "%s", why.text);
-    uint32_t key = pair_key(&b, &a, ticket->blob, ticket->blob_bytes);
+    uint32_t key = pair_key(&b, &a);
     ck_assert_int_eq(read_by(key, 0, (uint64_t)ranges * BLOCK, 1), SL_OK);
     ck_assert_int_eq(read_by(key, 0, (uint64_t)ranges * BLOCK, 2), SL_OK); /* the other's turn */
     landed(ticket);

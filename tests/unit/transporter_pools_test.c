@@ -600,8 +600,7 @@ END_TEST
 START_TEST(memory_that_a_peer_may_use_is_kept_until_it_may_not)
     {
         struct sl_fabric_grant grant = {.length_bytes = LAYER};
-        uint32_t handle = 0, key_bytes = 0;
-        unsigned char *key = malloc(SL_FABRIC_BLOB_MAX);
+        uint32_t handle = 0;
         struct sl_error why = {0};
         bed_open("true");
         engine_comes(7);
@@ -609,9 +608,8 @@ START_TEST(memory_that_a_peer_may_use_is_kept_until_it_may_not)
         ck_assert_int_eq(sl_fabric_peer_add(bed.self->fabric, &grant.peer, &why), SL_OK);
         grant.memory = 1u << 16;                              /* the first life of the first slot */
         ck_assert(bed.self->fabric->memories[0].what.unread); /* peers read it by grants alone */
-        ck_assert_msg(
-            sl_fabric_grant_add(bed.self->fabric, &grant, &handle, key, &key_bytes, &why) == SL_OK,
-            "%s", why.text);
+        ck_assert_msg(sl_fabric_grant_add(bed.self->fabric, &grant, &handle, &why) == SL_OK, "%s",
+                      why.text);
 
         uint64_t seq = over_told(7);
         fake_pass(&bed.fake, SL_NS_PER_S);
@@ -625,7 +623,6 @@ START_TEST(memory_that_a_peer_may_use_is_kept_until_it_may_not)
         turns(TURNS_MAX);
         ck_assert(over_answered(seq));
         ck_assert_uint_eq(regions.live_count + mappings(), 0);
-        free(key);
         bed_close();
     }
 END_TEST

@@ -22,13 +22,12 @@ void ho_rights_end(struct handover *ho, struct ho_loan *loan)
 static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t part, bool *own,
                          struct sl_error *why)
 {
-    static unsigned char key[SL_FABRIC_BLOB_MAX]; /* too large for the stack */
     struct transporter *self = ho->self;
     struct ho_share *share = &loan->shares[part];
     struct sl_fabric_grant want = {.peer = self->peers[loan->peer].fabric_peer,
                                    .length_bytes = share->length_bytes,
                                    .places = ho->places};
-    uint32_t key_bytes = 0, handle = 0;
+    uint32_t handle = 0;
     sl_err err =
         tr_spot_places(self, &share->spot, (struct tr_range){.length_bytes = share->length_bytes},
                        ho->places, SL_FABRIC_PLACES_MAX, &want.place_count, why);
@@ -36,8 +35,7 @@ static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t par
         err = sl_fail(why, SL_ERR_LIMIT, "what is lent lies at %u places", ho->places_open);
         *own = ho->places_open == loan->places_open;
     }
-    err = err == SL_OK ? sl_fabric_grant_add(self->fabric, &want, &handle, key, &key_bytes, why)
-                       : err;
+    err = err == SL_OK ? sl_fabric_grant_add(self->fabric, &want, &handle, why) : err;
     if (err != SL_OK) {
         return err;
     }
@@ -50,10 +48,6 @@ static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t par
     ho->grants[handle & 0xffffu] = (struct ho_grant){
         .used = true, .handle = handle, .loan = (uint32_t)(loan - ho->loans), .part = part};
     self->env->ops->wake_at(self->env, 0);
-    if (!tr_blob_keep(&share->key, &share->key_bytes, key, key_bytes)) {
-        ho_right_end(ho, share);
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a key");
-    }
     return SL_OK;
 }
 
@@ -99,11 +93,10 @@ bool tr_lend_granted(struct transporter *self, uint32_t handle, const struct sl_
     if (share->right == RIGHT_ENDS) {
         return true;
     }
-    if (key->at != NULL && key->length == 0) { /* it went with its link, or never came to be */
+    if (key->length == 0) { /* it went with its link, or never came to be */
         sl_err code = why != NULL && why->code != SL_OK ? why->code : SL_ERR_UNREACHABLE;
         ho_loan_over(ho, loan, code, why != NULL ? why->text : "", true);
-    } else if (key->at != NULL &&
-               !tr_blob_keep(&share->key, &share->key_bytes, key->at, (uint32_t)key->length)) {
+    } else if (!tr_blob_keep(&share->key, &share->key_bytes, key->at, (uint32_t)key->length)) {
         ho_loan_over(ho, loan, SL_ERR_NO_MEMORY, "no memory for a key", true);
     } else {
         share->right = RIGHT_READY;

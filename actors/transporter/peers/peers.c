@@ -315,14 +315,12 @@ static uint32_t windows_list(struct transporter *self, struct tr_peer *peer)
         }
         uint64_t length_bytes = sl_arena_data_bytes(arena->arena);
         if (!grant->used) {
-            unsigned char key[SL_FABRIC_BLOB_MAX];
             struct sl_error why = {0};
             const struct sl_fabric_grant want = {.memory = arena->memory,
                                                  .peer = peer->fabric_peer,
                                                  .length_bytes = length_bytes,
                                                  .cookie = tr_peer_cookie(self, peer, id)};
-            sl_err err = sl_fabric_grant_add(self->fabric, &want, &grant->handle, key,
-                                             &grant->key_bytes, &why);
+            sl_err err = sl_fabric_grant_add(self->fabric, &want, &grant->handle, &why);
             if (err != SL_OK) {
                 sl_log_write(self->env->log, SL_LOG_WARN, 0, "arena %u not granted to node %s: %s",
                              id, peer->name, why.text);
@@ -330,9 +328,8 @@ static uint32_t windows_list(struct transporter *self, struct tr_peer *peer)
             }
             grant->used = true;
             grant->ready = false;
-            (void)tr_blob_keep(&grant->key, &grant->key_bytes, key, grant->key_bytes);
         }
-        if (grant->ready && grant->key != NULL) {
+        if (grant->ready) {
             self->windows[count++] = (struct sl_item_window){
                 .arena = id,
                 .length_bytes = length_bytes,
@@ -538,11 +535,12 @@ static struct tr_grant *grant_of(struct transporter *self, uint32_t handle)
 }
 
 /* Peers hear of it as they greet us. */
-void tr_peers_granted(struct transporter *self, uint32_t handle)
+void tr_peers_granted(struct transporter *self, uint32_t handle, const struct sl_bytes *key)
 {
     struct tr_grant *grant = grant_of(self, handle);
     if (grant != NULL) {
-        grant->ready = grant->key_bytes > 0;
+        grant->ready = key->length > 0 &&
+                       tr_blob_keep(&grant->key, &grant->key_bytes, key->at, (uint32_t)key->length);
     }
 }
 

@@ -46,7 +46,7 @@ void tr_fabric_address(void *context, uint32_t peer, const void *blob, uint32_t 
 void tr_peer_windows_close(struct transporter *self, struct tr_peer *peer);
 void tr_peers_link(struct transporter *self, uint32_t fabric_peer, enum sl_fabric_link link,
                    const struct sl_error *why);
-void tr_peers_granted(struct transporter *self, uint32_t grant);
+void tr_peers_granted(struct transporter *self, uint32_t grant, const struct sl_bytes *key);
 void tr_peers_grant_ended(struct transporter *self, uint32_t grant);
 
 /* ---- twins.c: two nodes with one name ---- */

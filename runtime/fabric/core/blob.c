@@ -6,7 +6,6 @@
 
 #define MAGIC_RAILS UINT32_C(0x52544c53) /* "SLTR" */
 #define VERSION     2u
-#define HEAD_BYTES  8u
 
 static uint32_t plain_write(const struct fabric_blob *blob, void *out)
 {
@@ -19,17 +18,17 @@ static uint32_t plain_write(const struct fabric_blob *blob, void *out)
 uint32_t fabric_blob_write(uint32_t count, const struct fabric_blob *blob, void *out)
 {
     unsigned char *at = out;
-    uint32_t used = HEAD_BYTES + 4 * count; /* room for every length comes first */
+    uint32_t used = FABRIC_BLOB_HEAD_BYTES + 4 * count; /* room for every length comes first */
     bool any = false;
     if (count == 1) {
         return plain_write(blob, out);
     }
-    memset(at, 0, HEAD_BYTES);
+    memset(at, 0, FABRIC_BLOB_HEAD_BYTES);
     sl_wire_put(at, MAGIC_RAILS, 4);
     sl_wire_put(at + 4, VERSION, 1);
     sl_wire_put(at + 5, blob->dies, 1);
     sl_wire_put(at + 6, count, 1);
-    at += HEAD_BYTES;
+    at += FABRIC_BLOB_HEAD_BYTES;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t length = blob->lengths[i] <= SL_FABRIC_BLOB_MAX - used ? blob->lengths[i] : 0;
         sl_wire_put(at, length, 4);
@@ -45,7 +44,7 @@ uint32_t fabric_blob_write(uint32_t count, const struct fabric_blob *blob, void 
 
 static bool is_of_rails(const unsigned char *bytes, uint32_t length_bytes)
 {
-    return length_bytes >= HEAD_BYTES && sl_wire_get(bytes, 4) == MAGIC_RAILS;
+    return length_bytes >= FABRIC_BLOB_HEAD_BYTES && sl_wire_get(bytes, 4) == MAGIC_RAILS;
 }
 
 sl_err fabric_blob_read(const void *bytes, uint32_t length_bytes, struct fabric_blob *out,
@@ -65,7 +64,7 @@ sl_err fabric_blob_read(const void *bytes, uint32_t length_bytes, struct fabric_
     if (count == 0 || count > FABRIC_RAILS_MAX || at[5] > 1) {
         return sl_fail(why, SL_ERR_PROTOCOL, "rails: %u of them, flag %u", count, at[5]);
     }
-    at += HEAD_BYTES;
+    at += FABRIC_BLOB_HEAD_BYTES;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t left = (uint64_t)(end - at);
         uint64_t length = left >= 4 ? sl_wire_get(at, 4) : 0;

@@ -59,9 +59,9 @@ struct sl_fabric_events {
     /* A link that was UP is DOWN before it is anything else. */
     void (*link)(void *context, uint32_t peer, enum sl_fabric_link link,
                  const struct sl_error *why);
-    /* From here on the peer may use the key (verbs binds windows first): these bytes, or those that
-     * sl_fabric_grant_add gave (NULL). No bytes: nothing of the grant is left, and it only wants its
-     * end; why says the reason, where it is not that links went (SL_OK). */
+    /* From here on the peer may use this key, at most SL_FABRIC_BLOB_MAX bytes (verbs binds windows first).
+     * No bytes: nothing of the grant is left, and it only wants its end; why says the reason, where it is
+     * not that links went (SL_OK). */
     void (*granted)(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
                     const struct sl_error *why);
     void (*grant_ended)(void *context, uint32_t grant);
@@ -184,14 +184,12 @@ struct sl_fabric_grant {
     uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
     uint64_t cookie;      /* not 0: may_read is asked */
 };
-/* Gives a handle and the key, at most SL_FABRIC_BLOB_MAX bytes, that the peer needs; hand it out
- * after granted(). 0 bytes: granted() brings it (it takes several turns). Errors:
- * SL_ERR_NOT_FOUND (memory, peer), SL_ERR_BUSY (memory is not registered yet), SL_ERR_UNREACHABLE
- * (verbs, ticket: the peer is not up), SL_ERR_LIMIT (also: the places want more than the key or the
- * NIC holds), SL_ERR_UNSUPPORTED (verbs, ticket: the device has no windows, and takes no registration
- * of such memory), SL_ERR_INVALID (range, places), SL_ERR_OS. */
+/* Gives a handle; granted() brings the key that the peer needs. Errors: SL_ERR_NOT_FOUND (memory, peer),
+ * SL_ERR_BUSY (memory is not registered yet), SL_ERR_UNREACHABLE (verbs, ticket: the peer is not up),
+ * SL_ERR_LIMIT (also: the places want more than the key or the NIC holds), SL_ERR_INVALID (range, places),
+ * SL_ERR_OS. What the device refuses of a ticket comes with granted(). */
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
-                           uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why);
+                           uint32_t *out, struct sl_error *why);
 /* grant_ended() says when the peer is through with its range. By tcp it waits for what is being sent,
  * and for three quarters of stall_ns at most: then the connection of a peer that is too slow ends.
  * So whoever waits for the end need not be given up itself. Errors:

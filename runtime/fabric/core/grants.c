@@ -20,7 +20,7 @@ struct sl_runs fabric_grant_runs(const struct fabric_grant *grant, uint64_t offs
     return runs;
 }
 
-/* What the rail adds to the key, until it is told. 0 bytes: nothing, or not yet. */
+/* What the rail adds to the key, until it is told. 0 bytes: nothing. */
 static void part_keep(struct fabric_share *share, const void *part, uint32_t length_bytes)
 {
     void *kept = length_bytes > 0 ? malloc(length_bytes) : NULL;
@@ -32,7 +32,7 @@ static void part_keep(struct fabric_share *share, const void *part, uint32_t len
     }
 }
 
-/* The key of all rails that have a part. 0: there is none, or it is too long. */
+/* The key of all rails that have a part. 0: none has. */
 static uint32_t key_write(const struct sl_fabric *fabric, const struct fabric_grant *grant,
                           void *out)
 {
@@ -68,11 +68,8 @@ static sl_err grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, st
     for (uint32_t i = 0; i < fabric->rail_count; i++) {
         struct fabric_rail *rail = fabric->rails[i];
         struct sl_error reason = {0};
-        uint32_t length = 0;
-        if (fabric->ops->grant_add(rail, grant, fabric->part, &length, &reason) == SL_OK) {
+        if (fabric->ops->grant_add(rail, grant, &reason) == SL_OK) {
             grant->on |= fabric_bit(rail);
-            grant->late |= length == 0;
-            part_keep(&rail->shares[grant->index], fabric->part, length);
         } else if (first.code == SL_OK) {
             first = reason;
         }
@@ -84,7 +81,7 @@ static sl_err grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, st
 }
 
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *want,
-                           uint32_t *out, void *key, uint32_t *key_bytes, struct sl_error *why)
+                           uint32_t *out, struct sl_error *why)
 {
     const struct fabric_list list = {
         .places = want->places,
@@ -130,15 +127,7 @@ sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_gran
         grant_free(fabric, grant);
         return err;
     }
-    uint32_t handle = fabric_handle_make(grant->slot_generation, index);
-    uint32_t length = grant->late ? 0 : key_write(fabric, grant, key);
-    if (length == 0 && !grant->late) {
-        grant->silent = true;
-        (void)sl_fabric_grant_end(fabric, handle);
-        return sl_fail(why, SL_ERR_LIMIT, "a key of %u rails is too long", fabric->rail_count);
-    }
-    *key_bytes = length;
-    *out = handle;
+    *out = fabric_handle_make(grant->slot_generation, index);
     return SL_OK;
 }
 
@@ -172,26 +161,20 @@ void fabric_grant_gone(struct fabric_rail *rail, struct fabric_grant *grant)
     }
 }
 
-void fabric_grant_ready(struct fabric_rail *rail, struct fabric_grant *grant)
+void fabric_grant_ready(struct fabric_rail *rail, struct fabric_grant *grant, const void *key,
+                        uint32_t key_bytes)
 {
+    part_keep(&rail->shares[grant->index], key, key_bytes);
     grant->ready |= fabric_bit(rail);
     rail->fabric->grants_ready = true;
     rail->fabric->work_due = true;
 }
 
-/* What the rail gave of the key works for nobody: the key is told without it. */
-static void part_lose(struct fabric_rail *rail, struct fabric_grant *grant)
-{
-    part_keep(&rail->shares[grant->index], NULL, 0);
-    grant->late = true;
-}
-
 void fabric_grant_failed(struct fabric_rail *rail, struct fabric_grant *grant,
                          const struct sl_error *why)
 {
-    part_lose(rail, grant);
     grant->why = grant->why == NULL ? why : grant->why;
-    fabric_grant_ready(rail, grant);
+    fabric_grant_ready(rail, grant, NULL, 0);
 }
 
 void fabric_grants_lost(const struct fabric_peer *peer)
@@ -207,7 +190,6 @@ void fabric_grants_lost(const struct fabric_peer *peer)
         if (grant->state != GRANT_LIVE || grant->peer_index != peer->index || waits == 0) {
             continue;
         }
-        part_lose(rail, grant);
         grant->lost |= waits;
         fabric->grants_ready = true;
         fabric->work_due = true;
@@ -218,14 +200,14 @@ void fabric_grants_lost(const struct fabric_peer *peer)
 static void grant_tell(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
     const struct sl_fabric_events *events = &fabric->options.events;
-    uint32_t length = grant->late ? key_write(fabric, grant, fabric->blob) : 0;
+    uint32_t length = key_write(fabric, grant, fabric->blob);
     const struct sl_error why =
         length == 0 && grant->why != NULL ? *grant->why : (struct sl_error){0};
     grant->told = true;
     keys_drop(fabric, grant);
     if (events->granted != NULL) {
         events->granted(events->context, fabric_handle_make(grant->slot_generation, grant->index),
-                        grant->late ? fabric->blob : NULL, length, &why);
+                        fabric->blob, length, &why);
     }
 }
 
@@ -246,10 +228,9 @@ void fabric_grants_tell(struct sl_fabric *fabric)
             continue;
         }
         uint32_t handle = fabric_handle_make(grant->slot_generation, i);
-        bool silent = grant->silent;
         grant_free(fabric, grant);
         fabric->grants_gone--;
-        if (!silent && fabric->options.events.grant_ended != NULL) {
+        if (fabric->options.events.grant_ended != NULL) {
             fabric->options.events.grant_ended(fabric->options.events.context, handle);
         }
     }

@@ -16,11 +16,12 @@
 #include "runtime/fabric/core/plan.h"
 #include "runtime/fabric/core/runs.h"
 
-#define FABRIC_NONE        UINT32_MAX
-#define FABRIC_TOKEN_BYTES 24u
-#define FABRIC_RAILS_MAX   16u
-#define FABRIC_NAME_BYTES  160u /* of an entry of the list */
-#define FABRIC_SPANS_MAX   32u  /* of a unit, when regions matter */
+#define FABRIC_NONE            UINT32_MAX
+#define FABRIC_TOKEN_BYTES     24u
+#define FABRIC_RAILS_MAX       16u
+#define FABRIC_BLOB_HEAD_BYTES 8u   /* of a key of rails; then 4 each */
+#define FABRIC_NAME_BYTES      160u /* of an entry of the list */
+#define FABRIC_SPANS_MAX       32u  /* of a unit, when regions matter */
 /* What a NIC calls the first byte of a dmabuf: no user space has it, so a CPU that touched it would
  * fault. A NIC wants the offset within a page to be that in the dmabuf; here that of a huge one. */
 #define FABRIC_DMABUF_BASE (UINT64_C(1) << 47)
@@ -132,8 +133,6 @@ struct fabric_grant {
     uint8_t state;
     bool ticket;         /* of unread memory: verbs makes rights of its own */
     bool told;           /* granted() was called */
-    bool late;           /* granted() brings the key */
-    bool silent;         /* nobody knows its handle */
     uint64_t generation; /* on the wire; never reused */
     uint8_t token[FABRIC_TOKEN_BYTES];
     const struct sl_error *why; /* of the first rail that failed; NULL: none did */
@@ -215,8 +214,8 @@ struct fabric_backend {
                            struct sl_error *why);
     /* fabric_peer_stopped follows, perhaps at once. last: the peer is forgotten. */
     void (*peer_stop)(struct fabric_peer *peer, bool last);
-    sl_err (*grant_add)(struct fabric_rail *rail, struct fabric_grant *grant, void *key,
-                        uint32_t *key_bytes, struct sl_error *why);
+    /* fabric_grant_ready or fabric_grant_failed follows, perhaps at once. */
+    sl_err (*grant_add)(struct fabric_rail *rail, struct fabric_grant *grant, struct sl_error *why);
     /* fabric_grant_gone follows, perhaps at once. */
     void (*grant_end)(struct fabric_rail *rail, struct fabric_grant *grant);
     sl_err (*key_parse)(struct fabric_rail *rail, const void *blob, uint32_t length_bytes,
@@ -313,8 +312,9 @@ void fabric_address_tell(struct fabric_peer *peer, const void *blob, uint32_t le
 void fabric_peer_up(struct fabric_peer *peer);
 void fabric_peer_fail(struct fabric_peer *peer, const struct sl_error *why);
 void fabric_peer_stopped(struct fabric_peer *peer);
-/* The key works from now on. */
-void fabric_grant_ready(struct fabric_rail *rail, struct fabric_grant *grant);
+/* What the rail adds to the key, which works from now on; copied. */
+void fabric_grant_ready(struct fabric_rail *rail, struct fabric_grant *grant, const void *key,
+                        uint32_t key_bytes);
 /* It never will, and nothing of it is left; why is lent until the grant is gone. */
 void fabric_grant_failed(struct fabric_rail *rail, struct fabric_grant *grant,
                          const struct sl_error *why);

@@ -467,10 +467,11 @@ const struct tcp_guest *tcp_guest_find(const struct fabric_rail *rail,
 
 /* ---- grants, keys: a token instead of a NIC's registration; the kernel finds the pages itself ---- */
 
-static sl_err tcp_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, void *key,
-                            uint32_t *key_bytes, struct sl_error *why)
+static sl_err tcp_grant_add(struct fabric_rail *rail, struct fabric_grant *grant,
+                            struct sl_error *why)
 {
     (void)why;
+    unsigned char key[SL_WIRE_KEY_BYTES];
     struct sl_wire_key wire = {
         .grant = grant->index,
         .generation = grant->generation,
@@ -479,8 +480,7 @@ static sl_err tcp_grant_add(struct fabric_rail *rail, struct fabric_grant *grant
     };
     memcpy(wire.token, grant->token, sizeof(wire.token));
     sl_wire_key_write(&wire, key);
-    *key_bytes = SL_WIRE_KEY_BYTES;
-    fabric_grant_ready(rail, grant);
+    fabric_grant_ready(rail, grant, key, sizeof(key));
     return SL_OK;
 }
 

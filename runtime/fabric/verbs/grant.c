@@ -171,38 +171,35 @@ static uint32_t range_count(const struct fabric_rail *rail, const struct fabric_
     return count;
 }
 
-static sl_err grant_reading(struct fabric_rail *rail, struct fabric_grant *grant,
-                            unsigned char *key)
+static void grant_reading(struct fabric_rail *rail, struct fabric_grant *grant)
 {
     struct verbs_walk walk = verbs_walk_begin(rail, grant);
-    unsigned char *at = key + VERBS_KEY_HEAD;
+    unsigned char *key = rail->fabric->part, *at = key + VERBS_KEY_HEAD;
     struct fabric_region cut;
     while (verbs_walk_cut(&walk, &cut)) {
         at = verbs_key_region(at, &cut);
         sl_wire_put(at, cut.rkey, 4);
         at += 4;
     }
-    fabric_grant_ready(rail, grant);
-    return SL_OK;
+    fabric_grant_ready(rail, grant, key, (uint32_t)(at - key));
 }
 
 /* ---- grants ---- */
 
-sl_err verbs_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, void *key,
-                       uint32_t *key_bytes, struct sl_error *why)
+sl_err verbs_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, struct sl_error *why)
 {
     bool registers = grant->ticket && !verbs_of(rail)->windows;
     uint32_t regions = range_count(rail, grant, registers ? verbs_walk_whole : verbs_walk_cut);
     uint32_t rkeys = grant->ticket ? verbs_ticket_rkeys(rail) : 1;
-    bool at_once = true;
-    if (regions > (SL_FABRIC_BLOB_MAX - VERBS_KEY_HEAD) / (KEY_REGION + 4 * rkeys)) {
+    uint32_t rails = rail->fabric->list_count;
+    uint32_t head_bytes = rails == 1 ? 0 : FABRIC_BLOB_HEAD_BYTES + 4 * rails;
+    if (verbs_key_bytes(regions, rkeys) > SL_FABRIC_BLOB_MAX - head_bytes) {
         return sl_fail(why, SL_ERR_LIMIT, "a key of %u regions is too long", regions);
     }
-    key_head(key, regions, rkeys);
-    sl_err err = grant->ticket ? verbs_ticket_add(rail, grant, regions, key, &at_once, why)
-                               : grant_reading(rail, grant, key);
-    if (err == SL_OK) {
-        *key_bytes = at_once ? verbs_key_bytes(regions, rkeys) : 0;
+    key_head(rail->fabric->part, regions, rkeys);
+    if (grant->ticket) {
+        return verbs_ticket_add(rail, grant, regions, why);
     }
-    return err;
+    grant_reading(rail, grant);
+    return SL_OK;
 }

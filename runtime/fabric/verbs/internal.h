@@ -15,7 +15,6 @@
 /* Binds and invalidations under way on a queue pair, beside the units that it has room for. */
 #define VERBS_CONTROL_MAX 64u
 #define VERBS_RANGES_MAX  SL_FABRIC_PLACES_MAX /* of a ticket */
-#define VERBS_AT_ONCE_MAX 64u /* ranges of a ticket whose key is there with the grant */
 /* Calls of the device for tickets: before the next ticket's turn, and of a step, about. */
 #define VERBS_SLICE_CALLS 32u
 #define VERBS_TURN_CALLS  64u
@@ -73,7 +72,7 @@ struct verbs_grant {
     uint32_t undone;               /* windows */
     uint32_t busy_count;           /* binds and invalidations under way */
     struct verbs_walk make, bind;  /* what comes next */
-    unsigned char *key, *key_next; /* owned, where granted() brings it; else NULL */
+    unsigned char *key, *key_next; /* owned */
     struct sl_error why;           /* code SL_OK: nothing failed */
     struct verbs_window windows[];
 };
@@ -136,8 +135,7 @@ void verbs_lane_push(struct fabric_lane *lane);
 /* False: nothing had ended. */
 bool verbs_poll(struct fabric_rail *rail);
 /* ---- verbs_grant.c ---- */
-sl_err verbs_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, void *key,
-                       uint32_t *key_bytes, struct sl_error *why);
+sl_err verbs_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, struct sl_error *why);
 sl_err verbs_key_parse(struct fabric_rail *rail, const void *blob, uint32_t length_bytes,
                        struct fabric_right *key, struct sl_error *why);
 struct verbs_walk verbs_walk_begin(const struct fabric_rail *rail,
@@ -157,9 +155,9 @@ uint32_t verbs_key_bytes(uint32_t regions, uint32_t rkeys);
 /* ---- verbs_ticket.c ---- */
 /* Remote keys of a range of a ticket: each lane's window has one, a registration is one for all. */
 uint32_t verbs_ticket_rkeys(const struct fabric_rail *rail);
-/* key: with a head, and with room for the rest; *at_once: it is whole, else granted() brings it. */
+/* The head of its key is in fabric->part. */
 sl_err verbs_ticket_add(struct fabric_rail *rail, struct fabric_grant *grant, uint32_t ranges,
-                        unsigned char *key, bool *at_once, struct sl_error *why);
+                        struct sl_error *why);
 void verbs_grant_end(struct fabric_rail *rail, struct fabric_grant *grant);
 void verbs_window_done(struct fabric_rail *rail, const struct ibv_wc *wc);
 /* A turn of the tickets that have something to do. */

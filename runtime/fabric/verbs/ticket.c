@@ -250,14 +250,8 @@ static void ticket_over(struct fabric_rail *rail, struct fabric_grant *grant)
 
 static void ticket_works(struct fabric_rail *rail, struct fabric_grant *grant)
 {
-    struct verbs_grant *held = verbs_ticket_of(rail, grant);
-    if (held->key != NULL) {
-        struct fabric_share *share = &rail->shares[grant->index];
-        share->key = held->key;
-        share->key_bytes = verbs_key_bytes(held->range_count, verbs_ticket_rkeys(rail));
-        held->key = NULL;
-    }
-    fabric_grant_ready(rail, grant);
+    const struct verbs_grant *held = verbs_ticket_of(rail, grant);
+    fabric_grant_ready(rail, grant, held->key, (uint32_t)(held->key_next - held->key));
 }
 
 /* Each of these gives how often it called the device. */
@@ -392,75 +386,35 @@ static sl_err ticket_check(const struct fabric_rail *rail, const struct fabric_g
     return SL_OK;
 }
 
-/* All that a small one needs is taken before it is given, so that its key is there at once. What it
- * got when that fails goes again before anybody hears of it. */
-static sl_err ticket_make_whole(struct fabric_rail *rail, struct fabric_grant *grant,
-                                struct sl_error *why)
-{
-    struct verbs *verbs = verbs_of(rail);
-    struct verbs_grant *held = verbs_ticket_of(rail, grant);
-    sl_err err = SL_OK;
-    while (err == SL_OK && held->made < held->range_count) {
-        err = range_make(rail, held, why);
-    }
-    if (err == SL_OK && !verbs->windows) {
-        held->phase = VERBS_TICKET_HOLDS;
-        fabric_grant_ready(rail, grant);
-    }
-    for (uint32_t i = 0; err != SL_OK && i < held->window_count; i++) {
-        if (held->windows[i].own != NULL) {
-            (void)verbs->lib.verbs_dereg_mr(held->windows[i].own);
-        }
-        if (held->windows[i].mw != NULL) {
-            window_give(verbs, held->windows[i].mw);
-        }
-    }
-    return err;
-}
-
 sl_err verbs_ticket_add(struct fabric_rail *rail, struct fabric_grant *grant, uint32_t ranges,
-                        unsigned char *key, bool *at_once, struct sl_error *why)
+                        struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(rail);
-    const struct fabric_peer *peer = &rail->peers[grant->peer_index];
-    uint32_t windows = ranges * verbs_ticket_rkeys(rail);
-    bool whole = ranges <= VERBS_AT_ONCE_MAX;
+    const struct verbs_peer *peer = rail->peers[grant->peer_index].backend;
+    uint32_t rkeys = verbs_ticket_rkeys(rail), windows = ranges * rkeys;
     sl_err err = ticket_check(rail, grant, ranges, windows, why);
     if (err != SL_OK) {
         return err;
     }
     struct verbs_grant *held = calloc(1, sizeof(*held) + windows * sizeof(held->windows[0]));
-    unsigned char *kept = whole ? NULL : malloc(verbs_key_bytes(ranges, verbs_ticket_rkeys(rail)));
-    if (held == NULL || (!whole && kept == NULL)) {
+    unsigned char *key = malloc(verbs_key_bytes(ranges, rkeys));
+    if (held == NULL || key == NULL) {
         free(held);
-        free(kept);
+        free(key);
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a ticket of %u ranges", ranges);
     }
-    if (kept != NULL) {
-        memcpy(kept, key, VERBS_KEY_HEAD);
-    }
-    held->key = kept;
-    held->key_next = (whole ? key : kept) + VERBS_KEY_HEAD;
+    memcpy(key, rail->fabric->part, VERBS_KEY_HEAD);
+    held->key = key;
+    held->key_next = key + VERBS_KEY_HEAD;
     held->grant_index = grant->index;
     held->range_count = ranges;
     held->window_count = windows;
     held->make = held->bind = verbs_walk_begin(rail, grant);
-    held->life = ((const struct verbs_peer *)peer->backend)->life;
+    held->life = peer->life;
     rail->shares[grant->index].backend = held;
-    if (whole) {
-        err = ticket_make_whole(rail, grant, why);
-    }
-    if (err != SL_OK) {
-        free(held);
-        rail->shares[grant->index].backend = NULL;
-        return err;
-    }
     verbs->tickets_taken += windows;
-    if (held->phase == VERBS_TICKET_MAKES) {
-        queue_join(rail, held);
-        rail->work_due = true;
-    }
-    *at_once = whole;
+    queue_join(rail, held);
+    rail->work_due = true;
     return SL_OK;
 }
 

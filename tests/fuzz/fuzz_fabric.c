@@ -170,7 +170,7 @@ static void say(int fd, const void *bytes, size_t length)
 }
 
 static struct sl_tls *tls;
-static struct sl_sealer sealer; /* of the connection, when it was greeted */
+static struct sl_records session; /* of the connection, when it was greeted */
 
 static void say_sealed(int fd, const void *bytes, size_t length)
 {
@@ -178,12 +178,12 @@ static void say_sealed(int fd, const void *bytes, size_t length)
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     const uint8_t head = 1;
     const struct sl_seal_job job = {
-        .sealer = &sealer, .message = &message, .parts = &part, .heads = &head};
-    if (sealer.staging == NULL) {
+        .sealer = &session, .message = &message, .parts = &part, .heads = &head};
+    if (session.staging == NULL) {
         say(fd, bytes, length);
     } else if (length > 0 && sl_seal_fill(&job) == 0) {
-        say(fd, sealer.staging, sealer.end);
-        sealer.begin = sealer.end;
+        say(fd, session.staging, session.end);
+        session.begin = session.end;
     }
 }
 
@@ -222,7 +222,7 @@ static void greet(int fd, bool clear)
     const struct sl_wire_request hello = {.verb = SL_WIRE_HELLO, .grant = clear};
     unsigned char bytes[4096];
     struct sl_handshake *handshake = shake_begin();
-    struct sl_opener opener;
+    struct sl_records opener;
     sl_err err = sl_handshake_step(handshake, "", 0, NULL);
     uint32_t said = 1;
     for (int i = 0; i < 20000 && (err == SL_ERR_BUSY || said > 0); i++) {
@@ -237,12 +237,12 @@ static void greet(int fd, bool clear)
             (void)usleep(100);
         }
     }
-    if (err != SL_OK || sl_opener_init(&opener, NULL) != SL_OK ||
-        sl_sealer_init(&sealer, NULL) != SL_OK ||
-        sl_handshake_keys(handshake, &opener, &sealer, NULL) != SL_OK) {
+    if (err != SL_OK || sl_records_init(&opener, NULL) != SL_OK ||
+        sl_records_init(&session, NULL) != SL_OK ||
+        sl_handshake_keys(handshake, &opener, &session, NULL) != SL_OK) {
         abort(); /* a greeting that is right is answered */
     }
-    sl_opener_fini(&opener);
+    sl_records_fini(&opener);
     sl_handshake_end(&handshake);
     sl_wire_request_write(&hello, bytes);
     say_sealed(fd, bytes, SL_WIRE_REQUEST_BYTES);
@@ -271,12 +271,12 @@ static void records(const uint8_t *data, size_t size)
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     const uint8_t head = 0;
     enum sl_aead_by opens = size % 2 == 0 ? SL_AEAD_BEST : SL_AEAD_LIBCRYPTO;
-    struct sl_opener opener;
-    struct sl_sealer sealer;
+    struct sl_records opener;
+    struct sl_records sealer;
     const struct sl_seal_job job = {
         .sealer = &sealer, .message = &message, .parts = &part, .heads = &head};
     memset(plain, 0x3c, sizeof(plain));
-    if (sl_opener_init(&opener, NULL) != SL_OK || sl_sealer_init(&sealer, NULL) != SL_OK ||
+    if (sl_records_init(&opener, NULL) != SL_OK || sl_records_init(&sealer, NULL) != SL_OK ||
         sl_record_key_init(&opener.key, SL_SUITE_AES_128_GCM, secret, false, opens, NULL) !=
             SL_OK ||
         sl_record_key_init(&sealer.key, SL_SUITE_AES_128_GCM, secret, true, SL_AEAD_LIBCRYPTO,
@@ -296,8 +296,8 @@ static void records(const uint8_t *data, size_t size)
     if (same ? taken != sizeof(plain) || memcmp(got, plain, sizeof(plain)) != 0 : taken > 0) {
         abort(); /* what was changed is not opened */
     }
-    sl_opener_fini(&opener);
-    sl_sealer_fini(&sealer);
+    sl_records_fini(&opener);
+    sl_records_fini(&sealer);
 }
 
 /* A list from outside: taken when all of it is within the memory, and else not a bit of it. */
@@ -346,7 +346,7 @@ static void conversation(const uint8_t *data, size_t size)
     struct linger at_once = {.l_onoff = 1}; /* or the ports of the loopback run out */
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     memset(memory, SENTINEL, MEMORY);
-    sl_sealer_fini(&sealer);
+    sl_records_fini(&session);
     if (data[0] < 160) {
         greet(fd, data[0] < 80);
     } else if (data[0] < 210) {

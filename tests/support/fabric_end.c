@@ -289,7 +289,7 @@ struct sl_wire_address guest_address(const struct fabric_end *end)
     return address;
 }
 
-void guest_say(int fd, struct sl_sealer *sealer, const void *bytes, size_t length_bytes)
+void guest_say(int fd, struct sl_records *sealer, const void *bytes, size_t length_bytes)
 {
     struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = length_bytes};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
@@ -313,19 +313,19 @@ void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t le
     }
 }
 
-void guest_shake(struct fabric_end *end, int fd, struct sl_sealer *sealer)
+void guest_shake(struct fabric_end *end, int fd, struct sl_records *sealer)
 {
     const struct sl_wire_address address = guest_address(end);
     const struct sl_handshake_options options = {.id = address.id, .key = address.psk};
     unsigned char bytes[4096];
     struct sl_tls *tls = NULL;
     struct sl_handshake *handshake = NULL;
-    struct sl_opener opener;
+    struct sl_records opener;
     uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * SL_NS_PER_S;
     ck_assert_int_eq(sl_tls_open(SL_AEAD_BEST, &tls, NULL), SL_OK);
     ck_assert_int_eq(sl_handshake_begin(tls, &options, &handshake, NULL), SL_OK);
-    ck_assert_int_eq(sl_opener_init(&opener, NULL), SL_OK);
-    ck_assert_int_eq(sl_sealer_init(sealer, NULL), SL_OK);
+    ck_assert_int_eq(sl_records_init(&opener, NULL), SL_OK);
+    ck_assert_int_eq(sl_records_init(sealer, NULL), SL_OK);
     sl_err err = sl_handshake_step(handshake, "", 0, NULL);
     for (uint32_t said = 1; err == SL_ERR_BUSY || said > 0;) {
         ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
@@ -340,10 +340,10 @@ void guest_shake(struct fabric_end *end, int fd, struct sl_sealer *sealer)
     ck_assert_int_eq(sl_handshake_keys(handshake, &opener, sealer, NULL), SL_OK);
     sl_handshake_end(&handshake);
     sl_tls_close(&tls);
-    sl_opener_fini(&opener);
+    sl_records_fini(&opener);
 }
 
-void guest_greet(struct fabric_end *end, int fd, struct sl_sealer *sealer)
+void guest_greet(struct fabric_end *end, int fd, struct sl_records *sealer)
 {
     const struct sl_wire_request hello = {.verb = SL_WIRE_HELLO, .grant = 1};
     unsigned char frame[SL_WIRE_REQUEST_BYTES], answer[SL_WIRE_ANSWER_BYTES];

@@ -56,13 +56,13 @@ uint64_t end_now(const struct fabric_end *end);
 /* What a peer of the end knows. */
 struct sl_wire_address guest_address(const struct fabric_end *end);
 /* As one record. */
-void guest_say(int fd, struct sl_sealer *sealer, const void *bytes, size_t length_bytes);
+void guest_say(int fd, struct sl_records *sealer, const void *bytes, size_t length_bytes);
 /* Receives so many bytes, turning the end; fails the test after 30 s, or when the connection ends. */
 void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes);
-/* The handshake of a peer, and a HELLO that wants answers in the clear and gets one. sl_sealer_fini follows. */
-void guest_greet(struct fabric_end *end, int fd, struct sl_sealer *sealer);
+/* The handshake of a peer, and a HELLO that wants answers in the clear and gets one. sl_records_fini follows. */
+void guest_greet(struct fabric_end *end, int fd, struct sl_records *sealer);
 /* No more than the handshake: then HELLO is to come. */
-void guest_shake(struct fabric_end *end, int fd, struct sl_sealer *sealer);
+void guest_shake(struct fabric_end *end, int fd, struct sl_records *sealer);
 
 /* Turns the pair until `condition`; fails the test after 60 s of real time. */
 #define PAIR_UNTIL(a, b, condition)                                                            \

@@ -138,11 +138,11 @@ static void turn(void)
 static int greeted(uint32_t host)
 {
     const struct sockaddr_in to = address_of_b();
-    struct sl_sealer sealer;
+    struct sl_records sealer;
     int fd = flood_connect(&to, host, 1);
     ck_assert_int_ge(fd, 0);
     guest_greet(&b, fd, &sealer);
-    sl_sealer_fini(&sealer);
+    sl_records_fini(&sealer);
     return fd;
 }
 

@@ -529,12 +529,12 @@ static size_t until_closed(int fd)
     }
 }
 
-static struct sl_sealer sealer; /* of the connection that was greeted last */
+static struct sl_records sealer; /* of the connection that was greeted last */
 
 /* As b's peer, in the clear. */
 static void greet(int fd)
 {
-    sl_sealer_fini(&sealer);
+    sl_records_fini(&sealer);
     guest_greet(&b, fd, &sealer);
 }
 

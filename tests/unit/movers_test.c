@@ -18,7 +18,7 @@
 static struct sl_movers *movers;
 static int wake_fd, ends[PAIRS][2]; /* [0]: ours */
 static struct sl_low_water lows[PAIRS];
-static struct sl_opener openers[PAIRS]; /* in the clear */
+static struct sl_records openers[PAIRS]; /* in the clear */
 static unsigned char source[VALUE], target[PAIRS][VALUE + 16];
 
 static void setup(void)
@@ -30,7 +30,7 @@ static void setup(void)
     for (uint32_t i = 0; i < PAIRS; i++) {
         ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends[i]), 0);
         lows[i] = (struct sl_low_water){0};
-        ck_assert_int_eq(sl_opener_init(&openers[i], &why), SL_OK);
+        ck_assert_int_eq(sl_records_init(&openers[i], &why), SL_OK);
         openers[i].clear = true;
     }
     for (uint32_t i = 0; i < VALUE; i++) {
@@ -45,7 +45,7 @@ static void teardown(void)
     for (uint32_t i = 0; i < PAIRS; i++) {
         close(ends[i][0]);
         close(ends[i][1]);
-        sl_opener_fini(&openers[i]);
+        sl_records_fini(&openers[i]);
     }
     close(wake_fd);
 }
@@ -214,7 +214,7 @@ END_TEST
 
 static struct iovec message_parts[2];
 static struct msghdr message;
-static struct sl_sealer plain = {.clear = true};
+static struct sl_records plain = {.clear = true};
 static const struct sl_seal_job job = {
     .sealer = &plain, .message = &message, .parts = message_parts};
 

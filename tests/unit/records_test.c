@@ -14,8 +14,8 @@ static const uint8_t id[SL_WIRE_ID_BYTES] = "who asks here", psk[SL_WIRE_PSK_BYT
 static enum sl_aead_by by;
 static struct sl_tls *tls;
 static struct sl_handshake *ours;
-static struct sl_opener in;
-static struct sl_sealer out;
+static struct sl_records in;
+static struct sl_records out;
 static SSL_CTX *context; /* of libssl alone: the other side */
 static SSL *theirs;
 static const char *psk_hides; /* of the other side: another key; NULL: the right one */
@@ -105,15 +105,15 @@ static void open_theirs(bool answers)
     } else {
         SSL_set_connect_state(theirs);
     }
-    ck_assert_int_eq(sl_opener_init(&in, NULL), SL_OK);
-    ck_assert_int_eq(sl_sealer_init(&out, NULL), SL_OK);
+    ck_assert_int_eq(sl_records_init(&in, NULL), SL_OK);
+    ck_assert_int_eq(sl_records_init(&out, NULL), SL_OK);
 }
 
 static void teardown(void)
 {
     sl_handshake_end(&ours);
-    sl_opener_fini(&in);
-    sl_sealer_fini(&out);
+    sl_records_fini(&in);
+    sl_records_fini(&out);
     SSL_free(theirs);
     SSL_CTX_free(context);
     sl_tls_close(&tls);
@@ -208,8 +208,8 @@ START_TEST(libssl_understands_us)
         shaken(answers, cuts[_i / 2]);
         ck_assert_int_eq(SSL_session_reused(theirs), 1);
         ck_assert_str_eq(SSL_get_version(theirs), "TLSv1.3");
-        sl_sealer_grow(&out);
-        sl_opener_grow(&in);
+        sl_records_grow(&out);
+        sl_records_grow(&in);
         unsigned char head[24] = "a head";
         struct iovec parts[] = {{head, sizeof(head)},
                                 {plain, 16384 + 7},
@@ -236,7 +236,7 @@ START_TEST(we_understand_libssl)
         uint32_t length = sizes[_i], at = 0;
         shaken(_i % 2 == 0, 500);
         if (_i % 3 == 0) {
-            sl_opener_grow(&in);
+            sl_records_grow(&in);
         }
         sl_digest_start(&digest);
         memset(got, 0, sizeof(got));

@@ -6,7 +6,6 @@
 #include "runtime/sl_spin.h"
 
 #include <errno.h>
-#include <liburing.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -80,6 +79,38 @@ struct sl_movers {
 #define TAG_WAKE   UINT64_MAX
 #define TAG_CANCEL (UINT64_MAX - 1)
 
+sl_err sl_ring_open(struct io_uring *ring, uint32_t slot_count, struct sl_error *why)
+{
+    unsigned entries = 64;
+    while (entries < RING_ENTRIES_MAX && entries < slot_count) {
+        entries *= 2;
+    }
+    const unsigned plain = IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE;
+    struct io_uring_params params = {
+        .flags = plain | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+        .cq_entries = entries * 4,
+    };
+    int result = io_uring_queue_init_params(entries, ring, &params);
+    if (result == -EINVAL) { /* a kernel before 6.1 */
+        params = (struct io_uring_params){.flags = plain, .cq_entries = entries * 4};
+        result = io_uring_queue_init_params(entries, ring, &params);
+    }
+    return result >= 0 ? SL_OK
+                       : sl_fail(why, SL_ERR_UNSUPPORTED, "no io_uring of %u entries: %s", entries,
+                                 strerror(-result));
+}
+
+struct io_uring_sqe *sl_ring_sqe(struct io_uring *ring)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+    if (sqe == NULL) {
+        (void)io_uring_submit(ring);
+        sqe = io_uring_get_sqe(ring);
+    }
+    SL_ASSERT(sqe != NULL); /* submit empties the queue */
+    return sqe;
+}
+
 uint32_t sl_movers_count(uint32_t wanted)
 {
     uint32_t cores = sl_spin_cores();
@@ -104,20 +135,9 @@ static void wake(int fd)
 
 /* ---- the thread ---- */
 
-static struct io_uring_sqe *mover_sqe(struct mover *mover)
-{
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&mover->ring);
-    if (sqe == NULL) {
-        (void)io_uring_submit(&mover->ring);
-        sqe = io_uring_get_sqe(&mover->ring);
-    }
-    SL_ASSERT(sqe != NULL); /* submit empties the queue */
-    return sqe;
-}
-
 static void mover_listen(struct mover *mover)
 {
-    struct io_uring_sqe *sqe = mover_sqe(mover);
+    struct io_uring_sqe *sqe = sl_ring_sqe(&mover->ring);
     io_uring_prep_read(sqe, mover->wake_fd, &mover->wakes, sizeof(mover->wakes), 0);
     io_uring_sqe_set_data64(sqe, TAG_WAKE);
 }
@@ -125,7 +145,7 @@ static void mover_listen(struct mover *mover)
 static void receive_submit(struct mover *mover, struct work *work)
 {
     const struct sl_mover_receive *receive = &work->order.receive;
-    struct io_uring_sqe *sqe = mover_sqe(mover);
+    struct io_uring_sqe *sqe = sl_ring_sqe(&mover->ring);
     struct iovec *parts = &mover->parts[(size_t)work->order.slot * SL_OPENER_PARTS];
     uint32_t left_bytes = work->in_head ? 0 : receive->length_bytes - work->moved_bytes;
     uint32_t low_bytes = 0;
@@ -245,7 +265,7 @@ static void send_submit(struct mover *mover, struct work *work)
         mover_end(mover, work, result < 0 ? result : 1);
         return;
     }
-    struct io_uring_sqe *sqe = mover_sqe(mover);
+    struct io_uring_sqe *sqe = sl_ring_sqe(&mover->ring);
     io_uring_prep_sendmsg(sqe, work->order.fd, &work->message, MSG_NOSIGNAL | MSG_WAITALL);
     io_uring_sqe_set_data64(sqe, work->order.slot);
 }
@@ -269,7 +289,7 @@ static void mover_cancel(struct mover *mover, struct work *work, const struct or
         return; /* it has ended */
     }
     work->cancelled = true;
-    struct io_uring_sqe *sqe = mover_sqe(mover);
+    struct io_uring_sqe *sqe = sl_ring_sqe(&mover->ring);
     io_uring_prep_cancel64(sqe, order->slot, 0);
     io_uring_sqe_set_data64(sqe, TAG_CANCEL);
 }
@@ -304,35 +324,11 @@ static bool mover_woken(struct mover *mover)
     return !stop;
 }
 
-/* By the mover itself: with SINGLE_ISSUER a ring belongs to the thread that makes it. */
-static sl_err ring_open(struct mover *mover, struct sl_error *why)
-{
-    unsigned entries = 64;
-    while (entries < RING_ENTRIES_MAX && entries < mover->movers->slot_count) {
-        entries *= 2;
-    }
-    struct io_uring_params params = {
-        .flags = IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE | IORING_SETUP_SINGLE_ISSUER |
-                 IORING_SETUP_DEFER_TASKRUN,
-        .cq_entries = entries * 2,
-    };
-    int result = io_uring_queue_init_params(entries, &mover->ring, &params);
-    if (result == -EINVAL) { /* a kernel before 6.1 */
-        params = (struct io_uring_params){.flags = IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE,
-                                          .cq_entries = entries * 2};
-        result = io_uring_queue_init_params(entries, &mover->ring, &params);
-    }
-    if (result < 0) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "no io_uring of %u entries for a mover: %s",
-                       entries, strerror(-result));
-    }
-    return SL_OK;
-}
-
 static void *mover_run(void *context)
 {
     struct mover *mover = context;
-    sl_err err = ring_open(mover, &mover->why);
+    /* By the mover itself: with SINGLE_ISSUER a ring belongs to the thread that makes it. */
+    sl_err err = sl_ring_open(&mover->ring, mover->movers->slot_count, &mover->why);
     (void)pthread_mutex_lock(&mover->lock);
     mover->opened = true;
     mover->open_code = err;

@@ -13,9 +13,15 @@
 #include "runtime/fabric/core/runs.h"
 #include "runtime/sl_error.h"
 
+#include <liburing.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
+
+/* A ring for up to slot_count operations of this thread. Errors: SL_ERR_UNSUPPORTED. */
+sl_err sl_ring_open(struct io_uring *ring, uint32_t slot_count, struct sl_error *why);
+/* The next free submission; what is queued goes to the kernel first when there is none. */
+struct io_uring_sqe *sl_ring_sqe(struct io_uring *ring);
 
 #define SL_MOVER_STEPS_MAX 15u
 
@@ -69,8 +75,8 @@ struct sl_mover_receive {
     /* Values that are received in one go, with a done each, while their heads come as foretold.
      * What else comes ends the chain. */
     const struct sl_mover_step *steps;
-    uint32_t step_count;      /* at most SL_MOVER_STEPS_MAX */
-    struct sl_opener *opener; /* of the connection, with what is in it already */
+    uint32_t step_count;       /* at most SL_MOVER_STEPS_MAX */
+    struct sl_records *opener; /* of the connection, with what is in it already */
 };
 void sl_movers_receive(struct sl_movers *movers, uint32_t slot,
                        const struct sl_mover_receive *receive);

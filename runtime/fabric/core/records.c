@@ -61,12 +61,6 @@ sl_err sl_record_key_init(struct sl_record_key *key, uint16_t suite, const void 
     return key_apply(key) ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "libcrypto made no key");
 }
 
-static void key_fini(struct sl_record_key *key)
-{
-    sl_aead_fini(&key->aead);
-    OPENSSL_cleanse(key, sizeof(*key));
-}
-
 /* The next secret of this direction (RFC 8446, 7.2). */
 static bool key_update(struct sl_record_key *key)
 {
@@ -91,61 +85,35 @@ static bool record_begin(struct sl_record_key *key, const uint8_t *head)
 
 /* ---- staging ---- */
 
-sl_err sl_opener_init(struct sl_opener *opener, struct sl_error *why)
+sl_err sl_records_init(struct sl_records *records, struct sl_error *why)
 {
-    *opener = (struct sl_opener){.staging = malloc(SL_STAGING_SMALL_BYTES),
-                                 .room_bytes = SL_STAGING_SMALL_BYTES};
-    return opener->staging != NULL ? SL_OK
-                                   : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for records");
+    *records = (struct sl_records){.staging = malloc(SL_STAGING_SMALL_BYTES),
+                                   .room_bytes = SL_STAGING_SMALL_BYTES};
+    return records->staging != NULL ? SL_OK
+                                    : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for records");
 }
 
-sl_err sl_sealer_init(struct sl_sealer *sealer, struct sl_error *why)
+void sl_records_fini(struct sl_records *records)
 {
-    *sealer = (struct sl_sealer){.staging = malloc(SL_STAGING_SMALL_BYTES),
-                                 .room_bytes = SL_STAGING_SMALL_BYTES};
-    return sealer->staging != NULL ? SL_OK
-                                   : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for records");
+    sl_aead_fini(&records->key.aead);
+    free(records->staging);
+    OPENSSL_cleanse(records, sizeof(*records));
 }
 
-void sl_opener_fini(struct sl_opener *opener)
+void sl_records_grow(struct sl_records *records)
 {
-    key_fini(&opener->key);
-    free(opener->staging);
-    *opener = (struct sl_opener){0};
-}
-
-void sl_sealer_fini(struct sl_sealer *sealer)
-{
-    key_fini(&sealer->key);
-    free(sealer->staging);
-    *sealer = (struct sl_sealer){0};
-}
-
-void sl_opener_grow(struct sl_opener *opener)
-{
-    if (opener->room_bytes < SL_STAGING_LARGE_BYTES && !opener->clear) {
-        unsigned char *staging = realloc(opener->staging, SL_STAGING_LARGE_BYTES);
+    if (records->room_bytes < SL_STAGING_LARGE_BYTES && !records->clear) {
+        unsigned char *staging = realloc(records->staging, SL_STAGING_LARGE_BYTES);
         if (staging != NULL) {
-            opener->staging = staging;
-            opener->room_bytes = SL_STAGING_LARGE_BYTES;
-        }
-    }
-}
-
-void sl_sealer_grow(struct sl_sealer *sealer)
-{
-    if (sealer->room_bytes < SL_STAGING_LARGE_BYTES && !sealer->clear) {
-        unsigned char *staging = realloc(sealer->staging, SL_STAGING_LARGE_BYTES);
-        if (staging != NULL) {
-            sealer->staging = staging;
-            sealer->room_bytes = SL_STAGING_LARGE_BYTES;
+            records->staging = staging;
+            records->room_bytes = SL_STAGING_LARGE_BYTES;
         }
     }
 }
 
 /* ---- opening ---- */
 
-struct iovec sl_opener_space(struct sl_opener *opener)
+struct iovec sl_opener_space(struct sl_records *opener)
 {
     SL_ASSERT(opener->plain_bytes == 0);
     if (opener->begin > 0) {
@@ -158,7 +126,7 @@ struct iovec sl_opener_space(struct sl_opener *opener)
                           .iov_len = opener->room_bytes - opener->end};
 }
 
-void sl_opener_came(struct sl_opener *opener, uint32_t length_bytes)
+void sl_opener_came(struct sl_records *opener, uint32_t length_bytes)
 {
     if (opener->clear) {
         opener->straight_bytes = SL_MIN(length_bytes, opener->asked_bytes);
@@ -169,7 +137,7 @@ void sl_opener_came(struct sl_opener *opener, uint32_t length_bytes)
     opener->end += length_bytes;
 }
 
-uint32_t sl_opener_wants(const struct sl_opener *opener, uint32_t left_bytes)
+uint32_t sl_opener_wants(const struct sl_records *opener, uint32_t left_bytes)
 {
     uint32_t here_bytes = opener->end - opener->begin + opener->plain_bytes;
     uint32_t room_bytes = opener->room_bytes - (opener->end - opener->begin);
@@ -177,7 +145,7 @@ uint32_t sl_opener_wants(const struct sl_opener *opener, uint32_t left_bytes)
     return left <= here_bytes ? 1 : SL_MIN(left - here_bytes, room_bytes);
 }
 
-uint32_t sl_opener_parts(struct sl_opener *opener, struct sl_runs to, uint32_t left_bytes,
+uint32_t sl_opener_parts(struct sl_records *opener, struct sl_runs to, uint32_t left_bytes,
                          struct iovec parts[SL_OPENER_PARTS], uint32_t *low_bytes)
 {
     uint32_t count = 0;
@@ -226,7 +194,7 @@ static int32_t record_open(struct sl_record_key *key, const unsigned char *at, u
 }
 
 /* What came is no value: the peer ends, or goes on with its next key. */
-static int32_t message_take(struct sl_opener *opener, uint8_t type, const unsigned char *bytes,
+static int32_t message_take(struct sl_records *opener, uint8_t type, const unsigned char *bytes,
                             uint32_t length_bytes)
 {
     static const unsigned char update[KEY_UPDATE_BYTES] = {KEY_UPDATE, 0, 0, 1, 0};
@@ -241,7 +209,7 @@ static int32_t message_take(struct sl_opener *opener, uint8_t type, const unsign
 }
 
 /* Bytes of the record that stands first; 0: not all of it is here. */
-static int32_t record_whole(const struct sl_opener *opener)
+static int32_t record_whole(const struct sl_records *opener)
 {
     const unsigned char *head = opener->staging + opener->begin;
     uint32_t here_bytes = opener->end - opener->begin;
@@ -259,7 +227,7 @@ static int32_t record_whole(const struct sl_opener *opener)
 }
 
 /* One record: to where it is wanted, or within the staging. */
-static int32_t record_take(struct sl_opener *opener, uint32_t whole_bytes, struct sl_runs to,
+static int32_t record_take(struct sl_records *opener, uint32_t whole_bytes, struct sl_runs to,
                            uint32_t length_bytes, struct sl_digest_stream *digest)
 {
     unsigned char *at = opener->staging + opener->begin;
@@ -288,7 +256,7 @@ static int32_t record_take(struct sl_opener *opener, uint32_t whole_bytes, struc
 }
 
 /* Opens until something is there: straight bytes, which it gives, or some in the staging. */
-static int32_t open_next(struct sl_opener *opener, struct sl_runs to, uint32_t length_bytes,
+static int32_t open_next(struct sl_records *opener, struct sl_runs to, uint32_t length_bytes,
                          struct sl_digest_stream *digest)
 {
     int32_t result = opener->over;
@@ -305,7 +273,7 @@ static int32_t open_next(struct sl_opener *opener, struct sl_runs to, uint32_t l
     return result;
 }
 
-int32_t sl_opener_take(struct sl_opener *opener, struct sl_runs to, uint32_t length_bytes,
+int32_t sl_opener_take(struct sl_records *opener, struct sl_runs to, uint32_t length_bytes,
                        struct sl_digest_stream *digest)
 {
     if (opener->straight_bytes > 0) {
@@ -331,7 +299,7 @@ int32_t sl_opener_take(struct sl_opener *opener, struct sl_runs to, uint32_t len
     return (int32_t)bytes;
 }
 
-int32_t sl_opener_expect(struct sl_opener *opener, const unsigned char head[SL_WIRE_ANSWER_BYTES])
+int32_t sl_opener_expect(struct sl_records *opener, const unsigned char head[SL_WIRE_ANSWER_BYTES])
 {
     int32_t result = open_next(opener, (struct sl_runs){0}, 0, NULL);
     bool whole = opener->plain_bytes >= SL_WIRE_ANSWER_BYTES;
@@ -357,7 +325,7 @@ static void head_write(uint8_t *at, uint32_t body_bytes)
 }
 
 /* Behind the plain bytes of a record, which lie sealed in the staging: its type and its tag. */
-static bool record_end(struct sl_sealer *sealer, uint32_t plain_bytes, uint8_t type)
+static bool record_end(struct sl_records *sealer, uint32_t plain_bytes, uint8_t type)
 {
     unsigned char *at = sealer->staging + sealer->end + SL_RECORD_HEAD_BYTES + plain_bytes;
     bool done = sl_aead_part(&sealer->key.aead, at, &type, 1) &&
@@ -366,7 +334,7 @@ static bool record_end(struct sl_sealer *sealer, uint32_t plain_bytes, uint8_t t
     return done;
 }
 
-static bool update_say(struct sl_sealer *sealer)
+static bool update_say(struct sl_records *sealer)
 {
     static const unsigned char update[KEY_UPDATE_BYTES] = {KEY_UPDATE, 0, 0, 1, 0};
     unsigned char *at = sealer->staging + sealer->end;
@@ -409,7 +377,7 @@ static void message_skip(struct msghdr *message, size_t length_bytes)
 
 static bool record_seal(const struct sl_seal_job *job, uint32_t plain_bytes)
 {
-    struct sl_sealer *sealer = job->sealer;
+    struct sl_records *sealer = job->sealer;
     struct msghdr *message = job->message;
     unsigned char *at = sealer->staging + sealer->end;
     uint32_t sealed_bytes = 0;
@@ -427,7 +395,7 @@ static bool record_seal(const struct sl_seal_job *job, uint32_t plain_bytes)
 
 int32_t sl_seal_fill(const struct sl_seal_job *job)
 {
-    struct sl_sealer *sealer = job->sealer;
+    struct sl_records *sealer = job->sealer;
     SL_ASSERT(sealer->begin == sealer->end);
     sealer->begin = sealer->end = 0;
     while (job->message->msg_iovlen > 0) {
@@ -449,7 +417,7 @@ int32_t sl_seal_fill(const struct sl_seal_job *job)
 
 int32_t sl_seal_next(const struct sl_seal_job *job, struct msghdr *out)
 {
-    struct sl_sealer *sealer = job->sealer;
+    struct sl_records *sealer = job->sealer;
     if (sealer->clear) {
         *out = *job->message;
         return out->msg_iovlen > 0;

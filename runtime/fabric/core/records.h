@@ -42,64 +42,56 @@ struct sl_record_key {
     uint64_t sequence, update_after;
 };
 
-/* begin..end of the staging came and was not taken; plain_bytes at plain_at are opened already. */
-struct sl_opener {
+/* A direction of a connection: an opener or a sealer. */
+struct sl_records {
     struct sl_record_key key;
     unsigned char *staging;
-    uint32_t room_bytes, begin, end, plain_at, plain_bytes;
-    int32_t over; /* -errno of what ended it: nothing more is opened */
-    /* What comes is in no records: values are received straight to where they go, and the staging has
-     * what came of the head behind them. Of the last receive so much was asked for, and came. */
-    bool clear;
-    uint32_t asked_bytes, straight_bytes;
-};
-
-/* begin..end of the staging is sealed and not sent yet. */
-struct sl_sealer {
-    struct sl_record_key key;
-    unsigned char *staging;
+    /* begin..end of the staging came and was not taken, or is sealed and not sent yet. */
     uint32_t room_bytes, begin, end;
-    bool clear; /* messages go as they are */
-    struct iovec part;
+    /* In no records: values are received straight to where they go, and the staging has what came of the
+     * head behind them; messages are sent as they are. */
+    bool clear;
+    /* Opener: plain_bytes at plain_at are opened already. Of the last receive in the clear so much was
+     * asked for, and came. */
+    uint32_t plain_at, plain_bytes, asked_bytes, straight_bytes;
+    int32_t over;      /* opener: -errno of what ended it: nothing more is opened */
+    struct iovec part; /* sealer: being sent */
 };
 
 /* Staging for the handshake; keys come later. fini accepts zeroes. Errors: SL_ERR_NO_MEMORY. */
-sl_err sl_opener_init(struct sl_opener *opener, struct sl_error *why);
-sl_err sl_sealer_init(struct sl_sealer *sealer, struct sl_error *why);
-void sl_opener_fini(struct sl_opener *opener);
-void sl_sealer_fini(struct sl_sealer *sealer);
+sl_err sl_records_init(struct sl_records *records, struct sl_error *why);
+void sl_records_fini(struct sl_records *records);
 /* The secret of a direction (SHA-256). Errors: SL_ERR_UNSUPPORTED (suite), SL_ERR_NO_MEMORY. */
 sl_err sl_record_key_init(struct sl_record_key *key, uint16_t suite, const void *secret, bool seals,
                           enum sl_aead_by by, struct sl_error *why);
 /* From here on as much as one receive or send takes; without memory for it all stays as it is. */
-void sl_opener_grow(struct sl_opener *opener);
-void sl_sealer_grow(struct sl_sealer *sealer);
+void sl_records_grow(struct sl_records *records);
 
 /* Where the next bytes of the connection go; none of it is empty as long as take was asked until it
  * gave 0. */
-struct iovec sl_opener_space(struct sl_opener *opener);
-void sl_opener_came(struct sl_opener *opener, uint32_t length_bytes);
+struct iovec sl_opener_space(struct sl_records *opener);
+void sl_opener_came(struct sl_records *opener, uint32_t length_bytes);
 /* At least so many bytes of the connection must come before left_bytes more can be taken. */
-uint32_t sl_opener_wants(const struct sl_opener *opener, uint32_t left_bytes);
+uint32_t sl_opener_wants(const struct sl_records *opener, uint32_t left_bytes);
 /* A receive for those who want left_bytes more at `to` (0: the next head), and have taken what is there: its
  * parts, their number, and with how many bytes it may be woken. Until sl_opener_came they are the
  * kernel's, and `to` with them if this is in the clear. */
-uint32_t sl_opener_parts(struct sl_opener *opener, struct sl_runs to, uint32_t left_bytes,
+uint32_t sl_opener_parts(struct sl_records *opener, struct sl_runs to, uint32_t left_bytes,
                          struct iovec parts[SL_OPENER_PARTS], uint32_t *low_bytes);
 /* Opens what is there, up to length_bytes, and feeds it to the digest (NULL: none) while it is in
  * the cache. Gives the number of bytes; 0: more must come; or -EBADMSG (a record was changed on its
  * way), -EPROTO (what came is no such record), -ECONNRESET (the peer has ended). A record that was
  * changed may leave its bytes in `to`: they count for nothing. */
-int32_t sl_opener_take(struct sl_opener *opener, struct sl_runs to, uint32_t length_bytes,
+int32_t sl_opener_take(struct sl_records *opener, struct sl_runs to, uint32_t length_bytes,
                        struct sl_digest_stream *digest);
 /* Takes the next answer's head if it is this one, and gives its size; 0: more must come. -ECANCELED: it is
  * another one, and is left; or as above. */
-int32_t sl_opener_expect(struct sl_opener *opener, const unsigned char head[SL_WIRE_ANSWER_BYTES]);
+int32_t sl_opener_expect(struct sl_records *opener, const unsigned char head[SL_WIRE_ANSWER_BYTES]);
 
 /* What is to be sealed: the parts of the message are used up. heads[i] != 0: part i of `parts` is a
  * frame's head, which gets records of its own, so that the records of values begin with them. */
 struct sl_seal_job {
-    struct sl_sealer *sealer;
+    struct sl_records *sealer;
     struct msghdr *message;
     const struct iovec *parts;
     const uint8_t *heads;

@@ -9,17 +9,6 @@
 
 /* ---- submissions ---- */
 
-struct io_uring_sqe *tcp_sqe(struct tcp *tcp)
-{
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&tcp->ring);
-    if (sqe == NULL) {
-        (void)io_uring_submit(&tcp->ring);
-        sqe = io_uring_get_sqe(&tcp->ring);
-    }
-    SL_ASSERT(sqe != NULL); /* submit empties the queue */
-    return sqe;
-}
-
 void tcp_tag(struct io_uring_sqe *sqe, uint32_t conn, enum tcp_op op)
 {
     io_uring_sqe_set_data64(sqe, (uint64_t)conn << 8 | (uint64_t)op);
@@ -55,7 +44,7 @@ void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest)
         return;
     }
     const struct tcp_chain *chain = conn->chain;
-    sl_opener_grow(&conn->secure->in);
+    sl_records_grow(&conn->secure->in);
     const struct sl_mover_receive receive = {
         .fd = conn->fd,
         .to = conn->value,
@@ -86,7 +75,7 @@ void tcp_recv_cancel(struct tcp_conn *conn)
         tcp_secure_cancel(conn);
         return;
     }
-    struct io_uring_sqe *sqe = tcp_sqe(tcp);
+    struct io_uring_sqe *sqe = sl_ring_sqe(&tcp->ring);
     io_uring_prep_cancel64(sqe, (uint64_t)conn->index << 8 | TCP_OP_RECV, 0);
     tcp_tag(sqe, conn->index, TCP_OP_CANCEL);
     conn->recv_cancelled = true;
@@ -208,7 +197,7 @@ void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address)
         return;
     }
     tcp_socket_options(conn->rail, conn->fd);
-    struct io_uring_sqe *sqe = tcp_sqe(tcp);
+    struct io_uring_sqe *sqe = sl_ring_sqe(&tcp->ring);
     /* The address is copied when the submission is taken, and that is now. */
     io_uring_prep_connect(sqe, conn->fd, (struct sockaddr *)&to, to_bytes);
     tcp_tag(sqe, conn->index, TCP_OP_CONNECT);
@@ -253,7 +242,7 @@ void tcp_close(struct tcp_conn *conn)
             sl_movers_cancel(tcp->movers, mover_slot(conn, false));
             sl_movers_cancel(tcp->movers, mover_slot(conn, true));
         }
-        struct io_uring_sqe *sqe = tcp_sqe(tcp);
+        struct io_uring_sqe *sqe = sl_ring_sqe(&tcp->ring);
         io_uring_prep_cancel_fd(sqe, conn->fd, IORING_ASYNC_CANCEL_ALL);
         tcp_tag(sqe, conn->index, TCP_OP_CANCEL);
         conn->ops_out++;

@@ -234,8 +234,8 @@ uint32_t sl_handshake_say(struct sl_handshake *self, void *to, uint32_t room_byt
     return got > 0 ? (uint32_t)got : 0;
 }
 
-sl_err sl_handshake_keys(struct sl_handshake *self, struct sl_opener *opener,
-                         struct sl_sealer *sealer, struct sl_error *why)
+sl_err sl_handshake_keys(struct sl_handshake *self, struct sl_records *opener,
+                         struct sl_records *sealer, struct sl_error *why)
 {
     const SSL_CIPHER *cipher = SSL_get_current_cipher(self->ssl);
     if (!self->over || cipher == NULL || !self->has_secret[0] || !self->has_secret[1]) {

@@ -40,7 +40,7 @@ sl_err sl_handshake_step(struct sl_handshake *handshake, const void *bytes, uint
 uint32_t sl_handshake_say(struct sl_handshake *handshake, void *to, uint32_t room_bytes);
 /* When it is over: the keys of both directions, and what came behind the handshake goes to the
  * opener. Errors: those of sl_record_key_init, SL_ERR_PROTOCOL. */
-sl_err sl_handshake_keys(struct sl_handshake *handshake, struct sl_opener *opener,
-                         struct sl_sealer *sealer, struct sl_error *why);
+sl_err sl_handshake_keys(struct sl_handshake *handshake, struct sl_records *opener,
+                         struct sl_records *sealer, struct sl_error *why);
 
 #endif

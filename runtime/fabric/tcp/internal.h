@@ -12,7 +12,6 @@
 #include "runtime/fabric/core/wire.h"
 #include "runtime/fabric/tcp/handshake.h"
 
-#include <liburing.h>
 #include <netinet/in.h>
 
 #define TCP_SEND_BATCH        16u                 /* frames of one send */
@@ -62,8 +61,8 @@ struct tcp_guest {
 struct tcp_secure {
     struct sl_handshake *handshake; /* NULL: over */
     bool greeted;                   /* nothing is left but to say the last of it */
-    struct sl_opener in;
-    struct sl_sealer out;
+    struct sl_records in;
+    struct sl_records out;
     struct sl_seal_job job;
     bool receives;  /* our ring does: to the staging, or in the clear straight to what is wanted */
     bool cancelled; /* what is wanted is not wanted any more */
@@ -167,8 +166,6 @@ void tcp_secure_send_grow(struct tcp_conn *conn, uint64_t value_bytes);
 void tcp_secure_sent(struct tcp_conn *conn, int result);
 void tcp_secure_turn(struct tcp *tcp);
 /* ---- conn.c ---- */
-/* The next free submission; what is queued goes to the kernel first when there is none. */
-struct io_uring_sqe *tcp_sqe(struct tcp *tcp);
 void tcp_tag(struct io_uring_sqe *sqe, uint32_t conn, enum tcp_op op);
 void tcp_recv_cancel(struct tcp_conn *conn);
 /* Whether values of so many bytes go by a mover. */

@@ -44,9 +44,9 @@ sl_err tcp_secure_begin(struct tcp_conn *conn, struct sl_error *why)
                                        .message = &conn->message,
                                        .parts = conn->parts,
                                        .heads = conn->part_heads};
-    sl_err err = sl_opener_init(&secure->in, why);
+    sl_err err = sl_records_init(&secure->in, why);
     if (err == SL_OK) {
-        err = sl_sealer_init(&secure->out, why);
+        err = sl_records_init(&secure->out, why);
     }
     if (err == SL_OK) {
         err = sl_handshake_begin(tcp->tls, &options, &secure->handshake, why);
@@ -60,8 +60,8 @@ void tcp_secure_end(struct tcp_conn *conn)
     conn->secure = NULL;
     if (secure != NULL) {
         sl_handshake_end(&secure->handshake);
-        sl_opener_fini(&secure->in);
-        sl_sealer_fini(&secure->out);
+        sl_records_fini(&secure->in);
+        sl_records_fini(&secure->out);
         free(secure);
     }
 }
@@ -75,7 +75,7 @@ static void raw_receive(struct tcp_conn *conn)
         sl_opener_parts(&secure->in, secure->to, secure->to_bytes, secure->recv_parts, &low_bytes);
     bool all = conn->lane != NULL && secure->handshake == NULL;
     sl_low_water_set(&conn->low, conn->fd, all ? low_bytes : 1);
-    struct io_uring_sqe *sqe = tcp_sqe(tcp_of(conn->rail));
+    struct io_uring_sqe *sqe = sl_ring_sqe(&tcp_of(conn->rail)->ring);
     io_uring_prep_recvmsg(sqe, conn->fd, &secure->recv_message, 0);
     tcp_tag(sqe, conn->index, TCP_OP_RECV);
     secure->receives = true;
@@ -190,7 +190,7 @@ void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_b
     secure->to_bytes = length_bytes;
     secure->digest = digest;
     if (length_bytes >= LARGE_FROM_BYTES && !secure->receives) {
-        sl_opener_grow(&secure->in);
+        sl_records_grow(&secure->in);
     }
     list(conn);
 }
@@ -264,7 +264,7 @@ void tcp_secure_send(struct tcp_conn *conn)
     } else if (result == 0) {
         tcp_send_done(conn, 1);
     } else {
-        struct io_uring_sqe *sqe = tcp_sqe(tcp_of(conn->rail));
+        struct io_uring_sqe *sqe = sl_ring_sqe(&tcp_of(conn->rail)->ring);
         io_uring_prep_sendmsg(sqe, conn->fd, &secure->send_message, MSG_NOSIGNAL | MSG_WAITALL);
         tcp_tag(sqe, conn->index, TCP_OP_SEND);
         conn->ops_out++;
@@ -295,7 +295,7 @@ void tcp_secure_sent(struct tcp_conn *conn, int result)
 void tcp_secure_send_grow(struct tcp_conn *conn, uint64_t value_bytes)
 {
     if (value_bytes >= LARGE_FROM_BYTES) {
-        sl_sealer_grow(&conn->secure->out);
+        sl_records_grow(&conn->secure->out);
     }
 }
 

@@ -14,7 +14,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define RING_ENTRIES_MAX   4096u
 #define COMPLETIONS_A_STEP 64u
 #define QUIESCE_NS         (2 * SL_NS_PER_S)
 
@@ -26,7 +25,7 @@ static void tcp_accept(struct fabric_rail *rail)
     if (tcp->listen_fd < 0 || tcp->accept_on || tcp->accept_at_ns > rail->now_ns) {
         return;
     }
-    struct io_uring_sqe *sqe = tcp_sqe(tcp);
+    struct io_uring_sqe *sqe = sl_ring_sqe(&tcp->ring);
     io_uring_prep_accept(sqe, tcp->listen_fd, NULL, NULL, SOCK_CLOEXEC);
     tcp_tag(sqe, 0, TCP_OP_ACCEPT);
     tcp->accept_on = true;
@@ -273,24 +272,9 @@ static sl_err tcp_listen(struct fabric_rail *rail, struct sl_error *why)
 static sl_err tcp_ring(struct fabric_rail *rail, struct sl_error *why)
 {
     struct tcp *tcp = tcp_of(rail);
-    unsigned entries = 64;
-    while (entries < RING_ENTRIES_MAX && entries < 2 * tcp->conn_count) {
-        entries *= 2;
-    }
-    struct io_uring_params params = {
-        .flags = IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE | IORING_SETUP_SINGLE_ISSUER |
-                 IORING_SETUP_DEFER_TASKRUN,
-        .cq_entries = entries * 4,
-    };
-    int result = io_uring_queue_init_params(entries, &tcp->ring, &params);
-    if (result == -EINVAL) { /* a kernel before 6.1 */
-        params = (struct io_uring_params){.flags = IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE,
-                                          .cq_entries = entries * 4};
-        result = io_uring_queue_init_params(entries, &tcp->ring, &params);
-    }
-    if (result < 0) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "no io_uring of %u entries: %s", entries,
-                       strerror(-result));
+    sl_err err = sl_ring_open(&tcp->ring, 2 * tcp->conn_count, why);
+    if (err != SL_OK) {
+        return err;
     }
     tcp->ring_open = true;
     /* Not the ring's own descriptor: with deferred task work nobody wakes those who poll that. */
@@ -298,7 +282,7 @@ static sl_err tcp_ring(struct fabric_rail *rail, struct sl_error *why)
     if (tcp->event_fd < 0) {
         return sl_fail_os(why, errno, "eventfd");
     }
-    result = io_uring_register_eventfd(&tcp->ring, tcp->event_fd);
+    int result = io_uring_register_eventfd(&tcp->ring, tcp->event_fd);
     if (result < 0) {
         return sl_fail_os(why, -result, "register an eventfd");
     }

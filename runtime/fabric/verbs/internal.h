@@ -59,11 +59,10 @@ enum verbs_ticket_phase {
     VERBS_TICKET_UNDOES,
     VERBS_TICKET_OVER /* nothing of it is left */
 };
-/* A ticket: what it has of the device. In the queue while it has something to do that
- * waits for no completion, or waits for room. */
+/* A ticket: what it has of the device. It waits for a turn while it has something to do that needs no
+ * completion, or needs room. */
 struct verbs_grant {
-    struct verbs_grant *before, *next; /* in the queue */
-    bool queued;
+    bool waits; /* for its turn */
     uint8_t phase;
     uint16_t life;
     uint32_t grant_index, range_count;
@@ -95,9 +94,8 @@ struct verbs {
     uint16_t next_life;
     struct ibv_mw **free_windows;
     uint32_t free_count, free_capacity;
-    struct verbs_grant *tickets_head, *tickets_tail; /* the queue */
-    uint32_t tickets_queued;
-    uint32_t tickets_room, tickets_taken; /* windows or registrations */
+    uint32_t tickets_waiting, ticket_turn; /* for a turn; whose it is, by the index of its grant */
+    uint32_t tickets_room, tickets_taken;  /* windows or registrations */
 };
 enum verbs_work { VERBS_UNIT = 1, VERBS_BIND, VERBS_INVALIDATE };
 

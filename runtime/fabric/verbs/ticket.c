@@ -5,10 +5,9 @@
  * ticket ends when all is invalidated or deregistered. In both cases the device says so only when
  * nothing is read there any more.
  *
- * A ticket of many ranges is made, bound and ended in slices. Tickets that have something to do stand
- * in one queue, and each gets a slice in its turn. On a queue pair VERBS_CONTROL_MAX binds and
- * invalidations are under way at most, in slots of their own. So transfers keep the room they have
- * without tickets. */
+ * A ticket is made, bound and ended in slices. Those that have something to do get one each, in turns.
+ * On a queue pair VERBS_CONTROL_MAX binds and invalidations are under way at most, in slots of their
+ * own. So transfers keep the room they have without tickets. */
 #include "runtime/fabric/core/wire.h"
 #include "runtime/fabric/verbs/internal.h"
 
@@ -16,32 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the queue ---- */
-
-static void queue_join(struct fabric_rail *rail, struct verbs_grant *held)
+static void ticket_waits(struct fabric_rail *rail, struct verbs_grant *held, bool waits)
 {
-    struct verbs *verbs = verbs_of(rail);
-    if (held->queued) {
-        return;
-    }
-    held->queued = true;
-    held->next = NULL;
-    held->before = verbs->tickets_tail;
-    *(verbs->tickets_tail != NULL ? &verbs->tickets_tail->next : &verbs->tickets_head) = held;
-    verbs->tickets_tail = held;
-    verbs->tickets_queued++;
-}
-
-static void queue_leave(struct fabric_rail *rail, struct verbs_grant *held)
-{
-    struct verbs *verbs = verbs_of(rail);
-    if (!held->queued) {
-        return;
-    }
-    held->queued = false;
-    *(held->before != NULL ? &held->before->next : &verbs->tickets_head) = held->next;
-    *(held->next != NULL ? &held->next->before : &verbs->tickets_tail) = held->before;
-    verbs->tickets_queued--;
+    verbs_of(rail)->tickets_waiting += (waits ? 1u : 0u) - (held->waits ? 1u : 0u);
+    held->waits = waits;
 }
 
 uint32_t verbs_ticket_rkeys(const struct fabric_rail *rail)
@@ -221,7 +198,7 @@ static void grant_gone(struct fabric_rail *rail, struct fabric_grant *grant)
     struct verbs *verbs = verbs_of(rail);
     struct verbs_grant *held = verbs_ticket_of(rail, grant);
     if (held != NULL) {
-        SL_ASSERT(!held->queued && held->busy_count == 0);
+        SL_ASSERT(!held->waits && held->busy_count == 0);
         verbs->tickets_taken -= held->window_count;
         free(held->key);
         free(held);
@@ -305,7 +282,7 @@ static void ticket_undo(struct fabric_rail *rail, struct verbs_grant *held)
 {
     held->phase = VERBS_TICKET_UNDOES;
     held->undone = 0;
-    queue_join(rail, held);
+    ticket_waits(rail, held, true);
     rail->work_due = true;
 }
 
@@ -326,7 +303,7 @@ static uint32_t slice_forward(struct fabric_rail *rail, struct fabric_grant *gra
         held->phase = VERBS_TICKET_HOLDS;
         ticket_works(rail, grant);
     } else {
-        queue_join(rail, held);
+        ticket_waits(rail, held, true);
     }
     return calls;
 }
@@ -334,14 +311,14 @@ static uint32_t slice_forward(struct fabric_rail *rail, struct fabric_grant *gra
 static uint32_t ticket_slice(struct fabric_rail *rail, struct verbs_grant *held)
 {
     struct fabric_grant *grant = &rail->fabric->grants[held->grant_index];
-    queue_leave(rail, held);
+    ticket_waits(rail, held, false);
     if (held->phase == VERBS_TICKET_MAKES) {
         return slice_forward(rail, grant);
     }
     SL_ASSERT(held->phase == VERBS_TICKET_UNDOES);
     uint32_t calls = slice_undo(rail, grant);
     if (held->undone < held->window_count) {
-        queue_join(rail, held);
+        ticket_waits(rail, held, true);
     } else if (held->busy_count == 0) {
         ticket_over(rail, grant);
     }
@@ -350,19 +327,21 @@ static uint32_t ticket_slice(struct fabric_rail *rail, struct verbs_grant *held)
 
 void verbs_tickets_step(struct fabric_rail *rail)
 {
-    const struct verbs *verbs = verbs_of(rail);
-    uint32_t calls = 0, left = verbs->tickets_queued;
-    for (; left > 0 && calls < VERBS_TURN_CALLS; left--) {
-        SL_ASSERT(verbs->tickets_head != NULL);
-        calls += ticket_slice(rail, verbs->tickets_head);
-    }
-    struct verbs_grant *first = verbs->tickets_head;
-    if (left == 0 && first != NULL && first != verbs->tickets_tail) { /* another has room first */
-        queue_leave(rail, first);
-        queue_join(rail, first);
+    struct verbs *verbs = verbs_of(rail);
+    uint32_t grants = rail->options.grants_max, begin = verbs->ticket_turn, calls = 0;
+    uint32_t waiting = verbs->tickets_waiting, left = waiting;
+    for (uint32_t n = 0; n < grants && left > 0 && calls < VERBS_TURN_CALLS; n++) {
+        uint32_t index = (begin + n) % grants;
+        struct verbs_grant *held = rail->shares[index].backend;
+        if (held != NULL && held->waits) {
+            if (left-- == waiting) { /* the next turn begins behind it: another has room first */
+                verbs->ticket_turn = index + 1;
+            }
+            calls += ticket_slice(rail, held);
+        }
     }
     /* Those that had no room wait for a completion, which wakes. */
-    rail->work_due |= calls > 0 && verbs->tickets_queued > 0;
+    rail->work_due |= calls > 0 && verbs->tickets_waiting > 0;
 }
 
 /* ---- grants ---- */
@@ -413,7 +392,7 @@ sl_err verbs_ticket_add(struct fabric_rail *rail, struct fabric_grant *grant, ui
     held->life = peer->life;
     rail->shares[grant->index].backend = held;
     verbs->tickets_taken += windows;
-    queue_join(rail, held);
+    ticket_waits(rail, held, true);
     rail->work_due = true;
     return SL_OK;
 }
@@ -464,7 +443,7 @@ static void ticket_drop(struct fabric_rail *rail, struct fabric_grant *grant)
 {
     struct verbs_grant *held = verbs_ticket_of(rail, grant);
     bool windows = verbs_of(rail)->windows;
-    queue_leave(rail, held);
+    ticket_waits(rail, held, false);
     for (uint32_t i = 0; i < held->window_count; i++) {
         if (held->windows[i].mw != NULL) {
             (void)ibv_dealloc_mw(held->windows[i].mw);
@@ -480,7 +459,7 @@ static void ticket_drop(struct fabric_rail *rail, struct fabric_grant *grant)
     } else if (held->phase != VERBS_TICKET_UNDOES) {
         ticket_undo(rail, held);
     } else {
-        queue_join(rail, held);
+        ticket_waits(rail, held, true);
     }
 }
 

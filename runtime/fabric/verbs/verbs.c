@@ -267,7 +267,7 @@ static void verbs_quiesce(struct fabric_rail *rail)
             verbs_grant_end(rail, grant);
         }
     }
-    while (verbs->tickets_queued > 0) { /* registrations alone: without links nothing else waits */
+    while (verbs->tickets_waiting > 0) { /* registrations alone: without links nothing else waits */
         verbs_tickets_step(rail);
     }
 }

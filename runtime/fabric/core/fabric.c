@@ -182,6 +182,7 @@ static sl_err tables_make(struct sl_fabric *fabric, struct sl_error *why)
     for (uint32_t i = 0; i < options->transfers_max; i++) {
         fabric->transfers[i].next = i + 1 < options->transfers_max ? i + 1 : FABRIC_NONE;
     }
+    fabric->pieces_free = options->pieces_max;
     for (uint32_t i = 0; i < options->pieces_max; i++) {
         fabric->pieces[i].next = i + 1 < options->pieces_max ? i + 1 : FABRIC_NONE;
     }

@@ -278,7 +278,7 @@ struct sl_fabric {
     struct fabric_piece *pieces;
     struct fabric_places places;
     uint8_t *codes; /* SL_FABRIC_PIECES_MAX, for done() */
-    uint32_t free_transfer, free_piece;
+    uint32_t free_transfer, free_piece, pieces_free;
     uint32_t grant_low, key_low;     /* no slot before them is free */
     uint32_t ended_head, ended_tail; /* transfers whose done() is due */
     uint32_t registering;            /* memories that are being registered */

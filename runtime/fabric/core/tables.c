@@ -74,15 +74,10 @@ uint64_t fabric_random(struct sl_fabric *fabric)
 
 sl_err fabric_secret(void *out, size_t length_bytes, struct sl_error *why)
 {
-    size_t got = 0;
-    while (got < length_bytes) {
-        ssize_t more = getrandom((unsigned char *)out + got, length_bytes - got, 0);
-        if (more < 0) {
-            return sl_fail(why, SL_ERR_OS, "the system gives no random bytes");
-        }
-        got += (size_t)more;
-    }
-    return SL_OK;
+    SL_ASSERT(length_bytes <= 256); /* the system gives as many at once, or none */
+    return getrandom(out, length_bytes, 0) == (ssize_t)length_bytes
+               ? SL_OK
+               : sl_fail(why, SL_ERR_OS, "the system gives no random bytes");
 }
 
 const struct fabric_region *fabric_region_at(const struct fabric_region *regions, uint32_t count,

@@ -67,16 +67,6 @@ static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_trans
     return key_check(fabric, key, piece, why);
 }
 
-static uint32_t free_pieces(const struct sl_fabric *fabric, uint32_t wanted)
-{
-    uint32_t count = 0;
-    for (uint32_t i = fabric->free_piece; i != FABRIC_NONE && count < wanted;
-         i = fabric->pieces[i].next) {
-        count++;
-    }
-    return count;
-}
-
 static sl_err post_check(struct sl_fabric *fabric, const struct sl_fabric_transfer *want,
                          struct sl_error *why)
 {
@@ -98,8 +88,7 @@ static sl_err post_check(struct sl_fabric *fabric, const struct sl_fabric_transf
     if (place_count > fabric_places_room(&fabric->places)) {
         return sl_fail(why, SL_ERR_LIMIT, "no room for %" PRIu64 " more places", place_count);
     }
-    if (fabric->free_transfer == FABRIC_NONE ||
-        free_pieces(fabric, want->piece_count) < want->piece_count) {
+    if (fabric->free_transfer == FABRIC_NONE || fabric->pieces_free < want->piece_count) {
         return sl_fail(why, SL_ERR_LIMIT, "no room for %u more pieces", want->piece_count);
     }
     return SL_OK;
@@ -112,6 +101,7 @@ static uint32_t piece_take(struct sl_fabric *fabric, const struct sl_fabric_piec
     struct fabric_piece *piece = &fabric->pieces[index];
     const struct fabric_list list = list_of(want);
     fabric->free_piece = piece->next;
+    fabric->pieces_free--;
     *piece = (struct fabric_piece){
         .want = *want,
         .places = fabric_places_hold(fabric, &list),
@@ -216,6 +206,7 @@ static void transfer_tell(struct sl_fabric *fabric, struct fabric_transfer *tran
         }
         piece->next = fabric->free_piece;
         fabric->free_piece = i;
+        fabric->pieces_free++;
         i = next;
     }
     uint32_t index = (uint32_t)(transfer - fabric->transfers);

@@ -149,7 +149,9 @@ void tcp_send(struct tcp_conn *conn, uint64_t value_bytes)
 {
     struct fabric_rail *rail = conn->rail;
     SL_ASSERT(!conn->send_on);
-    tcp_secure_send_grow(conn, value_bytes);
+    if (value_bytes >= TCP_LARGE_BYTES) {
+        sl_records_grow(&conn->secure->out);
+    }
     conn->send_moves = tcp_moves(conn, value_bytes);
     tcp_due(conn, &conn->tx_due_ns,
             sl_deadline_ns(rail->now_ns, rail->options.stall_ns + value_bytes * TCP_NS_PER_BYTE));

@@ -1,6 +1,7 @@
 /* runtime/fabric/tcp/handshake.c - see handshake.h. The secrets of the traffic come by the callback
  * that exists to log keys: libssl 3.0 has no other way to them. They are logged nowhere. */
 #include "runtime/fabric/tcp/handshake.h"
+#include "runtime/sl_hex.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -83,19 +84,6 @@ static int psk_find(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESS
     return *session != NULL;
 }
 
-static bool hex_read(const char *text, uint8_t *out, uint32_t out_bytes)
-{
-    for (uint32_t i = 0; i < out_bytes; i++) {
-        int high = OPENSSL_hexchar2int((unsigned char)text[2 * i]);
-        int low = high < 0 ? -1 : OPENSSL_hexchar2int((unsigned char)text[2 * i + 1]);
-        if (low < 0) {
-            return false;
-        }
-        out[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
-}
-
 /* "LABEL RANDOM SECRET", in hexadecimal digits. */
 static void secret_came(const SSL *ssl, const char *line)
 {
@@ -106,7 +94,8 @@ static void secret_came(const SSL *ssl, const char *line)
         const char *secret =
             strncmp(line, labels[i], label_bytes) == 0 ? strchr(line + label_bytes, ' ') : NULL;
         if (secret != NULL && strlen(secret + 1) == 2 * SL_RECORD_SECRET_BYTES) {
-            self->has_secret[i] = hex_read(secret + 1, self->secrets[i], SL_RECORD_SECRET_BYTES);
+            self->has_secret[i] = sl_hex_read(self->secrets[i], secret + 1,
+                                              SL_RECORD_SECRET_BYTES) == 2 * SL_RECORD_SECRET_BYTES;
         }
     }
 }

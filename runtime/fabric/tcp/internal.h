@@ -20,6 +20,7 @@
 #define TCP_HEADS_IN          16u                 /* requests of one receive */
 #define TCP_QUEUE_MAX         SL_FABRIC_DEPTH_MAX /* requests of a served connection */
 #define TCP_DISCARD_BYTES     (64 * SL_KIB)
+#define TCP_LARGE_BYTES       (4 * SL_KIB)   /* from values of this size on stagings are large */
 #define TCP_MOVE_BYTES        (128 * SL_KIB) /* below, a mover's wake-ups cost more than they bring */
 #define TCP_NS_PER_BYTE       UINT64_C(15259) /* 64 KiB/s: a peer that is slower is given up */
 #define TCP_ENDED_NS_PER_BYTE UINT64_C(60)    /* 16 MiB/s a lane, when the grant has ended */
@@ -162,7 +163,6 @@ void tcp_secure_cancel(struct tcp_conn *conn);
 void tcp_secure_received(struct tcp_conn *conn, int result);
 /* conn->message. */
 void tcp_secure_send(struct tcp_conn *conn);
-void tcp_secure_send_grow(struct tcp_conn *conn, uint64_t value_bytes);
 void tcp_secure_sent(struct tcp_conn *conn, int result);
 void tcp_secure_turn(struct tcp *tcp);
 /* ---- conn.c ---- */

@@ -6,8 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define TAKES_A_PUMP     64u          /* then it is the next connection's turn */
-#define LARGE_FROM_BYTES (4 * SL_KIB) /* from a value of this size on the staging is large */
+#define TAKES_A_PUMP 64u /* then it is the next connection's turn */
 
 /* ---- life ---- */
 
@@ -189,7 +188,7 @@ void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_b
     secure->to = to;
     secure->to_bytes = length_bytes;
     secure->digest = digest;
-    if (length_bytes >= LARGE_FROM_BYTES && !secure->receives) {
+    if (length_bytes >= TCP_LARGE_BYTES && !secure->receives) {
         sl_records_grow(&secure->in);
     }
     list(conn);
@@ -289,13 +288,6 @@ void tcp_secure_sent(struct tcp_conn *conn, int result)
         greet_received(conn, 0);
     } else {
         greet_turn(conn);
-    }
-}
-
-void tcp_secure_send_grow(struct tcp_conn *conn, uint64_t value_bytes)
-{
-    if (value_bytes >= LARGE_FROM_BYTES) {
-        sl_records_grow(&conn->secure->out);
     }
 }
 

@@ -21,6 +21,12 @@ static struct verbs_peer *peer_state(const struct fabric_peer *peer)
     return peer->backend;
 }
 
+static bool state_make(struct fabric_peer *peer)
+{
+    peer->backend = peer->backend != NULL ? peer->backend : calloc(1, sizeof(struct verbs_peer));
+    return peer->backend != NULL;
+}
+
 /* ---- addresses ---- */
 
 static uint32_t address_write(const struct verbs_address *address, unsigned char *out)
@@ -268,11 +274,8 @@ static void peer_connect(struct fabric_peer *peer)
 sl_err verbs_peer_start(struct fabric_peer *peer, struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(peer->rail);
-    if (peer->backend == NULL) {
-        peer->backend = calloc(1, sizeof(struct verbs_peer));
-        if (peer->backend == NULL) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a peer");
-        }
+    if (!state_make(peer)) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a peer");
     }
     struct verbs_peer *state = peer_state(peer);
     /* The port may have come back with another address or width. */
@@ -340,11 +343,8 @@ sl_err verbs_peer_address(struct fabric_peer *peer, const void *blob, uint32_t l
                        "the peer has %u lanes and link layer %u, we have %u and %u", address.lanes,
                        address.link_layer, peer->rail->options.lanes, verbs->port_attr.link_layer);
     }
-    if (peer->backend == NULL) {
-        peer->backend = calloc(1, sizeof(struct verbs_peer));
-        if (peer->backend == NULL) {
-            return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a peer");
-        }
+    if (!state_make(peer)) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a peer");
     }
     struct verbs_peer *state = peer_state(peer);
     if (address.epoch == state->dead) {

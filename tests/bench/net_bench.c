@@ -6,7 +6,7 @@
  * there; and values that are read by one request whose places are the layers. Copies are those of
  * this side behind the socket's own, bytes a byte.
  *
- *   net_bench [CONNECTIONS [MIB A MEASUREMENT [ROUNDS]]] */
+ *   net_bench [CONNECTIONS [MIB A MEASUREMENT [ROUNDS]]], with NET_BENCH_CLEAR set in the clear */
 #include "runtime/sl_copy.h"
 #include "tests/support/fabric_remote.h"
 #include "tests/support/netns.h"
@@ -448,6 +448,7 @@ START_TEST(figures)
         end_options(&bench.end, &ours, "tcp");
         ours.lanes = bench.connections;
         ours.stall_ns = ours.connect_ns = 30 * SL_NS_PER_S;
+        ours.clear = getenv("NET_BENCH_CLEAR") != NULL;
         if (getenv("NET_BENCH_UNIT") != NULL) {
             ours.unit_bytes = (uint64_t)atoi(getenv("NET_BENCH_UNIT")) * SL_KIB;
         }

@@ -479,6 +479,29 @@ class Lives(unittest.TestCase):
             self.assertIn("it ran already", said)
             wait_until(lambda: not lives(supervisor), 10, "the adopted node has ended")
 
+    def test_a_node_that_was_started_by_hand_since_is_nobody_elses(self):
+        """A master that ended leaves the settings file."""
+        with Place() as place:
+            def node(*words):
+                done = subprocess.run([NODE, *words, *place.where], env=dict(place.environment, SLUICE_BIN=BIN), stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, text=True, timeout=60 * PATIENCE)
+                self.assertEqual(done.returncode, 0, done.stdout)
+
+            for words, number in ((("start", "--memory", "64MiB"), signal.SIGTERM), (("restart", "--evict-ratio", "0.2"), signal.SIGKILL)):
+                place.master().end(number)
+                node(*words)
+                supervisor = place.supervisor()
+                code, said = place.master(wait=False).wait()
+                self.assertEqual(code, 1, said)
+                self.assertIn("it was not started by a mooncake_master", said)
+                self.assertTrue(lives(supervisor))
+                node("stop")
+            place.master().end(signal.SIGKILL)
+            node("restart")  # with what it had
+            supervisor = place.supervisor()
+            place.master()
+            self.assertEqual(place.supervisor(), supervisor)
+
     def test_a_dead_actor_comes_back_and_a_dead_supervisor_ends_the_master(self):
         with Place() as place:
             master = place.master()

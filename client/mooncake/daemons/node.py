@@ -190,7 +190,7 @@ class Node:
         self.text = text = self._plan(cluster)
         before = self._text_before()
         running = self._running()
-        if running and text != before:
+        if running and (text != before or not self._masters_own()):
             raise Failure(f"node '{self.instance}' runs, and {self._difference(before, text)}; end it: sluice-node stop --instance {self.instance}")
         if text != before:
             if self._has_memory():
@@ -216,10 +216,19 @@ class Node:
             return None
         return int(found[1]) if found and start_time(int(found[1])) == found[2] else None
 
+    def _masters_own(self) -> bool:
+        """Whether the node that runs was started as _spawn does it. sluice-node adds the memory that nobody named, and at a restart how that named
+        the node."""
+        with open(self.runtime_dir + "/start-arguments", "rb") as file:
+            given = os.fsdecode(file.read())
+        words = ["--config", os.path.realpath(self.config_path), "--instance", self.instance, ""]
+        memory = "" if "\nmemory = " in self.text else "(--memory\0[0-9]+\0)?"
+        return re.fullmatch(re.escape("\0".join(words)) + memory + "(--(instance|runtime-dir|shm-dir)[\0=][^\0]*\0)*", given) is not None
+
     @staticmethod
     def _difference(before: str, asked: str) -> str:
         """The first line that differs, for people."""
-        if not before:
+        if before in ("", asked):
             return "it was not started by a mooncake_master"
         had, want = before.split("\n"), asked.split("\n")
         at = next((number for number, line in enumerate(had) if want[number:number + 1] != [line]), len(had) - 1)

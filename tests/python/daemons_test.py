@@ -543,6 +543,25 @@ class Keeping(unittest.TestCase):
         self.assertEqual(self.said.call_count, 2)
 
 
+class Adopting(unittest.TestCase):
+    def test_a_number_that_another_process_has_since_is_no_supervisor(self):
+        """Between a look at the process and the descriptor for it the supervisor ended, and its number came round."""
+        opened = []
+
+        def comes_round(pid):
+            opened.append(os.open("/dev/null", os.O_RDONLY))
+            return opened[0]
+
+        made = node.Node(flags.Flags(flags.MASTER), mock.Mock(), "name")
+        with tempfile.TemporaryDirectory() as made.runtime_dir, mock.patch.object(node.os, "pidfd_open", comes_round), \
+                mock.patch.object(node, "start_time", lambda pid: "second" if opened else "10"):
+            with open(made.runtime_dir + "/supervisor.pid", "w", encoding="utf-8") as file:
+                file.write("1 10\n")
+            self.assertIsNone(made._running())
+        with self.assertRaises(OSError):
+            os.fstat(opened[0])
+
+
 @unittest.skipUnless(os.path.exists(CTL), "sluicectl, which makes keys, was not built")
 class Join(Served):
     def setUp(self):

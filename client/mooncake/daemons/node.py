@@ -4,6 +4,7 @@ sluice-node runs it in a session of its own. The node and what it holds outlive 
 name takes it over when it would start it with the same settings, which stand in RUNTIME_DIR/mooncake-master.conf."""
 
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
@@ -205,16 +206,26 @@ class Node:
         self.adopted, self.supervisor = running is not None, running
         if running is None:
             self._spawn()
-        self._watch_start()
+        asyncio.get_running_loop().add_reader(self._watch, self._watch_end)
 
     def _running(self) -> Optional[int]:
-        """The supervisor that its pid file names, if it lives."""
+        """The supervisor that its pid file names, if it lives. The process that is looked at is the one that _watch names from then on."""
         try:
             with open(self.runtime_dir + "/supervisor.pid", encoding="utf-8") as file:
                 found = re.match(r"([1-9][0-9]{0,9}) ([0-9]+)", file.read())
         except FileNotFoundError:
             return None
-        return int(found[1]) if found and start_time(int(found[1])) == found[2] else None
+        if not found:
+            return None
+        try:
+            self._watch = os.pidfd_open(int(found[1]))
+        except ProcessLookupError:
+            return None
+        if start_time(int(found[1])) == found[2]:
+            return int(found[1])
+        os.close(self._watch)
+        self._watch = None
+        return None
 
     def _masters_own(self) -> bool:
         """Whether the node that runs was started as _spawn does it. sluice-node adds the memory that nobody named, and at a restart how that named
@@ -254,14 +265,7 @@ class Node:
             self._said_bytes = 0
         self.child = self._popen("start", "--foreground", "--config", self.config_path)
         self.supervisor = self.child.pid
-
-    def _watch_start(self) -> None:
-        try:
-            self._watch = os.pidfd_open(self.supervisor)
-        except ProcessLookupError:
-            self.died.set()
-            return
-        asyncio.get_running_loop().add_reader(self._watch, self._watch_end)
+        self._watch = os.pidfd_open(self.supervisor)
 
     def _watch_end(self) -> None:
         if self._watch is not None:
@@ -286,16 +290,21 @@ class Node:
         if self.supervisor is None or self.died.is_set():
             return
         for number in (signal.SIGTERM, signal.SIGCONT):
-            os.kill(self.supervisor, number)
+            self._send(number)
         try:
             await asyncio.wait_for(self.died.wait(), STOP_S)
         except asyncio.TimeoutError as error:
-            os.kill(self.supervisor, signal.SIGKILL)
+            self._send(signal.SIGKILL)
             await self.died.wait()
             raise Failure(f"supervisor {self.supervisor} of node '{self.instance}' did not end: killed") from error
         finally:
             if self.child:
                 self.child.wait()
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._watch is not None:  # else it has ended
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._watch, number)
 
     def close(self) -> None:
         self._watch_end()

@@ -68,7 +68,7 @@ def prepare(recipe, base):
     below = prepare(recipe.base, base) if recipe.base else None
     directory = os.path.join(base, recipe.name)
     os.makedirs(base, exist_ok=True)
-    with open(directory + ".lock", "w", encoding="utf-8") as lock:
+    with open(directory + ".lock", "a", encoding="utf-8") as lock:
         locked(lock, directory)
         done = steps_done(directory)
         todo = [step for step in recipe.steps if described(step) not in done]
@@ -79,6 +79,11 @@ def prepare(recipe, base):
                 raise Skipped(f"{base} has {room:.1f} GiB free, {recipe.name} takes {recipe.free_gib:g} GiB")
             print(f"{recipe.name}: {len(todo)} of {len(recipe.steps)} steps to install in {directory}", flush=True)
         interpreter = os.path.join(directory, "bin", "python")
+        if not os.path.exists(os.path.join(directory, STAMP)):
+            if os.path.isdir(directory) and os.listdir(directory):
+                raise Skipped(f"{directory} is there, and no run made it: name another directory (SL_ENGINES_DIR)")
+            os.makedirs(directory, exist_ok=True)
+            stamp(directory, done)  # first: what has it may be filled and removed
         if not os.path.exists(interpreter):
             venv_make(recipe, directory)
         if below:

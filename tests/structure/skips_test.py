@@ -9,11 +9,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
 SUPPORT = os.path.join(ROOT, "tests", "support")
-sys.path.insert(0, SUPPORT)
+sys.path[:0] = [SUPPORT, os.path.join(ROOT, "tests", "engines")]
+import environment  # noqa: E402
 import rotation  # noqa: E402
 import suite  # noqa: E402
 
@@ -103,6 +105,27 @@ WAYS = (
     ("a guest with RDMA devices", r"rdma/", {"SLUICE_VERBS_VM": NOWHERE}, "verbs-vm"),
     ("spin", r"models/", {"PATH": NOWHERE}, "not installed"),
 )
+
+
+class Engines(unittest.TestCase):
+    """Where programs of the engines put what they make."""
+
+    def test_a_directory_that_no_run_made_is_no_environment(self):
+        with tempfile.TemporaryDirectory() as base, unittest.mock.patch.object(environment, "python_find", return_value="/bin/false"):
+            recipe = environment.Recipe("vllm", (), 0)
+            for name in ("vllm/work.py", "vllm.lock"):
+                os.makedirs(os.path.dirname(os.path.join(base, name)), exist_ok=True)
+                with open(os.path.join(base, name), "w", encoding="utf-8") as file:
+                    file.write("somebody's")
+            with self.assertRaisesRegex(environment.Skipped, "vllm is there, and no run made it"):
+                environment.prepare(recipe, base)
+            for name in ("vllm/work.py", "vllm.lock"):
+                with open(os.path.join(base, name), encoding="utf-8") as file:
+                    self.assertEqual(file.read(), "somebody's")
+            os.remove(os.path.join(base, "vllm/work.py"))
+            for _ in range(2):
+                with self.assertRaisesRegex(environment.Skipped, "-m venv' failed"):
+                    environment.prepare(recipe, base)
 
 
 class LeftOut(unittest.TestCase):

@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
 SUPPORT = os.path.join(ROOT, "tests", "support")
 sys.path[:0] = [SUPPORT, os.path.join(ROOT, "tests", "engines")]
+import children  # noqa: E402
 import environment  # noqa: E402
 import rotation  # noqa: E402
 import suite  # noqa: E402
@@ -109,6 +110,18 @@ WAYS = (
 
 class Engines(unittest.TestCase):
     """Where programs of the engines put what they make."""
+
+    def test_the_directory_of_a_run_whose_process_is_not_seen_stays(self):
+        """Of one in another container; what a killed one left goes."""
+        with tempfile.TemporaryDirectory() as parent:
+            runs = [os.path.join(parent, f"engines-vllm-{2**22 + at}-x") for at in range(2)]  # no process has such a number
+            for path in runs:
+                os.mkdir(path)
+            lock = children.directory_lock(runs[0])
+            self.addCleanup(os.close, lock)
+            own = children.directory_make("engines", "vllm", parent)
+            self.assertEqual(set(os.listdir(parent)), {os.path.basename(path) for path in (runs[0], own)})
+            self.assertIsNone(children.directory_lock(own))
 
     def test_a_directory_that_no_run_made_is_no_environment(self):
         with tempfile.TemporaryDirectory() as base, unittest.mock.patch.object(environment, "python_find", return_value="/bin/false"):

@@ -1,6 +1,7 @@
 """Processes and directories that end with the program that makes them, for programs that start others."""
 
 import ctypes
+import fcntl
 import glob
 import os
 import shutil
@@ -29,9 +30,29 @@ def popen(arguments, log, environment, **options):
 
 
 def directory_make(program, name, parent):
-    """A directory of this run; what runs that were killed left behind goes. Neither of the names has a dash."""
+    """A directory of this run; what runs that were killed left behind goes. Neither of the names has a dash.
+
+    A run holds a lock on its directory: its process is not seen from another container, which may have the same parent."""
     for old in glob.glob(os.path.join(parent, f"{program}-{name}-*")):
         owner = os.path.basename(old).split("-")[2]
-        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+        if owner.isdigit() and not os.path.exists(f"/proc/{owner}") and (lock := directory_lock(old)) is not None:
             shutil.rmtree(old, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"{program}-{name}-{os.getpid()}-", dir=parent)
+            os.close(lock)
+    while True:
+        made = tempfile.mkdtemp(prefix=f"{program}-{name}-{os.getpid()}-", dir=parent)
+        if directory_lock(made) is not None and os.path.exists(made):  # held until this process ends
+            return made
+
+
+def directory_lock(path):
+    """A descriptor; None: a run has it, or it is gone."""
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock
+    except OSError:
+        os.close(lock)
+        return None

@@ -231,6 +231,17 @@ class Packaging(unittest.TestCase):
             self.assertEqual(os.listdir(wants), left, before)
             self.assertEqual("stop sluice-metrics@*.service" in read(calls), not left, before)
 
+    @unittest.skipUnless(BIN == os.path.join(ROOT, "build", "release", "bin"), "skipped: deploy/demo has the release build")
+    def test_the_demo_removes_nothing_that_its_environment_names(self):
+        for name in ("disk_path", "run", "work"):
+            os.makedirs(f"{self.place}/{name}/kept")
+        environment = {**self.programs_make({"cmake": ""}), **{name: f"{self.place}/{name}" for name in ("disk_path", "run", "work")}}
+
+        run(os.path.join(ROOT, "deploy", "demo"), "--no-install", "--requests", "3", "--memory", "64MiB", env=environment)
+
+        for name in ("disk_path", "run", "work"):
+            self.assertEqual(os.listdir(f"{self.place}/{name}"), ["kept"], name)
+
     def package_environment(self, build):
         """Of deploy/package, with a dpkg-buildpackage that runs this text instead."""
         return self.programs_make({"dh": "", "help2man": "", "dpkg-buildpackage": build})

@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -117,6 +118,27 @@ class Adoption(unittest.TestCase):
             self.assertIsNone(stranger.poll())
             stranger.kill()
             stranger.wait()
+
+    def test_a_process_whose_first_thread_has_ended_lives(self):
+        """As for a moment each that is killed: its descriptors are open, with the locks on them."""
+        code = "import ctypes, fcntl, sys, threading, time\nfcntl.flock(lock := open(sys.argv[1], 'a'), fcntl.LOCK_EX)\n" \
+               "threading.Thread(target=time.sleep, args=(600,)).start()\nprint(flush=True)\nctypes.CDLL(None).syscall(%d, 0)" % (60 if os.uname().machine == "x86_64" else 93)
+        record = f"/tmp/sl-record-{os.getpid()}.first"
+        self.addCleanup(os.remove, record)
+        with Node(ranks=1) as node:
+            supervisor_killed(node)
+            os.kill(keyer := node.pid("keyer"), signal.SIGKILL)
+            wait_until(lambda: not lives(keyer), 3, "the keyer is gone")
+            other = subprocess.Popen([sys.executable, "-c", code, record], stdout=subprocess.PIPE)
+            self.addCleanup(other.communicate)
+            self.addCleanup(other.kill)
+            other.stdout.readline()
+            wait_until(lambda: not lives(other.pid), 20, "its first thread has ended")
+            with open(f"/proc/{other.pid}/stat", encoding="utf-8") as stat, open(node.directory + "/run/pid/keyer", "w", encoding="utf-8") as line:
+                line.write(f"{other.pid} {stat.read().rsplit(')', 1)[1].split()[19]}\n")
+            node.settings += ["--record", record]
+            node.start()
+            self.assertEqual(other.wait(), -signal.SIGKILL)
 
     def test_nothing_that_stands_in_a_file_of_the_node_is_run(self):
         """Files of a directory that was open once: whoever planted them has no word in the supervisor's shell."""

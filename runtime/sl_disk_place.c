@@ -17,16 +17,16 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #define OTHERS_WRITE ((mode_t)0022)
 #define OTHERS       ((mode_t)0077)
+#define OPEN_PLAIN   (O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
 #define DISK_FILES   "@(" SL_DISK_MEMBERS_NAME "|" SL_DISK_SEGMENT_NAME "+([0-9]))"
 
 #define LOCK_WAIT_NS  (800 * SL_NS_PER_MS)
-#define LOCK_PAUSE_NS (5 * SL_NS_PER_MS)
+#define LOCK_PAUSE_US 5000
 
 /* ---- the rule ---- */
 
@@ -77,9 +77,7 @@ static sl_err place_check_files(const char *path, struct sl_error *why)
         if (fnmatch(DISK_FILES, entry->d_name, FNM_EXTMATCH) != 0) {
             continue;
         }
-        SL_AUTO(close)
-        int fd =
-            openat(dirfd(directory), entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        SL_AUTO(close) int fd = openat(dirfd(directory), entry->d_name, OPEN_PLAIN);
         ours = fd >= 0 && read(fd, begin, sizeof begin) == (ssize_t)sizeof begin &&
                (memcmp(begin, "SLU", 3) == 0 || memcmp(begin, "\0\0\0", 4) == 0);
         (void)snprintf(foreign, sizeof foreign, "%.39s", entry->d_name);
@@ -178,8 +176,7 @@ static sl_err place_lock(int dir_fd, const char *place, int *out, struct sl_erro
     int locked;
     while ((locked = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK &&
            sl_clock_monotonic_ns() < until_ns) {
-        struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
-        (void)nanosleep(&pause, NULL);
+        (void)usleep(LOCK_PAUSE_US);
     }
     if (locked < 0) {
         sl_err err = errno == EWOULDBLOCK
@@ -284,7 +281,7 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
 {
     static const uint64_t magic = SL_DISK_SEGMENT_MAGIC;
     unsigned char page[SL_PAGE_BYTES];
-    uint32_t version = 0; /* of none that was read yet */
+    uint32_t version = 0; /* none was read yet; one release has written all of them */
     const struct dirent *entry = NULL;
     struct stat status;
     sl_err err = SL_OK;
@@ -300,9 +297,7 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
                           "disk: '%.150s/%.40s' is no plain file: move it elsewhere", place,
                           entry->d_name);
         }
-        SL_AUTO(close)
-        int fd =
-            openat(dirfd(directory), entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        SL_AUTO(close) int fd = openat(dirfd(directory), entry->d_name, OPEN_PLAIN);
         if (version != 0 || pread(fd, page, sizeof page, 0) != (ssize_t)sizeof page ||
             memcmp(page, &magic, sizeof magic) != 0) {
             continue;
@@ -313,8 +308,7 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
         if (digest.low != want.low64 || digest.high != want.high64) {
             continue;
         }
-        memcpy(&version, page + sizeof magic,
-               sizeof version); /* one release has written all of them */
+        memcpy(&version, page + sizeof magic, sizeof version);
         if (version != SL_DISK_FORMAT) {
             err = sl_fail(why, SL_ERR_VERSION,
                           "disk: %.100s/%.40s has format %u, this program (sluice " SL_VERSION
@@ -325,11 +319,12 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
     return err;
 }
 
-/* Whether this process is a tierer that has the lock; gives the runtime directory of its node, which it holds open, too. */
-static bool tierer_has(const char *pid, const struct stat *lock, char node[PATH_MAX])
+/* Whether this process is a tierer that has the lock; gives the runtime directory of its node, which it holds open, too.
+ * Of what else it has open nothing is asked: it may lie on a device that does not answer. */
+static bool tierer_has(const char *pid, const struct statx *lock, char node[PATH_MAX])
 {
     char path[NAME_MAX + 16], target[PATH_MAX], file[PATH_MAX + 16], comm[16] = "";
-    struct stat status;
+    struct statx at;
     const struct dirent *entry;
     bool has = false;
     (void)snprintf(path, sizeof path, "/proc/%s/comm", pid);
@@ -340,30 +335,35 @@ static bool tierer_has(const char *pid, const struct stat *lock, char node[PATH_
     (void)snprintf(path, sizeof path, "/proc/%s/fd", pid);
     SL_AUTO(closedir) DIR *fds = opendir(path);
     node[0] = '\0';
-    while (fds != NULL && (entry = readdir(fds)) != NULL) {
+    while (fds != NULL && node[0] == '\0' && (entry = readdir(fds)) != NULL) {
         ssize_t length = readlinkat(dirfd(fds), entry->d_name, target, sizeof target - 1);
         target[SL_MAX(length, 0)] = '\0';
         (void)snprintf(file, sizeof file, "%s/registrar.lock", target);
-        if (target[0] == '/' && access(file, F_OK) == 0) {
+        if (has && target[0] == '/' && access(file, F_OK) == 0) {
             (void)snprintf(node, PATH_MAX, "%s", target);
+        } else if (!has && fnmatch("*/" SL_DISK_LOCK_NAME, target, 0) == 0 &&
+                   statx(dirfd(fds), entry->d_name, AT_STATX_DONT_SYNC, STATX_INO, &at) == 0 &&
+                   at.stx_dev_major == lock->stx_dev_major &&
+                   at.stx_dev_minor == lock->stx_dev_minor && at.stx_ino == lock->stx_ino) {
+            has = true;
+            rewinddir(fds); /* for the node */
         }
-        has |= fstatat(dirfd(fds), entry->d_name, &status, 0) == 0 &&
-               status.st_dev == lock->st_dev && status.st_ino == lock->st_ino;
     }
-    return has && node[0] != '\0';
+    return node[0] != '\0';
 }
 
 sl_err sl_disk_place_free(const struct sl_paths *paths, const char *place, struct sl_error *why)
 {
     char lock[SL_DISK_PLACE_BYTES + 8], node[PATH_MAX];
-    struct stat status;
+    struct statx at;
     const struct dirent *entry;
     sl_err err = SL_OK;
     (void)snprintf(lock, sizeof lock, "%s/" SL_DISK_LOCK_NAME, place);
-    SL_AUTO(closedir) DIR *processes = stat(lock, &status) == 0 ? opendir("/proc") : NULL;
+    SL_AUTO(closedir)
+    DIR *processes = statx(AT_FDCWD, lock, 0, STATX_INO, &at) == 0 ? opendir("/proc") : NULL;
     while (processes != NULL && err == SL_OK && (entry = readdir(processes)) != NULL) {
         if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-            tierer_has(entry->d_name, &status, node) &&
+            tierer_has(entry->d_name, &at, node) &&
             sl_node_dirs_apart(paths, "", node, NULL) == SL_OK) {
             err = sl_fail(why, SL_ERR_FOREIGN,
                           "disk directory '%.80s' is in use by the node of '%.80s' (process %s): "

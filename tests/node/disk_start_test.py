@@ -13,6 +13,7 @@ import time
 import unittest
 
 from node_support import BIN, PATIENCE, Node, main, store_setup, wait_until
+from stuck import stuck
 from values_support import Values
 
 UID = os.geteuid()
@@ -189,6 +190,14 @@ class DiskStart(unittest.TestCase):
             said = node.start().stdout
         self.assertRegex(said, "in use by another process: the tierer tries again")
         self.put_flushed(node, "kept")
+
+    def test_what_another_tierer_has_open_is_not_asked(self):
+        """Its device may not answer."""
+        node = self.node()
+        node.start()
+        node.stop()  # its disk has a lock
+        stuck(self, node.directory + "/device")("open('/proc/self/comm', 'w').write('sluice-tierer')")
+        self.assertNotIn("has not answered", node.start().stdout)
 
     def test_a_check_that_does_not_answer_keeps_no_node_from_its_start(self):
         """As on a device that hangs: the program that checks never ends by itself."""

@@ -1,0 +1,68 @@
+"""A file on a device that does not answer, as of a lost NFS server: who asks for its bytes or its state waits in the kernel, where no
+signal ends it. It is a file system of FUSE, whose server is this program: with its end every wait ends."""
+
+import ctypes
+import os
+import struct
+import subprocess
+import sys
+
+INIT, GETATTR, LOOKUP, OPEN, READ = 26, 3, 1, 14, 15
+ROOT, FILE = 1, 2  # nodes
+
+
+def attributes(node, mode):
+    return struct.pack("<Q5Q10I", node, 0, 0, 0, 0, 0, 0, 0, 0, mode, 1, os.geteuid(), os.getegid(), 0, 4096, 0)
+
+
+def answer(op, node):
+    """None: there is none, ever."""
+    if op == INIT:
+        return struct.pack("<IIIIHHIIHHI7I", 7, 31, 0, 0, 0, 0, 4096, 0, 0, 0, 0, *[0] * 7)
+    if op == LOOKUP:
+        return struct.pack("<QQQQII", FILE, 1, 3600, 0, 0, 0) + attributes(FILE, 0o100600)
+    if op == GETATTR and node == ROOT:
+        return struct.pack("<QII", 3600, 0, 0) + attributes(ROOT, 0o40700)
+    return struct.pack("<QII", 1, 1, 0) if op == OPEN else None  # not through the page cache
+
+
+def serve(path):
+    device = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={device},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()}"
+    if ctypes.CDLL(None).mount(b"stuck", path.encode(), b"fuse", 0, options.encode()) != 0:
+        raise OSError("mount")
+    print("mounted", flush=True)
+    while True:
+        _, op, unique, node = struct.unpack("<IIQQ", os.read(device, 1 << 17)[:24])
+        if op == READ or (op == GETATTR and node == FILE):
+            print("asked", flush=True)
+        else:
+            text = answer(op, node)
+            os.write(device, struct.pack("<IiQ", 16 + len(text or b""), 0 if text else -38, unique) + (text or b""))
+
+
+def stuck(test, path):
+    """Gives a function that starts a process, which does that and then waits for a file of this directory, until the test ends; the
+    process is killed or not. Skips the test where that cannot be had."""
+    os.mkdir(path)
+    server = subprocess.Popen([sys.executable, __file__, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    test.addCleanup(subprocess.run, ["umount", "--lazy", path], stderr=subprocess.DEVNULL, check=False)
+    test.addCleanup(server.communicate)
+    test.addCleanup(server.kill)
+    if server.stdout.readline() != "mounted\n":
+        test.skipTest("FUSE is not permitted here")
+
+    def waits(code, apart=()):
+        code = f"import fcntl, os\n{code}\nos.read(os.open({path + '/lock'!r}, os.O_RDONLY), 1)"
+        process = subprocess.Popen([*apart, sys.executable, "-c", code])
+        test.addCleanup(process.wait)
+        test.addCleanup(process.kill)
+        test.addCleanup(server.kill)  # first: what waits is not ended before
+        server.stdout.readline()
+        return process
+
+    return waits
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -14,6 +14,7 @@ import unittest
 
 from contributions_support import Probe
 from node_support import BIN, CTL, NODE, PATIENCE, Node, lives, log_of, main, wait_until
+from stuck import stuck
 
 KEPT = ("mine.txt", ".hidden", "below/deep.txt", "settings", "watch", "index", "arena.0", "metrics.csv", "pid/registrar", "program/keyer",
         "program.old/sluice-keyer", "gate.d/12", "log/notes.txt", "supervisor.state", "keep-arena", "metrics.at", "registrar.out")
@@ -197,32 +198,152 @@ class Dirs(unittest.TestCase):
             other.start()
             self.assertEqual(other.ctl("get", "kept").stdout, b"value")
 
-    def test_what_a_node_of_another_mount_namespace_has_is_not_shared(self):
-        """As two containers that have one directory of the host: each has its runtime directory under the same path."""
-        def inside(*words, **places):
-            where = {"runtime_dir": self.run, "shm_dir": self.shm, **places}
-            words += tuple(word for name, path in where.items() for word in ("--" + name.replace("_", "-"), path))
-            line = f'mount -t tmpfs -o mode=0700 none "{self.run}" && exec "$@"'
-            return subprocess.run(["unshare", "--mount", "sh", "-c", line, "sh", NODE, *words, "--instance", "dirs"], stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, timeout=60 * PATIENCE, env=dict(os.environ, SLUICE_BIN=BIN), check=False)
+    def container(self, command, *arguments, programs=BIN, **places):
+        """Begins a command as in a container, whose runtime directory has the same path as the one here and is another one."""
+        where = {"runtime_dir": self.run, "shm_dir": self.shm, **places}
+        words = [word for name, path in where.items() for word in ("--" + name.replace("_", "-"), path)]
+        line = f'mount -t tmpfs -o mode=0700 none "{self.run}" && exec "$@"'
+        return subprocess.Popen(["unshare", "--mount", "sh", "-c", line, "sh", NODE, command, *arguments, *words, "--instance", "dirs"], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "SLUICE_BIN": programs})
 
+    def containers(self):
         os.mkdir(self.run, 0o700)
         if subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", self.run], stderr=subprocess.DEVNULL, check=False).returncode != 0:
             self.skipTest("mounting is not permitted here")
+
+    def ended(self, command, code):
+        said = command.communicate(timeout=60 * PATIENCE)[0]
+        self.assertEqual(command.returncode, code, said)
+        return said
+
+    def in_use(self, path, setting, said):
+        self.assertRegex(said, f"{path} is in use by another node, .*: name another {setting}")
+
+    def test_what_a_node_of_another_mount_namespace_has_is_not_shared(self):
+        """As two containers that have one directory of the host: each has its runtime directory under the same path."""
+        self.containers()
         logs = self.home + "/logs"
         self.start(log_dir=logs)
         with open(logs + "/supervisor.jsonl", encoding="utf-8") as file:
             before = file.read()
-        said = inside("start", *SETTINGS, log_dir=logs, shm_dir=self.shm + "-b")
-        self.assertEqual(said.returncode, 1, said.stdout)
-        self.assertIn(f"another node, perhaps in another container, logs to {logs}: name another log_dir", said.stdout)
-        said = inside("start", *SETTINGS, log_dir=logs + "-b")
-        self.assertEqual(said.returncode, 1, said.stdout)
-        self.assertIn(f"another node, perhaps in another container, has its memory in {self.shm}: name another shm_dir", said.stdout)
+        said = self.ended(self.container("start", *SETTINGS, log_dir=logs, shm_dir=self.shm + "-b"), 1)
+        self.in_use(logs, "log_dir", said)
+        said = self.ended(self.container("start", *SETTINGS, log_dir=logs + "-b"), 1)
+        self.in_use(self.shm, "shm_dir", said)
         with open(logs + "/supervisor.jsonl", encoding="utf-8") as file:
             self.assertEqual(file.read(), before)
         self.assertFalse(os.path.exists(self.shm + "-b"))
         self.node("status", log_dir=logs)
+
+    def test_of_two_starts_at_once_in_two_containers_with_one_directory_one_wins(self):
+        self.containers()
+        programs, reached, waits = self.home + "/bin", self.home + "/reached", self.home + "/waits"
+        os.mkdir(programs)
+        for name in os.listdir(BIN):
+            if name != "sluicectl":
+                os.symlink(f"{BIN}/{name}", f"{programs}/{name}")
+        with open(programs + "/sluicectl", "w", encoding="utf-8") as script:  # it is stopped while it checks
+            script.write(f'#!/bin/sh\ncase "$*" in "config --check"*) : >{reached}; while [ -e {waits} ]; do sleep 0.05; done ;; esac\nexec "{CTL}" "$@"\n')
+        os.chmod(programs + "/sluicectl", 0o755)
+        for there in (False, True):  # the shm directory
+            with self.subTest(there=there):
+                if there:
+                    os.mkdir(self.shm, 0o700)
+                with open(waits, "w", encoding="utf-8"):
+                    pass
+                first = self.container("start", "--foreground", *SETTINGS, log_dir=self.home + "/logs-b", programs=programs)
+                wait_until(lambda: os.path.exists(reached), 20, "the first one checks")
+                os.kill(first.pid, signal.SIGSTOP)
+                os.remove(waits)
+                if there:  # it has the directory
+                    self.in_use(self.shm, "shm_dir", self.node("start", *SETTINGS, code=1))
+                    os.kill(first.pid, signal.SIGCONT)
+                    wait_until(lambda: os.path.exists(self.shm + "/index"), 20, "it has started")
+                    first.terminate()
+                    self.ended(first, 0)
+                else:
+                    self.start()
+                    os.kill(first.pid, signal.SIGCONT)
+                    self.in_use(self.shm, "shm_dir", self.ended(first, 1))
+                    self.node("stop")
+                os.remove(reached)
+
+    def held(self, path):
+        """As by a node of another container."""
+        os.makedirs(path, 0o700, exist_ok=True)
+        fd = os.open(path, os.O_RDONLY)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        return fd
+
+    def test_a_start_or_restart_with_logs_that_cannot_be_had_changes_nothing(self):
+        with Node(ranks=1, memory="16MiB") as node:
+            node.ctl("put", "kept", stdin=b"value")
+            before = {name: node.pid(name) for name in node.processes()}
+            used, open_to_all, foreign = self.home + "/used", self.home + "/open", self.foreign("foreign", "registrar.jsonl/mine")
+            fd = self.held(used)
+            self.addCleanup(os.close, fd)
+            os.mkdir(open_to_all)
+            os.chmod(open_to_all, 0o777)
+            for logs, text in ((used, f"nothing was changed: {used} is in use by another node"), (open_to_all + "/logs", "chmod"),
+                               (foreign, "is none: move it elsewhere\nsluice-node: nothing was changed")):
+                said = node.supervisor("restart", "--log-dir", logs, check=False)
+                self.assertEqual(said.returncode, 1, said.stdout)
+                self.assertIn(text, said.stdout)
+            os.kill(node.supervisor_pid(), signal.SIGKILL)
+            said = node.supervisor("start", *node.settings, "--log-dir", used, check=False)
+            self.assertEqual(said.returncode, 1, said.stdout)
+            self.in_use(used, "log_dir", said.stdout)
+            self.assertEqual(os.listdir(used), [])
+            self.assertFalse(os.path.islink(node.directory + "/run/log"))
+            self.assertIn(f"{len(before)} actors go on", node.start().stdout)
+            self.assertEqual({name: node.pid(name) for name in node.processes()}, before)
+            node.supervisor("restart", "--log-dir", node.directory + "/run")
+            node.supervisor("restart", "--log-dir", self.home + "/new")
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+
+    def test_memory_that_another_node_has_by_now_is_not_removed(self):
+        """A node of another container took it over, when this one had been killed, or when its name was removed."""
+        with Node(ranks=1, memory="16MiB") as node:
+            for pid in node.running():
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not node.running(), 20, "all are dead")
+            before, run = tree(node.shm), tree(node.directory + "/run")
+            fd = self.held(node.directory + "/run")  # its actors live, and their pids are those of another namespace
+            said = node.supervisor("stop", check=False)
+            self.assertEqual(said.returncode, 1, said.stdout)
+            self.assertIn(f"nothing was removed: {node.directory}/run is in use", said.stdout)
+            self.assertEqual(tree(node.directory + "/run"), run)
+            os.close(fd)
+            fd = self.held(node.shm)
+            said = node.stop().stdout
+            self.in_use(node.shm, "shm_dir", said)
+            self.assertIn(f"what is in {node.shm} stays", said)
+            self.assertEqual(tree(node.shm), before)
+            os.close(fd)
+            node.start()
+            fd = self.held(node.shm)
+            os.remove(node.shm + "/index")
+            supervisor, before = node.supervisor_pid(), tree(node.shm)
+            wait_until(lambda: not lives(supervisor), 20, "the node ends")
+            self.assertLessEqual({"arena.0", "settled"}, set(os.listdir(node.shm)))
+            self.in_use(node.shm, "shm_dir", log_of(node, "supervisor"))
+            os.close(fd)
+
+    def test_killed_processes_that_hang_in_the_kernel_keep_no_node_from_its_start(self):
+        """As a tierer of a lost device. In a container of its own nobody knows that it was killed, or whose it was."""
+        waits = stuck(self, self.home + "/device")
+        logs = self.home + "/logs"
+        hold = f"for path in {[self.run, self.shm, logs]}: os.makedirs(path, 0o700, True), fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_SH)"
+        waits(hold).kill()
+        self.assertIn("processes that were killed still hold", self.start(log_dir=logs))
+        self.node("stop", log_dir=logs)
+        self.assertEqual(os.listdir(self.shm), [])
+        apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        if subprocess.run([*apart, "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("namespaces are not permitted here")
+        logs += "-b"
+        waits(hold.replace("logs'", "logs-b'"), apart)
+        self.in_use(logs, "log_dir", self.node("start", *SETTINGS, code=1, log_dir=logs))
 
     def test_a_command_under_another_name_leaves_the_node_alone(self):
         with Node(ranks=1, memory="16MiB") as other:

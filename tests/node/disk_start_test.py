@@ -430,6 +430,12 @@ class DiskStart(unittest.TestCase):
             self.assertIn("sluicectl tiers", done.stderr.decode())
             self.assertIn("flush again" if words == ["flush"] else "nothing need be repeated", done.stderr.decode())
         self.assertNotEqual(node.ctl("get", "a", check=False).returncode, 0)
+        for command in (("restart", "keyer"), ("start", *node.settings)):  # which goes on under a new supervisor
+            done = node.supervisor(*command, check=False)  # a tierer that has just been started may be missed
+            self.assertTrue(done.returncode == 0 or "goes on without tierer.0" in done.stdout, done.stdout)
+            self.assertEqual(node.ctl("get", "new").stdout, b"new")
+            os.kill(node.supervisor_pid(), signal.SIGKILL)
+        node.supervisor("start", *node.settings, check=False)
         os.remove(self.place(node))
         wait_until(lambda: b"no disk tier" not in node.ctl("status").stdout, 20, "the disk is back")
         node.wait_ready(30)

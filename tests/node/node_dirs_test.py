@@ -345,6 +345,18 @@ class Dirs(unittest.TestCase):
         waits(hold.replace("logs'", "logs-b'"), apart)
         self.in_use(logs, "log_dir", self.node("start", *SETTINGS, code=1, log_dir=logs))
 
+    def test_memory_that_is_to_stay_stays_where_no_file_can_be_made(self):
+        os.mkdir(self.run, 0o700)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=100,mode=0700", "none", self.run], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("mounting is not permitted here")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", self.run], check=False)
+        self.start()
+        with contextlib.suppress(OSError):
+            for number in range(100):
+                os.close(os.open(f"{self.run}/other-{number}", os.O_CREAT, 0o600))
+        self.assertIn("nothing was ended: its memory would be lost", self.node("stop", "--keep-arena", code=1))
+        self.node("status")
+
     def test_a_command_under_another_name_leaves_the_node_alone(self):
         with Node(ranks=1, memory="16MiB") as other:
             other.ctl("put", "kept", stdin=b"value")
@@ -614,6 +626,9 @@ while time.monotonic() < end:
             self.again(run + "pid/keyer")
             self.whole(node)
             self.assertEqual(node.ctl("get", "kept").stdout, b"value", "its memory is as it was")
+            with open(run + "supervisor.pid", "w", encoding="utf-8"):  # as where there was no room
+                pass
+            wait_until(lambda: os.path.getsize(run + "supervisor.pid") > 0, HANG, "it has its text again")
             self.assertEqual(node.supervisor_pid(), supervisor)
             said = node.supervisor("start", *node.settings, check=False)
             self.assertIn("runs already", said.stdout)

@@ -140,6 +140,26 @@ class Adoption(unittest.TestCase):
             node.start()
             self.assertEqual(other.wait(), -signal.SIGKILL)
 
+    @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/proc/sys/kernel/ns_last_pid"), "skipped: no pid can be chosen here")
+    def test_a_process_that_gets_the_pid_of_an_actor_while_a_start_checks_is_not_killed(self):
+        node = Node(ranks=1)
+        again, mark = node.directory + "/again", node.directory + "/mark"
+        node.programs_with_ctl(f"""'config --check'*) if [ -e {again} ]; then rm {again}
+            read pid born <{node.directory}/run/pid/keyer; kill -KILL $pid
+            until [ "$!" = $pid ]; do echo $((pid - 1)) >/proc/sys/kernel/ns_last_pid; sleep 600 </dev/null >/dev/null 2>&1 & [ $! = $pid ] || kill $!; done
+            echo $! >{mark}
+        fi ;;""")
+        with node:
+            supervisor_killed(node)
+            with open(again, "w", encoding="utf-8"):
+                pass
+            node.settings += ["--lease-ttl", "1s"]
+            node.start()
+            with open(mark, encoding="utf-8") as line:
+                other = int(line.read())
+            self.assertEqual(command_of(other)[0], "sleep")
+            os.kill(other, signal.SIGKILL)
+
     def test_nothing_that_stands_in_a_file_of_the_node_is_run(self):
         """Files of a directory that was open once: whoever planted them has no word in the supervisor's shell."""
         with Node(ranks=1) as node:

@@ -290,6 +290,15 @@ class Supervisor(unittest.TestCase):
             self.assertNotEqual(node.pid("coordinator"), old)
             self.assertEqual(node.processes()["coordinator"][3], "0")
 
+    def test_a_restart_of_what_is_no_actor_ends_nothing(self):
+        with Node(ranks=1) as node:
+            supervisor = node.supervisor_pid()
+            for name in ("../supervisor.pid", "nobody"):
+                self.assertIn(f"no actor '{name}' runs", node.supervisor("restart", name, check=False).stdout)
+            node.ctl("put", "a", stdin=b"a")
+            self.assertEqual(node.supervisor_pid(), supervisor)
+            self.assertTrue(lives(supervisor))
+
     def reads(self, probe):
         return probe.code("get", "k"), probe.code("exists", "k")
 

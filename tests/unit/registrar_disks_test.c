@@ -506,6 +506,33 @@ START_TEST(removal_waits_for_the_disk_that_is_away_and_outlives_it)
     }
 END_TEST
 
+/* Of another copy nothing was known. While the key has a tombstone nothing is written there, so it is meant as well. */
+START_TEST(removal_is_of_whatever_the_disk_has_under_the_key)
+    {
+        struct node *node = node_disks();
+        struct sl_msg request;
+        sl_err code;
+        put_durable(node);
+        uint32_t a = one_on(node, 0);
+        struct found found = found_of(node, key_of(a));
+        found.segment++;
+        fake_die(&node->fake, proc_of(TIERER_PID));
+        uint64_t seq = remove_ask(node, key_of(a));
+
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID + 7);
+        tierer_found(node, &found, 1, true, true, &code);
+
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert(!node_sees(node, key_of(a)));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &request));
+        ck_assert_uint_eq(request.body.disk_forget.items.count, 1);
+        ck_assert_uint_eq(request.body.disk_forget.items.at[0].segment, 0); /* wherever it is */
+        ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
+        node_end(node);
+    }
+END_TEST
+
 /* Nobody waits for a disk that nobody serves; its tombstone waits for it all the same. */
 START_TEST(removal_is_answered_at_once_when_its_disk_has_been_away_for_long)
     {
@@ -1221,6 +1248,7 @@ int main(void)
         eviction_goes_on_with_the_disks_that_are_left,
         removal_waits_for_the_disk_that_is_away_and_outlives_it,
         removal_is_answered_at_once_when_its_disk_has_been_away_for_long,
+        removal_is_of_whatever_the_disk_has_under_the_key,
         what_two_disks_may_hold_is_removed_from_both,
         removal_waits_for_disks_that_have_not_told_yet,
         second_copy_is_known_and_goes_with_the_first,

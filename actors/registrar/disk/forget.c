@@ -330,15 +330,14 @@ static void forgets_disk_left(struct registrar *self, uint32_t slot)
 
 bool reg_forget_covers(struct registrar *self, struct sl_key key, const struct sl_disk_place *place)
 {
-    bool covers = false;
-    struct reg_forget *at = forget_first(self, key, place->disk);
-    for (; at != NULL; at = forget_next(at, key)) {
-        bool behind = at->behind; /* its write may store it elsewhere */
-        at->scan = behind ? self->tier->disks[place->disk].scan_number : at->scan;
-        at->place = behind || at->place.valid != 0 ? at->place : *place;
-        covers = covers || behind || place_is(&at->place, place);
+    const struct sl_disk_place unknown = {.disk = place->disk};
+    struct reg_forget *first = forget_first(self, key, place->disk);
+    for (struct reg_forget *at = first; at != NULL; at = forget_next(at, key)) {
+        bool known = at->place.valid == 0 ? !at->behind : place_is(&at->place, place);
+        at->scan = known ? at->scan : self->tier->disks[place->disk].scan_number;
+        at->place = known ? *place : unknown; /* wherever else it may be, too */
     }
-    return covers;
+    return first != NULL;
 }
 
 /* Whether the removal waits for a tombstone of the part already: it was found before. */

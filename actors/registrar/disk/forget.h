@@ -60,8 +60,8 @@ bool reg_forget_pending(const struct registrar *self, struct sl_key key, uint32_
  * a tombstone ends. */
 const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash);
 /* Whether a value that a scan found there under the key is to be forgotten. Tombstones of its key
- * whose place is not known learn it, each of several: nothing is written under a key that has one,
- * so whatever is there is meant. */
+ * whose place is not known learn it, each of several; those of another place are for both: nothing is
+ * written under a key that has one, so whatever is there is meant. */
 bool reg_forget_covers(struct registrar *self, struct sl_key key,
                        const struct sl_disk_place *place);
 /* The same of a part of a block that was removed by the block's key, which is not in the index: it has

@@ -25,7 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DISK_FILES_MAX    8192u
+#define DISK_FILES_MAX    (SL_DISK_SEGMENTS_MAX + 8u) /* and a few small files */
 #define DISK_TRANSFER_MAX SL_GIB /* one submission; the kernel's own limit is 2 GiB - 4 KiB */
 #define DISK_RETRIES_MAX  64u    /* EAGAIN and EINTR in a row before the caller hears of it */
 #define DISK_BUFFERS_MAX  16384u /* the kernel's own limit */

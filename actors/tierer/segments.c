@@ -347,7 +347,7 @@ static bool segments_have_room(struct tierer *self, bool reclaims)
     }
     if (segments_real_bytes(self) + wanted <= self->room.bytes_max &&
         segments_length(self) + self->segment_bytes <= TI_LENGTHS_MAX * self->disk_bytes_max &&
-        self->segment_count < TI_SEGMENTS_MAX) {
+        self->segment_count < self->segments_max) {
         return true;
     }
     if (reclaims && self->segment_count > 0) {

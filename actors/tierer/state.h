@@ -289,6 +289,7 @@ struct tierer {
     bool lending;                       /* the disk takes registered memory */
     struct ti_segment *segments;        /* oldest first; the last one is open unless abandoned */
     uint32_t segment_count;
+    uint32_t segments_max; /* each holds a descriptor */
     uint64_t segment_bytes, disk_bytes_max;
     uint64_t foreign_bytes; /* other files in the directory count as well */
     unsigned char store[16];

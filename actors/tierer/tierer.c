@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(tierer, metrics.bytes_written, "bytes_written"),
@@ -77,6 +78,9 @@ static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
 
 static sl_err tierer_memory(struct tierer *self, struct sl_error *why)
 {
+    struct rlimit descriptors = {.rlim_cur = RLIM_INFINITY};
+    (void)getrlimit(RLIMIT_NOFILE, &descriptors);
+    self->segments_max = (uint32_t)SL_MIN((rlim_t)TI_SEGMENTS_MAX, descriptors.rlim_cur / 4 * 3);
     self->segments = calloc(TI_SEGMENTS_MAX, sizeof(*self->segments));
     self->ios = calloc(TI_IOS_MAX, sizeof(*self->ios));
     self->bounce = aligned_alloc(SL_PAGE_BYTES, (size_t)TI_BOUNCE_PAGES * SL_PAGE_BYTES);

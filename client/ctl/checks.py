@@ -92,11 +92,12 @@ def index_and_actors(facts):
 
 def descriptors(facts):
     """A mailbox holds a few for each process that is attached: lanes, doorbells, pidfd. Actors take what the hard limit allows."""
-    settings, most = facts["settings"], unlimited(facts["limits"]["descriptors"])
-    least = 64 + 8 * (settings["ranks"] + facts["needs"]["disk_paths"])
-    want = 8 * settings["clients_max"] + settings["fabric_connections_max"] + 64
+    settings, needs, most = facts["settings"], facts["needs"], unlimited(facts["limits"]["descriptors"])
+    least = 64 + 8 * (settings["ranks"] + needs["disk_paths"])
+    files = settings["disk"] // max(1, needs["disk_paths"] * needs["disk_segment"])  # of one disk; the oldest make room at 3/4 of the limit
+    want = max(8 * settings["clients_max"] + settings["fabric_connections_max"] + 64, files * 4 // 3)
     return judged(most >= want, most >= least), "any number of descriptors" if most == math.inf else \
-        f"RLIMIT_NOFILE allows a process {most} descriptors; the node wants {least}, clients_max and fabric_connections_max up to {want}"
+        f"RLIMIT_NOFILE allows a process {most} descriptors; the node wants {least}, clients_max, fabric_connections_max and log files up to {want}"
 
 
 def clients(facts):

@@ -86,6 +86,7 @@ class Limits(unittest.TestCase):
                 ((("ranks", "1"),), "descriptors", 79, FAIL, "descriptors: RLIMIT_NOFILE allows a process 79 descriptors; the node wants 80"),
                 ((("ranks", "1"),), "descriptors", 80, WARN, "up to 2624"),
                 ((("ranks", "2"),), "descriptors", 87, FAIL, "wants 88"),
+                ((("disk", "400GiB"),), "descriptors", 4096, WARN, "log files up to 8533"),
                 ((), "cores.most", 1000, OK, ""),
                 ((), "cores.most", 250, WARN, "core_limit:  allows 0.25 cores"),
                 ((memory,), "file_bytes", 260 * MIB, OK, ""),

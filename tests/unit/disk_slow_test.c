@@ -3,6 +3,7 @@
 #include "actors/tierer/tierer.h"
 #include "ipc/sl_index.h"
 #include "runtime/sl_disk.h"
+#include "runtime/sl_disk_place.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/tmpdir.h"
 
@@ -13,6 +14,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* ---- calls that hang ---- */
@@ -246,6 +248,23 @@ START_TEST(a_call_that_fails_says_why)
     }
 END_TEST
 
+/* Beside the file of members, as many as there may be of segments. */
+START_TEST(all_segments_of_a_disk_are_open_at_once)
+    {
+        struct rlimit limit;
+        struct sl_error why = {0};
+        uint64_t bytes = 0;
+        int file = file_of("segment");
+        ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+        limit.rlim_cur = limit.rlim_max;
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        for (uint32_t i = 0; i < SL_DISK_SEGMENTS_MAX && why.os_code == 0; i++) {
+            sl_err err = disk->ops->open(disk, "segment", false, 0, &file, &bytes, &why);
+            ck_assert_msg(err == SL_OK || why.os_code == EMFILE, "file %u: %s", i, why.text);
+        }
+    }
+END_TEST
+
 /* ---- the tierer on it ---- */
 
 static struct fake_env fake;
@@ -421,6 +440,7 @@ int main(void)
     tcase_add_loop_test(calls, reads_go_on_while_a_call_hangs, 0, SL_COUNT(slow_verbs));
     tcase_add_loop_test(calls, a_disk_is_left_while_a_call_hangs, 0, SL_COUNT(slow_verbs));
     tcase_add_test(calls, a_call_that_fails_says_why);
+    tcase_add_test(calls, all_segments_of_a_disk_are_open_at_once);
     suite_add_tcase(suite, calls);
     TCase *node = tcase_create("node");
     tcase_set_timeout(node, 20);

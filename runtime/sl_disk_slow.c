@@ -75,7 +75,9 @@ sl_err sl_disk_file_make(int dir_fd, const char *from, const char *name, uint64_
     if (fd < 0) {
         return sl_fail_os(why, errno, "open disk file '%s'", name);
     }
-    err = sl_disk_file_allocate(dir_fd, fd, name, true, bytes, why);
+    err = ftruncate(fd, (off_t)bytes) == 0 /* it may have been longer */
+              ? sl_disk_file_allocate(dir_fd, fd, name, true, bytes, why)
+              : sl_fail_os(why, errno, "cut '%s' to %" PRIu64 " bytes", name, bytes);
     close(fd);
     if (err !=
         SL_OK) { /* a half of it takes room that others need; nor may its old name come back */

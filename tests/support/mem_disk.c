@@ -152,6 +152,9 @@ sl_err mem_disk_prepare(struct mem_disk *disk, const char *from, const char *nam
     if (err == SL_OK && size_bytes < bytes) {
         file_grow(&disk->files[file], bytes);
         disk->bytes_peak = SL_MAX(disk->bytes_peak, mem_disk_bytes(disk));
+    } else if (err == SL_OK) {
+        disk->files[file].bytes = bytes;
+        disk->files[file].durable_bytes = bytes;
     }
     return err;
 }

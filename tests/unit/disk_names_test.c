@@ -107,6 +107,25 @@ START_TEST(a_file_that_was_prepared_has_its_name_for_good)
     }
 END_TEST
 
+/* Segments are smaller after a change of the settings: no footer would be looked for in the middle. */
+START_TEST(a_file_that_was_prepared_has_the_size_that_was_asked_for)
+    {
+        static const uint64_t sizes[] = {4096, 8192, 16384};
+        struct bed bed;
+        int file = -1;
+        uint64_t bytes = 0;
+        bed_make(&bed);
+        ck_assert_int_eq(bed.disk->ops->prepare(bed.disk, NULL, "old", 8192, NULL), SL_OK);
+        ck_assert_int_eq(bed.disk->ops->prepare(bed.disk, "old", "new", sizes[_i], NULL), SL_OK);
+        ck_assert_int_eq(bed.disk->ops->open(bed.disk, "new", false, 0, &file, &bytes, NULL),
+                         SL_OK);
+        ck_assert_uint_eq(bytes, sizes[_i]);
+        ck_assert_uint_eq(bed.disk->ops->real_bytes(bed.disk, file), sizes[_i]);
+        bed.disk->ops->close(bed.disk, file);
+        bed_remove(&bed);
+    }
+END_TEST
+
 START_TEST(a_directory_that_cannot_be_synced_is_an_error)
     {
         struct bed bed;
@@ -129,6 +148,7 @@ int main(void)
     tcase_set_timeout(all, 30);
     tcase_add_test(all, a_new_file_is_there_for_good);
     tcase_add_loop_test(all, a_file_that_was_prepared_has_its_name_for_good, 0, 3);
+    tcase_add_loop_test(all, a_file_that_was_prepared_has_the_size_that_was_asked_for, 0, 3);
     tcase_add_test(all, a_directory_that_cannot_be_synced_is_an_error);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -1,9 +1,11 @@
 /* runtime/sl_disk.c - a disk is opened by the kind that its entry of disk_path names. */
 #include "runtime/sl_disk.h"
 
+#include "runtime/sl_clock.h"
 #include "runtime/sl_config.h"
 
 #include <string.h>
+#include <time.h>
 
 #define KIND_ROW(kind, open) {kind, open},
 static const struct {
@@ -23,4 +25,28 @@ sl_err sl_disk_open(const char *path, uint32_t queue_depth, bool direct, struct 
     }
     return sl_fail(why, SL_ERR_CONFIG, "disk_path: '%.150s': there is no kind '%.*s'", path,
                    (int)SL_MIN(length, (size_t)32), path);
+}
+
+sl_err sl_disk_read(struct sl_disk *disk, int file, int other, void *memory, uint64_t offset_bytes,
+                    uint64_t length_bytes, uint32_t *pauses_left)
+{
+    static const uint64_t pauses_ns[] = {SL_NS_PER_MS, 10 * SL_NS_PER_MS, 50 * SL_NS_PER_MS};
+    _Alignas(SL_PAGE_BYTES) unsigned char page[SL_PAGE_BYTES];
+    for (size_t tries = 0; tries <= SL_COUNT(pauses_ns) + 1; tries++) {
+        uint64_t got = 0;
+        if (disk->ops->read_now(disk, file, memory, offset_bytes, length_bytes, &got, NULL) ==
+            SL_OK) {
+            return got == length_bytes ? SL_OK : SL_ERR_NOT_FOUND;
+        }
+        if (tries < SL_COUNT(pauses_ns) && *pauses_left > 0) {
+            const struct timespec pause = {.tv_nsec = (long)pauses_ns[tries]};
+            --*pauses_left;
+            (void)nanosleep(&pause, NULL);
+        }
+        if (tries == SL_COUNT(pauses_ns) && other >= 0 &&
+            disk->ops->read_now(disk, other, page, 0, sizeof(page), &got, NULL) != SL_OK) {
+            return SL_ERR_IO;
+        }
+    }
+    return SL_ERR_CORRUPT;
 }

@@ -65,8 +65,8 @@ struct sl_disk_ops {
                  void *context);
 
     /* The rest may be NULL: a disk without them works, less well. */
-    /* Makes file NAME of bytes, allocated and durable, from file FROM when that is there (NULL:
-     * from nothing). Blocks; any thread, beside all other calls. Repeating it after a failure is
+    /* Makes file NAME of bytes, allocated and durable, from file FROM when that is there, which may be
+     * longer (NULL: from nothing). Blocks; any thread, beside all other calls. Repeating it after a failure is
      * fine. */
     sl_err (*prepare)(struct sl_disk *disk, const char *from, const char *name, uint64_t bytes,
                       struct sl_error *why);
@@ -90,6 +90,13 @@ struct sl_disk {
     bool direct;       /* O_DIRECT in force */
     const char *place; /* the directory that holds the files; NULL: nobody need know */
 };
+
+/* Reads all of it with a few tries, since a read that fails may be right a moment later; *pauses_left bounds
+ * the pauses between them. Then `other` is read, another file (-1: none), and the place once more. Errors:
+ * SL_ERR_NOT_FOUND (the file is shorter), SL_ERR_CORRUPT (the place is bad), SL_ERR_IO (neither can be read: it is
+ * the disk). Blocks; any thread. */
+sl_err sl_disk_read(struct sl_disk *disk, int file, int other, void *memory, uint64_t offset_bytes,
+                    uint64_t length_bytes, uint32_t *pauses_left);
 
 /* Opens (makes) the place of the directory, see sl_disk_place.h. *event_fd becomes readable when
  * completions wait; borrowed from the disk. direct: a wish; disk->direct says whether it was

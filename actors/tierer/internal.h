@@ -57,14 +57,14 @@ void ti_log_close(struct tierer *self);
 void ti_log_settle(struct tierer *self);
 void ti_log_settled(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 /* All records of a closed segment, from its footer or its frames, in log order. Gives *records
- * (free), NULL with *bytes 0 when there is none. */
+ * (free), NULL with *bytes 0 when there is none. SL_ERR_IO: those that could be read. */
 sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *segment,
                                unsigned char **records, uint64_t *bytes, struct sl_error *why);
 /* Whether the record can be one of this segment. */
 bool ti_record_plausible(const struct ti_segment *segment, const struct ti_record *record);
 struct sl_digest ti_page_digest(const void *bytes, uint64_t length);
 
-/* Reads all of it; false: it cannot be read, or is not there. */
+/* Reads all of it; false: it cannot be read (which is noted in `unread`), or is not there. */
 bool ti_file_read(struct tierer *self, int file, void *memory, uint64_t offset, uint64_t length);
 
 /* members.c: which disks have missed nothing */

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
 
 #define TAIL_BYTES  (64u << 10) /* read at once at the end of a file: most indexes fit */
@@ -47,30 +46,16 @@ bool ti_record_plausible(const struct ti_segment *segment, const struct ti_recor
                segment->bytes - record->offset_bytes;
 }
 
-/* A read that fails may be right a moment later, and what is not read now is lost to everyone: it
- * is tried again. An error that stays is a bad place on the disk, which costs what lies there. The
- * pauses are bounded, so that a disk that is all bad does not hold up the start: then it is tried
- * again at once. */
+/* The pauses are bounded, so that a disk that is all bad does not hold up the start. */
 bool ti_file_read(struct tierer *self, int file, void *memory, uint64_t offset, uint64_t length)
 {
-    static const uint64_t pauses_ns[] = {SL_NS_PER_MS, 10 * SL_NS_PER_MS, 50 * SL_NS_PER_MS};
-    for (size_t tries = 0;; tries++) {
-        uint64_t got = 0;
-        sl_err err =
-            self->disk->ops->read_now(self->disk, file, memory, offset, length, &got, NULL);
-        if (err == SL_OK) {
-            return got == length;
-        }
-        if (tries == SL_COUNT(pauses_ns)) {
-            return false;
-        }
-        if (self->read_pauses_left == 0) {
-            continue;
-        }
-        self->read_pauses_left--;
-        const struct timespec pause = {.tv_nsec = (long)pauses_ns[tries]};
-        (void)nanosleep(&pause, NULL);
+    sl_err err = self->unread; /* of a disk that is out nothing more is tried */
+    if (err != SL_ERR_IO) {
+        err = sl_disk_read(self->disk, file, self->other_file, memory, offset, length,
+                           &self->read_pauses_left);
+        self->unread = err == SL_ERR_IO || err == SL_ERR_CORRUPT ? err : self->unread;
     }
+    return err == SL_OK;
 }
 
 static bool read_whole(struct tierer *self, const struct ti_segment *segment, void *memory,
@@ -367,15 +352,18 @@ sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *seg
     }
     /* The footer went bad, or there is none: the frames say the same. What does not count among
      * them is not what the table of entries has, and is left out by it. */
-    struct ti_segment walked = *segment;
+    struct ti_segment walked = {.number = segment->number,
+                                .file = segment->file,
+                                .salt = segment->salt,
+                                .bytes = segment->used_bytes}; /* no frame is behind them */
     struct ti_walk walk = {0};
-    walked.records = NULL;
-    walked.records_bytes = 0;
-    walked.records_capacity = 0;
-    walked.records_lost = false;
+    self->unread = SL_OK;
     err = ti_frames_walk(self, &walked, false, record_note, &walk, why);
     *bytes = err == SL_OK ? walked.records_bytes : 0;
     *records = malloc(*bytes + 1);
+    if (err == SL_OK && self->unread != SL_OK) {
+        err = sl_fail(why, SL_ERR_IO, "segment %u: its records cannot be read", segment->number);
+    }
     if (err == SL_ERR_NO_MEMORY || *records == NULL) {
         err = no_memory(&walked, why);
     } else if (*bytes > 0) {

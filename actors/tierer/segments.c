@@ -86,10 +86,8 @@ static uint64_t segment_real_bytes(const struct tierer *self, const struct ti_se
 {
     const struct sl_disk_ops *ops = self->disk->ops;
     uint64_t real = ops->real_bytes != NULL ? ops->real_bytes(self->disk, segment->file) : 0;
-    uint64_t slack = ops->real_bytes != NULL ? TI_SEGMENT_SLACK_BYTES : 0;
-    if (segment->state == TI_SEGMENT_SEALED) {
-        return SL_MAX(real, segment->bytes);
-    }
+    bool grows = ops->real_bytes != NULL && segment->state != TI_SEGMENT_SEALED;
+    uint64_t slack = grows ? TI_SEGMENT_SLACK_BYTES : 0;
     return SL_MAX(real, segment->bytes) + slack;
 }
 

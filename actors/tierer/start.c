@@ -24,7 +24,7 @@ static void listing_add(void *context, const char *name, uint64_t bytes)
     unsigned number = 0;
     char check[40];
     if (sscanf(name, "segment.%10u", &number) != 1 || number == 0 ||
-        number == UINT32_MAX || /* there is a next one */
+        number > UINT32_MAX - (1u << 20) || /* there are next ones */
         snprintf(check, sizeof(check), TI_SEGMENT_NAME_FORMAT, number) < 0 ||
         strcmp(check, name) != 0) {
         self->foreign_bytes += bytes;
@@ -114,6 +114,14 @@ static sl_err segment_drop(struct tierer *self, struct ti_segment *segment, stru
     segment->file = -1;
     ti_segment_records_free(segment);
     return self->disk->ops->remove(self->disk, name, why);
+}
+
+/* Nothing is given up for what a disk that is out does not give. */
+static sl_err disk_reads(const struct tierer *self, struct sl_error *why)
+{
+    return self->unread != SL_ERR_IO
+               ? SL_OK
+               : sl_fail(why, SL_ERR_IO, "disk: it cannot be read now: the next start tries again");
 }
 
 /* Gives up the values of the `count` oldest segments: a tombstone behind them is lost, and nobody
@@ -220,6 +228,7 @@ static sl_err segment_recover(struct tierer *self, struct ti_start *start,
     segment->records_lost = !noted && !segment->cut;
     err = ti_frames_walk(self, segment, true, record_recover, &walk, why);
     err = err == SL_OK ? footer_remains(self, segment, &walk, why) : err;
+    err = err == SL_OK ? disk_reads(self, why) : err;
     if (err != SL_OK) {
         return err;
     }
@@ -286,13 +295,6 @@ static sl_err segment_adopt(struct tierer *self, struct ti_start *start, struct 
     return err;
 }
 
-/* Of the time before the disk was emptied. */
-static sl_err segment_void(struct tierer *self, struct ti_segment *segment, struct sl_error *why)
-{
-    self->emptied_segments++;
-    return segment_drop(self, segment, why);
-}
-
 static sl_err segment_open(struct tierer *self, struct ti_start *start, struct ti_segment *segment,
                            struct sl_error *why)
 {
@@ -308,8 +310,9 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
     segment->bytes = file_bytes;
     segment->real_bytes = SL_MAX(segment->real_bytes, file_bytes);
     err = segment_adopt(self, start, segment, why);
-    if (err == SL_ERR_STALE) {
-        return segment_void(self, segment, why);
+    if (err == SL_ERR_STALE) { /* of the time before the disk was emptied */
+        self->emptied_segments++;
+        return segment_drop(self, segment, why);
     }
     if (err == SL_OK && blocks_bytes <= file_bytes / 2) {
         segment->emptied = true;
@@ -325,6 +328,10 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
                        ") knows %u: " TI_FORMAT_WAY_OUT,
                        name, segment->version, TI_FORMAT);
     case TI_HEADER_UNREADABLE:
+        err = disk_reads(self, why);
+        if (err != SL_OK) {
+            return err;
+        }
         sl_log_write(self->env->log, SL_LOG_ERROR, 0,
                      "disk: %s cannot be read, its values are misses", name);
         segment->state = TI_SEGMENT_CLOSED;
@@ -339,7 +346,8 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
         break;
     }
     if (!segment_is_ours(self, segment)) {
-        return segment_void(self, segment, why);
+        self->emptied_segments++;
+        return segment_drop(self, segment, why);
     }
     return segment_recover(self, start, segment, why);
 }
@@ -422,6 +430,8 @@ static sl_err segments_open(struct tierer *self, struct ti_start *start, struct 
     qsort(self->segments, start->listed, sizeof(*self->segments), ti_segment_compare);
     self->next_number = 1;
     self->next_sequence = 1;
+    self->other_file = self->members.file;
+    self->unread = SL_OK;
     for (uint32_t i = 0; err == SL_OK && i < start->listed; i++) {
         struct ti_segment segment = self->segments[i];
         bool newest = i + 1 == start->listed;

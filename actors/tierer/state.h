@@ -322,7 +322,7 @@ struct tierer {
     struct ti_spare spare;
     struct ti_room room;
     bool settling;              /* what a life before this one wrote is being made durable */
-    bool unsettled;             /* that failed: only a new start tells what is there */
+    bool unsettled;             /* only a new start tells what is there */
     bool gone;                  /* the directory is not there any more: only a new start helps */
     uint64_t reclaim_at_ns;     /* not before */
     bool reclaiming, gone_told; /* the registrar was asked for the oldest one; was told of */
@@ -381,6 +381,8 @@ struct tierer {
     unsigned char *frame_buffer;  /* TI_FRAME_HEADER_BYTES_MAX, aligned */
     unsigned char *search_buffer; /* TI_SEARCH_BYTES, aligned */
     uint32_t read_pauses_left;    /* for reads that fail, in this start or scan */
+    int other_file;               /* is it the place, or the disk? */
+    sl_err unread;                /* SL_ERR_CORRUPT: a place; SL_ERR_IO: the disk */
 
     bool draining;
     struct {

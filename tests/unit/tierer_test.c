@@ -115,7 +115,7 @@ static void hand_over(const struct mem_done *done)
     msg.body.local_io.bytes = done->bytes;
     msg.body.local_io.os_code = (uint64_t)done->os_code;
     sl_err err = fake.actor->handle(fake.state, &msg);
-    ck_assert_int_eq(err, self->members.emptied ? SL_ERR_DEVICE : SL_OK);
+    ck_assert_int_eq(err, self->members.emptied || self->unsettled ? SL_ERR_DEVICE : SL_OK);
 }
 
 /* Hands completions to the actor until none is left, at most so many. */
@@ -480,6 +480,114 @@ START_TEST(reads_that_fail_for_a_moment_at_the_start_cost_nothing)
     }
 END_TEST
 
+/* Reads of a start from number reads_fail_from on fail, so many of them; or those of some pages. */
+static uint32_t reads_fail_from, reads_fail_count;
+static int page_fails_file;
+static uint64_t page_fails_offset, page_fails_bytes = SL_PAGE_BYTES;
+static sl_err read_fails(struct sl_disk *base, int file, void *memory, uint64_t offset_bytes,
+                         uint64_t length_bytes, uint64_t *got, struct sl_error *why)
+{
+    bool page = file == page_fails_file && offset_bytes < page_fails_offset + page_fails_bytes &&
+                page_fails_offset < offset_bytes + length_bytes;
+    uint32_t number = reads_asked++;
+    if (page || (number >= reads_fail_from && number - reads_fail_from < reads_fail_count)) {
+        return sl_fail_os(why, EIO, "read");
+    }
+    return mem_read(base, file, memory, offset_bytes, length_bytes, got, why);
+}
+
+int __wrap_nanosleep(const struct timespec *pause, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *pause, struct timespec *left)
+{
+    (void)pause, (void)left;
+    return 0;
+}
+
+static sl_err start_count(uint32_t *segments, uint64_t *values)
+{
+    struct sl_error why = {0};
+    reads_asked = 0;
+    sl_err err = start_try(&why);
+    const struct tierer *self = fake.state;
+    *segments = err == SL_OK ? self->segment_count : 0;
+    *values = err == SL_OK ? ti_entries_live_count(self->entries) : 0;
+    fake_stop(&fake);
+    return err;
+}
+
+static uint64_t forget_start(uint32_t n);
+static void forget_value(uint32_t n);
+static void list_members(void);
+static uint32_t write_up_to(uint32_t number, uint32_t from);
+
+/* Three segments, the first two with footers, with a tombstone in the second; nothing was stopped. */
+static struct sl_disk_ops failing;
+static void reads_fail_setup(void)
+{
+    scan();
+    list_members();
+    uint32_t n = write_up_to(2, 0);
+    forget_value(3);
+    (void)write_up_to(3, n);
+    pump(UINT64_MAX);
+    fake_stop(&fake);
+    failing = *disk.base.ops;
+    mem_read = failing.read_now;
+    failing.read_now = read_fails;
+    disk.base.ops = &failing;
+    page_fails_file = -1;
+}
+
+/* Whether a disk that fails for a moment, or from some moment on, loses nothing by the start after it. */
+START_TEST(an_outage_while_the_log_is_read_costs_nothing)
+    {
+        static const uint32_t lengths[] = {4, 5, 9, 40, UINT32_MAX};
+        uint32_t want_segments = 0, segments = 0, ended = 0;
+        uint64_t want_values = 0, values = 0;
+        reads_fail_setup();
+        ck_assert_int_eq(start_count(&want_segments, &want_values), SL_OK);
+        uint32_t reads = reads_asked;
+        ck_assert_uint_gt(want_values, 0);
+        for (uint32_t from = 0; from < reads; from++) {
+            reads_fail_from = from;
+            reads_fail_count = lengths[_i];
+            sl_err err = start_count(&segments, &values);
+            ended += err != SL_OK;
+            reads_fail_count = 0;
+            if (err != SL_OK) {
+                ck_assert_int_eq(start_count(&segments, &values), SL_OK);
+            }
+            ck_assert_msg(segments == want_segments && values == want_values,
+                          "from read %u on: %u segments, %lu values", from, segments,
+                          (unsigned long)values);
+        }
+        ck_assert(ended > 0 || _i == 0);
+    }
+END_TEST
+
+START_TEST(a_bad_page_at_the_start_costs_what_lies_there)
+    {
+        uint32_t want_segments = 0, segments = 0;
+        uint64_t want_values = 0, values = 0;
+        reads_fail_setup();
+        ck_assert_int_eq(start_count(&want_segments, &want_values), SL_OK);
+        for (uint32_t number = 1; number <= 3; number++) {
+            char name[40];
+            uint64_t bytes = 0;
+            (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, number);
+            ck_assert_int_eq(
+                disk.base.ops->open(&disk.base, name, false, 0, &page_fails_file, &bytes, NULL),
+                SL_OK);
+            for (page_fails_offset = 0; page_fails_offset < bytes;
+                 page_fails_offset += SL_PAGE_BYTES) {
+                ck_assert_int_eq(start_count(&segments, &values), SL_OK);
+                ck_assert_uint_eq(segments, want_segments);
+                ck_assert_uint_ge(values + 1, want_values);
+            }
+        }
+    }
+END_TEST
+
 static uint64_t forget_start(uint32_t n)
 {
     char key[32];
@@ -658,7 +766,8 @@ END_TEST
  */
 START_TEST(file_with_a_number_that_no_segment_has_is_left_alone)
     {
-        static const char *const names[] = {"segment.4294967295", "segment.0000000000"};
+        static const char *const names[] = {"segment.4294967295", "segment.4294967294",
+                                            "segment.0000000000"};
         int file = 0;
         uint64_t bytes = 0;
         for (uint32_t i = 0; i < SL_COUNT(names); i++) {
@@ -1720,6 +1829,74 @@ static bool scan_ends(void)
     return last;
 }
 
+static void hello_new(void)
+{
+    struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
+    hello.body.hello_reply.boot_generation = ++boot_generation;
+    fake_give(&fake, "registrar", &hello);
+}
+
+/* What is not told is forgotten, and parts of blocks are removed with it. */
+START_TEST(a_scan_waits_for_a_disk_that_cannot_be_read)
+    {
+        reads_fail_setup();
+        start_actor();
+        scan();
+        const struct tierer *self = fake.state;
+        (void)write_up_to(self->segment_count + 1, 200);
+        reads_fail_from = 0;
+        reads_fail_count = UINT32_MAX;
+        disk.fail_reads = EIO;
+        hello_new();
+        for (uint32_t i = 0; i < 20; i++) {
+            ck_assert(!scan_ends());
+            pass_and_pump(2 * SL_NS_PER_S);
+        }
+        ck_assert(!self->unsettled);
+        reads_fail_count = 0;
+        disk.fail_reads = 0;
+        pass_and_pump(4 * SL_NS_PER_S);
+        while (!scan_ends()) {
+            pass_and_pump(SL_NS_PER_S);
+        }
+        restart();
+        check_all(true);
+    }
+END_TEST
+
+/* It is told of by nobody, so a removal leaves no tombstone: it must not be read by a later start. */
+START_TEST(a_segment_that_cannot_be_read_for_a_scan_is_given_up_by_a_start)
+    {
+        uint64_t bytes = 0;
+        reads_fail_setup();
+        start_actor();
+        scan();
+        pass_and_pump(SL_NS_PER_S);
+        const struct tierer *self = fake.state;
+        ck_assert_int_eq(disk.base.ops->open(&disk.base, "segment.0000000001", false, 0,
+                                             &page_fails_file, &bytes, NULL),
+                         SL_OK);
+        page_fails_offset = 0;
+        page_fails_bytes = bytes;
+        fake.env.starting = true; /* the process may end */
+        hello_new();
+        for (uint32_t i = 0; !self->unsettled; i++) {
+            ck_assert_uint_lt(i, 10);
+            ck_assert(!scan_ends());
+            pass_and_pump(2 * SL_NS_PER_S);
+        }
+        fake_stop(&fake);
+        start_again();
+        page_fails_file = -1;
+        restart();
+        for (uint32_t n = 0; n < KEYS_MAX; n++) {
+            ck_assert(known[n].segment != 1 || !known[n].found);
+            known[n].acknowledged = known[n].acknowledged && known[n].segment != 1;
+        }
+        check_all(true);
+    }
+END_TEST
+
 /* A new registrar would take it that it knows all that the disk holds. */
 START_TEST(a_scan_does_not_end_while_the_file_of_a_segment_is_renamed)
     {
@@ -2163,6 +2340,8 @@ int main(void)
     tcase_add_test(node, what_was_told_is_told_again_behind_a_fence_of_everything);
     tcase_add_test(node, what_was_never_synced_is_made_durable_before_it_is_told);
     tcase_add_test(node, reads_that_fail_for_a_moment_at_the_start_cost_nothing);
+    tcase_add_loop_test(node, an_outage_while_the_log_is_read_costs_nothing, 0, 5);
+    tcase_add_test(node, a_bad_page_at_the_start_costs_what_lies_there);
     tcase_add_test(node, tombstone_without_a_place_forgets_what_is_there_by_then);
     tcase_add_test(node, tombstone_waits_for_the_write_that_is_under_way);
     tcase_add_test(node, a_value_that_is_being_forgotten_is_written_again);
@@ -2204,6 +2383,8 @@ int main(void)
     tcase_add_test(node, no_segment_is_named_while_the_file_of_the_one_before_is_renamed);
     tcase_add_test(node, a_scan_does_not_end_while_the_file_of_a_segment_is_renamed);
     tcase_add_test(node, a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed);
+    tcase_add_test(node, a_scan_waits_for_a_disk_that_cannot_be_read);
+    tcase_add_test(node, a_segment_that_cannot_be_read_for_a_scan_is_given_up_by_a_start);
     tcase_add_test(node, a_tombstone_is_written_while_its_file_is_renamed);
     tcase_add_test(node, a_file_that_has_gone_is_told_until_the_registrar_knows_it);
     tcase_add_loop_test(node, a_segment_that_cannot_be_removed_keeps_its_values, 0, 2);

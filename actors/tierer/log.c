@@ -96,11 +96,13 @@ static void job_measure(struct tierer *self, struct ti_job *job)
         if (job->kind == TI_JOB_WRITE) {
             const unsigned char *value =
                 ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
-            if (value == NULL ||
+            if (value == NULL || !ti_staging_fits(&self->staging, item->length_bytes) ||
                 !sl_digest_equal(sl_digest_of(value, item->length_bytes), item->digest)) {
                 item->dead = true;
-                item->code = value == NULL ? SL_ERR_INVALID : SL_ERR_CORRUPT;
-                sl_metric_add(self->env->metrics, self->metrics.corrupt, value != NULL);
+                bool fits = ti_staging_fits(&self->staging, item->length_bytes);
+                item->code = value == NULL ? SL_ERR_INVALID : fits ? SL_ERR_CORRUPT : SL_ERR_LIMIT;
+                sl_metric_add(self->env->metrics, self->metrics.corrupt,
+                              item->code == SL_ERR_CORRUPT);
                 continue;
             }
             values_bytes += sl_align_up(item->length_bytes, SL_PAGE_BYTES);
@@ -505,13 +507,6 @@ void ti_log_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes,
     }
 }
 
-static bool segment_has_header(struct tierer *self, uint32_t number)
-{
-    const struct ti_segment *segment = ti_log_segment(self, number);
-    SL_ASSERT(segment != NULL);
-    return segment->header_there;
-}
-
 /* The segment of the oldest frame that waits for a sync, if that sync is due. */
 static bool sync_due(struct tierer *self, uint32_t *number, uint64_t *due_ns)
 {
@@ -522,7 +517,9 @@ static bool sync_due(struct tierer *self, uint32_t *number, uint64_t *due_ns)
     while (oldest != NULL && oldest->phase != TI_JOB_WRITTEN) {
         oldest = oldest->next;
     }
-    if (oldest == NULL || !segment_has_header(self, oldest->segment)) {
+    const struct ti_segment *segment =
+        oldest != NULL ? ti_log_segment(self, oldest->segment) : NULL;
+    if (segment == NULL || !segment->header_there) {
         return false; /* a frame is only found through the header of its segment */
     }
     for (const struct ti_job *job = self->active.first; job != NULL; job = job->next) {
@@ -666,9 +663,7 @@ void ti_log_refuse(struct tierer *self)
         job_refuse(self, job);
         ti_job_reply(self, job);
     }
-    /* The disk only reads for them: their memory may be used for other things, the frame is given
-     * up.
-     */
+    /* The disk only reads for them: their memory may be used for other things, the frame is given up. */
     for (struct ti_job *job = self->active.first; self->stalled && job != NULL; job = job->next) {
         if (!job->answered && now_ns >= job->started_ns + TI_HEALTH_STALL_NS) {
             job_refuse(self, job);

@@ -18,10 +18,15 @@ static uint64_t staging_cost(uint64_t length_bytes)
     return sl_align_up(length_bytes, SL_PAGE_BYTES) + TI_STAGING_OVERHEAD_BYTES;
 }
 
+bool ti_staging_fits(const struct ti_staging *staging, uint64_t length_bytes)
+{
+    return staging_cost(length_bytes) <= staging->budget_bytes;
+}
+
 sl_err ti_staging_take(struct ti_staging *staging, uint64_t length_bytes, struct sl_error *why)
 {
     uint64_t cost = staging_cost(length_bytes);
-    if (cost > staging->budget_bytes) {
+    if (!ti_staging_fits(staging, length_bytes)) {
         return sl_fail(why, SL_ERR_LIMIT,
                        "a value of %" PRIu64 " bytes needs %" PRIu64
                        " bytes of staging, disk_staging is %" PRIu64,

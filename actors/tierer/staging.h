@@ -17,6 +17,8 @@ struct ti_staging {
 };
 /* usable_ppm: share of the budget, 0..1,000,000. */
 void ti_staging_init(struct ti_staging *staging, uint64_t budget_bytes, uint64_t usable_ppm);
+/* Whether a value of this size may ever be read. */
+bool ti_staging_fits(const struct ti_staging *staging, uint64_t length_bytes);
 /* SL_OK: taken, give it back with ti_staging_give. SL_ERR_BUSY: wait for what is under way.
  * SL_ERR_LIMIT: never, `why` says how much it needs and how much there is. */
 sl_err ti_staging_take(struct ti_staging *staging, uint64_t length_bytes, struct sl_error *why);

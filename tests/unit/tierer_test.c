@@ -92,6 +92,13 @@ static void open_large_node(void)
     open_node_with(settings, 64 << 20);
 }
 
+static void open_narrow_node(void)
+{
+    static const char *const settings[] = {
+        "disk", "64MiB", "disk_segment", "16MiB", "memory", "64MiB", "disk_staging", "2MiB", NULL};
+    open_node_with(settings, 64 << 20);
+}
+
 static void open_many_node(void)
 {
     static const char *const settings[] = {
@@ -702,6 +709,16 @@ START_TEST(repeated_write_keeps_the_place)
         ck_assert_uint_eq(known[3].segment, segment);
         ck_assert_uint_eq(known[3].offset, offset);
         ck_assert_int_eq(read_value(3, segment, offset), SL_OK);
+    }
+END_TEST
+
+/* On disk it would be lost to everyone, and eviction would rely on it. */
+START_TEST(a_value_that_could_never_be_read_is_not_written)
+    {
+        scan();
+        ck_assert_int_eq(write_value(LARGE), SL_ERR_LIMIT);
+        ck_assert_int_eq(write_value(1), SL_OK);
+        ck_assert_int_eq(read_value(1, known[1].segment, known[1].offset), SL_OK);
     }
 END_TEST
 
@@ -2403,6 +2420,10 @@ int main(void)
     tcase_add_test(large, the_disk_has_a_few_pieces_at_a_time_in_their_order);
     tcase_add_test(large, a_scan_tells_many_records_in_slices);
     suite_add_tcase(suite, large);
+    TCase *tight = tcase_create("narrow");
+    tcase_add_checked_fixture(tight, open_narrow_node, close_node);
+    tcase_add_test(tight, a_value_that_could_never_be_read_is_not_written);
+    suite_add_tcase(suite, tight);
     TCase *many = tcase_create("many");
     tcase_add_checked_fixture(many, open_many_node, close_node);
     tcase_set_timeout(many, 240);

@@ -176,8 +176,8 @@ void ti_health_probe(struct tierer *self)
     }
     /* Each time in another segment: the place that is read may be a bad one itself. */
     struct ti_segment *segment = &self->segments[probe->turn++ % self->segment_count];
+    probe->at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_PROBE_NS);
     if (segment->leaving) {
-        probe->at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_PROBE_NS);
         return;
     }
     struct sl_disk_request request = {.verb = SL_DISK_READ,
@@ -190,7 +190,6 @@ void ti_health_probe(struct tierer *self)
     segment->reads++;
     probe->segment = segment->number;
     probe->busy = true;
-    probe->at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_PROBE_NS);
     for (uint32_t i = 0; i < TI_BAD_PLACES_MAX; i++) {
         struct ti_bad_place *bad = &self->bad_places[i];
         bad->probed = bad->suspect;
@@ -268,11 +267,8 @@ void ti_health_directory(struct tierer *self)
 
 uint64_t ti_health_next_ns(const struct tierer *self)
 {
-    /* Once a second is enough, and an idle disk costs nothing. */
-    bool busy = self->ios_in_flight > 0 || (self->degraded && self->waiting.count > 0) ||
+    /* Once a second is enough, for probes, too, and an idle disk costs nothing. */
+    bool busy = self->ios_in_flight > 0 || self->degraded || self->probe.doubted ||
                 (self->spare.state == TI_SPARE_MAKING && self->waiting.count > 0);
-    uint64_t look_ns = busy ? self->env->now_ns + SL_NS_PER_S : SL_NEVER_NS;
-    bool probe = self->probe.doubted || self->degraded;
-    return probe ? SL_MIN(look_ns, SL_MAX(self->probe.at_ns, self->env->now_ns + SL_NS_PER_MS))
-                 : look_ns;
+    return busy ? self->env->now_ns + SL_NS_PER_S : SL_NEVER_NS;
 }

@@ -1380,6 +1380,41 @@ START_TEST(a_failure_with_nothing_left_to_write_is_over_by_itself)
     }
 END_TEST
 
+/* Times the actor is woken until then; the disk answers when `answers`. */
+static uint32_t ticks(uint64_t ns, bool answers)
+{
+    uint64_t until_ns = fake.env.now_ns + ns;
+    uint32_t count = 0;
+    while (fake.wake_ns <= until_ns && count < 10000) {
+        uint64_t ahead_ns = fake.wake_ns > fake.env.now_ns ? fake.wake_ns - fake.env.now_ns : 1;
+        fake_pass(&fake, ahead_ns);
+        pump(answers ? UINT64_MAX : 0);
+        count++;
+    }
+    return count;
+}
+
+static const struct {
+    bool reads, answers;
+} sick[] = {{true, true}, {true, false}, {false, true}, {false, false}};
+
+START_TEST(a_disk_that_is_not_well_is_looked_at_about_once_a_second)
+    {
+        scan();
+        ck_assert_int_eq(write_value(0), SL_OK);
+        if (sick[_i].reads) {
+            disk.fail_reads = EIO;
+            ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_ERR_IO);
+        } else {
+            disk.fail_request = disk.requests + 1;
+            disk.fail_os_code = EIO;
+            (void)write_start(1, false);
+            pump(sick[_i].answers ? UINT64_MAX : 1);
+        }
+        ck_assert_uint_le(ticks(60 * SL_NS_PER_S, sick[_i].answers), 60 * 10);
+    }
+END_TEST
+
 START_TEST(loads_do_not_wait_behind_write_back)
     {
         const struct sl_disk_ops *fine = disk.base.ops;
@@ -2390,6 +2425,7 @@ int main(void)
     tcase_add_test(node, a_place_that_can_be_read_again_is_not_given_up);
     tcase_add_test(node, a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds);
     tcase_add_test(node, a_failure_with_nothing_left_to_write_is_over_by_itself);
+    tcase_add_loop_test(node, a_disk_that_is_not_well_is_looked_at_about_once_a_second, 0, 4);
     tcase_add_test(node, loads_do_not_wait_behind_write_back);
     tcase_add_test(node, demand_goes_before_prefetch_and_prefetch_before_write_back);
     tcase_add_test(node, a_prefetch_that_somebody_waits_for_goes_with_the_others);

@@ -730,6 +730,24 @@ START_TEST(bytes_that_are_not_what_was_announced_stay_out)
     }
 END_TEST
 
+START_TEST(only_the_registrar_is_served)
+    {
+        static const uint32_t types[] = {SL_MSG_DISK_WRITE, SL_MSG_DISK_FORGET, SL_MSG_DISK_READ,
+                                         SL_MSG_FENCE, SL_MSG_DISK_MEMBERS};
+        struct sl_msg reply;
+        uint64_t requests = disk.requests;
+        for (uint32_t i = 0; i < SL_COUNT(types); i++) {
+            struct sl_msg msg = {.type = types[i], .seq = 1000000 + i};
+            msg.body.disk_members.epoch = types[i] == SL_MSG_DISK_MEMBERS;
+            fake_give(&fake, "client.7", &msg);
+            ck_assert(fake_take_reply(&fake, "client.7", msg.seq, &reply));
+            ck_assert_int_eq(reply.code, SL_ERR_PERMISSION);
+        }
+        ck_assert_uint_eq(disk.requests, requests);
+        ck_assert_int_eq(write_value(1), SL_OK);
+    }
+END_TEST
+
 START_TEST(read_of_another_place_or_key_is_refused)
     {
         ck_assert_int_eq(write_value(3), SL_OK);
@@ -2400,6 +2418,7 @@ int main(void)
     tcase_add_test(node, nothing_is_acknowledged_before_its_sync);
     tcase_add_test(node, repeated_write_keeps_the_place);
     tcase_add_test(node, bytes_that_are_not_what_was_announced_stay_out);
+    tcase_add_test(node, only_the_registrar_is_served);
     tcase_add_test(node, read_of_another_place_or_key_is_refused);
     tcase_add_test(node, fence_waits_for_reads_in_flight);
     tcase_add_test(node, clean_restart_finds_everything);

@@ -465,8 +465,8 @@ def listens(settings):
         yield "cluster_listen", settings["cluster_listen"]
 
 
-def listen_try(setting, text, running):
-    """errno; 0: this node could listen there. One in use is tried for a second: what a killed process had in io_uring the kernel closes late."""
+def listen_try(setting, text, running, until):
+    """errno; 0: this node could listen there. One in use is tried until then."""
     control = setting == "cluster_listen"
     host, port = cut(text, False)
     address = sockaddr(host, port if port is not None else "0")
@@ -476,9 +476,7 @@ def listen_try(setting, text, running):
     if address is None or (control and address[1][1] == 0):
         return errno.EADDRNOTAVAIL
     code = port_try(address)
-    for _ in range(0 if running else 50):
-        if code != errno.EADDRINUSE:
-            break
+    while code == errno.EADDRINUSE and not running and time.monotonic() < until:
         time.sleep(0.02)
         code = port_try(address)
     return 0 if code == errno.EADDRINUSE and running else code
@@ -487,7 +485,8 @@ def listen_try(setting, text, running):
 def ports(facts):
     places, whose = list(listens(facts["settings"])), "this node's" if facts["running"] else "free"
     for setting, text in places:
-        code = listen_try(setting, text, facts["running"])
+    until = time.monotonic() + 1  # for all of them: what a killed process had in io_uring the kernel closes late
+        code = listen_try(setting, text, facts["running"], until)
         if code == 0:
             yield line("ports", OK, f"{setting} {text}: {whose}")
         else:

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import errno
 import os
 import platform
 import resource
@@ -13,6 +14,7 @@ import tempfile
 import unittest
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+import unittest.mock
 sys.path[:0] = [os.path.join(ROOT, "client", "ctl"), os.path.join(ROOT, "client", "command"), os.path.join(ROOT, "tests", "support")]
 import checks  # noqa: E402
 import suite  # noqa: E402
@@ -183,3 +185,15 @@ class Addresses(unittest.TestCase):
 
 if __name__ == "__main__":
     suite.run()
+    def test_a_second_is_waited_for_all_places_that_are_in_use(self):
+        now, settings = [0.0], {"fabric": "tcp", "fabric_address": ",".join(f"127.0.0.1:{port}" for port in range(1, 17)), "cluster_listen": "*:17"}
+
+        def sleep(seconds):
+            now[0] += seconds
+
+        with unittest.mock.patch.multiple("checks.time", monotonic=lambda: now[0], sleep=sleep), \
+                unittest.mock.patch("checks.port_try", return_value=errno.EADDRINUSE):
+            lines = list(checks.ports({"settings": settings, "running": False}))
+        self.assertEqual([level for _, level, _, _ in lines], [FAIL] * 17)
+        self.assertAlmostEqual(now[0], 1, delta=0.03)
+

@@ -52,12 +52,13 @@ def free(path):
 
 
 def used(path):
-    """Bytes of the files in a directory."""
-    try:
-        with os.scandir(path) as entries:
-            return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in entries if entry.is_file(follow_symlinks=False))
-    except OSError:
-        return 0
+    """Bytes of the files in a directory. One that is removed meanwhile counts nothing."""
+    total = 0
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_blocks * 512 if entry.is_file(follow_symlinks=False) else 0
+    return total
 
 
 # ---- limits: what a node needs of the machine, a container and the shell ----
@@ -711,10 +712,19 @@ def start(lines):
     return 1 if said else 0
 
 
+def guarded(check, facts):
+    """Its lines. A check that fails is a line with what it failed at, and the checks after it go on."""
+    try:
+        yield from check(facts)
+    except Exception as error:  # also a fault of ours
+        name = check.__name__
+        yield line(name, FAIL, f"the check of {name} failed: {type(error).__name__}: {error}", "mend what it names, or report it")
+
+
 def main():
     how, facts, count = sys.argv[1], decoded(json.load(sys.stdin)), {OK: 0, WARN: 0, FAIL: 0}
     facts["limits"].update(shell_limits(facts["pid"] or os.getpid()))
-    lines = (row for check in (START if how == "start" else CHECKS) for row in check(facts))
+    lines = (row for check in (START if how == "start" else CHECKS) for row in guarded(check, facts))
     if how == "start":
         return start(lines)
     shown = []

@@ -1,5 +1,6 @@
 """What doctor and a start make of facts: of limits, where a node that would not live is named with its sum, and of systemd's settings."""
 
+import contextlib
 import ctypes
 import json
 import errno
@@ -176,6 +177,47 @@ class Addresses(unittest.TestCase):
                                        ("[::1", False, ("", None)), ("[::1]5", False, ("", None)), ("", False, ("", None)), ("a", True, ("a", None)),
                                        ("lo:5", True, ("lo", "5")), ("1.2.3.4:", False, ("1.2.3.4", ""))):
             self.assertEqual(checks.cut(text, needs_port), want, text)
+class Used(unittest.TestCase):
+    def test_a_file_that_is_removed_meanwhile_leaves_the_others_counted(self):
+        with tempfile.TemporaryDirectory() as place:
+            for name in ("a", "b"):
+                with open(f"{place}/{name}", "w", encoding="ascii") as file:
+                    file.write("x" * 8192)
+            with os.scandir(place) as entries:
+                seen = list(entries)
+            os.unlink(f"{place}/a")
+            with unittest.mock.patch("os.scandir", lambda _: contextlib.nullcontext(seen)):
+                self.assertEqual(checks.used(place), os.stat(place + "/b").st_blocks * 512)
+        self.assertEqual(checks.used(place), 0)
+
+
+class Guard(unittest.TestCase):
+    def test_a_check_that_fails_is_a_line_and_the_next_is_made(self):
+        def broken(_):
+            yield checks.line("broken", OK, "seen")
+            os.stat("/none/x")
+
+        for error in (OSError(24, "Too many open files", "/x"), ValueError("no such letter"), KeyError("fact")):
+            with self.subTest(error=error), unittest.mock.patch("os.stat", side_effect=error):
+                rows = [row for check in (broken, checks.refused) for row in checks.guarded(check, {"refused": "next"})]
+                self.assertEqual([row[:2] for row in rows], [("broken", OK), ("broken", FAIL), ("", FAIL)])
+                self.assertIn(f"the check of broken failed: {type(error).__name__}: {error}", rows[1][2])
+                self.assertNotEqual(rows[1][3], "")
+
+
+class Interrupt(unittest.TestCase):
+    def test_an_interrupt_ends_a_script_without_a_traceback_unless_it_is_ignored(self):
+        script = "import plain, signal, sys\nplain.end_with_reader()\nprint('on', flush=True)\nplain.run(lambda: len(sys.stdin.read()))"
+        for before, code in ((signal.SIG_DFL, -signal.SIGINT), (signal.SIG_IGN, 0)):
+            with self.subTest(before=before), subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                                               cwd=os.path.join(ROOT, "client", "command"),
+                                                               preexec_fn=lambda: signal.signal(signal.SIGINT, before)) as child:
+                self.assertEqual(child.stdout.readline(), b"on\n")
+                child.send_signal(signal.SIGINT)
+                self.assertEqual(child.communicate(timeout=60), (b"", b""))
+                self.assertEqual(child.returncode, code)
+
+
         for port in ("", "65536", "+1", "1 ", "000001", "\u0661"):
             self.assertIsNone(checks.sockaddr("127.0.0.1", port), port)
         self.assertIsNone(checks.sockaddr("name", "1"))

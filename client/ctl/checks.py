@@ -81,7 +81,7 @@ def shell_limits(pid, root=""):
 
     able = 0
     with contextlib.suppress(OSError), open(f"{root}/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-        able = int(re.search(r"(?m)^CapEff:\s*([0-9a-f]+)$", file.read())[1], 16)
+        able = int((re.search(r"(?m)^CapEff:\s*([0-9a-f]+)$", file.read()) or "00")[1], 16)
     return {"file_bytes": limit(resource.RLIMIT_FSIZE), "data_bytes": limit(resource.RLIMIT_DATA), "address_bytes": limit(resource.RLIMIT_AS),
             "descriptors": limit(resource.RLIMIT_NOFILE, hard=True),  # an actor raises it by itself
             "locked_bytes": limit(resource.RLIMIT_MEMLOCK, lifted_by=CAP_IPC_LOCK), "threads": limit(resource.RLIMIT_NPROC, lifted_by=CAP_SYS_RESOURCE)}
@@ -485,8 +485,8 @@ def listen_try(setting, text, running, until):
 
 def ports(facts):
     places, whose = list(listens(facts["settings"])), "this node's" if facts["running"] else "free"
-    for setting, text in places:
     until = time.monotonic() + 1  # for all of them: what a killed process had in io_uring the kernel closes late
+    for setting, text in places:
         code = listen_try(setting, text, facts["running"], until)
         if code == 0:
             yield line("ports", OK, f"{setting} {text}: {whose}")
@@ -652,16 +652,16 @@ def logout_removes(root, user, uid):
     if uid <= 999 or not os.path.exists(f"{root}/run/systemd/seats") or os.path.exists(f"{root}/var/lib/systemd/linger/{user}"):
         return False  # a user of the system; no logind, which makes that directory; or a user who lingers
     for place in list(places):
-        if os.access(place + ".d", os.R_OK):
+        with contextlib.suppress(OSError):
             places += [f"{place}.d/{name}" for name in sorted(os.listdir(place + ".d")) if name.endswith(".conf")]
     removes = True  # systemd's default
     for path in places:
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
-                words = re.findall(r"(?m)^[ \t]*RemoveIPC[ \t]*=[ \t]*(true|false|yes|no|on|off|1|0)\b", file.read())
+                words = re.findall(r"(?m)^[ \t]*RemoveIPC[ \t]*=[ \t]*((?i:true|false|yes|no|on|off|1|0))\b", file.read())
         except OSError:
             continue
-        removes = words[-1] in ("true", "yes", "on", "1") if words else removes
+        removes = words[-1].lower() in ("true", "yes", "on", "1") if words else removes
     return removes
 
 

@@ -137,6 +137,9 @@ class Limits(unittest.TestCase):
                 found = checks.shell_limits(child.pid, self.place)
                 self.assertEqual([found[name] for name in small], [4096, lifted, lifted])
             child.kill()
+            with open(f"{self.place}/proc/{child.pid}/status", "w", encoding="ascii") as status:
+                status.write("Name:\tx\n")
+            self.assertEqual(checks.shell_limits(child.pid, self.place)["locked_bytes"], 4096)  # no capability is known
         self.assertIn("RLIMIT_NPROC has 63 left of 63", worst({**self.facts(), "limits": {**UNLIMITED, "threads": 63}})[1])
         self.assertEqual(set(checks.shell_limits(child.pid).values()), {-1})
 
@@ -160,7 +163,10 @@ class Logout(unittest.TestCase):
                                  ({seats: "", more + "a.conf": "[Login]\n RemoveIPC = false\n"}, 1000, False),
                                  ({seats: "", more + "a": "[Login]\nRemoveIPC=no\n"}, 1000, True),
                                  ({seats: "", conf: "RemoveIPC=no\n", "/usr/lib/systemd/logind.conf.d/b.conf": "RemoveIPC=yes\n"}, 1000, True),
-                                 ({seats: "", more + "1.conf": "RemoveIPC=yes\n", more + "2.conf": "RemoveIPC=off\n"}, 1000, False)):
+                                 ({seats: "", more + "1.conf": "RemoveIPC=yes\n", more + "2.conf": "RemoveIPC=off\n"}, 1000, False),
+                                 ({seats: "", conf: "RemoveIPC=No\n"}, 1000, False),
+                                 ({seats: "", "/usr/lib/systemd/logind.conf": "RemoveIPC=no\n", conf: "RemoveIPC=Yes\n"}, 1000, True),
+                                 ({seats: "", conf: "RemoveIPC=no\n", more[:-1]: "no directory"}, 1000, False)):
             with self.subTest(files=files, uid=uid), tempfile.TemporaryDirectory() as root:
                 for name, text in files.items():
                     os.makedirs(os.path.dirname(root + name), exist_ok=True)

@@ -34,8 +34,10 @@ def percent(part, whole):
 
 
 def end_with_reader():
-    """No traceback where nobody reads on, as behind `head`, nor for a letter that the locale lacks."""
+    """No traceback where nobody reads on, as behind `head`, at an interrupt, nor for a letter that the locale lacks."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.stdout.reconfigure(errors="backslashreplace")
 
 

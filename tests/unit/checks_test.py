@@ -2,20 +2,21 @@
 
 import contextlib
 import ctypes
-import json
 import errno
+import json
 import os
 import platform
 import resource
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-import unittest.mock
 sys.path[:0] = [os.path.join(ROOT, "client", "ctl"), os.path.join(ROOT, "client", "command"), os.path.join(ROOT, "tests", "support")]
 import checks  # noqa: E402
 import suite  # noqa: E402
@@ -136,10 +137,10 @@ class Limits(unittest.TestCase):
                     status.write(f"Name:\tx\nCapEff:\t{able}\n")
                 found = checks.shell_limits(child.pid, self.place)
                 self.assertEqual([found[name] for name in small], [4096, lifted, lifted])
-            child.kill()
             with open(f"{self.place}/proc/{child.pid}/status", "w", encoding="ascii") as status:
                 status.write("Name:\tx\n")
             self.assertEqual(checks.shell_limits(child.pid, self.place)["locked_bytes"], 4096)  # no capability is known
+            child.kill()
         self.assertIn("RLIMIT_NPROC has 63 left of 63", worst({**self.facts(), "limits": {**UNLIMITED, "threads": 63}})[1])
         self.assertEqual(set(checks.shell_limits(child.pid).values()), {-1})
 
@@ -176,13 +177,6 @@ class Logout(unittest.TestCase):
                 self.assertEqual(checks.logout_removes(root, "ada", uid), want)
 
 
-class Addresses(unittest.TestCase):
-    def test_hosts_and_ports_are_cut_as_actors_cut_them(self):
-        for text, needs_port, want in (("1.2.3.4", False, ("1.2.3.4", None)), ("1.2.3.4:5", False, ("1.2.3.4", "5")), ("::1", False, ("::1", None)),
-                                       ("::1:5", True, ("::1", "5")), ("[::1]:5", False, ("::1", "5")), ("[::1]", False, ("::1", None)),
-                                       ("[::1", False, ("", None)), ("[::1]5", False, ("", None)), ("", False, ("", None)), ("a", True, ("a", None)),
-                                       ("lo:5", True, ("lo", "5")), ("1.2.3.4:", False, ("1.2.3.4", ""))):
-            self.assertEqual(checks.cut(text, needs_port), want, text)
 class Used(unittest.TestCase):
     def test_a_file_that_is_removed_meanwhile_leaves_the_others_counted(self):
         with tempfile.TemporaryDirectory() as place:
@@ -224,15 +218,7 @@ class Interrupt(unittest.TestCase):
                 self.assertEqual(child.returncode, code)
 
 
-        for port in ("", "65536", "+1", "1 ", "000001", "\u0661"):
-            self.assertIsNone(checks.sockaddr("127.0.0.1", port), port)
-        self.assertIsNone(checks.sockaddr("name", "1"))
-        self.assertEqual(checks.interface_ip("lo"), "127.0.0.1")
-        self.assertEqual([checks.interface_ip(name) for name in ("", "none", "a" * 16)], ["", "", ""])
-
-
-if __name__ == "__main__":
-    suite.run()
+class Addresses(unittest.TestCase):
     def test_a_second_is_waited_for_all_places_that_are_in_use(self):
         now, settings = [0.0], {"fabric": "tcp", "fabric_address": ",".join(f"127.0.0.1:{port}" for port in range(1, 17)), "cluster_listen": "*:17"}
 
@@ -245,3 +231,18 @@ if __name__ == "__main__":
         self.assertEqual([level for _, level, _, _ in lines], [FAIL] * 17)
         self.assertAlmostEqual(now[0], 1, delta=0.03)
 
+    def test_hosts_and_ports_are_cut_as_actors_cut_them(self):
+        for text, needs_port, want in (("1.2.3.4", False, ("1.2.3.4", None)), ("1.2.3.4:5", False, ("1.2.3.4", "5")), ("::1", False, ("::1", None)),
+                                       ("::1:5", True, ("::1", "5")), ("[::1]:5", False, ("::1", "5")), ("[::1]", False, ("::1", None)),
+                                       ("[::1", False, ("", None)), ("[::1]5", False, ("", None)), ("", False, ("", None)), ("a", True, ("a", None)),
+                                       ("lo:5", True, ("lo", "5")), ("1.2.3.4:", False, ("1.2.3.4", ""))):
+            self.assertEqual(checks.cut(text, needs_port), want, text)
+        for port in ("", "65536", "+1", "1 ", "000001", "\u0661"):
+            self.assertIsNone(checks.sockaddr("127.0.0.1", port), port)
+        self.assertIsNone(checks.sockaddr("name", "1"))
+        self.assertEqual(checks.interface_ip("lo"), "127.0.0.1")
+        self.assertEqual([checks.interface_ip(name) for name in ("", "none", "a" * 16)], ["", "", ""])
+
+
+if __name__ == "__main__":
+    suite.run()

@@ -57,7 +57,7 @@ void ti_log_close(struct tierer *self);
 void ti_log_settle(struct tierer *self);
 void ti_log_settled(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 /* All records of a closed segment, from its footer or its frames, in log order. Gives *records
- * (free), NULL with *bytes 0 when there is none. SL_ERR_IO: those that could be read. */
+ * (free), NULL with *bytes 0 when there is none. SL_ERR_IO: the disk is out. */
 sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *segment,
                                unsigned char **records, uint64_t *bytes, struct sl_error *why);
 /* Whether the record can be one of this segment. */

@@ -128,11 +128,6 @@ void ti_scan_was_read(struct tierer *self, sl_err result)
     } else if (result != SL_OK) { /* told as empty, all of it would be forgotten */
         sl_log_write(self->env->log, SL_LOG_WARN, 0, "disk: %s, tried again", read->why.text);
         self->scan_retry_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
-        /* A bad place: a start removes the segment, so that nothing comes back that is removed
-         * meanwhile. Frames without a footer are what it would find. */
-        bool bad = result == SL_ERR_IO && self->unread == SL_ERR_CORRUPT;
-        self->unsettled = bad && segment->state == TI_SEGMENT_SEALED;
-        result = bad && !self->unsettled ? SL_OK : result;
     }
     if (!read->empties && result == SL_OK && read->generation == self->scan_generation) {
         scan_records_drop(self);

@@ -59,15 +59,16 @@ void tcp_accepted(struct fabric_rail *rail, int fd)
                               .queue = conn->queue};
     conn->tx_due_ns = SL_NEVER_NS;
     tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(rail->now_ns, rail->options.greet_ns));
+    tcp_stranger_came(conn);
+    if (conn->state != CONN_GREETING) {
+        return; /* there were too many */
+    }
     if (tcp_secure_begin(conn, NULL) != SL_OK) {
-        rail->stats.over_limit++;
-        tcp_secure_end(conn);
-        close(fd);
-        conn->state = CONN_FREE;
+        rail->stats.refused++;
+        tcp_close(conn);
         return;
     }
     tcp_secure_greet(conn, "", 0);
-    tcp_stranger_came(conn);
 }
 
 /* ---- what a request may do ---- */

@@ -351,6 +351,21 @@ START_TEST(a_peer_reads_what_is_pinned_for_it_alone)
 END_TEST
 
 /* The first refusal of what b asks for again and again. Gives how often it was not refused. */
+/* What is left of one wants its end, and the next greeting makes another. */
+START_TEST(a_grant_without_a_key_is_ended)
+    {
+        const struct sl_error none = {0};
+        pins_bed();
+        struct tr_grant *grant = &tr_peer_find(bed.self, "b")->grants[0];
+        *grant = (struct tr_grant){.used = true, .handle = 77};
+        tr_fabric_granted(bed.self, 77, "", 0, &none);
+        ck_assert(!grant->ready && grant->ending);
+        tr_fabric_grant_ended(bed.self, 77);
+        ck_assert(!grant->used);
+        bed_close();
+    }
+END_TEST
+
 static uint32_t pins_until_refused(const char *key, uint64_t count)
 {
     struct sl_item_sought items[TR_KEYS_MAX];
@@ -2068,6 +2083,7 @@ int main(void)
     tcase_add_test(tests, a_peer_that_was_expelled_gives_its_place_back);
     tcase_add_loop_test(tests, bad_peers_stop_the_start, 0, SL_COUNT(bad_peers));
     tcase_add_test(tests, a_peer_reads_what_is_pinned_for_it_alone);
+    tcase_add_test(tests, a_grant_without_a_key_is_ended);
     tcase_add_loop_test(tests, one_peer_cannot_take_all_pins, 0, SL_COUNT(greedy));
     tcase_add_test(tests, pins_end_by_their_owners_word_alone);
     tcase_add_loop_test(tests, a_word_goes_to_the_other_node_as_it_is, 0, SL_COUNT(said));

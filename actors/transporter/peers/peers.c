@@ -541,6 +541,10 @@ void tr_peers_granted(struct transporter *self, uint32_t handle, const struct sl
     if (grant != NULL) {
         grant->ready = key->length > 0 &&
                        tr_blob_keep(&grant->key, &grant->key_bytes, key->at, (uint32_t)key->length);
+        grant->ending = !grant->ready; /* no memory for it: the next greeting makes another */
+        if (grant->ending) {
+            (void)sl_fabric_grant_end(self->fabric, handle);
+        }
     }
 }
 

@@ -182,6 +182,50 @@ START_TEST(who_greeted_is_not_pushed_out_by_strangers)
     }
 END_TEST
 
+/* Also where it has been answered before. */
+static bool is_over(int fd)
+{
+    char bytes[4096];
+    ssize_t got = 1;
+    while (got > 0) {
+        got = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    }
+    return got == 0 || errno != EAGAIN;
+}
+
+/* What a peer says first may have been recorded: it names the peer, and proves nothing yet. */
+START_TEST(a_name_that_is_said_again_and_again_takes_few_places)
+    {
+        unsigned char hello[2048];
+        int fds[6];
+        struct sl_tls *tls = NULL;
+        struct sl_handshake *handshake = NULL;
+        options_b.connections_max = SL_COUNT(fds) + 1;
+        options_b.lanes = 1;
+        options_b.clear = true;
+        open_b(&clock_ns);
+        const struct sl_wire_address address = guest_address(&b);
+        const struct sl_handshake_options as = {.id = address.id, .key = address.psk};
+        ck_assert_int_eq(sl_tls_open(SL_AEAD_BEST, &tls, NULL), SL_OK);
+        ck_assert_int_eq(sl_handshake_begin(tls, &as, &handshake, NULL), SL_OK);
+        (void)sl_handshake_step(handshake, "", 0, NULL);
+        ssize_t bytes = sl_handshake_say(handshake, hello, sizeof(hello));
+        for (uint32_t i = 0; i < SL_COUNT(fds); i++) {
+            fds[i] = silent(10);
+            ck_assert_int_eq(send(fds[i], hello, (size_t)bytes, 0), bytes);
+            turn();
+        }
+        for (uint32_t i = 0; i < SL_COUNT(fds); i++) {
+            ck_assert_int_eq(is_over(fds[i]), i < 2); /* four a lane are left */
+        }
+        int others[] = {silent(20), silent(21)};
+        int peer = greeted(1);
+        ck_assert(!is_closed(others[1]) && !is_closed(peer));
+        sl_handshake_end(&handshake);
+        sl_tls_close(&tls);
+    }
+END_TEST
+
 START_TEST(an_address_has_so_many_strangers)
     {
         int fds[6];
@@ -229,6 +273,7 @@ int main(void)
     tcase_add_loop_test(tests, a_peer_gets_in_and_stays_while_a_flood_takes_every_place, 0,
                         SL_COUNT(floods));
     tcase_add_test(tests, who_greeted_is_not_pushed_out_by_strangers);
+    tcase_add_test(tests, a_name_that_is_said_again_and_again_takes_few_places);
     tcase_add_test(tests, an_address_has_so_many_strangers);
     tcase_add_test(tests, a_stranger_has_so_long_to_greet);
     suite_add_tcase(suite, tests);

@@ -26,6 +26,7 @@
 #define TCP_ENDED_NS_PER_BYTE UINT64_C(60)    /* 16 MiB/s a lane, when the grant has ended */
 /* Places beside those of connections_max: of connections that were closed and still end. */
 #define TCP_PLACES_ENDING 32u
+#define TCP_NAMED_A_LANE  4u   /* connections that say to be one peer, and have not proved it */
 #define TCP_BACKLOG       1024 /* of the kernel: floods of strangers are accepted one by one */
 #define TCP_ACCEPT_WAIT   (100 * SL_NS_PER_MS) /* after accept has failed */
 

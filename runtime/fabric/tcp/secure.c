@@ -18,8 +18,8 @@ static bool psk_find(void *context, const uint8_t id[SL_WIRE_ID_BYTES],
     if (guest == NULL) {
         return false;
     }
-    tcp_stranger_named(conn);
     conn->asker = guest->peer;
+    tcp_stranger_named(conn);
     memcpy(key, guest->psk, SL_WIRE_PSK_BYTES);
     return true;
 }

@@ -43,10 +43,25 @@ void tcp_stranger_came(struct tcp_conn *conn)
     }
 }
 
+/* What names a peer may have been recorded: of each peer so many prove its key at a time, and the oldest
+ * makes room. */
 void tcp_stranger_named(struct tcp_conn *conn)
 {
     struct tcp *tcp = tcp_of(conn->rail);
+    struct tcp_conn *oldest = NULL;
+    uint32_t count = 0;
     sl_strangers_named(tcp->strangers, place_of(tcp, conn));
+    for (uint32_t i = tcp->lane_count; i < tcp->conn_count; i++) {
+        struct tcp_conn *other = &tcp->conns[i];
+        if (other == conn || other->state != CONN_GREETING || other->asker != conn->asker) {
+            continue;
+        }
+        count++;
+        oldest = oldest == NULL || other->rx_due_ns < oldest->rx_due_ns ? other : oldest;
+    }
+    if (count >= TCP_NAMED_A_LANE * conn->rail->options.lanes) {
+        stranger_drop(tcp, place_of(tcp, oldest));
+    }
 }
 
 void tcp_stranger_known(struct tcp_conn *conn)

@@ -202,6 +202,13 @@ class Refused(Upgraded):
         os.remove(self.new + "/sluice-coordinator")
         self.assertIn("sluice-coordinator does not run here", self.refused(node))
 
+    def test_programs_without_the_scripts_of_a_start(self):
+        node = self.node(disk="0")
+        os.mkdir(self.directory + "/bare")
+        bare = programs_copied(self.directory + "/bare/bin")
+        shutil.rmtree(self.directory + "/bare/share")
+        self.assertIn("share/sluice/checks.py, which a start needs", self.refused(node, bare))
+
     def test_memory_that_the_new_programs_cannot_read(self):
         node = self.node(disk="0")
         with open(node.shm + "/index", "r+b") as segment:

@@ -540,12 +540,11 @@ def metrics(facts):
 
 def events(facts):
     text, running, at = facts["settings"]["events_listen"], facts["running"], facts["events_at"]
-    prefix = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # PREFIX/share/sluice
     if at is not None:
         yield line("events", OK, f"at {at['publish']}, missed ones at {at['replay']}")
     elif text == "off":
         yield line("events", OK, "off")
-    elif not os.access(prefix + "/bin/sluice-events", os.X_OK):
+    elif not os.access(os.path.dirname(facts["program"]) + "/sluice-events", os.X_OK):
         yield line("events", WARN, "the program sluice-events is missing: routers hear nothing", "install it beside sluicectl")
     elif text != "local":
         yield helper_listens("events_listen", text, "hashes of blocks and names of models", "a network of routers alone, a firewall, or events_listen = local")
@@ -580,7 +579,8 @@ def names(facts):
 def keys(facts):
     """(level, text, mend) of each finding."""
     directory, name, found = facts["settings"]["cluster_keys"], facts["cluster"]["node"], facts["cluster"]["keys"]
-    others = {other: why for other, (_, why) in found["all"].items() if other != name}
+    every = {other: (public, why) for other, public, why in found["all"]}
+    others = {other: why for other, (_, why) in every.items() if other != name}
     secret = f"{directory}/{name}.secret"
     try:
         os.stat(directory)
@@ -593,15 +593,15 @@ def keys(facts):
         yield FAIL, found["why"], \
             f"chown and chmod what the line names; if it holds no pair, remove '{secret}', sluicectl keygen, and copy the new {name}.pub to all peers" \
             if os.path.exists(secret) else f"sluicectl keygen '{directory}' {name}, or set node_name"
-    elif found["all"].get(name, ["", ""])[0] not in ("", found["own"]):
+    elif every.get(name, ("", ""))[0] not in ("", found["own"]):
         yield FAIL, f"'{directory}/{name}.pub' is not the public half of {name}.secret", "remove both, sluicectl keygen, and copy the new .pub to all peers"
     else:
         for peer in found["peers"]:
             if others.get(peer):
                 yield WARN, f"node {peer} is not spoken to: {others[peer]}", "copy NAME.pub from that node, as it was made, or remove it from peers"
-        for other, why in found["all"].items():
-            if why[1] and other not in found["peers"]:
-                yield WARN, why[1], "copy it anew from its node, or remove it"
+        for other, (_, why) in every.items():
+            if why and (other == name or other not in found["peers"]):
+                yield WARN, why, "copy it anew from its node, or remove it"
         count = sum(not why for why in others.values())
         yield judged(count, True), f"node {name} has its own pair in '{directory}', and the keys of {count} others", "copy the NAME.pub of each peer there"
 

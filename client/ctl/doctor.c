@@ -317,7 +317,8 @@ static void key_add(json_t *all, const char *keys, const char *name)
     char text[SL_CURVE_TEXT_BYTES] = "";
     struct sl_error why = {0};
     sl_err err = sl_curve_load_public(keys, name, text, &why);
-    (void)json_object_set_new(all, name, json_pack("[s, o]", text, why_json(err, &why)));
+    (void)json_array_append_new(
+        all, json_pack("[o, s, o]", ctl_json_text(name), text, why_json(err, &why)));
 }
 
 /* The public half of this node's pair, and each NAME.pub, with what is wrong with them. */
@@ -329,7 +330,7 @@ static json_t *keys_json(const struct sl_config *config, const char *node)
     struct sl_curve_pair pair = {0};
     struct sl_error open = {0}, why = {0};
     struct sl_cluster_peer peer;
-    json_t *all = json_object(), *peers = json_array();
+    json_t *all = json_array(), *peers = json_array();
     sl_err placed = sl_trust_place(keys, &open);
     sl_err loaded = sl_curve_load(keys, node, &pair, &why);
     SL_AUTO(closedir) DIR *files = opendir(keys);

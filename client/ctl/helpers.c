@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Of events.at: "PUBLISH REPLAY". */
 struct events_at {
@@ -45,7 +46,10 @@ void ctl_helpers_json(const struct ctl *ctl, json_t *into)
 {
     struct metrics_at metrics;
     struct events_at events;
+    char program[1100];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof(program));
     const char *runtime_dir = ctl->paths.runtime_dir;
+    (void)json_object_set_new(into, "program", ctl_json_bytes(program, (size_t)SL_MAX(length, 0)));
     bool served = metrics_at_read(runtime_dir, "metrics", &metrics);
     (void)json_object_set_new(into, "metrics_at",
                               served ? ctl_json_text(metrics.address) : json_null());

@@ -1,5 +1,6 @@
 """The cluster directory of a real node: what it publishes, and a server that dies; and sluicectl doctor."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import tempfile
 import unittest
 
 from node_support import BIN, CTL, PATIENCE, Node, free_port, main, wait_until
+from upgrade_support import programs_copied
 
 
 class Redis:
@@ -338,6 +340,25 @@ class Doctor(unittest.TestCase):
         line = doctor(*words)[1]["cluster_keys"]
         self.assertEqual(line["level"], "ok", line)
         self.assertIn("1 others", line["text"])
+
+    def test_public_keys_that_are_none_are_named_whatever_their_files_are_called(self):
+        keys = self.directory + "/keys"
+        subprocess.run([CTL, "keygen", keys, "a"], check=True, stdout=subprocess.DEVNULL)
+        for name in (b"a", b"\xff"):
+            with open(os.fsencode(keys) + b"/" + name + b".pub", "w", encoding="ascii") as out:
+                out.write("nonsense\n")
+        lines = doctor_lines("--fabric", "tcp", "--peers", "a@h:1", "--node-name", "a", "--cluster-keys", keys)[1]
+        self.assertEqual(sum((line["check"], line["level"]) == ("cluster_keys", "warn") and "copy it anew" in line["mend"]
+                             for line in lines), 2, lines)
+
+    def test_a_program_is_looked_for_beside_sluicectl(self):
+        programs = programs_copied(self.directory + "/programs")
+        for level in ("ok", "warn"):
+            done = subprocess.run([programs + "/sluicectl", "doctor", "--json", "--events-listen", "local", "--instance", f"none-{os.getpid()}"],
+                                  capture_output=True, check=False)
+            self.assertEqual([line["level"] for line in json.loads(done.stdout)["checks"] if line["check"] == "events"], [level], done.stdout)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(programs + "/sluice-events")
 
     def test_what_is_fine_is_said_to_be(self):
         code, lines = doctor("--memory", "64MiB", "--disk", "1MiB", "--disk-path", self.directory)

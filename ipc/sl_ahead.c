@@ -2,7 +2,7 @@
 #include "ipc/sl_ahead.h"
 #include "runtime/sl_clock.h"
 
-/* A kind that was wanted this long ago is wanted again. */
+/* A size that was wanted this long ago is wanted again. */
 #define WARM_NS (500 * SL_NS_PER_MS)
 /* After a request for more that was refused, or not answered. */
 #define PAUSE_NS (100 * SL_NS_PER_MS)
@@ -11,21 +11,21 @@
 #define WRITES_AHEAD   16u
 #define HELD_BYTES_MAX (4 * SL_MIB) /* of a class, unless two writes need more */
 
-static struct sl_ahead_class *class_find(struct sl_ahead *ahead, struct sl_ahead_kind kind)
+static struct sl_ahead_class *class_find(struct sl_ahead *ahead, uint64_t space_bytes)
 {
     for (uint32_t i = 0; i < SL_AHEAD_CLASSES; i++) {
         struct sl_ahead_class *class = &ahead->classes[i];
-        if (class->kind.space_bytes == kind.space_bytes && class->kind.writer == kind.writer) {
+        if (class->space_bytes == space_bytes) {
             return class;
         }
     }
     return NULL;
 }
 
-/* The row of the kind; else the empty row that was not wanted for longest. NULL: none is empty. */
-static struct sl_ahead_class *class_of(struct sl_ahead *ahead, struct sl_ahead_kind kind)
+/* The row of the size; else the empty row that was not wanted for longest. NULL: none is empty. */
+static struct sl_ahead_class *class_of(struct sl_ahead *ahead, uint64_t space_bytes)
 {
-    struct sl_ahead_class *class = class_find(ahead, kind);
+    struct sl_ahead_class *class = class_find(ahead, space_bytes);
     if (class != NULL) {
         return class;
     }
@@ -36,15 +36,14 @@ static struct sl_ahead_class *class_of(struct sl_ahead *ahead, struct sl_ahead_k
         }
     }
     if (class != NULL) {
-        *class = (struct sl_ahead_class){.kind = kind};
+        *class = (struct sl_ahead_class){.space_bytes = space_bytes};
     }
     return class;
 }
 
-uint32_t sl_ahead_wish(struct sl_ahead *ahead, struct sl_ahead_kind kind, uint32_t need,
-                       uint64_t now_ns)
+uint32_t sl_ahead_wish(struct sl_ahead *ahead, uint64_t space_bytes, uint32_t need, uint64_t now_ns)
 {
-    struct sl_ahead_class *class = class_of(ahead, kind);
+    struct sl_ahead_class *class = class_of(ahead, space_bytes);
     if (class == NULL) {
         return 0;
     }
@@ -53,18 +52,18 @@ uint32_t sl_ahead_wish(struct sl_ahead *ahead, struct sl_ahead_kind kind, uint32
     if (!warm || now_ns < class->pause_until_ns || class->count >= 2 * need) {
         return 0;
     }
-    uint64_t want = SL_MIN(WRITES_AHEAD * (uint64_t)need, HELD_BYTES_MAX / kind.space_bytes);
+    uint64_t want = SL_MIN(WRITES_AHEAD * (uint64_t)need, HELD_BYTES_MAX / space_bytes);
     want = SL_MIN(SL_MAX(want, 2 * (uint64_t)need), SL_AHEAD_EXTENTS);
     class->asked_ns = now_ns;
     class->pause_until_ns = sl_deadline_ns(now_ns, PAUSE_NS);
     return (uint32_t)want - class->count;
 }
 
-void sl_ahead_arrived(struct sl_ahead *ahead, struct sl_ahead_kind kind,
+void sl_ahead_arrived(struct sl_ahead *ahead, uint64_t space_bytes,
                       const struct sl_item_grant *grants, uint64_t count, uint32_t life,
                       uint64_t now_ns)
 {
-    struct sl_ahead_class *class = class_find(ahead, kind);
+    struct sl_ahead_class *class = class_find(ahead, space_bytes);
     if (class == NULL) {
         return;
     }
@@ -91,10 +90,10 @@ static struct sl_ahead_extent extent_oldest(struct sl_ahead_class *class)
     return extent;
 }
 
-bool sl_ahead_take(struct sl_ahead *ahead, struct sl_ahead_kind kind, uint32_t life,
+bool sl_ahead_take(struct sl_ahead *ahead, uint64_t space_bytes, uint32_t life,
                    struct sl_ahead_extent *out)
 {
-    struct sl_ahead_class *class = class_find(ahead, kind);
+    struct sl_ahead_class *class = class_find(ahead, space_bytes);
     while (class != NULL && class->count > 0) {
         *out = extent_oldest(class);
         if (out->life == life) {
@@ -104,10 +103,10 @@ bool sl_ahead_take(struct sl_ahead *ahead, struct sl_ahead_kind kind, uint32_t l
     return false;
 }
 
-bool sl_ahead_return(struct sl_ahead *ahead, struct sl_ahead_kind kind,
+bool sl_ahead_return(struct sl_ahead *ahead, uint64_t space_bytes,
                      const struct sl_ahead_extent *extent)
 {
-    struct sl_ahead_class *class = class_find(ahead, kind);
+    struct sl_ahead_class *class = class_find(ahead, space_bytes);
     if (class == NULL || class->count == SL_AHEAD_EXTENTS) {
         return false;
     }
@@ -131,16 +130,4 @@ uint32_t sl_ahead_expire(struct sl_ahead *ahead, uint64_t before_ns, struct sl_i
         }
     }
     return count;
-}
-
-uint64_t sl_ahead_oldest_ns(const struct sl_ahead *ahead)
-{
-    uint64_t oldest_ns = SL_NEVER_NS;
-    for (uint32_t i = 0; i < SL_AHEAD_CLASSES; i++) {
-        const struct sl_ahead_class *class = &ahead->classes[i];
-        if (class->count > 0) {
-            oldest_ns = SL_MIN(oldest_ns, class->extents[class->first].asked_ns);
-        }
-    }
-    return oldest_ns;
 }

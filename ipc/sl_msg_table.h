@@ -80,10 +80,9 @@
     F(U64, ref, 1, UINT32_MAX, "record of the claim")             \
     F(U64, generation, 1, UINT64_MAX, "generation of the extent") \
     SL_FIELDS_DIGEST(F, "digest of the value")
-#define SL_ITEM_NAMED(F, L)                                          \
-    F(TEXT, key, 1, 1024, "object key")                              \
-    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value") \
-    F(U64, group, 0, SL_BATCH_MAX, "0: none, else 1 + index into groups: a block of one part")
+#define SL_ITEM_NAMED(F, L)             \
+    F(TEXT, key, 1, 1024, "object key") \
+    F(U64, length_bytes, 1, SL_VALUE_BYTES_MAX, "size of the value")
 #define SL_ITEM_POOL(F, L)                                          \
     F(TEXT, name, 1, 31, "pool name, part of the keys: [a-z0-9_-]") \
     F(U64, kind, 0, 255, "enum sl_pool_kind")                       \
@@ -332,10 +331,8 @@
       "the items are a chain, head first: the tail is the older one in LRU")                     \
     L(items, claim, SL_BATCH_MAX, "extents whose bytes are in place")                            \
     L(named, named, SL_BATCH_MAX, "of extents granted in advance: what each item is; else none") \
-    L(groups, group, SL_BATCH_MAX, "blocks of one part among these")                             \
     F(U64, ahead_count, 0, SL_BATCH_MAX, "extents wanted in advance; fewer may be given")        \
-    F(U64, ahead_bytes, 0, SL_VALUE_BYTES_MAX, "size of the values they are for")                \
-    F(TEXT, ahead_writer, 0, 31, "actor that will write to them; empty: the sender")
+    F(U64, ahead_bytes, 0, SL_VALUE_BYTES_MAX, "size of the values they are for")
 #define SL_BODY_COMMIT_REPLY(F, L)                                                                \
     F(U64S, codes, 0, SL_BATCH_MAX,                                                               \
       "one sl_err for each item; of an extent granted in advance SL_OK and SL_ERR_STALE end the " \

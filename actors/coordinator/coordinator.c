@@ -10,8 +10,8 @@
 
 /* In this order they are asked: a load by layers has its say before its hand-over. */
 static const struct co_feature *const features[] = {
-    &co_layers_feature,   &co_handover_feature, &co_accounts,     &co_story_feature,
-    &co_sessions_feature, &co_ahead_feature,    &co_wait_feature, NULL};
+    &co_layers_feature,   &co_handover_feature, &co_accounts, &co_story_feature,
+    &co_sessions_feature, &co_wait_feature,     NULL};
 
 #define CO_METRIC(field, name) SL_METRIC_ROW(coordinator, metric.field, name),
 static const struct sl_metric_row metric_rows[] = {
@@ -156,8 +156,6 @@ static void reply_handle(struct coordinator *self, const struct sl_msg *reply)
     co_count(self, self->metric.late_reply_count, 1);
     if (reply->type == SL_MSG_RESERVE_REPLY && reply->code == SL_OK) {
         co_store_late_grants(self, reply);
-    } else if (reply->type == SL_MSG_COMMIT_REPLY && reply->code == SL_OK) {
-        co_ahead_late(self, reply);
     }
 }
 

@@ -51,7 +51,7 @@ static inline bool co_op_is_of(const struct co_op *op, const struct sl_msg *msg)
 
 /* ---- features ---- */
 extern const struct co_feature co_layers_feature, co_handover_feature, co_accounts,
-    co_story_feature, co_sessions_feature, co_ahead_feature, co_wait_feature;
+    co_story_feature, co_sessions_feature, co_wait_feature;
 /* SESSION_PAUSE, SESSION_TURN: answered at once. */
 void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg);
 void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg);
@@ -143,19 +143,6 @@ static inline const struct co_cut *co_cut_of(const struct co_op *op, uint32_t i)
 uint32_t co_part_writer(const struct co_op *op, uint32_t i);
 /* The block that the pool has for block `block` of the op. */
 uint32_t co_device_block(const struct co_op *op, uint32_t block, uint32_t pool);
-
-/* ---- ahead.c: extents granted in advance ---- */
-/* Gives claims back. */
-void co_claims_abort(struct coordinator *self, uint64_t op_id, uint64_t trace_id,
-                     const struct sl_item_claim *claims, uint32_t count);
-/* Takes one for each block of the slice, where it is small and new. False: nothing was taken. */
-bool co_ahead_take(struct coordinator *self, struct co_op *op);
-/* Asks for more with the slice's COMMIT, where its sizes come again. */
-void co_ahead_wish(struct coordinator *self, struct co_op *op, struct sl_body_commit *commit);
-/* The answer to that. */
-void co_ahead_arrived(struct coordinator *self, struct co_op *op, const struct sl_msg *reply);
-/* An answer that no op waits for any more: what it grants goes back. */
-void co_ahead_late(struct coordinator *self, const struct sl_msg *reply);
 
 /* ---- copy.c: COPY to the ranks and their answers ---- */
 /* Enters CO_COPY: one COPY for each rank that has parts to copy. None has: they are copied. */

@@ -18,7 +18,6 @@
     CO_METRIC(fence_count, "fences")                                  \
     CO_METRIC(killed_count, "swappers_killed")                        \
     CO_METRIC(settled_count, "copies_settled")                        \
-    CO_METRIC(ahead_count, "stores_granted_ahead")                    \
     CO_METRIC(block_stored_count, "blocks_stored")                    \
     CO_METRIC(block_existed_count, "blocks_existed")                  \
     CO_METRIC(block_refused_count, "blocks_not_stored")               \

@@ -8,7 +8,6 @@
 #include "actors/coordinator/metrics.h"
 #include "actors/coordinator/story.h"
 #include "actors/coordinator/waiting.h"
-#include "ipc/sl_ahead.h"
 #include "ipc/sl_cluster.h"
 #include "ipc/sl_index.h"
 #include "ipc/sl_labels.h"
@@ -240,18 +239,15 @@ struct co_op {
     uint32_t rounds, stale_rounds;
     uint32_t *asked; /* load: parts of the BRING from disk in flight */
     uint32_t asked_count;
-    sl_err refused;           /* load: code of the first part that the last of them did not bring */
-    bool pull_barred;         /* load: other nodes' blocks come by the arena */
-    bool fetched;             /* load: other nodes were asked for what this slice lacks */
-    uint64_t fetch_until_ns;  /* load of a hand-over: they are asked again until then; 0: not yet */
-    bool last;                /* load: nothing follows this slice */
-    bool many;                /* more than one slice was needed */
-    bool ahead, ahead_barred; /* store: in extents granted in advance; some of these were gone */
-    struct sl_ahead_kind
-        ahead_wish;       /* store: what its COMMIT asks for more of; space_bytes 0: none */
-    uint64_t poll_ns;     /* grows while waiting */
-    struct co_wait wait;  /* load */
-    co_workers unsettled; /* they may still work on what was asked of them, or work twice */
+    sl_err refused;          /* load: code of the first part that the last of them did not bring */
+    bool pull_barred;        /* load: other nodes' blocks come by the arena */
+    bool fetched;            /* load: other nodes were asked for what this slice lacks */
+    uint64_t fetch_until_ns; /* load of a hand-over: they are asked again until then; 0: not yet */
+    bool last;               /* load: nothing follows this slice */
+    bool many;               /* more than one slice was needed */
+    uint64_t poll_ns;        /* grows while waiting */
+    struct co_wait wait;     /* load */
+    co_workers unsettled;    /* they may still work on what was asked of them, or work twice */
     struct co_share shares[CO_WORKERS_MAX];
     uint32_t shares_open;
     struct co_layers layers;
@@ -369,8 +365,6 @@ struct coordinator {
     struct co_op *free_first, *active_first, *active_last;
     struct co_op *done_first, *done_last; /* oldest first */
     struct co_chunks chunks;
-    struct sl_ahead ahead;
-    uint64_t ahead_due_ns, ahead_newest; /* when the first goes back unused; newest generation */
 
     char node[SL_CLUSTER_NAME_BYTES]; /* of this node; "": it has none that is one */
     struct co_handover *handovers;    /* handover_max */

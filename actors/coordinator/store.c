@@ -48,10 +48,6 @@ static uint32_t slice_choose(struct coordinator *self, struct co_op *op)
 
 static void store_reserve(struct coordinator *self, struct co_op *op)
 {
-    if (co_ahead_take(self, op)) {
-        co_op_enter(self, op, CO_COPY);
-        return;
-    }
     const struct co_engine *engine = op->engine;
     uint32_t part_total = op->slice_count * engine->part_count;
     struct sl_item_want *items = co_memory_take(&op->work, part_total, sizeof(*items));
@@ -93,7 +89,6 @@ void co_store_slice(struct coordinator *self, struct co_op *op)
 {
     op->many = op->many || op->slice_total > 0;
     op->slice_count = 0;
-    op->ahead = false;
     co_memory_reset(&op->work);
     while (op->at < op->block_count && op->blocks[op->at].fate != CO_BLOCK_OPEN) {
         op->at++;
@@ -179,6 +174,19 @@ static void grants_of_block(struct coordinator *self, struct co_op *op, uint32_t
     }
 }
 
+static void claims_abort(struct coordinator *self, const struct co_op *op,
+                         const struct sl_item_claim *claims, uint32_t count)
+{
+    if (count == 0) {
+        return;
+    }
+    struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = op->id, .trace_id = op->trace_id};
+    abort.body.abort.items.at = claims;
+    abort.body.abort.items.count = count;
+    /* A lost ABORT costs nothing but time: the reservations end by their own deadline. */
+    (void)co_ask(self, "registrar", &abort, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+}
+
 /* Gives the slice's claims back of all blocks that are not whole; none of them may be in a COPY. */
 static void abort_broken(struct coordinator *self, struct co_op *op, enum co_part_state whole)
 {
@@ -202,7 +210,7 @@ static void abort_broken(struct coordinator *self, struct co_op *op, enum co_par
             parts[k].state = CO_PART_GONE;
         }
     }
-    co_claims_abort(self, op->id, op->trace_id, claims, claim_count);
+    claims_abort(self, op, claims, claim_count);
 }
 
 /* Gives back what was reserved and is not committed; after fences. */
@@ -250,8 +258,6 @@ static void store_copied(struct coordinator *self, struct co_op *op)
     for (uint32_t i = 0; i < op->slice_count; i++) {
         if (op->parts[i * part_count].state == CO_PART_COPIED) {
             whole++;
-        } else if (op->ahead) {
-            op->ahead_barred = true; /* its grant may have been taken back: it stays open */
         } else if (op->blocks[op->slice[i]].fate == CO_BLOCK_OPEN) {
             block_fail(op, op->slice[i], "a rank did not copy its part");
         }
@@ -266,13 +272,10 @@ static void store_copied(struct coordinator *self, struct co_op *op)
 static void commit_send(struct coordinator *self, struct co_op *op)
 {
     uint32_t part_count = op->engine->part_count;
-    uint32_t named_room = op->ahead ? op->slice_count : 0; /* blocks of one part */
     struct sl_item_claim *claims =
         co_memory_take(&op->work, (size_t)op->slice_count * part_count, sizeof(*claims));
-    struct sl_item_named *named = co_memory_take(&op->work, named_room, sizeof(*named));
-    struct sl_item_group *groups = co_memory_take(&op->work, named_room, sizeof(*groups));
     uint32_t count = 0;
-    if (claims == NULL || named == NULL || groups == NULL) {
+    if (claims == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
     }
@@ -280,12 +283,6 @@ static void commit_send(struct coordinator *self, struct co_op *op)
         const struct co_part *part = &op->parts[i];
         if (op->parts[i / part_count * part_count].state != CO_PART_COPIED) {
             continue;
-        }
-        if (op->ahead) {
-            groups[count] = co_group_of(self, op, i, op->block_count);
-            named[count] = (struct sl_item_named){.key = co_key_text(&op->part_keys[i]),
-                                                  .length_bytes = co_cut_of(op, i)->length_bytes,
-                                                  .group = count + 1};
         }
         claims[count++] = (struct sl_item_claim){.ref = part->ref,
                                                  .generation = part->generation,
@@ -296,11 +293,6 @@ static void commit_send(struct coordinator *self, struct co_op *op)
     commit.body.commit.tail_first = true;
     commit.body.commit.items.at = claims;
     commit.body.commit.items.count = count;
-    commit.body.commit.named.at = named;
-    commit.body.commit.named.count = op->ahead ? count : 0;
-    commit.body.commit.groups.at = groups;
-    commit.body.commit.groups.count = op->ahead ? count : 0;
-    co_ahead_wish(self, op, &commit.body.commit);
     (void)co_op_call(self, op, "registrar", &commit);
 }
 
@@ -309,7 +301,6 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
     uint32_t part_count = op->engine->part_count;
     const struct sl_u64s *codes = &reply->body.commit_reply.codes;
     uint64_t at = 0;
-    co_ahead_arrived(self, op, reply);
     for (uint32_t i = 0; i < op->slice_count; i++) {
         struct co_part *parts = &op->parts[i * part_count];
         if (parts[0].state != CO_PART_COPIED) {
@@ -323,15 +314,6 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
             }
         }
         struct co_block *block = &op->blocks[op->slice[i]];
-        if (op->ahead && code == SL_ERR_EXISTS) { /* another op was faster */
-            block->fate = CO_BLOCK_EXISTED;
-            co_bit_set(op->existed, op->slice[i]);
-            continue;
-        }
-        if (op->ahead && code != SL_OK) {
-            op->ahead_barred = true; /* it stays open: RESERVE finds out what it is */
-            continue;
-        }
         if (code != SL_OK) {
             block_fail(op, op->slice[i],
                        sl_err_text(code)); /* its claims go in the ABORT at the end of the slice */
@@ -368,7 +350,7 @@ void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply)
                 (struct sl_item_claim){.ref = grant->ref, .generation = grant->generation};
         }
     }
-    co_claims_abort(self, op->id, op->trace_id, claims, claim_count);
+    claims_abort(self, op, claims, claim_count);
     co_memory_reset(&op->work);
 }
 

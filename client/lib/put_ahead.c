@@ -3,11 +3,6 @@
  * written to it. */
 #include "client/lib/put.h"
 
-static struct sl_ahead_kind put_kind(const struct put *put)
-{
-    return (struct sl_ahead_kind){.space_bytes = put->space_bytes};
-}
-
 void sl_put_unpin(struct put *put, struct put_item *item)
 {
     sl_pins_give(put->at->pins, item->pin);
@@ -18,7 +13,7 @@ static bool extent_take(struct put *put, struct sl_ahead_extent *out)
 {
     struct sl_client *client = put->client;
     pthread_mutex_lock(&client->lock);
-    bool found = sl_ahead_take(&client->ahead, put_kind(put), put->at->number, out);
+    bool found = sl_ahead_take(&client->ahead, put->space_bytes, put->at->number, out);
     pthread_mutex_unlock(&client->lock);
     return found;
 }
@@ -27,7 +22,7 @@ static void extent_return(struct put *put, const struct sl_ahead_extent *extent)
 {
     struct sl_client *client = put->client;
     pthread_mutex_lock(&client->lock);
-    bool kept = sl_ahead_return(&client->ahead, put_kind(put), extent);
+    bool kept = sl_ahead_return(&client->ahead, put->space_bytes, extent);
     pthread_mutex_unlock(&client->lock);
     if (!kept) {
         const struct sl_item_claim claim = {.ref = extent->ref, .generation = extent->generation};
@@ -92,7 +87,7 @@ void sl_put_ahead_wish(struct put *put, struct sl_body_commit *commit)
         return;
     }
     pthread_mutex_lock(&client->lock);
-    commit->ahead_count = sl_ahead_wish(&client->ahead, put_kind(put), put->item_count, now_ns);
+    commit->ahead_count = sl_ahead_wish(&client->ahead, put->space_bytes, put->item_count, now_ns);
     commit->ahead_bytes = put->space_bytes;
     /* What lies unused the registrar takes back soon: its row serves another size. */
     client->orphan_count += sl_ahead_expire(
@@ -105,7 +100,7 @@ void sl_put_ahead_arrived(struct put *put, const struct sl_msg *reply)
 {
     const struct sl_body_commit_reply *body = &reply->body.commit_reply;
     if (put->asked_ahead) {
-        sl_ahead_arrived(&put->client->ahead, put_kind(put), body->ahead.at, body->ahead.count,
+        sl_ahead_arrived(&put->client->ahead, put->space_bytes, body->ahead.at, body->ahead.count,
                          put->at->number, sl_clock_monotonic_ns());
     }
 }

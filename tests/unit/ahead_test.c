@@ -9,21 +9,19 @@ static struct sl_ahead ahead; /* Check forks: each test has an empty one */
 
 static uint32_t wish(uint32_t size, uint64_t at_ns)
 {
-    return sl_ahead_wish(&ahead, (struct sl_ahead_kind){.space_bytes = size * SL_KIB}, 1, at_ns);
+    return sl_ahead_wish(&ahead, size * SL_KIB, 1, at_ns);
 }
 
 static void arrive(uint32_t size, uint32_t life)
 {
     const struct sl_item_grant grant = {.ref = size, .generation = size};
-    sl_ahead_arrived(&ahead, (struct sl_ahead_kind){.space_bytes = size * SL_KIB}, &grant, 1, life,
-                     1);
+    sl_ahead_arrived(&ahead, size * SL_KIB, &grant, 1, life, 1);
 }
 
 static bool take(uint32_t size, uint32_t life)
 {
     struct sl_ahead_extent extent;
-    return sl_ahead_take(&ahead, (struct sl_ahead_kind){.space_bytes = size * SL_KIB}, life,
-                         &extent);
+    return sl_ahead_take(&ahead, size * SL_KIB, life, &extent);
 }
 
 /* As many as there are rows, all of them empty meanwhile. */

@@ -1,6 +1,6 @@
 if(TARGET sluice_coordinator)
     set(coordinator_support ${CMAKE_CURRENT_LIST_DIR}/coordinator_support.c ${CMAKE_CURRENT_LIST_DIR}/../support/fake_env.c)
-    foreach(suite coordinator_test coordinator_ahead_test coordinator_layers_test coordinator_hybrid_test coordinator_parts_test coordinator_sessions_test coordinator_story_test coordinator_waiting_test)
+    foreach(suite coordinator_test coordinator_layers_test coordinator_hybrid_test coordinator_parts_test coordinator_sessions_test coordinator_story_test coordinator_waiting_test)
         sl_test(${suite} LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/${suite}.c ${coordinator_support} LIBS sluice_coordinator)
     endforeach()
     list(APPEND coordinator_support ${CMAKE_CURRENT_LIST_DIR}/coordinator_handover_support.c)

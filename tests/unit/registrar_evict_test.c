@@ -187,6 +187,38 @@ START_TEST(the_tail_of_a_chain_goes_before_its_head)
     }
 END_TEST
 
+START_TEST(the_last_of_blocks_committed_together_goes_first)
+    {
+        static const char *const blocks[] = {"m/a", "m/b"};
+        static const char *const keys[] = {"m/a/0", "m/a/1", "m/b/0", "m/b/1"};
+        struct node *node = node_start(NULL);
+        struct sl_item_grant granted[4];
+        node_client(node, "client.1", 11);
+        for (uint32_t b = 0; b < 2; b++) {
+            const struct want wants[] = {
+                {.key = keys[2 * b], .length = HALF, .group = 1},
+                {.key = keys[2 * b + 1], .length = HALF, .group = 1, .part = 1}};
+            struct reserve_ask ask = {.sender = "client.1",
+                                      .op_id = 1,
+                                      .wants = wants,
+                                      .count = 2,
+                                      .group_key = blocks[b],
+                                      .part_count = 2};
+            ck_assert(node_reserve(node, &ask, &grants));
+            memcpy(&granted[2 * b], grants.at, 2 * sizeof(granted[0]));
+        }
+        node_commit_all(node, "client.1", keys, granted, 4, true, NULL);
+
+        node_put(node, "client.1", "x", BIG);
+        node_put(node, "client.1", "y", BIG);
+        node_put(node, "client.1", "z", BIG);
+
+        ck_assert(node_sees(node, "m/a/0") && node_sees(node, "m/a/1"));
+        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_block_goes_whole)
     {
         struct node *node = node_start(NULL);
@@ -765,6 +797,7 @@ static Suite *evict_suite(void)
     tcase_add_test(lru, an_access_counts_also_when_its_process_ends_at_once);
     tcase_add_test(lru, another_policy_has_another_order);
     tcase_add_test(lru, the_tail_of_a_chain_goes_before_its_head);
+    tcase_add_test(lru, the_last_of_blocks_committed_together_goes_first);
     tcase_add_test(lru, a_block_goes_whole);
     tcase_add_test(lru, a_full_index_evicts_like_full_memory);
     tcase_add_test(lru, large_batches_do_not_outrun_the_eviction_of_a_full_index);

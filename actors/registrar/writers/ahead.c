@@ -1,16 +1,12 @@
-/* actors/registrar/writers/ahead.c - extents granted in advance to a client or a coordinator: a COMMIT
- * that names their keys makes values of them, and asks for more. A put then costs one round trip.
+/* actors/registrar/writers/ahead.c - extents granted in advance to a client: a COMMIT that names their keys
+ * makes values of them, and asks for more. A put then costs one round trip.
  *
  * A grant ahead is a claim like any other (record RESERVED with owner, writer and deadline, written
  * before the client hears of it), but for no key: its record has one that no object can have. The
  * client pins the extent's generation before it writes there (sl_pins_take_grant). So a grant whose
  * deadline has passed is taken back without asking, as a draft is: the record becomes QUARANTINED,
  * fence (seq_cst), and what no pin names is free (reg_held_settle); what one names stays until the
- * owner commits (too late), aborts, lets go of the pin or dies.
- *
- * A coordinator writes to nothing itself, and so pins nothing: its grants name the swapper that
- * will. They end as its other reservations do, by a FENCE of that swapper. They serve blocks of one
- * part: the records of block and part are made in one go. */
+ * owner commits (too late), aborts, lets go of the pin or dies. */
 #include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/reclaim.h"
@@ -21,7 +17,6 @@
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/fences.h"
-#include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/writers/reservations.h"
 #include "actors/registrar/writers/reserve.h"
@@ -46,17 +41,9 @@ bool reg_ahead_is(const struct sl_entry *entry)
 
 /* ---- granting ---- */
 
-/* Who may have grants ahead, and who writes to them. */
-struct ahead_wish {
-    uint32_t peer, writer;
-    uint64_t length_bytes;
-};
-
-static sl_err ahead_grant(struct registrar *self, const struct ahead_wish *wish,
+static sl_err ahead_grant(struct registrar *self, uint32_t peer, uint64_t length_bytes,
                           struct sl_item_grant *grant)
 {
-    uint32_t peer = wish->peer;
-    uint64_t length_bytes = wish->length_bytes;
     uint64_t deadline_ns = sl_deadline_ns(self->env->now_ns, self->set.reservation_ttl_ns);
     struct reg_claim claim = {
         .state = REG_CLAIM_RESERVED,
@@ -65,7 +52,7 @@ static sl_err ahead_grant(struct registrar *self, const struct ahead_wish *wish,
         .extent = {.length_bytes = length_bytes},
         .owner = self->peers->all[peer].proc,
         .owner_peer = peer,
-        .writer_peer = wish->writer,
+        .writer_peer = peer,
         .group = REG_NONE,
     };
     uint32_t charged = 0;
@@ -78,7 +65,7 @@ static sl_err ahead_grant(struct registrar *self, const struct ahead_wish *wish,
         .kind = SL_RECORD_RESERVED,
         .extent = claim.extent,
         .owner = claim.owner,
-        .writer = self->peers->all[wish->writer].proc,
+        .writer = claim.owner,
         .deadline_ns = deadline_ns,
         .contribution = charged,
         .key = ahead_key,
@@ -139,28 +126,18 @@ static uint64_t ahead_room(struct registrar *self, uint64_t count, uint64_t spac
     return SL_MIN(count, reg_free_bytes(self) / space);
 }
 
-/* Whether somebody can tell what of it is being written: a client that writes itself has pins, an
- * actor answers fences. No client may name an actor: one that refuses its fence is killed. */
-static bool ahead_is_writer(const struct registrar *self, const struct ahead_wish *wish)
+/* Only of a client that has pins it can be told what it is writing. */
+static uint32_t ahead_grants(struct registrar *self, uint32_t peer, uint64_t count,
+                             uint64_t length_bytes)
 {
-    if (wish->writer == REG_NONE) {
-        return false;
-    }
-    const struct reg_peer *owner = &self->peers->all[wish->peer];
-    const struct reg_peer *writer = &self->peers->all[wish->writer];
-    return wish->writer == wish->peer ? writer->client && writer->pins != NULL
-                                      : !owner->client && !writer->client && !writer->tierer;
-}
-
-static uint32_t ahead_grants(struct registrar *self, const struct ahead_wish *wish, uint64_t count)
-{
+    const struct reg_peer *owner = &self->peers->all[peer];
     uint32_t granted = 0;
-    if (wish->length_bytes == 0 || wish->length_bytes > self->set.memory_chunk ||
-        !ahead_is_writer(self, wish)) {
+    if (length_bytes == 0 || length_bytes > self->set.memory_chunk || !owner->client ||
+        owner->pins == NULL) {
         return 0;
     }
-    uint64_t space = sl_extent_space(wish->length_bytes);
-    uint64_t allowed = ahead_allowed(self, wish->peer, count, space);
+    uint64_t space = sl_extent_space(length_bytes);
+    uint64_t allowed = ahead_allowed(self, peer, count, space);
     for (uint32_t i = 0; i < AHEAD_INDEX_ROUNDS && allowed > 0 && sl_index_nearly_full(self->index);
          i++) {
         if (!reg_make_index_room(self)) {
@@ -168,7 +145,8 @@ static uint32_t ahead_grants(struct registrar *self, const struct ahead_wish *wi
         }
     }
     allowed = ahead_room(self, allowed, space);
-    while (granted < allowed && ahead_grant(self, wish, &self->scratch->grants[granted]) == SL_OK) {
+    while (granted < allowed &&
+           ahead_grant(self, peer, length_bytes, &self->scratch->grants[granted]) == SL_OK) {
         granted++;
     }
     return granted;
@@ -176,16 +154,8 @@ static uint32_t ahead_grants(struct registrar *self, const struct ahead_wish *wi
 
 /* ---- use ---- */
 
-/* What an extent becomes. */
-struct ahead_use {
-    uint32_t slot;
-    const struct sl_item_claim *item;
-    const struct sl_item_named *named;
-    const struct sl_item_group *block; /* that it is the one part of; NULL: a value */
-};
-
-/* What stands in the way of a new value or block under this key: SL_OK nothing. */
-static sl_err key_free(struct registrar *self, const struct sl_text *key, bool block)
+/* What stands in the way of a new value under this key: SL_OK nothing. */
+static sl_err key_free(struct registrar *self, const struct sl_text *key)
 {
     struct sl_entry there;
     bool some = sl_index_find_any(self->index, key->at, (uint32_t)key->length, &there) == SL_OK;
@@ -196,74 +166,32 @@ static sl_err key_free(struct registrar *self, const struct sl_text *key, bool b
             reg_claim_by_key(self, reg_hash(key->at, key->length), key->at, key->length);
         return slot == REG_NONE ? SL_OK : SL_ERR_BUSY;
     }
-    if ((there.kind == SL_RECORD_GROUP) != block) {
+    if (there.kind == SL_RECORD_GROUP) {
         return SL_ERR_INVALID;
     }
     return visible ? SL_ERR_EXISTS : SL_ERR_BUSY;
 }
 
-static sl_err use_check(struct registrar *self, const struct ahead_use *use)
-{
-    const struct sl_text *key = &use->named->key;
-    if (use->block != NULL) {
-        sl_err err =
-            use->block->part_count == 1 ? key_free(self, &use->block->key, true) : SL_ERR_INVALID;
-        if (err != SL_OK) {
-            return err;
-        }
-    }
-    sl_err err = key_free(self, key, false);
-    /* a part of no block, or of another */
-    return err == SL_ERR_EXISTS && use->block != NULL ? SL_ERR_INVALID : err;
-}
-
-/* After an attempt that found no room in the index: whether another one may. */
-static bool index_has_room(struct registrar *self, sl_err err, uint32_t round)
-{
-    return err == SL_ERR_NO_SPACE && round < AHEAD_INDEX_ROUNDS && reg_make_index_room(self);
-}
-
-static sl_err block_make(struct registrar *self, const struct sl_msg *msg,
-                         const struct ahead_use *use, uint32_t *group)
-{
-    const struct sl_group_want make = {
-        .key = reg_key(&use->block->key),
-        .part_count = 1,
-        .deadline_ns = sl_deadline_ns(self->env->now_ns, self->set.reservation_ttl_ns),
-        .op_id = msg->op_id,
-        .transient_ns = use->block->transient_ns,
-        .owner = self->claims->all[use->slot].owner,
-    };
-    struct reg_group fresh = {.owner = make.owner, .op_id = msg->op_id, .seq = msg->seq};
-    sl_err err = reg_group_make(self, &make, &fresh, group);
-    for (uint32_t i = 0; index_has_room(self, err, i); i++) {
-        err = reg_group_make(self, &make, &fresh, group);
-    }
-    if (err == SL_OK) {
-        reg_unit_want(self, fresh.ref, use->block);
-    }
-    return err;
-}
-
 /* The value's record counts before the grant's is gone: a restart in between frees the latter. */
-static sl_err use_record(struct registrar *self, const struct ahead_use *use, uint32_t group)
+static sl_err use_record(struct registrar *self, uint32_t slot, const struct sl_item_claim *item,
+                         const struct sl_item_named *named)
 {
-    struct reg_claim *claim = &self->claims->all[use->slot];
-    const struct sl_text *key = &use->named->key;
+    struct reg_claim *claim = &self->claims->all[slot];
+    const struct sl_text *key = &named->key;
     struct sl_entry object = {
         .extent = claim->extent,
-        .digest = {.low = use->item->digest_low, .high = use->item->digest_high},
+        .digest = {.low = item->digest_low, .high = item->digest_high},
         .owner = claim->owner,
         .writer = claim->owner,
-        .group = group == REG_NONE ? 0 : self->groups->all[group].ref,
         .contribution = reg_charge_of(self, claim->ref),
         .key = key->at,
         .key_length = (uint16_t)key->length,
     };
     sl_ref ref = 0;
-    object.extent.length_bytes = use->named->length_bytes;
+    object.extent.length_bytes = named->length_bytes;
     sl_err err = sl_index_insert(self->index, &object, &ref, NULL);
-    for (uint32_t i = 0; index_has_room(self, err, i); i++) {
+    for (uint32_t i = 0;
+         err == SL_ERR_NO_SPACE && i < AHEAD_INDEX_ROUNDS && reg_make_index_room(self); i++) {
         err = sl_index_insert(self->index, &object, &ref, NULL);
     }
     if (err != SL_OK) {
@@ -272,9 +200,9 @@ static sl_err use_record(struct registrar *self, const struct ahead_use *use, ui
     uint64_t hash = reg_hash(key->at, key->length);
     sl_index_set_kind(self->index, claim->ref, SL_RECORD_FREE);
     claim->hash = hash;
-    reg_ahead_count(self, use->slot, false);
-    reg_claim_end(self, use->slot);
-    reg_claim_done(self, ref, hash, group, 0);
+    reg_ahead_count(self, slot, false);
+    reg_claim_end(self, slot);
+    reg_claim_done(self, ref, hash, REG_NONE, 0);
     return SL_OK;
 }
 
@@ -282,9 +210,7 @@ sl_err reg_ahead_commit(struct registrar *self, const struct sl_msg *msg, uint32
                         uint32_t index)
 {
     const struct sl_body_commit *body = &msg->body.commit;
-    struct ahead_use use = {.slot = slot, .item = &body->items.at[index]};
-    uint32_t group = REG_NONE;
-    if (index >= body->named.count || body->named.at[index].group > body->groups.count) {
+    if (index >= body->named.count) {
         return SL_ERR_INVALID;
     }
     if (reg_charge_settle(self, self->claims->all[slot].ref) !=
@@ -292,21 +218,13 @@ sl_err reg_ahead_commit(struct registrar *self, const struct sl_msg *msg, uint32
         reg_claim_release(self, slot);
         return SL_ERR_STALE;
     }
-    use.named = &body->named.at[index];
-    use.block = use.named->group == 0 ? NULL : &body->groups.at[use.named->group - 1];
-    if (sl_extent_space(use.named->length_bytes) !=
+    const struct sl_item_named *named = &body->named.at[index];
+    if (sl_extent_space(named->length_bytes) !=
         sl_extent_space(self->claims->all[slot].extent.length_bytes)) {
         return SL_ERR_INVALID;
     }
-    sl_err err = use_check(self, &use);
-    if (err == SL_OK && use.block != NULL) {
-        err = block_make(self, msg, &use, &group);
-    }
-    err = err == SL_OK ? use_record(self, &use, group) : err;
-    if (err != SL_OK && group != REG_NONE) {
-        reg_group_abandon(self, group, REG_GHOST_REFUSED);
-    }
-    return err;
+    sl_err err = key_free(self, &named->key);
+    return err == SL_OK ? use_record(self, slot, &body->items.at[index], named) : err;
 }
 
 /* ---- the wish in a COMMIT ---- */
@@ -323,14 +241,8 @@ uint64_t reg_ahead_wish(struct registrar *self, const struct sl_msg *msg, uint32
         oldest =
             self->codes[i] == SL_OK && (oldest == 0 || generation < oldest) ? generation : oldest;
     }
-    const struct ahead_wish wish = {
-        .peer = peer,
-        .writer = body->ahead_writer.length == 0
-                      ? peer
-                      : reg_peer_find(self, body->ahead_writer.at, body->ahead_writer.length),
-        .length_bytes = body->ahead_bytes};
     reg_spare_young(self, oldest);
-    uint64_t granted = ahead_grants(self, &wish, body->ahead_count);
+    uint64_t granted = ahead_grants(self, peer, body->ahead_count, body->ahead_bytes);
     reg_spare_none(self);
     sl_metric_add(self->env->metrics, self->ahead->metric.ahead_count, granted);
     return granted;

@@ -84,13 +84,13 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     options->stall_ns = sl_config_u64(config, SL_SET_fabric_stall);
     options->clear = !sl_config_bool(config, SL_SET_fabric_encryption);
     options->region_bytes_max = self->limit.bytes;
-    /* A key for each part of a hand-over, beside those for arenas. */
+    /* A key for each part of a hand-over, beside those for the arena. */
     uint32_t parts = (uint32_t)sl_config_u64(config, SL_SET_ticket_parts_max);
     options->grants_max = SL_MIN(options->grants_max + parts, SL_FABRIC_SLOTS_MAX);
     options->keys_max = SL_MIN(options->keys_max + parts, SL_FABRIC_SLOTS_MAX);
     bool pools = sl_config_bool(config, SL_SET_fabric_pools);
     uint32_t trips = (uint32_t)sl_config_u64(config, SL_SET_fetch_trips_max);
-    options->memories_max = TR_ARENAS_MAX + (pools ? TR_SPANS_MAX : 0);
+    options->memories_max = 1 + (pools ? TR_SPANS_MAX : 0);
     options->places_max = pools ? trips * TR_TRIP_PLACES_MAX + TR_HANDOVER_PLACES_MAX : 0;
     options->events = (struct sl_fabric_events){
         .context = self,

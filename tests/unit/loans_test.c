@@ -204,7 +204,7 @@ static void fabrics_open(void)
     sl_fabric_options_init(&options, "verbs");
     options.backend_context = lib;
     options.places_max = TR_HANDOVER_PLACES_MAX;
-    options.memories_max = TR_ARENAS_MAX + TR_SPANS_MAX;
+    options.memories_max = 1 + TR_SPANS_MAX;
     options.events = (struct sl_fabric_events){.context = bed.self,
                                                .done = moved,
                                                .registered = registered,

@@ -65,7 +65,7 @@ static void bed_open(const char *peers)
     fake_set(&bed.fake, "peers", peers);
     ck_assert_msg(tr_cluster_init(bed.self, &why) == SL_OK, "%s", why.text);
     fake_pass(&bed.fake, 0);
-    bed.self->arenas[0].registered = true; /* the event that the actor's own options would bring */
+    bed.self->arena.registered = true; /* the event that the actor's own options would bring */
     struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY, .reply_to = 1};
     hello.body.hello_reply.boot_generation = 5;
     fake_give(&bed.fake, "registrar", &hello);
@@ -329,8 +329,8 @@ static void pins_bed(void)
 START_TEST(a_peer_reads_what_is_pinned_for_it_alone)
     {
         pins_bed();
-        uint64_t b = tr_peer_cookie(bed.self, tr_peer_find(bed.self, "b"), 0);
-        uint64_t c = tr_peer_cookie(bed.self, tr_peer_find(bed.self, "c"), 0);
+        uint64_t b = tr_peer_cookie(bed.self, tr_peer_find(bed.self, "b"));
+        uint64_t c = tr_peer_cookie(bed.self, tr_peer_find(bed.self, "c"));
         struct sl_entry entry;
         ck_assert_int_eq(sl_index_find(bed.self->view, "k", 1, &entry), SL_OK);
         uint64_t at = entry.extent.offset_bytes, length = entry.extent.length_bytes;
@@ -356,7 +356,7 @@ START_TEST(a_grant_without_a_key_is_ended)
     {
         const struct sl_error none = {0};
         pins_bed();
-        struct tr_grant *grant = &tr_peer_find(bed.self, "b")->grants[0];
+        struct tr_grant *grant = &tr_peer_find(bed.self, "b")->grant;
         *grant = (struct tr_grant){.used = true, .handle = 77};
         tr_fabric_granted(bed.self, 77, "", 0, &none);
         ck_assert(!grant->ready && grant->ending);

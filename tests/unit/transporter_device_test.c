@@ -323,7 +323,7 @@ static void peer_lives(void)
     reply.body.peer_hello_reply.windows.count = 1;
     (void)fake_net_say(&bed.net, "b", reply, true);
     turns(10);
-    ck_assert(bed.self->peers[0].windows[0].used);
+    ck_assert(bed.self->peers[0].window.used);
     ck_assert_int_eq(sl_fabric_peer_link(bed.self->fabric, bed.self->peers[0].fabric_peer),
                      SL_FABRIC_UP);
 }

@@ -137,7 +137,7 @@ static void peer_lives(void)
     (void)fake_net_say(&bed.net, "b", reply, true);
     bed.self->env->ops->wake_at(bed.self->env, 0);
     turn();
-    ck_assert(bed.self->peers[0].windows[0].used);
+    ck_assert(bed.self->peers[0].window.used);
 }
 
 static void bed_open(const char *pools)
@@ -519,7 +519,7 @@ START_TEST(a_read_that_cannot_be_posted_ends_the_pull)
     {
         bed_open("true");
         uint64_t seq = pull_send();
-        bed.self->peers[0].windows[0].key = 12345;
+        bed.self->peers[0].window.key = 12345;
         peer_places(SL_OK, PART);
         struct sl_msg reply;
         ck_assert(answered(seq, &reply));

@@ -81,12 +81,10 @@ void tr_peer_expel(struct transporter *self, struct tr_peer *peer, const char *r
     peer->address[0] = '\0';
     peer->health.heard_ns = 0;
     self->control->ops->peer_key(self->control, peer->name, NULL);
-    tr_peer_windows_close(self, peer);
-    for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
-        if (peer->grants[id].used && !peer->grants[id].ending) {
-            peer->grants[id].ending = true;
-            (void)sl_fabric_grant_end(self->fabric, peer->grants[id].handle);
-        }
+    tr_peer_window_close(self, peer);
+    if (peer->grant.used && !peer->grant.ending) {
+        peer->grant.ending = true;
+        (void)sl_fabric_grant_end(self->fabric, peer->grant.handle);
     }
     self->events.peer_renewed(self, peer); /* its pins, and what it holds tickets of ours for */
     self->events.peer_expelled(self, peer);

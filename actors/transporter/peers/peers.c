@@ -26,10 +26,8 @@ struct tr_peer *tr_peer_find(struct transporter *self, const char *name)
 
 static void peer_free(struct tr_peer *peer)
 {
-    for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
-        free(peer->grants[id].key);
-        free(peer->windows[id].blob);
-    }
+    free(peer->grant.key);
+    free(peer->window.blob);
     free(peer->blob);
     *peer = (struct tr_peer){0};
 }
@@ -303,47 +301,38 @@ static sl_err address_taken(struct transporter *self, struct tr_peer *peer,
                                   (uint32_t)address->length, why);
 }
 
-/* Makes what is missing of the peer's grants, and lists those that it may use. */
-static uint32_t windows_list(struct transporter *self, struct tr_peer *peer)
+/* Makes the peer's grant, if it has none. Gives whether it may use it. */
+static bool window_of(struct transporter *self, struct tr_peer *peer, struct sl_item_window *out)
 {
-    uint32_t count = 0;
-    for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
-        struct tr_grant *grant = &peer->grants[id];
-        const struct tr_arena *arena = &self->arenas[id];
-        if (!arena->registered || (grant->used && grant->ending)) {
-            continue;
-        }
-        uint64_t length_bytes = sl_arena_data_bytes(arena->arena);
-        if (!grant->used) {
-            struct sl_error why = {0};
-            const struct sl_fabric_grant want = {.memory = arena->memory,
-                                                 .peer = peer->fabric_peer,
-                                                 .length_bytes = length_bytes,
-                                                 .cookie = tr_peer_cookie(self, peer, id)};
-            sl_err err = sl_fabric_grant_add(self->fabric, &want, &grant->handle, &why);
-            if (err != SL_OK) {
-                sl_log_write(self->env->log, SL_LOG_WARN, 0, "arena %u not granted to node %s: %s",
-                             id, peer->name, why.text);
-                continue;
-            }
-            grant->used = true;
-            grant->ready = false;
-        }
-        if (grant->ready) {
-            self->windows[count++] = (struct sl_item_window){
-                .arena = id,
-                .length_bytes = length_bytes,
-                .key = {.at = grant->key, .length = grant->key_bytes},
-            };
-        }
+    struct tr_grant *grant = &peer->grant;
+    struct sl_error why = {0};
+    if (!self->arena.registered || (grant->used && grant->ending)) {
+        return false;
     }
-    return count;
+    uint64_t length_bytes = sl_arena_data_bytes(self->arena.arena);
+    if (!grant->used) {
+        const struct sl_fabric_grant want = {.memory = self->arena.memory,
+                                             .peer = peer->fabric_peer,
+                                             .length_bytes = length_bytes,
+                                             .cookie = tr_peer_cookie(self, peer)};
+        if (sl_fabric_grant_add(self->fabric, &want, &grant->handle, &why) != SL_OK) {
+            sl_log_write(self->env->log, SL_LOG_WARN, 0, "the arena is not granted to node %s: %s",
+                         peer->name, why.text);
+            return false;
+        }
+        grant->used = true;
+        grant->ready = false;
+    }
+    *out = (struct sl_item_window){.length_bytes = length_bytes,
+                                   .key = {.at = grant->key, .length = grant->key_bytes}};
+    return grant->ready;
 }
 
 void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg,
                    const struct sl_control_frame *frame)
 {
     const struct sl_body_peer_hello *hello = &msg->body.peer_hello;
+    struct sl_item_window window;
     struct sl_msg reply = {.op_id = msg->op_id, .trace_id = msg->trace_id};
     struct sl_error why = {0};
     reply.code = tr_twin_check(self, peer, hello->incarnation, frame, &why);
@@ -371,40 +360,33 @@ void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct 
             .fabric = sl_text_of(self->fabric_name),
             .address = blob_of(peer),
         };
-        reply.body.peer_hello_reply.windows.at = self->windows;
-        reply.body.peer_hello_reply.windows.count = windows_list(self, peer);
+        reply.body.peer_hello_reply.windows.at = &window;
+        reply.body.peer_hello_reply.windows.count = window_of(self, peer, &window);
     }
     (void)tr_peer_answer(self, peer, SL_MSG_PEER_HELLO, msg->seq, &reply);
 }
 
 /* ---- what we may read of a peer ---- */
 
-static void window_close(struct transporter *self, struct tr_window *window)
+void tr_peer_window_close(struct transporter *self, struct tr_peer *peer)
 {
-    if (window->used) {
-        sl_fabric_key_close(self->fabric, window->key);
+    if (peer->window.used) {
+        sl_fabric_key_close(self->fabric, peer->window.key);
     }
-    free(window->blob);
-    *window = (struct tr_window){0};
-}
-
-void tr_peer_windows_close(struct transporter *self, struct tr_peer *peer)
-{
-    for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
-        window_close(self, &peer->windows[id]);
-    }
+    free(peer->window.blob);
+    peer->window = (struct tr_window){0};
 }
 
 static void window_open(struct transporter *self, struct tr_peer *peer,
                         const struct sl_item_window *item)
 {
-    struct tr_window *window = &peer->windows[item->arena];
+    struct tr_window *window = &peer->window;
+    struct sl_error why = {0};
     if (window->used && window->blob_bytes == item->key.length &&
         memcmp(window->blob, item->key.at, item->key.length) == 0) {
         return;
     }
-    struct sl_error why = {0};
-    window_close(self, window);
+    tr_peer_window_close(self, peer);
     (void)tr_blob_keep(&window->blob, &window->blob_bytes, item->key.at,
                        (uint32_t)item->key.length);
     if (window->blob == NULL) {
@@ -412,32 +394,26 @@ static void window_open(struct transporter *self, struct tr_peer *peer,
     }
     if (sl_fabric_key_open(self->fabric, peer->fabric_peer, window->blob, window->blob_bytes,
                            &window->key, &why) != SL_OK) {
-        window_close(self, window);
-        sl_log_write(self->env->log, SL_LOG_WARN, 0, "key of node %s for its arena %u: %s",
-                     peer->name, (unsigned)item->arena, why.text);
+        tr_peer_window_close(self, peer);
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "key of node %s for its arena: %s", peer->name,
+                     why.text);
         return;
     }
-    window->length_bytes = item->length_bytes;
     window->used = true;
 }
 
-static uint32_t windows_taken(struct transporter *self, struct tr_peer *peer,
-                              const struct sl_body_peer_hello_reply *reply)
+/* Gives whether it said one. */
+static bool window_taken(struct transporter *self, struct tr_peer *peer,
+                         const struct sl_body_peer_hello_reply *reply)
 {
-    uint64_t there = 0;
     for (uint64_t i = 0; i < reply->windows.count; i++) {
-        const struct sl_item_window *item = &reply->windows.at[i];
-        if (item->arena < TR_ARENAS_MAX && (there >> item->arena & 1) == 0) {
-            there |= UINT64_C(1) << item->arena;
-            window_open(self, peer, item);
+        if (reply->windows.at[i].arena == 0) {
+            window_open(self, peer, &reply->windows.at[i]);
+            return true;
         }
     }
-    for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
-        if ((there >> id & 1) == 0) {
-            window_close(self, &peer->windows[id]);
-        }
-    }
-    return there != 0;
+    tr_peer_window_close(self, peer);
+    return false;
 }
 
 void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
@@ -476,7 +452,7 @@ void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
     if (reply->reply_to == peer->hello_seq) {
         peer->round_trip_ns = now_ns - peer->hello_sent_ns;
     }
-    if (windows_taken(self, peer, body) != 0) {
+    if (window_taken(self, peer, body)) {
         sl_peer_health_heard(&peer->health, now_ns);
     } else { /* its node is still starting: it has nothing to read yet */
         peer->hello_due_ns = SL_MIN(peer->hello_due_ns, now_ns + TR_HELLO_SOON_NS);
@@ -524,11 +500,9 @@ void tr_peers_link(struct transporter *self, uint32_t fabric_peer, enum sl_fabri
 static struct tr_grant *grant_of(struct transporter *self, uint32_t handle)
 {
     for (uint32_t i = 0; i < self->peer_count; i++) {
-        for (uint32_t id = 0; id < TR_ARENAS_MAX; id++) {
-            struct tr_grant *grant = &self->peers[i].grants[id];
-            if (grant->used && grant->handle == handle) {
-                return grant;
-            }
+        struct tr_grant *grant = &self->peers[i].grant;
+        if (grant->used && grant->handle == handle) {
+            return grant;
         }
     }
     return NULL;

@@ -15,11 +15,10 @@ static inline uint32_t tr_peer_number(const struct transporter *self, const stru
 {
     return (uint32_t)(peer - self->peers);
 }
-/* Of the grant that lets this peer read of this arena what is pinned for it (holder.c). */
-static inline uint64_t tr_peer_cookie(const struct transporter *self, const struct tr_peer *peer,
-                                      uint32_t arena)
+/* Of the grant that lets this peer read what is pinned for it (holder.c). */
+static inline uint64_t tr_peer_cookie(const struct transporter *self, const struct tr_peer *peer)
 {
-    return (uint64_t)(tr_peer_number(self, peer) + 1) << 32 | arena;
+    return tr_peer_number(self, peer) + 1;
 }
 /* Greets those that are due; gives when the next one is. */
 uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns);
@@ -42,10 +41,10 @@ uint64_t tr_peers_usable(const struct transporter *self);
 uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash);
 void tr_nodes(struct transporter *self, const struct sl_msg *msg);
 void tr_fabric_address(void *context, uint32_t peer, const void *blob, uint32_t length_bytes);
-/* Of a grant for one of our arenas. */
-void tr_peer_windows_close(struct transporter *self, struct tr_peer *peer);
+void tr_peer_window_close(struct transporter *self, struct tr_peer *peer);
 void tr_peers_link(struct transporter *self, uint32_t fabric_peer, enum sl_fabric_link link,
                    const struct sl_error *why);
+/* Of a grant for our arena. */
 void tr_peers_granted(struct transporter *self, uint32_t grant, const struct sl_bytes *key);
 void tr_peers_grant_ended(struct transporter *self, uint32_t grant);
 

@@ -111,8 +111,7 @@ static sl_err key_pin(struct transporter *self, struct tr_pin_set *set,
     }
     sl_err err = sl_pins_take(self->pins, self->view, entry, &pin);
     if (err == SL_OK) {
-        set->ranges[set->pin_count] = (struct tr_reach){.arena = entry->extent.arena,
-                                                        .offset_bytes = entry->extent.offset_bytes,
+        set->ranges[set->pin_count] = (struct tr_reach){.offset_bytes = entry->extent.offset_bytes,
                                                         .length_bytes = entry->extent.length_bytes};
         set->pins[set->pin_count++] = pin;
         peer->pinned++;
@@ -188,13 +187,12 @@ static uint32_t set_look(struct transporter *self, struct tr_pin_set *set,
 /* ---- what is read meanwhile ---- */
 
 /* Whether all of it lies in one value that the set pins. Values are read in the order of the pins. */
-static bool set_holds(struct tr_pin_set *set, uint32_t arena, uint64_t offset_bytes,
-                      uint64_t length_bytes)
+static bool set_holds(struct tr_pin_set *set, uint64_t offset_bytes, uint64_t length_bytes)
 {
     for (uint32_t i = 0; i < set->pin_count; i++) {
         uint32_t at = (set->range_hint + i) % set->pin_count;
         const struct tr_reach *range = &set->ranges[at];
-        if (range->arena == arena && offset_bytes >= range->offset_bytes &&
+        if (offset_bytes >= range->offset_bytes &&
             offset_bytes - range->offset_bytes <= range->length_bytes &&
             length_bytes <= range->length_bytes - (offset_bytes - range->offset_bytes)) {
             set->range_hint = at;
@@ -208,11 +206,11 @@ bool tr_holder_may_read(void *context, uint64_t cookie, uint64_t offset_bytes,
                         uint64_t length_bytes)
 {
     struct transporter *self = context;
-    uint32_t peer = (uint32_t)(cookie >> 32) - 1, arena = (uint32_t)cookie;
+    uint32_t peer = (uint32_t)cookie - 1;
     for (uint32_t i = 0; self->pin_sets_open > 0 && i < TR_PIN_SETS_MAX; i++) {
         uint32_t at = (self->pin_set_hint + i) % TR_PIN_SETS_MAX;
         struct tr_pin_set *set = &self->pin_sets[at];
-        if (set->used && set->peer == peer && set_holds(set, arena, offset_bytes, length_bytes)) {
+        if (set->used && set->peer == peer && set_holds(set, offset_bytes, length_bytes)) {
             self->pin_set_hint = at;
             return true;
         }

@@ -99,7 +99,7 @@ void tr_check_answered(struct transporter *self, struct tr_trip *trip, const str
 /* ---- holder.c ---- */
 sl_err tr_holder_init(struct transporter *self, struct sl_error *why);
 void tr_holder_fini(struct transporter *self);
-/* Whether the peer and the arena of the cookie (tr_peer_cookie) have these bytes pinned now. */
+/* Whether the peer of the cookie (tr_peer_cookie) has these bytes pinned now. */
 bool tr_holder_may_read(void *context, uint64_t cookie, uint64_t offset_bytes,
                         uint64_t length_bytes);
 void tr_holder_pin(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);

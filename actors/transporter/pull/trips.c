@@ -266,7 +266,7 @@ static sl_err places_code(const struct tr_unit *unit, const struct tr_peer *peer
         if (places[k].code != SL_OK) {
             return sl_err_received(places[k].code);
         }
-        if (places[k].arena >= TR_ARENAS_MAX || !peer->windows[places[k].arena].used) {
+        if (places[k].arena != 0 || !peer->window.used) {
             return SL_ERR_STALE; /* a later greeting brings its key */
         }
         if (places[k].length_bytes == 0) {
@@ -285,7 +285,6 @@ static void places_keep(struct tr_unit *unit, const struct sl_item_place *places
     for (uint32_t k = 0; k < unit->part_count; k++) {
         struct tr_part *part = &unit->parts[k];
         part->ref = 0;
-        part->remote_arena = (uint32_t)places[k].arena;
         part->remote_offset_bytes = places[k].offset_bytes;
         part->length_bytes = places[k].length_bytes;
         part->digest =
@@ -446,10 +445,9 @@ static sl_err grants_keep(struct tr_unit *unit, const struct sl_item_grant *gran
     uint32_t granted = 0, existing = 0;
     for (uint32_t k = 0; k < unit->part_count; k++) {
         struct tr_part *part = &unit->parts[k];
-        if (grants[k].code == SL_OK && grants[k].ref != 0 && grants[k].arena < TR_ARENAS_MAX) {
+        if (grants[k].code == SL_OK && grants[k].ref != 0 && grants[k].arena == 0) {
             part->ref = (sl_ref)grants[k].ref;
             part->generation = grants[k].generation;
-            part->arena = (uint32_t)grants[k].arena;
             part->offset_bytes = grants[k].offset_bytes;
             granted++;
         } else if (grants[k].code == SL_ERR_EXISTS) {
@@ -519,15 +517,11 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
 /* ---- TR_READ ---- */
 
 /* Whether what is to be written may be. */
-static sl_err unit_stands(struct transporter *self, struct tr_arena_looks *looks,
-                          const struct tr_unit *unit, uint32_t peer)
+static sl_err unit_stands(const struct transporter *self, const struct tr_unit *unit)
 {
-    for (uint32_t k = 0; k < unit->part_count; k++) {
+    for (uint32_t k = 0; !unit->pull && k < unit->part_count; k++) {
         const struct tr_part *part = &unit->parts[k];
-        if (!self->peers[peer].windows[part->remote_arena].used ||
-            (!unit->pull && (!sl_index_claim_stands(self->view, part->ref, part->generation) ||
-                             !tr_arena_looked(self, looks, part->arena) ||
-                             !self->arenas[part->arena].registered))) {
+        if (!sl_index_claim_stands(self->view, part->ref, part->generation)) {
             return SL_ERR_STALE;
         }
     }
@@ -546,7 +540,7 @@ static sl_err unit_pieces(struct transporter *self, const struct tr_trip *trip,
             SL_ASSERT(*count < TR_KEYS_MAX);
             struct sl_fabric_piece *piece = &self->pieces[(*count)++];
             *piece = (struct sl_fabric_piece){
-                .key = self->peers[trip->peer].windows[part->remote_arena].key,
+                .key = self->peers[trip->peer].window.key,
                 .remote_offset_bytes = part->remote_offset_bytes,
                 .length_bytes = part->length_bytes,
                 .digest = &part->digest,
@@ -554,7 +548,7 @@ static sl_err unit_pieces(struct transporter *self, const struct tr_trip *trip,
             if (trip->pull) {
                 err = tr_straight_piece(self, &part->targets[i], places, piece);
             } else {
-                piece->memory = self->arenas[part->arena].memory;
+                piece->memory = self->arena.memory;
                 piece->offset_bytes = part->offset_bytes;
             }
         }
@@ -573,13 +567,13 @@ static void trip_abandon(struct transporter *self, struct tr_trip *trip, sl_err 
 static void read_post(struct transporter *self, struct tr_trip *trip)
 {
     struct sl_error why = {0};
-    struct tr_arena_looks looks = {0};
     uint32_t count = 0, places = 0;
-    bool view = sl_index_view_ready(self->env, &self->view);
+    bool may = sl_index_view_ready(self->env, &self->view) && self->peers[trip->peer].window.used &&
+               (trip->pull || (tr_arena_same(self) && self->arena.registered));
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         struct tr_unit *unit = trip->units[i];
         uint32_t others = count, their_places = places;
-        sl_err code = view ? unit_stands(self, &looks, unit, trip->peer) : SL_ERR_STALE;
+        sl_err code = may ? unit_stands(self, unit) : SL_ERR_STALE;
         code = code == SL_OK ? unit_pieces(self, trip, unit, &count, &places) : code;
         if (code != SL_OK) { /* its claim ended meanwhile, or its engine */
             count = others;

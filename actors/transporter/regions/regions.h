@@ -1,4 +1,4 @@
-/* actors/transporter/regions/regions.h - this node's memory: regions of a NIC, index and arenas. */
+/* actors/transporter/regions/regions.h - this node's memory: regions of a NIC, index and arena. */
 #ifndef SL_TRANSPORTER_REGIONS_REGIONS_H
 #define SL_TRANSPORTER_REGIONS_REGIONS_H
 
@@ -9,15 +9,10 @@
 sl_err tr_regions_init(struct transporter *self, struct sl_error *why);
 
 /* ---- memory.c ---- */
-/* Looks for index and arenas, and registers them with the fabric, when it is time. */
+/* Looks for index and arena, and registers that with the fabric, when it is time. */
 void tr_memory_step(struct transporter *self, uint64_t now_ns);
 /* Whether the arena that is mapped still is the node's. */
-bool tr_arena_same(struct transporter *self, uint32_t arena);
-/* The same for who asks for many parts: each arena is looked at once. Zeroed: begins anew. */
-struct tr_arena_looks {
-    uint64_t looked, same; /* a bit an arena */
-};
-bool tr_arena_looked(struct transporter *self, struct tr_arena_looks *looks, uint32_t arena);
+bool tr_arena_same(struct transporter *self);
 void tr_memory_registered(struct transporter *self, uint32_t memory, const struct sl_error *why);
 void tr_memory_fini(struct transporter *self);
 

@@ -21,7 +21,7 @@
 #include "runtime/nics/nics.h"
 #include "runtime/sl_actor.h"
 
-#define TR_ARENAS_MAX     64u /* one a rank at most */
+#define TR_RANKS_MAX      64u
 #define TR_PEERS_MAX      SL_CLUSTER_PEERS_MAX
 #define TR_NAME_BYTES     32u
 #define TR_NICS_BYTES     (16 * SL_NIC_NAME_BYTES)
@@ -43,7 +43,7 @@ struct transporter;
 struct tr_pools;    /* regions/pools.c */
 struct tr_straight; /* pull/straight.c */
 
-/* ---- memory.c: this node's index and arenas ---- */
+/* ---- memory.c: this node's index and arena ---- */
 struct tr_arena {
     struct sl_arena *arena; /* NULL: not there yet */
     uint32_t memory;        /* of the fabric */
@@ -59,7 +59,6 @@ struct tr_grant { /* what the peer may read of ours */
 struct tr_window { /* what we may read of it */
     bool used;
     uint32_t key, blob_bytes;
-    uint64_t length_bytes;
     void *blob;
 };
 struct tr_twin { /* another node of the peer's name (twins.c) */
@@ -77,8 +76,8 @@ struct tr_peer {
     uint64_t heard_ns, hello_seq, hello_sent_ns, hello_due_ns, round_trip_ns;
     void *blob; /* our fabric's address for it */
     uint32_t blob_bytes;
-    struct tr_grant grants[TR_ARENAS_MAX];
-    struct tr_window windows[TR_ARENAS_MAX];
+    struct tr_grant grant;
+    struct tr_window window;
     uint64_t read_bytes, read_values, failures;
     uint64_t pinned, pinned_bytes;  /* of ours, for it */
     uint32_t pin_sets, removals;    /* that it has open here */
@@ -108,8 +107,7 @@ struct tr_question {
 };
 
 /* ---- holder.c ---- */
-struct tr_reach { /* of an arena */
-    uint32_t arena;
+struct tr_reach { /* of the arena */
     uint64_t offset_bytes, length_bytes;
 };
 struct tr_pin_set {
@@ -135,7 +133,6 @@ struct tr_target { /* where a part goes */
 struct tr_part {
     const char *key;
     uint16_t key_length;
-    uint32_t arena, remote_arena;
     sl_ref ref; /* 0: nothing is reserved */
     uint64_t generation, offset_bytes, remote_offset_bytes, length_bytes;
     struct sl_digest digest;
@@ -260,7 +257,7 @@ struct transporter {
     struct sl_mr_limit limit;
     char nic[TR_NICS_BYTES]; /* a comma list, a rail each; "": the first that is usable */
     /* For sl_fabric_piece.rail: 1 + the rail of the rank's NIC; 0: any (tcp, or one NIC). */
-    uint32_t rail_of_rank[TR_ARENAS_MAX];
+    uint32_t rail_of_rank[TR_RANKS_MAX];
     struct sl_fabric *fabric; /* NULL: off */
     const char *fabric_name;
     struct sl_directory_service *directory;
@@ -292,7 +289,7 @@ struct transporter {
 
     struct sl_calls *calls;
     struct sl_index_view *view; /* NULL: not there yet */
-    struct tr_arena arenas[TR_ARENAS_MAX];
+    struct tr_arena arena;
     uint64_t memory_due_ns;
     bool memory_replaced; /* the node's arena was made anew: this process starts over */
     struct sl_pins *pins;
@@ -327,7 +324,6 @@ struct transporter {
     struct sl_item_claim claims[TR_KEYS_MAX];
     struct sl_fabric_piece pieces[TR_KEYS_MAX];
     struct sl_item_node nodes[TR_PEERS_MAX];
-    struct sl_item_window windows[TR_ARENAS_MAX];
     struct sl_text promote_keys[TR_KEYS_MAX];
     struct tr_metrics metric;
 };

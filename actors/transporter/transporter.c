@@ -162,65 +162,6 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(transporter, metric.keys_sought, "keys_sought"),
 };
 
-/* ---- the directory, where there is one ---- */
-
-static struct sl_directory *directory_of(void *context)
-{
-    const struct transporter *self = context;
-    return sl_directory_service_directory(self->directory);
-}
-
-static sl_err guide_lookup(void *context, const struct sl_directory_lookup *lookup)
-{
-    return sl_directory_lookup(directory_of(context), lookup);
-}
-
-static void guide_flush(void *context, uint64_t now_ns)
-{
-    const struct transporter *self = context;
-    sl_directory_step(directory_of(context), now_ns);
-    self->env->ops->wake_at(self->env, sl_directory_wake_at(directory_of(context)));
-}
-
-static uint32_t guide_members(void *context, const struct sl_directory_member **out)
-{
-    return sl_directory_members(directory_of(context), out);
-}
-
-static sl_err directory_open(struct transporter *self, struct sl_error *why)
-{
-    const struct sl_directory_wishes wishes = {
-        .context = self, .found = tr_found, .members = tr_members_changed};
-    sl_err err = sl_directory_service_open(self->env, &wishes, &self->directory, why);
-    if (err == SL_OK && sl_cluster_is_guided(self->env->config)) {
-        self->guide = (struct tr_guide){.context = self,
-                                        .lookup = guide_lookup,
-                                        .flush = guide_flush,
-                                        .members = guide_members};
-    }
-    return err;
-}
-
-/* Tells the directory where this node is asked. */
-static sl_err directory_join(struct transporter *self, struct sl_error *why)
-{
-    const struct sl_config *config = self->env->config;
-    const char *listen = sl_config_text(config, SL_SET_cluster_listen);
-    const char *address = sl_config_text(config, SL_SET_cluster_address);
-    bool any = false;
-    if (self->guide.lookup == NULL || listen[0] == '\0') {
-        return SL_OK; /* it asks, and is not asked */
-    }
-    const char *told = address[0] != '\0' ? address : listen;
-    if (!sl_cluster_address(told, &any) || any) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "%s: '%.100s' is no IP:PORT at which other nodes reach this one%s",
-                       address[0] != '\0' ? "cluster_address" : "cluster_listen", told,
-                       address[0] != '\0' ? "" : ": set cluster_address for the directory");
-    }
-    return sl_directory_service_addresses(self->directory, told, "", why);
-}
-
 static sl_err control_open(struct transporter *self, struct sl_error *why)
 {
     struct sl_env *env = self->env;
@@ -329,12 +270,14 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
         .fences_over = tr_fences_over,
         .engine_ends = engine_ends,
     };
+    const struct sl_directory_events events = {
+        .context = self, .found = tr_found, .members = tr_members_changed};
     sl_err err = tr_regions_init(self, why);
     err = err == SL_OK ? fabric_open(self, why) : err;
-    err = err == SL_OK ? directory_open(self, why) : err;
+    err = err == SL_OK ? tr_service_open(self, &events, why) : err;
     if (err == SL_OK && sl_cluster_wanted(env->config)) {
         err = tr_cluster_init(self, why);
-        err = err == SL_OK ? directory_join(self, why) : err;
+        err = err == SL_OK ? tr_service_join(self, why) : err;
     } else if (sl_cluster_name(env->config, self->node, NULL) != SL_OK) {
         (void)snprintf(self->node, sizeof(self->node), "local"); /* alone it may have any name */
     }
@@ -576,7 +519,7 @@ static sl_err transporter_tick(void *state, uint64_t now_ns)
     }
     tr_handover_step(self, now_ns);
     fabric_wake(self);
-    sl_directory_service_step(self->directory, now_ns);
+    tr_service_step(self, now_ns);
     tr_health_step(self);
     if (self->memory_replaced) { /* all that is known of it, here and at peers, is void */
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
@@ -596,7 +539,7 @@ static void transporter_drain(void *state)
 static void transporter_fini(void *state)
 {
     struct transporter *self = state;
-    sl_directory_service_close(&self->directory, self->drained);
+    tr_service_close(self);
     if (self->control != NULL) {
         self->env->ops->unwatch_fd(self->env, self->control->ops->fd(self->control));
         sl_control_close(&self->control);

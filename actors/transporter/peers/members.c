@@ -12,7 +12,8 @@
 #define MEMBERS_NS      (5 * SL_NS_PER_S) /* a key file may have been added */
 #define MEMBERS_SOON_NS SL_NS_PER_S       /* however often the table changes */
 
-static void members_mark(struct transporter *self)
+/* Gives how many there are. */
+static uint32_t members_mark(struct transporter *self)
 {
     const struct sl_directory_member *members = NULL;
     uint32_t count = self->guide.members(self->guide.context, &members);
@@ -25,12 +26,13 @@ static void members_mark(struct transporter *self)
             peer->member = true;
         }
     }
+    return count;
 }
 
 void tr_members_changed(void *context)
 {
     struct transporter *self = context;
-    members_mark(self);
+    sl_log_write(self->env->log, SL_LOG_INFO, 0, "directory: %u other nodes", members_mark(self));
     self->members_due_ns = SL_MIN(self->members_due_ns, self->members_seen_ns + MEMBERS_SOON_NS);
     self->env->ops->wake_at(self->env, self->members_due_ns);
 }

@@ -146,7 +146,7 @@ void tr_stranger(void *context, const char *ip, const char *key)
 static const char *trouble_of(const struct transporter *self, uint32_t *twins)
 {
     bool told = self->env->now_ns < self->twice.until_ns;
-    const char *text = told ? self->twice.text : sl_directory_service_twin(self->directory);
+    const char *text = told ? self->twice.text : tr_service_twin(self);
     *twins = text[0] != '\0' ? 1 : 0;
     for (uint32_t i = 0; i < self->peer_count; i++) {
         if (tr_twin_lives(self, &self->peers[i])) {
@@ -154,10 +154,9 @@ static const char *trouble_of(const struct transporter *self, uint32_t *twins)
             *twins += 1;
         }
     }
-    return *twins > 0 ? text
-           : self->env->now_ns < self->stranger.until_ns
-               ? self->stranger.trouble
-               : sl_directory_service_trouble(self->directory);
+    return *twins > 0                                    ? text
+           : self->env->now_ns < self->stranger.until_ns ? self->stranger.trouble
+                                                         : tr_service_trouble(self);
 }
 
 void tr_health_step(struct transporter *self)
@@ -169,7 +168,7 @@ void tr_health_step(struct transporter *self)
         return;
     }
     (void)snprintf(self->trouble, sizeof(self->trouble), "%s", text);
-    if (text == sl_directory_service_twin(self->directory) && text[0] != '\0') {
+    if (text == tr_service_twin(self) && text[0] != '\0') {
         sl_log_write(self->env->log, SL_LOG_ERROR, 0, "%s", text);
     }
     sl_metrics_health(self->env->metrics, text[0] == '\0' ? SL_HEALTH_READY : SL_HEALTH_DEGRADED,

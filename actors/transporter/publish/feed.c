@@ -153,29 +153,23 @@ static void feed_open(struct sl_directory_feed *feed, uint64_t now_ns)
         feed_forget(feed);
         return;
     }
-    feed->stats.indexes++;
     feed->walk_at_ns = now_ns;
     feed->again_at_ns = now_ns + feed->options.key_ttl_ns / 3;
 }
 
-sl_err sl_directory_feed_addresses(struct sl_directory_feed *feed, const char *control,
-                                   const char *fabric, struct sl_error *why)
+sl_err sl_directory_feed_address(struct sl_directory_feed *feed, const char *control,
+                                 struct sl_error *why)
 {
     struct sl_directory_member self = feed->options.self;
-    if (strlen(control) >= sizeof(self.control) || strlen(fabric) >= sizeof(self.fabric)) {
+    if (strlen(control) >= sizeof(self.control)) {
         return sl_fail(why, SL_ERR_INVALID, "an address of more than %u bytes",
                        SL_DIRECTORY_ADDRESS_BYTES - 1);
     }
     (void)snprintf(self.control, sizeof(self.control), "%s", control);
-    (void)snprintf(self.fabric, sizeof(self.fabric), "%s", fabric);
-    if (self.incarnation == 0) { /* not announced before its index is there */
-        feed->options.self = self;
-        return SL_OK;
-    }
-    sl_err err = sl_directory_announce(feed->options.directory, &self, why);
-    if (err == SL_OK) {
-        feed->options.self = self;
-    }
+    /* Not announced before its index is there. */
+    sl_err err =
+        self.incarnation == 0 ? SL_OK : sl_directory_announce(feed->options.directory, &self, why);
+    feed->options.self = err == SL_OK ? self : feed->options.self;
     return err;
 }
 
@@ -211,9 +205,7 @@ static bool tell_fresh(void *context, const struct sl_index_change *change)
 static bool tell_old(void *context, const struct sl_index_change *change)
 {
     struct sl_directory_feed *feed = context;
-    bool told = bucket_tell(feed, &feed->old, change->id, change->there);
-    feed->stats.told_again += told;
-    return told;
+    return bucket_tell(feed, &feed->old, change->id, change->there);
 }
 
 /* ---- walking ---- */

@@ -28,17 +28,15 @@ void sl_directory_feed_step(struct sl_directory_feed *feed, uint64_t now_ns);
 uint64_t sl_directory_feed_wake_at(const struct sl_directory_feed *feed);
 /* The server may know nothing: tell everything again, and then that this node is there. */
 void sl_directory_feed_again(struct sl_directory_feed *feed);
-/* Other addresses of this node; "": none. Errors: those of sl_directory_announce. */
-sl_err sl_directory_feed_addresses(struct sl_directory_feed *feed, const char *control,
-                                   const char *fabric, struct sl_error *why);
+/* Another address of this node; "": none. Errors: SL_ERR_INVALID, those of sl_directory_announce. */
+sl_err sl_directory_feed_address(struct sl_directory_feed *feed, const char *control,
+                                 struct sl_error *why);
 
 struct sl_directory_feed_stats {
     uint64_t key_count; /* told as there */
     /* The server knows all that was acknowledged here at this time; 0: it may not. */
     uint64_t published_ns;
     uint64_t walks, walk_ns; /* how long the last one took */
-    uint64_t told_again;
-    uint64_t indexes; /* opened */
 };
 void sl_directory_feed_stats(const struct sl_directory_feed *feed,
                              struct sl_directory_feed_stats *out);

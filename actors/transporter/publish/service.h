@@ -1,37 +1,24 @@
-/* actors/transporter/publish/service.h - the directory and its feed as the transporter runs them:
- * settings, event loop, log, metrics. */
+/* actors/transporter/publish/service.h - the directory and its feed as the transporter runs them: settings, event
+ * loop, log, metrics. Without `directory = redis` there are none, and self->service is NULL. */
 #ifndef SL_TRANSPORTER_PUBLISH_SERVICE_H
 #define SL_TRANSPORTER_PUBLISH_SERVICE_H
 
-#include "runtime/directory/directory.h"
-#include "runtime/sl_env.h"
+#include "actors/transporter/state/state.h"
 
-struct sl_directory_service; /* opaque; one thread */
-
-/* What the rest of the actor wants to hear; may be NULL each. Look-ups need found(). */
-struct sl_directory_wishes {
-    void *context;
-    void (*found)(void *context, uint64_t cookie, sl_err code,
-                  const struct sl_directory_found *found, uint32_t count);
-    void (*members)(void *context);
-};
-/* Reads the settings directory...; with `redis` this node (the transporter of rank 0) is announced
- * and its keys are published from now on, while the process runs. Errors: SL_ERR_CONFIG,
+/* Reads the settings directory...; this node is announced, its keys are published and it can be guided from now on,
+ * while the process runs. events: what the rest of the actor hears; their link is the service's. Errors: SL_ERR_CONFIG,
  * SL_ERR_UNSUPPORTED (no descriptors in this environment), those of opening. */
-sl_err sl_directory_service_open(struct sl_env *env, const struct sl_directory_wishes *wishes,
-                                 struct sl_directory_service **out, struct sl_error *why);
-/* orderly: this node's record goes too. */
-void sl_directory_service_close(struct sl_directory_service **service, bool orderly);
+sl_err tr_service_open(struct transporter *self, const struct sl_directory_events *events,
+                       struct sl_error *why);
+/* Tells the directory where this node is asked. Errors: SL_ERR_CONFIG, SL_ERR_INVALID. */
+sl_err tr_service_join(struct transporter *self, struct sl_error *why);
+/* One that was drained takes this node's record along. */
+void tr_service_close(struct transporter *self);
 /* Does what is due and asks env for the next wake-up. */
-void sl_directory_service_step(struct sl_directory_service *service, uint64_t now_ns);
-/* Where other nodes reach this one; "": nowhere. Errors: SL_ERR_INVALID. */
-sl_err sl_directory_service_addresses(struct sl_directory_service *service, const char *control,
-                                      const char *fabric, struct sl_error *why);
+void tr_service_step(struct transporter *self, uint64_t now_ns);
 /* Why the directory cannot be asked now; "": it can, or there is none. */
-const char *sl_directory_service_trouble(const struct sl_directory_service *service);
+const char *tr_service_trouble(const struct transporter *self);
 /* What the directory says of another node with our name; "": nothing (sl_directory_twin). */
-const char *sl_directory_service_twin(const struct sl_directory_service *service);
-/* For look-ups and members. Borrowed. After a look-up call step once, or it waits for the next. */
-struct sl_directory *sl_directory_service_directory(struct sl_directory_service *service);
+const char *tr_service_twin(const struct transporter *self);
 
 #endif

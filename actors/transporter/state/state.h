@@ -42,6 +42,7 @@
 struct transporter;
 struct tr_pools;    /* regions/pools.c */
 struct tr_straight; /* pull/straight.c */
+struct tr_service;
 
 /* ---- memory.c: this node's index and arena ---- */
 struct tr_arena {
@@ -260,8 +261,8 @@ struct transporter {
     uint32_t rail_of_rank[TR_RANKS_MAX];
     struct sl_fabric *fabric; /* NULL: off */
     const char *fabric_name;
-    struct sl_directory_service *directory;
-    struct handover *handover; /* direct hand-over (handover.h); NULL: this node is alone */
+    struct tr_service *service; /* publish/service.c; NULL: there is no directory */
+    struct handover *handover;  /* direct hand-over (handover.h); NULL: this node is alone */
     bool drained;
     bool whole_arena;             /* a NIC wants every page there before it registers */
     struct tr_pools *pools;       /* engines' pools; NULL: they are not registered */

@@ -293,16 +293,11 @@ static void frame_refused(struct transporter *self, const char *peer, const stru
                  peer != NULL ? peer : "?", why->text);
 }
 
-static void pin_answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+static void answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
 {
-    if (!tr_question_answered(self, peer, msg)) {
+    if (!tr_question_answered(self, peer, msg) && msg->type == SL_MSG_PEER_PIN_REPLY) {
         tr_trip_pinned_late(self, peer, msg);
     }
-}
-
-static void seek_answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
-{
-    (void)tr_question_answered(self, peer, msg);
 }
 
 /* What a peer may say: everything else is refused. */
@@ -314,11 +309,11 @@ static const struct frame {
     {SL_MSG_PEER_HELLO, NULL},
     {SL_MSG_PEER_HELLO_REPLY, NULL}, /* see tr_frame */
     {SL_MSG_PEER_PIN, tr_holder_pin},
-    {SL_MSG_PEER_PIN_REPLY, pin_answered},
+    {SL_MSG_PEER_PIN_REPLY, answered},
     {SL_MSG_PEER_UNPIN, tr_holder_unpin},
     {SL_MSG_PEER_UNPIN_REPLY, NULL},
     {SL_MSG_SEEK, tr_seek_asked},
-    {SL_MSG_SEEK_REPLY, seek_answered},
+    {SL_MSG_SEEK_REPLY, answered},
     {SL_MSG_HANDOVER_WORD, tr_word_frame},
     {SL_MSG_HANDOVER_WORD_REPLY, NULL},
     {SL_MSG_PEER_LEND, tr_take_named},

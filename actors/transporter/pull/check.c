@@ -46,7 +46,7 @@ static void units_leave(struct transporter *self, struct tr_trip *trip,
         if (code == SL_ERR_CORRUPT) {
             sl_metric_add(self->env->metrics, self->metric.digests_bad, 1);
             wrong = true;
-            tr_unit_back(self, unit, trip, code);
+            (void)tr_unit_back(self, unit, trip, code);
         } else {
             tr_unit_end(self, unit, code);
         }

@@ -13,6 +13,7 @@ sl_err tr_fetch_init(struct transporter *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
     self->trip_max = (uint32_t)sl_config_u64(config, SL_SET_fetch_trips_max);
+    self->queue_end = &self->queue_first;
     self->fetches = calloc(TR_FETCHES_MAX, sizeof(*self->fetches));
     self->trips = calloc(self->trip_max, sizeof(*self->trips));
     self->unit_heads = calloc(TR_UNIT_HEADS, sizeof(struct tr_unit *));
@@ -132,17 +133,18 @@ static struct tr_unit *unit_find(const struct transporter *self, uint64_t hash,
     return unit;
 }
 
-void tr_unit_queue(struct transporter *self, struct tr_unit *unit)
+bool tr_unit_queue(struct transporter *self, struct tr_unit *unit)
 {
     SL_ASSERT(!unit->queued);
+    if (!tr_unit_lives(self, unit)) {
+        tr_unit_end(self, unit, unit->cancelled != SL_OK ? unit->cancelled : SL_ERR_TIMEOUT);
+        return false;
+    }
     unit->queued = true;
     unit->next = NULL;
-    if (self->queue_last != NULL) {
-        self->queue_last->next = unit;
-    } else {
-        self->queue_first = unit;
-    }
-    self->queue_last = unit;
+    *self->queue_end = unit;
+    self->queue_end = &unit->next;
+    return true;
 }
 
 void tr_unit_end(struct transporter *self, struct tr_unit *unit, sl_err code)
@@ -306,7 +308,8 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
     tr_find(self, unit);
 }
 
-bool tr_fetch_is_open(const struct transporter *self, const struct sl_msg *msg)
+/* It came again, and will be answered. */
+static bool fetch_is_open(const struct transporter *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
         const struct tr_fetch *fetch = &self->fetches[i];
@@ -394,7 +397,7 @@ sl_err tr_fetch_begin(struct transporter *self, const struct sl_msg *msg,
 void tr_bring(struct transporter *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
-    if (tr_fetch_is_open(self, msg)) {
+    if (fetch_is_open(self, msg)) {
         return; /* the answer to the first will do */
     }
     if (msg->body.bring.ahead) {
@@ -419,18 +422,15 @@ void tr_bring(struct transporter *self, const struct sl_msg *msg)
 
 /* ---- time ---- */
 
-void tr_queue_expire(struct transporter *self, uint64_t now_ns)
+void tr_queue_expire(struct transporter *self)
 {
     struct tr_unit *unit = self->queue_first;
-    self->queue_first = self->queue_last = NULL;
+    self->queue_first = NULL;
+    self->queue_end = &self->queue_first;
     while (unit != NULL) {
         struct tr_unit *next = unit->next;
         unit->queued = false;
-        if (unit->cancelled != SL_OK || unit->deadline_ns <= now_ns) {
-            tr_unit_end(self, unit, unit->cancelled != SL_OK ? unit->cancelled : SL_ERR_TIMEOUT);
-        } else {
-            tr_unit_queue(self, unit);
-        }
+        (void)tr_unit_queue(self, unit);
         unit = next;
     }
 }
@@ -456,7 +456,7 @@ static uint64_t fetches_expire(struct transporter *self, uint64_t now_ns)
         late = true;
     }
     if (late) {
-        tr_queue_expire(self, now_ns);
+        tr_queue_expire(self);
     }
     return next_ns;
 }

@@ -74,15 +74,12 @@ static void batch_end(struct transporter *self, struct tr_batch *batch,
                     (found != NULL ? named_peers(self, &found[i]) : 0);
         bool nobody = tr_unit_peers(self, unit) == 0;
         bool alone = unit->waits != NULL && unit->waits->next == NULL;
-        if (unit->cancelled != SL_OK) {
-            tr_unit_end(self, unit, unit->cancelled);
-        } else if (unit->deadline_ns <= self->env->now_ns) {
-            tr_unit_end(self, unit, SL_ERR_TIMEOUT);
-        } else if (nobody || (gap_of == unit->fetch_number && alone && !unit->sure)) {
+        if (tr_unit_lives(self, unit) &&
+            (nobody || (gap_of == unit->fetch_number && alone && !unit->sure))) {
             gap_of = nobody && unit->chain ? unit->fetch_number : gap_of; /* none behind it */
             tr_unit_end(self, unit, SL_ERR_NOT_FOUND);
         } else {
-            tr_unit_queue(self, unit);
+            (void)tr_unit_queue(self, unit);
         }
     }
     batch->used = false;
@@ -140,7 +137,7 @@ void tr_find(struct transporter *self, struct tr_unit *unit)
     struct tr_batch *open = &self->batches[0];
     if (self->guide.lookup == NULL) {
         unit->may = UINT64_MAX;
-        tr_unit_queue(self, unit);
+        (void)tr_unit_queue(self, unit);
         return;
     }
     open->units[open->count++] = unit;

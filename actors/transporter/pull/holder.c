@@ -41,11 +41,9 @@ sl_err tr_holder_init(struct transporter *self, struct sl_error *why)
 
 static void set_unpin(struct transporter *self, struct tr_pin_set *set)
 {
-    for (uint32_t i = 0; i < set->pin_count; i++) {
-        sl_pins_give(self->pins, set->pins[i]);
-    }
     struct tr_peer *peer = &self->peers[set->peer];
     for (uint32_t i = 0; i < set->pin_count; i++) {
+        sl_pins_give(self->pins, set->pins[i]);
         peer->pinned_bytes -= set->ranges[i].length_bytes;
     }
     peer->pinned -= set->pin_count;

@@ -15,14 +15,16 @@ void tr_bring(struct transporter *self, const struct sl_msg *msg);
  * nothing begun: SL_ERR_INVALID, SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
 sl_err tr_fetch_begin(struct transporter *self, const struct sl_msg *msg,
                       const struct tr_items *items, struct sl_error *why);
-/* Whether it came again and will be answered. */
-bool tr_fetch_is_open(const struct transporter *self, const struct sl_msg *msg);
 /* Units that nobody waits for any more leave the line. */
-void tr_queue_expire(struct transporter *self, uint64_t now_ns);
+void tr_queue_expire(struct transporter *self);
 /* The unit's fate is known: tells who waits, and frees it. It is in no trip. */
 void tr_unit_end(struct transporter *self, struct tr_unit *unit, sl_err code);
-/* It waits for a trip, at the end of the line. */
-void tr_unit_queue(struct transporter *self, struct tr_unit *unit);
+static inline bool tr_unit_lives(const struct transporter *self, const struct tr_unit *unit)
+{
+    return unit->cancelled == SL_OK && unit->deadline_ns > self->env->now_ns;
+}
+/* It waits for a trip, at the end of the line. False: its time is over, and it has ended. */
+bool tr_unit_queue(struct transporter *self, struct tr_unit *unit);
 /* Starts trips, ends what is too late; gives when it wants to run again. */
 uint64_t tr_fetch_step(struct transporter *self, uint64_t now_ns);
 /* Those that are left for this unit. */
@@ -54,8 +56,10 @@ void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
 /* reply NULL: the registrar did not answer in time. */
 void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
 void tr_trip_read(void *context, const struct sl_fabric_done *done);
-/* The unit could not be had by this trip, which it has left: it goes to the next peer, or ends. */
-void tr_unit_back(struct transporter *self, struct tr_unit *unit, const struct tr_trip *trip,
+/* The unit could not be had by this trip, which it has left: the next peer, if there is one and time. It may be the
+ * same where the trip's time is over: that was what the first askers had, and who joined them later may have more.
+ * False: it has ended. */
+bool tr_unit_back(struct transporter *self, struct tr_unit *unit, const struct tr_trip *trip,
                   sl_err code);
 /* Its bytes are there, and what lies in device memory was checked, or is now. */
 void tr_trip_landed(struct transporter *self, struct tr_trip *trip);

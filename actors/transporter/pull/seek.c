@@ -42,13 +42,6 @@ static uint64_t key_hash(const struct sl_text *key)
     return sl_digest_of(key->at, key->length).low;
 }
 
-static void seek_free(struct transporter *self, struct tr_seek *seek)
-{
-    free(seek->items);
-    *seek = (struct tr_seek){0};
-    self->seeks_open--;
-}
-
 static void seek_answer(struct transporter *self, struct tr_seek *seek)
 {
     struct sl_text names[TR_PEERS_MAX];
@@ -66,7 +59,8 @@ static void seek_answer(struct transporter *self, struct tr_seek *seek)
     reply.body.seek_reply.nodes.at = names;
     reply.body.seek_reply.nodes.count = self->peer_count;
     sl_return_reply(self->env, &seek->back, &reply);
-    seek_free(self, seek);
+    free(seek->items);
+    *seek = (struct tr_seek){0};
 }
 
 /* What says most about a key: leased and busy ones were not removed, whoever removed others. */
@@ -130,7 +124,6 @@ static struct tr_seek *seek_new(struct transporter *self, uint64_t count)
                                      .used = true,
                                      .items = items,
                                      .count = (uint32_t)count};
-            self->seeks_open++;
             return seek;
         }
     }

@@ -268,7 +268,7 @@ uint32_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err
             }
         }
     }
-    tr_queue_expire(self, self->env->now_ns);
+    tr_queue_expire(self);
     for (uint32_t i = 0; i < self->trip_max; i++) {
         struct tr_trip *trip = &self->trips[i];
         if (trip->phase == TR_FREE || !trip->pull || trip->units[0]->fetch_number != number) {

@@ -18,50 +18,25 @@
 
 #define TTL_SPARE_NS SL_NS_PER_S /* a reservation outlives the last moment it is used */
 
-static uint32_t trip_number(const struct transporter *self, const struct tr_trip *trip)
-{
-    return (uint32_t)(trip - self->trips);
-}
-
-/* The unit could not be had here: the next peer, if there is one and time. It may be the same where the
- * trip's time is over: that was what the first askers had, and who joined them later may have more.
- * False: it has ended. */
-static bool unit_back(struct transporter *self, struct tr_unit *unit, const struct tr_trip *trip,
-                      sl_err code)
+bool tr_unit_back(struct transporter *self, struct tr_unit *unit, const struct tr_trip *trip,
+                  sl_err code)
 {
     unit->asked |= trip->deadline_ns > self->env->now_ns ? UINT64_C(1) << trip->peer : 0;
-    if (unit->cancelled != SL_OK) {
-        tr_unit_end(self, unit, unit->cancelled);
-        return false;
-    }
-    if (code != SL_ERR_CANCELLED) {
-        unit->code = code;
-    }
-    if (unit->deadline_ns <= self->env->now_ns) {
-        tr_unit_end(self, unit, SL_ERR_TIMEOUT);
-        return false;
-    }
-    if (tr_unit_peers(self, unit) == 0) {
+    unit->code = code != SL_ERR_CANCELLED ? code : unit->code;
+    if (tr_unit_lives(self, unit) && tr_unit_peers(self, unit) == 0) {
         tr_unit_end(self, unit, unit->code);
         return false;
     }
-    tr_unit_queue(self, unit);
-    return true;
+    return tr_unit_queue(self, unit);
 }
 
-void tr_unit_back(struct transporter *self, struct tr_unit *unit, const struct tr_trip *trip,
-                  sl_err code)
+static uint64_t trip_parts(const struct tr_trip *trip)
 {
-    (void)unit_back(self, unit, trip, code);
-}
-
-static void unit_again(struct transporter *self, struct tr_unit *unit)
-{
-    if (unit->cancelled != SL_OK || unit->deadline_ns <= self->env->now_ns) {
-        tr_unit_end(self, unit, unit->cancelled != SL_OK ? unit->cancelled : SL_ERR_TIMEOUT);
-    } else {
-        tr_unit_queue(self, unit);
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        count += trip->units[i]->part_count;
     }
+    return count;
 }
 
 /* What the peer keeps pinned is not needed any more. Lost: the pins expire. */
@@ -109,7 +84,7 @@ void tr_trip_close_up(struct tr_trip *trip)
 static void trip_fail(struct transporter *self, struct tr_trip *trip, sl_err code)
 {
     for (uint32_t i = 0; i < trip->unit_count; i++) {
-        (void)unit_back(self, trip->units[i], trip, code);
+        (void)tr_unit_back(self, trip->units[i], trip, code);
     }
     tr_trip_end(self, trip);
 }
@@ -142,7 +117,7 @@ static uint32_t trip_parts_max(const struct transporter *self, uint32_t peer, bo
 }
 
 /* Takes from the line: the first unit, and those of the same BRING that the same peer may have. */
-static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
+static void trip_fill(struct transporter *self, struct tr_trip *trip)
 {
     uint32_t part_count = 0, place_count = 0, read_count = 0;
     uint64_t fetch_number = 0;
@@ -172,6 +147,7 @@ static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
             continue;
         }
         *link = unit->next;
+        self->queue_end = unit->next == NULL ? link : self->queue_end;
         unit->queued = false;
         if (peers == 0) {
             tr_unit_end(self, unit, unit->code);
@@ -186,23 +162,12 @@ static uint32_t trip_fill(struct transporter *self, struct tr_trip *trip)
         read_count += unit->read_count;
         trip->deadline_ns = SL_MAX(trip->deadline_ns, unit->deadline_ns);
     }
-    return part_count;
-}
-
-/* The last of the line after units were taken out of its middle. */
-static void queue_mend(struct transporter *self)
-{
-    struct tr_unit *unit = self->queue_first;
-    while (unit != NULL && unit->next != NULL) {
-        unit = unit->next;
-    }
-    self->queue_last = unit;
 }
 
 static void trip_pinned(struct transporter *self, struct tr_question *question, uint32_t number,
                         const struct sl_msg *reply);
 
-static void pin_send(struct transporter *self, struct tr_trip *trip, uint32_t part_count)
+static void pin_send(struct transporter *self, struct tr_trip *trip)
 {
     struct sl_env *env = self->env;
     struct tr_peer *peer = &self->peers[trip->peer];
@@ -217,7 +182,6 @@ static void pin_send(struct transporter *self, struct tr_trip *trip, uint32_t pa
                                         .part = unit->group_key != NULL};
         }
     }
-    SL_ASSERT(count == part_count);
     uint64_t left_ns = sl_budget_ns(env->now_ns, trip->deadline_ns);
     pin.body.peer_pin = (struct sl_body_peer_pin){
         .ttl_ns = SL_MAX(left_ns, UINT64_C(1)),
@@ -247,15 +211,14 @@ void tr_trip_start(struct transporter *self)
     trip->unit_count = 0;
     trip->deadline_ns = 0;
     trip->call_seq = trip->pin_id = trip->cookie = 0;
-    uint32_t part_count = trip_fill(self, trip);
-    queue_mend(self);
+    trip_fill(self, trip);
     if (trip->unit_count == 0) {
         return;
     }
     trip->phase = TR_PIN;
     self->trips_open++;
     sl_metric_add(self->env->metrics, self->metric.trips, 1);
-    pin_send(self, trip, part_count);
+    pin_send(self, trip);
 }
 
 /* What the places of a unit's parts say of it. */
@@ -317,13 +280,13 @@ static void places_taken(struct transporter *self, struct tr_trip *trip,
         }
         if (code == SL_ERR_LIMIT && (kept > 0 || (trip->unit_count > 1 && !unit->alone))) {
             unit->alone = kept == 0; /* more than one answer holds: it goes by itself */
-            unit_again(self, unit);
+            (void)tr_unit_queue(self, unit);
         } else if (code == SL_ERR_CANCELLED && over) {
             tr_unit_end(self, unit, unit->code); /* nothing is wanted behind it */
         } else if (code == SL_ERR_CANCELLED && gap) {
-            unit_again(self, unit); /* it was not looked for: this peer may have it */
+            (void)tr_unit_queue(self, unit); /* it was not looked for: this peer may have it */
         } else if (code != SL_OK) {
-            bool goes_on = unit_back(self, unit, trip, code);
+            bool goes_on = tr_unit_back(self, unit, trip, code);
             gap = gap || (trip->chain && code == SL_ERR_NOT_FOUND);
             over = over || (trip->chain && code == SL_ERR_NOT_FOUND && !goes_on);
         }
@@ -341,11 +304,7 @@ static void trip_pinned(struct transporter *self, struct tr_question *question, 
         return;
     }
     const struct sl_body_peer_pin_reply *body = &reply->body.peer_pin_reply;
-    uint64_t part_count = 0;
-    for (uint32_t i = 0; i < trip->unit_count; i++) {
-        part_count += trip->units[i]->part_count;
-    }
-    if (reply->code != SL_OK || body->items.count != part_count) {
+    if (reply->code != SL_OK || body->items.count != trip_parts(trip)) {
         tr_peer_failed(self, peer);
         trip_fail(self, trip, reply->code != SL_OK ? reply->code : SL_ERR_PROTOCOL);
         return;
@@ -375,6 +334,56 @@ void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
 }
 
 /* ---- TR_RESERVE ---- */
+
+/* Gives back claims that lie in the scratch; none: all that was granted to the trip. Not sent: the reservations end
+ * by themselves, and we answer their fences. */
+static void abort_send(struct transporter *self, const struct tr_trip *trip, uint32_t count)
+{
+    struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = trip->op_id, .trace_id = trip->trace_id};
+    abort.body.abort.items.at = self->claims;
+    abort.body.abort.items.count = count;
+    (void)sl_calls_send(self->calls, "registrar", &abort,
+                        sl_deadline_ns(self->env->now_ns, TR_CALL_NS), tr_cookie(TR_CALL_NOBODY, 0),
+                        NULL);
+}
+
+/* Gives back the reserved parts of a unit that will not be committed. */
+static void unit_abort(struct transporter *self, const struct tr_trip *trip, struct tr_unit *unit)
+{
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < unit->part_count; k++) {
+        struct tr_part *part = &unit->parts[k];
+        if (part->ref != 0) {
+            self->claims[count++] =
+                (struct sl_item_claim){.ref = part->ref, .generation = part->generation};
+        }
+        part->ref = 0;
+    }
+    if (count > 0) {
+        abort_send(self, trip, count);
+    }
+}
+
+static void trip_abandon(struct transporter *self, struct tr_trip *trip, sl_err code)
+{
+    for (uint32_t i = 0; i < trip->unit_count; i++) {
+        unit_abort(self, trip, trip->units[i]);
+    }
+    trip_fail(self, trip, code);
+}
+
+/* Asks the registrar. */
+static void trip_call(struct transporter *self, struct tr_trip *trip, const struct sl_msg *msg,
+                      uint64_t deadline_ns)
+{
+    sl_err err =
+        sl_calls_send(self->calls, "registrar", msg, deadline_ns,
+                      tr_cookie(TR_CALL_TRIP, (uint32_t)(trip - self->trips)), &trip->call_seq);
+    if (err != SL_OK) {
+        trip->call_seq = 0;
+        trip_abandon(self, trip, err);
+    }
+}
 
 static void reserve_send(struct transporter *self, struct tr_trip *trip)
 {
@@ -406,36 +415,7 @@ static void reserve_send(struct transporter *self, struct tr_trip *trip)
     reserve.body.reserve.groups.at = self->groups;
     reserve.body.reserve.groups.count = group_count;
     trip->phase = TR_RESERVE;
-    sl_err err = sl_calls_send(self->calls, "registrar", &reserve, trip->deadline_ns,
-                               tr_cookie(TR_CALL_TRIP, trip_number(self, trip)), &trip->call_seq);
-    if (err != SL_OK) {
-        trip->call_seq = 0;
-        trip_fail(self, trip, err);
-    }
-}
-
-/* Gives back the reserved parts of a unit that will not be committed. */
-static void unit_abort(struct transporter *self, struct tr_trip *trip, struct tr_unit *unit)
-{
-    uint32_t count = 0;
-    for (uint32_t k = 0; k < unit->part_count; k++) {
-        struct tr_part *part = &unit->parts[k];
-        if (part->ref != 0) {
-            self->claims[count++] =
-                (struct sl_item_claim){.ref = part->ref, .generation = part->generation};
-        }
-        part->ref = 0;
-    }
-    if (count == 0) {
-        return;
-    }
-    struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = trip->op_id, .trace_id = trip->trace_id};
-    abort.body.abort.items.at = self->claims;
-    abort.body.abort.items.count = count;
-    /* Not sent: the reservation ends by itself, and we answer its fence. */
-    (void)sl_calls_send(self->calls, "registrar", &abort,
-                        sl_deadline_ns(self->env->now_ns, TR_CALL_NS), tr_cookie(TR_CALL_NOBODY, 0),
-                        NULL);
+    trip_call(self, trip, &reserve, trip->deadline_ns);
 }
 
 /* SL_OK: all parts are ours to fill. SL_ERR_EXISTS: all are there. */
@@ -463,30 +443,18 @@ static sl_err grants_keep(struct tr_unit *unit, const struct sl_item_grant *gran
     return existing == unit->part_count ? SL_ERR_EXISTS : SL_ERR_BUSY;
 }
 
-/* What was granted, or is when the registrar goes on, was not heard of: without this the keys stay
- * taken by nobody, and who fetches them next takes that for a miss. */
-static void reserve_give_up(struct transporter *self, const struct tr_trip *trip)
-{
-    struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = trip->op_id, .trace_id = trip->trace_id};
-    (void)sl_calls_send(self->calls, "registrar", &abort,
-                        sl_deadline_ns(self->env->now_ns, TR_CALL_NS), tr_cookie(TR_CALL_NOBODY, 0),
-                        NULL);
-}
-
 static void reserve_answered(struct transporter *self, struct tr_trip *trip,
                              const struct sl_msg *reply)
 {
-    uint64_t part_count = 0;
-    for (uint32_t i = 0; i < trip->unit_count; i++) {
-        part_count += trip->units[i]->part_count;
-    }
     if (reply == NULL || reply->code != SL_OK ||
-        reply->body.reserve_reply.items.count != part_count) {
+        reply->body.reserve_reply.items.count != trip_parts(trip)) {
         sl_err code = reply != NULL && reply->code != SL_OK ? reply->code : SL_ERR_PROTOCOL;
-        reserve_give_up(self, trip);
+        /* What was granted, or is when the registrar goes on, was not heard of: without this the keys stay
+         * taken by nobody, and who fetches them next takes that for a miss. */
+        abort_send(self, trip, 0);
         for (uint32_t i = 0; i < trip->unit_count; i++) {
             if (reply == NULL) {
-                unit_again(self, trip->units[i]); /* who joined it may have time */
+                (void)tr_unit_queue(self, trip->units[i]); /* who joined it may have time */
             } else {
                 tr_unit_end(self, trip->units[i], code); /* another peer would help nobody */
             }
@@ -554,14 +522,6 @@ static sl_err unit_pieces(struct transporter *self, const struct tr_trip *trip,
         }
     }
     return err;
-}
-
-static void trip_abandon(struct transporter *self, struct tr_trip *trip, sl_err code)
-{
-    for (uint32_t i = 0; i < trip->unit_count; i++) {
-        unit_abort(self, trip, trip->units[i]);
-    }
-    trip_fail(self, trip, code);
 }
 
 static void read_post(struct transporter *self, struct tr_trip *trip)
@@ -647,7 +607,7 @@ void tr_trip_read(void *context, const struct sl_fabric_done *done)
         sl_metric_add(self->env->metrics, self->metric.digests_bad, code == SL_ERR_CORRUPT ? 1 : 0);
         trip->units[i] = NULL;
         unit_abort(self, trip, unit);
-        (void)unit_back(self, unit, trip, code);
+        (void)tr_unit_back(self, unit, trip, code);
     }
     peer->read_bytes += done->moved_bytes;
     if (done->code == SL_OK) {
@@ -709,13 +669,7 @@ static void commit_send(struct transporter *self, struct tr_trip *trip)
     commit.body.commit.items.count = count;
     trip->phase = TR_COMMIT;
     /* The bytes are here: they are made visible even when nobody waits for them any more. */
-    sl_err err = sl_calls_send(self->calls, "registrar", &commit,
-                               sl_deadline_ns(self->env->now_ns, TR_COMMIT_NS),
-                               tr_cookie(TR_CALL_TRIP, trip_number(self, trip)), &trip->call_seq);
-    if (err != SL_OK) {
-        trip->call_seq = 0;
-        trip_abandon(self, trip, err);
-    }
+    trip_call(self, trip, &commit, sl_deadline_ns(self->env->now_ns, TR_COMMIT_NS));
 }
 
 static void commit_answered(struct transporter *self, struct tr_trip *trip,

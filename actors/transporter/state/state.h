@@ -306,8 +306,8 @@ struct transporter {
     struct tr_fetch *fetches; /* TR_FETCHES_MAX */
     uint32_t fetch_open;
     uint64_t fetch_number;
-    struct tr_unit **unit_heads; /* TR_UNIT_HEADS */
-    struct tr_unit *queue_first, *queue_last;
+    struct tr_unit **unit_heads;              /* TR_UNIT_HEADS */
+    struct tr_unit *queue_first, **queue_end; /* where the next one is put */
     uint32_t parts_open;
     struct sl_missing *missing;
     struct tr_trip *trips; /* trip_max */
@@ -317,7 +317,7 @@ struct transporter {
     struct tr_fenced fenced;
     struct tr_seek *seeks;       /* TR_SEEKS_MAX */
     struct tr_removal *removals; /* TR_SEEKS_MAX */
-    uint32_t seeks_open, removals_open;
+    uint32_t removals_open;
     /* scratch of messages */
     struct sl_item_sought sought[TR_KEYS_MAX];
     struct sl_item_want wants[TR_KEYS_MAX];

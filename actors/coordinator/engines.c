@@ -54,13 +54,17 @@ static bool process_is_shared(const struct coordinator *self, const struct co_en
     return false;
 }
 
-static void engine_forget(struct coordinator *self, struct co_engine *engine)
+/* It is found no more. The last of its ops to be fenced takes it along. */
+static void engine_leave(struct coordinator *self, struct co_engine *engine)
 {
-    if (engine->state == CO_ENGINE_KNOWN && !engine->team && !process_is_shared(self, engine)) {
+    if (engine->state == CO_ENGINE_KNOWN && !engine->team && !engine->stale &&
+        !process_is_shared(self, engine)) {
         self->env->ops->unwatch(self->env, engine->proc);
     }
-    SL_ASSERT(engine->ops == 0);
-    engine_clear(engine);
+    engine->stale = true;
+    if (engine->ops == 0) {
+        engine_clear(engine);
+    }
 }
 
 /* A free row, else the one that was idle longest. */
@@ -78,7 +82,7 @@ static struct co_engine *engine_room(struct coordinator *self)
         }
     }
     if (oldest != NULL) {
-        engine_forget(self, oldest);
+        engine_leave(self, oldest);
     }
     return oldest;
 }
@@ -344,40 +348,6 @@ static void engine_ops_end(struct coordinator *self, const struct co_engine *eng
     }
 }
 
-static void engine_died(struct coordinator *self, struct co_engine *engine)
-{
-    engine_ops_end(self, engine, true);
-    co_count(self, self->metric.client_died_count, 1);
-    if (engine->ops == 0) {
-        engine_forget(self, engine);
-    }
-}
-
-/* Its memory is none of ours any more: what is under way ends now, not by its deadline, and is
- * fenced like any op that ends early. */
-static void engine_ended(struct coordinator *self, struct co_engine *engine)
-{
-    engine_ops_end(self, engine, false);
-    if (engine->ops == 0) {
-        engine_forget(self, engine);
-        return;
-    }
-    if (!process_is_shared(self, engine)) {
-        self->env->ops->unwatch(self->env, engine->proc);
-    }
-    engine->stale = true; /* until the last op is fenced; its number is not found any more */
-}
-
-/* A rank of a team has memory no more that we know of. The next op asks for the team anew, instead of
- * the swapper. */
-static void member_ended(struct co_engine *engine)
-{
-    engine->stale = true;
-    if (engine->ops == 0) {
-        engine_clear(engine);
-    }
-}
-
 void co_engine_over(struct coordinator *self, const struct sl_msg *msg)
 {
     uint64_t id = msg->body.engine_over.engine_id;
@@ -390,10 +360,13 @@ void co_engine_over(struct coordinator *self, const struct sl_msg *msg)
         for (uint32_t rank = 0; engine->team && rank < engine->world; rank++) {
             has |= engine->members[rank] == id;
         }
-        if (has) {
-            member_ended(engine);
-        } else if (!engine->team && engine->id == id) {
-            engine_ended(self, engine);
+        if (!engine->team && engine->id == id) {
+            /* Its memory is none of ours any more: what is under way ends now, not by its deadline, and
+             * is fenced like any op that ends early. */
+            engine_ops_end(self, engine, false);
+            engine_leave(self, engine);
+        } else if (has) { /* the next op asks for the team anew, instead of the swapper */
+            engine_leave(self, engine);
         }
     }
     sl_reply_code(self->env, msg, SL_OK, NULL);
@@ -403,9 +376,12 @@ void co_process_died(struct coordinator *self, const struct sl_body_local_died *
 {
     struct sl_proc_id proc = {.pid = (uint32_t)died->pid, .start_time = died->start_time};
     for (uint32_t i = 0; i < self->engine_max; i++) {
-        if (self->engines[i].state == CO_ENGINE_KNOWN && !self->engines[i].team &&
-            sl_proc_id_equal(self->engines[i].proc, proc)) {
-            engine_died(self, &self->engines[i]);
+        struct co_engine *engine = &self->engines[i];
+        if (engine->state == CO_ENGINE_KNOWN && !engine->team &&
+            sl_proc_id_equal(engine->proc, proc)) {
+            engine_ops_end(self, engine, true);
+            co_count(self, self->metric.client_died_count, 1);
+            engine_leave(self, engine);
         }
     }
     co_rank_died(self, proc);

@@ -632,17 +632,22 @@ void co_handover_landed(struct coordinator *self, const struct sl_msg *msg)
     sl_reply_code(self->env, msg, code, &why);
 }
 
-static sl_err end_one(struct coordinator *self, uint64_t id, uint64_t trace_id)
+/* Nobody wants it any more: its client says so (receipt NULL), or a peer that has its receipt. */
+static sl_err handover_over(struct coordinator *self, uint64_t id, const struct co_receipt *receipt,
+                            uint64_t trace_id)
 {
     struct co_handover *row = co_handover_find(self, id);
-    if (row == NULL || (row->machine.loans & SL_HANDOVER_HELD) == 0) {
-        /* A coordinator before us may have known it. */
-        (void)hold_end_send(self, id, (struct sl_digest){0}, trace_id,
-                            co_cookie(CO_CALL_NOBODY, 0, 0));
+    struct sl_digest keys = receipt != NULL ? receipt->keys : (struct sl_digest){0};
+    if (row == NULL || (receipt == NULL && (row->machine.loans & SL_HANDOVER_HELD) == 0)) {
+        /* A coordinator before us may have known it: the registrar judges. */
+        (void)hold_end_send(self, id, keys, trace_id, co_cookie(CO_CALL_NOBODY, 0, 0));
         return SL_ERR_NOT_FOUND;
     }
     if (row->send != NULL || row->receive != NULL) {
-        return SL_ERR_BUSY;
+        return SL_ERR_BUSY; /* no receipt of it was given out, or decode is here */
+    }
+    if (receipt != NULL && (!row->receipt.known || !receipt_equal(receipt, &row->receipt))) {
+        return SL_ERR_PERMISSION;
     }
     (void)handover_step(self, row, SL_HANDOVER_CONSUME);
     handover_settle(self, row);
@@ -652,23 +657,9 @@ static sl_err end_one(struct coordinator *self, uint64_t id, uint64_t trace_id)
 sl_err co_handover_taken(struct coordinator *self, const struct sl_item_receipt *item,
                          uint64_t trace_id)
 {
-    struct co_handover *row = co_handover_find(self, item->handover_id);
     struct co_receipt receipt;
     receipt_keep(&receipt, item);
-    if (row == NULL) { /* a coordinator before us may have known it: the registrar judges */
-        (void)hold_end_send(self, item->handover_id, receipt.keys, trace_id,
-                            co_cookie(CO_CALL_NOBODY, 0, 0));
-        return SL_ERR_NOT_FOUND;
-    }
-    if (row->send != NULL || row->receive != NULL) {
-        return SL_ERR_BUSY; /* no receipt of it was given out, or decode is here */
-    }
-    if (!row->receipt.known || !receipt_equal(&receipt, &row->receipt)) {
-        return SL_ERR_PERMISSION;
-    }
-    (void)handover_step(self, row, SL_HANDOVER_CONSUME);
-    handover_settle(self, row);
-    return SL_OK;
+    return handover_over(self, item->handover_id, &receipt, trace_id);
 }
 
 /* A hand-over that is gone does not fail the others of its batch. */
@@ -691,7 +682,7 @@ void co_handover_end(struct coordinator *self, const struct sl_msg *msg)
     const struct sl_u64s *ids = &msg->body.handover_end.handover_ids;
     uint64_t count = SL_MIN(ids->count, SL_COUNT(codes));
     for (uint64_t i = 0; i < count; i++) {
-        codes[i] = (uint64_t)end_one(self, ids->at[i], msg->trace_id);
+        codes[i] = (uint64_t)handover_over(self, ids->at[i], NULL, msg->trace_id);
     }
     struct sl_msg reply = {.code = SL_OK};
     reply.body.handover_end_reply.codes = (struct sl_u64s){.at = codes, .count = count};

@@ -272,12 +272,6 @@ struct co_op {
     uint32_t waiter_count;
 };
 
-struct co_offer {                                  /* a ticket that came before prefill */
-    uint32_t length_bytes, first_block, block_end; /* length_bytes 0: none came */
-    struct sl_digest keys;
-    unsigned char bytes[128];
-};
-
 /* ---- hand-overs: what prefill's store and decode's load of one request have in common ---- */
 struct co_handover {
     uint64_t id, trace_id; /* id 0: free */
@@ -303,7 +297,8 @@ struct co_handover {
     uint64_t word_seq, held_seq; /* the word and the HOLD that asks; 0: none */
     char decode_node[32];        /* prefill: who waits for it; "": nobody at another node */
     struct co_receipt awaited;   /* of what HOLD asks */
-    struct co_offer offer;       /* prefill, direct: that node's ticket */
+    struct sl_item_ticket offer; /* prefill, direct: that node's ticket; no bytes: none came */
+    unsigned char offer_bytes[128];
     char reason[CO_REASON_BYTES];
 };
 

@@ -39,17 +39,12 @@ static struct sl_item_ticket ticket_of(const struct co_handover *row)
 
 bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticket)
 {
-    const struct co_offer *offer = &row->offer;
     if (row->receive != NULL && row->offered) {
         *ticket = ticket_of(row);
         return true;
     }
-    *ticket = (struct sl_item_ticket){.bytes = {offer->bytes, offer->length_bytes},
-                                      .first_block = offer->first_block,
-                                      .block_end = offer->block_end,
-                                      .keys_low = offer->keys.low,
-                                      .keys_high = offer->keys.high};
-    return offer->length_bytes > 0;
+    *ticket = row->offer;
+    return ticket->bytes.length > 0;
 }
 
 void co_word_ticket(struct coordinator *self, const struct sl_msg *msg)
@@ -251,19 +246,6 @@ void co_word_tell(struct coordinator *self, const struct co_handover *row)
     (void)word_send(self, row->trace_id, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
 }
 
-static sl_err offer_keep(struct co_offer *offer, const struct sl_item_ticket *ticket)
-{
-    if (ticket->bytes.length > sizeof(offer->bytes)) {
-        return SL_ERR_INVALID;
-    }
-    *offer = (struct co_offer){.length_bytes = (uint32_t)ticket->bytes.length,
-                               .first_block = (uint32_t)ticket->first_block,
-                               .block_end = (uint32_t)ticket->block_end,
-                               .keys = {.low = ticket->keys_low, .high = ticket->keys_high}};
-    memcpy(offer->bytes, ticket->bytes.at, ticket->bytes.length);
-    return SL_OK;
-}
-
 static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
@@ -287,7 +269,11 @@ static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
         return SL_ERR_PERMISSION; /* it has another decode */
     }
     (void)snprintf(row->decode_node, sizeof(row->decode_node), "%s", body->node.at);
-    sl_err err = body->ticket.count > 0 ? offer_keep(&row->offer, &body->ticket.at[0]) : SL_OK;
+    if (body->ticket.count > 0) { /* of 128 bytes at most: the table of messages */
+        row->offer = body->ticket.at[0];
+        memcpy(row->offer_bytes, row->offer.bytes.at, row->offer.bytes.length);
+        row->offer.bytes.at = row->offer_bytes;
+    }
     co_word_tell(self, row);
     if (!row->sent_here && body->receipt.count > 0) {
         struct co_receipt awaited = {
@@ -296,7 +282,7 @@ static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
             .keys = {.low = body->receipt.at[0].keys_low, .high = body->receipt.at[0].keys_high}};
         held_ask(self, row, &awaited);
     }
-    return err;
+    return SL_OK;
 }
 
 /* What prefill holds for it, or will, nobody fetches. */

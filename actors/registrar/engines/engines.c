@@ -340,9 +340,8 @@ static void engine_end(struct registrar *self, const struct sl_msg *msg)
     uint64_t ranks = UINT64_MAX;
     struct sl_msg kept;
     if (engine != NULL && reg_engine_body(self, engine, &kept)) {
-        struct sl_body_engine_register body;
-        memcpy(&body, &kept.body.engine_get_reply, sizeof(body));
-        ranks = reg_engine_ranks(&body);
+        const struct sl_body_engine_get_reply *body = &kept.body.engine_get_reply;
+        ranks = reg_engine_ranks(body->regions.at, body->regions.count);
     }
     if (engine != NULL) {
         engine_remove(self, engine);
@@ -365,8 +364,7 @@ static bool engine_uses(struct registrar *self, const struct reg_engine *engine,
 {
     struct sl_msg kept;
     bool uses = false;
-    if (sl_codec_decode(self->engines->codec, engine->frame, engine->frame_bytes, &kept, NULL) !=
-        SL_OK) {
+    if (!reg_engine_body(self, engine, &kept)) {
         return false; /* nobody can be told of its regions either */
     }
     const struct sl_body_engine_get_reply *body = &kept.body.engine_get_reply;

@@ -55,7 +55,7 @@ void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t 
 void reg_engine_note(struct registrar *self, uint32_t type, uint64_t engine_id);
 
 /* Ranks of which regions are registered here: a bit each. */
-uint64_t reg_engine_ranks(const struct sl_body_engine_register *engine);
+uint64_t reg_engine_ranks(const struct sl_item_region *regions, uint64_t count);
 
 /* An engine registered with memory that is being revoked is over. */
 void reg_engines_pool_over(struct registrar *self, uint64_t epoch);

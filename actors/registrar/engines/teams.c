@@ -16,11 +16,11 @@ static bool texts_equal(struct sl_text a, struct sl_text b)
     return a.length == b.length && (a.length == 0 || memcmp(a.at, b.at, a.length) == 0);
 }
 
-uint64_t reg_engine_ranks(const struct sl_body_engine_register *engine)
+uint64_t reg_engine_ranks(const struct sl_item_region *regions, uint64_t count)
 {
     uint64_t ranks = 0;
-    for (uint64_t i = 0; i < engine->regions.count; i++) {
-        ranks |= UINT64_C(1) << engine->regions.at[i].rank;
+    for (uint64_t i = 0; i < count; i++) {
+        ranks |= UINT64_C(1) << regions[i].rank;
     }
     return ranks;
 }
@@ -88,18 +88,17 @@ sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_regist
 {
     struct team_size size = {.bytes = ENVELOPE_BYTES};
     size_add(&size, engine->regions.count, frame_bytes);
-    uint64_t ranks = reg_engine_ranks(engine);
+    uint64_t ranks = reg_engine_ranks(engine->regions.at, engine->regions.count);
     for (uint32_t i = 0; engine->team != 0 && i < self->engines->max; i++) {
         const struct reg_engine *other = &self->engines->all[i];
         struct sl_msg kept;
         if (!is_of_team(self, other, engine->team, &kept)) {
             continue;
         }
-        sl_err err = team_fits(engine, &kept.body.engine_get_reply, why);
-        size_add(&size, kept.body.engine_get_reply.regions.count, other->frame_bytes);
-        struct sl_body_engine_register theirs;
-        memcpy(&theirs, &kept.body.engine_get_reply, sizeof(theirs));
-        uint64_t both = ranks & reg_engine_ranks(&theirs);
+        const struct sl_body_engine_get_reply *theirs = &kept.body.engine_get_reply;
+        sl_err err = team_fits(engine, theirs, why);
+        size_add(&size, theirs->regions.count, other->frame_bytes);
+        uint64_t both = ranks & reg_engine_ranks(theirs->regions.at, theirs->regions.count);
         if (err == SL_OK && both != 0) {
             err = sl_fail(why, SL_ERR_EXISTS,
                           "ENGINE_REGISTER.team: rank %u is registered by process %u",
@@ -149,7 +148,7 @@ static sl_err regions_add(struct merged *all, const struct sl_body_engine_get_re
 static sl_err team_merge(struct registrar *self, uint64_t team, struct merged *all,
                          struct sl_msg *reply, struct sl_error *why)
 {
-    uint64_t ranks = 0, world = 0;
+    uint64_t world = 0;
     sl_err err = SL_OK;
     for (uint32_t i = 0; err == SL_OK && i < self->engines->max; i++) {
         const struct reg_engine *engine = &self->engines->all[i];
@@ -161,10 +160,8 @@ static sl_err team_merge(struct registrar *self, uint64_t team, struct merged *a
         world = kept.body.engine_get_reply.world;
         err = regions_add(all, &kept.body.engine_get_reply, engine->id, why);
     }
-    for (uint64_t i = 0; i < all->count; i++) {
-        ranks |= UINT64_C(1) << all->at[i].rank;
-    }
-    uint64_t missing = ~ranks & (world == 64 ? UINT64_MAX : (UINT64_C(1) << world) - 1);
+    uint64_t missing = ~reg_engine_ranks(all->at, all->count) &
+                       (world == 64 ? UINT64_MAX : (UINT64_C(1) << world) - 1);
     if (err == SL_OK && world == 0) {
         err = sl_fail(why, SL_ERR_NOT_FOUND, "engine %" PRIu64 " is not registered", team);
     } else if (err == SL_OK && missing != 0) {

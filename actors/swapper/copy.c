@@ -136,8 +136,8 @@ static sl_err job_chunks(struct sw_job *job, const struct sw_engine *engine, str
 static sl_err job_check(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
                         struct sl_error *why)
 {
-    uint64_t arena = 0;
     sl_err err = view_follow(self, why);
+    err = err == SL_OK && !job->looks && job->item_count > 0 ? sw_arena(&self->memory, why) : err;
     for (uint32_t i = 0; err == SL_OK && i < job->item_count; i++) {
         const struct sl_item_piece *item = &job->items[i];
         err = item_part_check(self, engine, item, i, why);
@@ -161,16 +161,12 @@ static sl_err job_check(struct swapper *self, struct sw_job *job, const struct s
         if (job->looks) {
             continue; /* nothing of it is in an arena */
         }
-        if (i == 0 || item->arena != arena) {
-            arena = item->arena;
-            err = sw_arena(&self->memory, arena, why);
-        }
-        if (err == SL_OK && sl_arena_at(self->memory.arenas[arena], item->offset_bytes,
-                                        item->length_bytes) == NULL) {
+        if (item->arena != 0 ||
+            sl_arena_at(self->memory.arena, item->offset_bytes, item->length_bytes) == NULL) {
             return sl_fail(why, SL_ERR_INVALID,
                            "items[%u].offset_bytes: %" PRIu64
                            " is not within a chunk of arena %" PRIu64,
-                           i, item->offset_bytes, arena);
+                           i, item->offset_bytes, item->arena);
         }
     }
     return err == SL_OK && job->chunked ? job_chunks(job, engine, why) : err;

@@ -1,4 +1,4 @@
-/* actors/swapper/memory.c - the device, and the arenas as they are mapped here and known to it. */
+/* actors/swapper/memory.c - the device, and the arena as it is mapped here and known to it. */
 #include "actors/swapper/memory.h"
 #include "actors/swapper/gpu.h"
 #include "runtime/sl_spin.h"
@@ -104,8 +104,8 @@ static void arena_close(struct sw_memory *memory, struct sl_arena **arena)
 
 void sw_memory_close(struct sw_memory *memory)
 {
-    for (uint32_t i = 0; i < SW_ARENAS_MAX; i++) {
-        arena_close(memory, &memory->arenas[i]);
+    arena_close(memory, &memory->arena);
+    for (uint32_t i = 0; i < SW_LEAVING_MAX; i++) {
         arena_close(memory, &memory->leaving[i]);
     }
     sl_device_close(&memory->device);
@@ -114,7 +114,7 @@ void sw_memory_close(struct sw_memory *memory)
 /* An arena that the node has no more, and that is not unpinned yet; NULL: there is none. */
 static struct sl_arena **arena_leaving(struct sw_memory *memory)
 {
-    for (uint32_t i = 0; i < SW_ARENAS_MAX; i++) {
+    for (uint32_t i = 0; i < SW_LEAVING_MAX; i++) {
         if (memory->leaving[i] != NULL) {
             return &memory->leaving[i];
         }
@@ -129,41 +129,35 @@ static void arena_leave_step(struct sw_memory *memory, struct sl_arena **arena)
     }
 }
 
-/* The node has another arena of that number. Slices to come take the new; those on their way have
+/* The node has another arena. Slices to come take the new; those on their way have
  * the old one, which stays mapped until their hashes are made. */
-static sl_err arena_leave(struct sw_memory *memory, uint64_t number, struct sl_error *why)
+static sl_err arena_leave(struct sw_memory *memory, struct sl_error *why)
 {
-    for (uint32_t i = 0; i < SW_ARENAS_MAX; i++) {
+    for (uint32_t i = 0; i < SW_LEAVING_MAX; i++) {
         if (memory->leaving[i] == NULL) {
-            memory->leaving[i] = memory->arenas[number];
-            memory->arenas[number] = NULL;
+            memory->leaving[i] = SL_TAKE(memory->arena);
             if (!memory->lent) {
                 arena_leave_step(memory, &memory->leaving[i]);
             }
             return SL_OK;
         }
     }
-    return sl_fail(why, SL_ERR_LIMIT, "%u former arenas are still pinned", SW_ARENAS_MAX);
+    return sl_fail(why, SL_ERR_LIMIT, "%u former arenas are still pinned", SW_LEAVING_MAX);
 }
 
-sl_err sw_arena(struct sw_memory *memory, uint64_t arena, struct sl_error *why)
+sl_err sw_arena(struct sw_memory *memory, struct sl_error *why)
 {
     const char *directory = memory->env->paths->shm_dir;
-    if (arena >= SW_ARENAS_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "arena %" PRIu64 ": there are at most %u", arena,
-                       SW_ARENAS_MAX);
-    }
-    struct sl_arena **mapped = &memory->arenas[arena];
+    struct sl_arena **mapped = &memory->arena;
     /* Asked once: it is a system call, of which a small COPY has few. */
     sl_err err = *mapped == NULL ? SL_ERR_STALE : sl_arena_current(*mapped, directory);
     if (err == SL_ERR_STALE) {
-        err = *mapped != NULL ? arena_leave(memory, arena, why) : SL_OK;
-        err = err == SL_OK ? sl_arena_attach(directory, (uint32_t)arena, true, mapped, why) : err;
+        err = *mapped != NULL ? arena_leave(memory, why) : SL_OK;
+        err = err == SL_OK ? sl_arena_attach(directory, 0, true, mapped, why) : err;
     }
     if (err != SL_OK) { /* what is not there is the node's, not the caller's */
         return err == SL_ERR_NOT_FOUND
-                   ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment 'arena.%" PRIu64 "'",
-                             arena)
+                   ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment 'arena.0'")
                    : err;
     }
     return sl_device_host_add(memory->device, arena_base(*mapped), sl_arena_data_bytes(*mapped),
@@ -177,8 +171,8 @@ static void arena_look(struct sw_memory *memory)
     if (memory->look_ns > env->now_ns) {
         return;
     }
-    sl_err err = sw_arena(memory, 0, NULL); /* not there yet: next time */
-    const struct sl_arena *arena = memory->arenas[0];
+    sl_err err = sw_arena(memory, NULL); /* not there yet: next time */
+    const struct sl_arena *arena = memory->arena;
     bool growing = err == SL_OK && sl_arena_populated_bytes(arena) < sl_arena_data_bytes(arena);
     memory->look_ns = sl_deadline_ns(env->now_ns, growing ? LOOK_GROWING_NS : LOOK_NS);
 }

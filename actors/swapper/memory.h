@@ -1,4 +1,4 @@
-/* actors/swapper/memory.h - the device, and the arenas as they are mapped here and known to it. */
+/* actors/swapper/memory.h - the device, and the arena as it is mapped here and known to it. */
 #ifndef SL_SWAPPER_MEMORY_H
 #define SL_SWAPPER_MEMORY_H
 
@@ -6,16 +6,16 @@
 #include "ipc/sl_arena.h"
 #include "runtime/sl_env.h"
 
-#define SW_ARENAS_MAX 64u /* one a rank at most */
+#define SW_LEAVING_MAX 64u
 
 struct sw_memory {
     struct sl_env *env; /* borrowed */
     struct sl_device *device;
-    struct sl_arena *arenas[SW_ARENAS_MAX];  /* NULL until first needed */
-    struct sl_arena *leaving[SW_ARENAS_MAX]; /* the node has them no more: unpinned in steps */
-    uint64_t look_ns;                        /* when the arena is looked at again */
-    bool lent;                               /* slices on their way name arenas: none is unmapped */
-    bool told;                               /* status shows which device it is */
+    struct sl_arena *arena;                   /* NULL until first needed */
+    struct sl_arena *leaving[SW_LEAVING_MAX]; /* the node has them no more: unpinned in steps */
+    uint64_t look_ns;                         /* when the arena is looked at again */
+    bool lent; /* slices on their way name the arena: none is unmapped */
+    bool told; /* status shows which device it is */
     sl_metric pinned, bounced, copies, batches, kernels, drains, computes, threads;
 };
 
@@ -25,9 +25,9 @@ sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t ran
 /* Unpins all first, with a sign of life after each step. Also one that is half open. */
 void sw_memory_close(struct sw_memory *memory);
 
-/* Maps the arena that the node has now. Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE (none is there),
- * those of segments and of the device. */
-sl_err sw_arena(struct sw_memory *memory, uint64_t arena, struct sl_error *why);
+/* Maps the arena that the node has now. Errors: SL_ERR_UNREACHABLE (none is there), SL_ERR_LIMIT (former ones are still
+ * pinned), those of segments and of the device. */
+sl_err sw_arena(struct sw_memory *memory, struct sl_error *why);
 
 /* When nothing is to be copied: a step of what makes copies fast (pinning, measuring), and asks to
  * be woken for the next. A result other than SL_OK ends the actor. */

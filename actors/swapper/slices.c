@@ -64,7 +64,7 @@ static uint64_t slice_pick(struct swapper *self, struct sw_slice *slice, struct 
             continue;
         }
         /* The arena was checked, but may have been made anew since. */
-        const struct sl_arena *arena = self->memory.arenas[item->arena];
+        const struct sl_arena *arena = self->memory.arena;
         unsigned char *host = arena == NULL || job->looks
                                   ? NULL
                                   : sl_arena_at(arena, item->offset_bytes, item->length_bytes);

@@ -107,7 +107,7 @@ uint64_t sw_verify_begin(struct swapper *self, struct sw_job *job, const struct 
 /* Whether the value itself is wrong, and not the copy of it. Its reader has pinned it. */
 static bool value_is_damaged(struct swapper *self, const struct sl_item_piece *item)
 {
-    const struct sl_arena *arena = self->memory.arenas[item->arena];
+    const struct sl_arena *arena = self->memory.arena;
     const unsigned char *value =
         arena == NULL ? NULL : sl_arena_at(arena, item->offset_bytes, item->length_bytes);
     if (value == NULL || item->ref == 0) {

@@ -153,9 +153,9 @@ void ti_io_pump(struct tierer *self);
 void ti_io_completed(struct tierer *self, const struct sl_msg *msg); /* a LOCAL_IO */
 void ti_io_raise(struct tierer *self, const struct ti_job *job); /* it is not read ahead any more */
 unsigned char *ti_arena_at(struct tierer *self, uint32_t arena, uint64_t offset, uint64_t length);
-/* Registers the next piece of the arenas with the disk, as far as they are populated: pages that
+/* Registers the next piece of the arena with the disk, as far as they are populated: pages that
  * are there are pinned quickly, and a chunk of 1 GiB would hold everything up. */
-void ti_arenas_lend(struct tierer *self);
+void ti_arena_lend(struct tierer *self);
 int32_t ti_bounce_take(struct tierer *self);
 void ti_bounce_give(struct tierer *self, int32_t page);
 static inline unsigned char *ti_bounce_at(struct tierer *self, int32_t page)

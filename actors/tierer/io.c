@@ -28,44 +28,39 @@ void ti_bounce_give(struct tierer *self, int32_t page)
 
 unsigned char *ti_arena_at(struct tierer *self, uint32_t arena, uint64_t offset, uint64_t length)
 {
-    if (arena >= TI_ARENAS_MAX) {
+    if (arena != 0 || (self->arena == NULL && sl_arena_attach(self->env->paths->shm_dir, 0, true,
+                                                              &self->arena, NULL) != SL_OK)) {
         return NULL;
     }
-    if (self->arenas[arena] == NULL && sl_arena_attach(self->env->paths->shm_dir, arena, true,
-                                                       &self->arenas[arena], NULL) != SL_OK) {
-        return NULL;
-    }
-    return sl_arena_at(self->arenas[arena], offset, length);
+    return sl_arena_at(self->arena, offset, length);
 }
 
-void ti_arenas_lend(struct tierer *self)
+void ti_arena_lend(struct tierer *self)
 {
-    for (uint32_t i = 0; self->lending && i < TI_ARENAS_MAX && self->arenas[i] != NULL; i++) {
-        struct sl_error why = {0};
-        uint64_t from = self->lent_bytes[i];
-        uint64_t chunk = sl_arena_chunk_bytes(self->arenas[i]);
-        uint64_t data = sl_arena_data_bytes(self->arenas[i]);
-        uint64_t to = SL_MIN(SL_MIN(from + TI_LEND_BYTES, (from / chunk + 1) * chunk), data);
-        if (from >= data || to > sl_arena_populated_bytes(self->arenas[i])) {
-            continue;
-        }
-        void *at = sl_arena_at(self->arenas[i], from, to - from);
-        sl_err err = at == NULL ? sl_fail(&why, SL_ERR_INVALID, "a piece of the arena is not there")
-                                : self->disk->ops->lend(self->disk, at, to - from, &why);
-        if (err != SL_OK) {
-            self->lending = false;
-            sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                         "disk: memory beyond %" PRIu64
-                         " bytes is not registered (%s), using ordinary "
-                         "requests",
-                         from, why.text);
-            return;
-        }
-        self->lent_bytes[i] = to;
-        sl_metric_add(self->env->metrics, self->metrics.buffers_bytes, to - from);
-        self->env->ops->wake_at(self->env, self->env->now_ns);
+    struct sl_error why = {0};
+    if (!self->lending || self->arena == NULL) {
         return;
     }
+    uint64_t from = self->lent_bytes, chunk = sl_arena_chunk_bytes(self->arena);
+    uint64_t data = sl_arena_data_bytes(self->arena);
+    uint64_t to = SL_MIN(SL_MIN(from + TI_LEND_BYTES, (from / chunk + 1) * chunk), data);
+    if (from >= data || to > sl_arena_populated_bytes(self->arena)) {
+        return;
+    }
+    void *at = sl_arena_at(self->arena, from, to - from);
+    sl_err err = at == NULL ? sl_fail(&why, SL_ERR_INVALID, "a piece of the arena is not there")
+                            : self->disk->ops->lend(self->disk, at, to - from, &why);
+    if (err != SL_OK) {
+        self->lending = false;
+        sl_log_write(self->env->log, SL_LOG_WARN, 0,
+                     "disk: memory beyond %" PRIu64
+                     " bytes is not registered (%s), using ordinary requests",
+                     from, why.text);
+        return;
+    }
+    self->lent_bytes = to;
+    sl_metric_add(self->env->metrics, self->metrics.buffers_bytes, to - from);
+    self->env->ops->wake_at(self->env, self->env->now_ns);
 }
 
 static void (*const io_ended[])(struct tierer *self, const struct ti_io *io, uint64_t bytes,

@@ -31,7 +31,6 @@
 #define TI_READ_WINDOW_BYTES (4u << 20)
 #define TI_BOUNCE_PAGES      512u /* for values that are no whole pages of the arena */
 #define TI_FENCES_MAX        16u
-#define TI_ARENAS_MAX        16u
 #define TI_FOUND_ITEMS_MAX   512u  /* one DISK_FOUND */
 #define TI_FOUND_RECORDS_MAX 2048u /* looked at for one, in a turn: 1 ms */
 #define TI_ANSWERED_MAX      64u /* jobs; the registrar has 16 writes and a DISK_FORGET under way */
@@ -284,10 +283,10 @@ struct tierer {
     struct sl_disk *disk;
     struct ti_entries *entries;
     struct sl_index_view *index;
-    struct sl_arena *arenas[TI_ARENAS_MAX];
-    uint64_t lent_bytes[TI_ARENAS_MAX]; /* of each, registered with the disk so far */
-    bool lending;                       /* the disk takes registered memory */
-    struct ti_segment *segments;        /* oldest first; the last one is open unless abandoned */
+    struct sl_arena *arena;      /* NULL: not there yet */
+    uint64_t lent_bytes;         /* of it, registered with the disk so far */
+    bool lending;                /* the disk takes registered memory */
+    struct ti_segment *segments; /* oldest first; the last one is open unless abandoned */
     uint32_t segment_count;
     uint32_t segments_max; /* each holds a descriptor */
     uint64_t segment_bytes, disk_bytes_max;

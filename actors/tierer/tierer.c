@@ -160,7 +160,7 @@ static void take_reply(struct tierer *self, const struct sl_msg *msg)
 static void tierer_idle(struct tierer *self)
 {
     if (self->reads.count + self->reads_ahead.count + self->waiting.count == 0) {
-        ti_arenas_lend(self);
+        ti_arena_lend(self);
     }
 }
 
@@ -340,9 +340,7 @@ static void tierer_fini(void *state)
         self->disk = NULL;
     }
     ti_jobs_free(self);
-    for (uint32_t i = 0; i < TI_ARENAS_MAX; i++) {
-        sl_arena_close(&self->arenas[i]);
-    }
+    sl_arena_close(&self->arena);
     sl_index_view_close(&self->index);
     sl_calls_destroy(&self->calls);
     ti_entries_destroy(&self->entries);

@@ -120,8 +120,7 @@ void sw_slices_over(struct swapper *self, sl_err err, const struct sl_error *why
 void sw_slices_end(struct swapper *self, bool wait);
 
 /* ---- verify.c: what arrived on the device is what was stored ---- */
-/* Errors: SL_ERR_CONFIG. */
-sl_err sw_verify_init(struct swapper *self, struct sl_error *why);
+void sw_verify_init(struct swapper *self);
 /* Whether parts of a load are to be read again before it is answered. All of them are there, and no
  * slice that moves is on its way. */
 bool sw_verify_left(struct swapper *self, struct sw_job *job);

@@ -28,21 +28,11 @@ static void gpu_log(const struct sl_env *env, uint64_t rank, const struct sl_dev
     }
 }
 
-static sl_err beside_of(const char *text, enum sl_beside *out, struct sl_error *why)
+static enum sl_beside beside_of(const char *text)
 {
-    static const struct {
-        const char *text;
-        enum sl_beside beside;
-    } known[] = {
-        {"auto", SL_BESIDE_WATCH}, {"always", SL_BESIDE_KERNELS}, {"never", SL_BESIDE_COPIES}};
-    for (size_t i = 0; i < SL_COUNT(known); i++) {
-        if (strcmp(text, known[i].text) == 0) {
-            *out = known[i].beside;
-            return SL_OK;
-        }
-    }
-    return sl_fail(why, SL_ERR_CONFIG, "swap_kernels '%.16s': auto, always and never are known",
-                   text);
+    return strcmp(text, "always") == 0  ? SL_BESIDE_KERNELS
+           : strcmp(text, "never") == 0 ? SL_BESIDE_COPIES
+                                        : SL_BESIDE_WATCH; /* auto */
 }
 
 /* That copy plain memory of processes: they have the cores of the node together, since all ranks are
@@ -57,26 +47,21 @@ sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t ran
                       struct sl_error *why)
 {
     char cache[1200];
-    enum sl_beside beside = SL_BESIDE_WATCH;
     memory->env = env;
-    sl_err err = beside_of(sl_config_text(env->config, SL_SET_swap_kernels), &beside, why);
-    if (err != SL_OK) {
-        return err;
-    }
     snprintf(cache, sizeof(cache), "%s/cache", env->paths->runtime_dir);
     struct sl_device_options options = {
         .name = sl_config_text(env->config, SL_SET_device),
         .device_index = (uint32_t)rank,
         .staging_bytes = sl_config_u64(env->config, SL_SET_swap_staging),
         .multiprocessors = (uint32_t)sl_config_u64(env->config, SL_SET_swap_multiprocessors),
-        .beside = beside,
+        .beside = beside_of(sl_config_text(env->config, SL_SET_swap_kernels)),
         .copy_threads = copy_threads(env),
         .wait_ns = GPU_WAIT_NS,
         .cache_directory = cache,
         .runtime_directory = env->paths->runtime_dir,
         .measure = sl_config_bool(env->config, SL_SET_swap_measure),
     };
-    err = sl_device_open(&options, &memory->device, why);
+    sl_err err = sl_device_open(&options, &memory->device, why);
     if (err != SL_OK) {
         return err;
     }

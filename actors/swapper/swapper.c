@@ -61,10 +61,8 @@ static sl_err swapper_init(void *state, struct sl_env *env, struct sl_error *why
     }
     sw_engines_gauge(self);
     pools_gauge(self);
-    sl_err err = sw_verify_init(self, why);
-    if (err == SL_OK) {
-        err = sw_jobs_create(&self->jobs, why);
-    }
+    sw_verify_init(self);
+    sl_err err = sw_jobs_create(&self->jobs, why);
     if (err == SL_OK) {
         err = sl_calls_create(env, 2 * self->engine_count + DAMAGED_MAX, &self->calls, why);
     }

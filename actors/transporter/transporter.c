@@ -61,17 +61,11 @@ static void fabric_registered(void *context, uint32_t memory, uint32_t region_in
     }
 }
 
-static sl_err fabric_options(struct transporter *self, bool *wanted,
-                             struct sl_fabric_options *options, struct sl_error *why)
+static void fabric_options(struct transporter *self, const char *kind,
+                           struct sl_fabric_options *options)
 {
     const struct sl_config *config = self->env->config;
-    const char *kind = sl_config_text(config, SL_SET_fabric);
-    *wanted = strcmp(kind, "off") != 0;
-    sl_err err = *wanted ? sl_fabric_kind_check(kind, why) : SL_OK;
     sl_fabric_options_init(options, kind);
-    if (err != SL_OK) {
-        return err;
-    }
     options->address = sl_config_text(config, SL_SET_fabric_address);
     options->nic = self->nic;
     options->lanes = (uint32_t)sl_config_u64(config, SL_SET_fabric_lanes);
@@ -108,22 +102,21 @@ static sl_err fabric_options(struct transporter *self, bool *wanted,
     }
     self->fabric_name = kind;
     self->whole_arena = strcmp(kind, "verbs") == 0;
-    return SL_OK;
 }
 
 static sl_err fabric_open(struct transporter *self, struct sl_error *why)
 {
     struct sl_env *env = self->env;
     struct sl_fabric_options options;
-    bool wanted = false;
-    sl_err err = fabric_options(self, &wanted, &options, why);
-    if (err != SL_OK || !wanted) {
-        return err;
+    const char *kind = sl_config_text(env->config, SL_SET_fabric);
+    if (strcmp(kind, "off") == 0) {
+        return SL_OK;
     }
+    fabric_options(self, kind, &options);
     if (env->ops->watch_fd == NULL) {
         return sl_fail(why, SL_ERR_UNSUPPORTED, "fabric: no descriptors in this environment");
     }
-    err = sl_fabric_open(&options, &self->fabric, why);
+    sl_err err = sl_fabric_open(&options, &self->fabric, why);
     if (err == SL_OK) {
         err = env->ops->watch_fd(env, sl_fabric_fd(self->fabric), why);
     }

@@ -26,7 +26,7 @@ static void teardown(void)
 
 START_TEST(bad_surroundings_stop_the_start)
     {
-        static const char *const settings[] = {"nic", "mlx5_0,,mlx5_2", NULL};
+        static const char *const settings[] = {"nic", "mlx5_0,,mlx5_2", "fabric", "verbs", NULL};
         static const char *const second[] = {"rank", "1", NULL};
         struct sl_error why = {0};
 
@@ -62,7 +62,8 @@ static const struct {
 } nics[] = {
     {{"nic", "auto", NULL}, "", NULL}, /* without verbs there need not be any */
     {{"nic", "auto", "fabric", "tcp", NULL}, "", NULL},
-    {{"nic", "a,b", "nic_by", "rank", "rank", "1", NULL}, "b", NULL},
+    {{"nic", "a,b", "nic_by", "rank", "ranks", "2", NULL}, "", NULL},
+    {{"nic", "a,b", "nic_by", "gpu", "ranks", "4", "fabric", "tcp", NULL}, "", NULL},
     {{"nic", "a,b", "nic_by", "rank", "ranks", "4", "fabric", "verbs", NULL}, "a,b", NULL},
     {{"nic", "a", "ranks", "4", "fabric", "verbs", NULL}, "a", NULL},
     {{"ranks", "4", "fabric", "verbs", NULL}, "", NULL},

@@ -7,21 +7,14 @@
 #define POLICY_ROW(name) &reg_policy_##name,
 static const struct reg_policy *const policies[] = {REG_POLICIES(POLICY_ROW)};
 
-sl_err reg_policy_find(const char *name, const struct reg_policy **out, struct sl_error *why)
+const struct reg_policy *reg_policy_find(const char *name)
 {
-    for (uint32_t i = 0; i < SL_COUNT(policies); i++) {
-        if (strcmp(policies[i]->name, name) == 0) {
-            *out = policies[i];
-            return SL_OK;
-        }
+    uint32_t i = 0;
+    while (i < SL_COUNT(policies) && strcmp(policies[i]->name, name) != 0) {
+        i++;
     }
-    char names[128] = "";
-    for (uint32_t i = 0; i < SL_COUNT(policies); i++) {
-        (void)strncat(names, i > 0 ? ", " : "", sizeof(names) - strlen(names) - 1);
-        (void)strncat(names, policies[i]->name, sizeof(names) - strlen(names) - 1);
-    }
-    return sl_fail(why, SL_ERR_CONFIG, "setting evict_policy is '%s', expected one of %s", name,
-                   names);
+    SL_ASSERT(i < SL_COUNT(policies)); /* the setting's choices */
+    return policies[i];
 }
 
 sl_err reg_policy_learn(struct registrar *self, sl_ref note, const void *bytes,

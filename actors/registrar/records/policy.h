@@ -81,8 +81,7 @@ REG_POLICIES(REG_POLICY_DECLARE)
 sl_err reg_policy_learn(struct registrar *self, sl_ref note, const void *bytes,
                         uint32_t length_bytes, struct sl_error *why);
 
-/* The one of this name (setting evict_policy). Errors: SL_ERR_CONFIG, naming those that there are.
- */
-sl_err reg_policy_find(const char *name, const struct reg_policy **out, struct sl_error *why);
+/* The one of this name: a choice of the setting evict_policy. */
+const struct reg_policy *reg_policy_find(const char *name);
 
 #endif

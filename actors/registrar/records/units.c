@@ -557,10 +557,9 @@ sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop 
 
 static sl_err units_init(struct registrar *self, struct sl_error *why)
 {
-    const struct reg_policy *policy = NULL;
-    sl_err err =
-        reg_policy_find(sl_config_text(self->env->config, SL_SET_evict_policy), &policy, why);
-    err = err == SL_OK && policy->begin != NULL ? policy->begin(self, why) : err;
+    const struct reg_policy *policy =
+        reg_policy_find(sl_config_text(self->env->config, SL_SET_evict_policy));
+    sl_err err = policy->begin != NULL ? policy->begin(self, why) : SL_OK;
     self->units->policy = err == SL_OK ? policy : NULL;
     return err;
 }

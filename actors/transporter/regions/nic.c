@@ -24,14 +24,18 @@ static sl_err names_join(struct transporter *self, const struct sl_nic_plan *pla
 }
 
 /* All NICs that ranks of the node have: rails of one fabric. */
-static sl_err nics_by_plan(struct transporter *self, struct sl_error *why)
+sl_err tr_nic_choose(struct transporter *self, struct sl_error *why)
 {
-    uint32_t ranks = (uint32_t)sl_config_u64(self->env->config, SL_SET_ranks);
+    const struct sl_config *config = self->env->config;
+    uint32_t ranks = (uint32_t)sl_config_u64(config, SL_SET_ranks);
+    if (strcmp(sl_config_text(config, SL_SET_fabric), "verbs") != 0) {
+        return SL_OK; /* nobody reads the setting, and there need not be any */
+    }
     SL_AUTO(free) struct sl_nic_plan *plan = calloc(1, sizeof(*plan));
     if (plan == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the plan of NICs");
     }
-    sl_err err = sl_nic_plan_here(self->env->config, plan, why);
+    sl_err err = sl_nic_plan_here(config, plan, why);
     if (err == SL_OK) {
         err = names_join(self, plan, why);
     }
@@ -44,36 +48,4 @@ static sl_err nics_by_plan(struct transporter *self, struct sl_error *why)
                      plan->names[plan->of_rank[rank]], sl_near_text(plan->near_of_rank[rank]));
     }
     return err;
-}
-
-sl_err tr_nic_choose(struct transporter *self, struct sl_error *why)
-{
-    const struct sl_config *config = self->env->config;
-    const char *by = sl_config_text(config, SL_SET_nic_by);
-    const char *list = sl_config_text(config, SL_SET_nic);
-    bool by_rank = strcmp(by, "rank") == 0;
-    if (!by_rank && strcmp(by, "gpu") != 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "nic_by: '%.8s' is none of gpu, rank", by);
-    }
-    bool verbs = strcmp(sl_config_text(config, SL_SET_fabric), "verbs") == 0;
-    if (sl_nic_list_is_auto(list) && !verbs) {
-        return SL_OK; /* without verbs there need not be any */
-    }
-    if (verbs) {
-        return nics_by_plan(self, why);
-    }
-    SL_AUTO(free) struct sl_gpu *gpus = calloc(SL_GPUS_MAX, sizeof(*gpus));
-    if (gpus == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the list of GPUs");
-    }
-    const struct sl_nic_sources sources = {
-        .list = list,
-        .by_rank = by_rank,
-        .rank = (uint32_t)sl_config_u64(config, SL_SET_rank),
-        .visible_devices = getenv("CUDA_VISIBLE_DEVICES"),
-        .gpus = gpus,
-        .gpu_count = sl_gpus_list(SL_NVIDIA_GPUS, SL_SYSFS, gpus),
-        .registered_index = -1,
-    };
-    return sl_nic_choose(&sources, self->nic, why);
 }

@@ -570,31 +570,80 @@ START_TEST(blocks_go_from_pool_to_pool)
 END_TEST
 
 /* Calls of all kinds share one table. */
+static uint64_t call_seqs[16384];
+static uint32_t call_count;
+static void calls_fill(void)
+{
+    const struct sl_msg ping = {.type = SL_MSG_PING};
+    (void)snprintf(bed.fake.unreachable, sizeof(bed.fake.unreachable), "keyer");
+    while (sl_calls_send(bed.self->calls, "keyer", &ping, SL_NEVER_NS, tr_cookie(TR_CALL_NOBODY, 0),
+                         &call_seqs[call_count]) == SL_OK) {
+        call_count++;
+    }
+}
+static void calls_empty(void)
+{
+    while (call_count > 0) {
+        sl_calls_forget(bed.self->calls, call_seqs[--call_count]);
+    }
+    later(10 * SL_NS_PER_MS);
+}
+
 START_TEST(what_has_landed_is_told_when_there_is_room_for_the_call)
     {
-        static uint64_t seqs[16384];
-        const struct sl_msg ping = {.type = SL_MSG_PING};
-        uint32_t count = 0;
         bed_open("", "true");
         prefill_computes(FROM);
         uint64_t bring = bring_begin();
-        (void)snprintf(bed.fake.unreachable, sizeof(bed.fake.unreachable), "keyer");
-        while (sl_calls_send(bed.self->calls, "keyer", &ping, SL_NEVER_NS,
-                             tr_cookie(TR_CALL_NOBODY, 0), &seqs[count]) == SL_OK) {
-            count++;
-        }
+        calls_fill();
 
         uint64_t seq = lend_all();
 
         ck_assert(lands_not());
-        while (count > 0) {
-            sl_calls_forget(bed.self->calls, seqs[--count]);
-        }
-        later(10 * SL_NS_PER_MS);
+        calls_empty();
         lands(2);
         replied(PREFILL, seq, SL_OK);
         replied(DECODE, bring, SL_OK);
         ck_assert(decode_has_all());
+        nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_bring_is_taken_when_there_is_room_for_the_call)
+    {
+        bed_open("", "true");
+        prefill_computes(FROM);
+        calls_fill();
+        struct sl_msg msg = bring_msg();
+
+        fake_give(&bed.fake, DECODE, &msg);
+        uint64_t seq = lend_all(); /* it waits for the BRING that is not told of */
+
+        ck_assert(lands_not());
+        calls_empty();
+        lands(0);
+        later(100 * SL_NS_PER_MS);
+        lands(2);
+        replied(PREFILL, seq, SL_OK);
+        replied(DECODE, msg.seq, SL_OK);
+        ck_assert(decode_has_all());
+        nothing_is_left();
+        bed_close();
+    }
+END_TEST
+
+START_TEST(a_bring_without_room_for_the_call_ends_by_its_deadline)
+    {
+        bed_open("", "true");
+        calls_fill();
+        struct sl_msg msg = bring_msg();
+
+        fake_give(&bed.fake, DECODE, &msg);
+        ck_assert(unanswered(DECODE, msg.seq));
+        later(msg.budget_ns);
+
+        replied(DECODE, msg.seq, SL_ERR_TIMEOUT);
+        calls_empty();
         nothing_is_left();
         bed_close();
     }
@@ -1858,6 +1907,8 @@ static Suite *suite_make(void)
     tcase_set_timeout(here, 60);
     tcase_add_test(here, blocks_go_from_pool_to_pool);
     tcase_add_test(here, what_has_landed_is_told_when_there_is_room_for_the_call);
+    tcase_add_test(here, a_bring_is_taken_when_there_is_room_for_the_call);
+    tcase_add_test(here, a_bring_without_room_for_the_call_ends_by_its_deadline);
     tcase_add_test(here, layers_land_one_after_the_other);
     tcase_add_test(here, a_wrong_digest_is_never_told);
     tcase_add_test(here, the_end_without_every_byte_is_an_error);

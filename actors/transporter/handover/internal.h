@@ -78,8 +78,9 @@ struct ho_part {
     uint64_t named_bytes;
 };
 struct ho_take {
-    uint8_t state;    /* enum ho_state */
-    bool bound;       /* to peer, or to this node itself (local) */
+    uint8_t state; /* enum ho_state */
+    bool untold; /* its sender has not been told that it is taken: there was no room for the call */
+    bool bound;  /* to peer, or to this node itself (local) */
     bool local, last; /* last: all was named */
     bool device;      /* some parts are: a swapper checks what lands there */
     struct sl_ticket_fields ticket;

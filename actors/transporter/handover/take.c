@@ -177,8 +177,11 @@ static void take_tell(struct handover *ho, struct ho_take *take)
     sl_err err =
         sl_calls_send(ho->self->calls, take->back.to, &msg, take->back.deadline_ns,
                       tr_cookie(TR_CALL_TAKE, (uint32_t)(take - ho->takes)), &take->call_seq);
-    if (err != SL_OK) {
-        take->call_seq = 0;
+    take->untold = err == SL_ERR_LIMIT; /* calls of all kinds are too many: later */
+    take->call_seq = err == SL_OK ? take->call_seq : 0;
+    if (take->untold) {
+        ho_due(ho, ho_now(ho) + HO_SOON_NS);
+    } else if (err != SL_OK) {
         ho_take_end(ho, take, err, "its sender cannot be told");
     }
 }
@@ -318,8 +321,8 @@ sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_m
     }
     struct ho_take *take = take_of(ho, &ticket);
     const struct ho_ended *ended = take == NULL ? ho_ended_find(&ho->taken, &ticket) : NULL;
-    if (take == NULL ||
-        (take->state == HO_OPEN && take->call_seq != 0)) { /* not told yet, either */
+    if (take == NULL || (take->state == HO_OPEN &&
+                         (take->call_seq != 0 || take->untold))) { /* not told yet, either */
         return ended != NULL ? ho_over_code(ended->code)
                              : sl_fail(why, SL_ERR_NOT_FOUND, "no such hand-over is read here");
     }
@@ -396,6 +399,9 @@ void ho_takes_step(struct handover *ho, uint64_t now_ns)
             ho_take_end(ho, take, why.code, why.text);
         } else {
             ho_due(ho, take->back.deadline_ns);
+            if (take->untold) {
+                take_tell(ho, take);
+            }
         }
     }
 }

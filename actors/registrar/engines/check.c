@@ -1,5 +1,6 @@
 /* actors/registrar/engines/check.c - what a registration of an engine must be. */
 #include "actors/registrar/engines/engines.h"
+#include "actors/registrar/engines/pools.h"
 #include "ipc/sl_layout.h"
 
 #include <assert.h>
@@ -8,24 +9,15 @@
 
 #define ENGINE_POOLS_MAX 8u
 #define ENGINE_WORLD_MAX 64u
-/* enum sl_memory_kind of cuda/sl_device.h, which the registrar does not use */
-#define MEMORY_KIND_IPC     2u
-#define MEMORY_KIND_PARTS   4u
-#define MEMORY_KIND_PROCESS 5u
-#define MEMORY_NAME_BYTES   32u /* struct sl_memory_name */
 
 static sl_err pool_check(const struct sl_body_engine_register *engine, uint64_t index,
                          struct sl_error *why)
 {
     const struct sl_item_pool *pool = &engine->pools.at[index];
-    for (uint64_t i = 0; i < pool->name.length; i++) {
-        char c = pool->name.at[i];
-        bool good = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-        if (!good) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "ENGINE_REGISTER.pools[%" PRIu64 "].name: '%s' is not of [a-z0-9_-]",
-                           index, pool->name.at);
-        }
+    if (!reg_pool_names_fit("-", pool->name.at)) {
+        return sl_fail(why, SL_ERR_INVALID,
+                       "ENGINE_REGISTER.pools[%" PRIu64 "].name: '%s' is not of [a-z0-9_-]", index,
+                       pool->name.at);
     }
     for (uint64_t i = 0; i < index; i++) {
         if (engine->pools.at[i].name.length == pool->name.length &&
@@ -47,17 +39,17 @@ static sl_err region_fail(struct sl_error *why, uint64_t index, const char *text
 static sl_err memory_check(const struct sl_item_region *region, uint64_t index,
                            struct sl_error *why)
 {
-    if (region->handle_kind == 0 || region->handle_kind > REG_MEMORY_KIND_MAX) {
+    if (region->handle_kind == 0 || region->handle_kind > REG_MEMORY_MAX) {
         return region_fail(why, index, "handle_kind: unknown");
     }
-    if (region->handle_kind == MEMORY_KIND_IPC ? region->handle.length == 0 : region->pid == 0) {
+    if (region->handle_kind == REG_MEMORY_IPC ? region->handle.length == 0 : region->pid == 0) {
         return region_fail(why, index,
-                           region->handle_kind == MEMORY_KIND_IPC ? "handle: empty" : "pid: 0");
+                           region->handle_kind == REG_MEMORY_IPC ? "handle: empty" : "pid: 0");
     }
-    if (region->handle_kind == MEMORY_KIND_PARTS && region->handle.length < MEMORY_NAME_BYTES) {
+    if (region->handle_kind == REG_MEMORY_PARTS && region->handle.length < REG_MEMORY_NAME_BYTES) {
         return region_fail(why, index, "handle: names no memory");
     }
-    if (region->handle_kind == MEMORY_KIND_PROCESS && region->start_time == 0) {
+    if (region->handle_kind == REG_MEMORY_PROCESS && region->start_time == 0) {
         return region_fail(why, index, "start_time: 0");
     }
     return SL_OK;
@@ -111,12 +103,10 @@ sl_err reg_engine_check(const struct sl_body_engine_register *engine, struct sl_
         return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.team: %" PRIu64 ", from 2^63 on",
                        engine->team);
     }
-    for (uint64_t i = 0; i < engine->model.length; i++) {
-        char c = engine->model.at[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
-            return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.model: '%s' is not lower-case hex",
-                           engine->model.at);
-        }
+    if (engine->model.length > 0 &&
+        engine->model.at[strspn(engine->model.at, "0123456789abcdef")] != '\0') {
+        return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.model: '%s' is not lower-case hex",
+                       engine->model.at);
     }
     for (uint64_t i = 0; i < engine->pools.count; i++) {
         sl_err err = pool_check(engine, i, why);

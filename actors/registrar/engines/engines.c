@@ -218,13 +218,13 @@ static sl_err engine_add(struct registrar *self, const struct sl_msg *msg, struc
 /* For people: what the memory of an engine is, each kind once. */
 static const char *memory_text(const struct sl_body_engine_register *body, char *out, size_t room)
 {
-    static const char *const kinds[REG_MEMORY_KIND_MAX + 1] = {"",
-                                                               "shared memory",
-                                                               "cuda ipc",
-                                                               "cuda descriptor",
-                                                               "cuda memory of many handles",
-                                                               "memory of the process"};
-    bool seen[REG_MEMORY_KIND_MAX + 1] = {false};
+    static const char *const kinds[REG_MEMORY_MAX + 1] = {"",
+                                                          "shared memory",
+                                                          "cuda ipc",
+                                                          "cuda descriptor",
+                                                          "cuda memory of many handles",
+                                                          "memory of the process"};
+    bool seen[REG_MEMORY_MAX + 1] = {false};
     size_t length = 0;
     out[0] = '\0';
     for (uint64_t i = 0; i < body->regions.count; i++) {

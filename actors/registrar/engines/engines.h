@@ -30,7 +30,6 @@ struct reg_engines {
 bool reg_engine_body(struct registrar *self, const struct reg_engine *engine, struct sl_msg *kept);
 
 /* ---- check.c ---- */
-#define REG_MEMORY_KIND_MAX 5u /* of enum sl_memory_kind */
 /* Errors: SL_ERR_INVALID (names what is wrong), SL_ERR_NO_MEMORY. */
 sl_err reg_engine_check(const struct sl_body_engine_register *engine, struct sl_error *why);
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define POOL_NOTE_VERSION 2u
-#define MEMORY_KIND_MAX   3u /* enum sl_memory_kind of cuda/sl_device.h, likewise */
 
 struct pool_note { /* a BLOB, followed by the mappers */
     uint32_t version, state, sluice, lent;
@@ -97,8 +96,8 @@ static bool note_fits(const struct pool_note *note, const void *bytes, uint32_t 
     return note->version == POOL_NOTE_VERSION && note->state > REG_POOL_ABSENT &&
            note->state <= REG_POOL_REVOKING && note->epoch != 0 && note->length_bytes != 0 &&
            note->rank < 64 && note->mapper_count <= REG_POOL_MAPPERS_MAX &&
-           note->handle.ipc_bytes <= REG_POOL_IPC_BYTES && note->handle.kind <= MEMORY_KIND_MAX &&
-           note->handle.fd <= UINT32_MAX &&
+           note->handle.ipc_bytes <= REG_POOL_IPC_BYTES &&
+           note->handle.kind <= REG_MEMORY_CUDA_FD && note->handle.fd <= UINT32_MAX &&
            length_bytes == sizeof(*note) + note->mapper_count * sizeof(struct reg_pool_mapper) &&
            text_ends(note->name, sizeof(note->name)) && text_ends(note->pool, sizeof(note->pool)) &&
            text_ends(note->owner_name, sizeof(note->owner_name)) &&

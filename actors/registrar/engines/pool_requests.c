@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* enum sl_memory_kind of cuda/sl_device.h, which the registrar does not use */
-#define MEMORY_KIND_IPC 2u
-#define MEMORY_KIND_MAX 3u
-
 static const char *state_text(enum reg_pool_state state)
 {
     static const char *const texts[] = {"absent", "allocating", "ready", "revoking"};
@@ -458,14 +454,14 @@ static sl_err ready_check(const struct sl_body_pool_ready *body, struct sl_proc_
                           uint64_t length_bytes, struct sl_error *why)
 {
     uint64_t end;
-    if (body->handle_kind > MEMORY_KIND_MAX) {
+    if (body->handle_kind > REG_MEMORY_CUDA_FD) {
         return sl_fail(why, SL_ERR_INVALID, "POOL_READY.handle_kind: %" PRIu64 " is unknown",
                        body->handle_kind);
     }
-    if (body->handle_kind == MEMORY_KIND_IPC ? body->handle.length == 0 : body->pid != owner.pid) {
+    if (body->handle_kind == REG_MEMORY_IPC ? body->handle.length == 0 : body->pid != owner.pid) {
         return sl_fail(why, SL_ERR_INVALID, "POOL_READY.%s",
-                       body->handle_kind == MEMORY_KIND_IPC ? "handle: empty"
-                                                            : "pid: not the sender's");
+                       body->handle_kind == REG_MEMORY_IPC ? "handle: empty"
+                                                           : "pid: not the sender's");
     }
     if (body->gpu.length != 0 && body->gpu.length != REG_POOL_GPU_BYTES) {
         return sl_fail(why, SL_ERR_INVALID, "POOL_READY.gpu: %" PRIu64 " bytes are no UUID",

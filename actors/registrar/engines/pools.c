@@ -19,10 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* enum sl_memory_kind of cuda/sl_device.h, which the registrar does not use */
-#define MEMORY_KIND_FD      1u
-#define MEMORY_KIND_CUDA_FD 3u
-
 static sl_err pools_init(struct registrar *self, struct sl_error *why)
 {
     self->pools->all = calloc(self->pools->max, sizeof(*self->pools->all));
@@ -347,7 +343,7 @@ static void mapper_out(struct reg_pool *pool, uint32_t mapper)
  * False: the memory is lost to whoever does not map it yet. */
 static bool handle_carry(struct reg_pool *pool)
 {
-    bool carried = pool->handle.kind == MEMORY_KIND_FD || pool->handle.kind == MEMORY_KIND_CUDA_FD;
+    bool carried = pool->handle.kind == REG_MEMORY_FD || pool->handle.kind == REG_MEMORY_CUDA_FD;
     for (uint32_t i = 0; carried && i < pool->mapper_count; i++) {
         if (pool->mappers[i].has_fd != 0) {
             pool->handle.proc = pool->mappers[i].proc;

@@ -4,6 +4,16 @@
 
 #include "actors/registrar/base/core.h"
 
+/* enum sl_memory_kind of cuda/sl_device.h, which the registrar does not use. Of pools: up to CUDA_FD. */
+enum {
+    REG_MEMORY_FD = 1,
+    REG_MEMORY_IPC,
+    REG_MEMORY_CUDA_FD,
+    REG_MEMORY_PARTS,
+    REG_MEMORY_PROCESS,
+    REG_MEMORY_MAX = REG_MEMORY_PROCESS,
+};
+#define REG_MEMORY_NAME_BYTES 32u /* struct sl_memory_name */
 #define REG_POOL_MAPPERS_MAX  64u
 #define REG_POOL_NAME_BYTES   64u
 #define REG_POOL_IPC_BYTES    64u

@@ -336,50 +336,39 @@ static void contributor_waits(struct registrar *self, const struct sl_msg *msg)
     reg_populate_asked(self);
 }
 
-/* Who sends it. REG_NONE: refused with *err. */
-static uint32_t contributor(struct registrar *self, const struct sl_msg *msg, sl_err *err,
-                            struct sl_error *why)
+/* False: it was answered that there are none. */
+static bool is_on(struct registrar *self, const struct sl_msg *msg)
 {
-    uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
     if (!self->contributions->on) {
-        *err = sl_fail(why, SL_ERR_UNSUPPORTED,
-                       "this node takes no contributions (setting contributions)");
-        return REG_NONE;
+        sl_reply_fail(self->env, msg, SL_ERR_UNSUPPORTED,
+                      "this node takes no contributions (setting contributions)");
     }
-    if (peer == REG_NONE || !self->peers->all[peer].present) {
-        *err = sl_fail(why, SL_ERR_UNREACHABLE, "no HELLO from %s", msg->sender.at);
-        return REG_NONE;
-    }
-    return peer;
+    return self->contributions->on;
 }
 
 static void contribute_asked(struct registrar *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
-    sl_err err = SL_OK;
-    uint32_t peer = contributor(self, msg, &err, &why);
-    if (peer != REG_NONE && self->draining) {
-        err = SL_ERR_DRAINING;
-    } else if (peer != REG_NONE) {
-        err = contribute(self, peer, &msg->body.contribute, &why);
-    }
-    if (peer != REG_NONE && err == SL_OK) {
-        contributor_waits(self, msg);
+    uint32_t peer = is_on(self, msg) ? reg_peer_asking(self, msg) : REG_NONE;
+    if (peer == REG_NONE) {
         return;
     }
-    sl_reply_code(self->env, msg, err, why.text[0] != '\0' ? &why : NULL);
+    sl_err err = self->draining ? sl_fail(&why, SL_ERR_DRAINING, "%s", sl_err_text(SL_ERR_DRAINING))
+                                : contribute(self, peer, &msg->body.contribute, &why);
+    if (err == SL_OK) {
+        contributor_waits(self, msg);
+    } else {
+        sl_reply_code(self->env, msg, err, &why);
+    }
 }
 
 /* ---- WITHDRAW ---- */
 
 static void withdraw(struct registrar *self, const struct sl_msg *msg)
 {
-    struct sl_error why = {0};
-    sl_err err = SL_OK;
     const char *name = msg->body.withdraw.name.at;
-    uint32_t peer = contributor(self, msg, &err, &why);
+    uint32_t peer = is_on(self, msg) ? reg_peer_asking(self, msg) : REG_NONE;
     if (peer == REG_NONE) {
-        sl_reply_code(self->env, msg, err, &why);
         return;
     }
     uint32_t number = contribution_find(self, name, REG_CONTRIBUTION_STANDS);
@@ -413,9 +402,7 @@ static void contributions_list(struct registrar *self, const struct sl_msg *msg)
     struct sl_item_contribution items[REG_CONTRIBUTIONS_MAX];
     struct sl_msg reply = {.code = SL_OK};
     uint64_t count = 0;
-    if (!self->contributions->on) {
-        sl_reply_fail(self->env, msg, SL_ERR_UNSUPPORTED,
-                      "this node takes no contributions (setting contributions)");
+    if (!is_on(self, msg)) {
         return;
     }
     for (uint32_t i = 0; i < REG_CONTRIBUTIONS_MAX; i++) {

@@ -61,12 +61,11 @@ sl_err reg_pool_note_write(struct registrar *self, struct reg_pool *pool, struct
     return err;
 }
 
-bool reg_pool_note(struct registrar *self, uint32_t row)
+void reg_pool_note(struct registrar *self, uint32_t row)
 {
     struct reg_pool *pool = &self->pools->all[row];
     pool->unnoted = reg_pool_note_write(self, pool, NULL) != SL_OK;
     self->pools->due = self->pools->due || pool->unnoted;
-    return !pool->unnoted;
 }
 
 /* ---- restart ---- */

@@ -54,28 +54,26 @@ static void error_reply(struct registrar *self, const struct sl_return *to, sl_e
 /* The first that is waited for, in words. */
 static void pool_words(const struct reg_pool *pool, char out[SL_ERROR_TEXT_BYTES])
 {
-    int at = snprintf(out, SL_ERROR_TEXT_BYTES, "pool %s/%" PRIu64 "/%s: ", pool->name, pool->rank,
-                      pool->pool);
-    size_t used = SL_MIN((size_t)at, (size_t)SL_ERROR_TEXT_BYTES - 1);
-    char *rest = out + used;
-    size_t room = SL_ERROR_TEXT_BYTES - used;
+    const char *label = pool->label;
+    const size_t room = SL_ERROR_TEXT_BYTES;
     switch (pool->state) {
     case REG_POOL_ABSENT:
-        (void)snprintf(rest, room, "nobody makes it");
+        (void)snprintf(out, room, "%s: nobody makes it", label);
         break;
     case REG_POOL_ALLOCATING:
-        (void)snprintf(rest, room, "%s (process %u) makes it", pool->owner_name, pool->owner.pid);
+        (void)snprintf(out, room, "%s: %s (process %u) makes it", label, pool->owner_name,
+                       pool->owner.pid);
         break;
     case REG_POOL_READY:
-        (void)snprintf(rest, room, "%s (process %u) made it, %" PRIu64 " bytes", pool->owner_name,
-                       pool->owner.pid, pool->length_bytes);
+        (void)snprintf(out, room, "%s: %s (process %u) made it, %" PRIu64 " bytes", label,
+                       pool->owner_name, pool->owner.pid, pool->length_bytes);
         break;
     case REG_POOL_REVOKING:
         if (pool->mapper_count > 0) {
-            (void)snprintf(rest, room, "revoked, and %s (process %u) still maps it",
+            (void)snprintf(out, room, "%s: revoked, and %s (process %u) still maps it", label,
                            pool->mappers[0].name, pool->mappers[0].proc.pid);
         } else {
-            (void)snprintf(rest, room, "revoked, and swapper.%" PRIu64 " still maps it",
+            (void)snprintf(out, room, "%s: revoked, and swapper.%" PRIu64 " still maps it", label,
                            pool->rank);
         }
         break;
@@ -302,11 +300,13 @@ static uint32_t row_for(struct registrar *self, const struct sl_msg *msg, const 
     return row;
 }
 
-/* The row of an epoch. REG_NONE: it was answered that this memory is over. */
-static uint32_t row_of_epoch(struct registrar *self, const struct sl_msg *msg, uint64_t epoch)
+/* The row of an epoch, and who asks. REG_NONE: it was answered that this memory is over, or who asks not known. */
+static uint32_t row_of_epoch(struct registrar *self, const struct sl_msg *msg, uint64_t epoch,
+                             uint32_t *peer)
 {
-    uint32_t row = reg_pool_by_epoch(self, epoch);
-    if (row == REG_NONE) {
+    *peer = asker_of(self, msg);
+    uint32_t row = *peer != REG_NONE ? reg_pool_by_epoch(self, epoch) : REG_NONE;
+    if (row == REG_NONE && *peer != REG_NONE) {
         sl_reply_fail(self->env, msg, SL_ERR_STALE, "%s.epoch: %" PRIu64 " is over",
                       sl_msg_name(msg->type), epoch);
     }
@@ -348,9 +348,8 @@ static void take_of_known(struct registrar *self, uint32_t row, struct reg_pool_
     bool ready = pool->state == REG_POOL_READY;
     pool_words(pool, text);
     if (want->sluice && pool->sluice && pool->length_bytes != want->length_bytes) {
-        (void)snprintf(text, sizeof(text),
-                       "pool %s/%" PRIu64 "/%s has %" PRIu64 " bytes, not %" PRIu64, pool->name,
-                       pool->rank, pool->pool, pool->length_bytes, want->length_bytes);
+        (void)snprintf(text, sizeof(text), "%s has %" PRIu64 " bytes, not %" PRIu64, pool->label,
+                       pool->length_bytes, want->length_bytes);
         error_reply(self, &want->back, SL_ERR_INVALID, text);
     } else if (want->sluice && pool->sluice && ready) {
         ready_give(self, row, want->proc, &want->back);
@@ -478,8 +477,7 @@ static void pool_ready(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_pool_ready *body = &msg->body.pool_ready;
     struct sl_error why = {0};
-    uint32_t peer = asker_of(self, msg);
-    uint32_t row = peer == REG_NONE ? REG_NONE : row_of_epoch(self, msg, body->epoch);
+    uint32_t peer, row = row_of_epoch(self, msg, body->epoch, &peer);
     if (row == REG_NONE) {
         return;
     }
@@ -519,8 +517,7 @@ static void pool_mapped(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_pool_mapped *body = &msg->body.pool_mapped;
     struct sl_error why = {0};
-    uint32_t peer = asker_of(self, msg);
-    uint32_t row = peer == REG_NONE ? REG_NONE : row_of_epoch(self, msg, body->epoch);
+    uint32_t peer, row = row_of_epoch(self, msg, body->epoch, &peer);
     if (row == REG_NONE) {
         return;
     }
@@ -537,7 +534,7 @@ static void pool_mapped(struct registrar *self, const struct sl_msg *msg)
                pool->mappers[mapper].fd != body->fd) {
         pool->mappers[mapper].has_fd = body->has_fd;
         pool->mappers[mapper].fd = body->fd;
-        (void)reg_pool_note(self, row);
+        reg_pool_note(self, row);
     }
     sl_reply_code(self->env, msg, err, &why);
 }
@@ -551,8 +548,7 @@ static void owner_releases(struct registrar *self, uint32_t row, const char *nam
         return;
     }
     if (pool->state == REG_POOL_ALLOCATING) {
-        (void)snprintf(text, sizeof(text), "pool %s/%" PRIu64 "/%s: its owner %s gave it up",
-                       pool->name, pool->rank, pool->pool, name);
+        (void)snprintf(text, sizeof(text), "%s: its owner %s gave it up", pool->label, name);
         reg_log(self, SL_LOG_INFO, 0, "%s", text);
         reg_pool_fail(self, row, SL_ERR_CANCELLED, text);
     } else if (pool->state == REG_POOL_READY) {

@@ -82,6 +82,7 @@ uint32_t reg_pool_row_make(struct registrar *self, const char *name, uint64_t ra
         *at = (struct reg_pool){.used = true, .state = REG_POOL_ABSENT, .rank = rank};
         (void)snprintf(at->name, sizeof(at->name), "%s", name);
         (void)snprintf(at->pool, sizeof(at->pool), "%s", pool);
+        (void)snprintf(at->label, sizeof(at->label), "pool %s/%" PRIu64 "/%s", name, rank, pool);
         self->pools->high = SL_MAX(self->pools->high, row + 1);
     }
     return row;
@@ -195,7 +196,7 @@ static void pools_tick(struct registrar *self)
     self->pools->due = false;
     for (uint32_t i = 0; due && i < self->pools->high; i++) {
         if (self->pools->all[i].used && self->pools->all[i].unnoted) {
-            (void)reg_pool_note(self, i);
+            reg_pool_note(self, i);
         }
         pool_settle(self, i);
     }
@@ -265,8 +266,8 @@ sl_err reg_pool_publish(struct registrar *self, uint32_t row, const struct reg_p
         pool->state = REG_POOL_ALLOCATING;
         return err;
     }
-    reg_log(self, SL_LOG_INFO, 0, "pool %s/%" PRIu64 "/%s is ready: %" PRIu64 " bytes of %s",
-            pool->name, pool->rank, pool->pool, pool->length_bytes, pool->owner_name);
+    reg_log(self, SL_LOG_INFO, 0, "%s is ready: %" PRIu64 " bytes of %s", pool->label,
+            pool->length_bytes, pool->owner_name);
     reg_pool_wake(self, row);
     if (pool_is_unwanted(self, row)) {
         reg_pool_revoke(self, row, "nobody wants it any more");
@@ -278,13 +279,12 @@ void reg_pool_revoke(struct registrar *self, uint32_t row, const char *reason)
 {
     struct reg_pool *pool = &self->pools->all[row];
     SL_ASSERT(pool->state == REG_POOL_READY || pool->state == REG_POOL_ALLOCATING);
-    reg_log(self, SL_LOG_INFO, 0, "pool %s/%" PRIu64 "/%s is revoked: %s", pool->name, pool->rank,
-            pool->pool, reason);
+    reg_log(self, SL_LOG_INFO, 0, "%s is revoked: %s", pool->label, reason);
     call_forget(self, pool);
     pool->state = REG_POOL_REVOKING;
     pool->dropping = pool->lent || pool->sluice;
     pool->call_lates = 0;
-    (void)reg_pool_note(self, row);
+    reg_pool_note(self, row);
     /* From now on no swapper learns of it, and who asks later hears that the engine is over. */
     reg_engines_pool_over(self, pool->epoch);
     reg_pool_wake(self, row);
@@ -316,8 +316,8 @@ sl_err reg_pool_mapper_add(struct registrar *self, uint32_t row,
     struct reg_pool *pool = &self->pools->all[row];
     uint32_t known = reg_pool_mapper(pool, mapper->name);
     if (known == REG_NONE && pool->mapper_count == REG_POOL_MAPPERS_MAX) {
-        return sl_fail(why, SL_ERR_LIMIT, "pool %s/%" PRIu64 "/%s: %u processes map it", pool->name,
-                       pool->rank, pool->pool, REG_POOL_MAPPERS_MAX);
+        return sl_fail(why, SL_ERR_LIMIT, "%s: %u processes map it", pool->label,
+                       REG_POOL_MAPPERS_MAX);
     }
     if (known != REG_NONE) {
         bool newer = pool->mappers[known].seq < mapper->seq;
@@ -368,7 +368,7 @@ static void pool_left(struct registrar *self, uint32_t row, bool carrier)
         reg_pool_revoke(self, row, "its last client is gone");
         return;
     }
-    (void)reg_pool_note(self, row);
+    reg_pool_note(self, row);
     pool_settle(self, row);
 }
 
@@ -393,9 +393,8 @@ static void owner_died(struct registrar *self, uint32_t row)
     char text[SL_ERROR_TEXT_BYTES];
     switch (pool->state) {
     case REG_POOL_ALLOCATING:
-        (void)snprintf(text, sizeof(text),
-                       "pool %s/%" PRIu64 "/%s: its owner %s (process %u) died before it was ready",
-                       pool->name, pool->rank, pool->pool, pool->owner_name, pool->owner.pid);
+        (void)snprintf(text, sizeof(text), "%s: its owner %s (process %u) died before it was ready",
+                       pool->label, pool->owner_name, pool->owner.pid);
         reg_log(self, SL_LOG_WARN, 0, "%s", text);
         reg_pool_fail(self, row, SL_ERR_PEER_DIED, text);
         break;
@@ -480,8 +479,8 @@ static void made(struct registrar *self, uint32_t row, const struct sl_msg *msg)
         err = reg_pool_publish(self, row, &handle, &why);
     }
     if (err != SL_OK) {
-        (void)snprintf(text, sizeof(text), "pool %s/%" PRIu64 "/%s: %s cannot make it: %.64s",
-                       pool->name, pool->rank, pool->pool, pool->owner_name,
+        (void)snprintf(text, sizeof(text), "%s: %s cannot make it: %.64s", pool->label,
+                       pool->owner_name,
                        why.text[0] != '\0'    ? why.text
                        : msg->text.length > 0 ? msg->text.at
                                               : sl_err_text(err));
@@ -564,9 +563,8 @@ static sl_err region_lend_check(const struct registrar *self, const struct sl_it
     if (region->offset_bytes < first || region->offset_bytes - first > pool->length_bytes ||
         region->length_bytes > pool->length_bytes - (region->offset_bytes - first)) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "ENGINE_REGISTER.regions[%" PRIu64 "]: beyond the %" PRIu64
-                       " bytes of pool %s/%" PRIu64 "/%s",
-                       index, pool->length_bytes, pool->name, pool->rank, pool->pool);
+                       "ENGINE_REGISTER.regions[%" PRIu64 "]: beyond the %" PRIu64 " bytes of %s",
+                       index, pool->length_bytes, pool->label);
     }
     return SL_OK;
 }

@@ -49,6 +49,7 @@ struct reg_pool {
     enum reg_pool_state state;
     char name[REG_POOL_NAME_BYTES];
     char pool[REG_NAME_BYTES];
+    char label[REG_POOL_NAME_BYTES + REG_NAME_BYTES + 28]; /* all three, for people */
     uint64_t rank, epoch, length_bytes;
     struct sl_proc_id owner; /* none: gone, others have the memory */
     char owner_name[REG_NAME_BYTES];
@@ -99,8 +100,8 @@ struct reg_pools {
 void reg_pool_note_drop(struct registrar *self, struct reg_pool *pool);
 /* Errors: SL_ERR_NO_SPACE (the one before stays). */
 sl_err reg_pool_note_write(struct registrar *self, struct reg_pool *pool, struct sl_error *why);
-/* It stands in the index again; false: not yet, and it is tried again. */
-bool reg_pool_note(struct registrar *self, uint32_t row);
+/* It stands in the index again, at the next tick where there is no room. */
+void reg_pool_note(struct registrar *self, uint32_t row);
 
 extern const struct reg_part reg_pool_notes_part;
 

@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <linux/io_uring.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -123,7 +124,9 @@ struct doctor {
     const struct sl_config *config; /* of the node that runs; else what was asked */
     struct sl_paths paths;
     struct sl_config *given; /* owned: what the node that runs was given; NULL: none, or unknown */
-    bool as_is;              /* nothing but what the node that runs was given is looked at */
+    const char *sysfs;
+    uint32_t pid; /* of the registrar; 0: no node runs */
+    bool as_is;   /* nothing but what the node that runs was given is looked at */
 };
 
 /* What the supervisor wrote down: lines of name=value. Errors: SL_ERR_NOT_FOUND, SL_ERR_CONFIG. */
@@ -189,7 +192,7 @@ static sl_err given_make(struct doctor *doctor, struct sl_error *why)
 }
 
 /* Finds the settings of the node that runs. */
-static json_t *node_json(struct doctor *doctor, bool running)
+static json_t *node_json(struct doctor *doctor)
 {
     const struct ctl *ctl = doctor->ctl;
     struct sl_error why = {0};
@@ -197,7 +200,7 @@ static json_t *node_json(struct doctor *doctor, bool running)
     uint32_t owner = 0;
     bool others = sl_service_dir(sl_config_text(ctl->config, SL_SET_instance), dir, &owner) &&
                   owner != geteuid();
-    if (running && ctl->config_file == NULL) {
+    if (doctor->pid != 0 && ctl->config_file == NULL) {
         (void)given_make(doctor, &why);
     }
     return json_pack("{s:o*, s:s*, s:b, s:o}", "file",
@@ -206,8 +209,9 @@ static json_t *node_json(struct doctor *doctor, bool running)
                      ctl_json_text(why.text));
 }
 
-static json_t *supervisor_json(const struct ctl *ctl)
+static json_t *supervisor_json(struct doctor *doctor)
 {
+    const struct ctl *ctl = doctor->ctl;
     struct supervision supervision;
     char text[200], mend[200];
     supervision_look(ctl, &supervision);
@@ -220,18 +224,24 @@ static json_t *supervisor_json(const struct ctl *ctl)
 
 /* ---- its machine ---- */
 
-static json_t *huge_json(const char *shm_dir)
+static json_t *actors_json(struct doctor *doctor)
+{
+    return status_actors(doctor->ctl);
+}
+
+static json_t *huge_json(struct doctor *doctor)
 {
     char parent[1100], why[SL_HUGE_TEXT_BYTES] = "";
-    if (!ctl_parent(shm_dir, parent)) {
+    if (!ctl_parent(doctor->ctl->paths.shm_dir, parent)) {
         return json_null();
     }
     bool huge = sl_huge_pages(parent, why);
     return json_pack("[b, o]", huge, ctl_json_text(why));
 }
 
-static json_t *device_json(const struct sl_config *config)
+static json_t *device_json(struct doctor *doctor)
 {
+    const struct sl_config *config = doctor->config;
     struct sl_error why = {0};
     sl_err err = sl_device_check(sl_config_text(config, SL_SET_device),
                                  (uint32_t)sl_config_u64(config, SL_SET_ranks), &why);
@@ -239,7 +249,7 @@ static json_t *device_json(const struct sl_config *config)
 }
 
 /* Where each disk is, or why it could be nowhere. */
-static json_t *disks_json(const struct doctor *doctor)
+static json_t *disks_json(struct doctor *doctor)
 {
     json_t *disks = json_array();
     for (uint32_t i = 0; i < doctor->paths.disk_count; i++) {
@@ -255,9 +265,9 @@ static json_t *disks_json(const struct doctor *doctor)
     return disks;
 }
 
-static json_t *nics_json(const struct doctor *doctor, const char *sysfs)
+static json_t *nics_json(struct doctor *doctor)
 {
-    struct ctl_nics *nics = ctl_nics_look(doctor->config, sysfs, false);
+    struct ctl_nics *nics = ctl_nics_look(doctor->config, doctor->sysfs, false);
     json_t *plan = json_array();
     for (uint32_t i = 0; nics != NULL && i < nics->plan.count; i++) {
         const char *name = nics->plan.names[i];
@@ -272,18 +282,18 @@ static json_t *nics_json(const struct doctor *doctor, const char *sysfs)
     return shown;
 }
 
-static json_t *device_memory_json(const struct ctl *ctl)
+static json_t *device_memory_json(struct doctor *doctor)
 {
     struct ctl_devices devices;
-    ctl_devices_read(ctl, &devices);
+    ctl_devices_read(doctor->ctl, &devices);
     return ctl_devices_json(&devices);
 }
 
-static json_t *rights_json(const struct sl_config *config)
+static json_t *rights_json(struct doctor *doctor)
 {
     struct ctl_right right;
     json_t *rights = json_array();
-    for (uint32_t at = 0; ctl_right_next(config, &at, &right);) {
+    for (uint32_t at = 0; ctl_right_next(doctor->config, &at, &right);) {
         (void)json_array_append_new(rights, json_pack("{s:s, s:o, s:b, s:o}", "name", right.name,
                                                       "path", ctl_json_text(right.path), "missing",
                                                       right.err == SL_ERR_NOT_FOUND, "why",
@@ -293,9 +303,11 @@ static json_t *rights_json(const struct sl_config *config)
 }
 
 /* What earlier nodes of this user left in memory. */
-static json_t *leftovers_json(const char *base)
+static json_t *leftovers_json(struct doctor *doctor)
 {
-    char path[1400];
+    char base[64], path[1400];
+    (void)doctor;
+    (void)snprintf(base, sizeof(base), "/dev/shm/sluice-%u", (unsigned)getuid());
     json_t *found = json_array();
     SL_AUTO(closedir) DIR *directory = opendir(base);
     for (struct dirent *entry = directory == NULL ? NULL : readdir(directory); entry != NULL;
@@ -354,8 +366,9 @@ static json_t *keys_json(const struct sl_config *config, const char *node)
     return shown;
 }
 
-static json_t *cluster_json(const struct sl_config *config)
+static json_t *cluster_json(struct doctor *doctor)
 {
+    const struct sl_config *config = doctor->config;
     char node[SL_CLUSTER_NAME_BYTES] = "";
     struct sl_error why = {0};
     bool any = false;
@@ -413,36 +426,71 @@ sl_err ctl_directory_check(const struct sl_config *config, struct sl_error *link
     return err;
 }
 
-static json_t *directory_json(const struct sl_config *config)
+static json_t *directory_json(struct doctor *doctor)
 {
     struct sl_error link = {0}, why = {0};
-    sl_err err = ctl_directory_check(config, &link, &why);
+    sl_err err = ctl_directory_check(doctor->config, &link, &why);
     return json_pack("{s:o, s:o}", "why", why_json(err, &why), "link", ctl_json_text(link.text));
+}
+
+/* ---- all of them ---- */
+
+static const struct {
+    const char *name;
+    json_t *(*look)(struct doctor *doctor);
+} looks[] = {
+    {"node", node_json}, /* first: it sets whose settings are looked at */
+    {"supervisor", supervisor_json},
+    {"huge", huge_json},
+    {"actors", actors_json},
+    {"device", device_json},
+    {"disks", disks_json},
+    {"nics", nics_json},
+    {"device_memory", device_memory_json},
+    {"rights", rights_json},
+    {"cluster", cluster_json},
+    {"directory", directory_json},
+    {"leftovers", leftovers_json},
+};
+static const char *_Atomic looked_at; /* NULL: all are over */
+
+/* Says what takes longer than a second. A thread, as a lost server may keep the process in the kernel. */
+static void *slow_say(void *unused)
+{
+    const char *said = NULL;
+    for (const char *now = looked_at; now != NULL; now = looked_at) {
+        (void)sleep(1);
+        if (now == looked_at && now != said) {
+            (void)dprintf(STDERR_FILENO, "sluicectl: still looking at: %s\n", now);
+            said = now;
+        }
+    }
+    return unused;
 }
 
 static int doctor_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
-    char base[64];
-    const char *sysfs = SL_SYSFS;
-    const struct ctl_option options[] = {{.name = "sysfs", .text = &sysfs}};
+    pthread_t thread;
+    struct doctor doctor = {.ctl = ctl, .sysfs = SL_SYSFS};
+    const struct ctl_option options[] = {{.name = "sysfs", .text = &doctor.sysfs}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    struct doctor doctor = {.ctl = ctl, .config = ctl->config, .paths = ctl->paths};
     const char *const words[] = {ctl->json ? "json" : "text", NULL};
     (void)ctl_memory_fit(ctl);
-    (void)snprintf(base, sizeof(base), "/dev/shm/sluice-%u", (unsigned)getuid());
-    uint32_t pid = ctl_registrar_pid(ctl->paths.shm_dir);
-    json_t *node = node_json(&doctor, pid != 0);
-    json_t *facts = ctl_facts(ctl, doctor.config, pid);
-    json_t *more = json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "node", node, "supervisor",
-        supervisor_json(ctl), "huge", huge_json(ctl->paths.shm_dir), "actors", status_actors(ctl),
-        "device", device_json(doctor.config), "disks", disks_json(&doctor), "nics",
-        nics_json(&doctor, sysfs), "device_memory", device_memory_json(ctl), "rights",
-        rights_json(doctor.config), "cluster", cluster_json(doctor.config), "directory",
-        directory_json(doctor.config), "leftovers", leftovers_json(base));
+    doctor.config = ctl->config;
+    doctor.paths = ctl->paths;
+    doctor.pid = ctl_registrar_pid(ctl->paths.shm_dir);
+    json_t *more = json_object();
+    looked_at = looks[0].name;
+    (void)pthread_create(&thread, NULL, slow_say, NULL);
+    for (size_t i = 0; i < SL_COUNT(looks); i++) {
+        looked_at = looks[i].name;
+        (void)json_object_set_new(more, looks[i].name, looks[i].look(&doctor));
+    }
+    looked_at = NULL;
+    json_t *facts = ctl_facts(ctl, doctor.config, doctor.pid);
     ctl_helpers_json(ctl, facts);
     (void)json_object_update(facts, more);
     json_decref(more);

@@ -1,6 +1,7 @@
 """The cluster directory of a real node: what it publishes, and a server that dies; and sluicectl doctor."""
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -350,6 +351,15 @@ class Doctor(unittest.TestCase):
         lines = doctor_lines("--fabric", "tcp", "--peers", "a@h:1", "--node-name", "a", "--cluster-keys", keys)[1]
         self.assertEqual(sum((line["check"], line["level"]) == ("cluster_keys", "warn") and "copy it anew" in line["mend"]
                              for line in lines), 2, lines)
+
+    def test_what_takes_long_is_named_meanwhile(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent, subprocess.Popen(
+                [CTL, "doctor", "--directory", "redis", "--directory-url", f"redis://127.0.0.1:{silent.getsockname()[1]}", "--directory-timeout", "60s",
+                 "--instance", f"none-{os.getpid()}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as asked:
+            self.addCleanup(asked.kill)
+            lines = iter(asked.stderr.readline, b"sluicectl: still looking at: directory\n")
+            self.assertNotIn(b"", itertools.islice(lines, 12))
+            asked.kill()
 
     def test_a_program_is_looked_for_beside_sluicectl(self):
         programs = programs_copied(self.directory + "/programs")

@@ -299,6 +299,9 @@ class Dirs(unittest.TestCase):
             self.assertEqual({name: node.pid(name) for name in node.processes()}, before)
             node.supervisor("restart", "--log-dir", node.directory + "/run")
             node.supervisor("restart", "--log-dir", self.home + "/new")
+            with open(node.directory + "/run/settings", "w", encoding="utf-8"):  # as where there was no room
+                pass
+            node.supervisor("restart")
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 
     def test_memory_that_another_node_has_by_now_is_not_removed(self):
@@ -328,6 +331,66 @@ class Dirs(unittest.TestCase):
             self.assertLessEqual({"arena.0", "settled"}, set(os.listdir(node.shm)))
             self.in_use(node.shm, "shm_dir", log_of(node, "supervisor"))
             os.close(fd)
+
+    def test_memory_that_cannot_be_removed_ends_no_node_and_a_stop_says_so(self):
+        with Node(ranks=1, memory="16MiB") as node:
+            node.stop()
+            node.programs_with_ctl('"dirs clear memory"*) exit 1 ;;')
+            node.start()
+            supervisor, before = node.supervisor_pid(), node.live_pid("registrar")
+            shutil.rmtree(node.shm)
+            os.mkdir(node.shm, 0o700)
+            node.wait_restarted("registrar", before, 20)
+            node.wait_ready(20)
+            self.assertEqual(node.supervisor_pid(), supervisor)
+            self.assertIn(f"what is in {node.shm} stays: see", node.stop().stdout)
+            self.assertIn(f"what is in {node.shm} stays\"", log_of(node, "supervisor"))
+            shutil.rmtree(node.shm)
+
+    def test_a_supervisor_holds_the_directories_while_no_actor_lives(self):
+        """Also one that took its actors over, or goes on as another one, or whose memory was made anew."""
+        with Node(ranks=1, memory="16MiB") as node:
+            def adopt():
+                os.kill(node.supervisor_pid(), signal.SIGKILL)
+                node.start()
+
+            def anew():
+                before = node.live_pid("registrar")
+                shutil.rmtree(node.shm)
+                node.wait_restarted("registrar", before, 20)
+                node.wait_ready(20)
+
+            for change in (adopt, lambda: node.supervisor("upgrade"), anew):
+                change()
+                supervisor, actors = node.supervisor_pid(), [node.live_pid(name) for name in node.processes()]
+                os.kill(supervisor, signal.SIGSTOP)
+                for pid in actors:
+                    os.kill(pid, signal.SIGKILL)
+                wait_until(lambda: not any(map(lives, actors)), 20, "no actor lives")
+                for path in (node.shm, node.directory + "/run/log"):
+                    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+                    with self.assertRaises(BlockingIOError, msg=(change, path)):
+                        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.close(fd)
+                os.kill(supervisor, signal.SIGCONT)
+                node.wait_restarted("registrar", actors[0], 20)
+                node.wait_ready(20)
+
+    def test_what_is_left_without_a_registrar_that_comes_up_is_stopped_and_memory_stays(self):
+        with Node(ranks=1, memory="16MiB") as node:
+            node.ctl("put", "kept", stdin=b"value")
+            programs = node.environment["SLUICE_BIN"]
+            node.programs_with("sluice-registrar", 'case "$*" in --version) ;; *) exit 2 ;; esac')
+            registrar = node.live_pid("registrar")
+            os.kill(node.supervisor_pid(), signal.SIGKILL)
+            os.kill(registrar, signal.SIGKILL)
+            wait_until(lambda: not lives(registrar), 20, "it is dead")
+            said = node.supervisor("start", *node.settings, check=False)
+            self.assertEqual(said.returncode, 1, said.stdout)
+            self.assertIn("is stopped; its logs", said.stdout)
+            node.environment["SLUICE_BIN"] = programs
+            node.start()
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 
     def test_killed_processes_that_hang_in_the_kernel_keep_no_node_from_its_start(self):
         """As a tierer of a lost device. In a container of its own nobody knows that it was killed, or whose it was."""

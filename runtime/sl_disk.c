@@ -27,8 +27,8 @@ sl_err sl_disk_open(const char *path, uint32_t queue_depth, bool direct, struct 
                    (int)SL_MIN(length, (size_t)32), path);
 }
 
-sl_err sl_disk_read(struct sl_disk *disk, int file, int other, void *memory, uint64_t offset_bytes,
-                    uint64_t length_bytes, uint32_t *pauses_left)
+sl_err sl_disk_read(struct sl_disk *disk, int file, const struct sl_disk_other *other, void *memory,
+                    uint64_t offset_bytes, uint64_t length_bytes, uint32_t *pauses_left)
 {
     static const uint64_t pauses_ns[] = {SL_NS_PER_MS, 10 * SL_NS_PER_MS, 50 * SL_NS_PER_MS};
     _Alignas(SL_PAGE_BYTES) unsigned char page[SL_PAGE_BYTES];
@@ -43,8 +43,12 @@ sl_err sl_disk_read(struct sl_disk *disk, int file, int other, void *memory, uin
             --*pauses_left;
             (void)nanosleep(&pause, NULL);
         }
-        if (tries == SL_COUNT(pauses_ns) && other >= 0 &&
-            disk->ops->read_now(disk, other, page, 0, sizeof(page), &got, NULL) != SL_OK) {
+        bool out = tries == SL_COUNT(pauses_ns) && other->file >= 0;
+        for (size_t i = 0; out && i < SL_COUNT(other->pages); i++) {
+            out = disk->ops->read_now(disk, other->file, page, other->pages[i] * sizeof(page),
+                                      sizeof(page), &got, NULL) != SL_OK;
+        }
+        if (out) {
             return SL_ERR_IO;
         }
     }

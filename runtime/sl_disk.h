@@ -91,12 +91,17 @@ struct sl_disk {
     const char *place; /* the directory that holds the files; NULL: nobody need know */
 };
 
+/* Two pages of another file that were written: what never was reads as zeros, also from a disk that is out. */
+struct sl_disk_other {
+    int file; /* -1: none */
+    uint64_t pages[2];
+};
 /* Reads all of it with a few tries, since a read that fails may be right a moment later; *pauses_left bounds
- * the pauses between them. Then `other` is read, another file (-1: none), and the place once more. Errors:
- * SL_ERR_NOT_FOUND (the file is shorter), SL_ERR_CORRUPT (the place is bad), SL_ERR_IO (neither can be read: it is
- * the disk). Blocks; any thread. */
-sl_err sl_disk_read(struct sl_disk *disk, int file, int other, void *memory, uint64_t offset_bytes,
-                    uint64_t length_bytes, uint32_t *pauses_left);
+ * the pauses between them. Then `other` is read, and the place once more. Errors: SL_ERR_NOT_FOUND (the file is
+ * shorter), SL_ERR_CORRUPT (the place is bad), SL_ERR_IO (nor can `other` be read: it is the disk). Blocks; any
+ * thread. */
+sl_err sl_disk_read(struct sl_disk *disk, int file, const struct sl_disk_other *other, void *memory,
+                    uint64_t offset_bytes, uint64_t length_bytes, uint32_t *pauses_left);
 
 /* Opens (makes) the place of the directory, see sl_disk_place.h. *event_fd becomes readable when
  * completions wait; borrowed from the disk. direct: a wish; disk->direct says whether it was

@@ -70,6 +70,7 @@ bool ti_file_read(struct tierer *self, int file, void *memory, uint64_t offset, 
 /* members.c: which disks have missed nothing */
 sl_err ti_members_open(struct tierer *self, struct sl_error *why);
 void ti_members_close(struct tierer *self);
+void ti_reads_begin(struct tierer *self); /* before a start or scan reads */
 void ti_members_take(struct tierer *self, const struct sl_msg *msg); /* a DISK_MEMBERS */
 /* Writes a page that names a frame of tombstones; ti_log_named() hears of the end. Not while another
  * page is on its way, or before the first list: it is called again. */

@@ -75,6 +75,14 @@ sl_err ti_members_open(struct tierer *self, struct sl_error *why)
     return SL_OK;
 }
 
+void ti_reads_begin(struct tierer *self)
+{
+    uint64_t page = self->members.now.sequence % (PAGES / 2); /* and its copy: those that count */
+    self->other = (struct sl_disk_other){self->members.file, {page, page + PAGES / 2}};
+    self->read_pauses_left = TI_READ_PAUSES_MAX;
+    self->unread = SL_OK;
+}
+
 void ti_members_close(struct tierer *self)
 {
     if (self->members.file >= 0) {

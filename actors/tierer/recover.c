@@ -51,17 +51,11 @@ bool ti_file_read(struct tierer *self, int file, void *memory, uint64_t offset, 
 {
     sl_err err = self->unread; /* of a disk that is out nothing more is tried */
     if (err != SL_ERR_IO) {
-        err = sl_disk_read(self->disk, file, self->other_file, memory, offset, length,
+        err = sl_disk_read(self->disk, file, &self->other, memory, offset, length,
                            &self->read_pauses_left);
         self->unread = err == SL_ERR_IO || err == SL_ERR_CORRUPT ? err : self->unread;
     }
     return err == SL_OK;
-}
-
-static bool read_whole(struct tierer *self, const struct ti_segment *segment, void *memory,
-                       uint64_t offset, uint64_t length)
-{
-    return ti_file_read(self, segment->file, memory, offset, length);
 }
 
 /* Reads the frame at the walk into frame_buffer and checks it; NULL when none stands there. */
@@ -70,7 +64,7 @@ static const struct ti_frame *frame_at(struct tierer *self, const struct ti_segm
 {
     struct ti_frame *frame = (void *)self->frame_buffer;
     uint64_t offset = walk->offset;
-    if (!read_whole(self, segment, frame, offset, SL_PAGE_BYTES)) {
+    if (!ti_file_read(self, segment->file, frame, offset, SL_PAGE_BYTES)) {
         walk->unreadable++;
         return NULL;
     }
@@ -84,8 +78,8 @@ static const struct ti_frame *frame_at(struct tierer *self, const struct ti_segm
         return NULL;
     }
     if (header_bytes > SL_PAGE_BYTES &&
-        !read_whole(self, segment, self->frame_buffer + SL_PAGE_BYTES, offset + SL_PAGE_BYTES,
-                    header_bytes - SL_PAGE_BYTES)) {
+        !ti_file_read(self, segment->file, self->frame_buffer + SL_PAGE_BYTES,
+                      offset + SL_PAGE_BYTES, header_bytes - SL_PAGE_BYTES)) {
         return NULL;
     }
     struct sl_digest digest = frame->digest;
@@ -105,7 +99,7 @@ static uint64_t frame_search(struct tierer *self, const struct ti_segment *segme
     while (offset < segment->bytes) {
         uint64_t want = SL_MIN((uint64_t)TI_SEARCH_BYTES, segment->bytes - offset);
         want = offset < singly_to ? SL_PAGE_BYTES : want;
-        if (!read_whole(self, segment, self->search_buffer, offset, want)) {
+        if (!ti_file_read(self, segment->file, self->search_buffer, offset, want)) {
             if (want == SL_PAGE_BYTES) {
                 walk->unreadable++;
                 offset += want;
@@ -159,10 +153,10 @@ static void values_read(struct tierer *self, const struct ti_segment *segment,
 {
     uint64_t bytes = frame->frame_bytes - frame->header_bytes;
     values->offset = frame->offset_bytes + frame->header_bytes;
-    values->bytes =
-        bytes <= VALUE_BYTES && read_whole(self, segment, values->buffer, values->offset, bytes)
-            ? bytes
-            : 0;
+    values->bytes = bytes <= VALUE_BYTES &&
+                            ti_file_read(self, segment->file, values->buffer, values->offset, bytes)
+                        ? bytes
+                        : 0;
 }
 
 static bool value_is_right(struct tierer *self, const struct ti_segment *segment,
@@ -179,8 +173,8 @@ static bool value_is_right(struct tierer *self, const struct ti_segment *segment
     sl_digest_start(&stream);
     for (uint64_t done = 0; done < record->length_bytes;) {
         uint64_t part = SL_MIN(record->length_bytes - done, (uint64_t)VALUE_BYTES);
-        if (!read_whole(self, segment, values->buffer, record->offset_bytes + done,
-                        sl_align_up(part, SL_PAGE_BYTES))) {
+        if (!ti_file_read(self, segment->file, values->buffer, record->offset_bytes + done,
+                          sl_align_up(part, SL_PAGE_BYTES))) {
             return false;
         }
         sl_digest_feed(&stream, values->buffer, part);
@@ -277,7 +271,7 @@ bool ti_trailer_read(struct tierer *self, const struct ti_segment *segment,
 {
     struct ti_trailer *page = (void *)self->frame_buffer;
     if (segment->bytes < 2 * SL_PAGE_BYTES ||
-        !read_whole(self, segment, page, segment->bytes - sizeof(*page), sizeof(*page)) ||
+        !ti_file_read(self, segment->file, page, segment->bytes - sizeof(*page), sizeof(*page)) ||
         !trailer_right(segment, page)) {
         return false;
     }
@@ -299,7 +293,7 @@ sl_err ti_footer_read(struct tierer *self, const struct ti_segment *segment,
         return no_memory(segment, why);
     }
     if (segment->bytes < 2 * SL_PAGE_BYTES ||
-        !read_whole(self, segment, tail, segment->bytes - tail_bytes, tail_bytes)) {
+        !ti_file_read(self, segment->file, tail, segment->bytes - tail_bytes, tail_bytes)) {
         return SL_ERR_NOT_FOUND;
     }
     memcpy(trailer, tail + tail_bytes - SL_PAGE_BYTES, sizeof(*trailer));
@@ -314,7 +308,7 @@ sl_err ti_footer_read(struct tierer *self, const struct ti_segment *segment,
         if (index == NULL) {
             return no_memory(segment, why);
         }
-        if (!read_whole(self, segment, index, trailer->index_offset_bytes, footer_bytes)) {
+        if (!ti_file_read(self, segment->file, index, trailer->index_offset_bytes, footer_bytes)) {
             return SL_ERR_NOT_FOUND;
         }
         from = index;
@@ -361,7 +355,8 @@ sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *seg
     err = ti_frames_walk(self, &walked, false, record_note, &walk, why);
     *bytes = err == SL_OK ? walked.records_bytes : 0;
     *records = malloc(*bytes + 1);
-    if (err == SL_OK && self->unread == SL_ERR_IO) {
+    bool nothing = walk.sequence == 0 && walk.unreadable > TI_UNREADABLE_MAX;
+    if (err == SL_OK && (self->unread == SL_ERR_IO || nothing)) {
         err = sl_fail(why, SL_ERR_IO, "segment %u: the disk cannot be read now", segment->number);
     }
     if (err == SL_ERR_NO_MEMORY || *records == NULL) {
@@ -377,7 +372,7 @@ static enum ti_header_state header_at(struct tierer *self, struct ti_segment *se
                                       uint64_t file_bytes, uint64_t offset)
 {
     struct ti_header *header = (void *)self->frame_buffer;
-    if (!read_whole(self, segment, header, offset, sizeof(*header))) {
+    if (!ti_file_read(self, segment->file, header, offset, sizeof(*header))) {
         return TI_HEADER_UNREADABLE;
     }
     struct sl_digest digest = header->digest;

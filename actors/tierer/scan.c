@@ -86,9 +86,7 @@ static sl_err scan_read_start(struct tierer *self, struct ti_segment *segment, b
     if (read->busy) {
         return SL_OK; /* its end comes here again */
     }
-    self->read_pauses_left = TI_READ_PAUSES_MAX;
-    self->other_file = self->members.file;
-    self->unread = SL_OK;
+    ti_reads_begin(self);
     *read = (struct ti_scan_read){
         .empties = empties, .self = self, .segment = *segment, .generation = self->scan_generation};
     sl_err err = self->env->ops->job(self->env, 1, scan_read_run, read, TI_COOKIE_SCAN);

@@ -430,8 +430,7 @@ static sl_err segments_open(struct tierer *self, struct ti_start *start, struct 
     qsort(self->segments, start->listed, sizeof(*self->segments), ti_segment_compare);
     self->next_number = 1;
     self->next_sequence = 1;
-    self->other_file = self->members.file;
-    self->unread = SL_OK;
+    ti_reads_begin(self);
     for (uint32_t i = 0; err == SL_OK && i < start->listed; i++) {
         struct ti_segment segment = self->segments[i];
         bool newest = i + 1 == start->listed;
@@ -450,12 +449,13 @@ static sl_err segments_open(struct tierer *self, struct ti_start *start, struct 
             self->segments[start->kept++] = segment;
         }
     }
-    if (err == SL_OK && start->unreadable > 1 && start->unreadable == start->kept) {
+    bool most = start->unreadable > 1 && start->unreadable == start->kept;
+    if (err == SL_OK && (most || start->unreadable > TI_UNREADABLE_MAX)) {
         return sl_fail(
             why, SL_ERR_IO,
-            "disk: none of its %u segments can be read; remove the files segment.* to go "
+            "disk: %u of its %u segments cannot be read; remove the files segment.* to go "
             "on with an empty disk",
-            start->kept);
+            start->unreadable, start->kept);
     }
     err = err == SL_OK ? segments_judge(self, start, why) : err;
     err = err == SL_OK ? segments_lost_drop(self, start, why) : err;
@@ -478,7 +478,7 @@ sl_err ti_log_open(struct tierer *self, struct sl_error *why)
         return sl_fail(why, SL_ERR_LIMIT, "the disk directory holds more than %u segments",
                        TI_SEGMENTS_MAX);
     }
-    self->read_pauses_left = TI_READ_PAUSES_MAX;
+    ti_reads_begin(self);
     self->start.listed = self->segment_count;
     self->segment_count = 0; /* none of them is open yet */
     return ti_members_open(self, why);

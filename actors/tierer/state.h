@@ -37,6 +37,7 @@
 #define TI_ANSWERED_READS_MAX \
     32u /* it has 8 reads and 4 ahead of use, and hears answers in order */
 #define TI_READ_PAUSES_MAX     16u
+#define TI_UNREADABLE_MAX      4u /* segments of a start, pages of a segment: more are the disk */
 #define TI_SCAN_RETRY_NS       (5 * SL_NS_PER_MS)
 #define TI_SCAN_RETRY_NS_MAX   (160 * SL_NS_PER_MS)
 #define TI_HEALTH_RETRY_NS     (2 * SL_NS_PER_S)
@@ -380,7 +381,7 @@ struct tierer {
     unsigned char *frame_buffer;  /* TI_FRAME_HEADER_BYTES_MAX, aligned */
     unsigned char *search_buffer; /* TI_SEARCH_BYTES, aligned */
     uint32_t read_pauses_left;    /* for reads that fail, in this start or scan */
-    int other_file;               /* is it the place, or the disk? */
+    struct sl_disk_other other;   /* is it the place, or the disk? */
     sl_err unread;                /* SL_ERR_CORRUPT: a place; SL_ERR_IO: the disk */
 
     bool draining;

@@ -108,7 +108,7 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
 {
     struct tierer *self = state;
     self->env = env;
-    self->members.file = self->other_file = -1;
+    self->members.file = self->other.file = -1;
     self->scan_pause_ns = TI_SCAN_RETRY_NS;
     sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);
     sl_err err = tierer_sizes(self, why);

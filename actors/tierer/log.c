@@ -100,7 +100,8 @@ static void job_measure(struct tierer *self, struct ti_job *job)
                 !sl_digest_equal(sl_digest_of(value, item->length_bytes), item->digest)) {
                 item->dead = true;
                 bool fits = ti_staging_fits(&self->staging, item->length_bytes);
-                item->code = value == NULL ? SL_ERR_INVALID : fits ? SL_ERR_CORRUPT : SL_ERR_LIMIT;
+                item->code = fits ? SL_ERR_CORRUPT : SL_ERR_UNSUPPORTED; /* LIMIT: of all at once */
+                item->code = value == NULL ? SL_ERR_INVALID : item->code;
                 sl_metric_add(self->env->metrics, self->metrics.corrupt,
                               item->code == SL_ERR_CORRUPT);
                 continue;

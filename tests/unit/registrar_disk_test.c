@@ -1054,6 +1054,36 @@ START_TEST(a_value_that_fits_no_segment_stays_in_memory_and_stops_no_other)
     }
 END_TEST
 
+/* It would go in front of every batch again, and halve it. */
+START_TEST(a_value_that_is_refused_beside_others_is_not_offered_again)
+    {
+        static const char *const settings[] = {"disk", "1GiB", NULL};
+        struct node *node = node_start(settings);
+        struct sl_msg request, reply = {.code = SL_OK};
+        node_client(node, "client.1", 11);
+        node_put(node, "client.1", "large", BIG);
+        node_put(node, "client.1", "small", 100);
+        tierer_arrive(node, TIERER_PID);
+        tierer_ready(node);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request));
+        const struct sl_item_spill *items = request.body.disk_write.items.at;
+        ck_assert_uint_eq(request.body.disk_write.items.count, 2);
+        struct sl_item_spilled spilled[] = {
+            {.code = SL_ERR_UNSUPPORTED, .generation = items[0].generation},
+            {.generation = items[1].generation, .segment = 1, .disk_offset_bytes = 8192}};
+        reply.body.disk_write_reply.items.at = spilled;
+        reply.body.disk_write_reply.items.count = 2;
+
+        fake_answer(&node->fake, "tierer.0", &request, &reply);
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 0);
+        ck_assert(on_disk(node, "small"));
+        ck_assert(in_memory(node, "large") && !on_disk(node, "large"));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_batch_that_is_too_much_comes_again_in_pieces)
     {
         static const char *const settings[] = {"disk", "1GiB", NULL};
@@ -2133,6 +2163,7 @@ static Suite *disk_suite(void)
     tcase_add_test(write, flush_ends_at_its_deadline);
     tcase_add_loop_test(write, flush_passes_by_what_was_removed_while_no_disk_took_writes, 0, 2);
     tcase_add_test(write, a_value_that_fits_no_segment_stays_in_memory_and_stops_no_other);
+    tcase_add_test(write, a_value_that_is_refused_beside_others_is_not_offered_again);
     tcase_add_test(write, a_batch_that_is_too_much_comes_again_in_pieces);
     tcase_add_test(write, draining_waits_for_write_behind);
     suite_add_tcase(suite, write);

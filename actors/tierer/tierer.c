@@ -264,9 +264,10 @@ static void tierer_slice(struct tierer *self)
 static sl_err tierer_handle(void *state, const struct sl_msg *msg)
 {
     struct tierer *self = state;
-    if (!SL_MSG_IS_REPLY(msg->type) && msg->sender.length > 0 && /* ends of own work have none */
-        strcmp(msg->sender.at, "registrar") != 0) {
-        sl_reply_code(self->env, msg, SL_ERR_PERMISSION, NULL);
+    if (msg->sender.length > 0 && strcmp(msg->sender.at, "registrar") != 0) { /* own ends: 0 */
+        if (!SL_MSG_IS_REPLY(msg->type)) {
+            sl_reply_code(self->env, msg, SL_ERR_PERMISSION, NULL);
+        }
         return SL_OK;
     }
     if (self->start.reading) {

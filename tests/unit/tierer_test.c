@@ -784,6 +784,11 @@ START_TEST(only_the_registrar_is_served)
             ck_assert(fake_take_reply(&fake, "client.7", msg.seq, &reply));
             ck_assert_int_eq(reply.code, SL_ERR_PERMISSION);
         }
+        struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
+        hello.body.hello_reply.boot_generation = boot_generation + 1000;
+        fake_give(&fake, "client.7", &hello);
+        fake_pass(&fake, SL_NS_PER_S);
+        ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &reply));
         ck_assert_uint_eq(disk.requests, requests);
         ck_assert_int_eq(write_value(1), SL_OK);
     }

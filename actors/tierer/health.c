@@ -24,6 +24,9 @@ void ti_health_tell(struct tierer *self)
         sl_metrics_health(page, SL_HEALTH_DEGRADED,
                           "full: the file system has no room for two log files: nothing is "
                           "written, reads go on");
+    } else if (self->scan_waits) {
+        sl_metrics_health(page, SL_HEALTH_DEGRADED,
+                          "its log cannot be read for the registrar: tried again");
     } else if (!self->start.told &&
                self->env->now_ns > sl_deadline_ns(self->start.since_ns, TI_START_TELL_NS)) {
         uint32_t told = 0;

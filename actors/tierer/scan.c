@@ -124,9 +124,14 @@ void ti_scan_was_read(struct tierer *self, sl_err result)
     if (read->empties) {
         segment_emptied(self, segment, result);
     } else if (result != SL_OK) { /* told as empty, all of it would be forgotten */
-        sl_log_write(self->env->log, SL_LOG_WARN, 0, "disk: %s, tried again", read->why.text);
+        if (!self->scan_waits) {
+            sl_log_write(self->env->log, SL_LOG_WARN, 0, "disk: %s, tried again", read->why.text);
+        }
+        self->scan_waits = true;
         self->scan_retry_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
+        ti_health_tell(self);
     }
+    self->scan_waits = self->scan_waits && (read->empties || result != SL_OK);
     if (!read->empties && result == SL_OK && read->generation == self->scan_generation) {
         scan_records_drop(self);
         self->scan_records = read->records;
@@ -354,6 +359,7 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
     }
     self->scan_pause_ns = TI_SCAN_RETRY_NS;
     self->start.told = self->start.told || self->scan_last;
+    self->scan_waits = self->scan_waits && !self->scan_last; /* what it waited for may have gone */
     ti_health_tell(self);
     if (self->scan_last) {
         self->scanning = false;

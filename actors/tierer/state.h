@@ -372,6 +372,7 @@ struct tierer {
     uint32_t scan_records_of; /* its number; 0: none */
     uint32_t scan_generation;
     struct ti_scan_read scan_read;
+    bool scan_waits;      /* for a segment that could not be read */
     uint32_t dead_cursor; /* the next segment that is looked at: has it live values? */
     bool keeps_room;      /* the file system gives nothing back */
     uint64_t scan_started_ns;

@@ -1969,6 +1969,7 @@ START_TEST(a_scan_waits_for_a_disk_that_cannot_be_read)
             ck_assert(!scan_ends());
             pass_and_pump(2 * SL_NS_PER_S);
         }
+        ck_assert_int_eq(health(), SL_HEALTH_DEGRADED);
         ck_assert(!self->unsettled);
         reads_fail_count = 0;
         disk.fail_reads = 0;
@@ -1976,6 +1977,7 @@ START_TEST(a_scan_waits_for_a_disk_that_cannot_be_read)
         while (!scan_ends()) {
             pass_and_pump(SL_NS_PER_S);
         }
+        ck_assert_int_eq(health(), SL_HEALTH_READY);
         restart();
         check_all(true);
     }

@@ -970,6 +970,31 @@ START_TEST(halves_that_are_given_up_leave_room_for_removals)
     }
 END_TEST
 
+/* Nor while a disk is being scanned, which is sent none: each value that the index has no room for makes others leave. */
+START_TEST(what_leaves_during_a_scan_leaves_room_for_removals)
+    {
+        static const char *const one[] = {"disk", "1GiB", "disk_path", "/one", NULL};
+        static char keys[64][16];
+        struct found found[64];
+        struct node *node = node_start(one);
+        node_client(node, "client.1", 11);
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID);
+        for (uint32_t n = 0; n < 120000; n += 64) {
+            for (uint32_t i = 0; i < 64; i++) {
+                (void)snprintf(keys[i], sizeof(keys[i]), "k%u", n + i);
+                found[i] = (struct found){
+                    .key = keys[i], .length = 100, .segment = 9, .offset = (n + i) * 4096ul};
+            }
+            tierer_found(node, found, 64, n == 0, false, NULL);
+        }
+
+        ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 32768);
+        ck_assert_int_eq(removed(node, remove_ask(node, keys[0])), SL_ERR_INCOMPLETE);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_block_that_was_stored_after_its_removal_stays)
     {
         struct node *node = node_start(settings);
@@ -1259,6 +1284,7 @@ int main(void)
         what_is_removed_before_a_disk_comes_has_room_for_it,
         blocks_whose_parts_find_no_room_for_tombstones_stay_removed,
         halves_that_are_given_up_leave_room_for_removals,
+        what_leaves_during_a_scan_leaves_room_for_removals,
         a_block_that_was_stored_after_its_removal_stays,
         a_block_with_other_bytes_leaves_a_disk_that_comes_late,
         a_block_that_is_put_over_its_half_leaves_the_disk_of_the_other_half,

@@ -192,8 +192,8 @@ void reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_b
                     const struct sl_disk_place *place, const struct reg_drop *how)
 {
     uint32_t taken = place->disk == REG_DISK_UNKNOWN ? 1 + paths_untold(self) : 1;
-    /* What only leaves a disk that is away tells of again: half of the room is for removals. */
-    bool asked = how->reason == REG_GHOST_REMOVED || !reg_disk_away(self, place->disk);
+    /* What only leaves is told of again by a disk that is sent nothing yet: half of the room is for removals. */
+    bool asked = how->reason == REG_GHOST_REMOVED || reg_disk_usable(self, place->disk);
     bool room = reg_forgets_room(self) >= taken + (asked ? 0 : REG_FORGETS_MAX / 2);
     if (self->tier->on) {
         (void)forget_key(self, key, length_bytes, place, how, room);

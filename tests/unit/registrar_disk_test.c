@@ -2031,7 +2031,8 @@ START_TEST(a_full_index_refuses_removals_that_it_cannot_note)
     }
 END_TEST
 
-/* The disk is away that may have the key. It said "a disk is away, and hears of it": only as long as the registrar lived. */
+/* The disk is away that may have the key. It said "a disk is away, and hears of it": only as long as the registrar lived.
+ * What may go is looked for once, not for each key. */
 START_TEST(a_full_index_refuses_the_removal_of_what_is_on_a_disk_that_is_away)
     {
         static const char *const settings[] = {
@@ -2062,6 +2063,20 @@ START_TEST(a_full_index_refuses_the_removal_of_what_is_on_a_disk_that_is_away)
             code = node_remove(node, "client.1", name);
         }
         ck_assert_int_eq(code, SL_ERR_NO_SPACE);
+
+        static char names[64][KEY_BYTES];
+        struct sl_text keys[64];
+        struct sl_msg reply, many = {.type = SL_MSG_REMOVE, .budget_ns = SL_NS_PER_S};
+        many.body.remove.keys = (struct sl_texts){.at = keys, .count = 64};
+        uint64_t looked = node_metric(node, "evict_attempt_count");
+        for (uint32_t i = 0; i < 64; i++) {
+            (void)snprintf(names[i], sizeof(names[i]), "s%u-%0880u", i, 0);
+            keys[i] = sl_text_of(names[i]);
+        }
+        fake_give(&node->fake, "client.1", &many);
+        ck_assert(fake_take_reply(&node->fake, "client.1", many.seq, &reply));
+        ck_assert_uint_eq(reply.body.remove_reply.codes.at[63], SL_ERR_NO_SPACE);
+        ck_assert_uint_eq(node_metric(node, "evict_attempt_count"), looked + 1); /* for them all */
         node_end(node);
     }
 END_TEST

@@ -44,11 +44,7 @@ bool reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_
             reg_forget_key(self, key, 1, &unknown, how);
         }
     }
-    bool noted = how->reason != REG_GHOST_REMOVED || reg_forget_noted(self, key);
-    for (uint32_t i = 0; !noted && i < NOTE_ROUNDS && reg_make_index_room(self); i++) {
-        noted = reg_forget_noted(self, key);
-    }
-    return noted;
+    return how->reason != REG_GHOST_REMOVED || reg_forget_noted(self, key);
 }
 
 /* The other half does not come up beside the client's bytes from a disk that has not told yet. */
@@ -130,9 +126,18 @@ static bool is_being_written(struct registrar *self, const struct sl_entry *entr
     return slot == REG_NONE || !self->groups->all[slot].found;
 }
 
-static void absent_remove(struct registrar *self, struct sl_key key, const struct reg_drop *how)
+/* Where nothing may go, each key of a step would look for what may all over again. */
+static bool remove_makes_room(struct registrar *self, struct reg_remove *remove)
 {
-    if (!reg_key_forget(self, key, how)) {
+    remove->no_room = remove->no_room || !reg_make_index_room(self);
+    return !remove->no_room;
+}
+
+static void absent_remove(struct registrar *self, struct reg_remove *remove, struct sl_key key,
+                          const struct reg_drop *how)
+{
+    if (!reg_key_forget(self, key, how) &&
+        !(remove_makes_room(self, remove) && reg_forget_noted(self, key))) {
         reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_NO_SPACE);
     }
 }
@@ -154,7 +159,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
             (written || reg_claim_by_key(self, reg_hash(key, length), key, length) != REG_NONE)) {
             remove->codes[index] = (uint64_t)SL_ERR_BUSY;
         } else {
-            absent_remove(self, reg_key_of(key), &how);
+            absent_remove(self, remove, reg_key_of(key), &how);
         }
         return;
     }
@@ -166,7 +171,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
     if (err != SL_OK) {
         remove->codes[index] = (uint64_t)err;
     } else if (found) {
-        absent_remove(self, reg_key_of(key), &how);
+        absent_remove(self, remove, reg_key_of(key), &how);
     }
 }
 
@@ -222,7 +227,7 @@ static void remove_key(struct registrar *self, struct reg_remove *remove, uint32
     }
     remove_once(self, remove, index, key);
     for (uint32_t i = 0; remove->codes[index] == SL_ERR_NO_SPACE && remove->left[index] == 0 &&
-                         i < NOTE_ROUNDS && reg_make_index_room(self);
+                         i < NOTE_ROUNDS && remove_makes_room(self, remove);
          i++) {
         remove_once(self, remove, index, key);
     }
@@ -234,6 +239,7 @@ static void remove_key(struct registrar *self, struct reg_remove *remove, uint32
 static void remove_step(struct registrar *self, struct reg_remove *remove)
 {
     uint64_t from = self->retired->count;
+    remove->no_room = false;
     struct reg_drop how = {
         .reason = REG_GHOST_REMOVED, .forget = true, .remove_id = remove->answer.id};
     for (uint32_t i = 0; i < REG_REMOVE_STEP_UNITS && remove_has_room(self); i++) {

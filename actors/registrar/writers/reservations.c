@@ -197,8 +197,10 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
         return claim_replace(self, slot, digest, &there, &how);
     }
     sl_err err = claim_put(self, slot, digest);
-    if (err == SL_OK && tombstones > 0) {
-        (void)reg_key_forget(self, (struct sl_key){key, name.length}, &how);
+    const struct sl_key put = {key, name.length};
+    bool noted = err != SL_OK || tombstones == 0 || reg_key_forget(self, put, &how);
+    for (uint32_t i = 0; !noted && i < COMMIT_INDEX_ROUNDS && reg_make_index_room(self); i++) {
+        noted = reg_forget_noted(self, put);
     }
     return err;
 }

@@ -91,8 +91,7 @@ void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32
     }
     remove->outstanding++;
     remove->forgets[disk]++;
-    if (remove->left != NULL) {
-        remove->left[index]++;
+    if (remove->left != NULL && remove->left[index]++ == 0) {
         remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* until its tombstone is durable */
     }
 }

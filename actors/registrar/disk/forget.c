@@ -7,6 +7,7 @@
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/answers.h"
 #include "actors/registrar/disk/disks.h"
+#include "actors/registrar/disk/remove.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"
@@ -539,6 +540,8 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     const struct sl_entry *entry = what->record;
     const struct reg_drop *how = what->how;
     bool removed = how->reason == REG_GHOST_REMOVED;
+    const struct reg_remove *remove = reg_answer_of(self, how->remove_id);
+    bool all = remove != NULL && remove->left == NULL; /* it counts them */
     uint16_t told = sl_index_links(self->index, entry->ref)->disks & reg_disks_used(self);
     uint16_t doubt = how->told ? told : reg_disk_doubt(self, entry->ref, entry, removed);
     const struct sl_key key = record_key(entry);
@@ -548,7 +551,11 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
         const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* wherever it is there */
         bool written = what->writing && reg_write_runs(self, reg_hash(key.at, key.length), i);
         bool doubted = written || (how->forget && (doubt & REG_DISK_BIT(i)) != 0);
-        if (doubted || (how->forget && placed && entry->disk.disk == i)) {
+        bool waits = doubted && !written && !all && reg_disk_lost(self, i) &&
+                     reg_forget_pending(self, key, i) && (!removed || reg_forget_noted(self, key));
+        if (waits) { /* One will do: who puts again and again must not fill the table. */
+            reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_DISK_AWAY);
+        } else if (doubted || (how->forget && placed && entry->disk.disk == i)) {
             reg_forget_key(self, key, entry->extent.length_bytes, doubted ? &unknown : &entry->disk,
                            how);
         }

@@ -3,6 +3,7 @@
 #include "actors/tierer/internal.h"
 #include "actors/tierer/recover.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,6 +303,13 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
     (void)snprintf(name, sizeof(name), TI_SEGMENT_NAME_FORMAT, segment->number);
     sl_err err =
         self->disk->ops->open(self->disk, name, false, 0, &segment->file, &segment->bytes, why);
+    if (err != SL_OK && why->os_code == EMFILE) {
+        return sl_fail(
+            why, err,
+            "disk: no descriptors for its %u log files: raise the hard limit (ulimit -Hn, "
+            "or LimitNOFILE= of the unit)",
+            start->listed);
+    }
     if (err != SL_OK) {
         return err;
     }

@@ -636,6 +636,24 @@ START_TEST(a_bad_page_at_the_start_costs_what_lies_there)
     }
 END_TEST
 
+static sl_err open_refused(struct sl_disk *base, const char *name, bool create,
+                           uint64_t allocate_bytes, int *file, uint64_t *size_bytes,
+                           struct sl_error *why)
+{
+    (void)base, (void)create, (void)allocate_bytes, (void)file, (void)size_bytes;
+    return sl_fail_os(why, strcmp(name, TI_MEMBERS_NAME) == 0 ? ENOENT : EMFILE, "open '%s'", name);
+}
+
+START_TEST(a_disk_with_more_files_than_descriptors_says_what_helps)
+    {
+        struct sl_error why = {0};
+        reads_fail_setup(3, true);
+        failing.open = open_refused;
+        ck_assert_int_ne(start_try(&why), SL_OK);
+        ck_assert_ptr_nonnull(strstr(why.text, "3 log files: raise the hard limit"));
+    }
+END_TEST
+
 static uint64_t forget_start(uint32_t n)
 {
     char key[32];
@@ -2427,6 +2445,7 @@ int main(void)
     tcase_add_test(node, what_was_never_synced_is_made_durable_before_it_is_told);
     tcase_add_test(node, reads_that_fail_for_a_moment_at_the_start_cost_nothing);
     tcase_add_loop_test(node, an_outage_while_the_log_is_read_costs_nothing, 0, 10);
+    tcase_add_test(node, a_disk_with_more_files_than_descriptors_says_what_helps);
     tcase_add_test(node, an_outage_that_the_page_of_members_does_not_show_costs_nothing);
     tcase_add_loop_test(node, a_bad_page_at_the_start_costs_what_lies_there, 0, 2);
     tcase_add_test(node, tombstone_without_a_place_forgets_what_is_there_by_then);

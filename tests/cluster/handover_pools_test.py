@@ -55,7 +55,7 @@ class Counted(Handing):
 
     def pushed(self, cluster, *arguments, requests=200):
         """Hand-overs between engines of their own. What the first of them ask for before the fabric has registered these pools goes
-        through storage; then all is done once more. Leaves what the last time added to the counts."""
+        through storage, and so does what a machine without a core for it delays; then all is done once more. Leaves what the last time added to the counts."""
         a, b = cluster.nodes
         for _ in range(self.TRIES):
             before = self.counts(a, b)
@@ -67,10 +67,10 @@ class Counted(Handing):
             after = self.counts(a, b)
             self.added = {name: tuple(map(int.__sub__, after[name], before[name])) if name in ("out", "in")
                           else after[name] - before[name] for name in after}
-            if self.added["refused"] == 0:
+            # On a busy machine a few go through storage, as in handover_test.py: decode has no core for 200 ms.
+            self.fallen = requests - self.added["pushed"]
+            if self.added["refused"] == 0 and self.fallen <= 0.05 * requests:
                 break
-        # On a busy machine a few go through storage, as in handover_test.py.
-        self.fallen = requests - self.added["pushed"]
         if self.fallen > 0.05 * requests:
             self.fail(self.told(a, b))
         return report

@@ -54,12 +54,15 @@ bool driver_upgrade_prepare(struct driver *driver)
     if (!driver->options.upgrades) {
         return true;
     }
-    (void)snprintf(upgrade->other_dir, sizeof upgrade->other_dir, "%s/programs", driver->directory);
+    (void)snprintf(upgrade->other_dir, sizeof upgrade->other_dir, "%s/bin", driver->directory);
     upgrade->random.state = driver->options.seed + 1;
     int status = -1;
     pid_t pid = fork();
     if (pid == 0) {
-        (void)execlp("cp", "cp", "-r", "--", driver->bin_dir, upgrade->other_dir, (char *)NULL);
+        (void)execlp("sh", "sh", "-c", /* programs, and the scripts beside them */
+                     "mkdir \"$2/share\" && cp -r -- \"$1\" \"$2/bin\" && "
+                     "cp -r -- \"$1/../share/sluice\" \"$2/share\"",
+                     "sh", driver->bin_dir, driver->directory, (char *)NULL);
         _exit(127);
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {

@@ -600,14 +600,42 @@ START_TEST(an_outage_that_the_page_of_members_does_not_show_costs_nothing)
         reads_fail_setup(7, true);
         ck_assert_int_eq(start_count(&want_segments, &want_values), SL_OK);
         cached_file = members_file();
-        for (reads_fail_from = 0; reads_fail_from < 6; reads_fail_from++) {
-            reads_fail_count = UINT32_MAX;
-            ck_assert_int_eq(start_count(&segments, &values), SL_ERR_IO);
+        disk.base.direct = false;
+        uint32_t outages[64] = {UINT32_MAX, UINT32_MAX, UINT32_MAX,
+                                UINT32_MAX, UINT32_MAX, UINT32_MAX};
+        for (uint32_t i = 6; i < SL_COUNT(outages); i++) {
+            outages[i] =
+                (uint32_t)(4 * (SL_COUNT(outages) - i)); /* one behind it names the tombstone */
+        }
+        for (uint32_t i = 0; i < SL_COUNT(outages); i++) {
+            reads_fail_from = i % 6;
+            reads_fail_count = outages[i];
+            if (start_count(&segments, &values) == SL_OK) {
+                ck_assert_uint_gt(i, 6);
+                break; /* so few were not read that they may be bad */
+            }
             reads_fail_count = 0;
             ck_assert_int_eq(start_count(&segments, &values), SL_OK);
             ck_assert_uint_eq(segments, want_segments);
             ck_assert_uint_eq(values, want_values);
         }
+    }
+END_TEST
+
+/* Not so with direct i/o, where the disk has just given another page: what is bad is lost, the rest stays. */
+START_TEST(many_bad_segments_keep_no_disk_from_its_start)
+    {
+        uint32_t segments = 0;
+        uint64_t values = 0;
+        reads_fail_setup(7, false);
+        cached_file = members_file();
+        reads_fail_from = 0;
+        for (reads_fail_count = 60; start_count(&segments, &values) == SL_ERR_IO;) {
+            ck_assert_uint_gt(reads_fail_count -= 5, 0);
+        }
+        ck_assert_uint_gt(segments, 0);
+        reads_fail_count = 0;
+        ck_assert_int_eq(start_count(&segments, &values), SL_OK);
     }
 END_TEST
 
@@ -1975,6 +2003,7 @@ START_TEST(a_scan_waits_for_a_disk_that_cannot_be_read)
     {
         reads_fail_setup(3, true);
         cached_file = _i == 1 ? members_file() : -1;
+        disk.base.direct = _i == 0;
         start_actor();
         scan();
         const struct tierer *self = fake.state;
@@ -2447,6 +2476,7 @@ int main(void)
     tcase_add_loop_test(node, an_outage_while_the_log_is_read_costs_nothing, 0, 10);
     tcase_add_test(node, a_disk_with_more_files_than_descriptors_says_what_helps);
     tcase_add_test(node, an_outage_that_the_page_of_members_does_not_show_costs_nothing);
+    tcase_add_test(node, many_bad_segments_keep_no_disk_from_its_start);
     tcase_add_loop_test(node, a_bad_page_at_the_start_costs_what_lies_there, 0, 2);
     tcase_add_test(node, tombstone_without_a_place_forgets_what_is_there_by_then);
     tcase_add_test(node, tombstone_waits_for_the_write_that_is_under_way);

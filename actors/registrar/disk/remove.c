@@ -211,7 +211,8 @@ static bool remove_again(struct registrar *self, struct reg_remove *remove, uint
 /* How it ends is known, but for tombstones that are under way. With another code it may be tried again. */
 static void remove_settle(struct registrar *self, const struct reg_remove *remove, uint32_t index)
 {
-    uint64_t code = remove->codes[index] == SL_ERR_TIMEOUT ? SL_OK : remove->codes[index];
+    uint64_t code = remove->codes[index];
+    code = code == SL_ERR_TIMEOUT || code == SL_ERR_DISK_AWAY ? SL_OK : code;
     for (uint32_t end = 0; end < SL_COUNT(settled_codes); end++) {
         if (settled_codes[end] == code) {
             sl_settled_remove(self->settled, settled_id(remove, index), (enum sl_settled_end)end);

@@ -26,9 +26,10 @@
 #define TCP_ENDED_NS_PER_BYTE UINT64_C(60)    /* 16 MiB/s a lane, when the grant has ended */
 /* Places beside those of connections_max: of connections that were closed and still end. */
 #define TCP_PLACES_ENDING 32u
-#define TCP_NAMED_A_LANE  4u   /* connections that say to be one peer, and have not proved it */
-#define TCP_BACKLOG       1024 /* of the kernel: floods of strangers are accepted one by one */
-#define TCP_ACCEPT_WAIT   (100 * SL_NS_PER_MS) /* after accept has failed */
+/* Connections that say to be one peer, and have not proved it: its lanes, which may be more than ours, twice. */
+#define TCP_NAMED_MAX   (2 * SL_FABRIC_LANES_MAX)
+#define TCP_BACKLOG     1024 /* of the kernel: floods of strangers are accepted one by one */
+#define TCP_ACCEPT_WAIT (100 * SL_NS_PER_MS) /* after accept has failed */
 
 enum tcp_op { TCP_OP_ACCEPT = 1, TCP_OP_CONNECT, TCP_OP_RECV, TCP_OP_SEND, TCP_OP_CANCEL };
 enum tcp_state { CONN_FREE, CONN_CONNECTING, CONN_GREETING, CONN_OPEN, CONN_CLOSING };

@@ -59,7 +59,7 @@ void tcp_stranger_named(struct tcp_conn *conn)
         count++;
         oldest = oldest == NULL || other->rx_due_ns < oldest->rx_due_ns ? other : oldest;
     }
-    if (count >= TCP_NAMED_A_LANE * conn->rail->options.lanes) {
+    if (count >= TCP_NAMED_MAX) {
         stranger_drop(tcp, place_of(tcp, oldest));
     }
 }

@@ -389,10 +389,10 @@ static void fab_peer_stop(struct fabric_peer *peer, bool last)
     fabric_peer_stopped(peer);
 }
 
-static sl_err fab_grant_add(struct fabric_rail *rail, struct fabric_grant *grant, void *key,
-                            uint32_t *key_bytes, struct sl_error *why)
+static sl_err fab_grant_add(struct fabric_rail *rail, struct fabric_grant *grant,
+                            struct sl_error *why)
 {
-    return sl_fabric_tcp.grant_add(rail, grant, key, key_bytes, why);
+    return sl_fabric_tcp.grant_add(rail, grant, why);
 }
 
 static sl_err fab_key_parse(struct fabric_rail *rail, const void *blob, uint32_t length_bytes,

@@ -625,15 +625,17 @@ END_TEST
 /* Not so with direct i/o, where the disk has just given another page: what is bad is lost, the rest stays. */
 START_TEST(many_bad_segments_keep_no_disk_from_its_start)
     {
-        uint32_t segments = 0;
+        uint32_t whole = 0, segments = 0;
         uint64_t values = 0;
         reads_fail_setup(7, false);
+        ck_assert_int_eq(start_count(&whole, &values), SL_OK);
         cached_file = members_file();
         reads_fail_from = 0;
-        for (reads_fail_count = 60; start_count(&segments, &values) == SL_ERR_IO;) {
+        for (reads_fail_count = 200; start_count(&segments, &values) == SL_ERR_IO;) {
             ck_assert_uint_gt(reads_fail_count -= 5, 0);
         }
         ck_assert_uint_gt(segments, 0);
+        ck_assert_uint_gt(whole - segments, TI_UNREADABLE_MAX);
         reads_fail_count = 0;
         ck_assert_int_eq(start_count(&segments, &values), SL_OK);
     }

@@ -368,15 +368,20 @@ class Suffering(OnNode):
             go_on()
 
     def test_two_that_close_it_leave_the_client_until_its_threads_have_ended(self):
-        own = client(self.node)
-        batches = sluice.Batches(own, threads=1, timeout=60 * PACE)
-        go_on = self.stopped()
-        batches.put(["two"], [os.urandom(3 * MIB)])
-        held = sys.getrefcount(own)
-        first = threading.Thread(target=batches.close)
-        first.start()
-        wait_until(lambda: batches.closed, 5, "the first one closes it")
-        batches.close()
+        for pause in (0.1, 1, 5):  # nothing tells when the thread has begun; what it had not is cancelled
+            own = client(self.node)
+            batches = sluice.Batches(own, threads=1, timeout=60 * PACE)
+            go_on = self.stopped()
+            batches.put(["two"], [os.urandom(3 * MIB)])
+            time.sleep(pause * PACE)
+            held = sys.getrefcount(own)
+            first = threading.Thread(target=batches.close)
+            first.start()
+            wait_until(lambda made=batches: made.closed, 5, "the first one closes it")
+            batches.close()
+            if first.is_alive():
+                break
+            go_on()
         self.assertEqual((first.is_alive(), sys.getrefcount(own)), (True, held))
         own.close()
         go_on()

@@ -96,10 +96,10 @@ static void job_measure(struct tierer *self, struct ti_job *job)
         if (job->kind == TI_JOB_WRITE) {
             const unsigned char *value =
                 ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
-            if (value == NULL || !ti_staging_fits(&self->staging, item->length_bytes) ||
+            bool fits = ti_staging_fits(&self->staging, item->length_bytes);
+            if (value == NULL || !fits ||
                 !sl_digest_equal(sl_digest_of(value, item->length_bytes), item->digest)) {
                 item->dead = true;
-                bool fits = ti_staging_fits(&self->staging, item->length_bytes);
                 item->code = fits ? SL_ERR_CORRUPT : SL_ERR_UNSUPPORTED; /* LIMIT: of all at once */
                 item->code = value == NULL ? SL_ERR_INVALID : item->code;
                 sl_metric_add(self->env->metrics, self->metrics.corrupt,

@@ -146,10 +146,10 @@ static sl_err oldest_give_up(struct tierer *self, struct ti_start *start, uint32
 {
     uint64_t values = ti_entries_live_count(self->entries);
     uint32_t newest = count > 0 ? self->segments[count - 1].number : 0;
-    sl_err err = count > 0 ? segments_read(self, start, why) : SL_OK;
     uint32_t gone = 0;
+    sl_err err = count > 0 ? segments_read(self, start, why) : SL_OK;
     if (err != SL_OK) {
-        return err;
+        return err; /* before anything is given up */
     }
     while (err == SL_OK && gone < count) {
         err = segment_drop(self, &self->segments[gone], why);

@@ -149,9 +149,9 @@ def expression_of(licences):
 
 
 def page_of(distribution):
-    """The text of its page, with the example of the README, which tests run."""
+    """The text of its page, with the example of docs/start/python.md, which tests run."""
     page = read(os.path.join(ROOT, "client", distribution.page)).decode()
-    example = re.search(r"```python\n(.*?)\n```", read(os.path.join(HERE, "README.md")).decode(), re.DOTALL)[1]
+    example = re.search(r"```python\n(.*?)\n```", read(os.path.join(ROOT, "docs", "start", "python.md")).decode(), re.DOTALL)[1]
     return page.replace("{example}", example)
 
 

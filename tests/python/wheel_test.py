@@ -58,7 +58,7 @@ with open("/proc/self/maps") as maps:
 
 
 def example():
-    with open(os.path.join(ROOT, "client", "python", "README.md"), encoding="utf-8") as text:
+    with open(os.path.join(ROOT, "docs", "start", "python.md"), encoding="utf-8") as text:
         return re.search(r"```python\n(.*?)```", text.read(), re.DOTALL).group(1)
 
 

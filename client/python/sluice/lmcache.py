@@ -3,7 +3,7 @@
     storage_plugins: [sluice]
     extra_config: {storage_plugin.sluice.module_path: sluice.lmcache, storage_plugin.sluice.class_name: SluiceBackend}
 
-lmcache_howto.md has the options, and what happens on failures. Values are the bytes of LMCache's memory objects and nothing
+docs/start/lmcache.md has the options, and what happens on failures. Values are the bytes of LMCache's memory objects and nothing
 else. Their layout is part of the key, so what was stored in another layout is not found. Reads are views of the node's memory
 where LMCache copies them on with the processor: then nothing is copied on the way."""
 

@@ -2,7 +2,7 @@
 
     lmcache server ... --l2-adapter '{"type": "native_plugin", "module_path": "sluice.lmcache_l2", "class_name": "Connector"}'
 
-lmcache_howto.md has the options, and what happens on failures. All work is done by threads of C."""
+docs/start/lmcache.md has the options, and what happens on failures. All work is done by threads of C."""
 
 import time
 

@@ -2,7 +2,7 @@
 
     "secondary_tiers": [{"type": "SluiceTier", "module_path": "sluice.vllm_tier"}]
 
-vllm_tier_howto.md has the options, and what happens on failures. It runs in vLLM's scheduler, so no call waits: threads of C copy
+docs/guides/vllm.md has the options, and what happens on failures. It runs in vLLM's scheduler, so no call waits: threads of C copy
 between vLLM's memory and the node's. Keys are vLLM's own, behind a digest of what vLLM's file tier tells caches apart by. vLLM's hashes have
 an adapter's name and path; the tier adds its weights."""
 

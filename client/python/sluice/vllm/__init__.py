@@ -4,7 +4,7 @@
                            "kv_load_failure_policy": "recompute"}'
 
 Workers register the memory of their caches, and no more: the scheduler's process looks requests up in shared memory, submits loads
-and stores, and hears of their ends. README.md of the package names the settings."""
+and stores, and hears of their ends. docs/guides/vllm.md has the settings."""
 
 
 def __getattr__(name):

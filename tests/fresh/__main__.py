@@ -1,13 +1,15 @@
-"""README's commands, in order, in a bare Debian 12 that has nothing but git: what a new user does.
+"""The commands of README and of the pages in docs/, in order, in a bare Debian 12 that has nothing but git: what a new user does.
 
-    deploy/test --fresh [--keep] [--list]       needs root; installs mmdebstrap; some five minutes
+    deploy/test --fresh [--keep] [--list]       needs root; installs mmdebstrap; some ten minutes
 
-Commands are README's indented lines. One that is not run stands in LEFT_OUT, or its section in SECTIONS_LEFT_OUT, with the reason; a new line of README is run.
+Commands are the indented lines. A section of SECTIONS_LEFT_OUT is not run. Neither are commands in a fence (```sh), which has the reason in a
+comment above it.
 Exit codes: 0, 1 (a command failed), 77 (this machine cannot).
 """
 
 import argparse
 import collections
+import glob
 import os
 import re
 import shutil
@@ -24,51 +26,46 @@ BUILD = os.path.join(ROOT, "build", "fresh")
 SKIPPED = 77
 # Programs at the beginning of a line's second part: it is a command, not the words that explain the first.
 PROGRAMS = ("sluicectl", "sluice-node")
-LEFT_OUT = (
-    (r"^deploy/test\b", "tests have runs of their own"),
-    (r"sluicectl bench gpu|-L gpu|^tests/gpu/checkup|--device auto|nvidia-cuda-mps", "needs nvcc, or a GPU"),
-    (r"10\.0\.0\.1", "needs other hosts"),
-    (r"^sluicectl nodes", "of a node with peers, which needs other hosts"),
-    (r"^vllm serve|^pip install vllm", "needs a GPU, several GB and a model, which have runs of their own (deploy/test --engines)"),
-    (r"^python3 -m sluice\.otel", "needs OpenTelemetry's package and a collector (tests/python/why_test.py has both)"),
-    (r"^python3 tests/bench/", "measures other projects' packages beside ours for minutes"),
-)
-SECTIONS_LEFT_OUT = {"From packages": "deploy/test --package runs them in a Debian 12 of its own"}
-# What a user puts in the place of README's words.
-WORDS = (("TRACE.jsonl", "/tmp/trace.jsonl"), ("advise FILE", "advise /tmp/recording"), ("KEY...", "greeting"), ("KEY", "greeting"),
-         ("--request ID", "--request $(sluicectl trace --last 1 | grep -om1 '[0-9a-f]\\{16\\}')"), ("--tokens FILE", "--tokens /tmp/tokens"))
+PAGES = ("start", "concepts", "guides", "operate", "performance")  # folders of docs/, in the order in which they are read
+NOT_RUN = "<!-- not run here: "
+SECTIONS_LEFT_OUT = {"README.md: Install": "deploy/test --package runs them in a Debian 12 of its own"}
+# What a user puts in the place of these words.
+WORDS = (("TRACE.jsonl", "/tmp/trace.jsonl"), ("KEY", "greeting"), ("cd MODEL", "cd client/python"),
+         ("--request ID", "--request $(sluicectl trace --last 1 | grep -om1 '[0-9a-f]\\{16\\}')"))
 # Run until the next section begins, as a user would in another terminal: with what shows that it is ready.
 DAEMONS = (
-    (r"^sluice-metrics\b", "curl -sf http://127.0.0.1:9400/metrics | grep -q ^sluice_"),
-    (r"^sluice-events\b", "sluicectl events --once >/dev/null"),
     (r"^mooncake_master\b", "curl -sf http://localhost:9003/health"),
     (r"^mooncake_client\b", "curl -sf http://localhost:9003/get_all_segments | grep -q ."),
 )
 # What is shown in a terminal: with the keys that end it.
 TYPED = ((r"^sluicectl top\b", "q"),)
-BEFORE = (
-    (r"^deploy/demo --trace", "build/release/bin/sluicectl workload --requests 400 >/tmp/trace.jsonl"),
-    (r"^sluicectl explain --tokens", "seq 600 >/tmp/tokens"),
-    (r"^python3 -m sluice.advise", "deploy/demo --no-install --requests 400 --record /tmp/recording --instance recorded >/dev/null"),
-)
+BEFORE = ((r"^deploy/demo --trace", "build/release/bin/sluicectl workload --requests 400 >/tmp/trace.jsonl"),)
 CODES = ((r"^sluicectl (explain|doctor)\b", "0 1"),)  # they answer no by 1
 READY_SECONDS = 60
 LIMIT_SECONDS = 3600
 
 
-def commands_read(path):
-    """[(section, command)] of a Markdown file: its indented lines outside of fences."""
-    found, section, fenced, begun = [], "", False, ""
-    with open(path, encoding="utf-8") as lines:
+def commands_read():
+    """[(page: section, command)] of README and the pages: their indented lines outside of fences. A fence without a reason is an error."""
+    return [found for page in ["README.md", *(page for folder in PAGES for page in sorted(glob.glob(f"docs/{folder}/*.md", root_dir=ROOT)))]
+            for found in commands_of_page(page)]
+
+
+def commands_of_page(page):
+    found, section, fenced, begun, before = [], "", False, "", ""
+    with open(os.path.join(ROOT, page), encoding="utf-8") as lines:
         for line in lines:
-            if line.startswith("```"):
+            if line.lstrip().startswith("```"):
+                if line.lstrip().startswith("```sh") and not before.lstrip().startswith(NOT_RUN):
+                    sys.exit(f"{page}: a fence of commands has no line '{NOT_RUN}REASON -->' above it")
                 fenced = not fenced
-            elif line.startswith("#"):
+            elif line.startswith("#") and not fenced:
                 section = line.strip("# \n")
             elif line.startswith("    ") and not fenced:
                 text = begun + line.strip()
                 begun = text[:-1] if text.endswith("\\") else ""
-                found += [] if begun else [(section, command) for command in commands_of(text)]
+                found += [] if begun else [(f"{page}: {section}", command) for command in commands_of(text)]
+            before = line
     return found
 
 
@@ -81,11 +78,6 @@ def of_table(table, command):
     return next((value for pattern, value in table if re.search(pattern, command)), None)
 
 
-def left_out(section, command):
-    """Why a command is not run here; None: it is."""
-    return SECTIONS_LEFT_OUT.get(section) or of_table(LEFT_OUT, command)
-
-
 def script_of(commands):
     """A bash script that runs all of them in one shell and tells of each: its number, exit code and seconds."""
     lines = ["cd /root/sluice", "daemons=()", "end_daemons() { for pid in ${daemons[@]+\"${daemons[@]}\"}; do kill $pid; wait $pid; done; daemons=(); }"]
@@ -95,8 +87,10 @@ def script_of(commands):
             command = command.replace(word, mine)
         if section != section_now:
             lines.append("end_daemons >/dev/null 2>&1")
+            if section.partition(":")[0] != section_now.partition(":")[0]:  # a page begins without a node
+                lines.append("sluice-node stop >/dev/null 2>&1")
             section_now = section
-        if left_out(section, command):
+        if section in SECTIONS_LEFT_OUT:
             continue
         if of_table(BEFORE, command):
             lines.append(of_table(BEFORE, command))
@@ -114,14 +108,14 @@ def script_of(commands):
 
 
 def root_make(place):
-    """A Debian 12 with its essential packages, git, and curl, which README shows and users have."""
+    """A Debian 12 with its essential packages, git, and curl, which pages show and users have."""
     environment = bare_debian.make(place, ("git", "ca-certificates", "curl"))
     subprocess.run(["git", "clone", "--quiet", ROOT, os.path.join(place, "root", "sluice")], check=True)
     return environment
 
 
 class Tally:
-    """Tells of each command when it has ended, in README's order, and on a terminal of the one that runs."""
+    """Tells of each command when it has ended, in the order of the pages, and on a terminal of the one that runs."""
 
     def __init__(self, commands):
         self.commands, self.next = commands, 0
@@ -142,7 +136,7 @@ class Tally:
     def missed(self, until):
         """Those before this one had no turn."""
         while self.next < until:
-            reason = left_out(*self.commands[self.next])
+            reason = SECTIONS_LEFT_OUT.get(self.commands[self.next][0])
             if reason:
                 self.left_out += 1
                 self.tell(f"left out          {self.commands[self.next][1]}   ({reason})")
@@ -189,13 +183,13 @@ def run_in(place, environment, script, log_path, tally):
 def main():
     parser = argparse.ArgumentParser(prog="deploy/test --fresh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true", help="leave the root in build/fresh/root; the next run removes it")
-    parser.add_argument("--list", action="store_true", help="print README's commands and end")
+    parser.add_argument("--list", action="store_true", help="print the commands and end")
     options = parser.parse_args()
-    commands = commands_read(os.path.join(ROOT, "README.md"))
+    commands = commands_read()
     if options.list:
         for section, command in commands:
-            reason = left_out(section, command)
-            print(f"{section:28} {command}   {f'(left out: {reason})' if reason else ''}".rstrip())
+            reason = SECTIONS_LEFT_OUT.get(section)
+            print(f"{section:44} {command}   {f'(left out: {reason})' if reason else ''}".rstrip())
         return 0
     if not bare_debian.possible():
         print("skipped: needs root and mmdebstrap")

@@ -349,6 +349,12 @@ void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl
     co_load_look(self, op);
 }
 
+/* Its segment leaves the disk, or too many values are on their way: that ends, and was no try for room. */
+static bool load_moves(const struct co_op *op)
+{
+    return op->refused == SL_ERR_BUSY || op->refused == SL_ERR_LIMIT;
+}
+
 /* Goes on by what a look found. */
 static void load_decide(struct coordinator *self, struct co_op *op, const struct look *look)
 {
@@ -358,6 +364,8 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     }
     uint32_t end = SL_MIN(look->hole, look->short_of_pins), waiting = look->waiting;
     bool ends = look->hole <= look->short_of_pins && look->hole < op->slice_count;
+    /* An engine that may compute a block leaves it after as many tries as for room. */
+    op->wait.over |= waiting == 0 && op->rounds >= CO_PROMOTE_ROUNDS && load_moves(op);
     uint32_t cut = waiting < end ? co_wait_plan(self, op, waiting, end, ends) : end;
     if (cut < end) {
         slice_cut(self, op, cut);
@@ -450,19 +458,14 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
     }
     co_wait_answered(self, op, all);
     co_trace(self, op, "promoted", "registrar", op->asked_count);
-    /* Its segment leaves the disk, or too many values are on their way: that ends, and was no try for
-     * room. An engine that may compute the block leaves it after as many tries as for room. */
-    bool moves = op->refused == SL_ERR_BUSY || op->refused == SL_ERR_LIMIT;
-    op->rounds -= moves && !co_wait_limited(op) ? 1u : 0u;
-    if (squeezed > 0) { /* what is there goes first, its pins then make way */
-        slice_cut(self, op, squeezed);
-        co_load_look(self, op);
-    } else if (op->rounds < CO_PROMOTE_ROUNDS) {
-        load_wait(self, op, moves ? op->slice_count : SL_MAX(op->slice_count / 2, 1u));
-    } else {
-        op->wait.over |= moves;
-        co_load_look(self, op);
+    op->rounds -= load_moves(op) && !co_wait_limited(op) ? 1u : 0u;
+    if (squeezed == 0 && op->rounds < CO_PROMOTE_ROUNDS) {
+        load_wait(self, op, load_moves(op) ? op->slice_count : SL_MAX(op->slice_count / 2, 1u));
+        return;
     }
+    /* What is there goes first, its pins then make way. */
+    slice_cut(self, op, squeezed > 0 ? squeezed : op->slice_count);
+    co_load_look(self, op);
 }
 
 /* ---- copied ---- */

@@ -366,6 +366,28 @@ START_TEST(what_cannot_be_read_at_the_moment_is_soon_left)
     }
 END_TEST
 
+/* It came after all: blocks after it are as good as before. */
+START_TEST(what_came_by_the_last_try_ends_no_load)
+    {
+        struct bed *bed = bed_with("dd", 1, 0);
+        uint64_t seq = load_begin(bed, 2, SLOW, 0);
+        for (uint32_t i = 0; i < 3; i++) {
+            struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
+            bring(bed, &promote, i == 2 ? RANKS : 0);
+            refused(bed, &promote, SL_ERR_BUSY);
+            fake_pass(&bed->fake, 10 * MS);
+        }
+        copies(bed, 1);
+
+        struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
+        promoted(bed, &promote);
+        copies(bed, 1);
+
+        ends_with(bed, seq, 2, 0);
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(a_rest_that_comes_at_once_is_waited_for)
     {
         struct bed *bed = bed_with("mmdddddddd", 1, 0); /* 66 ms promised, 320 to compute */
@@ -557,6 +579,7 @@ static Suite *waiting_suite(void)
     tcase_add_test(soft, the_prefix_that_came_by_then_is_taken);
     tcase_add_test(soft, the_promote_ends_with_the_soft_deadline);
     tcase_add_test(soft, what_cannot_be_read_at_the_moment_is_soon_left);
+    tcase_add_test(soft, what_came_by_the_last_try_ends_no_load);
     tcase_add_test(soft, a_rest_that_comes_at_once_is_waited_for);
     tcase_add_test(soft, a_disk_that_was_slower_is_believed_less);
     suite_add_tcase(suite, soft);

@@ -69,28 +69,16 @@ static struct uring_disk *disk_of(struct sl_disk *disk)
 
 /* ---- files ---- */
 
-static sl_err disk_file_slot(struct uring_disk *self, uint32_t *slot, struct sl_error *why)
-{
-    for (uint32_t i = 0; i < self->file_high; i++) {
-        if (self->files[i] < 0) {
-            *slot = i;
-            return SL_OK;
-        }
-    }
-    if (self->file_high == DISK_FILES_MAX) {
-        return sl_fail(why, SL_ERR_LIMIT, "more than %u open disk files", DISK_FILES_MAX);
-    }
-    *slot = self->file_high++;
-    return SL_OK;
-}
-
 static sl_err disk_file_adopt(struct uring_disk *self, int fd, int *file, struct sl_error *why)
 {
     uint32_t slot = 0;
-    sl_err err = disk_file_slot(self, &slot, why);
-    if (err != SL_OK) {
-        return err;
+    while (slot < self->file_high && self->files[slot] >= 0) {
+        slot++;
     }
+    if (slot == DISK_FILES_MAX) {
+        return sl_fail(why, SL_ERR_LIMIT, "more than %u open disk files", DISK_FILES_MAX);
+    }
+    self->file_high = SL_MAX(self->file_high, slot + 1);
     if (slot + 1 < self->slot_count) {
         int result = io_uring_register_files_update(&self->ring, slot + 1, &fd, 1);
         if (result < 0) {
@@ -197,6 +185,11 @@ static sl_err uring_read_now(struct sl_disk *disk, int file, void *memory, uint6
     }
     *got = done;
     return SL_OK;
+}
+
+static void uring_uncache(struct sl_disk *disk, int file)
+{
+    (void)posix_fadvise(disk_of(disk)->files[file], 0, 0, POSIX_FADV_DONTNEED);
 }
 
 static sl_err uring_punch(struct sl_disk *disk, int file, uint64_t offset_bytes,
@@ -573,6 +566,7 @@ static const struct sl_disk_ops uring_ops = {
     .submit = uring_submit,
     .flush = uring_flush,
     .read_now = uring_read_now,
+    .uncache = uring_uncache,
     .destroy = uring_destroy,
     .reap = uring_reap,
     .prepare = uring_prepare,

@@ -2038,7 +2038,12 @@ START_TEST(a_full_index_refuses_the_removal_of_what_is_on_a_disk_that_is_away)
         static const char *const settings[] = {
             "memory", "64MiB",     "memory_chunk", "64MiB", "index_memory", "2MiB", "disk",
             "1GiB",   "disk_path", "/one,/two",    NULL};
-        static char name[KEY_BYTES];
+        static char name[KEY_BYTES], names[64][KEY_BYTES];
+        static struct grants puts;
+        const char *put[64];
+        struct want wants[64];
+        struct sl_text keys[64];
+        sl_err codes[64];
         struct node *node = node_start(settings);
         struct want want = {.length = 64, .key = name};
         struct reserve_ask ask = {
@@ -2064,15 +2069,9 @@ START_TEST(a_full_index_refuses_the_removal_of_what_is_on_a_disk_that_is_away)
         }
         ck_assert_int_eq(code, SL_ERR_NO_SPACE);
 
-        static char names[64][KEY_BYTES];
-        struct sl_text keys[64];
         struct sl_msg reply, many = {.type = SL_MSG_REMOVE, .budget_ns = SL_NS_PER_S};
         many.body.remove.keys = (struct sl_texts){.at = keys, .count = 64};
         uint64_t looked = node_metric(node, "evict_attempt_count");
-        for (uint32_t i = 0; i < 64; i++) {
-            (void)snprintf(names[i], sizeof(names[i]), "s%u-%0880u", i, 0);
-            keys[i] = sl_text_of(names[i]);
-        }
         fake_give(&node->fake, "client.1", &many);
         ck_assert(fake_take_reply(&node->fake, "client.1", many.seq, &reply));
         ck_assert_uint_eq(reply.body.remove_reply.codes.at[63], SL_ERR_NO_SPACE);
@@ -2096,6 +2095,15 @@ START_TEST(what_was_removed_after_its_tierer_died_does_not_come_back)
                 node); /* the tierer lives, and writes what the registrar before asked for */
         }
         msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
+        for (uint32_t i = 0; i < 64; i++) {
+            (void)snprintf(names[i], sizeof(names[i]), "s%u-%0880u", i, 0);
+            keys[i] = sl_text_of(names[i]);
+            put[i] = names[i];
+            wants[i] = (struct want){.key = names[i], .length = 64};
+        }
+        struct reserve_ask replace = {
+            .sender = "client.1", .wants = wants, .count = 64, .replace = true};
+        ck_assert(node_reserve(node, &replace, &puts));
         fake_give(&node->fake, "client.1", &msg);
         if (_i == 0) {
             tierer_arrive(node, TIERER_PID + 1);
@@ -2126,6 +2134,9 @@ START_TEST(remove_ends_at_its_deadline_and_the_tombstone_is_still_written)
         fake_pass(&node->fake, 2 * SL_NS_PER_S);
 
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
+
+        node_commit_all(node, "client.1", put, puts.at, 64, false, codes); /* nor for each put */
+        ck_assert_uint_eq(node_metric(node, "evict_attempt_count"), looked + 2);
         ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_ERR_TIMEOUT);
         tierer_arrive(node, TIERER_PID + 1);
         struct found found = {.key = "a", .length = 5000, .segment = 1, .offset = 0};

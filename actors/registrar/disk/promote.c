@@ -20,7 +20,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define PROMOTE_INDEX_ROUNDS 4u
 /* Of memory, so much at most holds values that were prefetched and that nobody has read since. */
 #define PREFETCH_MEMORY_SHARE 4u
 
@@ -214,7 +213,7 @@ static sl_err arrival_claim(struct registrar *self, struct reg_arrival *arrival,
         .key_length = source->key_length,
     };
     err = sl_index_claim(self->index, &record, &claim.ref, NULL);
-    for (uint32_t i = 0; err == SL_ERR_NO_SPACE && !arrival->ahead && i < PROMOTE_INDEX_ROUNDS &&
+    for (uint32_t i = 0; err == SL_ERR_NO_SPACE && !arrival->ahead && i < REG_INDEX_ROUNDS &&
                          reg_make_index_room(self);
          i++) {
         err = sl_index_claim(self->index, &record, &claim.ref, NULL);

@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTE_ROUNDS 4u /* of dropping other units for the room that notes need */
-
 /* ---- working ---- */
 
 /* Whether the tombstones of one more block fit, one for each part and disk at most. */
@@ -126,19 +124,11 @@ static bool is_being_written(struct registrar *self, const struct sl_entry *entr
     return slot == REG_NONE || !self->groups->all[slot].found;
 }
 
-/* Where nothing may go, each key of a step would look for what may all over again. */
-static bool remove_makes_room(struct registrar *self, struct reg_remove *remove)
+static void absent_remove(struct registrar *self, struct sl_key key, struct reg_drop how)
 {
-    remove->no_room = remove->no_room || !reg_make_index_room(self);
-    return !remove->no_room;
-}
-
-static void absent_remove(struct registrar *self, struct reg_remove *remove, struct sl_key key,
-                          const struct reg_drop *how)
-{
-    if (!reg_key_forget(self, key, how) &&
-        !(remove_makes_room(self, remove) && reg_forget_noted(self, key))) {
-        reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_NO_SPACE);
+    if (!reg_key_forget(self, key, &how) &&
+        !(reg_make_index_room(self) && reg_forget_noted(self, key))) {
+        reg_remove_failed(self, how.remove_id, how.remove_index, SL_ERR_NO_SPACE);
     }
 }
 
@@ -159,7 +149,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
             (written || reg_claim_by_key(self, reg_hash(key, length), key, length) != REG_NONE)) {
             remove->codes[index] = (uint64_t)SL_ERR_BUSY;
         } else {
-            absent_remove(self, remove, reg_key_of(key), &how);
+            absent_remove(self, reg_key_of(key), how);
         }
         return;
     }
@@ -171,7 +161,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
     if (err != SL_OK) {
         remove->codes[index] = (uint64_t)err;
     } else if (found) {
-        absent_remove(self, remove, reg_key_of(key), &how);
+        absent_remove(self, reg_key_of(key), how);
     }
 }
 
@@ -228,7 +218,7 @@ static void remove_key(struct registrar *self, struct reg_remove *remove, uint32
     }
     remove_once(self, remove, index, key);
     for (uint32_t i = 0; remove->codes[index] == SL_ERR_NO_SPACE && remove->left[index] == 0 &&
-                         i < NOTE_ROUNDS && remove_makes_room(self, remove);
+                         i < REG_INDEX_ROUNDS && reg_make_index_room(self);
          i++) {
         remove_once(self, remove, index, key);
     }
@@ -240,7 +230,6 @@ static void remove_key(struct registrar *self, struct reg_remove *remove, uint32
 static void remove_step(struct registrar *self, struct reg_remove *remove)
 {
     uint64_t from = self->retired->count;
-    remove->no_room = false;
     struct reg_drop how = {
         .reason = REG_GHOST_REMOVED, .forget = true, .remove_id = remove->answer.id};
     for (uint32_t i = 0; i < REG_REMOVE_STEP_UNITS && remove_has_room(self); i++) {

@@ -16,7 +16,6 @@ struct reg_remove {
     uint64_t all_left;
     uint64_t *codes;
     bool heed_leases, tell_busy;
-    bool no_room;   /* nothing could leave the index in this step */
     sl_err failed;  /* not all can be removed now */
     uint32_t *left; /* tombstones a key waits for */
     uint64_t outstanding;

@@ -550,6 +550,9 @@ bool reg_make_index_room(struct registrar *self)
                              .count_max = INDEX_BATCH_UNITS,
                              .looked_max = EVICT_LOOKED_MAX,
                              .want_bytes = UINT64_MAX};
+    if (self->evict->index_stays) {
+        return false;
+    }
     evict.taken = index_drop_cold(self, &how);
     reg_lease_ends_run(self);
     evict_from(self, &self->units->hot, &evict);
@@ -562,10 +565,16 @@ bool reg_make_index_room(struct registrar *self)
     }
     reg_retired_scan(self, from);
     searched_note(self, evict.taken, evict.bytes);
+    self->evict->index_stays = evict.taken == 0;
     return evict.taken > 0;
 }
 
 /* ---- the part ---- */
+
+static void evict_after(struct registrar *self)
+{
+    self->evict->index_stays = false;
+}
 
 static void evict_settings(struct registrar *self)
 {
@@ -588,5 +597,6 @@ const struct reg_part reg_evict_part = {
     .settings = evict_settings,
     .committed = evict_committed,
     .switched = evict_switched,
+    .after = evict_after,
     .index_room = reg_make_index_room,
 };

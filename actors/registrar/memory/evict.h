@@ -12,6 +12,7 @@ struct reg_evict {
     uint64_t young_from[2];
     uint64_t young_bytes; /* committed or read since the second one was */
     uint32_t batch_units; /* setting */
+    bool index_stays;     /* nothing may leave the index in this turn */
     struct {
         sl_metric evicted_count, evicted_bytes, evict_skipped_count, evict_attempt_count,
             evict_success_count;
@@ -38,8 +39,10 @@ sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t 
  * free. Gives how many went. quietly: as above. */
 uint32_t reg_evict(struct registrar *self, uint64_t want_bytes);
 uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes);
-bool reg_make_index_room(
-    struct registrar *self); /* drops units from the index; false: none could go */
+/* Drops units from the index. False: none may go, which is looked for once a turn: some 35,000 units. */
+bool reg_make_index_room(struct registrar *self);
+/* Rounds of it for one record: it has its place near its hash, and what goes elsewhere seldom helps. */
+#define REG_INDEX_ROUNDS 4u
 
 extern const struct reg_part reg_evict_part;
 

@@ -191,7 +191,7 @@ static sl_err use_record(struct registrar *self, uint32_t slot, const struct sl_
     object.extent.length_bytes = named->length_bytes;
     sl_err err = sl_index_insert(self->index, &object, &ref, NULL);
     for (uint32_t i = 0;
-         err == SL_ERR_NO_SPACE && i < AHEAD_INDEX_ROUNDS && reg_make_index_room(self); i++) {
+         err == SL_ERR_NO_SPACE && i < REG_INDEX_ROUNDS && reg_make_index_room(self); i++) {
         err = sl_index_insert(self->index, &object, &ref, NULL);
     }
     if (err != SL_OK) {

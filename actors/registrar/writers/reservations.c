@@ -22,9 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A key has its place near its hash: what goes elsewhere does not help at once. */
-#define COMMIT_INDEX_ROUNDS 64u
-
 /* ---- blocks ---- */
 
 /* A block of which its owner aborted a part can never be complete: when nothing of it is being
@@ -75,7 +72,7 @@ static sl_err replace_prepare(struct registrar *self, const struct sl_entry *fre
                               struct sl_entry *old)
 {
     for (uint32_t i = 0; !reg_notes_fit(self, old->ref); i++) {
-        if (i == COMMIT_INDEX_ROUNDS || !reg_make_index_room(self)) {
+        if (i == REG_INDEX_ROUNDS || !reg_make_index_room(self)) {
             return SL_ERR_NO_SPACE;
         }
         if (sl_index_find_any(self->index, fresh->key, fresh->key_length, old) != SL_OK) {
@@ -127,7 +124,7 @@ static sl_err claim_put(struct registrar *self, uint32_t slot, struct sl_digest 
     uint32_t part_index = claim->part_index;
     sl_err err = sl_index_commit(self->index, ref, digest);
     for (uint32_t i = 0;
-         err == SL_ERR_NO_SPACE && i < COMMIT_INDEX_ROUNDS && reg_make_index_room(self); i++) {
+         err == SL_ERR_NO_SPACE && i < REG_INDEX_ROUNDS && reg_make_index_room(self); i++) {
         err = sl_index_commit(self->index, ref, digest);
     }
     if (err != SL_OK) {
@@ -199,7 +196,7 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
     sl_err err = claim_put(self, slot, digest);
     const struct sl_key put = {key, name.length};
     bool noted = err != SL_OK || tombstones == 0 || reg_key_forget(self, put, &how);
-    for (uint32_t i = 0; !noted && i < COMMIT_INDEX_ROUNDS && reg_make_index_room(self); i++) {
+    for (uint32_t i = 0; !noted && i < REG_INDEX_ROUNDS && reg_make_index_room(self); i++) {
         noted = reg_forget_noted(self, put);
     }
     return err;

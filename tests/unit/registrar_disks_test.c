@@ -1036,6 +1036,35 @@ START_TEST(a_block_with_other_bytes_leaves_a_disk_that_comes_late)
     }
 END_TEST
 
+/* The block was put again, and its write has had no answer yet: the tombstones are for what the scan told of. */
+START_TEST(a_block_that_is_written_again_stays_when_a_scan_tells_of_the_removed_one)
+    {
+        static const char *const one[] = {"disk", "1GiB", "disk_path", "/one", NULL};
+        static const struct found before[] = {{"m/b/0", "m/b", 0, 2, 100, 9, 4096, "before"},
+                                              {"m/b/1", "m/b", 1, 2, 100, 9, 8192, "before"}};
+        struct node *node = node_start(one);
+        struct sl_msg forget;
+        node_client(node, "client.1", 11);
+        tierer_play(0, stores[0]);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, NULL, 0, true, false, NULL);
+        (void)remove_ask(node, "m/b");
+        tierer_found(node, NULL, 0, false, true, NULL);
+        ck_assert_uint_eq(tierer_forget(node, SL_ERR_IO), 1); /* it is asked again */
+        node_put_block(node, "client.1", "m/b", 2, 100, 0);
+
+        tierer_found(node, before, 2, true, true, NULL);
+        ck_assert_uint_eq(tierer_write(node, 10, SL_OK), 2);
+        fake_pass(&node->fake, SL_NS_PER_S);
+
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &forget));
+        ck_assert_uint_eq(forget.body.disk_forget.items.count, 2);
+        ck_assert_uint_eq(forget.body.disk_forget.items.at[0].segment, 9);
+        ck_assert_uint_eq(forget.body.disk_forget.items.at[1].segment, 9);
+        node_end(node);
+    }
+END_TEST
+
 /* Half of a block was found when it is put again. The other half of the first one, on a disk that comes late, must not meet half of
  * the second one in an index that begins anew. */
 START_TEST(a_block_that_is_put_over_its_half_leaves_the_disk_of_the_other_half)
@@ -1287,6 +1316,7 @@ int main(void)
         what_leaves_during_a_scan_leaves_room_for_removals,
         a_block_that_was_stored_after_its_removal_stays,
         a_block_with_other_bytes_leaves_a_disk_that_comes_late,
+        a_block_that_is_written_again_stays_when_a_scan_tells_of_the_removed_one,
         a_block_that_is_put_over_its_half_leaves_the_disk_of_the_other_half,
         a_block_is_removed_from_a_disk_while_it_is_written,
         paths_in_another_order_find_everything,

@@ -122,7 +122,8 @@ static struct reg_forget *forget_new(struct registrar *self, struct sl_key key,
         return NULL;
     }
     uint64_t hash = reg_hash(key.at, key.length);
-    bool behind = reg_write_runs(self, hash, place->disk);
+    /* A write under way is of the value that is removed, unless its place is known. */
+    bool behind = place->valid == 0 && reg_write_runs(self, hash, place->disk);
     *forget = (struct reg_forget){
         .behind = behind,
         .scan = disk->scan_number,
@@ -131,7 +132,6 @@ static struct reg_forget *forget_new(struct registrar *self, struct sl_key key,
         .key_length = key.length,
         .previous = disk->forget_last,
     };
-    forget->place.valid = behind ? 0 : place->valid; /* its write may store it elsewhere */
     memcpy(forget->key, key.at, key.length);
     forget->key[key.length] = '\0';
     if (disk->forget_last != NULL) {

@@ -601,6 +601,35 @@ START_TEST(a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_aw
     }
 END_TEST
 
+/* Nor on one that is being scanned. */
+START_TEST(a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_scanned)
+    {
+        struct node *node = node_start(disk_settings);
+        struct found found = {.key = "k", .length = 5000, .segment = 3, .offset = 4096};
+        struct sl_item_grant grant;
+        sl_err code = SL_OK;
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        tierer_found(node, NULL, 0, true, false, NULL);
+        for (uint32_t i = 0; i < 6; i++) {
+            ck_assert_int_eq(reserve_replace(node, "client.1", "k", 200, &grant), SL_OK);
+            ck_assert_int_eq(commit_as(node, "client.1", &grant, "new"), SL_ERR_INCOMPLETE);
+            ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 1);
+            fake_pass(&node->fake, 3 * SL_NS_PER_S); /* its time is over */
+            if (i % 2 == 1) {
+                ck_assert_int_eq(node_remove(node, "client.1", "k"), SL_ERR_INCOMPLETE);
+                ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 1);
+                fake_pass(&node->fake, 3 * SL_NS_PER_S);
+            }
+        }
+
+        tierer_found(node, &found, 1, false, true, &code);
+        ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(a_removal_waits_for_what_was_replaced_before)
     {
         struct node *node = node_with_disk();
@@ -773,6 +802,8 @@ static Suite *suite(void)
     tcase_add_test(disk, too_many_that_wait_try_again);
     tcase_add_test(disk, a_value_is_not_replaced_without_room_for_its_tombstones);
     tcase_add_test(disk, a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_away);
+    tcase_add_test(disk,
+                   a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_scanned);
     tcase_add_test(disk, a_removal_waits_for_what_was_replaced_before);
     tcase_add_test(disk, what_a_disk_has_not_told_yet_is_forgotten_too);
     tcase_add_test(disk, the_same_bytes_get_a_place_of_their_own);

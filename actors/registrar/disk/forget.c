@@ -169,6 +169,22 @@ bool reg_forget_noted(struct registrar *self, struct sl_key key)
     return noted;
 }
 
+/* One that waits for the disk will do: who asks or puts again and again must not fill the table. It is the newest, which
+ * is sent after those of the parts that earlier ones have met. */
+static void forget_replace(struct registrar *self, struct reg_forget *newest, struct sl_key key)
+{
+    struct reg_forget *next, *at = forget_first(self, key, newest->place.disk);
+    for (; at != NULL && newest->place.valid == 0; at = next) {
+        next = forget_next(at, key);
+        if (at != newest && !at->sent && (newest->note != 0 || at->note == 0) &&
+            reg_answer_of(self, at->remove_id) == NULL) {
+            newest->restored = newest->restored || at->restored;
+            newest->held = SL_MAX(newest->held, at->held);
+            forget_end(self, at, true);
+        }
+    }
+}
+
 static struct reg_forget *forget_key(struct registrar *self, struct sl_key key,
                                      uint64_t length_bytes, const struct sl_disk_place *place,
                                      const struct reg_drop *how, bool room)
@@ -189,6 +205,7 @@ static struct reg_forget *forget_key(struct registrar *self, struct sl_key key,
     return forget;
 }
 
+    forget_replace(self, forget, key);
 void reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
                     const struct sl_disk_place *place, const struct reg_drop *how)
 {
@@ -246,7 +263,7 @@ bool reg_forget_join(struct registrar *self, struct sl_key key, uint32_t slot, u
                      uint32_t remove_index)
 {
     struct reg_forget *at = forget_first(self, key, slot);
-    while (at != NULL && (!at->restored || at->remove_id != 0)) {
+    while (at != NULL && (!at->restored || reg_answer_of(self, at->remove_id) != NULL)) {
         at = forget_next(at, key);
     }
     if (at == NULL) {
@@ -540,8 +557,6 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     const struct sl_entry *entry = what->record;
     const struct reg_drop *how = what->how;
     bool removed = how->reason == REG_GHOST_REMOVED;
-    const struct reg_remove *remove = reg_answer_of(self, how->remove_id);
-    bool all = remove != NULL && remove->left == NULL; /* it counts them */
     uint16_t told = sl_index_links(self->index, entry->ref)->disks & reg_disks_used(self);
     uint16_t doubt = how->told ? told : reg_disk_doubt(self, entry->ref, entry, removed);
     const struct sl_key key = record_key(entry);
@@ -551,11 +566,7 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
         const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* wherever it is there */
         bool written = what->writing && reg_write_runs(self, reg_hash(key.at, key.length), i);
         bool doubted = written || (how->forget && (doubt & REG_DISK_BIT(i)) != 0);
-        bool waits = doubted && !written && !all && reg_disk_lost(self, i) &&
-                     reg_forget_pending(self, key, i) && (!removed || reg_forget_noted(self, key));
-        if (waits) { /* One will do: who puts again and again must not fill the table. */
-            reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_DISK_AWAY);
-        } else if (doubted || (how->forget && placed && entry->disk.disk == i)) {
+        if (doubted || (how->forget && placed && entry->disk.disk == i)) {
             reg_forget_key(self, key, entry->extent.length_bytes, doubted ? &unknown : &entry->disk,
                            how);
         }

@@ -32,13 +32,8 @@ bool reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_
     uint16_t disks = reg_disks_may_have(self, key, REG_NONE, true);
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct sl_disk_place unknown = {.disk = (uint16_t)i};
-        if ((disks & REG_DISK_BIT(i)) == 0) {
-            continue;
-        }
-        if (reg_disk_lost(self, i) && reg_forget_pending(self, key, i)) {
-            /* One that waits there will do: who asks again and again must not fill the table. */
-            reg_remove_failed(self, how->remove_id, how->remove_index, SL_ERR_DISK_AWAY);
-        } else if (!reg_forget_join(self, key, i, how->remove_id, how->remove_index)) {
+        if ((disks & REG_DISK_BIT(i)) != 0 &&
+            !reg_forget_join(self, key, i, how->remove_id, how->remove_index)) {
             reg_forget_key(self, key, 1, &unknown, how);
         }
     }

@@ -1,348 +1,140 @@
-/* client/bench/replay.c - plays a trace as an engine of N ranks would, and reports. */
+/* client/bench/replay.c - sluicectl replay: takes the options, and becomes replay.py, which plays. */
 #include "client/bench/commands.h"
-#include "client/bench/replay_engine.h"
 #include "runtime/keys/sl_keys.h"
-#include "runtime/sl_parse.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#define PAGE_KEPT_S   600 /* pages of ended replays serve `trace` for so long */
-#define SPEED_STEP_NS (20 * SL_NS_PER_MS)
-#define WORLD_MAX     64u
-#define POOLS_MAX     8u
-#define DEVICE_MAX    (1u << 24) /* blocks */
+#define BLOCK_TOKENS 512u /* that a hash id of a trace stands for */
 
-/* What the engine says about sessions. */
-static int hints_check(struct ctl *ctl, struct replay_options *options, const char *ends_told,
-                       const char *hints_right)
-{
-    struct replay_hints_options *hints = &options->hints;
-    const char *text = ends_told != NULL ? ends_told : hints_right;
-    if (ends_told != NULL && hints_right != NULL) {
-        return ctl_wrong(ctl, "--ends-told or --hints-right, not both");
-    }
-    if (text == NULL) {
-        return CTL_FINE;
-    }
-    hints->kind = ends_told != NULL ? REPLAY_HINTS_ENDS : REPLAY_HINTS_ALL;
-    if (!sl_parse_real(text, &hints->share) || !(hints->share >= 0 && hints->share <= 1)) {
-        return ctl_wrong(ctl, "'%s' is not a share from 0 to 1", text);
-    }
-    return CTL_FINE;
-}
-
-/* What is told of pauses, from texts: share, share of those that are right, how far off. */
-static int pauses_check(struct ctl *ctl, struct replay_options *options, const char *const text[3])
-{
-    struct replay_pause_options *pauses = &options->pauses;
-    double *const out[] = {&pauses->told, &pauses->right, &pauses->error};
-    pauses->right = 1;
-    pauses->seed = options->hints.seed;
-    for (uint32_t i = 0; i < SL_COUNT(out); i++) {
-        if (text[i] != NULL &&
-            (!sl_parse_real(text[i], out[i]) || !(*out[i] >= 0 && *out[i] <= 1))) {
-            return ctl_wrong(ctl, "'%s' is not a share from 0 to 1", text[i]);
-        }
-    }
-    return pauses->told > 0 && options->speed <= 0
-               ? ctl_wrong(
-                     ctl,
-                     "--pauses-told needs --speed: without the trace's times there is no pause")
-               : CTL_FINE;
-}
-
-static int options_check(struct ctl *ctl, struct replay_options *options, const char *speed,
-                         const char *progress)
+/* replay.py reads its standard input. */
+static int trace_open(const struct ctl *ctl)
 {
     struct sl_error why;
-    options->trace_path = ctl->words[0];
-    if (options->ranks < 1 || options->ranks > WORLD_MAX || options->pools < 1 ||
-        options->pools > POOLS_MAX) {
-        return ctl_wrong(ctl, "1 to %u ranks, 1 to %u pools", WORLD_MAX, POOLS_MAX);
-    }
-    if (options->layers < 1 || options->layers > REPLAY_LAYERS_MAX ||
-        options->block_bytes < options->layers || options->block_bytes > SL_VALUE_BYTES_MAX) {
-        return ctl_wrong(ctl, "1 to %u layers, and --block-bytes at least as many, at most 1 GiB",
-                         REPLAY_LAYERS_MAX);
-    }
-    if (sl_keys_format_check(options->key_format, &why) != SL_OK) {
-        return ctl_wrong(ctl, "%s", why.text);
-    }
-    if (options->limit == 0 || options->op_timeout_ns == 0 || options->device_blocks > DEVICE_MAX) {
-        return ctl_wrong(ctl, "--limit and --op-timeout are above 0, --device-blocks at most %u",
-                         DEVICE_MAX);
-    }
-    if (options->prefill.tokens_per_s > SL_PREFILL_LIMIT ||
-        options->prefill.doubles_at_token > SL_PREFILL_LIMIT ||
-        (options->prefill.tokens_per_s == 0 &&
-         (options->prefill.doubles_at_token > 0 || options->prefill_untold))) {
-        return ctl_wrong(ctl,
-                         "--prefill-rate and --prefill-doubles are at most 2^40, and the others "
-                         "of --prefill need a rate");
-    }
-    options->speed = 0;
-    if (speed != NULL &&
-        (!sl_parse_real(speed, &options->speed) || !(options->speed > 0) || options->speed > 1e9)) {
-        return ctl_wrong(ctl, "--speed '%s' is not a number above 0", speed);
-    }
-    return ctl_progress(ctl, progress, &options->progress);
-}
-
-/* Removes the pages of replays that ended long ago. */
-static void pages_tidy(const struct ctl *ctl)
-{
-    SL_AUTO(closedir) DIR *directory = opendir(ctl->paths.shm_dir);
-    if (directory == NULL) {
-        return;
-    }
-    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
-        struct stat about;
-        struct sl_proc_id proc;
-        const char *rest = NULL;
-        uint64_t pid = 0;
-        if (strncmp(entry->d_name, "metrics.client.", 15) != 0) {
-            continue;
-        }
-        if (sl_parse_digits(entry->d_name + 15, &pid, &rest) == SL_OK && *rest == '.' &&
-            pid <= UINT32_MAX && sl_proc_id_of((uint32_t)pid, &proc, NULL) == SL_ERR_NOT_FOUND &&
-            fstatat(dirfd(directory), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-            time(NULL) - about.st_mtime > PAGE_KEPT_S) {
-            (void)unlinkat(dirfd(directory), entry->d_name, 0);
-        }
-    }
-}
-
-struct evictions {
-    uint64_t blocks;
-};
-
-/* Every block that left the node: by eviction without a disk copy, by removal, by its time to live,
- * by a bad disk. What was evicted from memory to disk is still there. */
-static bool page_evictions(void *context, struct sl_metrics_view *view)
-{
-    struct evictions *evictions = context;
-    struct sl_metrics_summary summary;
-    sl_metrics_view_summary(view, &summary);
-    if (strcmp(summary.actor, "registrar") == 0) {
-        evictions->blocks += ctl_page_metric(view, "dropped_count");
-    }
-    return true;
-}
-
-static uint64_t evicted_so_far(const struct replay *replay)
-{
-    struct evictions evictions = {0};
-    for (uint32_t i = 0; i < replay->side_count; i++) {
-        (void)ctl_pages(replay->sides[i].ctl, page_evictions, &evictions);
-    }
-    return evictions.blocks;
-}
-
-/* Keeps the trace's own times. */
-static void wait_for_time(const struct replay *replay, const struct replay_request *request,
-                          uint64_t started_ns)
-{
-    if (replay->options.speed <= 0) {
-        return;
-    }
-    double offset_ms = (double)(request->timestamp_ms - replay->trace.requests[0].timestamp_ms) /
-                       replay->options.speed;
-    uint64_t due_ns = started_ns + (uint64_t)(offset_ms * 1e6);
-    for (uint64_t now_ns; (now_ns = sl_clock_monotonic_ns()) < due_ns;) {
-        uint64_t step_ns = SL_MIN(due_ns - now_ns, SPEED_STEP_NS);
-        struct timespec pause = {.tv_nsec = (long)step_ns};
-        (void)nanosleep(&pause, NULL);
-        sl_metrics_beat(replay->side->metrics, now_ns);
-    }
-}
-
-static void play(struct replay *replay)
-{
-    uint64_t evicted_before = evicted_so_far(replay);
-    uint64_t started_ns = sl_clock_monotonic_ns();
-    for (uint64_t i = replay->options.first; i < replay->trace.request_count; i++) {
-        const struct replay_request *request = &replay->trace.requests[i];
-        if (request->timestamp_ms >= replay->trace.requests[0].timestamp_ms) {
-            wait_for_time(replay, request, started_ns);
-        }
-        replay->side = &replay->sides[i % replay->side_count];
-        replay_request_play(replay, i);
-        replay_published_wait(replay);
-        replay_window_note(replay, started_ns, i + 1 == replay->trace.request_count);
-        replay_progress(replay, i + 1, started_ns, i + 1 == replay->trace.request_count);
-    }
-    struct replay_report *report = &replay->report;
-    uint64_t evicted_after = evicted_so_far(replay);
-    report->wall_ns = sl_clock_monotonic_ns() - started_ns;
-    report->evicted =
-        evicted_after >= evicted_before ? evicted_after - evicted_before : evicted_after;
-    report->lost = report->misses_of_acknowledged > report->evicted
-                       ? report->misses_of_acknowledged - report->evicted
-                       : 0;
-}
-
-static int report_write(const struct ctl *ctl, const struct replay *replay)
-{
-    static const char *const words[] = {"replay", NULL};
-    const char *path = replay->options.json_path;
-    json_t *object = replay_json(replay);
-    if (path != NULL && strcmp(path, "-") == 0) {
-        ctl_print_json(object);
-        return CTL_FINE;
-    }
-    size_t flags = JSON_INDENT(1) | JSON_REAL_PRECISION(12);
-    int failed = path != NULL ? json_dump_file(object, path, flags) : 0;
-    int os_code = errno;
-    int code = ctl_script_print("text.py", words, object);
-    if (failed != 0) {
-        struct sl_error why;
-        (void)sl_fail_os(&why, os_code, "write '%s'", path);
-        return ctl_failed(ctl, &why);
-    }
-    return code;
-}
-
-/* Twice the longest request by default: so many may still be lent to an op that is not fenced. */
-static int devices_size(struct ctl *ctl, struct replay *replay)
-{
-    struct replay_options *options = &replay->options;
-    if (replay->trace.request_count <= options->first) {
-        return ctl_wrong(ctl, "'%s' has %" PRIu64 " requests, no number %" PRIu64,
-                         options->trace_path, replay->trace.request_count, options->first);
-    }
-    if (options->device_blocks == 0) {
-        options->device_blocks = 2 * (uint64_t)replay->trace.blocks_max;
-    }
-    if (options->device_blocks < replay->trace.blocks_max) {
-        return ctl_wrong(ctl, "the longest request has %u blocks, --device-blocks is %" PRIu64,
-                         replay->trace.blocks_max, options->device_blocks);
-    }
-    return CTL_FINE;
-}
-
-static bool page_of_rank(void *context, struct sl_metrics_view *view)
-{
-    uint64_t *ranks = context;
-    struct sl_metrics_summary summary;
-    sl_metrics_view_summary(view, &summary);
-    *ranks += strncmp(summary.actor, "swapper.", 8) == 0 ? 1 : 0;
-    return true;
-}
-
-/* What every op would be refused for is said before the first one. */
-static int ranks_check(struct ctl *ctl, const struct replay *replay)
-{
-    for (uint32_t i = 0; i < replay->side_count; i++) {
-        uint64_t ranks = 0;
-        (void)ctl_pages(replay->sides[i].ctl, page_of_rank, &ranks);
-        if (ranks > 0 && ranks < replay->options.ranks) {
-            return ctl_wrong(ctl,
-                             "--ranks %" PRIu64 ", and node '%s' was started with --ranks %" PRIu64,
-                             replay->options.ranks,
-                             sl_config_text(replay->sides[i].ctl->config, SL_SET_instance), ranks);
-        }
-    }
-    return CTL_FINE;
-}
-
-static int replay_run(struct ctl *ctl, struct replay *replay)
-{
-    struct sl_error why = {0};
-    if (replay_trace_read(replay->options.trace_path, replay->options.limit, REPLAY_BLOCK_TOKENS,
-                          &replay->trace, &why) != SL_OK) {
+    const char *path = ctl->words[0];
+    int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || (fd != STDIN_FILENO && dup2(fd, STDIN_FILENO) < 0)) {
+        (void)sl_fail_os(&why, errno, "open '%s'", path);
         (void)ctl_failed(ctl, &why);
-        return why.code == SL_ERR_INVALID || why.code == SL_ERR_NOT_FOUND ? CTL_WRONG_USE : CTL_NO;
+        return why.code == SL_ERR_NOT_FOUND ? CTL_WRONG_USE : CTL_NO;
     }
-    int code = devices_size(ctl, replay);
+    return CTL_FINE;
+}
+
+/* What it is to play, which this takes; beside that how it finds the node. */
+static int replay_become(const struct ctl *ctl, json_t *asked)
+{
+    struct sl_error why;
+    struct sl_client *client = NULL;
+    json_t *settings = json_array();
+    for (uint32_t i = 0; i < ctl->setting_count; i++) {
+        (void)json_array_append_new(settings, json_string(ctl->settings[i]));
+    }
+    (void)json_object_set_new(asked, "trace", ctl_json_text(ctl->words[0]));
+    (void)json_object_set_new(asked, "config", json_pack("s?", ctl->config_file));
+    (void)json_object_set_new(asked, "settings", settings);
+    SL_AUTO(free) char *text = json_dumps(asked, JSON_COMPACT | JSON_ENSURE_ASCII);
+    json_decref(asked);
+    int code = trace_open(ctl);
     if (code != CTL_FINE) {
         return code;
     }
-    pages_tidy(ctl);
-    if (replay_engine_open(replay, ctl, &why) != SL_OK) {
+    if (ctl_open(ctl, true, &client, &why) != SL_OK) { /* here are the words for who has no node */
         return ctl_failed(ctl, &why);
     }
-    code = ranks_check(ctl, replay);
-    if (code != CTL_FINE) {
-        return code;
+    sl_client_close(&client);
+    const char *const words[] = {text, NULL};
+    ctl_script_become("replay.py", words);
+}
+
+/* Keys that the format has for the first so many tokens of a request. */
+static uint64_t key_count(const char *format, uint32_t token_count)
+{
+    uint64_t count = 0;
+    const struct sl_keys_request request = {.format = format,
+                                            .token_count = token_count,
+                                            .block_tokens = BLOCK_TOKENS,
+                                            .partial = true};
+    (void)sl_keys_count(&request, &count, NULL);
+    return count;
+}
+
+static json_t *option_json(const struct ctl_option *option)
+{
+    if (option->flag != NULL) {
+        return json_boolean(*option->flag);
     }
-    play(replay);
-    code = report_write(ctl, replay);
-    const struct replay_report *report = &replay->report;
-    bool good = report->mismatches == 0 && report->errors == 0 && report->lost == 0;
-    return code != CTL_FINE ? code : good ? CTL_FINE : CTL_NO;
+    if (option->text != NULL) {
+        return *option->text != NULL ? ctl_json_text(*option->text) : json_null();
+    }
+    return ctl_json_u64(option->count != NULL  ? *option->count
+                        : option->size != NULL ? *option->size
+                                               : *option->duration);
 }
 
 static int replay_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
-    const char *speed = NULL;
-    const char *progress = "auto";
-    const char *ends_told = NULL;
-    const char *hints_right = NULL;
-    const char *pauses[3] = {NULL, NULL, NULL};
-    struct replay *replay = calloc(1, sizeof *replay);
-    if (replay == NULL) {
-        return CTL_NO;
+    struct sl_error why;
+    bool shown = false, untold = false;
+    uint64_t ranks = 1, pools = 1, layers = 4, block_bytes = 4096, limit = UINT64_MAX, first = 0;
+    uint64_t device_blocks = 0, timeout_ns = 2 * SL_NS_PER_S, published_ns = 0, window = 0;
+    uint64_t seed = 1, rate = 0, doubles = 0;
+    const char *format = "sluice", *progress = "auto";
+    const char *speed = NULL, *json = NULL, *also = NULL, *ends = NULL, *right = NULL;
+    const char *pauses = NULL, *pauses_right = NULL, *pause_error = NULL;
+    const struct ctl_option options[] = {{.name = "ranks", .count = &ranks},
+                                         {.name = "pools", .count = &pools},
+                                         {.name = "layers", .count = &layers},
+                                         {.name = "block-bytes", .size = &block_bytes},
+                                         {.name = "key-format", .text = &format},
+                                         {.name = "limit", .count = &limit},
+                                         {.name = "speed", .text = &speed},
+                                         {.name = "device-blocks", .count = &device_blocks},
+                                         {.name = "op-timeout", .duration = &timeout_ns},
+                                         {.name = "json", .text = &json},
+                                         {.name = "progress", .text = &progress},
+                                         {.name = "first", .count = &first},
+                                         {.name = "also", .text = &also},
+                                         {.name = "published", .duration = &published_ns},
+                                         {.name = "window", .count = &window},
+                                         {.name = "ends-told", .text = &ends},
+                                         {.name = "hints-right", .text = &right},
+                                         {.name = "pauses-told", .text = &pauses},
+                                         {.name = "pauses-right", .text = &pauses_right},
+                                         {.name = "pause-error", .text = &pause_error},
+                                         {.name = "hint-seed", .count = &seed},
+                                         {.name = "prefill-rate", .count = &rate},
+                                         {.name = "prefill-doubles", .count = &doubles},
+                                         {.name = "prefill-untold", .flag = &untold}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        return code;
     }
-    replay->options = (struct replay_options){.key_format = "sluice",
-                                              .ranks = 1,
-                                              .pools = 1,
-                                              .layers = 4,
-                                              .block_bytes = 4096,
-                                              .limit = UINT64_MAX,
-                                              .op_timeout_ns = 2 * SL_NS_PER_S,
-                                              .hints = {.seed = 1}};
-    struct replay_options *asked = &replay->options;
-    const struct ctl_option options[] = {
-        {.name = "ranks", .count = &asked->ranks},
-        {.name = "pools", .count = &asked->pools},
-        {.name = "layers", .count = &asked->layers},
-        {.name = "block-bytes", .size = &asked->block_bytes},
-        {.name = "key-format", .text = &asked->key_format},
-        {.name = "limit", .count = &asked->limit},
-        {.name = "speed", .text = &speed},
-        {.name = "device-blocks", .count = &asked->device_blocks},
-        {.name = "op-timeout", .duration = &asked->op_timeout_ns},
-        {.name = "json", .text = &asked->json_path},
-        {.name = "progress", .text = &progress},
-        {.name = "first", .count = &asked->first},
-        {.name = "also", .text = &asked->also},
-        {.name = "published", .duration = &asked->published_ns},
-        {.name = "window", .count = &asked->window},
-        {.name = "ends-told", .text = &ends_told},
-        {.name = "hints-right", .text = &hints_right},
-        {.name = "pauses-told", .text = &pauses[0]},
-        {.name = "pauses-right", .text = &pauses[1]},
-        {.name = "pause-error", .text = &pauses[2]},
-        {.name = "hint-seed", .count = &asked->hints.seed},
-        {.name = "prefill-rate", .count = &asked->prefill.tokens_per_s},
-        {.name = "prefill-doubles", .count = &asked->prefill.doubles_at_token},
-        {.name = "prefill-untold", .flag = &asked->prefill_untold}};
-    if (ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
-        code = options_check(ctl, asked, speed, progress);
-        code = code == CTL_FINE ? hints_check(ctl, asked, ends_told, hints_right) : code;
-        code = code == CTL_FINE ? pauses_check(ctl, asked, pauses) : code;
-        if (code == CTL_FINE) {
-            code = replay_run(ctl, replay);
-        }
+    if (sl_keys_format_check(format, &why) != SL_OK) {
+        return ctl_wrong(ctl, "%s", why.text);
     }
-    replay_engine_close(replay);
-    free(replay);
-    return code;
+    code = ctl_progress(ctl, progress, &shown);
+    if (code != CTL_FINE) {
+        return code;
+    }
+    json_t *asked = json_object();
+    for (size_t i = 0; i < SL_COUNT(options); i++) {
+        (void)json_object_set_new(asked, options[i].name, option_json(&options[i]));
+    }
+    bool cut = key_count(format, BLOCK_TOKENS - 1) > 0;
+    bool pairs = !cut && key_count(format, BLOCK_TOKENS) == 0;
+    (void)json_object_set_new(asked, "progress", json_boolean(shown));
+    (void)json_object_set_new(asked, "key-of-cut-block", json_boolean(cut));
+    (void)json_object_set_new(asked, "keys-of-pairs", json_boolean(pairs));
+    return replay_become(ctl, asked);
 }
 
 /* clang-format off */
 const struct ctl_command ctl_replay = {
     .name = "replay",
-    .registers = true,
     .summary = "play a trace as an engine would",
     .help = "replay TRACE [OPTIONS]\n"
             "\n"

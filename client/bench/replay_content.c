@@ -1,10 +1,13 @@
 /* client/bench/replay_content.c */
 #include "client/bench/replay_content.h"
 
+#include <string.h>
+#define XXH_INLINE_ALL /* so that libreplay.so needs no other library */
 #include <xxhash.h>
 
 #define GOLDEN            UINT64_C(0x9e3779b97f4a7c15)
 #define LAYER_ALIGN_BYTES 256u
+#define POISON            0xa5
 
 /* The finaliser of splitmix64: every bit of the input reaches every bit of the output. */
 static inline uint64_t mix(uint64_t z)
@@ -63,4 +66,64 @@ uint64_t replay_layers(uint64_t layer_count, uint64_t block_bytes, uint64_t bloc
         offset_bytes = sl_align_up(offset_bytes + bytes * block_count, LAYER_ALIGN_BYTES);
     }
     return offset_bytes;
+}
+
+/* ---- a request at a time ---- */
+
+void replay_prepare(const uint32_t *hash_ids, uint32_t hash_count, uint32_t block_tokens,
+                    uint32_t token_count, uint32_t *tokens, uint64_t *chains, uint32_t chain_count)
+{
+    uint64_t chain = 0;
+    replay_tokens(hash_ids, hash_count, block_tokens, token_count, tokens);
+    for (uint32_t i = 0; i < chain_count; i++) {
+        uint32_t first = i * block_tokens;
+        chain = replay_chain(chain, &tokens[first], SL_MIN(block_tokens, token_count - first));
+        chains[i] = chain;
+    }
+}
+
+static unsigned char *piece_at(const struct replay_place *place, uint64_t layer, uint32_t block)
+{
+    const struct sl_engine_layer *at = &place->layers[layer];
+    return place->memory + at->offset_bytes + block * at->block_stride_bytes;
+}
+
+void replay_compute(const struct replay_place *place, const uint32_t *blocks,
+                    const uint64_t *chains, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const unsigned char *from = (const unsigned char *)place->part;
+        replay_part(chains[i], place->rank, place->pool, place->part, place->block_bytes);
+        for (uint64_t l = 0; l < place->layer_count; l++) {
+            memcpy(piece_at(place, l, blocks[i]), from, place->layers[l].piece_bytes);
+            from += place->layers[l].piece_bytes;
+        }
+    }
+}
+
+void replay_poison(const struct replay_place *place, const uint32_t *blocks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint64_t l = 0; l < place->layer_count; l++) {
+            memset(piece_at(place, l, blocks[i]), POISON, place->layers[l].piece_bytes);
+        }
+    }
+}
+
+uint32_t replay_check(const struct replay_place *place, const uint32_t *blocks,
+                      const uint64_t *chains, uint32_t count, int32_t *wrong)
+{
+    uint32_t wrong_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const unsigned char *right = (const unsigned char *)place->part;
+        replay_part(chains[i], place->rank, place->pool, place->part, place->block_bytes);
+        wrong[i] = -1;
+        for (uint64_t l = 0; l < place->layer_count && wrong[i] < 0; l++) {
+            uint64_t length = place->layers[l].piece_bytes;
+            wrong[i] = memcmp(piece_at(place, l, blocks[i]), right, length) != 0 ? (int32_t)l : -1;
+            right += length;
+        }
+        wrong_count += wrong[i] >= 0;
+    }
+    return wrong_count;
 }

@@ -24,4 +24,26 @@ void replay_part(uint64_t chain, uint32_t rank, uint32_t pool, uint64_t *part,
 uint64_t replay_layers(uint64_t layer_count, uint64_t block_bytes, uint64_t block_count,
                        struct sl_engine_layer *layers);
 
+/* ---- for replay.py, by ctypes (libreplay.so): a request at a time ---- */
+
+/* Fills tokens[0 .. token_count) and the chain of each of the chain_count first blocks. */
+void replay_prepare(const uint32_t *hash_ids, uint32_t hash_count, uint32_t block_tokens,
+                    uint32_t token_count, uint32_t *tokens, uint64_t *chains, uint32_t chain_count);
+/* Memory of a rank and pool, and room for one part (replay_part). */
+struct replay_place {
+    unsigned char *memory;
+    const struct sl_engine_layer *layers;
+    uint64_t layer_count, block_bytes;
+    uint32_t rank, pool;
+    uint64_t *part;
+};
+/* "Computes" device blocks: their right bytes in every layer. */
+void replay_compute(const struct replay_place *place, const uint32_t *blocks,
+                    const uint64_t *chains, uint32_t count);
+/* What is stale cannot pass. */
+void replay_poison(const struct replay_place *place, const uint32_t *blocks, uint32_t count);
+/* Compares every byte. wrong[i]: number of the block's first layer with other bytes, or -1. Gives how many blocks are wrong. */
+uint32_t replay_check(const struct replay_place *place, const uint32_t *blocks,
+                      const uint64_t *chains, uint32_t count, int32_t *wrong);
+
 #endif

@@ -1,22 +1,15 @@
-/* client/bench/workload.c - prints a generated trace. */
+/* client/bench/workload.c - sluicectl workload: takes the options, and becomes workload.py. */
 #include "client/bench/commands.h"
-#include "client/bench/replay_trace.h"
-#include "client/bench/workload_model.h"
-#include "runtime/sl_parse.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define SYSTEM_PROMPTS 8u
-
 static int workload_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
-    struct sl_error why = {0};
-    uint64_t requests = 1500;
-    uint64_t seed = 1;
-    uint64_t sessions = 64;
     const char *rate = "4";
+    uint64_t requests = 1500, seed = 1, sessions = 64;
+    char numbers[3][21];
     const struct ctl_option options[] = {{.name = "requests", .count = &requests},
                                          {.name = "seed", .count = &seed},
                                          {.name = "sessions", .count = &sessions},
@@ -24,36 +17,11 @@ static int workload_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    double rate_per_s = 0;
-    if (!sl_parse_real(rate, &rate_per_s)) {
-        return ctl_wrong(ctl, "--rate '%s' is not a number", rate);
-    }
-    const struct workload_options asked = {.requests = requests,
-                                           .seed = seed,
-                                           .block_tokens = REPLAY_BLOCK_TOKENS,
-                                           .sessions = (uint32_t)SL_MIN(sessions, UINT32_MAX),
-                                           .system_prompts = SYSTEM_PROMPTS,
-                                           .rate_per_s = rate_per_s};
-    struct workload *workload = NULL;
-    if (workload_create(&asked, &workload, &why) != SL_OK) {
-        return ctl_wrong(ctl, "%s", why.text);
-    }
-    struct workload_request request;
-    while (workload_next(workload, &request)) {
-        (void)printf("{\"timestamp\": %" PRIu64
-                     ", \"input_length\": %u, \"output_length\": %u, \"hash_ids\": [",
-                     request.timestamp_ms, request.input_length, request.output_length);
-        for (uint32_t i = 0; i < request.hash_count; i++) {
-            (void)printf("%s%u", i == 0 ? "" : ", ", request.hash_ids[i]);
-        }
-        (void)puts("]}");
-    }
-    code = workload_failed(workload) ? CTL_NO : CTL_FINE;
-    if (code != CTL_FINE) {
-        (void)fprintf(stderr, "sluicectl workload: out of memory\n");
-    }
-    workload_destroy(&workload);
-    return code;
+    (void)snprintf(numbers[0], sizeof numbers[0], "%" PRIu64, requests);
+    (void)snprintf(numbers[1], sizeof numbers[1], "%" PRIu64, seed);
+    (void)snprintf(numbers[2], sizeof numbers[2], "%" PRIu64, sessions);
+    const char *const words[] = {numbers[0], numbers[1], numbers[2], rate, NULL};
+    ctl_script_become("workload.py", words);
 }
 
 /* clang-format off */

@@ -108,8 +108,8 @@ void ctl_interruptible(void);
 bool ctl_interrupted(void);
 
 /* ---- script.c: files of Python in PREFIX/share/sluice ---- */
-/* Becomes python3 with that file and these words, 16 at most, ended by NULL. Does not return. */
-void ctl_script_become(const char *name, const char *const words[]);
+/* Becomes python3 with that file and these words, 16 at most, ended by NULL. */
+__attribute__((noreturn)) void ctl_script_become(const char *name, const char *const words[]);
 /* Waits for such a process; gives its exit code. */
 int ctl_script_end(pid_t pid);
 /* Runs it with the facts, which it takes, at its standard input. Gives its exit code. */

@@ -235,32 +235,8 @@ def status(shown):
     yield ""
 
 
-def replay(shown):
-    tiers = ", ".join(f"{tier} {count}" for tier, count in shown["hits_by_tier"].items())
-    yield f"{'requests':<18}{shown['requests']} in {shown['wall_s']:.2f} s"
-    yield f"{'block references':<18}{shown['block_references']}"
-    yield f"{'hits':<18}{shown['hits']} ({percent(shown['hits'], shown['block_references']):.1f} %): {tiers}"
-    if shown["ends_told"] or shown["goes_on_told"]:
-        yield f"{'sessions':<18}{shown['ends_told']} requests said that theirs ends, {shown['goes_on_told']} that it goes on"
-    if "first_tokens" in shown:
-        times = shown["first_tokens"]
-        yield (f"{'first tokens':<18}{times['all_s']:.2f} s in all: loads {times['loads_s']:.2f} s, then computing {times['computing_s']:.2f} s; "
-               f"{shown['not_awaited']} blocks were not waited for")
-    yield f"{'stored':<18}{shown['blocks_stored']} blocks, {shown['blocks_existed']} were there, {shown['blocks_not_stored']} not stored"
-    yield f"{'bytes':<18}loaded {size_text(shown['bytes_loaded'])}, stored {size_text(shown['bytes_stored'])}"
-    for op in ("load", "store"):
-        yield f"{op:<18}p50 {shown[op + '_us']['p50']:.0f} us, p99 {shown[op + '_us']['p99']:.0f} us"
-    yield f"{'longest op':<18}{shown['longest_op_us']:.0f} us, over its deadline: {shown['ops_slow']}"
-    yield f"{'mismatches':<18}{shown['mismatches']}"
-    yield f"{'lost':<18}{shown['lost']} ({shown['misses_of_acknowledged']} acknowledged blocks missed, {shown['dropped_blocks']} evicted)"
-    yield f"{'errors':<18}{shown['errors']}"
-    if shown["unpublished"]:
-        yield f"{'not published':<18}{shown['unpublished']} requests, in time"
-    yield from (f"  {kind['count']:>6} x {kind['op']}: {kind['text']}" for kind in shown["errors_by_kind"])
-
-
 def main():
-    commands = {"bench": bench, "config": config, "contributions": contributions, "explain": explain, "nodes": nodes, "pools": pools, "replay": replay, "status": status}
+    commands = {"bench": bench, "config": config, "contributions": contributions, "explain": explain, "nodes": nodes, "pools": pools, "status": status}
     for line in commands[sys.argv[1]](json.load(sys.stdin)):
         print("\t".join(map(clean, line if isinstance(line, tuple) else (line,))))
 

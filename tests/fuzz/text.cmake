@@ -1,6 +1,5 @@
-# Text from people, files and peers: keys, traces, requests of HTTP.
+# Text from people, files and peers: keys, requests of HTTP.
 sl_fuzz(fuzz_keys SOURCES fuzz/fuzz_keys.c LIBS sluice_keys SEEDS fuzz/corpus/keys DICT fuzz/corpus/json.dict)
-sl_fuzz(fuzz_trace SOURCES fuzz/fuzz_trace.c LIBS sluice_bench_model SEEDS fuzz/corpus/trace DICT fuzz/corpus/json.dict)
 sl_fuzz(fuzz_ctl SOURCES fuzz/fuzz_ctl.c LIBS sl_fuzz_hostile sluice_ctl SEEDS fuzz/corpus/ctl DICT fuzz/corpus/json.dict)
 if(TARGET fuzz_ctl)
     target_link_options(fuzz_ctl PRIVATE -Wl,--wrap=ctl_script_print)

@@ -1,8 +1,6 @@
 /* tests/unit/client_test.c - what sluicectl and libsluice compute without a node. */
 #include "client/bench/histogram.h"
 #include "client/bench/replay_content.h"
-#include "client/bench/replay_trace.h"
-#include "client/bench/workload_model.h"
 #include "client/lib/internal.h"
 
 #include <check.h>
@@ -110,173 +108,50 @@ START_TEST(a_part_of_odd_length_is_the_start_of_a_longer_one)
     }
 END_TEST
 
-/* ---- trace ---- */
-
-START_TEST(a_line_of_a_trace_is_taken)
+START_TEST(a_wrong_byte_is_found_by_block_and_layer)
     {
-        struct replay_trace trace = {0};
-        const char line[] =
-            "{\"timestamp\": 3, \"input_length\": 700, \"output_length\": 5, \"hash_ids\": [4, 6]}";
+        enum { LAYERS = 3, PART_BYTES = 103, BLOCKS = 8 };
+        struct sl_engine_layer layers[LAYERS];
+        uint64_t part[(PART_BYTES + 7) / 8], chains[3] = {11, 12, 13};
+        const uint32_t blocks[3] = {5, 0, 7};
+        int32_t wrong[3];
+        unsigned char *memory = calloc(1, replay_layers(LAYERS, PART_BYTES, BLOCKS, layers));
+        const struct replay_place place = {.memory = memory,
+                                           .layers = layers,
+                                           .layer_count = LAYERS,
+                                           .block_bytes = PART_BYTES,
+                                           .rank = 1,
+                                           .part = part};
+        unsigned char *last =
+            memory + layers[2].offset_bytes + layers[2].block_stride_bytes - 1; /* of block 0 */
 
-        sl_err err = replay_trace_line(&trace, line, strlen(line), 512, NULL);
-
-        ck_assert_int_eq(err, SL_OK);
-        ck_assert_uint_eq(trace.request_count, 1);
-        ck_assert_uint_eq(trace.requests[0].input_length, 700);
-        ck_assert_uint_eq(trace.requests[0].id_count, 2);
-        ck_assert_uint_eq(trace.ids[1], 6);
-        ck_assert_uint_eq(trace.blocks_max, 2);
-        replay_trace_free(&trace);
+        replay_compute(&place, blocks, chains, 3);
+        ck_assert_uint_eq(replay_check(&place, blocks, chains, 3, wrong), 0);
+        ck_assert_int_eq(wrong[1], -1);
+        *last ^= 1;
+        ck_assert_uint_eq(replay_check(&place, blocks, chains, 3, wrong), 1);
+        ck_assert_int_eq(wrong[0], -1);
+        ck_assert_int_eq(wrong[1], 2);
+        ck_assert_int_eq(wrong[2], -1);
+        replay_poison(&place, blocks, 1);
+        ck_assert_uint_eq(replay_check(&place, blocks, chains, 3, wrong), 2);
+        ck_assert_int_eq(wrong[0], 0);
+        free(memory);
     }
 END_TEST
 
-static const struct {
-    const char *line, *named;
-} bad_lines[] = {
-    {"", "JSON"},
-    {"[]", "hash_ids"},
-    {"{\"input_length\": 1}", "hash_ids"},
-    {"{\"input_length\": 1, \"hash_ids\": []}", "hash_ids"},
-    {"{\"input_length\": 1, \"hash_ids\": [-1]}", "hash_ids[0]"},
-    {"{\"input_length\": 1, \"hash_ids\": [4294967296]}", "hash_ids[0]"},
-    {"{\"input_length\": 1, \"hash_ids\": [\"1\"]}", "hash_ids[0]"},
-    {"{\"input_length\": 0, \"hash_ids\": [1]}", "input_length"},
-    {"{\"input_length\": 1.5, \"hash_ids\": [1]}", "input_length"},
-    {"{\"input_length\": 513, \"hash_ids\": [1]}", "do not fit"},
-    {"{\"input_length\": 512, \"hash_ids\": [1, 2]}", "do not fit"},
-    {"{\"input_length\": 99999999999, \"hash_ids\": [1]}", "input_length"},
-    {"{\"timestamp\": -1, \"input_length\": 1, \"hash_ids\": [1]}", "timestamp"},
-    {"{\"input_length\": 1, \"input_length\": 1, \"hash_ids\": [1]}", "JSON"},
-};
-
-START_TEST(a_bad_line_of_a_trace_is_refused_by_name)
+START_TEST(a_request_has_the_tokens_and_chains_of_its_blocks)
     {
-        struct replay_trace trace = {0};
-        struct sl_error why = {0};
+        const uint32_t ids[] = {7, 9};
+        uint32_t tokens[600], want[600];
+        uint64_t chains[2];
 
-        sl_err err =
-            replay_trace_line(&trace, bad_lines[_i].line, strlen(bad_lines[_i].line), 512, &why);
+        replay_prepare(ids, 2, 512, 600, tokens, chains, 2);
 
-        ck_assert_int_eq(err, SL_ERR_INVALID);
-        ck_assert_msg(strstr(why.text, bad_lines[_i].named) != NULL, "'%s' does not name '%s'",
-                      why.text, bad_lines[_i].named);
-        ck_assert_uint_eq(trace.request_count, 0);
-        replay_trace_free(&trace);
-    }
-END_TEST
-
-START_TEST(the_line_of_a_bad_trace_file_is_named)
-    {
-        char path[] = "/tmp/sluice-trace-XXXXXX";
-        struct replay_trace trace = {0};
-        struct sl_error why = {0};
-        int fd = mkstemp(path);
-        ck_assert_int_ge(fd, 0);
-        ck_assert_int_ge(dprintf(fd, "{\"input_length\": 1, \"hash_ids\": [1]}\n\n{nonsense\n"), 0);
-        close(fd);
-
-        sl_err err = replay_trace_read(path, UINT64_MAX, 512, &trace, &why);
-        sl_err limited = replay_trace_read(path, 1, 512, &trace, NULL);
-
-        unlink(path);
-        ck_assert_int_eq(err, SL_ERR_INVALID);
-        ck_assert_ptr_nonnull(strstr(why.text, ":3: "));
-        ck_assert_int_eq(limited, SL_OK); /* the limit ends the reading before the bad line */
-        replay_trace_free(&trace);
-    }
-END_TEST
-
-/* ---- workload ---- */
-
-static const struct workload_options usual = {.requests = 600,
-                                              .seed = 7,
-                                              .block_tokens = 512,
-                                              .sessions = 64,
-                                              .system_prompts = 8,
-                                              .rate_per_s = 4};
-
-/* FNV-1a over all that a workload gives. */
-static uint64_t fingerprint(const struct workload_options *options)
-{
-    struct workload *workload = NULL;
-    struct workload_request request;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    ck_assert_int_eq(workload_create(options, &workload, NULL), SL_OK);
-    while (workload_next(workload, &request)) {
-        hash = (hash ^ request.timestamp_ms) * UINT64_C(0x100000001b3);
-        hash = (hash ^ request.input_length) * UINT64_C(0x100000001b3);
-        hash = (hash ^ request.output_length) * UINT64_C(0x100000001b3);
-        for (uint32_t i = 0; i < request.hash_count; i++) {
-            hash = (hash ^ request.hash_ids[i]) * UINT64_C(0x100000001b3);
-        }
-    }
-    ck_assert(!workload_failed(workload));
-    workload_destroy(&workload);
-    return hash;
-}
-
-START_TEST(the_same_parameters_give_the_same_workload)
-    {
-        struct workload_options other = usual;
-        other.seed = 8;
-
-        ck_assert_uint_eq(fingerprint(&usual), fingerprint(&usual));
-        ck_assert_uint_ne(fingerprint(&usual), fingerprint(&other));
-    }
-END_TEST
-
-START_TEST(a_workload_has_the_shape_of_a_trace_with_shared_prefixes)
-    {
-        struct workload *workload = NULL;
-        struct workload_request request;
-        static bool known[1u << 20];
-        uint64_t references = 0;
-        uint64_t hits = 0;
-        uint64_t last_ms = 0;
-        ck_assert_int_eq(workload_create(&usual, &workload, NULL), SL_OK);
-
-        while (workload_next(workload, &request)) {
-            ck_assert_uint_eq(request.hash_count, (request.input_length + 511) / 512);
-            ck_assert_uint_ge(request.timestamp_ms, last_ms);
-            last_ms = request.timestamp_ms;
-            references += request.hash_count;
-            uint32_t prefix = 0;
-            while (prefix < request.hash_count && known[request.hash_ids[prefix]]) {
-                prefix++;
-            }
-            hits += prefix;
-            for (uint32_t i = 0; i < request.hash_count; i++) {
-                ck_assert_uint_lt(request.hash_ids[i], 1u << 20);
-                known[request.hash_ids[i]] = true;
-            }
-        }
-
-        workload_destroy(&workload);
-        ck_assert_uint_gt(references, 600 * 5);
-        ck_assert_uint_gt(hits * 100, references * 15); /* worth caching, */
-        ck_assert_uint_lt(hits * 100, references * 80); /* and not everything is known */
-    }
-END_TEST
-
-static const struct {
-    struct workload_options options;
-    const char *named;
-} bad_workloads[] = {
-    {{0, 1, 512, 1, 1, 1}, "requests"}, {{1, 1, 15, 1, 1, 1}, "block-tokens"},
-    {{1, 1, 512, 0, 1, 1}, "sessions"}, {{1, 1, 512, 1, 0, 1}, "system-prompts"},
-    {{1, 1, 512, 1, 1, 0}, "rate"},
-};
-
-START_TEST(a_bad_parameter_of_a_workload_is_named)
-    {
-        struct workload *workload = NULL;
-        struct sl_error why = {0};
-
-        sl_err err = workload_create(&bad_workloads[_i].options, &workload, &why);
-
-        ck_assert_int_eq(err, SL_ERR_INVALID);
-        ck_assert_ptr_nonnull(strstr(why.text, bad_workloads[_i].named));
-        ck_assert_ptr_null(workload);
+        replay_tokens(ids, 2, 512, 600, want);
+        ck_assert_mem_eq(tokens, want, sizeof want);
+        ck_assert_uint_eq(chains[0], replay_chain(0, want, 512));
+        ck_assert_uint_eq(chains[1], replay_chain(chains[0], &want[512], 88));
     }
 END_TEST
 
@@ -434,14 +309,8 @@ int main(void)
     tcase_add_test(pure, a_chain_tells_prefix_tokens_and_length_apart);
     tcase_add_test(pure, parts_differ_by_chain_rank_pool_and_position);
     tcase_add_test(pure, a_part_of_odd_length_is_the_start_of_a_longer_one);
-    tcase_add_test(pure, a_line_of_a_trace_is_taken);
-    tcase_add_loop_test(pure, a_bad_line_of_a_trace_is_refused_by_name, 0,
-                        (int)SL_COUNT(bad_lines));
-    tcase_add_test(pure, the_line_of_a_bad_trace_file_is_named);
-    tcase_add_test(pure, the_same_parameters_give_the_same_workload);
-    tcase_add_test(pure, a_workload_has_the_shape_of_a_trace_with_shared_prefixes);
-    tcase_add_loop_test(pure, a_bad_parameter_of_a_workload_is_named, 0,
-                        (int)SL_COUNT(bad_workloads));
+    tcase_add_test(pure, a_wrong_byte_is_found_by_block_and_layer);
+    tcase_add_test(pure, a_request_has_the_tokens_and_chains_of_its_blocks);
     tcase_add_loop_test(pure, model_identity_covers_what_gives_bytes_their_meaning, 0,
                         (int)SL_COUNT(identities));
     suite_add_tcase(suite, pure);

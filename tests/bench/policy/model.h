@@ -6,8 +6,8 @@
 #ifndef SL_TESTS_BENCH_POLICY_MODEL_H
 #define SL_TESTS_BENCH_POLICY_MODEL_H
 
-#include "client/bench/replay_hints.h"
-#include "client/bench/replay_trace.h"
+#include "tests/bench/policy/hints.h"
+#include "tests/bench/policy/trace.h"
 
 /* Which blocks a disk is asked to keep. One that is refused is asked for again when it is wanted. */
 enum model_admission {

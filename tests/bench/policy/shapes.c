@@ -1,6 +1,6 @@
 /* tests/bench/policy/shapes.c - traffic of shapes that policies get wrong. */
-#include "client/bench/workload_model.h"
 #include "tests/bench/policy/policy.h"
+#include "tests/bench/policy/workload.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* client/bench/workload_model.c */
-#include "client/bench/workload_model.h"
+/* tests/bench/policy/workload.c */
+#include "tests/bench/policy/workload.h"
 #include "runtime/sl_array.h"
 
 #include <math.h>

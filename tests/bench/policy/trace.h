@@ -1,7 +1,7 @@
-/* client/bench/replay_trace.h - traces: JSON lines {"timestamp", "input_length", "output_length",
+/* tests/bench/policy/trace.h - traces: JSON lines {"timestamp", "input_length", "output_length",
  * "hash_ids"}. */
-#ifndef SL_CLIENT_BENCH_REPLAY_TRACE_H
-#define SL_CLIENT_BENCH_REPLAY_TRACE_H
+#ifndef SL_TESTS_BENCH_POLICY_TRACE_H
+#define SL_TESTS_BENCH_POLICY_TRACE_H
 
 #include "runtime/sl_error.h"
 

@@ -1,6 +1,6 @@
-/* tests/unit/replay_hints_test.c - what the engine of a replay says about sessions. */
-#include "client/bench/replay_hints.h"
+/* tests/unit/policy_hints_test.c - what the engine of a replay says about sessions. */
 #include "runtime/sl_base.h"
+#include "tests/bench/policy/hints.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -68,12 +68,15 @@ START_TEST(a_seed_draws_the_same_and_another_one_others)
         ck_assert_uint_le(told, 3200);
         ck_assert_uint_ge(alike, 5500); /* 0.3^2 + 0.7^2 of them, by chance */
         ck_assert_uint_le(alike, 6100);
+        /* As a replay draws (replay_parts_test.py). */
+        ck_assert_double_eq_tol(replay_drawn(1, 0), 0.323895924592, 1e-12);
+        ck_assert_double_eq_tol(replay_drawn(1, 12030), 0.812080492774, 1e-12);
     }
 END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("replay_hints");
+    Suite *suite = suite_create("policy_hints");
     TCase *tcase = tcase_create("hints");
     tcase_add_test(tcase, a_session_ends_where_no_later_request_extends_it);
     tcase_add_loop_test(tcase, what_is_said_follows_the_share, 0, SL_COUNT(rows));

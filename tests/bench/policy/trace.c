@@ -1,5 +1,5 @@
-/* client/bench/replay_trace.c */
-#include "client/bench/replay_trace.h"
+/* tests/bench/policy/trace.c */
+#include "tests/bench/policy/trace.h"
 #include "runtime/sl_array.h"
 
 #include <errno.h>

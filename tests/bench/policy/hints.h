@@ -1,12 +1,12 @@
-/* client/bench/replay_hints.h - what the engine of a replay says about sessions.
+/* tests/bench/policy/hints.h - what the engine of a replay says about sessions.
  *
  * A session ends at a request whose chain no later request extends. Which ends are told, and when the
  * engine is wrong, is drawn by a seed: the same trace, share and seed give the same words. */
-#ifndef SL_CLIENT_BENCH_REPLAY_HINTS_H
-#define SL_CLIENT_BENCH_REPLAY_HINTS_H
+#ifndef SL_TESTS_BENCH_POLICY_HINTS_H
+#define SL_TESTS_BENCH_POLICY_HINTS_H
 
-#include "client/bench/replay_trace.h"
 #include "client/lib/sluice.h"
+#include "tests/bench/policy/trace.h"
 
 enum replay_hints_kind {
     REPLAY_HINTS_NONE,

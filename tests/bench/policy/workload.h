@@ -1,12 +1,12 @@
-/* client/bench/workload_model.h - makes a trace of the shape of production chat traffic.
+/* tests/bench/policy/workload.h - makes a trace of the shape of production chat traffic.
  *
  * `sessions` conversations are alive at a time; each begins with one of a few system prompts
  * (popular ones more often), has a geometric number of turns, and every turn's input is all that
  * was said before plus new user tokens. A hash id stands for the content of one block and all
  * before it: full blocks of a conversation keep theirs, a cut last block gets a new one each time.
  * A small share of requests is an exact retry. Arrivals are Poisson, lengths log-normal. */
-#ifndef SL_CLIENT_BENCH_WORKLOAD_MODEL_H
-#define SL_CLIENT_BENCH_WORKLOAD_MODEL_H
+#ifndef SL_TESTS_BENCH_POLICY_WORKLOAD_H
+#define SL_TESTS_BENCH_POLICY_WORKLOAD_H
 
 #include "runtime/sl_error.h"
 

@@ -1,5 +1,5 @@
-/* client/bench/replay_hints.c */
-#include "client/bench/replay_hints.h"
+/* tests/bench/policy/hints.c */
+#include "tests/bench/policy/hints.h"
 #include "runtime/sl_base.h"
 
 #include <stdlib.h>

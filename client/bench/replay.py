@@ -1,0 +1,462 @@
+"""What `sluicectl replay` does: plays a trace as an engine of N ranks would, and reports.
+
+    python3 replay.py OPTIONS < TRACE        OPTIONS: an object of JSON, as replay.c has it"""
+
+import gc
+import json
+import math
+import subprocess
+import sys
+import time
+from array import array
+from itertools import compress
+from operator import or_
+from types import SimpleNamespace
+
+import replay_library as library
+import replay_trace as trace
+from plain import clean, end_with_reader, percent, run, size_text
+from replay_library import BLOCK_TOKENS, Failure, Hints, Prefill
+
+FINE, NO, WRONG_USE, UNREACHABLE = range(4)
+EXITS = {library.UNREACHABLE: UNREACHABLE, library.TIMEOUT: UNREACHABLE, library.FOREIGN: UNREACHABLE, library.VERSION: UNREACHABLE,
+         library.INVALID: WRONG_USE, library.CONFIG: WRONG_USE}
+RANKS_MAX, POOLS_MAX, LAYERS_MAX, DEVICE_MAX, SIDES_MAX, BLOCK_BYTES_MAX = 64, 8, 1024, 1 << 24, 8, 1 << 30
+PREFILL_LIMIT, KEEP_NS_LIMIT = 1 << 40, 7 * 86400 * 10**9  # of sluice.h
+ASIDES_MAX, SLOWEST_MAX, FAILED_MAX, MISMATCHES_SAID = 128, 10, 64, 10
+SLOW_GRACE_NS = 100_000_000  # over its deadline by more than this, an op is called slow
+PROGRESS_NS, LOOK_S = 100_000_000, 0.0002
+COUNTS = ("requests", "requests_skipped", "block_references", "hits", "ends_told", "pauses_told", "goes_on_told", "mismatches", "errors", "lost",
+          "misses_of_acknowledged", "dropped_blocks", "bytes_stored", "bytes_loaded", "blocks_stored", "blocks_existed", "blocks_not_stored", "ops",
+          "ops_slow", "unpublished", "not_awaited")
+
+
+class Wrong(Exception):
+    """Wrong use."""
+
+
+def say(text):
+    print(clean(f"sluicectl replay: {text}"), file=sys.stderr)
+
+
+# ---- options ----
+
+def share(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 1:
+        raise Wrong(f"'{text}' is not a share from 0 to 1")
+    return value
+
+
+def options_of(asked):
+    """Those of the command line, unsigned and times in ns."""
+    return SimpleNamespace(**{name.replace("-", "_"): value % (1 << 64) if type(value) is int else value for name, value in asked.items()})
+
+
+def options_check(asked):
+    if not (1 <= asked.ranks <= RANKS_MAX and 1 <= asked.pools <= POOLS_MAX):
+        raise Wrong(f"1 to {RANKS_MAX} ranks, 1 to {POOLS_MAX} pools")
+    if not (1 <= asked.layers <= LAYERS_MAX and asked.layers <= asked.block_bytes <= BLOCK_BYTES_MAX):
+        raise Wrong(f"1 to {LAYERS_MAX} layers, and --block-bytes at least as many, at most 1 GiB")
+    if asked.limit == 0 or asked.op_timeout == 0 or asked.device_blocks > DEVICE_MAX:
+        raise Wrong(f"--limit and --op-timeout are above 0, --device-blocks at most {DEVICE_MAX}")
+    if max(asked.prefill_rate, asked.prefill_doubles) > PREFILL_LIMIT or asked.prefill_rate == 0 and (asked.prefill_doubles or asked.prefill_untold):
+        raise Wrong("--prefill-rate and --prefill-doubles are at most 2^40, and the others of --prefill need a rate")
+    if asked.speed is not None:
+        text = asked.speed
+        try:
+            asked.speed = float(text)
+        except ValueError:
+            asked.speed = 0
+        if not 0 < asked.speed <= 1e9:
+            raise Wrong(f"--speed '{text}' is not a number above 0")
+    if asked.ends_told is not None and asked.hints_right is not None:
+        raise Wrong("--ends-told or --hints-right, not both")
+    for name, usual in (("ends_told", None), ("hints_right", None), ("pauses_told", 0), ("pauses_right", 1), ("pause_error", 0)):
+        text = getattr(asked, name)
+        setattr(asked, name, usual if text is None else share(text))
+    if asked.pauses_told > 0 and asked.speed is None:
+        raise Wrong("--pauses-told needs --speed: without the trace's times there is no pause")
+
+
+def requests_read(asked):
+    try:
+        requests = trace.trace_of(sys.stdin.buffer, asked.limit)
+    except trace.TraceError as error:
+        code = library.LIMIT if error.too_much else library.INVALID
+        raise Failure(code, f"{asked.trace}:{error}") from None
+    if len(requests) <= asked.first:
+        raise Wrong(f"'{asked.trace}' has {len(requests)} requests, no number {asked.first}")
+    asked.longest = longest = max(len(request.ids) for request in requests)
+    # Twice the longest request by default: so many may still be lent to an op that is not fenced.
+    asked.device_blocks = asked.device_blocks or 2 * longest
+    if asked.device_blocks < longest:
+        raise Wrong(f"the longest request has {longest} blocks, --device-blocks is {asked.device_blocks}")
+    return requests
+
+
+# ---- nodes ----
+
+class Side:
+    """A node, with an engine of ours. Requests go to the nodes in turn."""
+
+    def __init__(self, asked, config, settings):
+        self.where = ([f"--config={config}"] if config else []) + [f"--{setting}" for setting in settings]
+        self.known = set()  # chains that the node acknowledged
+        self.engine = library.Engine(
+            config, settings, ranks=asked.ranks, pools=asked.pools, layers=asked.layers, block_bytes=asked.block_bytes,
+            block_count=asked.device_blocks, token_count=asked.longest * BLOCK_TOKENS, key_format=asked.key_format, timeout_ns=asked.op_timeout)
+
+    def ranks_check(self, ranks):
+        """What every op would be refused for is said before the first one."""
+        swappers = sum(name.startswith("swapper.") for name in self.counters())
+        if 0 < swappers < ranks:
+            raise Wrong(f"--ranks {ranks}, and node '{self.engine.instance}' was started with --ranks {swappers}")
+
+    def counters(self):
+        """{actor: its counters}, of those whose pages are there."""
+        done = subprocess.run([library.PREFIX + "/bin/sluicectl", "status", "--json", *self.where], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, check=False)
+        actors = json.loads(done.stdout or b"{}").get("actors", [])
+        return {actor["name"]: actor["counters"] for actor in actors}
+
+    def dropped(self):
+        """Every block that left the node: by eviction without a disk copy, by removal, by its time to live, by a bad disk. What was
+        evicted from memory to disk is still there."""
+        return self.counters().get("registrar", {}).get("dropped_count", 0)
+
+    def published(self, timeout_ns):
+        """Waits until the directory knows all that the node holds. False: not in time, or there is no directory."""
+        from_ns = time.monotonic_ns()
+        while True:
+            door = self.counters().get("transporter.0")
+            if door is not None and door.get("directory_published_ns", 0) > from_ns:
+                return True
+            if door is not None and door.get("directory_up", 0) == 0 or time.monotonic_ns() >= from_ns + timeout_ns:
+                return False
+            time.sleep(LOOK_S)
+
+
+# ---- the report ----
+
+class Report:
+    def __init__(self, asked):
+        self.asked, self.counts = asked, SimpleNamespace(**dict.fromkeys(COUNTS, 0))
+        self.tiers = {"memory": 0, "disk": 0, "remote": 0}
+        self.times = {"load": array("Q"), "store": array("Q")}  # ns
+        self.kinds, self.slowest, self.failed, self.windows = {}, [], [], []
+        self.longest_ns = self.shown_ns = 0
+        self.waited_s = self.compute_s = 0.0  # for loads, and what computing the rest would take
+
+    def failure(self, op, code, text, trace_id=0, duration_ns=0):
+        self.counts.errors += 1
+        name = library.error_name(code)
+        if len(self.failed) < FAILED_MAX:
+            self.failed.append({"trace": f"{trace_id:016x}", "op": op, "us": duration_ns / 1e3, "code": name})
+        kind = self.kinds.setdefault((op, code), {"op": op, "code": name, "count": 0, "text": text})  # the text is that of the first
+        kind["count"] += 1
+
+    def op(self, op, result, duration_ns):
+        self.counts.ops += 1
+        self.counts.ops_slow += duration_ns > self.asked.op_timeout + SLOW_GRACE_NS
+        self.longest_ns = max(self.longest_ns, duration_ns)
+        self.times[op].append(duration_ns)
+        if len(self.slowest) < SLOWEST_MAX or duration_ns / 1e3 > self.slowest[-1]["us"]:
+            self.slowest.append({"trace": f"{result.trace_id:016x}", "op": op, "us": duration_ns / 1e3, "code": library.error_name(result.code)})
+            self.slowest.sort(key=lambda row: -row["us"])
+            del self.slowest[SLOWEST_MAX:]
+        # Nothing to load is an answer, not an error.
+        if result.code != library.OK and (op == "store" or result.code != library.NOT_FOUND):
+            self.failure(op, result.code, result.why.text.decode(errors="replace") or library.error_text(result.code), result.trace_id, duration_ns)
+
+    def progress(self, done, total, started_ns, last):
+        now_ns = time.monotonic_ns()
+        if not self.asked.progress or not last and now_ns - self.shown_ns < PROGRESS_NS:
+            return
+        self.shown_ns, counts, seconds = now_ns, self.counts, (now_ns - started_ns) / 1e9
+        rate = (counts.bytes_loaded + counts.bytes_stored) / seconds / 1e6 if seconds > 0 else 0
+        cells = 30 * done // total
+        print(f"\r[{'#' * cells}{'.' * (30 - cells)}] {done}/{total}  hits {percent(counts.hits, counts.block_references):.1f} %  {rate:.0f} MB/s  "
+              f"errors {counts.errors}  {'took' if last else 'left'} {seconds if last else seconds * total / done - seconds:.0f} s   ",
+              end="\n" if last else "", file=sys.stderr, flush=True)
+
+    def window(self, started_ns, last):
+        """Ends a row of the report when it is time, and prints it."""
+        if not self.asked.window or self.counts.requests % self.asked.window and not last:
+            return
+        before = self.windows[-1]["sums"] if self.windows else dict.fromkeys(("requests", "block_references", "hits", "from_remote", "unpublished", "errors"), 0)
+        sums = {name: self.tiers["remote"] if name == "from_remote" else getattr(self.counts, name) for name in before}
+        row = {name: sums[name] - before[name] for name in sums}
+        row.update(first=before["requests"], end_s=(time.monotonic_ns() - started_ns) / 1e9, sums=sums)
+        self.windows.append(row)
+        if self.asked.json != "-":
+            print(f"requests {row['first']}..{sums['requests'] - 1}  {row['end_s']:.1f} s  hits {row['hits']} of {row['block_references']}, remote "
+                  f"{row['from_remote']}, errors {row['errors']}, not published {row['unpublished']}", flush=True)
+
+    def quantiles(self, op):
+        times = sorted(self.times[op])
+        at = {name: times[max(math.ceil(part * len(times)), 1) - 1] / 1e3 if times else 0.0 for name, part in (("p50", 0.5), ("p99", 0.99), ("max", 1))}
+        return {**at, "count": len(times)}
+
+    def all(self, nodes, wall_ns):
+        asked, found = self.asked, vars(self.counts)
+        found.update(ranks=asked.ranks, pools=asked.pools, layers=asked.layers, block_bytes=asked.block_bytes, nodes=nodes, hits_by_tier=self.tiers)
+        if asked.prefill_rate:
+            found["first_tokens"] = {"all_s": self.waited_s + self.compute_s, "loads_s": self.waited_s, "computing_s": self.compute_s}
+        if asked.window:
+            found["windows"] = [{name: value for name, value in row.items() if name != "sums"} for row in self.windows]
+        return {**found, "load_us": self.quantiles("load"), "store_us": self.quantiles("store"), "longest_op_us": self.longest_ns / 1e3,
+                "op_timeout_us": asked.op_timeout / 1e3, "wall_s": wall_ns / 1e9, "key_format": asked.key_format,
+                "errors_by_kind": list(self.kinds.values()), "slowest": self.slowest, "failed": self.failed}
+
+
+def lines_of(shown):
+    """The report for people."""
+    tiers = ", ".join(f"{tier} {count}" for tier, count in shown["hits_by_tier"].items())
+    yield f"{'requests':<18}{shown['requests']} in {shown['wall_s']:.2f} s"
+    yield f"{'block references':<18}{shown['block_references']}"
+    yield f"{'hits':<18}{shown['hits']} ({percent(shown['hits'], shown['block_references']):.1f} %): {tiers}"
+    if shown["ends_told"] or shown["goes_on_told"]:
+        yield f"{'sessions':<18}{shown['ends_told']} requests said that theirs ends, {shown['goes_on_told']} that it goes on"
+    if "first_tokens" in shown:
+        times = shown["first_tokens"]
+        yield (f"{'first tokens':<18}{times['all_s']:.2f} s in all: loads {times['loads_s']:.2f} s, then computing {times['computing_s']:.2f} s; "
+               f"{shown['not_awaited']} blocks were not waited for")
+    yield f"{'stored':<18}{shown['blocks_stored']} blocks, {shown['blocks_existed']} were there, {shown['blocks_not_stored']} not stored"
+    yield f"{'bytes':<18}loaded {size_text(shown['bytes_loaded'])}, stored {size_text(shown['bytes_stored'])}"
+    for op in ("load", "store"):
+        yield f"{op:<18}p50 {shown[op + '_us']['p50']:.0f} us, p99 {shown[op + '_us']['p99']:.0f} us"
+    yield f"{'longest op':<18}{shown['longest_op_us']:.0f} us, over its deadline: {shown['ops_slow']}"
+    yield f"{'mismatches':<18}{shown['mismatches']}"
+    yield f"{'lost':<18}{shown['lost']} ({shown['misses_of_acknowledged']} acknowledged blocks missed, {shown['dropped_blocks']} evicted)"
+    yield f"{'errors':<18}{shown['errors']}"
+    if shown["unpublished"]:
+        yield f"{'not published':<18}{shown['unpublished']} requests, in time"
+    yield from (f"  {kind['count']:>6} x {kind['op']}: {kind['text']}" for kind in shown["errors_by_kind"])
+
+
+def report_write(asked, shown):
+    if asked.json == "-":
+        print(json.dumps(shown, separators=(",", ":")))
+        return FINE
+    failed = None
+    try:
+        if asked.json is not None:
+            with open(asked.json, "w", encoding="utf-8") as file:
+                json.dump(shown, file, indent=1)
+    except OSError as error:
+        failed = error
+    for line in lines_of(shown):
+        print(clean(line))
+    if failed:
+        say(f"write '{asked.json}': {failed.strerror}")
+    return NO if failed else FINE
+
+
+# ---- the engine's requests ----
+
+class Replay:
+    def __init__(self, asked, requests, sides):
+        self.asked, self.requests, self.sides, self.report = asked, requests, sides, Report(asked)
+        self.free, self.asides = array("I", range(asked.device_blocks)), []  # device blocks; ops whose blocks may still be touched
+        hinted = asked.ends_told is not None or asked.hints_right is not None
+        self.ends = trace.ends_of(requests) if hinted else [False] * len(requests)
+        self.pauses = trace.pauses_of(requests) if asked.pauses_told > 0 else None
+        self.side = None  # of the request at hand, as is all below
+        self.blocks, self.chains, self.hints = array("I"), array("Q"), Hints()
+
+    # Device blocks.
+
+    def blocks_take(self):
+        """Looks again whether blocks that were set aside are free: a little wait each, a lot when they are needed."""
+        needed = len(self.chains)
+        for op in list(self.asides):
+            if op.fenced(self.asked.op_timeout if len(self.free) < needed else 1_000_000):
+                self.asides.remove(op)
+                self.free += op.blocks
+        if len(self.free) < needed:
+            return False
+        self.blocks = self.free[len(self.free) - needed:]
+        del self.free[len(self.free) - needed:]
+        return True
+
+    def finish(self, op, fenced):
+        """After the end of an op: true when its blocks are ours again. Otherwise they are set aside with the op."""
+        if op is None or not fenced and op.fenced(self.asked.op_timeout):
+            return True
+        if not fenced and len(self.asides) < ASIDES_MAX:
+            self.asides.append(op)
+        else:  # these blocks are not used any more in this run, when they are not fenced
+            op.release()
+        return fenced
+
+    def check(self, loaded):
+        """Every byte of the loaded blocks, on every rank and pool."""
+        for block, rank, pool, layer in self.side.engine.wrong(self.blocks, self.chains, loaded):
+            self.report.counts.mismatches += 1
+            if self.report.counts.mismatches <= MISMATCHES_SAID:
+                say(f"wrong bytes: request {self.report.counts.requests}, block {block}, rank {rank}, pool {pool}, layer {layer}")
+
+    # Ops.
+
+    def op(self, name, first, prefill):
+        started_ns = time.monotonic_ns()
+        op, result = self.side.engine.run(name == "store", self.blocks, first, self.hints, prefill)
+        duration_ns = time.monotonic_ns() - started_ns
+        self.report.op(name, result, duration_ns)
+        return op, result, duration_ns
+
+    def first_token(self, loaded, load_ns):
+        """The engine's time to the first token: the load, then all that it did not bring is computed."""
+        asked, end = self.asked, self.side.engine.request.token_count
+        if asked.prefill_rate == 0:
+            return
+        first = min(loaded * BLOCK_TOKENS, end)
+        work = end - first + ((end * end - first * first) / (2 * asked.prefill_doubles) if asked.prefill_doubles else 0)
+        time.sleep(work / asked.prefill_rate)  # meanwhile the node does what an engine lets it do
+        self.report.waited_s += load_ns / 1e9
+        self.report.compute_s += work / asked.prefill_rate
+
+    def load(self):
+        """Loads the longest prefix and checks it. Gives the number of blocks that are right on the device, and whether all are ours."""
+        counts, known = self.report.counts, self.side.known
+        self.side.engine.poison(self.blocks)  # what is stale cannot pass
+        told = Prefill() if self.asked.prefill_untold else Prefill(self.asked.prefill_rate, self.asked.prefill_doubles)
+        op, result, load_ns = self.op("load", 0, told)
+        fine = result.code == library.OK and result.block_count <= len(self.blocks)
+        loaded = result.block_count if fine else 0
+        self.first_token(loaded, load_ns)
+        counts.not_awaited += result.not_awaited_count
+        self.check(loaded)
+        known.update(self.chains[:loaded])
+        if fine:
+            counts.hits += loaded
+            counts.bytes_loaded += result.bytes
+            found = {"memory": result.from_memory, "disk": result.from_disk, "remote": result.from_remote}
+            for tier, count in found.items():
+                self.report.tiers[tier] += count
+            if sum(found.values()) != loaded:
+                self.report.failure("load", library.PROTOCOL, "tier counts do not sum to the blocks loaded", result.trace_id)
+        # With others what is missing is there.
+        missing = result.code in (library.OK, library.NOT_FOUND) and result.not_awaited_count == 0
+        if missing and loaded < len(self.chains) and self.chains[loaded] in known:
+            counts.misses_of_acknowledged += 1
+        return loaded, self.finish(op, result.fenced)
+
+    def store(self, loaded):
+        """Stores what was computed; notes what is acknowledged now, and what turned out to be gone. True: the blocks are ours again."""
+        counts, known, asked = self.report.counts, self.side.known, self.asked
+        op, result, _ = self.op("store", loaded, Prefill())
+        if op is None:
+            return True
+        chains = self.chains[loaded:]
+        anew = [op.stored(i) for i in range(len(chains))] if result.stored_count < len(chains) else [True] * len(chains)
+        there = [not new and op.existed(i) for i, new in enumerate(anew)]
+        # The first one was counted when it was not loaded.
+        counts.misses_of_acknowledged += sum(map(known.__contains__, compress(chains[1:], anew[1:])))
+        known.update(compress(chains, map(or_, anew, there)))
+        stored, existed = sum(anew), sum(there)
+        counts.blocks_stored += stored
+        counts.blocks_existed += existed
+        counts.blocks_not_stored += len(self.chains) - loaded - stored - existed
+        counts.bytes_stored += stored * asked.block_bytes * asked.ranks * asked.pools
+        return self.finish(op, result.fenced)
+
+    # Requests.
+
+    def say_of_session(self, number):
+        asked, counts = self.asked, self.report.counts
+        said = trace.session_said(asked.ends_told, asked.hints_right, asked.hint_seed, self.ends[number], number)
+        pause_ms = 0
+        if self.pauses is not None:
+            pause_ms = trace.pause_said(asked.pauses_told, asked.pauses_right, asked.pause_error, asked.hint_seed, self.pauses, number)
+        counts.pauses_told += pause_ms != 0
+        counts.ends_told += said == trace.ENDS
+        counts.goes_on_told += said == trace.GOES_ON
+        self.hints = Hints(session=said, pause_ns=min(int(pause_ms * 1e6 / asked.speed), KEEP_NS_LIMIT) if pause_ms else 0)
+
+    def key_count(self, request):
+        """Blocks of the request that the key format has keys for."""
+        units = request.input_length - self.asked.keys_of_pairs
+        return min(units // BLOCK_TOKENS + (self.asked.key_of_cut_block and units % BLOCK_TOKENS != 0), len(request.ids))
+
+    def play(self, number):
+        """What goes wrong is counted."""
+        request, counts = self.requests[number], self.report.counts
+        self.chains = self.side.engine.prepare(request.ids, request.input_length, self.key_count(request))
+        self.say_of_session(number)
+        counts.block_references += len(request.ids)
+        if self.chains and not self.blocks_take():
+            self.report.failure("load", library.LIMIT, f"no device blocks: those of {len(self.asides)} ops are not fenced")
+            counts.requests_skipped += 1
+        elif self.chains:
+            loaded, ours = self.load()
+            if not ours:  # computed into other blocks, from the start
+                loaded, ours = 0, self.blocks_take()
+            if ours and loaded < len(self.chains):
+                self.side.engine.compute(self.blocks, self.chains, loaded)
+                ours = self.store(loaded)
+            if ours:
+                self.free += self.blocks
+        counts.requests += 1
+
+    def play_all(self):
+        asked, counts, requests = self.asked, self.report.counts, self.requests
+        dropped = sum(side.dropped() for side in self.sides)
+        started_ns = time.monotonic_ns()
+        for number in range(asked.first, len(requests)):
+            last, since_ms = number + 1 == len(requests), requests[number].timestamp_ms - requests[0].timestamp_ms
+            if asked.speed is not None and since_ms >= 0:  # the trace's own times
+                time.sleep(max(started_ns / 1e9 + since_ms / 1e3 / asked.speed - time.monotonic(), 0))
+            self.side = self.sides[number % len(self.sides)]
+            self.play(number)
+            if asked.published and not self.side.published(asked.published):
+                counts.unpublished += 1
+            self.report.window(started_ns, last)
+            self.report.progress(number + 1, len(requests), started_ns, last)
+        wall_ns = time.monotonic_ns() - started_ns
+        now = sum(side.dropped() for side in self.sides)
+        counts.dropped_blocks = now - dropped if now >= dropped else now
+        counts.lost = max(counts.misses_of_acknowledged - counts.dropped_blocks, 0)
+        return self.report.all(len(self.sides), wall_ns)
+
+
+def replay(asked, sides):
+    options_check(asked)
+    requests = requests_read(asked)
+    others = asked.also.split(",") if asked.also else []
+    if len(others) >= SIDES_MAX:
+        raise Wrong(f"--also: more than {SIDES_MAX} nodes")
+    sides.append(Side(asked, asked.config, asked.settings))
+    for config in others:
+        sides.append(Side(asked, config, []))
+    for side in sides:
+        side.ranks_check(asked.ranks)
+    gc.disable()  # there are no circles, and a long trace to look through for them
+    shown = Replay(asked, requests, sides).play_all()
+    code = report_write(asked, shown)
+    good = shown["mismatches"] == shown["errors"] == shown["lost"] == 0
+    return code if code != FINE or good else NO
+
+
+def main():
+    sides = []
+    try:
+        return replay(options_of(json.loads(sys.argv[1])), sides)
+    except Wrong as wrong:
+        say(f"{wrong}; see: sluicectl replay --help")
+        return WRONG_USE
+    except Failure as failure:
+        say(f"{failure} ({library.error_text(failure.code)})")
+        return EXITS.get(failure.code, NO)
+    finally:
+        for side in sides:
+            side.engine.close()
+
+
+if __name__ == "__main__":
+    end_with_reader()
+    run(main)

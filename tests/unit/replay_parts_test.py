@@ -1,0 +1,134 @@
+"""What sluicectl replay and workload compute without a node: traces, and what is said of sessions."""
+
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+sys.path[:0] = [os.path.join(ROOT, "client", "bench"), os.path.join(ROOT, "client", "command"), os.path.join(ROOT, "tests", "support")]
+import replay_trace  # noqa: E402
+import suite  # noqa: E402
+import workload  # noqa: E402
+from replay_trace import ENDS, GOES_ON, UNKNOWN, TraceError, trace_of  # noqa: E402
+
+
+def trace(*rows, times=itertools.repeat(0)):
+    """Of hash ids of whole blocks."""
+    lines = (json.dumps({"timestamp": at, "input_length": 512 * len(ids), "hash_ids": ids}) for ids, at in zip(rows, times))
+    return trace_of(io.BytesIO("\n".join(lines).encode()), 1000)
+
+
+class Lines(unittest.TestCase):
+    def test_a_line_is_taken(self):
+        [request] = trace_of(io.BytesIO(b'{"timestamp": 3, "input_length": 700, "output_length": 5, "hash_ids": [4, 6]}'), 9)
+        self.assertEqual((request.timestamp_ms, request.input_length, list(request.ids)), (3, 700, [4, 6]))
+
+    def test_a_bad_line_is_refused_by_name(self):
+        for line, named in ((b"{nonsense", "JSON"), (b"[]", "hash_ids"), (b'{"input_length": 1}', "hash_ids"), (b'{"input_length": 1, "hash_ids": []}', "hash_ids"),
+                            (b'{"input_length": 1, "hash_ids": [-1]}', "hash_ids[0]"), (b'{"input_length": 1, "hash_ids": [4294967296]}', "hash_ids[0]"),
+                            (b'{"input_length": 1, "hash_ids": ["1"]}', "hash_ids[0]"), (b'{"input_length": 1, "hash_ids": [true]}', "hash_ids[0]"),
+                            (b'{"input_length": 0, "hash_ids": [1]}', "input_length"), (b'{"input_length": 1.5, "hash_ids": [1]}', "input_length"),
+                            (b'{"input_length": 513, "hash_ids": [1]}', "do not fit"), (b'{"input_length": 512, "hash_ids": [1, 2]}', "do not fit"),
+                            (b'{"input_length": 99999999999, "hash_ids": [1]}', "input_length"),
+                            (b'{"timestamp": -1, "input_length": 1, "hash_ids": [1]}', "timestamp"),
+                            (b'{"input_length": 1, "input_length": 1, "hash_ids": [1]}', "JSON"), (b'"\xff"', "JSON"), (b"[" * 100000, "JSON")):
+            with self.assertRaises(TraceError) as caught:
+                trace_of(io.BytesIO(line), 9)
+            self.assertIn(named, str(caught.exception), line[:60])
+            self.assertFalse(caught.exception.too_much)
+
+    def test_the_line_of_a_bad_trace_is_named_and_the_limit_ends_before_it(self):
+        text = b'{"input_length": 1, "hash_ids": [1]}\n\n{nonsense\n'
+        with self.assertRaisesRegex(TraceError, "^3: "):
+            trace_of(io.BytesIO(text), 9)
+        self.assertEqual(len(trace_of(io.BytesIO(text), 1)), 1)
+
+    def test_a_line_has_a_bound(self):
+        with self.assertRaisesRegex(TraceError, "^1: over 16777216 bytes") as caught:
+            trace_of(io.BytesIO(b" " * (replay_trace.LINE_BYTES_MAX + 1)), 9)
+        self.assertTrue(caught.exception.too_much)
+
+
+class Sessions(unittest.TestCase):
+    # Three sessions. The last block of a request is cut: what goes on from it has another one.
+    rows = ([1, 2, 3], [10, 11], [1, 2, 4, 5], [20], [1, 2, 4, 6])
+
+    def test_a_session_ends_where_no_later_request_extends_it(self):
+        self.assertEqual(replay_trace.ends_of(trace(*self.rows)), [False, True, False, True, True])
+
+    def test_a_session_goes_on_with_the_next_request_that_has_its_blocks(self):
+        self.assertEqual(replay_trace.pauses_of(trace(*self.rows, times=(0, 5, 70, 80, 100))), [70, 0, 30, 0, 0])
+
+    def test_what_is_said_follows_the_share(self):
+        for ends_told, hints_right, at_end, at_others in ((None, None, UNKNOWN, UNKNOWN), (0, None, UNKNOWN, UNKNOWN), (1, None, ENDS, UNKNOWN),
+                                                          (None, 0, GOES_ON, ENDS), (None, 1, ENDS, GOES_ON)):
+            for request in range(1000):
+                self.assertEqual(replay_trace.session_said(ends_told, hints_right, 7, True, request), at_end)
+                self.assertEqual(replay_trace.session_said(ends_told, hints_right, 7, False, request), at_others)
+
+    def test_a_seed_draws_the_same_and_another_one_others(self):
+        said = {seed: [replay_trace.session_said(0.3, None, seed, True, request) for request in range(10000)] for seed in (1, 2)}
+        alike = sum(map(int.__eq__, said[1], said[2]))
+        self.assertTrue(2800 <= said[1].count(ENDS) <= 3200)
+        self.assertTrue(5500 <= alike <= 6100)  # 0.3^2 + 0.7^2 of them, by chance
+        # As the model of tests/bench/policy draws (policy_hints_test).
+        self.assertEqual([round(replay_trace.drawn(1, request), 12) for request in (0, 1, 12030)], [0.323895924592, 0.245160352259, 0.812080492774])
+
+    def test_pauses_are_told_as_often_and_as_rightly_as_asked(self):
+        pauses = [1000 + i for i in range(1000)]
+
+        def said(*shares):
+            return [replay_trace.pause_said(*shares, 1, pauses, request) for request in range(1000)]
+
+        self.assertEqual(said(0, 1, 0), [0] * 1000)
+        self.assertEqual(said(1, 1, 0), pauses)
+        self.assertTrue(400 <= sum(map(bool, said(0.5, 1, 0))) <= 600)
+        wrong = said(1, 0, 0)
+        self.assertLess(sum(map(int.__eq__, wrong, pauses)), 10)
+        self.assertLessEqual(set(wrong), set(pauses))
+        self.assertTrue(all(abs(one - pause) <= 0.2 * pause + 1 for one, pause in zip(said(1, 1, 0.2), pauses)))
+
+
+class Workload(unittest.TestCase):
+    def requests(self, seed, count=600, sessions=64, rate=4):
+        made = workload.Workload(seed, sessions, rate)
+        return [made.request() for _ in range(count)]
+
+    def test_the_same_parameters_give_the_same_workload_for_good(self):
+        mark = 0xcbf29ce484222325  # FNV-1a
+        for timestamp, length, output, ids in self.requests(7):
+            for number in (timestamp, length, output, *ids):
+                mark = (mark ^ number) * 0x100000001b3 & (1 << 64) - 1
+        self.assertEqual(mark, 0x6ba0a52b1469f2ca)
+        self.assertNotEqual(self.requests(7), self.requests(8))
+
+    def test_it_has_the_shape_of_a_trace_with_shared_prefixes(self):
+        known, references, hits, last = set(), 0, 0, 0
+        for timestamp, length, _, ids in self.requests(7):
+            self.assertEqual(len(ids), -(-length // 512))
+            self.assertGreaterEqual(timestamp, last)
+            last = timestamp
+            references += len(ids)
+            hits += sum(1 for _ in itertools.takewhile(known.__contains__, ids))
+            known.update(ids)
+        self.assertGreater(references, 600 * 5)
+        self.assertTrue(15 < 100 * hits / references < 80)  # worth caching, and not everything is known
+
+    def test_what_is_printed_is_a_trace(self):
+        done = subprocess.run([sys.executable, workload.__file__, "60", "3", "64", "4"], env={"PYTHONPATH": ":".join(sys.path)}, check=True, stdout=subprocess.PIPE)
+        self.assertEqual([list(request.ids) for request in trace_of(io.BytesIO(done.stdout), 100)], [ids for _, _, _, ids in self.requests(3, 60)])
+
+    def test_a_bad_parameter_is_named(self):
+        for words, named in ((("0", "1", "1", "1"), "requests"), (("1", "1", "0", "1"), "sessions"), (("1", "1", "1", "0"), "rate"), (("1", "1", "1", "x"), "--rate 'x'")):
+            done = subprocess.run([sys.executable, workload.__file__, *words], env={"PYTHONPATH": ":".join(sys.path)}, check=False, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(named, done.stderr)
+
+
+if __name__ == "__main__":
+    suite.run()

@@ -26,11 +26,14 @@ add_executable(pd_engines ${CMAKE_CURRENT_SOURCE_DIR}/support/pd/pd_engines.c ${
     ${CMAKE_CURRENT_SOURCE_DIR}/support/pd/pd_engine.c ${CMAKE_CURRENT_SOURCE_DIR}/support/pd/pd_prefill.c)
 target_link_libraries(pd_engines PRIVATE sl_flags sluice_command sluice_bench_model sluice_keys)
 set_target_properties(pd_engines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-# What an engine's author reads first: client/examples.
-add_executable(example_handover ${CMAKE_SOURCE_DIR}/client/examples/handover.c)
-target_link_libraries(example_handover PRIVATE sl_flags sluice)
-target_include_directories(example_handover PRIVATE ${CMAKE_SOURCE_DIR}/client/lib)
-set_target_properties(example_handover PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+# What a programmer reads first: client/examples.
+foreach(example engine handover put_get)
+    add_executable(example_${example} ${CMAKE_SOURCE_DIR}/client/examples/${example}.c)
+    target_link_libraries(example_${example} PRIVATE sl_flags sluice)
+    target_include_directories(example_${example} PRIVATE ${CMAKE_SOURCE_DIR}/client/lib)
+    set_target_properties(example_${example} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endforeach()
+sl_node_test(client_examples LABEL node SCRIPT node/client_examples_test.py TIMEOUT 600)
 # An engine that computes layer by layer.
 add_executable(layers_probe ${CMAKE_CURRENT_LIST_DIR}/layers_probe.c)
 target_link_libraries(layers_probe PRIVATE sl_flags sluice)

@@ -9,17 +9,10 @@ import threading
 import time
 import unittest
 
-from node_support import PACE, PATIENCE, PD_ENGINES, Node, fabric_alone, main, wait_until
+from node_support import PACE, PATIENCE, PD_ENGINES, Node, fabric_alone, main, metric, wait_until
 
 # No hand-over may fail for want of time where none is disturbed.
 PATIENT = ["--op-timeout", "30s"]
-
-
-def metric(node, actor, name):
-    """A metric of an actor, as `status --metrics` has it. The registrar writes its gauges now and then, so that what
-    falls to a value is waited for."""
-    status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
-    return next(row for row in status["actors"] if row["name"] == actor)["counters"][name]
 
 
 class Handover(unittest.TestCase):
@@ -162,17 +155,6 @@ class Handover(unittest.TestCase):
                 stop.set()
                 killer.join()
             self.assertGreater(complete, requests // 2)
-
-    def test_the_example_hands_over_through_storage_and_directly(self):
-        example = os.path.join(os.path.dirname(PD_ENGINES), "example_handover")
-        with Node(ranks=1, settings=fabric_alone()) as node:
-            where = {"SLUICE_INSTANCE": node.instance, "SLUICE_RUNTIME_DIR": node.directory + "/run", "SLUICE_SHM_DIR": node.shm}
-            for mode in ([], ["direct"]):
-                done = subprocess.run([example, *mode], env={**node.environment, **where}, timeout=60 * PATIENCE,
-                                      text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-                self.assertEqual((done.returncode, done.stdout), (0, "8 of 8 requests handed over, every byte right\n"), done.stderr)
-            self.assertGreater(metric(node, "coordinator", "handovers_pushed"), 0)
-            self.assert_nothing_is_left(node)
 
     def test_the_environment_is_strict(self):
         with Node(ranks=1) as node:

@@ -105,6 +105,13 @@ def fabric_alone():
     return ("--node-name", "alone", "--fabric", "tcp", "--cluster-plaintext", "true", "--cluster-listen", f"127.0.0.1:{free_port()}")
 
 
+def metric(node, actor, name):
+    """A metric of an actor, as `status --metrics` has it. The registrar writes its gauges now and then, so that what
+    falls to a value is waited for."""
+    status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
+    return next(row for row in status["actors"] if row["name"] == actor)["counters"][name]
+
+
 def wait_pools(node, count):
     """Until the node's fabric has the pools of so many engines: before, what is direct goes through storage."""
     def taken():

@@ -1,0 +1,13 @@
+"""Puts a value, looks it up, gets a copy, and reads it in place:
+
+    sluice-node start && python3 client/examples/put_get.py
+"""
+
+import sluice
+
+with sluice.Client() as client:
+    client.put("greeting", b"a value of up to 1 GiB")
+    print("a copy:", client.get("greeting").decode())
+    with client.get_pinned("greeting") as view:  # until it is released the bytes stay where they are
+        print("in place:", bytes(view).decode())
+    print("exists:", "yes" if client.exists("greeting") else "no")

@@ -13,6 +13,7 @@ EXCEPTIONS_MAX = 5
 SENTENCE_WORDS_MAX = 40
 ARCHITECTURE_WORDS_MAX = 3000
 GLOSSARY_WORDS_MAX = 30
+TOP_DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
 PRODUCT = ("runtime", "ipc", "cuda", "actors", "client")
 COMPILED = (".c", ".h", ".cu", ".cpp", ".hpp")
 SOURCES = (*COMPILED, ".py")
@@ -156,11 +157,11 @@ def budgets(tree):
 
 
 def documents(tree):
-    return [path for path in tree.files if os.path.basename(path) == "README.md" or path == "ARCHITECTURE.md"]
+    return [path for path in tree.files if path.endswith(".md") and (path.startswith("docs/") or os.path.basename(path) in ("README.md", *TOP_DOCUMENTS))]
 
 
 def long_sentences(tree):
-    """A sentence of a README or of ARCHITECTURE.md has at most 40 words; 25 is the rule."""
+    """A sentence of a document has at most 40 words; 25 is the rule."""
     found = {}
     for path in documents(tree):
         texts = [f"{path}:{line}: {words} words: {text[:100]}..." for line, words, text in sentences.sentences(tree.text(path))
@@ -188,7 +189,7 @@ def long_pages(tree):
 
 
 def dead_links(tree):
-    """A link of a README or of ARCHITECTURE.md to a file of the tree leads there."""
+    """A link of a document to a file of the tree leads there."""
     found = {}
     for path in documents(tree):
         texts = []

@@ -211,9 +211,9 @@ class Sentences(Made):
 
     def test_long_sentence_of_a_readme_is_found_and_of_other_pages_not(self):
         text = "word " * 40 + ".\n\n" + "word " * 41 + ".\n"
-        tree = self.make({"README.md": text, "ipc/README.md": text, "ARCHITECTURE.md": text, "client/page.md": text})
+        tree = self.make({"README.md": text, "ipc/README.md": text, "ARCHITECTURE.md": text, "docs/a/b.md": text, "client/page.md": text})
         found = rules.long_sentences(tree)
-        self.assertEqual({path: finding.count for path, finding in found.items()}, {"README.md": 1, "ipc/README.md": 1, "ARCHITECTURE.md": 1})
+        self.assertEqual({path: finding.count for path, finding in found.items()}, {"README.md": 1, "ipc/README.md": 1, "ARCHITECTURE.md": 1, "docs/a/b.md": 1})
         self.assertIn("README.md:3: 41 words", found["README.md"].texts[0])
 
 

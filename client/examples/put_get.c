@@ -13,7 +13,7 @@ int main(void)
     struct sl_client *client = NULL;
     struct sl_error why = {0};
     struct sl_view view = {0};
-    char copy[sizeof value];
+    char copy[sizeof value] = "";
     uint64_t length = 0;
 
     if (sl_client_open(&options, &client, &why) != SL_OK ||

@@ -51,6 +51,7 @@ expect "apt installs the packages" apt install /debs/old/*.deb
 expect "the user is there" getent passwd sluice
 expect "nothing has been started" none_left
 expect "a program has its manual page" test -e /usr/share/man/man1/sluice-node.1.gz
+expect "a call of libsluice, too" test -e /usr/share/man/man3/sl_put.3.gz
 expect "default.conf is read, and sets what the package sets" test "$(as sluice sluicectl config --config /etc/sluice/default.conf | grep -c '# /etc/sluice/default.conf:')" = 2
 printf '\n# of the administrator\nmemory = 96MiB\ndisk = 256MiB\nranks = 2\n' >>/etc/sluice/default.conf
 

@@ -21,6 +21,7 @@ import reference  # noqa: E402
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
 LINK = re.compile(r"(!?)\[((?:`[^`]*`|[^\[\]`]|\\.)*)\]\(([^)\s]+)\)")
+PROGRAM = re.compile(r"(?m)^\[[^\]]*\]\((\S*/examples/\w+\.(c|py))\)$")  # a link that is a line: the site shows the program
 APART = re.compile(r"(!?\[(?:`[^`]*`|[^\[\]`]|\\.)*\]\([^)\s]+\)|^ {4}.*$|^#.*$)", re.M)  # links, code, headings
 IMAGES = (".svg", ".png")
 PLACES = {"README.md": "README.md", "ARCHITECTURE.md": "internals/architecture.md", "CHANGELOG.md": "project/changelog.md",
@@ -77,9 +78,14 @@ class Site:
         seen.add(found[1])
         return f"[{found[0]}]({posixpath.relpath(place, posixpath.dirname(page) or '.')})"
 
+    def program(self, page, address):
+        with open(os.path.join(ROOT, os.path.dirname(self.files[page]), address), encoding="utf-8") as file:
+            return file.read()
+
     def markdown(self, page):
         """The page as MkDocs reads it: its links, and a blank line where a list follows a paragraph."""
-        parts, seen = FENCED.split(self.texts[page]), set()
+        text = PROGRAM.sub(lambda found: f"```{found[2]}\n{self.program(page, found[1])}```", self.texts[page])
+        parts, seen = FENCED.split(text), set()
         for i in range(0, len(parts), 2):
             words = APART.split(parts[i])
             words[::2] = [re.sub(r"(?<!`)`([a-z_ ]+)`(?!`)", lambda found: self.linked_name(page, found, seen), one) for one in words[::2]]

@@ -54,6 +54,12 @@ class Links(unittest.TestCase):
         self.assertEqual(site.markdown("start/a.md"), "# `memory`\n\n    `memory`\n\n[`memory`](../reference/settings.md#memory) and `memory`\n\n"
                                                       "```\n[a](b) `memory`\n```\n")
 
+    def test_a_link_to_an_example_that_is_a_line_becomes_the_program(self):
+        with open(os.path.join(ROOT, "client", "examples", "put_get.py"), encoding="utf-8") as file:
+            text = file.read()
+        site = self.site(docs__start__a="Try\n\n[put_get.py](../../client/examples/put_get.py)\n")
+        self.assertEqual(site.markdown("start/a.md"), f"Try\n\n```py\n{text}```\n")
+
     def test_a_section_is_its_index_and_what_that_links_to_below_it(self):
         site = self.site(docs__s__README="# S\n[b](b.md), [t](t/README.md), [other](../o/c.md)\n", docs__s__b="# B\n", docs__s__t__README="# T\n[c](c.md)\n",
                          docs__s__t__c="# C\n", docs__o__c="# O\n")

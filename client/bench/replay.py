@@ -16,7 +16,8 @@ from types import SimpleNamespace
 import replay_library as library
 import replay_trace as trace
 from plain import clean, end_with_reader, percent, run, size_text
-from replay_library import BLOCK_TOKENS, Failure, Hints, Prefill
+from replay_library import Failure, Hints, Prefill
+from replay_trace import BLOCK_TOKENS
 
 FINE, NO, WRONG_USE, UNREACHABLE = range(4)
 EXITS = {library.UNREACHABLE: UNREACHABLE, library.TIMEOUT: UNREACHABLE, library.FOREIGN: UNREACHABLE, library.VERSION: UNREACHABLE,
@@ -418,6 +419,8 @@ class Replay:
             self.report.window(started_ns, last)
             self.report.progress(number + 1, len(requests), started_ns, last)
         wall_ns = time.monotonic_ns() - started_ns
+        for op in self.asides:  # an engine ends when its ops have
+            op.release()
         now = sum(side.dropped() for side in self.sides)
         counts.dropped_blocks = now - dropped if now >= dropped else now
         counts.lost = max(counts.misses_of_acknowledged - counts.dropped_blocks, 0)

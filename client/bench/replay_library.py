@@ -9,11 +9,12 @@ import os
 from array import array
 from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_int, c_uint32, c_uint64, c_void_p
 
+from replay_trace import BLOCK_TOKENS
+
 API_VERSION = 6  # of sluice.h: sl_client_open refuses another one, so that no structure here is another than there
 OK, NOT_FOUND, LIMIT, TIMEOUT, UNREACHABLE, PROTOCOL, VERSION, INVALID, CONFIG, FOREIGN = 0, 1, 4, 5, 8, 12, 13, 15, 17, 19
 HERE = os.path.dirname(os.path.realpath(__file__))
 PREFIX = os.path.dirname(os.path.dirname(HERE))  # of share/sluice and bin
-BLOCK_TOKENS = 512  # that a hash id of a trace stands for
 
 
 class Failure(Exception):
@@ -87,7 +88,7 @@ def _load(places, functions):
 
 
 _START = [c_void_p, POINTER(_Request), POINTER(c_void_p), POINTER(Error)]
-_library = _load([PREFIX + "/lib/libsluice.so.0", *glob.glob(PREFIX + "/lib/*/libsluice.so.0")], (
+_library = _load([PREFIX + "/lib/libsluice.so.0", *glob.glob(PREFIX + "/lib*/libsluice.so.0"), *glob.glob(PREFIX + "/lib/*/libsluice.so.0")], (
     ("sl_client_open", c_int, [POINTER(_ClientOptions), POINTER(c_void_p), POINTER(Error)]),
     ("sl_client_close", None, [POINTER(c_void_p)]),
     ("sl_client_instance", c_char_p, [c_void_p]),

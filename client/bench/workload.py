@@ -9,8 +9,9 @@ import math
 import sys
 
 from plain import clean, end_with_reader, run
+from replay_trace import BLOCK_TOKENS
 
-BLOCK_TOKENS, SYSTEM_PROMPTS = 512, 8
+SYSTEM_PROMPTS = 8
 # Medians and spreads (sigma of the logarithm) in tokens. They give about 15 blocks of 512 a request, a third of them reusable, like
 # the public chat traces this stands in for.
 SYSTEM, USER, OUTPUT = (1500.0, 0.7), (2600.0, 1.3), (250.0, 0.9)

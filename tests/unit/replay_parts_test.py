@@ -1,4 +1,4 @@
-"""What sluicectl replay and workload compute without a node: traces, and what is said of sessions."""
+"""What sluicectl replay and workload do without a node: traces, what is said of sessions, device blocks, counts."""
 
 import io
 import itertools
@@ -7,9 +7,15 @@ import os
 import subprocess
 import sys
 import unittest
+from array import array
+from types import SimpleNamespace
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 sys.path[:0] = [os.path.join(ROOT, "client", "bench"), os.path.join(ROOT, "client", "command"), os.path.join(ROOT, "tests", "support")]
+sys.modules["replay_library"] = SimpleNamespace(  # libsluice is not asked for here
+    OK=0, NOT_FOUND=1, LIMIT=4, TIMEOUT=5, UNREACHABLE=8, PROTOCOL=12, VERSION=13, INVALID=15, CONFIG=17, FOREIGN=19, PREFIX="", Failure=Exception,
+    Hints=SimpleNamespace, Prefill=lambda *_: None, error_name=str, error_text=str)
+import replay  # noqa: E402
 import replay_trace  # noqa: E402
 import suite  # noqa: E402
 import workload  # noqa: E402
@@ -91,6 +97,83 @@ class Sessions(unittest.TestCase):
         self.assertLess(sum(map(int.__eq__, wrong, pauses)), 10)
         self.assertLessEqual(set(wrong), set(pauses))
         self.assertTrue(all(abs(one - pause) <= 0.2 * pause + 1 for one, pause in zip(said(1, 1, 0.2), pauses)))
+
+
+class Op:
+    def __init__(self, blocks, fences):
+        self.blocks, self.fences, self.released = blocks, list(fences), False
+
+    def fenced(self, _):
+        self.released = not self.fences or self.fences.pop(0)
+        return self.released
+
+    def stored(self, _):
+        return True
+
+    def release(self):
+        self.released = True
+
+
+class Engine:
+    """Loads find nothing, or what `found` says; all is stored. fences: of each store, which looks find it fenced."""
+
+    def __init__(self, fences=(), found=lambda chains: 0):
+        self.fences, self.found, self.chains, self.ops = list(fences), found, None, []
+        self.poison = self.compute = lambda *_: None
+        self.wrong = lambda *_: ()
+        self.request = SimpleNamespace(token_count=1)
+
+    def prepare(self, ids, _, count):
+        self.chains = array("Q", ids[:count])
+        return self.chains
+
+    def run(self, store, blocks, first, _, __):
+        assert not set(blocks) & {block for op in self.ops if not op.released for block in op.blocks}, "lent to another op"
+        fences = self.fences.pop(0) if store and self.fences else None
+        count = len(blocks) - first if store else self.found(self.chains)
+        result = SimpleNamespace(code=0 if count else 1, trace_id=1, fenced=fences is None, block_count=count, stored_count=count, bytes=4096 * count,
+                                 from_memory=count, from_disk=0, from_remote=0, not_awaited_count=0)
+        self.ops.append(Op(blocks, fences or []))
+        return self.ops[-1], result
+
+
+def played(engine, requests, **options):
+    asked = dict(ranks=1, pools=1, layers=1, block_bytes=4096, device_blocks=8, op_timeout=10**9, first=0, window=0, progress=False, speed=None, json="-",
+                 prefill_rate=0, prefill_doubles=0, prefill_untold=False, ends_told=None, hints_right=None, pauses_told=0, published=0, hint_seed=1,
+                 keys_of_pairs=False, key_of_cut_block=True, key_format="sluice")
+    side = SimpleNamespace(engine=engine, known=set(), dropped=lambda: 0)
+    return replay.Replay(SimpleNamespace(**{**asked, **options}), requests, [side]).play_all()
+
+
+class Blocks(unittest.TestCase):
+    requests = trace([1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12])
+
+    def test_those_of_an_op_that_is_not_fenced_are_not_used_until_it_is(self):
+        engine = Engine([[False, False, True]])  # when its store ends, before the next request, before the one after it
+        report = played(engine, self.requests)
+        self.assertEqual((report["requests_skipped"], report["errors"], report["blocks_stored"]), (0, 0, 12))
+        self.assertEqual(engine.ops[1].fences, [])
+
+    def test_a_request_without_blocks_is_skipped_and_all_ops_end(self):
+        engine = Engine([[False] * 9, [False] * 9, [False] * 9])
+        report = played(engine, self.requests)
+        self.assertEqual((report["requests"], report["requests_skipped"], report["errors"]), (4, 2, 2))
+        self.assertEqual(report["errors_by_kind"], [{"op": "load", "code": "4", "count": 2, "text": "no device blocks: those of 2 ops are not fenced"}])
+        self.assertTrue(all(op.released for op in engine.ops))
+
+    def test_what_was_acknowledged_and_is_missing_is_lost(self):
+        again = trace([1, 2, 3], [1, 2, 3])
+        report = played(Engine(), again)
+        self.assertEqual((report["hits"], report["misses_of_acknowledged"], report["lost"]), (0, 3, 3))
+        seen = set()
+
+        def found(chains):
+            count = sum(1 for _ in itertools.takewhile(seen.__contains__, chains))
+            seen.update(chains)
+            return count
+
+        report = played(Engine(found=found), again)
+        self.assertEqual((report["hits"], report["lost"], report["hits_by_tier"]["memory"], report["blocks_stored"]), (3, 0, 3, 3))
 
 
 class Workload(unittest.TestCase):

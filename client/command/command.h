@@ -8,7 +8,6 @@
 
 #include <jansson.h>
 #include <stdio.h>
-#include <sys/types.h>
 
 enum ctl_exit { CTL_FINE = 0, CTL_NO = 1, CTL_WRONG_USE = 2, CTL_UNREACHABLE = 3 };
 
@@ -108,10 +107,8 @@ void ctl_interruptible(void);
 bool ctl_interrupted(void);
 
 /* ---- script.c: files of Python in PREFIX/share/sluice ---- */
-/* Becomes python3 with that file and these words, 16 at most, ended by NULL. */
+/* Becomes python3 with that file and these words, 80 at most, ended by NULL. */
 __attribute__((noreturn)) void ctl_script_become(const char *name, const char *const words[]);
-/* Waits for such a process; gives its exit code. */
-int ctl_script_end(pid_t pid);
 /* Runs it with the facts, which it takes, at its standard input. Gives its exit code. */
 int ctl_script_print(const char *name, const char *const words[], json_t *facts);
 

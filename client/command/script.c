@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WORDS_MAX 16u
+#define WORDS_MAX 80u
 
 void ctl_script_become(const char *name, const char *const words[])
 {
@@ -32,7 +32,7 @@ void ctl_script_become(const char *name, const char *const words[])
     _exit(CTL_NO);
 }
 
-int ctl_script_end(pid_t pid)
+static int script_end(pid_t pid)
 {
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -62,7 +62,7 @@ int ctl_script_print(const char *name, const char *const words[], json_t *facts)
     if (pid < 0) {
         (void)fprintf(stderr, "sluicectl: cannot run python3: %s\n", strerror(why));
     }
-    return pid > 0 ? ctl_script_end(pid) : CTL_NO;
+    return pid > 0 ? script_end(pid) : CTL_NO;
 }
 
 int ctl_answer(const struct ctl *ctl, json_t *answer)

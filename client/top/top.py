@@ -1,6 +1,7 @@
-"""What `sluicectl top` shows: sluicectl gives a reading of the node for each line that is asked, and this file makes lines of text of it.
+"""What `sluicectl top` shows: `sluicectl top --readings` gives a reading of the node for each line that is asked, and this file makes
+lines of text of it.
 
-    python3 top.py DESCRIPTOR INSTANCE VIEW FILTER INTERVAL_S model|prefix ascii|"" screen|text|json
+    python3 top.py INSTANCE VIEW FILTER INTERVAL_S model|prefix ascii|"" once|"" json|"" CONFIG_FILE [SETTING=VALUE]...
 """
 
 import collections
@@ -11,6 +12,7 @@ import math
 import os
 import re
 import select
+import subprocess
 import sys
 import time
 
@@ -24,6 +26,7 @@ WHERE = {**{tier: tier for tier in TIERS}, "none": "missed"}
 PLAIN, HEAD, GOOD, BAD = range(4)  # styles of lines
 SILENCE_S = 2
 SCAN_MS, SCAN_ONCE_MS = 20, 10000  # that the index is read on in a reading: 2 % of a core
+PEERS_S = 0.3  # that a transporter is waited for in a reading
 FILTER_MAX, HISTORY_MAX, DISKS_SHOWN, WIDTH_MIN, ONCE_WIDTH = 31, 512, 4, 40, 120
 HELP = """\
 1 to 6      overview, memory, disks, peers, actors, engines; Tab: the next one
@@ -175,7 +178,7 @@ class State:
         hits, _, references = self.last.hits()
         self.history.append((percent(hits, references), self.last.rate(self.last.bytes()), self.last.rate(self.last.sum("sluice_evicted_bytes_total"))))
         self.groups, self.groups_whole, self.problem = head["groups"], head["groups_whole"], head["problem"]
-        self.nodes, self.nodes_why = head.get("peers", self.nodes), head.get("peers_why", self.nodes_why)
+        self.groups.sort(key=lambda group: (not group["objects"], -group["memory_bytes"], -group["disk_bytes"], group["name"]))
 
     def add(self, text, style=PLAIN):
         self.lines.append((line_text(text, self.width), style))
@@ -408,8 +411,8 @@ class State:
 # ---- the screen ----
 
 class Screen:
-    def __init__(self, window, state, read):
-        self.window, self.state, self.read = window, state, read
+    def __init__(self, window, state, node):
+        self.window, self.state, self.node = window, state, node
         self.scrolled, self.due_s, self.over, self.typing = 0, time.monotonic() + 0.25, False, False
         self.colours = curses.has_colors()
         if self.colours:
@@ -491,13 +494,15 @@ class Screen:
             half = self.window.getmaxyx()[0] // 2
             self.scrolled += {curses.KEY_UP: -1, ord("k"): -1, curses.KEY_DOWN: 1, ord("j"): 1, curses.KEY_PPAGE: -half, curses.KEY_NPAGE: half}[key]
 
-    def run(self, sluicectl):
+    def run(self):
         gone = select.poll()
-        for descriptor in (sys.stdin.fileno(), sluicectl):
-            gone.register(descriptor, 0)
+        for stream in (sys.stdin, self.node.readings.stdout):
+            gone.register(stream, 0)
         while not self.over:
             if time.monotonic() >= self.due_s and not self.state.paused:
-                self.read(self.state, SCAN_MS)
+                self.node.read(self.state, SCAN_MS)
+                if self.state.view == "peers":
+                    self.node.read_peers(self.state, PEERS_S)
                 self.due_s = time.monotonic() + self.state.interval_s
             self.draw()
             wait_s = 1 if self.state.paused else max(self.due_s - time.monotonic(), 0)
@@ -509,7 +514,7 @@ class Screen:
                 self.over = True  # the terminal is gone, and nobody is left who could end it, or sluicectl is
 
 
-def screen_run(state, read, sluicectl):
+def screen_run(state, node):
     terminal = os.environ.get("TERM", "")
     try:
         curses.setupterm()
@@ -524,47 +529,80 @@ def screen_run(state, read, sluicectl):
             curses.curs_set(0)
         except curses.error:
             pass  # it has none to hide
-        Screen(window, state, read).run(sluicectl)
+        Screen(window, state, node).run()
 
-    read(state, 0)
+    node.read(state, 0, True)
     curses.wrapper(run)
 
 
-def reader(descriptor):
-    """What asks sluicectl for a reading, and gives it to a state."""
-    stream = open(descriptor, "rb", closefd=False)
+class Node:
+    """The programs that are asked about it. Each is in a session of its own: a Ctrl-C is for this process."""
 
-    def read(state, scan_ms, peers=None):
-        wanted = state.view == "peers" and state.now is not None if peers is None else peers
+    def __init__(self, settings, as_json):
+        self.program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bin", "sluicectl")
+        self.settings = settings
+        self.readings = self.start("top", "--readings", *(["--json"] if as_json else []), stdin=subprocess.PIPE)
+        self.nodes = None  # that asks for peers, while it does
+
+    def start(self, *words, **streams):
+        return subprocess.Popen([self.program, *words, *self.settings], stdout=subprocess.PIPE, start_new_session=True, **streams)
+
+    def read(self, state, scan_ms, must=False):
+        """Gives a reading to the state. One that must succeed and does not ends this process, as does an end of the program: it says why."""
+        lines = []
         try:
-            os.write(descriptor, f"{state.grouping} {scan_ms} {int(wanted)}\n".encode())
-            line = stream.readline()
+            self.readings.stdin.write(f"{state.grouping} {scan_ms} {int(must)}\n".encode())
+            self.readings.stdin.flush()
+            while not lines or lines[-1][:1] not in (b"", b"{"):
+                lines.append(self.readings.stdout.readline())
         except OSError:
-            line = b""
-        if not line:
-            sys.exit(1)  # sluicectl is gone, or says itself why there is none
-        head = json.loads(line)
-        state.take(head, stream.read(head["metrics_bytes"]).decode(errors="surrogateescape"))
+            lines.append(b"")
+        head = json.loads(lines[-1] or "{}")
+        if "at_ns" not in head:
+            print(end="".join(line.decode() for line in lines[-1:]))
+            sys.exit(max(self.readings.wait(), 1))
+        state.take(head, b"".join(lines[:-1]).decode(errors="surrogateescape"))
 
-    return read
+    def read_peers(self, state, patience_s):
+        """Where there is no answer yet, the next reading takes it."""
+        self.nodes = self.nodes or self.start("nodes", "--json", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            answer = json.loads(self.nodes.communicate(timeout=patience_s)[0] or "{}")
+        except subprocess.TimeoutExpired:
+            return
+        self.nodes = None
+        state.nodes, state.nodes_why = answer.get("nodes", []), "" if "nodes" in answer else answer.get("text", "sluicectl nodes failed")
 
 
 def main():
-    descriptor, instance, view, shown, interval, grouping, letters, how = sys.argv[1:]
+    instance, view, shown, interval, grouping, letters, once, as_json, config, *settings = sys.argv[1:]
+    for right, text in ((view in VIEWS and view != "help", "--view is overview, memory, disks, peers, actors or engines"),
+                        (0.1 <= float(interval) <= 60, "--interval is 100ms to 60s"),
+                        (len(os.fsencode(shown)) <= FILTER_MAX, f"--filter has {FILTER_MAX} bytes at most"),
+                        (once or not as_json, "--json goes with --once"),
+                        (once or (os.isatty(0) and os.isatty(1)), "the live view needs a terminal; --once prints one and ends")):
+        if not right:
+            print(f"sluicectl top: {text}; see: sluicectl top --help", file=sys.stderr)
+            return 2
     locale.setlocale(locale.LC_CTYPE, "")
     plain = bool(letters) or locale.nl_langinfo(locale.CODESET) != "UTF-8"
-    state, read = State(instance, view, shown, float(interval), grouping, plain), reader(int(descriptor))
-    if how == "screen":
-        screen_run(state, read, int(descriptor))
-        return
-    end_with_reader()
-    read(state, 0, False)
+    if once:
+        end_with_reader()
+    node = Node([f"--{setting}" for setting in ([f"config={config}"] if config else []) + settings], as_json)
+    state = State(instance, view, shown, float(interval), grouping, plain)
+    if not once:
+        screen_run(state, node)
+        return 0
+    node.read(state, 0, True)
     time.sleep(state.interval_s)
-    read(state, SCAN_ONCE_MS, view == "peers")
-    if how == "json":
+    node.read(state, SCAN_ONCE_MS, True)
+    if as_json:
         print(json.dumps(state.json(), separators=(",", ":")))
-    else:
-        print("\n".join(text for text, _ in state.draw(ONCE_WIDTH)))
+        return 0
+    if view == "peers":
+        node.read_peers(state, None)
+    print("\n".join(text for text, _ in state.draw(ONCE_WIDTH)))
+    return 0
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@
 #include "runtime/sl_clock.h"
 #include "runtime/sl_config.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define ACCESSES_ALL 32768u /* looked at in one reading, of all readers: about 20 ms */
 #define ACCESSES_MIN 128u   /* of one of many; TOP_READERS_MAX of them make ACCESSES_ALL */
@@ -16,6 +18,97 @@
 #define BATCH        512u
 #define BATCHES_MAX  2048u /* the largest ring; a reader that goes on noting ends no reading */
 #define GONE         "(keys gone since)"
+#define MODEL_DIGITS 32u /* of our own keys: MODEL/BLOCK/RANK/POOL */
+
+/* ---- names ---- */
+
+static const char *last_of(const char *key, uint32_t length)
+{
+    const char *found = NULL;
+    for (uint32_t i = 0; i < length; i++) {
+        found = key[i] == '/' || key[i] == '@' ? &key[i] : found;
+    }
+    return found;
+}
+
+static bool is_own(const char *key, uint32_t length)
+{
+    uint32_t i = 0;
+    while (i < MODEL_DIGITS && i < length && isxdigit((unsigned char)key[i])) {
+        i++;
+    }
+    return i == MODEL_DIGITS && i < length && key[i] == '/';
+}
+
+/* Bytes of a name that a terminal would take for orders are shown as '?'. */
+static void name_add(char out[TOP_GROUP_BYTES], const char *from, size_t length)
+{
+    size_t at = strlen(out);
+    for (size_t i = 0; i < length && at + 1 < TOP_GROUP_BYTES; i++) {
+        unsigned char byte = (unsigned char)from[i];
+        out[at++] = byte < 0x20 || byte >= 0x7f ? '?' : (char)byte;
+    }
+    out[at] = '\0';
+}
+
+void top_group_of(const char *key, uint32_t length, enum top_grouping grouping,
+                  char out[TOP_GROUP_BYTES])
+{
+    out[0] = '\0';
+    if (is_own(key, length)) {
+        const char *rank = memchr(&key[MODEL_DIGITS + 1], '/', length - MODEL_DIGITS - 1);
+        name_add(out, key, grouping == TOP_BY_MODEL ? MODEL_DIGITS : 12);
+        if (grouping == TOP_BY_PREFIX && rank != NULL) {
+            name_add(out, "/*", 2);
+            name_add(out, rank, length - (size_t)(rank - key));
+        }
+        return;
+    }
+    const char *end = grouping == TOP_BY_PREFIX ? last_of(key, length) : memchr(key, '@', length);
+    if (grouping == TOP_BY_MODEL && end != NULL &&
+        (end - key == 4 || end - key == 6) && /* older keys of LMCache begin with the engine */
+        (strncmp(key, "vllm@", 5) == 0 || strncmp(key, "sglang@", 7) == 0)) {
+        const char *next = memchr(end + 1, '@', length - (size_t)(end + 1 - key));
+        key = next != NULL ? end + 1 : key;
+        end = next != NULL ? next : end;
+    } else if (end == NULL && grouping == TOP_BY_MODEL) {
+        end = memchr(key, '/', length);
+    }
+    if (end == NULL || end == key) {
+        name_add(out, "(keys without a prefix)", 23);
+    } else {
+        name_add(out, key, (size_t)(end - key));
+    }
+}
+
+/* ---- the table ---- */
+
+/* The slot of that name, or the free one where it belongs. */
+static uint16_t *slot_of(struct top_groups *groups, const char *name)
+{
+    uint32_t slot = (uint32_t)XXH3_64bits(name, strlen(name)) & (TOP_GROUP_SLOTS - 1);
+    while (groups->slots[slot] != 0 &&
+           strcmp(groups->rows[groups->slots[slot] - 1].name, name) != 0) {
+        slot = (slot + 1) & (TOP_GROUP_SLOTS - 1);
+    }
+    return &groups->slots[slot];
+}
+
+struct top_group *top_groups_of(struct top_groups *groups, const char *name)
+{
+    uint16_t *slot = slot_of(groups, name);
+    if (*slot == 0 && groups->count >= TOP_GROUPS_MAX) { /* one row is left for these */
+        name = "(others)";
+        slot = slot_of(groups, name);
+    }
+    if (*slot == 0) {
+        (void)snprintf(groups->rows[groups->count++].name, TOP_GROUP_BYTES, "%s", name);
+        *slot = (uint16_t)groups->count;
+    }
+    return &groups->rows[*slot - 1];
+}
+
+/* ---- uses ---- */
 
 struct reader {
     char name[64]; /* of the segment */
@@ -37,8 +130,7 @@ struct top_uses {
 sl_err top_uses_create(const char *shm_dir, struct top_uses **out, struct sl_error *why)
 {
     struct top_uses *made = calloc(1, sizeof *made);
-    if (made == NULL || top_groups_init(&made->used, NULL) != SL_OK) {
-        free(made);
+    if (made == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for uses of keys");
     }
     (void)snprintf(made->shm_dir, sizeof made->shm_dir, "%s", shm_dir);
@@ -53,7 +145,6 @@ void top_uses_destroy(struct top_uses **uses)
             sl_pins_view_close(&(*uses)->readers[i].pins);
         }
         sl_index_view_close(&(*uses)->view);
-        top_groups_fini(&(*uses)->used);
         free(*uses);
         *uses = NULL;
     }
@@ -162,7 +253,7 @@ sl_err top_uses_read(struct top_uses *uses, enum top_grouping grouping, struct s
     uint64_t now_ns = sl_clock_monotonic_ns();
     uses->seconds = (double)SL_MAX(now_ns - uses->begun_ns, UINT64_C(1)) / SL_NS_PER_S;
     uses->begun_ns = now_ns;
-    top_groups_clear(&uses->used);
+    memset(&uses->used, 0, sizeof uses->used);
     for (uint32_t i = 0; i < uses->reader_count;) {
         struct reader *reader = &uses->readers[i];
         bool stays = sl_pins_view_linked(reader->pins) && !sl_pins_view_is_short(reader->pins);
@@ -183,11 +274,11 @@ const struct top_group *top_uses_join(struct top_uses *uses, const struct top_gr
 {
     uint32_t all = SL_MIN(count, TOP_GROUPS_MAX + 1);
     for (uint32_t i = 0; i < all; i++) {
-        struct top_group *used = top_groups_find(&uses->used, groups[i].name);
+        uint16_t number = *slot_of(&uses->used, groups[i].name);
         uses->joined[i] = groups[i];
-        uses->joined[i].uses = used != NULL ? used->uses / uses->seconds : 0;
-        if (used != NULL) {
-            used->objects = 1; /* it is among them */
+        if (number != 0) {
+            uses->joined[i].uses = uses->used.rows[number - 1].uses / uses->seconds;
+            uses->used.rows[number - 1].objects = 1; /* it is among them */
         }
     }
     for (uint32_t i = 0; i < uses->used.count; i++) {

@@ -254,6 +254,18 @@ class Top(unittest.TestCase):
             self.assertEqual(top.returncode, 3, said)
             self.assertIn("no node runs", said[1])
 
+    def test_an_interrupt_ends_it_as_the_signal_does(self):
+        def begun():
+            with open(f"/proc/{top.pid}/task/{top.pid}/children", encoding="utf-8") as children:
+                return children.read().strip()
+
+        with Node(ranks=1, memory="16MiB") as node:
+            top = subprocess.Popen([CTL, "top", "--once", "--interval", "60s", *node.where], start_new_session=True)
+            self.addCleanup(top.kill)
+            wait_until(begun, 10, "it reads the node")
+            os.killpg(top.pid, signal.SIGINT)
+            self.assertEqual(top.wait(timeout=30), -signal.SIGINT)
+
     def test_what_cannot_be_shown_is_refused(self):
         where = ["--instance", "nobody", "--runtime-dir", self.directory + "/run", "--shm-dir", self.directory + "/shm"]
 

@@ -93,8 +93,6 @@ json_t *ctl_json_u64(uint64_t value);
 size_t ctl_character_text(const char *text, size_t left, char out[CTL_CHARACTER_TEXT]);
 /* Writes bytes likewise. */
 void ctl_print_bytes(FILE *out, const char *bytes, size_t length);
-/* "4.0 KiB" */
-const char *ctl_size_text(uint64_t bytes, char out[32]);
 /* The value of --progress: auto shows it where standard error is a terminal. Gives CTL_FINE or
  * CTL_WRONG_USE. */
 int ctl_progress(const struct ctl *ctl, const char *value, bool *shown);
@@ -114,6 +112,11 @@ int ctl_script_print(const char *name, const char *const words[], json_t *facts)
 
 /* Gives the answer, which it takes, as JSON or as what text.py makes of it for people. Gives the exit code. */
 int ctl_answer(const struct ctl *ctl, json_t *answer);
+
+/* ---- supervision.c ---- */
+/* {state, pid, since_ms}: "none" (no actor lives, or systemd has a unit for each), "supervised", "stopped" (by
+ * SIGSTOP) or "unsupervised" (since 1970; 0: not known). New reference. */
+json_t *ctl_supervision(const struct ctl *ctl);
 
 /* ---- pages.c ---- */
 /* Calls each() for every metrics page of the node: false stops. Gives how many pages there are,

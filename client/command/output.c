@@ -172,19 +172,6 @@ void ctl_print_bytes(FILE *out, const char *bytes, size_t length)
     }
 }
 
-const char *ctl_size_text(uint64_t bytes, char out[32])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    while (value >= 1024 && unit + 1 < SL_COUNT(units)) {
-        value /= 1024;
-        unit++;
-    }
-    (void)snprintf(out, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-    return out;
-}
-
 int ctl_progress(const struct ctl *ctl, const char *value, bool *shown)
 {
     if (strcmp(value, "auto") != 0 && strcmp(value, "on") != 0 && strcmp(value, "off") != 0) {

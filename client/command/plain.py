@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import sys
+import time
 
 
 def escaped(letter):
@@ -33,6 +34,20 @@ def percent(part, whole):
     return 100 * part / whole if whole else 0
 
 
+def since_text(found):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found["since_ms"] / 1000)) if found["since_ms"] else None
+
+
+def supervision(found, instance):
+    """What is wrong with who restarts a node's actors, and what to do about it; "" when nothing is."""
+    if found["state"] == "unsupervised":
+        return (f"unsupervised since {since_text(found) or 'an unknown time'}: nobody restarts what ends",
+                f"sluice-node start --instance {instance} (with the settings of its start) takes it over")
+    if found["state"] == "stopped":
+        return f"the supervisor {found['pid']} is stopped (SIGSTOP): nobody restarts what ends", f"kill -CONT {found['pid']}"
+    return "", ""
+
+
 def end_with_reader():
     """No traceback where nobody reads on, as behind `head`, at an interrupt, nor for a letter that the locale lacks."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -41,8 +56,8 @@ def end_with_reader():
     sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def run(main, tells=True):
-    """Ends with main's code; where what it says cannot be written, with code 1 and a line, if it is this process that tells."""
+def run(main):
+    """Ends with main's code; where what it says cannot be written, with code 1 and a line."""
     failed, unwritten, write = None, [], sys.stdout.write
 
     def noted(text):
@@ -62,8 +77,7 @@ def run(main, tells=True):
     except OSError as error:
         unwritten.append(error)
     if unwritten:
-        if tells:
-            print(f"sluicectl: cannot write to standard output: {unwritten[0].strerror}", file=sys.stderr, flush=True)
+        print(f"sluicectl: cannot write to standard output: {unwritten[0].strerror}", file=sys.stderr, flush=True)
         os._exit(1)  # what is left of it would be tried again
     if failed:
         print(f"sluicectl: {failed}", file=sys.stderr)

@@ -18,7 +18,9 @@ import struct
 import sys
 import time
 
+from node import events_at, fabric_memory
 from plain import clean, end_with_reader, run, size_text
+from plain import supervision as supervised
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 MIB = 1 << 20
@@ -248,7 +250,7 @@ def supervisor(facts):
     if found["state"] == "supervised":
         yield line("supervisor", OK, f"process {found['pid']}")
     elif found["state"] != "none":
-        yield line("supervisor", WARN, found["text"], found["mend"])
+        yield line("supervisor", WARN, *supervised(found, facts["settings"]["instance"]))
 
 
 def cores(facts):
@@ -388,7 +390,7 @@ def device_memory(facts):
     """Of the node that runs. By tcp nothing else can be expected."""
     mends = {"fabric": "rdma-core 34 or later", "swapper": "a driver and a GPU that export dmabufs; the transporter's log says more",
              "nic": "a NIC and a kernel that take dmabufs; the transporter's log says more"}
-    found, verbs = facts["device_memory"], facts["settings"]["fabric"] == "verbs"
+    found, verbs = fabric_memory(facts["actors"]), facts["settings"]["fabric"] == "verbs"
     if found["dmabuf_bytes"]:
         yield line("device_memory", OK, f"{size_text(found['dmabuf_bytes'])} registered by dmabuf")
     for row in found["left_out"]:
@@ -530,7 +532,7 @@ def metrics(facts):
     if text == "off":
         yield line("metrics", OK, "off")
     elif facts["metrics_at"] is not None:
-        yield line("metrics", OK, f"/metrics at {facts['metrics_at']}")
+        yield line("metrics", OK, f"/metrics at {facts['metrics_at']['address']}")
     elif text != "local":
         yield helper_listens("metrics_listen", text, "" if guarded else "load and hit rates (no keys)",
                              "SLUICE_METRICS_TOKEN_FILE, a firewall, or metrics_listen = local")
@@ -541,7 +543,7 @@ def metrics(facts):
 def events(facts):
     text, running, at = facts["settings"]["events_listen"], facts["running"], facts["events_at"]
     if at is not None:
-        yield line("events", OK, f"at {at['publish']}, missed ones at {at['replay']}")
+        yield line("events", OK, "at {}, missed ones at {}".format(*events_at(at)))
     elif text == "off":
         yield line("events", OK, "off")
     elif not os.access(os.path.dirname(facts["program"]) + "/sluice-events", os.X_OK):

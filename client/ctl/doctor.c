@@ -1,10 +1,7 @@
 /* client/ctl/doctor.c - sluicectl doctor: what only this program knows of a node and its machine. checks.py judges
  * it, and looks at the rest. */
 #include "client/ctl/doctor.h"
-#include "client/command/supervision.h"
 #include "client/ctl/commands.h"
-#include "client/ctl/devices.h"
-#include "client/ctl/helpers.h"
 #include "client/ctl/nics.h"
 #include "client/ctl/rights.h"
 #include "client/ctl/status_ready.h"
@@ -211,15 +208,7 @@ static json_t *node_json(struct doctor *doctor)
 
 static json_t *supervisor_json(struct doctor *doctor)
 {
-    const struct ctl *ctl = doctor->ctl;
-    struct supervision supervision;
-    char text[200], mend[200];
-    supervision_look(ctl, &supervision);
-    supervision_text(ctl, &supervision, text, mend);
-    json_t *shown = supervision_json(&supervision);
-    (void)json_object_set_new(shown, "text", ctl_json_text(text));
-    (void)json_object_set_new(shown, "mend", ctl_json_text(mend));
-    return shown;
+    return ctl_supervision(doctor->ctl);
 }
 
 /* ---- its machine ---- */
@@ -280,13 +269,6 @@ static json_t *nics_json(struct doctor *doctor)
                               ctl_json_text(ctl_nics_why(nics)));
     free(nics);
     return shown;
-}
-
-static json_t *device_memory_json(struct doctor *doctor)
-{
-    struct ctl_devices devices;
-    ctl_devices_read(doctor->ctl, &devices);
-    return ctl_devices_json(&devices);
 }
 
 static json_t *rights_json(struct doctor *doctor)
@@ -446,7 +428,6 @@ static const struct {
     {"device", device_json},
     {"disks", disks_json},
     {"nics", nics_json},
-    {"device_memory", device_memory_json},
     {"rights", rights_json},
     {"cluster", cluster_json},
     {"directory", directory_json},

@@ -1,5 +1,6 @@
 /* client/ctl/metrics.c - metrics: all that a node counts, as monitoring reads it. */
 #include "client/ctl/commands.h"
+#include "client/ctl/status_ready.h"
 #include "client/metrics/scrape.h"
 
 #include <stdlib.h>
@@ -31,23 +32,34 @@ static void sample_json(void *context, const struct metric_fact *fact,
         json_pack("{s:s, s:o, s:o}", "name", name, "labels", labels, "value", value));
 }
 
+sl_err metrics_families(const char *shm_dir, json_t **out, struct sl_error *why)
+{
+    json_t *families = json_array();
+    const struct scrape_sink sink = {
+        .family = family_json, .sample = sample_json, .context = families};
+    sl_err err = scrape_node(shm_dir, &sink, why);
+    if (err == SL_OK) {
+        *out = families;
+    } else {
+        json_decref(families);
+    }
+    return err;
+}
+
 static int metrics_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
     struct sl_error why = {0};
+    json_t *families = NULL;
     if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
         return code;
     }
-    json_t *families = ctl->json ? json_array() : NULL;
-    const struct scrape_sink sink = {
-        .family = family_json, .sample = sample_json, .context = families};
-    sl_err err = ctl->json ? scrape_node(ctl->paths.shm_dir, &sink, &why)
+    sl_err err = ctl->json ? metrics_families(ctl->paths.shm_dir, &families, &why)
                            : scrape_text(ctl->paths.shm_dir, stdout, &why);
     if (err == SL_ERR_UNREACHABLE) {
         (void)ctl_no_pages(ctl, &why);
     }
     if (err != SL_OK) {
-        json_decref(families);
         return ctl_failed(ctl, &why);
     }
     if (ctl->json) {

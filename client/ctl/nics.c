@@ -64,7 +64,8 @@ struct ctl_nics *ctl_nics_look(const struct sl_config *config, const char *sysfs
     return nics;
 }
 
-double ctl_nic_load(const struct ctl_nics *nics, uint32_t index)
+/* The share of the port's speed that is in use in its busier direction, per cent; 0: not known. */
+static double nic_load(const struct ctl_nics *nics, uint32_t index)
 {
     uint64_t bytes_s = SL_MAX(nics->sent_bytes_s[index], nics->received_bytes_s[index]);
     double full_bytes_s = (double)nics->nics.at[index].rate_mbit_s * 1e6 / 8;
@@ -98,15 +99,15 @@ json_t *ctl_nics_json(const struct ctl_nics *nics)
         const struct sl_nic *nic = &nics->nics.at[i];
         (void)json_array_append_new(
             rows,
-            json_pack(
-                "{s:s, s:s, s:s, s:s, s:b, s:b, s:I, s:I, s:o, s:o, s:o, s:f, s:I, s:o}", "name",
-                nic->name, "state", nic->state, "layer", nic->layer, "netdev", nic->netdev,
-                "usable", sl_nic_is_usable(nic), "virtual_function", nic->virtual_function, "gids",
-                (json_int_t)nic->gid_count, "numa_node", (json_int_t)nic->place.numa_node,
-                "speed_mbit_s", ctl_json_u64(nic->rate_mbit_s), "sent_bytes_s",
-                ctl_json_u64(nics->sent_bytes_s[i]), "received_bytes_s",
-                ctl_json_u64(nics->received_bytes_s[i]), "load_percent", ctl_nic_load(nics, i),
-                "mtu_bytes", (json_int_t)nic->mtu_bytes, "ranks", ranks_json(nics, i)));
+            json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:I, s:I, s:o, s:o, s:o, s:f, s:I, s:o}",
+                      "name", nic->name, "state", nic->state, "layer", nic->layer, "netdev",
+                      nic->netdev, "usable", sl_nic_is_usable(nic), "virtual_function",
+                      nic->virtual_function, "gids", (json_int_t)nic->gid_count, "numa_node",
+                      (json_int_t)nic->place.numa_node, "speed_mbit_s",
+                      ctl_json_u64(nic->rate_mbit_s), "sent_bytes_s",
+                      ctl_json_u64(nics->sent_bytes_s[i]), "received_bytes_s",
+                      ctl_json_u64(nics->received_bytes_s[i]), "load_percent", nic_load(nics, i),
+                      "mtu_bytes", (json_int_t)nic->mtu_bytes, "ranks", ranks_json(nics, i)));
     }
     return rows;
 }

@@ -22,8 +22,6 @@ struct ctl_nics {
  * looks at the counters twice, a quarter of a second apart, if there is any port. NULL: no memory.
  * The caller frees it with free(). */
 struct ctl_nics *ctl_nics_look(const struct sl_config *config, const char *sysfs, bool load);
-/* The share of the port's speed that is in use in its busier direction, per cent; 0: not known. */
-double ctl_nic_load(const struct ctl_nics *nics, uint32_t index);
 /* An array with an object a port. New reference; accepts NULL. */
 json_t *ctl_nics_json(const struct ctl_nics *nics);
 /* Why no port serves a rank; "": some do, or none is wanted. Accepts NULL. */

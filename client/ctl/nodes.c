@@ -1,36 +1,11 @@
 /* client/ctl/nodes.c - sluicectl nodes: the nodes this one knows. sluicectl keygen: its keys. */
 #include "client/ctl/commands.h"
-#include "client/ctl/devices.h"
 #include "client/ctl/nics.h"
+#include "client/ctl/status_ready.h"
 #include "ipc/sl_curve.h"
-#include "runtime/sl_metrics.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* What came from peers or went to them, from the transporter's page: it and its copies beside the network.
- * By the arena a swapper copies all of it once more. */
-struct moved {
-    uint64_t bytes, copied_bytes;
-    char trouble[SL_METRICS_REASON_BYTES]; /* "": none */
-};
-
-static bool moved_read(void *context, struct sl_metrics_view *view)
-{
-    struct moved *moved = context;
-    struct sl_metrics_summary summary;
-    sl_metrics_view_summary(view, &summary);
-    if (strcmp(summary.actor, "transporter.0") == 0) {
-        uint64_t straight_bytes = ctl_page_metric(view, "pulled_bytes");
-        memcpy(moved->trouble, summary.reason, sizeof(moved->trouble));
-        moved->bytes = ctl_page_metric(view, "bytes_read");
-        moved->copied_bytes = moved->bytes - SL_MIN(straight_bytes, moved->bytes) +
-                              ctl_page_metric(view, "pull_copied_bytes") +
-                              ctl_page_metric(view, "copied_bytes");
-        moved->bytes += ctl_page_metric(view, "lent_bytes") + ctl_page_metric(view, "landed_bytes");
-    }
-    return true;
-}
 
 static json_t *node_json(const struct sl_node_info *node)
 {
@@ -45,20 +20,15 @@ static json_t *node_json(const struct sl_node_info *node)
 }
 
 static json_t *nodes_json(const struct sl_cluster_info *self, const struct sl_node_info *nodes,
-                          uint32_t count, const struct moved *moved,
-                          const struct ctl_devices *devices, const struct ctl_nics *nics)
+                          uint32_t count, const struct ctl_nics *nics)
 {
     json_t *rows = json_array();
     for (uint32_t i = 0; i < count; i++) {
         (void)json_array_append_new(rows, node_json(&nodes[i]));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:f, s:o, s:o, s:s}", "name", self->name,
-                     "trouble", moved->trouble, "listen", self->listen, "fabric", self->fabric,
-                     "nodes", rows, "moved_bytes", ctl_json_u64(moved->bytes), "copied_bytes",
-                     ctl_json_u64(moved->copied_bytes), "copied_per_byte_moved",
-                     moved->bytes > 0 ? (double)moved->copied_bytes / (double)moved->bytes : 0.0,
-                     "device_memory", ctl_devices_json(devices), "nics", ctl_nics_json(nics),
-                     "nics_why", ctl_nics_why(nics));
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s}", "name", self->name, "listen", self->listen,
+                     "fabric", self->fabric, "nodes", rows, "nics", ctl_nics_json(nics), "nics_why",
+                     ctl_nics_why(nics));
 }
 
 static int nodes_command(struct ctl *ctl, int argc, char **argv)
@@ -82,12 +52,8 @@ static int nodes_command(struct ctl *ctl, int argc, char **argv)
     if (err != SL_OK) {
         return ctl_failed(ctl, &why);
     }
-    struct moved moved = {0};
-    struct ctl_devices devices;
     struct ctl_nics *nics = ctl_nics_look(ctl->config, sysfs, true);
-    (void)ctl_pages(ctl, moved_read, &moved);
-    ctl_devices_read(ctl, &devices);
-    code = ctl_answer(ctl, nodes_json(&self, nodes, count, &moved, &devices, nics));
+    code = status_answer(ctl, nodes_json(&self, nodes, count, nics));
     free(nics);
     return code;
 }

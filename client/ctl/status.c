@@ -1,22 +1,17 @@
-/* client/ctl/status.c - the actors of a node as their metrics pages show them; nobody is asked
- * anything. */
-#include "client/command/supervision.h"
+/* client/ctl/status.c - the actors of a node as their metrics pages show them; nobody is asked anything. node.py shows
+ * them. */
 #include "client/ctl/commands.h"
-#include "client/ctl/helpers.h"
 #include "client/ctl/status_ready.h"
-#include "client/ctl/summary.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_metrics.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define STUCK_NS          (2 * SL_NS_PER_S)
-#define COUNTERS_IN_TABLE 4u
-#define READY_PAUSE_NS    (10 * SL_NS_PER_MS)
-#define WITHIN_MS_MAX     UINT64_C(3600000)
+#define STUCK_NS       (2 * SL_NS_PER_S)
+#define READY_PAUSE_NS (10 * SL_NS_PER_MS)
+#define WITHIN_MS_MAX  UINT64_C(3600000)
 
 static const char *health_text(enum sl_health health)
 {
@@ -24,34 +19,19 @@ static const char *health_text(enum sl_health health)
     return (size_t)health < SL_COUNT(texts) ? texts[health] : "?";
 }
 
-struct status {
-    const struct ctl *ctl;
-    uint64_t now_ns;
-    bool metrics;
-    uint64_t within_ms;
-    json_t *actors;
-    uint32_t shown;
-    bool ready[CTL_PAGES_MAX]; /* of the names asked for with --not-ready */
-};
-
-static uint64_t silence_since(const struct sl_metrics_summary *summary, uint64_t now_ns)
+static uint64_t silence_ns(const struct sl_metrics_summary *summary, uint64_t now_ns)
 {
     uint64_t last_ns = SL_MAX(summary->last_beat_ns, summary->started_ns);
     return now_ns > last_ns ? now_ns - last_ns : 0;
 }
 
-static uint64_t silence_ns(const struct status *status, const struct sl_metrics_summary *summary)
-{
-    return silence_since(summary, status->now_ns);
-}
-
 bool status_is_stuck(const struct sl_metrics_summary *summary)
 {
-    return silence_since(summary, sl_clock_monotonic_ns()) > STUCK_NS;
+    return silence_ns(summary, sl_clock_monotonic_ns()) > STUCK_NS;
 }
 
-static json_t *metrics_json(const struct sl_metrics_view *view,
-                            const struct sl_metrics_summary *summary)
+static json_t *counters_json(const struct sl_metrics_view *view,
+                             const struct sl_metrics_summary *summary)
 {
     json_t *counters = json_object();
     char name[SL_METRIC_NAME_BYTES];
@@ -82,109 +62,50 @@ static json_t *histograms_json(const struct sl_metrics_view *view,
     return histograms;
 }
 
-static void page_json(struct status *status, const struct sl_metrics_view *view,
-                      const struct sl_metrics_summary *summary)
-{
-    bool living = sl_proc_alive(summary->proc);
-    uint64_t silent_ns = silence_ns(status, summary);
-    json_t *actor = json_pack(
-        "{s:s, s:I, s:b, s:s, s:s, s:b, s:f, s:f, s:I, s:o}", "name", summary->actor, "pid",
-        (json_int_t)summary->proc.pid, "alive", living, "health", health_text(summary->health),
-        "reason", summary->reason, "stuck", living && silent_ns > STUCK_NS, "uptime_s",
-        living ? (double)(status->now_ns - SL_MIN(status->now_ns, summary->started_ns)) / 1e9 : 0.0,
-        "silent_s", (double)silent_ns / 1e9, "incarnation", (json_int_t)summary->incarnation,
-        "counters", metrics_json(view, summary));
-    if (status->metrics && actor != NULL) {
-        (void)json_object_set_new(actor, "histograms", histograms_json(view, summary));
-    }
-    (void)json_array_append_new(status->actors, actor);
-}
-
-static bool page_collect(void *context, struct sl_metrics_view *view)
+static bool page_collect(void *actors, struct sl_metrics_view *view)
 {
     struct sl_metrics_summary summary;
     sl_metrics_view_summary(view, &summary);
-    page_json(context, view, &summary);
+    uint64_t now_ns = sl_clock_monotonic_ns(), silent_ns = silence_ns(&summary, now_ns);
+    bool living = sl_proc_alive(summary.proc);
+    (void)json_array_append_new(
+        actors,
+        json_pack(
+            "{s:s, s:I, s:b, s:s, s:s, s:b, s:f, s:f, s:I, s:o, s:o}", "name", summary.actor, "pid",
+            (json_int_t)summary.proc.pid, "alive", living, "health", health_text(summary.health),
+            "reason", summary.reason, "stuck", living && silent_ns > STUCK_NS, "uptime_s",
+            living ? (double)(now_ns - SL_MIN(now_ns, summary.started_ns)) / 1e9 : 0.0, "silent_s",
+            (double)silent_ns / 1e9, "incarnation", (json_int_t)summary.incarnation, "counters",
+            counters_json(view, &summary), "histograms", histograms_json(view, &summary)));
     return true;
 }
 
 json_t *status_actors(const struct ctl *ctl)
 {
-    struct status status = {
-        .ctl = ctl, .now_ns = sl_clock_monotonic_ns(), .metrics = true, .actors = json_array()};
-    (void)ctl_pages(ctl, page_collect, &status);
-    return status.actors;
+    json_t *actors = json_array();
+    (void)ctl_pages(ctl, page_collect, actors);
+    return actors;
 }
 
-static void page_metrics(const struct sl_metrics_view *view,
-                         const struct sl_metrics_summary *summary)
+int status_answer(const struct ctl *ctl, json_t *facts)
 {
-    char name[SL_METRIC_NAME_BYTES];
-    uint64_t value;
-    struct sl_histogram_summary row;
-    for (uint32_t i = 0; i < summary->metric_count; i++) {
-        if (sl_metrics_view_metric(view, i, name, &value)) {
-            (void)printf("    %-40s %" PRIu64 "\n", name, value);
-        }
+    struct sl_error why;
+    const char *const words[] = {ctl->command->name, ctl->json ? "json" : "text", NULL};
+    json_t *actors = status_actors(ctl);
+    (void)json_object_set_new(facts, "actors", actors);
+    if (json_array_size(actors) > 0) {
+        return ctl_script_print("node.py", words, facts);
     }
-    for (uint32_t i = 0; i < summary->histogram_count; i++) {
-        if (sl_metrics_view_histogram(view, i, &row)) {
-            (void)printf("    %-40s count %" PRIu64 ", p50 %" PRIu64 ", p90 %" PRIu64
-                         ", p99 %" PRIu64 ", max %" PRIu64 "\n",
-                         row.name, row.count, row.p50, row.p90, row.p99, row.max);
-        }
-    }
+    json_decref(facts);
+    (void)ctl_no_pages(ctl, &why);
+    return ctl_failed(ctl, &why);
 }
 
-static void page_row(struct status *status, const struct sl_metrics_view *view,
-                     const struct sl_metrics_summary *summary)
-{
-    bool living = sl_proc_alive(summary->proc);
-    bool stuck = living && silence_ns(status, summary) > STUCK_NS;
-    double uptime_s =
-        living ? (double)(status->now_ns - SL_MIN(status->now_ns, summary->started_ns)) / 1e9 : 0;
-    if (status->shown == 0) {
-        (void)printf("%-20s %8s %-9s %9s %6s  %s\n", "ACTOR", "PID", "HEALTH", "UPTIME", "STARTS",
-                     "COUNTERS");
-    }
-    (void)printf("%-20s %8u %-9s %8.1fs %6" PRIu64 " ", summary->actor, summary->proc.pid,
-                 !living ? "dead"
-                 : stuck ? "stuck"
-                         : health_text(summary->health),
-                 uptime_s, summary->incarnation);
-    char name[SL_METRIC_NAME_BYTES];
-    uint64_t value;
-    uint32_t printed = 0;
-    for (uint32_t i = 0;
-         !status->metrics && i < summary->metric_count && printed < COUNTERS_IN_TABLE; i++) {
-        if (sl_metrics_view_metric(view, i, name, &value) && value != 0) {
-            (void)printf(" %s=%" PRIu64, name, value);
-            printed++;
-        }
-    }
-    (void)printf("%s%s\n", summary->reason[0] == '\0' ? "" : "  -- ", summary->reason);
-    if (status->metrics) {
-        page_metrics(view, summary);
-    }
-}
-
-static bool page_show(void *context, struct sl_metrics_view *view)
-{
-    struct status *status = context;
-    struct sl_metrics_summary summary;
-    sl_metrics_view_summary(view, &summary);
-    bool client = strncmp(summary.actor, "client.", 7) == 0;
-    if (client && !sl_proc_alive(summary.proc)) {
-        return true; /* kept for `trace` alone */
-    }
-    if (status->ctl->json) {
-        page_json(status, view, &summary);
-    } else {
-        page_row(status, view, &summary);
-    }
-    status->shown++;
-    return true;
-}
+struct status {
+    const struct ctl *ctl;
+    uint64_t now_ns, within_ms;
+    bool ready[CTL_PAGES_MAX]; /* of the names asked for with --not-ready */
+};
 
 static bool page_ready(void *context, struct sl_metrics_view *view)
 {
@@ -228,38 +149,16 @@ static int not_ready(struct status *status)
     return CTL_FINE;
 }
 
-/* Who watches the actors, and where others read; takes them. */
-static void status_end(const struct ctl *ctl, json_t *actors)
-{
-    struct supervision supervision;
-    char text[200], mend[200];
-    supervision_look(ctl, &supervision);
-    if (ctl->json) {
-        json_t *all =
-            json_pack("{s:s, s:o*, s:o, s:o}", "instance",
-                      sl_config_text(ctl->config, SL_SET_instance), "figures", summary_json(ctl),
-                      "actors", actors, "supervisor", supervision_json(&supervision));
-        ctl_helpers_json(ctl, all);
-        ctl_print_json(all);
-        return;
-    }
-    json_decref(actors);
-    ctl_helpers_print(ctl);
-    supervision_text(ctl, &supervision, text, mend);
-    if (text[0] != '\0') {
-        (void)printf("%s\n  -> %s\n", text, mend);
-    }
-}
-
 static int status_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
     bool names_asked = false;
     bool ready_asked = false;
+    bool metrics = false;
     const char *ready_of = NULL;
     uint64_t deadline_ns = 0;
     struct status status = {.ctl = ctl, .now_ns = sl_clock_monotonic_ns()};
-    const struct ctl_option options[] = {{.name = "metrics", .flag = &status.metrics},
+    const struct ctl_option options[] = {{.name = "metrics", .flag = &metrics},
                                          {.name = "not-ready", .flag = &names_asked},
                                          {.name = "ready", .flag = &ready_asked, .text = &ready_of},
                                          {.name = "deadline", .duration = &deadline_ns},
@@ -276,7 +175,7 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     if (deadline_ns > WITHIN_MS_MAX * SL_NS_PER_MS || (deadline_ns > 0 && !ready_asked)) {
         return ctl_wrong(ctl, "--deadline goes with --ready, and is an hour at most");
     }
-    if (ready_asked && (names_asked || status.metrics)) {
+    if (ready_asked && (names_asked || metrics)) {
         return ctl_wrong(ctl, "--ready goes with --deadline and --json alone");
     }
     if (ready_of != NULL && strcmp(ready_of, "disks") != 0) {
@@ -290,19 +189,13 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     if (names_asked) {
         return not_ready(&status);
     }
-    status.actors = json_array();
-    if (!ctl->json) {
-        summary_print(ctl);
-    }
-    uint32_t pages = ctl_pages(ctl, page_show, &status);
-    if (pages == 0) {
-        struct sl_error why;
-        json_decref(status.actors);
-        (void)ctl_no_pages(ctl, &why);
-        return ctl_failed(ctl, &why);
-    }
-    status_end(ctl, status.actors);
-    return CTL_FINE;
+    json_t *families = NULL;
+    (void)metrics_families(ctl->paths.shm_dir, &families, NULL);
+    json_t *facts =
+        json_pack("{s:s, s:b, s:o*, s:o}", "instance", sl_config_text(ctl->config, SL_SET_instance),
+                  "metrics", metrics, "families", families, "supervisor", ctl_supervision(ctl));
+    ctl_helpers_json(ctl, facts);
+    return status_answer(ctl, facts);
 }
 
 /* clang-format off */

@@ -7,7 +7,7 @@ import json
 import sys
 import textwrap
 
-from plain import clean, end_with_reader, percent, run, size_text
+from plain import clean, end_with_reader, run, size_text
 
 FATES = {"open": "not decided yet", "memory": "hit, memory", "disk": "hit, disk", "remote": "hit, another node", "missing": "miss",
          "behind": "not asked for: behind one that is missing", "left": "here, but sooner computed than read",
@@ -42,45 +42,6 @@ def pools(shown):
                   "WAITING", "MAPPED BY"),
                  [(row["deployment"], row["rank"], row["pool"], row["state"], row["epoch"], size_text(row["bytes"]), owner(row), row["waiter_count"],
                    row["mappers"] if row["mapper_count"] else "-") for row in shown["pools"]], "no pools")
-
-
-def devices(shown):
-    """Device memory of engines in the fabric; nothing where no engine has any."""
-    said = [f"{size_text(shown['dmabuf_bytes'])} registered by dmabuf"] if shown["dmabuf_bytes"] else []
-    said += [f"{size_text(row['bytes'])} by the arena: {row['why']}" for row in shown["left_out"]]
-    return ["device memory: " + "; ".join(said)] if said else []
-
-
-def nics(rows, why):
-    """A table; nothing where there is no port."""
-    def state(row):
-        return "no GID" if row["state"] == "ACTIVE" and not row["usable"] else row["state"]
-
-    lines = table(("{:<16} {:<8} {:<11} {:>12} {:>6} {:>13} {:>13} {:>6}  {}", "NIC", "STATE", "LAYER", "SPEED", "SOCKET", "SENT", "RECEIVED", "LOAD",
-                   "RANKS"),
-                  [(row["name"], state(row), row["layer"], f"{row['speed_mbit_s'] / 1e3:g} Gbit/s" if row["speed_mbit_s"] else "?",
-                    row["numa_node"] if row["numa_node"] >= 0 else "?", size_text(row["sent_bytes_s"]) + "/s", size_text(row["received_bytes_s"]) + "/s",
-                    f"{row['load_percent']:.1f}%",
-                    ",".join(str(rank["rank"]) for rank in row["ranks"]) + (" (virtual function)" if row["virtual_function"] else "")) for row in rows], "")
-    return [*lines, *([f"no NIC serves a rank: {why}"] if rows and why else [])]
-
-
-def nodes(shown):
-    if not shown["name"] or (not shown["listen"] and not shown["nodes"] and shown["fabric"] == "off"):
-        yield "this node has no peers, and nobody can ask it (settings peers, directory, cluster_listen)"
-    else:
-        yield f"this node: {shown['name']}, asked at {shown['listen'] or 'nowhere'}; {shown['fabric']}"
-        if shown["trouble"]:
-            yield f"in trouble: {shown['trouble']}"
-        yield from table(("{:<20} {:<10} {:<10} {:>9} {:>9} {:>11} {:>8} {:>8}  {:<19} {:<9} {}", "NODE", "STATE", "LINK", "TRIP", "HEARD", "READ", "VALUES",
-                          "FAILED", "INCARNATION", "KNOWN BY", "ADDRESS"),
-                         [(row["name"], row["state"], row["link"], f"{row['round_trip_ns'] / 1e3:.0f} us", f"{row['heard_ago_ns'] / 1e9:.1f} s",
-                           size_text(row["read_bytes"]), row["read_values"], row["failures"], row["incarnation"], row["source"], row["address"])
-                          for row in shown["nodes"]], None)
-        if shown["moved_bytes"]:
-            yield f"read and pushed: {size_text(shown['moved_bytes'])}, copied per byte moved {shown['copied_per_byte_moved']:.2f}"
-    yield from devices(shown["device_memory"])
-    yield from nics(shown["nics"], shown["nics_why"])
 
 
 # ---- config --template ----
@@ -204,43 +165,12 @@ def bench_engine(shown):
         yield f"  {shown['loads_not_from_memory']} loads had blocks from disk or from another node"
 
 
-def status(shown):
-    """The figures; what nobody asked for yet has no line."""
-    def count_text(value):
-        unit = next(unit for unit in range(5) if value < 1000 ** (unit + 1) or unit == 4)
-        value /= 1000**unit
-        return f"{value:.1f}{' kMGT'[unit]}" if unit and value < 100 else f"{value:.0f}{' kMGT'[unit]}".strip()
-
-    def time_text(ns):  # of the end of a bucket; -1: of the last
-        unit, name = (1e3, "us") if ns < 10**6 else (1e6, "ms") if ns < 10**9 else (1e9, "s")
-        return "-" if ns == 0 else ">10s" if ns < 0 else f"<{ns / unit:.0f}{name}"
-
-    def done(row):
-        return f"; {size_text(row['bytes'])}; p50 {time_text(row['p50_ns'])}, p99 {time_text(row['p99_ns'])}"
-
-    for name, unit in (("gets", "keys"), ("loads", "blocks")):
-        row = shown[name]
-        where = {tier: row[tier] for tier in ("memory", "disk", "remote", "missed")}
-        if sum(where.values()):
-            shares = ", ".join(f"{tier} {percent(count, sum(where.values())):.1f}%" for tier, count in where.items())
-            yield f"{name:<8} {count_text(sum(where.values()))} {unit}: {shares}{done(row)}"
-    if shown["stores"]["blocks"]:
-        yield f"{'stores':<8} {count_text(shown['stores']['blocks'])} blocks{done(shown['stores'])}"
-    memory = shown["memory"]
-    yield (f"{'memory':<8} {size_text(memory['used_bytes'])} of {size_text(memory['ceiling_bytes'])}, {count_text(memory['keys'])} keys; "
-           f"{count_text(memory['evicted_units'])} units evicted")
-    for disk in shown["disks"]:
-        yield (f"{disk['name']:<8} {size_text(disk['live_bytes'])} of {size_text(disk['ceiling_bytes'])}; {size_text(disk['written_bytes'])} written, "
-               f"errors {disk['io_errors']}, corrupt {disk['corrupt']}")
-    yield ""
-
-
 def main():
-    commands = {"bench": bench, "config": config, "contributions": contributions, "explain": explain, "nodes": nodes, "pools": pools, "status": status}
+    commands = {"bench": bench, "config": config, "contributions": contributions, "explain": explain, "pools": pools}
     for line in commands[sys.argv[1]](json.load(sys.stdin)):
         print("\t".join(map(clean, line if isinstance(line, tuple) else (line,))))
 
 
 if __name__ == "__main__":
     end_with_reader()
-    run(main, sys.argv[1] != "status")  # goes on, and tells
+    run(main)

@@ -1,7 +1,6 @@
 /* client/ctl/tiers.c - the tiers of a node: what each holds, how much of what was asked came from it, how long
- * it takes, and whether it is well. Read from metrics pages, and shown by tiers.py; nobody is disturbed. */
+ * it takes, and whether it is well. Read from metrics pages, and shown by node.py; nobody is disturbed. */
 #include "client/ctl/commands.h"
-#include "client/ctl/devices.h"
 #include "client/ctl/nics.h"
 #include "client/ctl/status_ready.h"
 
@@ -15,21 +14,9 @@ static int tiers_command(struct ctl *ctl, int argc, char **argv)
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    json_t *actors = status_actors(ctl);
-    if (json_array_size(actors) == 0) {
-        struct sl_error why;
-        json_decref(actors);
-        (void)ctl_no_pages(ctl, &why);
-        return ctl_failed(ctl, &why);
-    }
-    struct ctl_devices devices;
     struct ctl_nics *nics = ctl_nics_look(ctl->config, sysfs, true);
-    const char *const words[] = {ctl->json ? "json" : "text", NULL};
-    ctl_devices_read(ctl, &devices);
-    code = ctl_script_print("tiers.py", words,
-                            json_pack("{s:o, s:o, s:o, s:s}", "actors", actors, "device_memory",
-                                      ctl_devices_json(&devices), "nics", ctl_nics_json(nics),
-                                      "nics_why", ctl_nics_why(nics)));
+    code = status_answer(
+        ctl, json_pack("{s:o, s:s}", "nics", ctl_nics_json(nics), "nics_why", ctl_nics_why(nics)));
     free(nics);
     return code;
 }

@@ -1,7 +1,6 @@
 /* client/top/top.c - sluicectl top. It becomes top.py, which starts it once more, with --readings, for what C reads
  * sooner than Python: metrics, the index, and what readers noted. */
 #include "client/top/top.h"
-#include "client/command/supervision.h"
 #include "client/metrics/scrape.h"
 #include "client/top/uses.h"
 #include "ipc/sl_index.h"
@@ -92,10 +91,9 @@ static int readings_give(struct top *top)
 {
     char asked[64];
     while (fgets(asked, sizeof asked, stdin) != NULL) {
-        char word[8] = "", unsupervised[200], mend[200];
+        char word[8] = "";
         unsigned scan_ms = 0, must = 0;
         struct sl_error why = {0};
-        struct supervision supervision;
         /* NOLINTNEXTLINE(cert-err34-c): top.py's own numbers */
         (void)sscanf(asked, "%7s %u %u", word, &scan_ms, &must);
         enum top_grouping grouping = strcmp(word, "prefix") == 0 ? TOP_BY_PREFIX : TOP_BY_MODEL;
@@ -108,13 +106,11 @@ static int readings_give(struct top *top)
         if (err != SL_OK && must != 0) {
             return ctl_failed(top->ctl, &why);
         }
-        supervision_look(top->ctl, &supervision);
-        supervision_text(top->ctl, &supervision, unsupervised, mend);
-        ctl_print_json(json_pack("{s:o, s:o*, s:o*, s:b, s:s}", "at_ns",
+        ctl_print_json(json_pack("{s:o, s:o*, s:o*, s:b, s:o}", "at_ns",
                                  ctl_json_u64(sl_clock_monotonic_ns()), "failed",
                                  err != SL_OK ? ctl_json_text(why.text) : NULL, "groups",
                                  err == SL_OK ? groups_json(top) : NULL, "groups_whole", top->whole,
-                                 "problem", unsupervised));
+                                 "supervisor", ctl_supervision(top->ctl)));
         (void)fflush(stdout);
     }
     return CTL_FINE;

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from plain import end_with_reader, escaped, natural, percent, run, size_text
+from plain import end_with_reader, escaped, natural, percent, run, size_text, supervision
 
 VIEWS = {"overview": (), "memory": ("name", "memory", "disk", "objects", "uses"), "disks": ("name", "live", "read", "written", "queue"),
          "peers": ("name", "read", "failures", "round trip"), "actors": ("name", "processor time", "memory", "messages", "restarts", "uptime"),
@@ -561,6 +561,7 @@ class Node:
         if "at_ns" not in head:
             print(end="".join(line.decode() for line in lines[-1:]))
             sys.exit(max(self.readings.wait(), 1))
+        head["problem"] = supervision(head["supervisor"], state.instance)[0]
         state.take(head, b"".join(lines[:-1]).decode(errors="surrogateescape"))
 
     def read_peers(self, state, patience_s):

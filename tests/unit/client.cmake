@@ -23,5 +23,4 @@ target_link_options(client_threads_test PRIVATE -Wl,--wrap=ppoll,--wrap=pthread_
 sl_test(readers_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/readers_test.c LIBS sluice_static TIMEOUT 300)
 sl_test(blocks_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/blocks_test.c ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c
     LIBS sluice_static)
-sl_test(ctl_devices_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/ctl_devices_test.c
-    ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_ctl PkgConfig::JANSSON)
+sl_node_test(node_lines LABEL unit SCRIPT unit/node_lines_test.py TIMEOUT 60)

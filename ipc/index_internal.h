@@ -24,6 +24,11 @@ struct index_slab {
     uint64_t linked[INDEX_SLAB_MASK_WORDS]; /* recovery: has its slot */
 };
 
+struct index_recount {
+    uint32_t overflow;
+    uint32_t slots; /* a bit for each that is a record's */
+};
+
 struct sl_index {
     struct sl_index_view view;
     struct sl_arena *arena;
@@ -34,11 +39,10 @@ struct sl_index {
     uint32_t partial[INDEX_SLAB_UNITS];      /* by class: slabs with a free record */
     uint32_t free_records[INDEX_SLAB_UNITS]; /* by class, in its slabs */
     uint64_t reserved_count;                 /* RESERVED records: each will want a slot */
-    uint32_t *recount; /* overflow counts during recovery: one for each bucket; NULL: nothing to
-                          recover */
-    uint64_t now_ns;   /* 0: ask the clock */
-    bool recovered, starved; /* starved: the system had no memory for the last growth */
-    bool made;               /* in this life, not opened */
+    struct index_recount *recount; /* during recovery, of each bucket; NULL: nothing to recover */
+    uint64_t now_ns;               /* 0: ask the clock */
+    bool recovered, starved;       /* starved: the system had no memory for the last growth */
+    bool made;                     /* in this life, not opened */
     struct index_leases leases;
     struct sl_lease_times lease_times;
     bool contributed; /* every object's record has the words of its terms */

@@ -5,13 +5,12 @@
  * leaves the index good for readers and can be repeated: a registrar killed in here starts here
  * again. */
 #include "ipc/index_internal.h"
+#include "runtime/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define RECOVER_AHEAD_BUCKETS 8u
-#define RECOVER_CLAIMS_SPARE \
-    256u /* claims compared at a time when there is no memory for all at once */
+#define RECOVER_AHEAD 12u /* records */
 
 typedef void (*walk_fn)(struct sl_index *index, sl_ref ref, index_word *record, void *context);
 
@@ -27,6 +26,7 @@ static void walk(struct sl_index *index, walk_fn each, void *context)
             }
             if ((slab->live[number / 64] >> (number % 64) & 1) != 0) {
                 sl_ref ref = at * INDEX_SLAB_UNITS + 1 + number * units;
+                sl_index_fetch(index, ref + RECOVER_AHEAD * units); /* or what is behind the slab */
                 each(index, ref, record_at(&index->view, ref), context);
             }
         }
@@ -59,14 +59,35 @@ static bool record_sane(index_word *record, uint32_t class)
                                        parts >= 1 && parts <= SL_GROUP_PARTS_MAX);
 }
 
+struct claim {
+    uint64_t generation;
+    sl_ref ref;
+    uint32_t rank; /* of several claims of one extent the lowest stays */
+    bool lost;     /* what is in the table has the extent */
+};
+
 /* What there is decides which of the walks below have anything to do. */
 struct contents {
     uint64_t live_units;
     uint64_t in_table; /* records that should have a slot */
-    uint64_t pending, parts, claims, reserved;
+    uint64_t pending, parts, reserved;
+    struct claim *claims; /* records outside the table; at first doubts, too */
+    uint64_t claim_count, claim_capacity;
+    bool failed; /* no memory for them */
+    void (*each)(void *context, const struct sl_entry *entry);
+    void *context;
 };
 
-static void contents_count(struct contents *contents, index_word *record)
+static void claim_note(struct contents *contents, sl_ref ref)
+{
+    if (SL_ARRAY_ROOM(contents->claims, contents->claim_capacity, contents->claim_count + 1)) {
+        contents->claims[contents->claim_count++] = (struct claim){.ref = ref};
+    } else {
+        contents->failed = true;
+    }
+}
+
+static void contents_count(struct contents *contents, sl_ref ref, index_word *record)
 {
     enum sl_record_kind kind = what_kind(word_get(&record[RECORD_WHAT]));
     if (kind == SL_RECORD_GROUP) {
@@ -74,57 +95,21 @@ static void contents_count(struct contents *contents, index_word *record)
         contents->pending += word_get(&record[GROUP_STATE]) == SL_GROUP_PENDING;
     } else if (kind != SL_RECORD_BLOB) {
         contents->in_table += kind == SL_RECORD_COMMITTED;
-        contents->claims += kind != SL_RECORD_COMMITTED;
         contents->reserved += kind == SL_RECORD_RESERVED;
         contents->parts += (sl_ref)word_get(&record[RECORD_GROUP]) != 0;
-    }
-}
-
-static void recover_slab(struct sl_index *index, uint32_t at, struct contents *contents)
-{
-    struct index_slab *slab = &index->slabs[at];
-    uint64_t class = word_get(record_at(&index->view, at * INDEX_SLAB_UNITS));
-    *slab = (struct index_slab){0};
-    if (class < INDEX_UNITS_MIN || class >= INDEX_SLAB_UNITS) {
-        index_slab_forget(index, at);
-        return;
-    }
-    *slab = index_slab_of((uint32_t) class);
-    for (uint32_t number = 0; number < slab->capacity; number++) {
-        uint32_t within = 1 + number * (uint32_t) class;
-        index_word *record = record_at(&index->view, at * INDEX_SLAB_UNITS + within);
-        if (word_get(&record[RECORD_VERSION]) == 0) {
-            continue;
+        if (kind != SL_RECORD_COMMITTED) {
+            claim_note(contents, ref);
         }
-        if (!record_sane(record, (uint32_t) class)) {
-            word_publish(&record[RECORD_VERSION], 0);
-            continue;
-        }
-        if (what_kind(word_get(&record[RECORD_WHAT])) == SL_RECORD_RETIRED) {
-            /* Its retirement may have been cut off before the version changed: a pin taken from now
-             * on must fail. */
-            word_publish(&record[RECORD_VERSION], sl_arena_next_generation(index->arena));
-        }
-        word_set(&record[RECORD_LINKS], 0);
-        word_set(&record[RECORD_LINKS + 1], 0);
-        slab->live[number / 64] |= UINT64_C(1) << (number % 64);
-        slab->starts[within / 64] |= UINT64_C(1) << (within % 64);
-        contents->live_units += class;
-        contents_count(contents, record);
     }
-    index_slab_adopt(index, at);
-}
-
-static void recover_slabs(struct sl_index *index, struct contents *contents)
-{
-    for (uint32_t at = index->slab_count; at > 0; at--) { /* free slabs are listed last first */
-        recover_slab(index, at - 1, contents);
-    }
-    atomic_store_explicit(&index->view.header->record_units_used, contents->live_units,
-                          memory_order_relaxed);
 }
 
 /* ---- 2: which of them have a slot ---- */
+
+static bool is_in_table(index_word *record)
+{
+    enum sl_record_kind kind = what_kind(word_get(&record[RECORD_WHAT]));
+    return kind == SL_RECORD_COMMITTED || kind == SL_RECORD_GROUP;
+}
 
 static uint64_t *linked_word(struct sl_index *index, sl_ref ref, uint64_t *bit)
 {
@@ -141,105 +126,151 @@ static bool is_linked(struct sl_index *index, sl_ref ref)
     return (*word & bit) != 0;
 }
 
-static void set_linked(struct sl_index *index, sl_ref ref, uint64_t hash, uint64_t bucket)
+static void set_linked(struct sl_index *index, sl_ref ref, uint64_t hash, struct index_place place)
 {
     uint64_t bit = 0;
     uint64_t *word = linked_word(index, ref, &bit);
     *word |= bit;
-    for (uint64_t at = hash_bucket(&index->view, hash); at != bucket;
+    index->recount[place.bucket].slots |= 1u << place.slot;
+    for (uint64_t at = hash_bucket(&index->view, hash); at != place.bucket;
          at = bucket_after(&index->view, at)) {
-        index->recount[at]++;
+        index->recount[at].overflow++;
     }
     bool group = what_kind(word_get(&record_at(&index->view, ref)[RECORD_WHAT])) == SL_RECORD_GROUP;
     index_count(group ? &index->view.header->group_count : &index->view.header->key_count, 1);
 }
 
-static bool same_key(const struct sl_index *index, sl_ref a, sl_ref b)
+/* Whether the slot is that of another record of the same key. */
+static bool slot_rivals(const struct sl_index *index, uint64_t word, sl_ref ref)
 {
-    index_word *one = record_at(&index->view, a);
-    index_word *other = record_at(&index->view, b);
+    index_word *one = record_at(&index->view, ref);
+    index_word *other = record_at(&index->view, (sl_ref)word); /* any, until it is known to live */
     uint64_t what_one = word_get(&one[RECORD_WHAT]);
-    uint64_t what_other = word_get(&other[RECORD_WHAT]);
-    if (what_key_length(what_one) != what_key_length(what_other)) {
+    if (!index_record_live(index, (sl_ref)word) || !is_in_table(other) ||
+        word_get(&other[RECORD_HASH]) != word_get(&one[RECORD_HASH]) ||
+        what_key_length(word_get(&other[RECORD_WHAT])) != what_key_length(what_one)) {
         return false;
     }
     const char *key = (const char *)(const void *)&one[record_key_word(what_kind(what_one))];
-    return index_key_is(other, what_kind(what_other), key, what_key_length(what_one));
+    return index_key_is(other, what_kind(word_get(&other[RECORD_WHAT])), key,
+                        what_key_length(what_one));
 }
 
-/* Whether a slot before this one on the key's path holds the same key already. */
-static bool key_is_before(struct sl_index *index, uint64_t hash, sl_ref ref,
-                          struct index_place place)
+/* The first slot on its key's path that names it is its own, if none before it has the same key. That
+ * is known when all records are; until then one that may have is a doubt, and false the answer. */
+static bool slot_find(struct sl_index *index, sl_ref ref, bool all_known)
 {
     const struct sl_index_view *view = &index->view;
+    uint64_t hash = word_get(&record_at(view, ref)[RECORD_HASH]);
     uint64_t at = hash_bucket(view, hash);
-    for (;;) {
-        uint32_t slot_count = at == place.bucket ? place.slot : INDEX_BUCKET_SLOTS;
-        for (uint32_t i = 0; i < slot_count; i++) {
+    uint64_t bucket_count_max = SL_MIN(view->bucket_count, SL_INDEX_PROBE_MAX);
+    for (uint64_t n = 0; n < bucket_count_max; n++, at = bucket_after(view, at)) {
+        for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
             uint64_t word = word_get(&view->buckets[at].slots[i]);
-            sl_ref other = (sl_ref)word;
-            if ((uint32_t)(word >> 32) == hash_tag(hash) && index_record_live(index, other) &&
-                is_linked(index, other) && same_key(index, ref, other)) {
+            if (word == slot_make(hash, ref)) {
+                set_linked(index, ref, hash, (struct index_place){at, i});
                 return true;
             }
+            if ((uint32_t)(word >> 32) == hash_tag(hash) &&
+                (!all_known || slot_rivals(index, word, ref))) {
+                return false;
+            }
         }
-        if (at == place.bucket) {
-            return false;
-        }
-        at = bucket_after(view, at);
     }
+    return false;
 }
 
-static bool slot_good(struct sl_index *index, uint64_t word, struct index_place place)
+static void links_clear(index_word *record)
 {
-    sl_ref ref = (sl_ref)word;
-    const struct sl_index_view *view = &index->view;
-    if (!index_record_live(index, ref)) {
-        return false;
-    }
-    index_word *record = record_at(view, ref);
-    uint64_t hash = word_get(&record[RECORD_HASH]);
-    enum sl_record_kind kind = what_kind(word_get(&record[RECORD_WHAT]));
-    uint64_t home = hash_bucket(view, hash);
-    uint64_t distance =
-        place.bucket >= home ? place.bucket - home : place.bucket + view->bucket_count - home;
-    return (kind == SL_RECORD_COMMITTED || kind == SL_RECORD_GROUP) &&
-           slot_make(hash, ref) == word && distance < SL_INDEX_PROBE_MAX &&
-           !is_linked(index, ref) && !key_is_before(index, hash, ref, place);
+    word_set(&record[RECORD_LINKS], 0);
+    word_set(&record[RECORD_LINKS + 1], 0);
 }
 
-static void prefetch_bucket(const struct sl_index *index, uint64_t at)
+static void recover_slab(struct sl_index *index, uint32_t at, struct contents *contents)
 {
-    if (at >= index->view.bucket_count) {
+    struct index_slab *slab = &index->slabs[at];
+    uint64_t class = word_get(record_at(&index->view, at * INDEX_SLAB_UNITS));
+    *slab = (struct index_slab){0};
+    if (class < INDEX_UNITS_MIN || class >= INDEX_SLAB_UNITS) {
+        index_slab_forget(index, at);
         return;
     }
-    for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
-        sl_ref ref = (sl_ref)word_get(&index->view.buckets[at].slots[i]);
-        if (ref / INDEX_SLAB_UNITS < index->slab_count) {
-            __builtin_prefetch((const void *)record_at(&index->view, ref), 0, 1);
+    *slab = index_slab_of((uint32_t) class);
+    for (uint32_t number = 0; number < slab->capacity; number++) {
+        uint32_t within = 1 + number * (uint32_t) class;
+        sl_ref ref = at * INDEX_SLAB_UNITS + within;
+        index_word *record = record_at(&index->view, ref);
+        if (number + RECOVER_AHEAD < slab->capacity) { /* any word does for a hash */
+            uint64_t hash =
+                word_get(&record[RECOVER_AHEAD * class * INDEX_UNIT_WORDS + RECORD_HASH]);
+            __builtin_prefetch((const void *)&index->view.buckets[hash_bucket(&index->view, hash)]);
+            __builtin_prefetch(&index->recount[hash_bucket(&index->view, hash)], 1);
+        }
+        if (word_get(&record[RECORD_VERSION]) == 0) {
+            continue;
+        }
+        if (!record_sane(record, (uint32_t) class)) {
+            word_publish(&record[RECORD_VERSION], 0);
+            continue;
+        }
+        if (what_kind(word_get(&record[RECORD_WHAT])) == SL_RECORD_RETIRED) {
+            /* Its retirement may have been cut off before the version changed: a pin taken from now
+             * on must fail. */
+            word_publish(&record[RECORD_VERSION], sl_arena_next_generation(index->arena));
+        }
+        if (what_kind(word_get(&record[RECORD_WHAT])) == SL_RECORD_GROUP) {
+            links_clear(record); /* before its parts are given */
+        }
+        slab->live[number / 64] |= UINT64_C(1) << (number % 64);
+        slab->starts[within / 64] |= UINT64_C(1) << (within % 64);
+        contents->live_units += class;
+        contents_count(contents, ref, record);
+        if (is_in_table(record) && !slot_find(index, ref, false)) {
+            claim_note(contents, ref);
+        }
+    }
+    index_slab_adopt(index, at);
+}
+
+static void recover_slabs(struct sl_index *index, struct contents *contents)
+{
+    atomic_store_explicit(&index->view.header->key_count, 0, memory_order_relaxed);
+    atomic_store_explicit(&index->view.header->group_count, 0, memory_order_relaxed);
+    for (uint32_t at = index->slab_count; at > 0; at--) { /* free slabs are listed last first */
+        recover_slab(index, at - 1, contents);
+    }
+    atomic_store_explicit(&index->view.header->record_units_used, contents->live_units,
+                          memory_order_relaxed);
+    uint64_t noted = contents->claim_count;
+    contents->claim_count = 0;
+    for (uint64_t i = 0; i < noted; i++) {
+        sl_ref ref = contents->claims[i].ref;
+        if (is_in_table(record_at(&index->view, ref))) {
+            (void)slot_find(index, ref, true);
+        } else {
+            contents->claims[contents->claim_count++].ref = ref;
         }
     }
 }
 
-static void recover_slots(struct sl_index *index)
+/* Slots that are nobody's, and counts that a cut-off link or unlink left too high. They were never too low, so
+ * readers missed nothing; those of regions may be, where a release that does not count served meanwhile, and nobody believes them
+ * before this is over. */
+static void recover_table(struct sl_index *index)
 {
-    struct sl_index_view *view = &index->view;
-    atomic_store_explicit(&view->header->key_count, 0, memory_order_relaxed);
-    atomic_store_explicit(&view->header->group_count, 0, memory_order_relaxed);
-    for (uint64_t at = 0; at < view->bucket_count; at++) {
-        prefetch_bucket(index, at + RECOVER_AHEAD_BUCKETS);
+    for (uint64_t at = 0; at < index->view.bucket_count; at++) {
+        struct index_bucket *bucket = &index->view.buckets[at];
         for (uint32_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
-            index_word *slot = &view->buckets[at].slots[i];
-            uint64_t word = word_get(slot);
-            if (word == 0) {
-                continue;
+            if ((index->recount[at].slots >> i & 1) == 0 && word_get(&bucket->slots[i]) != 0) {
+                word_publish(&bucket->slots[i], 0);
             }
-            if (!slot_good(index, word, (struct index_place){at, i})) {
-                word_publish(slot, 0);
-                continue;
-            }
-            set_linked(index, (sl_ref)word, word_get(&record_at(view, (sl_ref)word)[RECORD_HASH]),
-                       at);
+        }
+        if (word_get(&bucket->overflow) != index->recount[at].overflow) {
+            word_publish(&bucket->overflow, index->recount[at].overflow);
+        }
+        if ((at + 1) % INDEX_REGION_BUCKETS == 0 || at + 1 == index->view.bucket_count) {
+            index_region_recount(&index->view,
+                                 at / INDEX_REGION_BUCKETS); /* it is in the cache now */
         }
     }
 }
@@ -271,7 +302,6 @@ static void relink(struct sl_index *index, sl_ref ref, index_word *record, void 
     bool replaces = kind == SL_RECORD_COMMITTED && (what & WHAT_REPLACES) != 0;
     struct index_place place;
     struct sl_entry winner = {0};
-    (void)context;
     if ((kind != SL_RECORD_COMMITTED && kind != SL_RECORD_GROUP) || is_linked(index, ref)) {
         if (replaces) {
             word_publish(&record[RECORD_WHAT], what & ~WHAT_REPLACES);
@@ -284,11 +314,12 @@ static void relink(struct sl_index *index, sl_ref ref, index_word *record, void 
         sl_index_find_any(index, key, what_key_length(word_get(&record[RECORD_WHAT])), &winner);
     if (err == SL_ERR_NOT_FOUND && index_place_free(index, hash, &place)) {
         index_link(index, hash, place, ref);
-        set_linked(index, ref, hash, place.bucket);
+        set_linked(index, ref, hash, place);
         return;
     }
     if (replaces && err == SL_OK && winner.kind == SL_RECORD_COMMITTED) {
         replace(index, ref, hash, winner.ref);
+        claim_note(context, winner.ref);
         return;
     }
     uint64_t generation = word_get(&record[RECORD_GENERATION]);
@@ -296,23 +327,7 @@ static void relink(struct sl_index *index, sl_ref ref, index_word *record, void 
         index_record_free(index, ref);
     } else {
         index_record_retire(index, ref);
-    }
-}
-
-/* Counts that a cut-off link or unlink left too high. They were never too low, so readers missed
- * nothing; those of regions may be, where a release that does not count served meanwhile, and nobody believes them
- * before this is over. */
-static void recover_counts(struct sl_index *index)
-{
-    for (uint64_t at = 0; at < index->view.bucket_count; at++) {
-        index_word *overflow = &index->view.buckets[at].overflow;
-        if (word_get(overflow) != index->recount[at]) {
-            word_publish(overflow, index->recount[at]);
-        }
-        if ((at + 1) % INDEX_REGION_BUCKETS == 0 || at + 1 == index->view.bucket_count) {
-            index_region_recount(&index->view,
-                                 at / INDEX_REGION_BUCKETS); /* it is in the cache now */
-        }
+        claim_note(context, ref);
     }
 }
 
@@ -376,7 +391,9 @@ static void part_count(struct sl_index *index, sl_ref ref, index_word *record, v
     index_word *group = group_of(index, record);
     if (group == NULL) {
         part_orphan(index, ref, record, kind);
-        contents->claims++;
+        if (kind == SL_RECORD_COMMITTED) { /* others are noted */
+            claim_note(contents, ref);
+        }
         return;
     }
     if (kind == SL_RECORD_COMMITTED && is_pending_group(group)) {
@@ -397,25 +414,11 @@ static void group_flip(struct sl_index *index, sl_ref ref, index_word *record, v
 
 /* ---- 5: one claim for each extent ---- */
 
-struct claim {
-    uint64_t generation;
-    sl_ref ref;
-    uint32_t rank; /* of several claims of one extent the lowest stays */
-    bool lost;
-};
-
-struct claims {
-    struct claim *at;
-    uint32_t count, capacity;
-    uint32_t skip; /* claims that an earlier turn has compared */
-    uint32_t seen;
-};
-
 /* In the table beats everything; a claim with a writer beats one that only waits for readers. 0: no
  * claim. */
-static uint32_t claim_rank(enum sl_record_kind kind)
+static uint32_t record_rank(index_word *record)
 {
-    switch (kind) {
+    switch (what_kind(word_get(&record[RECORD_WHAT]))) {
     case SL_RECORD_COMMITTED:
         return 1;
     case SL_RECORD_RESERVED:
@@ -430,147 +433,135 @@ static uint32_t claim_rank(enum sl_record_kind kind)
     }
 }
 
-static void claim_count(struct sl_index *index, sl_ref ref, index_word *record, void *context)
-{
-    struct claims *claims = context;
-    (void)index;
-    (void)ref;
-    claims->seen += claim_rank(what_kind(word_get(&record[RECORD_WHAT]))) > 1;
-}
-
-static void claim_collect(struct sl_index *index, sl_ref ref, index_word *record, void *context)
-{
-    struct claims *claims = context;
-    uint32_t rank = claim_rank(what_kind(word_get(&record[RECORD_WHAT])));
-    (void)index;
-    if (rank <= 1 || word_get(&record[RECORD_GENERATION]) == 0) {
-        return;
-    }
-    if (claims->seen++ >= claims->skip && claims->count < claims->capacity) {
-        claims->at[claims->count++] = (struct claim){
-            .generation = word_get(&record[RECORD_GENERATION]), .ref = ref, .rank = rank};
-    }
-}
-
 static int claim_order(const void *a, const void *b)
 {
-    uint64_t one = ((const struct claim *)a)->generation;
-    uint64_t other = ((const struct claim *)b)->generation;
-    return (one > other) - (one < other);
+    const struct claim *one = a;
+    const struct claim *other = b;
+    if (one->generation != other->generation) {
+        return one->generation > other->generation ? 1 : -1;
+    }
+    uint64_t left = (uint64_t)one->rank << 32 | one->ref;
+    uint64_t right = (uint64_t)other->rank << 32 | other->ref;
+    return (left > right) - (left < right);
 }
 
-static void claim_compare(struct sl_index *index, sl_ref ref, index_word *record, void *context)
+/* Those that were noted, as they are now, in the order of claim_order. */
+static void claims_sort(struct sl_index *index, struct contents *contents)
 {
-    struct claims *claims = context;
-    uint32_t rank = claim_rank(what_kind(word_get(&record[RECORD_WHAT])));
-    uint64_t generation = word_get(&record[RECORD_GENERATION]);
-    uint32_t low = 0;
-    uint32_t high = claims->count;
-    (void)index;
-    if (rank == 0 || generation == 0) {
-        return;
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < contents->claim_count; i++) {
+        sl_ref ref = contents->claims[i].ref;
+        index_word *record = record_at(&index->view, ref);
+        if (index_record_live(index, ref) && record_rank(record) > 1) {
+            contents->claims[count++] =
+                (struct claim){.generation = word_get(&record[RECORD_GENERATION]),
+                               .ref = ref,
+                               .rank = record_rank(record)};
+        }
     }
-    while (low < high) { /* the first claim that is not below */
-        uint32_t middle = low + (high - low) / 2;
-        if (claims->at[middle].generation < generation) {
+    contents->claim_count = count;
+    if (count > 0) {
+        qsort(contents->claims, count, sizeof(*contents->claims), claim_order);
+    }
+}
+
+/* The first claim of the extent loses it to the table; the others lose it to the first. */
+static void claim_lose(struct contents *contents, uint64_t generation)
+{
+    uint64_t low = 0, high = contents->claim_count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (contents->claims[middle].generation < generation) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    for (; low < claims->count && claims->at[low].generation == generation; low++) {
-        struct claim *claim = &claims->at[low];
-        claim->lost |= rank < claim->rank || (rank == claim->rank && ref < claim->ref);
+    if (low < contents->claim_count && contents->claims[low].generation == generation) {
+        contents->claims[low].lost = true;
     }
 }
 
-/* Compares claims with everything, as many at a time as there is memory for. */
-static void recover_claims(struct sl_index *index)
+static void give(struct sl_index *index, sl_ref ref, struct contents *contents)
 {
-    struct claim spare[RECOVER_CLAIMS_SPARE];
-    struct claims claims = {0};
-    walk(index, claim_count, &claims);
-    uint32_t total = claims.seen;
-    struct claim *memory = total > RECOVER_CLAIMS_SPARE ? malloc(total * sizeof(*memory)) : NULL;
-    claims.at = memory != NULL ? memory : spare;
-    claims.capacity = memory != NULL ? total : RECOVER_CLAIMS_SPARE;
-    while (claims.skip < total) {
-        uint32_t lost_count = 0;
-        claims.count = 0;
-        claims.seen = 0;
-        walk(index, claim_collect, &claims);
-        if (claims.count == 0) {
-            break;
-        }
-        qsort(claims.at, claims.count, sizeof(*claims.at), claim_order);
-        walk(index, claim_compare, &claims);
-        for (uint32_t i = 0; i < claims.count; i++) {
-            if (claims.at[i].lost) {
-                sl_index_set_kind(index, claims.at[i].ref, SL_RECORD_FREE);
-                lost_count++;
-            }
-        }
-        claims.skip += claims.count - lost_count; /* those freed are not seen again */
+    struct sl_entry entry;
+    index_word *record = record_at(&index->view, ref);
+    if (what_kind(word_get(&record[RECORD_WHAT])) != SL_RECORD_GROUP) {
+        links_clear(record);
     }
-    free(memory);
+    if (contents->each != NULL) {
+        sl_index_read(index, ref, &entry);
+        contents->each(contents->context, &entry);
+    }
+}
+
+/* All but the claims: these wait until it is known who has their extents. */
+static void settled_give(struct sl_index *index, sl_ref ref, index_word *record, void *context)
+{
+    struct contents *contents = context;
+    uint32_t rank = record_rank(record);
+    uint64_t generation = rank == 1 ? word_get(&record[RECORD_GENERATION]) : 0;
+    if (generation != 0 && contents->claim_count > 0) {
+        claim_lose(contents, generation);
+    }
+    if (rank <= 1) {
+        give(index, ref, contents);
+    }
+}
+
+static void claims_give(struct sl_index *index, struct contents *contents)
+{
+    uint64_t before = 0; /* the generation of the claim before */
+    for (uint64_t i = 0; i < contents->claim_count; i++) {
+        const struct claim *claim = &contents->claims[i];
+        if (claim->generation != 0 && (claim->lost || claim->generation == before)) {
+            sl_index_set_kind(index, claim->ref, SL_RECORD_FREE);
+        } else {
+            give(index, claim->ref, contents);
+        }
+        before = claim->generation;
+    }
 }
 
 /* ---- all ---- */
 
-struct giving {
-    void (*each)(void *context, const struct sl_entry *entry);
-    void *context;
-};
-
-static void give(struct sl_index *index, sl_ref ref, index_word *record, void *context)
+static void recover_contents(struct sl_index *index, struct contents *contents)
 {
-    const struct giving *giving = context;
-    struct sl_entry entry;
-    (void)record;
-    sl_index_read(index, ref, &entry);
-    giving->each(giving->context, &entry);
-}
-
-static void recover_contents(struct sl_index *index)
-{
-    struct contents contents = {0};
     struct index_header *header = index->view.header;
-    recover_slabs(index, &contents);
-    index->reserved_count = contents.reserved;
-    recover_slots(index);
-    if (contents.in_table != word_get(&header->key_count) + word_get(&header->group_count)) {
-        walk(index, relink, NULL);
-        contents.claims++; /* perhaps */
+    recover_slabs(index, contents);
+    index->reserved_count = contents->reserved;
+    recover_table(index);
+    if (contents->in_table != word_get(&header->key_count) + word_get(&header->group_count)) {
+        walk(index, relink, contents);
     }
-    recover_counts(index);
-    if (contents.pending > 0) {
+    if (contents->pending > 0) {
         walk(index, group_empty, NULL);
     }
-    if (contents.parts > 0) {
-        walk(index, part_count, &contents);
+    if (contents->parts > 0) {
+        walk(index, part_count, contents);
     }
-    if (contents.pending > 0) {
+    if (contents->pending > 0) {
         walk(index, group_flip, NULL);
     }
-    if (contents.claims > 0) {
-        recover_claims(index);
-    }
+    claims_sort(index, contents);
 }
 
-void sl_index_recover(struct sl_index *index,
-                      void (*each)(void *context, const struct sl_entry *entry), void *context)
+sl_err sl_index_recover(struct sl_index *index,
+                        void (*each)(void *context, const struct sl_entry *entry), void *context)
 {
-    struct giving giving = {each, context};
-    if (index->recount != NULL) { /* opened, not made */
-        recover_contents(index);
-        index_live(index); /* its maker may have died before it did */
-        index_leases_recover(index);
-        free(index->recount);
-        index->recount = NULL;
-        index->recovered = true;
-        index_regions_own(&index->view, true);
+    struct contents contents = {.each = each, .context = context};
+    if (index->recount == NULL) { /* made, not opened */
+        return SL_OK;
     }
-    if (each != NULL) {
-        walk(index, give, &giving);
-    }
+    recover_contents(index, &contents);
+    index_live(index); /* its maker may have died before it did */
+    index_leases_recover(index);
+    free(index->recount);
+    index->recount = NULL;
+    index->recovered = true;
+    index_regions_own(&index->view, true);
+    walk(index, settled_give, &contents);
+    claims_give(index, &contents);
+    free(contents.claims);
+    return contents.failed ? SL_ERR_NO_MEMORY : SL_OK;
 }

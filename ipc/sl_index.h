@@ -179,8 +179,8 @@ const struct sl_index_view *sl_index_as_view(const struct sl_index *index);
 
 /* After open of an existing index, before anything else: frees half-written records, relinks
  * committed records that are in no slot unless their key is, drops duplicates, recounts overflow
- * counts; then calls each() for every live record of any kind. Readers are served all the while. In
- * detail:
+ * counts; then calls each() for every live record of any kind, claims last. Readers are served all
+ * the while. In detail:
  * - an extent generation is claimed by one record afterwards: a claim outside the table whose
  * generation a COMMITTED record holds is freed; a COMMITTED record that lost its slot to a fresh
  * one becomes RETIRED when it holds an extent of its own (a reader may have pinned it), else it is
@@ -191,9 +191,10 @@ const struct sl_index_view *sl_index_as_view(const struct sl_index *index);
  * has no extent), RESERVED becomes QUARANTINED. Parts of a DROPPED group are given as they are: the
  * caller unlinks them;
  * - links are 0 in every record.
- * each() may be NULL and may change or free the record it is given, and no other. */
-void sl_index_recover(struct sl_index *index,
-                      void (*each)(void *context, const struct sl_entry *entry), void *context);
+ * each() may be NULL, may change or free the record it is given, and the links of those before it and of
+ * its block. Errors: SL_ERR_NO_MEMORY (claims are left out). */
+sl_err sl_index_recover(struct sl_index *index,
+                        void (*each)(void *context, const struct sl_entry *entry), void *context);
 
 /* Walks live records of every kind, in no order that means anything; cursor starts at 0. A record
  * that is there during the whole walk is given once; one that is made, freed or moved meanwhile may

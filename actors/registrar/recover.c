@@ -34,7 +34,7 @@ struct recovered {  /* a record that recovery has to look at again: small, there
     uint64_t order; /* of recency: the generation of its extent, else its version */
     sl_ref ref;
     uint8_t kind;
-    bool memory, disk, part, terms;
+    bool memory, terms;
     bool unwritten; /* the registrar before may have asked for its write, or refused it */
 };
 struct recovery {
@@ -97,8 +97,9 @@ static bool recover_extent(struct registrar *self, const struct sl_entry *entry)
 static void recovery_note(void *context, const struct sl_entry *entry)
 {
     struct recovery *recovery = context;
+    struct registrar *self = recovery->self;
     bool memory = entry->extent.generation != 0; /* never so for groups and blobs */
-    if (!recover_extent(recovery->self, entry)) {
+    if (!recover_extent(self, entry)) {
         return;
     }
     if (!SL_ARRAY_ROOM(recovery->all, recovery->capacity, recovery->count + 1)) {
@@ -106,16 +107,23 @@ static void recovery_note(void *context, const struct sl_entry *entry)
         return;
     }
     if (recovery->count % BEAT_RECORDS == 0) {
-        sl_metrics_beat_now(recovery->self->env->metrics);
+        sl_metrics_beat_now(self->env->metrics);
+    }
+    if (entry->kind == SL_RECORD_COMMITTED && entry->disk.valid != 0) {
+        self->tier->disks[entry->disk.disk].used = true;
+        reg_segment_note(self, entry->ref, &entry->disk, true);
+    }
+    if (entry->kind == SL_RECORD_COMMITTED && entry->group != 0) {
+        reg_unit_part_join(self, entry->group, entry->ref);
+        return;
     }
     recovery->all[recovery->count++] = (struct recovered){
         .order = memory ? entry->extent.generation : entry->version,
         .ref = entry->ref,
         .kind = (uint8_t)entry->kind,
         .memory = memory,
-        .disk = entry->disk.valid != 0,
-        .part = entry->group != 0,
-        .terms = entry->hard_pin || entry->soft_pin_end_ns != 0 || entry->bundle != 0};
+        .terms = entry->hard_pin || entry->soft_pin_end_ns != 0 || entry->bundle != 0,
+        .unwritten = memory && entry->disk.valid == 0};
 }
 
 /* ---- processes ---- */
@@ -146,19 +154,6 @@ static sl_err recover_blob(struct registrar *self, sl_ref ref, struct sl_error *
 }
 
 /* ---- blocks ---- */
-
-static void recover_part(struct registrar *self, sl_ref ref)
-{
-    struct sl_entry entry;
-    sl_index_read(self->index, ref, &entry);
-    if (entry.disk.valid != 0) {
-        self->tier->disks[entry.disk.disk].used = true;
-        reg_segment_note(self, ref, &entry.disk, true);
-    }
-    if (entry.group != 0) {
-        reg_unit_part_join(self, entry.group, ref);
-    }
-}
 
 /* The registrar before was killed between commit and note, or keeps none. */
 static void recover_settled(struct registrar *self, const struct sl_entry *entry)
@@ -320,28 +315,19 @@ static void recover_claim(struct registrar *self, const struct recovered *record
 
 /* ---- recency ---- */
 
-static int recovered_compare(const void *left, const void *right)
-{
-    uint64_t a = ((const struct recovered *)left)->order;
-    uint64_t b = ((const struct recovered *)right)->order;
-    return (a > b) - (a < b);
-}
-
 /* Oldest first. By bytes, lowest first, leaving out those that are the same in all: of generations
  * a few differ. */
-static void recovered_sort(struct recovered *all, uint64_t count)
+static bool recovered_sort(struct recovered *all, uint64_t count)
 {
     static const uint32_t bytes = sizeof(all->order);
     uint64_t counts[sizeof(all->order)][256] = {{0}};
     struct recovered *from = all;
-    struct recovered *to = NULL;
     if (count < 2) {
-        return;
+        return true;
     }
-    to = malloc(count * sizeof(*to));
+    struct recovered *to = malloc(count * sizeof(*to));
     if (to == NULL) {
-        qsort(all, count, sizeof(*all), recovered_compare);
-        return;
+        return false;
     }
     for (uint64_t i = 0; i < count; i++) {
         for (uint32_t byte = 0; byte < bytes; byte++) {
@@ -369,6 +355,7 @@ static void recovered_sort(struct recovered *all, uint64_t count)
         memcpy(all, from, count * sizeof(*all));
     }
     free(from != all ? from : to);
+    return true;
 }
 
 /* Gives whether some of it is in memory alone. */
@@ -400,7 +387,7 @@ static void recover_object(struct registrar *self, const struct recovered *recor
     } else {
         reg_unit_list(self, record->ref, record->memory);
     }
-    if (!record->disk) { /* the registrar before may have asked for its write */
+    if (record->unwritten) { /* the registrar before may have asked for its write */
         sl_index_links(self->index, record->ref)->disks = reg_disks_used(self);
     }
     if (record->memory && recent && !sl_settled_committed(self->settled, record->order, NULL)) {
@@ -412,7 +399,7 @@ static void recover_object(struct registrar *self, const struct recovered *recor
 
 static void recover_units(struct registrar *self, struct recovered *units, uint64_t count)
 {
-    reg_unit_restoring(self, count);
+    self->units->restoring = true;
     for (uint64_t i = 0; i < count; i++) {
         if (i + 2 * FETCH_AHEAD < count) { /* their order is no order of memory */
             sl_index_fetch(self->index, units[i + 2 * FETCH_AHEAD].ref);
@@ -425,7 +412,6 @@ static void recover_units(struct registrar *self, struct recovered *units, uint6
             units[i].unwritten = recover_block(self, units[i].ref, recent);
         } else {
             recover_object(self, &units[i], recent);
-            units[i].unwritten = units[i].memory && !units[i].disk;
         }
     }
     reg_unit_restored(self);
@@ -442,16 +428,15 @@ static uint64_t recover_collect_units(struct registrar *self, struct recovery *r
     uint64_t units = 0;
     for (uint64_t i = 0; i < recovery->count; i++) {
         struct recovered record = recovery->all[i];
-        bool unit = record.kind == SL_RECORD_GROUP
-                        ? recover_group(self, record.ref, &record.order)
-                        : record.kind == SL_RECORD_COMMITTED && !record.part;
+        bool unit = record.kind == SL_RECORD_GROUP ? recover_group(self, record.ref, &record.order)
+                                                   : record.kind == SL_RECORD_COMMITTED;
         if (unit) {
             struct recovered swap = recovery->all[units];
             recovery->all[units++] = record;
             recovery->all[i] = swap;
         }
     }
-    recovered_sort(recovery->all, units);
+    recovery->failed = !recovered_sort(recovery->all, units);
     return units;
 }
 
@@ -465,19 +450,18 @@ static sl_err recover_all(struct registrar *self, struct recovery *recovery, str
             }
         }
     }
-    for (uint64_t i = 0; self->contributions->on && i < recovery->count; i++) {
-        const struct recovered *record = &recovery->all[i];
-        if (record->kind != SL_RECORD_GROUP && record->kind != SL_RECORD_BLOB) {
-            reg_charge_recover(self, record->ref);
-        }
-    }
-    for (uint64_t i = 0; i < recovery->count; i++) {
-        const struct recovered *record = &recovery->all[i];
-        if (record->kind == SL_RECORD_COMMITTED && (record->disk || record->part)) {
-            recover_part(self, record->ref);
+    struct sl_entry entry;
+    uint64_t cursor = 0;
+    while (self->contributions->on && sl_index_walk(self->index, &cursor, &entry)) {
+        if (entry.kind != SL_RECORD_GROUP && entry.kind != SL_RECORD_BLOB &&
+            entry.kind != SL_RECORD_FREE) {
+            reg_charge_recover(self, entry.ref);
         }
     }
     uint64_t units = recover_collect_units(self, recovery);
+    if (recovery->failed) {
+        return sl_fail(why, SL_ERR_NO_MEMORY, "%" PRIu64 " records to recover", units);
+    }
     for (uint64_t i = units; i < recovery->count; i++) {
         uint32_t kind = recovery->all[i].kind;
         if (kind != SL_RECORD_COMMITTED && kind != SL_RECORD_GROUP && kind != SL_RECORD_BLOB) {
@@ -491,13 +475,13 @@ static sl_err recover_all(struct registrar *self, struct recovery *recovery, str
 sl_err reg_recover(struct registrar *self, struct sl_error *why)
 {
     struct recovery recovery = {.self = self};
-    sl_index_recover(self->index, recovery_note, &recovery);
-    if (recovery.failed) {
+    sl_err err = sl_index_recover(self->index, recovery_note, &recovery);
+    if (err != SL_OK || recovery.failed) {
         free(recovery.all);
         return sl_fail(why, SL_ERR_NO_MEMORY, "more than %" PRIu64 " records to recover",
                        recovery.count);
     }
-    sl_err err = recover_all(self, &recovery, why);
+    err = recover_all(self, &recovery, why);
     free(recovery.all);
     if (err != SL_OK) {
         return err;

@@ -450,20 +450,17 @@ uint32_t sl_density_restore(struct sl_density *density, const struct sl_density_
     return unit;
 }
 
-/* Of equals, in the order in which they came. */
-static int restored_compare(const void *left, const void *right, void *context)
+static int restored_compare(const void *left, const void *right)
 {
-    const struct sl_density *density = context;
-    uint32_t one = *(const uint32_t *)left, other = *(const uint32_t *)right;
-    uint64_t a = density_age_references(density, &density->units[one]);
-    uint64_t b = density_age_references(density, &density->units[other]);
-    return a != b ? (a > b ? -1 : 1) : (one > other) - (one < other);
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
 }
 
 void sl_density_restored(struct sl_density *density)
 {
-    uint32_t *sorted = malloc(density->high * sizeof(*sorted));
+    uint64_t *sorted = malloc(density->high * sizeof(*sorted));
     uint32_t count = 0;
+    bool in_order = true;    /* as objects are, of which no record says when they were used */
     density_settle(density); /* exposure is complete */
     for (uint32_t unit = UNIT_FIRST; sorted != NULL && unit < density->high; unit++) {
         const struct unit *at = &density->units[unit];
@@ -474,13 +471,20 @@ void sl_density_restored(struct sl_density *density)
         }
     }
     density->counted_at = density->references;
-    if (count > 0) {
-        qsort_r(sorted, count, sizeof(*sorted), restored_compare, density);
+    for (uint32_t i = 0; i < count;
+         i++) { /* oldest first; of equals, in the order in which they came */
+        uint64_t age = density_age_references(density, &density->units[sorted[i]]);
+        sorted[i] |= (UINT32_MAX - age) << 32;
+        in_order = in_order && (i == 0 || sorted[i - 1] < sorted[i]);
+    }
+    if (!in_order) {
+        qsort(sorted, count, sizeof(*sorted), restored_compare);
     }
     for (uint32_t i = 0; i < count; i++) {
-        enum unit_state state = density->units[sorted[i]].state;
-        density_unit_take(density, sorted[i]);
-        density_unit_put(density, sorted[i], state, true);
+        uint32_t unit = (uint32_t)sorted[i];
+        enum unit_state state = density->units[unit].state;
+        density_unit_take(density, unit);
+        density_unit_put(density, unit, state, true);
     }
     free(sorted);
     ghosts_bound(density);

@@ -1,5 +1,6 @@
 /* tests/unit/registrar_disk_test.c - write-behind, disk alone, promotion, scans, reclaim,
  * tombstones. The tierer is played by the test. */
+#include "actors/registrar/records/units.h"
 #include "tests/unit/registrar_support.h"
 
 static struct grants grants;
@@ -679,6 +680,31 @@ START_TEST(promote_brings_an_object_back)
         ck_assert_uint_eq(node_metric(node, "promoted_count"), 1);
         ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 4 * BIG);
+        node_end(node);
+    }
+END_TEST
+
+START_TEST(what_was_on_disk_alone_before_a_restart_counts_as_stored_once_when_it_returns)
+    {
+        struct node *node = node_with_k0_on_disk();
+        struct sl_entry entry;
+        struct reg_judgement judged;
+        sl_err code;
+        ck_assert(node_entry(node, "k0", &entry));
+        struct found found = {.key = "k0",
+                              .length = BIG,
+                              .segment = entry.disk.segment,
+                              .offset = entry.disk.offset_bytes};
+
+        node_restart(node);
+        tierer_found(node, &found, 1, true, false, &code);
+        uint64_t seq = promote_ask(node, "client.1", k0, 1);
+        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+
+        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+        ck_assert(node_entry(node, "k0", &entry));
+        reg_unit_judge(node->fake.state, entry.ref, &judged);
+        ck_assert_uint_eq(judged.use_count, 2);
         node_end(node);
     }
 END_TEST
@@ -2245,6 +2271,8 @@ static Suite *disk_suite(void)
     TCase *promote = tcase_create("promote");
     tcase_set_timeout(promote, 60);
     tcase_add_test(promote, promote_brings_an_object_back);
+    tcase_add_test(promote,
+                   what_was_on_disk_alone_before_a_restart_counts_as_stored_once_when_it_returns);
     tcase_add_test(promote, promote_answers_at_once_for_what_needs_no_disk);
     tcase_add_test(promote, several_who_want_the_same_object_share_one_read);
     tcase_add_test(promote, a_disk_that_cannot_read_now_loses_nothing);

@@ -253,6 +253,10 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
     if (!is_hot(self, list) && !is_cold(self, list)) {
         return;
     }
+    if (self->units->restoring && is_cold(self, list) &&
+        sl_index_unit_note(self->index, unit) == NULL) {
+        return; /* that it was stored is all there is to know: density_returned says so */
+    }
     told_read(self, unit, &told);
     if (self->units->restoring) {
         uint32_t number = unit_restore(self, list, unit, &told);
@@ -284,6 +288,9 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
     reg_order_append(self, list, unit);
     told_read(self, unit, &told);
     if (is_hot(self, list)) {
+        if (sl_density_find(self->units->density, told.hash) == 0) { /* of before a restart */
+            sl_density_disk(self->units->density, told.hash, true);
+        }
         uint32_t number =
             sl_density_return(self->units->density, told.hash, unit, &told.wanted, wanted);
         if (number != 0) {
@@ -467,11 +474,6 @@ static void density_end(struct registrar *self)
     self->units->wanted_at_ns = NULL;
 }
 
-static void density_restoring(struct registrar *self, uint64_t count)
-{
-    sl_density_expect(self->units->density, count);
-}
-
 static void density_restored(struct registrar *self)
 {
     clock_set(self);
@@ -534,7 +536,6 @@ const struct reg_policy reg_policy_density = {
     .renamed = density_renamed,
     .first = density_first,
     .next = density_next,
-    .restoring = density_restoring,
     .restored = density_restored,
     .learn = density_learn,
     .begin = density_begin,

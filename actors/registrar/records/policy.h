@@ -64,8 +64,7 @@ struct reg_policy {
     /* Its own state; NULL: none. Errors of begin: SL_ERR_NO_MEMORY. */
     sl_err (*begin)(struct registrar *self, struct sl_error *why);
     void (*end)(struct registrar *self);
-    /* After a restart: so many units are placed that were there before it; and all of them are. */
-    void (*restoring)(struct registrar *self, uint64_t count);
+    /* After a restart: all units are placed that were there before it. */
     void (*restored)(struct registrar *self);
     void (*learn)(struct registrar *self, sl_ref note, const void *bytes, uint32_t length_bytes);
 };

@@ -255,14 +255,6 @@ void reg_unit_judge(struct registrar *self, sl_ref unit, struct reg_judgement *o
     }
 }
 
-void reg_unit_restoring(struct registrar *self, uint64_t count)
-{
-    self->units->restoring = true;
-    if (self->units->policy->restoring != NULL) {
-        self->units->policy->restoring(self, count);
-    }
-}
-
 void reg_unit_restored(struct registrar *self)
 {
     self->units->restoring = false;

@@ -114,8 +114,7 @@ double reg_units_references_a_second(const struct registrar *self); /* lately; 0
 /* How long ago somebody wanted it, in REG_WANTED_TICKS for as much written as the disks hold, up to
  * twice that; UINT32_MAX: not since it was written. */
 uint32_t reg_unit_age(const struct registrar *self, sl_ref unit);
-/* So many are placed again, after a restart; and all of them are. */
-void reg_unit_restoring(struct registrar *self, uint64_t count);
+/* All of them are placed again, after a restart. */
 void reg_unit_restored(struct registrar *self);
 /* Notes in a block that was made how its request wants it. */
 void reg_unit_want(struct registrar *self, sl_ref group, const struct sl_item_group *want);

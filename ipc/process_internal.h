@@ -80,7 +80,7 @@ struct sl_process_job {
 
 struct sl_process_metrics {
     sl_metric received, sent, refused, unreachable, limited, failed;
-    sl_metric queue_sent, queue_received, socket_sent, socket_received, doorbells, avoided;
+    sl_metric queue_sent, queue_received, doorbells, avoided;
     sl_metric unsupervised;
     sl_metric queues, queues_refused, queues_dropped, late_wakeups;
     struct sl_mailbox_stats shown; /* what the page has of the mailbox's counts */

@@ -7,9 +7,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -18,6 +20,9 @@
 #define FILE_BYTES_MAX  1024u
 #define Z85_KEY_LENGTH  (SL_CURVE_TEXT_BYTES - 1u)
 #define Z85_OTHER_SIGNS ".-:+=^!/*?&<>()[]{}@%$#"
+/* What the first socket of a context takes: 5 descriptors, and as many once more for a peer's; 2 threads. */
+#define CONTEXT_DESCRIPTORS 10u
+#define CONTEXT_THREADS     2u
 
 static sl_err path_of(const char *directory, const char *node, const char *ending,
                       char out[PATH_BYTES], struct sl_error *why)
@@ -211,4 +216,51 @@ void sl_curve_text(const unsigned char key[32], char out[SL_CURVE_TEXT_BYTES])
 {
     out[0] = '\0';
     (void)zmq_z85_encode(out, key, 32);
+}
+
+/* Ends when its creator releases the lock. */
+static void *thread_try(void *lock)
+{
+    (void)pthread_mutex_lock(lock);
+    (void)pthread_mutex_unlock(lock);
+    return NULL;
+}
+
+/* 0 or what pthread_create or eventfd has said. */
+static int context_try(void)
+{
+    int fds[CONTEXT_DESCRIPTORS], failed = 0;
+    pthread_t threads[CONTEXT_THREADS];
+    uint32_t fd_count = 0, thread_count = 0;
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    (void)pthread_mutex_lock(&lock);
+    while (failed == 0 && fd_count < CONTEXT_DESCRIPTORS) {
+        fds[fd_count] = eventfd(0, EFD_CLOEXEC);
+        failed = fds[fd_count] < 0 ? errno : 0;
+        fd_count += failed == 0;
+    }
+    while (failed == 0 && thread_count < CONTEXT_THREADS) {
+        failed = pthread_create(&threads[thread_count], NULL, thread_try, &lock);
+        thread_count += failed == 0;
+    }
+    (void)pthread_mutex_unlock(&lock);
+    while (thread_count > 0) {
+        (void)pthread_join(threads[--thread_count], NULL);
+    }
+    while (fd_count > 0) {
+        (void)close(fds[--fd_count]);
+    }
+    return failed;
+}
+
+sl_err sl_zmq_context_open(void **out, struct sl_error *why)
+{
+    int failed = context_try();
+    if (failed != 0) {
+        return sl_fail(why, SL_ERR_LIMIT,
+                       "ZeroMQ wants %u descriptors and %u threads, this process gets no more: %s",
+                       CONTEXT_DESCRIPTORS, CONTEXT_THREADS, zmq_strerror(failed));
+    }
+    *out = zmq_ctx_new();
+    return *out != NULL ? SL_OK : sl_fail_os(why, errno, "make a context of ZeroMQ");
 }

@@ -1,5 +1,5 @@
-/* ipc/sl_curve.h - the keys by which nodes know each other: made by `sluicectl keygen`, read by the
- * transporter.
+/* ipc/sl_curve.h - ZeroMQ between nodes: its context, and the keys by which nodes know each other, made
+ * by `sluicectl keygen`, read by the transporter.
  *
  * A directory holds NODE.secret (this node's own pair, mode 0600) and NAME.pub for every node that
  * may connect to it or is asked by it; the file's name is the peer's name. Both are lines of
@@ -33,6 +33,10 @@ sl_err sl_curve_load_public(const char *directory, const char *node, char out[SL
  * nobody's. */
 sl_err sl_curve_who(const char *directory, const char public_text[SL_CURVE_TEXT_BYTES],
                     char name[32]);
+/* A context of ZeroMQ. Its first socket makes threads and descriptors, and libzmq aborts the process
+ * that cannot have them: so they are tried here first. Gives it for zmq_ctx_term.
+ * Errors: SL_ERR_LIMIT (no more descriptors or threads for this process), SL_ERR_OS. */
+sl_err sl_zmq_context_open(void **out, struct sl_error *why);
 /* Z85 text of the 32 bytes of a key. */
 void sl_curve_text(const unsigned char key[32], char out[SL_CURVE_TEXT_BYTES]);
 

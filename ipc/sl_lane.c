@@ -6,21 +6,25 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Connections that wait to be accepted: an actor that starts meets all its clients at once. */
-#define BACKLOG 128
+#define BACKLOG        128
+#define STALE_TRIES    20u
+#define STALE_SLEEP_NS (10 * SL_NS_PER_MS)
 /* Memory: one page for both rings' positions, then the offerer's ring, then the acceptor's. */
 #define RINGS_OFFSET_BYTES  4096u
 #define SECOND_OFFSET_BYTES 2048u
 #define SEALS_NEEDED        (F_SEAL_SHRINK | F_SEAL_GROW)
+#define SEALS_OF_LONG       (SEALS_NEEDED | F_SEAL_WRITE)
 _Static_assert(sizeof(struct sl_queue_shared) <= SECOND_OFFSET_BYTES, "two of them in a page");
 
 /* Over the socket, once each way. Fixed width, no padding. */
@@ -29,7 +33,6 @@ struct offer {
     uint32_t version;
     uint32_t reserved; /* 0 */
     uint64_t ring_bytes;
-    uint64_t token;
     char name[SL_LANE_NAME_BYTES]; /* zero-terminated */
 };
 struct answer {
@@ -37,7 +40,7 @@ struct answer {
     uint32_t version;
     uint32_t code;
 };
-_Static_assert(sizeof(struct offer) == 64 && sizeof(struct answer) == 16, "wire layout");
+_Static_assert(sizeof(struct offer) == 56 && sizeof(struct answer) == 16, "wire layout");
 static const char offer_magic[8] = {'s', 'l', 'l', 'a', 'n', 'e', '>', '\n'};
 static const char answer_magic[8] = {'s', 'l', 'l', 'a', 'n', 'e', '<', '\n'};
 
@@ -75,7 +78,7 @@ void sl_lane_close(struct sl_lane *lane)
 
 sl_err sl_lane_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes)
 {
-    int length = snprintf(out, out_bytes, "%s/%.31s.attach", runtime_dir, name);
+    int length = snprintf(out, out_bytes, "%s/%.31s.sock", runtime_dir, name);
     size_t most = SL_MIN(out_bytes, sizeof(((struct sockaddr_un *)0)->sun_path));
     return length > 0 && (size_t)length < most ? SL_OK : SL_ERR_INVALID;
 }
@@ -95,9 +98,28 @@ static int socket_make(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
+/* Whether a process listens there. A killed one may seem to, until the kernel has torn its mappings
+ * down. */
+static bool is_served(const struct sockaddr_un *address)
+{
+    bool served = true;
+    for (uint32_t i = 0; i < STALE_TRIES && served; i++) {
+        const struct timespec pause = {.tv_nsec = i == 0 ? 0 : (long)STALE_SLEEP_NS};
+        (void)nanosleep(&pause, NULL);
+        int fd = socket_make();
+        served = fd >= 0 && (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 ||
+                             (errno != ENOENT && errno != ECONNREFUSED));
+        fd_close(&fd);
+    }
+    return served;
+}
+
 sl_err sl_lane_listen(const char *path, int *fd, struct sl_error *why)
 {
     const struct sockaddr_un address = address_of(path);
+    if (is_served(&address)) {
+        return sl_fail(why, SL_ERR_EXISTS, "a process listens at %s already", path);
+    }
     int made = socket_make();
     if (made < 0) {
         return sl_fail_os(why, errno, "socket for '%s'", path);
@@ -236,18 +258,17 @@ static sl_err bell_make(int *fd, int *others_fd, struct sl_error *why)
 
 /* ----------------------------------------------- offering */
 
-/* Gives *memory_fd: zeros of the right size that cannot shrink under who maps it (no SIGBUS). */
-static sl_err memory_make(uint64_t ring_bytes, int *memory_fd, struct sl_error *why)
+/* Gives *memory_fd: zeros that cannot shrink under who maps it (no SIGBUS). */
+static sl_err memory_make(uint64_t bytes, int *memory_fd, struct sl_error *why)
 {
     int fd = memfd_create("sluice-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         return sl_fail_os(why, errno, "memfd_create");
     }
-    if (sl_file_resize(fd, memory_bytes_of(ring_bytes)) != 0 ||
-        fcntl(fd, F_ADD_SEALS, SEALS_NEEDED | F_SEAL_SEAL) != 0) {
+    if (sl_file_resize(fd, bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS_NEEDED) != 0) {
         int os_code = errno;
         (void)close(fd);
-        return sl_fail_os(why, os_code, "memory of two rings of %" PRIu64 " bytes", ring_bytes);
+        return sl_fail_os(why, os_code, "memory of %" PRIu64 " bytes", bytes);
     }
     *memory_fd = fd;
     return SL_OK;
@@ -272,30 +293,24 @@ static sl_err lane_connect(struct sl_lane *lane, const char *path, struct sl_err
     return SL_OK;
 }
 
-static sl_err offer_send(const struct sl_lane *lane, const struct offer *offer, const int *fds,
-                         struct sl_error *why)
+/* One packet with descriptors, FD_COUNT at most. False: errno. */
+static bool packet_send(int fd, void *bytes, size_t length_bytes, const int *fds, uint32_t fd_count)
 {
     union {
         char bytes[CMSG_SPACE(sizeof(int) * FD_COUNT)];
         struct cmsghdr align;
     } control = {.bytes = {0}};
-    struct offer copy = *offer;
-    struct iovec part = {.iov_base = &copy, .iov_len = sizeof(copy)};
+    struct iovec part = {.iov_base = bytes, .iov_len = length_bytes};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
-                             .msg_controllen = sizeof(control.bytes)};
+                             .msg_controllen = CMSG_SPACE(sizeof(int) * fd_count)};
     struct cmsghdr *head = CMSG_FIRSTHDR(&message);
     head->cmsg_level = SOL_SOCKET;
     head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int) * FD_COUNT);
-    memcpy(CMSG_DATA(head), fds, sizeof(int) * FD_COUNT);
-    if (sendmsg(lane->socket_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(copy)) {
-        return errno == EPIPE || errno == ECONNRESET || errno == EAGAIN
-                   ? sl_fail(why, SL_ERR_UNREACHABLE, "'%s' went away", lane->name)
-                   : sl_fail_os(why, errno, "offer a lane to '%s'", lane->name);
-    }
-    return SL_OK;
+    head->cmsg_len = CMSG_LEN(sizeof(int) * fd_count);
+    memcpy(CMSG_DATA(head), fds, sizeof(int) * fd_count);
+    return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length_bytes;
 }
 
 static sl_err lane_make(struct sl_lane *lane, const char *name, uint64_t ring_bytes,
@@ -304,23 +319,21 @@ static sl_err lane_make(struct sl_lane *lane, const char *name, uint64_t ring_by
     struct offer offer = {.version = SL_LANE_VERSION, .ring_bytes = ring_bytes};
     memcpy(offer.magic, offer_magic, sizeof(offer.magic));
     (void)snprintf(offer.name, sizeof(offer.name), "%s", name);
-    if (getrandom(&offer.token, sizeof(offer.token), 0) != (ssize_t)sizeof(offer.token)) {
-        return sl_fail_os(why, errno, "getrandom");
-    }
-    lane->token = offer.token;
     int fds[FD_COUNT] = {-1, -1, -1};
     sl_err err = bell_make(&lane->doorbell_fd, &fds[FD_OFFERERS_BELL], why);
     if (err == SL_OK) {
         err = bell_make(&lane->peer_bell_fd, &fds[FD_ACCEPTORS_BELL], why);
     }
     if (err == SL_OK) {
-        err = memory_make(ring_bytes, &fds[FD_MEMORY], why);
+        err = memory_make(memory_bytes_of(ring_bytes), &fds[FD_MEMORY], why);
     }
     if (err == SL_OK) {
         err = lane_map(lane, fds[FD_MEMORY], ring_bytes, true, why);
     }
-    if (err == SL_OK) {
-        err = offer_send(lane, &offer, fds, why);
+    if (err == SL_OK && !packet_send(lane->socket_fd, &offer, sizeof(offer), fds, FD_COUNT)) {
+        err = errno == EPIPE || errno == ECONNRESET || errno == EAGAIN
+                  ? sl_fail(why, SL_ERR_UNREACHABLE, "'%s' went away", lane->name)
+                  : sl_fail_os(why, errno, "offer a lane to '%s'", lane->name);
     }
     for (int i = 0; i < FD_COUNT; i++) {
         fd_close(&fds[i]); /* the mappings hold the memory */
@@ -365,8 +378,7 @@ sl_err sl_lane_answered(struct sl_lane *lane)
     if (answer.code != SL_OK) {
         return (sl_err)answer.code;
     }
-    lane->stands = answer.version == SL_LANE_VERSION;
-    return lane->stands ? SL_OK : SL_ERR_VERSION;
+    return answer.version == SL_LANE_VERSION ? SL_OK : SL_ERR_VERSION;
 }
 
 /* ----------------------------------------------- accepting */
@@ -389,14 +401,16 @@ sl_err sl_lane_accept(struct sl_lane *lane, int listen_fd)
     return SL_OK;
 }
 
-/* Memory that can change its size would kill who reads behind its end. */
-static bool is_sealed_memory(int fd, uint64_t ring_bytes)
+/* Memory that can change its size would kill who reads behind its end. Bytes; 0: it has not exactly
+ * these seals, of those that count. */
+static uint64_t sealed_bytes(int fd, int wanted)
 {
     struct stat about;
     int seals = fcntl(fd, F_GET_SEALS); /* fails for what is no memfd */
-    return seals >= 0 && (seals & SEALS_NEEDED) == SEALS_NEEDED &&
-           (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0 && fstat(fd, &about) == 0 &&
-           about.st_size == (off_t)memory_bytes_of(ring_bytes);
+    return seals >= 0 && (seals & (SEALS_OF_LONG | F_SEAL_FUTURE_WRITE)) == wanted &&
+                   fstat(fd, &about) == 0
+               ? (uint64_t)about.st_size
+               : 0;
 }
 
 static sl_err offer_check(const struct offer *offer, ssize_t length_bytes, const int *fds,
@@ -419,7 +433,7 @@ static sl_err offer_check(const struct offer *offer, ssize_t length_bytes, const
         return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane by '%s': rings of %" PRIu64 " bytes",
                        offer->name, offer->ring_bytes);
     }
-    if (fds[FD_MEMORY] < 0 || !is_sealed_memory(fds[FD_MEMORY], offer->ring_bytes)) {
+    if (sealed_bytes(fds[FD_MEMORY], SEALS_NEEDED) != memory_bytes_of(offer->ring_bytes)) {
         return sl_fail(why, SL_ERR_PROTOCOL,
                        "offer of a lane by '%s': its memory is not sealed or not of its size",
                        offer->name);
@@ -461,7 +475,6 @@ sl_err sl_lane_take_offer(struct sl_lane *lane, struct sl_error *why)
     }
     if (err == SL_OK) {
         memcpy(lane->name, offer.name, sizeof(lane->name));
-        lane->token = offer.token;
     }
     for (int i = 0; i < FD_COUNT; i++) {
         fd_close(&fds[i]);
@@ -477,17 +490,56 @@ sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code)
         (ssize_t)sizeof(answer)) {
         return SL_ERR_PEER_DIED;
     }
-    lane->stands = code == SL_OK;
     return SL_OK;
 }
 
 /* ----------------------------------------------- standing */
 
-bool sl_lane_holds(const struct sl_lane *lane)
+sl_err sl_lane_send_long(const struct sl_lane *lane, const void *frame, size_t length_bytes)
+{
+    char byte = 0;
+    int fd = -1;
+    struct sl_error why = {0};
+    sl_err err = memory_make(length_bytes, &fd, &why);
+    if (err != SL_OK) {
+        return SL_ERR_LIMIT;
+    }
+    if (write(fd, frame, length_bytes) != (ssize_t)length_bytes ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) != 0 ||
+        !packet_send(lane->socket_fd, &byte, sizeof(byte), &fd, 1)) {
+        err = errno == EPIPE || errno == ECONNRESET ? SL_ERR_PEER_DIED : SL_ERR_LIMIT;
+    }
+    (void)close(fd);
+    return err;
+}
+
+sl_err sl_lane_take_long(const struct sl_lane *lane, uint64_t bytes_max, void **frame,
+                         size_t *length_bytes)
 {
     char byte;
-    ssize_t got = recv(lane->socket_fd, &byte, sizeof(byte), MSG_DONTWAIT);
-    return got < 0 && (errno == EAGAIN || errno == EINTR);
+    int fds[FD_COUNT] = {-1, -1, -1};
+    ssize_t got = packet_take(lane->socket_fd, &byte, sizeof(byte), fds);
+    uint64_t bytes = sealed_bytes(fds[0], SEALS_OF_LONG);
+    void *at = MAP_FAILED;
+    if (got == (ssize_t)sizeof(byte) && bytes > 0 && bytes <= bytes_max) {
+        /* Private: shared mappings of what is sealed against writing are new in Linux 6.7. */
+        at = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fds[0], 0);
+    }
+    for (int i = 0; i < FD_COUNT; i++) {
+        fd_close(&fds[i]);
+    }
+    if (at == MAP_FAILED) {
+        return SL_ERR_PROTOCOL;
+    }
+    *frame = at;
+    *length_bytes = bytes;
+    return SL_OK;
+}
+
+bool sl_lane_holds(const struct sl_lane *lane)
+{
+    struct pollfd polled = {.fd = lane->socket_fd, .events = POLLRDHUP};
+    return poll(&polled, 1, 0) == 0;
 }
 
 void sl_lane_ring(const struct sl_lane *lane)

@@ -1,11 +1,11 @@
-/* ipc/sl_lane.h - a fast lane between two processes of this node: two rings in a sealed memfd, one
- * each way, two doorbells (pipes), and the socket over which they were handed over.
+/* ipc/sl_lane.h - a lane between two processes of this node: two rings in a sealed memfd, one each
+ * way, two doorbells (pipes), and the socket over which they were handed over.
  *
  * The offerer, which takes the first step, makes all of it and connects to the other's socket
- * RUNTIME_DIR/NAME.attach. It sends one message with its name, the protocol version and three
+ * RUNTIME_DIR/NAME.sock. It sends one message with its name, the protocol version and three
  * descriptors. The acceptor checks the kernel's credentials (uid), the message, the seals and the
- * size, maps the memory and answers. The socket then stays open and silent: its end is how each
- * side learns of the other's death.
+ * size, maps the memory and answers. The socket then stays open: its end is how each side learns of
+ * the other's death, and it carries frames that are too long for a ring, each as a sealed memfd.
  *
  * Nothing here blocks, and every byte that comes from the other side is hostile. No open file is
  * shared but the memory: each side opens the pipes anew, so that nobody else's O_NONBLOCK is what
@@ -16,22 +16,20 @@
 
 #include "ipc/sl_queue.h"
 
-/* 1 had eventfds as doorbells. Between two versions ZeroMQ carries all. */
-#define SL_LANE_VERSION    2u
+/* 1 had eventfds as doorbells, 2 sent long frames by ZeroMQ. */
+#define SL_LANE_VERSION    3u
 #define SL_LANE_NAME_BYTES 32u
 
 struct sl_lane {
     struct sl_queue_writer writer;
     struct sl_queue_reader reader;
     char name[SL_LANE_NAME_BYTES]; /* the other side's */
-    uint64_t token;                /* names this lane on other transports; random */
     void *memory;                  /* NULL: not mapped (yet) */
     uint64_t memory_bytes;
     int socket_fd;    /* -1: none. Readable: something to take, or the end */
     int doorbell_fd;  /* we sleep on it; edge-triggered */
     int peer_bell_fd; /* the other side sleeps on it */
     uint32_t rung;    /* since our doorbell was emptied */
-    bool stands;      /* both sides have said yes */
     uint32_t pid;     /* of the process that connected to us; 0: we connected */
 };
 
@@ -39,10 +37,10 @@ struct sl_lane {
 void sl_lane_init(struct sl_lane *lane);
 void sl_lane_close(struct sl_lane *lane);
 
-/* "RUNTIME_DIR/NAME.attach". Errors: SL_ERR_INVALID (too long for a socket). */
+/* "RUNTIME_DIR/NAME.sock". Errors: SL_ERR_INVALID (too long for a socket). */
 sl_err sl_lane_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
-/* Listens at path, 0600; a file that is there is replaced (the caller owns the name). Gives *fd.
- * Errors: SL_ERR_OS. */
+/* Listens at path, 0600. Gives *fd. A socket that a dead process left is replaced.
+ * Errors: SL_ERR_EXISTS (a process listens there), SL_ERR_OS. */
 sl_err sl_lane_listen(const char *path, int *fd, struct sl_error *why);
 
 /* Connects, makes rings of ring_bytes each way, offers them under `name`. The lane stands when
@@ -64,8 +62,14 @@ sl_err sl_lane_take_offer(struct sl_lane *lane, struct sl_error *why);
 /* Tells the offerer code; SL_OK makes the lane stand. Errors: SL_ERR_PEER_DIED. */
 sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code);
 
-/* Whether the other side still holds its end. Nothing is sent over a standing lane's socket: a peer
- * that does so is dropped. */
+/* Hands over a frame of any length by the socket, beside the ring. Errors: SL_ERR_LIMIT (too many that
+ * the other side has not taken; no descriptors, no memory), SL_ERR_PEER_DIED. */
+sl_err sl_lane_send_long(const struct sl_lane *lane, const void *frame, size_t length_bytes);
+/* Takes the next one, of bytes_max at most: gives *frame, which nobody can change, for munmap.
+ * Errors: SL_ERR_PROTOCOL (there is none, or it is not what it has to be). */
+sl_err sl_lane_take_long(const struct sl_lane *lane, uint64_t bytes_max, void **frame,
+                         size_t *length_bytes);
+/* Whether the other side still holds its end. */
 bool sl_lane_holds(const struct sl_lane *lane);
 /* Rings the other side's doorbell. */
 void sl_lane_ring(const struct sl_lane *lane);

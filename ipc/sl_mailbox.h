@@ -1,16 +1,9 @@
-/* ipc/sl_mailbox.h - frames between processes of a node, whichever transport carries them.
+/* ipc/sl_mailbox.h - frames between processes of a node, over lanes (sl_lane.h).
  *
- * ZeroMQ: an actor binds a ROUTER at ipc://RUNTIME_DIR/NAME.sock; a process that talks to it
- * connects a DEALER whose routing id is its own name. Requests travel DEALER -> ROUTER, replies
- * come back the same way. Linger 0, immediate, bounded queues, maximum message size, reconnect
- * within 10 ms, hand-over of a routing id to a restarted peer.
- *
- * Fast lanes (sl_lane.h): a process that talks to an actor also offers it a pair of rings in shared
- * memory at RUNTIME_DIR/NAME.attach. While a lane stands it carries the frames that fit, in about a
- * microsecond when the other side is awake; ZeroMQ carries everything before that, what is too
- * long, and everything again when a lane has ended. Lanes are made anew by themselves. Requests of
- * one process to another arrive in the order in which they were sent, over both transports
- * (replies: those of one transport).
+ * An actor listens at RUNTIME_DIR/NAME.sock. A process that talks to it offers it a lane there: a pair
+ * of rings in shared memory, which carry its requests and the replies to them, in about a microsecond
+ * when the other side is awake. A lane that ends is made anew by itself. Requests of one process to
+ * another arrive in the order in which they were sent.
  *
  * Who sleeps has to say so, or the others do not ring: see sl_mailbox_sleep. One thread at a time.
  * Made after fork. */
@@ -19,14 +12,14 @@
 
 #include "runtime/sl_config.h"
 
+#define SL_MAILBOX_LANES_MAX (1u << 17)
+
 struct sl_mailbox_options {
     const char *runtime_dir;
-    const char *name;        /* own routing id, at most 31 bytes */
-    bool bind;               /* actors: true; clients: false */
-    uint32_t queue_messages; /* bound for each peer and direction */
+    const char *name; /* at most 31 bytes */
     uint64_t message_bytes_max;
-    uint64_t ring_bytes; /* of a lane, each way: a power of two in 4 KiB..64 MiB; 0: ZeroMQ alone */
-    uint32_t lanes_max;  /* actors: lanes that others may have with this one, 0..65535 */
+    uint64_t ring_bytes; /* of a lane, each way: a power of two in 4 KiB..64 MiB */
+    uint32_t lanes_max;  /* actors: lanes that others may have with this one; 0: a client */
     uint64_t spin_ns;    /* longest wait awake; see runtime/sl_spin.h for when there is any */
     bool spin_anyway;    /* always for spin_ns, whatever the rule says: measurements */
 };
@@ -36,34 +29,28 @@ struct sl_mailbox; /* opaque */
 
 /* What happened since it was opened. */
 struct sl_mailbox_stats {
-    uint64_t lane_sent, lane_received;     /* frames by shared memory */
-    uint64_t socket_sent, socket_received; /* frames by ZeroMQ */
-    uint64_t doorbells;                    /* sleepers that were woken */
-    uint64_t wakeups_avoided;              /* frames by shared memory that needed no doorbell */
-    uint64_t lanes;                        /* that stand now */
-    uint64_t lanes_ended;                  /* by the other side */
-    uint64_t lanes_refused;                /* offers of others that were not taken */
-    uint64_t lanes_dropped; /* for what the other side wrote, or did not do in time */
-    uint64_t late_wakeups;  /* frames that were found by looking again, not by a doorbell */
-    uint64_t dropped;       /* frames that were refused here: unnamed senders, several parts */
+    uint64_t lane_sent, lane_received; /* frames */
+    uint64_t doorbells;                /* sleepers that were woken */
+    uint64_t wakeups_avoided;          /* frames that needed no doorbell */
+    uint64_t lanes;                    /* that stand now */
+    uint64_t lanes_ended;              /* by the other side */
+    uint64_t lanes_refused;            /* offers of others that were not taken */
+    uint64_t lanes_dropped;            /* for what the other side wrote, or did not do in time */
+    uint64_t late_wakeups; /* frames that were found by looking again, not by a doorbell */
 };
 
-/* A context of ZeroMQ. Its first socket makes threads and descriptors, and libzmq aborts the process
- * that cannot have them: so they are tried here first. Gives it for zmq_ctx_term.
- * Errors: SL_ERR_LIMIT (no more descriptors or threads for this process), SL_ERR_OS. */
-sl_err sl_zmq_context_open(void **out, struct sl_error *why);
-
-/* Errors: SL_ERR_EXISTS (another process serves this name), SL_ERR_INVALID, SL_ERR_NO_MEMORY,
- * SL_ERR_LIMIT (as above), SL_ERR_OS. A socket file that a dead actor left is replaced. */
+/* Errors: SL_ERR_EXISTS (another process serves this name), SL_ERR_INVALID, SL_ERR_NO_MEMORY, SL_ERR_OS.
+ * A socket file that a dead actor left is replaced. */
 sl_err sl_mailbox_open(const struct sl_mailbox_options *options, struct sl_mailbox **out,
                        struct sl_error *why);
-/* Frames that were taken get 20 ms at most to leave. */
+/* Frames that were taken are read by the other side still. */
 void sl_mailbox_close(struct sl_mailbox **mailbox);
 
-/* Sends a copy. reply: to a peer that connected to us. Never blocks. Errors: SL_ERR_UNREACHABLE (no
- * live connection now; one is being made: the first send to an actor always says so, unless
- * connected before), SL_ERR_LIMIT (queue full), SL_ERR_INVALID (name, or larger than
- * message_bytes_max), SL_ERR_OS. */
+/* Sends a copy. reply: to a peer that connected to us. Never blocks. Errors: SL_ERR_UNREACHABLE (nobody
+ * is there), SL_ERR_BUSY (it has not accepted our lane yet: the first send to an actor says so),
+ * SL_ERR_LIMIT (queue full, or it takes no more lanes), SL_ERR_VERSION (it does not know our lanes),
+ * SL_ERR_PERMISSION (another user's), SL_ERR_INVALID (name, or larger than message_bytes_max),
+ * SL_ERR_OS. */
 sl_err sl_mailbox_send(struct sl_mailbox *mailbox, const char *to, const void *frame,
                        size_t length_bytes, bool reply);
 /* Takes the next frame: *from and *frame are borrowed until the next call. SL_ERR_NOT_FOUND: none.
@@ -78,8 +65,7 @@ uint64_t sl_mailbox_sleep(struct sl_mailbox *mailbox, uint64_t now_ns);
 /* Waits awake for a frame on a lane, as long as it pays and not beyond until_ns: true when there is
  * one. */
 bool sl_mailbox_spin(struct sl_mailbox *mailbox, uint64_t until_ns);
-/* Whether a frame may wait that no descriptor announces (a send may swallow the wake-up): a loop
- * receives before it sleeps when this says so. */
+/* Whether a frame waits. */
 bool sl_mailbox_pending(const struct sl_mailbox *mailbox);
 /* How often a connection to an actor came to stand: a change says that an actor was (re)started. */
 uint64_t sl_mailbox_connect_count(const struct sl_mailbox *mailbox);

@@ -19,6 +19,8 @@
 #define EXIT_WRONG_USE 2
 
 #define LOG_LINES_PER_S 200u /* the others are counted */
+/* Whoever is one too many for clients_max is told so. */
+#define LANES_SPARE 256u
 
 /* -------------------------------------------------- messages
  * -------------------------------------------------- */
@@ -277,8 +279,6 @@ static void show_counters(struct sl_process *process)
     } rows[] = {
         {counters->queue_sent, now.lane_sent - shown->lane_sent},
         {counters->queue_received, now.lane_received - shown->lane_received},
-        {counters->socket_sent, now.socket_sent - shown->socket_sent},
-        {counters->socket_received, now.socket_received - shown->socket_received},
         {counters->doorbells, now.doorbells - shown->doorbells},
         {counters->avoided, now.wakeups_avoided - shown->wakeups_avoided},
         {counters->queues_refused, now.lanes_refused - shown->lanes_refused},
@@ -310,7 +310,7 @@ static uint64_t next_due(const struct sl_process *process)
     return SL_MIN(next_ns, process->clients_at_ns);
 }
 
-/* What is due, what a send has hidden in the mailbox, and the disks' requests. */
+/* What is due, what came to the mailbox meanwhile, and the disks' requests. */
 static void work(struct sl_process *process, uint64_t now_ns)
 {
     run_due(process, now_ns);
@@ -431,8 +431,6 @@ static sl_err open_metrics(struct sl_process *process, struct sl_error *why)
         .failed = sl_metric_define(metrics, "handler_errors"),
         .queue_sent = sl_metric_define(metrics, "queue_frames_sent"),
         .queue_received = sl_metric_define(metrics, "queue_frames_received"),
-        .socket_sent = sl_metric_define(metrics, "socket_frames_sent"),
-        .socket_received = sl_metric_define(metrics, "socket_frames_received"),
         .doorbells = sl_metric_define(metrics, "doorbells_rung"),
         .avoided = sl_metric_define(metrics, "wakeups_avoided"),
         .queues = sl_metric_define(metrics, "queues_attached"),
@@ -475,8 +473,7 @@ static sl_err open_mailbox(struct sl_process *process, struct sl_error *why)
     struct sl_mailbox_options options = {
         .runtime_dir = process->paths.runtime_dir,
         .name = process->name,
-        .bind = true,
-        .lanes_max = (uint32_t)sl_config_u64(process->config, SL_SET_clients_max),
+        .lanes_max = (uint32_t)sl_config_u64(process->config, SL_SET_clients_max) + LANES_SPARE,
     };
     sl_mailbox_options_from(process->config, &options);
     sl_err err = sl_codec_create(options.message_bytes_max, &process->codec, why);
@@ -666,7 +663,7 @@ int sl_process_main(const struct sl_actor *actor, int argc, char **argv)
     (void)signal(SIGXFSZ, SIG_IGN); /* so is a file that may not grow */
     (void)signal(SIGPIPE, SIG_IGN); /* a peer that goes away is an answer of a call, not the end */
     (void)signal(SIGIO, SIG_IGN);   /* so is who opens a client's file during a look at its lease */
-    sl_proc_descriptors_raise();    /* a handful a peer for ZeroMQ, one a watched process */
+    sl_proc_descriptors_raise();    /* three a lane, one a watched process */
     if (settings_read(&process, argc, argv, &exit_code)) {
         exit_code = process_run(&process);
     }

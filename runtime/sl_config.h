@@ -105,8 +105,7 @@ enum sl_setting_kind {
       "a writer may take a key over that another has been writing for so long; 0: never")         \
     X(put_release, DURATION, "600s", 1000000, 31536000000000000,                                  \
       "how long a put session may stay open; then its memory is free again")                      \
-    X(queue_messages, COUNT, "1024", 16, 65536, "bound of every mailbox, messages")               \
-    X(queues, BOOL, "true", 0, 1, "shared-memory queues between processes; false: ZeroMQ alone")  \
+    X(queue_messages, COUNT, "1024", 16, 65536, "requests of a kind that wait in an actor")       \
     X(queue_spin, DURATION, "100us", 0, 10000000,                                                 \
       "longest wait awake for a queue, while cores are left over; 0: sleep at once")              \
     X(message_bytes_max, SIZE, "32MiB", 65536, 1073741824, "largest message")                     \

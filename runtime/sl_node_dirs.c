@@ -44,7 +44,7 @@ static const struct dir_name runtime_names[] = {
     {"mooncake-client-*",                     S_IFREG,  true,  NULL},
     {"memory[.-]+([0-9]).*",                  S_IFSOCK, true,  NULL}, /* of clients */
     {"metrics.http",                          S_IFSOCK, true,  NULL}, /* perhaps of somebody's exporter */
-    {ACTORS ".@(sock|attach)",                S_IFSOCK, false, NULL},
+    {ACTORS ".@(sock|attach)",                S_IFSOCK, false, NULL}, /* attach: of 0.2 */
     {"events-+([0-9]).sock",                  S_IFSOCK, false, NULL},
     {"events.@(pub|replay)",                  S_IFSOCK, false, NULL},
     {"@(metrics|events).at*",                 S_IFREG,  false, NULL},

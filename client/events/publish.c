@@ -1,7 +1,7 @@
 /* client/events/publish.c - see publish.h. */
 #include "client/events/publish.h"
 #include "client/events/listener.h"
-#include "ipc/sl_mailbox.h"
+#include "ipc/sl_curve.h"
 #include "runtime/sl_array.h"
 #include "runtime/sl_clock.h"
 

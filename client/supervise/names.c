@@ -26,9 +26,9 @@ static const struct {
     bool shm;           /* in shm_dir, else in runtime_dir */
     bool every;         /* every actor has it */
 } actor_names[SUP_ACTOR_NAMES] = {
-    {"%s.sock", false, true},  {"%s.attach", false, false}, {"%s.lock", false, false},
-    {"%s.http", false, false}, {"%s.pub", false, false},    {"%s.replay", false, false},
-    {"%s.at", false, false},   {"pid/%s", false, false},    {"metrics.%s", true, true},
+    {"%s.sock", false, true}, {"%s.lock", false, false},   {"%s.http", false, false},
+    {"%s.pub", false, false}, {"%s.replay", false, false}, {"%s.at", false, false},
+    {"pid/%s", false, false}, {"metrics.%s", true, true},
 };
 
 const char *sup_actor_names_look(struct sup_name names[SUP_ACTOR_NAMES], const char *runtime_dir,

@@ -16,7 +16,7 @@ struct sup_name {
 bool sup_name_look(struct sup_name *name, const char *path, bool expected);
 
 /* Files of an actor or helper; in the order of their rows in names.c. */
-enum { SUP_ACTOR_NAMES = 9, SUP_MEMORY_NAMES = 4 };
+enum { SUP_ACTOR_NAMES = 8, SUP_MEMORY_NAMES = 4 };
 /* Its first file that leads elsewhere, below the directory that it is in; NULL: none. must: it has its socket and
  * its page by now. */
 const char *sup_actor_names_look(struct sup_name names[SUP_ACTOR_NAMES], const char *runtime_dir,

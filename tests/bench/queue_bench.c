@@ -1,8 +1,7 @@
-/* tests/bench/queue_bench.c - round trips between two processes over a fast lane, beside the same
- * over ZeroMQ in the same run: with both sides awake, and with both asleep between frames. */
+/* tests/bench/queue_bench.c - round trips between two processes over a lane: with both sides awake, and
+ * with both asleep between frames. */
 #include "client/bench/histogram.h"
 #include "ipc/sl_mailbox.h"
-#include "ipc/sl_queue.h"
 #include "runtime/sl_clock.h"
 #include "runtime/sl_parse.h"
 #include "tests/support/mailbox_wait.h"
@@ -22,32 +21,25 @@
 #define START_NS        (10 * SL_NS_PER_S)
 #define ANSWER_NS       (10 * SL_NS_PER_S)
 #define AWAKE_NS        SL_NS_PER_S /* longer than any answer takes */
-#define MESSAGES        1024u
 #define RING_BYTES      (512 * SL_KIB)
 #define SIZE_DEFAULT    64u
 #define MEASURE_NS      (2 * SL_NS_PER_S)
 #define WARM_UP_DIVISOR 10u
 
-/* How frames travel, and how both sides wait for them. */
+/* How both sides wait for frames. */
 struct way {
     const char *name;
-    bool lane;
     bool awake;
 };
-enum { LANE_AWAKE, ZMQ_AWAKE, LANE_ASLEEP, ZMQ_ASLEEP, WAY_COUNT };
-static const struct way ways[WAY_COUNT] = {
-    [LANE_AWAKE] = {"queue, awake", true, true},
-    [ZMQ_AWAKE] = {"zeromq, both sides polling", false, true},
-    [LANE_ASLEEP] = {"queue, asleep", true, false},
-    [ZMQ_ASLEEP] = {"zeromq, both sides sleeping", false, false},
-};
+enum { AWAKE, ASLEEP, WAY_COUNT };
+static const struct way ways[WAY_COUNT] = {[AWAKE] = {"awake", true}, [ASLEEP] = {"asleep", false}};
 
 struct cell {
     double ops_per_s, p50_us, p99_us;
 };
 struct bench_queue {
     char directory[32];
-    uint64_t ring_bytes, size_bytes, measure_ns;
+    uint64_t size_bytes, measure_ns;
     unsigned char *bytes;
     struct cell cells[WAY_COUNT][ROUNDS];
     struct cell medians[WAY_COUNT];
@@ -78,12 +70,10 @@ static sl_err mailbox_open(const struct bench_queue *bench, const struct way *wa
     const struct sl_mailbox_options options = {
         .runtime_dir = bench->directory,
         .name = serves ? "echo" : "asker",
-        .bind = serves,
-        .queue_messages = MESSAGES,
         .message_bytes_max = SL_MAX(bench->size_bytes, SL_KIB),
-        .ring_bytes = way->lane ? bench->ring_bytes : 0,
-        .lanes_max = 1,
-        .spin_ns = way->lane && way->awake ? AWAKE_NS : 0,
+        .ring_bytes = RING_BYTES,
+        .lanes_max = serves ? 1 : 0,
+        .spin_ns = way->awake ? AWAKE_NS : 0,
         .spin_anyway = true,
     };
     return sl_mailbox_open(&options, out, why);
@@ -94,9 +84,9 @@ static sl_err next_frame(struct sl_mailbox *mailbox, const struct way *way, cons
                          const void **frame, size_t *length_bytes, uint64_t deadline_ns)
 {
     for (;;) {
-        if (way->lane && way->awake) {
+        if (way->awake) {
             (void)sl_mailbox_spin(mailbox, deadline_ns);
-        } else if (!way->awake) {
+        } else {
             (void)mailbox_wait(mailbox, sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns));
         }
         if (sl_mailbox_receive(mailbox, from, frame, length_bytes) == SL_OK) {
@@ -116,8 +106,8 @@ static _Noreturn void echo(const struct bench_queue *bench, const struct way *wa
     if (mailbox_open(bench, way, true, &mailbox, NULL) != SL_OK) {
         _exit(1);
     }
-    if (way->awake && way->lane) {
-        pin(1); /* ZeroMQ's own threads find the core that suits them best */
+    if (way->awake) {
+        pin(1);
     }
     for (;;) {
         const char *from = NULL;
@@ -128,20 +118,6 @@ static _Noreturn void echo(const struct bench_queue *bench, const struct way *wa
             (void)sl_mailbox_send(mailbox, from, frame, length_bytes, true);
         }
     }
-}
-
-/* Until the way that is measured stands. */
-static sl_err reach(struct sl_mailbox *mailbox, const struct way *way, struct sl_error *why)
-{
-    uint64_t deadline_ns = sl_clock_monotonic_ns() + START_NS;
-    while (sl_clock_monotonic_ns() < deadline_ns) {
-        sl_err err = mailbox_connect(mailbox, "echo", 10 * SL_NS_PER_MS);
-        if (err == SL_OK && (!way->lane || mailbox_attached(mailbox, "echo"))) {
-            return SL_OK;
-        }
-        (void)mailbox_wait(mailbox, SL_NS_PER_MS);
-    }
-    return sl_fail(why, SL_ERR_UNREACHABLE, "%s: the other process is not reachable", way->name);
 }
 
 static sl_err round_trip(const struct bench_queue *bench, struct sl_mailbox *mailbox,
@@ -175,7 +151,10 @@ static sl_err ask(const struct bench_queue *bench, const struct way *way, struct
         err = mailbox_open(bench, way, false, &mailbox, why);
     }
     if (err == SL_OK) {
-        err = reach(mailbox, way, why);
+        err = mailbox_connect(mailbox, "echo", START_NS);
+        if (err != SL_OK) {
+            (void)sl_fail(why, err, "the other process is not reachable");
+        }
     }
     uint64_t start_ns = sl_clock_monotonic_ns();
     uint64_t warm_ns = start_ns + bench->measure_ns / WARM_UP_DIVISOR;
@@ -214,7 +193,7 @@ static sl_err cell_measure(const struct bench_queue *bench, const struct way *wa
         echo(bench, way);
     }
     cpu_set_t before;
-    bool pins = way->awake && way->lane && sched_getaffinity(0, sizeof(before), &before) == 0;
+    bool pins = way->awake && sched_getaffinity(0, sizeof(before), &before) == 0;
     if (pins) {
         pin(0);
     }
@@ -251,27 +230,14 @@ static sl_err measure(struct bench_queue *bench, struct sl_error *why)
     return err;
 }
 
-static void situation_print(const struct bench_queue *bench, uint32_t way, uint32_t baseline)
-{
-    const uint32_t both[] = {way, baseline};
-    for (uint32_t i = 0; i < SL_COUNT(both); i++) {
-        const struct cell *cell = &bench->medians[both[i]];
-        (void)printf("  %-28s %10.0f round trips/s   p50 %.2f us, p99 %.2f us\n",
-                     ways[both[i]].name, cell->ops_per_s, cell->p50_us, cell->p99_us);
-    }
-    /* Of the medians: a time slice that another process takes from a spinning pair is no property
-     * of either transport. */
-    (void)printf("  ratio of the medians %.2f\n",
-                 bench->medians[baseline].p50_us / bench->medians[way].p50_us);
-}
-
 static void bench_print(const struct bench_queue *bench)
 {
     (void)printf("round trip of %" PRIu64 " bytes between two processes\n", bench->size_bytes);
-    /* On few cores ZeroMQ's own threads want the ones that pollers burn: the better way counts. */
-    bool polling = bench->medians[ZMQ_AWAKE].p50_us < bench->medians[ZMQ_ASLEEP].p50_us;
-    situation_print(bench, LANE_AWAKE, polling ? ZMQ_AWAKE : ZMQ_ASLEEP);
-    situation_print(bench, LANE_ASLEEP, ZMQ_ASLEEP);
+    for (uint32_t way = 0; way < WAY_COUNT; way++) {
+        const struct cell *cell = &bench->medians[way];
+        (void)printf("  %-28s %10.0f round trips/s   p50 %.2f us, p99 %.2f us\n", ways[way].name,
+                     cell->ops_per_s, cell->p50_us, cell->p99_us);
+    }
 }
 
 int main(int argc, char **argv)
@@ -279,14 +245,12 @@ int main(int argc, char **argv)
     struct sl_error why = {0};
     struct bench_queue bench = {
         .directory = "/tmp/sluice-bench-XXXXXX",
-        .ring_bytes = RING_BYTES,
         .size_bytes = SIZE_DEFAULT,
         .measure_ns = MEASURE_NS / (WAY_COUNT * ROUNDS),
     };
     if (argc > 2 || (argc == 2 && sl_parse_size(argv[1], &bench.size_bytes, &why) != SL_OK) ||
-        bench.size_bytes == 0 || bench.size_bytes > sl_queue_frame_bytes_max(bench.ring_bytes)) {
-        (void)fprintf(stderr, "queue_bench [BYTES]: of a frame, up to %" PRIu64 "\n",
-                      (uint64_t)sl_queue_frame_bytes_max(bench.ring_bytes));
+        bench.size_bytes == 0 || bench.size_bytes > SL_GIB) {
+        (void)fprintf(stderr, "queue_bench [BYTES]: of a frame, up to 1 GiB\n");
         return 2;
     }
     bench.bytes = calloc(1, bench.size_bytes);
@@ -296,12 +260,9 @@ int main(int argc, char **argv)
         return 1;
     }
     sl_err err = measure(&bench, &why);
-    static const char *const left[] = {"echo.sock", "echo.attach"}; /* of a killed process */
-    for (uint32_t i = 0; i < SL_COUNT(left); i++) {
-        char path[64];
-        (void)snprintf(path, sizeof(path), "%s/%s", bench.directory, left[i]);
-        (void)unlink(path);
-    }
+    char path[64]; /* of a killed process */
+    (void)snprintf(path, sizeof(path), "%s/echo.sock", bench.directory);
+    (void)unlink(path);
     (void)rmdir(bench.directory);
     free(bench.bytes);
     if (err != SL_OK) {

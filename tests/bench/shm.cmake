@@ -27,7 +27,7 @@ if(TARGET sluice_static)
     target_link_libraries(look_bench PRIVATE sluice_static sl_flags)
     set_target_properties(look_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()
-# Round trips through a queue in shared memory, beside ZeroMQ: tests/queue_bench [BYTES]
+# Round trips through a queue in shared memory: tests/queue_bench [BYTES]
 add_executable(queue_bench ${CMAKE_CURRENT_LIST_DIR}/queue_bench.c)
 target_link_libraries(queue_bench PRIVATE sluice_ipc sluice_bench_model sl_flags)
 set_target_properties(queue_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

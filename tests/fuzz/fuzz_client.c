@@ -103,9 +103,9 @@ static void *registrar_run(void *unused)
     for (uint32_t i = 0; i < SL_COUNT(names); i++) {
         struct sl_mailbox_options options = {.runtime_dir = directory,
                                              .name = names[i],
-                                             .bind = true,
-                                             .queue_messages = 64,
-                                             .message_bytes_max = SL_MIB};
+                                             .message_bytes_max = SL_MIB,
+                                             .ring_bytes = 512 * SL_KIB,
+                                             .lanes_max = 8};
         HOSTILE_MUST(sl_mailbox_open(&options, &mailboxes[i], NULL) == SL_OK);
     }
     for (;;) {

@@ -101,7 +101,7 @@ class Packaging(unittest.TestCase):
         self.assertGreater(len(settings), 100)
         self.assertEqual({"--" + name.replace("_", "-") for name in settings} - completed, set())
         self.assertEqual(offered('offered "$sluicectl" status --device ""\n').split(), ["auto", "cuda", "host"])
-        self.assertEqual(offered('offered "$sluicectl" status --queues ""\n').split(), ["true", "false"])
+        self.assertEqual(offered('offered "$sluicectl" status --contributions ""\n').split(), ["true", "false"])
         self.assertEqual(offered('offered "$sluicectl" expl\n').split(), ["explain"])
 
     def test_default_conf_sets_places_alone_and_explains_the_rest(self):

@@ -196,9 +196,9 @@ static void *node_run(void *context)
     for (uint32_t i = 0; i < SL_COUNT(names); i++) {
         struct sl_mailbox_options options = {.runtime_dir = node->dir.path,
                                              .name = names[i],
-                                             .bind = true,
-                                             .queue_messages = 64,
-                                             .message_bytes_max = SL_MIB};
+                                             .message_bytes_max = SL_MIB,
+                                             .ring_bytes = 512 * SL_KIB,
+                                             .lanes_max = 8};
         ck_assert_int_eq(sl_mailbox_open(&options, &mailboxes[i], NULL), SL_OK);
     }
     while (!atomic_load_explicit(&node->stop, memory_order_relaxed)) {

@@ -137,16 +137,14 @@ static sl_err ping(struct sl_client *client, uint64_t timeout_ns)
     return sl_client_call(client, &call, NULL);
 }
 
-static void bed_open(struct bed *bed, uint64_t ring_bytes)
+static void bed_open(struct bed *bed)
 {
     memset(bed, 0, sizeof *bed);
     sl_tmpdir_make(&bed->dir, "/tmp");
     struct sl_mailbox_options options = {.runtime_dir = bed->dir.path,
                                          .name = "registrar",
-                                         .bind = true,
-                                         .queue_messages = 4096,
                                          .message_bytes_max = SL_MIB,
-                                         .ring_bytes = ring_bytes,
+                                         .ring_bytes = 64 * SL_KIB,
                                          .lanes_max = 8};
     ck_assert_int_eq(sl_codec_create(SL_MIB, &bed->in, NULL), SL_OK);
     ck_assert_int_eq(sl_codec_create(SL_MIB, &bed->out, NULL), SL_OK);
@@ -164,13 +162,12 @@ static void bed_open(struct bed *bed, uint64_t ring_bytes)
     client->next_seq = 1;
     ck_assert_int_eq(sl_codec_create(SL_MIB, &client->codec, NULL), SL_OK);
     options.name = client->name;
-    options.bind = false;
     options.lanes_max = 0;
     ck_assert_int_eq(sl_mailbox_open(&options, &client->mailbox, NULL), SL_OK);
     /* Lanes come to stand by trying again: only after that do waits not end by time. */
     do {
         ck_assert_int_eq(ping(client, DEADLINE_NS), SL_OK);
-    } while (ring_bytes != 0 && !mailbox_attached(client->mailbox, "registrar"));
+    } while (!mailbox_attached(client->mailbox, "registrar"));
 }
 
 static void bed_close(struct bed *bed)
@@ -249,19 +246,14 @@ static void *worker_run(void *context)
 
 static const struct {
     uint32_t waiting, looking, telling, pausing;
-    uint64_t ring_bytes; /* 0: ZeroMQ alone */
 } crowds[] = {
-    {.waiting = 1, .ring_bytes = 65536},
-    {.waiting = 2, .ring_bytes = 65536},
-    {.waiting = 4, .ring_bytes = 65536},
-    {.waiting = 8, .ring_bytes = 65536},
-    {.waiting = 1, .pausing = 1, .ring_bytes = 65536},
-    {.waiting = 1, .looking = 1, .ring_bytes = 65536},
-    {.waiting = 1, .telling = 1, .ring_bytes = 65536},
-    {.waiting = 2, .looking = 2, .telling = 2, .pausing = 2, .ring_bytes = 65536},
     {.waiting = 1},
     {.waiting = 2},
+    {.waiting = 4},
     {.waiting = 8},
+    {.waiting = 1, .pausing = 1},
+    {.waiting = 1, .looking = 1},
+    {.waiting = 1, .telling = 1},
     {.waiting = 2, .looking = 2, .telling = 2, .pausing = 2},
 };
 
@@ -274,7 +266,7 @@ START_TEST(threads_with_calls_in_flight_lose_no_wake_up)
                                    [TELLS] = crowds[_i].telling,
                                    [PAUSES] = crowds[_i].pausing};
         uint32_t worker_count = 0;
-        bed_open(&bed, crowds[_i].ring_bytes);
+        bed_open(&bed);
         for (enum habit habit = WAITS; habit <= PAUSES; habit++) {
             for (uint32_t i = 0; i < counts[habit]; i++) {
                 workers[worker_count++] = (struct worker){.bed = &bed, .habit = habit};
@@ -305,7 +297,7 @@ START_TEST(the_last_call_of_a_thread_that_polls_leaves_nobody_behind)
     {
         static struct bed bed;
         struct worker workers[THREADS_MAX];
-        bed_open(&bed, 65536);
+        bed_open(&bed);
 
         for (uint32_t i = 0; i < THREADS_MAX; i++) { /* all end one after the other */
             workers[i] = (struct worker){.bed = &bed, .habit = WAITS, .count = 1 + 3 * i};
@@ -377,20 +369,16 @@ static void *submitter_run(void *context)
 
 static const struct {
     uint32_t submitting, waiting;
-    uint64_t ring_bytes;
     uint32_t room;
 } loops[] = {
-    {.submitting = 1, .ring_bytes = 65536, .room = 16},
-    {.submitting = 2, .ring_bytes = 65536, .room = 1},
-    {.submitting = 4, .ring_bytes = 65536, .room = 16},
-    {.submitting = 8, .ring_bytes = 65536, .room = 3},
-    {.submitting = 1, .waiting = 1, .ring_bytes = 65536, .room = 16},
-    {.submitting = 2, .waiting = 2, .ring_bytes = 65536, .room = 1},
-    {.submitting = 4, .waiting = 4, .ring_bytes = 65536, .room = 16},
-    {.submitting = 8, .waiting = 8, .ring_bytes = 65536, .room = 2},
-    {.submitting = 1, .room = 16}, /* ZeroMQ alone */
-    {.submitting = 8, .room = 1},
+    {.submitting = 1, .room = 16},
+    {.submitting = 2, .room = 1},
+    {.submitting = 4, .room = 16},
+    {.submitting = 8, .room = 3},
+    {.submitting = 1, .waiting = 1, .room = 16},
+    {.submitting = 2, .waiting = 2, .room = 1},
     {.submitting = 4, .waiting = 4, .room = 16},
+    {.submitting = 8, .waiting = 8, .room = 2},
 };
 
 START_TEST(a_loop_at_the_descriptor_learns_of_every_end_once)
@@ -400,7 +388,7 @@ START_TEST(a_loop_at_the_descriptor_learns_of_every_end_once)
         struct worker waiters[THREADS_MAX];
         uint32_t told = 0, submitting = loops[_i].submitting;
         int fd = -1;
-        bed_open(&bed, loops[_i].ring_bytes);
+        bed_open(&bed);
         ck_assert_int_eq(sl_client_event_fd(&bed.client, &fd, NULL), SL_OK);
         bed.pause_us = ANSWER_PAUSE_US / 4;
         no_timers = true;
@@ -454,7 +442,7 @@ START_TEST(the_descriptor_says_when_an_op_ends_by_its_deadline)
         struct paper_op paper;
         struct sl_op *ops[2];
         int fd = -1, again = -2;
-        bed_open(&bed, 65536);
+        bed_open(&bed);
         ck_assert_int_eq(sl_client_event_fd(&bed.client, &fd, NULL), SL_OK);
         ck_assert_int_eq(sl_client_event_fd(&bed.client, &again, NULL), SL_OK);
         ck_assert_int_eq(fd, again);
@@ -488,7 +476,7 @@ START_TEST(an_op_that_was_let_go_is_not_told)
         struct paper_op papers[3];
         struct sl_op *ops[4];
         int fd = -1;
-        bed_open(&bed, 65536);
+        bed_open(&bed);
         ck_assert_int_eq(sl_client_event_fd(&bed.client, &fd, NULL), SL_OK);
         for (uint32_t i = 0; i < 3; i++) {
             ck_assert_int_eq(paper_start(&bed.client, &papers[i], DEADLINE_NS), SL_OK);
@@ -534,7 +522,7 @@ START_TEST(a_call_that_ends_by_its_deadline_leaves_a_line_beside_the_actors_logs
     {
         static struct bed bed;
         char path[128];
-        bed_open(&bed, 65536);
+        bed_open(&bed);
         (void)snprintf(path, sizeof path, "%s/log", bed.dir.path);
         ck_assert_int_eq(mkdir(path, 0700), 0);
         (void)snprintf(path, sizeof path, "%s/log/clients.jsonl", bed.dir.path);
@@ -557,7 +545,7 @@ END_TEST
 START_TEST(each_call_ends_by_its_own_deadline)
     {
         static struct bed bed;
-        bed_open(&bed, 65536);
+        bed_open(&bed);
         bed.pause_us = 900000;
         struct worker other = {.bed = &bed, .habit = WAITS, .count = 1};
         ck_assert_int_eq(pthread_create(&other.thread, NULL, worker_run, &other), 0);

@@ -343,8 +343,8 @@ static struct node *node_then(const char *nic, const char *next)
     }
     const struct sl_mailbox_options options = {.runtime_dir = node->directory,
                                                .name = "client.1.0",
-                                               .queue_messages = 64,
-                                               .message_bytes_max = SL_MIB};
+                                               .message_bytes_max = SL_MIB,
+                                               .ring_bytes = 512 * SL_KIB};
     ck_assert_int_eq(sl_mailbox_open(&options, &node->client, NULL), SL_OK);
     ck_assert_int_eq(mailbox_connect(node->client, ECHO_NAME, SECOND), SL_OK);
     return node;
@@ -856,9 +856,9 @@ static struct sl_mailbox *registrar_opened(struct node *node)
     struct sl_error why = {0};
     const struct sl_mailbox_options options = {.runtime_dir = node->directory,
                                                .name = "registrar",
-                                               .bind = true,
-                                               .queue_messages = 64,
-                                               .message_bytes_max = SL_MIB};
+                                               .message_bytes_max = SL_MIB,
+                                               .ring_bytes = 512 * SL_KIB,
+                                               .lanes_max = 8};
     sl_err err = sl_mailbox_open(&options, &registrar, &why);
     ck_assert_msg(err == SL_OK, "%s", why.text);
     return registrar;

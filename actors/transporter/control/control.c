@@ -4,7 +4,6 @@
 #include "actors/transporter/control/strangers.h"
 
 #include "ipc/sl_curve.h"
-#include "ipc/sl_mailbox.h"
 #include "runtime/sl_clock.h"
 
 #include <errno.h>

@@ -19,63 +19,25 @@ void sl_handover_start(struct sl_handover *handover, const uint64_t *limit_ns, u
     state_enter(handover, SL_HANDOVER_ANNOUNCED, now_ns);
 }
 
-/* Where the event leads to; it is expected in the state before that. */
-static enum sl_handover_state target_of(enum sl_handover_event event)
+sl_err sl_handover_step(struct sl_handover *handover, enum sl_handover_state target,
+                        uint64_t now_ns)
 {
-    switch (event) {
-    case SL_HANDOVER_ALLOCATE:
-        return SL_HANDOVER_ALLOCATED;
-    case SL_HANDOVER_PRODUCE:
-        return SL_HANDOVER_PRODUCING;
-    case SL_HANDOVER_COMMIT:
-        return SL_HANDOVER_COMMITTED;
-    case SL_HANDOVER_CONSUME:
-        return SL_HANDOVER_CONSUMED;
-    case SL_HANDOVER_RELEASE:
-    case SL_HANDOVER_EVENTS:
-        break;
-    }
-    return SL_HANDOVER_RELEASED;
-}
-
-static sl_err handover_release(struct sl_handover *handover, uint64_t now_ns)
-{
-    switch (handover->state) {
-    case SL_HANDOVER_RELEASED:
-        return SL_ERR_EXISTS;
-    case SL_HANDOVER_CONSUMED:
-    case SL_HANDOVER_ABORTED:
-        if (handover->loans != 0) {
-            return SL_ERR_BUSY;
-        }
-        state_enter(handover, SL_HANDOVER_RELEASED, now_ns);
-        return SL_OK;
-    case SL_HANDOVER_ANNOUNCED:
-    case SL_HANDOVER_ALLOCATED:
-    case SL_HANDOVER_PRODUCING:
-    case SL_HANDOVER_COMMITTED:
-    case SL_HANDOVER_STATES:
-        break;
-    }
-    return SL_ERR_INVALID;
-}
-
-sl_err sl_handover_step(struct sl_handover *handover, enum sl_handover_event event, uint64_t now_ns)
-{
-    enum sl_handover_state target = target_of(event);
-    if (event == SL_HANDOVER_RELEASE) {
-        return handover_release(handover, now_ns);
-    }
+    bool release = target == SL_HANDOVER_RELEASED;
+    SL_ASSERT(target != SL_HANDOVER_ABORTED);
     if (handover->state == SL_HANDOVER_RELEASED) {
-        return SL_ERR_STALE;
+        return release ? SL_ERR_EXISTS : SL_ERR_STALE;
     }
-    if (handover->state == SL_HANDOVER_ABORTED) {
+    if (release && handover->state >= SL_HANDOVER_CONSUMED && handover->loans != 0) {
+        return SL_ERR_BUSY;
+    }
+    if (!release && handover->state == SL_HANDOVER_ABORTED) {
         return SL_ERR_CANCELLED;
     }
     if (handover->state >= target) {
         return SL_ERR_EXISTS;
     }
-    if (handover->state + 1u != (unsigned)target) {
+    if (release ? handover->state < SL_HANDOVER_CONSUMED
+                : handover->state + 1u != (unsigned)target) {
         return SL_ERR_INVALID;
     }
     state_enter(handover, target, now_ns);
@@ -114,7 +76,7 @@ bool sl_handover_expire(struct sl_handover *handover, uint64_t now_ns)
     }
     if (handover->state < SL_HANDOVER_CONSUMED) {
         (void)sl_handover_abort(handover, SL_ERR_TIMEOUT, now_ns);
-    } else if (handover_release(handover, now_ns) == SL_ERR_BUSY) {
+    } else if (sl_handover_step(handover, SL_HANDOVER_RELEASED, now_ns) == SL_ERR_BUSY) {
         state_enter(handover, handover->state, now_ns);
     }
     return true;

@@ -23,15 +23,6 @@ enum sl_handover_state {
     SL_HANDOVER_RELEASED,  /* over */
     SL_HANDOVER_STATES
 };
-enum sl_handover_event {
-    SL_HANDOVER_ALLOCATE,
-    SL_HANDOVER_PRODUCE,
-    SL_HANDOVER_COMMIT,
-    SL_HANDOVER_CONSUME,
-    SL_HANDOVER_RELEASE,
-    SL_HANDOVER_EVENTS
-};
-
 /* What others may still touch; any set of them. */
 enum sl_handover_loan {
     SL_HANDOVER_SOURCE = 1u << 0, /* prefill's device blocks */
@@ -51,11 +42,11 @@ struct sl_handover {
 /* Announced at now_ns. limit_ns: SL_HANDOVER_STATES of them, each > 0; copied. */
 void sl_handover_start(struct sl_handover *handover, const uint64_t *limit_ns, uint64_t now_ns);
 
-/* Goes on. SL_OK: the state is a new one, with a deadline of its own. Errors, with nothing changed:
- * SL_ERR_EXISTS (it has happened already), SL_ERR_INVALID (an earlier step is missing),
- * SL_ERR_CANCELLED (aborted before), SL_ERR_BUSY (RELEASE while something is lent), SL_ERR_STALE
+/* Goes on to the state target, any but ABORTED. SL_OK: it has a deadline of its own. Errors, with nothing
+ * changed: SL_ERR_EXISTS (it has happened already), SL_ERR_INVALID (an earlier step is missing),
+ * SL_ERR_CANCELLED (aborted before), SL_ERR_BUSY (RELEASED while something is lent), SL_ERR_STALE
  * (over). */
-sl_err sl_handover_step(struct sl_handover *handover, enum sl_handover_event event,
+sl_err sl_handover_step(struct sl_handover *handover, enum sl_handover_state target,
                         uint64_t now_ns);
 /* Fails it. Errors: SL_ERR_EXISTS (aborted before: the first reason stays), SL_ERR_STALE (consumed
  * or released: too late). */

@@ -111,9 +111,9 @@ static void handover_forget(struct coordinator *self, struct co_handover *row)
 }
 
 static sl_err handover_step(struct coordinator *self, struct co_handover *row,
-                            enum sl_handover_event event)
+                            enum sl_handover_state target)
 {
-    sl_err err = sl_handover_step(&row->machine, event, self->env->now_ns);
+    sl_err err = sl_handover_step(&row->machine, target, self->env->now_ns);
     if (err == SL_OK) {
         handover_entered(self, row);
     }
@@ -182,7 +182,7 @@ static void handover_settle(struct coordinator *self, struct co_handover *row)
         sl_handover_return(machine, SL_HANDOVER_HELD);
     }
     bool remembered = machine->state == SL_HANDOVER_ABORTED && !row->received;
-    if (!remembered && handover_step(self, row, SL_HANDOVER_RELEASE) == SL_OK) {
+    if (!remembered && handover_step(self, row, SL_HANDOVER_RELEASED) == SL_OK) {
         handover_forget(self, row);
     }
 }
@@ -218,9 +218,9 @@ static bool receipt_equal(const struct co_receipt *a, const struct co_receipt *b
 /* What a receipt means on a node where prefill is not: it has committed. */
 void co_handover_commits(struct coordinator *self, struct co_handover *row)
 {
-    (void)handover_step(self, row, SL_HANDOVER_ALLOCATE);
-    (void)handover_step(self, row, SL_HANDOVER_PRODUCE);
-    (void)handover_step(self, row, SL_HANDOVER_COMMIT);
+    (void)handover_step(self, row, SL_HANDOVER_ALLOCATED);
+    (void)handover_step(self, row, SL_HANDOVER_PRODUCING);
+    (void)handover_step(self, row, SL_HANDOVER_COMMITTED);
 }
 
 static sl_err side_taken(struct co_op *op, const char *side)
@@ -239,10 +239,10 @@ static sl_err send_begin(struct coordinator *self, struct co_op *op, struct co_h
         co_reason(op, "%s", row->reason);
         return SL_ERR_CANCELLED;
     }
-    (void)handover_step(self, row, SL_HANDOVER_ALLOCATE); /* decode allocated before it asked */
+    (void)handover_step(self, row, SL_HANDOVER_ALLOCATED); /* decode allocated before it asked */
     /* What was found committed its own request says again. */
     bool found = row->found && row->machine.state == SL_HANDOVER_COMMITTED;
-    if (!found && handover_step(self, row, SL_HANDOVER_PRODUCE) != SL_OK) {
+    if (!found && handover_step(self, row, SL_HANDOVER_PRODUCING) != SL_OK) {
         co_reason(op, "hand-over %016" PRIx64 " is %s already", op->handover_id,
                   sl_handover_state_text(row->machine.state));
         return SL_ERR_EXISTS;
@@ -310,7 +310,7 @@ static sl_err receive_begin(struct coordinator *self, struct co_op *op, struct c
         co_reason(op, "hand-over %016" PRIx64 " is consumed already", op->handover_id);
         return SL_ERR_HANDOVER;
     }
-    (void)handover_step(self, row, SL_HANDOVER_ALLOCATE);
+    (void)handover_step(self, row, SL_HANDOVER_ALLOCATED);
     sl_handover_lend(&row->machine, SL_HANDOVER_TARGET);
     row->receive = op;
     row->prefill_here =
@@ -441,7 +441,7 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
     /* What decode has all of is handed over, however this side ended. */
     if (code == SL_OK || (row->arrived && op->direct.lends > 0)) {
         row->receipt = op->receipt;
-        sl_err err = handover_step(self, row, SL_HANDOVER_COMMIT);
+        sl_err err = handover_step(self, row, SL_HANDOVER_COMMITTED);
         /* What went directly is committed when all has landed, perhaps before we hear of it. */
         if (err == SL_OK ||
             (err == SL_ERR_EXISTS && (op->type->direct || row->arrived || row->found))) {
@@ -452,7 +452,7 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
                 co_count(self, self->metric.handover_pushed_count, 1);
                 op->bytes = (uint64_t)op->slice_count * op->engine->block_bytes;
                 if (!row->received) { /* decode has it, elsewhere */
-                    (void)handover_step(self, row, SL_HANDOVER_CONSUME);
+                    (void)handover_step(self, row, SL_HANDOVER_CONSUMED);
                 }
             }
             return SL_OK;
@@ -476,7 +476,7 @@ static sl_err receive_ended(struct coordinator *self, struct co_op *op, sl_err c
     bool prefix = (code == SL_OK || code == SL_ERR_INCOMPLETE) &&
                   sl_config_bool(self->env->config, SL_SET_handover_recompute);
     if (loading && (whole || prefix)) {
-        (void)handover_step(self, row, SL_HANDOVER_CONSUME);
+        (void)handover_step(self, row, SL_HANDOVER_CONSUMED);
         sl_metric_add(self->env->metrics,
                       whole ? self->metric.handover_consumed_count
                             : self->metric.handover_recomputed_count,
@@ -610,13 +610,13 @@ static sl_err landed(struct coordinator *self, const struct sl_body_landed *body
         }
         return SL_OK;
     }
-    (void)handover_step(self, row, SL_HANDOVER_PRODUCE);
+    (void)handover_step(self, row, SL_HANDOVER_PRODUCING);
     if (co_by_layers(row->receive)) {
         co_layers_arrived(self, row->receive, body);
     }
     if (body->state == LANDED_ALL && !row->arrived) {
         row->arrived = true;
-        (void)handover_step(self, row, SL_HANDOVER_COMMIT);
+        (void)handover_step(self, row, SL_HANDOVER_COMMITTED);
         co_wake(self, row->receive, self->env->now_ns);
     }
     return SL_OK;
@@ -649,7 +649,7 @@ static sl_err handover_over(struct coordinator *self, uint64_t id, const struct 
     if (receipt != NULL && (!row->receipt.known || !receipt_equal(receipt, &row->receipt))) {
         return SL_ERR_PERMISSION;
     }
-    (void)handover_step(self, row, SL_HANDOVER_CONSUME);
+    (void)handover_step(self, row, SL_HANDOVER_CONSUMED);
     handover_settle(self, row);
     return SL_OK;
 }

@@ -209,7 +209,7 @@ void sl_mailbox_lane_offer(struct sl_mailbox *mailbox, struct sl_mailbox_peer *p
                                  : SL_ERR_LIMIT;
     if (peer->refused == SL_OK) {
         peer->refused =
-            sl_lane_offer(&slot->lane, path, mailbox->name, peer->name, mailbox->ring_bytes, NULL);
+            sl_lane_offer(&slot->lane, path, mailbox->name, peer->name, mailbox->ring_bytes);
     }
     if (peer->refused != SL_OK) {
         return;
@@ -271,7 +271,7 @@ static void lane_succeeds(struct sl_mailbox *mailbox, struct sl_mailbox_lane *sl
 
 static void offer_came(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
 {
-    sl_err err = sl_lane_take_offer(&slot->lane, NULL);
+    sl_err err = sl_lane_take_offer(&slot->lane);
     if (err == SL_ERR_NOT_FOUND) {
         return;
     }
@@ -361,7 +361,7 @@ static bool accept_one(struct sl_mailbox *mailbox, uint64_t now_ns)
         theirs_count(mailbox) < mailbox->lanes_max ? lane_new(mailbox) : NULL;
     if (slot == NULL) {
         mailbox->stats.lanes_refused++;
-        (void)sl_lane_take_offer(&lane, NULL); /* unread, it would swallow the answer */
+        (void)sl_lane_take_offer(&lane); /* unread, it would swallow the answer */
         (void)sl_lane_confirm(&lane, SL_ERR_LIMIT);
         sl_lane_close(&lane);
         return true;

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -192,13 +191,12 @@ static uint64_t memory_bytes_of(uint64_t ring_bytes)
 }
 
 /* Maps the rings. offers: we write the first ring, else the second. */
-static sl_err lane_map(struct sl_lane *lane, int memory_fd, uint64_t ring_bytes, bool offers,
-                       struct sl_error *why)
+static bool lane_map(struct sl_lane *lane, int memory_fd, uint64_t ring_bytes, bool offers)
 {
     uint64_t bytes = memory_bytes_of(ring_bytes);
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd, 0);
     if (at == MAP_FAILED) {
-        return sl_fail_os(why, errno, "map %" PRIu64 " bytes of rings", bytes);
+        return false;
     }
     lane->memory = at;
     lane->memory_bytes = bytes;
@@ -208,7 +206,7 @@ static sl_err lane_map(struct sl_lane *lane, int memory_fd, uint64_t ring_bytes,
     int mine = offers ? 0 : 1;
     sl_queue_writer_init(&lane->writer, shared[mine], rings[mine], ring_bytes);
     sl_queue_reader_init(&lane->reader, shared[1 - mine], rings[1 - mine], ring_bytes);
-    return SL_OK;
+    return true;
 }
 
 /* ----------------------------------------------- doorbells */
@@ -223,74 +221,53 @@ static bool is_doorbell(int fd)
            memcmp(kind, BELLS_NAME, sizeof(kind)) == 0;
 }
 
-/* The pipe once more, as an open file that is ours alone. For both directions: a pipe that we ring
- * has a reader then, so that no ring is a SIGPIPE. */
-static sl_err bell_open(int from_fd, int *fd, struct sl_error *why)
+/* The pipe once more, as an open file that is ours alone; -1: not to be had. For both directions: a pipe
+ * that we ring has a reader then, so that no ring is a SIGPIPE. */
+static int bell_open(int from_fd)
 {
     char link[32];
     (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", from_fd);
-    int opened = open(link, O_RDWR | O_NONBLOCK | O_CLOEXEC);
-    if (opened < 0) {
-        return sl_fail_os(why, errno, "open a doorbell anew, '%s'", link);
-    }
-    *fd = opened;
-    return SL_OK;
+    return open(link, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 }
 
 /* Gives *fd, our own, and *others_fd, to be handed over. */
-static sl_err bell_make(int *fd, int *others_fd, struct sl_error *why)
+static bool bell_make(int *fd, int *others_fd)
 {
     int ends[2];
     if (pipe2(ends, O_NONBLOCK | O_CLOEXEC) != 0) {
-        return sl_fail_os(why, errno, "make a doorbell");
+        return false;
     }
     (void)close(ends[1]);
     /* A user has few pages for pipes; what has more than it needs takes them from others. */
     (void)fcntl(ends[0], F_SETPIPE_SZ, BELL_BYTES);
-    sl_err err = bell_open(ends[0], fd, why);
-    if (err != SL_OK) {
-        (void)close(ends[0]);
-        return err;
-    }
     *others_fd = ends[0];
-    return SL_OK;
+    *fd = bell_open(ends[0]);
+    return *fd >= 0;
 }
 
 /* ----------------------------------------------- offering */
 
 /* Gives *memory_fd: zeros that cannot shrink under who maps it (no SIGBUS). */
-static sl_err memory_make(uint64_t bytes, int *memory_fd, struct sl_error *why)
+static bool memory_make(uint64_t bytes, int *memory_fd)
 {
-    int fd = memfd_create("sluice-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) {
-        return sl_fail_os(why, errno, "memfd_create");
-    }
-    if (sl_file_resize(fd, bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS_NEEDED) != 0) {
-        int os_code = errno;
-        (void)close(fd);
-        return sl_fail_os(why, os_code, "memory of %" PRIu64 " bytes", bytes);
-    }
-    *memory_fd = fd;
-    return SL_OK;
+    *memory_fd = memfd_create("sluice-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    return *memory_fd >= 0 && sl_file_resize(*memory_fd, bytes) == 0 &&
+           fcntl(*memory_fd, F_ADD_SEALS, SEALS_NEEDED) == 0;
 }
 
-static sl_err lane_connect(struct sl_lane *lane, const char *path, struct sl_error *why)
+static sl_err lane_connect(struct sl_lane *lane, const char *path)
 {
     const struct sockaddr_un address = address_of(path);
     lane->socket_fd = socket_make();
     if (lane->socket_fd < 0) {
-        return sl_fail_os(why, errno, "socket for '%s'", path);
+        return SL_ERR_LIMIT;
     }
     if (connect(lane->socket_fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
-        int os_code = errno;
-        return os_code == ENOENT || os_code == ECONNREFUSED || os_code == EAGAIN
-                   ? sl_fail(why, SL_ERR_UNREACHABLE, "nobody accepts at '%s'", path)
-                   : sl_fail_os(why, os_code, "connect to '%s'", path);
+        return errno == ENOENT || errno == ECONNREFUSED ? SL_ERR_UNREACHABLE
+               : errno == EACCES                        ? SL_ERR_PERMISSION
+                                                        : SL_ERR_BUSY; /* too many at once */
     }
-    if (!is_same_user(lane->socket_fd, NULL)) {
-        return sl_fail(why, SL_ERR_PERMISSION, "who listens at '%s' is another user", path);
-    }
-    return SL_OK;
+    return is_same_user(lane->socket_fd, NULL) ? SL_OK : SL_ERR_PERMISSION;
 }
 
 /* One packet with descriptors, FD_COUNT at most. False: errno. */
@@ -313,27 +290,20 @@ static bool packet_send(int fd, void *bytes, size_t length_bytes, const int *fds
     return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length_bytes;
 }
 
-static sl_err lane_make(struct sl_lane *lane, const char *name, uint64_t ring_bytes,
-                        struct sl_error *why)
+static sl_err lane_make(struct sl_lane *lane, const char *name, uint64_t ring_bytes)
 {
     struct offer offer = {.version = SL_LANE_VERSION, .ring_bytes = ring_bytes};
     memcpy(offer.magic, offer_magic, sizeof(offer.magic));
     (void)snprintf(offer.name, sizeof(offer.name), "%s", name);
     int fds[FD_COUNT] = {-1, -1, -1};
-    sl_err err = bell_make(&lane->doorbell_fd, &fds[FD_OFFERERS_BELL], why);
-    if (err == SL_OK) {
-        err = bell_make(&lane->peer_bell_fd, &fds[FD_ACCEPTORS_BELL], why);
-    }
-    if (err == SL_OK) {
-        err = memory_make(memory_bytes_of(ring_bytes), &fds[FD_MEMORY], why);
-    }
-    if (err == SL_OK) {
-        err = lane_map(lane, fds[FD_MEMORY], ring_bytes, true, why);
-    }
+    sl_err err = bell_make(&lane->doorbell_fd, &fds[FD_OFFERERS_BELL]) &&
+                         bell_make(&lane->peer_bell_fd, &fds[FD_ACCEPTORS_BELL]) &&
+                         memory_make(memory_bytes_of(ring_bytes), &fds[FD_MEMORY]) &&
+                         lane_map(lane, fds[FD_MEMORY], ring_bytes, true)
+                     ? SL_OK
+                     : SL_ERR_LIMIT;
     if (err == SL_OK && !packet_send(lane->socket_fd, &offer, sizeof(offer), fds, FD_COUNT)) {
-        err = errno == EPIPE || errno == ECONNRESET || errno == EAGAIN
-                  ? sl_fail(why, SL_ERR_UNREACHABLE, "'%s' went away", lane->name)
-                  : sl_fail_os(why, errno, "offer a lane to '%s'", lane->name);
+        err = errno == EPIPE || errno == ECONNRESET ? SL_ERR_UNREACHABLE : SL_ERR_LIMIT;
     }
     for (int i = 0; i < FD_COUNT; i++) {
         fd_close(&fds[i]); /* the mappings hold the memory */
@@ -342,17 +312,13 @@ static sl_err lane_make(struct sl_lane *lane, const char *name, uint64_t ring_by
 }
 
 sl_err sl_lane_offer(struct sl_lane *lane, const char *path, const char *name, const char *peer,
-                     uint64_t ring_bytes, struct sl_error *why)
+                     uint64_t ring_bytes)
 {
     sl_lane_init(lane);
-    if (!sl_queue_bytes_are_fit(ring_bytes)) {
-        return sl_fail(why, SL_ERR_INVALID,
-                       "ring of %" PRIu64 " bytes is no power of two in 4 KiB..64 MiB", ring_bytes);
-    }
     (void)snprintf(lane->name, sizeof(lane->name), "%s", peer);
-    sl_err err = lane_connect(lane, path, why);
+    sl_err err = lane_connect(lane, path);
     if (err == SL_OK) {
-        err = lane_make(lane, name, ring_bytes, why);
+        err = lane_make(lane, name, ring_bytes);
     }
     if (err != SL_OK) {
         sl_lane_close(lane);
@@ -413,40 +379,25 @@ static uint64_t sealed_bytes(int fd, int wanted)
                : 0;
 }
 
-static sl_err offer_check(const struct offer *offer, ssize_t length_bytes, const int *fds,
-                          struct sl_error *why)
+static sl_err offer_check(const struct offer *offer, ssize_t length_bytes, const int *fds)
 {
     if (length_bytes != (ssize_t)sizeof(*offer) ||
         memcmp(offer->magic, offer_magic, sizeof(offer->magic)) != 0) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane: %zd bytes that are no offer",
-                       length_bytes);
+        return SL_ERR_PROTOCOL;
     }
     if (offer->version != SL_LANE_VERSION) {
-        return sl_fail(why, SL_ERR_VERSION, "offer of a lane: version %u, here %u", offer->version,
-                       SL_LANE_VERSION);
+        return SL_ERR_VERSION;
     }
     uint64_t name_length = strnlen(offer->name, sizeof(offer->name));
-    if (name_length == sizeof(offer->name) || !sl_actor_name_is_clean(offer->name, name_length)) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane: no clean name");
-    }
-    if (offer->reserved != 0 || !sl_queue_bytes_are_fit(offer->ring_bytes)) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane by '%s': rings of %" PRIu64 " bytes",
-                       offer->name, offer->ring_bytes);
-    }
-    if (sealed_bytes(fds[FD_MEMORY], SEALS_NEEDED) != memory_bytes_of(offer->ring_bytes)) {
-        return sl_fail(why, SL_ERR_PROTOCOL,
-                       "offer of a lane by '%s': its memory is not sealed or not of its size",
-                       offer->name);
-    }
-    if (fds[FD_OFFERERS_BELL] < 0 || fds[FD_ACCEPTORS_BELL] < 0 ||
-        !is_doorbell(fds[FD_OFFERERS_BELL]) || !is_doorbell(fds[FD_ACCEPTORS_BELL])) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane by '%s': a doorbell is none",
-                       offer->name);
-    }
-    return SL_OK;
+    bool good = name_length < sizeof(offer->name) &&
+                sl_actor_name_is_clean(offer->name, name_length) && offer->reserved == 0 &&
+                sl_queue_bytes_are_fit(offer->ring_bytes) &&
+                sealed_bytes(fds[FD_MEMORY], SEALS_NEEDED) == memory_bytes_of(offer->ring_bytes) &&
+                is_doorbell(fds[FD_OFFERERS_BELL]) && is_doorbell(fds[FD_ACCEPTORS_BELL]);
+    return good ? SL_OK : SL_ERR_PROTOCOL;
 }
 
-sl_err sl_lane_take_offer(struct sl_lane *lane, struct sl_error *why)
+sl_err sl_lane_take_offer(struct sl_lane *lane)
 {
     struct offer offer = {0};
     int fds[FD_COUNT] = {-1, -1, -1};
@@ -454,27 +405,16 @@ sl_err sl_lane_take_offer(struct sl_lane *lane, struct sl_error *why)
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         return SL_ERR_NOT_FOUND;
     }
-    sl_err err = SL_OK;
-    if (got == 0 || (got < 0 && errno == ECONNRESET)) {
-        err = sl_fail(why, SL_ERR_PEER_DIED, "who offered a lane went away");
-    } else if (got < 0) {
-        err = errno == EMSGSIZE
-                  ? sl_fail(why, SL_ERR_PROTOCOL, "offer of a lane: more than an offer")
-                  : sl_fail_os(why, errno, "offer of a lane");
-    } else {
-        err = offer_check(&offer, got, fds, why);
-    }
-    if (err == SL_OK) {
-        err = lane_map(lane, fds[FD_MEMORY], offer.ring_bytes, false, why);
-    }
-    if (err == SL_OK) {
-        err = bell_open(fds[FD_OFFERERS_BELL], &lane->peer_bell_fd, why);
-    }
-    if (err == SL_OK) {
-        err = bell_open(fds[FD_ACCEPTORS_BELL], &lane->doorbell_fd, why);
-    }
+    sl_err err = got == 0 || (got < 0 && errno == ECONNRESET) ? SL_ERR_PEER_DIED
+                                                              : offer_check(&offer, got, fds);
     if (err == SL_OK) {
         memcpy(lane->name, offer.name, sizeof(lane->name));
+        err = lane_map(lane, fds[FD_MEMORY], offer.ring_bytes, false) ? SL_OK : SL_ERR_LIMIT;
+    }
+    if (err == SL_OK) {
+        lane->peer_bell_fd = bell_open(fds[FD_OFFERERS_BELL]);
+        lane->doorbell_fd = bell_open(fds[FD_ACCEPTORS_BELL]);
+        err = lane->peer_bell_fd >= 0 && lane->doorbell_fd >= 0 ? SL_OK : SL_ERR_LIMIT;
     }
     for (int i = 0; i < FD_COUNT; i++) {
         fd_close(&fds[i]);
@@ -499,17 +439,14 @@ sl_err sl_lane_send_long(const struct sl_lane *lane, const void *frame, size_t l
 {
     char byte = 0;
     int fd = -1;
-    struct sl_error why = {0};
-    sl_err err = memory_make(length_bytes, &fd, &why);
-    if (err != SL_OK) {
-        return SL_ERR_LIMIT;
-    }
-    if (write(fd, frame, length_bytes) != (ssize_t)length_bytes ||
+    sl_err err = SL_OK;
+    if (!memory_make(length_bytes, &fd) ||
+        write(fd, frame, length_bytes) != (ssize_t)length_bytes ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) != 0 ||
         !packet_send(lane->socket_fd, &byte, sizeof(byte), &fd, 1)) {
         err = errno == EPIPE || errno == ECONNRESET ? SL_ERR_PEER_DIED : SL_ERR_LIMIT;
     }
-    (void)close(fd);
+    fd_close(&fd);
     return err;
 }
 

@@ -44,10 +44,10 @@ sl_err sl_lane_path(const char *runtime_dir, const char *name, char *out, size_t
 sl_err sl_lane_listen(const char *path, int *fd, struct sl_error *why);
 
 /* Connects, makes rings of ring_bytes each way, offers them under `name`. The lane stands when
- * sl_lane_answered says so. Errors: SL_ERR_UNREACHABLE (nobody listens, or too many at once),
- * SL_ERR_PERMISSION (the listener is of another uid), SL_ERR_NO_MEMORY, SL_ERR_OS. */
+ * sl_lane_answered says so. Errors: SL_ERR_UNREACHABLE (nobody listens), SL_ERR_BUSY (too many at
+ * once), SL_ERR_PERMISSION (the listener is of another uid), SL_ERR_LIMIT (no descriptors, no memory). */
 sl_err sl_lane_offer(struct sl_lane *lane, const char *path, const char *name, const char *peer,
-                     uint64_t ring_bytes, struct sl_error *why);
+                     uint64_t ring_bytes);
 /* SL_OK: the lane stands. SL_ERR_NOT_FOUND: no answer yet. Others: there will be none: the
  * acceptor's code (SL_ERR_LIMIT, SL_ERR_VERSION, ...), SL_ERR_PEER_DIED, SL_ERR_PROTOCOL. */
 sl_err sl_lane_answered(struct sl_lane *lane);
@@ -57,8 +57,8 @@ sl_err sl_lane_answered(struct sl_lane *lane);
 sl_err sl_lane_accept(struct sl_lane *lane, int listen_fd);
 /* Takes the offer, checks and maps it; the lane has its name, and stands after sl_lane_confirm.
  * Errors: SL_ERR_NOT_FOUND (nothing came yet), SL_ERR_PEER_DIED, SL_ERR_PROTOCOL, SL_ERR_VERSION,
- * SL_ERR_OS. */
-sl_err sl_lane_take_offer(struct sl_lane *lane, struct sl_error *why);
+ * SL_ERR_LIMIT (no descriptors, no memory). */
+sl_err sl_lane_take_offer(struct sl_lane *lane);
 /* Tells the offerer code; SL_OK makes the lane stand. Errors: SL_ERR_PEER_DIED. */
 sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code);
 

@@ -1143,7 +1143,7 @@ static void spoiler_run(int go_fd)
     }
     ck_assert_int_eq(read(go_fd, &byte, 1), 1);
     ck_assert_int_eq(sl_lane_path(directory, "echo", path, sizeof(path)), SL_OK);
-    ck_assert_int_eq(sl_lane_offer(&lane, path, "client.6.6", "echo", RING, NULL), SL_OK);
+    ck_assert_int_eq(sl_lane_offer(&lane, path, "client.6.6", "echo", RING), SL_OK);
     while (sl_lane_answered(&lane) != SL_OK) {
         pause_us(1000);
     }

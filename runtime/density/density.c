@@ -431,6 +431,7 @@ uint32_t sl_density_restore(struct sl_density *density, const struct sl_density_
         return 0; /* another record has this hash, or more is known */
     }
     if (unit != 0) {
+        density_cell_leave(density, unit, false);
         density_unit_take(density, unit);
     } else if ((unit = density_unit_new(density, note->hash)) == 0) {
         return 0;
@@ -438,7 +439,8 @@ uint32_t sl_density_restore(struct sl_density *density, const struct sl_density_
     parent_find(density, unit, was->parent_hash);
     struct unit *at = &density->units[unit];
     at->user = was->user;
-    at->at = note->at;
+    uint32_t ahead = note->at - (uint32_t)density->references;
+    at->at = note->at - (density->restored && ahead < CLOCK_AHEAD_MAX ? ahead : 0);
     at->use_count = SL_MAX(note->use_count, 1);
     at->class_index = note->class_index < SL_DENSITY_CLASSES ? note->class_index : 0;
     at->weight =
@@ -446,7 +448,10 @@ uint32_t sl_density_restore(struct sl_density *density, const struct sl_density_
         3u;
     at->keep_end_s = note->keep.end_s;
     at->keep_pages = note->keep.pages & REG_KEEP_PAGES_MAX;
-    density_unit_put(density, unit, states[was->where], false);
+    density_unit_put(density, unit, states[was->where], density->restored);
+    if (density->restored) {
+        ghosts_bound(density);
+    }
     return unit;
 }
 
@@ -489,6 +494,7 @@ void sl_density_restored(struct sl_density *density)
     free(sorted);
     ghosts_bound(density);
     density_settle(density);
+    density->restored = true;
 }
 
 /* ---- the whole ---- */

@@ -635,6 +635,8 @@ START_TEST(what_left_is_known_to_the_next_registrar)
         node_restart(node);
 
         self = node->fake.state;
+        ck_assert_uint_eq(sl_density_stats(self->units->density).ghost_count, 0);
+        fake_pass(&node->fake, SL_NS_PER_MS); /* behind the first answers */
         stats = sl_density_stats(self->units->density);
         ck_assert_uint_eq(stats.ghost_count, 2 * REG_GONE_LOT);
         ck_assert_uint_eq(notes_of(self, REG_BLOB_GONE), 2);

@@ -33,6 +33,7 @@ static void oldest_free(struct registrar *self)
     sl_index_set_kind(self->index, gone->notes[gone->first].ref, SL_RECORD_FREE);
     gone->first = (gone->first + 1) % REG_GONE_NOTES_MAX;
     gone->count--;
+    gone->recalled -= gone->recalled > 0;
 }
 
 void reg_gone_note(struct registrar *self, const struct sl_density_note *note)
@@ -59,6 +60,7 @@ void reg_gone_note(struct registrar *self, const struct sl_density_note *note)
                                             REG_BLOB_GONE, &fresh, NULL) != SL_OK) {
         return;
     }
+    gone->recalled += gone->recalled == gone->count;
     gone->notes[(gone->first + gone->count++) % REG_GONE_NOTES_MAX] =
         (struct reg_gone_note){.number = gone->next++, .ref = fresh};
 }
@@ -89,11 +91,22 @@ void reg_gone_restored(struct registrar *self)
 {
     struct reg_gone *gone = self->gone;
     qsort(gone->notes, gone->count, sizeof(gone->notes[0]), number_compare);
-    for (uint32_t i = 0; i < gone->count * REG_GONE_LOT; i++) { /* the last word of each counts */
-        uint32_t length_bytes = 0;
-        const struct reg_gone_lot *lot =
-            sl_index_blob_at(self->index, gone->notes[i / REG_GONE_LOT].ref, &length_bytes, NULL);
-        const struct reg_gone_ghost *ghost = &lot->ghosts[i % REG_GONE_LOT];
+    gone->next = gone->count > 0 ? gone->notes[gone->count - 1].number + 1 : 0;
+}
+
+/* A lot a turn, behind the first answers: there may be a thousand. */
+static void gone_after(struct registrar *self)
+{
+    struct reg_gone *gone = self->gone;
+    uint32_t at = (gone->first + gone->recalled) % REG_GONE_NOTES_MAX, length_bytes = 0;
+    if (gone->recalled >= gone->count) {
+        return;
+    }
+    gone->recalled++;
+    const struct reg_gone_lot *lot =
+        sl_index_blob_at(self->index, gone->notes[at].ref, &length_bytes, NULL);
+    for (uint32_t i = 0; i < REG_GONE_LOT; i++) { /* the last word of each counts */
+        const struct reg_gone_ghost *ghost = &lot->ghosts[i];
         const struct sl_density_was was = {.where = SL_DENSITY_GHOST,
                                            .note = {.hash = ghost->hash,
                                                     .at = ghost->at,
@@ -101,7 +114,11 @@ void reg_gone_restored(struct registrar *self)
                                                     .use_count = ghost->use_count}};
         (void)sl_density_restore(self->units->density, &was);
     }
-    gone->next = gone->count > 0 ? gone->notes[gone->count - 1].number + 1 : 0;
+}
+
+static uint64_t gone_next_ns(const struct registrar *self)
+{
+    return self->gone->recalled < self->gone->count ? self->env->now_ns : SL_NEVER_NS;
 }
 
 static const struct reg_blob blobs[] = {{REG_BLOB_GONE, note_restore}};
@@ -110,4 +127,6 @@ const struct reg_part reg_gone_part = {
     .name = "gone",
     REG_STATE(gone, reg_gone),
     REG_BLOBS(blobs),
+    .after = gone_after,
+    .next_ns = gone_next_ns,
 };

@@ -24,8 +24,8 @@ struct reg_gone_lot {
 struct reg_gone {
     struct reg_gone_lot lot; /* the one that comes next, and what it has so far */
     uint32_t lot_count;
-    uint64_t next; /* number of the next note: they are in order */
-    uint32_t count, first;
+    uint64_t next;                   /* number of the next note: they are in order */
+    uint32_t count, first, recalled; /* recalled: density knows these */
     struct reg_gone_note {
         uint64_t number;
         sl_ref ref;
@@ -37,7 +37,7 @@ struct reg_gone {
 uint64_t reg_gone_lots(uint64_t unit_count);
 /* A unit left memory or disk; a lot of them is a note. Without room in the index it is forgotten. */
 void reg_gone_note(struct registrar *self, const struct sl_density_note *note);
-/* All units are there that were before a restart. */
+/* All notes are there that were before a restart: density hears of them from now on. */
 void reg_gone_restored(struct registrar *self);
 
 extern const struct reg_part reg_gone_part;

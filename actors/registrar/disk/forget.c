@@ -197,9 +197,6 @@ static struct reg_forget *forget_key(struct registrar *self, struct sl_key key,
     if (how->reason == REG_GHOST_REMOVED) {
         (void)forget_noted(self, forget);
     }
-    forget->held = how->block && self->tier->disks[place->disk].missed
-                       ? self->tier->disks[place->disk].scan_number
-                       : 0; /* its parts may be there: the next scan tells */
     forget->remove_id = how->remove_id;
     forget->remove_index = how->remove_index;
     if (how->remove_id != 0) {
@@ -473,10 +470,6 @@ static void forgets_send(struct registrar *self, uint32_t slot, struct sl_item_f
             .disk_offset_bytes = placed ? at->place.offset_bytes : 0,
             .length_bytes = at->length_bytes,
         };
-    }
-    uint64_t told_ns = self->tier->paths[disk->path].absent_since_ns; /* by the last scan */
-    if (some_held && self->env->now_ns - told_ns > REG_DISK_ABSENT_NS) {
-        reg_disks_tell_again(self); /* and not all the time: a disk that tells takes no writes */
     }
     if (count == 0) { /* what is held is looked at again in a while */
         disk->forget_retry_ns = some_held ? self->env->now_ns + REG_DISK_RETRY_NS : 0;

@@ -16,7 +16,7 @@ struct reg_forget {
     bool behind;   /* a DISK_WRITE under the key was under way there: sent when none is */
     bool restored; /* from a note: a REMOVE that is sent again waits for it */
     sl_ref note;   /* 0: none */
-    uint32_t held; /* of a block: number of the scan after which it waits for the next one */
+    uint32_t held; /* of a block: number of the scan in which a part found no room for its own */
     uint32_t scan; /* number of the disk's scan that had begun before it was made */
     uint64_t length_bytes;
     struct sl_disk_place place;

@@ -121,7 +121,6 @@ static bool is_being_written(struct registrar *self, const struct sl_entry *entr
 
 static void absent_remove(struct registrar *self, struct sl_key key, struct reg_drop how)
 {
-    how.block = true;
     if (!reg_key_forget(self, key, &how) &&
         !(reg_make_index_room(self) && reg_forget_noted(self, key))) {
         reg_remove_failed(self, how.remove_id, how.remove_index, SL_ERR_NO_SPACE);

@@ -127,8 +127,7 @@ sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_ext
 struct reg_drop {
     enum reg_ghost_reason reason;
     bool forget;
-    bool block; /* it has no record, and the key may be a block's */
-    bool told;  /* then only where a disk has told of it: what comes up later is not meant */
+    bool told; /* then only where a disk has told of it: what comes up later is not meant */
     uint64_t remove_id; /* who waits for the tombstones, 0: nobody */
     uint32_t remove_index;
 };

@@ -44,9 +44,6 @@ sl_err sl_disk_read(struct sl_disk *disk, int file, const struct sl_disk_other *
             (void)nanosleep(&pause, NULL);
         }
         bool out = tries == SL_COUNT(pauses_ns) && other->file >= 0;
-        if (out && disk->ops->uncache != NULL) {
-            disk->ops->uncache(disk, other->file);
-        }
         for (size_t i = 0; out && i < SL_COUNT(other->pages); i++) {
             out = disk->ops->read_now(disk, other->file, page, other->pages[i] * sizeof(page),
                                       sizeof(page), &got, NULL) != SL_OK;

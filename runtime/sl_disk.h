@@ -65,8 +65,6 @@ struct sl_disk_ops {
                  void *context);
 
     /* The rest may be NULL: a disk without them works, less well. */
-    /* The next read of the file asks the device, also with buffered i/o. The file was synced. Any thread. */
-    void (*uncache)(struct sl_disk *disk, int file);
     /* Makes file NAME of bytes, allocated and durable, from file FROM when that is there, which may be
      * longer (NULL: from nothing). Blocks; any thread, beside all other calls. Repeating it after a failure is
      * fine. */

@@ -187,11 +187,6 @@ static sl_err uring_read_now(struct sl_disk *disk, int file, void *memory, uint6
     return SL_OK;
 }
 
-static void uring_uncache(struct sl_disk *disk, int file)
-{
-    (void)posix_fadvise(disk_of(disk)->files[file], 0, 0, POSIX_FADV_DONTNEED);
-}
-
 static sl_err uring_punch(struct sl_disk *disk, int file, uint64_t offset_bytes,
                           uint64_t length_bytes, struct sl_error *why)
 {
@@ -566,7 +561,6 @@ static const struct sl_disk_ops uring_ops = {
     .submit = uring_submit,
     .flush = uring_flush,
     .read_now = uring_read_now,
-    .uncache = uring_uncache,
     .destroy = uring_destroy,
     .reap = uring_reap,
     .prepare = uring_prepare,

@@ -355,7 +355,8 @@ sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *seg
     err = ti_frames_walk(self, &walked, false, record_note, &walk, why);
     *bytes = err == SL_OK ? walked.records_bytes : 0;
     *records = malloc(*bytes + 1);
-    if (err == SL_OK && self->unread == SL_ERR_IO) {
+    bool nothing = !self->disk->direct && walk.sequence == 0 && walk.unreadable > TI_UNREADABLE_MAX;
+    if (err == SL_OK && (self->unread == SL_ERR_IO || nothing)) {
         err = sl_fail(why, SL_ERR_IO, "segment %u: the disk cannot be read now", segment->number);
     }
     if (err == SL_ERR_NO_MEMORY || *records == NULL) {

@@ -125,6 +125,19 @@ static sl_err disk_reads(const struct tierer *self, struct sl_error *why)
                : sl_fail(why, SL_ERR_IO, "disk: it cannot be read now: the next start tries again");
 }
 
+/* A page that was written can be read of a disk that is out when it is in memory: with buffered i/o a
+ * few segments may be bad, more are the disk. */
+static sl_err segments_read(const struct tierer *self, const struct ti_start *start,
+                            struct sl_error *why)
+{
+    return self->disk->direct || start->unreadable <= TI_UNREADABLE_MAX
+               ? SL_OK
+               : sl_fail(why, SL_ERR_IO,
+                         "disk: %u of its %u segments cannot be read; remove the files segment.* "
+                         "to go on with an empty disk",
+                         start->unreadable, start->listed);
+}
+
 /* Gives up the values of the `count` oldest segments: a tombstone behind them is lost, and nobody
  * knows whose. The files go, oldest first: what shows that it is lost stays until all have gone,
  * and nothing is there that could be read again at a later start. */
@@ -134,7 +147,10 @@ static sl_err oldest_give_up(struct tierer *self, struct ti_start *start, uint32
     uint64_t values = ti_entries_live_count(self->entries);
     uint32_t newest = count > 0 ? self->segments[count - 1].number : 0;
     uint32_t gone = 0;
-    sl_err err = SL_OK;
+    sl_err err = count > 0 ? segments_read(self, start, why) : SL_OK;
+    if (err != SL_OK) {
+        return err; /* before anything is given up */
+    }
     while (err == SL_OK && gone < count) {
         err = segment_drop(self, &self->segments[gone], why);
         gone++;
@@ -463,6 +479,7 @@ static sl_err segments_open(struct tierer *self, struct ti_start *start, struct 
                       "go on with an empty disk",
                       start->kept);
     }
+    err = err == SL_OK ? segments_read(self, start, why) : err;
     err = err == SL_OK ? segments_judge(self, start, why) : err;
     err = err == SL_OK ? segments_lost_drop(self, start, why) : err;
     footers_doubt(self, start);

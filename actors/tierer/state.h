@@ -37,6 +37,7 @@
 #define TI_ANSWERED_READS_MAX \
     32u /* it has 8 reads and 4 ahead of use, and hears answers in order */
 #define TI_READ_PAUSES_MAX     16u
+#define TI_UNREADABLE_MAX      4u /* segments of a start, pages of a segment: more are the disk */
 #define TI_SCAN_RETRY_NS       (5 * SL_NS_PER_MS)
 #define TI_SCAN_RETRY_NS_MAX   (160 * SL_NS_PER_MS)
 #define TI_HEALTH_RETRY_NS     (2 * SL_NS_PER_S)

@@ -7,12 +7,10 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 static bool unsynced; /* a name was made, changed or removed since the directory was synced */
@@ -128,38 +126,6 @@ START_TEST(a_file_that_was_prepared_has_the_size_that_was_asked_for)
     }
 END_TEST
 
-/* What is in memory says nothing of a device that is out. */
-START_TEST(a_file_that_is_uncached_is_read_from_the_device)
-    {
-        static unsigned char page[SL_PAGE_BYTES];
-        const struct iovec piece = {page, sizeof(page)};
-        struct statfs system;
-        struct bed bed;
-        char path[400];
-        uint64_t bytes = 0;
-        int file = -1;
-        bed_make(&bed);
-        ck_assert_int_eq(
-            bed.disk->ops->open(bed.disk, "a", true, sizeof(page), &file, &bytes, NULL), SL_OK);
-        (void)snprintf(path, sizeof(path), "%s/a", bed.disk->place);
-        int fd = open(path, O_RDWR | O_CLOEXEC);
-        ck_assert_int_eq(pwrite(fd, page, sizeof(page), 0), sizeof(page));
-        ck_assert(fdatasync(fd) == 0 && fstatfs(fd, &system) == 0);
-        ck_assert_int_eq(preadv2(fd, &piece, 1, 0, RWF_NOWAIT), sizeof(page));
-
-        bed.disk->ops->uncache(bed.disk, file);
-
-        if (system.f_type != TMPFS_MAGIC) { /* whose files are nowhere else */
-            ck_assert_int_eq(preadv2(fd, &piece, 1, 0, RWF_NOWAIT), -1);
-        }
-        ck_assert_int_eq(
-            bed.disk->ops->read_now(bed.disk, file, page, 0, sizeof(page), &bytes, NULL), SL_OK);
-        ck_assert_uint_eq(bytes, sizeof(page));
-        (void)close(fd);
-        bed_remove(&bed);
-    }
-END_TEST
-
 START_TEST(a_directory_that_cannot_be_synced_is_an_error)
     {
         struct bed bed;
@@ -183,7 +149,6 @@ int main(void)
     tcase_add_test(all, a_new_file_is_there_for_good);
     tcase_add_loop_test(all, a_file_that_was_prepared_has_its_name_for_good, 0, 3);
     tcase_add_loop_test(all, a_file_that_was_prepared_has_the_size_that_was_asked_for, 0, 3);
-    tcase_add_test(all, a_file_that_is_uncached_is_read_from_the_device);
     tcase_add_test(all, a_directory_that_cannot_be_synced_is_an_error);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -1,4 +1,4 @@
-"""Makes the pages of the reference from programs, tables and headers, which alone know what there is.
+"""Makes the pages of the reference from the programs, tables and headers that define what they describe.
 
     python3 docs/reference.py --man FOLDER      the calls of libsluice as manual pages (sl_put.3)
 

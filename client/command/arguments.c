@@ -235,6 +235,21 @@ sl_err ctl_open(const struct ctl *ctl, bool read_only, struct sl_client **out, s
     return sl_client_open(&options, out, why);
 }
 
+int ctl_ask(const struct ctl *ctl, ctl_ask_fn ask, const void *context)
+{
+    struct sl_error why = {0};
+    struct sl_client *client = NULL;
+    json_t *answer = NULL;
+    sl_err err = ctl_open(ctl, false, &client, &why);
+    err = err == SL_OK ? ask(ctl, client, context, &answer, &why) : err;
+    sl_client_close(&client);
+    if (err == SL_OK) {
+        return ctl_answer(ctl, answer);
+    }
+    json_decref(answer);
+    return ctl_failed(ctl, &why);
+}
+
 struct sl_object_key ctl_key(const char *word)
 {
     return (struct sl_object_key){.at = word,

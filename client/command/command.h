@@ -49,11 +49,15 @@ struct ctl_option {
     uint64_t *duration; /* as durations in the settings */
 };
 
+/* Asks a node. What it gives as answer is shown when it succeeds. */
+typedef sl_err (*ctl_ask_fn)(const struct ctl *ctl, struct sl_client *client, const void *context,
+                             json_t **answer, struct sl_error *why);
 struct ctl_command {
     const char *name;
     const char *summary;
     const char *help; /* usage, options, examples */
     int (*run)(struct ctl *ctl, int argc, char **argv);
+    ctl_ask_fn ask; /* instead of run, without options of its own and a context */
     bool registers; /* memory, which swappers open by this process's descriptors in /proc */
     int words_min, words_max;
     const char *words; /* what they are, where others are wrong use; NULL: the command takes none */
@@ -68,6 +72,9 @@ bool ctl_parse(struct ctl *ctl, int argc, char **argv, const struct ctl_option *
 /* Opens the node that was parsed. */
 sl_err ctl_open(const struct ctl *ctl, bool read_only, struct sl_client **out,
                 struct sl_error *why);
+
+/* Opens the node, asks it, and shows the answer (ctl_answer). Gives the exit code. */
+int ctl_ask(const struct ctl *ctl, ctl_ask_fn ask, const void *context);
 
 /* A word as a key; borrowed. */
 struct sl_object_key ctl_key(const char *word);

@@ -130,44 +130,6 @@ static sl_err files_give(const struct ctl *ctl, json_t *found, bool *readable, s
     return SL_OK;
 }
 
-static const char *text_of(const json_t *object, const char *name)
-{
-    return json_string_value(json_object_get(object, name));
-}
-
-static void print_known(const json_t *formats)
-{
-    size_t i;
-    const json_t *format;
-    (void)printf("%-18s %8s %8s\n", "FORMAT", "WRITES", "READS");
-    json_array_foreach((json_t *)(uintptr_t)formats, i, format)
-    {
-        json_int_t oldest = json_integer_value(json_object_get(format, "oldest_read"));
-        json_int_t newest = json_integer_value(json_object_get(format, "newest_read"));
-        char reads[48];
-        int length = snprintf(reads, sizeof reads, "%" JSON_INTEGER_FORMAT, oldest);
-        if (newest != oldest) {
-            (void)snprintf(reads + length, sizeof reads - (size_t)length,
-                           " to %" JSON_INTEGER_FORMAT, newest);
-        }
-        (void)printf("%-18s %8" JSON_INTEGER_FORMAT " %8s\n", text_of(format, "name"),
-                     json_integer_value(json_object_get(format, "written")), reads);
-    }
-}
-
-/* What cannot be read, to standard error. */
-static void print_unreadable(const json_t *found)
-{
-    size_t i;
-    const json_t *file;
-    json_array_foreach((json_t *)(uintptr_t)found, i, file)
-    {
-        if (json_is_false(json_object_get(file, "readable"))) {
-            (void)fprintf(stderr, "%s\n", text_of(file, "why"));
-        }
-    }
-}
-
 /* Pages and pins are told apart by whether their process lives. Who holds the lock of a node that runs has written
  * there who it is; what runs elsewhere is none of the processes that are seen from here. */
 static sl_err processes_seen(const struct ctl *ctl, struct sl_error *why)
@@ -206,16 +168,9 @@ static int formats_command(struct ctl *ctl, int argc, char **argv)
         json_decref(found);
         return ctl_failed(ctl, &why);
     }
-    if (!ctl->json) {
-        print_known(formats);
-        print_unreadable(found);
-    } else {
-        ctl_print_json(json_pack("{s:s, s:b, s:O, s:O}", "version", SL_VERSION, "readable",
-                                 (int)readable, "formats", formats, "found", found));
-    }
-    json_decref(formats);
-    json_decref(found);
-    return readable ? CTL_FINE : CTL_NO;
+    code = ctl_answer(ctl, json_pack("{s:s, s:b, s:o, s:o}", "version", SL_VERSION, "readable",
+                                     (int)readable, "formats", formats, "found", found));
+    return code == CTL_FINE && !readable ? CTL_NO : code;
 }
 
 /* clang-format off */

@@ -67,7 +67,11 @@ static int run(struct ctl *ctl, int argc, char **argv)
         usage(stderr);
         return CTL_WRONG_USE;
     }
-    return ctl->command->run(ctl, argc - 1, argv + 1);
+    int code;
+    return ctl->command->run != NULL ? ctl->command->run(ctl, argc - 1, argv + 1)
+           : ctl_parse(ctl, argc - 1, argv + 1, NULL, 0, &code)
+               ? ctl_ask(ctl, ctl->command->ask, NULL)
+               : code;
 }
 
 int main(int argc, char **argv)

@@ -5,7 +5,6 @@
 #include "ipc/sl_curve.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static json_t *node_json(const struct sl_node_info *node)
 {
@@ -89,18 +88,8 @@ static int keygen_command(struct ctl *ctl, int argc, char **argv)
     if (sl_curve_make(ctl->words[0], ctl->words[1], &why) != SL_OK) {
         return ctl_failed(ctl, &why);
     }
-    if (ctl->json) {
-        ctl_print_json(json_pack("{s:s, s:s}", "directory", ctl->words[0], "node", ctl->words[1]));
-    } else {
-        char made[2300];
-        (void)snprintf(made, sizeof made,
-                       "made %.1000s/%s.secret (keep it here) and %.1000s/%s.pub (copy it to its "
-                       "peers)",
-                       ctl->words[0], ctl->words[1], ctl->words[0], ctl->words[1]);
-        ctl_print_bytes(stdout, made, strlen(made));
-        (void)putchar('\n');
-    }
-    return CTL_FINE;
+    return ctl_answer(ctl, json_pack("{s:o, s:o}", "directory", ctl_json_text(ctl->words[0]),
+                                     "node", ctl_json_text(ctl->words[1])));
 }
 
 /* clang-format off */

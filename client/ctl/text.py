@@ -44,6 +44,21 @@ def pools(shown):
                    row["mappers"] if row["mapper_count"] else "-") for row in shown["pools"]], "no pools")
 
 
+def formats(shown):
+    """What cannot be read is named on standard error."""
+    for row in shown["found"]:
+        if not row["readable"]:
+            print(row["why"], file=sys.stderr)
+    for row in shown["formats"]:
+        row["reads"] = " to ".join(map(str, dict.fromkeys((row["oldest_read"], row["newest_read"]))))
+    return table(("{:<18} {:>8} {:>8}", "FORMAT", "WRITES", "READS"), [(row["name"], row["written"], row["reads"]) for row in shown["formats"]], "")
+
+
+def keygen(shown):
+    pair = f"{shown['directory']}/{shown['node']}"
+    yield f"made {pair}.secret (keep it here) and {pair}.pub (copy it to its peers)"
+
+
 # ---- config --template ----
 
 UNITS = {"SIZE": (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)), "RATIO": (("", 10**6),),
@@ -166,7 +181,8 @@ def bench_engine(shown):
 
 
 def main():
-    commands = {"bench": bench, "config": config, "contributions": contributions, "explain": explain, "pools": pools}
+    commands = {"bench": bench, "config": config, "contributions": contributions, "explain": explain, "formats": formats, "keygen": keygen,
+                "pools": pools, "session": lambda _: ["told"]}
     for line in commands[sys.argv[1]](json.load(sys.stdin)):
         print("\t".join(map(clean, line if isinstance(line, tuple) else (line,))))
 

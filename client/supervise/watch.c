@@ -61,6 +61,7 @@ struct watcher {
     struct sup_notify notify;
     struct watched *all; /* WATCHED_MAX */
     uint32_t count;
+    uint32_t commands; /* of watch, mind and adopt */
     struct kept kept[KEPT_MAX];
     uint32_t kept_count;
     struct sup_name memory[SUP_MEMORY_NAMES]; /* as this registrar has it */
@@ -216,9 +217,7 @@ static void state_tell(struct watcher *self)
 {
     char names[STATE_BYTES - 64] = "";
     size_t bytes = 0;
-    uint32_t actor_count = 0;
-    uint32_t ready_count = 0;
-    uint32_t degraded_count = 0;
+    uint32_t actor_count = 0, ready_count = 0, degraded_count = 0;
     for (uint32_t i = 0; i < self->count; i++) {
         actor_count += self->all[i].minded ? 0 : 1;
         ready_count += is_ready(&self->all[i]) ? 1 : 0;
@@ -235,7 +234,7 @@ static void state_tell(struct watcher *self)
     }
     char state[STATE_BYTES];
     const char *how = waiting ? "waiting" : degraded_count > 0 ? "degraded" : "ready";
-    (void)snprintf(state, sizeof(state), "%s%s", how, names);
+    (void)snprintf(state, sizeof(state), "%s %" PRIu32 "%s", how, self->commands, names);
     if (actor_count == 0 || strcmp(state, self->state) == 0) {
         return;
     }
@@ -387,7 +386,7 @@ static sl_err watch_begin(struct watcher *self, const char *name, const struct w
     }
     if (err == SL_OK) {
         self->count++;
-        self->state[0] = '\0'; /* told anew: it may be what it was before */
+        self->commands++; /* so that the state is told again */
         look_soon(self);
     } else if (at->pidfd >= 0) {
         (void)close(at->pidfd);
@@ -405,11 +404,8 @@ static sl_err command_watch(struct watcher *self, const char *words, struct watc
     int got =
         sscanf(words, "%31[a-z0-9.] %" SCNu32 " %" SCNu64 "%n", name, &pid, &start_time, &end);
     if (got != 3 || end < 0 || words[end] != '\0' || pid == 0) {
-        return sl_fail(&self->why, SL_ERR_INVALID, "'%s %.80s': NAME PID START was expected",
-                       want.minded    ? "mind"
-                       : want.adopted ? "adopt"
-                                      : "watch",
-                       words);
+        return sl_fail(&self->why, SL_ERR_INVALID,
+                       "'%.80s': NAME PID START was expected, for watch, mind or adopt", words);
     }
     want.proc = (struct sl_proc_id){.pid = pid, .start_time = start_time};
     return watch_begin(self, name, &want);

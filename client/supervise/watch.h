@@ -12,7 +12,8 @@
  *   hung NAME PID HOW MS    HOW: stopped (SIGSTOP) or silent, for over a second (hang.h); MS: when it
  *                           was seen, since the machine started. Told again when nobody does
  *                           anything about it, so that one who hears it late may wait for the next
- *   state HOW [NAME...]     HOW: ready (all), degraded, or waiting for these
+ *   state HOW COUNT [NAME...]   HOW: ready (all), degraded, or waiting for these. COUNT: of watch, mind and
+ *                           adopt commands that were read; a script that has sent more ignores this one
  *   lost                    supervisor.pid in the runtime directory does not name the script any more, or a name
  *                           that it keeps leads nowhere, or elsewhere
  *   unnamed NAME PID FILE   that file of the actor, in its directory, was removed, or another one has its name

@@ -25,6 +25,11 @@ def supervisor_killed(node):
     wait_until(lambda: not lives(pid), 3, "the supervisor is gone")
 
 
+def born_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as line:
+        return line.read().rsplit(")", 1)[1].split()[19]
+
+
 def supervision(node):
     return json.loads(node.ctl("status", "--json").stdout)["supervisor"]
 
@@ -134,8 +139,8 @@ class Adoption(unittest.TestCase):
             self.addCleanup(other.kill)
             other.stdout.readline()
             wait_until(lambda: not lives(other.pid), 20, "its first thread has ended")
-            with open(f"/proc/{other.pid}/stat", encoding="utf-8") as stat, open(node.directory + "/run/pid/keyer", "w", encoding="utf-8") as line:
-                line.write(f"{other.pid} {stat.read().rsplit(')', 1)[1].split()[19]}\n")
+            with open(node.directory + "/run/pid/keyer", "w", encoding="utf-8") as line:
+                line.write(f"{other.pid} {born_of(other.pid)}\n")
             node.settings += ["--record", record]
             node.start()
             self.assertEqual(other.wait(), -signal.SIGKILL)
@@ -217,14 +222,14 @@ class Adoption(unittest.TestCase):
         self.addCleanup(node.__exit__)
         os.mkdir(node.directory + "/run", 0o700)
         path = node.directory + "/run/supervisor.lock"
-        with open(path, "w", encoding="utf-8") as lock, open("/proc/self/stat", encoding="utf-8") as stat:
+        with open(path, "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             start = subprocess.Popen([NODE, "start", *node.settings, *node.where], env=node.environment, text=True,
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             # It has looked for a name in vain.
             wait_until(lambda: any("flock" in word for child in children_of(start.pid) for word in command_of(child)[:1]), 20,
                        "it waits for the lock")
-            lock.write(f"{os.getpid()} {stat.read().rsplit(')', 1)[1].split()[19]}\n")
+            lock.write(f"{os.getpid()} {born_of(os.getpid())}\n")
             lock.flush()
             said = start.communicate(timeout=60 * PACE)[0]
         self.assertEqual(start.returncode, 1, said)
@@ -473,8 +478,7 @@ class Watcher(unittest.TestCase):
         self.start()
         living, dead = subprocess.Popen(["sleep", "60"]), subprocess.Popen(["true"])
         dead.wait()
-        with open(f"/proc/{living.pid}/stat", encoding="utf-8") as line:
-            born = line.read().rsplit(")", 1)[1].split()[19]
+        born = born_of(living.pid)
         self.asked(f"watch keyer {living.pid} {born}", f"watch swapper.0 {dead.pid} {born}")
         said = [self.watcher.stdout.readline() for _ in range(2)]
         self.assertIn(f"gone swapper.0 {dead.pid} unknown\n", said)
@@ -485,6 +489,12 @@ class Watcher(unittest.TestCase):
         self.assertRegex(said[-1], " (137|unknown)\n")  # an older kernel tells the parent alone
         self.asked("nudge")
         self.assertEqual(self.watcher.stdout.readline(), "nudge\n")  # and nothing between them
+
+    def test_a_state_says_how_many_commands_it_is_younger_than(self):
+        self.start()
+        for number, command in enumerate((f"watch keyer {os.getpid()} {born_of(os.getpid())}", f"mind metrics {os.getppid()} {born_of(os.getppid())}"), 1):
+            self.asked(command)
+            self.assertEqual(self.watcher.stdout.readline(), f"state waiting {number} keyer\n")
 
     def test_a_tick_waits_for_the_answer_to_the_last_one(self):
         self.start(NOTIFY_SOCKET=self.node.directory + "/nobody", WATCHDOG_USEC="100000")

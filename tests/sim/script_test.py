@@ -28,6 +28,7 @@ MUTANTS = [  # what is wrong, and what of the script becomes what; each must be 
     ("the node waits for its metrics", 'is_helper "$name" || node_state_set', "node_state_set"),
     ("metrics are not tried again", 'for name in "${actors[@]}" "${helpers[@]}"; do\n        if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]',
      'for name in "${actors[@]}"; do\n        if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]'),
+    ("a state of before a start counts", '[ "$pid" != "$watch_commands" ] || heard_state', "heard_state"),
     ("a watcher that hangs is not replaced", "$((now - heard_ms)) -gt $WATCH_MS", "$((now - heard_ms)) -gt 99999999"),
 ]
 

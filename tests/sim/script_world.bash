@@ -24,6 +24,7 @@ lock_fd=250 watch_out=251 watch_in=251
 T=$START_MS pids=$PIDS watch_life=0 watch_hangs=0 stop_at=0 trouble_until=0 failure=""
 queue=()                     # "MS WHAT..."
 declare -A name_of drains    # of who lives, by pid
+declare -A read_at           # by pid: the number of the command by which the watcher knows it
 declare -A starts kills noticed streak row last_exit_at began bad_from bad_until bad_ms
 
 fail() {
@@ -94,6 +95,7 @@ world() {
         tell)
             if [ "${words[1]}" = "$watch_life" ] && [ "$watch_hangs" -eq 0 ]; then
                 line=${words[*]:2}
+                [ "${words[2]}" != state ] || state_after=${words[4]}
                 return 0
             fi
             ;;
@@ -139,7 +141,7 @@ bounded() { :; }
 
 watch_start() {
     now_set
-    watch_started_ms=$now heard_ms=$now heard_part="" watch_hangs=0
+    watch_started_ms=$now heard_ms=$now heard_part="" watch_commands=0 watch_read=0 watch_hangs=0
     below 8
     if [ "$chance" -eq 0 ] && [ "$T" -lt "$trouble_until" ]; then # as the script does, when it cannot
         watch_at_ms=$((now + BACKOFF_MS_MAX))
@@ -164,9 +166,11 @@ watch_say() {
     builtin read -r -a words <<<"$1"
     case ${words[0]} in
     watch | mind)
+        later 0 "tell $watch_life state ready $watch_read" # of what it knew before it reads this
+        watch_read=$((watch_read + 1)) read_at[${words[2]}]=$watch_read
         if [ -n "${name_of[${words[2]}]:-}" ]; then
             below 200
-            [ "${words[0]}" = mind ] || later "$chance" "tell $watch_life state ready"
+            later "$chance" "tell $watch_life state ready $watch_read"
         else
             later 1 "tell $watch_life gone ${words[1]} ${words[2]} ${code_of[${words[2]}]:-0}"
         fi
@@ -216,6 +220,14 @@ actor_exited() {
     [ "${row[$name]}" -lt 8 ] || [ "${state_of[$name]}" = crash-loop ] || [ "${bad_ms[$name]:-0}" -gt 300 ] || [ "$has_watch_trouble" -eq 1 ] ||
         fail "$name is not called a crash loop"
     [ "${pid_of[$name]}" -eq 0 ] || fail "$name has ended, and counts as running"
+}
+eval "script_$(declare -f node_state_set)"
+node_state_set() {
+    local name
+    [ "$1" != ready ] || for name in "${actors[@]}"; do
+        [ "${read_at[${pid_of[$name]}]}" -le "$state_after" ] || fail "the node is ready, and its watcher does not know yet that $name was started"
+    done
+    script_node_state_set "$1"
 }
 whole_check() {
     local name

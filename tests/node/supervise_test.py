@@ -97,6 +97,19 @@ class Adoption(unittest.TestCase):
                 self.assertFalse(lives(pid), name)
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 
+    def test_an_exit_code_from_before_does_not_end_the_wait_of_a_start(self):
+        """The state of the earlier supervisor is there until the next one has written its own."""
+        with Node(ranks=1) as node:
+            supervisor_killed(node)
+            os.kill(keyer := node.pid("keyer"), signal.SIGKILL)
+            wait_until(lambda: not lives(keyer), 3, "the keyer is gone")
+            with open(node.directory + "/run/supervisor.state", "r+", encoding="utf-8") as file:
+                rows = file.read().replace(f"keyer {keyer} running 0 -", "keyer 0 crash-loop 7 2")
+                file.seek(0)
+                file.write(rows)
+            node.start()
+            self.assertEqual(node.processes()["keyer"][1:], ("running", 0, "-"))
+
     def test_what_is_left_without_a_registrar_holds_up_no_start_with_other_settings(self):
         """Its port is in use until it is ended."""
         with Node(ranks=1, settings=("--fabric", "tcp", "--fabric-address", f"127.0.0.1:{free_port()}")) as node:

@@ -49,7 +49,7 @@ static const struct dir_name runtime_names[] = {
     {"events.@(pub|replay)",                  S_IFSOCK, false, NULL},
     {"@(metrics|events).at*",                 S_IFREG,  false, NULL},
     {"supervisor.@(pid|state|helpers|ready|format|next)?(.new)", S_IFREG, false, NULL},
-    {"@(settings|keep-arena|disk-check)",     S_IFREG,  false, NULL},
+    {"@(settings?(.new)|start-arguments.new|keep-arena|disk-check)", S_IFREG, false, NULL},
     {"@(registrar|upgrade).lock",             S_IFREG,  false, NULL},
     {"rail.+([0-9])?(.new)",                  S_IFREG,  false, NULL}, /* of 0.2 */
     {"watch",                                 S_IFIFO,  false, NULL}, /* of 0.2 */

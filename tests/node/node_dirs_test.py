@@ -409,10 +409,7 @@ class Dirs(unittest.TestCase):
         self.in_use(logs, "log_dir", self.node("start", *SETTINGS, code=1, log_dir=logs))
 
     def test_memory_that_is_to_stay_stays_where_no_file_can_be_made(self):
-        os.mkdir(self.run, 0o700)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=100,mode=0700", "none", self.run], stderr=subprocess.DEVNULL, check=False).returncode != 0:
-            self.skipTest("mounting is not permitted here")
-        self.addCleanup(subprocess.run, ["umount", "--lazy", self.run], check=False)
+        self.run_dir_mounted("nr_inodes=100")
         self.start()
         with contextlib.suppress(OSError):
             for number in range(100):
@@ -433,26 +430,45 @@ class Dirs(unittest.TestCase):
             self.assertEqual(other.supervisor_pid(), pid)
             self.assertEqual(other.ctl("get", "kept").stdout, b"value")
 
-    def test_a_restart_that_has_no_room_for_its_settings_changes_nothing(self):
+    def run_dir_mounted(self, bound):
         os.mkdir(self.run, 0o700)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "none", self.run], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", bound + ",mode=0700", "none", self.run], stderr=subprocess.DEVNULL, check=False).returncode != 0:
             self.skipTest("mounting is not permitted here")
         self.addCleanup(subprocess.run, ["umount", "--lazy", self.run], check=False)
+
+    def run_dir_filled(self, free_bytes):
+        os.makedirs(self.run + "/cache", mode=0o700)
+        with open(self.run + "/cache/of-another-program", "wb", buffering=0) as fill:
+            with contextlib.suppress(OSError):
+                while fill.write(bytes(4096)) > 0:
+                    pass
+            fill.truncate(fill.tell() - free_bytes)
+
+    def test_a_start_that_has_no_room_for_its_arguments_leaves_those_of_the_last_one(self):
+        self.run_dir_mounted("size=1m")
+        logs = {"log_dir": self.home + "/logs"}
+        self.start(**logs)
+        self.node("stop", **logs)
+        with open(self.run + "/start-arguments", encoding="utf-8") as file:
+            before = file.read()
+        self.run_dir_filled(32 << 10)
+        self.assertIn("cannot write", self.node("start", *SETTINGS, *[f"--peers={'x' * 1000}"] * 50, "--peers=", code=1, **logs))
+        with open(self.run + "/start-arguments", encoding="utf-8") as file:
+            self.assertEqual(file.read(), before)
+
+    def test_a_restart_that_has_no_room_for_its_settings_changes_nothing(self):
+        self.run_dir_mounted("size=1m")
         logs = {"log_dir": self.home + "/logs"}
         self.start(**logs)
         words = ["--instance", "dirs", "--runtime-dir", self.run, "--shm-dir", self.shm]
         subprocess.run([CTL, "put", "kept", *words], input=b"value", timeout=60 * PATIENCE, check=True)
         with open(self.run + "/supervisor.pid", encoding="utf-8") as file:
             before = file.read()
-        fill = os.open(self.run + "/of-another-program", os.O_WRONLY | os.O_CREAT, 0o600)
-        with contextlib.suppress(OSError):
-            while os.write(fill, bytes(4096)) > 0:
-                pass
-        os.close(fill)
+        self.run_dir_filled(0)
         self.assertIn(f"nothing was changed: no room in {self.run}", self.node("restart", code=1, **logs))
         with open(self.run + "/supervisor.pid", encoding="utf-8") as file:
             self.assertEqual(file.read(), before)
-        os.remove(self.run + "/of-another-program")
+        os.remove(self.run + "/cache/of-another-program")
         self.node("restart", **logs)
         self.assertEqual(subprocess.run([CTL, "get", "kept", *words], stdout=subprocess.PIPE, timeout=60 * PATIENCE, check=True).stdout, b"value")
 

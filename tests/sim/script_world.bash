@@ -13,9 +13,9 @@ SLACK_MS=150         # a look without a watcher takes 100
 SILENT_MS=$((WATCH_MS + 1100)) # a watcher that hangs tells nothing for so long
 START_MS=1000000
 PIDS=10000000        # no process of the machine has such a number: the supervisor's own, which is none of the world, must not be one of it
-state_dir=$(mktemp -d) S_ranks=2 S_memory=0 S_disk=1
+state_paths "$(mktemp -d)"
+S_ranks=2 S_memory=0 S_disk=1
 bin=/none version=0 self=/none actor_arguments=()
-state_file=$state_dir/state helper_file=$state_dir/helpers pid_file=$state_dir/pid ready_file=$state_dir/ready
 trap 'rm -rf -- "$state_dir"' EXIT
 exec 250</dev/null 252>&1
 lock_fd=250 watch_out=251 watch_in=251

@@ -76,6 +76,8 @@ static const struct {
     {SL_NODE_DIR_RUNTIME, "settings", true, true, true},
     {SL_NODE_DIR_RUNTIME, "supervisor.pid", true, true, true},
     {SL_NODE_DIR_RUNTIME, "supervisor.state.new", true, true, true},
+    {SL_NODE_DIR_RUNTIME, "settings.new", true, true, true},
+    {SL_NODE_DIR_RUNTIME, "start-arguments.new", true, true, true},
     {SL_NODE_DIR_RUNTIME, "rail.1", true, true, true},
     {SL_NODE_DIR_RUNTIME, "pid/swapper.0", true, true, true},
     {SL_NODE_DIR_RUNTIME, "pid/notes", true, false, false},

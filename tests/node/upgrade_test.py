@@ -349,6 +349,16 @@ class Swapped(Upgraded):
         self.upgraded(node)
         self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 
+    def test_a_directory_of_symbolic_links_to_programs(self):
+        links = self.directory + "/a prefix without share/bin"
+        os.makedirs(links)
+        for name in os.listdir(self.new):
+            os.symlink(f"{self.new}/{name}", f"{links}/{name}")
+        node = self.node(disk="0", ranks=1)
+        code, said, _ = Upgrade(node, links).end()
+        self.assertEqual(code, 0, said)
+        self.assertEqual(set(programs_of(node).values()), {self.new})
+
     def test_twice_changes_nothing_and_says_so(self):
         node = self.node(disk="0")
         self.upgraded(node)

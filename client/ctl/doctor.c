@@ -465,7 +465,9 @@ static int doctor_command(struct ctl *ctl, int argc, char **argv)
     doctor.pid = ctl_registrar_pid(ctl->paths.shm_dir);
     json_t *more = json_object();
     looked_at = looks[0].name;
-    (void)pthread_create(&thread, NULL, slow_say, NULL);
+    if (pthread_create(&thread, NULL, slow_say, NULL) == 0) {
+        (void)pthread_detach(thread); /* it may sleep for a second when all is said */
+    }
     for (size_t i = 0; i < SL_COUNT(looks); i++) {
         looked_at = looks[i].name;
         (void)json_object_set_new(more, looks[i].name, looks[i].look(&doctor));

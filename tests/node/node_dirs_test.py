@@ -217,7 +217,7 @@ class Dirs(unittest.TestCase):
         return said
 
     def in_use(self, path, setting, said):
-        self.assertRegex(said, f"{path} is in use by another node, .*: name another {setting}")
+        self.assertRegex(said, f"{path} is in use by another node, .*: stop the other node, or set another {setting}")
 
     def test_what_a_node_of_another_mount_namespace_has_is_not_shared(self):
         """As two containers that have one directory of the host: each has its runtime directory under the same path."""

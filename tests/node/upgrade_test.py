@@ -491,6 +491,20 @@ class Swapped(Upgraded):
         node.start()
         self.upgraded(node)
 
+    def test_a_stop_that_comes_just_before_the_supervisor_goes_on_as_the_next_one_stops_the_node(self):
+        tools = self.directory + "/tools"
+        os.mkdir(tools)
+        node = Node(ranks=1, memory="64MiB", disk="0")
+        with open(tools + "/rm", "w", encoding="utf-8") as script:  # by which the supervisor removes what told it of the next one
+            script.write(f'#!/bin/bash\n[[ $* != *supervisor.next ]] || {{ read -r pid _ <{node.directory}/run/supervisor.pid; kill -TERM $pid; }}\n'
+                         f'exec {shutil.which("rm")} "$@"\n')
+        os.chmod(tools + "/rm", 0o755)
+        node.environment["PATH"] = f"{tools}:{os.environ['PATH']}"
+        with node:
+            code, said, _ = Upgrade(node, self.new).end()
+            self.assertEqual(code, 1, said)
+            wait_until(lambda: node.leftovers() == [], 30, "the node is stopped")
+
     def test_only_one_upgrade_at_a_time(self):
         node = self.node(disk="0")
         first = Upgrade(node, self.new)

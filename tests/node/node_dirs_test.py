@@ -397,7 +397,8 @@ class Dirs(unittest.TestCase):
         waits = stuck(self, self.home + "/device")
         logs = self.home + "/logs"
         hold = f"for path in {[self.run, self.shm, logs]}: os.makedirs(path, 0o700, True), fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_SH)"
-        waits(hold).kill()
+        for ended in (subprocess.Popen.kill, subprocess.Popen.terminate):
+            ended(waits(hold))
         self.assertIn("processes that were killed still hold", self.start(log_dir=logs))
         self.node("stop", log_dir=logs)
         self.assertEqual(os.listdir(self.shm), [])

@@ -21,7 +21,7 @@ WORLD = os.path.join(ROOT, "tests/sim/script_world.bash")
 SEEDS = int(os.environ.get("SL_SIM_SEEDS", "40"))
 MUTANTS = [  # what is wrong, and what of the script becomes what; each must be there once
     ("the pause does not grow", "backoff_ms[$name] * 2", "backoff_ms[$name]"),
-    ("the pause has no bound", "-le $BACKOFF_MS_MAX ] || backoff_ms", "-le 999999 ] || backoff_ms"),
+    ("the pause has no bound", '-le "$BACKOFF_MS_MAX" ] || backoff_ms', "-le 999999 ] || backoff_ms"),
     ("who runs is started again", 'if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]', 'if [ "${start_at_ms[$name]:-0}" -le "$now" ]'),
     ("a restart waits for the next tick", "wait_ms=$((${start_at_ms[$name]:-0} - now))", "wait_ms=$WATCH_MS"),
     ("a long life does not count", "STABLE_SECONDS * 1000)) ] || [ \"${#exits[@]}\" -eq 1 ]", "999999)) ] || [ \"${#exits[@]}\" -eq 1 ]"),
@@ -29,7 +29,7 @@ MUTANTS = [  # what is wrong, and what of the script becomes what; each must be 
     ("metrics are not tried again", 'for name in "${actors[@]}" "${helpers[@]}"; do\n        if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]',
      'for name in "${actors[@]}"; do\n        if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]'),
     ("a state of before a start counts", '[ "$pid" != "$watch_commands" ] || heard_state', "heard_state"),
-    ("a watcher that hangs is not replaced", "$((now - heard_ms)) -gt $WATCH_MS", "$((now - heard_ms)) -gt 99999999"),
+    ("a watcher that hangs is not replaced", '$((now - heard_ms)) -gt "$WATCH_MS"', "$((now - heard_ms)) -gt 99999999"),
 ]
 
 

@@ -112,7 +112,11 @@ void ctl_interruptible(void);
 bool ctl_interrupted(void);
 
 /* ---- script.c: files of Python in PREFIX/share/sluice ---- */
-/* Becomes python3 with that file and these words, 80 at most, ended by NULL. */
+#define CTL_WORDS_MAX (CTL_SETTINGS_MAX + 16u)
+/* Adds to count words, 14 at most, what says which node is meant: the settings file, or "", and each setting of the
+ * command line. plain.py's sluicectl() makes a command line of it. */
+void ctl_script_settings(const struct ctl *ctl, const char *words[], uint32_t count);
+/* Becomes python3 with that file and these words, ended by NULL. */
 __attribute__((noreturn)) void ctl_script_become(const char *name, const char *const words[]);
 /* Runs it with the facts, which it takes, at its standard input. Gives its exit code. */
 int ctl_script_print(const char *name, const char *const words[], json_t *facts);

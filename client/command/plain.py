@@ -34,6 +34,12 @@ def percent(part, whole):
     return 100 * part / whole if whole else 0
 
 
+def sluicectl(config, *settings):
+    """The program that started this one, and options that name the same node (ctl_script_settings)."""
+    prefix = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return [prefix + "/bin/sluicectl", *([f"--config={config}"] if config else []), *(f"--{setting}" for setting in settings)]
+
+
 def since_text(found):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found["since_ms"] / 1000)) if found["since_ms"] else None
 

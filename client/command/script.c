@@ -8,20 +8,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WORDS_MAX 80u
-
 void ctl_script_become(const char *name, const char *const words[])
 {
     char program[1000], path[1100];
     /* Without packages, which take longer to find than the file to run, and variables: PYTHONSAFEPATH hides what is beside it. */
-    const char *arguments[WORDS_MAX + 4] = {"python3", "-BSE", path};
+    const char *arguments[CTL_WORDS_MAX + 4] = {"python3", "-BSE", path};
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     program[SL_MAX(length, 0)] = '\0';
     for (int i = 0; i < 2 && strrchr(program, '/') != NULL; i++) { /* PREFIX/bin/sluicectl */
         *strrchr(program, '/') = '\0';
     }
     (void)snprintf(path, sizeof path, "%s/share/sluice/%s", program, name);
-    for (size_t i = 0; i < WORDS_MAX && words[i] != NULL; i++) {
+    for (size_t i = 0; i < CTL_WORDS_MAX && words[i] != NULL; i++) {
         arguments[3 + i] = words[i];
     }
     if (access(path, R_OK) == 0) {
@@ -30,6 +28,12 @@ void ctl_script_become(const char *name, const char *const words[])
     }
     (void)fprintf(stderr, "sluicectl: cannot run %s: %s\n", arguments[2], strerror(errno));
     _exit(CTL_NO);
+}
+
+void ctl_script_settings(const struct ctl *ctl, const char *words[], uint32_t count)
+{
+    words[count] = ctl->config_file != NULL ? ctl->config_file : "";
+    memcpy(&words[count + 1], ctl->settings, sizeof ctl->settings);
 }
 
 static int script_end(pid_t pid)

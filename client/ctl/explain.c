@@ -1,6 +1,8 @@
 /* client/ctl/explain.c - sluicectl explain: why something is a miss. */
 #include "client/ctl/explain.h"
+#include "runtime/keys/sl_keys.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static const char *word_of(sl_err code)
@@ -62,27 +64,41 @@ static int explain_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
     const char *request = NULL;
-    struct explain_tokens tokens = {.path = NULL};
-    const struct ctl_option options[] = {{.name = "request", .text = &request},
-                                         {.name = "tokens", .text = &tokens.path},
-                                         {.name = "model", .text = &tokens.model},
-                                         {.name = "format", .text = &tokens.format},
-                                         {.name = "seed", .text = &tokens.seed},
-                                         {.name = "block-tokens", .count = &tokens.block_tokens}};
+    char block_tokens[24] = "";
+    const char *path = NULL, *model = NULL, *format = NULL, *seed = NULL;
+    uint64_t token_count = 0;
+    const struct ctl_option options[] = {
+        {.name = "request", .text = &request}, {.name = "tokens", .text = &path},
+        {.name = "model", .text = &model},     {.name = "format", .text = &format},
+        {.name = "seed", .text = &seed},       {.name = "block-tokens", .count = &token_count}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
-    bool of_tokens = tokens.model != NULL || tokens.format != NULL || tokens.seed != NULL ||
-                     tokens.block_tokens != 0;
-    if ((ctl->word_count > 0) + (request != NULL) + (tokens.path != NULL) != 1) {
+    bool of_tokens = model != NULL || format != NULL || seed != NULL || token_count != 0;
+    if ((ctl->word_count > 0) + (request != NULL) + (path != NULL) != 1) {
         return ctl_wrong(ctl, "1 to %u keys, --request ID or --tokens FILE", SL_EXPLAIN_KEYS_MAX);
     }
-    if (of_tokens && tokens.path == NULL) {
+    if (of_tokens && path == NULL) {
         return ctl_wrong(ctl, "--model, --format, --seed and --block-tokens go with --tokens");
     }
-    return request != NULL       ? explain_request(ctl, request)
-           : tokens.path != NULL ? explain_tokens(ctl, &tokens)
-                                 : explain_words(ctl);
+    if (path == NULL) {
+        return request != NULL ? explain_request(ctl, request) : explain_words(ctl);
+    }
+    if (token_count > SL_KEYS_BLOCK_TOKENS_MAX) {
+        return ctl_wrong(ctl, "--block-tokens is %u at most", SL_KEYS_BLOCK_TOKENS_MAX);
+    }
+    (void)snprintf(block_tokens, sizeof block_tokens, "%" PRIu64, token_count);
+    const char *words[CTL_WORDS_MAX] = {"tokens",
+                                        ctl->json ? "json" : "text",
+                                        ctl->paths.log_dir,
+                                        path,
+                                        model != NULL ? model : "",
+                                        format != NULL ? format : "",
+                                        seed != NULL ? "seed" : "",
+                                        seed != NULL ? seed : "",
+                                        block_tokens};
+    ctl_script_settings(ctl, words, 9);
+    ctl_script_become("explain.py", words);
 }
 
 /* clang-format off */

@@ -17,7 +17,6 @@ static const char *const fates[] = {
 struct story_of_op {
     struct sl_told told;
     struct sl_story *stories; /* one for each of told.keys: as things are now */
-    char elsewhere[1024];     /* of the first: under another identity; "": nowhere */
 };
 
 static bool is_hit(enum sl_fate fate)
@@ -26,35 +25,13 @@ static bool is_hit(enum sl_fate fate)
            fate == SL_FATE_STORED || fate == SL_FATE_EXISTED;
 }
 
-/* The same block under another identity, where that makes keys alike. */
-static bool same_block(void *context, const json_t *there, char *key, size_t room)
-{
-    const struct sl_object_key *block = context;
-    const char *slash = memchr(block->at, '/', block->length);
-    (void)there;
-    int length = slash == NULL
-                     ? -1
-                     : snprintf(key, room, "%.*s",
-                                (int)(block->length - (size_t)(slash + 1 - block->at)), slash + 1);
-    return length > 0 && (size_t)length < room;
-}
-
-static sl_err op_look(struct sl_client *client, const json_t *identities, struct story_of_op *of,
-                      struct sl_error *why)
+static sl_err op_look(struct sl_client *client, struct story_of_op *of, struct sl_error *why)
 {
     struct sl_told *told = &of->told;
-    if (told->key_count == 0) {
-        return SL_OK;
-    }
-    of->stories = calloc(told->key_count, sizeof *of->stories);
-    if (of->stories == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "%u keys", told->key_count);
-    }
-    sl_err err = explain_keys(client, told->keys, told->key_count, of->stories, why);
-    return err != SL_OK || told->store || of->stories[0].code == SL_OK
-               ? err
-               : identities_seek(client, identities, told->model, same_block, &told->keys[0],
-                                 of->elsewhere, sizeof of->elsewhere, why);
+    of->stories = calloc(told->key_count + 1, sizeof *of->stories);
+    return of->stories == NULL
+               ? sl_fail(why, SL_ERR_NO_MEMORY, "%u keys", told->key_count)
+               : explain_keys(client, told->keys, told->key_count, of->stories, why);
 }
 
 static json_t *op_json(const struct story_of_op *of)
@@ -79,17 +56,16 @@ static json_t *op_json(const struct story_of_op *of)
         (void)json_array_append_new(keys, one);
     }
     return json_pack(
-        "{s:s, s:s, s:s, s:b, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}",
-        "kind", told->store ? "store" : "load", "op", op, "trace", trace, "running", told->running,
-        "code", sl_err_name(told->code), "ended",
+        "{s:s, s:s, s:s, s:b, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "kind",
+        told->store ? "store" : "load", "op", op, "trace", trace, "running", told->running, "code",
+        sl_err_name(told->code), "ended",
         told->running         ? "under way"
         : told->code == SL_OK ? "ended"
                               : sl_err_text(told->code),
         "reason", ctl_json_text(told->reason), "requester", ctl_json_text(told->requester),
         "request", ctl_json_text(told->request), "traceparent", told->traceparent, "model",
         told->model, "engine", ctl_json_u64(told->engine_id), "ago_ns", ctl_json_u64(told->ago_ns),
-        "took_ns", ctl_json_u64(told->took_ns), "runs", runs, "not_there", keys, "elsewhere",
-        of->elsewhere[0] == '\0' ? json_null() : ctl_json_text(of->elsewhere));
+        "took_ns", ctl_json_u64(told->took_ns), "runs", runs, "not_there", keys);
 }
 
 static bool is_known(const uint64_t *known, uint32_t count, uint64_t op_id)
@@ -106,7 +82,7 @@ int explain_request(struct ctl *ctl, const char *id)
 {
     struct sl_error why = {0};
     struct sl_client *client = NULL;
-    json_t *identities = identities_read(ctl), *rows = json_array();
+    json_t *rows = json_array();
     bool all = true;
     uint64_t known[OPS_MAX];
     uint32_t shown = 0;
@@ -120,7 +96,7 @@ int explain_request(struct ctl *ctl, const char *id)
         }
         if (err == SL_OK) {
             known[shown++] = of.told.op_id;
-            err = op_look(client, identities, &of, &why);
+            err = op_look(client, &of, &why);
         }
         for (uint32_t i = 0; err == SL_OK && i < of.told.run_count; i++) {
             all = all && is_hit(of.told.runs[i].fate);
@@ -135,11 +111,12 @@ int explain_request(struct ctl *ctl, const char *id)
         }
     }
     sl_client_close(&client);
-    json_decref(identities);
     if (err != SL_OK && (err != SL_ERR_NOT_FOUND || shown == 0)) {
         json_decref(rows);
         return ctl_failed(ctl, &why);
     }
-    int code = ctl_answer(ctl, json_pack("{s:o}", "ops", rows));
+    const char *words[CTL_WORDS_MAX] = {"request", ctl->json ? "json" : "text", ctl->paths.log_dir};
+    ctl_script_settings(ctl, words, 3);
+    int code = ctl_script_print("explain.py", words, json_pack("{s:o}", "ops", rows));
     return code == CTL_FINE && !all ? CTL_NO : code;
 }

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define LOOK_EVERY 256u /* objects between two looks at the clock */
-#define WORDS      9    /* of top.py, ahead of the settings */
 
 /* The index is read in slices, so that a screen stays quick with any number of keys. */
 struct top {
@@ -143,17 +142,15 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     (void)snprintf(interval, sizeof interval, "%.9f", (double)interval_ns / SL_NS_PER_S);
-    const char *words[WORDS + CTL_SETTINGS_MAX + 1] = {sl_config_text(ctl->config, SL_SET_instance),
-                                                       view,
-                                                       filter,
-                                                       interval,
-                                                       prefixes ? "prefix" : "model",
-                                                       ascii ? "ascii" : "",
-                                                       once ? "once" : "",
-                                                       ctl->json ? "json" : "",
-                                                       ctl->config_file != NULL ? ctl->config_file
-                                                                                : ""};
-    memcpy(&words[WORDS], ctl->settings, sizeof ctl->settings);
+    const char *words[CTL_WORDS_MAX] = {sl_config_text(ctl->config, SL_SET_instance),
+                                        view,
+                                        filter,
+                                        interval,
+                                        prefixes ? "prefix" : "model",
+                                        ascii ? "ascii" : "",
+                                        once ? "once" : "",
+                                        ctl->json ? "json" : ""};
+    ctl_script_settings(ctl, words, 8);
     ctl_script_become("top.py", words);
 }
 

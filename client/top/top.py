@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from plain import end_with_reader, escaped, natural, percent, run, size_text, supervision
+from plain import end_with_reader, escaped, natural, percent, run, size_text, sluicectl, supervision
 
 VIEWS = {"overview": (), "memory": ("name", "memory", "disk", "objects", "uses"), "disks": ("name", "live", "read", "written", "queue"),
          "peers": ("name", "read", "failures", "round trip"), "actors": ("name", "processor time", "memory", "messages", "restarts", "uptime"),
@@ -539,13 +539,12 @@ class Node:
     """The programs that are asked about it. Each is in a session of its own: a Ctrl-C is for this process."""
 
     def __init__(self, settings, as_json):
-        self.program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bin", "sluicectl")
-        self.settings = settings
+        self.command, *self.settings = sluicectl(*settings)
         self.readings = self.start("top", "--readings", *(["--json"] if as_json else []), stdin=subprocess.PIPE)
         self.nodes = None  # that asks for peers, while it does
 
     def start(self, *words, **streams):
-        return subprocess.Popen([self.program, *words, *self.settings], stdout=subprocess.PIPE, start_new_session=True, **streams)
+        return subprocess.Popen([self.command, *words, *self.settings], stdout=subprocess.PIPE, start_new_session=True, **streams)
 
     def read(self, state, scan_ms, must=False):
         """Gives a reading to the state. One that must succeed and does not ends this process, as does an end of the program: it says why."""
@@ -576,7 +575,7 @@ class Node:
 
 
 def main():
-    instance, view, shown, interval, grouping, letters, once, as_json, config, *settings = sys.argv[1:]
+    instance, view, shown, interval, grouping, letters, once, as_json, *settings = sys.argv[1:]
     for right, text in ((view in VIEWS and view != "help", "--view is overview, memory, disks, peers, actors or engines"),
                         (0.1 <= float(interval) <= 60, "--interval is 100ms to 60s"),
                         (len(os.fsencode(shown)) <= FILTER_MAX, f"--filter has {FILTER_MAX} bytes at most"),
@@ -589,7 +588,7 @@ def main():
     plain = bool(letters) or locale.nl_langinfo(locale.CODESET) != "UTF-8"
     if once:
         end_with_reader()
-    node = Node([f"--{setting}" for setting in ([f"config={config}"] if config else []) + settings], as_json)
+    node = Node(settings, as_json)
     state = State(instance, view, shown, float(interval), grouping, plain)
     if not once:
         screen_run(state, node)

@@ -518,9 +518,12 @@ sl_err sl_keys_print_json_line(struct sl_keys *keys, const struct sl_keys_reques
                                       .pickle_protocol = form->pickle_protocol,
                                       .partial = form->partial};
     struct sl_keys_prompt *prompt = &keys->prompt;
-    sl_err err = keys_prompt_json(prompt, "line", false, line, length_bytes, why);
+    sl_err err = keys_prompt_json(prompt, line, length_bytes, why);
     if (err == SL_OK) {
-        sl_keys_prompt_lend(prompt, &request);
+        request.tokens = prompt->tokens;
+        request.token_count = prompt->token_count;
+        request.seed = prompt->seed;
+        request.parent = prompt->parent;
         json_t *extras = json_incref(json_object_get(prompt->json, "extras"));
         err = run_derive(keys, &request, extras, (size_t)length_bytes, line_print, out, why);
         if (err == SL_ERR_IO) {

@@ -1,13 +1,10 @@
 /* runtime/keys/keys_prompt.c - see keys_prompt.h. */
 #include "runtime/keys/keys_prompt.h"
 #include "runtime/sl_array.h"
-#include "runtime/sl_parse.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define WORD_BYTES 24u /* digits of a token and more */
 
 sl_err keys_json_failed(struct sl_error *why, const char *what, const json_error_t *error)
 {
@@ -84,7 +81,6 @@ static sl_err object_take(struct sl_keys_prompt *prompt, json_t *object, struct 
 static void prompt_empty(struct sl_keys_prompt *prompt)
 {
     json_decref(prompt->json);
-    free(prompt->extras_text);
     *prompt = (struct sl_keys_prompt){.tokens = prompt->tokens, .token_room = prompt->token_room};
 }
 
@@ -95,100 +91,21 @@ void keys_prompt_clear(struct sl_keys_prompt *prompt)
     *prompt = (struct sl_keys_prompt){.tokens = NULL};
 }
 
-sl_err keys_prompt_json(struct sl_keys_prompt *prompt, const char *what, bool list_too,
-                        const char *text, uint64_t length_bytes, struct sl_error *why)
+sl_err keys_prompt_json(struct sl_keys_prompt *prompt, const char *line, uint64_t length_bytes,
+                        struct sl_error *why)
 {
     json_error_t error;
     prompt_empty(prompt);
     if (length_bytes > SL_KEYS_LINE_BYTES_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "%s: longer than %" PRIu64 " bytes", what,
+        return sl_fail(why, SL_ERR_INVALID, "line: longer than %" PRIu64 " bytes",
                        SL_KEYS_LINE_BYTES_MAX);
     }
-    prompt->json = json_loadb(text, length_bytes, KEYS_JSON_FLAGS | JSON_DECODE_ANY, &error);
+    prompt->json = json_loadb(line, length_bytes, KEYS_JSON_FLAGS | JSON_DECODE_ANY, &error);
     if (prompt->json == NULL) {
-        return keys_json_failed(why, what, &error);
-    }
-    if (list_too && json_is_array(prompt->json)) {
-        return tokens_take(prompt, prompt->json, why);
+        return keys_json_failed(why, "line", &error);
     }
     if (!json_is_object(prompt->json)) {
-        return sl_fail(why, SL_ERR_INVALID, "%s: not a JSON object", what);
+        return sl_fail(why, SL_ERR_INVALID, "line: not a JSON object");
     }
     return object_take(prompt, prompt->json, why);
-}
-
-/* "1 2 3", also with commas. */
-static sl_err numbers_take(struct sl_keys_prompt *prompt, const char *text, uint64_t length_bytes,
-                           struct sl_error *why)
-{
-    static const char between[] = " ,\t\r\n";
-    sl_err err = SL_OK;
-    for (uint64_t at = 0, end; err == SL_OK && at < length_bytes; at = end + 1) {
-        char word[WORD_BYTES];
-        uint64_t value = 0;
-        end = at;
-        while (end < length_bytes && memchr(between, text[end], sizeof(between) - 1) == NULL) {
-            end++;
-        }
-        if (end == at) {
-            continue;
-        }
-        (void)snprintf(word, sizeof(word), "%.*s", (int)SL_MIN(end - at, sizeof(word) - 1),
-                       &text[at]);
-        bool fine = strlen(word) == end - at && /* else it is longer, or holds a NUL */
-                    sl_parse_within(word, 0, UINT32_MAX, &value);
-        err = fine ? token_add(prompt, value, why)
-                   : sl_fail(why, SL_ERR_INVALID, "'%s' is no token", word);
-    }
-    return err;
-}
-
-sl_err sl_keys_prompt_read(const char *text, uint64_t length_bytes, struct sl_keys_prompt **out,
-                           struct sl_error *why)
-{
-    static const char space[] = " \t\r\n";
-    uint64_t at = 0;
-    struct sl_keys_prompt *prompt = calloc(1, sizeof(*prompt));
-    if (prompt == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "a prompt");
-    }
-    while (at < length_bytes && memchr(space, text[at], sizeof(space) - 1) != NULL) {
-        at++;
-    }
-    bool json = at < length_bytes && (text[at] == '[' || text[at] == '{');
-    sl_err err = json ? keys_prompt_json(prompt, "prompt", true, text, length_bytes, why)
-                      : numbers_take(prompt, text, length_bytes, why);
-    const json_t *extras = json_object_get(prompt->json, "extras");
-    if (err == SL_OK && extras != NULL && !json_is_null(extras)) {
-        prompt->extras_text = json_dumps(extras, JSON_COMPACT | JSON_ENCODE_ANY);
-        err = prompt->extras_text != NULL ? SL_OK
-                                          : sl_fail(why, SL_ERR_NO_MEMORY, "extras of a prompt");
-    }
-    if (err == SL_OK && prompt->token_count == 0) {
-        err = sl_fail(why, SL_ERR_INVALID, "no tokens");
-    }
-    if (err != SL_OK) {
-        sl_keys_prompt_destroy(&prompt);
-        return err;
-    }
-    *out = prompt;
-    return SL_OK;
-}
-
-void sl_keys_prompt_destroy(struct sl_keys_prompt **prompt)
-{
-    if (*prompt != NULL) {
-        keys_prompt_clear(*prompt);
-        free(*prompt);
-        *prompt = NULL;
-    }
-}
-
-void sl_keys_prompt_lend(const struct sl_keys_prompt *prompt, struct sl_keys_request *request)
-{
-    request->tokens = prompt->tokens;
-    request->token_count = prompt->token_count;
-    request->extras = prompt->extras_text;
-    request->seed = prompt->seed;
-    request->parent = prompt->parent;
 }

@@ -14,11 +14,10 @@ struct sl_keys_prompt {
     uint64_t token_count, token_room;
     json_t *json;              /* seed and parent lie in it; NULL: there was none */
     const char *seed, *parent; /* NULL: none */
-    char *extras_text;         /* of sl_keys_prompt_lend */
 };
-/* From one JSON object; list_too: or a JSON list of tokens. what names it in errors. */
-sl_err keys_prompt_json(struct sl_keys_prompt *prompt, const char *what, bool list_too,
-                        const char *text, uint64_t length_bytes, struct sl_error *why);
+/* From one JSON object. */
+sl_err keys_prompt_json(struct sl_keys_prompt *prompt, const char *line, uint64_t length_bytes,
+                        struct sl_error *why);
 /* Frees what it has. */
 void keys_prompt_clear(struct sl_keys_prompt *prompt);
 /* SL_ERR_INVALID: `what` is not JSON, and where. */

@@ -100,16 +100,6 @@ sl_err sl_keys_count(const struct sl_keys_request *request, uint64_t *count, str
 sl_err sl_keys_derive(struct sl_keys *keys, const struct sl_keys_request *request,
                       sl_keys_each_fn each, void *context, struct sl_error *why);
 
-/* A prompt as a text: one JSON object as below, a JSON list of tokens, or numbers with spaces, commas or
- * ends of lines between. Gives *out. Errors: SL_ERR_INVALID (says what is wrong, and where; no tokens;
- * over SL_KEYS_LINE_BYTES_MAX of JSON), SL_ERR_NO_MEMORY. */
-struct sl_keys_prompt; /* opaque */
-sl_err sl_keys_prompt_read(const char *text, uint64_t length_bytes, struct sl_keys_prompt **out,
-                           struct sl_error *why);
-void sl_keys_prompt_destroy(struct sl_keys_prompt **prompt);
-/* Sets tokens, extras, seed and parent of the request; lends them until the prompt ends. */
-void sl_keys_prompt_lend(const struct sl_keys_prompt *prompt, struct sl_keys_request *request);
-
 /* The same for one JSON object {"tokens": [...], "extras": [[...] per block], "seed": "...",
  * "parent": "hex"}; all but tokens may be missing or null. form gives format, block_tokens,
  * pickle_protocol and partial; its other members are ignored. Prints one key a line to out, nothing

@@ -125,7 +125,7 @@ class Install(unittest.TestCase):
 
     def test_nothing_of_the_python_packages_is_in_the_way(self):
         self.assertEqual(sorted(os.listdir(self.prefix)), ["bin", "include", "lib", "share"])
-        for name in ("checks.py", "node.py", "plain.py", "text.py", "top.py", "trace.py"):  # where bin/sluicectl looks for them
+        for name in ("checks.py", "explain.py", "node.py", "plain.py", "text.py", "top.py", "trace.py"):  # where bin/sluicectl looks for them
             self.assertTrue(os.path.isfile(self.prefix + "/share/sluice/" + name))
 
 

@@ -122,6 +122,8 @@ void sl_density_keep_look(struct sl_density *density, uint32_t count);
 
 /* The unit of this hash is asked for soon, some calls of this later: it is fetched from memory. */
 void sl_density_fetch(struct sl_density *density, uint64_t hash);
+/* So many more units will come: the table grows before, while little is in it that would have to move. */
+void sl_density_expect(struct sl_density *density, uint64_t count);
 uint32_t sl_density_user(const struct sl_density *density, uint32_t unit);
 void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t user);
 /* Its number, wherever it is; 0: nothing is known of it. */

@@ -195,6 +195,16 @@ static void table_split(struct sl_density *density)
     }
 }
 
+void sl_density_expect(struct sl_density *density, uint64_t count)
+{
+    while (density->capacity - density->high < count && density_units_grow(density) == SL_OK) {
+    }
+    uint64_t heads = SL_MIN(density->high + count, (uint64_t)density->capacity) * DENSITY_HEADS;
+    while (density->heads < heads) {
+        table_split(density);
+    }
+}
+
 uint32_t density_unit_new(struct sl_density *density, uint64_t hash) /* 0: no memory */
 {
     uint32_t unit = density->vacant;

@@ -121,7 +121,7 @@ static void recovery_note(void *context, const struct sl_entry *entry)
         .order = memory ? entry->extent.generation : entry->version,
         .ref = entry->ref,
         .kind = (uint8_t)entry->kind,
-        .memory = memory,
+        .memory = memory || entry->kind == SL_RECORD_GROUP, /* perhaps */
         .terms = entry->hard_pin || entry->soft_pin_end_ns != 0 || entry->bundle != 0,
         .unwritten = memory && entry->disk.valid == 0};
 }
@@ -319,22 +319,18 @@ static void recover_claim(struct registrar *self, const struct recovered *record
  * a few differ. */
 static bool recovered_sort(struct recovered *all, uint64_t count)
 {
-    static const uint32_t bytes = sizeof(all->order);
     uint64_t counts[sizeof(all->order)][256] = {{0}};
     struct recovered *from = all;
-    if (count < 2) {
-        return true;
-    }
-    struct recovered *to = malloc(count * sizeof(*to));
+    struct recovered *to = count < 2 ? NULL : malloc(count * sizeof(*to));
     if (to == NULL) {
-        return false;
+        return count < 2;
     }
     for (uint64_t i = 0; i < count; i++) {
-        for (uint32_t byte = 0; byte < bytes; byte++) {
+        for (uint32_t byte = 0; byte < sizeof(all->order); byte++) {
             counts[byte][all[i].order >> (8 * byte) & 0xff]++;
         }
     }
-    for (uint32_t byte = 0; byte < bytes; byte++) {
+    for (uint32_t byte = 0; byte < sizeof(all->order); byte++) {
         uint64_t *at = counts[byte];
         if (at[all[0].order >> (8 * byte) & 0xff] == count) {
             continue;
@@ -404,7 +400,7 @@ static void recover_units(struct registrar *self, struct recovered *units, uint6
         if (i + 2 * FETCH_AHEAD < count) { /* their order is no order of memory */
             sl_index_fetch(self->index, units[i + 2 * FETCH_AHEAD].ref);
         }
-        if (i + FETCH_AHEAD < count) {
+        if (i + FETCH_AHEAD < count && units[i + FETCH_AHEAD].memory) {
             reg_unit_awaits(self, reg_unit_hash(self, units[i + FETCH_AHEAD].ref));
         }
         bool recent = count - i <= RECENT_UNITS;

@@ -463,7 +463,8 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
         load_wait(self, op, load_moves(op) ? op->slice_count : SL_MAX(op->slice_count / 2, 1u));
         return;
     }
-    /* What is there goes first, its pins then make way. */
+    /* What is there goes first, its pins then make way: a refusal of another block ends no load. */
+    op->refused = squeezed == 0 ? op->refused : SL_OK;
     slice_cut(self, op, squeezed > 0 ? squeezed : op->slice_count);
     co_load_look(self, op);
 }

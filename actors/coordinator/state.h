@@ -239,7 +239,7 @@ struct co_op {
     uint32_t rounds, stale_rounds;
     uint32_t *asked; /* load: parts of the BRING from disk in flight */
     uint32_t asked_count;
-    sl_err refused;          /* load: code of the first part that the last of them did not bring */
+    sl_err refused;          /* load: why the last one did not bring its first block; or SL_OK */
     bool pull_barred;        /* load: other nodes' blocks come by the arena */
     bool fetched;            /* load: other nodes were asked for what this slice lacks */
     uint64_t fetch_until_ns; /* load of a hand-over: they are asked again until then; 0: not yet */

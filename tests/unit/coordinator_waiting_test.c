@@ -388,6 +388,33 @@ START_TEST(what_came_by_the_last_try_ends_no_load)
     }
 END_TEST
 
+/* The first block had come, and was evicted again: that is want of room. */
+START_TEST(what_is_refused_behind_the_first_block_ends_no_load)
+    {
+        struct bed *bed = bed_with("dd", 1, 0);
+        uint64_t seq = load_begin(bed, 2, SLOW, 0);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint64_t codes[2 * RANKS] = {SL_ERR_BUSY, SL_ERR_BUSY, SL_ERR_BUSY, SL_ERR_BUSY};
+            struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
+            ck_assert_uint_le(promote.body.bring.keys.count, SL_COUNT(codes));
+            for (uint32_t rank = 0; rank < RANKS && i == 2; rank++) {
+                codes[rank] = SL_OK;
+            }
+            answer(
+                bed, "registrar", &promote,
+                (struct sl_msg){.body.bring_reply.codes = {codes, promote.body.bring.keys.count}});
+            fake_pass(&bed->fake, 10 * MS);
+        }
+
+        struct sl_msg reply = reply_to(bed, seq);
+
+        ck_assert_int_eq(reply.code, SL_ERR_INCOMPLETE);
+        ck_assert_uint_eq(reply.body.load_reply.block_count, 0);
+        ck_assert_ptr_nonnull(strstr(reply.text.at, "no room"));
+        bed_end(bed);
+    }
+END_TEST
+
 START_TEST(a_rest_that_comes_at_once_is_waited_for)
     {
         struct bed *bed = bed_with("mmdddddddd", 1, 0); /* 66 ms promised, 320 to compute */
@@ -580,6 +607,7 @@ static Suite *waiting_suite(void)
     tcase_add_test(soft, the_promote_ends_with_the_soft_deadline);
     tcase_add_test(soft, what_cannot_be_read_at_the_moment_is_soon_left);
     tcase_add_test(soft, what_came_by_the_last_try_ends_no_load);
+    tcase_add_test(soft, what_is_refused_behind_the_first_block_ends_no_load);
     tcase_add_test(soft, a_rest_that_comes_at_once_is_waited_for);
     tcase_add_test(soft, a_disk_that_was_slower_is_believed_less);
     suite_add_tcase(suite, soft);

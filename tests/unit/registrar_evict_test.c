@@ -1,5 +1,6 @@
 /* tests/unit/registrar_evict_test.c - memory pressure without a disk: LRU, pins, requests that
  * wait. */
+#include "actors/registrar/memory/evict.h"
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/writers/parked.h"
@@ -618,6 +619,24 @@ START_TEST(a_full_index_evicts_like_full_memory)
     }
 END_TEST
 
+/* What one request spares may leave for the next one of the same turn. */
+START_TEST(what_is_spared_is_looked_at_again)
+    {
+        struct node *node = node_start(NULL);
+        struct registrar *self = node->fake.state;
+        node_client(node, "client.1", 11);
+        node_put(node, "client.1", "fresh", 64);
+        reg_spare_young(self, 1);
+        ck_assert(!reg_make_index_room(self));
+        reg_spare_none(self);
+
+        ck_assert(reg_make_index_room(self));
+
+        ck_assert(!node_sees(node, "fresh"));
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(large_batches_do_not_outrun_the_eviction_of_a_full_index)
     {
         static const char *const settings[] = {
@@ -800,6 +819,7 @@ static Suite *evict_suite(void)
     tcase_add_test(lru, the_last_of_blocks_committed_together_goes_first);
     tcase_add_test(lru, a_block_goes_whole);
     tcase_add_test(lru, a_full_index_evicts_like_full_memory);
+    tcase_add_test(lru, what_is_spared_is_looked_at_again);
     tcase_add_test(lru, large_batches_do_not_outrun_the_eviction_of_a_full_index);
     tcase_add_test(lru, what_went_and_why_is_remembered);
     tcase_add_test(lru, a_miss_is_explained);

@@ -565,7 +565,7 @@ bool reg_make_index_room(struct registrar *self)
     }
     reg_retired_scan(self, from);
     searched_note(self, evict.taken, evict.bytes);
-    self->evict->index_stays = evict.taken == 0;
+    self->evict->index_stays = evict.taken == 0 && self->evict->spared_generation == 0;
     return evict.taken > 0;
 }
 

@@ -677,6 +677,29 @@ START_TEST(what_is_not_pinned_by_its_writer_is_kept_for_it)
     }
 END_TEST
 
+/* Records of other lengths, put in turn, leave every slab in part: many must go until one is free. */
+START_TEST(a_grant_is_used_under_a_key_of_any_length_when_the_index_is_full)
+    {
+        static const char *const settings[] = {
+            "memory", "64MiB", "memory_chunk", "64MiB", "index_memory", "1MiB", NULL};
+        struct node *node = node_start(settings);
+        struct sl_pins *pins = client_with_pins(node, "client.1", 11);
+        char key[912];
+        for (int i = 0; i < 4000; i++) {
+            (void)snprintf(key, sizeof(key), "k%0*d", 15 + i % 4 * 64, i);
+            node_put(node, "client.1", key, 64);
+        }
+        struct sl_item_grant grant = grant_of(node, "client.1");
+        (void)snprintf(key, sizeof(key), "k%0900d", 0);
+
+        ck_assert_int_eq(publish_one(node, "client.1", key, &grant), SL_OK);
+
+        ck_assert(node_sees(node, key));
+        sl_pins_destroy(&pins);
+        node_end(node);
+    }
+END_TEST
+
 /* ---- restart ---- */
 
 /* All that is older is pinned: what was put a moment ago, whoever did, does not go for extents that
@@ -835,6 +858,7 @@ int main(void)
     tcase_add_test(back, death_and_abort_free_grants);
     tcase_add_loop_test(back, what_is_asked_for_comes_before_what_is_ahead, 0, 2);
     tcase_add_test(back, what_was_just_put_stays_when_room_ahead_is_made);
+    tcase_add_test(back, a_grant_is_used_under_a_key_of_any_length_when_the_index_is_full);
     suite_add_tcase(suite, back);
     TCase *drafts = tcase_create("drafts");
     tcase_add_loop_test(drafts, memory_of_a_draft_that_is_not_ended_is_free_after_its_time, 0,

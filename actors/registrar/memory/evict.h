@@ -41,8 +41,9 @@ uint32_t reg_evict(struct registrar *self, uint64_t want_bytes);
 uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes);
 /* Drops units from the index. False: none may go, which is looked for once a turn: some 35,000 units. */
 bool reg_make_index_room(struct registrar *self);
-/* Rounds of it for one record: it has its place near its hash, and what goes elsewhere seldom helps. */
-#define REG_INDEX_ROUNDS 4u
+/* Rounds of it for a record that needs a slot or a note; and for a new one, which may need a whole slab of its size. */
+#define REG_INDEX_ROUNDS  4u
+#define REG_INSERT_ROUNDS 16u
 
 extern const struct reg_part reg_evict_part;
 

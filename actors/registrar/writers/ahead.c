@@ -28,8 +28,7 @@
 #define AHEAD_CLIENT_SHARE     16u
 #define AHEAD_CLIENT_BYTES_MAX (64 * SL_MIB)
 /* And this share of the table of reservations. */
-#define AHEAD_TABLE_SHARE  2u
-#define AHEAD_INDEX_ROUNDS 64u
+#define AHEAD_TABLE_SHARE 2u
 
 /* No key of an object has a NUL. */
 static const char ahead_key[] = {'\0', 'a', 'h', 'e', 'a', 'd'};
@@ -138,7 +137,7 @@ static uint32_t ahead_grants(struct registrar *self, uint32_t peer, uint64_t cou
     }
     uint64_t space = sl_extent_space(length_bytes);
     uint64_t allowed = ahead_allowed(self, peer, count, space);
-    for (uint32_t i = 0; i < AHEAD_INDEX_ROUNDS && allowed > 0 && sl_index_nearly_full(self->index);
+    for (uint32_t i = 0; i < REG_INSERT_ROUNDS && allowed > 0 && sl_index_nearly_full(self->index);
          i++) {
         if (!reg_make_index_room(self)) {
             return 0;
@@ -191,7 +190,7 @@ static sl_err use_record(struct registrar *self, uint32_t slot, const struct sl_
     object.extent.length_bytes = named->length_bytes;
     sl_err err = sl_index_insert(self->index, &object, &ref, NULL);
     for (uint32_t i = 0;
-         err == SL_ERR_NO_SPACE && i < REG_INDEX_ROUNDS && reg_make_index_room(self); i++) {
+         err == SL_ERR_NO_SPACE && i < REG_INSERT_ROUNDS && reg_make_index_room(self); i++) {
         err = sl_index_insert(self->index, &object, &ref, NULL);
     }
     if (err != SL_OK) {

@@ -26,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INDEX_ROUNDS_MAX 16u
 /* An answer takes a while to arrive. */
 #define ANSWER_SHARE  20u
 #define ANSWER_NS_MAX (50 * SL_NS_PER_MS)
@@ -509,7 +508,7 @@ static sl_err item_grant(struct registrar *self, const struct reg_request *req, 
     item->state = REG_ITEM_TAKEN;
     err = item_record(self, req, index);
     for (uint32_t i = 0;
-         err == SL_ERR_NO_SPACE && i < INDEX_ROUNDS_MAX && reg_make_index_room(self); i++) {
+         err == SL_ERR_NO_SPACE && i < REG_INSERT_ROUNDS && reg_make_index_room(self); i++) {
         err = item_record(self, req, index);
     }
     return err;
@@ -570,7 +569,7 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
                                  bool may_allocate, uint64_t *need_bytes)
 {
     /* A round takes 64 units: enough rounds that what comes in never outruns what goes. */
-    uint32_t rounds = INDEX_ROUNDS_MAX + req->item_count / 32;
+    uint32_t rounds = REG_INSERT_ROUNDS + req->item_count / 32;
     bool room = may_allocate;
     for (uint32_t i = 0; i < rounds && room && sl_index_nearly_full(self->index); i++) {
         room = reg_make_index_room(self);

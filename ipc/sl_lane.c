@@ -476,7 +476,8 @@ sl_err sl_lane_take_long(const struct sl_lane *lane, uint64_t bytes_max, void **
 bool sl_lane_holds(const struct sl_lane *lane)
 {
     struct pollfd polled = {.fd = lane->socket_fd, .events = POLLRDHUP};
-    return poll(&polled, 1, 0) == 0;
+    (void)poll(&polled, 1, 0); /* also when a signal interrupts it, revents are those of the lane */
+    return polled.revents == 0;
 }
 
 void sl_lane_ring(const struct sl_lane *lane)

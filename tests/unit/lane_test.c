@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -308,6 +309,35 @@ START_TEST(frames_of_a_killed_client_are_read_and_its_lane_goes)
         (void)close(go[1]);
         (void)close(ready[0]);
         (void)close(ready[1]);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
+static volatile sig_atomic_t signals;
+
+static void signal_came(int number)
+{
+    (void)number;
+    signals = signals + 1;
+}
+
+START_TEST(signals_end_no_lane)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        attach(client, actor);
+        const struct sigaction action = {.sa_handler = signal_came, .sa_flags = SA_RESTART};
+        const struct itimerval often = {.it_interval = {.tv_usec = 500},
+                                        .it_value = {.tv_usec = 500}};
+        ck_assert_int_eq(sigaction(SIGALRM, &action, NULL), 0);
+        ck_assert_int_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
+        while (signals < 300) {
+            ck_assert(sl_lane_holds(&client->lanes[0].lane));
+        }
+        ck_assert_int_eq(setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL), 0);
+        sl_mailbox_close(&client);
         sl_mailbox_close(&actor);
         directory_remove();
     }
@@ -1384,6 +1414,7 @@ static void suite_fill(Suite *suite)
     tcase_add_loop_test(where, order_is_kept_from_lane_to_lane, 0, 6);
     TCase *ends = tcase_create("ends");
     tcase_add_test(ends, frames_of_a_killed_client_are_read_and_its_lane_goes);
+    tcase_add_test(ends, signals_end_no_lane);
     tcase_add_test(ends, client_attaches_again_to_a_restarted_actor);
     tcase_add_test(ends, peer_that_has_not_answered_is_busy);
     tcase_add_test(ends, yes_of_the_dead_makes_no_lane);

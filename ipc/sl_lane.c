@@ -169,6 +169,9 @@ static ssize_t packet_take(int fd, void *bytes, size_t room, int *fds)
         message.msg_controllen = CMSG_LEN(sizeof(int) * FD_COUNT); /* with padding, one more fits */
     }
     ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0 && errno == ECONNRESET) { /* said once, of who died with packets unread */
+        got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    }
     for (struct cmsghdr *at = got < 0 || fds == NULL ? NULL : CMSG_FIRSTHDR(&message); at != NULL;
          at = CMSG_NXTHDR(&message, at)) {
         if (at->cmsg_level == SOL_SOCKET && at->cmsg_type == SCM_RIGHTS) {

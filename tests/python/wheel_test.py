@@ -25,6 +25,14 @@ print("version", sluice.__version__)
 """
 
 
+IN_REPLAY = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import replay_library
+with open("/proc/self/maps") as maps:
+    print(*sorted({line.split()[5] for line in maps if len(line.split()) > 5 and ".so" in line}))
+"""
+
 IN_MOONCAKE = """
 import os, ssl
 import mooncake.engine
@@ -95,7 +103,7 @@ class Wheel(unittest.TestCase):
             self.assertNotIn(os.path.basename(path), names)
             # The interpreter's own modules bring what they need.
             self.assertTrue(EVERYWHERE.search(os.path.basename(path)) or "lib-dynload" in path or
-                            re.match(r"lib(crypto|ssl)\.so", os.path.basename(path)), path)
+                            re.match(r"lib(crypto|ffi|ssl)\.so", os.path.basename(path)), path)
 
     def check_licences(self, distribution, libraries):
         folder = glob.glob(os.path.join(self.directory, f"venv/lib/python3*/site-packages/{distribution}-*.dist-info/licenses"))[0]
@@ -152,6 +160,12 @@ class Wheel(unittest.TestCase):
             loaded = self.programs_in_use(where[3])
             self.assertIn("ready", self.run_clean(os.path.join(programs, "sluicectl"), "status", *where))
             self.assertIn("memory", self.run_clean(os.path.join(programs, "sluicectl"), "tiers", *where))  # by a file of Python
+            trace = os.path.join(self.directory, "trace")
+            with open(trace, "w", encoding="utf-8") as file:
+                file.write(self.run_clean(os.path.join(programs, "sluicectl"), "workload", "--requests", "3"))
+            self.assertIn("mismatches", self.run_clean(os.path.join(programs, "sluicectl"), "replay", trace, *where))
+            share = glob.glob(os.path.join(self.directory, "venv/lib/python3*/site-packages/mooncake/share/sluice"))[0]
+            self.check_mapped(self.run_clean(python, "-BSE", "-c", IN_REPLAY, share).split(), "mooncake", ("libsluice.so.0", "libxxhash.so"))
         finally:
             self.run_clean(os.path.join(programs, "sluice-node"), "stop", *where)
         self.assertEqual(set(loaded), {name for name in bundled if name.startswith("sluice-")} - {"sluice-node", "sluice-supervise", "sluice-tierer", "sluice-events"})

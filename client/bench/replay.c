@@ -2,51 +2,29 @@
 #include "client/bench/commands.h"
 #include "runtime/keys/sl_keys.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define BLOCK_TOKENS 512u /* that a hash id of a trace stands for */
 
-/* replay.py reads its standard input. */
-static int trace_open(const struct ctl *ctl)
+/* Becomes replay.py. Names are words of their own: they may have bytes that JSON has not. */
+__attribute__((noreturn)) static void replay_become(const struct ctl *ctl, const json_t *asked,
+                                                    const char *json, const char *also)
 {
-    struct sl_error why;
-    const char *path = ctl->words[0];
-    int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || (fd != STDIN_FILENO && dup2(fd, STDIN_FILENO) < 0)) {
-        (void)sl_fail_os(&why, errno, "open '%s'", path);
-        (void)ctl_failed(ctl, &why);
-        return why.code == SL_ERR_NOT_FOUND ? CTL_WRONG_USE : CTL_NO;
+    char *advice = NULL; /* where the node cannot be reached */
+    size_t advice_bytes = 0;
+    FILE *to = open_memstream(&advice, &advice_bytes);
+    if (to != NULL) {
+        ctl_no_node_say(ctl, to);
+        (void)fclose(to);
     }
-    return CTL_FINE;
-}
-
-/* What it is to play, which this takes; beside that how it finds the node. */
-static int replay_become(const struct ctl *ctl, json_t *asked)
-{
-    struct sl_error why;
-    struct sl_client *client = NULL;
-    json_t *settings = json_array();
-    for (uint32_t i = 0; i < ctl->setting_count; i++) {
-        (void)json_array_append_new(settings, json_string(ctl->settings[i]));
+    const char *named[] = {ctl->words[0], ctl->config_file, json, also, advice, ctl->asks_as};
+    const char *words[1 + SL_COUNT(named) + SL_COUNT(ctl->settings)] = {
+        json_dumps(asked, JSON_COMPACT | JSON_ENSURE_ASCII)};
+    for (size_t i = 0; i < SL_COUNT(named); i++) {
+        words[1 + i] = named[i] != NULL ? named[i] : "";
     }
-    (void)json_object_set_new(asked, "trace", ctl_json_text(ctl->words[0]));
-    (void)json_object_set_new(asked, "config", json_pack("s?", ctl->config_file));
-    (void)json_object_set_new(asked, "settings", settings);
-    SL_AUTO(free) char *text = json_dumps(asked, JSON_COMPACT | JSON_ENSURE_ASCII);
-    json_decref(asked);
-    int code = trace_open(ctl);
-    if (code != CTL_FINE) {
-        return code;
-    }
-    if (ctl_open(ctl, true, &client, &why) != SL_OK) { /* here are the words for who has no node */
-        return ctl_failed(ctl, &why);
-    }
-    sl_client_close(&client);
-    const char *const words[] = {text, NULL};
+    memcpy(&words[1 + SL_COUNT(named)], ctl->settings, sizeof ctl->settings);
     ctl_script_become("replay.py", words);
 }
 
@@ -129,7 +107,7 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
     (void)json_object_set_new(asked, "progress", json_boolean(shown));
     (void)json_object_set_new(asked, "key-of-cut-block", json_boolean(cut));
     (void)json_object_set_new(asked, "keys-of-pairs", json_boolean(pairs));
-    return replay_become(ctl, asked);
+    replay_become(ctl, asked, json, also);
 }
 
 /* clang-format off */

@@ -1,11 +1,12 @@
 """What `sluicectl replay` does: plays a trace as an engine of N ranks would, and reports.
 
-    python3 replay.py OPTIONS < TRACE        OPTIONS: an object of JSON, as replay.c has it"""
+    python3 replay.py OPTIONS TRACE CONFIG JSON ALSO ADVICE ASKS_AS SETTING...        as replay.c has them
+
+OPTIONS: an object of JSON; ADVICE: where the node cannot be reached; ASKS_AS: the user that root became; "" for what is not given."""
 
 import gc
 import json
 import math
-import subprocess
 import sys
 import time
 from array import array
@@ -26,7 +27,7 @@ RANKS_MAX, POOLS_MAX, LAYERS_MAX, DEVICE_MAX, SIDES_MAX, BLOCK_BYTES_MAX = 64, 8
 PREFILL_LIMIT, KEEP_NS_LIMIT = 1 << 40, 7 * 86400 * 10**9  # of sluice.h
 ASIDES_MAX, SLOWEST_MAX, FAILED_MAX, MISMATCHES_SAID = 128, 10, 64, 10
 SLOW_GRACE_NS = 100_000_000  # over its deadline by more than this, an op is called slow
-PROGRESS_NS, LOOK_S = 100_000_000, 0.0002
+PROGRESS_NS, LOOK_S, SLEEP_S_MAX = 100_000_000, 0.0002, 1e9
 COUNTS = ("requests", "requests_skipped", "block_references", "hits", "ends_told", "pauses_told", "goes_on_told", "mismatches", "errors", "lost",
           "misses_of_acknowledged", "dropped_blocks", "bytes_stored", "bytes_loaded", "blocks_stored", "blocks_existed", "blocks_not_stored", "ops",
           "ops_slow", "unpublished", "not_awaited")
@@ -52,9 +53,11 @@ def share(text):
     return value
 
 
-def options_of(asked):
+def options_of(options, trace_name, config, json_name, also, advice, asks_as, *settings):
     """Those of the command line, unsigned and times in ns."""
-    return SimpleNamespace(**{name.replace("-", "_"): value % (1 << 64) if type(value) is int else value for name, value in asked.items()})
+    asked = {name.replace("-", "_"): value % (1 << 64) if type(value) is int else value for name, value in json.loads(options).items()}
+    asked.update(trace=trace_name, config=config, json=json_name, also=also, advice=advice, asks_as=asks_as, settings=settings)
+    return SimpleNamespace(**asked)
 
 
 def options_check(asked):
@@ -83,9 +86,19 @@ def options_check(asked):
         raise Wrong("--pauses-told needs --speed: without the trace's times there is no pause")
 
 
+def file_open(path, mode):
+    try:
+        return open(path, mode)
+    except PermissionError as error:
+        raise Failure(library.PERMISSION, f"open '{path}': {error.strerror}") from None
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise Wrong(f"open '{path}': {error.strerror}") from None
+
+
 def requests_read(asked):
     try:
-        requests = trace.trace_of(sys.stdin.buffer, asked.limit)
+        with sys.stdin.buffer if asked.trace == "-" else file_open(asked.trace, "rb") as file:
+            requests = trace.trace_of(file, asked.limit)
     except trace.TraceError as error:
         code = library.LIMIT if error.too_much else library.INVALID
         raise Failure(code, f"{asked.trace}:{error}") from None
@@ -105,40 +118,37 @@ class Side:
     """A node, with an engine of ours. Requests go to the nodes in turn."""
 
     def __init__(self, asked, config, settings):
-        self.where = ([f"--config={config}"] if config else []) + [f"--{setting}" for setting in settings]
         self.known = set()  # chains that the node acknowledged
         self.engine = library.Engine(
             config, settings, ranks=asked.ranks, pools=asked.pools, layers=asked.layers, block_bytes=asked.block_bytes,
             block_count=asked.device_blocks, token_count=asked.longest * BLOCK_TOKENS, key_format=asked.key_format, timeout_ns=asked.op_timeout)
+        self.pages = library.Pages(config, settings)
 
     def ranks_check(self, ranks):
         """What every op would be refused for is said before the first one."""
-        swappers = sum(name.startswith("swapper.") for name in self.counters())
+        swappers = self.pages.ranks()
         if 0 < swappers < ranks:
             raise Wrong(f"--ranks {ranks}, and node '{self.engine.instance}' was started with --ranks {swappers}")
-
-    def counters(self):
-        """{actor: its counters}, of those whose pages are there."""
-        done = subprocess.run([library.PREFIX + "/bin/sluicectl", "status", "--json", *self.where], stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, check=False)
-        actors = json.loads(done.stdout or b"{}").get("actors", [])
-        return {actor["name"]: actor["counters"] for actor in actors}
 
     def dropped(self):
         """Every block that left the node: by eviction without a disk copy, by removal, by its time to live, by a bad disk. What was
         evicted from memory to disk is still there."""
-        return self.counters().get("registrar", {}).get("dropped_count", 0)
+        [count] = self.pages.counters("registrar", "dropped_count")
+        return count
 
     def published(self, timeout_ns):
         """Waits until the directory knows all that the node holds. False: not in time, or there is no directory."""
-        from_ns = time.monotonic_ns()
-        while True:
-            door = self.counters().get("transporter.0")
-            if door is not None and door.get("directory_published_ns", 0) > from_ns:
-                return True
-            if door is not None and door.get("directory_up", 0) == 0 or time.monotonic_ns() >= from_ns + timeout_ns:
-                return False
+        from_ns = now_ns = time.monotonic_ns()
+        while now_ns < from_ns + timeout_ns:
+            try:
+                published_ns, up = self.pages.counters("transporter.0", "directory_published_ns", "directory_up")
+            except Failure:  # not started yet, or just made
+                published_ns, up = 0, 1
+            if published_ns > from_ns or not up:
+                return published_ns > from_ns
             time.sleep(LOOK_S)
+            now_ns = time.monotonic_ns()
+        return False
 
 
 # ---- the report ----
@@ -239,15 +249,15 @@ def lines_of(shown):
     yield from (f"  {kind['count']:>6} x {kind['op']}: {kind['text']}" for kind in shown["errors_by_kind"])
 
 
-def report_write(asked, shown):
+def report_write(asked, shown, file):
     if asked.json == "-":
         print(json.dumps(shown, separators=(",", ":")))
         return FINE
     failed = None
     try:
-        if asked.json is not None:
-            with open(asked.json, "w", encoding="utf-8") as file:
-                json.dump(shown, file, indent=1)
+        if file:
+            with file:
+                file.write(json.dumps(shown, indent=1).encode())
     except OSError as error:
         failed = error
     for line in lines_of(shown):
@@ -317,7 +327,7 @@ class Replay:
             return
         first = min(loaded * BLOCK_TOKENS, end)
         work = end - first + ((end * end - first * first) / (2 * asked.prefill_doubles) if asked.prefill_doubles else 0)
-        time.sleep(work / asked.prefill_rate)  # meanwhile the node does what an engine lets it do
+        time.sleep(min(work / asked.prefill_rate, SLEEP_S_MAX))  # meanwhile the node does what an engine lets it do
         self.report.waited_s += load_ns / 1e9
         self.report.compute_s += work / asked.prefill_rate
 
@@ -377,7 +387,7 @@ class Replay:
         counts.pauses_told += pause_ms != 0
         counts.ends_told += said == trace.ENDS
         counts.goes_on_told += said == trace.GOES_ON
-        self.hints = Hints(session=said, pause_ns=min(int(pause_ms * 1e6 / asked.speed), KEEP_NS_LIMIT) if pause_ms else 0)
+        self.hints = Hints(session=said, pause_ns=int(min(pause_ms * 1e6 / asked.speed, KEEP_NS_LIMIT)) if pause_ms else 0)
 
     def key_count(self, request):
         """Blocks of the request that the key format has keys for."""
@@ -408,29 +418,34 @@ class Replay:
         asked, counts, requests = self.asked, self.report.counts, self.requests
         dropped = sum(side.dropped() for side in self.sides)
         started_ns = time.monotonic_ns()
-        for number in range(asked.first, len(requests)):
-            last, since_ms = number + 1 == len(requests), requests[number].timestamp_ms - requests[0].timestamp_ms
-            if asked.speed is not None and since_ms >= 0:  # the trace's own times
-                time.sleep(max(started_ns / 1e9 + since_ms / 1e3 / asked.speed - time.monotonic(), 0))
-            self.side = self.sides[number % len(self.sides)]
-            self.play(number)
-            if asked.published and not self.side.published(asked.published):
-                counts.unpublished += 1
-            self.report.window(started_ns, last)
-            self.report.progress(number + 1, len(requests), started_ns, last)
+        try:
+            for number in range(asked.first, len(requests)):
+                last, since_ms = number + 1 == len(requests), requests[number].timestamp_ms - requests[0].timestamp_ms
+                if asked.speed is not None and since_ms >= 0:  # the trace's own times
+                    time.sleep(min(max(started_ns / 1e9 + since_ms / 1e3 / asked.speed - time.monotonic(), 0), SLEEP_S_MAX))
+                self.side = self.sides[number % len(self.sides)]
+                self.play(number)
+                if asked.published and not self.side.published(asked.published):
+                    counts.unpublished += 1
+                self.report.window(started_ns, last)
+                self.report.progress(number + 1, len(requests), started_ns, last)
+        finally:
+            for op in self.asides:  # an engine ends when its ops have
+                op.release()
         wall_ns = time.monotonic_ns() - started_ns
-        for op in self.asides:  # an engine ends when its ops have
-            op.release()
-        now = sum(side.dropped() for side in self.sides)
-        counts.dropped_blocks = now - dropped if now >= dropped else now
-        counts.lost = max(counts.misses_of_acknowledged - counts.dropped_blocks, 0)
+        try:
+            now = sum(side.dropped() for side in self.sides)
+            counts.dropped_blocks = now - dropped if now >= dropped else now
+            counts.lost = max(counts.misses_of_acknowledged - counts.dropped_blocks, 0)
+        except Failure as failure:  # nor is known whether what was missed was lost
+            self.report.failure("evictions", failure.code, f"not known: {failure}")
         return self.report.all(len(self.sides), wall_ns)
 
 
 def replay(asked, sides):
     options_check(asked)
     requests = requests_read(asked)
-    others = asked.also.split(",") if asked.also else []
+    others = [config for config in asked.also.split(",") if config]
     if len(others) >= SIDES_MAX:
         raise Wrong(f"--also: more than {SIDES_MAX} nodes")
     sides.append(Side(asked, asked.config, asked.settings))
@@ -438,22 +453,28 @@ def replay(asked, sides):
         sides.append(Side(asked, config, []))
     for side in sides:
         side.ranks_check(asked.ranks)
+    file = file_open(asked.json, "wb") if asked.json not in ("", "-") else None
     gc.disable()  # there are no circles, and a long trace to look through for them
     shown = Replay(asked, requests, sides).play_all()
-    code = report_write(asked, shown)
+    code = report_write(asked, shown, file)
     good = shown["mismatches"] == shown["errors"] == shown["lost"] == 0
     return code if code != FINE or good else NO
 
 
 def main():
-    sides = []
+    sides, asked = [], options_of(*sys.argv[1:])
     try:
-        return replay(options_of(json.loads(sys.argv[1])), sides)
+        return replay(asked, sides)
     except Wrong as wrong:
         say(f"{wrong}; see: sluicectl replay --help")
         return WRONG_USE
     except Failure as failure:
         say(f"{failure} ({library.error_text(failure.code)})")
+        if failure.code == library.UNREACHABLE:
+            sys.stderr.write(asked.advice)
+        if failure.code == library.PERMISSION and asked.asks_as:
+            print(f"asked as user '{asked.asks_as}', to whom this node belongs: a file must be open to that user; standard input and output are",
+                  file=sys.stderr)
         return EXITS.get(failure.code, NO)
     finally:
         for side in sides:

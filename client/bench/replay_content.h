@@ -46,4 +46,13 @@ void replay_poison(const struct replay_place *place, const uint32_t *blocks, uin
 uint32_t replay_check(const struct replay_place *place, const uint32_t *blocks,
                       const uint64_t *chains, uint32_t count, int32_t *wrong);
 
+/* ---- replay_pages.c, likewise ---- */
+
+/* Gives the 1,024 bytes of shm_dir as a client with that file and those arguments ("--name=value" from argv[1] on) has it. */
+sl_err replay_shm_dir(const char *config_file, int argc, char **argv, char *shm_dir,
+                      struct sl_error *why);
+/* Gives the values of that many names on a metrics page, 0 for one that it has not. */
+sl_err replay_counters(const char *page, const char *const *names, uint32_t count, uint64_t *values,
+                       struct sl_error *why);
+
 #endif

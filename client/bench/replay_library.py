@@ -6,13 +6,14 @@ sluice, in a build without CPython's headers. libsluice is."""
 import ctypes
 import glob
 import os
+import sys
 from array import array
 from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_int, c_uint32, c_uint64, c_void_p
 
 from replay_trace import BLOCK_TOKENS
 
 API_VERSION = 6  # of sluice.h: sl_client_open refuses another one, so that no structure here is another than there
-OK, NOT_FOUND, LIMIT, TIMEOUT, UNREACHABLE, PROTOCOL, VERSION, INVALID, CONFIG, FOREIGN = 0, 1, 4, 5, 8, 12, 13, 15, 17, 19
+OK, NOT_FOUND, LIMIT, TIMEOUT, UNREACHABLE, PROTOCOL, VERSION, PERMISSION, INVALID, CONFIG, FOREIGN = 0, 1, 4, 5, 8, 12, 13, 14, 15, 17, 19
 HERE = os.path.dirname(os.path.realpath(__file__))
 PREFIX = os.path.dirname(os.path.dirname(HERE))  # of share/sluice and bin
 
@@ -42,12 +43,15 @@ class _Layer(Structure):
 
 class _Pool(Structure):
     _fields_ = [("name", c_char_p), ("kind", c_int), ("layer_count", c_uint32), ("layers", POINTER(_Layer)), ("memory_bytes", c_uint64),
-                ("fds", c_void_p), ("pools", c_void_p), ("device", c_void_p), ("part_count", c_uint32), ("first_parts", c_void_p)]
+                ("fds", c_void_p), ("from", c_void_p), ("device", c_void_p), ("part_count", c_uint32), ("first_parts", c_void_p)]
+
+
+class _Model(Structure):
+    _fields_ = [(name, c_char_p) for name in ("name", "revision", "dtype", "layout", "rope", "lora", "quantisation")]
 
 
 class _EngineOptions(Structure):
-    _fields_ = [("name", c_char_p), ("model_name", c_char_p), ("revision", c_char_p), ("dtype", c_char_p), ("layout", c_char_p), ("rope", c_char_p),
-                ("lora", c_char_p), ("quantisation", c_char_p), ("key_format", c_char_p), ("seed", c_char_p), ("block_tokens", c_uint32),
+    _fields_ = [("name", c_char_p), ("model", _Model), ("key_format", c_char_p), ("seed", c_char_p), ("block_tokens", c_uint32),
                 ("world", c_uint32), ("block_count", c_uint32), ("pool_count", c_uint32), ("pools", POINTER(_Pool)), ("team", c_uint64),
                 ("first_rank", c_uint32), ("rank_count", c_uint32)]
 
@@ -80,15 +84,22 @@ class _Place(Structure):  # of replay_content.h
 
 
 def _load(places, functions):
-    library = ctypes.CDLL(next((place for place in places if os.path.exists(place)), os.path.basename(places[0])))
-    for name, result, arguments in functions:
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
+    """The first that loads: of several architectures in one system one does."""
+    failed = []
+    for place in places:
+        try:
+            library = ctypes.CDLL(place)
+            for name, result, arguments in functions:
+                function = getattr(library, name)
+                function.restype, function.argtypes = result, arguments
+            return library
+        except (OSError, AttributeError) as error:
+            failed.append(str(error))
+    sys.exit("sluicectl replay: " + "; ".join(failed))
 
 
 _START = [c_void_p, POINTER(_Request), POINTER(c_void_p), POINTER(Error)]
-_library = _load([PREFIX + "/lib/libsluice.so.0", *glob.glob(PREFIX + "/lib*/libsluice.so.0"), *glob.glob(PREFIX + "/lib/*/libsluice.so.0")], (
+_library = _load([*glob.glob(PREFIX + "/lib/*/libsluice.so.0"), *glob.glob(PREFIX + "/lib*/libsluice.so.0"), "libsluice.so.0"], (
     ("sl_client_open", c_int, [POINTER(_ClientOptions), POINTER(c_void_p), POINTER(Error)]),
     ("sl_client_close", None, [POINTER(c_void_p)]),
     ("sl_client_instance", c_char_p, [c_void_p]),
@@ -104,12 +115,14 @@ _library = _load([PREFIX + "/lib/libsluice.so.0", *glob.glob(PREFIX + "/lib*/lib
     ("sl_op_release", None, [POINTER(c_void_p)]),
     ("sl_err_name", c_char_p, [c_int]),
     ("sl_err_text", c_char_p, [c_int])))
-_content = _load([HERE + "/libreplay.so", *glob.glob(PREFIX + "/lib*/sluice/libreplay.so"), *glob.glob(PREFIX + "/lib/*/sluice/libreplay.so")], (
+_content = _load([*glob.glob(PREFIX + "/lib/*/sluice/libreplay.so"), *glob.glob(PREFIX + "/lib*/sluice/libreplay.so"), HERE + "/libreplay.so"], (
     ("replay_layers", c_uint64, [c_uint64, c_uint64, c_uint64, POINTER(_Layer)]),
     ("replay_prepare", None, [c_void_p, c_uint32, c_uint32, c_uint32, POINTER(c_uint32), c_void_p, c_uint32]),
     ("replay_poison", None, [POINTER(_Place), c_void_p, c_uint32]),
     ("replay_compute", None, [POINTER(_Place), c_void_p, c_void_p, c_uint32]),
-    ("replay_check", c_uint32, [POINTER(_Place), c_void_p, c_void_p, c_uint32, c_void_p])))
+    ("replay_check", c_uint32, [POINTER(_Place), c_void_p, c_void_p, c_uint32, c_void_p]),
+    ("replay_shm_dir", c_int, [c_char_p, c_int, POINTER(c_char_p), c_char * 1024, POINTER(Error)]),
+    ("replay_counters", c_int, [c_char_p, POINTER(c_char_p), c_uint32, POINTER(c_uint64), POINTER(Error)])))
 
 
 def error_name(code):
@@ -123,6 +136,30 @@ def error_text(code):
 def _at(numbers, first=0):
     """The address of an item of an array."""
     return numbers.buffer_info()[0] + first * numbers.itemsize
+
+
+def _check(code, why):
+    if code != OK:
+        raise Failure(code, why.said())
+
+
+class Pages:
+    """A node's metrics pages. Reading them asks no process."""
+
+    def __init__(self, config, settings):
+        found, why, words = (c_char * 1024)(), Error(), [b"", *(b"--" + os.fsencode(setting) for setting in settings)]
+        _check(_content.replay_shm_dir(os.fsencode(config) or None, len(words), (c_char_p * len(words))(*words), found, byref(why)), why)
+        self.shm_dir = found.value
+
+    def ranks(self):
+        return sum(name.startswith(b"metrics.swapper.") for name in os.listdir(self.shm_dir))
+
+    def counters(self, actor, *names):
+        """Of an actor, 0 for one that it has not."""
+        values, why = (c_uint64 * len(names))(), Error()
+        texts = (c_char_p * len(names))(*(name.encode() for name in names))
+        _check(_content.replay_counters(self.shm_dir + b"/metrics." + actor.encode(), texts, len(names), values, byref(why)), why)
+        return list(values)
 
 
 class Op:
@@ -157,24 +194,19 @@ class Engine:
         self.tokens = (c_uint32 * token_count)()
         self.request = _Request(tokens=self.tokens, partial=True, timeout_ns=timeout_ns)
         texts = (c_char_p * (len(settings) + 1))(*map(os.fsencode, settings))
-        options = _ClientOptions(api_version=API_VERSION, config=config and os.fsencode(config), settings=texts)
-        self._check(_library.sl_client_open(byref(options), byref(self.client), byref(why)), why)
+        options = _ClientOptions(api_version=API_VERSION, config=os.fsencode(config) or None, settings=texts)
+        _check(_library.sl_client_open(byref(options), byref(self.client), byref(why)), why)
         self.instance = _library.sl_client_instance(self.client).decode(errors="replace")
         rows = (_Layer * layers)()
         memory_bytes = _content.replay_layers(layers, block_bytes, block_count, rows)
         tables = (_Pool * pools)(*((b"pool%d" % i, 0, layers, rows, memory_bytes) for i in range(pools)))
         engine = _EngineOptions(
-            name=b"replay", model_name=b"replay", revision=b"1", dtype=b"u8", layout=b"layer-first", key_format=key_format.encode(),
+            name=b"replay", model=_Model(name=b"replay", revision=b"1", dtype=b"u8", layout=b"layer-first"), key_format=key_format.encode(),
             block_tokens=BLOCK_TOKENS, world=ranks, block_count=block_count, pool_count=pools, pools=tables)
-        self._check(_library.sl_engine_register(self.client, byref(engine), 0, byref(self.engine), byref(why)), why)
+        _check(_library.sl_engine_register(self.client, byref(engine), 0, byref(self.engine), byref(why)), why)
         part = (c_uint64 * -(-block_bytes // 8))()
         self.places = [_Place(_library.sl_engine_memory(self.engine, rank, pool), rows, layers, block_bytes, rank, pool, part)
                        for rank in range(ranks) for pool in range(pools)]
-
-    @staticmethod
-    def _check(code, why):
-        if code != OK:
-            raise Failure(code, why.said())
 
     def prepare(self, ids, token_count, block_count):
         """Makes the tokens of a request. Gives the chains of its first blocks, each of which follows from all tokens up to and with it."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 BLOCK_TOKENS = 512  # that a hash id stands for
 LINE_BYTES_MAX, REQUESTS_MAX, IDS_MAX = 16 << 20, 10_000_000, 1 << 30
-TOKENS_MAX, ID_MAX = 1 << 26, (1 << 32) - 1
+TOKENS_MAX, ID_MAX, TIMESTAMP_MAX = 1 << 26, (1 << 32) - 1, (1 << 63) - 1
 
 
 class Request(NamedTuple):
@@ -48,7 +48,7 @@ def request_of(line):
     ids = found.get("hash_ids") if isinstance(found, dict) else None
     if not isinstance(ids, list) or not ids:
         raise TraceError("hash_ids must be a list that is not empty")
-    timestamp_ms = _number(found, "timestamp", 0, (1 << 63) - 1) if "timestamp" in found else 0
+    timestamp_ms = _number(found, "timestamp", 0, TIMESTAMP_MAX) if "timestamp" in found else 0
     length = _number(found, "input_length", 1, TOKENS_MAX)
     if len(ids) != -(-length // BLOCK_TOKENS):
         raise TraceError(f"{len(ids)} hash_ids of {BLOCK_TOKENS} tokens do not fit input_length {length}")

@@ -9,7 +9,7 @@ import math
 import sys
 
 from plain import clean, end_with_reader, run
-from replay_trace import BLOCK_TOKENS
+from replay_trace import BLOCK_TOKENS, TIMESTAMP_MAX
 
 SYSTEM_PROMPTS = 8
 # Medians and spreads (sigma of the logarithm) in tokens. They give about 15 blocks of 512 a request, a third of them reusable, like
@@ -81,7 +81,7 @@ class Workload:
         if not retry or self.turn is None:
             self.turn = self.turn_make()
         self.clock_ms += -math.log(self.random.uniform()) * 1000.0 / self.rate
-        return int(self.clock_ms), *self.turn
+        return int(min(self.clock_ms, TIMESTAMP_MAX)), *self.turn
 
 
 def wrong(text):

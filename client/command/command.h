@@ -88,6 +88,8 @@ sl_err ctl_word_keys(const struct ctl *ctl, struct sl_object_key **keys, sl_err 
 int ctl_wrong(const struct ctl *ctl, const char *format, ...) SL_PRINTF(2, 3);
 /* A failed call: prints, with --json as an object too, and gives the exit code of its error. */
 int ctl_failed(const struct ctl *ctl, const struct sl_error *why);
+/* Says what else there is where the node that was meant does not run: other nodes, or that it is another user's. */
+void ctl_no_node_say(const struct ctl *ctl, FILE *out);
 /* Prints and frees. */
 void ctl_print_json(json_t *object);
 /* Text of any bytes: as UTF-8, or "hex:..." when they are none. New reference. */

@@ -46,7 +46,7 @@ static int exit_code_of(sl_err code)
 }
 
 /* Which nodes of this user run, when it is not the one that was meant. Of places that somebody named nothing is known. */
-static void own_nodes_say(const struct ctl *ctl)
+static void own_nodes_say(const struct ctl *ctl, FILE *out)
 {
     char base[64], path[sizeof base + NAME_MAX + 2];
     uint32_t found = 0;
@@ -60,18 +60,16 @@ static void own_nodes_say(const struct ctl *ctl)
          entry != NULL && found < NODES_SAID; entry = readdir(directory)) {
         (void)snprintf(path, sizeof path, "%s/%s", base, entry->d_name);
         if (entry->d_name[0] != '.' && ctl_registrar_lives(path)) {
-            (void)fprintf(stderr, "%s%s",
-                          found == 0 ? "--instance names the node; there run: " : ", ",
+            (void)fprintf(out, "%s%s", found == 0 ? "--instance names the node; there run: " : ", ",
                           entry->d_name);
             found++;
         }
     }
     (void)fputs(found > 0 ? "\n" : "no node of this user runs here: sluice-node start begins one\n",
-                stderr);
+                out);
 }
 
-/* Somebody else's node of that name is as good as none, but not what a person expects to hear. */
-static void others_node_say(const struct ctl *ctl)
+void ctl_no_node_say(const struct ctl *ctl, FILE *out)
 {
     if (ctl_registrar_lives(ctl->paths.shm_dir)) {
         return; /* it runs, and did not answer */
@@ -81,10 +79,10 @@ static void others_node_say(const struct ctl *ctl)
     if (sl_service_dir(sl_config_text(ctl->config, SL_SET_instance), dir, &owner) &&
         owner != geteuid()) {
         const struct passwd *user = getpwuid(owner);
-        (void)fprintf(stderr, "%s belongs to user %s: ask as that user, or as root\n", dir,
+        (void)fprintf(out, "%s belongs to user %s: ask as that user, or as root\n", dir,
                       user != NULL ? user->pw_name : "unknown");
     } else {
-        own_nodes_say(ctl);
+        own_nodes_say(ctl, out);
     }
 }
 
@@ -94,7 +92,7 @@ int ctl_failed(const struct ctl *ctl, const struct sl_error *why)
     (void)fprintf(stderr, "sluicectl %s: %s (%s)\n", ctl->command->name, why->text,
                   sl_err_text(why->code));
     if (why->code == SL_ERR_UNREACHABLE && ctl->config != NULL) {
-        others_node_say(ctl);
+        ctl_no_node_say(ctl, stderr);
     }
     if (why->code == SL_ERR_PERMISSION && ctl->asks_as[0] != '\0') {
         (void)fprintf(

@@ -186,7 +186,7 @@ class Trace(unittest.TestCase):
         with open(other, "w", encoding="utf-8") as out:
             out.write(f"instance = {b.instance}\nruntime_dir = {b.directory}/run\nshm_dir = {b.shm}\n")
         return subprocess.Popen(
-            [CTL, "replay", TRACE, "--first", str(first), "--limit", str(end), "--also", other, "--published",
+            [CTL, "replay", TRACE, "--first", str(first), "--limit", str(end), "--also", other + ",", "--published",
              f"{10 * PATIENCE}s", "--block-bytes", "512", "--layers", "1", "--op-timeout", "60s",
              "--json", os.path.join(self.folder, "report.json"), *arguments, *a.where],
             env=a.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -6,11 +6,12 @@ import json
 import os
 import re
 import signal
+import subprocess
 import tempfile
 import time
 import unittest
 
-from node_support import TRACE, Node, expected_hits, main, paced, wait_until, workload
+from node_support import CTL, TRACE, Node, expected_hits, main, paced, wait_until, workload
 
 SECONDS = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 
@@ -79,6 +80,32 @@ class Replay(unittest.TestCase):
             report = self.replay(node, "--ranks", "1", "--pools", "2", "--layers", "3", "--block-bytes", "1235")
             self.assert_whole(report)
             self.assertEqual(report["hits"], hits)
+
+    def test_names_of_any_bytes_are_those_that_were_given(self):
+        with Node(ranks=1, memory="64MiB") as node:
+            config, report = (os.fsencode(self.directory.name) + b"/\xff" + name for name in (b".conf", b".json"))
+            with open(config, "w", encoding="utf-8") as file:
+                file.write(f"instance = {node.instance}\nruntime_dir = {node.directory}/run\nshm_dir = {node.shm}\n")
+            done = subprocess.run([CTL, "replay", self.trace, "--limit", "3", "--op-timeout", "30s", "--config", config, "--json", report], env=node.environment,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=60 * SECONDS, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            with open(report, encoding="utf-8") as lines:
+                self.assertEqual(json.load(lines)["requests"], 3)
+            done = node.ctl("replay", self.trace, "--limit", "3", "--json", self.directory.name, check=False)
+            self.assertEqual((done.returncode, b"Is a directory" in done.stderr, done.stdout), (2, True, b""))  # before anything is played
+
+    def test_wrong_use_is_named_where_no_node_runs(self):
+        where = ["--instance", f"none-{os.getpid()}"]
+        bad = self.directory.name + "/bad.jsonl"
+        with open(bad, "w", encoding="utf-8") as file:
+            file.write("{nonsense\n")
+        for words, code, named in (([self.trace, "--ranks", "0"], 2, "ranks"), ([self.trace, "--first", "99999999"], 2, "has 400 requests"), ([bad], 2, "bad.jsonl:1:"),
+                                   ([self.directory.name], 2, "Is a directory"), ([bad + "/trace"], 2, "Not a directory"),
+                                   ([bad + ".none"], 2, "No such file"), ([self.trace], 3, "there run: |start begins one")):
+            done = subprocess.run([CTL, "replay", *words, *where], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  timeout=60 * SECONDS, check=False)
+            self.assertEqual(done.returncode, code, (words, done.stdout))
+            self.assertRegex(done.stdout, named)
 
     def test_disk_carries_what_memory_cannot(self):
         _, hits = expected_hits(self.trace)

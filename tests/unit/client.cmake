@@ -4,6 +4,7 @@ sl_test(top_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/top_test.c LIBS sl
 sl_node_test(checks LABEL unit SCRIPT unit/checks_test.py TIMEOUT 120)
 sl_node_test(trace_lines LABEL unit SCRIPT unit/trace_lines_test.py TIMEOUT 60)
 sl_node_test(replay_parts LABEL unit SCRIPT unit/replay_parts_test.py TIMEOUT 60)
+sl_python_test(replay_library LABEL unit SCRIPT unit/replay_library_test.py TIMEOUT 60)
 sl_node_test(top_views LABEL unit SCRIPT unit/top_views_test.py TIMEOUT 60)
 sl_test(client_hostile_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/client_hostile_test.c
     ${CMAKE_CURRENT_LIST_DIR}/../support/tmpdir.c LIBS sluice_static TIMEOUT 120)

@@ -9,11 +9,12 @@ import sys
 import unittest
 from array import array
 from types import SimpleNamespace
+from unittest import mock
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 sys.path[:0] = [os.path.join(ROOT, "client", "bench"), os.path.join(ROOT, "client", "command"), os.path.join(ROOT, "tests", "support")]
 sys.modules["replay_library"] = SimpleNamespace(  # libsluice is not asked for here
-    OK=0, NOT_FOUND=1, LIMIT=4, TIMEOUT=5, UNREACHABLE=8, PROTOCOL=12, VERSION=13, INVALID=15, CONFIG=17, FOREIGN=19, PREFIX="", Failure=Exception,
+    OK=0, NOT_FOUND=1, LIMIT=4, TIMEOUT=5, UNREACHABLE=8, PROTOCOL=12, VERSION=13, PERMISSION=14, INVALID=15, CONFIG=17, FOREIGN=19, Failure=type("Failure", (Exception,), {"code": 15}),
     Hints=SimpleNamespace, Prefill=lambda *_: None, error_name=str, error_text=str)
 import replay  # noqa: E402
 import replay_trace  # noqa: E402
@@ -137,11 +138,11 @@ class Engine:
         return self.ops[-1], result
 
 
-def played(engine, requests, **options):
+def played(engine, requests, dropped=lambda: 0, **options):
     asked = dict(ranks=1, pools=1, layers=1, block_bytes=4096, device_blocks=8, op_timeout=10**9, first=0, window=0, progress=False, speed=None, json="-",
                  prefill_rate=0, prefill_doubles=0, prefill_untold=False, ends_told=None, hints_right=None, pauses_told=0, published=0, hint_seed=1,
                  keys_of_pairs=False, key_of_cut_block=True, key_format="sluice")
-    side = SimpleNamespace(engine=engine, known=set(), dropped=lambda: 0)
+    side = SimpleNamespace(engine=engine, known=set(), dropped=dropped)
     return replay.Replay(SimpleNamespace(**{**asked, **options}), requests, [side]).play_all()
 
 
@@ -176,6 +177,68 @@ class Blocks(unittest.TestCase):
         self.assertEqual((report["hits"], report["lost"], report["hits_by_tier"]["memory"], report["blocks_stored"]), (3, 0, 3, 3))
 
 
+    def test_an_error_of_ours_ends_the_ops_whose_blocks_were_set_aside(self):
+        engine = Engine([[False] * 9], lambda _: 0 if len(engine.ops) < 2 else 1 // 0)
+        with self.assertRaises(ZeroDivisionError):
+            played(engine, self.requests)
+        self.assertTrue(all(op.released for op in engine.ops))
+
+
+class Looks(unittest.TestCase):
+    """At a node's metrics pages."""
+
+    def published(self, answers, timeout_ns=10**9, spent_ns=0):
+        """answers: of each look, (when it was published, whether the directory is up), or nothing to read."""
+        clock, looks = [5], iter(answers)
+
+        def counters(*_):
+            clock[0] += spent_ns
+            answer = next(looks)
+            if answer is None:
+                raise replay.Failure("no page")
+            return answer
+
+        side = SimpleNamespace(pages=SimpleNamespace(counters=counters))
+        with mock.patch.object(replay, "time", SimpleNamespace(monotonic_ns=lambda: clock[0], sleep=lambda _: None)):
+            return replay.Side.published(side, timeout_ns), len(list(looks))
+
+    def test_what_was_published_after_the_wait_began_is_known(self):
+        self.assertEqual(self.published([(4, 1), (5, 1), (6, 1), (7, 1)]), (True, 1))
+
+    def test_a_transporter_without_a_page_is_waited_for_and_a_directory_that_is_down_is_not(self):
+        self.assertEqual(self.published([None, (6, 1)]), (True, 0))
+        self.assertEqual(self.published([None, (5, 0), (6, 1)]), (False, 1))
+
+    def test_no_look_begins_after_the_deadline(self):
+        self.assertEqual(self.published([(5, 1), (5, 1), (6, 1)], timeout_ns=100, spent_ns=50), (False, 1))
+
+    def test_evictions_that_cannot_be_read_are_an_error_before_the_run_and_after_it(self):
+        def dropped():
+            if next(looks):
+                raise replay.Failure("no page")
+            return 0
+
+        again, looks = trace([1, 2, 3], [1, 2, 3]), iter([True])
+        with self.assertRaises(replay.Failure):
+            played(Engine(), again, dropped)
+        looks = iter([False, True])
+        report = played(Engine(), again, dropped)
+        self.assertEqual((report["misses_of_acknowledged"], report["lost"], report["errors"]), (3, 0, 1))
+        self.assertEqual(report["errors_by_kind"], [{"op": "evictions", "code": "15", "count": 1, "text": "not known: no page"}])
+
+
+class Times(unittest.TestCase):
+    def test_times_of_any_length_are_slept_and_said(self):
+        requests = trace([1], [1, 2], [1, 2, 3], times=(0, 9 * 10**18, 2**63 - 1))
+        slept = []
+        with mock.patch("time.sleep", slept.append):
+            played(Engine(), requests, speed=1e-300, pauses_told=1, pauses_right=1, pause_error=0)
+            engine = Engine()
+            engine.request.token_count = 1 << 26
+            played(engine, requests, prefill_rate=1, prefill_doubles=1)
+        self.assertEqual(slept, [0, 1e9, 1e9, 1e9, 1e9, 1e9])
+
+
 class Workload(unittest.TestCase):
     def requests(self, seed, count=600, sessions=64, rate=4):
         made = workload.Workload(seed, sessions, rate)
@@ -204,6 +267,9 @@ class Workload(unittest.TestCase):
     def test_what_is_printed_is_a_trace(self):
         done = subprocess.run([sys.executable, workload.__file__, "60", "3", "64", "4"], env={"PYTHONPATH": ":".join(sys.path)}, check=True, stdout=subprocess.PIPE)
         self.assertEqual([list(request.ids) for request in trace_of(io.BytesIO(done.stdout), 100)], [ids for _, _, _, ids in self.requests(3, 60)])
+
+    def test_times_end_where_those_of_traces_do(self):
+        self.assertEqual([timestamp for timestamp, _, _, _ in self.requests(7, 3, rate=1e-306)], [2**63 - 1] * 3)
 
     def test_a_bad_parameter_is_named(self):
         for words, named in ((("0", "1", "1", "1"), "requests"), (("1", "1", "0", "1"), "sessions"), (("1", "1", "1", "0"), "rate"), (("1", "1", "1", "x"), "--rate 'x'")):

@@ -157,6 +157,26 @@ static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
     return true;
 }
 
+/* Scripts that a command becomes can be looked into by that user: of root's environment they get what they and the settings read. */
+static void environment_shorten(void)
+{
+    static const char *const kept[] = {
+        "COLUMNS=",       "CUDA_",           "HOME=",     "LANG",  "LC_",     "LD_LIBRARY_PATH=",
+        "LINES=",         "MOONCAKE_",       "NO_COLOR=", "PATH=", "SLUICE_", "TERM",
+        "VLLM_MOONCAKE_", "XDG_RUNTIME_DIR="};
+    char **to = environ;
+    for (char **at = environ; *at != NULL; at++) {
+        size_t i = 0;
+        while (i < SL_COUNT(kept) && strncmp(*at, kept[i], strlen(kept[i])) != 0) {
+            i++;
+        }
+        if (i < SL_COUNT(kept)) {
+            *to++ = *at;
+        }
+    }
+    *to = NULL;
+}
+
 /* The node of the system's units belongs to a user of its own, and answers nobody else. So root asks
  * as that user. Swappers open what an engine registers by its /proc/PID/fd: a process that changed its
  * user belongs to root there, until it says that it may be looked into. So do those commands alone that
@@ -176,6 +196,7 @@ static sl_err service_user_become(struct ctl *ctl, struct sl_error *why)
         return sl_fail(why, SL_ERR_NOT_FOUND, "'%s' belongs to uid %u, which no user has", dir,
                        owner);
     }
+    environment_shorten();
     if (initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 ||
         setuid(owner) != 0 ||
         (ctl->command->registers && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) != 0)) {

@@ -328,6 +328,14 @@ class Packaging(unittest.TestCase):
             {CTL} workload --requests 3 | {CTL} replay - | grep -c -e "errors *0" -e "mismatches *0"
             install -m 0600 /dev/null /run/of-root
             {CTL} put of-root /run/of-root 2>&1 || echo "code $?"
+            echo '{{"input_length": 1, "hash_ids": [1]}}' | {CTL} replay - --json /run/of-root 2>&1 || echo "code $?"
+            mkfifo /run/lines
+            OF_ROOT=1 {CTL} workload --requests 100000 >/run/lines &
+            exec 9</run/lines
+            read -r first <&9
+            tr '\\0' '\\n' </proc/$!/environ | grep -o -e ^PATH= -e ^OF_ROOT=
+            exec 9<&-
+            wait $! || true
             {NODE} status | head -n 1 | cut -d, -f1
             {NODE} stop >/dev/null
             ls -A /run/sluice/{name}
@@ -338,9 +346,9 @@ class Packaging(unittest.TestCase):
         finally:
             shutil.rmtree(f"/dev/shm/sluice-65534/{name}", ignore_errors=True)
         self.assertIn(f"/run/sluice/{name} belongs to user nobody: ask as that user, or as root", said)
-        self.assertIn("asked as user 'nobody', to whom this node belongs: a file must be open to that user; standard input and output are", said)
+        self.assertEqual(said.count("asked as user 'nobody', to whom this node belongs: a file must be open to that user; standard input and output are"), 2)
         self.assertEqual([line for line in said if not any(part in line for part in ("greeting", f"'{name}'", "belongs", "/run/of-root"))],
-                         ["1", "hello", "nobody", "hello", "code 3", "2", "code 1", f"node {name}", "log", "start-arguments", "supervisor.lock", ""])
+                         ["1", "hello", "nobody", "hello", "code 3", "2", "code 1", "code 1", "PATH=", f"node {name}", "log", "start-arguments", "supervisor.lock", ""])
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ struct sl_mailbox_peer {
     char name[SL_NAME_BYTES_MAX + 1];
     uint32_t lane;        /* slot + 1 of our lane to it; 0: none */
     sl_err refused;       /* what a send answers while no lane stands */
+    int os_code;          /* why this process could not make one; 0: another reason */
     uint64_t offer_at_ns; /* when the next lane may be offered */
     uint64_t offer_pause_ns;
 };

@@ -207,9 +207,11 @@ void sl_mailbox_lane_offer(struct sl_mailbox *mailbox, struct sl_mailbox_peer *p
     due_at(mailbox, peer->offer_at_ns);
     peer->refused = slot != NULL ? sl_lane_path(mailbox->directory, peer->name, path, sizeof(path))
                                  : SL_ERR_LIMIT;
+    peer->os_code = 0;
     if (peer->refused == SL_OK) {
         peer->refused =
             sl_lane_offer(&slot->lane, path, mailbox->name, peer->name, mailbox->ring_bytes);
+        peer->os_code = peer->refused == SL_ERR_LIMIT ? errno : 0;
     }
     if (peer->refused != SL_OK) {
         return;

@@ -308,9 +308,11 @@ static sl_err lane_make(struct sl_lane *lane, const char *name, uint64_t ring_by
     if (err == SL_OK && !packet_send(lane->socket_fd, &offer, sizeof(offer), fds, FD_COUNT)) {
         err = errno == EPIPE || errno == ECONNRESET ? SL_ERR_UNREACHABLE : SL_ERR_LIMIT;
     }
+    int os_code = errno;
     for (int i = 0; i < FD_COUNT; i++) {
         fd_close(&fds[i]); /* the mappings hold the memory */
     }
+    errno = os_code;
     return err;
 }
 
@@ -324,7 +326,9 @@ sl_err sl_lane_offer(struct sl_lane *lane, const char *path, const char *name, c
         err = lane_make(lane, name, ring_bytes);
     }
     if (err != SL_OK) {
+        int os_code = errno;
         sl_lane_close(lane);
+        errno = os_code;
     }
     return err;
 }

@@ -168,6 +168,20 @@ sl_err sl_mailbox_send(struct sl_mailbox *mailbox, const char *to, const void *f
     return sl_mailbox_lane_request(mailbox, peer, frame, length_bytes);
 }
 
+sl_err sl_mailbox_fail(const struct sl_mailbox *mailbox, const char *to, sl_err code,
+                       struct sl_error *why)
+{
+    for (uint32_t i = 0; why != NULL && i < mailbox->peer_count; i++) {
+        const struct sl_mailbox_peer *peer = &mailbox->peers[i];
+        if (strcmp(peer->name, to) == 0 && peer->lane == 0 && peer->os_code != 0) {
+            (void)sl_fail_os(why, peer->os_code, "%s: no lane to it can be made", to);
+            return why->code = code;
+        }
+    }
+    return sl_fail(why, code, "%s: %s", to,
+                   code == SL_ERR_BUSY ? "it has not accepted a lane yet" : sl_err_text(code));
+}
+
 /* --------------------------------------------------- receiving
  * --------------------------------------------------- */
 

@@ -53,6 +53,9 @@ void sl_mailbox_close(struct sl_mailbox **mailbox);
  * SL_ERR_OS. */
 sl_err sl_mailbox_send(struct sl_mailbox *mailbox, const char *to, const void *frame,
                        size_t length_bytes, bool reply);
+/* Words what a send of requests to `to` answered. Gives code. */
+sl_err sl_mailbox_fail(const struct sl_mailbox *mailbox, const char *to, sl_err code,
+                       struct sl_error *why);
 /* Takes the next frame: *from and *frame are borrowed until the next call. SL_ERR_NOT_FOUND: none.
  * Fair between peers. */
 sl_err sl_mailbox_receive(struct sl_mailbox *mailbox, const char **from, const void **frame,

@@ -150,7 +150,7 @@ static sl_err frame_send(struct sl_client *client, const char *to, struct sl_msg
         return err;
     }
     err = sl_mailbox_send(client->mailbox, to, frame, length_bytes, false);
-    return err == SL_OK ? SL_OK : sl_fail(why, err, "%s: %s", to, sl_err_text(err));
+    return err == SL_OK ? SL_OK : sl_mailbox_fail(client->mailbox, to, err, why);
 }
 
 /* Nobody will fill what the call may yet be granted. Said at once, behind the request: where that was
@@ -223,8 +223,10 @@ static void call_expired(struct sl_client *client, struct sl_client_call *call)
     if (call->ever_sent) {
         call->code = sl_fail(&call->why, SL_ERR_TIMEOUT, "%s did not answer %s in time", call->to,
                              sl_msg_name(call->msg.type));
-    } else {
+    } else if (call->why.code == SL_OK || call->why.code == SL_ERR_UNREACHABLE) {
         call->code = sl_fail(&call->why, SL_ERR_UNREACHABLE, "%s is not reachable", call->to);
+    } else { /* SL_ERR_BUSY or SL_ERR_LIMIT of a put or a get would speak of its key */
+        call->code = call->why.code = SL_ERR_UNREACHABLE;
     }
     timeout_log(client, call);
     give_up(client, call);

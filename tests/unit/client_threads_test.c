@@ -10,12 +10,14 @@
 #include "tests/support/tmpdir.h"
 
 #include <check.h>
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -541,6 +543,47 @@ START_TEST(a_call_that_ends_by_its_deadline_leaves_a_line_beside_the_actors_logs
     }
 END_TEST
 
+static const struct {
+    bool listens, full;
+    const char *text;
+} unsent[] = {
+    {false, false, "other is not reachable"},
+    {true, false, "other: it has not accepted a lane yet"},
+    {true, true, "other: no lane to it can be made: Too many open files"},
+};
+
+/* Its code is one of nodes: those of lanes would speak of keys to who put or gets one. */
+START_TEST(a_call_that_was_never_sent_says_why)
+    {
+        struct bed bed;
+        bed_open(&bed);
+        struct sl_mailbox *other = NULL;
+        const struct sl_mailbox_options options = {.runtime_dir = bed.dir.path,
+                                                   .name = "other",
+                                                   .message_bytes_max = SL_MIB,
+                                                   .ring_bytes = 64 * SL_KIB,
+                                                   .lanes_max = 8};
+        const struct rlimit few = {.rlim_cur = 256, .rlim_max = 256};
+        struct sl_client_call call = {
+            .to = "other",
+            .deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), 100 * SL_NS_PER_MS),
+            .msg.type = SL_MSG_PING};
+        struct sl_error why = {0};
+        ck_assert(!unsent[_i].listens || sl_mailbox_open(&options, &other, NULL) == SL_OK);
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+        while (unsent[_i].full && dup(STDERR_FILENO) >= 0) {
+        }
+
+        ck_assert_int_eq(sl_client_call(&bed.client, &call, &why), SL_ERR_UNREACHABLE);
+
+        ck_assert_msg(strcmp(why.text, unsent[_i].text) == 0, "%s", why.text);
+        ck_assert_int_eq(why.code, SL_ERR_UNREACHABLE);
+        ck_assert_int_eq(why.os_code, unsent[_i].full ? EMFILE : 0);
+        sl_mailbox_close(&other);
+        bed_close(&bed);
+    }
+END_TEST
+
 /* Nothing answers: each call ends by its own deadline, also those of threads that do not poll. */
 START_TEST(each_call_ends_by_its_own_deadline)
     {
@@ -571,6 +614,7 @@ int main(void)
                         (int)SL_COUNT(crowds));
     tcase_add_test(tcase, the_last_call_of_a_thread_that_polls_leaves_nobody_behind);
     tcase_add_test(tcase, a_call_that_ends_by_its_deadline_leaves_a_line_beside_the_actors_logs);
+    tcase_add_loop_test(tcase, a_call_that_was_never_sent_says_why, 0, SL_COUNT(unsent));
     tcase_add_test(tcase, each_call_ends_by_its_own_deadline);
     tcase_add_loop_test(tcase, a_loop_at_the_descriptor_learns_of_every_end_once, 0,
                         SL_COUNT(loops));

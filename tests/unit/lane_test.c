@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -67,6 +68,24 @@ static uint32_t open_fds(void)
         count += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
     }
     return count;
+}
+
+/* This process may open so many more. */
+static void descriptors_leave(uint32_t count)
+{
+    const struct rlimit few = {.rlim_cur = 256, .rlim_max = 256};
+    int left[8];
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    for (uint32_t i = 0; i < count; i++) {
+        left[i] = dup(STDERR_FILENO);
+        ck_assert_int_ge(left[i], 0);
+    }
+    while (dup(STDERR_FILENO) >= 0) {
+    }
+    ck_assert_int_eq(errno, EMFILE);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)close(left[i]);
+    }
 }
 
 static void pause_us(uint64_t us)
@@ -829,6 +848,28 @@ START_TEST(offer_is_judged)
     }
 END_TEST
 
+/* The offerer hears what it can have later, and its text says what it lacks. */
+START_TEST(lane_that_cannot_be_offered_is_a_limit_with_its_cause)
+    {
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        struct sl_error why = {0};
+        descriptors_leave((uint32_t)_i);
+
+        sl_err err = sl_mailbox_send(client, "echo", "ask", 4, false);
+
+        ck_assert_int_eq(err, SL_ERR_LIMIT);
+        ck_assert_int_eq(sl_mailbox_fail(client, "echo", err, &why), SL_ERR_LIMIT);
+        ck_assert_int_eq(why.os_code, EMFILE);
+        ck_assert_msg(strcmp(why.text, "echo: no lane to it can be made: Too many open files") == 0,
+                      "%s", why.text);
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
 /* Its pipe blocks and is full, and nobody else has it any more: neither a wait nor a SIGPIPE. */
 START_TEST(a_full_doorbell_is_rung_all_the_same)
     {
@@ -1427,6 +1468,7 @@ static void suite_fill(Suite *suite)
     tcase_add_loop_test(ends, lane_with_hostile_bytes_is_dropped_and_others_go_on, 0, 3);
     TCase *made = tcase_create("offers");
     tcase_add_loop_test(made, offer_is_judged, 0, SL_COUNT(offers));
+    tcase_add_loop_test(made, lane_that_cannot_be_offered_is_a_limit_with_its_cause, 0, 6);
     tcase_add_test(made, a_full_doorbell_is_rung_all_the_same);
     tcase_add_test(made, stalled_handshakes_are_bounded);
     tcase_add_test(made, one_lane_too_many_is_a_limit_until_there_is_room);

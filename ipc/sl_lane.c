@@ -180,7 +180,9 @@ static ssize_t packet_take(int fd, void *bytes, size_t room, int *fds)
         }
     }
     if (got >= 0 && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-        errno = EMSGSIZE;
+        /* Cut though there was room for more: this process may have no more. */
+        bool full = fds != NULL && fds[FD_COUNT - 1] < 0 && (message.msg_flags & MSG_TRUNC) == 0;
+        errno = full ? EMFILE : EMSGSIZE;
         return -1;
     }
     return got;
@@ -413,6 +415,7 @@ sl_err sl_lane_take_offer(struct sl_lane *lane)
         return SL_ERR_NOT_FOUND;
     }
     sl_err err = got == 0 || (got < 0 && errno == ECONNRESET) ? SL_ERR_PEER_DIED
+                 : got < 0 && errno == EMFILE                 ? SL_ERR_LIMIT
                                                               : offer_check(&offer, got, fds);
     if (err == SL_OK) {
         memcpy(lane->name, offer.name, sizeof(lane->name));
@@ -463,6 +466,7 @@ sl_err sl_lane_take_long(const struct sl_lane *lane, uint64_t bytes_max, void **
     char byte;
     int fds[FD_COUNT] = {-1, -1, -1};
     ssize_t got = packet_take(lane->socket_fd, &byte, sizeof(byte), fds);
+    sl_err err = got < 0 && errno == EMFILE ? SL_ERR_LIMIT : SL_ERR_PROTOCOL;
     uint64_t bytes = sealed_bytes(fds[0], SEALS_OF_LONG);
     void *at = MAP_FAILED;
     if (got == (ssize_t)sizeof(byte) && bytes > 0 && bytes <= bytes_max) {
@@ -473,7 +477,7 @@ sl_err sl_lane_take_long(const struct sl_lane *lane, uint64_t bytes_max, void **
         fd_close(&fds[i]);
     }
     if (at == MAP_FAILED) {
-        return SL_ERR_PROTOCOL;
+        return err;
     }
     *frame = at;
     *length_bytes = bytes;

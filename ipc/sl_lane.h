@@ -67,7 +67,8 @@ sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code);
  * the other side has not taken; no descriptors, no memory), SL_ERR_PEER_DIED. */
 sl_err sl_lane_send_long(const struct sl_lane *lane, const void *frame, size_t length_bytes);
 /* Takes the next one, of bytes_max at most: gives *frame, which nobody can change, for munmap.
- * Errors: SL_ERR_PROTOCOL (there is none, or it is not what it has to be). */
+ * Errors: SL_ERR_PROTOCOL (there is none, or it is not what it has to be), SL_ERR_LIMIT (no
+ * descriptor: that frame is lost). */
 sl_err sl_lane_take_long(const struct sl_lane *lane, uint64_t bytes_max, void **frame,
                          size_t *length_bytes);
 /* Whether the other side still holds its end. */

@@ -848,6 +848,29 @@ START_TEST(offer_is_judged)
     }
 END_TEST
 
+/* One for the connection, three that come along, two bells opened anew. */
+START_TEST(offer_to_who_has_no_descriptors_is_a_limit)
+    {
+        struct {
+            char magic[8];
+            uint32_t version, code;
+        } answer = {0};
+        directory_make();
+        struct sl_mailbox *actor = opened("echo", true);
+        int fd = raw_connect();
+        raw_offer(fd, OFFER_GOOD);
+        descriptors_leave((uint32_t)_i);
+
+        UNTIL(stats_of(actor).lanes + stats_of(actor).lanes_refused > 0, actor, NULL);
+
+        ck_assert_int_eq(recv(fd, &answer, sizeof(answer), 0), (ssize_t)sizeof(answer));
+        ck_assert_uint_eq(answer.code, _i < 6 ? SL_ERR_LIMIT : SL_OK);
+        (void)close(fd);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
 /* The offerer hears what it can have later, and its text says what it lacks. */
 START_TEST(lane_that_cannot_be_offered_is_a_limit_with_its_cause)
     {
@@ -1468,6 +1491,7 @@ static void suite_fill(Suite *suite)
     tcase_add_loop_test(ends, lane_with_hostile_bytes_is_dropped_and_others_go_on, 0, 3);
     TCase *made = tcase_create("offers");
     tcase_add_loop_test(made, offer_is_judged, 0, SL_COUNT(offers));
+    tcase_add_loop_test(made, offer_to_who_has_no_descriptors_is_a_limit, 1, 7);
     tcase_add_loop_test(made, lane_that_cannot_be_offered_is_a_limit_with_its_cause, 0, 6);
     tcase_add_test(made, a_full_doorbell_is_rung_all_the_same);
     tcase_add_test(made, stalled_handshakes_are_bounded);

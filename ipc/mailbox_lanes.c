@@ -456,7 +456,7 @@ static sl_err lane_send(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot
     if (is_long) { /* behind it nothing may fail for want of room */
         err = !sl_queue_has_room(&slot->lane.writer, 0)
                   ? SL_ERR_LIMIT
-                  : sl_lane_send_long(&slot->lane, frame, length_bytes);
+                  : sl_lane_send_long(&slot->lane, frame, length_bytes, mailbox->message_bytes_max);
     }
     if (err == SL_OK) {
         err = sl_queue_write(&slot->lane.writer, is_long ? KIND_LONG : KIND_MESSAGE, frame,

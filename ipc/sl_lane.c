@@ -445,11 +445,30 @@ sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code)
 
 /* ----------------------------------------------- standing */
 
-sl_err sl_lane_send_long(const struct sl_lane *lane, const void *frame, size_t length_bytes)
+/* Whether one more may follow what the other side has not taken. */
+static bool long_has_room(struct sl_lane *lane, uint64_t length_bytes, uint64_t bytes_max)
+{
+    uint64_t head = sl_queue_head(&lane->writer), bytes = length_bytes;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < lane->untaken_count; i++) {
+        if ((int64_t)(head - lane->untaken[i].position) <= 0) {
+            bytes += lane->untaken[i].bytes;
+            lane->untaken[count++] = lane->untaken[i];
+        }
+    }
+    lane->untaken_count = count;
+    return count < SL_LANE_LONG_MAX && bytes <= bytes_max;
+}
+
+sl_err sl_lane_send_long(struct sl_lane *lane, const void *frame, size_t length_bytes,
+                         uint64_t bytes_max)
 {
     char byte = 0;
     int fd = -1;
     sl_err err = SL_OK;
+    if (!long_has_room(lane, length_bytes, bytes_max)) {
+        return SL_ERR_LIMIT;
+    }
     if (!memory_make(length_bytes, &fd) ||
         write(fd, frame, length_bytes) != (ssize_t)length_bytes ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) != 0 ||
@@ -457,6 +476,10 @@ sl_err sl_lane_send_long(const struct sl_lane *lane, const void *frame, size_t l
         err = errno == EPIPE || errno == ECONNRESET ? SL_ERR_PEER_DIED : SL_ERR_LIMIT;
     }
     fd_close(&fd);
+    if (err == SL_OK) {
+        lane->untaken[lane->untaken_count].position = lane->writer.tail;
+        lane->untaken[lane->untaken_count++].bytes = length_bytes;
+    }
     return err;
 }
 

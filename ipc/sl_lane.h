@@ -19,6 +19,9 @@
 /* 1 had eventfds as doorbells, 2 sent long frames by ZeroMQ. */
 #define SL_LANE_VERSION    3u
 #define SL_LANE_NAME_BYTES 32u
+/* Long frames that the other side has not taken: each holds a descriptor of this user, of which Linux
+ * lets RLIMIT_NOFILE be on their way, and memory. */
+#define SL_LANE_LONG_MAX 8u
 
 struct sl_lane {
     struct sl_queue_writer writer;
@@ -31,6 +34,11 @@ struct sl_lane {
     int peer_bell_fd; /* the other side sleeps on it */
     uint32_t rung;    /* since our doorbell was emptied */
     uint32_t pid;     /* of the process that connected to us; 0: we connected */
+    struct {
+        uint64_t position; /* of its mark in the ring */
+        uint64_t bytes;
+    } untaken[SL_LANE_LONG_MAX]; /* long frames that we sent */
+    uint32_t untaken_count;
 };
 
 /* A lane that owns nothing. close() is safe from here on. */
@@ -63,9 +71,11 @@ sl_err sl_lane_take_offer(struct sl_lane *lane);
 /* Tells the offerer code; SL_OK makes the lane stand. Errors: SL_ERR_PEER_DIED. */
 sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code);
 
-/* Hands over a frame of any length by the socket, beside the ring. Errors: SL_ERR_LIMIT (too many that
- * the other side has not taken; no descriptors, no memory), SL_ERR_PEER_DIED. */
-sl_err sl_lane_send_long(const struct sl_lane *lane, const void *frame, size_t length_bytes);
+/* Hands over a frame of any length by the socket, beside the ring, whose next frame is its mark. Errors:
+ * SL_ERR_LIMIT (it and what the other side has not taken are more than SL_LANE_LONG_MAX, or than
+ * bytes_max; no descriptors, no memory), SL_ERR_PEER_DIED. */
+sl_err sl_lane_send_long(struct sl_lane *lane, const void *frame, size_t length_bytes,
+                         uint64_t bytes_max);
 /* Takes the next one, of bytes_max at most: gives *frame, which nobody can change, for munmap.
  * Errors: SL_ERR_PROTOCOL (there is none, or it is not what it has to be), SL_ERR_LIMIT (no
  * descriptor: that frame is lost). */

@@ -96,6 +96,11 @@ static inline uint64_t sl_queue_tail(const struct sl_queue_reader *reader)
 {
     return atomic_load_explicit(&reader->shared->tail, memory_order_acquire);
 }
+/* Position behind the last frame that the reader took, by its own word: as above. */
+static inline uint64_t sl_queue_head(const struct sl_queue_writer *writer)
+{
+    return atomic_load_explicit(&writer->shared->head, memory_order_acquire);
+}
 /* Whether something may be read. */
 static inline bool sl_queue_ready(const struct sl_queue_reader *reader)
 {

@@ -207,11 +207,18 @@ START_TEST(long_frame_comes_in_its_turn)
     }
 END_TEST
 
+/* By number, and by the bytes of the longest frame that may be. */
+static const struct {
+    size_t bytes;
+    uint32_t count;
+} untaken[] = {{RING, 8}, {SL_MIB / 8, 8}, {SL_MIB / 8 + 1, 7}, {SL_MIB / 2, 2}, {SL_MIB, 1}};
+
 /* What its reader does not take has a bound, and costs its sender nothing that stays. */
 START_TEST(long_frames_that_nobody_takes_are_a_limit)
     {
         directory_make();
-        static char large[RING];
+        static char large[SL_MIB];
+        const size_t bytes = untaken[_i].bytes;
         struct sl_mailbox *actor = opened("echo", true);
         struct sl_mailbox *client = opened("client.1.0", false);
         const char *from = NULL;
@@ -220,21 +227,21 @@ START_TEST(long_frames_that_nobody_takes_are_a_limit)
         attach(client, actor);
         uint32_t before = open_fds();
 
-        while (sl_mailbox_send(client, "echo", large, sizeof(large), false) == SL_OK) {
+        while (sl_mailbox_send(client, "echo", large, bytes, false) == SL_OK) {
             ck_assert_uint_lt(++taken, 10000);
         }
 
-        ck_assert_uint_gt(taken, 0);
+        ck_assert_uint_eq(taken, untaken[_i].count);
         ck_assert_uint_eq(open_fds(), before);
-        ck_assert_int_eq(sl_mailbox_send(client, "echo", large, sizeof(large), false),
-                         SL_ERR_LIMIT);
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", large, bytes, false), SL_ERR_LIMIT);
         ck_assert_int_eq(sl_mailbox_send(client, "echo", "short", 6, false), SL_OK);
         for (uint32_t i = 0; i < taken; i++) {
             (void)received(actor, &from, &length);
-            ck_assert_uint_eq(length, sizeof(large));
+            ck_assert_uint_eq(length, bytes);
+            /* What was taken makes room. */
+            ck_assert_int_eq(sl_mailbox_send(client, "echo", large, bytes, false), SL_OK);
         }
         ck_assert_str_eq(received(actor, &from, &length), "short");
-        ck_assert_int_eq(sl_mailbox_send(client, "echo", large, sizeof(large), false), SL_OK);
         sl_mailbox_close(&client);
         sl_mailbox_close(&actor);
         directory_remove();
@@ -1477,7 +1484,7 @@ static void suite_fill(Suite *suite)
     TCase *where = tcase_create("what goes where");
     tcase_add_test(where, frames_go_over_the_ring_both_ways);
     tcase_add_test(where, long_frame_comes_in_its_turn);
-    tcase_add_test(where, long_frames_that_nobody_takes_are_a_limit);
+    tcase_add_loop_test(where, long_frames_that_nobody_takes_are_a_limit, 0, SL_COUNT(untaken));
     tcase_add_test(where, full_ring_is_a_limit_until_the_receiver_takes);
     tcase_add_loop_test(where, order_is_kept_from_lane_to_lane, 0, 6);
     TCase *ends = tcase_create("ends");

@@ -25,6 +25,8 @@
 /* After a refusal. */
 #define REFUSED_PAUSE_NS (1 * SL_NS_PER_S)
 #define LISTEN_AGAIN_NS  (100 * SL_NS_PER_MS)
+/* Names of clients: those of actors have room of their own. */
+#define CLIENT_PREFIX "client."
 /* Looks at the clock once in so many looks at the rings. */
 #define SPIN_LOOKS 32u
 
@@ -35,10 +37,15 @@ static void due_at(struct sl_mailbox *mailbox, uint64_t at_ns)
 
 /* ----------------------------------------------- slots */
 
+/* Lanes to us, and ours. */
+static uint32_t slots_max(const struct sl_mailbox *mailbox)
+{
+    return mailbox->lanes_max + 2 * SL_MAILBOX_PEERS_MAX;
+}
+
 static struct sl_mailbox_lane *lane_new(struct sl_mailbox *mailbox)
 {
-    uint32_t room = mailbox->lanes_max + SL_MAILBOX_PEERS_MAX;
-    for (uint32_t i = 0; i < room; i++) {
+    for (uint32_t i = 0; i < slots_max(mailbox); i++) {
         struct sl_mailbox_lane *slot = &mailbox->lanes[i];
         if (slot->state == SL_LANE_FREE) {
             *slot = (struct sl_mailbox_lane){.deadline_ns = SL_NEVER_NS};
@@ -271,13 +278,46 @@ static void lane_succeeds(struct sl_mailbox *mailbox, struct sl_mailbox_lane *sl
     slot->after = old != NULL ? number_of(mailbox, old) + 1 : 0;
 }
 
+static uint32_t theirs_count(const struct sl_mailbox *mailbox, const char *prefix)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < mailbox->lane_count; i++) {
+        const struct sl_mailbox_lane *slot = &mailbox->lanes[i];
+        count += slot->state != SL_LANE_FREE && !slot->ours &&
+                 strncmp(slot->lane.name, prefix, strlen(prefix)) == 0;
+    }
+    return count;
+}
+
+/* Lanes of the dead that a forked child still holds open: they go when the room is needed. */
+static void dead_sweep(struct sl_mailbox *mailbox)
+{
+    for (uint32_t i = mailbox->lane_count; i-- > 0;) {
+        struct sl_mailbox_lane *slot = &mailbox->lanes[i];
+        if (slot->state == SL_LANE_STANDS && !slot->ours && kill((pid_t)slot->lane.pid, 0) != 0 &&
+            errno == ESRCH) {
+            lane_end(mailbox, slot);
+        }
+    }
+}
+
+/* Whether lanes to us under names that begin so are no more than that. */
+static bool has_room(struct sl_mailbox *mailbox, const char *prefix, uint32_t most)
+{
+    if (theirs_count(mailbox, prefix) > most) {
+        dead_sweep(mailbox);
+    }
+    return theirs_count(mailbox, prefix) <= most;
+}
+
 static void offer_came(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
 {
     sl_err err = sl_lane_take_offer(&slot->lane);
     if (err == SL_ERR_NOT_FOUND) {
         return;
     }
-    if (err == SL_OK && slot->lane.reader.ring_bytes > mailbox->ring_bytes) {
+    if (err == SL_OK && (slot->lane.reader.ring_bytes > mailbox->ring_bytes ||
+                         !has_room(mailbox, CLIENT_PREFIX, mailbox->lanes_max))) {
         err = SL_ERR_LIMIT;
     }
     if (err == SL_OK && !watch_bell(mailbox, slot)) {
@@ -315,27 +355,6 @@ static void half_open_bound(struct sl_mailbox *mailbox)
     }
 }
 
-static uint32_t theirs_count(const struct sl_mailbox *mailbox)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < mailbox->lane_count; i++) {
-        count += mailbox->lanes[i].state != SL_LANE_FREE && !mailbox->lanes[i].ours ? 1 : 0;
-    }
-    return count;
-}
-
-/* Lanes of the dead that a forked child still holds open: they go when the room is needed. */
-static void dead_sweep(struct sl_mailbox *mailbox)
-{
-    for (uint32_t i = mailbox->lane_count; i-- > 0;) {
-        struct sl_mailbox_lane *slot = &mailbox->lanes[i];
-        if (slot->state == SL_LANE_STANDS && !slot->ours && kill((pid_t)slot->lane.pid, 0) != 0 &&
-            errno == ESRCH) {
-            lane_end(mailbox, slot);
-        }
-    }
-}
-
 /* True: there may be more to accept. */
 static bool accept_one(struct sl_mailbox *mailbox, uint64_t now_ns)
 {
@@ -356,11 +375,8 @@ static bool accept_one(struct sl_mailbox *mailbox, uint64_t now_ns)
         return false;
     }
     half_open_bound(mailbox);
-    if (theirs_count(mailbox) >= mailbox->lanes_max) {
-        dead_sweep(mailbox);
-    }
-    struct sl_mailbox_lane *slot =
-        theirs_count(mailbox) < mailbox->lanes_max ? lane_new(mailbox) : NULL;
+    bool room = has_room(mailbox, "", mailbox->lanes_max + SL_MAILBOX_PEERS_MAX - 1);
+    struct sl_mailbox_lane *slot = room ? lane_new(mailbox) : NULL;
     if (slot == NULL) {
         mailbox->stats.lanes_refused++;
         (void)sl_lane_take_offer(&lane); /* unread, it would swallow the answer */
@@ -631,8 +647,7 @@ sl_err sl_mailbox_lanes_open(struct sl_mailbox *mailbox, const struct sl_mailbox
     mailbox->buffer_bytes = sl_queue_frame_bytes_max(options->ring_bytes);
     mailbox->buffer = malloc(mailbox->buffer_bytes);
     mailbox->peers = calloc(SL_MAILBOX_PEERS_MAX, sizeof(*mailbox->peers));
-    mailbox->lanes =
-        calloc((size_t)mailbox->lanes_max + SL_MAILBOX_PEERS_MAX, sizeof(*mailbox->lanes));
+    mailbox->lanes = calloc(slots_max(mailbox), sizeof(*mailbox->lanes));
     if (mailbox->buffer == NULL || mailbox->lanes == NULL || mailbox->peers == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u lanes of mailbox '%s'",
                        mailbox->lanes_max, mailbox->name);

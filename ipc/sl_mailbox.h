@@ -19,7 +19,7 @@ struct sl_mailbox_options {
     const char *name; /* at most 31 bytes */
     uint64_t message_bytes_max;
     uint64_t ring_bytes; /* of a lane, each way: a power of two in 4 KiB..64 MiB */
-    uint32_t lanes_max;  /* actors: lanes that others may have with this one; 0: a client */
+    uint32_t lanes_max;  /* actors: lanes that clients may have with this one; 0: a client */
     uint64_t spin_ns;    /* longest wait awake; see runtime/sl_spin.h for when there is any */
     bool spin_anyway;    /* always for spin_ns, whatever the rule says: measurements */
 };

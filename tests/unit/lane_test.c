@@ -966,6 +966,10 @@ START_TEST(one_lane_too_many_is_a_limit_until_there_is_room)
         UNTIL(sl_mailbox_send(clients[2], "echo", "ask", 4, false) == SL_ERR_LIMIT, actor,
               clients[2]);
 
+        struct sl_mailbox *other = opened("other", true); /* clients keep no actor out */
+        (void)mailbox_connect(other, "echo", 0);
+        UNTIL(mailbox_attached(other, "echo"), actor, other);
+        sl_mailbox_close(&other);
         sl_mailbox_close(&clients[0]);
 
         UNTIL(mailbox_attached(clients[2], "echo"), actor, clients[2]);

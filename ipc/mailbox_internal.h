@@ -55,6 +55,7 @@ struct sl_mailbox {
     uint64_t connect_count;
     uint64_t ring_bytes;
     int listen_fd;      /* -1: a client */
+    int spare_fd;       /* closed while a long frame's is taken: there is always one for it */
     uint32_t lanes_max; /* that clients may have with us; actors: SL_MAILBOX_PEERS_MAX beside */
     struct sl_mailbox_lane *lanes;
     uint32_t lane_count; /* slots in use lie below */

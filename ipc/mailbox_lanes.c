@@ -3,6 +3,7 @@
 #include "ipc/mailbox_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -537,6 +538,13 @@ static void long_frame_end(struct sl_mailbox *mailbox)
     }
 }
 
+static void spare_close(struct sl_mailbox *mailbox)
+{
+    if (mailbox->spare_fd >= 0) {
+        (void)close(mailbox->spare_fd);
+    }
+}
+
 bool sl_mailbox_lane_take(struct sl_mailbox *mailbox, uint32_t slot_number, const void **frame,
                           size_t *length_bytes)
 {
@@ -550,24 +558,26 @@ bool sl_mailbox_lane_take(struct sl_mailbox *mailbox, uint32_t slot_number, cons
     sl_err err = sl_queue_read(&slot->lane.reader, mailbox->buffer, mailbox->buffer_bytes, &kind,
                                length_bytes);
     if (err == SL_OK && kind == KIND_LONG && *length_bytes == 0) {
+        spare_close(mailbox);
         err = sl_lane_take_long(&slot->lane, mailbox->message_bytes_max, &mailbox->long_frame,
                                 &mailbox->long_bytes);
+        mailbox->spare_fd = fcntl(mailbox->epoll_fd, F_DUPFD_CLOEXEC, 0);
         *frame = mailbox->long_frame;
         *length_bytes = mailbox->long_bytes;
     } else if (kind != KIND_MESSAGE) {
         err = SL_ERR_PROTOCOL;
     }
-    if (err != SL_OK) {
+    if (err != SL_OK && err != SL_ERR_LIMIT) { /* without a descriptor one frame is lost, not all */
         lane_drop(mailbox, slot);
         return false;
     }
     memcpy(mailbox->from, slot->lane.name, sizeof(mailbox->from));
-    mailbox->stats.lane_received++;
+    mailbox->stats.lane_received += err == SL_OK ? 1 : 0;
     /* Behind the end, also when a frame that was changed meanwhile jumps over it. */
     if (slot->state == SL_LANE_ENDING && (int64_t)(slot->end - slot->lane.reader.head) <= 0) {
         lane_free(mailbox, slot, SL_OK);
     }
-    return true;
+    return err == SL_OK;
 }
 
 /* ----------------------------------------------- sleeping */
@@ -669,6 +679,7 @@ void sl_mailbox_lanes_close(struct sl_mailbox *mailbox)
         mailbox->listen_fd = -1;
     }
     long_frame_end(mailbox);
+    spare_close(mailbox);
     free(mailbox->lanes);
     free(mailbox->peers);
     free(mailbox->buffer);

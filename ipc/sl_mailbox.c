@@ -5,6 +5,7 @@
 #include "runtime/sl_loop.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +100,7 @@ sl_err sl_mailbox_open(const struct sl_mailbox_options *options, struct sl_mailb
     mailbox->message_bytes_max = options->message_bytes_max;
     mailbox->listen_fd = -1;
     mailbox->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    mailbox->spare_fd = fcntl(mailbox->epoll_fd, F_DUPFD_CLOEXEC, 0);
     err = mailbox->epoll_fd < 0
               ? sl_fail_os(why, errno, "make the epoll of mailbox '%s'", mailbox->name)
               : sl_mailbox_lanes_open(mailbox, options, why);

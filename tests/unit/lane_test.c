@@ -878,6 +878,37 @@ START_TEST(offer_to_who_has_no_descriptors_is_a_limit)
     }
 END_TEST
 
+/* _i = 1: another thread has taken the spare one: of a lane with such a frame, that frame alone is lost. */
+START_TEST(long_frame_comes_to_who_has_no_descriptors)
+    {
+        directory_make();
+        static char large[RING];
+        struct sl_mailbox *actor = opened("echo", true);
+        struct sl_mailbox *client = opened("client.1.0", false);
+        const char *from = NULL;
+        size_t length = 0;
+        attach(client, actor);
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", large, sizeof(large), false), SL_OK);
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", "short", 6, false), SL_OK);
+        descriptors_leave(0);
+        if (_i == 1) {
+            (void)close(actor->spare_fd);
+            actor->spare_fd = -1;
+            ck_assert_int_ge(dup(STDERR_FILENO), 0);
+        } else {
+            (void)received(actor, &from, &length);
+            ck_assert_uint_eq(length, sizeof(large));
+        }
+
+        ck_assert_str_eq(received(actor, &from, &length), "short");
+
+        ck_assert_uint_eq(stats_of(actor).lanes_dropped, 0);
+        sl_mailbox_close(&client);
+        sl_mailbox_close(&actor);
+        directory_remove();
+    }
+END_TEST
+
 /* The offerer hears what it can have later, and its text says what it lacks. */
 START_TEST(lane_that_cannot_be_offered_is_a_limit_with_its_cause)
     {
@@ -1503,6 +1534,7 @@ static void suite_fill(Suite *suite)
     TCase *made = tcase_create("offers");
     tcase_add_loop_test(made, offer_is_judged, 0, SL_COUNT(offers));
     tcase_add_loop_test(made, offer_to_who_has_no_descriptors_is_a_limit, 1, 7);
+    tcase_add_loop_test(made, long_frame_comes_to_who_has_no_descriptors, 0, 2);
     tcase_add_loop_test(made, lane_that_cannot_be_offered_is_a_limit_with_its_cause, 0, 6);
     tcase_add_test(made, a_full_doorbell_is_rung_all_the_same);
     tcase_add_test(made, stalled_handshakes_are_bounded);

@@ -270,7 +270,8 @@ static sl_err lane_connect(struct sl_lane *lane, const char *path)
     if (connect(lane->socket_fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
         return errno == ENOENT || errno == ECONNREFUSED ? SL_ERR_UNREACHABLE
                : errno == EACCES                        ? SL_ERR_PERMISSION
-                                                        : SL_ERR_BUSY; /* too many at once */
+               : errno == EPROTOTYPE                    ? SL_ERR_VERSION /* of before 0.3's lanes */
+                                                        : SL_ERR_BUSY;                      /* too many at once */
     }
     return is_same_user(lane->socket_fd, NULL) ? SL_OK : SL_ERR_PERMISSION;
 }

@@ -53,7 +53,8 @@ sl_err sl_lane_listen(const char *path, int *fd, struct sl_error *why);
 
 /* Connects, makes rings of ring_bytes each way, offers them under `name`. The lane stands when
  * sl_lane_answered says so. Errors: SL_ERR_UNREACHABLE (nobody listens), SL_ERR_BUSY (too many at
- * once), SL_ERR_PERMISSION (the listener is of another uid), SL_ERR_LIMIT (no descriptors, no memory:
+ * once), SL_ERR_PERMISSION (the listener is of another uid), SL_ERR_VERSION (it
+ * knows other lanes), SL_ERR_LIMIT (no descriptors, no memory:
  * errno). */
 sl_err sl_lane_offer(struct sl_lane *lane, const char *path, const char *name, const char *peer,
                      uint64_t ring_bytes);

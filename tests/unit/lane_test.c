@@ -452,6 +452,25 @@ START_TEST(peer_that_has_not_answered_is_busy)
     }
 END_TEST
 
+/* A release with lanes of another kind, whose socket is a stream. */
+START_TEST(peer_of_other_lanes_is_of_another_version)
+    {
+        directory_make();
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/echo.sock", directory);
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ck_assert_int_eq(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+        ck_assert_int_eq(listen(fd, 1), 0);
+        struct sl_mailbox *client = opened("client.1.0", false);
+
+        ck_assert_int_eq(sl_mailbox_send(client, "echo", "ask", 4, false), SL_ERR_VERSION);
+
+        sl_mailbox_close(&client);
+        (void)close(fd);
+        directory_remove();
+    }
+END_TEST
+
 START_TEST(lane_with_hostile_bytes_is_dropped_and_others_go_on)
     {
         directory_make();
@@ -1527,6 +1546,7 @@ static void suite_fill(Suite *suite)
     tcase_add_test(ends, signals_end_no_lane);
     tcase_add_test(ends, client_attaches_again_to_a_restarted_actor);
     tcase_add_test(ends, peer_that_has_not_answered_is_busy);
+    tcase_add_test(ends, peer_of_other_lanes_is_of_another_version);
     tcase_add_test(ends, yes_of_the_dead_makes_no_lane);
     tcase_add_test(ends, lane_gone_comes_again);
     tcase_add_loop_test(ends, lane_with_a_hostile_long_frame_is_dropped, 0, 7);

@@ -122,6 +122,7 @@ static const struct {
     {"peer_missing_max", "leave it out: 65536 keys; peer_missing_ttl 0 turns that off"},
     {"pushes_max", "leave it out: 256 messages of hand-overs are read at once"},
     {"queue_bytes", "leave it out: a queue has 512 KiB each way"},
+    {"queues", "leave it out: processes of a node talk over shared memory only"},
     {"remote_pin_bytes_max", "leave it out: all peers together pin a quarter of memory at most"},
     {"swap_threads", "leave it out: cores divided by ranks, 4 at most, copy plain memory"},
     {"ticket_ttl_max", "leave it out: a hand-over ends at the deadlines of its ops"},

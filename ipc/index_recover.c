@@ -14,11 +14,20 @@
 
 typedef void (*walk_fn)(struct sl_index *index, sl_ref ref, index_word *record, void *context);
 
+/* A large index takes longer than its caller may be silent. */
+static void goes_on(const struct sl_index *index)
+{
+    if (index->goes_on.call != NULL) {
+        index->goes_on.call(index->goes_on.context);
+    }
+}
+
 /* Calls each() for every live record. each() may free the one it is given. */
 static void walk(struct sl_index *index, walk_fn each, void *context)
 {
     for (uint32_t at = 0; at < index->slab_count; at++) {
         uint32_t units = index->slabs[at].units;
+        goes_on(index);
         for (uint32_t number = 0; units != 0 && number < (INDEX_SLAB_UNITS - 1) / units; number++) {
             const struct index_slab *slab = &index->slabs[at];
             if (slab->units != units) {
@@ -238,6 +247,7 @@ static void recover_slabs(struct sl_index *index, struct contents *contents)
     atomic_store_explicit(&index->view.header->group_count, 0, memory_order_relaxed);
     for (uint32_t at = index->slab_count; at > 0; at--) { /* free slabs are listed last first */
         recover_slab(index, at - 1, contents);
+        goes_on(index);
     }
     atomic_store_explicit(&index->view.header->record_units_used, contents->live_units,
                           memory_order_relaxed);

@@ -154,7 +154,7 @@ struct sl_index_options {
     struct sl_arena *arena;       /* source of versions; borrowed */
     struct sl_lease_times leases; /* of an index that is made: its readers lease from the first one
                                      on; then sl_index_leases_open */
-    struct sl_goes_on goes_on;    /* memory for a large table takes seconds, also that of leases */
+    struct sl_goes_on goes_on;    /* allocating a large table or leases, and recovery, take seconds */
 };
 /* Opens a matching index or creates one. An index that belongs to another arena (the arena was made
  * anew) says nothing any more: its readers are sent to the registrar (SL_ERR_BUSY), it is removed,
@@ -192,7 +192,8 @@ const struct sl_index_view *sl_index_as_view(const struct sl_index *index);
  * caller unlinks them;
  * - links are 0 in every record.
  * each() may be NULL, may change or free the record it is given, and the links of those before it and of
- * its block. Errors: SL_ERR_NO_MEMORY (claims are left out). */
+ * its block. goes_on of the options is called all the while. Errors: SL_ERR_NO_MEMORY (not all records were
+ * given; readers find what they found before). */
 sl_err sl_index_recover(struct sl_index *index,
                         void (*each)(void *context, const struct sl_entry *entry), void *context);
 

@@ -106,9 +106,6 @@ static void recovery_note(void *context, const struct sl_entry *entry)
         recovery->failed = true;
         return;
     }
-    if (recovery->count % BEAT_RECORDS == 0) {
-        sl_metrics_beat_now(self->env->metrics);
-    }
     if (entry->kind == SL_RECORD_COMMITTED && entry->disk.valid != 0) {
         self->tier->disks[entry->disk.disk].used = true;
         reg_segment_note(self, entry->ref, &entry->disk, true);
@@ -397,6 +394,9 @@ static void recover_units(struct registrar *self, struct recovered *units, uint6
 {
     self->units->restoring = true;
     for (uint64_t i = 0; i < count; i++) {
+        if (i % BEAT_RECORDS == 0) {
+            sl_metrics_beat_now(self->env->metrics);
+        }
         if (i + 2 * FETCH_AHEAD < count) { /* their order is no order of memory */
             sl_index_fetch(self->index, units[i + 2 * FETCH_AHEAD].ref);
         }
@@ -424,6 +424,9 @@ static uint64_t recover_collect_units(struct registrar *self, struct recovery *r
     uint64_t units = 0;
     for (uint64_t i = 0; i < recovery->count; i++) {
         struct recovered record = recovery->all[i];
+        if (i % BEAT_RECORDS == 0) {
+            sl_metrics_beat_now(self->env->metrics);
+        }
         bool unit = record.kind == SL_RECORD_GROUP ? recover_group(self, record.ref, &record.order)
                                                    : record.kind == SL_RECORD_COMMITTED;
         if (unit) {

@@ -11,6 +11,7 @@ struct bed {
     struct sl_index *index;
     struct sl_index_view *view; /* a reader's own mapping */
     uint64_t index_bytes, key_count, arena_bytes;
+    struct sl_goes_on goes_on;
 };
 
 static inline bool bed_attach(struct bed *bed)
@@ -23,7 +24,8 @@ static inline bool bed_attach(struct bed *bed)
     struct sl_index_options options = {.shm_dir = bed->dir,
                                        .index_bytes_max = bed->index_bytes,
                                        .key_count = bed->key_count,
-                                       .arena = bed->arena};
+                                       .arena = bed->arena,
+                                       .goes_on = bed->goes_on};
     ck_assert_sl_ok(sl_index_open(&options, &created, &bed->index, &why), why);
     ck_assert_sl_ok(sl_index_view_open(bed->dir, &bed->view, &why), why);
     return created;

@@ -769,6 +769,47 @@ START_TEST(full_index_changes_what_it_has_and_takes_keys_of_other_lengths_after_
     }
 END_TEST
 
+struct pace {
+    uint32_t calls, calls_before, given, given_since, given_since_max;
+};
+
+static void pace_call(void *context)
+{
+    struct pace *pace = context;
+    pace->calls++;
+    pace->given_since = 0;
+}
+
+static void pace_give(void *context, const struct sl_entry *entry)
+{
+    struct pace *pace = context;
+    (void)entry;
+    pace->calls_before = pace->given++ == 0 ? pace->calls : pace->calls_before;
+    pace->given_since_max = SL_MAX(pace->given_since_max, ++pace->given_since);
+}
+
+/* Of a large index its caller has to show that it lives. */
+START_TEST(recovery_tells_its_caller_that_it_goes_on_in_each_pass)
+    {
+        enum { KEYS = 5000, SLAB_UNITS = 1024 };
+        struct bed bed = bed_make(16 * SL_MIB, 2 * KEYS);
+        struct pace pace = {0};
+        static sl_ref refs[KEYS];
+        ck_assert_uint_eq(fill_with_keys(&bed, "key-%u", refs, KEYS), KEYS);
+        bed_detach(&bed);
+        bed.goes_on = (struct sl_goes_on){.call = pace_call, .context = &pace};
+        bed_attach(&bed);
+        pace = (struct pace){0};
+
+        ck_assert_int_eq(sl_index_recover(bed.index, pace_give, &pace), SL_OK);
+
+        ck_assert_uint_eq(pace.given, KEYS);
+        ck_assert_uint_gt(pace.calls_before, KEYS / SLAB_UNITS);
+        ck_assert_uint_lt(pace.given_since_max, SLAB_UNITS);
+        bed_remove(&bed);
+    }
+END_TEST
+
 START_TEST(full_table_is_no_space_but_for_what_was_reserved)
     {
         struct bed bed = bed_make(SL_MIB, 10);
@@ -1332,6 +1373,7 @@ int main(void)
     tcase_add_test(tcase,
                    full_index_changes_what_it_has_and_takes_keys_of_other_lengths_after_eviction);
     tcase_add_test(tcase, full_table_is_no_space_but_for_what_was_reserved);
+    tcase_add_test(tcase, recovery_tells_its_caller_that_it_goes_on_in_each_pass);
     tcase_add_test(tcase, full_system_is_no_space_and_no_signal);
     tcase_add_test(tcase, who_takes_memory_for_a_large_table_is_told_that_it_goes_on);
     tcase_add_test(tcase, notes_survive_a_restart);

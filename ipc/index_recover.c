@@ -538,7 +538,6 @@ static void claims_give(struct sl_index *index, struct contents *contents)
 static void recover_contents(struct sl_index *index, struct contents *contents)
 {
     struct index_header *header = index->view.header;
-    recover_slabs(index, contents);
     index->reserved_count = contents->reserved;
     recover_table(index);
     if (contents->in_table != word_get(&header->key_count) + word_get(&header->group_count)) {
@@ -562,6 +561,11 @@ sl_err sl_index_recover(struct sl_index *index,
     struct contents contents = {.each = each, .context = context};
     if (index->recount == NULL) { /* made, not opened */
         return SL_OK;
+    }
+    recover_slabs(index, &contents);
+    if (contents.failed) { /* a slot that is not known to be a record's would be cleared */
+        free(contents.claims);
+        return SL_ERR_NO_MEMORY;
     }
     recover_contents(index, &contents);
     index_live(index); /* its maker may have died before it did */

@@ -430,9 +430,9 @@ static uint64_t recover_collect_units(struct registrar *self, struct recovery *r
         bool unit = record.kind == SL_RECORD_GROUP ? recover_group(self, record.ref, &record.order)
                                                    : record.kind == SL_RECORD_COMMITTED;
         if (unit) {
-            struct recovered swap = recovery->all[units];
+            self->units->expected += record.memory;
+            recovery->all[i] = recovery->all[units];
             recovery->all[units++] = record;
-            recovery->all[i] = swap;
         }
     }
     recovery->failed = !recovered_sort(recovery->all, units);
@@ -475,12 +475,9 @@ sl_err reg_recover(struct registrar *self, struct sl_error *why)
 {
     struct recovery recovery = {.self = self};
     sl_err err = sl_index_recover(self->index, recovery_note, &recovery);
-    if (err != SL_OK || recovery.failed) {
-        free(recovery.all);
-        return sl_fail(why, SL_ERR_NO_MEMORY, "more than %" PRIu64 " records to recover",
-                       recovery.count);
-    }
-    err = recover_all(self, &recovery, why);
+    err = err != SL_OK || recovery.failed
+              ? sl_fail(why, SL_ERR_NO_MEMORY, "over %" PRIu64 " records to recover", recovery.count)
+              : recover_all(self, &recovery, why);
     free(recovery.all);
     if (err != SL_OK) {
         return err;

@@ -257,13 +257,10 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
         sl_index_unit_note(self->index, unit) == NULL) {
         return; /* that it was stored is all there is to know: density_returned says so */
     }
-    if (self->units->restoring && is_hot(self, list) && list->count == 0) {
-        struct sl_alloc_stats stats;
-        sl_alloc_stats(self->alloc, &stats);
-        sl_density_expect(density, stats.extent_count);
-    }
     told_read(self, unit, &told);
     if (self->units->restoring) {
+        sl_density_expect(density, self->units->expected);
+        self->units->expected = 0; /* once */
         uint32_t number = unit_restore(self, list, unit, &told);
         unit_entered(self, unit, is_hot(self, list) ? number : 0);
         return;

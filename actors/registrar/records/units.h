@@ -35,6 +35,7 @@ struct reg_units {
     struct sl_density *density; /* of that policy */
     bool by_recency;            /* where its walk is */
     bool restoring;             /* a restart: what comes was here before */
+    uint64_t expected;          /* so many of these the policy knows something of, at most */
     uint64_t learnt_at;         /* when what it learnt is noted again, in references */
     sl_ref learnt_note;
     sl_ref hashed;                 /* whose hash is known: it is being committed; 0: none */

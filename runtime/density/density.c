@@ -426,12 +426,12 @@ uint32_t sl_density_restore(struct sl_density *density, const struct sl_density_
 {
     static const enum unit_state states[] = {UNIT_HERE, UNIT_DISK, UNIT_GHOST};
     const struct sl_density_note *note = &was->note;
+    bool ghost = was->where == SL_DENSITY_GHOST;
     uint32_t unit = sl_density_find(density, note->hash);
-    if (unit != 0 && density->units[unit].state != UNIT_GHOST) {
+    if (unit != 0 && (density->units[unit].state != UNIT_GHOST || density->units[unit].aged)) {
         return 0; /* another record has this hash, or more is known */
     }
     if (unit != 0) {
-        density_cell_leave(density, unit, false);
         density_unit_take(density, unit);
     } else if ((unit = density_unit_new(density, note->hash)) == 0) {
         return 0;
@@ -440,7 +440,7 @@ uint32_t sl_density_restore(struct sl_density *density, const struct sl_density_
     struct unit *at = &density->units[unit];
     at->user = was->user;
     uint32_t ahead = note->at - (uint32_t)density->references;
-    at->at = note->at - (density->restored && ahead < CLOCK_AHEAD_MAX ? ahead : 0);
+    at->at = note->at - (ghost && ahead < CLOCK_AHEAD_MAX ? ahead : 0);
     at->use_count = SL_MAX(note->use_count, 1);
     at->class_index = note->class_index < SL_DENSITY_CLASSES ? note->class_index : 0;
     at->weight =
@@ -448,8 +448,10 @@ uint32_t sl_density_restore(struct sl_density *density, const struct sl_density_
         3u;
     at->keep_end_s = note->keep.end_s;
     at->keep_pages = note->keep.pages & REG_KEEP_PAGES_MAX;
-    density_unit_put(density, unit, states[was->where], density->restored);
-    if (density->restored) {
+    density_unit_put(density, unit, states[was->where], ghost);
+    if (ghost) { /* the oldest of all */
+        density_list_remove(density, unit);
+        density_list_insert(density, density->units[HEAD_OF(UNIT_GHOST)].in.newer, unit);
         ghosts_bound(density);
     }
     return unit;
@@ -494,7 +496,6 @@ void sl_density_restored(struct sl_density *density)
     free(sorted);
     ghosts_bound(density);
     density_settle(density);
-    density->restored = true;
 }
 
 /* ---- the whole ---- */

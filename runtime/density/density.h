@@ -165,9 +165,10 @@ struct sl_density_note {
 struct sl_density_note sl_density_note(const struct sl_density *density, uint32_t unit);
 /* Hits that a reference of its stay is expected to bring; 0: nothing is known of it. */
 double sl_density_value(const struct sl_density *density, uint32_t unit);
-/* A unit that was there before a restart: in any order, before anything else; or a ghost, at any time. Of what is
- * noted nothing is believed but what can be. They count when sl_density_restored is called, ghosts behind that at
- * once. Gives its number; 0: as sl_density_enter. */
+/* A unit that was in memory or on disk before a restart: in any order, before anything else; it counts when
+ * sl_density_restored is called. After that call ghosts, the newest first: each counts at once, and is older than
+ * every ghost that density has. Invalid values of the note are replaced. Gives the unit's number; 0: as
+ * sl_density_enter, or the unit is known. */
 struct sl_density_was {
     enum { SL_DENSITY_MEMORY, SL_DENSITY_DISK, SL_DENSITY_GHOST } where;
     uint32_t user;

@@ -69,7 +69,6 @@ struct sl_density {
     uint64_t references, counted_at, settle_at,
         halved_at;                      /* exposure is complete up to counted_at */
     bool learnt;                        /* values were computed from what was seen */
-    bool restored;                      /* what was in memory before a restart is there */
     uint16_t order[LISTS], rank[LISTS]; /* lists, the least valued first */
     uint64_t filled[RANK_WORDS];        /* by rank: lists that may have units */
     uint32_t now_s;

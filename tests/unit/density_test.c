@@ -516,7 +516,8 @@ START_TEST(ghosts_come_back_and_what_is_none_does_no_harm)
         }
 
         (void)restore(after, 7, GHOSTS + 99, &note);
-        for (uint64_t i = 0; i < SL_COUNT(lots); i++) {
+        sl_density_restored(after);
+        for (uint64_t i = SL_COUNT(lots); i-- > 0;) {
             (void)sl_density_restore(after, &lots[i]);
         }
         struct sl_density_was garbage;
@@ -526,7 +527,6 @@ START_TEST(ghosts_come_back_and_what_is_none_does_no_harm)
         (void)sl_density_restore(after, &garbage); /* one ghost, so often */
         garbage.note.hash = 7;
         (void)sl_density_restore(after, &garbage); /* more is known */
-        sl_density_restored(after);
 
         stats = sl_density_stats(after);
         ck_assert_uint_eq(stats.ghost_count, GHOSTS + 1);
@@ -547,6 +547,37 @@ START_TEST(ghosts_come_back_and_what_is_none_does_no_harm)
         ck_assert_uint_eq(stats.ghost_count, 4096);
         sl_density_destroy(&before);
         sl_density_destroy(&after);
+    }
+END_TEST
+
+/* A registrar hears of them while it serves. */
+START_TEST(a_ghost_from_before_a_restart_is_older_than_what_left_since)
+    {
+        struct sl_density *density = density_new();
+        struct sl_density_was was = {
+            .where = SL_DENSITY_GHOST,
+            .note = {.hash = 1, .at = 1000000, .use_count = 7, .class_index = SL_DENSITY_MANY}};
+        sl_density_restored(density);
+        uint32_t unit = enter(density, 1, 0);
+        sl_density_use(density, unit, REG_HINT_NONE);
+        sl_density_leave(density, unit);
+
+        ck_assert_uint_eq(sl_density_restore(density, &was), 0); /* the newer one stays */
+        for (was.note.hash = 2; was.note.hash <= 20; was.note.hash++) {
+            (void)sl_density_restore(density, &was);
+        }
+
+        const struct sl_density_note newer = sl_density_note(density, sl_density_find(density, 1));
+        const struct sl_density_note older = sl_density_note(density, sl_density_find(density, 2));
+        ck_assert_uint_eq(newer.use_count, 2);
+        ck_assert_uint_eq(newer.class_index, SL_DENSITY_TWICE);
+        ck_assert_uint_eq(older.use_count, 7);
+        ck_assert_uint_eq(older.age_references, 0); /* no use is in the future */
+        const struct sl_density_stats stats = sl_density_stats(density);
+        ck_assert_uint_eq(stats.ghost_count, SMALL_GHOSTS);
+        ck_assert_uint_ne(sl_density_find(density, SMALL_GHOSTS), 0);
+        ck_assert_uint_eq(sl_density_find(density, SMALL_GHOSTS + 1), 0); /* the oldest goes */
+        sl_density_destroy(&density);
     }
 END_TEST
 
@@ -889,6 +920,7 @@ int main(void)
     tcase_add_test(tcase, a_restart_keeps_order_classes_and_chains);
     tcase_add_test(tcase, what_was_learnt_comes_back_and_nothing_else_does);
     tcase_add_test(tcase, ghosts_come_back_and_what_is_none_does_no_harm);
+    tcase_add_test(tcase, a_ghost_from_before_a_restart_is_older_than_what_left_since);
     tcase_add_test(tcase, a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first);
     tcase_add_loop_test(tcase, classes_are_those_of_the_table, 0, CLASS_ROWS);
     tcase_add_test(tcase, what_is_on_disk_is_known_longer_than_any_ghost);

@@ -33,7 +33,7 @@ static void oldest_free(struct registrar *self)
     sl_index_set_kind(self->index, gone->notes[gone->first].ref, SL_RECORD_FREE);
     gone->first = (gone->first + 1) % REG_GONE_NOTES_MAX;
     gone->count--;
-    gone->recalled -= gone->recalled > 0;
+    gone->unknown -= gone->unknown > 0;
 }
 
 void reg_gone_note(struct registrar *self, const struct sl_density_note *note)
@@ -60,7 +60,6 @@ void reg_gone_note(struct registrar *self, const struct sl_density_note *note)
                                             REG_BLOB_GONE, &fresh, NULL) != SL_OK) {
         return;
     }
-    gone->recalled += gone->recalled == gone->count;
     gone->notes[(gone->first + gone->count++) % REG_GONE_NOTES_MAX] =
         (struct reg_gone_note){.number = gone->next++, .ref = fresh};
 }
@@ -92,20 +91,22 @@ void reg_gone_restored(struct registrar *self)
     struct reg_gone *gone = self->gone;
     qsort(gone->notes, gone->count, sizeof(gone->notes[0]), number_compare);
     gone->next = gone->count > 0 ? gone->notes[gone->count - 1].number + 1 : 0;
+    gone->unknown = gone->count;
 }
 
-/* A lot a turn, behind the first answers: there may be a thousand. */
-static void gone_after(struct registrar *self)
+/* A lot a tick, after the first replies: there may be a thousand. The newest first, since a ghost that density
+ * has is newer than one that it hears of. */
+static void gone_tick(struct registrar *self)
 {
     struct reg_gone *gone = self->gone;
-    uint32_t at = (gone->first + gone->recalled) % REG_GONE_NOTES_MAX, length_bytes = 0;
-    if (gone->recalled >= gone->count) {
+    uint32_t length_bytes = 0;
+    if (gone->unknown == 0) {
         return;
     }
-    gone->recalled++;
+    uint32_t at = (gone->first + --gone->unknown) % REG_GONE_NOTES_MAX;
     const struct reg_gone_lot *lot =
         sl_index_blob_at(self->index, gone->notes[at].ref, &length_bytes, NULL);
-    for (uint32_t i = 0; i < REG_GONE_LOT; i++) { /* the last word of each counts */
+    for (uint32_t i = REG_GONE_LOT; i-- > 0;) {
         const struct reg_gone_ghost *ghost = &lot->ghosts[i];
         const struct sl_density_was was = {.where = SL_DENSITY_GHOST,
                                            .note = {.hash = ghost->hash,
@@ -118,7 +119,7 @@ static void gone_after(struct registrar *self)
 
 static uint64_t gone_next_ns(const struct registrar *self)
 {
-    return self->gone->recalled < self->gone->count ? self->env->now_ns : SL_NEVER_NS;
+    return self->gone->unknown > 0 ? self->env->now_ns : SL_NEVER_NS;
 }
 
 static const struct reg_blob blobs[] = {{REG_BLOB_GONE, note_restore}};
@@ -127,6 +128,6 @@ const struct reg_part reg_gone_part = {
     .name = "gone",
     REG_STATE(gone, reg_gone),
     REG_BLOBS(blobs),
-    .after = gone_after,
+    .tick = gone_tick,
     .next_ns = gone_next_ns,
 };

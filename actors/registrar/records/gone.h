@@ -24,8 +24,8 @@ struct reg_gone_lot {
 struct reg_gone {
     struct reg_gone_lot lot; /* the one that comes next, and what it has so far */
     uint32_t lot_count;
-    uint64_t next;                   /* number of the next note: they are in order */
-    uint32_t count, first, recalled; /* recalled: density knows these */
+    uint64_t next;                  /* number of the next note: they are in order */
+    uint32_t count, first, unknown; /* unknown: density has yet to hear of these, the oldest */
     struct reg_gone_note {
         uint64_t number;
         sl_ref ref;

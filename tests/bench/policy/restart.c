@@ -89,12 +89,12 @@ static void goes_on(const struct model_memory *memory, struct sl_density *fresh)
     uint64_t units = sl_density_stats(memory->density).unit_count;
     uint64_t of_few = SL_MIN(units * OF_FEW, SL_DENSITY_GHOSTS_MIN);
     uint64_t kept = SL_MIN(SL_MAX(units, of_few) / LOT, restarts->lot_count);
-    for (uint64_t i = (restarts->lot_count - kept) * LOT; i < restarts->lot_count * LOT; i++) {
+    sl_density_restored(fresh);
+    for (uint64_t i = restarts->lot_count * LOT; i-- > (restarts->lot_count - kept) * LOT;) {
         const struct sl_density_was was = {.where = SL_DENSITY_GHOST,
                                            .note = restarts->lots[i / LOT][i % LOT]};
         (void)sl_density_restore(fresh, &was);
     }
-    sl_density_restored(fresh);
 }
 
 sl_err model_restarts_look(struct model_memory *memory, const struct sl_density_options *options)

@@ -684,8 +684,15 @@ START_TEST(promote_brings_an_object_back)
     }
 END_TEST
 
+static const struct {
+    uint64_t for_ns; /* until its session comes back; 0: a client wants it now */
+    uint32_t use_count;
+} returns[] = {{0, 2}, {60 * SL_NS_PER_S, 1}};
+
 START_TEST(what_was_on_disk_alone_before_a_restart_counts_as_stored_once_when_it_returns)
     {
+        struct sl_text key = sl_text_of("k0");
+        struct sl_msg bring = {.type = SL_MSG_BRING, .budget_ns = 2 * SL_NS_PER_S};
         struct node *node = node_with_k0_on_disk();
         struct sl_entry entry;
         struct reg_judgement judged;
@@ -698,13 +705,18 @@ START_TEST(what_was_on_disk_alone_before_a_restart_counts_as_stored_once_when_it
 
         node_restart(node);
         tierer_found(node, &found, 1, true, false, &code);
-        uint64_t seq = promote_ask(node, "client.1", k0, 1);
-        ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
+        bring.body.bring = (struct sl_body_bring){.keys = {.at = &key, .count = 1},
+                                                  .ahead = returns[_i].for_ns != 0,
+                                                  .for_ns = returns[_i].for_ns,
+                                                  .worth = UINT64_C(1) << 50};
+        fake_give(&node->fake, "client.1", &bring);
+        ck_assert_uint_eq(
+            bring.body.bring.ahead ? tierer_prefetch(node, SL_OK) : tierer_read(node, SL_OK), 1);
 
-        ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+        ck_assert_int_eq(promote_answer(node, "client.1", bring.seq, 0), SL_OK);
         ck_assert(node_entry(node, "k0", &entry));
         reg_unit_judge(node->fake.state, entry.ref, &judged);
-        ck_assert_uint_eq(judged.use_count, 2);
+        ck_assert_uint_eq(judged.use_count, returns[_i].use_count);
         node_end(node);
     }
 END_TEST
@@ -2222,8 +2234,9 @@ static Suite *disk_suite(void)
     TCase *promote = tcase_create("promote");
     tcase_set_timeout(promote, 60);
     tcase_add_test(promote, promote_brings_an_object_back);
-    tcase_add_test(promote,
-                   what_was_on_disk_alone_before_a_restart_counts_as_stored_once_when_it_returns);
+    tcase_add_loop_test(
+        promote, what_was_on_disk_alone_before_a_restart_counts_as_stored_once_when_it_returns, 0,
+        SL_COUNT(returns));
     tcase_add_test(promote, promote_answers_at_once_for_what_needs_no_disk);
     tcase_add_test(promote, several_who_want_the_same_object_share_one_read);
     tcase_add_test(promote, a_disk_that_cannot_read_now_loses_nothing);

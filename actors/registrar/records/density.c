@@ -292,6 +292,7 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
     if (is_hot(self, list)) {
         if (sl_density_find(self->units->density, told.hash) == 0) { /* of before a restart */
             sl_density_disk(self->units->density, told.hash, true);
+            sl_density_disk(self->units->density, told.hash, false);
         }
         uint32_t number =
             sl_density_return(self->units->density, told.hash, unit, &told.wanted, wanted);

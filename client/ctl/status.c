@@ -92,12 +92,13 @@ int status_answer(const struct ctl *ctl, json_t *facts)
     struct sl_error why;
     const char *const words[] = {ctl->command->name, ctl->json ? "json" : "text", NULL};
     json_t *actors = status_actors(ctl);
-    (void)json_object_set_new(facts, "actors", actors);
-    if (json_array_size(actors) > 0) {
+    size_t count = json_array_size(actors); /* facts: NULL where there was no memory for them */
+    if (json_object_set_new(facts, "actors", actors) == 0 && count > 0) {
         return ctl_script_print("node.py", words, facts);
     }
     json_decref(facts);
-    (void)ctl_no_pages(ctl, &why);
+    (void)(count == 0 ? ctl_no_pages(ctl, &why)
+                      : sl_fail(&why, SL_ERR_NO_MEMORY, "what is known of the node"));
     return ctl_failed(ctl, &why);
 }
 
@@ -155,10 +156,12 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     bool names_asked = false;
     bool ready_asked = false;
     bool metrics = false;
+    bool pages = false; /* nothing but them, without Python: of daemons, which ask often */
     const char *ready_of = NULL;
     uint64_t deadline_ns = 0;
     struct status status = {.ctl = ctl, .now_ns = sl_clock_monotonic_ns()};
     const struct ctl_option options[] = {{.name = "metrics", .flag = &metrics},
+                                         {.name = "pages", .flag = &pages},
                                          {.name = "not-ready", .flag = &names_asked},
                                          {.name = "ready", .flag = &ready_asked, .text = &ready_of},
                                          {.name = "deadline", .duration = &deadline_ns},
@@ -188,6 +191,10 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     }
     if (names_asked) {
         return not_ready(&status);
+    }
+    if (pages) {
+        ctl_print_json(json_pack("{s:o}", "actors", status_actors(ctl)));
+        return CTL_FINE;
     }
     json_t *families = NULL;
     (void)metrics_families(ctl->paths.shm_dir, &families, NULL);

@@ -71,7 +71,7 @@ class Programs:
 
     async def status(self, instance: str) -> Dict[str, Any]:
         """What the pages of all actors say: health, reason, counters and histograms."""
-        return json.loads(await self.run("status", "--metrics", "--json", "--instance", instance))
+        return json.loads(await self.run("status", "--pages", "--instance", instance))
 
 
 def why_not_ready(status: Dict[str, Any], disks: bool) -> "tuple[bool, str]":

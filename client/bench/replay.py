@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import replay_library as library
 import replay_trace as trace
-from plain import clean, end_with_reader, percent, run, size_text
+from plain import clean, interruptible, percent, run, size_text
 from replay_library import Failure, Hints, Prefill
 from replay_trace import BLOCK_TOKENS
 
@@ -482,5 +482,5 @@ def main():
 
 
 if __name__ == "__main__":
-    end_with_reader()
+    interruptible()
     run(main)

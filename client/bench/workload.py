@@ -8,7 +8,7 @@ A small share of requests is an exact retry. Arrivals are Poisson, lengths log-n
 import math
 import sys
 
-from plain import clean, end_with_reader, run
+from plain import clean, interruptible, run
 from replay_trace import BLOCK_TOKENS, TIMESTAMP_MAX
 
 SYSTEM_PROMPTS = 8
@@ -109,5 +109,5 @@ def main():
 
 
 if __name__ == "__main__":
-    end_with_reader()
+    interruptible()
     run(main)

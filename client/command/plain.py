@@ -1,5 +1,6 @@
 """How figures and names are said to people."""
 
+import errno
 import os
 import re
 import signal
@@ -54,16 +55,16 @@ def supervision(found, instance):
     return "", ""
 
 
-def end_with_reader():
-    """No traceback where nobody reads on, as behind `head`, at an interrupt, nor for a letter that the locale lacks."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+def interruptible():
+    """No traceback at an interrupt, nor for a letter that the locale lacks."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def run(main):
-    """Ends with main's code; where what it says cannot be written, with code 1 and a line."""
+    """Ends with main's code; by SIGPIPE where nobody reads on, as behind `head`; with code 1 and a line where what it says cannot be
+    written otherwise. Until then SIGPIPE is ignored, as Python begins: a child that has ended is no end of its parent."""
     failed, unwritten, write = None, [], sys.stdout.write
 
     def noted(text):
@@ -83,6 +84,9 @@ def run(main):
     except OSError as error:
         unwritten.append(error)
     if unwritten:
+        if unwritten[0].errno == errno.EPIPE:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGPIPE)
         print(f"sluicectl: cannot write to standard output: {unwritten[0].strerror}", file=sys.stderr, flush=True)
         os._exit(1)  # what is left of it would be tried again
     if failed:

@@ -41,6 +41,9 @@ static int script_end(pid_t pid)
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) {
+        (void)raise(SIGPIPE); /* nobody reads on, as behind `head` */
+    }
     return WIFEXITED(status) ? WEXITSTATUS(status) : CTL_NO;
 }
 

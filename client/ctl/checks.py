@@ -19,7 +19,7 @@ import sys
 import time
 
 from node import events_at, fabric_memory
-from plain import clean, end_with_reader, run, size_text
+from plain import clean, interruptible, run, size_text
 from plain import supervision as supervised
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -745,5 +745,5 @@ def main():
 
 
 if __name__ == "__main__":
-    end_with_reader()
+    interruptible()
     run(main)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 import text
-from plain import clean, end_with_reader, run, sluicectl
+from plain import clean, interruptible, run, sluicectl
 
 IDENTITY_DIGITS, IDENTITIES_MAX = 32, 1024
 KEYS_MAX = 64  # of one question
@@ -210,5 +210,5 @@ def main():
 
 
 if __name__ == "__main__":
-    end_with_reader()
+    interruptible()
     run(main)

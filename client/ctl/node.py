@@ -8,11 +8,12 @@ import json
 import math
 import sys
 
-from plain import clean, end_with_reader, natural, percent, run, since_text, size_text, supervision
+from plain import clean, interruptible, natural, percent, run, since_text, size_text, supervision
 from text import table
 
 
 COUNTERS_IN_TABLE = 4
+U64 = 2**64 - 1  # what is over 2^63 is negative in the facts
 
 
 def counters(actors, name, names):
@@ -252,11 +253,11 @@ def status_lines(facts, shown):
     yield f"{'ACTOR':<20} {'PID':>8} {'HEALTH':<9} {'UPTIME':>9} {'STARTS':>6}  COUNTERS"
     for actor in shown["actors"]:
         health = "dead" if not actor["alive"] else "stuck" if actor["stuck"] else actor["health"]
-        some = [] if facts["metrics"] else [f" {name}={value}" for name, value in actor["counters"].items() if value][:COUNTERS_IN_TABLE]
+        some = [] if facts["metrics"] else [f" {name}={value & U64}" for name, value in actor["counters"].items() if value][:COUNTERS_IN_TABLE]
         yield (f"{actor['name']:<20} {actor['pid']:>8} {health:<9} {actor['uptime_s']:8.1f}s {actor['incarnation']:>6} {''.join(some)}"
                f"{'  -- ' if actor['reason'] else ''}{actor['reason']}")
         if facts["metrics"]:
-            yield from (f"    {name:<40} {value}" for name, value in actor["counters"].items())
+            yield from (f"    {name:<40} {value & U64}" for name, value in actor["counters"].items())
             yield from (f"    {name:<40} count {row['count']}, p50 {row['p50']}, p90 {row['p90']}, p99 {row['p99']}, max {row['max']}"
                         for name, row in actor["histograms"].items())
     metrics, events = facts["metrics_at"], facts["events_at"]
@@ -280,5 +281,5 @@ def main():
 
 
 if __name__ == "__main__":
-    end_with_reader()
+    interruptible()
     run(main)

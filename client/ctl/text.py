@@ -7,7 +7,7 @@ import json
 import sys
 import textwrap
 
-from plain import clean, end_with_reader, run, size_text
+from plain import clean, interruptible, run, size_text
 
 FATES = {"open": "not decided yet", "memory": "hit, memory", "disk": "hit, disk", "remote": "hit, another node", "missing": "miss",
          "behind": "not asked for: behind one that is missing", "left": "here, but sooner computed than read",
@@ -188,5 +188,5 @@ def main():
 
 
 if __name__ == "__main__":
-    end_with_reader()
+    interruptible()
     run(main)

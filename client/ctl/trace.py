@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-from plain import clean, end_with_reader, run
+from plain import clean, interruptible, run
 
 LOG_FILES_MAX, LINE_BYTES_MAX = 1024, 64 << 10
 
@@ -85,5 +85,5 @@ def main():
 
 
 if __name__ == "__main__":
-    end_with_reader()
+    interruptible()
     run(main)

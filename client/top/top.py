@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from plain import end_with_reader, escaped, natural, percent, run, size_text, sluicectl, supervision
+from plain import interruptible, escaped, natural, percent, run, size_text, sluicectl, supervision
 
 VIEWS = {"overview": (), "memory": ("name", "memory", "disk", "objects", "uses"), "disks": ("name", "live", "read", "written", "queue"),
          "peers": ("name", "read", "failures", "round trip"), "actors": ("name", "processor time", "memory", "messages", "restarts", "uptime"),
@@ -59,7 +59,7 @@ class Figures:
                 key, value = line.rsplit(" ", 1)
                 self.values[key] = float(value) if "." in value else int(value)
                 labels = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', key)
-                self.series[key.partition("{")[0]].append(({name: re.sub(r"\\(.)", r"\1", label) for name, label in labels}, key))
+                self.series[key.partition("{")[0]].append(({name: re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], label) for name, label in labels}, key))
 
     def since(self, then):
         """What came since then. Gauges stay, and so do counters of a node that began anew."""
@@ -495,9 +495,9 @@ class Screen:
             self.scrolled += {curses.KEY_UP: -1, ord("k"): -1, curses.KEY_DOWN: 1, ord("j"): 1, curses.KEY_PPAGE: -half, curses.KEY_NPAGE: half}[key]
 
     def run(self):
-        gone = select.poll()
+        ends = select.poll()
         for stream in (sys.stdin, self.node.readings.stdout):
-            gone.register(stream, 0)
+            ends.register(stream, 0)
         while not self.over:
             if time.monotonic() >= self.due_s and not self.state.paused:
                 self.node.read(self.state, SCAN_MS)
@@ -510,8 +510,10 @@ class Screen:
             key = self.window.getch()
             if key != -1:
                 self.key(key)
-            elif gone.poll(0):
-                self.over = True  # the terminal is gone, and nobody is left who could end it, or sluicectl is
+            elif gone := dict(ends.poll(0)):
+                if self.node.readings.stdout.fileno() in gone:
+                    self.node.end()
+                self.over = True  # the terminal is gone, and nobody is left who could end it
 
 
 def screen_run(state, node):
@@ -559,16 +561,22 @@ class Node:
         head = json.loads(lines[-1] or "{}")
         if "at_ns" not in head:
             print(end="".join(line.decode() for line in lines[-1:]))
-            sys.exit(max(self.readings.wait(), 1))
+            self.end()
         head["problem"] = supervision(head["supervisor"], state.instance)[0]
         state.take(head, b"".join(lines[:-1]).decode(errors="surrogateescape"))
 
+    def end(self):
+        """Of this process, as the readings have ended. What ended by itself has said why."""
+        code = self.readings.wait()
+        sys.exit(f"sluicectl top: its readings were ended by signal {-code}" if code < 0 else max(code, 1))
+
     def read_peers(self, state, patience_s):
-        """Where there is no answer yet, the next reading takes it."""
-        self.nodes = self.nodes or self.start("nodes", "--json", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        """Where there is no answer yet, the next reading takes it. NICs are not shown here, and their load takes 0.25 s to read."""
+        self.nodes = self.nodes or self.start("nodes", "--json", "--sysfs", "/nonexistent", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             answer = json.loads(self.nodes.communicate(timeout=patience_s)[0] or "{}")
         except subprocess.TimeoutExpired:
+            state.nodes_why = "the transporter has not answered yet"
             return
         self.nodes = None
         state.nodes, state.nodes_why = answer.get("nodes", []), "" if "nodes" in answer else answer.get("text", "sluicectl nodes failed")
@@ -587,7 +595,7 @@ def main():
     locale.setlocale(locale.LC_CTYPE, "")
     plain = bool(letters) or locale.nl_langinfo(locale.CODESET) != "UTF-8"
     if once:
-        end_with_reader()
+        interruptible()
     node = Node(settings, as_json)
     state = State(instance, view, shown, float(interval), grouping, plain)
     if not once:

@@ -254,17 +254,43 @@ class Top(unittest.TestCase):
             self.assertEqual(top.returncode, 3, said)
             self.assertIn("no node runs", said[1])
 
-    def test_an_interrupt_ends_it_as_the_signal_does(self):
-        def begun():
-            with open(f"/proc/{top.pid}/task/{top.pid}/children", encoding="utf-8") as children:
-                return children.read().strip()
+    @staticmethod
+    def children(pid):
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as children:
+            return [int(child) for child in children.read().split()]
 
+    def readings_of(self, pid):
+        """The process that top.py starts; python3 may have had others before."""
+        def is_it(child):
+            try:
+                with open(f"/proc/{child}/cmdline", encoding="utf-8") as words:
+                    return "--readings" in words.read()
+            except (FileNotFoundError, ProcessLookupError):
+                return False
+
+        return wait_until(lambda: next(filter(is_it, self.children(pid)), None), 10, "its readings run")
+
+    def test_an_interrupt_ends_it_as_the_signal_does(self):
         with Node(ranks=1, memory="16MiB") as node:
             top = subprocess.Popen([CTL, "top", "--once", "--interval", "60s", *node.where], start_new_session=True)
             self.addCleanup(top.kill)
-            wait_until(begun, 10, "it reads the node")
+            wait_until(lambda: self.children(top.pid), 10, "it reads the node")
             os.killpg(top.pid, signal.SIGINT)
             self.assertEqual(top.wait(timeout=30), -signal.SIGINT)
+
+    def test_readings_that_are_killed_are_said(self):
+        with Node(ranks=1, memory="16MiB") as node:
+            top = subprocess.Popen([CTL, "top", "--once", *node.where], stderr=subprocess.PIPE, text=True)
+            self.addCleanup(top.kill)
+            os.kill(self.readings_of(top.pid), signal.SIGKILL)
+            said = top.communicate(timeout=30)[1]
+            self.assertEqual((top.returncode, said), (1, "sluicectl top: its readings were ended by signal 9\n"))
+            live = self.open(node)
+            live.shows("actors ready")
+            shell, = subprocess.run([*live.tmux, "list-panes", "-F", "#{pane_pid}"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+            os.kill(self.readings_of(self.children(shell)[0]), signal.SIGKILL)
+            self.assertEqual(live.ended(), "1")
+            live.shows("its readings were ended by signal 9")
 
     def test_what_cannot_be_shown_is_refused(self):
         where = ["--instance", "nobody", "--runtime-dir", self.directory + "/run", "--shm-dir", self.directory + "/shm"]

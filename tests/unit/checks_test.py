@@ -207,7 +207,7 @@ class Guard(unittest.TestCase):
 
 class Interrupt(unittest.TestCase):
     def test_an_interrupt_ends_a_script_without_a_traceback_unless_it_is_ignored(self):
-        script = "import plain, signal, sys\nplain.end_with_reader()\nprint('on', flush=True)\nplain.run(lambda: len(sys.stdin.read()))"
+        script = "import plain, signal, sys\nplain.interruptible()\nprint('on', flush=True)\nplain.run(lambda: len(sys.stdin.read()))"
         for before, code in ((signal.SIG_DFL, -signal.SIGINT), (signal.SIG_IGN, 0)):
             with self.subTest(before=before), subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                                                cwd=os.path.join(ROOT, "client", "command"),

@@ -35,26 +35,34 @@ sl_err explain_keys(struct sl_client *client, const struct sl_object_key *keys, 
 
 static int explain_words(struct ctl *ctl)
 {
+    static char *texts[SL_EXPLAIN_KEYS_MAX]; /* of standard input; until the process ends */
+    static size_t rooms[SL_EXPLAIN_KEYS_MAX];
     struct sl_error why = {0};
     struct sl_object_key keys[SL_EXPLAIN_KEYS_MAX];
     struct sl_story stories[SL_EXPLAIN_KEYS_MAX];
-    for (int i = 0; i < ctl->word_count; i++) {
-        keys[i] = ctl_key(ctl->words[i]);
-    }
+    bool all = true, listed = ctl->word_count == 1 && strcmp(ctl->words[0], "-") == 0;
+    uint32_t count;
+    json_t *rows = json_array();
     struct sl_client *client = NULL;
     sl_err err = ctl_open(ctl, false, &client, &why);
-    if (err == SL_OK) {
-        err = explain_keys(client, keys, (uint32_t)ctl->word_count, stories, &why);
-    }
+    do {
+        for (count = 0; count < SL_EXPLAIN_KEYS_MAX; count++) {
+            if (listed ? getdelim(&texts[count], &rooms[count], '\0', stdin) <= 0
+                       : (int)count == ctl->word_count) {
+                break;
+            }
+            keys[count] = ctl_key(listed ? texts[count] : ctl->words[count]);
+        }
+        err = err == SL_OK ? explain_keys(client, keys, count, stories, &why) : err;
+        for (uint32_t i = 0; err == SL_OK && i < count; i++) {
+            all = all && stories[i].code == SL_OK;
+            (void)json_array_append_new(rows, explain_json(keys[i], &stories[i]));
+        }
+    } while (err == SL_OK && listed && count == SL_EXPLAIN_KEYS_MAX);
     sl_client_close(&client);
     if (err != SL_OK) {
+        json_decref(rows);
         return ctl_failed(ctl, &why);
-    }
-    bool all = true;
-    json_t *rows = json_array();
-    for (int i = 0; i < ctl->word_count; i++) {
-        all = all && stories[i].code == SL_OK;
-        (void)json_array_append_new(rows, explain_json(keys[i], &stories[i]));
     }
     int code = ctl_answer(ctl, json_pack("{s:o}", "keys", rows));
     return code == CTL_FINE && !all ? CTL_NO : code;
@@ -105,12 +113,12 @@ static int explain_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_explain = {
     .name = "explain",
     .summary = "say why something is a miss",
-    .help = "explain KEY... | --request ID | --tokens FILE [--model M] [--format F] [--seed S] [--block-tokens N]\n"
+    .help = "explain KEY... | - | --request ID | --tokens FILE [--model M] [--format F] [--seed S] [--block-tokens N]\n"
             "\n"
             "Says of each object, part (MODEL/BLOCK/RANK/POOL) or block (MODEL/BLOCK) where it is, or why it is not here and\n"
             "since when. Of what was evicted it says class, age and value when it went. A value is the hits that a million\n"
             "references of its stay were expected to bring. With evict_policy lru the age is all there is. The registrar\n"
-            "remembers the last `ghosts_max` that left. Code 0 when all are there.\n"
+            "remembers the last `ghosts_max` that left. Code 0 when all are there. -: keys at standard input, each ended by a NUL.\n"
             "\n"
             "  --request ID      what became of an engine's request, block by block: tier, time, and why the first that was\n"
             "                    missing was not there. ID: what engine or client call it, or the trace id of an op. All its stores\n"

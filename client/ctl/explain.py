@@ -16,7 +16,7 @@ import text
 from plain import clean, interruptible, run, sluicectl
 
 IDENTITY_DIGITS, IDENTITIES_MAX = 32, 1024
-KEYS_MAX = 64  # of one question
+KEYS_MAX = 64  # of a question under other identities
 PROMPT_BYTES_MAX = 64 << 20
 TOKEN_MAX = 2**32 - 1
 ERRORS = {"SL_ERR_INVALID": "invalid argument", "SL_ERR_NOT_FOUND": "not found", "SL_ERR_PERMISSION": "not permitted", "SL_ERR_OS": "system call failed"}
@@ -33,16 +33,13 @@ class Refused(Exception):
 def stories(keys, where):
     """Of each key, where it is or why not. A node that does not answer ends this process: sluicectl says why."""
     command, *settings = where
-    rows = []
-    for first in range(0, len(keys), KEYS_MAX):
-        done = subprocess.run([command, "explain", "--json", *settings, *keys[first:first + KEYS_MAX]], stdout=subprocess.PIPE, check=False)
-        answer = json.loads(done.stdout or "{}")
-        if "keys" not in answer:
-            if sys.argv[2] == "json":
-                print(done.stdout.decode(), end="")
-            sys.exit(max(done.returncode, 1))
-        rows += answer["keys"]
-    return rows
+    done = subprocess.run([command, "explain", "--json", *settings, "-"], input="\0".join(keys).encode(), stdout=subprocess.PIPE, check=False)
+    answer = json.loads(done.stdout or "{}")
+    if "keys" not in answer:
+        if sys.argv[2] == "json":
+            print(done.stdout.decode(), end="")
+        sys.exit(max(done.returncode, 1))
+    return answer["keys"]
 
 
 def identities(log_directory):

@@ -152,6 +152,8 @@ class Requests(OnNode):
         self.assertEqual((told["prefix"], [row["code"] for row in told["blocks"]]), (5, ["SL_OK"] * 5 + ["SL_ERR_NOT_FOUND"] * 2))
         self.assertEqual(told["model"], engine.model_identity)
         self.assertIn("blocks 0 to 4: there, in memory", text.replace("a block, all of its parts are here", "in memory"))
+        many = json.loads(self.node.ctl("explain", "--json", "-", stdin="\0".join(row["key"] for row in told["blocks"] * 20).encode(), check=False).stdout)
+        self.assertEqual([row["code"] for row in many["keys"]], [row["code"] for row in told["blocks"]] * 20)
         self.assertIn(b"no engine of this node has registered such a model", unknown.stderr)
         self.assertIn(b"--model is needed, one of", several.stderr)
 
@@ -162,6 +164,11 @@ class Requests(OnNode):
                                   env=self.node.environment)
             self.assertIn(said, done.stderr)
             self.assertNotEqual(done.returncode, 0)
+        prompt = "1 " * 200000  # more than a pipe holds, and `keys` ends before it reads
+        done = subprocess.run([CTL, "explain", "--tokens", "-", "--format", "typo", "--block-tokens", "16", "--model", "0" * 32, *self.node.where],
+                              input=prompt, capture_output=True, text=True, env=self.node.environment)
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("typo", done.stderr)
         self.assertEqual(self.node.ctl("explain", check=False).returncode, 2)
         self.assertEqual(self.node.ctl("explain", "k", "--model", "m", check=False).returncode, 2)
 

@@ -11,10 +11,10 @@ static void label_print(FILE *out, const struct scrape_label *label)
 {
     (void)fprintf(out, "%s=\"", label->name);
     for (const char *at = label->value; *at != '\0'; at++) {
-        if (*at == '\\' || *at == '"') {
+        if (*at == '\\' || *at == '"' || *at == '\n') {
             (void)fputc('\\', out);
         }
-        (void)fputc(*at, out);
+        (void)fputc(*at == '\n' ? 'n' : *at, out);
     }
     (void)fputc('"', out);
 }

@@ -476,7 +476,7 @@ sl_err reg_recover(struct registrar *self, struct sl_error *why)
     struct recovery recovery = {.self = self};
     sl_err err = sl_index_recover(self->index, recovery_note, &recovery);
     err = err != SL_OK || recovery.failed
-              ? sl_fail(why, SL_ERR_NO_MEMORY, "over %" PRIu64 " records to recover", recovery.count)
+              ? sl_fail(why, SL_ERR_NO_MEMORY, "no room for %" PRIu64 " records", recovery.count)
               : recover_all(self, &recovery, why);
     free(recovery.all);
     if (err != SL_OK) {

@@ -175,6 +175,7 @@ const struct ctl_command ctl_top = {
             "  --prefixes        memory and uses by prefixes of keys instead of by models\n"
             "  --ascii           no characters beyond ASCII\n"
             "  --once            wait one interval, print and end; with --json all figures\n"
+            "  --readings        for the screen's own use: a reading as JSON for each line of stdin\n"
             CTL_HELP_COMMON,
     .run = top_command,
 };

@@ -38,6 +38,19 @@ def run(script, first, count):
     return done.returncode == 0, done.stdout
 
 
+class Functions(unittest.TestCase):
+    """Single functions of the script, where a moment that is hard to meet decides. Each prints what is wrong, and `end`."""
+
+    def said(self, text):
+        with tempfile.TemporaryDirectory() as at:
+            before = f"""source <(head -n -1 {SCRIPT}); state_paths {at}; S_runtime_dir={at} S_log_dir={at}/logs log_place={at} me=$BASHPID my_born=1 bin=/none
+                declare -A pid_of=([keyer]=0) born_of; mkdir {at}/logs; supervisor_log() {{ :; }}; supervisor_lives() {{ :; }}\n"""
+            return subprocess.run(["bash", "-c", f"{before}{text}\necho end"], text=True, stdout=subprocess.PIPE, cwd=at, timeout=60).stdout
+
+    def test_an_upgrade_that_finds_no_process_kills_none(self):
+        self.assertEqual(self.said("kill() { echo kill $*; }; now=2 until_drained=1 since=0; swap_is_over keyer 0 1 /none"), "end\n")
+
+
 class Decisions(unittest.TestCase):
     def test_every_seed_holds(self):
         one = os.environ.get("SL_SIM_SEED")

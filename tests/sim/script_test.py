@@ -50,6 +50,11 @@ class Functions(unittest.TestCase):
     def test_an_upgrade_that_finds_no_process_kills_none(self):
         self.assertEqual(self.said("kill() { echo kill $*; }; now=2 until_drained=1 since=0; swap_is_over keyer 0 1 /none"), "end\n")
 
+    def test_an_actor_is_not_taken_for_ended_while_no_descriptor_is_free(self):
+        self.assertEqual(self.said("""sleep 60 & pid_of[keyer]=$! ; born_set $!; born_of[keyer]=$born
+            ulimit -S -n 3; is_running keyer || echo gone; ulimit -S -n 64
+            kill $!; wait $!; ! is_running keyer || echo lives"""), "end\n")
+
 
 class Decisions(unittest.TestCase):
     def test_every_seed_holds(self):

@@ -55,6 +55,10 @@ class Functions(unittest.TestCase):
             ulimit -S -n 3; is_running keyer || echo gone; ulimit -S -n 64
             kill $!; wait $!; ! is_running keyer || echo lives"""), "end\n")
 
+    def test_a_lock_that_cannot_be_made_again_stays_with_its_holder(self):
+        self.assertEqual(self.said("""lock_take; mv supervisor.lock lock; mkdir supervisor.lock; lock_again; lock_again
+            ! flock -n lock true || echo lost"""), "end\n")
+
 
 class Decisions(unittest.TestCase):
     def test_every_seed_holds(self):

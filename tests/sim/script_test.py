@@ -59,6 +59,12 @@ class Functions(unittest.TestCase):
         self.assertEqual(self.said("""lock_take; mv supervisor.lock lock; mkdir supervisor.lock; lock_again; lock_again
             ! flock -n lock true || echo lost"""), "end\n")
 
+    def test_a_state_of_another_release_is_understood(self):
+        for line in "ready", "degraded tierer.0":
+            self.assertEqual(self.said(f"""watch_pid=1 actors=(); exec {{watch_out}}<<<'state {line}'; hear 1000; [ "$node_state" = '{line}' ] || echo $node_state"""), "end\n")
+            first, *rest = line.split()
+            self.assertEqual(self.said(f"""echo {first} 7 {' '.join(rest)} >supervisor.ready; node_how_set; [ "$how" = '{line}' ] || echo $how"""), "end\n")
+
 
 class Decisions(unittest.TestCase):
     def test_every_seed_holds(self):

@@ -65,6 +65,12 @@ class Functions(unittest.TestCase):
             first, *rest = line.split()
             self.assertEqual(self.said(f"""echo {first} 7 {' '.join(rest)} >supervisor.ready; node_how_set; [ "$how" = '{line}' ] || echo $how"""), "end\n")
 
+    def test_an_upgrade_in_place_does_not_take_a_refusal_for_the_new_supervisor(self):
+        text = """new_bin=$bin; format_write; LOCK_SECONDS=0; supervisor_reads_next() { pid=1; }; kill() { rm supervisor.next; %s; }
+            (supervisor_swap) && echo swapped"""
+        self.assertEqual(self.said(text % ":"), "end\n")
+        self.assertEqual(self.said(text % "format_write"), "swapped\nend\n")
+
 
 class Decisions(unittest.TestCase):
     def test_every_seed_holds(self):

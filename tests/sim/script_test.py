@@ -71,6 +71,9 @@ class Functions(unittest.TestCase):
         self.assertEqual(self.said(text % ":"), "end\n")
         self.assertEqual(self.said(text % "format_write"), "swapped\nend\n")
 
+    def test_a_log_directory_removed_before_a_takeover_is_made_again(self):
+        self.assertEqual(self.said('exec {log_fd}<logs/.; rmdir logs; S_shm_dir=/none; state_open; [ "$S_log_dir" -ef "$log_place" ] || echo unlinked'), "end\n")
+
 
 class Decisions(unittest.TestCase):
     def test_every_seed_holds(self):

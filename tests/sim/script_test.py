@@ -74,6 +74,10 @@ class Functions(unittest.TestCase):
     def test_a_log_directory_removed_before_a_takeover_is_made_again(self):
         self.assertEqual(self.said('exec {log_fd}<logs/.; rmdir logs; S_shm_dir=/none; state_open; [ "$S_log_dir" -ef "$log_place" ] || echo unlinked'), "end\n")
 
+    def test_a_supervisor_that_lost_the_first_signal_ends(self):
+        self.assertEqual(self.said("""exec {nap_fd}<> <(:); bash -c 'trap "trap - TERM" TERM; echo $$ >ready; while :; do sleep 0.1; done' & until [ -s ready ]; do nap 0.01; done
+            born_set $!; pid_put "$pid_file" $! $born; supervisor_end $! || { echo lives; kill -KILL $!; }"""), "end\n")
+
 
 class Decisions(unittest.TestCase):
     def test_every_seed_holds(self):

@@ -3,7 +3,7 @@
 
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_wait.h"
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

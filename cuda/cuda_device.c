@@ -1,7 +1,7 @@
 /* cuda/cuda_device.c - the device `cuda`: a driver that is found at run time, the primary context
  * of one GPU, kernels from the image that is built in, tables of layers in device memory. */
 #include "cuda/cuda_internal.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * of the GPU, whose memory is some fifty times as fast as the bus. Where there is none, or an engine
  * computes, the bytes come to the host and the processor digests them. */
 #include "cuda/cuda_internal.h"
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* cuda/cuda_measure.c - measures the ways of moving pieces on this machine, a few milliseconds at a
  * time beside the moves, and keeps the figures. */
 #include "cuda/cuda_internal.h"
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #include <stdlib.h>
 

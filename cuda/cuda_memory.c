@@ -2,8 +2,8 @@
  */
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_wait.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_proc.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_proc.h"
 
 #include <errno.h>
 #include <fcntl.h>

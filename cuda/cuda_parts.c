@@ -1,9 +1,9 @@
 /* cuda/cuda_parts.c - device memory of many handles (expandable segments, allocators of engines
  * that unmap and map again): all of them mapped here in one run of addresses. */
 #include "cuda/cuda_internal.h"
-#include "runtime/sl_array.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_descriptors.h"
+#include "runtime/base/sl_array.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_descriptors.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

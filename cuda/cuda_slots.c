@@ -3,7 +3,7 @@
  * the other, and in it everything is in order. */
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_wait.h"
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* cuda/cuda_wait.c - see cuda_wait.h. */
 #include "cuda/cuda_wait.h"
 
-#include "runtime/sl_clock.h"
-#include "runtime/sl_spin.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_spin.h"
 
 #include <time.h>
 

@@ -5,7 +5,7 @@
  * is ours it is over within some 10 us, else when the other's slice is. */
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_wait.h"
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

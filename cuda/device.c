@@ -1,7 +1,7 @@
 /* cuda/device.c - back ends by name. */
 #include "cuda/device_internal.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_descriptors.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_descriptors.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #ifndef SL_DRIVER_H
 #define SL_DRIVER_H
 
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_error.h"
 
 typedef int sl_cu_result; /* 0: success */
 typedef int sl_cu_device;

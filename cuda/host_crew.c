@@ -5,9 +5,9 @@
  * longer than a share of what they worked in the last one, the caller for the end of the tasks that
  * threads are in. */
 #include "cuda/host_crew.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_signals.h"
-#include "runtime/sl_spin.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_signals.h"
+#include "runtime/base/sl_spin.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
 #ifndef SL_HOST_CREW_H
 #define SL_HOST_CREW_H
 
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_error.h"
 
 #define HOST_CREW_MAX 64u
 

@@ -2,10 +2,10 @@
  * memory. It plans as a GPU would and runs the kernels' bodies with one worker, so that what is
  * tested here is what a GPU runs. */
 #include "cuda/host_internal.h"
-#include "runtime/sl_array.h"
-#include "runtime/sl_copy.h"
-#include "runtime/sl_limits.h"
-#include "runtime/sl_proc.h"
+#include "runtime/base/sl_array.h"
+#include "runtime/base/sl_copy.h"
+#include "runtime/base/sl_limits.h"
+#include "runtime/base/sl_proc.h"
 
 #include <errno.h>
 #include <fcntl.h>

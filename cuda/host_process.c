@@ -6,8 +6,8 @@
  * after the last read once more, so what was read is its own. A write could hit another process
  * only if this one died, was reaped, and its number came round within the microsecond between. */
 #include "cuda/host_internal.h"
-#include "runtime/sl_array.h"
-#include "runtime/sl_proc.h"
+#include "runtime/base/sl_array.h"
+#include "runtime/base/sl_proc.h"
 
 #include <errno.h>
 #include <inttypes.h>

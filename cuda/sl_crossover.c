@@ -1,9 +1,9 @@
 /* cuda/sl_crossover.c - see sl_crossover.h. */
 #include "cuda/sl_crossover.h"
 
-#include "runtime/sl_config.h"
-#include "runtime/sl_parse.h"
-#include "runtime/sl_trust.h"
+#include "runtime/base/sl_config.h"
+#include "runtime/base/sl_parse.h"
+#include "runtime/base/sl_trust.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 #ifndef SL_CROSSOVER_H
 #define SL_CROSSOVER_H
 
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_error.h"
 
 enum sl_way {
     SL_WAY_COPIES, /* a DMA copy a piece */

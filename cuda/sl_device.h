@@ -5,8 +5,8 @@
 #ifndef SL_DEVICE_H
 #define SL_DEVICE_H
 
-#include "runtime/sl_digest.h"
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_digest.h"
+#include "runtime/base/sl_error.h"
 
 /* How another process names memory. */
 enum sl_memory_kind {
@@ -19,7 +19,7 @@ enum sl_memory_kind {
 };
 
 /* Memory that process pid hands out as shareable descriptors, one for each handle in the order of
- * the addresses (runtime/sl_descriptors.h). The first handle's memory is where offsets start. */
+ * the addresses (runtime/base/sl_descriptors.h). The first handle's memory is where offsets start. */
 struct sl_memory_name {
     uint64_t number;                      /* of the socket */
     uint64_t address, length_bytes, life; /* what is asked for */
@@ -37,7 +37,7 @@ struct sl_memory_handle {
     uint64_t start_time;   /* with pid who has fd: struct sl_proc_id; 0 and our pid: this process */
 };
 /* Gives a copy of the descriptor that the handle names, which its process hands over
- * (runtime/sl_descriptors.h). Errors: SL_ERR_INVALID (fd is none), SL_ERR_UNSUPPORTED (no runtime
+ * (runtime/base/sl_descriptors.h). Errors: SL_ERR_INVALID (fd is none), SL_ERR_UNSUPPORTED (no runtime
  * directory), those of sl_descriptors_fetch_file. */
 sl_err sl_memory_descriptor(const char *runtime_dir, const struct sl_memory_handle *handle, int *fd,
                             struct sl_error *why);

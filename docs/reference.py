@@ -141,7 +141,7 @@ def errors(header):
 
 # ---- the C API ----
 
-HEADER = "client/lib/sluice.h"
+HEADER = "client/include/sluice.h"
 MESSAGE_ERRORS = ("SL_ERR_UNREACHABLE", "SL_ERR_TIMEOUT", "SL_ERR_INVALID", "SL_ERR_NO_MEMORY", "SL_ERR_PERMISSION")
 COMMON = {  # of arguments that mean the same in every call
     "client": "the client whose node is asked", "engine": "the registered engine", "op": "the operation", "pool": "the pool",
@@ -346,7 +346,7 @@ def example_of(name, examples):
 def c_pages(texts_of_examples):
     header = text_of(HEADER)
     calls, types, sections = api(header)
-    codes = {one.name: one.text for one in errors_of(text_of("runtime/sl_error.h"))}
+    codes = {one.name: one.text for one in errors_of(text_of("runtime/base/sl_error.h"))}
     examples = [(path, text.split("\n")) for path, text in texts_of_examples.items()]
     by_name = {call.name: call for call in calls}
     return [page_of(call, by_name, types, codes, examples) for call in calls], sections
@@ -452,7 +452,7 @@ def python_function(node, prefix, docs):
 
 def pages(bin_folder):
     """{path in the repository that each page would have: its Markdown}"""
-    header = text_of("runtime/sl_error.h")
+    header = text_of("runtime/base/sl_error.h")
     main = os.path.join(bin_folder, "sluicectl")
     made = {"settings": settings(json.loads(printed([main, "config", "--template", "--json"]))), "metrics": metrics(), "errors": errors(header),
             "messages": printed([main, "messages"]),

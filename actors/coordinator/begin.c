@@ -1,7 +1,7 @@
 /* actors/coordinator/begin.c - how ops begin: what STORE and LOAD say. */
 #include "actors/coordinator/internal.h"
-#include "runtime/sl_hex.h"
-#include "runtime/sl_traceparent.h"
+#include "runtime/base/sl_hex.h"
+#include "runtime/base/sl_traceparent.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

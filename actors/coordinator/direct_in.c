@@ -2,7 +2,7 @@
  * It makes a ticket for the blocks of its pools, has the transporter bring what prefill names under
  * it, and waits. */
 #include "actors/coordinator/internal.h"
-#include "ipc/sl_ticket.h"
+#include "ipc/msg/sl_ticket.h"
 
 #include <stdio.h>
 #include <string.h>

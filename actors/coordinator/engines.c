@@ -1,6 +1,6 @@
 /* actors/coordinator/engines.c - what engines registered, as far as ops need it. */
 #include "actors/coordinator/internal.h"
-#include "ipc/sl_layout.h"
+#include "ipc/msg/sl_layout.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #ifndef SL_COORDINATOR_ENGINES_H
 #define SL_COORDINATOR_ENGINES_H
 
-#include "ipc/sl_labels.h"
-#include "runtime/sl_proc.h"
+#include "ipc/shm/sl_labels.h"
+#include "runtime/base/sl_proc.h"
 
 #define CO_RANKS_MAX 64u
 #define CO_POOLS_MAX 8u

@@ -3,7 +3,7 @@
 #define SL_COORDINATOR_LAYERS_H
 
 #include "actors/coordinator/engines.h"
-#include "ipc/sl_msg.h"
+#include "ipc/msg/sl_msg.h"
 
 #define CO_LAYERS_MAX        4096u
 #define CO_LAYER_WAITERS_MAX (2 * CO_RANKS_MAX) /* each rank's, and the one it gave up before */

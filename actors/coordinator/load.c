@@ -3,7 +3,7 @@
  * A slice is bounded in parts and bytes, so that a load larger than the pins or the memory of the
  * node is a pipeline. */
 #include "actors/coordinator/internal.h"
-#include "runtime/sl_backoff.h"
+#include "runtime/base/sl_backoff.h"
 
 #include <inttypes.h>
 #include <string.h>

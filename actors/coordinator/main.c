@@ -1,6 +1,6 @@
 /* actors/coordinator/main.c - the coordinator as a process. */
 #include "actors/coordinator/coordinator.h"
-#include "ipc/sl_process.h"
+#include "ipc/msg/sl_process.h"
 
 int main(int argc, char **argv)
 {

@@ -2,7 +2,7 @@
 #ifndef SL_COORDINATOR_METRICS_H
 #define SL_COORDINATOR_METRICS_H
 
-#include "runtime/sl_metrics.h"
+#include "runtime/base/sl_metrics.h"
 
 #define CO_METRICS                                                    \
     CO_METRIC(store_count, "stores")                                  \

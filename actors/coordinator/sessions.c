@@ -1,13 +1,13 @@
 /* actors/coordinator/sessions.c - sessions of engines: their blocks come back from disk before they are asked for.
  *
- * The table of sessions (runtime/rhythm) says which session is due. Here is what it has: the keys of its chain. What
+ * The table of sessions (runtime/policy/rhythm) says which session is due. Here is what it has: the keys of its chain. What
  * of that is on disk alone is asked for by BRING ahead, which goes behind all loads, and is refused when what would
  * go for it is worth more. A few such requests are under way at a time. All of it is lost with the process: sessions
  * are learnt anew. */
-#include "runtime/rhythm/sessions.h"
+#include "runtime/policy/rhythm/sessions.h"
 #include "actors/coordinator/internal.h"
-#include "runtime/sl_array.h"
-#include "runtime/sl_table.h"
+#include "runtime/base/sl_array.h"
+#include "runtime/base/sl_table.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* actors/coordinator/store.c - STORE: RESERVE, COPY out, COMMIT, slice by slice; then the blocks
  * that others write. */
 #include "actors/coordinator/internal.h"
-#include "runtime/sl_backoff.h"
+#include "runtime/base/sl_backoff.h"
 
 /* What another op's reservation may be late, in the registrar's clockwork and in ours. */
 #define BUSY_GRACE_NS (200 * SL_NS_PER_MS)

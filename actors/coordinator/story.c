@@ -3,7 +3,7 @@
  * that its memory is what a load is made of (its slices), and not a block. */
 #include "actors/coordinator/story.h"
 #include "actors/coordinator/internal.h"
-#include "runtime/sl_parse.h"
+#include "runtime/base/sl_parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>

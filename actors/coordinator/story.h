@@ -2,7 +2,7 @@
 #ifndef SL_COORDINATOR_STORY_H
 #define SL_COORDINATOR_STORY_H
 
-#include "ipc/sl_msg.h"
+#include "ipc/msg/sl_msg.h"
 
 struct coordinator;
 struct co_op;

@@ -3,8 +3,8 @@
 #ifndef SL_COORDINATOR_WAITING_H
 #define SL_COORDINATOR_WAITING_H
 
-#include "runtime/sl_config.h"
-#include "runtime/sl_metrics.h"
+#include "runtime/base/sl_config.h"
+#include "runtime/base/sl_metrics.h"
 
 #define CO_DISKS_MAX 16u /* slots of disks in places of the index */
 

@@ -5,7 +5,7 @@
  * ticket of a direct one. Prefill's says when it has committed or failed. Decode says it again
  * until it knows, so a word that is lost, or a coordinator that forgot, costs WORD_AGAIN_NS. */
 #include "actors/coordinator/internal.h"
-#include "runtime/sl_backoff.h"
+#include "runtime/base/sl_backoff.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * around them. */
 #include "actors/keyer/keyer.h"
 
-#include "ipc/sl_msg.h"
+#include "ipc/msg/sl_msg.h"
 #include "runtime/keys/sl_keys.h"
 
 #include <assert.h>

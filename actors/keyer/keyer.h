@@ -2,7 +2,7 @@
 #ifndef SL_KEYER_H
 #define SL_KEYER_H
 
-#include "runtime/sl_actor.h"
+#include "runtime/base/sl_actor.h"
 
 extern const struct sl_actor sl_keyer_actor;
 

@@ -1,6 +1,6 @@
 /* actors/keyer/main.c - the program sluice-keyer. */
 #include "actors/keyer/keyer.h"
-#include "ipc/sl_process.h"
+#include "ipc/msg/sl_process.h"
 
 int main(int argc, char **argv)
 {

@@ -4,7 +4,7 @@
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/ghosts.h"
-#include "runtime/density/density.h"
+#include "runtime/policy/density/density.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* actors/registrar/main.c - the program sluice-registrar. */
 #include "actors/registrar/registrar.h"
-#include "ipc/sl_process.h"
+#include "ipc/msg/sl_process.h"
 
 int main(int argc, char **argv)
 {

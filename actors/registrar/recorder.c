@@ -5,7 +5,7 @@
 #include "actors/registrar/engines/engines.h"
 #include "actors/registrar/memory/accesses.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/sl_disk_place.h"
+#include "runtime/disk/sl_disk_place.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

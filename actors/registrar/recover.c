@@ -20,7 +20,7 @@
 #include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/writers/holds.h"
 #include "actors/registrar/writers/transients.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -8,10 +8,10 @@
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/recover.h"
-#include "ipc/sl_cluster.h"
-#include "ipc/sl_counts.h"
-#include "ipc/sl_labels.h"
-#include "ipc/sl_segment.h"
+#include "ipc/msg/sl_cluster.h"
+#include "ipc/shm/sl_counts.h"
+#include "ipc/shm/sl_labels.h"
+#include "ipc/shm/sl_segment.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

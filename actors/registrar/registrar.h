@@ -4,7 +4,7 @@
 #ifndef SL_REGISTRAR_H
 #define SL_REGISTRAR_H
 
-#include "runtime/sl_actor.h"
+#include "runtime/base/sl_actor.h"
 
 extern const struct sl_actor sl_registrar_actor;
 

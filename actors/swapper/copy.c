@@ -2,7 +2,7 @@
  * nobody from fencing or cancelling it. Whatever ends a COPY first waits for its slices that are on
  * their way, a millisecond or two. */
 #include "actors/swapper/internal.h"
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* actors/swapper/engines.c - registered regions to mappings and layer tables. */
 #include "actors/swapper/engines.h"
-#include "ipc/sl_layout.h"
+#include "ipc/msg/sl_layout.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

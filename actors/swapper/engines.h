@@ -3,8 +3,8 @@
 #define SL_SWAPPER_ENGINES_H
 
 #include "cuda/sl_device.h"
-#include "ipc/sl_msg.h"
-#include "runtime/sl_metrics.h"
+#include "ipc/msg/sl_msg.h"
+#include "runtime/base/sl_metrics.h"
 
 #define SW_POOLS_MAX 8u  /* of the message table */
 #define SW_PARTS_MAX 64u /* likewise */

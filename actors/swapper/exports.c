@@ -1,8 +1,8 @@
 /* actors/swapper/exports.c - see exports.h. */
 #include "actors/swapper/exports.h"
 
-#include "runtime/sl_clock.h"
-#include "runtime/sl_descriptors.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_descriptors.h"
 
 #include <errno.h>
 #include <pthread.h>

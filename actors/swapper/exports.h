@@ -1,14 +1,14 @@
 /* actors/swapper/exports.h - memory handed out: to NICs engines' device memory, by descriptors that are made
  * on the swapper's own thread and wait for whom they were made for; to engines pools that were made here.
  *
- * The thread that hands them out (runtime/sl_descriptors.h) sees the table under its lock, and never the
+ * The thread that hands them out (runtime/base/sl_descriptors.h) sees the table under its lock, and never the
  * device. Each has a name and a random life, goes out once, and is closed when it was fetched, when
  * its engine ends here, or after some seconds. The descriptor keeps the memory, not the mapping. */
 #ifndef SL_SWAPPER_EXPORTS_H
 #define SL_SWAPPER_EXPORTS_H
 
 #include "cuda/sl_device.h"
-#include "ipc/sl_msg.h"
+#include "ipc/msg/sl_msg.h"
 
 #define SW_EXPORTS_MAX 64u
 

@@ -3,7 +3,7 @@
 #define SL_SWAPPER_GPU_H
 
 #include "cuda/sl_device.h"
-#include "ipc/sl_msg.h"
+#include "ipc/msg/sl_msg.h"
 
 /* Whether the device is a GPU. */
 bool sw_gpu_is(const struct sl_device *device);

@@ -7,8 +7,8 @@
 #ifndef SL_SWAPPER_JOBS_H
 #define SL_SWAPPER_JOBS_H
 
-#include "ipc/sl_msg.h"
-#include "runtime/sl_digest.h"
+#include "ipc/msg/sl_msg.h"
+#include "runtime/base/sl_digest.h"
 
 #define SW_JOBS_MAX    256u
 #define SW_ITEMS_MAX   (4u * SL_BATCH_MAX) /* of all queued jobs together */

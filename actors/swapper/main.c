@@ -1,6 +1,6 @@
 /* actors/swapper/main.c - the program sluice-swapper. */
 #include "actors/swapper/swapper.h"
-#include "ipc/sl_process.h"
+#include "ipc/msg/sl_process.h"
 
 int main(int argc, char **argv)
 {

@@ -1,7 +1,7 @@
 /* actors/swapper/memory.c - the device, and the arena as it is mapped here and known to it. */
 #include "actors/swapper/memory.h"
 #include "actors/swapper/gpu.h"
-#include "runtime/sl_spin.h"
+#include "runtime/base/sl_spin.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #define SL_SWAPPER_MEMORY_H
 
 #include "cuda/sl_device.h"
-#include "ipc/sl_arena.h"
-#include "runtime/sl_env.h"
+#include "ipc/shm/sl_arena.h"
+#include "runtime/base/sl_env.h"
 
 #define SW_LEAVING_MAX 64u
 

@@ -1,6 +1,6 @@
 /* actors/swapper/slices.c - slices of COPYs: which parts are in one, and what is made of them when it is over. */
 #include "actors/swapper/internal.h"
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "actors/swapper/gpu.h"
 #include "actors/swapper/internal.h"
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

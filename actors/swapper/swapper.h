@@ -2,7 +2,7 @@
 #ifndef SL_SWAPPER_H
 #define SL_SWAPPER_H
 
-#include "runtime/sl_actor.h"
+#include "runtime/base/sl_actor.h"
 
 extern const struct sl_actor sl_swapper_actor;
 

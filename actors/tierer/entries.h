@@ -7,8 +7,8 @@
 #ifndef SL_TIERER_ENTRIES_H
 #define SL_TIERER_ENTRIES_H
 
-#include "runtime/sl_digest.h"
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_digest.h"
+#include "runtime/base/sl_error.h"
 
 struct ti_key_hash {
     uint64_t low, high;

@@ -3,7 +3,7 @@
 #define SL_TIERER_FILES_H
 
 #include "actors/tierer/segment_format.h"
-#include "ipc/sl_msg.h"
+#include "ipc/msg/sl_msg.h"
 
 /* The file of members. */
 struct ti_members_file {

@@ -1,6 +1,6 @@
 /* actors/tierer/main.c - the tierer as a process. */
 #include "actors/tierer/tierer.h"
-#include "ipc/sl_process.h"
+#include "ipc/msg/sl_process.h"
 
 int main(int argc, char **argv)
 {

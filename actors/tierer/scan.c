@@ -3,7 +3,7 @@
  * gone asked for would else reach the disk behind it, or be found there again. The new registrar writes
  * nothing before the end. */
 #include "actors/tierer/internal.h"
-#include "runtime/sl_backoff.h"
+#include "runtime/base/sl_backoff.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

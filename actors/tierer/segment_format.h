@@ -32,8 +32,8 @@
 #ifndef SL_TIERER_SEGMENT_FORMAT_H
 #define SL_TIERER_SEGMENT_FORMAT_H
 
-#include "runtime/sl_digest.h"
-#include "runtime/sl_disk_place.h"
+#include "runtime/base/sl_digest.h"
+#include "runtime/disk/sl_disk_place.h"
 
 #include <assert.h>
 

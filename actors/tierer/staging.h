@@ -6,7 +6,7 @@
 #ifndef SL_TIERER_STAGING_H
 #define SL_TIERER_STAGING_H
 
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_error.h"
 
 #define TI_STAGING_OVERHEAD_BYTES 8192u
 

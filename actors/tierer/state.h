@@ -6,10 +6,10 @@
 #include "actors/tierer/files.h"
 #include "actors/tierer/segment_format.h"
 #include "actors/tierer/staging.h"
-#include "ipc/sl_index.h"
-#include "ipc/sl_msg.h"
-#include "runtime/sl_actor.h"
-#include "runtime/sl_disk_place.h"
+#include "ipc/msg/sl_msg.h"
+#include "ipc/shm/sl_index.h"
+#include "runtime/base/sl_actor.h"
+#include "runtime/disk/sl_disk_place.h"
 
 #include <stdatomic.h>
 

@@ -2,7 +2,7 @@
 #include "actors/tierer/tierer.h"
 
 #include "actors/tierer/internal.h"
-#include "runtime/sl_disk_place.h"
+#include "runtime/disk/sl_disk_place.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

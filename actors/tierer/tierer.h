@@ -2,7 +2,7 @@
 #ifndef SL_TIERER_H
 #define SL_TIERER_H
 
-#include "runtime/sl_actor.h"
+#include "runtime/base/sl_actor.h"
 
 /* Ranked: tierer.N keeps the disk directory number N. Refuses to start when the setting `disk` is
  * 0. */

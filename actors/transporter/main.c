@@ -1,6 +1,6 @@
 /* actors/transporter/main.c - the program sluice-transporter. */
 #include "actors/transporter/transporter.h"
-#include "ipc/sl_process.h"
+#include "ipc/msg/sl_process.h"
 
 int main(int argc, char **argv)
 {

@@ -10,8 +10,8 @@
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/regions/pools.h"
 #include "actors/transporter/regions/regions.h"
-#include "ipc/sl_cluster.h"
-#include "runtime/fabric/core/movers.h"
+#include "ipc/msg/sl_cluster.h"
+#include "runtime/net/fabric/core/movers.h"
 
 #include <stdio.h>
 #include <stdlib.h>

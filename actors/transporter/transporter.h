@@ -3,7 +3,7 @@
 #ifndef SL_TRANSPORTER_H
 #define SL_TRANSPORTER_H
 
-#include "runtime/sl_actor.h"
+#include "runtime/base/sl_actor.h"
 
 extern const struct sl_actor sl_transporter_actor;
 

@@ -6,7 +6,7 @@
  * then is being written or removed, and is not there. Groups never move to another record, so no
  * block is missed that was there all the time. */
 #include "client/lib/engine.h"
-#include "runtime/sl_hex.h"
+#include "runtime/base/sl_hex.h"
 
 #include <assert.h>
 #include <string.h>

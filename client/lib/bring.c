@@ -6,7 +6,7 @@
  * 128 MiB of memory each value was read four times, and batches failed after seconds. How large values
  * of other nodes are is learnt from those that came. */
 #include "client/lib/bring.h"
-#include "runtime/sl_backoff.h"
+#include "runtime/base/sl_backoff.h"
 
 #include <stdlib.h>
 

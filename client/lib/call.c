@@ -10,7 +10,7 @@
  * - A thread that leaves while nobody polls wakes one of those that wait, which polls from then on.
  */
 #include "client/lib/lent.h"
-#include "runtime/sl_backoff.h"
+#include "runtime/base/sl_backoff.h"
 
 #include <errno.h>
 #include <inttypes.h>

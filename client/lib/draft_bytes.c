@@ -5,9 +5,9 @@
  * nobody knows whose bytes stayed, and those chunks are hashed again at the end, as are all others.
  */
 #include "client/lib/draft.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
-#include "runtime/sl_copy.h"
+#include "runtime/base/sl_copy.h"
 
 #include <stdlib.h>
 #include <string.h>

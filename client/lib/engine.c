@@ -2,8 +2,8 @@
 #include "client/lib/engine.h"
 #include "client/lib/plain_pages.h"
 #include "client/lib/pool.h"
-#include "runtime/sl_limits.h"
-#include "runtime/sl_runs.h"
+#include "runtime/base/sl_limits.h"
+#include "runtime/base/sl_runs.h"
 
 #include <errno.h>
 #include <fcntl.h>

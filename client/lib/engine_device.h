@@ -5,7 +5,7 @@
 
 #include "client/lib/internal.h"
 #include "cuda/sl_device.h"
-#include "runtime/sl_descriptors.h"
+#include "runtime/base/sl_descriptors.h"
 
 /* [address, +length_bytes) as it was found. */
 struct sl_engine_row {

@@ -1,5 +1,5 @@
 /* client/lib/files.c - memory of this process that others map: a thread of the client hands its descriptors over
- * (runtime/sl_descriptors.h), so that nobody needs a right on this process, or its process numbers. */
+ * (runtime/base/sl_descriptors.h), so that nobody needs a right on this process, or its process numbers. */
 #include "client/lib/engine.h"
 #include "client/lib/pool.h"
 

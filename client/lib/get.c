@@ -4,8 +4,8 @@
 #include "client/lib/lent.h"
 #include "client/lib/pieces.h"
 #include "client/lib/tally.h"
-#include "runtime/sl_array.h"
-#include "runtime/sl_digest.h"
+#include "runtime/base/sl_array.h"
+#include "runtime/base/sl_digest.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

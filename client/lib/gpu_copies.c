@@ -2,7 +2,7 @@
 #include "client/lib/gpu_internal.h"
 
 #include "cuda/cuda_relaxed.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <stdlib.h>
 

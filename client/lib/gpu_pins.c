@@ -2,9 +2,9 @@
 #include "client/lib/gpu_pins.h"
 
 #include "cuda/cuda_relaxed.h"
-#include "runtime/sl_backoff.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_signals.h"
+#include "runtime/base/sl_backoff.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_signals.h"
 
 #include <pthread.h>
 #include <signal.h>

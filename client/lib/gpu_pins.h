@@ -8,7 +8,7 @@
 #define SL_CLIENT_LIB_GPU_PINS_H
 
 #include "cuda/driver.h"
-#include "ipc/sl_arena.h"
+#include "ipc/shm/sl_arena.h"
 
 /* One registration. Small, since the engine's own calls of the driver wait meanwhile. */
 #define SL_GPU_PIN_BYTES (8 * SL_MIB)

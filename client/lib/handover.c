@@ -2,7 +2,7 @@
  * them.
  */
 #include "client/lib/engine.h"
-#include "runtime/sl_parse.h"
+#include "runtime/base/sl_parse.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* client/lib/health.c - what the node says of its own health. */
 #include "client/lib/internal.h"
-#include "runtime/sl_metrics.h"
+#include "runtime/base/sl_metrics.h"
 
 #include <stdio.h>
 

@@ -2,22 +2,22 @@
 #ifndef SL_CLIENT_LIB_INTERNAL_H
 #define SL_CLIENT_LIB_INTERNAL_H
 
+#include "client/include/sluice.h"
 #include "client/lib/readers.h"
-#include "client/lib/sluice.h"
 #include "client/lib/turn.h"
-#include "ipc/sl_ahead.h"
-#include "ipc/sl_counts.h"
-#include "ipc/sl_labels.h"
-#include "ipc/sl_leases.h"
-#include "ipc/sl_mailbox.h"
-#include "ipc/sl_msg.h"
-#include "ipc/sl_pins.h"
-#include "ipc/sl_seen.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_config.h"
-#include "runtime/sl_descriptors.h"
-#include "runtime/sl_guard.h"
-#include "runtime/sl_log.h"
+#include "ipc/msg/sl_ahead.h"
+#include "ipc/msg/sl_mailbox.h"
+#include "ipc/msg/sl_msg.h"
+#include "ipc/shm/sl_counts.h"
+#include "ipc/shm/sl_labels.h"
+#include "ipc/shm/sl_leases.h"
+#include "ipc/shm/sl_pins.h"
+#include "ipc/shm/sl_seen.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_config.h"
+#include "runtime/base/sl_descriptors.h"
+#include "runtime/base/sl_guard.h"
+#include "runtime/base/sl_log.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

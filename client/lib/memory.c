@@ -4,7 +4,7 @@
  * they make up together: none touches another of its place, and no two overlap. A change makes the
  * spans anew: registrations are seldom, look-ups are one a piece. */
 #include "client/lib/gpu.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* client/lib/memory_alloc.c - memory for values that are put and got again and again: shared,
  * populated, in huge pages where the system gives them. */
 #include "client/lib/internal.h"
-#include "runtime/sl_limits.h"
+#include "runtime/base/sl_limits.h"
 
 #include <errno.h>
 #include <fcntl.h>

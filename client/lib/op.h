@@ -3,7 +3,7 @@
 #define SL_CLIENT_LIB_OP_H
 
 #include "client/lib/engine.h"
-#include "runtime/sl_traceparent.h"
+#include "runtime/base/sl_traceparent.h"
 
 #define FENCE_PAUSE_NS (5 * SL_NS_PER_MS) /* between two questions of the same */
 

@@ -1,6 +1,6 @@
 /* client/lib/origin.c - where the ops of a thread come from; and what became of an op. */
 #include "client/lib/op.h"
-#include "runtime/sl_traceparent.h"
+#include "runtime/base/sl_traceparent.h"
 
 #include <assert.h>
 #include <stdio.h>

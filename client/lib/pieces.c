@@ -4,8 +4,8 @@
  * in a copy: once to see whether they make up a value, once more when they are copied. */
 #include "client/lib/pieces.h"
 
-#include "runtime/sl_copy.h"
-#include "runtime/sl_value.h"
+#include "runtime/base/sl_copy.h"
+#include "runtime/base/sl_value.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* client/lib/plain_pages.c - see plain_pages.h. */
 #include "client/lib/plain_pages.h"
 
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* client/lib/pool.c - pools of the node's table: taking, waiting, mapping, giving back. */
 #include "client/lib/pool.h"
-#include "runtime/sl_descriptors.h"
-#include "runtime/sl_limits.h"
+#include "runtime/base/sl_descriptors.h"
+#include "runtime/base/sl_limits.h"
 
 #include <errno.h>
 #include <fcntl.h>

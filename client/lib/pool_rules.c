@@ -1,6 +1,6 @@
 /* client/lib/pool_rules.c - rules of pools and stores as pure functions: who creates a pool,
  * what a store in a process of its own has to map. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

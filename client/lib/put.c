@@ -5,7 +5,7 @@
  * again go into extents that were granted in advance, and need no reserve. */
 #include "client/lib/put.h"
 #include "client/lib/lent.h"
-#include "runtime/sl_backoff.h"
+#include "runtime/base/sl_backoff.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* client/lib/put_terms.c - what a put may ask for: keys, bundles, sizes, terms. */
 #include "client/lib/put.h"
-#include "runtime/sl_value.h"
+#include "runtime/base/sl_value.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #ifndef SL_CLIENT_LIB_READERS_H
 #define SL_CLIENT_LIB_READERS_H
 
-#include "runtime/sl_base.h"
+#include "runtime/base/sl_base.h"
 
 #include <stdatomic.h>
 

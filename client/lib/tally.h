@@ -1,5 +1,5 @@
 /* client/lib/tally.h - what one call of gets found in which tier, and in what time, for the counts of
- * the node (ipc/sl_counts.h). */
+ * the node (ipc/shm/sl_counts.h). */
 #ifndef SL_CLIENT_LIB_TALLY_H
 #define SL_CLIENT_LIB_TALLY_H
 

@@ -1,6 +1,6 @@
 /* client/lib/turn.c - see turn.h. A condition and not pthread_mutex_clocklock, which the thread sanitizer does not know. */
 #include "client/lib/turn.h"
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #include <time.h>
 

@@ -1,7 +1,7 @@
 /* client/python/jobs.cpp - see jobs.hpp. Jobs are carried out slice by slice, so that several threads
  * share a large one. */
 #include "client/python/jobs.hpp"
-#include "runtime/sl_signals.h"
+#include "runtime/base/sl_signals.h"
 
 #include <algorithm>
 #include <cerrno>

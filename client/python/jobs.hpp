@@ -2,7 +2,7 @@
 #ifndef SL_CLIENT_PYTHON_JOBS_HPP
 #define SL_CLIENT_PYTHON_JOBS_HPP
 
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <condition_variable>
 #include <list>

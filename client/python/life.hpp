@@ -7,7 +7,7 @@
 #ifndef SL_CLIENT_PYTHON_LIFE_HPP
 #define SL_CLIENT_PYTHON_LIFE_HPP
 
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 #include "client/python/glue/glue.hpp"
 
 namespace py

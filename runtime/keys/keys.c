@@ -1,10 +1,10 @@
 /* runtime/keys/keys.c - the table of formats, and the chain of hashes over the blocks of a request.
  */
+#include "runtime/base/sl_array.h"
+#include "runtime/base/sl_hex.h"
 #include "runtime/keys/keys_encode.h"
 #include "runtime/keys/keys_prompt.h"
 #include "runtime/keys/sl_keys.h"
-#include "runtime/sl_array.h"
-#include "runtime/sl_hex.h"
 
 #include <assert.h>
 #include <inttypes.h>

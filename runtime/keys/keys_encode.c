@@ -1,7 +1,7 @@
 /* runtime/keys/keys_encode.c - pickle (protocols 4 and 5, framed as CPython's C accelerator does),
  * CBOR with shortest heads, and the tagged extras of the format sluice. */
 #include "runtime/keys/keys_encode.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* runtime/keys/keys_extras.c - JSON extras to flat nodes: no recursion, so nesting costs nothing
  * but its bound. */
 #include "runtime/keys/keys_extras.h"
-#include "runtime/sl_array.h"
-#include "runtime/sl_hex.h"
+#include "runtime/base/sl_array.h"
+#include "runtime/base/sl_hex.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef SL_KEYS_EXTRAS_H
 #define SL_KEYS_EXTRAS_H
 
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_error.h"
 
 #include <jansson.h>
 

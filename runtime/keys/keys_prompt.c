@@ -1,6 +1,6 @@
 /* runtime/keys/keys_prompt.c - see keys_prompt.h. */
 #include "runtime/keys/keys_prompt.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* runtime/keys/sl_block_names.c - see sl_block_names.h. */
 #include "runtime/keys/sl_block_names.h"
-#include "runtime/sl_hex.h"
+#include "runtime/base/sl_hex.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -19,7 +19,7 @@
 #ifndef SL_BLOCK_NAMES_H
 #define SL_BLOCK_NAMES_H
 
-#include "runtime/sl_base.h"
+#include "runtime/base/sl_base.h"
 
 #define SL_BLOCK_FAMILY_BYTES 1100u
 #define SL_BLOCK_PART_BYTES   1100u

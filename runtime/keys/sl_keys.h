@@ -53,7 +53,7 @@
 #ifndef SL_KEYS_H
 #define SL_KEYS_H
 
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_error.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
  *   directory_bench [KEYS]      (100000)
  */
 #include "actors/transporter/publish/feed.h"
-#include "ipc/sl_msg.h"
+#include "ipc/msg/sl_msg.h"
 #include "tests/support/redis_server.h"
 
 #include <hiredis/hiredis.h>

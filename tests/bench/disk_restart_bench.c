@@ -6,9 +6,9 @@
  * another. The disk is the real one, the registrar is played. */
 #include "actors/tierer/segment_format.h"
 #include "actors/tierer/tierer.h"
-#include "ipc/sl_index.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_disk.h"
+#include "ipc/shm/sl_index.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/disk/sl_disk.h"
 #include "tests/support/fake_env.h"
 
 #include <check.h>

@@ -7,7 +7,7 @@
  * same run: independent of each other (as in a batch) and each dependent on the one before. A
  * look-up in a table that is not cached needs two at least: bucket and record, whose key takes two
  * lines more. */
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -7,7 +7,7 @@
  * this side behind the socket's own, bytes a byte.
  *
  *   net_bench [CONNECTIONS [MIB A MEASUREMENT [ROUNDS]]], with NET_BENCH_CLEAR set in the clear */
-#include "runtime/sl_copy.h"
+#include "runtime/base/sl_copy.h"
 #include "tests/support/fabric_remote.h"
 #include "tests/support/netns.h"
 

@@ -4,7 +4,7 @@
  * pieces_bench: blocks and values lie scattered in 64 MiB each. The median of ROUNDS turns, in GB/s
  * of this thread's processor time, and its share of memcpy's. */
 #include "cuda/sl_device.h"
-#include "runtime/sl_proc.h"
+#include "runtime/base/sl_proc.h"
 
 #include <signal.h>
 #include <stdio.h>

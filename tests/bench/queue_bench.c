@@ -1,9 +1,9 @@
 /* tests/bench/queue_bench.c - round trips between two processes over a lane: with both sides awake, and
  * with both asleep between frames. */
-#include "client/bench/histogram.h"
-#include "ipc/sl_mailbox.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_parse.h"
+#include "client/tools/bench/histogram.h"
+#include "ipc/msg/sl_mailbox.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_parse.h"
 #include "tests/support/mailbox_wait.h"
 
 #include <errno.h>

@@ -14,7 +14,7 @@
  * blocks of one part in chains, of which a batch is one, and 64 single ones are. */
 #include "tests/unit/registrar_support.h"
 
-#include "runtime/sl_digest.h"
+#include "runtime/base/sl_digest.h"
 
 #include <inttypes.h>
 #include <time.h>

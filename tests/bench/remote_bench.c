@@ -11,9 +11,9 @@
  *   open ADDRESS PORT CONNECTIONS SIZE TOTAL           who opens and hashes records
  *
  * Threads are one a connection; with records each side has a processor of its own. */
-#include "client/lib/sluice.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_digest.h"
+#include "client/include/sluice.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_digest.h"
 #include "tests/bench/sealed_loop.h"
 
 #include <arpa/inet.h>

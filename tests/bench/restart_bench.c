@@ -6,7 +6,7 @@
  * The physical baseline is one read of every cache line of the index through a fresh mapping. */
 #include "tests/unit/registrar_support.h"
 
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

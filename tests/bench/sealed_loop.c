@@ -1,7 +1,7 @@
 /* tests/bench/sealed_loop.c - see sealed_loop.h. */
 #include "tests/bench/sealed_loop.h"
 
-#include "runtime/sl_digest.h"
+#include "runtime/base/sl_digest.h"
 
 #include <openssl/evp.h>
 #include <stdlib.h>

@@ -16,10 +16,10 @@
  *
  * What lands is acknowledged, and told: "landed H STATE PIECES". Its end, when it failed: "brought H CODE TEXT". */
 #include "client/lib/engine.h"
-#include "ipc/sl_msg.h"
-#include "ipc/sl_process.h"
-#include "ipc/sl_ticket.h"
-#include "runtime/sl_digest.h"
+#include "ipc/msg/sl_msg.h"
+#include "ipc/msg/sl_process.h"
+#include "ipc/msg/sl_ticket.h"
+#include "runtime/base/sl_digest.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -14,7 +14,7 @@
  * loaded, and those that are said to be there are compared. When the op is fenced, its blocks are used
  * for something else, and must stay so. A line a time: "loaded COUNT CODE MICROSECONDS". Exit code 0:
  * no byte was wrong, and none came late. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <stdio.h>
 #include <stdlib.h>

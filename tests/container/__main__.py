@@ -260,7 +260,7 @@ class Chart(unittest.TestCase):
             limits = pod["containers"][0]["resources"]
             self.assertIn("hostPath", next(volume for volume in pod["volumes"] if volume["name"] == "shm"))  # engines mount it, too
             self.assertGreaterEqual(mib(limits["limits"]["memory"]), mib(config["memory"]) + mib(config["index_memory"]) + 128 + 256)
-            self.assertGreaterEqual(mib(limits["limits"]["memory"]),  # runtime/sl_limits.c
+            self.assertGreaterEqual(mib(limits["limits"]["memory"]),  # runtime/base/sl_limits.c
                                     mib(config["memory"]) + mib(config["index_memory"]) + 256 + 64 * int(config["ranks"]))
             self.assertEqual(limits["limits"]["memory"], limits["requests"]["memory"])
 

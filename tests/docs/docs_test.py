@@ -45,8 +45,8 @@ class Links(unittest.TestCase):
         self.assertEqual(site.markdown("start/a.md"), "See [the log](../project/changelog.md#x), [top](../README.md).\n")
 
     def test_a_link_to_a_source_becomes_its_words_and_one_to_nothing_is_named(self):
-        site = self.site(docs__a="[the header](../client/lib/sluice.h) and [`sluice.h`](../client/lib/sluice.h), [gone](gone.md)\n")
-        self.assertEqual(site.markdown("a.md"), "the header (`client/lib/sluice.h`) and `sluice.h`, gone (`docs/gone.md`)\n")
+        site = self.site(docs__a="[the header](../client/include/sluice.h) and [`sluice.h`](../client/include/sluice.h), [gone](gone.md)\n")
+        self.assertEqual(site.markdown("a.md"), "the header (`client/include/sluice.h`) and `sluice.h`, gone (`docs/gone.md`)\n")
         self.assertEqual(site.dead, ["docs/a.md: gone.md leads nowhere"])
 
     def test_code_is_left_alone_and_the_first_mention_of_a_setting_leads_to_it(self):

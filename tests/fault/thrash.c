@@ -1,8 +1,8 @@
 /* tests/fault/thrash.c - the thrasher: a real node under load while its processes are killed,
  * stopped and restarted, as a seed decides. Every byte that is read is verified against the history
  * of acknowledged puts. */
-#include "runtime/sl_config.h"
-#include "runtime/sl_parse.h"
+#include "runtime/base/sl_config.h"
+#include "runtime/base/sl_parse.h"
 #include "tests/fault/thrash_driver.h"
 
 #include <errno.h>

@@ -11,10 +11,10 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#include "client/bench/histogram.h"
-#include "client/lib/sluice.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_proc.h"
+#include "client/include/sluice.h"
+#include "client/tools/bench/histogram.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_proc.h"
 #include "tests/support/linear.h"
 
 #define THRASH_CLIENTS_MAX 16u

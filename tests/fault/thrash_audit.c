@@ -1,6 +1,6 @@
 /* tests/fault/thrash_audit.c - the last look, when all faults are over: every object and block that
  * was acknowledged, and whether what the node holds is what is there. */
-#include "ipc/sl_arena.h"
+#include "ipc/shm/sl_arena.h"
 #include "tests/fault/thrash_driver.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef SL_THRASH_DRIVER_H
 #define SL_THRASH_DRIVER_H
 
-#include "runtime/sl_metrics.h"
+#include "runtime/base/sl_metrics.h"
 #include "tests/fault/thrash.h"
 
 #define THRASH_ACTORS    7u

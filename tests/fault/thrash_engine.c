@@ -3,7 +3,7 @@
  *
  * Every byte of a loaded block is compared; a block that is ours carries a pattern of its own, so
  * that a write after the fence of its op is seen. */
-#include "client/bench/replay_content.h"
+#include "client/tools/bench/replay_content.h"
 #include "tests/fault/thrash.h"
 
 #include <stdlib.h>

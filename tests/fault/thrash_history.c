@@ -1,6 +1,6 @@
 /* tests/fault/thrash_history.c - the shared file with all that was acknowledged, and the functions
  * that say what the bytes of a key must be. */
-#include "client/bench/replay_content.h"
+#include "client/tools/bench/replay_content.h"
 #include "tests/fault/thrash.h"
 
 #include <errno.h>

@@ -3,9 +3,9 @@
  * call crashes, hangs, gives more bytes than it was given room for, or a code that is none.
  *
  * An input: changes of the index, calls, and the bytes that the answers are made of. */
-#include "client/lib/sluice.h"
-#include "ipc/index_internal.h"
-#include "ipc/sl_mailbox.h"
+#include "client/include/sluice.h"
+#include "ipc/msg/sl_mailbox.h"
+#include "ipc/shm/index_internal.h"
 #include "tests/fuzz/hostile_node.h"
 #include "tests/support/mailbox_wait.h"
 

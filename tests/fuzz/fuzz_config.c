@@ -2,9 +2,9 @@
  * was read is within its range and reads back the same; no file leaves anything behind that
  * the next one could stumble over. The same bytes go through the parsers of single
  * values. */
-#include "runtime/config_file.h"
-#include "runtime/sl_config.h"
-#include "runtime/sl_parse.h"
+#include "runtime/base/config_file.h"
+#include "runtime/base/sl_config.h"
+#include "runtime/base/sl_parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
  *
  * Input: bytes of choices; the rest is the page's changes, the log, or the words of the command
  * line, one a line. */
-#include "client/ctl/commands.h"
-#include "runtime/metrics_page.h"
-#include "runtime/sl_metrics.h"
+#include "client/tools/ctl/commands.h"
+#include "runtime/base/metrics_page.h"
+#include "runtime/base/sl_metrics.h"
 #include "tests/fuzz/hostile.h"
 #include "tests/support/own_id.h"
 

@@ -3,8 +3,8 @@
  * The input is what the server sends behind a good greeting, cut at byte 0xff: between the pieces
  * the directory runs, is asked and told. Whatever comes, each look-up ends once, and the directory
  * stays within its bounds. */
-#include "ipc/sl_cluster.h"
-#include "runtime/directory/directory.h"
+#include "ipc/msg/sl_cluster.h"
+#include "runtime/net/directory/directory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,11 +5,11 @@
  * A conversation is one of three: with a greeting that is right, so that what follows is heard, in records
  * or not; one that begins with the fuzzer's bytes; or a handshake of TLS that they have changed. Records
  * that are opened are the fuzzer's in records(). */
-#include "ipc/sl_ticket.h"
-#include "runtime/fabric/core/internal.h"
-#include "runtime/fabric/core/wire.h"
-#include "runtime/fabric/tcp/handshake.h"
-#include "runtime/fabric/verbs/verbs.h"
+#include "ipc/msg/sl_ticket.h"
+#include "runtime/net/fabric/core/internal.h"
+#include "runtime/net/fabric/core/wire.h"
+#include "runtime/net/fabric/tcp/handshake.h"
+#include "runtime/net/fabric/verbs/verbs.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * Input: patches of 12 bytes (u32 word number, u64 value) over the image of a small good index,
  * header included; bit 31 of the number turns the value into a difference, bit 30 picks the first
  * words of the records' region, bit 29 one that comes and goes while the client reads. */
-#include "ipc/index_internal.h"
-#include "ipc/sl_pins.h"
+#include "ipc/shm/index_internal.h"
+#include "ipc/shm/sl_pins.h"
 #include "tests/support/own_id.h"
 
 #include <pthread.h>

@@ -4,7 +4,7 @@
  * Input: steps of one byte and, by the step, more: 0 write a frame (u16 length); 1 read one; 2 put
  * u64 at tail; 3 put u64 at head; 4 put a byte at u16 of the ring; 5 put a forged head word that
  * fits (u16 position, u16 length, u8 kind); 6 sleep and wake. */
-#include "ipc/sl_queue.h"
+#include "ipc/msg/sl_queue.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * and half written, reservations, quarantine, engines, processes. An input is a list of changes:
  * words of the headers, of buckets and of live records; records copied over each other. */
 #include "actors/registrar/registrar.h"
-#include "ipc/index_internal.h"
+#include "ipc/shm/index_internal.h"
 #include "tests/fuzz/hostile.h"
 #include "tests/fuzz/registrar_check.h"
 

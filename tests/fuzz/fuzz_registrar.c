@@ -10,7 +10,7 @@
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/registrar.h"
-#include "ipc/index_internal.h"
+#include "ipc/shm/index_internal.h"
 #include "tests/fuzz/hostile.h"
 #include "tests/fuzz/registrar_check.h"
 

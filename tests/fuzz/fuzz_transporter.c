@@ -6,9 +6,9 @@
 #include "actors/transporter/handover/internal.h"
 #include "actors/transporter/internal.h"
 #include "actors/transporter/transporter.h"
-#include "ipc/msg_internal.h"
-#include "runtime/fabric/core/wire.h"
-#include "runtime/fabric/tcp/tcp.h"
+#include "ipc/msg/msg_internal.h"
+#include "runtime/net/fabric/core/wire.h"
+#include "runtime/net/fabric/tcp/tcp.h"
 #include "tests/fuzz/hostile_node.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* tests/fuzz/hostile.c - see hostile.h. */
 #include "tests/fuzz/hostile.h"
-#include "ipc/msg_internal.h"
+#include "ipc/msg/msg_internal.h"
 
 #include <dirent.h>
 #include <stdio.h>

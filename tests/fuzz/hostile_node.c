@@ -1,6 +1,6 @@
 /* tests/fuzz/hostile_node.c - see hostile_node.h. */
 #include "tests/fuzz/hostile_node.h"
-#include "ipc/index_internal.h"
+#include "ipc/shm/index_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef HOSTILE_NODE_H
 #define HOSTILE_NODE_H
 
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 #include "tests/fuzz/hostile.h"
 
 #define NODE_MODEL  "0123456789abcdef0123456789abcdef"

@@ -7,7 +7,7 @@
 #include "actors/registrar/records/leases.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
-#include "ipc/index_internal.h"
+#include "ipc/shm/index_internal.h"
 #include "tests/fuzz/hostile.h"
 
 #include <stdio.h>

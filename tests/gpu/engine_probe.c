@@ -9,9 +9,9 @@
  * may trace this process for, as its expandable segments are. event: as ipc, and the engine's stream
  * is still at work when ops start: they come after its event. SECONDS: patience, 30. Prints "ok
  * BYTES". device_node_test.py runs it. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 #include "cuda/cuda_internal.h"
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

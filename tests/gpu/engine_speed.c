@@ -6,9 +6,9 @@
  * Half of the blocks are stored under new keys in each round, and loaded into the other half. Says
  * "running" after the first round, and at the end one line of JSON. An op may fail, as when its
  * swapper is killed, and is asked for again; bytes that are wrong end it. tests/gpu/checking. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 #include "cuda/cuda_internal.h"
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

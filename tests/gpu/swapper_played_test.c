@@ -3,7 +3,7 @@
 #include "actors/swapper/swapper.h"
 #include "cuda/driver.h"
 #include "cuda/sl_device.h"
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/own_id.h"
 #include "tests/unit/stepped_env.h"

@@ -1,11 +1,11 @@
 /* pins.pml - a reader of the index and the registrar that reuses records and extents under it.
  *
- * One key. The registrar (ipc/index_writer.c, actors/registrar/memory/evict.c) puts its value somewhere else
+ * One key. The registrar (ipc/shm/index_writer.c, actors/registrar/memory/evict.c) puts its value somewhere else
  * again and again: it fills a free extent, writes a free record, switches the slot, retires the old
  * record under a new version, fences, reads the pins, and reuses what is not pinned; or it keeps the
  * extent and changes only the record (a place on disk). With two records and two extents everything is
- * reused at once (ABA). The reader finds the key (ipc/index_reader.c) and either copies the bytes and
- * looks at the version again (sl_index_unchanged), or pins the extent's generation (ipc/sl_pins.c).
+ * reused at once (ABA). The reader finds the key (ipc/shm/index_reader.c) and either copies the bytes and
+ * looks at the version again (sl_index_unchanged), or pins the extent's generation (ipc/shm/sl_pins.c).
  * The bytes of an extent are one word: the generation that they were written for.
  *
  * Safe means: an entry that was accepted is one that was written; a copy that was accepted and every

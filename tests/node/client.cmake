@@ -30,7 +30,7 @@ set_target_properties(pd_engines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BIN
 foreach(example engine handover put_get)
     add_executable(example_${example} ${CMAKE_SOURCE_DIR}/client/examples/${example}.c)
     target_link_libraries(example_${example} PRIVATE sl_flags sluice)
-    target_include_directories(example_${example} PRIVATE ${CMAKE_SOURCE_DIR}/client/lib)
+    target_include_directories(example_${example} PRIVATE ${CMAKE_SOURCE_DIR}/client/include)
     set_target_properties(example_${example} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endforeach()
 sl_node_test(client_examples LABEL node SCRIPT node/client_examples_test.py TIMEOUT 600)

@@ -5,7 +5,7 @@
  *
  * Prints "registrar", then "replace", and waits for a line on standard input after each, so that
  * the registrar, then the node can be started anew meanwhile. Exit code 0: all of it held. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <pthread.h>
 #include <stdio.h>

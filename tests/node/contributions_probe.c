@@ -7,7 +7,7 @@
  * replace KEY NUMBER BYTES; get KEY; exists KEY; read KEY (until a line comes). Each is answered by one line
  * that begins with the code's name. A value says its number in every word, so that a mix of two
  * would be seen. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <inttypes.h>
 #include <poll.h>

@@ -15,7 +15,7 @@ from contributions_support import Probe
 from node_support import CTL, NODE, PATIENCE, Node, allowed, lives, log_of, main, wait_until
 
 LONG = f"{10 * PATIENCE}s"  # a loaded machine takes longer than a probe waits
-NAMES_SAID = 8  # of nodes that run (client/command/output.c)
+NAMES_SAID = 8  # of nodes that run (client/tools/command/output.c)
 CORE = min(os.sched_getaffinity(0))
 # Takes a core from everyone for less than a second: the kernel's own limit of such processes, and a node's patience.
 HOG = """

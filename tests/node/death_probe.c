@@ -6,7 +6,7 @@
  * It pins an object of 8 MiB that it has removed, so that its pin alone keeps the bytes, and stops
  * in the middle of a put of 16 MiB, whose second half is memory that faults: reserved, half filled,
  * never committed. Prints "holding" and waits to be killed. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <signal.h>
 #include <stdio.h>

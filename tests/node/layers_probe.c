@@ -6,7 +6,7 @@
  * Prints the name of an actor and waits for a line on standard input, so that the actor can be
  * killed between two layers. Exit code 0: all of it held. What counts is the order of events: a
  * layer that is awaited before the next one is computed cannot have come any other way. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -18,7 +18,7 @@
  * A model of four KV heads, of which ranks have four, two or one, or two ranks the same one. Its
  * pages have heads side by side for each token, or one after the other. A second pool has the same
  * bytes on all ranks. Every byte is checked. Exit code 0: all of it held. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 #include "cuda/driver.h"
 
 #include <fcntl.h>

@@ -10,7 +10,7 @@
  *   quit
  *
  * Answers "ok", "ok N" or "CODE text". */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <stdio.h>
 #include <stdlib.h>

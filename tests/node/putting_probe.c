@@ -6,7 +6,7 @@
  * Says "putting" once every thread has put something, and goes on until its input ends. Then it
  * prints how many puts there were, how many failed, the longest in ms and the first failure. That
  * there is no node at the moment is no failure. Every other thread gives terms, so that its puts RESERVE; the others use extents granted ahead. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
  *   terms_probe INSTANCE RUNTIME_DIR SHM_DIR WHAT
  *
  * WHAT is one of the names at the end of this file. Exit code 0: all of it held. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <stdint.h>
 #include <stdio.h>

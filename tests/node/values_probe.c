@@ -11,7 +11,7 @@
  *   stat KEY
  * It answers each by a line: the error's name, how many bytes follow, and a text: why it failed; of
  * stat in which of memory and disk it is. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -821,7 +821,7 @@ class Names(unittest.TestCase):
             for name, kind in names.items()]
         with tempfile.TemporaryDirectory() as directory:
             with open(directory + "/a.c", "w", encoding="ascii") as file:
-                file.write('#include "client/lib/sluice.h"\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {' + "\n".join(lines) + "}\n")
+                file.write('#include "client/include/sluice.h"\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {' + "\n".join(lines) + "}\n")
             subprocess.run(["cc", "-w", "-I", ROOT, "-o", directory + "/a", directory + "/a.c"], check=True, timeout=60 * PATIENCE)
             said = subprocess.run([directory + "/a"], stdout=subprocess.PIPE, text=True, check=True, timeout=60 * PATIENCE).stdout.split()
         ours = [text for kind in names.values() for text in [str(ctypes.sizeof(kind)), *(

@@ -1,7 +1,7 @@
 /* tests/rdma/rdma_places.c - blocks that are read into the layers of a pool, and written from and to
  * them: a fabric on each of the guest's two devices, both in this process. */
 #include "tests/rdma/rdma_places.h"
-#include "runtime/fabric/core/internal.h"
+#include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
 
 #include <stdlib.h>

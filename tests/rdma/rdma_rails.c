@@ -1,7 +1,7 @@
 /* tests/rdma/rdma_rails.c - both devices of the guest as rails of one fabric; `auto` on its sysfs. */
 #include "tests/rdma/rdma_rails.h"
-#include "runtime/fabric/core/tables.h"
-#include "runtime/nics/nics.h"
+#include "runtime/net/fabric/core/tables.h"
+#include "runtime/net/nics/nics.h"
 #include "tests/support/fabric_remote.h"
 
 #include <stdio.h>

@@ -545,7 +545,7 @@ struct sim *sim_of(struct sl_env *env)
     return node_of(env)->sim;
 }
 
-/* ---- what the process does around an actor (ipc/sl_process.c) ---- */
+/* ---- what the process does around an actor (ipc/msg/sl_process.c) ---- */
 
 static void node_hello(struct sim *sim, struct sim_node *node)
 {

@@ -12,7 +12,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
    AND TARGET sluice_tierer AND TARGET sluice_transporter AND TARGET sluice_static)
     add_library(sl_sim_support OBJECT sim/sim.c sim/sim_disk.c sim/sim_network.c sim/sim_fabric.c sim/sim_program.c
         sim/sim_redis.c sim/sim_redis_store.c sim/sim_process.c sim/sim_tcp.c sim/sim_supervisor.c sim/sim_workload.c sim/sim_seeds.c
-        ${CMAKE_SOURCE_DIR}/client/supervise/hang.c)
+        ${CMAKE_SOURCE_DIR}/client/tools/supervise/hang.c)
     target_link_libraries(sl_sim_support PRIVATE sl_flags PkgConfig::CHECK)
     # sl_sim(NAME SOURCE... SEEDS n): what libsluice asks of the system is answered by the simulator (sim_program.c).
     # SEEDS: under sanitizers, where runs are ten times as slow.

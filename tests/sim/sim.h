@@ -11,8 +11,8 @@
 #ifndef SL_TEST_SIM_H
 #define SL_TEST_SIM_H
 
-#include "ipc/sl_msg.h"
-#include "runtime/sl_actor.h"
+#include "ipc/msg/sl_msg.h"
+#include "runtime/base/sl_actor.h"
 
 struct sim; /* opaque; one thread */
 

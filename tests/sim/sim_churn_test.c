@@ -12,8 +12,8 @@
 #include "actors/registrar/registrar.h"
 #include "actors/swapper/swapper.h"
 #include "actors/tierer/tierer.h"
-#include "client/lib/sluice.h"
-#include "ipc/sl_index.h"
+#include "client/include/sluice.h"
+#include "ipc/shm/sl_index.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_seeds.h"
 

@@ -14,7 +14,7 @@
 #include "actors/swapper/swapper.h"
 #include "actors/tierer/tierer.h"
 #include "actors/transporter/transporter.h"
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 #include "tests/sim/sim_far.h"
 #include "tests/sim/sim_handover.h"
 #include "tests/sim/sim_mutants.h"

@@ -3,7 +3,7 @@
 #include "tests/sim/sim_directory_mutants.h"
 
 #include "actors/transporter/publish/feed.h"
-#include "runtime/directory/state.h"
+#include "runtime/net/directory/state.h"
 
 enum mutant { MUTANT_NONE, RECORD_FIRST, TOLD_ONCE, REMOVED_UNTOLD, PEERS_UNASKED, MUTANTS };
 static const struct sim_mutant mutants[MUTANTS] = {

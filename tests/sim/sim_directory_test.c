@@ -9,9 +9,9 @@
  * other. How to choose seeds: sim_seeds.h. */
 #include "actors/registrar/registrar.h"
 #include "actors/transporter/transporter.h"
-#include "ipc/sl_index.h"
-#include "ipc/sl_index_changes.h"
-#include "runtime/directory/directory.h"
+#include "ipc/shm/sl_index.h"
+#include "ipc/shm/sl_index_changes.h"
+#include "runtime/net/directory/directory.h"
 #include "tests/sim/sim_directory_mutants.h"
 #include "tests/sim/sim_far.h"
 #include "tests/sim/sim_redis.h"

@@ -328,7 +328,7 @@ static const struct sl_disk_ops sim_disk_ops = {
 };
 
 /* What a dead process had asked for has ended when the next one opens the directory: its requests
- * hold the lock (runtime/sl_disk_uring.c). */
+ * hold the lock (runtime/disk/sl_disk_uring.c). */
 static void orphans_settle(struct sim_node *node)
 {
     struct sim *sim = node->sim;

@@ -3,7 +3,7 @@
  * the memory as it is then, and lands slice by slice. A unit that is given up may still be written
  * to for a while, as may what a link's end leaves behind until it has ended, and what a grant was
  * for until it is gone. */
-#include "runtime/fabric/tcp/tcp.h"
+#include "runtime/net/fabric/tcp/tcp.h"
 #include "tests/sim/sim_internal.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* tests/sim/sim_far.c - see the header. */
 #include "tests/sim/sim_far.h"
 
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <stdio.h>
 #include <stdlib.h>

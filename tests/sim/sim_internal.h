@@ -3,7 +3,7 @@
 #define SL_TEST_SIM_INTERNAL_H
 
 #include "actors/transporter/control/network.h"
-#include "runtime/fabric/core/wire.h"
+#include "runtime/net/fabric/core/wire.h"
 #include "tests/sim/sim.h"
 #include "tests/support/mem_disk.h"
 

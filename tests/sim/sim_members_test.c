@@ -5,7 +5,7 @@
  * How to choose seeds: sim_seeds.h. */
 #include "actors/registrar/registrar.h"
 #include "actors/tierer/tierer.h"
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_seeds.h"
 

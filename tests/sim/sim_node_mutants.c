@@ -6,7 +6,7 @@
 #include "actors/registrar/disk/remove.h"
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/records/units.h"
-#include "client/supervise/hang.h"
+#include "client/tools/supervise/hang.h"
 #include "tests/sim/sim.h"
 #include "tests/support/mem_disk.h"
 

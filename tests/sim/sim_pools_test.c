@@ -6,7 +6,7 @@
  * mapped by nobody that lives, and is never given to anybody again; every wait ends by its
  * deadline; when all is quiet nothing is left. */
 #include "actors/registrar/registrar.h"
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_seeds.h"
 

@@ -7,13 +7,13 @@
  */
 #include "tests/sim/sim_internal.h"
 
-#include "client/lib/sluice.h"
-#include "ipc/sl_index.h"
-#include "ipc/sl_mailbox.h"
-#include "ipc/sl_pins.h"
-#include "runtime/sl_descriptors.h"
-#include "runtime/sl_digest.h"
-#include "runtime/sl_proc.h"
+#include "client/include/sluice.h"
+#include "ipc/msg/sl_mailbox.h"
+#include "ipc/shm/sl_index.h"
+#include "ipc/shm/sl_pins.h"
+#include "runtime/base/sl_descriptors.h"
+#include "runtime/base/sl_digest.h"
+#include "runtime/base/sl_proc.h"
 
 #include <errno.h>
 #include <poll.h>

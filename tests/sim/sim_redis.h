@@ -1,5 +1,5 @@
 /* tests/sim/sim_redis.h - the server of the directory: what transporters say to it goes through the
- * shipped library (runtime/directory/link.c), whose sockets are streams of the simulator.
+ * shipped library (runtime/net/directory/link.c), whose sockets are streams of the simulator.
  *
  * The commands that the directory uses, with times to live. Streams bring their bytes in any pieces
  * and late, the server dies and comes back with all, with nothing, or as it was a while ago; it

@@ -1,15 +1,15 @@
 /* tests/sim/sim_supervisor.c - who watches the actors, with the shipped judgement
- * (client/supervise/hang.c): one that hangs is killed, and starts again as the script does it.
+ * (client/tools/supervise/hang.c): one that hangs is killed, and starts again as the script does it.
  *
  * Checked with each verdict: that process has been stopped for so long. One that the machine was
  * suspended with, that rests, or that went on in time is left alone. */
 #include "tests/sim/sim_internal.h"
 
-#include "client/supervise/hang.h"
+#include "client/tools/supervise/hang.h"
 
 #include <stdlib.h>
 
-#define BEAT_NS        (500 * SL_NS_PER_MS) /* of an idle process (ipc/sl_process.c) */
+#define BEAT_NS        (500 * SL_NS_PER_MS) /* of an idle process (ipc/msg/sl_process.c) */
 #define RESTART_NS_MAX (60 * SL_NS_PER_MS)  /* what the script and the start take */
 
 struct sim_supervisor {

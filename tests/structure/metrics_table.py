@@ -1,4 +1,4 @@
-"""The table of metrics (client/metrics/README.md), and what code defines."""
+"""The table of metrics (client/tools/metrics/README.md), and what code defines."""
 
 import glob
 import os
@@ -6,9 +6,9 @@ import re
 import typing
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-PAGE = "client/metrics/README.md"
-COUNTERS_HEADER = "ipc/sl_counts.h"
-LABELS_HEADER = "ipc/sl_labels.h"
+PAGE = "client/tools/metrics/README.md"
+COUNTERS_HEADER = "ipc/shm/sl_counts.h"
+LABELS_HEADER = "ipc/shm/sl_labels.h"
 OWN_LABELS = {"NODE": [], "CLIENT": [], "MODEL": ["model"], "TENANT": ["tenant"]}  # of all others: actor
 
 
@@ -66,11 +66,11 @@ def strings_of(text, argument, all_texts):
 def defined(root=ROOT):
     """{(kind, name): is it a histogram} of all that code puts on pages."""
     found = {}
-    paths = list(sources(root, "actors", "ipc", "cuda", "client/events"))
+    paths = list(sources(root, "actors", "ipc", "cuda", "client/tools/events"))
     all_texts = "".join(text_of(root, path) for path in paths)
     for path in paths:
         text = text_of(root, path)
-        kind = path.split("/")[1].upper() if path.startswith(("actors/", "client/events/")) else "ANY"
+        kind = path.split("/")[1].upper() if path.startswith(("actors/", "client/tools/events/")) else "ANY"
         names = [(what, name) for what, name in re.findall(r'SL_(METRIC|HISTOGRAM)_ROW\(\s*\w+,\s*[\w.]+,\s*"(\w+)"\)', text)]
         names += [("METRIC", name) for name in re.findall(r"REG_METRIC\(\s*\w+,\s*(\w+)\)", text) if name != "member"]
         names += [("METRIC", name) for name in re.findall(r'CO_METRIC\(\w+, "(\w+)"\)', text)]
@@ -100,5 +100,5 @@ def counts(root=ROOT):
 
 def found_out(root=ROOT):
     """What scrape.c finds out by itself."""
-    text = text_of(root, "client/metrics/scrape.c").split("static void page_find_out")[1].split("/* ---- the table")[0]
+    text = text_of(root, "client/tools/metrics/scrape.c").split("static void page_find_out")[1].split("/* ---- the table")[0]
     return {("NODE", name): False for name in re.findall(r'^ +\{"(\w+)", .*\},$|strcmp\(fact->name, "(\w+)"\)', text, re.M) for name in name if name}

@@ -26,7 +26,7 @@ class Table(unittest.TestCase):
         code = {**metrics_table.defined(), **metrics_table.counts(), **metrics_table.found_out()}
         table = {(row.kind, row.name): row.type == "HISTOGRAM" for row in self.rows}
         self.assertGreater(len(code), 290)
-        self.assertEqual(sorted(set(code) - set(table)), [], "code defines them, client/metrics/README.md lacks them")
+        self.assertEqual(sorted(set(code) - set(table)), [], "code defines them, client/tools/metrics/README.md lacks them")
         self.assertEqual(sorted(set(table) - set(code)), [], "rows that no code defines")
         self.assertEqual({key for key in code if code[key] != table[key]}, set(), "one is a histogram, the other is none")
         self.assertEqual(len(table), len(self.rows), "two rows of one metric")

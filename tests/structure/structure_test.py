@@ -93,7 +93,7 @@ class Cycles(Made):
 class Storeys(Made):
     def test_arrows_up_and_aside_are_found(self):
         tree = self.make({"runtime/a.h": '#include "ipc/b.h"\n', "ipc/b.h": "", "client/lib/c.c": '#include "actors/x/d.h"\n', "actors/x/d.h": "",
-                          "client/lib/e.c": '#include "client/top/f.h"\n', "client/top/f.h": '#include "client/lib/g.h"\n', "client/lib/g.h": '#include "ipc/b.h"\n'})
+                          "client/lib/e.c": '#include "client/tools/top/f.h"\n', "client/tools/top/f.h": '#include "client/lib/g.h"\n', "client/lib/g.h": '#include "ipc/b.h"\n'})
         self.assertEqual({path: finding.count for path, finding in rules.storeys(tree).items()}, {"runtime/a.h": 1, "client/lib/c.c": 1, "client/lib/e.c": 1})
 
 
@@ -105,7 +105,7 @@ class FileCircles(Made):
         return rules.file_circles(tree)
 
     def test_limits(self):
-        for folder, limit in (("actors/keyer", 6), ("actors/tierer", 11), ("ipc", 6), ("client/lib", 6), ("runtime/density", 8), ("client/top", 100)):
+        for folder, limit in (("actors/keyer", 6), ("actors/tierer", 11), ("ipc", 6), ("client/lib", 6), ("runtime/policy/density", 8), ("client/tools/top", 100)):
             self.assertEqual(self.circle(folder, limit), {}, folder)
         found = self.circle("ipc", 7)
         self.assertEqual([finding.count for finding in found.values()], [7])
@@ -161,7 +161,7 @@ class Budgets(Made):
         self.assertEqual({name: finding.count for name, finding in rules.budgets(tree).items()}, {"cuda": 8501})
 
     def test_rows_are_parts_of_the_product(self):
-        tree = self.make({f"{folder}/a.c": "\n" * 30000 for folder in ("runtime", "ipc", "actors", "client/lib", "client/top")})
+        tree = self.make({f"{folder}/a.c": "\n" * 30000 for folder in ("runtime", "ipc", "actors", "client/lib", "client/tools/top")})
         found = {name: finding.count for name, finding in rules.budgets(tree).items()}
         self.assertEqual(found, {"product": 150000, "runtime": 30000, "ipc": 30000, "client/lib": 30000, "tools": 30000})
 

@@ -1,7 +1,7 @@
 /* tests/support/events_subscribe.c - see events_subscribe.h. */
 #include "tests/support/events_subscribe.h"
-#include "client/events/publish.h"
-#include "runtime/sl_clock.h"
+#include "client/tools/events/publish.h"
+#include "runtime/base/sl_clock.h"
 
 #include <msgpack/object.h>
 #include <msgpack/unpack.h>

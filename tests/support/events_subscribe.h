@@ -6,7 +6,7 @@
 #ifndef SL_TESTS_SUPPORT_EVENTS_SUBSCRIBE_H
 #define SL_TESTS_SUPPORT_EVENTS_SUBSCRIBE_H
 
-#include "client/events/blocks.h"
+#include "client/tools/events/blocks.h"
 
 #define EV_TEXT_BYTES 1100u
 

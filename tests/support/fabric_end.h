@@ -3,9 +3,9 @@
 #ifndef SL_TESTS_FABRIC_END_H
 #define SL_TESTS_FABRIC_END_H
 
-#include "runtime/fabric/core/fabric.h"
-#include "runtime/fabric/core/wire.h"
-#include "runtime/fabric/tcp/handshake.h"
+#include "runtime/net/fabric/core/fabric.h"
+#include "runtime/net/fabric/core/wire.h"
+#include "runtime/net/fabric/tcp/handshake.h"
 
 #define END_DONES_MAX 4096u
 

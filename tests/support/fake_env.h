@@ -8,8 +8,8 @@
 #define FAKE_JOBS_MAX 8u
 #define FAKE_ENV_H
 
-#include "ipc/sl_msg.h"
-#include "runtime/sl_actor.h"
+#include "ipc/msg/sl_msg.h"
+#include "runtime/base/sl_actor.h"
 
 #define FAKE_FRAMES_MAX  4096u
 #define FAKE_PROCS_MAX   64u

@@ -4,7 +4,7 @@
 #define FAKE_NET_H
 
 #include "actors/transporter/control/control.h"
-#include "ipc/sl_msg.h"
+#include "ipc/msg/sl_msg.h"
 
 #define FAKE_LETTERS_MAX 4096u
 

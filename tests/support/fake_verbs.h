@@ -4,7 +4,7 @@
 #ifndef SL_TESTS_FAKE_VERBS_H
 #define SL_TESTS_FAKE_VERBS_H
 
-#include "runtime/fabric/verbs/lib.h"
+#include "runtime/net/fabric/verbs/lib.h"
 
 struct fake_verbs {
     bool windows;                           /* of type 2 */

@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_MAILBOX_WAIT_H
 #define TESTS_SUPPORT_MAILBOX_WAIT_H
 
-#include "ipc/mailbox_internal.h"
+#include "ipc/msg/mailbox_internal.h"
 
 #include <string.h>
 

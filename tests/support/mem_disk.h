@@ -9,7 +9,7 @@
 #ifndef MEM_DISK_H
 #define MEM_DISK_H
 
-#include "runtime/sl_disk.h"
+#include "runtime/disk/sl_disk.h"
 
 #define MEM_DISK_FILES_MAX 64u
 #define MEM_DISK_DONE_MAX  8192u

@@ -2,7 +2,7 @@
 #ifndef SL_TESTS_OWN_ID_H
 #define SL_TESTS_OWN_ID_H
 
-#include "runtime/sl_proc.h"
+#include "runtime/base/sl_proc.h"
 
 static inline struct sl_proc_id own_id(void)
 {

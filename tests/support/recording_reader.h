@@ -2,8 +2,8 @@
 #ifndef SL_TESTS_SUPPORT_RECORDING_READER_H
 #define SL_TESTS_SUPPORT_RECORDING_READER_H
 
-#include "runtime/sl_base.h"
-#include "runtime/sl_recording.h"
+#include "runtime/base/sl_base.h"
+#include "runtime/base/sl_recording.h"
 
 #define RECORDING_EVENTS_MAX 20000u
 

@@ -2,7 +2,7 @@
 #ifndef SL_TESTS_TMPDIR_H
 #define SL_TESTS_TMPDIR_H
 
-#include "runtime/sl_base.h"
+#include "runtime/base/sl_base.h"
 
 struct sl_tmpdir {
     char path[64]; /* "": none */

@@ -1,6 +1,6 @@
 /* tests/unit/aead_test.c - AES-GCM by libipsec-mb and by libcrypto: known answers, and each beside the
  * other. Where libipsec-mb is not used, libcrypto stands beside itself. */
-#include "runtime/fabric/core/aead.h"
+#include "runtime/net/fabric/core/aead.h"
 
 #include <check.h>
 #include <stdio.h>

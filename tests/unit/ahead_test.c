@@ -1,6 +1,6 @@
 /* tests/unit/ahead_test.c - extents granted in advance: sizes that take turns keep their rows. */
-#include "ipc/sl_ahead.h"
-#include "runtime/sl_clock.h"
+#include "ipc/msg/sl_ahead.h"
+#include "runtime/base/sl_clock.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* tests/unit/alloc_test.c - the allocator against a naive model; its speed and fragmentation are
  * printed. */
-#include "ipc/sl_arena.h"
+#include "ipc/shm/sl_arena.h"
 #include "tests/unit/shm_support.h"
 
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* tests/unit/arena_test.c - bounds, generations, populating while serving. */
-#include "ipc/sl_arena.h"
+#include "ipc/shm/sl_arena.h"
 #include "tests/unit/shm_support.h"
 
 #include <pthread.h>

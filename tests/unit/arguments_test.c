@@ -1,5 +1,5 @@
 /* tests/unit/arguments_test.c - the walk over a command line, in the three styles of its users. */
-#include "runtime/sl_arguments.h"
+#include "runtime/base/sl_arguments.h"
 
 #include <check.h>
 #include <stdio.h>

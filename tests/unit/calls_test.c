@@ -1,6 +1,6 @@
 /* tests/unit/calls_test.c - sending, answering and outstanding calls, over an environment that
  * notes what is sent. */
-#include "ipc/msg_internal.h"
+#include "ipc/msg/msg_internal.h"
 
 #include <check.h>
 #include <inttypes.h>

@@ -1,11 +1,11 @@
 /* tests/unit/client_hostile_test.c - the client library and a node that answers what it must not.
  * A thread plays registrar and coordinator over real mailboxes. */
-#include "client/lib/sluice.h"
-#include "ipc/index_internal.h"
-#include "ipc/sl_leases.h"
-#include "ipc/sl_mailbox.h"
-#include "ipc/sl_msg.h"
-#include "runtime/sl_clock.h"
+#include "client/include/sluice.h"
+#include "ipc/msg/sl_mailbox.h"
+#include "ipc/msg/sl_msg.h"
+#include "ipc/shm/index_internal.h"
+#include "ipc/shm/sl_leases.h"
+#include "runtime/base/sl_clock.h"
 #include "tests/support/mailbox_wait.h"
 #include "tests/support/tmpdir.h"
 

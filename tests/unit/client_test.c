@@ -1,7 +1,7 @@
 /* tests/unit/client_test.c - what sluicectl and libsluice compute without a node. */
-#include "client/bench/histogram.h"
-#include "client/bench/replay_content.h"
 #include "client/lib/internal.h"
+#include "client/tools/bench/histogram.h"
+#include "client/tools/bench/replay_content.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* tests/unit/cluster_test.c - what the settings say of a node among others. */
-#include "ipc/sl_cluster.h"
+#include "ipc/msg/sl_cluster.h"
 
 #include <check.h>
 #include <stdio.h>

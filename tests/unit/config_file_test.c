@@ -1,6 +1,6 @@
 /* tests/unit/config_file_test.c - the syntax of a settings file: what is accepted, and what an
  * error says. */
-#include "runtime/sl_config.h"
+#include "runtime/base/sl_config.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>

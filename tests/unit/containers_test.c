@@ -1,9 +1,9 @@
 /* tests/unit/containers_test.c - growing arrays, the heap of deadlines and the hash table, each
  * against a naive model. */
-#include "runtime/sl_array.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_heap.h"
-#include "runtime/sl_table.h"
+#include "runtime/base/sl_array.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_heap.h"
+#include "runtime/base/sl_table.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef COORDINATOR_HANDOVER_SUPPORT_H
 #define COORDINATOR_HANDOVER_SUPPORT_H
 
-#include "ipc/sl_ticket.h"
+#include "ipc/msg/sl_ticket.h"
 #include "tests/unit/coordinator_support.h"
 
 #define ID   UINT64_C(0x5115)

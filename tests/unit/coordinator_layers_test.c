@@ -1,6 +1,6 @@
 /* tests/unit/coordinator_layers_test.c - stores and loads by layers: what is copied, lent and
  * told when, and how they end in the middle. */
-#include "ipc/sl_ticket.h"
+#include "ipc/msg/sl_ticket.h"
 #include "tests/unit/coordinator_support.h"
 
 #define LAYERS            4u

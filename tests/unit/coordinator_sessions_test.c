@@ -1,7 +1,7 @@
 /* tests/unit/coordinator_sessions_test.c - blocks of a session are asked for before its next turn. */
 #include "tests/unit/coordinator_support.h"
 
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #define NOTHING_MISSES UINT64_MAX
 #define NO_BLOCK       UINT32_MAX

@@ -4,8 +4,8 @@
 #define COORDINATOR_SUPPORT_H
 
 #include "actors/coordinator/coordinator.h"
-#include "ipc/sl_index.h"
-#include "ipc/sl_pins.h"
+#include "ipc/shm/sl_index.h"
+#include "ipc/shm/sl_pins.h"
 #include "tests/support/fake_env.h"
 
 #include <check.h>

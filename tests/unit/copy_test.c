@@ -1,7 +1,7 @@
 /* tests/unit/copy_test.c - copies past the caches: every residue and alignment, nothing beside the
  * range, and digests that are those of the plain way. */
-#include "runtime/sl_copy.h"
-#include "runtime/sl_digest.h"
+#include "runtime/base/sl_copy.h"
+#include "runtime/base/sl_digest.h"
 
 #include <check.h>
 #include <signal.h>

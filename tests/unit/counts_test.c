@@ -1,5 +1,5 @@
 /* tests/unit/counts_test.c - what clients count by themselves adds up, whoever of them dies. */
-#include "ipc/sl_counts.h"
+#include "ipc/shm/sl_counts.h"
 #include "tests/unit/shm_support.h"
 
 #include <fcntl.h>

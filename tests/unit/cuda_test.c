@@ -1,8 +1,8 @@
 /* tests/unit/cuda_test.c - the cuda back end on a driver that plays a GPU in ordinary memory
  * (tests/support/fake_cuda.c): every way of moving, every call that can fail. */
 #include "cuda/cuda_internal.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_descriptors.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_descriptors.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/tmpdir.h"
 

@@ -1,6 +1,6 @@
 /* tests/unit/cuda_wait_test.c - waits on the GPU end by their deadline, on the played driver. */
 #include "cuda/cuda_wait.h"
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 #include "tests/support/fake_cuda.h"
 
 #include <check.h>

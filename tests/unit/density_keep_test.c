@@ -1,5 +1,5 @@
 /* tests/unit/density_keep_test.c - priority and retention in the order of units by density. */
-#include "runtime/density/density.h"
+#include "runtime/policy/density/density.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* tests/unit/density_test.c - the order of units by chain hit density. */
-#include "runtime/density/density.h"
-#include "runtime/sl_base.h"
+#include "runtime/base/sl_base.h"
+#include "runtime/policy/density/density.h"
 
 #include <check.h>
 #include <stdio.h>

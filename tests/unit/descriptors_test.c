@@ -1,6 +1,6 @@
 /* tests/unit/descriptors_test.c - memory handed over as descriptors over a socket. */
-#include "runtime/sl_clock.h"
-#include "runtime/sl_descriptors.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_descriptors.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>

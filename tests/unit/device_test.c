@@ -3,8 +3,8 @@
 #include "cuda/sl_device.h"
 #include "cuda/sl_kernel_body.h"
 #include "cuda/sl_plan.h"
-#include "runtime/sl_descriptors.h"
-#include "runtime/sl_proc.h"
+#include "runtime/base/sl_descriptors.h"
+#include "runtime/base/sl_proc.h"
 #include "tests/support/own_id.h"
 
 #include <check.h>

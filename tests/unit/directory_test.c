@@ -1,6 +1,6 @@
 /* tests/unit/directory_test.c - the cluster directory against a server that a test plays by hand:
  * what it says, when it is silent, and when it talks nonsense. */
-#include "runtime/directory/directory.h"
+#include "runtime/net/directory/directory.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* tests/unit/disk_names_test.c - names on the real disk are durable when a call says so: the
  * directory was synced behind the last change of a name. The simulator believes that (sim_disk.c).
  * The linker leads the system calls here (--wrap). */
-#include "runtime/sl_disk.h"
+#include "runtime/disk/sl_disk.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>

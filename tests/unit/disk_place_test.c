@@ -1,7 +1,7 @@
 /* tests/unit/disk_place_test.c - where a disk lies for a directory of the operator's, and what is
  * refused. */
-#include "runtime/sl_disk.h"
-#include "runtime/sl_disk_place.h"
+#include "runtime/disk/sl_disk.h"
+#include "runtime/disk/sl_disk_place.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>

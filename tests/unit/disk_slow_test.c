@@ -1,9 +1,9 @@
 /* tests/unit/disk_slow_test.c - a disk that hangs in a call which io_uring does not make: nobody
  * waits but who asked for it. The calls are wrapped by the linker. */
 #include "actors/tierer/tierer.h"
-#include "ipc/sl_index.h"
-#include "runtime/sl_disk.h"
-#include "runtime/sl_disk_place.h"
+#include "ipc/shm/sl_index.h"
+#include "runtime/disk/sl_disk.h"
+#include "runtime/disk/sl_disk_place.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/tmpdir.h"
 

@@ -1,6 +1,6 @@
 /* tests/unit/events_follow_test.c - events follow an index within a second, however long its walks take. */
-#include "client/events/follow.h"
-#include "runtime/sl_clock.h"
+#include "client/tools/events/follow.h"
+#include "runtime/base/sl_clock.h"
 #include "tests/unit/index_support.h"
 
 #include <inttypes.h>

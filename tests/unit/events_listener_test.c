@@ -1,8 +1,8 @@
 /* tests/unit/events_listener_test.c - what peers of the publisher of events may take: connections,
  * topics, frames and silence have bounds, and who keeps to them is served meanwhile. */
-#include "client/events/listener.h"
-#include "client/events/publish.h"
-#include "runtime/sl_clock.h"
+#include "client/tools/events/listener.h"
+#include "client/tools/events/publish.h"
+#include "runtime/base/sl_clock.h"
 #include "tests/support/events_subscribe.h"
 #include "tests/support/netns.h"
 #include "tests/support/tmpdir.h"

@@ -1,7 +1,7 @@
 /* tests/unit/events_test.c - which blocks are told, in which bytes, and what a subscriber makes of them. */
-#include "client/events/batch.h"
-#include "client/events/publish.h"
-#include "runtime/sl_digest.h"
+#include "client/tools/events/batch.h"
+#include "client/tools/events/publish.h"
+#include "runtime/base/sl_digest.h"
 #include "tests/support/events_subscribe.h"
 #include "tests/unit/shm_support.h"
 

@@ -1,6 +1,6 @@
 /* tests/unit/fabric_dmabuf_test.c - memory that no CPU address names, by a NIC of the test's: it is
  * registered region by region, moved, and never touched by this process. */
-#include "runtime/fabric/core/internal.h"
+#include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_verbs.h"
 

@@ -1,7 +1,7 @@
 /* tests/unit/fabric_places_test.c - pieces and grants at many places, over tcp on the loopback: by
  * the actor's thread, by movers, and over two rails. A linear model says what must be where, and
  * that nothing else was touched. The clock is the test's. */
-#include "runtime/fabric/core/tables.h"
+#include "runtime/net/fabric/core/tables.h"
 #include "tests/support/fabric_end.h"
 
 #include <check.h>

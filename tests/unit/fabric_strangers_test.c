@@ -1,5 +1,5 @@
 /* tests/unit/fabric_strangers_test.c - the tcp fabric among those who connect and never greet. */
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/flood.h"
 

@@ -1,8 +1,8 @@
 /* tests/unit/fabric_test.c - the fabric over tcp on the loopback, with a clock that the test moves.
  */
-#include "runtime/fabric/core/internal.h"
-#include "runtime/fabric/core/wire.h"
-#include "runtime/sl_backoff.h"
+#include "runtime/base/sl_backoff.h"
+#include "runtime/net/fabric/core/internal.h"
+#include "runtime/net/fabric/core/wire.h"
 #include "tests/support/fabric_end.h"
 
 #include <arpa/inet.h>

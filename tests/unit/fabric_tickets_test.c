@@ -1,6 +1,6 @@
 /* tests/unit/fabric_tickets_test.c - tickets of many ranges over verbs, by a NIC of the test's: bound
  * or registered in slices, all or nothing, ended in slices, beside each other and beside transfers. */
-#include "runtime/fabric/core/internal.h"
+#include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_verbs.h"
 

@@ -1,6 +1,6 @@
 /* tests/unit/fabric_verbs_test.c - work requests of the verbs fabric, by a NIC of the test's: few ask for
  * a completion, and each piece is told its own end all the same. */
-#include "runtime/fabric/core/internal.h"
+#include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_verbs.h"
 

@@ -1,5 +1,5 @@
 /* tests/unit/gid_test.c - which address of a port is chosen. */
-#include "runtime/fabric/verbs/gid.h"
+#include "runtime/net/fabric/verbs/gid.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -1,6 +1,6 @@
 /* tests/unit/guard_test.c - mappings of files that are cut short: zeros and a mark, for those that are
  * registered; all other faults as before. */
-#include "runtime/sl_guard.h"
+#include "runtime/base/sl_guard.h"
 
 #include <check.h>
 #include <errno.h>

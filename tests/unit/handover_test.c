@@ -1,6 +1,6 @@
 /* tests/unit/handover_test.c - the hand-over: every state against every event. */
-#include "runtime/sl_clock.h"
-#include "runtime/sl_handover.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/net/sl_handover.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* tests/unit/health_test.c - when a peer is asked, and what it is not asked for again; key files.
  */
 #include "actors/transporter/control/health.h"
-#include "ipc/sl_curve.h"
+#include "ipc/msg/sl_curve.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* tests/unit/http_strangers_test.c - the HTTP server among clients that connect and say nothing:
  * requests are answered all the same. */
-#include "client/exporter/http.h"
-#include "client/exporter/listen.h"
+#include "client/tools/exporter/http.h"
+#include "client/tools/exporter/listen.h"
 #include "tests/support/flood.h"
 
 #include <arpa/inet.h>

@@ -1,8 +1,8 @@
 /* tests/unit/http_test.c - requests are read in one way or not at all, answered by their head, one a
  * connection, and have a time until they are whole. */
-#include "client/exporter/http.h"
-#include "client/exporter/http_head.h"
-#include "client/exporter/listen.h"
+#include "client/tools/exporter/http.h"
+#include "client/tools/exporter/http_head.h"
+#include "client/tools/exporter/listen.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -1,5 +1,5 @@
 /* tests/unit/huge_test.c - whether shared memory can have huge pages, from what the system says. */
-#include "ipc/sl_huge.h"
+#include "ipc/shm/sl_huge.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* tests/unit/index_changes_test.c - a reader that compares tells what appears and what vanishes. */
-#include "ipc/index_internal.h"
-#include "ipc/sl_index_changes.h"
+#include "ipc/shm/index_internal.h"
+#include "ipc/shm/sl_index_changes.h"
 #include "tests/unit/index_support.h"
 
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  * left must be that of the scenario before or after the operation it died in, never a third one;
  * readers find meanwhile what both states have. Built with the index's own sources and
  * SL_INDEX_KILL_POINTS. */
-#include "ipc/index_internal.h"
+#include "ipc/shm/index_internal.h"
 #include "tests/unit/index_support.h"
 
 #include <sys/mman.h>

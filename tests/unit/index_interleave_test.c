@@ -6,8 +6,8 @@
  * later one all the rest, for every choice of the two loads and of the number of stores. What is
  * there all the while must be found each time, as it was at one moment. (Stores happen in order
  * here; tests/models has those that do not.) */
-#include "ipc/index_internal.h"
-#include "ipc/sl_index_changes.h"
+#include "ipc/shm/index_internal.h"
+#include "ipc/shm/sl_index_changes.h"
 #include "tests/unit/index_support.h"
 
 #define CHANGES_MAX 4096

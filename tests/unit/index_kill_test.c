@@ -6,8 +6,8 @@
  * outlives it. After each kill the parent reads first what the dead one left, as any reader would,
  * then recovers, and finds for each key the state before or after: with the right bytes, no extent
  * claimed twice, and no space lost. */
-#include "ipc/sl_index_changes.h"
-#include "ipc/sl_pins.h"
+#include "ipc/shm/sl_index_changes.h"
+#include "ipc/shm/sl_pins.h"
 #include "tests/support/own_id.h"
 #include "tests/unit/index_support.h"
 

@@ -1,5 +1,5 @@
 /* tests/unit/index_leases_test.c - leases: who looks and who takes away, restarts, damage. */
-#include "ipc/index_internal.h"
+#include "ipc/shm/index_internal.h"
 #include "tests/unit/index_support.h"
 
 #include <fcntl.h>

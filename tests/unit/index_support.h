@@ -2,7 +2,7 @@
 #ifndef INDEX_SUPPORT_H
 #define INDEX_SUPPORT_H
 
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 #include "tests/unit/shm_support.h"
 
 struct bed {

@@ -1,7 +1,7 @@
 /* tests/unit/kernel_test.c - the body of the digest kernel against libxxhash and sl_digest_of. */
 #include "cuda/sl_digest_runs_body.h"
 #include "cuda/sl_plan.h"
-#include "runtime/sl_digest.h"
+#include "runtime/base/sl_digest.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* tests/unit/labels_test.c - what is counted by name adds up, whoever takes a name first, and however
  * many names there are. */
-#include "ipc/sl_labels.h"
+#include "ipc/shm/sl_labels.h"
 #include "tests/unit/shm_support.h"
 
 #include <pthread.h>

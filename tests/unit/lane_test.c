@@ -1,6 +1,6 @@
 /* tests/unit/lane_test.c - lanes: how one comes about and who is refused, what goes over it, how it
  * ends, and that nothing is doubled or overtaken when one follows another. */
-#include "ipc/mailbox_internal.h"
+#include "ipc/msg/mailbox_internal.h"
 #include "tests/support/mailbox_wait.h"
 
 #include <check.h>

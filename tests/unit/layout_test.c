@@ -1,6 +1,6 @@
 /* tests/unit/layout_test.c - regions of a registration in any order, as rows and layers; what cannot be is
  * refused by region and field. */
-#include "ipc/sl_layout.h"
+#include "ipc/msg/sl_layout.h"
 
 #include <check.h>
 #include <string.h>

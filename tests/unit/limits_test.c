@@ -1,6 +1,6 @@
 /* tests/unit/limits_test.c - limits of containers: cgroups of both versions in trees made
  * here, and what a node of given settings makes of them. */
-#include "runtime/sl_limits.h"
+#include "runtime/base/sl_limits.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* tests/unit/mailbox_test.c - frames between endpoints of one process and of forked ones. */
-#include "ipc/sl_curve.h"
-#include "ipc/sl_mailbox.h"
-#include "runtime/sl_clock.h"
+#include "ipc/msg/sl_curve.h"
+#include "ipc/msg/sl_mailbox.h"
+#include "runtime/base/sl_clock.h"
 #include "tests/support/mailbox_wait.h"
 
 #include <check.h>

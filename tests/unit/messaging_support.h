@@ -3,7 +3,7 @@
 #ifndef SL_TESTS_MESSAGING_SUPPORT_H
 #define SL_TESTS_MESSAGING_SUPPORT_H
 
-#include "ipc/msg_internal.h"
+#include "ipc/msg/msg_internal.h"
 
 /* Memory of made messages; freed together. */
 struct made {

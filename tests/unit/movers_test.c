@@ -1,7 +1,7 @@
 /* tests/unit/movers_test.c - threads that move values of sockets. */
-#include "runtime/fabric/core/movers.h"
-#include "runtime/sl_base.h"
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_base.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/net/fabric/core/movers.h"
 
 #include <check.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* tests/unit/nics_test.c - the choice of NIC: lists, and `auto` on made-up machines. */
-#include "runtime/nics/nics.h"
+#include "runtime/net/nics/nics.h"
 #include "tests/support/fake_sysfs.h"
 
 #include <check.h>

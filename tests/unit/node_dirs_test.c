@@ -1,5 +1,5 @@
 /* tests/unit/node_dirs_test.c - which files of a directory are a node's, and what is removed. */
-#include "runtime/sl_node_dirs.h"
+#include "runtime/base/sl_node_dirs.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>

@@ -1,6 +1,6 @@
 /* tests/unit/parse_test.c - numbers, sizes, durations and addresses out of texts. */
-#include "runtime/sl_address.h"
-#include "runtime/sl_parse.h"
+#include "runtime/base/sl_address.h"
+#include "runtime/base/sl_parse.h"
 
 #include <check.h>
 #include <netinet/in.h>

@@ -4,9 +4,9 @@
 #include "actors/transporter/internal.h"
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/transporter.h"
-#include "ipc/sl_curve.h"
-#include "ipc/sl_index_changes.h"
-#include "runtime/fabric/core/wire.h"
+#include "ipc/msg/sl_curve.h"
+#include "ipc/shm/sl_index_changes.h"
+#include "runtime/net/fabric/core/wire.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/fake_net.h"
 

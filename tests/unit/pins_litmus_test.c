@@ -3,7 +3,7 @@
  *
  * One thread pins an entry (sl_pins_take) while another unlinks it, fences and reads the pin slots.
  * Either the pin is refused or the scan sees it: both threads believing in their right to the bytes
- * would be wrong bytes later. The code of ipc/sl_pins.c is built in here with its fences under a
+ * would be wrong bytes later. The code of ipc/shm/sl_pins.c is built in here with its fences under a
  * switch: with them nothing may ever go wrong; without them it does on most processors, sooner or
  * later, which is printed and not asserted (tests/models/pins.pml proves it). */
 #include <stdatomic.h>
@@ -21,7 +21,7 @@ static inline void fence_or_not(memory_order order)
 }
 #undef atomic_thread_fence
 #define atomic_thread_fence(order) fence_or_not(order)
-#include "ipc/sl_pins.c"
+#include "ipc/shm/sl_pins.c"
 #undef atomic_thread_fence
 #define atomic_thread_fence(order) __atomic_thread_fence(order)
 

@@ -1,6 +1,6 @@
 /* tests/unit/pins_test.c - what is pinned does not change; limits; the access ring; leftovers of
  * the dead. */
-#include "ipc/sl_pins.h"
+#include "ipc/shm/sl_pins.h"
 #include "tests/support/own_id.h"
 #include "tests/unit/index_support.h"
 

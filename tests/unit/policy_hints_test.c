@@ -1,5 +1,5 @@
 /* tests/unit/policy_hints_test.c - what the engine of a replay says about sessions. */
-#include "runtime/sl_base.h"
+#include "runtime/base/sl_base.h"
 #include "tests/bench/policy/hints.h"
 
 #include <check.h>

@@ -1,5 +1,5 @@
 /* tests/unit/policy_model_test.c - what policies and disks hit, on traces small enough to count. */
-#include "runtime/density/density.h"
+#include "runtime/policy/density/density.h"
 #include "tests/bench/policy/model.h"
 
 #include <check.h>

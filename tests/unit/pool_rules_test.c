@@ -1,6 +1,6 @@
 /* tests/unit/pool_rules_test.c - who creates a pool, what has to be mapped, what the modes allow:
  * every input, and random ones against a naive model. */
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <check.h>
 #include <stdio.h>

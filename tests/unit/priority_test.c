@@ -1,7 +1,7 @@
 /* tests/unit/priority_test.c - nice levels of a process and of its session, and what the kernel
  * counts of waiting for a core. */
-#include "runtime/sl_clock.h"
-#include "runtime/sl_priority.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_priority.h"
 
 #include <check.h>
 #include <sched.h>

@@ -1,8 +1,9 @@
 /* tests/unit/process_test.c - a small actor as a real process: start, messages, completions, drain,
  * death. */
-#include "ipc/msg_internal.h"
-#include "ipc/sl_mailbox.h"
-#include "ipc/sl_process.h"
+#include "ipc/msg/msg_internal.h"
+#include "ipc/msg/sl_mailbox.h"
+#include "ipc/msg/sl_process.h"
+#include "runtime/disk/sl_disk.h"
 #include "tests/support/mailbox_wait.h"
 
 #include <check.h>

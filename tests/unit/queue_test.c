@@ -1,7 +1,7 @@
 /* tests/unit/queue_test.c - the ring of frames: what is written is read, whole and in order; a full
  * ring, a hostile peer and a killed one cost an answer and nothing else. */
-#include "ipc/sl_queue.h"
-#include "runtime/sl_clock.h"
+#include "ipc/msg/sl_queue.h"
+#include "runtime/base/sl_clock.h"
 
 #include <check.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* tests/unit/rails_test.c - several addresses as one fabric, over tcp on the loopback: pieces are
  * dealt out, a link that breaks costs time alone, promises hold. The clock is the test's. */
-#include "runtime/fabric/core/tables.h"
-#include "runtime/fabric/tcp/tcp.h"
+#include "runtime/net/fabric/core/tables.h"
+#include "runtime/net/fabric/tcp/tcp.h"
 #include "tests/support/fabric_end.h"
 
 #include <check.h>

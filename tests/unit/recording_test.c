@@ -1,5 +1,5 @@
 /* tests/unit/recording_test.c - recordings: what is written. python/recording_test reads it. */
-#include "runtime/sl_base.h"
+#include "runtime/base/sl_base.h"
 #include "tests/support/recording_reader.h"
 
 #include <check.h>

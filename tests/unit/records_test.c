@@ -1,6 +1,6 @@
 /* tests/unit/records_test.c - handshakes by key, and records that are made here, beside libssl's own
  * SSL_read and SSL_write. */
-#include "runtime/fabric/tcp/handshake.h"
+#include "runtime/net/fabric/tcp/handshake.h"
 
 #include <check.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* tests/unit/registrar_admission_test.c - what goes to disk, what does not, and what always does. The
  * tierer is played by the test. */
-#include "ipc/sl_leases.h"
+#include "ipc/shm/sl_leases.h"
 #include "tests/unit/registrar_support.h"
 
 #define LENGTH (UINT64_C(64) * SL_KIB)

@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #define SIZE  20000u
 #define SPACE 20480u /* whole pages */

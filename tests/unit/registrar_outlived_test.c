@@ -3,8 +3,8 @@
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/parts.h"
 #include "actors/registrar/presence/peers.h"
-#include "ipc/sl_counts.h"
-#include "ipc/sl_segment.h"
+#include "ipc/shm/sl_counts.h"
+#include "ipc/shm/sl_segment.h"
 #include "tests/unit/registrar_support.h"
 
 #include <stdlib.h>

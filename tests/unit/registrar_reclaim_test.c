@@ -1,7 +1,7 @@
 /* tests/unit/registrar_reclaim_test.c - what a segment that goes takes along, and what is written
  * anew. The tierer is played by the test. */
 #include "actors/registrar/records/units.h"
-#include "runtime/density/density.h"
+#include "runtime/policy/density/density.h"
 #include "tests/unit/registrar_support.h"
 
 #define LENGTH     (UINT64_C(64) * SL_KIB)

@@ -1,6 +1,6 @@
 /* tests/unit/registrar_recorder_test.c - what a registrar records, and what becomes of the file. */
 #include "actors/registrar/recorder.h"
-#include "ipc/sl_pins.h"
+#include "ipc/shm/sl_pins.h"
 #include "tests/support/recording_reader.h"
 #include "tests/unit/registrar_support.h"
 

@@ -2,10 +2,10 @@
  * shared memory. */
 #include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/density/density.h"
+#include "runtime/policy/density/density.h"
 #include "tests/unit/registrar_support.h"
 
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,7 +1,7 @@
 /* tests/unit/registrar_said_test.c - what engines say of blocks: with a RESERVE, and with a load. */
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/density/density.h"
+#include "runtime/policy/density/density.h"
 #include "tests/unit/registrar_support.h"
 
 #define BLOCK_BYTES (64 * SL_KIB) /* 64 of them fill memory */

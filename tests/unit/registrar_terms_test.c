@@ -1,7 +1,7 @@
 /* tests/unit/registrar_terms_test.c - leases, pins and bundles: what is evicted and removed, and
  * when. */
 #include "actors/registrar/memory/evict.h"
-#include "ipc/sl_leases.h"
+#include "ipc/shm/sl_leases.h"
 #include "tests/unit/registrar_support.h"
 
 static struct grants grants;

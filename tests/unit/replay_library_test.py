@@ -34,7 +34,7 @@ class Headers(unittest.TestCase):
                 wanted[f"sizeof(((struct {name} *)0)->{field})"] = getattr(structure, field).size
         with tempfile.TemporaryDirectory() as place:
             with open(place + "/ask.c", "w", encoding="utf-8") as file:
-                file.write('#include "client/bench/replay_content.h"\n#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n')
+                file.write('#include "client/tools/bench/replay_content.h"\n#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n')
                 file.writelines(f'    printf("%ld\\n", (long)({what}));\n' for what in wanted)
                 file.write("}\n")
             subprocess.run(["cc", "-std=c17", "-D_GNU_SOURCE", "-I", ROOT, place + "/ask.c", "-o", place + "/ask"], check=True)

@@ -1,7 +1,7 @@
-/* tests/unit/rhythm_test.c - when sessions come back, and which of them are due (runtime/rhythm). */
-#include "runtime/rhythm/sessions.h"
-#include "runtime/sl_base.h"
-#include "runtime/sl_clock.h"
+/* tests/unit/rhythm_test.c - when sessions come back, and which of them are due (runtime/policy/rhythm). */
+#include "runtime/base/sl_base.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/policy/rhythm/sessions.h"
 
 #include <check.h>
 

@@ -1,9 +1,9 @@
 /* tests/unit/runtime_edges_test.c - the runtime where others press on it: hostile files and names,
  * readers that stop, writers that die half-way, directories that somebody else prepared. */
-#include "runtime/metrics_page.h"
-#include "runtime/sl_config.h"
-#include "runtime/sl_log.h"
-#include "runtime/sl_text.h"
+#include "runtime/base/metrics_page.h"
+#include "runtime/base/sl_config.h"
+#include "runtime/base/sl_log.h"
+#include "runtime/base/sl_text.h"
 #include "tests/support/own_id.h"
 #include "tests/support/tmpdir.h"
 

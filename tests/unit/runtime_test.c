@@ -1,10 +1,10 @@
 /* tests/unit/runtime_test.c - errors, clocks, processes, digest, settings, log, metrics and the
  * event loop. */
-#include "runtime/sl_config.h"
-#include "runtime/sl_digest.h"
-#include "runtime/sl_log.h"
-#include "runtime/sl_loop.h"
-#include "runtime/sl_metrics.h"
+#include "runtime/base/sl_config.h"
+#include "runtime/base/sl_digest.h"
+#include "runtime/base/sl_log.h"
+#include "runtime/base/sl_loop.h"
+#include "runtime/base/sl_metrics.h"
 #include "tests/support/own_id.h"
 
 #include <check.h>

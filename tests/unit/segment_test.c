@@ -1,6 +1,6 @@
 /* tests/unit/segment_test.c - segments are complete when they have a name, and what does not match
  * is refused. */
-#include "ipc/sl_segment.h"
+#include "ipc/shm/sl_segment.h"
 #include "tests/unit/shm_support.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* tests/unit/settled_test.c - what was carried out is known to the next registrar. */
-#include "ipc/sl_settled.h"
+#include "ipc/shm/sl_settled.h"
 #include "tests/unit/shm_support.h"
 
 static struct sl_settled *settled_open(const char *dir)

@@ -7,7 +7,7 @@ endforeach()
 # The index once more, with a kill point after every store and a hook before every load.
 set(SHM_INDEX_SOURCES "")
 foreach(source sl_index.c index_changes.c index_fetch.c index_leases.c index_reader.c index_records.c index_recover.c index_regions.c index_writer.c)
-    list(APPEND SHM_INDEX_SOURCES ${SHM_UNIT_DIR}/../../ipc/${source})
+    list(APPEND SHM_INDEX_SOURCES ${SHM_UNIT_DIR}/../../ipc/shm/${source})
 endforeach()
 add_library(sl_index_killable OBJECT ${SHM_INDEX_SOURCES})
 target_link_libraries(sl_index_killable PRIVATE sl_flags)

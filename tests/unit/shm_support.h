@@ -3,7 +3,7 @@
 #ifndef SHM_SUPPORT_H
 #define SHM_SUPPORT_H
 
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 
 #include <check.h>
 #include <dirent.h>

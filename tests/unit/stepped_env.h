@@ -3,8 +3,8 @@
 #ifndef STEPPED_ENV_H
 #define STEPPED_ENV_H
 
-#include "ipc/sl_msg.h"
-#include "runtime/sl_actor.h"
+#include "ipc/msg/sl_msg.h"
+#include "runtime/base/sl_actor.h"
 
 #define STEPPED_SENT_MAX    1024u
 #define STEPPED_WATCHES_MAX 16u

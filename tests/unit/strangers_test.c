@@ -1,5 +1,5 @@
 /* tests/unit/strangers_test.c - which of the connections that have not proved anything goes. */
-#include "runtime/sl_strangers.h"
+#include "runtime/net/sl_strangers.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -1,6 +1,6 @@
 /* tests/unit/supervise_test.c - the watcher's judgement on what hangs, and its words to systemd. */
-#include "client/supervise/hang.h"
-#include "client/supervise/notify.h"
+#include "client/tools/supervise/hang.h"
+#include "client/tools/supervise/notify.h"
 
 #include <check.h>
 #include <errno.h>

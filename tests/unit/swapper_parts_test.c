@@ -2,7 +2,7 @@
  * heads that lie side by side for each token, layers that other ranks do not have. */
 #include "actors/swapper/internal.h"
 #include "actors/swapper/swapper.h"
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 #include "tests/support/own_id.h"
 #include "tests/unit/shm_support.h"
 #include "tests/unit/stepped_env.h"

@@ -3,7 +3,7 @@
 #include "actors/swapper/engines.h"
 #include "actors/swapper/jobs.h"
 #include "actors/swapper/swapper.h"
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 #include "tests/support/own_id.h"
 #include "tests/unit/shm_support.h"
 #include "tests/unit/stepped_env.h"

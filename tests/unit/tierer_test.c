@@ -3,7 +3,7 @@
 #include "actors/tierer/internal.h"
 #include "actors/tierer/staging.h"
 #include "actors/tierer/tierer.h"
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/mem_disk.h"
 

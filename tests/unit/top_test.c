@@ -1,7 +1,7 @@
 /* tests/unit/top_test.c - what sluicectl top says of keys: groups, and uses. Its views: top_views_test.py. */
-#include "client/top/uses.h"
-#include "ipc/sl_pins.h"
-#include "runtime/sl_clock.h"
+#include "client/tools/top/uses.h"
+#include "ipc/shm/sl_pins.h"
+#include "runtime/base/sl_clock.h"
 #include "tests/support/own_id.h"
 #include "tests/unit/index_support.h"
 

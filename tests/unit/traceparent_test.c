@@ -1,5 +1,5 @@
 /* tests/unit/traceparent_test.c - W3C trace contexts: what is one, and its event in a recorder. */
-#include "runtime/sl_traceparent.h"
+#include "runtime/base/sl_traceparent.h"
 
 #include <check.h>
 #include <stdio.h>

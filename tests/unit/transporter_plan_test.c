@@ -1,5 +1,5 @@
 /* tests/unit/transporter_plan_test.c - limits and cuts of memory regions. */
-#include "runtime/fabric/core/plan.h"
+#include "runtime/net/fabric/core/plan.h"
 
 #include <check.h>
 #include <stdlib.h>

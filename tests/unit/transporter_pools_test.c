@@ -5,8 +5,8 @@
 #include "actors/transporter/peers/peers.h"
 #include "actors/transporter/regions/places.h"
 #include "actors/transporter/transporter.h"
-#include "runtime/fabric/tcp/tcp.h"
-#include "runtime/sl_descriptors.h"
+#include "runtime/base/sl_descriptors.h"
+#include "runtime/net/fabric/tcp/tcp.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/fake_net.h"
 

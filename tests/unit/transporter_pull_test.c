@@ -6,8 +6,8 @@
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/regions/pools.h"
 #include "actors/transporter/transporter.h"
-#include "ipc/sl_index.h"
-#include "runtime/fabric/core/wire.h"
+#include "ipc/shm/sl_index.h"
+#include "runtime/net/fabric/core/wire.h"
 #include "tests/support/fake_env.h"
 #include "tests/support/fake_net.h"
 

@@ -1,7 +1,7 @@
 /* tests/unit/trust_test.c - files that hold secrets or give rights: whose they are, and who else can write to
  * them or to a directory above them. */
-#include "ipc/sl_curve.h"
-#include "runtime/sl_trust.h"
+#include "ipc/msg/sl_curve.h"
+#include "runtime/base/sl_trust.h"
 #include "tests/support/tmpdir.h"
 
 #include <check.h>

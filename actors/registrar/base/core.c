@@ -1,6 +1,6 @@
 /* actors/registrar/base/core.c - hashes, the log and answers of codes. */
 #include "actors/registrar/base/core.h"
-#include "runtime/sl_digest.h"
+#include "runtime/base/sl_digest.h"
 
 #include <stdarg.h>
 #include <stdio.h>

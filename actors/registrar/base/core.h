@@ -6,11 +6,11 @@
 #ifndef SL_REGISTRAR_BASE_CORE_H
 #define SL_REGISTRAR_BASE_CORE_H
 
-#include "ipc/sl_index.h"
-#include "ipc/sl_leases.h"
-#include "ipc/sl_msg.h"
-#include "ipc/sl_pins.h"
-#include "ipc/sl_settled.h"
+#include "ipc/msg/sl_msg.h"
+#include "ipc/shm/sl_index.h"
+#include "ipc/shm/sl_leases.h"
+#include "ipc/shm/sl_pins.h"
+#include "ipc/shm/sl_settled.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/records/leases.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #include "actors/registrar/disk/members.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/presence/peers.h"
-#include "runtime/sl_disk_place.h"
+#include "runtime/disk/sl_disk_place.h"
 
 #include <inttypes.h>
 #include <math.h>

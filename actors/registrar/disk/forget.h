@@ -4,7 +4,7 @@
 
 #include "actors/registrar/base/core.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/sl_table.h"
+#include "runtime/base/sl_table.h"
 
 #define REG_FORGETS_MAX      65536u
 #define REG_FORGET_ITEMS_MAX 1024u

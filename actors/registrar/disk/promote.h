@@ -5,7 +5,7 @@
 
 #include "actors/registrar/base/core.h"
 #include "actors/registrar/disk/answers.h"
-#include "runtime/sl_table.h"
+#include "runtime/base/sl_table.h"
 
 #define REG_READS_MAX      8u /* from one disk at a time */
 #define REG_READ_ITEMS_MAX 256u

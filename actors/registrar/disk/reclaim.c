@@ -18,7 +18,7 @@
 #include "actors/registrar/records/leases.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/density/density.h"
+#include "runtime/policy/density/density.h"
 
 #include <inttypes.h>
 #include <math.h>

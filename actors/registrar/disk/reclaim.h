@@ -4,7 +4,7 @@
 
 #include "actors/registrar/base/core.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/sl_heap.h"
+#include "runtime/base/sl_heap.h"
 
 /* Each phase but KEEPING and GOING goes through the records of the segment, some in a turn. */
 enum reg_reclaim_phase {

@@ -1,7 +1,7 @@
 /* actors/registrar/disk/returning.c - blocks of sessions that come back, ahead of use.
  *
  * The coordinator knows when sessions come back and what their blocks are worth until then
- * (runtime/rhythm); what goes for them is known here. So it says the one with BRING, and is
+ * (runtime/policy/rhythm); what goes for them is known here. So it says the one with BRING, and is
  * answered with the other. */
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/promote.h"

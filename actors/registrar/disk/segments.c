@@ -8,7 +8,7 @@
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>

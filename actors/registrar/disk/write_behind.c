@@ -15,7 +15,7 @@
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "actors/registrar/base/core.h"
 #include "actors/registrar/records/units.h"
-#include "runtime/sl_heap.h"
+#include "runtime/base/sl_heap.h"
 
 #define REG_WRITES_MAX      16u /* to one disk at a time */
 #define REG_WRITES_YIELDING 2u  /* while it reads, and nobody waits for writes: never none */

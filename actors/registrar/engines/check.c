@@ -1,7 +1,7 @@
 /* actors/registrar/engines/check.c - what a registration of an engine must be. */
 #include "actors/registrar/engines/engines.h"
 #include "actors/registrar/engines/pools.h"
-#include "ipc/sl_layout.h"
+#include "ipc/msg/sl_layout.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  * an identity is a digest, and whoever asks why blocks are not found wants to know in what two of them
  * differ, also when the engine that stored the blocks is gone. A line an identity, as JSON. */
 #include "actors/registrar/engines/engines.h"
-#include "runtime/sl_log.h"
+#include "runtime/base/sl_log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,8 +10,8 @@
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
-#include "ipc/sl_huge.h"
-#include "runtime/sl_spin.h"
+#include "ipc/shm/sl_huge.h"
+#include "runtime/base/sl_spin.h"
 
 #include <inttypes.h>
 #include <stdio.h>

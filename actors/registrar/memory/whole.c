@@ -1,15 +1,15 @@
 /* actors/registrar/memory/whole.c - see whole.h.
  *
- * Who meets the hole of a file knows (runtime/sl_guard.h); but the registrar looks at no value, and a
+ * Who meets the hole of a file knows (runtime/base/sl_guard.h); but the registrar looks at no value, and a
  * process that waits looks at nothing. So it asks for the sizes in each tick, and ends when one is not
  * what it was. The next registrar finds the short file, makes all segments anew, and clients and actors
  * attach to these. */
 #include "actors/registrar/memory/whole.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/seen.h"
-#include "ipc/sl_counts.h"
-#include "ipc/sl_labels.h"
-#include "runtime/sl_metrics.h"
+#include "ipc/shm/sl_counts.h"
+#include "ipc/shm/sl_labels.h"
+#include "runtime/base/sl_metrics.h"
 
 #include <dirent.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
-#include "ipc/sl_counts.h"
+#include "ipc/shm/sl_counts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * that there is no memory to remember stands alone: it is evicted without its bundle. */
 #include "actors/registrar/records/bundles.h"
 #include "actors/registrar/base/part.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <stdlib.h>
 

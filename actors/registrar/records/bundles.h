@@ -3,7 +3,7 @@
 #define SL_REGISTRAR_RECORDS_BUNDLES_H
 
 #include "actors/registrar/base/core.h"
-#include "runtime/sl_table.h"
+#include "runtime/base/sl_table.h"
 
 struct reg_bundled { /* of a bundle */
     struct sl_table_node by_bundle, by_ref;

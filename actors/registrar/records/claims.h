@@ -4,8 +4,8 @@
 #define SL_REGISTRAR_RECORDS_CLAIMS_H
 
 #include "actors/registrar/base/core.h"
-#include "runtime/sl_heap.h"
-#include "runtime/sl_table.h"
+#include "runtime/base/sl_heap.h"
+#include "runtime/base/sl_table.h"
 
 enum reg_claim_state {
     REG_CLAIM_FREE,

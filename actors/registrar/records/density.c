@@ -1,9 +1,9 @@
-/* actors/registrar/records/density.c - what earns least goes first (runtime/density/), as a policy.
+/* actors/registrar/records/density.c - what earns least goes first (runtime/policy/density/), as a policy.
  *
  * Units in memory are in the list by recency, too: it serves while nothing is learnt, holds those
  * that density had no memory for, and is the order of all other lists. What density knows of a
  * block stands in its record as well, for the next registrar. */
-#include "runtime/density/density.h"
+#include "runtime/policy/density/density.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/order.h"

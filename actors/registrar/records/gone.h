@@ -4,7 +4,7 @@
 #define SL_REGISTRAR_RECORDS_GONE_H
 
 #include "actors/registrar/base/part.h"
-#include "runtime/density/density.h"
+#include "runtime/policy/density/density.h"
 
 /* Each note is one lot of ghosts (16 KiB): with a number before it, four fill a slab of the index. As many are
  * kept as reg_gone_lots says, and no more than a 32nd of the index's memory. */

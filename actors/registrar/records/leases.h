@@ -4,7 +4,7 @@
 #define SL_REGISTRAR_RECORDS_LEASES_H
 
 #include "actors/registrar/base/core.h"
-#include "runtime/sl_heap.h"
+#include "runtime/base/sl_heap.h"
 
 struct reg_lease_ends {
     struct sl_heap heap; /* references and versions; what is gone is dropped when it comes up */

@@ -7,7 +7,7 @@
 #define SL_REGISTRAR_RECORDS_POLICY_H
 
 #include "actors/registrar/records/order.h"
-#include "ipc/sl_pins.h"
+#include "ipc/shm/sl_pins.h"
 
 /* What a policy knows of a unit, for explanations. */
 struct reg_judgement {
@@ -69,7 +69,7 @@ struct reg_policy {
     void (*learn)(struct registrar *self, sl_ref note, const void *bytes, uint32_t length_bytes);
 };
 
-/* X(NAME): each is reg_policy_NAME; the setting's choices are in runtime/sl_config.h. */
+/* X(NAME): each is reg_policy_NAME; the setting's choices are in runtime/base/sl_config.h. */
 #define REG_POLICIES(X) \
     X(density)          \
     X(lru)

@@ -7,7 +7,7 @@
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/presence/peers.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "actors/registrar/records/seen.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/records/units.h"
-#include "ipc/sl_seen.h"
+#include "ipc/shm/sl_seen.h"
 
 /* A key in so many bytes of the index's ceiling: some four times as many as fit there. */
 #define INDEX_BYTES_A_KEY 128u

@@ -12,7 +12,7 @@
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/seen.h"
-#include "ipc/sl_seen.h"
+#include "ipc/shm/sl_seen.h"
 
 sl_ref reg_unit_of(const struct sl_entry *record)
 {

@@ -16,7 +16,7 @@
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/writers/reserve.h"
 #include "actors/registrar/writers/transients.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

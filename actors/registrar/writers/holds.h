@@ -3,7 +3,7 @@
 #define SL_REGISTRAR_WRITERS_HOLDS_H
 
 #include "actors/registrar/writers/reserve.h"
-#include "runtime/sl_table.h"
+#include "runtime/base/sl_table.h"
 
 struct reg_held { /* one block of one hold */
     uint64_t version, bytes, until_ns;

@@ -3,7 +3,7 @@
 #define SL_REGISTRAR_WRITERS_TRANSIENTS_H
 
 #include "actors/registrar/base/core.h"
-#include "runtime/sl_heap.h"
+#include "runtime/base/sl_heap.h"
 
 struct reg_transients {
     struct sl_heap heap; /* references and versions; what is gone is dropped when it comes up */

@@ -3,8 +3,8 @@
 #include "actors/transporter/control/control.h"
 #include "actors/transporter/control/strangers.h"
 
-#include "ipc/sl_curve.h"
-#include "runtime/sl_clock.h"
+#include "ipc/msg/sl_curve.h"
+#include "runtime/base/sl_clock.h"
 
 #include <errno.h>
 #include <netdb.h>

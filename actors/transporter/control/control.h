@@ -8,7 +8,7 @@
 #ifndef SL_TRANSPORTER_CONTROL_CONTROL_H
 #define SL_TRANSPORTER_CONTROL_CONTROL_H
 
-#include "ipc/sl_cluster.h"
+#include "ipc/msg/sl_cluster.h"
 
 struct sl_control;
 
@@ -55,7 +55,7 @@ struct sl_control {
 struct sl_control_options {
     const char *node;   /* our name */
     const char *listen; /* HOST:PORT; "": nowhere */
-    const char *keys;   /* directory (ipc/sl_curve.h) */
+    const char *keys;   /* directory (ipc/msg/sl_curve.h) */
     bool plaintext;     /* no keys at all */
     uint32_t queue_messages;
     uint64_t message_bytes_max;

@@ -3,7 +3,7 @@
  */
 #include "actors/transporter/control/health.h"
 
-#include "runtime/sl_backoff.h"
+#include "runtime/base/sl_backoff.h"
 
 #include <stdlib.h>
 

@@ -8,8 +8,8 @@
 #ifndef SL_TRANSPORTER_CONTROL_HEALTH_H
 #define SL_TRANSPORTER_CONTROL_HEALTH_H
 
-#include "runtime/sl_clock.h"
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_error.h"
 
 enum sl_peer_state { SL_PEER_AWAY, SL_PEER_ALIVE, SL_PEER_BROKEN };
 

@@ -4,7 +4,7 @@
 #define SL_TRANSPORTER_CONTROL_NETWORK_H
 
 #include "actors/transporter/control/control.h"
-#include "runtime/fabric/core/internal.h"
+#include "runtime/net/fabric/core/internal.h"
 
 struct sl_network {
     void *context;

@@ -6,7 +6,7 @@
  * ZeroMQ closes its own descriptor when it finds it so. */
 #include "actors/transporter/control/strangers.h"
 
-#include "runtime/sl_strangers.h"
+#include "runtime/net/sl_strangers.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -16,7 +16,7 @@
 #include "actors/transporter/handover/handover.h"
 #include "actors/transporter/regions/places.h"
 #include "actors/transporter/regions/regions.h"
-#include "ipc/sl_ticket.h"
+#include "ipc/msg/sl_ticket.h"
 
 #define HO_PIECES_MAX      512u /* of a message */
 #define HO_PARTS_MAX       4096u

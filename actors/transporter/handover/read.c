@@ -6,7 +6,7 @@
  * swapper of its rank (regions/digests.h). When prefill is of this node, the CPU copies, a slice a turn. */
 #include "actors/transporter/handover/internal.h"
 #include "actors/transporter/regions/digests.h"
-#include "runtime/sl_backoff.h"
+#include "runtime/base/sl_backoff.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

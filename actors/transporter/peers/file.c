@@ -5,7 +5,7 @@
  * who is spoken to, as everywhere. A line that is taken away ends nothing: its peer is away or it
  * answers. Lines whose key or address are missing are tried again. */
 #include "actors/transporter/peers/peers.h"
-#include "runtime/sl_trust.h"
+#include "runtime/base/sl_trust.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * connected to is said by the key files alone, and who answers there is known by its key. */
 #include "actors/transporter/peers/peers.h"
 
-#include "ipc/sl_cluster.h"
+#include "ipc/msg/sl_cluster.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* actors/transporter/publish/feed.h - tells the directory what this node holds.
  *
- * The feed walks the shared index by itself (ipc/sl_index_changes.h): the registrar takes no part. A change is told with
+ * The feed walks the shared index by itself (ipc/shm/sl_index_changes.h): the registrar takes no part. A change is told with
  * the next walk, walk_ns after the last one ended (or four times what that one took, if that is longer: a fifth of a core
  * at most). What was told is told again in time before it expires, and all of it after again(). */
 #ifndef SL_TRANSPORTER_PUBLISH_FEED_H
 #define SL_TRANSPORTER_PUBLISH_FEED_H
 
-#include "ipc/sl_index_changes.h"
-#include "runtime/directory/directory.h"
+#include "ipc/shm/sl_index_changes.h"
+#include "runtime/net/directory/directory.h"
 
 struct sl_directory_feed; /* opaque; one thread */
 

@@ -3,8 +3,8 @@
 #include "actors/transporter/publish/service.h"
 
 #include "actors/transporter/publish/feed.h"
-#include "ipc/sl_cluster.h"
-#include "runtime/directory/options.h"
+#include "ipc/msg/sl_cluster.h"
+#include "runtime/net/directory/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * by the key files alone, and who answers there is known by its key. While it is away, or says nothing within its share
  * of a BRING's time, peers that are known and alive are asked, a few of them for a key. */
 #include "actors/transporter/pull/pull.h"
-#include "ipc/sl_index_changes.h"
+#include "ipc/shm/sl_index_changes.h"
 
 #include <stdlib.h>
 #include <string.h>

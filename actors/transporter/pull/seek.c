@@ -7,7 +7,7 @@
  * missed is SL_ERR_TIMEOUT. */
 #include "actors/transporter/pull/pull.h"
 
-#include "ipc/sl_leases.h"
+#include "ipc/shm/sl_leases.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* actors/transporter/regions/dmabufs.c - see dmabufs.h. */
 #include "actors/transporter/regions/dmabufs.h"
 
-#include "runtime/sl_clock.h"
-#include "runtime/sl_descriptors.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>

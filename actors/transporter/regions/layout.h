@@ -6,7 +6,7 @@
 
 #include "actors/transporter/regions/spans.h"
 #include "actors/transporter/state/spot.h"
-#include "ipc/sl_layout.h"
+#include "ipc/msg/sl_layout.h"
 
 #define TR_NO_SPAN UINT32_MAX
 

@@ -3,7 +3,7 @@
 #ifndef SL_TRANSPORTER_REGIONS_SPANS_H
 #define SL_TRANSPORTER_REGIONS_SPANS_H
 
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_error.h"
 
 /* A range of a buffer: blocks of stride_bytes, one after the other. The last one may be short. */
 struct tr_span {

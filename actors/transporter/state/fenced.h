@@ -4,7 +4,7 @@
 #ifndef SL_TRANSPORTER_STATE_FENCED_H
 #define SL_TRANSPORTER_STATE_FENCED_H
 
-#include "ipc/sl_msg.h"
+#include "ipc/msg/sl_msg.h"
 
 #define TR_FENCED_MAX \
     512u /* remembered; a request that is older than so many fences is long over */

@@ -2,7 +2,7 @@
 #include "client/mooncake/python/internal.hpp"
 
 extern "C" {
-#include "runtime/sl_clock.h"
+#include "runtime/base/sl_clock.h"
 }
 
 namespace mc

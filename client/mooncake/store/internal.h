@@ -4,9 +4,9 @@
 
 #include "client/mooncake/store/names.h"
 #include "client/mooncake/store/sl_store.h"
-#include "runtime/sl_clock.h"
-#include "runtime/sl_table.h"
-#include "runtime/sl_value.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_table.h"
+#include "runtime/base/sl_value.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

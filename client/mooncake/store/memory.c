@@ -2,7 +2,7 @@
  * callers.
  */
 #include "client/mooncake/store/internal.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>

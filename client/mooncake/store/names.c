@@ -1,6 +1,6 @@
 /* client/mooncake/store/names.c - see names.h. */
 #include "client/mooncake/store/names.h"
-#include "runtime/sl_hex.h"
+#include "runtime/base/sl_hex.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #ifndef SL_CLIENT_MOONCAKE_STORE_NAMES_H
 #define SL_CLIENT_MOONCAKE_STORE_NAMES_H
 
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #define SL_STORE_TENANT_MARK       '\x01'
 #define SL_STORE_DIGEST_MARK       '\x03' /* 2: where the key stood before the value */

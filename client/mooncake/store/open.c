@@ -1,6 +1,6 @@
 /* client/mooncake/store/open.c - life of a store: set up, used, closed, set up again. */
 #include "client/mooncake/store/internal.h"
-#include "runtime/sl_parse.h"
+#include "runtime/base/sl_parse.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* client/mooncake/store/remove.c - removal: by key, by pattern, all, and what this process put. */
 #include "client/mooncake/store/internal.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

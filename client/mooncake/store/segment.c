@@ -1,6 +1,6 @@
 /* client/mooncake/store/segment.c - further contributions of a store. */
 #include "client/mooncake/store/internal.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <string.h>
 

@@ -14,7 +14,7 @@
 #ifndef SL_CLIENT_MOONCAKE_STORE_SL_STORE_H
 #define SL_CLIENT_MOONCAKE_STORE_SL_STORE_H
 
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-"""The order in which blocks leave a node's memory, for sluice.advise: the code that a node evicts by (runtime/density), by ctypes."""
+"""The order in which blocks leave a node's memory, for sluice.advise: the code that a node evicts by (runtime/policy/density), by ctypes."""
 
 import ctypes
 import os

@@ -3,7 +3,7 @@
     python -m sluice.recording FILE            what is in it
     python -m sluice.recording FILE --jsonl    its requests as a trace: {"timestamp", "input_length", "output_length", "hash_ids"}
 
-The registrar writes the format (runtime/sl_recording.c). Keys are not in it: what names a block is a keyed hash. Frames that are
+The registrar writes the format (runtime/base/sl_recording.c). Keys are not in it: what names a block is a keyed hash. Frames that are
 torn or damaged are left out, and counted.
 
 Events come one block at a time: the uses of a load from the end of its chain to the beginning, as engines note them, and the stores

@@ -1,6 +1,6 @@
 /* tests/bench/policy/hints.c */
 #include "tests/bench/policy/hints.h"
-#include "runtime/sl_base.h"
+#include "runtime/base/sl_base.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 #ifndef SL_TESTS_BENCH_POLICY_HINTS_H
 #define SL_TESTS_BENCH_POLICY_HINTS_H
 
-#include "client/lib/sluice.h"
+#include "client/include/sluice.h"
 #include "tests/bench/policy/trace.h"
 
 enum replay_hints_kind {

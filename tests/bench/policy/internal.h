@@ -4,8 +4,8 @@
 
 #include "tests/bench/policy/model.h"
 
-#include "runtime/density/density.h"
-#include "runtime/sl_base.h"
+#include "runtime/base/sl_base.h"
+#include "runtime/policy/density/density.h"
 
 /* ---- count.c ---- */
 uint64_t model_cpu_ns(void);

@@ -1,5 +1,5 @@
 /* tests/bench/policy/memory_density.c - what earns least goes first: the code that a node evicts by. */
-#include "runtime/density/density.h"
+#include "runtime/policy/density/density.h"
 #include "tests/bench/policy/internal.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  *
  * A request is a chain of blocks. Its hit is the longest prefix that is in memory or on disk. What
  * was on disk of that comes to memory, the rest of the request is stored, and all of it counts as
- * used. Density is the code that a node evicts by (runtime/density). */
+ * used. Density is the code that a node evicts by (runtime/policy/density). */
 #ifndef SL_TESTS_BENCH_POLICY_MODEL_H
 #define SL_TESTS_BENCH_POLICY_MODEL_H
 

@@ -1,7 +1,7 @@
 /* tests/bench/policy/prefetch.c - blocks come from disk before their session does, as at a node: by the
- * same table of sessions (runtime/rhythm). */
-#include "runtime/rhythm/sessions.h"
-#include "runtime/sl_clock.h"
+ * same table of sessions (runtime/policy/rhythm). */
+#include "runtime/base/sl_clock.h"
+#include "runtime/policy/rhythm/sessions.h"
 #include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* tests/bench/policy/trace.c */
 #include "tests/bench/policy/trace.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <errno.h>
 #include <inttypes.h>

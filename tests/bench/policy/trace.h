@@ -3,7 +3,7 @@
 #ifndef SL_TESTS_BENCH_POLICY_TRACE_H
 #define SL_TESTS_BENCH_POLICY_TRACE_H
 
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_error.h"
 
 #define REPLAY_BLOCK_TOKENS   512u /* that a hash id stands for */
 #define REPLAY_LINE_BYTES_MAX (16u << 20)

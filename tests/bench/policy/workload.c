@@ -1,6 +1,6 @@
 /* tests/bench/policy/workload.c */
 #include "tests/bench/policy/workload.h"
-#include "runtime/sl_array.h"
+#include "runtime/base/sl_array.h"
 
 #include <math.h>
 #include <stdlib.h>

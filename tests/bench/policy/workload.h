@@ -8,7 +8,7 @@
 #ifndef SL_TESTS_BENCH_POLICY_WORKLOAD_H
 #define SL_TESTS_BENCH_POLICY_WORKLOAD_H
 
-#include "runtime/sl_error.h"
+#include "runtime/base/sl_error.h"
 
 struct workload_options {
     uint64_t requests; /* 1..10^7 */

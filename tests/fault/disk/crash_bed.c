@@ -8,7 +8,7 @@
  *
  * SL_DISK_BED_LONG=1: every sector, more seeds, more flips. */
 #include "actors/tierer/tierer.h"
-#include "ipc/sl_index.h"
+#include "ipc/shm/sl_index.h"
 #include "tests/fault/disk/tape_disk.h"
 #include "tests/support/fake_env.h"
 

@@ -6,7 +6,7 @@
 #ifndef TAPE_DISK_H
 #define TAPE_DISK_H
 
-#include "runtime/sl_disk.h"
+#include "runtime/disk/sl_disk.h"
 
 #define TAPE_FILES_MAX   64u
 #define TAPE_SECTOR      512u

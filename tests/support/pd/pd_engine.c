@@ -1,6 +1,6 @@
 /* tests/support/pd/pd_engine.c - what both engines of a hand-over demo have: device blocks on host
  * memory, requests, and the channel between them. */
-#include "client/bench/replay_content.h"
+#include "client/tools/bench/replay_content.h"
 #include "tests/support/pd/pd_engines.h"
 
 #include <errno.h>

@@ -3,9 +3,9 @@
 #ifndef SL_TESTS_SUPPORT_PD_ENGINES_H
 #define SL_TESTS_SUPPORT_PD_ENGINES_H
 
-#include "client/bench/histogram.h"
-#include "client/command/command.h"
-#include "runtime/sl_clock.h"
+#include "client/tools/bench/histogram.h"
+#include "client/tools/command/command.h"
+#include "runtime/base/sl_clock.h"
 
 #include <stdatomic.h>
 

@@ -1,0 +1,9 @@
+/* client/tools/bench/commands.h - the commands that measure, and that play engines. */
+#ifndef SL_CLIENT_BENCH_COMMANDS_H
+#define SL_CLIENT_BENCH_COMMANDS_H
+
+#include "client/tools/command/command.h"
+
+extern const struct ctl_command ctl_workload, ctl_bench, ctl_replay;
+
+#endif

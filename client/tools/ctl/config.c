@@ -1,0 +1,329 @@
+/* client/tools/ctl/config.c - the settings in force, for people and for the supervisor. */
+#include "client/tools/ctl/commands.h"
+#include "client/tools/ctl/dirs.h"
+#include "client/tools/ctl/doctor.h"
+#include "client/tools/ctl/rights.h"
+#include "cuda/sl_device.h"
+#include "ipc/msg/sl_cluster.h"
+#include "ipc/shm/sl_arena.h"
+#include "ipc/shm/sl_index.h"
+#include "ipc/shm/sl_segment.h"
+#include "runtime/base/sl_address.h"
+#include "runtime/base/sl_limits.h"
+#include "runtime/base/sl_node_dirs.h"
+#include "runtime/base/sl_recording.h"
+#include "runtime/disk/sl_disk_place.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define KIND_OF(name, kind, standard, low, high, help) SL_SETTING_##kind,
+static const enum sl_setting_kind kinds[] = {SL_SETTING_TABLE(KIND_OF)};
+
+/* What --template explains. */
+#define EXPLAINED(name, kind, standard, low, high, help) {#name, #kind, standard, help, low, high},
+static const struct {
+    const char *name, *kind, *standard, *help;
+    uint64_t low, high;
+} explained[] = {SL_SETTING_TABLE(EXPLAINED)};
+#define CHOICES(name, words) [SL_SET_##name] = words,
+static const char *const choices[SL_SETTING_COUNT_OF] = {SL_SETTING_CHOICES(CHOICES)};
+
+static json_t *template_json(void)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < SL_COUNT(explained); i++) {
+        (void)json_array_append_new(
+            rows, json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s?}", "name", explained[i].name,
+                            "kind", explained[i].kind, "default", explained[i].standard, "help",
+                            explained[i].help, "low", ctl_json_u64(explained[i].low), "high",
+                            ctl_json_u64(explained[i].high), "choices", choices[i]));
+    }
+    return rows;
+}
+
+json_t *ctl_settings_json(const struct sl_config *config)
+{
+    json_t *settings = json_object();
+    char shown[SL_SETTING_TEXT_BYTES_MAX + 1];
+    for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
+        enum sl_setting setting = (enum sl_setting)i;
+        if (kinds[i] == SL_SETTING_TEXT) {
+            (void)sl_url_show(sl_config_text(config, setting), shown, sizeof shown);
+        }
+        (void)json_object_set_new(settings, sl_setting_name(setting),
+                                  kinds[i] == SL_SETTING_TEXT ? ctl_json_text(shown)
+                                  : kinds[i] == SL_SETTING_BOOL
+                                      ? json_boolean(sl_config_bool(config, setting))
+                                      : ctl_json_u64(sl_config_u64(config, setting)));
+    }
+    return settings;
+}
+
+const char *ctl_place_of(const struct ctl *ctl, enum sl_setting setting)
+{
+    switch (setting) {
+    case SL_SET_runtime_dir:
+        return ctl->paths.runtime_dir;
+    case SL_SET_shm_dir:
+        return ctl->paths.shm_dir;
+    case SL_SET_log_dir:
+        return ctl->paths.log_dir;
+    case SL_SET_disk_path: /* several stand as they were set */
+        return ctl->paths.disk_count == 1 ? ctl->paths.disk_paths[0]
+                                          : sl_config_text(ctl->config, setting);
+    default:
+        return sl_config_text(ctl->config, setting);
+    }
+}
+
+/* As it can be read again, whatever the environment is by then. */
+static void value_text(const struct ctl *ctl, enum sl_setting setting, bool passwords, char *out,
+                       size_t room)
+{
+    switch (kinds[setting]) {
+    case SL_SETTING_TEXT:
+        if (passwords) {
+            (void)snprintf(out, room, "%s", ctl_place_of(ctl, setting));
+        } else {
+            (void)sl_url_show(ctl_place_of(ctl, setting), out, room);
+        }
+        break;
+    case SL_SETTING_BOOL:
+        (void)snprintf(out, room, "%s", sl_config_bool(ctl->config, setting) ? "true" : "false");
+        break;
+    case SL_SETTING_RATIO:
+        (void)snprintf(out, room, "%.6f", (double)sl_config_u64(ctl->config, setting) / 1e6);
+        break;
+    default:
+        (void)snprintf(out, room, "%" PRIu64 "%s", sl_config_u64(ctl->config, setting),
+                       kinds[setting] == SL_SETTING_DURATION ? "ns" : "");
+        break;
+    }
+}
+
+static void row_print(const struct ctl *ctl, enum sl_setting setting, const char *text)
+{
+    const char *source = sl_config_source(ctl->config, setting);
+    int length = (int)strlen(text);
+    (void)printf("%-22s ", sl_setting_name(setting));
+    ctl_print_bytes(stdout, text, strlen(text));
+    (void)printf("%*s # ", length < 34 ? 34 - length : 0, "");
+    ctl_print_bytes(stdout, source, strlen(source));
+    (void)putchar('\n');
+}
+
+/* What an earlier start left in memory has the sizes of these settings. */
+static sl_err memory_check(const struct ctl *ctl, struct sl_error *why)
+{
+    const struct sl_config *config = ctl->config;
+    const struct sl_arena_options arena = {
+        .directory = ctl->paths.shm_dir,
+        .data_bytes = sl_config_u64(config, SL_SET_memory),
+        .chunk_bytes = sl_config_u64(config, SL_SET_memory_chunk),
+    };
+    const struct sl_index_options index = {
+        .shm_dir = ctl->paths.shm_dir,
+        .index_bytes_max = sl_config_index_memory(config),
+        .key_count = sl_config_u64(config, SL_SET_index_keys),
+        .derived = sl_config_index_is_derived(config),
+    };
+    sl_err err = sl_arena_fits(&arena, why);
+    return err == SL_OK ? sl_index_fits(&index, why) : err;
+}
+
+/* With contributions, values of an earlier start without them are of nobody, and leave memory. */
+static void homeless_tell(const struct ctl *ctl)
+{
+    struct sl_index_view *view = NULL;
+    struct sl_entry entry;
+    char key[SL_KEY_BYTES_MAX + 1];
+    uint64_t cursor = 0, values = 0, lost = 0;
+    if (!sl_config_bool(ctl->config, SL_SET_contributions) ||
+        sl_index_view_open(ctl->paths.shm_dir, &view, NULL) != SL_OK) {
+        return;
+    }
+    while (sl_index_scan(view, &cursor, &entry, key)) {
+        bool homeless = entry.extent.generation != 0 && entry.contribution == 0;
+        values += homeless ? 1 : 0;
+        lost += homeless && entry.disk.valid == 0 ? 1 : 0;
+    }
+    sl_index_view_close(&view);
+    if (values > 0) {
+        (void)fprintf(stderr,
+                      "%" PRIu64 " values in memory are of no contribution and leave it; %" PRIu64
+                      " of them are not on disk, and are lost. To keep them, start with "
+                      "contributions = false\n",
+                      values, lost);
+    }
+}
+
+/* `memory` where nobody set it: what there is room for, or what the node has from its last start. */
+bool ctl_memory_fit(const struct ctl *ctl)
+{
+    char parent[1100], text[32];
+    struct statvfs room;
+    struct sl_limits limits;
+    struct sl_arena *arena = NULL;
+    uint64_t standard = sl_config_u64(ctl->config, SL_SET_memory), fit = standard;
+    if (strcmp(sl_config_source(ctl->config, SL_SET_memory), "default") != 0) {
+        return false;
+    }
+    sl_limits_read("", 0, &limits);
+    if (sl_arena_attach(ctl->paths.shm_dir, 0, false, &arena, NULL) == SL_OK) {
+        fit = sl_arena_data_bytes(arena);
+        sl_arena_close(&arena);
+    } else if (ctl_parent(ctl->paths.shm_dir, parent)) {
+        uint64_t left = statvfs(parent, &room) == 0 ? (uint64_t)room.f_bavail * room.f_frsize : 0;
+        fit = sl_limits_memory_default(ctl->config, &limits, left);
+    }
+    (void)snprintf(text, sizeof text, "%" PRIu64, fit);
+    return fit != standard &&
+           sl_config_set(ctl->config, "memory", text, "default, for the room", NULL) == SL_OK;
+}
+
+/* Whether its registrar could record; a file that was not there is not left behind. */
+static sl_err record_check(const struct sl_config *config, bool running, struct sl_error *why)
+{
+    const char *path = sl_config_text(config, SL_SET_record);
+    struct sl_error said = {0};
+    uint64_t length_bytes, id;
+    int fd = -1;
+    bool there = access(path, F_OK) == 0;
+    sl_err err = path[0] == '\0' ? SL_OK : sl_recording_open(path, &fd, &length_bytes, &id, &said);
+    if (err == SL_OK && fd >= 0) {
+        (void)(!there && unlink(path));
+        (void)close(fd);
+    }
+    return err == SL_OK || (err == SL_ERR_BUSY && running) /* by itself */
+               ? SL_OK
+               : sl_fail(why, err, "record: %s", said.text);
+}
+
+/* Whether the node of these settings would live here: what its actors would end at. checks.py says on standard error
+ * what is in the way. */
+static int needs_check(const struct ctl *ctl)
+{
+    static const char *const words[] = {"start", NULL};
+    struct sl_error why = {0};
+    bool running = ctl_registrar_lives(ctl->paths.shm_dir);
+    sl_err err = sl_node_dirs_apart(&ctl->paths, "shm_dir", ctl->paths.shm_dir, &why);
+    err = err == SL_OK ? sl_segments_readable(ctl->paths.shm_dir, &why) : err;
+    err = err == SL_OK ? memory_check(ctl, &why) : err;
+    err = err == SL_OK ? sl_cluster_check(ctl->config, &why) : err;
+    err = err == SL_OK ? sl_device_check(sl_config_text(ctl->config, SL_SET_device),
+                                         (uint32_t)sl_config_u64(ctl->config, SL_SET_ranks), &why)
+                       : err;
+    err = err == SL_OK ? ctl_rights_check(ctl->config, &why) : err;
+    err = err == SL_OK ? ctl_directory_check(ctl->config, NULL, &why) : err;
+    err = err == SL_OK ? record_check(ctl->config, running, &why) : err;
+    json_t *facts = ctl_facts(ctl, ctl->config, 0);
+    (void)json_object_set_new(facts, "refused", ctl_json_text(err == SL_OK ? "" : why.text));
+    int code = ctl_script_print("checks.py", words, facts);
+    if (code == CTL_FINE && !running) {
+        homeless_tell(ctl);
+    }
+    return code;
+}
+
+/* Whether it could have its disk tier. The disks of a node that runs are in use, by itself. */
+static int disks_check(const struct ctl *ctl)
+{
+    struct sl_error why = {0};
+    uint32_t bad = 0;
+    bool running = ctl_registrar_lives(ctl->paths.shm_dir);
+    sl_err err = sl_disk_paths_check(ctl->config, &ctl->paths, &bad, &why);
+    if (why.code != SL_OK && !(running && why.code == SL_ERR_BUSY)) {
+        (void)fprintf(stderr, "%s%s\n", why.text,
+                      err != SL_OK              ? ""
+                      : why.code == SL_ERR_BUSY ? ": the tierer tries again"
+                                                : ": going on with the other disks");
+    }
+    return err == SL_OK ? CTL_FINE : CTL_NO;
+}
+
+static int config_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    bool null = false, plain = false, check = false, private = false, make = false;
+    bool template = false, passwords = false, rights = false, holds = true;
+    struct sl_error why = {0};
+    const struct ctl_option options[] = {
+        {.name = "null", .flag = &null},           {.name = "plain", .flag = &plain},
+        {.name = "template", .flag = &template},   {.name = "check", .flag = &check},
+        {.name = "private", .flag = &private},     {.name = "make-private", .flag = &make},
+        {.name = "passwords", .flag = &passwords}, {.name = "rights", .flag = &rights}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        if (code == CTL_FINE) { /* --help */
+            (void)printf("\nSettings come, in rising order, from their defaults, a config file "
+                         "(lines of name = value), "
+                         "the environment\n(SLUICE_NAME) and the command line (--name VALUE).\n\n");
+            sl_config_print_help(stdout);
+        }
+        return code;
+    }
+    bool fitted = ctl_memory_fit(ctl);
+    if (check) {
+        code = needs_check(ctl);
+        return code == CTL_FINE ? disks_check(ctl) : code;
+    }
+    if (template) {
+        return ctl_answer(ctl, template_json());
+    }
+    if ((private || make) && (ctl_dirs_check(ctl, make, &holds, &why) != SL_OK ||
+                              ((make || rights) && ctl_rights_check(ctl->config, &why) != SL_OK))) {
+        (void)fprintf(stderr, "%s\n", why.text);
+        return CTL_NO;
+    }
+    json_t *object = json_object();
+    for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
+        enum sl_setting setting = (enum sl_setting)i;
+        char text[1100];
+        value_text(ctl, setting, passwords, text, sizeof text);
+        if (ctl->json) {
+            (void)json_object_set_new(object, sl_setting_name(setting),
+                                      json_pack("{s:o, s:s}", "value", ctl_json_text(text),
+                                                "source", sl_config_source(ctl->config, setting)));
+        } else if (plain || null) {
+            (void)printf("%s=%s%c", sl_setting_name(setting), text, plain ? '\n' : '\0');
+        } else {
+            row_print(ctl, setting, text);
+        }
+    }
+    if (ctl->json) {
+        ctl_print_json(object);
+    } else {
+        json_decref(object);
+    }
+    if (null && !ctl->json) { /* for the supervisor: what follows from several settings */
+        (void)printf("holds_node=%s%c", holds ? "true" : "false", '\0');
+        (void)printf("memory_fitted=%s%c", fitted ? "true" : "", '\0');
+        (void)printf("version=%s%c", SL_VERSION, '\0');
+    }
+    return CTL_FINE;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_config = {
+    .name = "config",
+    .summary = "print the settings in force",
+    .help = "config [--null | --plain | --template | --check] [--passwords] [--private [--rights] | --make-private] [SETTINGS]\n"
+            "\n"
+            "Prints every setting with its value and where it comes from; --help lists kinds and defaults.\n"
+            "\n"
+            "  --plain           as lines name=value\n"
+            "  --null            the same, each followed by a NUL, for scripts\n"
+            "  --passwords       those of URLs, too, which are *** otherwise\n"
+            "  --template        as a settings file that changes nothing: every setting explained, with its default\n"
+            "  --check           whether the node could live: memory, limits of cgroups and the shell, lists and addresses, its keys.\n"
+            "                    Opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
+            "                    Makes directories that are missing. Code 1 and the reason: the node cannot start\n"
+            "  --private         first sees to it that the node's directories (sockets, segments, logs) and all above them\n"
+            "                    belong to this user or root, and have no file that somebody else put there; --make-private\n"
+            "                    also refuses files that are no node's, makes directories that are missing, and sees to the files\n"
+            "                    that hold secrets or give rights, as --rights does. Code 1 and the reason where that is not so",
+    .run = config_command,
+};
+/* clang-format on */

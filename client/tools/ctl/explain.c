@@ -1,0 +1,140 @@
+/* client/tools/ctl/explain.c - sluicectl explain: why something is a miss. */
+#include "client/tools/ctl/explain.h"
+#include "runtime/keys/sl_keys.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const char *word_of(sl_err code)
+{
+    return code == SL_OK              ? "there"
+           : code == SL_ERR_BUSY      ? "busy"
+           : code == SL_ERR_NOT_FOUND ? "miss"
+                                      : sl_err_text(code);
+}
+
+json_t *explain_json(struct sl_object_key key, const struct sl_story *story)
+{
+    return json_pack("{s:o, s:s, s:s, s:o, s:o}", "key", ctl_json_bytes(key.at, key.length), "code",
+                     sl_err_name(story->code), "word", word_of(story->code), "text",
+                     ctl_json_text(story->text), "ago_ns", ctl_json_u64(story->ago_ns));
+}
+
+sl_err explain_keys(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                    struct sl_story *stories, struct sl_error *why)
+{
+    for (uint32_t first = 0, share; first < count; first += share) {
+        share = SL_MIN(count - first, SL_EXPLAIN_KEYS_MAX);
+        sl_err err = sl_explain(client, &keys[first], share, &stories[first], 0, why);
+        if (err != SL_OK) {
+            return err;
+        }
+    }
+    return SL_OK;
+}
+
+static int explain_words(struct ctl *ctl)
+{
+    static char *texts[SL_EXPLAIN_KEYS_MAX]; /* of standard input; until the process ends */
+    static size_t rooms[SL_EXPLAIN_KEYS_MAX];
+    struct sl_error why = {0};
+    struct sl_object_key keys[SL_EXPLAIN_KEYS_MAX];
+    struct sl_story stories[SL_EXPLAIN_KEYS_MAX];
+    bool all = true, listed = ctl->word_count == 1 && strcmp(ctl->words[0], "-") == 0;
+    uint32_t count;
+    json_t *rows = json_array();
+    struct sl_client *client = NULL;
+    sl_err err = ctl_open(ctl, false, &client, &why);
+    do {
+        for (count = 0; count < SL_EXPLAIN_KEYS_MAX; count++) {
+            if (listed ? getdelim(&texts[count], &rooms[count], '\0', stdin) <= 0
+                       : (int)count == ctl->word_count) {
+                break;
+            }
+            keys[count] = ctl_key(listed ? texts[count] : ctl->words[count]);
+        }
+        err = err == SL_OK ? explain_keys(client, keys, count, stories, &why) : err;
+        for (uint32_t i = 0; err == SL_OK && i < count; i++) {
+            all = all && stories[i].code == SL_OK;
+            (void)json_array_append_new(rows, explain_json(keys[i], &stories[i]));
+        }
+    } while (err == SL_OK && listed && count == SL_EXPLAIN_KEYS_MAX);
+    sl_client_close(&client);
+    if (err != SL_OK) {
+        json_decref(rows);
+        return ctl_failed(ctl, &why);
+    }
+    int code = ctl_answer(ctl, json_pack("{s:o}", "keys", rows));
+    return code == CTL_FINE && !all ? CTL_NO : code;
+}
+
+static int explain_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    const char *request = NULL;
+    char block_tokens[24] = "";
+    const char *path = NULL, *model = NULL, *format = NULL, *seed = NULL;
+    uint64_t token_count = 0;
+    const struct ctl_option options[] = {
+        {.name = "request", .text = &request}, {.name = "tokens", .text = &path},
+        {.name = "model", .text = &model},     {.name = "format", .text = &format},
+        {.name = "seed", .text = &seed},       {.name = "block-tokens", .count = &token_count}};
+    if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
+        return code;
+    }
+    bool of_tokens = model != NULL || format != NULL || seed != NULL || token_count != 0;
+    if ((ctl->word_count > 0) + (request != NULL) + (path != NULL) != 1) {
+        return ctl_wrong(ctl, "1 to %u keys, --request ID or --tokens FILE", SL_EXPLAIN_KEYS_MAX);
+    }
+    if (of_tokens && path == NULL) {
+        return ctl_wrong(ctl, "--model, --format, --seed and --block-tokens go with --tokens");
+    }
+    if (path == NULL) {
+        return request != NULL ? explain_request(ctl, request) : explain_words(ctl);
+    }
+    if (token_count > SL_KEYS_BLOCK_TOKENS_MAX) {
+        return ctl_wrong(ctl, "--block-tokens is %u at most", SL_KEYS_BLOCK_TOKENS_MAX);
+    }
+    (void)snprintf(block_tokens, sizeof block_tokens, "%" PRIu64, token_count);
+    const char *words[CTL_WORDS_MAX] = {"tokens",
+                                        ctl->json ? "json" : "text",
+                                        ctl->paths.log_dir,
+                                        path,
+                                        model != NULL ? model : "",
+                                        format != NULL ? format : "",
+                                        seed != NULL ? "seed" : "",
+                                        seed != NULL ? seed : "",
+                                        block_tokens};
+    ctl_script_settings(ctl, words, 9);
+    ctl_script_become("explain.py", words);
+}
+
+/* clang-format off */
+const struct ctl_command ctl_explain = {
+    .name = "explain",
+    .summary = "say why something is a miss",
+    .help = "explain KEY... | - | --request ID | --tokens FILE [--model M] [--format F] [--seed S] [--block-tokens N]\n"
+            "\n"
+            "Says of each object, part (MODEL/BLOCK/RANK/POOL) or block (MODEL/BLOCK) where it is, or why it is not here and\n"
+            "since when. Of what was evicted it says class, age and value when it went. A value is the hits that a million\n"
+            "references of its stay were expected to bring. With evict_policy lru the age is all there is. The registrar\n"
+            "remembers the last `ghosts_max` that left. Code 0 when all are there. -: keys at standard input, each ended by a NUL.\n"
+            "\n"
+            "  --request ID      what became of an engine's request, block by block: tier, time, and why the first that was\n"
+            "                    missing was not there. ID: what engine or client call it, or the trace id of an op. All its stores\n"
+            "                    and loads among the last 1,024 ops and those under way, the latest first. Code 0 when all\n"
+            "                    blocks were there\n"
+            "  --tokens FILE     the same of a prompt, as it is now: numbers, a JSON array, or an object as in\n"
+            "                    `sluicectl keys`; -: standard input\n"
+            "  --model M         whose blocks: a model identity, the first digits of one, or a model's name; needed where the\n"
+            "                    node knows several\n"
+            "  --format F, --seed S, --block-tokens N\n"
+            "                    how the engine makes its keys, where it brings them itself (sluicectl keys --help)\n"
+            "\n"
+            "A block that is missing may be here under another model identity: then it says which of its fields differ."
+            CTL_HELP_COMMON,
+    .run = explain_command,
+    .words_max = (int)SL_EXPLAIN_KEYS_MAX,
+    .words = "1 to 64 keys, --request ID or --tokens FILE",
+};
+/* clang-format on */

@@ -1,0 +1,122 @@
+/* client/tools/ctl/explain_op.c - sluicectl explain --request: what became of the ops of a request. */
+#include "client/tools/ctl/explain.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPS_MAX 64u /* of one request that are shown */
+
+static const char *const fates[] = {
+    [SL_FATE_OPEN] = "open",       [SL_FATE_MEMORY] = "memory",   [SL_FATE_DISK] = "disk",
+    [SL_FATE_REMOTE] = "remote",   [SL_FATE_MISSING] = "missing", [SL_FATE_BEHIND] = "behind",
+    [SL_FATE_LEFT] = "left",       [SL_FATE_FAILED] = "failed",   [SL_FATE_STORED] = "stored",
+    [SL_FATE_EXISTED] = "existed", [SL_FATE_REFUSED] = "refused",
+};
+
+struct story_of_op {
+    struct sl_told told;
+    struct sl_story *stories; /* one for each of told.keys: as things are now */
+};
+
+static bool is_hit(enum sl_fate fate)
+{
+    return fate == SL_FATE_MEMORY || fate == SL_FATE_DISK || fate == SL_FATE_REMOTE ||
+           fate == SL_FATE_STORED || fate == SL_FATE_EXISTED;
+}
+
+static sl_err op_look(struct sl_client *client, struct story_of_op *of, struct sl_error *why)
+{
+    struct sl_told *told = &of->told;
+    of->stories = calloc(told->key_count + 1, sizeof *of->stories);
+    return of->stories == NULL
+               ? sl_fail(why, SL_ERR_NO_MEMORY, "%u keys", told->key_count)
+               : explain_keys(client, told->keys, told->key_count, of->stories, why);
+}
+
+static json_t *op_json(const struct story_of_op *of)
+{
+    const struct sl_told *told = &of->told;
+    char op[17], trace[17];
+    json_t *runs = json_array(), *keys = json_array();
+    uint32_t block = told->first_block;
+    (void)snprintf(op, sizeof op, "%016" PRIx64, told->op_id);
+    (void)snprintf(trace, sizeof trace, "%016" PRIx64, told->trace_id);
+    for (uint32_t i = 0; i < told->run_count; i++) {
+        const struct sl_told_run *run = &told->runs[i];
+        (void)json_array_append_new(
+            runs, json_pack("{s:o, s:o, s:s, s:o}", "first_block", ctl_json_u64(block), "count",
+                            ctl_json_u64(run->count), "fate", fates[run->fate], "at_ns",
+                            ctl_json_u64(run->at_ns)));
+        block += run->count;
+    }
+    for (uint32_t i = 0; i < told->key_count; i++) {
+        json_t *one = explain_json(told->keys[i], &of->stories[i]);
+        (void)json_object_set_new(one, "block", ctl_json_u64(told->keys_first + i));
+        (void)json_array_append_new(keys, one);
+    }
+    return json_pack(
+        "{s:s, s:s, s:s, s:b, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "kind",
+        told->store ? "store" : "load", "op", op, "trace", trace, "running", told->running, "code",
+        sl_err_name(told->code), "ended",
+        told->running         ? "under way"
+        : told->code == SL_OK ? "ended"
+                              : sl_err_text(told->code),
+        "reason", ctl_json_text(told->reason), "requester", ctl_json_text(told->requester),
+        "request", ctl_json_text(told->request), "traceparent", told->traceparent, "model",
+        told->model, "engine", ctl_json_u64(told->engine_id), "ago_ns", ctl_json_u64(told->ago_ns),
+        "took_ns", ctl_json_u64(told->took_ns), "runs", runs, "not_there", keys);
+}
+
+static bool is_known(const uint64_t *known, uint32_t count, uint64_t op_id)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (known[i] == op_id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int explain_request(struct ctl *ctl, const char *id)
+{
+    struct sl_error why = {0};
+    struct sl_client *client = NULL;
+    json_t *rows = json_array();
+    bool all = true;
+    uint64_t known[OPS_MAX];
+    uint32_t shown = 0;
+    sl_err err = ctl_open(ctl, false, &client, &why);
+    for (uint32_t skip = 0; err == SL_OK && skip < OPS_MAX; skip++) {
+        struct story_of_op of = {.stories = NULL};
+        err = sl_op_tell(client, id, skip, &of.told, 0, &why);
+        if (err == SL_OK && is_known(known, shown, of.told.op_id)) { /* one began meanwhile */
+            sl_told_free(&of.told);
+            continue;
+        }
+        if (err == SL_OK) {
+            known[shown++] = of.told.op_id;
+            err = op_look(client, &of, &why);
+        }
+        for (uint32_t i = 0; err == SL_OK && i < of.told.run_count; i++) {
+            all = all && is_hit(of.told.runs[i].fate);
+        }
+        if (err == SL_OK) {
+            (void)json_array_append_new(rows, op_json(&of));
+        }
+        free(of.stories);
+        sl_told_free(&of.told);
+        if (err != SL_OK) {
+            break;
+        }
+    }
+    sl_client_close(&client);
+    if (err != SL_OK && (err != SL_ERR_NOT_FOUND || shown == 0)) {
+        json_decref(rows);
+        return ctl_failed(ctl, &why);
+    }
+    const char *words[CTL_WORDS_MAX] = {"request", ctl->json ? "json" : "text", ctl->paths.log_dir};
+    ctl_script_settings(ctl, words, 3);
+    int code = ctl_script_print("explain.py", words, json_pack("{s:o}", "ops", rows));
+    return code == CTL_FINE && !all ? CTL_NO : code;
+}

@@ -1,0 +1,188 @@
+/* client/tools/ctl/formats.c - formats: which versions of everything that outlives or crosses processes this
+ * build speaks, and which of them lie here. */
+#include "client/tools/ctl/commands.h"
+#include "ipc/msg/sl_lane.h"
+#include "ipc/msg/sl_msg_table.h"
+#include "ipc/shm/sl_segment.h"
+#include "runtime/base/sl_proc.h"
+#include "runtime/base/sl_recording.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define NAME_BYTES 256u
+#define METRICS    "metrics."
+/* So often, and so long in between, is looked whose a node's lock is. */
+#define LOOKS_MAX 20u
+#define LOOK_US   50000u
+
+static const char *const kinds[SL_SEGMENT_KINDS] = {
+    [SL_SEGMENT_ARENA] = "arena",     [SL_SEGMENT_INDEX] = "index",
+    [SL_SEGMENT_PINS] = "pins",       [SL_SEGMENT_LEASES] = "leases",
+    [SL_SEGMENT_SETTLED] = "settled", [SL_SEGMENT_COUNTS] = "counts",
+    [SL_SEGMENT_LABELS] = "labels",   [SL_SEGMENT_SEEN] = "seen",
+    [SL_SEGMENT_CHANGES] = "changes"};
+
+/* One format that this build writes and reads. */
+static void format_give(json_t *formats, const char *name, uint32_t oldest, uint32_t written,
+                        uint32_t newest)
+{
+    (void)json_array_append_new(
+        formats, json_pack("{s:s, s:I, s:I, s:I}", "name", name, "written", (json_int_t)written,
+                           "oldest_read", (json_int_t)oldest, "newest_read", (json_int_t)newest));
+}
+
+static json_t *formats_known(void)
+{
+    json_t *formats = json_array();
+    format_give(formats, "messages", SL_WIRE_VERSION_MIN, SL_WIRE_VERSION, SL_WIRE_VERSION + 1);
+    format_give(formats, "lanes", SL_LANE_VERSION, SL_LANE_VERSION, SL_LANE_VERSION);
+    for (uint32_t kind = 1; kind < SL_SEGMENT_KINDS; kind++) {
+        struct sl_segment_layouts known = sl_segment_layouts((enum sl_segment_kind)kind);
+        char name[40];
+        (void)snprintf(name, sizeof name, "segment %s", kinds[kind]);
+        format_give(formats, name, known.oldest, known.newest, known.newest);
+    }
+    format_give(formats, "pages of figures", SL_METRICS_PAGE_VERSION, SL_METRICS_PAGE_VERSION,
+                SL_METRICS_PAGE_VERSION);
+    format_give(formats, "recordings", SL_RECORDING_VERSION, SL_RECORDING_VERSION,
+                SL_RECORDING_VERSION);
+    return formats;
+}
+
+/* With '?' for what is not ASCII, where a name in it makes it no UTF-8: people read it. */
+static json_t *sentence_give(char *text)
+{
+    json_t *whole = json_string(text);
+    for (char *at = text; whole == NULL && *at != '\0'; at++) {
+        *at = (unsigned char)*at < 0x80 ? *at : '?';
+    }
+    return whole != NULL ? whole : json_string(text);
+}
+
+/* One file of the shm directory. Gives whether this build reads it, or need not: figures of a process that
+ * is gone are left out. */
+static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
+{
+    struct sl_segment_found segment = {0};
+    struct sl_error why = {0};
+    bool figures = strncmp(name, METRICS, sizeof(METRICS) - 1) == 0;
+    sl_err err = SL_OK;
+    bool left = false;
+    if (figures) {
+        char path[sizeof(ctl->paths.shm_dir) + NAME_BYTES + 1];
+        struct sl_metrics_view *view = NULL;
+        (void)snprintf(path, sizeof path, "%s/%s", ctl->paths.shm_dir, name);
+        err = sl_metrics_view_open(path, &view, &why);
+        if (err == SL_OK) {
+            sl_metrics_view_close(&view);
+        }
+        left = err == SL_ERR_VERSION && sl_metrics_page_is_left(path);
+    } else {
+        err = sl_segment_look(ctl->paths.shm_dir, name, &segment, &why);
+    }
+    if (err != SL_OK && err != SL_ERR_VERSION) {
+        return true; /* gone, or none of ours: who opens it says so */
+    }
+    char said[sizeof(why.text) + sizeof(ctl->paths.shm_dir) + NAME_BYTES + 80];
+    (void)snprintf(said, sizeof said, "%s", why.text);
+    if (err != SL_OK && segment.kind == SL_SEGMENT_PINS) {
+        /* Whose it is stands in what cannot be read. */
+        (void)snprintf(said, sizeof said,
+                       "%s; if it was left by a process that is gone: rm '%s/%s'", why.text,
+                       ctl->paths.shm_dir, name);
+    }
+    if (left) {
+        (void)snprintf(said, sizeof said,
+                       "'%s': figures of a process that is gone, in a format that this "
+                       "program does not know: left out",
+                       name);
+    }
+    (void)json_array_append_new(
+        found, json_pack("{s:o, s:s, s:I, s:o, s:b, s:b, s:o}", "file", ctl_json_text(name), "kind",
+                         figures                                               ? "figures"
+                         : segment.kind > 0 && segment.kind < SL_SEGMENT_KINDS ? kinds[segment.kind]
+                                                                               : "unknown",
+                         "version", (json_int_t)(figures ? 0 : segment.layout), "maker",
+                         ctl_json_text(segment.maker), "readable", (int)(err == SL_OK), "left_out",
+                         (int)left, "why", sentence_give(said)));
+    return err == SL_OK || left;
+}
+
+/* All of them, if there are any: *readable is whether each can be read. */
+static sl_err files_give(const struct ctl *ctl, json_t *found, bool *readable, struct sl_error *why)
+{
+    *readable = true;
+    SL_AUTO(closedir) DIR *all = opendir(ctl->paths.shm_dir);
+    if (all == NULL) {
+        return errno == ENOENT ? SL_OK
+                               : sl_fail_os(why, errno, "look into '%s'", ctl->paths.shm_dir);
+    }
+    for (const struct dirent *entry; (entry = readdir(all)) != NULL;) {
+        if (entry->d_name[0] != '.') {
+            *readable &= file_give(ctl, entry->d_name, found);
+        }
+    }
+    return SL_OK;
+}
+
+/* Pages and pins are told apart by whether their process lives. Who holds the lock of a node that runs has written
+ * there who it is; what runs elsewhere is none of the processes that are seen from here. */
+static sl_err processes_seen(const struct ctl *ctl, struct sl_error *why)
+{
+    char path[sizeof(ctl->paths.runtime_dir) + 32];
+    (void)snprintf(path, sizeof path, "%s/supervisor.lock", ctl->paths.runtime_dir);
+    for (uint32_t tries = 0; tries < LOOKS_MAX; tries++) { /* it may just be taken, or given back */
+        struct sl_proc_id holder;
+        SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0 || (sl_proc_id_read(path, &holder, NULL) == SL_OK && sl_proc_alive(holder)) ||
+            flock(fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) {
+            return SL_OK;
+        }
+        (void)usleep(LOOK_US);
+    }
+    return sl_fail(why, SL_ERR_UNSUPPORTED,
+                   "node '%s' runs, and its processes are not seen from here (another pid "
+                   "namespace): ask where it runs",
+                   sl_config_text(ctl->config, SL_SET_instance));
+}
+
+static int formats_command(struct ctl *ctl, int argc, char **argv)
+{
+    int code;
+    if (!ctl_parse(ctl, argc, argv, NULL, 0, &code)) {
+        return code;
+    }
+    struct sl_error why = {0};
+    if (processes_seen(ctl, &why) != SL_OK) {
+        return ctl_failed(ctl, &why);
+    }
+    json_t *formats = formats_known(), *found = json_array();
+    bool readable = true;
+    if (files_give(ctl, found, &readable, &why) != SL_OK) {
+        json_decref(formats);
+        json_decref(found);
+        return ctl_failed(ctl, &why);
+    }
+    code = ctl_answer(ctl, json_pack("{s:s, s:b, s:o, s:o}", "version", SL_VERSION, "readable",
+                                     (int)readable, "formats", formats, "found", found));
+    return code == CTL_FINE && !readable ? CTL_NO : code;
+}
+
+/* clang-format off */
+const struct ctl_command ctl_formats = {
+    .name = "formats",
+    .summary = "print which versions of shared memory and messages this build reads",
+    .help = "formats\n"
+            "\n"
+            "Prints the version of each format that this build writes, and which it reads; then, by name, what lies in the node's\n"
+            "shared memory and cannot be read by it (code 1; figures of processes that are gone are left out). Nothing is opened for writing. ipc/README.md has the table of all\n"
+            "formats, those on disk included.\n"
+            CTL_HELP_COMMON,
+    .run = formats_command,
+};
+/* clang-format on */

@@ -1,9 +1,0 @@
-/* client/top/top.h - sluicectl top, for main. */
-#ifndef SL_CLIENT_TOP_TOP_H
-#define SL_CLIENT_TOP_TOP_H
-
-#include "client/command/command.h"
-
-extern const struct ctl_command ctl_top;
-
-#endif

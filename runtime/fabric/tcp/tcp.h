@@ -1,9 +1,0 @@
-/* runtime/fabric/tcp/tcp.h - the back end. */
-#ifndef SL_FABRIC_TCP_TCP_H
-#define SL_FABRIC_TCP_TCP_H
-
-#include "runtime/fabric/core/internal.h"
-
-extern const struct fabric_backend sl_fabric_tcp;
-
-#endif

@@ -1,0 +1,177 @@
+/* runtime/net/sl_strangers.c - strangers by place, each with a number that says who came first, and a count
+ * for each address. Both are looked through from one end to the other: a listener has some hundreds of
+ * places, and who connects costs the kernel more than that. */
+#include "runtime/net/sl_strangers.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE          SL_STRANGERS_NONE
+#define ADDRESS_BYTES 12u
+
+struct stranger {
+    uint64_t came;    /* smaller ones are older; 0: nobody is here */
+    uint32_t address; /* its index */
+    bool named;
+};
+
+struct address {
+    unsigned char bytes[ADDRESS_BYTES];
+    uint32_t place_count; /* strangers from here; 0: it is free */
+    uint32_t count;       /* of them, those without a name */
+};
+
+struct sl_strangers {
+    struct stranger *at;       /* place_count */
+    struct address *addresses; /* place_count */
+    uint32_t place_count, of_one_max;
+    uint64_t came; /* the last number */
+};
+
+sl_err sl_strangers_create(uint32_t place_count, uint32_t of_one_max, struct sl_strangers **out,
+                           struct sl_error *why)
+{
+    if (place_count < 1 || place_count > SL_STRANGERS_PLACES_MAX || of_one_max < 1) {
+        return sl_fail(why, SL_ERR_INVALID, "%u places, %u of an address", place_count, of_one_max);
+    }
+    struct sl_strangers *made = calloc(1, sizeof(*made));
+    if (made != NULL) {
+        *made = (struct sl_strangers){.at = calloc(place_count, sizeof(*made->at)),
+                                      .addresses = calloc(place_count, sizeof(*made->addresses)),
+                                      .place_count = place_count,
+                                      .of_one_max = of_one_max};
+    }
+    if (made == NULL || made->at == NULL || made->addresses == NULL) {
+        sl_strangers_destroy(&made);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u strangers", place_count);
+    }
+    *out = made;
+    return SL_OK;
+}
+
+void sl_strangers_destroy(struct sl_strangers **strangers)
+{
+    if (*strangers != NULL) {
+        free((*strangers)->at);
+        free((*strangers)->addresses);
+        free(*strangers);
+        *strangers = NULL;
+    }
+}
+
+static void bytes_of(const struct sockaddr_storage *from, unsigned char bytes[ADDRESS_BYTES])
+{
+    memset(bytes, 0, ADDRESS_BYTES);
+    if (from->ss_family == AF_INET) {
+        memcpy(bytes, &((const struct sockaddr_in *)from)->sin_addr, 4);
+    } else if (from->ss_family == AF_INET6) {
+        const struct in6_addr *six = &((const struct sockaddr_in6 *)from)->sin6_addr;
+        bool mapped = IN6_IS_ADDR_V4MAPPED(six);
+        memcpy(bytes, mapped ? &six->s6_addr[12] : &six->s6_addr[0], mapped ? 4 : 8);
+        bytes[8] = mapped ? 0 : 6;
+    } else {
+        bytes[8] = 1; /* all of them together */
+    }
+}
+
+bool sl_strangers_same(const struct sockaddr_storage *one, const struct sockaddr_storage *other)
+{
+    unsigned char mine[ADDRESS_BYTES], theirs[ADDRESS_BYTES];
+    bytes_of(one, mine);
+    bytes_of(other, theirs);
+    return memcmp(mine, theirs, ADDRESS_BYTES) == 0;
+}
+
+/* The index of the address: its own, or one that is free. There is one: the place that this is for
+ * holds none. */
+static uint32_t address_of(const struct sl_strangers *strangers,
+                           const unsigned char bytes[ADDRESS_BYTES])
+{
+    uint32_t unused = NONE;
+    for (uint32_t i = 0; i < strangers->place_count; i++) {
+        const struct address *address = &strangers->addresses[i];
+        if (address->place_count == 0) {
+            unused = SL_MIN(unused, i);
+        } else if (memcmp(address->bytes, bytes, ADDRESS_BYTES) == 0) {
+            return i;
+        }
+    }
+    SL_ASSERT(unused != NONE);
+    return unused;
+}
+
+void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place)
+{
+    SL_ASSERT(place < strangers->place_count);
+    struct stranger *gone = &strangers->at[place];
+    if (gone->came != 0) {
+        struct address *address = &strangers->addresses[gone->address];
+        address->count -= gone->named ? 0 : 1;
+        address->place_count--;
+        gone->came = 0;
+    }
+}
+
+/* Whether a goes before b: who has no name, who is of the address with more of them, who is older. */
+static bool goes_before(const struct sl_strangers *strangers, const struct stranger *a,
+                        const struct stranger *b)
+{
+    uint32_t count_a = strangers->addresses[a->address].count;
+    uint32_t count_b = strangers->addresses[b->address].count;
+    return a->named != b->named ? b->named
+           : count_a != count_b ? count_a > count_b
+                                : a->came < b->came;
+}
+
+/* Takes out who goes first, of this address or (NONE) of all. */
+static uint32_t push(struct sl_strangers *strangers, uint32_t address)
+{
+    uint32_t goes = NONE;
+    for (uint32_t i = 0; i < strangers->place_count; i++) {
+        const struct stranger *at = &strangers->at[i];
+        if (at->came != 0 && (address == NONE || at->address == address) &&
+            (goes == NONE || goes_before(strangers, at, &strangers->at[goes]))) {
+            goes = i;
+        }
+    }
+    if (goes != NONE) {
+        sl_strangers_remove(strangers, goes);
+    }
+    return goes;
+}
+
+uint32_t sl_strangers_push(struct sl_strangers *strangers)
+{
+    return push(strangers, NONE);
+}
+
+uint32_t sl_strangers_add(struct sl_strangers *strangers, uint32_t place,
+                          const struct sockaddr_storage *from)
+{
+    unsigned char bytes[ADDRESS_BYTES];
+    SL_ASSERT(place < strangers->place_count && strangers->at[place].came == 0);
+    bytes_of(from, bytes);
+    uint32_t i = address_of(strangers, bytes), goes = NONE;
+    struct address *address = &strangers->addresses[i];
+    if (address->place_count == 0) {
+        *address = (struct address){.count = 0};
+        memcpy(address->bytes, bytes, ADDRESS_BYTES);
+    } else if (address->count >= strangers->of_one_max) {
+        goes = push(strangers, i);
+    }
+    strangers->at[place] = (struct stranger){.came = ++strangers->came, .address = i};
+    address->place_count++;
+    address->count++;
+    return goes;
+}
+
+void sl_strangers_named(struct sl_strangers *strangers, uint32_t place)
+{
+    SL_ASSERT(place < strangers->place_count);
+    struct stranger *at = &strangers->at[place];
+    if (at->came != 0 && !at->named) {
+        at->named = true; /* or the first connection of a peer would cost it the second */
+        strangers->addresses[at->address].count--;
+    }
+}

@@ -1,0 +1,387 @@
+/* runtime/policy/rhythm/sessions.c - the table of sessions, what their pauses are worth, and which of them are due. */
+#include "runtime/policy/rhythm/sessions.h"
+#include "runtime/base/sl_base.h"
+#include "runtime/base/sl_clock.h"
+#include "runtime/base/sl_heap.h"
+#include "runtime/base/sl_table.h"
+#include "runtime/policy/density/density.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define COUNT_MAX (UINT32_C(1) << 20)
+/* The ages of a pause are shares of what was told. Nobody waits beyond the last one. */
+#define TOLD_SHARES 32u
+#define AGES        (4 * TOLD_SHARES)
+/* Before anything was told: of four sessions two came back at about the time that was told, and three within a
+ * second where the pause was over. */
+#define FIRST_SESSIONS 4.0
+#define FIRST_TOLD     2.0
+#define FIRST_OVER     3.0
+/* What was seen counts half after so many that came back. */
+#define HALVE_BACK 4096.0
+#define LEAST      1e-9
+/* A session is due if it comes back within the horizon with this chance: else too many reads are in vain. */
+#define CHANCE_MIN     0.25
+#define CHANCE_GUESSED 0.5
+/* What is worth less a second is not worth a read. */
+#define WORTH_LEAST 1e-6
+/* The room for what is brought is to be so full. When it is fuller, sessions are brought later, when
+ * they are worth more; each try and each turn moves the edge a bit. */
+#define FULL_AIM   0.7
+#define EDGE_MOVES 0.1
+#define EDGE_FALLS 0.999
+/* What was learnt is used after so many turns. */
+#define SETTLE_TURNS 128u
+/* The shortest pause; and that of one that is over. */
+#define TOLD_NS_LEAST (100 * SL_NS_PER_MS)
+#define OVER_NS       SL_NS_PER_S
+/* A session is looked at when its pause is longer by a 32nd and this, and all at multiples of it: so they share
+ * wake-ups. */
+#define LOOK_NS    (10 * SL_NS_PER_MS)
+#define LOOK_SHARE 32u
+
+struct session {
+    uint64_t from_ns;    /* the pause counts from the last request, or from when it was told of */
+    uint64_t last_ns;    /* the length of the pause before this one; 0: not known */
+    uint64_t told_ns;    /* that of this one, or what it is taken for; 0: not known */
+    uint64_t counted_ns; /* its age when it was counted */
+    uint64_t here_ns;    /* its blocks are in memory until then; 0: nobody saw to it */
+    struct sl_table_node by_id, by_tail;
+    uint32_t free_next;
+    enum { TOLD, OVER, GUESSED, CLASSES } class; /* guessed: as long as the one before */
+    bool apart;     /* it was told of without a request: its end stands */
+    uint32_t asked; /* serial of when it was given as due, and is not tried yet; 0: it is not */
+};
+
+/* Of the pauses of a class, by age: how long sessions were in it, in shares of what was told; how many came back there;
+ * and what it is worth to have the blocks of one in memory from there on. */
+struct rhythm {
+    double exposure[AGES], back[AGES];
+    struct sl_worth worth[AGES + 1]; /* the last is beyond all ages */
+};
+
+struct sl_sessions {
+    struct rhythm rhythm[CLASSES];
+    struct session *all;
+    uint32_t free_first;
+    struct sl_table by_id, by_tail;
+    struct sl_heap by_turn, due;
+    double edge;      /* that of memory */
+    double edge_here; /* so that those fit that are brought: rises when one was refused */
+    uint64_t lead_ns;
+    uint32_t turns, serial;
+    sl_sessions_here_fn here;
+    void *here_context;
+};
+
+/* ---- pauses ---- */
+
+static void rhythm_settle(struct rhythm *rhythm)
+{
+    double rate[AGES], width[AGES], back = 0;
+    for (uint32_t i = 0; i < AGES; i++) {
+        rate[i] = fmax(rhythm->back[i] / fmax(rhythm->exposure[i], LEAST), LEAST);
+        width[i] = 1.0;
+        back += rhythm->back[i];
+    }
+    for (uint32_t i = 0; back >= HALVE_BACK && i < AGES; i++) {
+        rhythm->exposure[i] /= 2;
+        rhythm->back[i] /= 2;
+    }
+    sl_gittins(rate, width, AGES, rhythm->worth);
+}
+
+static void rhythm_init(struct rhythm *rhythm, double back)
+{
+    for (uint32_t i = 0; i < AGES; i++) {
+        rhythm->exposure[i] = FIRST_SESSIONS;
+    }
+    rhythm->back[TOLD_SHARES - 1] = rhythm->back[TOLD_SHARES] = back / 2;
+    rhythm_settle(rhythm);
+}
+
+static uint64_t age_ns(const struct session *at, uint64_t now_ns)
+{
+    return now_ns > at->from_ns ? now_ns - at->from_ns : 0;
+}
+
+static uint64_t share_ns(const struct session *at)
+{
+    return at->told_ns / TOLD_SHARES;
+}
+
+/* The pause lasted until now. back: a turn ends it. */
+static void pause_count(struct sl_sessions *sessions, struct session *at, uint64_t now_ns,
+                        bool back)
+{
+    if (at->told_ns == 0) {
+        return;
+    }
+    struct rhythm *rhythm = &sessions->rhythm[at->class];
+    double from = (double)at->counted_ns / (double)share_ns(at);
+    double to = (double)age_ns(at, now_ns) / (double)share_ns(at);
+    for (uint32_t i = (uint32_t)fmin(from, AGES); i < AGES && i < to; i++) {
+        rhythm->exposure[i] += fmin(to, i + 1.0) - fmax(from, i);
+    }
+    if (back && to < AGES) {
+        rhythm->back[(uint32_t)to] += 1;
+    }
+    at->counted_ns = age_ns(at, now_ns);
+}
+
+/* ---- sessions ---- */
+
+sl_err sl_sessions_create(uint32_t count_max, sl_sessions_here_fn here, void *context,
+                          struct sl_sessions **out)
+{
+    SL_ASSERT(count_max > 0 && count_max <= COUNT_MAX);
+    struct sl_sessions *sessions = calloc(1, sizeof(*sessions));
+    if (sessions == NULL) {
+        return SL_ERR_NO_MEMORY;
+    }
+    rhythm_init(&sessions->rhythm[TOLD], FIRST_TOLD);
+    rhythm_init(&sessions->rhythm[OVER], FIRST_OVER);
+    rhythm_init(&sessions->rhythm[GUESSED], 0);
+    sessions->edge = sessions->edge_here = WORTH_LEAST;
+    sessions->here = here;
+    sessions->here_context = context;
+    sessions->all = calloc(count_max, sizeof(*sessions->all));
+    if (sessions->all == NULL || !sl_table_reserve(&sessions->by_id, count_max) ||
+        !sl_table_reserve(&sessions->by_tail, count_max) ||
+        sl_heap_init(&sessions->by_turn, count_max, NULL) != SL_OK ||
+        sl_heap_init(&sessions->due, count_max, NULL) != SL_OK) {
+        sl_sessions_destroy(&sessions);
+        return SL_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < count_max; i++) {
+        sessions->all[i].free_next = i + 1 < count_max ? i + 1 : SL_SESSION_NONE;
+    }
+    *out = sessions;
+    return SL_OK;
+}
+
+void sl_sessions_destroy(struct sl_sessions **sessions)
+{
+    if (*sessions != NULL) {
+        sl_table_fini(&(*sessions)->by_id);
+        sl_table_fini(&(*sessions)->by_tail);
+        sl_heap_fini(&(*sessions)->by_turn);
+        sl_heap_fini(&(*sessions)->due);
+        free((*sessions)->all);
+        free(*sessions);
+        *sessions = NULL;
+    }
+}
+
+void sl_sessions_drop(struct sl_sessions *sessions, uint32_t session)
+{
+    struct session *at = &sessions->all[session];
+    sl_table_remove(&sessions->by_id, &at->by_id);
+    sl_table_remove(&sessions->by_tail, &at->by_tail);
+    sl_heap_clear(&sessions->due, session);
+    sl_heap_clear(&sessions->by_turn, session);
+    *at = (struct session){.free_next = sessions->free_first};
+    sessions->free_first = session;
+}
+
+static struct session *session_make(struct sl_sessions *sessions, uint64_t id)
+{
+    if (sessions->free_first == SL_SESSION_NONE) {
+        sl_sessions_drop(sessions, sl_sessions_oldest(sessions));
+    }
+    struct session *at = &sessions->all[sessions->free_first];
+    sessions->free_first = at->free_next;
+    if (id != 0) {
+        sl_table_add(&sessions->by_id, &at->by_id, sl_table_hash(id));
+    }
+    return at;
+}
+
+static uint32_t number_of(const struct sl_sessions *sessions, const struct session *at)
+{
+    return (uint32_t)(at - sessions->all);
+}
+
+static struct session *find_by_id(const struct sl_sessions *sessions, uint64_t id)
+{
+    return SL_TABLE_FIRST(&sessions->by_id, sl_table_hash(id), struct session, by_id);
+}
+
+static struct session *find_by_block(const struct sl_sessions *sessions, uint64_t block)
+{
+    return SL_TABLE_FIRST(&sessions->by_tail, sl_table_hash(block), struct session, by_tail);
+}
+
+static struct session *find(const struct sl_sessions *sessions, const struct sl_turn *turn)
+{
+    struct session *found = NULL;
+    if (turn->id != 0) {
+        return find_by_id(sessions, turn->id);
+    }
+    for (uint32_t i = turn->count; found == NULL && i-- > 0;) {
+        found = find_by_block(sessions, turn->blocks[i]);
+    }
+    return found == NULL && turn->before != 0 ? find_by_block(sessions, turn->before) : found;
+}
+
+/* The last block may be incomplete, and another one when the chain goes on: the one before it then.
+ * A chain of one block says too little: many begin with the same. 0: there is none. */
+static uint64_t tail_of(const struct sl_turn *turn)
+{
+    uint64_t total = (uint64_t)turn->depth + turn->count;
+    if (turn->count == 0 || total < 2) {
+        return 0;
+    }
+    if (total == 2) {
+        return turn->blocks[turn->count - 1];
+    }
+    return turn->count > 1 ? turn->blocks[turn->count - 2] : turn->before;
+}
+
+/* How old its pause is, in shares of what was told, when what is asked for now has come. */
+static uint64_t age_then(const struct sl_sessions *sessions, const struct session *at,
+                         uint64_t now_ns)
+{
+    return (age_ns(at, now_ns) + sessions->lead_ns) / share_ns(at);
+}
+
+/* Looks at it again when its pause is a bit longer; not beyond all ages. */
+static void look_later(struct sl_sessions *sessions, struct session *at, uint64_t now_ns)
+{
+    uint64_t at_ns = now_ns + age_ns(at, now_ns) / LOOK_SHARE + LOOK_NS;
+    if (at->told_ns != 0 && age_then(sessions, at, now_ns) < AGES) {
+        sl_heap_set(&sessions->due, number_of(sessions, at), at_ns - at_ns % LOOK_NS);
+    } else {
+        sl_heap_clear(&sessions->due, number_of(sessions, at));
+    }
+}
+
+static void pause_told(struct session *at, uint64_t told_ns, uint64_t now_ns)
+{
+    at->told_ns = told_ns != 0 ? SL_MAX(told_ns, TOLD_NS_LEAST) : 0;
+    at->from_ns = now_ns;
+    at->counted_ns = 0;
+    at->class = TOLD;
+    at->apart = false;
+}
+
+uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *turn, uint64_t now_ns,
+                          bool *fresh)
+{
+    uint64_t tail = tail_of(turn);
+    struct session *at = find(sessions, turn);
+    *fresh = at == NULL && !turn->ends && (turn->id != 0 || tail != 0);
+    if (at == NULL && !*fresh) {
+        return SL_SESSION_NONE;
+    }
+    if (turn->ends) {
+        sl_sessions_drop(sessions, number_of(sessions, at));
+        return number_of(sessions, at);
+    }
+    at = *fresh ? session_make(sessions, turn->id) : at;
+    uint64_t told_ns = turn->pause_ns;
+    if (turn->load) {
+        pause_count(sessions, at, now_ns, true);
+        at->last_ns = *fresh ? 0 : age_ns(at, now_ns);
+    }
+    if (turn->load || told_ns != 0 || !at->apart) {
+        bool guess = told_ns == 0 && (turn->load || at->class == GUESSED);
+        pause_told(at, told_ns != 0 ? told_ns : guess ? at->last_ns : at->told_ns, now_ns);
+        at->class = guess ? GUESSED : TOLD;
+    }
+    at->here_ns = 0;
+    at->asked = 0;
+    if (tail != 0) {
+        sl_table_remove(&sessions->by_tail, &at->by_tail);
+        sl_table_add(&sessions->by_tail, &at->by_tail, sl_table_hash(tail));
+    }
+    sl_heap_set(&sessions->by_turn, number_of(sessions, at), now_ns);
+    sessions->turns++;
+    for (uint32_t i = 0; sessions->turns % SETTLE_TURNS == 0 && i < CLASSES; i++) {
+        rhythm_settle(&sessions->rhythm[i]);
+    }
+    sessions->edge_here = fmax(sessions->edge_here * EDGE_FALLS, WORTH_LEAST);
+    look_later(sessions, at, now_ns);
+    return number_of(sessions, at);
+}
+
+bool sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pause_ns, uint64_t now_ns)
+{
+    struct session *at = id != 0 ? find_by_id(sessions, id) : NULL;
+    if (at == NULL) {
+        return false;
+    }
+    pause_count(sessions, at, now_ns, false);
+    pause_told(at, pause_ns == SL_TOLD_UNKNOWN ? 0 : SL_MAX(pause_ns, 1u), now_ns);
+    at->class = pause_ns == 0 ? OVER : TOLD;
+    at->told_ns = pause_ns == 0 ? OVER_NS : at->told_ns;
+    at->apart = at->told_ns != 0;
+    if (at->asked == 0) { /* else it is looked at when it was tried */
+        look_later(sessions, at, now_ns);
+        if (at->class == OVER) {
+            sl_heap_set(&sessions->due, number_of(sessions, at), now_ns);
+        }
+    }
+    return true;
+}
+
+uint32_t sl_sessions_oldest(const struct sl_sessions *sessions)
+{
+    return sessions->by_turn.count > 0 ? sessions->by_turn.items[0].id : SL_SESSION_NONE;
+}
+
+uint32_t sl_sessions_count(const struct sl_sessions *sessions)
+{
+    return sessions->by_turn.count;
+}
+
+/* ---- what is due ---- */
+
+void sl_sessions_edge(struct sl_sessions *sessions, double hits_a_second, uint64_t lead_ns)
+{
+    sessions->edge = fmax(hits_a_second, WORTH_LEAST);
+    sessions->lead_ns = lead_ns;
+}
+
+uint64_t sl_sessions_next_ns(const struct sl_sessions *sessions)
+{
+    return sl_heap_next_ns(&sessions->due);
+}
+
+bool sl_sessions_due(struct sl_sessions *sessions, uint64_t now_ns, struct sl_session_due *out)
+{
+    struct sl_heap_item item;
+    while (sl_heap_pop(&sessions->due, now_ns, &item)) {
+        struct session *at = &sessions->all[item.id];
+        uint64_t age = SL_MIN(age_then(sessions, at, now_ns), AGES);
+        const struct sl_worth *worth = &sessions->rhythm[at->class].worth[age];
+        double second = (double)SL_NS_PER_S / (double)share_ns(at);
+        double a_second = worth->hit > 0 ? worth->hit / worth->time * second : 0;
+        pause_count(sessions, at, now_ns, false);
+        if (a_second > fmax(sessions->edge, sessions->edge_here) &&
+            worth->hit >= (at->class == GUESSED ? CHANCE_GUESSED : CHANCE_MIN) &&
+            (now_ns + sessions->lead_ns >= at->here_ns ||
+             (sessions->here != NULL && !sessions->here(sessions->here_context, item.id)))) {
+            uint64_t until_ns = at->from_ns + (worth->end + 1) * share_ns(at);
+            at->asked = ++sessions->serial;
+            *out = (struct sl_session_due){item.id, at->asked, a_second, until_ns - now_ns};
+            return true;
+        }
+        look_later(sessions, at, now_ns);
+    }
+    return false;
+}
+
+void sl_sessions_tried(struct sl_sessions *sessions, const struct sl_session_due *due, bool here,
+                       double full, uint64_t now_ns)
+{
+    struct session *at = &sessions->all[due->session];
+    sessions->edge_here =
+        fmax(sessions->edge_here * exp(EDGE_MOVES * (full - FULL_AIM)), WORTH_LEAST);
+    if (at->asked == due->serial) { /* else it had another turn, or went */
+        at->asked = 0;
+        at->here_ns = here ? sl_deadline_ns(now_ns, due->for_ns) : 0;
+        look_later(sessions, at, now_ns);
+    }
+}

@@ -21,7 +21,7 @@
 #define SL_LANE_NAME_BYTES 32u
 /* Long frames that the other side has not taken: each holds a descriptor of this user, of which Linux
  * lets RLIMIT_NOFILE be on their way, and memory. */
-#define SL_LANE_LONG_MAX 8u
+#define SL_LANE_LONG_MAX 64u
 
 struct sl_lane {
     struct sl_queue_writer writer;

@@ -99,8 +99,8 @@ sl_err sl_mailbox_open(const struct sl_mailbox_options *options, struct sl_mailb
     (void)snprintf(mailbox->name, sizeof(mailbox->name), "%s", options->name);
     mailbox->message_bytes_max = options->message_bytes_max;
     mailbox->listen_fd = -1;
+    mailbox->spare_fd = -1;
     mailbox->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    mailbox->spare_fd = fcntl(mailbox->epoll_fd, F_DUPFD_CLOEXEC, 0);
     err = mailbox->epoll_fd < 0
               ? sl_fail_os(why, errno, "make the epoll of mailbox '%s'", mailbox->name)
               : sl_mailbox_lanes_open(mailbox, options, why);
@@ -108,6 +108,7 @@ sl_err sl_mailbox_open(const struct sl_mailbox_options *options, struct sl_mailb
         sl_mailbox_close(&mailbox);
         return err;
     }
+    mailbox->spare_fd = fcntl(mailbox->epoll_fd, F_DUPFD_CLOEXEC, 0);
     *out = mailbox;
     return SL_OK;
 }

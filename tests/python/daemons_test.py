@@ -809,7 +809,7 @@ class Names(unittest.TestCase):
             self.assertFalse(places.is_here("elsewhere"))
 
     def test_the_version_of_libsluice_is_that_of_its_header(self):
-        with open(os.path.join(ROOT, "client", "lib", "sluice.h"), encoding="utf-8") as header:
+        with open(os.path.join(ROOT, "client", "include", "sluice.h"), encoding="utf-8") as header:
             self.assertEqual(int(re.search(r"#define SLUICE_API_VERSION (\d+)", header.read())[1]), library.API_VERSION)
 
     @unittest.skipUnless(shutil.which("cc"), "no C compiler is here")

@@ -17,7 +17,7 @@ import unittest
 import unittest.mock
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-sys.path[:0] = [os.path.join(ROOT, "client", "ctl"), os.path.join(ROOT, "client", "command"), os.path.join(ROOT, "tests", "support")]
+sys.path[:0] = [os.path.join(ROOT, "client", "tools", "ctl"), os.path.join(ROOT, "client", "tools", "command"), os.path.join(ROOT, "tests", "support")]
 import checks  # noqa: E402
 import suite  # noqa: E402
 
@@ -210,7 +210,7 @@ class Interrupt(unittest.TestCase):
         script = "import plain, signal, sys\nplain.interruptible()\nprint('on', flush=True)\nplain.run(lambda: len(sys.stdin.read()))"
         for before, code in ((signal.SIG_DFL, -signal.SIGINT), (signal.SIG_IGN, 0)):
             with self.subTest(before=before), subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                                               cwd=os.path.join(ROOT, "client", "command"),
+                                                               cwd=os.path.join(ROOT, "client", "tools", "command"),
                                                                preexec_fn=lambda: signal.signal(signal.SIGINT, before)) as child:
                 self.assertEqual(child.stdout.readline(), b"on\n")
                 child.send_signal(signal.SIGINT)

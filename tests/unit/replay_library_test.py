@@ -87,7 +87,7 @@ class Content(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             os.makedirs(place + "/share/sluice")
             for name in ("replay_library.py", "replay_trace.py"):
-                os.symlink(os.path.realpath(os.path.join(ROOT, "client", "bench", name)), f"{place}/share/sluice/{name}")
+                os.symlink(os.path.realpath(os.path.join(ROOT, "client", "tools", "bench", name)), f"{place}/share/sluice/{name}")
             with open(place + "/libsluice.so.0", "w", encoding="utf-8"):
                 pass  # that the system has it makes no difference
             program = f"import os, sys; sys.path.insert(0, '{place}/share/sluice'); os.path.realpath = os.path.abspath; import replay_library"

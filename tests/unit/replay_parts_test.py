@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-sys.path[:0] = [os.path.join(ROOT, "client", "bench"), os.path.join(ROOT, "client", "command"), os.path.join(ROOT, "tests", "support")]
+sys.path[:0] = [os.path.join(ROOT, "client", "tools", "bench"), os.path.join(ROOT, "client", "tools", "command"), os.path.join(ROOT, "tests", "support")]
 sys.modules["replay_library"] = SimpleNamespace(  # libsluice is not asked for here
     OK=0, NOT_FOUND=1, LIMIT=4, TIMEOUT=5, UNREACHABLE=8, PROTOCOL=12, VERSION=13, PERMISSION=14, INVALID=15, CONFIG=17, FOREIGN=19, Failure=type("Failure", (Exception,), {"code": 15}),
     Hints=SimpleNamespace, Prefill=lambda *_: None, error_name=str, error_text=str)

@@ -6,7 +6,7 @@ import sys
 import unittest
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-sys.path[:0] = [os.path.join(ROOT, "client", "top"), os.path.join(ROOT, "client", "command"), os.path.join(ROOT, "tests", "support")]
+sys.path[:0] = [os.path.join(ROOT, "client", "tools", "top"), os.path.join(ROOT, "client", "tools", "command"), os.path.join(ROOT, "tests", "support")]
 import suite  # noqa: E402
 import top  # noqa: E402
 

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-sys.path[:0] = [os.path.join(ROOT, "client", "ctl"), os.path.join(ROOT, "client", "command"), os.path.join(ROOT, "tests", "support")]
+sys.path[:0] = [os.path.join(ROOT, "client", "tools", "ctl"), os.path.join(ROOT, "client", "tools", "command"), os.path.join(ROOT, "tests", "support")]
 import suite  # noqa: E402
 import trace  # noqa: E402
 
@@ -63,8 +63,8 @@ class Trace(unittest.TestCase):
     def test_letters_that_a_locale_lacks_and_halves_of_letters_are_escaped(self):
         line = b'{"ns":3000,"trace":"%s","msg":"a\\ud800b","actor":"keyer"}\n' % ID.encode()
         self.assertIn("log: a\\xed\\xa0\\x80b\n", shown("id", ID, "text", logs=line)[1])
-        environment = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "client", "command"), "PYTHONIOENCODING": "ascii"}
-        words = [sys.executable, "-B", os.path.join(ROOT, "client", "ctl", "trace.py"), "last", "5", "/", "text"]
+        environment = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "client", "tools", "command"), "PYTHONIOENCODING": "ascii"}
+        words = [sys.executable, "-B", os.path.join(ROOT, "client", "tools", "ctl", "trace.py"), "last", "5", "/", "text"]
         done = subprocess.run(words, input=json.dumps([[1000, ID, "keyer", "\u65e5", "", 1, None]]), capture_output=True, text=True, env=environment, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertRegex(done.stdout, r" keyer +\\u65e5$")

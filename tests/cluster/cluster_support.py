@@ -26,7 +26,7 @@ def run(*command):
 
 
 def counter(node, actor, name):
-    status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
+    status = json.loads(node.ctl("status", "--pages").stdout)
     return next(row for row in status["actors"] if row["name"] == actor)["counters"][name]
 
 

@@ -215,6 +215,7 @@ const struct ctl_command ctl_status = {
             "each actor. Reads the actors' metrics pages and disturbs nobody. A loop that has not turned for 2 s is called stuck.\n"
             "\n"
             "  --metrics         all counters and histograms\n"
+            "  --pages           the actors' pages as JSON and nothing else, for programs that ask often\n"
             "  --ready           say whether the node serves, and what is missing or degraded; code 0 or 1, for probes. It serves when all\n"
             "                    actors are alive and ready or degraded, some of its disks may be missing, and the registrar answers\n"
             "  --ready=disks     the same, but wait until each disk has been read: until then what lies on it is a miss\n"

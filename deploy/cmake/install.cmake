@@ -11,7 +11,7 @@ install(PROGRAMS deploy/sluice-node DESTINATION ${CMAKE_INSTALL_BINDIR})
 # libsluice: sluice.h, and the two headers below it that it includes by their places here.
 install(TARGETS sluice LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES client/include/sluice.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice)
-install(FILES runtime/base/sl_base.h runtime/base/sl_error.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice/runtime)
+install(FILES runtime/base/sl_base.h runtime/base/sl_error.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice/runtime/base)
 
 set(generated ${CMAKE_BINARY_DIR}/install)
 file(RELATIVE_PATH prefix_from_pc /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix) # wherever the tree is moved to

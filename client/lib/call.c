@@ -181,7 +181,7 @@ static void call_send(struct sl_client *client, struct sl_client_call *call, uin
         call->retry_ns = SL_RESEND_REFUSED_NS;
         call->next_send_ns = now_ns + client->call_retry_ns;
     } else if (sl_err_class(err) == SL_CLASS_RETRY && err != SL_ERR_NO_MEMORY) {
-        call->next_send_ns = now_ns + (call->ever_sent /* and perhaps not taken yet */
+        call->next_send_ns = now_ns + (call->ever_sent /* the peer may not have read it yet */
                                            ? client->call_retry_ns
                                            : sl_backoff_next(&call->retry_ns, RETRY_NS_MAX));
     } else {

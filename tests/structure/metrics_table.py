@@ -70,7 +70,8 @@ def defined(root=ROOT):
     all_texts = "".join(text_of(root, path) for path in paths)
     for path in paths:
         text = text_of(root, path)
-        kind = os.path.dirname(path).replace("client/tools/", "actors/").split("/")[1].upper() if path.startswith(("actors/", "client/tools/events/")) else "ANY"
+        owner = re.match(r"(?:actors|client/tools)/(\w+)/", path)
+        kind = owner[1].upper() if owner else "ANY"
         names = [(what, name) for what, name in re.findall(r'SL_(METRIC|HISTOGRAM)_ROW\(\s*\w+,\s*[\w.]+,\s*"(\w+)"\)', text)]
         names += [("METRIC", name) for name in re.findall(r"REG_METRIC\(\s*\w+,\s*(\w+)\)", text) if name != "member"]
         names += [("METRIC", name) for name in re.findall(r'CO_METRIC\(\w+, "(\w+)"\)', text)]

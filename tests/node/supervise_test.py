@@ -374,7 +374,7 @@ class Hangs(unittest.TestCase):
     def test_no_command_hangs_with_its_programs(self):
         node = Node()
         hang = node.directory + "/hang"
-        node.programs_with_ctl(f'*) if [ -e {hang} ]; then trap "" TERM; sleep 600; fi ;;')
+        node.programs_with_ctl(f'*) if [ -e {hang} ]; then trap "" TERM; exec sleep 600; fi ;;')
         with node:
             with open(hang, "w", encoding="utf-8"):
                 pass

@@ -1,6 +1,6 @@
-/* cuda/cuda_digest.c - slices that digest device blocks where they lie and move nothing: by a kernel
- * of the GPU, whose memory is some fifty times as fast as the bus. Where there is none, or an engine
- * computes, the bytes come to the host and the processor digests them. */
+/* cuda/cuda_digest.c - slices that digest device blocks where they lie and move nothing: by a
+ * kernel of the GPU, whose memory is some fifty times as fast as the bus. Where there is none, or
+ * an engine computes, the bytes come to the host and the processor digests them. */
 #include "cuda/cuda_internal.h"
 #include "runtime/base/sl_clock.h"
 

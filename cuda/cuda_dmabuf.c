@@ -1,4 +1,5 @@
-/* cuda/cuda_dmabuf.c - device memory for NICs: the driver gives a dmabuf of a range of addresses. */
+/* cuda/cuda_dmabuf.c - device memory for NICs: the driver gives a dmabuf of a range of addresses.
+ */
 #include "cuda/cuda_internal.h"
 
 #include <inttypes.h>

@@ -206,8 +206,8 @@ void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool 
 /* Sets the fastest way of the job, all of which is still to be moved. */
 void cuda_job_way(const struct cuda_device *cuda, struct cuda_job *job);
 
-/* Whether the digest kernel can read the blocks of the job as runs of whole chunks: of a block in one
- * run only all of it. */
+/* Whether the digest kernel can read the blocks of the job as runs of whole chunks: of a block in
+ * one run only all of it. */
 bool cuda_hash_where_it_lies(const struct cuda_job *job);
 
 /* cuda_digest.c */

@@ -1,6 +1,6 @@
-/* cuda/cuda_plain.c - plain memory of processes (CPU tensors) on the device `cuda`: the device `host`
- * copies it. The bytes go between two memories of the host, so the GPU and pinned staging would be a
- * detour. A node with a GPU so serves engines on CPUs, too. */
+/* cuda/cuda_plain.c - plain memory of processes (CPU tensors) on the device `cuda`: the device
+ * `host` copies it. The bytes go between two memories of the host, so the GPU and pinned staging
+ * would be a detour. A node with a GPU so serves engines on CPUs, too. */
 #include "cuda/cuda_internal.h"
 
 #define PLAIN_STAGING_BYTES (512 * SL_KIB) /* what the processor digests at a time, twice */

@@ -157,8 +157,8 @@ static void slot_over(struct cuda_device *cuda, struct cuda_slot *slot)
     slot->state = CUDA_SLOT_FREE;
 }
 
-/* A GPU that does not end in time may do so at any moment later: what it was lent is never proven to
- * be free again, so the context is lost. */
+/* A GPU that does not end in time may do so at any moment later: what it was lent is never proven
+ * to be free again, so the context is lost. */
 static sl_err slot_wait(struct cuda_device *cuda, struct cuda_slot *slot, struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;

@@ -12,11 +12,11 @@
 #define SL_CUDA_WAIT_SLEEP_NS_MAX UINT64_C(1000000)
 
 /* Waits until the work that the event stands for is done, at most until deadline_ns (monotonic;
- * SL_NEVER_NS: for ever; one that has passed: looks once). An event that was never recorded is done.
- * Gives what cuEventQuery says last: 0, SL_CU_NOT_READY at the deadline (the memory of the work
- * is still the GPU's then), or an error. sl_fail_cuda makes SL_ERR_TIMEOUT of SL_CU_NOT_READY. Any
- * thread; the event's context is current. A capture in global mode that another thread has begun
- * is spoilt, like by any query, unless this thread's mode is relaxed. */
+ * SL_NEVER_NS: for ever; one that has passed: looks once). An event that was never recorded is
+ * done. Gives what cuEventQuery says last: 0, SL_CU_NOT_READY at the deadline (the memory of the
+ * work is still the GPU's then), or an error. sl_fail_cuda makes SL_ERR_TIMEOUT of SL_CU_NOT_READY.
+ * Any thread; the event's context is current. A capture in global mode that another thread has
+ * begun is spoilt, like by any query, unless this thread's mode is relaxed. */
 sl_cu_result sl_cuda_event_wait(const struct sl_driver *driver, sl_cu_event event,
                                 uint64_t deadline_ns);
 /* The same for all work that is in the stream. */

@@ -1,8 +1,10 @@
-/* cuda/cuda_watch.c - whether another process computes on the GPU, so that kernels of ours would take turns with its own.
+/* cuda/cuda_watch.c - whether another process computes on the GPU, so that kernels of ours would
+ * take turns with its own.
  *
- * Without MPS the kernels of two processes never run at the same time: the GPU gives each a slice of some milliseconds in
- * turn, and a stream's priority counts within one process alone. A kernel that has nothing to do shows it: on a GPU that
- * is ours it is over within some 10 us, else when the other's slice is. */
+ * Without MPS the kernels of two processes never run at the same time: the GPU gives each a slice
+ * of some milliseconds in turn, and a stream's priority counts within one process alone. A kernel
+ * that has nothing to do shows it: on a GPU that is ours it is over within some 10 us, else when
+ * the other's slice is. */
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_wait.h"
 #include "runtime/base/sl_clock.h"

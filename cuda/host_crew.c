@@ -1,9 +1,9 @@
 /* cuda/host_crew.c - threads that do the tasks of a call beside the thread that calls.
  *
- * Calls come one after the other while there is much to copy, and sleepers come late to each. So after
- * a call all wait awake for a moment, as long as each has a core: threads for the next call, never
- * longer than a share of what they worked in the last one, the caller for the end of the tasks that
- * threads are in. */
+ * Calls come one after the other while there is much to copy, and sleepers come late to each. So
+ * after a call all wait awake for a moment, as long as each has a core: threads for the next call,
+ * never longer than a share of what they worked in the last one, the caller for the end of the
+ * tasks that threads are in. */
 #include "cuda/host_crew.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_signals.h"
@@ -68,8 +68,9 @@ static bool all_ended(struct host_crew *crew, uint64_t ignored)
     return atomic_load_explicit(&crew->busy_count, memory_order_relaxed) == 0;
 }
 
-/* Whoever else wants this core may have it, as the process that brings the next call. False: somebody
- * who computes had it for long, so that a sleeper would be woken sooner than this thread has its turn. */
+/* Whoever else wants this core may have it, as the process that brings the next call. False:
+ * somebody who computes had it for long, so that a sleeper would be woken sooner than this thread
+ * has its turn. */
 static bool give_way(uint64_t *now_ns)
 {
     uint64_t before_ns = *now_ns;

@@ -13,8 +13,9 @@ typedef void (*host_task_fn)(void *context, uint32_t worker, uint32_t task);
 
 struct host_crew; /* opaque; one thread calls */
 
-/* Gives *out, with thread_count (0..HOST_CREW_MAX - 1) threads that sleep until there are tasks. They
- * take no signals, and begin with the caller's cores and priority. Errors: SL_ERR_NO_MEMORY, SL_ERR_OS. */
+/* Gives *out, with thread_count (0..HOST_CREW_MAX - 1) threads that sleep until there are tasks.
+ * They take no signals, and begin with the caller's cores and priority. Errors: SL_ERR_NO_MEMORY,
+ * SL_ERR_OS. */
 sl_err host_crew_create(uint32_t thread_count, struct host_crew **out, struct sl_error *why);
 /* Accepts NULL. */
 void host_crew_destroy(struct host_crew **crew);

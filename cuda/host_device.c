@@ -210,7 +210,8 @@ static void host_move_runs(const struct host_device *host, const struct sl_layer
     }
 }
 
-/* Bytes [from, from + length) of a piece, between `flat`, where they lie together, and its block. */
+/* Bytes [from, from + length) of a piece, between `flat`, where they lie together, and its block.
+ */
 static void piece_copy(const struct host_device *host, const struct sl_swap_layer *layer,
                        unsigned char *block, unsigned char *flat, uint64_t from,
                        uint64_t length_bytes, bool to_flat)

@@ -1,6 +1,6 @@
 /* cuda/host_process.c - plain memory of another process: copied by process_vm_readv and
- * process_vm_writev, many runs a call, with the rights of a debugger. The kernel looks each page up and
- * copies it by itself, at half of what memcpy does, so some threads share a call's moves.
+ * process_vm_writev, many runs a call, with the rights of a debugger. The kernel looks each page up
+ * and copies it by itself, at half of what memcpy does, so some threads share a call's moves.
  *
  * These name the process by its number. Before each call its descriptor says that it lives, and
  * after the last read once more, so what was read is its own. A write could hit another process
@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 #define BATCH_RUNS 1024u /* IOV_MAX */
-/* Of a task, which a thread does: its bytes are still in the cache when they are hashed. Whole chunks
- * of a digest. */
+/* Of a task, which a thread does: its bytes are still in the cache when they are hashed. Whole
+ * chunks of a digest. */
 #define TASK_BYTES (256 * SL_KIB)
 /* Of a call to the kernel, with the gaps between runs. */
 #define BATCH_BYTES (512 * SL_KIB)

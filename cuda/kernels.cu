@@ -24,7 +24,8 @@ extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS, SL_KERNEL_BLOCKS
     sl_scatter_body(&swap, worker_index(), worker_count());
 }
 
-/* Four neighbouring threads share a chunk; they stay together, so that their terms can be summed. */
+/* Four neighbouring threads share a chunk; they stay together, so that their terms can be summed.
+ */
 static __device__ __forceinline__ uint64_t terms_sum(uint64_t sum)
 {
     unsigned mates = 0xfu << (threadIdx.x % 32 / SL_HASH_TERMS * SL_HASH_TERMS);

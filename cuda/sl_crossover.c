@@ -16,9 +16,9 @@
 #define FILE_BYTES_MAX 8192u
 /* Version 1 knew pieces alone, not what an entry covers; version 2 no jobs that follow others. */
 #define FILE_HEAD "sluice crossover 3\n"
-/* Measured on an H200 (PCIe 5, driver 580): a batch beats single copies from few pieces on. It makes
- * 2-10 GB/s with entries of 4 KiB, 4-29 with 16, 20-49 with 28, 47-54 with 64. A kernel does not
- * mind. Above 512 KiB a copy's start does not count. */
+/* Measured on an H200 (PCIe 5, driver 580): a batch beats single copies from few pieces on. It
+ * makes 2-10 GB/s with entries of 4 KiB, 4-29 with 16, 20-49 with 28, 47-54 with 64. A kernel does
+ * not mind. Above 512 KiB a copy's start does not count. */
 #define DEFAULT_COPY_BYTES   (512 * SL_KIB)
 #define DEFAULT_BATCH_BYTES  (64 * SL_KIB)
 #define DEFAULT_KERNEL_COUNT 48u

@@ -48,9 +48,9 @@ enum sl_way sl_crossover_choose(const struct sl_crossover *crossover,
                                 const struct sl_crossover_job *job);
 
 /* DIRECTORY/crossover-MACHINE. Load takes only a whole file of this version, made for
- * crossover->machine, that nobody else could write (sl_trust_read). Errors: SL_ERR_NOT_FOUND (none),
- * SL_ERR_CONFIG (others could write it, or it is no file of this size), SL_ERR_FOREIGN (another machine's),
- * SL_ERR_CORRUPT (the text names the line). */
+ * crossover->machine, that nobody else could write (sl_trust_read). Errors: SL_ERR_NOT_FOUND
+ * (none), SL_ERR_CONFIG (others could write it, or it is no file of this size), SL_ERR_FOREIGN
+ * (another machine's), SL_ERR_CORRUPT (the text names the line). */
 sl_err sl_crossover_load(const char *directory, struct sl_crossover *crossover,
                          struct sl_error *why);
 /* Makes the directory (0700) when it is not there, and switches to a new file in one step. */

@@ -19,7 +19,8 @@ enum sl_memory_kind {
 };
 
 /* Memory that process pid hands out as shareable descriptors, one for each handle in the order of
- * the addresses (runtime/base/sl_descriptors.h). The first handle's memory is where offsets start. */
+ * the addresses (runtime/base/sl_descriptors.h). The first handle's memory is where offsets start.
+ */
 struct sl_memory_name {
     uint64_t number;                      /* of the socket */
     uint64_t address, length_bytes, life; /* what is asked for */
@@ -37,8 +38,8 @@ struct sl_memory_handle {
     uint64_t start_time;   /* with pid who has fd: struct sl_proc_id; 0 and our pid: this process */
 };
 /* Gives a copy of the descriptor that the handle names, which its process hands over
- * (runtime/base/sl_descriptors.h). Errors: SL_ERR_INVALID (fd is none), SL_ERR_UNSUPPORTED (no runtime
- * directory), those of sl_descriptors_fetch_file. */
+ * (runtime/base/sl_descriptors.h). Errors: SL_ERR_INVALID (fd is none), SL_ERR_UNSUPPORTED (no
+ * runtime directory), those of sl_descriptors_fetch_file. */
 sl_err sl_memory_descriptor(const char *runtime_dir, const struct sl_memory_handle *handle, int *fd,
                             struct sl_error *why);
 
@@ -52,7 +53,8 @@ struct sl_device_memory {
 
 /* A mapping's memory for a NIC: from offset_bytes on in the dmabuf. */
 struct sl_device_dmabuf {
-    int fd; /* the taker's, to be closed; it keeps the memory while it, or what was made of it, lives */
+    int fd; /* the taker's, to be closed; it keeps the memory while it, or what was made of it,
+               lives */
     uint64_t offset_bytes, length_bytes; /* of the mapping in it; of all of it, whole pages */
 };
 
@@ -211,8 +213,8 @@ struct sl_device_options {
  * SL_ERR_IO was this call's alone. */
 sl_err sl_device_open(const struct sl_device_options *options, struct sl_device **out,
                       struct sl_error *why);
-/* Whether the back end `name` has what so many ranks need: for cuda a driver, and a GPU for each; nothing is
- * taken. Errors: SL_ERR_UNSUPPORTED and the other three of a driver's start. */
+/* Whether the back end `name` has what so many ranks need: for cuda a driver, and a GPU for each;
+ * nothing is taken. Errors: SL_ERR_UNSUPPORTED and the other three of a driver's start. */
 sl_err sl_device_check(const char *name, uint32_t ranks, struct sl_error *why);
 void sl_device_close(struct sl_device **device);
 /* A GPU's UUID for people, as nvidia-smi -L prints it ("GPU-...", 40 characters), in
@@ -232,13 +234,13 @@ sl_err sl_device_move_begin(struct sl_device *device, struct sl_move *moves, uin
 /* Ends the slices that are over; wait: waits for all. Errors: as above; also those of slices that
  * another call has waited for. */
 sl_err sl_device_move_end(struct sl_device *device, bool wait, struct sl_error *why);
-/* Begins a slice that moves nothing: each move's digest becomes that of its value (of its layers) as
- * it lies in the device block now; `host` is not looked at. Whatever writes to the blocks is over
- * before. Numbered and ended as a slice of moves; errors as above. */
+/* Begins a slice that moves nothing: each move's digest becomes that of its value (of its layers)
+ * as it lies in the device block now; `host` is not looked at. Whatever writes to the blocks is
+ * over before. Numbered and ended as a slice of moves; errors as above. */
 sl_err sl_device_digest_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
                               struct sl_error *why);
-/* Whether such slices cost little now: the device digests its memory by itself, no byte comes to the
- * host, and all of them together have taken less than a twentieth of the time of moves to the
+/* Whether such slices cost little now: the device digests its memory by itself, no byte comes to
+ * the host, and all of them together have taken less than a twentieth of the time of moves to the
  * device. False: without kernels, beside an engine that computes, or over that share. */
 bool sl_device_digests(struct sl_device *device);
 /* Whether a slice that has so much is full: one more move has next_bytes. */
@@ -269,9 +271,10 @@ sl_err sl_device_memory_export(struct sl_device *device, const struct sl_device_
 void sl_device_memory_free(struct sl_device *device, struct sl_device_memory *memory);
 
 /* Memory of this process (an arena) that moves will name; borrowed until host_remove says
- * true, which comes before it is unmapped. Its first ready_bytes are there, later calls with the same base say how
- * far it has grown. It is pinned in slices, by sl_device_work; until then, and where pinning fails
- * (sl_device_work says so once), moves take a copy more. Errors: SL_ERR_INVALID, SL_ERR_NO_MEMORY.
+ * true, which comes before it is unmapped. Its first ready_bytes are there, later calls with the
+ * same base say how far it has grown. It is pinned in slices, by sl_device_work; until then, and
+ * where pinning fails (sl_device_work says so once), moves take a copy more. Errors:
+ * SL_ERR_INVALID, SL_ERR_NO_MEMORY.
  */
 sl_err sl_device_host_add(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
                           uint64_t ready_bytes, struct sl_error *why);

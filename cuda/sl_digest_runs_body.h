@@ -164,8 +164,8 @@ SL_HD void sl_hash_runs_bytes_term(struct sl_hash_runs *runs, struct sl_hash_lan
     }
 }
 
-/* Term `term` (0..3) of the hash of `length` (241 or more) bytes of the value: sl_hash_term, but for
- * where the bytes come from. */
+/* Term `term` (0..3) of the hash of `length` (241 or more) bytes of the value: sl_hash_term, but
+ * for where the bytes come from. */
 SL_HD uint64_t sl_hash_runs_term(struct sl_hash_runs *runs, uint64_t at_bytes, uint32_t length,
                                  uint32_t term, bool words)
 {
@@ -187,8 +187,9 @@ SL_HD uint64_t sl_hash_runs_term(struct sl_hash_runs *runs, uint64_t at_bytes, u
                         sums.second ^ sl_hash_secret(19 + 16 * term));
 }
 
-/* A chunk of up to 240 bytes is put together first. Not in an array of the worker: for that a driver
- * takes device memory for all threads that a GPU could run, which an engine may have left nothing of. */
+/* A chunk of up to 240 bytes is put together first. Not in an array of the worker: for that a
+ * driver takes device memory for all threads that a GPU could run, which an engine may have left
+ * nothing of. */
 SL_HD uint64_t sl_hash_runs_short(struct sl_hash_runs *runs, uint64_t at_bytes, uint32_t length,
                                   unsigned char *held)
 {
@@ -201,7 +202,8 @@ SL_HD uint64_t sl_hash_runs_short(struct sl_hash_runs *runs, uint64_t at_bytes, 
     return sl_hash_short(held, length);
 }
 
-/* Whether the words of all these layers lie as words: see sl_hash_runs_load. Of a table on the host.
+/* Whether the words of all these layers lie as words: see sl_hash_runs_load. Of a table on the
+ * host.
  */
 static inline bool sl_hash_runs_words(const struct sl_swap_layer *layers, uint64_t layer_count)
 {
@@ -213,8 +215,8 @@ static inline bool sl_hash_runs_words(const struct sl_swap_layer *layers, uint64
     return all % SL_WORD_BYTES == 0;
 }
 
-/* Of chunk i of the job, whose values is NULL. One term; of a short chunk the first worker gives the
- * whole hash and the others 0. sl_hash_chunk_finish ends it. */
+/* Of chunk i of the job, whose values is NULL. One term; of a short chunk the first worker gives
+ * the whole hash and the others 0. sl_hash_chunk_finish ends it. */
 SL_HD uint64_t sl_hash_runs_chunk(const struct sl_hash_job *job, uint64_t i, uint32_t term,
                                   uint32_t *length_bytes)
 {

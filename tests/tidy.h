@@ -1,5 +1,6 @@
-/* tests/tidy.h - what clang's analyzer, which sees one source at a time, cannot know: these note and return the code that they were given.
- * tests/tidy has it included before every source of the product but runtime/base/sl_error.c. */
+/* tests/tidy.h - what clang's analyzer, which sees one source at a time, cannot know: these note
+ * and return the code that they were given. tests/tidy has it included before every source of the
+ * product but runtime/base/sl_error.c. */
 #include "runtime/base/sl_error.h"
 
 #include <stddef.h>

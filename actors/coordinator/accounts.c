@@ -1,4 +1,5 @@
-/* actors/coordinator/accounts.c - what ended ops count for, and the line that says why blocks are missing. */
+/* actors/coordinator/accounts.c - what ended ops count for, and the line that says why blocks are
+ * missing. */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>

@@ -106,7 +106,8 @@ static struct request request_of(const struct sl_msg *msg)
         request.prefill_rate = load->prefill_rate;
         request.prefill_doubles = load->prefill_doubles;
     }
-    /* With a table of blocks for each pool there is none of all; how long they are the hashes say. */
+    /* With a table of blocks for each pool there is none of all; how long they are the hashes say.
+     */
     request.block_count = request.pool_blocks.count > 0 && request.hash_bytes > 0
                               ? request.hashes.length / request.hash_bytes
                               : request.device_blocks.count;

@@ -81,8 +81,9 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
 
 /* ---- the registrar ---- */
 
-/* An answer to the process's HELLO, which names our pins: the registrar must know them before we rely on
- * them. Each heartbeat has one, so whoever came anew behind a rank is asked for here, too. */
+/* An answer to the process's HELLO, which names our pins: the registrar must know them before we
+ * rely on them. Each heartbeat has one, so whoever came anew behind a rank is asked for here, too.
+ */
 static void hello_answered(struct coordinator *self, const struct sl_msg *reply)
 {
     self->pins_known = reply->code == SL_OK;

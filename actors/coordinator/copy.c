@@ -28,7 +28,8 @@ static void slice_copied(struct coordinator *self, struct co_op *op)
     }
 }
 
-/* Whether the COPYs that begin now are of this part: a direct store looks at some after the other. */
+/* Whether the COPYs that begin now are of this part: a direct store looks at some after the other.
+ */
 static bool is_next(const struct co_op *op, uint32_t part)
 {
     const struct co_direct *direct = &op->direct;

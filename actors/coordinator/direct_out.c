@@ -1,4 +1,5 @@
-/* actors/coordinator/direct_out.c - the type of a STORE that is handed over directly: prefill's side.
+/* actors/coordinator/direct_out.c - the type of a STORE that is handed over directly: prefill's
+ * side.
  *
  * Its swappers look at some of its parts where they lie, and at once at the next. What they are
  * through with is lent to decode's node: LEND names it, with its digests. The transporter answers

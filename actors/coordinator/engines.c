@@ -361,8 +361,8 @@ void co_engine_over(struct coordinator *self, const struct sl_msg *msg)
             has |= engine->members[rank] == id;
         }
         if (!engine->team && engine->id == id) {
-            /* Its memory is none of ours any more: what is under way ends now, not by its deadline, and
-             * is fenced like any op that ends early. */
+            /* Its memory is none of ours any more: what is under way ends now, not by its deadline,
+             * and is fenced like any op that ends early. */
             engine_ops_end(self, engine, false);
             engine_leave(self, engine);
         } else if (has) { /* the next op asks for the team anew, instead of the swapper */

@@ -9,8 +9,8 @@
 #define CO_POOLS_MAX 8u
 
 enum co_engine_state { CO_ENGINE_FREE, CO_ENGINE_ASKED, CO_ENGINE_KNOWN };
-/* The same part of every block of an engine: a slice of a pool. Parts of a block are in the order of
- * these: by number in the pool, then by pool. */
+/* The same part of every block of an engine: a slice of a pool. Parts of a block are in the order
+ * of these: by number in the pool, then by pool. */
 struct co_cut {
     uint64_t length_bytes;
     uint64_t owners;   /* ranks that have it: one stores it, all load it */

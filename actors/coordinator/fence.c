@@ -1,7 +1,7 @@
 /* actors/coordinator/fence.c - FENCE, and who is behind a rank.
  *
- * Swappers and the transporter touch device blocks for an op. Before the blocks are given back each of
- * them that was asked has answered, or has acknowledged a FENCE, or is dead. */
+ * Swappers and the transporter touch device blocks for an op. Before the blocks are given back each
+ * of them that was asked has answered, or has acknowledged a FENCE, or is dead. */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>

@@ -125,7 +125,8 @@ uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
 /* It in memory. at NULL: there is none. */
 struct sl_key co_part_key(struct co_memory *memory, const struct co_engine *engine,
                           struct sl_key block, const struct co_cut *cut);
-/* MODEL/BLOCK, of which key is the block: SL_KEY_BYTES_MAX at most. Gives its length; 0: it is longer. */
+/* MODEL/BLOCK, of which key is the block: SL_KEY_BYTES_MAX at most. Gives its length; 0: it is
+ * longer. */
 uint32_t co_block_key_write(const struct co_engine *engine, const struct sl_key *key, char *out);
 /* sl_key_hash of it; 0: it is too long. */
 uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key);
@@ -182,8 +183,8 @@ void co_greet_look(struct coordinator *self);
 uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, uint32_t block);
 /* All blocks of the slice from `block` on are asked for. */
 void co_pull_asked(struct coordinator *self, struct co_op *op, uint32_t block);
-/* Of the slice's blocks from `block` on, a spot for every rank that has a part, part by part. NULL: out
- * of memory. */
+/* Of the slice's blocks from `block` on, a spot for every rank that has a part, part by part. NULL:
+ * out of memory. */
 struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *count);
 uint32_t co_block_spots(const struct co_engine *engine); /* of a block */
 uint64_t co_spots_max(const struct coordinator *self);   /* of a message */
@@ -247,8 +248,8 @@ void co_word_ticket(struct coordinator *self, const struct sl_msg *msg); /* TICK
 bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticket);
 /* Prefill: tells decode's node how it went, if that is known and somebody waits. */
 void co_word_tell(struct coordinator *self, const struct co_handover *row);
-/* Decode has what prefill's node holds, or failed: tells that node, if it is another one, and its hold
- * ends. A lost word costs the time of the hold. */
+/* Decode has what prefill's node holds, or failed: tells that node, if it is another one, and its
+ * hold ends. A lost word costs the time of the hold. */
 void co_word_taken(struct coordinator *self, const struct co_receipt *receipt, uint64_t handover_id,
                    uint64_t trace_id);
 
@@ -292,12 +293,13 @@ void co_layers_arrived(struct coordinator *self, struct co_op *op,
                        const struct sl_body_landed *body);
 void co_layers_handle(struct coordinator *self, const struct sl_msg *msg); /* LAYERS */
 
-/* ---- direct.c: what both sides of a direct hand-over have in common; direct_out.c, direct_in.c ---- */
+/* ---- direct.c: what both sides of a direct hand-over have in common; direct_out.c, direct_in.c
+ * ---- */
 bool co_direct_falls_back(const struct coordinator *self);
 /* The reason is told and forgotten: the hand-over may be fine yet. */
 void co_direct_fallback_note(struct coordinator *self, struct co_op *op);
-/* Takes the blocks from `first` on, all of them in one slice. False: they cannot go directly, and the op
- * goes on through storage or was ended. */
+/* Takes the blocks from `first` on, all of them in one slice. False: they cannot go directly, and
+ * the op goes on through storage or was ended. */
 bool co_direct_start(struct coordinator *self, struct co_op *op, uint32_t first);
 /* The transporter is asked for something that touches the op's device blocks. */
 void co_direct_lend(struct coordinator *self, struct co_op *op);

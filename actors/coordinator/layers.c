@@ -13,9 +13,9 @@
 #include <string.h>
 
 /* A load asks for so much of a rank at once, twice as much each time. The first layer goes alone. A
- * round trip to the swapper takes half a millisecond with 256 blocks, in which a GPU moves 25 MiB: so
- * small batches for ever would halve the speed. While the engine computes with some layers, twice as
- * many come. */
+ * round trip to the swapper takes half a millisecond with 256 blocks, in which a GPU moves 25 MiB:
+ * so small batches for ever would halve the speed. While the engine computes with some layers,
+ * twice as many come. */
 #define BATCH_BYTES     (8 * SL_MIB)
 #define BATCH_BYTES_MAX (128 * SL_MIB)
 

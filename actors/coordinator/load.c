@@ -239,8 +239,9 @@ static void load_promote(struct coordinator *self, struct co_op *op)
     (void)co_op_call_until(self, op, "registrar", &promote, co_wait_begins(self, op));
 }
 
-/* What other nodes are asked for: all parts of the slice's blocks from `block` on, as a chain, of which nothing is
- * wanted behind a gap. Half of the time that is left: what is here can then still be copied. False: out of memory. */
+/* What other nodes are asked for: all parts of the slice's blocks from `block` on, as a chain, of
+ * which nothing is wanted behind a gap. Half of the time that is left: what is here can then still
+ * be copied. False: out of memory. */
 static bool fetch_make(struct coordinator *self, struct co_op *op, uint32_t block, bool straight,
                        struct sl_msg *bring, uint64_t *until_ns)
 {
@@ -275,8 +276,8 @@ static bool fetch_make(struct coordinator *self, struct co_op *op, uint32_t bloc
     return true;
 }
 
-/* Asks other nodes for the slice's blocks from `block` on, straight into the pools where that can be. False: nobody
- * is asked. */
+/* Asks other nodes for the slice's blocks from `block` on, straight into the pools where that can
+ * be. False: nobody is asked. */
 static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
 {
     struct sl_msg fetch;
@@ -349,7 +350,8 @@ void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl
     co_load_look(self, op);
 }
 
-/* Its segment leaves the disk, or too many values are on their way: that ends, and was no try for room. */
+/* Its segment leaves the disk, or too many values are on their way: that ends, and was no try for
+ * room. */
 static bool load_moves(const struct co_op *op)
 {
     return op->refused == SL_ERR_BUSY || op->refused == SL_ERR_LIMIT;

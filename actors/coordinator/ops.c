@@ -1,4 +1,5 @@
-/* actors/coordinator/ops.c - the table of ops: how they get keys, change, end, and are remembered. */
+/* actors/coordinator/ops.c - the table of ops: how they get keys, change, end, and are remembered.
+ */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>

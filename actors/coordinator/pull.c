@@ -1,6 +1,6 @@
-/* actors/coordinator/pull.c - BRING of blocks of other nodes straight into the pools of a load, with the
- * setting load_keeps false. The transporter is one more worker of the op: what it was asked for and
- * has not answered is fenced before the blocks are given back.
+/* actors/coordinator/pull.c - BRING of blocks of other nodes straight into the pools of a load,
+ * with the setting load_keeps false. The transporter is one more worker of the op: what it was
+ * asked for and has not answered is fenced before the blocks are given back.
  *
  * Nothing is pulled for a load by layers, nor for one that brings events of its streams: the
  * transporter knows neither. These go by the arena, as do engines whose pools the fabric does not
@@ -72,7 +72,8 @@ struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *c
     return spots;
 }
 
-/* What came before, behind a block that did not come, is written over: it counts when it comes again. */
+/* What came before, behind a block that did not come, is written over: it counts when it comes
+ * again. */
 static void pulled_forget(struct co_op *op, uint32_t block)
 {
     uint32_t part_total = op->slice_count * op->engine->part_count;

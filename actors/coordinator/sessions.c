@@ -1,9 +1,10 @@
-/* actors/coordinator/sessions.c - sessions of engines: their blocks come back from disk before they are asked for.
+/* actors/coordinator/sessions.c - sessions of engines: their blocks come back from disk before they
+ * are asked for.
  *
- * The table of sessions (runtime/policy/rhythm) says which session is due. Here is what it has: the keys of its chain. What
- * of that is on disk alone is asked for by BRING ahead, which goes behind all loads, and is refused when what would
- * go for it is worth more. A few such requests are under way at a time. All of it is lost with the process: sessions
- * are learnt anew. */
+ * The table of sessions (runtime/policy/rhythm) says which session is due. Here is what it has: the
+ * keys of its chain. What of that is on disk alone is asked for by BRING ahead, which goes behind
+ * all loads, and is refused when what would go for it is worth more. A few such requests are under
+ * way at a time. All of it is lost with the process: sessions are learnt anew. */
 #include "runtime/policy/rhythm/sessions.h"
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_array.h"
@@ -167,9 +168,10 @@ static bool chain_add(struct co_sessions *sessions, struct chain *chain, const s
     return fits;
 }
 
-/* How many blocks of the chain stay before those of the turn. Blocks of engines say which one is before them,
- * also where another engine was. Values come where the chain has the first of them; where it has not, what was
- * asked for is all of the chain so far, and what was stored comes behind it. */
+/* How many blocks of the chain stay before those of the turn. Blocks of engines say which one is
+ * before them, also where another engine was. Values come where the chain has the first of them;
+ * where it has not, what was asked for is all of the chain so far, and what was stored comes behind
+ * it. */
 static uint32_t chain_kept(const struct chain *chain, const struct turn *turn)
 {
     bool values = turn->engine_id == 0;
@@ -333,8 +335,8 @@ struct wanted {
     uint64_t cold_bytes;
 };
 
-/* Adds the first part of the block, so that it is kept, and what of it is on disk alone. false: some of it is
- * nowhere, or there is no memory. */
+/* Adds the first part of the block, so that it is kept, and what of it is on disk alone. false:
+ * some of it is nowhere, or there is no memory. */
 static bool block_want(struct coordinator *self, const struct co_engine *engine,
                        struct sl_key block, struct wanted *out)
 {
@@ -358,8 +360,8 @@ static bool block_want(struct coordinator *self, const struct co_engine *engine,
     return true;
 }
 
-/* What is wanted of these blocks, as long as they are anywhere. false: there are none, or their engine is not known, or
- * there is no index. */
+/* What is wanted of these blocks, as long as they are anywhere. false: there are none, or their
+ * engine is not known, or there is no index. */
 static bool chain_want(struct coordinator *self, const struct chain *chain, struct wanted *out)
 {
     const struct co_engine *engine = co_engine_known(self, chain->engine_id);

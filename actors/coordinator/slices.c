@@ -1,4 +1,5 @@
-/* actors/coordinator/slices.c - keys of blocks and their parts, and the slice that an op works on. */
+/* actors/coordinator/slices.c - keys of blocks and their parts, and the slice that an op works on.
+ */
 #include "actors/coordinator/internal.h"
 
 #include <string.h>

@@ -22,7 +22,7 @@
 #define CO_SLICE_PARTS_MAX 4096u /* parts of one round: bounds messages, pins and scratch */
 #define CO_FIND_MAX        256u  /* keys of one look-up */
 #define CO_PROMOTE_ROUNDS  3u
-#define CO_STALE_ROUNDS \
+#define CO_STALE_ROUNDS                                                       \
     16u /* an entry that changes so often while it is pinned counts as a miss \
          */
 #define CO_RESERVE_ROUNDS    3u /* of a block whose other writer gave up */
@@ -35,8 +35,8 @@
 #define CO_CALL_NS           (10 * SL_NS_PER_S) /* of calls that belong to no op; asked again after it */
 #define CO_REASON_BYTES      240u               /* as long as the text of an error */
 
-/* ---- who touches device blocks for an op: the swapper of each rank, and the node's transporter, which
- * writes blocks of other nodes straight into pools ---- */
+/* ---- who touches device blocks for an op: the swapper of each rank, and the node's transporter,
+ * which writes blocks of other nodes straight into pools ---- */
 #define CO_TRANSPORTER CO_RANKS_MAX
 #define CO_WORKERS_MAX (CO_RANKS_MAX + 1u)
 __extension__ typedef unsigned __int128 co_workers; /* a bit each */
@@ -180,8 +180,8 @@ struct co_receipt { /* what decode must know before it loads */
 
 #define CO_LEND_PIECES 512u /* of a LEND */
 struct co_direct {          /* of the two types that go directly */
-    bool
-        lent; /* the transporter may read or write the device blocks, also for a pull: fenced before they go back */
+    bool lent;      /* the transporter may read or write the device blocks, also for a pull: fenced
+                       before they go back */
     bool from_here; /* in: prefill is at this node */
     sl_err failed;  /* goes on through storage when nothing works for it any more */
     /* out: */

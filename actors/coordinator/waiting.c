@@ -2,11 +2,11 @@
  * fast it computes.
  *
  * An engine computes the rest of its prompt when the load has ended. A prefix ends at its first
- * block that is not taken. So the first token comes after arrival(cut) + compute(rest), and the plan
- * is the cut that makes this least. Blocks in memory are always taken; those behind a block on disk
- * come with it. A plan is only as good as its estimates: the disk may be slower than it was. So each
- * BRING has a soft deadline, too, at which the load ends with what came, and so has what is asked of
- * other nodes. */
+ * block that is not taken. So the first token comes after arrival(cut) + compute(rest), and the
+ * plan is the cut that makes this least. Blocks in memory are always taken; those behind a block on
+ * disk come with it. A plan is only as good as its estimates: the disk may be slower than it was.
+ * So each BRING has a soft deadline, too, at which the load ends with what came, and so has what is
+ * asked of other nodes. */
 #include "actors/coordinator/internal.h"
 
 #include <stdio.h>
@@ -50,7 +50,8 @@ static double token_of(const struct co_op *op, uint32_t block)
     return (double)(known ? SL_MIN(token, (uint64_t)op->token_count) : token);
 }
 
-/* Of blocks [from, end). The work of a token grows with its place: attention looks at all before. */
+/* Of blocks [from, end). The work of a token grows with its place: attention looks at all before.
+ */
 static double compute_ns(const struct co_op *op, uint32_t from, uint32_t end)
 {
     double first = token_of(op, from), last = token_of(op, SL_MAX(from, end));
@@ -277,8 +278,8 @@ static void count_left(struct coordinator *self, struct co_op *op, uint32_t from
 
 /* Nobody waits for them now. The next request of these tokens may find them in memory: they come
  * behind all loads and take only room that costs nobody anything. Without that, a prefix that many
- * ask for would be computed each time for as long as the disk is slow. What is at the disk already a
- * load cannot overtake, so they are few, and none when something is waited for. */
+ * ask for would be computed each time for as long as the disk is slow. What is at the disk already
+ * a load cannot overtake, so they are few, and none when something is waited for. */
 static void prefetch_rest(struct coordinator *self, struct co_op *op, uint32_t from, uint32_t end)
 {
     struct co_pace *pace = &self->pace;

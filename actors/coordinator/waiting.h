@@ -30,8 +30,8 @@ struct co_wait {
     bool over;                          /* nothing more is waited for */
 };
 
-/* How fast the tiers are: all disks on average, as the tierers' pages say; and how far each was from
- * that lately. Of other nodes what came is measured here. */
+/* How fast the tiers are: all disks on average, as the tierers' pages say; and how far each was
+ * from that lately. Of other nodes what came is measured here. */
 struct co_pace {
     struct sl_metrics_view *pages[SL_DISK_PATHS_MAX];
     uint32_t page_count;

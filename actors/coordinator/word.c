@@ -1,8 +1,8 @@
 /* actors/coordinator/word.c - what the nodes of a hand-over tell each other, where decode names
  * prefill's node instead of being given a receipt; and that decode is done with one.
  *
- * Decode's coordinator says that it waits, to prefill's, by way of both transporters, and brings the
- * ticket of a direct one. Prefill's says when it has committed or failed. Decode says it again
+ * Decode's coordinator says that it waits, to prefill's, by way of both transporters, and brings
+ * the ticket of a direct one. Prefill's says when it has committed or failed. Decode says it again
  * until it knows, so a word that is lost, or a coordinator that forgot, costs WORD_AGAIN_NS. */
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_backoff.h"

@@ -41,9 +41,9 @@
 #include <string.h>
 
 /* All walks go in this order, but that of `left`, which goes the other way: what ends frees space,
- * freed space goes to loads and then to the request that waited longest, and what goes to the disks is
- * chosen after that. A part begins before those that use it and ends after them. The simulator and the
- * unit tests pin the order. */
+ * freed space goes to loads and then to the request that waited longest, and what goes to the disks
+ * is chosen after that. A part begins before those that use it and ends after them. The simulator
+ * and the unit tests pin the order. */
 const struct reg_part *const reg_parts[] = {
     /* who is there, and memory; nothing is chosen by recency before accesses */
     &reg_peers_part,

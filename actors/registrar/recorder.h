@@ -1,9 +1,9 @@
 /* actors/registrar/recorder.h - a recording of what is asked for, for `python -m sluice.advise`.
  *
- * Setting `record`. The registrar is who sees most: each value and block that is committed, with its
- * place in its chain, and each use that readers and engines note in their access rings. It packs
- * them into frames (runtime/base/sl_recording.h); a helper thread writes one while the next is filled. A
- * disk that is slower than that costs events, which are counted; nobody waits. */
+ * Setting `record`. The registrar is who sees most: each value and block that is committed, with
+ * its place in its chain, and each use that readers and engines note in their access rings. It
+ * packs them into frames (runtime/base/sl_recording.h); a helper thread writes one while the next
+ * is filled. A disk that is slower than that costs events, which are counted; nobody waits. */
 #ifndef SL_REGISTRAR_RECORDER_H
 #define SL_REGISTRAR_RECORDER_H
 

@@ -56,8 +56,8 @@ struct sw_mapper {
 };
 
 /* Maps the regions of `rank` and makes the layer tables: all or nothing; the rest of engine is left
- * alone. Errors: those of the device's map; SL_ERR_INVALID (names the region, or pool and part: layers missing or double, sizes or runs that
- * do not fit); SL_ERR_LIMIT. */
+ * alone. Errors: those of the device's map; SL_ERR_INVALID (names the region, or pool and part:
+ * layers missing or double, sizes or runs that do not fit); SL_ERR_LIMIT. */
 sl_err sw_engine_map(const struct sw_mapper *mapper, const struct sl_body_engine_get_reply *body,
                      uint64_t rank, struct sw_engine *engine, struct sl_error *why);
 /* The part that the rank has; part is 0 in pools without part_count. NULL: it does not have it. */

@@ -1,5 +1,6 @@
-/* actors/swapper/export.c - POOL_EXPORT: a transporter wants device memory of an engine for its NIC.
- * The swapper alone may touch the device, so it makes the descriptor; exports.c hands it out. */
+/* actors/swapper/export.c - POOL_EXPORT: a transporter wants device memory of an engine for its
+ * NIC. The swapper alone may touch the device, so it makes the descriptor; exports.c hands it out.
+ */
 #include "actors/swapper/exports.h"
 #include "actors/swapper/internal.h"
 

@@ -60,8 +60,8 @@ struct swapper {
 struct sw_engine *sw_engine_find(struct swapper *self, uint64_t engine_id);
 /* Gives a job its engine, or asks for it. The job may end. */
 void sw_engine_want(struct swapper *self, struct sw_job *job);
-/* Gives the engine when it is mapped. Errors: SL_ERR_BUSY (it is asked for: come again), SL_ERR_LIMIT;
- * of the question. */
+/* Gives the engine when it is mapped. Errors: SL_ERR_BUSY (it is asked for: come again),
+ * SL_ERR_LIMIT; of the question. */
 sl_err sw_engine_ready(struct swapper *self, uint64_t engine_id, uint64_t trace_id,
                        struct sw_engine **out, struct sl_error *why);
 /* An ENGINE_GET_REPLY. A result other than SL_OK ends the actor: the device is lost. */

@@ -35,8 +35,8 @@ static enum sl_beside beside_of(const char *text)
                                         : SL_BESIDE_WATCH; /* auto */
 }
 
-/* That copy plain memory of processes: they have the cores of the node together, since all ranks are
- * asked at a time. */
+/* That copy plain memory of processes: they have the cores of the node together, since all ranks
+ * are asked at a time. */
 static uint32_t copy_threads(const struct sl_env *env)
 {
     uint64_t share = sl_spin_cores() / sl_config_u64(env->config, SL_SET_ranks);

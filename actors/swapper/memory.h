@@ -25,8 +25,8 @@ sl_err sw_memory_open(struct sw_memory *memory, struct sl_env *env, uint64_t ran
 /* Unpins all first, with a sign of life after each step. Also one that is half open. */
 void sw_memory_close(struct sw_memory *memory);
 
-/* Maps the arena that the node has now. Errors: SL_ERR_UNREACHABLE (none is there), SL_ERR_LIMIT (former ones are still
- * pinned), those of segments and of the device. */
+/* Maps the arena that the node has now. Errors: SL_ERR_UNREACHABLE (none is there), SL_ERR_LIMIT
+ * (former ones are still pinned), those of segments and of the device. */
 sl_err sw_arena(struct sw_memory *memory, struct sl_error *why);
 
 /* When nothing is to be copied: a step of what makes copies fast (pinning, measuring), and asks to

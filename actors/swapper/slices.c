@@ -1,4 +1,5 @@
-/* actors/swapper/slices.c - slices of COPYs: which parts are in one, and what is made of them when it is over. */
+/* actors/swapper/slices.c - slices of COPYs: which parts are in one, and what is made of them when
+ * it is over. */
 #include "actors/swapper/internal.h"
 #include "ipc/shm/sl_index.h"
 

@@ -1,6 +1,6 @@
-/* actors/swapper/verify.c - what a load has brought is digested again where it lies on the device, and
- * compared with what was stored (setting load_verify). It finds what no checksum on the way can: a
- * copy that went wrong or elsewhere, or memory that does not keep it. */
+/* actors/swapper/verify.c - what a load has brought is digested again where it lies on the device,
+ * and compared with what was stored (setting load_verify). It finds what no checksum on the way
+ * can: a copy that went wrong or elsewhere, or memory that does not keep it. */
 #include "actors/swapper/internal.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* actors/tierer/budget.c - what the disk may be written (disk_write_budget): a bucket that fills by
- * a day's bytes a day, up to a day's. Everything that goes to the disk is charged. The account stands
- * in the page of members. */
+ * a day's bytes a day, up to a day's. Everything that goes to the disk is charged. The account
+ * stands in the page of members. */
 #include "actors/tierer/internal.h"
 
 #define NS_PER_DAY (86400 * SL_NS_PER_S)

@@ -63,7 +63,8 @@ void ti_entries_kill(struct ti_entries *entries, struct ti_key_hash hash);
 /* Frees entries of a segment's list, so many at most (0: they only stop counting). True: none is
  * left, and the list is 0; before that none of them counts, and no other list is begun. */
 bool ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list, uint32_t count_max);
-/* Of the segment with this number; may count those of one that is far away from it in number, too. */
+/* Of the segment with this number; may count those of one that is far away from it in number, too.
+ */
 uint32_t ti_entries_live_in(const struct ti_entries *entries, uint32_t segment);
 uint64_t ti_entries_live_count(const struct ti_entries *entries);
 uint64_t ti_entries_live_bytes(const struct ti_entries *entries);

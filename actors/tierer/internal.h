@@ -28,7 +28,8 @@ uint64_t ti_segments_seal_at(const struct tierer *self); /* the next one that is
 bool ti_segments_all_sealed(const struct tierer *self);  /* or it was tried in vain */
 void ti_segments_prepare(struct tierer *self);           /* the next file, when it is time */
 void ti_segments_dead(struct tierer *self);              /* have no live value any more */
-/* The file of a segment that was reclaimed is about to go: until then the next start would find it. */
+/* The file of a segment that was reclaimed is about to go: until then the next start would find it.
+ */
 bool ti_segment_goes(const struct tierer *self);
 void ti_segments_prepared(struct tierer *self, sl_err result);
 /* The file system has no room (ENOSPC, EDQUOT): the oldest segment is to go, as at the ceiling.
@@ -72,8 +73,8 @@ sl_err ti_members_open(struct tierer *self, struct sl_error *why);
 void ti_members_close(struct tierer *self);
 void ti_reads_begin(struct tierer *self); /* before a start or scan reads */
 void ti_members_take(struct tierer *self, const struct sl_msg *msg); /* a DISK_MEMBERS */
-/* Writes a page that names a frame of tombstones; ti_log_named() hears of the end. Not while another
- * page is on its way, or before the first list: it is called again. */
+/* Writes a page that names a frame of tombstones; ti_log_named() hears of the end. Not while
+ * another page is on its way, or before the first list: it is called again. */
 void ti_members_note(struct tierer *self, uint32_t segment, uint64_t sequence);
 void ti_members_made(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 void ti_members_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);

@@ -1,6 +1,6 @@
 /* actors/tierer/log.c - the log: requests become frames, frames are written side by side, one sync
- * makes all of them durable that were written before it (group commit). A value is acknowledged after
- * a sync that began after its frame was written, never before. */
+ * makes all of them durable that were written before it (group commit). A value is acknowledged
+ * after a sync that began after its frame was written, never before. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
@@ -613,7 +613,8 @@ static bool job_start_next(struct tierer *self)
         ti_job_reply(self, ti_job_pop(&self->waiting));
         return true;
     }
-    /* What is left of the newest segment is for tombstones when there is no room for another one. */
+    /* What is left of the newest segment is for tombstones when there is no room for another one.
+     */
     bool barred = self->room.full && job->kind == TI_JOB_WRITE;
     struct ti_segment *segment =
         barred ? NULL : ti_segment_for(self, job->frame_bytes, job->records_bytes, &fresh);
@@ -664,7 +665,8 @@ void ti_log_refuse(struct tierer *self)
         job_refuse(self, job);
         ti_job_reply(self, job);
     }
-    /* The disk only reads for them: their memory may be used for other things, the frame is given up. */
+    /* The disk only reads for them: their memory may be used for other things, the frame is given
+     * up. */
     for (struct ti_job *job = self->active.first; self->stalled && job != NULL; job = job->next) {
         if (!job->answered && now_ns >= job->started_ns + TI_HEALTH_STALL_NS) {
             job_refuse(self, job);

@@ -1,11 +1,13 @@
-/* actors/tierer/reads.c - values back into the arena: under the staging budget, verified before anyone is told. */
+/* actors/tierer/reads.c - values back into the arena: under the staging budget, verified before
+ * anyone is told. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-/* What is asked for must be what the log has under this key, and the claim on the target must stand. */
+/* What is asked for must be what the log has under this key, and the claim on the target must
+ * stand. */
 static sl_err item_check(struct tierer *self, const struct ti_item *item)
 {
     const struct ti_entry *entry = ti_entries_find(self->entries, item->hash);
@@ -81,7 +83,8 @@ static void item_end(struct tierer *self, struct ti_job *job, struct ti_item *it
     item_room_give(self, item);
 }
 
-/* Starts the next piece of an item. SL_ERR_BUSY: staging or pages are taken, wait for what is under way. */
+/* Starts the next piece of an item. SL_ERR_BUSY: staging or pages are taken, wait for what is under
+ * way. */
 static sl_err item_start(struct tierer *self, struct ti_job *job, uint32_t index)
 {
     struct ti_item *item = &job->items[index];
@@ -287,7 +290,8 @@ void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t byte
 
 /* Claims that ended: reads that have not started find that out by themselves, those in flight are
  * waited for. A FENCE of everything (no op, no claims) also ends what was asked before and is still
- * on its way: what has arrived is done before the scan ends. Where none is under way, one begins with the next heartbeat. */
+ * on its way: what has arrived is done before the scan ends. Where none is under way, one begins
+ * with the next heartbeat. */
 void ti_reads_fence(struct tierer *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < self->fence_count; i++) {

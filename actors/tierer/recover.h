@@ -18,7 +18,8 @@ struct ti_walk {
 
 typedef sl_err (*ti_take_fn)(struct tierer *self, struct ti_segment *segment,
                              const struct ti_record *record, struct sl_error *why);
-/* Gives `take` the records of all frames in a segment; verify: only those whose values are right. */
+/* Gives `take` the records of all frames in a segment; verify: only those whose values are right.
+ */
 sl_err ti_frames_walk(struct tierer *self, struct ti_segment *segment, bool verify, ti_take_fn take,
                       struct ti_walk *walk, struct sl_error *why);
 /* Reads the footer of a segment whose bytes are those of its file. Gives its records (free).

@@ -1,7 +1,7 @@
 /* actors/tierer/scan.c - tells the registrar what the disk holds: at the start, and whenever a new
- * registrar lives. It ends when no frame is under way and no file about to go: what a registrar that is
- * gone asked for would else reach the disk behind it, or be found there again. The new registrar writes
- * nothing before the end. */
+ * registrar lives. It ends when no frame is under way and no file about to go: what a registrar
+ * that is gone asked for would else reach the disk behind it, or be found there again. The new
+ * registrar writes nothing before the end. */
 #include "actors/tierer/internal.h"
 #include "runtime/base/sl_backoff.h"
 

@@ -128,9 +128,9 @@ static_assert(sizeof(struct ti_trailer) == 4096, "one page");
 static_assert(offsetof(struct ti_trailer, index_digest) == 56, "fixed");
 
 /* The file TI_MEMBERS_NAME: the disk's name, which disks have missed nothing that was removed while
- * this one served, and the account of disk_write_budget. Four pages: slot 0, slot 1, slot 0 again, slot 1 again. What is
- * written goes to the slot of its sequence's lowest bit, so the one before stays whole. Segments of
- * another name than the newest page's are what the disk was emptied of. */
+ * this one served, and the account of disk_write_budget. Four pages: slot 0, slot 1, slot 0 again,
+ * slot 1 again. What is written goes to the slot of its sequence's lowest bit, so the one before
+ * stays whole. Segments of another name than the newest page's are what the disk was emptied of. */
 #define TI_MEMBERS_NAME  SL_DISK_MEMBERS_NAME
 #define TI_MEMBERS_MAGIC UINT64_C(0x3152424d49554c53) /* "SLUIMBR1" */
 #define TI_MEMBERS_BYTES (4u * 4096u)

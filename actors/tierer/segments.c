@@ -112,7 +112,8 @@ void ti_segments_no_room(struct tierer *self, bool allocating)
     if (!allocating && self->segment_count < 2) {
         return; /* nothing may go for it */
     }
-    /* One segment at a time: a refusal that outlives it would empty the disk within milliseconds. */
+    /* One segment at a time: a refusal that outlives it would empty the disk within milliseconds.
+     */
     if (told ? self->env->now_ns < room->again_ns : !room_is_refused(self)) {
         return;
     }
@@ -271,7 +272,8 @@ void ti_segments_prepared(struct tierer *self, sl_err result)
     if (spare->state == TI_SPARE_NONE) {
         return;
     }
-    /* Under its old name it is the segment still, and is to go after all; under the new one it has gone. */
+    /* Under its old name it is the segment still, and is to go after all; under the new one it has
+     * gone. */
     struct sl_disk_request drop = {.verb = SL_DISK_REMOVE, .file = -1, .name = spare->from};
     if (!ti_io_start(self, TI_IO_REMOVE, NULL, 0, &drop)) {
         ti_segments_removed(self, NULL, 0, EAGAIN);
@@ -439,8 +441,9 @@ void ti_segment_records_free(struct ti_segment *segment)
     segment->records_capacity = 0;
 }
 
-/* The footer is written from the records: whole pages, which the kernel moves when they grow. To copy
- * them would hold up loads, and room for all from the start counts at once where memory is limited. */
+/* The footer is written from the records: whole pages, which the kernel moves when they grow. To
+ * copy them would hold up loads, and room for all from the start counts at once where memory is
+ * limited. */
 static bool records_room(struct ti_segment *segment, uint64_t bytes)
 {
     uint64_t capacity = SL_MAX(segment->records_capacity, RECORDS_BYTES_MIN);
@@ -628,8 +631,8 @@ static bool segment_is_dead(const struct tierer *self, const struct ti_segment *
            ti_entries_live_in(self->entries, segment->number) == 0;
 }
 
-/* The oldest goes as if room were wanted. Of another one the values go, and its records stay: it may
- * have tombstones, and values that replace older ones. */
+/* The oldest goes as if room were wanted. Of another one the values go, and its records stay: it
+ * may have tombstones, and values that replace older ones. */
 void ti_segments_dead(struct tierer *self)
 {
     gone_tell(self);
@@ -650,7 +653,8 @@ void ti_segments_dead(struct tierer *self)
     }
 }
 
-/* The registrar reads nothing of the oldest segment any more, and it goes; or it knows of one that has. */
+/* The registrar reads nothing of the oldest segment any more, and it goes; or it knows of one that
+ * has. */
 void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
 {
     bool done = reply != NULL && reply->code == SL_OK;

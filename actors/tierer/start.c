@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define FOOTERS_DOUBTED 16u
-#define RECORDS_MAX     (16 * SL_MIB) /* bytes that are noted for footers; the rest at a later start */
+#define RECORDS_MAX     (16 * SL_MIB) /* bytes noted for footers; the rest at a later start */
 #define APPLY_BATCH     32u           /* records whose places in the table are fetched together */
 
 struct listing {
@@ -125,8 +125,8 @@ static sl_err disk_reads(const struct tierer *self, struct sl_error *why)
                : sl_fail(why, SL_ERR_IO, "disk: it cannot be read now: the next start tries again");
 }
 
-/* A page that was written can be read of a disk that is out when it is in memory: with buffered i/o a
- * few segments may be bad, more are the disk. */
+/* A page that was written can be read of a disk that is out when it is in memory: with buffered i/o
+ * a few segments may be bad, more are the disk. */
 static sl_err segments_read(const struct tierer *self, const struct ti_start *start,
                             struct sl_error *why)
 {
@@ -199,8 +199,8 @@ static bool index_stands(struct tierer *self, const struct ti_segment *segment)
     return stands;
 }
 
-/* What is left of a footer that is not whole says whether the frames' end is missing, in a file that
- * may have been cut for it or by something else. */
+/* What is left of a footer that is not whole says whether the frames' end is missing, in a file
+ * that may have been cut for it or by something else. */
 static sl_err footer_remains(struct tierer *self, struct ti_segment *segment, struct ti_walk *walk,
                              struct sl_error *why)
 {
@@ -218,7 +218,8 @@ static sl_err footer_remains(struct tierer *self, struct ti_segment *segment, st
     return SL_OK;
 }
 
-/* What it says counts at once. For the footer to come it is noted as well, where there is memory. */
+/* What it says counts at once. For the footer to come it is noted as well, where there is memory.
+ */
 static sl_err record_recover(struct tierer *self, struct ti_segment *segment,
                              const struct ti_record *record, struct sl_error *why)
 {
@@ -436,10 +437,10 @@ static sl_err segments_lost_drop(struct tierer *self, struct ti_start *start, st
     return err;
 }
 
-/* A footer that can be read need not be durable: its sync may have failed, or the tierer died before.
- * Without it a frame that it leaves out, whose write was given up, would count after a power cut. So
- * the newest are synced before anything is told of them. Behind older ones frames were acknowledged,
- * and those waited for their footers. */
+/* A footer that can be read need not be durable: its sync may have failed, or the tierer died
+ * before. Without it a frame that it leaves out, whose write was given up, would count after a
+ * power cut. So the newest are synced before anything is told of them. Behind older ones frames
+ * were acknowledged, and those waited for their footers. */
 static void footers_doubt(struct tierer *self, const struct ti_start *start)
 {
     uint32_t from = start->kept > FOOTERS_DOUBTED ? start->kept - FOOTERS_DOUBTED : 0;

@@ -24,9 +24,9 @@
 #define TI_ACTIVE_BYTES_MAX     (64u << 20) /* frames on their way to the disk */
 #define TI_SYNC_BYTES           (16u << 20) /* written and not synced: no waiting for more */
 #define TI_SEGMENT_SLACK_BYTES  (64u << 10) /* blocks of the file system's own beside a segment */
-/* A value is read in pieces, so that one is hashed while others are read. Of loads and prefetches the
- * disk has a few at a time, in their order: one that has all of them at once ends them all at once,
- * and then does nothing while they are hashed, copied and the next ones asked for. */
+/* A value is read in pieces, so that one is hashed while others are read. Of loads and prefetches
+ * the disk has a few at a time, in their order: one that has all of them at once ends them all at
+ * once, and then does nothing while they are hashed, copied and the next ones asked for. */
 #define TI_READ_PIECE_BYTES  (1u << 20)
 #define TI_READ_WINDOW_BYTES (4u << 20)
 #define TI_BOUNCE_PAGES      512u /* for values that are no whole pages of the arena */
@@ -86,7 +86,8 @@ struct ti_segment {
     uint32_t seal_failures;
     uint64_t seal_at_ns;
     /* What was acknowledged here, in that order: the index of the footer to come. NULL when it is
-     * sealed or empty, or when there is no memory (records_lost: no footer, the frames are read). */
+     * sealed or empty, or when there is no memory (records_lost: no footer, the frames are read).
+     */
     unsigned char *records;
     uint64_t records_bytes, records_capacity;
     uint64_t records_planned_bytes; /* those of frames on their way included */

@@ -1,9 +1,12 @@
-/* client/examples/handover.c - a prefill and a decode engine that hand requests over, through storage or directly:
+/* client/examples/handover.c - a prefill and a decode engine that hand requests over, through
+ * storage or directly:
  *
- *     sluice-node start && cc client/examples/handover.c -lsluice -o handover && ./handover [direct]
+ *     sluice-node start && cc client/examples/handover.c -lsluice -o handover && ./handover
+ * [direct]
  *
- * Both are in this process, so that the order of calls is seen in one place (hand_over). In real life each is a process,
- * on any host, and what goes between them is plain data: id and ticket to prefill, the receipt back to decode. */
+ * Both are in this process, so that the order of calls is seen in one place (hand_over). In real
+ * life each is a process, on any host, and what goes between them is plain data: id and ticket to
+ * prefill, the receipt back to decode. */
 #include <sluice.h>
 
 #include <stdio.h>

@@ -13,10 +13,10 @@
  * calls that send messages, write or pin return SL_ERR_INVALID. The child keeps the mappings until
  * it execs, exits or closes the client, but no pins: what the parent releases may change.
  *
- * Results: a call that can fail returns a code of enum sl_err (runtime/base/sl_error.h; 0 is success)
- * and writes the message to `why`, which may be NULL. Any call that sends messages may return
- * SL_ERR_UNREACHABLE (the node does not run), SL_ERR_TIMEOUT, SL_ERR_INVALID (an argument: the
- * message names it), SL_ERR_NO_MEMORY and, from a read-only client, SL_ERR_PERMISSION. */
+ * Results: a call that can fail returns a code of enum sl_err (runtime/base/sl_error.h; 0 is
+ * success) and writes the message to `why`, which may be NULL. Any call that sends messages may
+ * return SL_ERR_UNREACHABLE (the node does not run), SL_ERR_TIMEOUT, SL_ERR_INVALID (an argument:
+ * the message names it), SL_ERR_NO_MEMORY and, from a read-only client, SL_ERR_PERMISSION. */
 #ifndef SLUICE_H
 #define SLUICE_H
 
@@ -506,9 +506,8 @@ struct sl_pool_key {
 enum sl_pool_memory_kind {
     SL_POOL_MEMORY_FD = 1,       /* shared memory: descriptor fd of process pid */
     SL_POOL_MEMORY_CUDA_IPC = 2, /* cudaIpcMemHandle_t in handle */
-    SL_POOL_MEMORY_CUDA_FD =
-        3, /* shareable handle: descriptor fd of process pid; each process that acquires the pool
-                                  * has one of its own, which is the pool's */
+    SL_POOL_MEMORY_CUDA_FD = 3, /* shareable handle: descriptor fd of process pid; each process that
+                                 * acquires the pool has one of its own, which is the pool's */
 };
 struct sl_pool_memory { /* how others map it */
     enum sl_pool_memory_kind kind;

@@ -274,8 +274,8 @@ sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error 
 
 /* ---- letting go ---- */
 
-/* Under the lock. It is not the current one: whoever comes to it now has it from a pin's number, and
- * takes the lock. */
+/* Under the lock. It is not the current one: whoever comes to it now has it from a pin's number,
+ * and takes the lock. */
 static bool is_unused(struct sl_attachment *at)
 {
     if (at->retired == 0) {
@@ -411,8 +411,8 @@ static bool node_starts(const struct sl_client *client)
     return access(path, F_OK) == 0;
 }
 
-/* A node that is just starting has its socket before its memory, and one whose memory was cut short is
- * making it anew: both are worth waiting for. */
+/* A node that is just starting has its socket before its memory, and one whose memory was cut short
+ * is making it anew: both are worth waiting for. */
 static bool attach_may_come(const struct sl_client *client, sl_err err)
 {
     return err == SL_ERR_CORRUPT || (err == SL_ERR_UNREACHABLE && node_starts(client));
@@ -532,8 +532,9 @@ static void grants_give_back(struct sl_client *client)
     }
 }
 
-/* The client accesses nothing through the attachment any more. The registrar then frees the client's slot,
- * also while the process lives. The next registrar finds the client in the index, and the file. */
+/* The client accesses nothing through the attachment any more. The registrar then frees the
+ * client's slot, also while the process lives. The next registrar finds the client in the index,
+ * and the file. */
 static void pins_end(const struct sl_client *client, struct sl_attachment *at)
 {
     bool is_known = client->greeted_generation != 0 && client->greeted_attachment == at->number &&

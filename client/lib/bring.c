@@ -1,10 +1,10 @@
 /* client/lib/bring.c - values that are not in memory here: brought there and read.
  *
- * A batch is asked for in portions, of which those under way are a small share of memory: one is copied
- * while the source reads the next. A portion that was as large as its batch made readers of a small
- * memory evict each other's values before they were copied: with 8 processes, batches of 46 MiB and
- * 128 MiB of memory each value was read four times, and batches failed after seconds. How large values
- * of other nodes are is learnt from those that came. */
+ * A batch is asked for in portions, of which those under way are a small share of memory: one is
+ * copied while the source reads the next. A portion that was as large as its batch made readers of
+ * a small memory evict each other's values before they were copied: with 8 processes, batches of 46
+ * MiB and 128 MiB of memory each value was read four times, and batches failed after seconds. How
+ * large values of other nodes are is learnt from those that came. */
 #include "client/lib/bring.h"
 #include "runtime/base/sl_backoff.h"
 

@@ -18,12 +18,12 @@ struct sl_bring {
     const void *items;
 };
 
-/* Asks other nodes for the items whose codes are SL_ERR_NOT_FOUND, and reads what came. Whatever goes
- * wrong on that way leaves the miss that it was. Any thread. */
+/* Asks other nodes for the items whose codes are SL_ERR_NOT_FOUND, and reads what came. Whatever
+ * goes wrong on that way leaves the miss that it was. Any thread. */
 void sl_bring_from_nodes(const struct sl_bring *bring);
-/* Settles the items, one or more, whose codes are SL_ERR_INCOMPLETE: on disk alone. By the deadline. Errors
- * of the whole: SL_ERR_NO_MEMORY; all others are items' codes, among them SL_ERR_TIMEOUT and
- * SL_ERR_PERMISSION (a read-only client). Any thread. */
+/* Settles the items, one or more, whose codes are SL_ERR_INCOMPLETE: on disk alone. By the
+ * deadline. Errors of the whole: SL_ERR_NO_MEMORY; all others are items' codes, among them
+ * SL_ERR_TIMEOUT and SL_ERR_PERMISSION (a read-only client). Any thread. */
 sl_err sl_bring_from_disk(const struct sl_bring *bring);
 
 #endif

@@ -153,9 +153,9 @@ static sl_err frame_send(struct sl_client *client, const char *to, struct sl_msg
     return err == SL_OK ? SL_OK : sl_mailbox_fail(client->mailbox, to, err, why);
 }
 
-/* Nobody will fill what the call may yet be granted. Said at once, behind the request: where that was
- * granted already, or lies unread with a registrar that was stopped, its keys are free with this.
- * What gets lost is said again when the grants come, or ends by the reservations' time. */
+/* Nobody will fill what the call may yet be granted. Said at once, behind the request: where that
+ * was granted already, or lies unread with a registrar that was stopped, its keys are free with
+ * this. What gets lost is said again when the grants come, or ends by the reservations' time. */
 static void give_up(struct sl_client *client, const struct sl_client_call *call)
 {
     if (call->msg.type == SL_MSG_RESERVE && call->ever_sent) {

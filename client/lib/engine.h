@@ -54,9 +54,9 @@ sl_err sl_engine_tell(struct sl_engine *engine, uint64_t deadline_ns, struct sl_
 sl_err sl_engine_enter(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why);
 
 /* ---- files.c ---- */
-/* Before it is registered: descriptors are handed over. Plain memory that the node cannot reach is taken where
- * sl_memory_alloc gave it. Errors: SL_ERR_UNSUPPORTED (such memory without a descriptor), those of
- * sl_client_files_serve. */
+/* Before it is registered: descriptors are handed over. Plain memory that the node cannot reach is
+ * taken where sl_memory_alloc gave it. Errors: SL_ERR_UNSUPPORTED (such memory without a
+ * descriptor), those of sl_client_files_serve. */
 sl_err sl_engine_files(struct sl_engine *engine, struct sl_error *why);
 
 /* ---- op.c, for handover.c ---- */

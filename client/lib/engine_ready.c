@@ -1,5 +1,5 @@
-/* client/lib/engine_ready.c - whether the node has heard of an engine, as it is told anew to each life of the
- * node. */
+/* client/lib/engine_ready.c - whether the node has heard of an engine, as it is told anew to each
+ * life of the node. */
 #include "client/lib/engine.h"
 
 /* Under `registering`, or before others know the engine. */

@@ -15,8 +15,8 @@
 #define TORN_TRIES_MAX 64u /* copies that changed under the reader, before it says busy */
 #define TORN_PAUSE_NS  (100 * SL_NS_PER_US)
 
-/* When a call ends. The exact clock is asked by those that come to wait: it costs as much as a look-up
- * of a key. */
+/* When a call ends. The exact clock is asked by those that come to wait: it costs as much as a
+ * look-up of a key. */
 struct until {
     uint64_t timeout_ns;
     uint64_t deadline_ns; /* 0: not known yet */
@@ -46,8 +46,9 @@ struct wanted {
     const struct sl_gpu_order *order; /* of copies to devices */
 };
 
-/* The look-up with all its second thoughts: a node that was replaced, an index that stays torn, which a
- * registrar that is started again mends. In a section, which is another one after each wait. */
+/* The look-up with all its second thoughts: a node that was replaced, an index that stays torn,
+ * which a registrar that is started again mends. In a section, which is another one after each
+ * wait. */
 static sl_err find(struct sl_client *client, struct sl_object_key key, struct until *until,
                    struct sl_reader **reader, struct sl_attachment **at, struct sl_entry *entry,
                    struct sl_error *why)
@@ -275,8 +276,8 @@ static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
     return reading->items != NULL ? reading->items[item].key : reading->keys[item];
 }
 
-/* What is wanted of one item. *one serves for a buffer. Made in place: a struct that is given back is
- * a copy that waits for the stores before it. */
+/* What is wanted of one item. *one serves for a buffer. Made in place: a struct that is given back
+ * is a copy that waits for the stores before it. */
 static void want_init(const struct reading *reading, uint32_t item, struct sl_piece *one,
                       struct wanted *want)
 {

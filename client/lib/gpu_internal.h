@@ -1,4 +1,5 @@
-/* client/lib/gpu_internal.h - the parts of copies of device memory; private to client/lib/gpu*.c. */
+/* client/lib/gpu_internal.h - the parts of copies of device memory; private to client/lib/gpu*.c.
+ */
 #ifndef SL_CLIENT_LIB_GPU_INTERNAL_H
 #define SL_CLIENT_LIB_GPU_INTERNAL_H
 

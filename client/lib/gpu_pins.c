@@ -235,8 +235,8 @@ uint64_t sl_gpu_pins_run(const struct sl_driver *driver, sl_cu_device device,
     uint64_t slice = offset / SL_GPU_PIN_BYTES;
     uint64_t end = slice_end(region, slice);
     unsigned char *state = &region->slices[slice];
-    /* What is not there yet must not be made by pinning: the system may have no room for it. And what is
-     * pinned must not go back to the system. */
+    /* What is not there yet must not be made by pinning: the system may have no room for it. And
+     * what is pinned must not go back to the system. */
     if (*state == PIN_NEW && end <= sl_arena_populated_bytes(arena) && sl_arena_keep(arena)) {
         *state = PIN_WANTED;
         region->wanted_first =

@@ -38,8 +38,8 @@
 #define SL_TERMS_NAME_BYTES_MAX    255u
 
 /* The shared memory of one life of the node. Read by many threads without a lock, each in a section
- * of its own (readers.h) or with a hold. When a newer one has taken its place it is unmapped as soon
- * as no section reaches it, nothing holds it, and none of its pins is taken. */
+ * of its own (readers.h) or with a hold. When a newer one has taken its place it is unmapped as
+ * soon as no section reaches it, nothing holds it, and none of its pins is taken. */
 /* What this process counts in, and asks of figures; NULL: the node has none. */
 struct sl_client_figures {
     struct sl_counts *counts;
@@ -183,9 +183,9 @@ sl_err sl_client_serves(struct sl_client *client, struct sl_error *why);
 /* False: it does not, and all codes say so. */
 bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t count,
                             struct sl_error *why);
-/* Whether some of it may read as zeros that nobody wrote (sl_guard.h). To be asked behind every look at
- * its bytes, and before they are relied on: a write into it may be lost, and a pin that the registrar
- * does not see. */
+/* Whether some of it may read as zeros that nobody wrote (sl_guard.h). To be asked behind every
+ * look at its bytes, and before they are relied on: a write into it may be lost, and a pin that the
+ * registrar does not see. */
 bool sl_attachment_cut_is(const struct sl_attachment *at);
 static inline bool sl_attachment_is_cut(const struct sl_attachment *at)
 {
@@ -222,8 +222,9 @@ static inline uint32_t sl_client_tenant_label(struct sl_client *client, struct s
 
 /* ---- leases.c ---- */
 /* Maps the node's leases when the client wants them and they are there, or others than before.
- * Under the client's lock, or before others know the attachment. Errors: SL_ERR_VERSION (the node's leases are of another build: looked-up keys would not be
- * kept). Whatever else is in the way is looked at again in a moment. */
+ * Under the client's lock, or before others know the attachment. Errors: SL_ERR_VERSION (the node's
+ * leases are of another build: looked-up keys would not be kept). Whatever else is in the way is
+ * looked at again in a moment. */
 sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at,
                                struct sl_error *why);
 void sl_client_leases_close(struct sl_attachment *at);
@@ -272,8 +273,8 @@ sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, 
                             struct sl_error *why);
 #define SL_KEY_FRAME_BYTES     8u    /* of a key in a message, beside its text */
 #define SL_KEYS_ENVELOPE_BYTES 4096u /* of all that a message of keys has besides */
-/* Gives how many of the keys, one or more, fit into one message, and those as it takes them: texts has
- * room for count. */
+/* Gives how many of the keys, one or more, fit into one message, and those as it takes them: texts
+ * has room for count. */
 uint32_t sl_client_keys_share(const struct sl_client *client, const struct sl_object_key *keys,
                               uint32_t count, struct sl_text *texts);
 /* Says hello to the registrar when it does not know us (yet, or any more). */
@@ -309,7 +310,8 @@ void sl_client_ends_close(struct sl_client *client);
 enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu);
 /* Memory of the allocator comes and goes. Keeps a copy of the descriptor. */
 sl_err sl_memory_ours_add(void *at, uint64_t length_bytes, int fd);
-/* A copy of the descriptor of memory that lies in one allocation; -1: it does not, or there is none. */
+/* A copy of the descriptor of memory that lies in one allocation; -1: it does not, or there is
+ * none. */
 int sl_memory_ours_fd(const void *at, uint64_t length_bytes, uint64_t *offset_bytes);
 /* Gives its length. False: it is not there. */
 bool sl_memory_ours_take(void *at, uint64_t *length_bytes);
@@ -332,7 +334,8 @@ uint64_t sl_client_session_id(const char *name);
 
 /* ---- identity.c ---- */
 void sl_model_identity(const struct sl_engine_options *options, char out[33]);
-/* What it is made of, and the seed of the keys, for people. Not to be copied: items point into it. */
+/* What it is made of, and the seed of the keys, for people. Not to be copied: items point into it.
+ */
 struct sl_identity_facts {
     struct sl_item_fact items[32];
     uint32_t count;

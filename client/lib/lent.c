@@ -1,7 +1,7 @@
-/* client/lib/lent.c - extents that a GPU may still touch, because copies did not end by the deadline
- * of their call. They are neither committed nor given back before the copies are known to have
- * ended. That is looked for by later calls, and when the client is closed; what has not ended by
- * then is the process's to its end. */
+/* client/lib/lent.c - extents that a GPU may still touch, because copies did not end by the
+ * deadline of their call. They are neither committed nor given back before the copies are known to
+ * have ended. That is looked for by later calls, and when the client is closed; what has not ended
+ * by then is the process's to its end. */
 #include "client/lib/lent.h"
 
 #include <stdlib.h>

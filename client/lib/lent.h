@@ -11,13 +11,13 @@ struct sl_client_lending {
     int gpu;
     uint64_t lent_count; /* as in sl_gpu_copies */
 };
-/* Takes pin and claim until the copies have ended; then they are given back, the claim with the next
- * call to the registrar. An extent may be lent several times. */
+/* Takes pin and claim until the copies have ended; then they are given back, the claim with the
+ * next call to the registrar. An extent may be lent several times. */
 void sl_client_lend_extent(struct sl_client *client, const struct sl_client_lending *lending);
 /* Gives back what has ended. Never waits for a GPU. */
 void sl_client_lent_settle(struct sl_client *client);
-/* Of a client that is being closed: whether something in this memory has not ended. Then neither pins
- * nor mappings may go. */
+/* Of a client that is being closed: whether something in this memory has not ended. Then neither
+ * pins nor mappings may go. */
 bool sl_client_lent_in(const struct sl_client *client, const struct sl_attachment *at);
 void sl_client_lent_free(struct sl_client *client);
 

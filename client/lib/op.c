@@ -672,8 +672,9 @@ sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why)
     sl_err err = op_ask(op, SL_MSG_CANCEL,
                         sl_deadline_ns(sl_clock_monotonic_ns(), SL_CLIENT_CANCEL_NS), why);
     if (err != SL_OK) {
-        /* The coordinator is another one, which knows no such op, or is away. Nobody will tell the op's
-         * end any more, since it is not sent again. Its blocks are free by OP_FENCED, as ever. */
+        /* The coordinator is another one, which knows no such op, or is away. Nobody will tell the
+         * op's end any more, since it is not sent again. Its blocks are free by OP_FENCED, as ever.
+         */
         sl_client_call_drop(client, &op->call);
     }
     return err == SL_ERR_NOT_FOUND ? SL_OK : err;

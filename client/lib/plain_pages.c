@@ -31,7 +31,8 @@ void sl_plain_pages_ask(uint64_t address, uint64_t length_bytes, uint64_t deadli
     if (from >= end || system_forbids()) {
         return;
     }
-    /* What the kernel refuses stays as it is: pages that are pinned, holes, memory of a disk's file. */
+    /* What the kernel refuses stays as it is: pages that are pinned, holes, memory of a disk's
+     * file. */
     (void)madvise((void *)(uintptr_t)from, end - from, MADV_HUGEPAGE); /* NOLINT(performance-*) */
     for (; from < end && sl_clock_monotonic_ns() < deadline_ns; from += STEP_BYTES) {
         void *at = (void *)(uintptr_t)from; /* NOLINT(performance-no-int-to-ptr) */

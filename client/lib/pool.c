@@ -156,8 +156,8 @@ static sl_err inode_of(int fd, uint64_t *inode, struct sl_error *why)
     return SL_OK;
 }
 
-/* Takes what another process has from that process. SL_ERR_PEER_DIED: it is gone, or has that memory no
- * more. */
+/* Takes what another process has from that process. SL_ERR_PEER_DIED: it is gone, or has that
+ * memory no more. */
 static sl_err peer_map(struct sl_pool *pool, const struct pool_state *state, uint64_t deadline_ns,
                        struct sl_error *why)
 {

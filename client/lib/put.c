@@ -1,8 +1,8 @@
 /* client/lib/put.c - writing: reserve, fill in one pass with the digest, commit. A batch is one
  * reserve and one commit; what another writer is at is tried again until the deadline.
  *
- * What is there already is seen in the index and costs no message. Small values of a size that comes
- * again go into extents that were granted in advance, and need no reserve. */
+ * What is there already is seen in the index and costs no message. Small values of a size that
+ * comes again go into extents that were granted in advance, and need no reserve. */
 #include "client/lib/put.h"
 #include "client/lib/lent.h"
 #include "runtime/base/sl_backoff.h"
@@ -201,8 +201,8 @@ sl_err sl_put_reserve(struct put *put)
         return err;
     }
     /* Offsets are those of the memory of the registrar that answered: never written into that of an
-     * earlier one. It may know us by another thread. What it granted goes back, or the keys would be
-     * taken by ourselves until the reservations end. */
+     * earlier one. It may know us by another thread. What it granted goes back, or the keys would
+     * be taken by ourselves until the reservations end. */
     err = sl_client_reattach(put->client, true, put->why);
     if (err == SL_OK && sl_client_life(put->client) != put->at->number) {
         err = sl_fail(put->why, SL_ERR_BUSY, "the node was replaced meanwhile");

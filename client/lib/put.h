@@ -91,7 +91,8 @@ void sl_put_fill(struct put *put);
 void sl_put_unanswered(struct put *put);
 
 /* ---- put_ahead.c ---- */
-/* Takes one for each item of the round, pinned. False: they are not to be had, nothing was taken. */
+/* Takes one for each item of the round, pinned. False: they are not to be had, nothing was taken.
+ */
 bool sl_put_ahead_take(struct put *put);
 /* Asks for more with the round's COMMIT, where values of this size come again. */
 void sl_put_ahead_wish(struct put *put, struct sl_body_commit *commit);

@@ -1,6 +1,6 @@
 /* client/lib/put_ahead.c - extents granted in advance, for values of a size that comes again. The
- * registrar takes them back without a word: so each is pinned, and looked at again, before a byte is
- * written to it. */
+ * registrar takes them back without a word: so each is pinned, and looked at again, before a byte
+ * is written to it. */
 #include "client/lib/put.h"
 
 void sl_put_unpin(struct put *put, struct put_item *item)

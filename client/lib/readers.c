@@ -1,10 +1,10 @@
 /* client/lib/readers.c - see readers.h.
  *
- * Why it is right: a reader stores its time, then looks for the attachment. The other side makes the
- * attachment unreachable, calls membarrier, counts the time up, then looks at the readers. On the
- * reader's processor the barrier came either before its look, which then finds the attachment gone, or
- * behind its store, which is then seen. Time is loaded before it is stored, so a section may look
- * older than it is: it is waited for longer. */
+ * Why it is right: a reader stores its time, then looks for the attachment. The other side makes
+ * the attachment unreachable, calls membarrier, counts the time up, then looks at the readers. On
+ * the reader's processor the barrier came either before its look, which then finds the attachment
+ * gone, or behind its store, which is then seen. Time is loaded before it is stored, so a section
+ * may look older than it is: it is waited for longer. */
 #include "client/lib/readers.h"
 
 #include <linux/membarrier.h>
@@ -134,7 +134,8 @@ uint64_t sl_readers_retire(void)
 {
     (void)pthread_once(&readers_once, readers_begin);
     atomic_thread_fence(memory_order_seq_cst);
-    /* Registered anew: a fork may have lost it. Without an answer nothing is known of the readers. */
+    /* Registered anew: a fork may have lost it. Without an answer nothing is known of the readers.
+     */
     if (readers.barrier && !membarrier_do(MEMBARRIER_CMD_PRIVATE_EXPEDITED) &&
         !(membarrier_do(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
           membarrier_do(MEMBARRIER_CMD_PRIVATE_EXPEDITED))) {

@@ -1,11 +1,12 @@
-/* client/lib/readers.h - which threads read shared memory now, so that memory of a node that is gone
- * is unmapped when no thread uses it any more.
+/* client/lib/readers.h - which threads read shared memory now, so that memory of a node that is
+ * gone is unmapped when no thread uses it any more.
  *
  * A thread that uses an attachment without holding it (internal.h) is in a section meanwhile. What
  * was made unreachable is free of readers when every section that had begun by then is over. A
  * section costs a reader two stores to a line of its own: the order between its store and its look
  * at the attachment comes from membarrier(2), which the side that lets go calls. Where the system
- * has none, the reader has a fence. Sections nest; one that waits keeps memory, and nothing else. */
+ * has none, the reader has a fence. Sections nest; one that waits keeps memory, and nothing else.
+ */
 #ifndef SL_CLIENT_LIB_READERS_H
 #define SL_CLIENT_LIB_READERS_H
 

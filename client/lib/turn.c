@@ -1,4 +1,5 @@
-/* client/lib/turn.c - see turn.h. A condition and not pthread_mutex_clocklock, which the thread sanitizer does not know. */
+/* client/lib/turn.c - see turn.h. A condition and not pthread_mutex_clocklock, which the thread
+ * sanitizer does not know. */
 #include "client/lib/turn.h"
 #include "runtime/base/sl_clock.h"
 

@@ -1,4 +1,5 @@
-/* client/lib/turn.h - one thread at a time, for as long as that waits for the node: others wait with a deadline. */
+/* client/lib/turn.h - one thread at a time, for as long as that waits for the node: others wait
+ * with a deadline. */
 #ifndef SL_CLIENT_LIB_TURN_H
 #define SL_CLIENT_LIB_TURN_H
 

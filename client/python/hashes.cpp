@@ -1,4 +1,5 @@
-/* client/python/hashes.cpp - the engine's own keys and its tables of blocks, from Python objects. */
+/* client/python/hashes.cpp - the engine's own keys and its tables of blocks, from Python objects.
+ */
 #include "client/python/internal.hpp"
 
 namespace py

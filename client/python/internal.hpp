@@ -213,7 +213,8 @@ struct op final : life {
     sl_op *at = nullptr;
     bool starting = false; /* it has no life yet, though it may have ended */
 };
-/* Copies a receipt or a ticket, which are plain data and to Python bytes; what names it in errors. */
+/* Copies a receipt or a ticket, which are plain data and to Python bytes; what names it in errors.
+ */
 void plain_take(PyObject *object, void *out, size_t count, const char *what);
 
 /* ---- what each file adds to the module, and to its large types ---- */

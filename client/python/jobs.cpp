@@ -1,5 +1,5 @@
-/* client/python/jobs.cpp - see jobs.hpp. Jobs are carried out slice by slice, so that several threads
- * share a large one. */
+/* client/python/jobs.cpp - see jobs.hpp. Jobs are carried out slice by slice, so that several
+ * threads share a large one. */
 #include "client/python/jobs.hpp"
 #include "runtime/base/sl_signals.h"
 
@@ -149,8 +149,8 @@ void jobs::give_up(lane of, sl_err code)
     settled(first, left, nullptr);
 }
 
-/* Those that wait behind others end by their deadlines, too, in both lanes: who takes from the other
- * one may be busy for long. */
+/* Those that wait behind others end by their deadlines, too, in both lanes: who takes from the
+ * other one may be busy for long. */
 void jobs::expire()
 {
     const uint64_t at_ns = now_ns();

@@ -44,9 +44,9 @@ struct job {
 class jobs
 {
   public:
-    /* thread_count 1..64. depth_max (1..65,536): jobs that wait or run. Borrows the client. With more
-     * than one thread the first one prefers puts and removals, and the last one takes gets and looks
-     * alone: puts wait for actors, which gets from memory do not. */
+    /* thread_count 1..64. depth_max (1..65,536): jobs that wait or run. Borrows the client. With
+     * more than one thread the first one prefers puts and removals, and the last one takes gets and
+     * looks alone: puts wait for actors, which gets from memory do not. */
     jobs(sl_client *borrowed, uint32_t depth) : client(borrowed), depth_max(depth)
     {
     }
@@ -96,8 +96,8 @@ class jobs
     bool stopping = false;
 };
 
-/* A look in the caller's thread: codes[i] is SL_OK or SL_ERR_NOT_FOUND, or why it is not known. Peers
- * are asked where there are any, for timeout_ns at most in all (0: op_timeout). */
+/* A look in the caller's thread: codes[i] is SL_OK or SL_ERR_NOT_FOUND, or why it is not known.
+ * Peers are asked where there are any, for timeout_ns at most in all (0: op_timeout). */
 void look_at(sl_client *client, const sl_object_key *keys, uint32_t count, sl_err *codes,
              uint64_t timeout_ns, sl_error *why);
 

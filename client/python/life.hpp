@@ -75,7 +75,8 @@ class life
     unsigned born = 0;
     bool open = false;
 };
-/* What has an object of libsluice's, and releases it when it ends; a child of a fork leaves the parent's alone. */
+/* What has an object of libsluice's, and releases it when it ends; a child of a fork leaves the
+ * parent's alone. */
 template <typename T, void (*release)(T **)> struct holder : life {
     void started(T *made)
     {
@@ -188,7 +189,8 @@ template <typename T> bool is_closed(T &self)
 {
     return self.closed();
 }
-/* Methods that are one call of libsluice's: what it takes between the object and why, what it tells. */
+/* Methods that are one call of libsluice's: what it takes between the object and why, what it
+ * tells. */
 template <auto call, typename S, typename... A> struct bound {
     static void it(S &self, A... given)
     {

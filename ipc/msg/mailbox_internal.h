@@ -1,5 +1,5 @@
-/* ipc/msg/mailbox_internal.h - a mailbox: its peers and what a loop calls (sl_mailbox.c), and its lanes
- * (mailbox_lanes.c). */
+/* ipc/msg/mailbox_internal.h - a mailbox: its peers and what a loop calls (sl_mailbox.c), and its
+ * lanes (mailbox_lanes.c). */
 #ifndef SL_MAILBOX_INTERNAL_H
 #define SL_MAILBOX_INTERNAL_H
 

@@ -1,5 +1,5 @@
-/* ipc/msg/mailbox_lanes.c - the lanes of a mailbox: offered to those we talk to, accepted from those who
- * talk to us, read and written, and given up when the other side dies or lies. */
+/* ipc/msg/mailbox_lanes.c - the lanes of a mailbox: offered to those we talk to, accepted from
+ * those who talk to us, read and written, and given up when the other side dies or lies. */
 #include "ipc/msg/mailbox_internal.h"
 
 #include <errno.h>
@@ -405,8 +405,8 @@ void sl_mailbox_lanes_event(struct sl_mailbox *mailbox, enum sl_mailbox_tag tag,
         }
         return;
     }
-    /* Events of a slot that was freed in the same batch, or used anew, do no harm: what is done here
-     * is asked for first. */
+    /* Events of a slot that was freed in the same batch, or used anew, do no harm: what is done
+     * here is asked for first. */
     if (number >= mailbox->lane_count) {
         return;
     }

@@ -1,4 +1,5 @@
-/* ipc/msg/process_internal.h - the parts of a process that runs an actor: set-up, environment, turns.
+/* ipc/msg/process_internal.h - the parts of a process that runs an actor: set-up, environment,
+ * turns.
  */
 #ifndef SL_PROCESS_INTERNAL_H
 #define SL_PROCESS_INTERNAL_H
@@ -31,9 +32,9 @@
 
 struct sl_process;
 
-/* A system call met memory that is not there: shared memory was cut short by another process. Says so
- * and ends at once, with nothing more sent or written, as an access to such memory does; the next
- * process of the name begins with what is there. */
+/* A system call met memory that is not there: shared memory was cut short by another process. Says
+ * so and ends at once, with nothing more sent or written, as an access to such memory does; the
+ * next process of the name begins with what is there. */
 _Noreturn void sl_process_cut(struct sl_process *process);
 
 struct sl_process_watch {
@@ -41,8 +42,8 @@ struct sl_process_watch {
     uint64_t cookie;
     int pins_fd; /* of a client: sl_client_state's; else -1 */
 };
-/* The locks of clients are looked at so often, and so soon when a connection has ended: then a process that
- * dies has lost its locks, too. */
+/* The locks of clients are looked at so often, and so soon when a connection has ended: then a
+ * process that dies has lost its locks, too. */
 #define SL_PROCESS_CLIENTS_NS    (500 * SL_NS_PER_MS)
 #define SL_PROCESS_DISCONNECT_NS (10 * SL_NS_PER_MS)
 
@@ -133,7 +134,8 @@ sl_err sl_process_disk_open(struct sl_env *env, const char *path, uint32_t queue
 void sl_process_disks_flush(struct sl_process *process);
 void sl_process_disks_close(struct sl_process *process);
 
-/* ---- process_supervised.c: whether somebody restarts what ends. A node outlives its supervisor. */
+/* ---- process_supervised.c: whether somebody restarts what ends. A node outlives its supervisor.
+ */
 /* At the start: finds the supervisor, if there is one, and watches it. */
 void sl_process_supervisor_find(struct sl_process *process);
 /* While it is gone: another one may have taken the node over. */

@@ -1,6 +1,7 @@
-/* ipc/msg/process_supervised.c - an actor knows whether its supervisor lives, and says since when it does
- * not. It goes on: memory, clients and other actors are none of the supervisor's, and a new one finds
- * it by its pid file. So it does not die with its parent (PR_SET_PDEATHSIG), which is gone by then. */
+/* ipc/msg/process_supervised.c - an actor knows whether its supervisor lives, and says since when
+ * it does not. It goes on: memory, clients and other actors are none of the supervisor's, and a new
+ * one finds it by its pid file. So it does not die with its parent (PR_SET_PDEATHSIG), which is
+ * gone by then. */
 #include "ipc/msg/process_internal.h"
 
 #include <inttypes.h>

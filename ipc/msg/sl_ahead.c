@@ -6,8 +6,8 @@
 #define WARM_NS (500 * SL_NS_PER_MS)
 /* After a request for more that was refused, or not answered. */
 #define PAUSE_NS (100 * SL_NS_PER_MS)
-/* Filled up for so many writes at a time: the one that asks waits a microsecond for each extent, the
- * others wait for none. */
+/* Filled up for so many writes at a time: the one that asks waits a microsecond for each extent,
+ * the others wait for none. */
 #define WRITES_AHEAD   16u
 #define HELD_BYTES_MAX (4 * SL_MIB) /* of a class, unless two writes need more */
 

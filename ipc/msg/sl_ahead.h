@@ -1,9 +1,9 @@
 /* ipc/msg/sl_ahead.h - extents that the registrar granted to this process in advance.
  *
- * A small value of a size that comes again then costs one round trip: it is written to an extent that
- * was granted before, and the COMMIT that names its key asks for the next ones. A client keeps one such
- * table. An extent ends as every reservation does: by its deadline, by the death of
- * its owner, or when the registrar needs the memory. So it is looked at again before it is used, and
+ * A small value of a size that comes again then costs one round trip: it is written to an extent
+ * that was granted before, and the COMMIT that names its key asks for the next ones. A client keeps
+ * one such table. An extent ends as every reservation does: by its deadline, by the death of its
+ * owner, or when the registrar needs the memory. So it is looked at again before it is used, and
  * who finds that it has ended asks by RESERVE. */
 #ifndef SL_AHEAD_H
 #define SL_AHEAD_H
@@ -11,8 +11,8 @@
 #include "ipc/msg/sl_msg.h"
 #include "ipc/shm/sl_index.h"
 
-/* A larger write costs so much by its bytes that a round trip is little beside it: the registrar had better
- * say first who else writes there. 512 KiB would cost puts of 1 MiB a seventh. */
+/* A larger write costs so much by its bytes that a round trip is little beside it: the registrar
+ * had better say first who else writes there. 512 KiB would cost puts of 1 MiB a seventh. */
 #define SL_AHEAD_BYTES_MAX (1 * SL_MIB)
 #define SL_AHEAD_CLASSES   16u
 #define SL_AHEAD_EXTENTS   64u /* of a class */
@@ -36,8 +36,9 @@ struct sl_ahead { /* zeroed: empty; one thread at a time */
     struct sl_ahead_class classes[SL_AHEAD_CLASSES];
 };
 
-/* Notes that `need` extents of this size are wanted. Gives how many to ask for with the COMMIT: 0 where
- * enough are here, or the size was not wanted lately, or was asked for or refused a moment ago. */
+/* Notes that `need` extents of this size are wanted. Gives how many to ask for with the COMMIT: 0
+ * where enough are here, or the size was not wanted lately, or was asked for or refused a moment
+ * ago. */
 uint32_t sl_ahead_wish(struct sl_ahead *ahead, uint64_t space_bytes, uint32_t need,
                        uint64_t now_ns);
 /* The answer to such a COMMIT. */

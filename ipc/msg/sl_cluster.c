@@ -68,7 +68,8 @@ bool sl_cluster_address(const char *text, bool *any)
     return true;
 }
 
-/* A name, an IPv4 address, or an IPv6 address, with its zone or without: ZeroMQ takes no other one. */
+/* A name, an IPv4 address, or an IPv6 address, with its zone or without: ZeroMQ takes no other one.
+ */
 static bool is_host(const char *host, bool bracket)
 {
     static const char letters[] =

@@ -1,5 +1,5 @@
-/* ipc/msg/sl_cluster.h - what the settings say of this node among others: asked by its registrar, its
- * transporter and by tools, so that they cannot differ. */
+/* ipc/msg/sl_cluster.h - what the settings say of this node among others: asked by its registrar,
+ * its transporter and by tools, so that they cannot differ. */
 #ifndef SL_CLUSTER_H
 #define SL_CLUSTER_H
 

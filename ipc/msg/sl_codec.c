@@ -355,7 +355,8 @@ sl_err sl_codec_encode(struct sl_codec *codec, const struct sl_msg *msg, const v
                        size_t *length_bytes, struct sl_error *why)
 {
     const struct sl_msg_info *info = sl_msg_info(msg->type);
-    /* A request of a later release is refused in its own type, without a body: its sender knows it. */
+    /* A request of a later release is refused in its own type, without a body: its sender knows it.
+     */
     bool refuses = info == NULL && SL_MSG_IS_REPLY(msg->type) && msg->code != SL_OK;
     if ((info == NULL && !refuses) || msg->type >= SL_MSG_LOCAL_MIN) {
         return sl_fail(why, SL_ERR_INVALID, "message type %u (%s) does not travel", msg->type,

@@ -21,8 +21,8 @@ struct frame {
 };
 #define SKIPPED_MAX (1u << 20) /* a later release's message has fewer */
 
-/* What a head says: so many bytes of a number behind it, and so many bytes more. Bytes of TEXT, BIN and
- * EXT are as many as the number says, and those. */
+/* What a head says: so many bytes of a number behind it, and so many bytes more. Bytes of TEXT, BIN
+ * and EXT are as many as the number says, and those. */
 struct head {
     unsigned char kind, width, more;
 };

@@ -20,7 +20,8 @@
 #define FILE_BYTES_MAX  1024u
 #define Z85_KEY_LENGTH  (SL_CURVE_TEXT_BYTES - 1u)
 #define Z85_OTHER_SIGNS ".-:+=^!/*?&<>()[]{}@%$#"
-/* What the first socket of a context takes: 5 descriptors, and as many once more for a peer's; 2 threads. */
+/* What the first socket of a context takes: 5 descriptors, and as many once more for a peer's; 2
+ * threads. */
 #define CONTEXT_DESCRIPTORS 10u
 #define CONTEXT_THREADS     2u
 
@@ -38,8 +39,8 @@ static sl_err path_of(const char *directory, const char *node, const char *endin
                : sl_fail(why, SL_ERR_INVALID, "the path of the key files is too long");
 }
 
-/* Beside and synced; then it gets its name, if nothing has that or it is to be replaced. So a power cut
- * leaves a whole file or none. */
+/* Beside and synced; then it gets its name, if nothing has that or it is to be replaced. So a power
+ * cut leaves a whole file or none. */
 static sl_err file_write(const char *path, mode_t mode, const char *text, bool replaces,
                          struct sl_error *why)
 {

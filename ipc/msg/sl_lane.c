@@ -216,7 +216,8 @@ static bool lane_map(struct sl_lane *lane, int memory_fd, uint64_t ring_bytes, b
 
 /* ----------------------------------------------- doorbells */
 
-/* Another kind of descriptor could block who rings it, or worse. What has a path begins otherwise. */
+/* Another kind of descriptor could block who rings it, or worse. What has a path begins otherwise.
+ */
 static bool is_doorbell(int fd)
 {
     char link[32];
@@ -226,8 +227,8 @@ static bool is_doorbell(int fd)
            memcmp(kind, BELLS_NAME, sizeof(kind)) == 0;
 }
 
-/* The pipe once more, as an open file that is ours alone; -1: not to be had. For both directions: a pipe
- * that we ring has a reader then, so that no ring is a SIGPIPE. */
+/* The pipe once more, as an open file that is ours alone; -1: not to be had. For both directions: a
+ * pipe that we ring has a reader then, so that no ring is a SIGPIPE. */
 static int bell_open(int from_fd)
 {
     char link[32];
@@ -526,7 +527,8 @@ void sl_lane_ring(const struct sl_lane *lane)
 void sl_lane_rung(struct sl_lane *lane)
 {
     char bytes[BELL_BYTES];
-    /* Each ring is an event, also of a pipe that is not empty: to read each would be a call more. */
+    /* Each ring is an event, also of a pipe that is not empty: to read each would be a call more.
+     */
     if (++lane->rung >= RINGS_AT_ONCE) {
         lane->rung = 0;
         ssize_t taken = read(lane->doorbell_fd, bytes, sizeof(bytes));

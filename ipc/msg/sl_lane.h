@@ -1,5 +1,5 @@
-/* ipc/msg/sl_lane.h - a lane between two processes of this node: two rings in a sealed memfd, one each
- * way, two doorbells (pipes), and the socket over which they were handed over.
+/* ipc/msg/sl_lane.h - a lane between two processes of this node: two rings in a sealed memfd, one
+ * each way, two doorbells (pipes), and the socket over which they were handed over.
  *
  * The offerer, which takes the first step, makes all of it and connects to the other's socket
  * RUNTIME_DIR/NAME.sock. It sends one message with its name, the protocol version and three
@@ -19,8 +19,8 @@
 /* 1 had eventfds as doorbells, 2 sent long frames by ZeroMQ. */
 #define SL_LANE_VERSION    3u
 #define SL_LANE_NAME_BYTES 32u
-/* Long frames that the other side has not taken: each holds a descriptor of this user, of which Linux
- * lets RLIMIT_NOFILE be on their way, and memory. */
+/* Long frames that the other side has not taken: each holds a descriptor of this user, of which
+ * Linux lets RLIMIT_NOFILE be on their way, and memory. */
 #define SL_LANE_LONG_MAX 64u
 
 struct sl_lane {
@@ -72,9 +72,9 @@ sl_err sl_lane_take_offer(struct sl_lane *lane);
 /* Tells the offerer code; SL_OK makes the lane stand. Errors: SL_ERR_PEER_DIED. */
 sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code);
 
-/* Hands over a frame of any length by the socket, beside the ring, whose next frame is its mark. Errors:
- * SL_ERR_LIMIT (it and what the other side has not taken are more than SL_LANE_LONG_MAX, or than
- * bytes_max; no descriptors, no memory), SL_ERR_PEER_DIED. */
+/* Hands over a frame of any length by the socket, beside the ring, whose next frame is its mark.
+ * Errors: SL_ERR_LIMIT (it and what the other side has not taken are more than SL_LANE_LONG_MAX, or
+ * than bytes_max; no descriptors, no memory), SL_ERR_PEER_DIED. */
 sl_err sl_lane_send_long(struct sl_lane *lane, const void *frame, size_t length_bytes,
                          uint64_t bytes_max);
 /* Takes the next one, of bytes_max at most: gives *frame, which nobody can change, for munmap.

@@ -1,6 +1,6 @@
-/* ipc/msg/sl_layout.h - how an engine has laid out its blocks: the regions of a registration, checked and in
- * their order. Registrar, coordinator, swapper and transporter read registrations by it. Pure; every number
- * of a registration comes from another process. */
+/* ipc/msg/sl_layout.h - how an engine has laid out its blocks: the regions of a registration,
+ * checked and in their order. Registrar, coordinator, swapper and transporter read registrations by
+ * it. Pure; every number of a registration comes from another process. */
 #ifndef SL_LAYOUT_H
 #define SL_LAYOUT_H
 
@@ -24,9 +24,9 @@ struct sl_layout {
 };
 
 #define SL_LAYOUT_ALL UINT64_MAX
-/* Of the regions of these ranks, a bit each. Blocks of a region lie within its length, no run passes a
- * block's stride, and no sum of its numbers overflows. Errors: SL_ERR_INVALID (names region and field, or the
- * layer that is missing), SL_ERR_NO_MEMORY. */
+/* Of the regions of these ranks, a bit each. Blocks of a region lie within its length, no run
+ * passes a block's stride, and no sum of its numbers overflows. Errors: SL_ERR_INVALID (names
+ * region and field, or the layer that is missing), SL_ERR_NO_MEMORY. */
 sl_err sl_layout_make(const struct sl_body_engine_get_reply *body, uint64_t ranks,
                       struct sl_layout *out, struct sl_error *why);
 void sl_layout_fini(struct sl_layout *layout); /* also of a zeroed one */

@@ -1,6 +1,6 @@
-/* ipc/msg/sl_mailbox.c - what a loop calls: opening, sending, receiving and waiting. All descriptors are in
- * one epoll of the mailbox's own. It is the single descriptor that a loop sees, or the place where the
- * loop waits (sl_mailbox_join). */
+/* ipc/msg/sl_mailbox.c - what a loop calls: opening, sending, receiving and waiting. All
+ * descriptors are in one epoll of the mailbox's own. It is the single descriptor that a loop sees,
+ * or the place where the loop waits (sl_mailbox_join). */
 #include "ipc/msg/mailbox_internal.h"
 #include "runtime/base/sl_loop.h"
 
@@ -15,9 +15,11 @@
 
 #define RING_BYTES (512 * SL_KIB) /* each way */
 #define EVENTS_MAX 64
-/* Descriptors are asked again after so many frames, so that a busy lane does not hide a lane's end. */
+/* Descriptors are asked again after so many frames, so that a busy lane does not hide a lane's end.
+ */
 #define FRAMES_BETWEEN_POLLS 64u
-/* A sender that has not looked for so long looks first: a lane's death is news of its descriptor. */
+/* A sender that has not looked for so long looks first: a lane's death is news of its descriptor.
+ */
 #define ASK_NS (10 * SL_NS_PER_MS)
 
 int sl_mailbox_watch(const struct sl_mailbox *mailbox, int fd, enum sl_mailbox_tag tag,

@@ -1,9 +1,9 @@
 /* ipc/msg/sl_mailbox.h - frames between processes of a node, over lanes (sl_lane.h).
  *
- * An actor listens at RUNTIME_DIR/NAME.sock. A process that talks to it offers it a lane there: a pair
- * of rings in shared memory, which carry its requests and the replies to them, in about a microsecond
- * when the other side is awake. A lane that ends is made anew by itself. Requests of one process to
- * another arrive in the order in which they were sent.
+ * An actor listens at RUNTIME_DIR/NAME.sock. A process that talks to it offers it a lane there: a
+ * pair of rings in shared memory, which carry its requests and the replies to them, in about a
+ * microsecond when the other side is awake. A lane that ends is made anew by itself. Requests of
+ * one process to another arrive in the order in which they were sent.
  *
  * Who sleeps has to say so, or the others do not ring: see sl_mailbox_sleep. One thread at a time.
  * Made after fork. */
@@ -39,18 +39,18 @@ struct sl_mailbox_stats {
     uint64_t late_wakeups; /* frames that were found by looking again, not by a doorbell */
 };
 
-/* Errors: SL_ERR_EXISTS (another process serves this name), SL_ERR_INVALID, SL_ERR_NO_MEMORY, SL_ERR_OS.
- * A socket file that a dead actor left is replaced. */
+/* Errors: SL_ERR_EXISTS (another process serves this name), SL_ERR_INVALID, SL_ERR_NO_MEMORY,
+ * SL_ERR_OS. A socket file that a dead actor left is replaced. */
 sl_err sl_mailbox_open(const struct sl_mailbox_options *options, struct sl_mailbox **out,
                        struct sl_error *why);
 /* Frames that were taken are read by the other side still. */
 void sl_mailbox_close(struct sl_mailbox **mailbox);
 
-/* Sends a copy. reply: to a peer that connected to us. Never blocks. Errors: SL_ERR_UNREACHABLE (nobody
- * is there), SL_ERR_BUSY (it has not accepted our lane yet: the first send to an actor says so),
- * SL_ERR_LIMIT (queue full, or it takes no more lanes), SL_ERR_VERSION (it does not know our lanes),
- * SL_ERR_PERMISSION (another user's), SL_ERR_INVALID (name, or larger than message_bytes_max),
- * SL_ERR_OS. */
+/* Sends a copy. reply: to a peer that connected to us. Never blocks. Errors: SL_ERR_UNREACHABLE
+ * (nobody is there), SL_ERR_BUSY (it has not accepted our lane yet: the first send to an actor says
+ * so), SL_ERR_LIMIT (queue full, or it takes no more lanes), SL_ERR_VERSION (it does not know our
+ * lanes), SL_ERR_PERMISSION (another user's), SL_ERR_INVALID (name, or larger than
+ * message_bytes_max), SL_ERR_OS. */
 sl_err sl_mailbox_send(struct sl_mailbox *mailbox, const char *to, const void *frame,
                        size_t length_bytes, bool reply);
 /* Words what a send of requests to `to` answered. Gives code. */
@@ -82,8 +82,8 @@ int sl_mailbox_fd(const struct sl_mailbox *mailbox);
  * Errors: SL_ERR_OS. */
 sl_err sl_mailbox_join(struct sl_mailbox *mailbox, int loop_fd, struct sl_error *why);
 /* Waits until a descriptor is readable, or wait_ns (0: only asks) has passed; signals may end it
- * sooner. True: loop_fd is readable. The caller receives until SL_ERR_NOT_FOUND next, and has called
- * sl_mailbox_sleep before. */
+ * sooner. True: loop_fd is readable. The caller receives until SL_ERR_NOT_FOUND next, and has
+ * called sl_mailbox_sleep before. */
 bool sl_mailbox_block(struct sl_mailbox *mailbox, uint64_t wait_ns);
 
 #endif

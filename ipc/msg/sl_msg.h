@@ -113,8 +113,8 @@ void sl_msg_print_catalogue(void *stream);
 
 /* Fills sender and seq, encodes, sends along env. `to`: actor name. *seq (may be NULL) gets the
  * number. A request with budget_ns 0 gets the setting op_timeout. The first message to an actor
- * meets no lane yet and is SL_ERR_BUSY: a request that must arrive goes through sl_calls. Errors: those
- * of encode and of sl_mailbox_send. */
+ * meets no lane yet and is SL_ERR_BUSY: a request that must arrive goes through sl_calls. Errors:
+ * those of encode and of sl_mailbox_send. */
 sl_err sl_send(struct sl_env *env, const char *to, const struct sl_msg *msg, uint64_t *seq);
 /* Answers a request: type, op_id, trace_id, reply_to and the way back come from it; code, text and
  * body from reply. A reply that cannot be sent is counted, never an error of the actor; one that

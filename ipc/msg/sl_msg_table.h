@@ -294,9 +294,9 @@
     F(U64, pid, 0, UINT32_MAX, "process")        \
     F(BOOL, draining, 0, 1, "takes nothing new") \
     F(U64, start_time, 0, UINT64_MAX, "clock ticks since boot; 0: not told")
-/* everyone -> registrar: who I am; repeated every heartbeat. A client names its pin segment. pid and
- * start_time name a process, or a client by its pin segment (struct sl_proc_id): here, and wherever
- * messages have both. */
+/* everyone -> registrar: who I am; repeated every heartbeat. A client names its pin segment. pid
+ * and start_time name a process, or a client by its pin segment (struct sl_proc_id): here, and
+ * wherever messages have both. */
 #define SL_BODY_HELLO(F, L)                                     \
     F(TEXT, role, 1, 31, "registrar ... coordinator, client")   \
     F(TEXT, name, 1, 31, "actor or client name")                \
@@ -344,8 +344,8 @@
 #define SL_BODY_DAMAGED(F, L) \
     L(items, claim, SL_BATCH_MAX, "committed values that are not what their digests say")
 #define SL_BODY_CODES(F, L) F(U64S, codes, 0, SL_BATCH_MAX, "one sl_err for each item asked")
-/* Bring into memory what is not there: to the registrar what is on disks, to transporter.0 what other
- * nodes have. worth, edge: hits that a block in memory brings in 10^12 seconds. */
+/* Bring into memory what is not there: to the registrar what is on disks, to transporter.0 what
+ * other nodes have. worth, edge: hits that a block in memory brings in 10^12 seconds. */
 #define SL_BODY_BRING(F, L)                                                                           \
     F(TEXTS, keys, 0, SL_BATCH_MAX, "all parts of every group, in their order, then objects")         \
     L(groups, group, SL_BATCH_MAX, "blocks that the first keys are parts of; nodes alone")            \
@@ -406,8 +406,8 @@
     L(items, claim, SL_BATCH_MAX, \
       "claims that ended; empty: all of the op id; op id 0 too: all that the sender asked for")
 
-/* coordinator -> registrar: blocks that RESERVE held for a hand-over may be evicted again; or one that
- * was started anew asks whether prefill had committed */
+/* coordinator -> registrar: blocks that RESERVE held for a hand-over may be evicted again; or one
+ * that was started anew asks whether prefill had committed */
 #define SL_BODY_HOLD(F, L)                                                                       \
     F(U64, hold_id, 1, UINT64_MAX, "as in RESERVE")                                              \
     F(U64, keys_low, 0, UINT64_MAX,                                                              \
@@ -617,8 +617,8 @@
 #define SL_BODY_TICKET_REPLY(F, L) L(ticket, ticket, 4, "one: for prefill")
 #define SL_BODY_HANDOVER_END(F, L) \
     F(U64S, handover_ids, 1, 1024, "decode has them, or nobody wants them")
-/* What the nodes of a hand-over tell each other: coordinator -> its transporter -> the other node's ->
- * its coordinator. 1 is said again until it is answered, 4 and 5 once. */
+/* What the nodes of a hand-over tell each other: coordinator -> its transporter -> the other node's
+ * -> its coordinator. 1 is said again until it is answered, 4 and 5 once. */
 #define SL_BODY_HANDOVER_WORD(F, L)                                                                \
     F(TEXT, node, 1, 31, "who is told; from a transporter to its coordinator: whose it is")        \
     F(U64, handover_id, 1, UINT64_MAX, "hand-over")                                                \
@@ -631,9 +631,9 @@
 #define SL_BODY_OP(F, L) F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")
 #define SL_BODY_OP_REPLY(F, L) \
     F(BOOL, fenced, 0, 1, "nothing touches the op's device blocks any more")
-/* Of ops by layers. What is ready is told once and not waited for; the STORE says it too when it comes
- * again. One process a rank: each speaks for its own, with layers 0, which a coordinator that does
- * not know it refuses. */
+/* Of ops by layers. What is ready is told once and not waited for; the STORE says it too when it
+ * comes again. One process a rank: each speaks for its own, with layers 0, which a coordinator that
+ * does not know it refuses. */
 #define SL_BODY_LAYERS(F, L)                                                                \
     F(U64, target_op, 1, UINT64_MAX, "op id of the op meant")                               \
     F(U64, layers, 0, 4096, "the first so many layers, of all ranks; 0: rank_layers")       \
@@ -779,8 +779,9 @@
     F(U64, start_time, 0, UINT64_MAX, "clock ticks since boot")
 #define SL_BODY_LOCAL_JOB(F, L) F(U64, cookie, 0, UINT64_MAX, "of the job; result is the code")
 
-/* X(NAME, body, number, TABLE, help) makes SL_MSG_NAME and struct sl_body_BODY. P is a request and its reply,
- * NAME_REPLY, which has the next number: P(X, NAME, body, number, its table, help, the reply's table, help). */
+/* X(NAME, body, number, TABLE, help) makes SL_MSG_NAME and struct sl_body_BODY. P is a request and
+ * its reply, NAME_REPLY, which has the next number: P(X, NAME, body, number, its table, help, the
+ * reply's table, help). */
 #define SL_MSG_ROWS(P, X)                                                                          \
     X(PING, ping, 2, SL_BODY_EMPTY, "are you there")                                               \
     X(PONG, pong, 3, SL_BODY_PONG, "yes")                                                          \

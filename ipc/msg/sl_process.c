@@ -361,8 +361,8 @@ static sl_err make_name(struct sl_process *process, struct sl_error *why)
     return SL_OK;
 }
 
-/* A lock on a directory keeps systemd-tmpfiles from what lies below it. It is held until the process
- * ends; without it the supervisor makes again what a cleaner took. */
+/* A lock on a directory keeps systemd-tmpfiles from what lies below it. It is held until the
+ * process ends; without it the supervisor makes again what a cleaner took. */
 static void place_hold(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,12 +1,12 @@
-/* ipc/msg/sl_process.h - runs an actor as a process: config, directories, log, metrics, mailbox, loop,
- * signals, pidfds, disk, helper threads - and the real environment made of them. */
+/* ipc/msg/sl_process.h - runs an actor as a process: config, directories, log, metrics, mailbox,
+ * loop, signals, pidfds, disk, helper threads - and the real environment made of them. */
 #ifndef SL_PROCESS_H
 #define SL_PROCESS_H
 
 #include "runtime/base/sl_actor.h"
 
-/* The gauge of an actor whose supervisor is gone: since when, in ms since 1970; 0: it has one, or is
- * an actor of nobody's. */
+/* The gauge of an actor whose supervisor is gone: since when, in ms since 1970; 0: it has one, or
+ * is an actor of nobody's. */
 #define SL_PROCESS_UNSUPERVISED "unsupervised_since_ms"
 
 /* main() of every actor. Exit codes: 0 drained, 1 failed (the log says why), 2 wrong use.

@@ -1,5 +1,5 @@
-/* ipc/msg/sl_process_disk.c - the disk of an actor: it is flushed once a turn, and its completions become
- * messages. */
+/* ipc/msg/sl_process_disk.c - the disk of an actor: it is flushed once a turn, and its completions
+ * become messages. */
 #include "ipc/msg/process_internal.h"
 #include "runtime/base/sl_array.h"
 #include "runtime/disk/sl_disk.h"

@@ -1,4 +1,5 @@
-/* ipc/msg/sl_process_env.c - the real environment: sending, watching, killing, helper threads, chance.
+/* ipc/msg/sl_process_env.c - the real environment: sending, watching, killing, helper threads,
+ * chance.
  */
 #include "ipc/msg/process_internal.h"
 #include "ipc/shm/sl_pins.h"

@@ -26,7 +26,8 @@
 #define SL_QUEUE_BYTES_MIN (4 * SL_KIB)
 #define SL_QUEUE_BYTES_MAX (64 * SL_MIB)
 /* The death of a writer ends the sleep by its socket, and a stopped one rings when it goes on: this
- * is for a child of a dead one that still holds the socket. An actor's heartbeat wakes it as often. */
+ * is for a child of a dead one that still holds the socket. An actor's heartbeat wakes it as often.
+ */
 #define SL_QUEUE_SLEEP_NS_MAX (500 * SL_NS_PER_MS)
 /* Two cache lines: the prefetcher of x86 fetches lines in pairs. */
 #define SL_QUEUE_LINE_BYTES 128u

@@ -1,5 +1,6 @@
-/* ipc/msg/sl_ticket.h - what decode hands to prefill, by whichever way the engines talk: which node wants the
- * blocks of a hand-over. A peer that shows it may name bytes for that hand-over: keep it as a secret. */
+/* ipc/msg/sl_ticket.h - what decode hands to prefill, by whichever way the engines talk: which node
+ * wants the blocks of a hand-over. A peer that shows it may name bytes for that hand-over: keep it
+ * as a secret. */
 #ifndef SL_TICKET_H
 #define SL_TICKET_H
 

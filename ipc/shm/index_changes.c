@@ -4,8 +4,8 @@
  * key's hash (the lower half is the tag in the word). A word that changed may be the same key with
  * a fresh record (it went to disk, say), another key, or none. A key that left a slot may have come
  * back in another one, before or behind the walk; so it is told as gone only when its hash is in
- * the table no more. Else what was told of it moves to the slot where it lies now: it may leave that
- * one, too, before the walk gets there. */
+ * the table no more. Else what was told of it moves to the slot where it lies now: it may leave
+ * that one, too, before the walk gets there. */
 #include "ipc/shm/index_internal.h"
 #include "ipc/shm/sl_index_changes.h"
 
@@ -133,13 +133,14 @@ static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint
     told_set(changes, to, changes->ids[from]);
     home_set(changes, to, changes->homes[from]);
     changes->tiers[to] = changes->tiers[from];
-    /* Its value may be in another tier than told: it is looked at once more, and its tag stays known. */
+    /* Its value may be in another tier than told: it is looked at once more, and its tag stays
+     * known. */
     changes->words[to] = changes->with_tiers ? word | UINT32_MAX : word; /* no slot has this ref */
     return true;
 }
 
-/* Whether a visible object whose key has this hash is in the table; FOUND: in which slot, under which
- * word. */
+/* Whether a visible object whose key has this hash is in the table; FOUND: in which slot, under
+ * which word. */
 static enum index_look hash_look(const struct sl_index_view *view, uint64_t hash,
                                  uint64_t *slot_number, uint64_t *word_out)
 {
@@ -170,8 +171,8 @@ static enum index_look hash_look(const struct sl_index_view *view, uint64_t hash
     return INDEX_LOOK_OTHER;
 }
 
-/* Its key was told as gone. It may have been told of another slot of its path meanwhile, and be back there
- * soon, under the same word: there it was not told, either. */
+/* Its key was told as gone. It may have been told of another slot of its path meanwhile, and be
+ * back there soon, under the same word: there it was not told, either. */
 static void told_elsewhere_forget(struct sl_index_changes *changes, uint64_t hash, uint64_t id)
 {
     const struct sl_index_view *view = changes->view;
@@ -188,9 +189,9 @@ static void told_elsewhere_forget(struct sl_index_changes *changes, uint64_t has
     }
 }
 
-/* What was told of this slot is told as gone, unless its key is somewhere else. A key that cannot be
- * remembered where it is now is told as gone, and as there when the walk comes by. False: refused,
- * or the record behind it is being written or came back this moment. */
+/* What was told of this slot is told as gone, unless its key is somewhere else. A key that cannot
+ * be remembered where it is now is told as gone, and as there when the walk comes by. False:
+ * refused, or the record behind it is being written or came back this moment. */
 static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_index_change_fn fn,
                         void *context, bool *refused)
 {
@@ -262,9 +263,9 @@ static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_ind
     return true;
 }
 
-/* Whether the record that the slot names says that its value is in another tier than told: a key that went
- * and came back between two walks may have the slot and the record that it had. What is read may be of
- * another record by now: the look that follows tells. */
+/* Whether the record that the slot names says that its value is in another tier than told: a key
+ * that went and came back between two walks may have the slot and the record that it had. What is
+ * read may be of another record by now: the look that follows tells. */
 static bool tier_differs(const struct sl_index_changes *changes, uint64_t slot, uint64_t word)
 {
     sl_ref ref = (sl_ref)word;

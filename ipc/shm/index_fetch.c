@@ -1,5 +1,5 @@
-/* ipc/shm/index_fetch.c - what the registrar is about to use of the index is fetched from memory, so that it
- * does not wait for each line by itself; short ways to what is asked for most. */
+/* ipc/shm/index_fetch.c - what the registrar is about to use of the index is fetched from memory,
+ * so that it does not wait for each line by itself; short ways to what is asked for most. */
 #include "ipc/shm/index_internal.h"
 
 void sl_index_fetch(const struct sl_index *index, sl_ref ref)

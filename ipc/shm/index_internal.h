@@ -8,8 +8,8 @@
 
 #define INDEX_NONE UINT32_MAX
 
-/* So much of a record is fetched from memory ahead of its use: its words, and most of its key. What is
- * behind the last record of a slab is fetched in vain. */
+/* So much of a record is fetched from memory ahead of its use: its words, and most of its key. What
+ * is behind the last record of a slab is fetched in vain. */
 #define INDEX_FETCH_UNITS (INDEX_UNITS_MIN + 1u)
 
 /* Private book-keeping of one slab. */

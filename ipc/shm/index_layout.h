@@ -11,10 +11,11 @@
  * counts;
  * - state word of a group: release store when its last part is in the table, acquire load by
  * readers;
- * - count of a region (index_regions.h): release store behind the slot's, acquire load before slots and
- * records of the region are looked at: a change that a reader did not see moves the count later;
- * - occupied slots of a region: raised (release) before a slot is set, lowered after one is cleared; loaded
- * (acquire) before its slots: where it is 0, no key lies that was there before;
+ * - count of a region (index_regions.h): release store behind the slot's, acquire load before slots
+ * and records of the region are looked at: a change that a reader did not see moves the count
+ * later;
+ * - occupied slots of a region: raised (release) before a slot is set, lowered after one is
+ * cleared; loaded (acquire) before its slots: where it is 0, no key lies that was there before;
  * - slab_count: release store after the slabs are populated, acquire load by readers.
  * Everything else is relaxed: written by one thread, guarded by a version. tests/models/pins.pml
  * checks these orders on a memory as weak as C11 allows, and that it finds each one's absence. */
@@ -35,7 +36,7 @@ typedef _Atomic uint64_t index_word;
 #define INDEX_SLAB_UNITS \
     1024u /* the first one is the slab's head: word 0 is the class of its records */
 #define INDEX_GROW_SLABS   16u /* populated at a time, at most: 1 MiB */
-#define INDEX_GROW_SHARE   32u /* and no more than this part of what is there: few keys cost little */
+#define INDEX_GROW_SHARE   32u /* at most this part of the slabs in use: few keys cost little */
 #define INDEX_BUCKET_SLOTS 7u
 #define INDEX_TRIES_MAX    64u
 
@@ -99,7 +100,8 @@ static_assert(sizeof(struct sl_unit_note) == 24, "a note takes three words");
 #define WHAT_HARD_PIN (UINT64_C(1) << 9)
 #define WHAT_REPLACES (UINT64_C(1) << 10) /* its key's slot is on its way from another to it */
 #define WHAT_REPLACER (UINT64_C(1) << 11) /* a reservation that may do so */
-#define WHAT_PINNED   (UINT64_C(1) << 12) /* a claim that its writer pins whenever it writes to it */
+#define WHAT_PINNED   (UINT64_C(1) << 12) /* a claim that its writer pins whenever it writes to it \
+                                           */
 /* What few values have: behind the key, so that the others are no larger for it. */
 enum {
     TERMS_SOFT_PIN = 0,     /* how long from the commit on */

@@ -127,7 +127,8 @@ bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, uint64
     return ttl_ns != 0;
 }
 
-/* To at least `enough`; to `want` when it is written at all. Gives the end in ns; 0: it is closed. */
+/* To at least `enough`; to `want` when it is written at all. Gives the end in ns; 0: it is closed.
+ */
 static uint64_t word_raise(index_word *word, uint64_t tag, uint64_t enough, uint64_t want)
 {
     uint64_t found = word_get_acquire(word);

@@ -1,5 +1,5 @@
-/* ipc/shm/index_reader.c - look-ups in a mapping that another process writes, and that nobody vouches
- * for.
+/* ipc/shm/index_reader.c - look-ups in a mapping that another process writes, and that nobody
+ * vouches for.
  *
  * Every reference, length and count is bounded before it is used, whatever the memory says: a torn
  * or hostile index costs wrong answers at worst, never a fault or an endless loop. index_layout.h
@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-/* Times that a closed lease is looked at again: the registrar unlinks a bundle of hundreds meanwhile.
+/* Times that a closed lease is looked at again: the registrar unlinks a bundle of hundreds
+ * meanwhile.
  */
 #define SHUT_TRIES_MAX 4096u
 #define BATCH_WIDTH \
@@ -281,7 +282,8 @@ static inline __attribute__((always_inline)) sl_err object_find(const struct sl_
         if (!object_visible(view, found.words)) {
             return SL_ERR_NOT_FOUND;
         }
-        /* In the end as it is: of a registrar that was stopped while it closed the key's lease, say.
+        /* In the end as it is: of a registrar that was stopped while it closed the key's lease,
+         * say.
          */
         bool whole = (out == NULL && leasing == NULL) || found_terms(view, &found);
         if ((whole && (leasing == NULL || found_lease(view, &found, leasing))) ||
@@ -704,7 +706,8 @@ sl_err sl_index_find_ref(const struct sl_index_view *view, sl_ref ref, uint64_t 
 
 /* ---- for those who remember what a slot held (index_changes.c) ---- */
 
-/* What is told of the block of a visible part. False: the block goes at this moment, and its part. */
+/* What is told of the block of a visible part. False: the block goes at this moment, and its part.
+ */
 static bool slot_block_read(const struct sl_index_view *view, const uint64_t *words,
                             struct index_slot *out)
 {
@@ -731,8 +734,8 @@ static bool slot_block_read(const struct sl_index_view *view, const uint64_t *wo
     return same;
 }
 
-/* What the slot held may have left between two looks at it, and come back behind them: then what was read is
- * of another one that was there meanwhile, or of none. */
+/* What the slot held may have left between two looks at it, and come back behind them: then what
+ * was read is of another one that was there meanwhile, or of none. */
 static bool slot_look_is_of(const struct sl_index_view *view, enum index_look look, uint64_t word,
                             const struct found *found)
 {

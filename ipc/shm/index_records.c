@@ -1,4 +1,5 @@
-/* ipc/shm/index_records.c - memory of records: slabs of one size class each, which records are live.
+/* ipc/shm/index_records.c - memory of records: slabs of one size class each, which records are
+ * live.
  *
  * Which records are live is written in the records (version); the lists and masks here are private
  * and are rebuilt by recovery. A slab whose records are all free goes back to the free slabs and

@@ -165,8 +165,9 @@ static bool slot_rivals(const struct sl_index *index, uint64_t word, sl_ref ref)
                         what_key_length(what_one));
 }
 
-/* The first slot on its key's path that names it is its own, if none before it has the same key. That
- * is known when all records are; until then one that may have is a doubt, and false the answer. */
+/* The first slot on its key's path that names it is its own, if none before it has the same key.
+ * That is known when all records are; until then one that may have is a doubt, and false the
+ * answer. */
 static bool slot_find(struct sl_index *index, sl_ref ref, bool all_known)
 {
     const struct sl_index_view *view = &index->view;
@@ -263,9 +264,9 @@ static void recover_slabs(struct sl_index *index, struct contents *contents)
     }
 }
 
-/* Slots that are nobody's, and counts that a cut-off link or unlink left too high. They were never too low, so
- * readers missed nothing; those of regions may be, where a release that does not count served meanwhile, and nobody believes them
- * before this is over. */
+/* Slots that are nobody's, and counts that a cut-off link or unlink left too high. They were never
+ * too low, so readers missed nothing; those of regions may be, where a release that does not count
+ * served meanwhile, and nobody believes them before this is over. */
 static void recover_table(struct sl_index *index)
 {
     for (uint64_t at = 0; at < index->view.bucket_count; at++) {

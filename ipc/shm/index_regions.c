@@ -140,7 +140,8 @@ void index_regions_own(struct sl_index_view *view, bool opened)
             word_set(&regions->counts[i], 1);
         }
     }
-    /* Of the open file: it is held as long as this process lives and has it open, and seen from other namespaces. */
+    /* Of the open file: it is held as long as this process lives and has it open, and seen from
+     * other namespaces. */
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     regions->owned =
         regions->counts != NULL && fcntl(regions->segment.fd, F_OFD_SETLK, &whole) == 0;

@@ -1,5 +1,5 @@
-/* ipc/shm/sl_alloc.c - the allocator of extents: two-level segregated fit over pages, slabs of 64-byte
- * units below.
+/* ipc/shm/sl_alloc.c - the allocator of extents: two-level segregated fit over pages, slabs of
+ * 64-byte units below.
  *
  * All state is private to the registrar (arrays sized once, nothing is allocated later) and can be
  * rebuilt from the records at any time, so nothing of it lies in shared memory. Runs of pages
@@ -330,8 +330,8 @@ static void piece_close(struct sl_alloc *alloc, uint32_t at, uint32_t pages)
     alloc->closed_end = SL_MAX(alloc->closed_end, at + pages);
 }
 
-/* It is claimed, and is opened: if it was closed, it counts among the others again. Gives its pages;
- * 1: it was claimed at the rebuild, and has that many at least. */
+/* It is claimed, and is opened: if it was closed, it counts among the others again. Gives its
+ * pages; 1: it was claimed at the rebuild, and has that many at least. */
 static uint32_t piece_open(struct sl_alloc *alloc, uint32_t at)
 {
     struct page *first = &alloc->pages[at];
@@ -381,8 +381,8 @@ static bool page_claimed(const struct sl_alloc *alloc, uint32_t page)
     return (alloc->claimed[page / 64] >> (page % 64) & 1) != 0;
 }
 
-/* Makes what is unclaimed of [from, to) free. Gives to, or the end of what was closed and lies across
- * it. */
+/* Makes what is unclaimed of [from, to) free. Gives to, or the end of what was closed and lies
+ * across it. */
 static uint32_t alloc_open_pages(struct sl_alloc *alloc, uint32_t from, uint32_t to)
 {
     uint32_t start = from;

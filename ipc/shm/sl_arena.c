@@ -1,4 +1,5 @@
-/* ipc/shm/sl_arena.c - the segment that holds values: bounds, generations, populating while serving. */
+/* ipc/shm/sl_arena.c - the segment that holds values: bounds, generations, populating while
+ * serving. */
 #include "ipc/shm/sl_arena.h"
 
 #include <assert.h>
@@ -39,8 +40,9 @@ struct arena_own {
     /* Release by whoever populated the prefix, acquire by everyone: what lies below does not fault.
      */
     _Atomic uint64_t populated_bytes;
-    /* Who registers memory stores kept, then loads giving; who gives it back stores giving, then loads
-     * kept (all seq_cst): one of the two sees the other. kept stays; giving is the owner's. */
+    /* Who registers memory stores kept, then loads giving; who gives it back stores giving, then
+     * loads kept (all seq_cst): one of the two sees the other. kept stays; giving is the owner's.
+     */
     _Atomic uint32_t kept, giving;
     /* How often some was given back. Counted by the owner (release) before the pages go; others
      * (acquire) forget then which pages their mappings have. */
@@ -341,8 +343,8 @@ static void arena_map_piece(struct sl_arena *arena, uint64_t piece)
     atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
 }
 
-/* Pages that were given back and came again are mapped anew. A thread that maps meanwhile may keep a
- * bit too many, which costs faults. */
+/* Pages that were given back and came again are mapped anew. A thread that maps meanwhile may keep
+ * a bit too many, which costs faults. */
 static void arena_map_forget(struct sl_arena *arena)
 {
     uint64_t given = atomic_load_explicit(&arena->own->given_count, memory_order_acquire);

@@ -34,8 +34,8 @@ struct sl_arena_options {
  * existing arena has another size or chunk plan. */
 sl_err sl_arena_open_owner(const struct sl_arena_options *options, bool *created,
                            struct sl_arena **out, struct sl_error *why);
-/* Whether an arena that is there has the size and chunk plan of these; asked before a start. Errors:
- * SL_ERR_CONFIG. */
+/* Whether an arena that is there has the size and chunk plan of these; asked before a start.
+ * Errors: SL_ERR_CONFIG. */
 sl_err sl_arena_fits(const struct sl_arena_options *options, struct sl_error *why);
 /* Everyone else. */
 sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct sl_arena **out,
@@ -69,10 +69,10 @@ uint64_t
 sl_arena_birth_generation(const struct sl_arena *arena); /* first of all: names this arena */
 
 /* Populating by several threads while serving: each thread calls this until SL_ERR_NOT_FOUND (all
- * done). A step takes the next slice (2 MiB) that begins below below_bytes, populates it, and publishes the
- * longest populated prefix. SL_ERR_NO_SPACE: the system has no more, or less than the rest of 32 MiB, which
- * others may need. Then the arena stays at its prefix, the step gives back its slice, and a later step
- * tries again. Thread-safe. */
+ * done). A step takes the next slice (2 MiB) that begins below below_bytes, populates it, and
+ * publishes the longest populated prefix. SL_ERR_NO_SPACE: the system has no more, or less than the
+ * rest of 32 MiB, which others may need. Then the arena stays at its prefix, the step gives back
+ * its slice, and a later step tries again. Thread-safe. */
 sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, struct sl_error *why);
 /* For a caller that cannot wait for the threads: when it returns, the prefix reaches below_bytes
  * (whole slices), wherever the threads are. Slices that they have not begun are allocated without
@@ -93,8 +93,8 @@ bool sl_arena_keep(const struct sl_arena *arena);
 bool sl_arena_is_kept(const struct sl_arena *arena);
 /* Cuts the populated prefix to to_bytes (whole slices, rounded up), and gives all behind it back to
  * the system, what others left there too. The caller knows that nobody uses it, and that no thread
- * populates. Readers that come late read zeros; what they touch is there again until it is given back
- * once more. The owner's. Errors: SL_ERR_PERMISSION: it is kept, nothing was done. */
+ * populates. Readers that come late read zeros; what they touch is there again until it is given
+ * back once more. The owner's. Errors: SL_ERR_PERMISSION: it is kept, nothing was done. */
 sl_err sl_arena_give_back(struct sl_arena *arena, uint64_t to_bytes, struct sl_error *why);
 
 /* ---- allocator: private memory of the registrar, over the populated prefix of one arena ---- */
@@ -108,9 +108,9 @@ sl_err sl_alloc_create(const struct sl_alloc_options *options, struct sl_alloc *
 void sl_alloc_destroy(struct sl_alloc **alloc);
 /* The populated prefix grew to populated_bytes. */
 void sl_alloc_grow(struct sl_alloc *alloc, uint64_t populated_bytes);
-/* Nothing from usable_bytes on is taken any more, or from the end of the extent that lies across it.
- * What is in use behind it stays until it is given, and counts as used; grow opens the rest again, and
- * goes to the end of an extent that lies across its own end. */
+/* Nothing from usable_bytes on is taken any more, or from the end of the extent that lies across
+ * it. What is in use behind it stays until it is given, and counts as used; grow opens the rest
+ * again, and goes to the end of an extent that lies across its own end. */
 void sl_alloc_shrink(struct sl_alloc *alloc, uint64_t usable_bytes);
 /* Behind it nothing is in use, and nothing is taken: memory there may go back to the system. */
 uint64_t sl_alloc_end_bytes(struct sl_alloc *alloc);

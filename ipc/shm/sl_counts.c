@@ -1,5 +1,6 @@
-/* ipc/shm/sl_counts.c - see sl_counts.h. The data of the segment: a header of a line for each block, then
- * the blocks, each of SL_COUNTS_ROWS rows. A block has memory from its first owner on. */
+/* ipc/shm/sl_counts.c - see sl_counts.h. The data of the segment: a header of a line for each
+ * block, then the blocks, each of SL_COUNTS_ROWS rows. A block has memory from its first owner on.
+ */
 #include "ipc/shm/sl_counts.h"
 #include "ipc/shm/sl_mapped.h"
 #include "runtime/base/sl_limits.h"

@@ -1,14 +1,16 @@
-/* ipc/shm/sl_counts.h - what clients count of what they do alone in shared memory: gets by tier, with
- * their times, and look-ups. Nobody is asked for it, so nobody else can count it.
+/* ipc/shm/sl_counts.h - what clients count of what they do alone in shared memory: gets by tier,
+ * with their times, and look-ups. Nobody is asked for it, so nobody else can count it.
  *
  * The segment `counts` in the shm directory is made by the registrar. A client takes a block of it,
- * and each of its threads a row of that block: the thread alone writes there, so that counting costs
- * no shared cache line. Whoever takes a block after another goes on with its counts, and nothing ever
- * sets them back. So the sum over all blocks is what was counted since the node was started, also by
- * clients that were killed. Clients without a block of their own (there are SL_COUNTS_BLOCKS; readers without pins
- * have none), and threads without a row, share one and count by atomics.
+ * and each of its threads a row of that block: the thread alone writes there, so that counting
+ * costs no shared cache line. Whoever takes a block after another goes on with its counts, and
+ * nothing ever sets them back. So the sum over all blocks is what was counted since the node was
+ * started, also by clients that were killed. Clients without a block of their own (there are
+ * SL_COUNTS_BLOCKS; readers without pins have none), and threads without a row, share one and count
+ * by atomics.
  *
- * Counts are of those who write them, and of any process of the user: a wrong one harms a figure. */
+ * Counts are of those who write them, and of any process of the user: a wrong one harms a figure.
+ */
 #ifndef SL_COUNTS_H
 #define SL_COUNTS_H
 
@@ -54,13 +56,14 @@ extern const uint64_t sl_counts_bucket_ends_ns[SL_COUNTS_BUCKETS];
 
 struct sl_counts; /* opaque; of one client; any number of threads */
 
-/* The registrar, at its start: makes the segment, or goes on with that of its predecessor. Errors: those of segments. */
+/* The registrar, at its start: makes the segment, or goes on with that of its predecessor. Errors:
+ * those of segments. */
 sl_err sl_counts_make(const char *shm_dir, struct sl_error *why);
 /* The registrar: frees the blocks of clients that are gone. */
 void sl_counts_free(const char *shm_dir, bool (*is_gone)(void *context, struct sl_proc_id client),
                     void *context);
-/* Takes a block for a client whose pin file says whether it lives; one without pins, {0}, shares that of all
- * others. Errors: those of segments. */
+/* Takes a block for a client whose pin file says whether it lives; one without pins, {0}, shares
+ * that of all others. Errors: those of segments. */
 sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id client, struct sl_counts **out,
                       struct sl_error *why);
 void sl_counts_close(struct sl_counts **counts); /* what was counted stays */
@@ -69,8 +72,8 @@ void sl_counts_leave(struct sl_counts **counts);
 /* Whether it still is the one that is there; NULL is not. */
 bool sl_counts_are_current(const char *shm_dir, const struct sl_counts *counts);
 
-/* What one thread counts in. thread: its number within the process, which no other living thread has;
- * UINT32_MAX: it has none. counts may be NULL: then nothing is counted. */
+/* What one thread counts in. thread: its number within the process, which no other living thread
+ * has; UINT32_MAX: it has none. counts may be NULL: then nothing is counted. */
 struct sl_counts_row {
     _Atomic uint64_t *words;
     bool shared;

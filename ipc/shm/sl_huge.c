@@ -10,8 +10,8 @@
 #define POLICY_PATH "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 #define MOUNTS_PATH "/proc/self/mountinfo"
 
-/* A line: id, parent, major:minor, root, place, options, [fields], "-", type, source, options of the
- * file system. */
+/* A line: id, parent, major:minor, root, place, options, [fields], "-", type, source, options of
+ * the file system. */
 static bool mount_allows(char *line, char why[SL_HUGE_TEXT_BYTES])
 {
     char *fields = strstr(line, " - "), *options = NULL;

@@ -1,5 +1,5 @@
-/* ipc/shm/sl_index.h - the shared-memory hash table from key to where the value is, and every claim on
- * an extent. Written by the registrar alone, mapped read-only by everyone else.
+/* ipc/shm/sl_index.h - the shared-memory hash table from key to where the value is, and every claim
+ * on an extent. Written by the registrar alone, mapped read-only by everyone else.
  *
  * Layout. Header page; a table of 64-byte buckets (one word of overflow count, seven slots: 32-bit
  * tag and 32-bit record reference); a region of records in size classes of 64 bytes (slabs of 64
@@ -90,8 +90,9 @@ bool sl_index_view_is_cut(const struct sl_index_view *view);
 sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_dir);
 /* The quick look: as sl_segment_linked. */
 bool sl_index_view_linked(const struct sl_index_view *view);
-/* Makes *view (NULL: not open yet) that of the index which shm_dir has now; when it is already, what
- * sl_segment_followed costs. Errors: SL_ERR_NOT_FOUND (none is there: *view stays as it is), those of opening
+/* Makes *view (NULL: not open yet) that of the index which shm_dir has now; when it is already,
+ * what sl_segment_followed costs. Errors: SL_ERR_NOT_FOUND (none is there: *view stays as it is),
+ * those of opening
  * (*view is NULL). */
 sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, struct sl_error *why);
 /* The same for an actor. false: there is none; what else went wrong is in its log. */
@@ -123,10 +124,10 @@ void sl_index_find_group_batch(const struct sl_index_view *view, const struct sl
  * An object that stays in the table during the whole walk is given exactly once. False: the end. */
 bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl_entry *out,
                    char *key_out);
-/* The visible object whose record was once told as ref, with an extent of this generation in memory:
- * what sl_pins_view_drain gives. Both may be any number. A record that was changed since is not found,
- * though its object may still be there. key_out as of a scan. SL_OK fills *out; SL_ERR_NOT_FOUND;
- * SL_ERR_BUSY as sl_index_find. */
+/* The visible object whose record was once told as ref, with an extent of this generation in
+ * memory: what sl_pins_view_drain gives. Both may be any number. A record that was changed since is
+ * not found, though its object may still be there. key_out as of a scan. SL_OK fills *out;
+ * SL_ERR_NOT_FOUND; SL_ERR_BUSY as sl_index_find. */
 sl_err sl_index_find_ref(const struct sl_index_view *view, sl_ref ref, uint64_t generation,
                          struct sl_entry *out, char *key_out);
 /* Whether a key that is not here may be had from another node, by a BRING to the transporter. */
@@ -163,14 +164,14 @@ struct sl_index_options {
  */
 sl_err sl_index_open(const struct sl_index_options *options, bool *created, struct sl_index **out,
                      struct sl_error *why);
-/* Whether there can be such an index, and one that is there has its size; asked before a start, without
- * an arena. Errors: SL_ERR_CONFIG, as of sl_index_open. */
+/* Whether there can be such an index, and one that is there has its size; asked before a start,
+ * without an arena. Errors: SL_ERR_CONFIG, as of sl_index_open. */
 sl_err sl_index_fits(const struct sl_index_options *options, struct sl_error *why);
 void sl_index_close(struct sl_index **index);
 /* As sl_segment_is_short, of the leases, too. */
 bool sl_index_is_short(const struct sl_index *index);
-/* The counts of changes (sl_index_changes.h) begin anew where another process cut them short, or there are
- * none. True: they did. */
+/* The counts of changes (sl_index_changes.h) begin anew where another process cut them short, or
+ * there are none. True: they did. */
 bool sl_index_changes_renew(struct sl_index *index, const char *shm_dir);
 /* Says to all readers whether other nodes may be asked. */
 void sl_index_set_remote(struct sl_index *index, bool remote);
@@ -191,15 +192,16 @@ const struct sl_index_view *sl_index_as_view(const struct sl_index *index);
  * has no extent), RESERVED becomes QUARANTINED. Parts of a DROPPED group are given as they are: the
  * caller unlinks them;
  * - links are 0 in every record.
- * each() may be NULL, may change or free the record it is given, and the links of those before it and of
- * its block. goes_on of the options is called all the while. Errors: SL_ERR_NO_MEMORY (not all records were
- * given; readers find what they found before). */
+ * each() may be NULL, may change or free the record it is given, and the links of those before it
+ * and of its block. goes_on of the options is called all the while. Errors: SL_ERR_NO_MEMORY (not
+ * all records were given; readers find what they found before). */
 sl_err sl_index_recover(struct sl_index *index,
                         void (*each)(void *context, const struct sl_entry *entry), void *context);
 
 /* Walks live records of every kind, in no order that means anything; cursor starts at 0. A record
  * that is there during the whole walk is given once; one that is made, freed or moved meanwhile may
- * be given or not. Where a slab ends SL_RECORD_FREE is given: each step is short. False: the end. */
+ * be given or not. Where a slab ends SL_RECORD_FREE is given: each step is short. False: the end.
+ */
 bool sl_index_walk(const struct sl_index *index, uint64_t *cursor, struct sl_entry *out);
 /* Reads a record without checks of version (the writer's own view). */
 void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *out);
@@ -235,9 +237,10 @@ sl_err sl_index_find_hashed(const struct sl_index *index, struct sl_key key, uin
 
 /* Writes a RESERVED or PROMOTING record with its key (not in the table), complete before it counts;
  * RETIRED and QUARANTINED are taken too. Uses want: kind, extent, owner, writer, deadline_ns,
- * op_id, group, part_index, digest, disk, hard_pin, replace, pinned, soft_pin_ns, bundle, contribution,
- * key, key_length, hash (as of sl_index_find_hashed; 0: it is computed here). The group, if any, must be live. Errors:
- * SL_ERR_NO_SPACE (index full), SL_ERR_INVALID (kind, key length, arena over 65535, part index).
+ * op_id, group, part_index, digest, disk, hard_pin, replace, pinned, soft_pin_ns, bundle,
+ * contribution, key, key_length, hash (as of sl_index_find_hashed; 0: it is computed here). The
+ * group, if any, must be live. Errors: SL_ERR_NO_SPACE (index full), SL_ERR_INVALID (kind, key
+ * length, arena over 65535, part index).
  *
  * New keys (here, by insert and by group_create) are refused a little before the very end. So a
  * full index still has the records to switch all that is in it, and a slot for every reservation.
@@ -314,8 +317,8 @@ struct sl_unit_note {
     uint16_t state; /* 0: nothing is noted */
 };
 struct sl_unit_note *sl_index_unit_note(struct sl_index *index, sl_ref unit); /* NULL: an object */
-/* One word more, of a block or a COMMITTED object (where its deadline stood). It goes with a switch,
- * and may be anything before it is set, and after a restart. */
+/* One word more, of a block or a COMMITTED object (where its deadline stood). It goes with a
+ * switch, and may be anything before it is set, and after a restart. */
 uint32_t sl_index_unit_number(const struct sl_index *index, sl_ref unit);
 void sl_index_set_unit_number(struct sl_index *index, sl_ref unit, uint32_t number);
 /* Sets the bit of a part; when all are set, flips the state word to committed by one release store.
@@ -344,10 +347,10 @@ const void *sl_index_blob_at(const struct sl_index *index, sl_ref ref, uint32_t 
 /* The registrar's own words in a record: readers ignore them, restart leaves them undefined. */
 struct sl_links {
     sl_ref older, newer; /* LRU of units (groups, and objects without one) */
-    sl_ref
-        next_part; /* the next part of the same group, 0 behind the last; in the group: its first part */
-    uint16_t flags; /* REG_FLAG_... (actors/registrar/records/units.h) */
-    uint16_t disks; /* a set of disks */
+    sl_ref next_part; /* the next part of the same group, 0 behind the last; in the group: its first
+                         part */
+    uint16_t flags;   /* REG_FLAG_... (actors/registrar/records/units.h) */
+    uint16_t disks;   /* a set of disks */
 };
 struct sl_links *sl_index_links(struct sl_index *index, sl_ref ref);
 

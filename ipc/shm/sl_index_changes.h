@@ -1,12 +1,13 @@
-/* ipc/shm/sl_index_changes.h - keys that appeared in the index or vanished, found by a reader alone.
+/* ipc/shm/sl_index_changes.h - keys that appeared in the index or vanished, found by a reader
+ * alone.
  *
- * The writer is not asked: the reader remembers the word of every slot and compares. A change costs a
- * look at its record. Beside the table lies how often each region of 128 buckets was changed
- * (ipc/shm/index_regions.h): regions that did not change are left out, so that a walk reads 16 bytes a
- * region and what lies in those that did. Where nobody counts, which a node's registrar of an older
- * release does not, a walk is over all of the table: two sequential reads of 12 and 11 bytes a key.
- * The receiver of a change may refuse it. It is then told again in the next walk, so nothing is lost and
- * nothing is queued here.
+ * The writer is not asked: the reader remembers the word of every slot and compares. A change costs
+ * a look at its record. Beside the table lies how often each region of 128 buckets was changed
+ * (ipc/shm/index_regions.h): regions that did not change are left out, so that a walk reads 16
+ * bytes a region and what lies in those that did. Where nobody counts, which a node's registrar of
+ * an older release does not, a walk is over all of the table: two sequential reads of 12 and 11
+ * bytes a key. The receiver of a change may refuse it. It is then told again in the next walk, so
+ * nothing is lost and nothing is queued here.
  *
  * Keys are told as 64-bit ids, the same on all nodes. Two keys may share one (1 in 2^64): good for
  * hints, not for bytes. */
@@ -20,16 +21,17 @@ uint64_t sl_key_id(const char *key, uint32_t key_length);
 
 struct sl_index_changes; /* opaque; one thread */
 
-/* Remembers nothing: the first walk tells all visible objects as there. shm_dir: where the view's index
- * is, for the counts; NULL: each walk is over all of the table. tiers: an object whose value is
- * somewhere else than told (memory, disk) is told as there once more. View and shm_dir are borrowed.
- * Takes 21 bytes a slot of the table, 28 a key it was made for. Errors: SL_ERR_NO_MEMORY. */
+/* Remembers nothing: the first walk tells all visible objects as there. shm_dir: where the view's
+ * index is, for the counts; NULL: each walk is over all of the table. tiers: an object whose value
+ * is somewhere else than told (memory, disk) is told as there once more. View and shm_dir are
+ * borrowed. Takes 21 bytes a slot of the table, 28 a key it was made for. Errors: SL_ERR_NO_MEMORY.
+ */
 sl_err sl_index_changes_create(const struct sl_index_view *view, const char *shm_dir, bool tiers,
                                struct sl_index_changes **out, struct sl_error *why);
 void sl_index_changes_destroy(struct sl_index_changes **changes);
 
-/* A visible object is there now, or is not any more. Of one that is not, and of one that is told again
- * by sl_index_changes_again, the id alone is known, and the rest is 0. */
+/* A visible object is there now, or is not any more. Of one that is not, and of one that is told
+ * again by sl_index_changes_again, the id alone is known, and the rest is 0. */
 struct sl_index_change {
     uint64_t id;
     bool there;
@@ -50,7 +52,8 @@ enum sl_index_walk {
     SL_INDEX_WALK_REFUSED, /* a change was refused; the next step begins with it */
     SL_INDEX_WALK_DEAD,    /* the index was made anew: open it again */
 };
-/* Looks at the next bucket_count_max buckets (seven slots each) at most; a region left out is as a bucket. */
+/* Looks at the next bucket_count_max buckets (seven slots each) at most; a region left out is as a
+ * bucket. */
 enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
                                          uint64_t bucket_count_max, sl_index_change_fn fn,
                                          void *context);

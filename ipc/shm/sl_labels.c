@@ -1,5 +1,6 @@
-/* ipc/shm/sl_labels.c - see sl_labels.h. The data of the segment are the rows; the first one of each kind is
- * `other`. A row that a process was killed in while it took it stays empty: one of many. */
+/* ipc/shm/sl_labels.c - see sl_labels.h. The data of the segment are the rows; the first one of
+ * each kind is `other`. A row that a process was killed in while it took it stays empty: one of
+ * many. */
 #include "ipc/shm/sl_labels.h"
 #include "ipc/shm/sl_mapped.h"
 

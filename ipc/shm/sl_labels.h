@@ -1,11 +1,11 @@
-/* ipc/shm/sl_labels.h - what is counted by name: by model what engines load, look up and store, and by
- * tenant what clients get and look up.
+/* ipc/shm/sl_labels.h - what is counted by name: by model what engines load, look up and store, and
+ * by tenant what clients get and look up.
  *
  * The segment `labels` in the shm directory is made by the registrar. A name takes a row when it is
- * first counted, and keeps it as long as the node runs. There are SL_LABELS_MAX rows, half of them for
- * each kind; what comes later is counted as `other` of its kind, so that sums stay exact. The coordinator writes, and clients do: a
- * row has SL_LABEL_STRIPES copies of its words, so that threads seldom meet in one. Counts are of any
- * process of the user: a wrong one harms a figure. */
+ * first counted, and keeps it as long as the node runs. There are SL_LABELS_MAX rows, half of them
+ * for each kind; what comes later is counted as `other` of its kind, so that sums stay exact. The
+ * coordinator writes, and clients do: a row has SL_LABEL_STRIPES copies of its words, so that
+ * threads seldom meet in one. Counts are of any process of the user: a wrong one harms a figure. */
 #ifndef SL_LABELS_H
 #define SL_LABELS_H
 
@@ -20,8 +20,8 @@
 
 enum sl_label_kind { SL_LABEL_MODEL, SL_LABEL_TENANT, SL_LABEL_KINDS };
 
-/* id, text. Of a model: blocks; of a tenant: keys. The order is that of the words: new ones go to the
- * end. */
+/* id, text. Of a model: blocks; of a tenant: keys. The order is that of the words: new ones go to
+ * the end. */
 #define SL_LABEL_COUNT_TABLE(X)                      \
     X(MEMORY, "asked for and found in memory")       \
     X(DISK, "asked for and found on a disk")         \
@@ -42,13 +42,13 @@ enum sl_label_count { SL_LABEL_COUNT_TABLE(SL_LABEL_COUNT_ENUM) SL_LABEL_COUNT_O
 
 struct sl_labels; /* opaque; any number of threads */
 
-/* The registrar, at its start: makes the segment, or goes on with its predecessor's. Errors: those of
- * segments. */
+/* The registrar, at its start: makes the segment, or goes on with its predecessor's. Errors: those
+ * of segments. */
 sl_err sl_labels_make(const char *shm_dir, struct sl_error *why);
 /* Errors: those of segments (SL_ERR_NOT_FOUND: the node's registrar is of a release without). */
 sl_err sl_labels_open(const char *shm_dir, struct sl_labels **out, struct sl_error *why);
-/* For who lives long: opens it, again when another took its place. *labels is NULL where there is none;
- * a system call when it is still the same. One thread. */
+/* For who lives long: opens it, again when another took its place. *labels is NULL where there is
+ * none; a system call when it is still the same. One thread. */
 void sl_labels_follow(const char *shm_dir, struct sl_labels **labels);
 void sl_labels_close(struct sl_labels **labels);
 /* Whether it still is the one that is there; NULL is not. */
@@ -58,9 +58,10 @@ bool sl_labels_are_current(const char *shm_dir, const struct sl_labels *labels);
 struct sl_label_place {
     _Atomic uint32_t next; /* of its row */
 };
-/* The row of this id, 1 to 63 bytes (longer ones are cut); a new one gets the name, which people read,
- * "" if nobody knows it. place: of this kind and id; one look there, where it was found before. labels
- * may be NULL, here and below. */
+/* The row of this id, 1 to 63 bytes (longer ones are cut); a new one gets the name, which people
+ * read,
+ * "" if nobody knows it. place: of this kind and id; one look there, where it was found before.
+ * labels may be NULL, here and below. */
 uint32_t sl_label_find(struct sl_labels *labels, enum sl_label_kind kind, const char *id,
                        const char *name, struct sl_label_place *place);
 /* thread: any number; those of threads that count at a time should differ. */

@@ -102,7 +102,8 @@ static bool is_locked(int fd)
     return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* ---- forks: one has neither the lock nor the file, which would keep alive what its parent had ---- */
+/* ---- forks: one has neither the lock nor the file, which would keep alive what its parent had
+ * ---- */
 
 static struct {
     pthread_mutex_t lock;
@@ -135,8 +136,8 @@ __attribute__((constructor)) static void clients_begin(void)
     (void)pthread_atfork(fork_begins, fork_ends, fork_ends_in_child);
 }
 
-/* It says that the owner lives, before anybody can find the file. The kernel gives it back at the end of the
- * process; a fork has none of it. */
+/* It says that the owner lives, before anybody can find the file. The kernel gives it back at the
+ * end of the process; a fork has none of it. */
 static sl_err pins_lock(struct sl_segment *segment, struct sl_error *why)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -625,9 +626,9 @@ uint64_t sl_pins_view_lost(const struct sl_pins_view *view)
 
 /* ---- whether a client lives ---- */
 
-/* Whether a process may have the file open or mapped for writing, which its client alone does, and a fork of it: no lease
- * for reading is granted then. A system without leases does not tell, nor does any file system but tmpfs: an overlay grants
- * them whatever is mapped. */
+/* Whether a process may have the file open or mapped for writing, which its client alone does, and
+ * a fork of it: no lease for reading is granted then. A system without leases does not tell, nor
+ * does any file system but tmpfs: an overlay grants them whatever is mapped. */
 static bool is_written(int fd)
 {
     struct statfs system;
@@ -635,9 +636,10 @@ static bool is_written(int fd)
            fcntl(fd, F_SETLEASE, F_RDLCK) != 0 || fcntl(fd, F_SETLEASE, F_UNLCK) != 0;
 }
 
-/* A free lock means dead. But a client that lives has lost it by mistake: it closed all its descriptors, or opened the
- * file once more and closed that. Then its mapping is seen, which a process that runs another program has no more. Where
- * that does not tell, a process that is seen does. */
+/* A free lock means dead. But a client that lives has lost it by mistake: it closed all its
+ * descriptors, or opened the file once more and closed that. Then its mapping is seen, which a
+ * process that runs another program has no more. Where that does not tell, a process that is seen
+ * does. */
 static enum sl_client_state life_unlocked(int fd, struct sl_proc_id id)
 {
     struct pins_header header;

@@ -11,9 +11,10 @@
 
 /* ---- who is a client, and whether it lives ----
  *
- * A client is named by number and generation of its pin segment (struct sl_proc_id), which are in the segment's name,
- * too. Its life is a POSIX record lock on the file: no fork has it, and it ends with the process, whatever namespace
- * that lives in. It also ends when the process closes any descriptor of this file: so libsluice opens it once. */
+ * A client is named by number and generation of its pin segment (struct sl_proc_id), which are in
+ * the segment's name, too. Its life is a POSIX record lock on the file: no fork has it, and it ends
+ * with the process, whatever namespace that lives in. It also ends when the process closes any
+ * descriptor of this file: so libsluice opens it once. */
 #define SL_CLIENT_NAME_BYTES 32u
 #define SL_PINS_NAME_BYTES   64u
 void sl_client_name(struct sl_proc_id id, char out[SL_CLIENT_NAME_BYTES]);
@@ -23,8 +24,8 @@ enum sl_client_state {
     SL_CLIENT_UNLOCKED, /* it lives and has lost the lock: nothing of it is reused */
     SL_CLIENT_LIVES,    /* also when the system does not tell */
 };
-/* For processes other than the client's. *fd: -1, or as the look before left it: the caller closes it behind the last.
- * One system call while the client lives. */
+/* For processes other than the client's. *fd: -1, or as the look before left it: the caller closes
+ * it behind the last. One system call while the client lives. */
 enum sl_client_state sl_client_state(const char *shm_dir, struct sl_proc_id id, int *fd);
 /* Calls each for every client that has a pin file in the directory. */
 void sl_pins_clients(const char *shm_dir, void (*each)(void *context, struct sl_proc_id client),
@@ -40,16 +41,18 @@ struct sl_pins_options {
     struct sl_proc_id self; /* who holds the pins */
     uint64_t pinned_bytes_max;
 };
-/* Creates the segment, locked before it gets its name; one of that name that a dead process left is replaced.
- * Errors: SL_ERR_EXISTS (another process has it locked), SL_ERR_INVALID (counts, name), SL_ERR_NO_SPACE. */
+/* Creates the segment, locked before it gets its name; one of that name that a dead process left is
+ * replaced. Errors: SL_ERR_EXISTS (another process has it locked), SL_ERR_INVALID (counts, name),
+ * SL_ERR_NO_SPACE. */
 sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **out,
                       struct sl_error *why);
-/* Removes the file, unless the name is another's by now: the segment goes on without. Of a node that
- * made its other segments anew in the same place. */
+/* Removes the file, unless the name is another's by now: the segment goes on without. Of a node
+ * that made its other segments anew in the same place. */
 void sl_pins_unname(struct sl_pins *pins);
-/* Three ways to unmap the segment. end: its reader uses nothing of the node any more, and the registrar,
- * which knows the reader, frees its slot and removes the file. destroy: the same, and removes the file,
- * unless the name is another's. leave: of a fork, whose parent goes on with the segment. */
+/* Three ways to unmap the segment. end: its reader uses nothing of the node any more, and the
+ * registrar, which knows the reader, frees its slot and removes the file. destroy: the same, and
+ * removes the file, unless the name is another's. leave: of a fork, whose parent goes on with the
+ * segment. */
 void sl_pins_end(struct sl_pins **pins);
 void sl_pins_destroy(struct sl_pins **pins);
 void sl_pins_leave(struct sl_pins **pins);
@@ -78,8 +81,8 @@ struct sl_said {
     uint64_t keep_ns;
 };
 uint32_t sl_said_pack(const struct sl_said *said);
-/* Bit of what is packed, with SL_ACCESS_STORED: the reader says it by itself, and has neither used nor
- * stored the value now. A registrar that does not know the bit takes nothing of it. */
+/* Bit of what is packed, with SL_ACCESS_STORED: the reader says it by itself, and has neither used
+ * nor stored the value now. A registrar that does not know the bit takes nothing of it. */
 #define SL_SAID_ALONE (UINT32_C(1) << 31)
 /* Of another process: fields are within their bounds whatever it wrote. */
 void sl_said_unpack(uint32_t packed, struct sl_said *out);
@@ -97,7 +100,8 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
 bool sl_pins_view_is_short(const struct sl_pins_view *view);
 /* Whether its reader ended (sl_pins_end), also while its process lives on. */
 bool sl_pins_view_ended(const struct sl_pins_view *view);
-/* As sl_segment_linked: false once its process, or the registrar after its death, has removed it. */
+/* As sl_segment_linked: false once its process, or the registrar after its death, has removed it.
+ */
 bool sl_pins_view_linked(const struct sl_pins_view *view);
 void sl_pins_view_close(struct sl_pins_view **view);
 /* After the caller's seq_cst fence: calls each() for every slot that is not 0. */

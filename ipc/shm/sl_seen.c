@@ -1,5 +1,5 @@
-/* ipc/shm/sl_seen.c - see sl_seen.h. The data of the segment: a page with which half is the newer one and
- * how many keys it has, then the halves. */
+/* ipc/shm/sl_seen.c - see sl_seen.h. The data of the segment: a page with which half is the newer
+ * one and how many keys it has, then the halves. */
 #include "ipc/shm/sl_seen.h"
 #include "ipc/shm/sl_mapped.h"
 
@@ -106,7 +106,8 @@ void sl_seen_follow(const char *shm_dir, struct sl_seen **seen)
     *seen = sl_mapped_follow(&seen_kind, shm_dir, *seen);
 }
 
-/* A hash of a hash, so that line and bits do not hang on each other (the finalizer of MurmurHash3). */
+/* A hash of a hash, so that line and bits do not hang on each other (the finalizer of MurmurHash3).
+ */
 static uint64_t mixed(uint64_t hash)
 {
     hash ^= hash >> 33;

@@ -1,5 +1,5 @@
-/* ipc/shm/sl_segment.c - files in the shm directory: made unnamed and complete, checked when opened,
- * mapped. */
+/* ipc/shm/sl_segment.c - files in the shm directory: made unnamed and complete, checked when
+ * opened, mapped. */
 #include "ipc/shm/sl_segment.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_limits.h"
@@ -44,10 +44,11 @@ static_assert(sizeof(struct segment_header) == 96, "format of the segment header
 static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
               "own part comes behind");
 
-/* The layouts that this program reads; it makes segments of the newest. newest goes up when what lies
- * in a segment of the kind, or in its part of the header page, means something else than before; notes
- * in the index (a number or a version of struct reg_blob) are part of the index. oldest may follow once
- * a release has been out that reads both: the next one has to open what the last one left. */
+/* The layouts that this program reads; it makes segments of the newest. newest goes up when what
+ * lies in a segment of the kind, or in its part of the header page, means something else than
+ * before; notes in the index (a number or a version of struct reg_blob) are part of the index.
+ * oldest may follow once a release has been out that reads both: the next one has to open what the
+ * last one left. */
 static const struct sl_segment_layouts layouts[] = {
     [SL_SEGMENT_ARENA] = {1, 1},  [SL_SEGMENT_INDEX] = {1, 1},   [SL_SEGMENT_PINS] = {3, 3},
     [SL_SEGMENT_LEASES] = {1, 1}, [SL_SEGMENT_SETTLED] = {1, 1}, [SL_SEGMENT_COUNTS] = {1, 1},
@@ -475,7 +476,8 @@ sl_err sl_segment_look(const char *directory, const char *name, struct sl_segmen
     return segment_check_version(&header, name, out->kind, why);
 }
 
-/* The registrar's own: those of processes (pins.*, metrics.*) are judged when the process is known. */
+/* The registrar's own: those of processes (pins.*, metrics.*) are judged when the process is known.
+ */
 static bool is_of_the_node(const char *name)
 {
     static const char *const names[] = {"index",  "leases", "settled", "counts",

@@ -1,4 +1,5 @@
-/* ipc/shm/sl_segment.h - files in the shm directory that outlive processes: create, open, check, map.
+/* ipc/shm/sl_segment.h - files in the shm directory that outlive processes: create, open, check,
+ * map.
  *
  * Every segment starts with one page of header: magic, format, boot id, uid, kind, layout of the
  * kind, sizes, and the version of the program that made it.
@@ -25,8 +26,8 @@ enum sl_segment_kind {
     SL_SEGMENT_KINDS /* behind the last one */
 };
 
-/* Of a kind: which layouts this program reads, and that it makes segments of the newest. README.md has
- * the table of all formats. */
+/* Of a kind: which layouts this program reads, and that it makes segments of the newest. README.md
+ * has the table of all formats. */
 struct sl_segment_layouts {
     uint32_t oldest, newest;
 };
@@ -55,8 +56,8 @@ struct sl_segment_want {
     const char *name; /* file name */
     enum sl_segment_kind kind;
     uint64_t data_bytes; /* create: size; open: 0 or the expected size */
-    /* What follows is of create: what there is before the segment gets its name, so that nobody opens a
-     * half-made one. */
+    /* What follows is of create: what there is before the segment gets its name, so that nobody
+     * opens a half-made one. */
     uint64_t data_align_bytes; /* power of two, 4096 (or 0) or 2 MiB; where data starts */
     const void *own;           /* own_bytes that sl_segment_own begins with; NULL: zeros */
     size_t own_bytes;
@@ -77,9 +78,9 @@ sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct
                        struct sl_error *why);
 /* What helps when one that is kept has another size than the settings ask for. */
 #define SL_SEGMENT_OTHER_SIZE "or lose what is in memory: sluice-node stop"
-/* What its header says of versions: SL_OK with all that is found when this program reads it. Touches
- * and maps nothing. Errors: SL_ERR_VERSION (*out is filled), SL_ERR_NOT_FOUND, SL_ERR_FOREIGN (no
- * segment of this user), SL_ERR_OS. */
+/* What its header says of versions: SL_OK with all that is found when this program reads it.
+ * Touches and maps nothing. Errors: SL_ERR_VERSION (*out is filled), SL_ERR_NOT_FOUND,
+ * SL_ERR_FOREIGN (no segment of this user), SL_ERR_OS. */
 struct sl_segment_found {
     enum sl_segment_kind kind;
     uint32_t format, layout;
@@ -88,33 +89,35 @@ struct sl_segment_found {
 sl_err sl_segment_look(const char *directory, const char *name, struct sl_segment_found *out,
                        struct sl_error *why);
 /* Whether a registrar of this program can go on with the segments in the directory, if it is there:
- * asked first. Errors: SL_ERR_VERSION, by the first's name; SL_ERR_PERMISSION, SL_ERR_OS (no look). */
+ * asked first. Errors: SL_ERR_VERSION, by the first's name; SL_ERR_PERMISSION, SL_ERR_OS (no look).
+ */
 sl_err sl_segments_readable(const char *directory, struct sl_error *why);
 /* Opens the file of this name, which may be any, for who hands it on. Errors: SL_ERR_NOT_FOUND,
  * SL_ERR_FOREIGN (a link), SL_ERR_OS. */
 sl_err sl_segment_descriptor(const char *directory, const char *name, bool writable, int *fd,
                              struct sl_error *why);
-/* Opens for writing; what is not there, of another boot, cut short or damaged begins anew, by create:
- * for what figures alone hang on. What another version made stays as it is. Errors: SL_ERR_VERSION,
- * SL_ERR_OS, SL_ERR_NO_MEMORY, those of create. */
+/* Opens for writing; what is not there, of another boot, cut short or damaged begins anew, by
+ * create: for what figures alone hang on. What another version made stays as it is. Errors:
+ * SL_ERR_VERSION, SL_ERR_OS, SL_ERR_NO_MEMORY, those of create. */
 sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_segment *out,
                                 struct sl_error *why);
 /* The same, whatever is there. */
 sl_err sl_segment_renew(const struct sl_segment_want *want, struct sl_segment *out,
                         struct sl_error *why);
 void sl_segment_close(struct sl_segment *segment); /* accepts a closed one */
-/* The descriptor alone, unless its number is another file's by now: a program may close all that it has. */
+/* The descriptor alone, unless its number is another file's by now: a program may close all that it
+ * has. */
 void sl_segment_close_descriptor(struct sl_segment *segment);
-/* Whether bytes of it may be zeros that are not the file's: another process cut it short. To be asked
- * behind the look at them. */
+/* Whether bytes of it may be zeros that are not the file's: another process cut it short. To be
+ * asked behind the look at them. */
 static inline bool sl_segment_is_cut(const struct sl_segment *segment)
 {
     return sl_guard_is_cut(segment->guard);
 }
 /* The same, and also when nobody met the hole yet: one system call. */
 bool sl_segment_is_short(const struct sl_segment *segment);
-/* Whether the file of this name is shorter than it was made; why then says so. What is no segment of
- * this user is not. */
+/* Whether the file of this name is shorter than it was made; why then says so. What is no segment
+ * of this user is not. */
 bool sl_segment_file_is_short(const char *directory, const char *name, struct sl_error *why);
 /* The same, and also when there is none. */
 bool sl_segment_file_is_lost(const char *directory, const char *name, struct sl_error *why);
@@ -126,8 +129,8 @@ sl_err sl_segment_current(const struct sl_segment *segment, const char *director
 /* Whether the file has a name at all: it loses it when it is removed or replaced. A third of the
  * time of the other, but a file whose directory was moved away keeps its name. */
 bool sl_segment_linked(const struct sl_segment *segment);
-/* As sl_segment_current, a fifth of its time: it asks for the link, and for the name once in 100 ms.
- * A segment whose directory was moved away is taken for current that long. One thread. */
+/* As sl_segment_current, a fifth of its time: it asks for the link, and for the name once in 100
+ * ms. A segment whose directory was moved away is taken for current that long. One thread. */
 sl_err sl_segment_followed(struct sl_segment *segment, const char *directory, const char *name);
 sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why);
 /* Makes the system allocate [offset, +length) of the data, without SIGBUS on a full file system.

@@ -1,4 +1,5 @@
-/* ipc/shm/sl_settled.c - two tables of words in a segment; the place of a word follows from itself. */
+/* ipc/shm/sl_settled.c - two tables of words in a segment; the place of a word follows from itself.
+ */
 #include "ipc/shm/sl_settled.h"
 #include "ipc/shm/sl_segment.h"
 

@@ -14,8 +14,8 @@
 
 struct sl_settled; /* opaque; the registrar's alone, one thread */
 
-/* Opens what the registrar before left, or makes it anew. Errors: SL_ERR_NO_SPACE, SL_ERR_NO_MEMORY,
- * SL_ERR_OS. */
+/* Opens what the registrar before left, or makes it anew. Errors: SL_ERR_NO_SPACE,
+ * SL_ERR_NO_MEMORY, SL_ERR_OS. */
 sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_error *why);
 void sl_settled_close(struct sl_settled **settled);
 /* As sl_segment_is_short. The next open makes it anew. */

@@ -1,9 +1,9 @@
-/* runtime/base/config_file.c - how settings are written: a file with a `name = value` a line, and a value of
- * the environment or the command line.
+/* runtime/base/config_file.c - how settings are written: a file with a `name = value` a line, and a
+ * value of the environment or the command line.
  *
- * A value is the rest of its line up to a comment, or a text in single or double quotes; ${VARIABLE}
- * counts at its beginning and in double quotes. A comment is `#` and what is behind it, at the line's
- * beginning or behind a blank. README.md says why no library reads it. */
+ * A value is the rest of its line up to a comment, or a text in single or double quotes;
+ * ${VARIABLE} counts at its beginning and in double quotes. A comment is `#` and what is behind it,
+ * at the line's beginning or behind a blank. README.md says why no library reads it. */
 #include "runtime/base/config_file.h"
 #include "runtime/base/sl_address.h"
 
@@ -90,7 +90,8 @@ static bool variable_read(struct scanner *scan, struct word *word)
     return true;
 }
 
-/* A backslash takes what ends or begins something: the quote, itself, and a `$` where that counts. */
+/* A backslash takes what ends or begins something: the quote, itself, and a `$` where that counts.
+ */
 static sl_err quoted_read(struct scanner *scan, struct word *word)
 {
     const char quote = *scan->at++;

@@ -1,4 +1,5 @@
-/* runtime/base/config_file.h - how settings are written: what sl_config.c shares with its scanner. */
+/* runtime/base/config_file.h - how settings are written: what sl_config.c shares with its scanner.
+ */
 #ifndef SL_CONFIG_FILE_H
 #define SL_CONFIG_FILE_H
 

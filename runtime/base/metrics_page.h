@@ -56,7 +56,8 @@ struct metrics_page {
 /* Readers of one release look at pages of the other: other sizes are another version. */
 static_assert(sizeof(struct metrics_page) == 59888 && SL_METRICS_PAGE_VERSION == 3u,
               "layout of version 3");
-/* How a page of any version begins: whose it is can be said where nothing else of it can be read. */
+/* How a page of any version begins: whose it is can be said where nothing else of it can be read.
+ */
 struct metrics_owner {
     uint64_t magic;
     uint32_t version;

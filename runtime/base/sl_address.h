@@ -16,8 +16,9 @@ enum sl_port_rule {
  * bytes, a bracket is not closed, or the port is needed and not there. */
 bool sl_address_split(const char *text, enum sl_port_rule rule, char *host, size_t room,
                       const char **port);
-/* A URL for people and logs: of USER:PASSWORD@ the password is ***, and a text without a colon there is all
- * of it. Anything else stays as it is. Cut to room bytes. True: there is a password. */
+/* A URL for people and logs: of USER:PASSWORD@ the password is ***, and a text without a colon
+ * there is all of it. Anything else stays as it is. Cut to room bytes. True: there is a password.
+ */
 bool sl_url_show(const char *url, char *out, size_t room);
 /* 0..65535, all of the text, at most 5 digits. */
 bool sl_port_parse(const char *text, uint16_t *port);

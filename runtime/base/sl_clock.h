@@ -1,4 +1,5 @@
-/* runtime/base/sl_clock.h - the two clocks. Actors never call these: they get time from their env. */
+/* runtime/base/sl_clock.h - the two clocks. Actors never call these: they get time from their env.
+ */
 #ifndef SL_CLOCK_H
 #define SL_CLOCK_H
 
@@ -13,8 +14,8 @@ uint64_t sl_clock_wall_ns(void);      /* CLOCK_REALTIME since 1970 */
 uint64_t sl_deadline_ns(uint64_t now_ns, uint64_t budget_ns);
 /* The time left until deadline_ns; 0 when it has passed; SL_NEVER_NS stays itself. */
 uint64_t sl_budget_ns(uint64_t now_ns, uint64_t deadline_ns);
-/* The first multiple of every_ns (not 0) after now_ns: processes that do something so often do it at
- * the same time, and wake each other once. */
+/* The first multiple of every_ns (not 0) after now_ns: processes that do something so often do it
+ * at the same time, and wake each other once. */
 uint64_t sl_clock_next_ns(uint64_t now_ns, uint64_t every_ns);
 
 #endif

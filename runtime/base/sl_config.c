@@ -1,5 +1,5 @@
-/* runtime/base/sl_config.c - the table of settings and its four sources. Every value from wherever goes
- * through the same typed parser, so that all errors look alike. */
+/* runtime/base/sl_config.c - the table of settings and its four sources. Every value from wherever
+ * goes through the same typed parser, so that all errors look alike. */
 #include "runtime/base/sl_config.h"
 #include "runtime/base/config_file.h"
 #include "runtime/base/sl_address.h"
@@ -87,7 +87,8 @@ bool sl_setting_find(const char *name, size_t length, enum sl_setting *out)
     "leave it out; a client in another container shares two directories with its node, runtime_dir and " \
     "shm_dir, and runs as its user"
 
-/* Settings that the release before still had, each with what to do instead. A row goes after one release. */
+/* Settings that the release before still had, each with what to do instead. A row goes after one
+ * release. */
 static const struct {
     const char *name, *advice;
 } removed_settings[] = {

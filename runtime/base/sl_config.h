@@ -3,9 +3,9 @@
  * A value comes from, in rising order: the default in the table, the config file, the environment
  * (SLUICE_NAME, upper case), the command line (--name VALUE or --name=VALUE; `-` and `_` are the
  * same). A value is written alike in all of them: blanks around it go, one in quotes is what is in
- * them. The file has `name = value`; comments begin with # at the start of a line or behind a blank.
- * Unknown name, wrong type and out of range are SL_ERR_CONFIG, and the text names the source: file
- * and line, variable, or option. Empty text is an error for everything but strings. */
+ * them. The file has `name = value`; comments begin with # at the start of a line or behind a
+ * blank. Unknown name, wrong type and out of range are SL_ERR_CONFIG, and the text names the
+ * source: file and line, variable, or option. Empty text is an error for everything but strings. */
 #ifndef SL_CONFIG_H
 #define SL_CONFIG_H
 
@@ -261,8 +261,8 @@ sl_err sl_config_set(struct sl_config *config, const char *name, const char *tex
 
 /* The settings file; NULL: none was read. */
 const char *sl_config_file(const struct sl_config *config);
-/* Whether nobody else can write it or, with a password in it, read it: of programs of a node, when they begin. Errors: those of
- * sl_trust_read. */
+/* Whether nobody else can write it or, with a password in it, read it: of programs of a node, when
+ * they begin. Errors: those of sl_trust_read. */
 sl_err sl_config_closed(const struct sl_config *config, struct sl_error *why);
 
 bool sl_config_bool(const struct sl_config *config, enum sl_setting setting);
@@ -273,9 +273,9 @@ const char *sl_config_source(const struct sl_config *config, enum sl_setting set
 const char *sl_setting_name(enum sl_setting setting);
 /* The setting of that name, length bytes, dashes or underscores; false: there is none. */
 bool sl_setting_find(const char *name, size_t length, enum sl_setting *out);
-/* The error for a name that sl_setting_find does not know: "SOURCE: unknown KIND 'NAME'". If the release
- * before had a setting of that name, the text gives the advice of the table of removed settings. Gives
- * SL_ERR_CONFIG. kind: "setting" or "option". */
+/* The error for a name that sl_setting_find does not know: "SOURCE: unknown KIND 'NAME'". If the
+ * release before had a setting of that name, the text gives the advice of the table of removed
+ * settings. Gives SL_ERR_CONFIG. kind: "setting" or "option". */
 sl_err sl_setting_refuse(const char *name, size_t length, const char *source, const char *kind,
                          struct sl_error *why);
 /* Prints all settings as help text with kinds, ranges and defaults. stream: a FILE *. */
@@ -284,11 +284,11 @@ void sl_config_print_help(void *stream);
 #define SL_DISK_PATHS_MAX 8u /* directories of the disk tier, one tierer each */
 
 /* Derived places of the node: filled from instance, runtime_dir, shm_dir, log_dir, disk_path. The
- * directories are not created here. Errors: SL_ERR_CONFIG (bad instance name, a relative path, also of
- * record, cluster_keys, peers_file and directory_password_file, a
- * path too long for a socket; of disk_path also an empty entry, one that stands twice, more than
- * SL_DISK_PATHS_MAX). Runtime directory: /run/sluice/INSTANCE where the system keeps one for this
- * uid (sl_service_dir), else $XDG_RUNTIME_DIR or /tmp, then /sluice-UID/INSTANCE. */
+ * directories are not created here. Errors: SL_ERR_CONFIG (bad instance name, a relative path, also
+ * of record, cluster_keys, peers_file and directory_password_file, a path too long for a socket; of
+ * disk_path also an empty entry, one that stands twice, more than SL_DISK_PATHS_MAX). Runtime
+ * directory: /run/sluice/INSTANCE where the system keeps one for this uid (sl_service_dir), else
+ * $XDG_RUNTIME_DIR or /tmp, then /sluice-UID/INSTANCE. */
 struct sl_paths {
     char runtime_dir[1024];
     char shm_dir[1024];
@@ -303,13 +303,15 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
 bool sl_service_dir(const char *instance, char out[64], uint32_t *owner);
 /* Entries of disk_path, empty ones included; 1 when it is not set. */
 uint32_t sl_config_disk_count(const struct sl_config *config);
-/* The kinds of disks, a row each: what stands before the directory in an entry of disk_path ("NAME:", or
- * nothing), and the function that opens such a disk (runtime/disk/sl_disk.h), in a file of its own. */
+/* The kinds of disks, a row each: what stands before the directory in an entry of disk_path
+ * ("NAME:", or nothing), and the function that opens such a disk (runtime/disk/sl_disk.h), in a
+ * file of its own. */
 #define SL_DISK_KINDS(X) X("", sl_disk_uring_open)
-/* The directory of an entry of disk_path: what comes after its kind (SL_DISK_KINDS), if it names one. */
+/* The directory of an entry of disk_path: what comes after its kind (SL_DISK_KINDS), if it names
+ * one. */
 const char *sl_disk_path_dir(const char *path);
-/* The ceiling of the index. A ceiling, not a cost: records are sparse until used. Where none is set it follows from memory
- * and disk, since values of 4 KiB want a tenth of their bytes. */
+/* The ceiling of the index. A ceiling, not a cost: records are sparse until used. Where none is set
+ * it follows from memory and disk, since values of 4 KiB want a tenth of their bytes. */
 #define SL_INDEX_MEMORY_MIN (64 * SL_MIB)
 uint64_t sl_config_index_memory(const struct sl_config *config);
 /* Neither its size nor its keys are set: an index that exists keeps its own. */

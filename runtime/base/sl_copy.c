@@ -15,7 +15,8 @@
 #define LINE_BYTES   64u
 #define UNROLL_BYTES 256u
 
-/* ---- XXH3-64 of exactly 16,384 bytes, seed 0, from its specification, with the library's constants ----
+/* ---- XXH3-64 of exactly 16,384 bytes, seed 0, from its specification, with the library's
+ * constants ----
  *
  * 16 blocks of 16 stripes of 64 bytes, each followed by a scramble; but the very last stripe stands
  * outside of the 16th block and takes its key 7 bytes before the end of the secret. */

@@ -1,5 +1,6 @@
-/* runtime/base/sl_descriptors.c - see sl_descriptors.h. One asker at a time: an answer takes as long as
- * the giver needs to make descriptors, and an asker that does not read its answer is left. */
+/* runtime/base/sl_descriptors.c - see sl_descriptors.h. One asker at a time: an answer takes as
+ * long as the giver needs to make descriptors, and an asker that does not read its answer is left.
+ */
 #include "runtime/base/sl_descriptors.h"
 
 #include "runtime/base/sl_clock.h"
@@ -60,8 +61,8 @@ static int socket_open(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Where process pid listens. mark: '.', or '-' until somebody listens: without that the socket looks as
- * if a dead process had left it. */
+/* Where process pid listens. mark: '.', or '-' until somebody listens: without that the socket
+ * looks as if a dead process had left it. */
 static sl_err socket_place(const char *runtime_dir, char mark, uint32_t pid, uint64_t number,
                            struct sockaddr_un *out, struct sl_error *why)
 {
@@ -110,8 +111,8 @@ static bool maker_gone(const char *pid_and_number)
     return pid > 0 && pid <= INT32_MAX && *end == '.' && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
 }
 
-/* Whether nobody listens there. What is no socket is somebody else's file: connect() says the same of
- * it. */
+/* Whether nobody listens there. What is no socket is somebody else's file: connect() says the same
+ * of it. */
 static bool is_left(const struct sockaddr_un *at)
 {
     struct stat status;

@@ -1,12 +1,13 @@
-/* runtime/base/sl_descriptors.h - memory handed over as descriptors, over a socket of the process that
- * has it. No right to trace that process is wanted, no process number has to mean the same on both
- * sides, and the other side needs nothing of ours but the runtime directory.
+/* runtime/base/sl_descriptors.h - memory handed over as descriptors, over a socket of the process
+ * that has it. No right to trace that process is wanted, no process number has to mean the same on
+ * both sides, and the other side needs nothing of ours but the runtime directory.
  *
  * The giver listens at RUNTIME_DIR/memory.PID.NUMBER (0600, in a directory of 0700), with a random
- * number, or as who the node knows it (struct sl_proc_id). Whoever knows pid and number asks there for a
- * piece of memory by a name of the giver's own. The answer is a row of descriptors with their lengths, in the order of the addresses. Both
- * sides check the other's uid by the kernel's word. A giver of device memory makes the descriptors
- * as they are asked for; one of a memfd gives copies of it. */
+ * number, or as who the node knows it (struct sl_proc_id). Whoever knows pid and number asks there
+ * for a piece of memory by a name of the giver's own. The answer is a row of descriptors with their
+ * lengths, in the order of the addresses. Both sides check the other's uid by the kernel's word. A
+ * giver of device memory makes the descriptors as they are asked for; one of a memfd gives copies
+ * of it. */
 #ifndef SL_DESCRIPTORS_H
 #define SL_DESCRIPTORS_H
 
@@ -36,23 +37,25 @@ typedef sl_err (*sl_descriptors_give_fn)(void *context, const struct sl_descript
                                          uint32_t first, struct sl_descriptors_part *out,
                                          struct sl_error *why);
 
-/* For give: a copy of the giver's descriptor number `address`, if it is the file with inode `life` (0: any).
- * Errors: SL_ERR_NOT_FOUND. */
+/* For give: a copy of the giver's descriptor number `address`, if it is the file with inode `life`
+ * (0: any). Errors: SL_ERR_NOT_FOUND. */
 sl_err sl_descriptors_file(const struct sl_descriptors_ask *ask, struct sl_descriptors_part *out,
                            struct sl_error *why);
 
 struct sl_descriptors; /* opaque: a server, with a thread of its own */
 
-/* Starts to listen under this number, or a random one where it is 0; sockets that dead processes left in the directory are removed. give is called
- * until sl_descriptors_stop. Errors: SL_ERR_INVALID (runtime_dir is too long for a socket),
- * SL_ERR_NOT_FOUND (it is not there), SL_ERR_NO_MEMORY, SL_ERR_OS. */
+/* Starts to listen under this number, or a random one where it is 0; sockets that dead processes
+ * left in the directory are removed. give is called until sl_descriptors_stop. Errors:
+ * SL_ERR_INVALID (runtime_dir is too long for a socket), SL_ERR_NOT_FOUND (it is not there),
+ * SL_ERR_NO_MEMORY, SL_ERR_OS. */
 sl_err sl_descriptors_serve(const char *runtime_dir, uint64_t number, sl_descriptors_give_fn give,
                             void *context, struct sl_descriptors **out, struct sl_error *why);
 uint64_t sl_descriptors_number(const struct sl_descriptors *server);
 /* Waits for the thread, and with it for a call of give. Accepts NULL. */
 void sl_descriptors_stop(struct sl_descriptors **server);
 
-/* Takes each part: the descriptors are closed behind it. An error ends the fetch, which gives it. */
+/* Takes each part: the descriptors are closed behind it. An error ends the fetch, which gives it.
+ */
 typedef sl_err (*sl_descriptors_take_fn)(void *context, const struct sl_descriptors_part *part,
                                          struct sl_error *why);
 struct sl_descriptors_source {

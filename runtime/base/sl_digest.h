@@ -1,4 +1,5 @@
-/* runtime/base/sl_digest.h - the digest of a value: XXH3-128 over the XXH3-64s of its 16 KiB chunks.
+/* runtime/base/sl_digest.h - the digest of a value: XXH3-128 over the XXH3-64s of its 16 KiB
+ * chunks.
  *
  * Format (fixed: disk, wire and shared memory hold it): the value is cut into chunks of 16,384
  * bytes, the last may be shorter; XXH3_64bits (seed 0) of each, written as little-endian u64, one
@@ -58,10 +59,10 @@ void sl_digest_feed(struct sl_digest_stream *stream, const void *piece, uint64_t
 struct sl_digest sl_digest_finish(struct sl_digest_stream *stream);
 
 /* Copies and digests in one pass over the source. Whole chunks go past the caches, and are hashed
- * from the registers they go through (runtime/base/sl_copy.h), when `to` is 64-byte aligned. The rest is
- * hashed while it is in the cache. The writer of a value seldom reads it next. The digest is that
- * of the bytes that were stored, also when the source changes meanwhile. Its stores are ordered
- * before every later store of this thread. The ranges do not overlap. */
+ * from the registers they go through (runtime/base/sl_copy.h), when `to` is 64-byte aligned. The
+ * rest is hashed while it is in the cache. The writer of a value seldom reads it next. The digest
+ * is that of the bytes that were stored, also when the source changes meanwhile. Its stores are
+ * ordered before every later store of this thread. The ranges do not overlap. */
 struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_bytes);
 
 /* The same from pieces, in the order of the value, of any sizes; length_bytes: of all together, to

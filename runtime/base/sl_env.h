@@ -1,7 +1,7 @@
 /* runtime/base/sl_env.h - the world as an actor sees it. The process gives it the real one
- * (ipc/msg/sl_process.c), the simulator a simulated one (tests/sim). An actor calls nothing outside: no
- * clock, socket, sleep, thread, signal or file but through here, the shared-memory structures of
- * ipc/ and the device interface.
+ * (ipc/msg/sl_process.c), the simulator a simulated one (tests/sim). An actor calls nothing
+ * outside: no clock, socket, sleep, thread, signal or file but through here, the shared-memory
+ * structures of ipc/ and the device interface.
  *
  * One thread. All pointers are borrowed from the environment. */
 #ifndef SL_ENV_H
@@ -26,12 +26,13 @@ struct sl_env_ops {
                    bool reply);
     /* tick() is called at at_ns at the latest; the earliest wish since the last tick counts. */
     void (*wake_at)(struct sl_env *env, uint64_t at_ns);
-    /* SL_MSG_LOCAL_DIED {proc, cookie} arrives once when the process or client is gone (at once if it already
-     * is). Errors: SL_ERR_LIMIT, SL_ERR_OS. */
+    /* SL_MSG_LOCAL_DIED {proc, cookie} arrives once when the process or client is gone (at once if
+     * it already is). Errors: SL_ERR_LIMIT, SL_ERR_OS. */
     sl_err (*watch)(struct sl_env *env, struct sl_proc_id proc, uint64_t cookie);
     void (*unwatch)(struct sl_env *env, struct sl_proc_id proc);
     bool (*alive)(struct sl_env *env, struct sl_proc_id proc);
-    /* Whether a client has the lock that says that it lives (ipc/shm/sl_pins.h); true of a process. */
+    /* Whether a client has the lock that says that it lives (ipc/shm/sl_pins.h); true of a process.
+     */
     bool (*locked)(struct sl_env *env, struct sl_proc_id proc);
     /* SIGKILL to exactly this process. */
     void (*kill)(struct sl_env *env, struct sl_proc_id proc);

@@ -1,4 +1,5 @@
-/* runtime/base/sl_error.c - names, texts and classes from the table, and the two ways to fill an error.
+/* runtime/base/sl_error.c - names, texts and classes from the table, and the two ways to fill an
+ * error.
  */
 #include "runtime/base/sl_error.h"
 #include "runtime/base/sl_text.h"

@@ -79,8 +79,8 @@ static inline sl_err sl_err_received(uint64_t code)
 /* Fills why (may be NULL) and returns code. */
 sl_err sl_fail(struct sl_error *why, sl_err code, const char *format, ...) SL_PRINTF(3, 4);
 /* The same for a failed system call: os_code is the errno read right after it; the text gets
- * strerror appended. ENOMEM, ENOSPC/EDQUOT, EACCES/EPERM, ENOENT and EEXIST get their own codes, EIO is
- * SL_ERR_IO, everything else SL_ERR_OS. */
+ * strerror appended. ENOMEM, ENOSPC/EDQUOT, EACCES/EPERM, ENOENT and EEXIST get their own codes,
+ * EIO is SL_ERR_IO, everything else SL_ERR_OS. */
 sl_err sl_fail_os(struct sl_error *why, int os_code, const char *format, ...) SL_PRINTF(3, 4);
 
 #ifdef __cplusplus

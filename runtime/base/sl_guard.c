@@ -1,9 +1,9 @@
 /* runtime/base/sl_guard.c - see sl_guard.h.
  *
- * The handler uses nothing but atomics and mmap. That a thread faults at an address says that it uses
- * that mapping, which is therefore not removed meanwhile: the zeros take the place of nothing else.
- * Of the mapping all from the page of the fault on is replaced, since a file that ends before that page
- * has none behind it: else each page of a copy would be a fault of its own. */
+ * The handler uses nothing but atomics and mmap. That a thread faults at an address says that it
+ * uses that mapping, which is therefore not removed meanwhile: the zeros take the place of nothing
+ * else. Of the mapping all from the page of the fault on is replaced, since a file that ends before
+ * that page has none behind it: else each page of a copy would be a fault of its own. */
 #include "runtime/base/sl_guard.h"
 
 #include <errno.h>

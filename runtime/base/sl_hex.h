@@ -9,8 +9,8 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first digit is the lowest byte");
 
-/* Writes 2 * count lower-case digits, and no zero behind them. Eight digits a step, without a table: a nibble
- * in each byte of a word. */
+/* Writes 2 * count lower-case digits, and no zero behind them. Eight digits a step, without a
+ * table: a nibble in each byte of a word. */
 static inline void sl_hex_write(char *to, const void *bytes, size_t count)
 {
     const unsigned char *from = (const unsigned char *)bytes;

@@ -1,5 +1,5 @@
-/* runtime/base/sl_limits.c - cgroups as /proc/self/cgroup and /proc/self/mountinfo show them, and what a
- * node needs of them. */
+/* runtime/base/sl_limits.c - cgroups as /proc/self/cgroup and /proc/self/mountinfo show them, and
+ * what a node needs of them. */
 #include "runtime/base/sl_limits.h"
 #include "runtime/base/metrics_page.h"
 #include "runtime/base/sl_parse.h"
@@ -16,8 +16,8 @@
 #define LEVELS_MAX  64u                 /* of a path */
 #define V1_NO_LIMIT (UINT64_C(1) << 60) /* what version 1 writes for none is about 2^63 */
 
-/* What a node takes beside values and indexes: actors, their metrics, staging, page tables. It counts these
- * settings at their standards. */
+/* What a node takes beside values and indexes: actors, their metrics, staging, page tables. It
+ * counts these settings at their standards. */
 #define ROOM_BYTES        (256 * SL_MIB)
 #define ROOM_RANK_BYTES   (64 * SL_MIB)
 #define ROOM_EVENTS       UINT64_C(65536)
@@ -60,8 +60,8 @@ static bool limit_note(struct sl_limit *limit, uint64_t most, uint64_t used, con
     return true;
 }
 
-/* Of both versions; a hierarchy has the files of one. hierarchical_memory_limit counts levels that this mount does
- * not show. */
+/* Of both versions; a hierarchy has the files of one. hierarchical_memory_limit counts levels that
+ * this mount does not show. */
 static const struct {
     const char *file, *key; /* of the limit */
     const char *usage, *inactive, *active, *events;

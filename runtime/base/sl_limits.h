@@ -1,5 +1,6 @@
-/* runtime/base/sl_limits.h - what a container lets a process have: cgroups of both versions with all levels
- * above. Read by the start of a node, by doctor, by defaults and by what sizes threads, so that they agree. */
+/* runtime/base/sl_limits.h - what a container lets a process have: cgroups of both versions with
+ * all levels above. Read by the start of a node, by doctor, by defaults and by what sizes threads,
+ * so that they agree. */
 #ifndef SL_LIMITS_H
 #define SL_LIMITS_H
 
@@ -30,16 +31,16 @@ void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out);
 /* Of the segment `counts`, which settings do not change. */
 #define SL_LIMITS_COUNTS_BYTES (40 * SL_MIB)
 
-/* Actors of a node; each has a page of metrics with a flight recorder, a file in shm_dir that is whole from the start;
- * and what all of them take beside values and indexes. */
+/* Actors of a node; each has a page of metrics with a flight recorder, a file in shm_dir that is
+ * whole from the start; and what all of them take beside values and indexes. */
 uint64_t sl_limits_actors(const struct sl_config *config);
 uint64_t sl_limits_page_bytes(const struct sl_config *config);
 uint64_t sl_limits_room_bytes(const struct sl_config *config);
 
-/* What the arena is where `memory` is not set: its standard (with the setting contributions there is
- * none), or less: 80 % of what the file system of
- * segments has free, half of what the tightest limit leaves, and what fits next to indexes and
- * actors under that limit. Whole MiB, at least one. */
+/* What the arena is where `memory` is not set: its standard (with the setting contributions there
+ * is none), or less: 80 % of what the file system of segments has free, half of what the tightest
+ * limit leaves, and what fits next to indexes and actors under that limit. Whole MiB, at least one.
+ */
 uint64_t sl_limits_memory_default(const struct sl_config *config, const struct sl_limits *limits,
                                   uint64_t shm_free_bytes);
 

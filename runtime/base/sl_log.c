@@ -201,9 +201,9 @@ static bool log_is_named(const struct sl_log *log, const struct stat *ours)
            named.st_ino == ours->st_ino;
 }
 
-/* Before a line. Of several processes one renames the file: it has the lock on it, and has seen then
- * that the name still is this file's. Nobody waits for it: the others go on for some lines. A file
- * that was removed is made again. */
+/* Before a line. Of several processes one renames the file: it has the lock on it, and has seen
+ * then that the name still is this file's. Nobody waits for it: the others go on for some lines. A
+ * file that was removed is made again. */
 static void log_turn(struct sl_log *log)
 {
     char old[4096];

@@ -1,9 +1,9 @@
-/* runtime/base/sl_log.h - one JSON object a line: {"ts":"2026-..Z","ns":..,"level":"info","actor":"..",
- * "pid":..,"trace":"16 hex","msg":"text"}. Lines over the rate are dropped and counted; the next
- * line that passes carries "dropped":N. error and warn have a bucket of their own, so that chatter
- * cannot silence them. A line is one write(2) to an O_APPEND file. A file that has got long is renamed
- * to PATH.1, in place of an older one, and the next line begins a new one; any number of processes may
- * write the same. */
+/* runtime/base/sl_log.h - one JSON object a line:
+ * {"ts":"2026-..Z","ns":..,"level":"info","actor":"..", "pid":..,"trace":"16 hex","msg":"text"}.
+ * Lines over the rate are dropped and counted; the next line that passes carries "dropped":N. error
+ * and warn have a bucket of their own, so that chatter cannot silence them. A line is one write(2)
+ * to an O_APPEND file. A file that has got long is renamed to PATH.1, in place of an older one, and
+ * the next line begins a new one; any number of processes may write the same. */
 #ifndef SL_LOG_H
 #define SL_LOG_H
 
@@ -24,8 +24,8 @@ sl_err sl_log_open(const struct sl_log_options *options, struct sl_log **out, st
 void sl_log_close(struct sl_log **log);
 sl_err sl_log_level_parse(const char *text, enum sl_log_level *out, struct sl_error *why);
 
-/* Writes text as the inside of a JSON string, as much as has room, and a NUL: gives its length. Bytes
- * that are no UTF-8 become U+FFFD. */
+/* Writes text as the inside of a JSON string, as much as has room, and a NUL: gives its length.
+ * Bytes that are no UTF-8 become U+FFFD. */
 size_t sl_json_escape(char *out, size_t room, const char *text);
 
 /* log may be NULL (nothing is written). trace_id 0: none. */

@@ -96,8 +96,8 @@ void sl_loop_before_wait(struct sl_loop *loop, sl_loop_before_wait_fn fn, void *
 /* Waits in the loop's place, wait_ns (0 to 1e15) at most: true when the descriptor of sl_loop_fd is
  * readable. It may do the work of what else it waits for. */
 typedef bool (*sl_loop_wait_fn)(void *context, uint64_t wait_ns);
-/* From now on turns wait with fn, for which the loop's descriptors are one among others. So what the
- * process is mostly woken by need not pass through an epoll inside another. */
+/* From now on turns wait with fn, for which the loop's descriptors are one among others. So what
+ * the process is mostly woken by need not pass through an epoll inside another. */
 void sl_loop_wait_by(struct sl_loop *loop, sl_loop_wait_fn fn, void *context);
 /* The descriptor that is readable when anything here is: level-triggered, borrowed. */
 int sl_loop_fd(const struct sl_loop *loop);

@@ -131,7 +131,8 @@ void sl_metrics_close(struct sl_metrics **metrics)
     *metrics = NULL;
 }
 
-/* Finds the name among those that begin every stride bytes, or makes it the next one. Gives its handle; 0: the table is full. */
+/* Finds the name among those that begin every stride bytes, or makes it the next one. Gives its
+ * handle; 0: the table is full. */
 static uint32_t name_define(char *names, size_t stride, uint32_t most, _Atomic uint32_t *counter,
                             const char *name)
 {

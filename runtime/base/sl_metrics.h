@@ -1,6 +1,6 @@
-/* runtime/base/sl_metrics.h - what an actor counts and remembers, on a shared-memory page that tools
- * read without disturbing it: counters, gauges, histograms, and the flight recorder (a ring of
- * trace events).
+/* runtime/base/sl_metrics.h - what an actor counts and remembers, on a shared-memory page that
+ * tools read without disturbing it: counters, gauges, histograms, and the flight recorder (a ring
+ * of trace events).
  *
  * The page is SHM_DIR/metrics.ACTOR; it outlives the process: a restarted actor goes on with the
  * same page (counters keep counting, `incarnation` goes up). One writer process, one writer thread
@@ -10,8 +10,8 @@
 
 #include "runtime/base/sl_proc.h"
 
-/* Of a page's layout. Who raises it keeps the one before readable for readers (sl_metrics_view): while a
- * node is upgraded, actors of both run. */
+/* Of a page's layout. Who raises it keeps the one before readable for readers (sl_metrics_view):
+ * while a node is upgraded, actors of both run. */
 #define SL_METRICS_PAGE_VERSION 3u
 #define SL_METRIC_NAME_BYTES    48u
 #define SL_METRICS_MAX          128u
@@ -84,11 +84,11 @@ struct sl_metrics_view; /* opaque */
 /* Errors: SL_ERR_NOT_FOUND, SL_ERR_FOREIGN, SL_ERR_VERSION, SL_ERR_CORRUPT. */
 sl_err sl_metrics_view_open(const char *path, struct sl_metrics_view **out, struct sl_error *why);
 void sl_metrics_view_close(struct sl_metrics_view **view);
-/* Whether the page, of any version, is this user's and its process is gone: what cannot be read of it is
- * left out, and stands in nobody's way. */
+/* Whether the page, of any version, is this user's and its process is gone: what cannot be read of
+ * it is left out, and stands in nobody's way. */
 bool sl_metrics_page_is_left(const char *path);
-/* Calls each() for every page of the directory, by their names, as long as it gives true. Pages that
- * cannot be read, as one that is being made, are left out. Gives how many were read. */
+/* Calls each() for every page of the directory, by their names, as long as it gives true. Pages
+ * that cannot be read, as one that is being made, are left out. Gives how many were read. */
 #define SL_METRICS_VIEWS_MAX 1024u
 uint32_t sl_metrics_views_each(const char *shm_dir,
                                bool (*each)(void *context, struct sl_metrics_view *view),

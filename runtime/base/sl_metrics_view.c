@@ -1,5 +1,5 @@
-/* runtime/base/sl_metrics_view.c - reading another process's metrics page: every byte is checked before
- * use. */
+/* runtime/base/sl_metrics_view.c - reading another process's metrics page: every byte is checked
+ * before use. */
 #include "runtime/base/metrics_page.h"
 #include "runtime/base/sl_guard.h"
 #include "runtime/base/sl_text.h"

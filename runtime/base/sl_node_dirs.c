@@ -1,4 +1,5 @@
-/* runtime/base/sl_node_dirs.c - the names that a node gives in its directories, and their removal. */
+/* runtime/base/sl_node_dirs.c - the names that a node gives in its directories, and their removal.
+ */
 #include "runtime/base/sl_node_dirs.h"
 
 #include "runtime/base/metrics_page.h"
@@ -135,8 +136,8 @@ static bool is_segment(DIR *directory, const char *name)
            (magic == SL_SEGMENT_MAGIC || magic == METRICS_MAGIC);
 }
 
-/* Somebody else who could write there once may have left it: a write would go to another file. A log may be
- * a link of its user's (to /dev/stdout of a container). */
+/* Somebody else who could write there once may have left it: a write would go to another file. A
+ * log may be a link of its user's (to /dev/stdout of a container). */
 static bool is_planted(const struct sl_node_dir_want *want, const struct stat *status, bool fits)
 {
     return status->st_uid != geteuid() ||
@@ -226,7 +227,8 @@ static sl_err entry_look(struct look *look, DIR *directory, const char *name, st
     const struct dir_name *row = name_find(want->place, name, status.st_mode);
     bool fits = row != NULL && row->type == (status.st_mode & S_IFMT);
     bool planted = row != NULL && is_planted(want, &status, fits);
-    /* Without a marker, too, what is read from there would be believed: supervisor.pid says who is ended. */
+    /* Without a marker, too, what is read from there would be believed: supervisor.pid says who is
+     * ended. */
     if (planted && (look->seen->marked || want->place == SL_NODE_DIR_RUNTIME)) {
         return sl_fail(why, SL_ERR_FOREIGN,
                        "'%.200s/%s' has the name of a node's file and is none (uid %u, mode %07o, "

@@ -1,5 +1,5 @@
-/* runtime/base/sl_parse.h - texts as numbers, sizes, durations: one set of rules for settings, options,
- * variables and files.
+/* runtime/base/sl_parse.h - texts as numbers, sizes, durations: one set of rules for settings,
+ * options, variables and files.
  *
  * A number is decimal digits: no sign, no blank in front, nothing wraps. Outputs change on success
  * only. Errors are SL_ERR_INVALID, and why (may be NULL) quotes the text. */

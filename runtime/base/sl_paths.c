@@ -298,8 +298,9 @@ static sl_err owner_check(const struct stat *status, const char *name, const str
                    walk->file ? "" : "directory ", walk->path, name, (unsigned)status->st_uid);
 }
 
-/* A ConfigMap of Kubernetes is mounted 0777, and read-only: nobody in the pod writes there, and on the machine it
- * lies below a directory of root's. Only root could have made this link in a directory of root's. */
+/* A ConfigMap of Kubernetes is mounted 0777, and read-only: nobody in the pod writes there, and on
+ * the machine it lies below a directory of root's. Only root could have made this link in a
+ * directory of root's. */
 static bool is_of_kubelet(int fd, const struct stat *status)
 {
     struct stat link;
@@ -308,9 +309,9 @@ static bool is_of_kubelet(int fd, const struct stat *status)
 }
 
 /* Whoever may write in a directory without the sticky bit may put another one in the place of what
- * lies there, whoever owns that. A group may that is its owner's alone (of the same number, as where
- * the umask is 002), and in /var/log the one that root gave it (syslog, of Ubuntu). Other groups of the
- * system have people in them (users, staff). */
+ * lies there, whoever owns that. A group may that is its owner's alone (of the same number, as
+ * where the umask is 002), and in /var/log the one that root gave it (syslog, of Ubuntu). Other
+ * groups of the system have people in them (users, staff). */
 static sl_err above_check(int fd, const struct stat *above, const char *name,
                           const struct walk *walk, struct sl_error *why)
 {
@@ -330,8 +331,9 @@ static sl_err above_check(int fd, const struct stat *above, const char *name,
         walk->file ? "" : "directory ", walk->path, name, (unsigned)above->st_mode & 07777);
 }
 
-/* last: of a file, whose directory alone is looked at. Else opens name in the directory *fd, made 0700 when missing, and puts it in the place of *fd. Where
- * others may make names, somebody may have made this one, or a link: what is below would be his. */
+/* last: of a file, whose directory alone is looked at. Else opens name in the directory *fd, made
+ * 0700 when missing, and puts it in the place of *fd. Where others may make names, somebody may
+ * have made this one, or a link: what is below would be his. */
 static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, bool last,
                           struct sl_error *why)
 {
@@ -399,8 +401,8 @@ static bool link_read(int fd, const char *name, char target[PATH_MAX])
     return length > 0;
 }
 
-/* Puts the directories that a link leads through in its place: others may write in them as well. Nothing is
- * made there. */
+/* Puts the directories that a link leads through in its place: others may write in them as well.
+ * Nothing is made there. */
 static sl_err link_resolve(int *fd, const char *name, const char *target, const struct walk *walk,
                            char rest[PATH_MAX], struct sl_error *why)
 {

@@ -1,5 +1,5 @@
-/* runtime/base/sl_priority.c - nice levels of a process and of its session; what the kernel counts of
- * waiting for a core. */
+/* runtime/base/sl_priority.c - nice levels of a process and of its session; what the kernel counts
+ * of waiting for a core. */
 #include "runtime/base/sl_priority.h"
 
 #include "runtime/base/sl_clock.h"

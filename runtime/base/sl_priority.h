@@ -1,4 +1,5 @@
-/* runtime/base/sl_priority.h - how soon this process gets a core beside processes that use all of them.
+/* runtime/base/sl_priority.h - how soon this process gets a core beside processes that use all of
+ * them.
  */
 #ifndef SL_PRIORITY_H
 #define SL_PRIORITY_H

@@ -1,4 +1,5 @@
-/* runtime/base/sl_proc.h - the identity of a process that survives the reuse of its pid, and that of a client. */
+/* runtime/base/sl_proc.h - the identity of a process that survives the reuse of its pid, and that
+ * of a client. */
 #ifndef SL_PROC_H
 #define SL_PROC_H
 
@@ -8,9 +9,10 @@
 
 /* pid and start time (field 22 of /proc/PID/stat, clock ticks since boot). pid 0 is nobody.
  *
- * Of a client of a node: number and generation of its pin file (ipc/shm/sl_pins.h), which says whether it lives.
- * The number is the pid that the client has where it lives, for people; the generation is a bit that no start time
- * has, 20 bits of its process, and random. So nothing depends on whose process numbers these are. */
+ * Of a client of a node: number and generation of its pin file (ipc/shm/sl_pins.h), which says
+ * whether it lives. The number is the pid that the client has where it lives, for people; the
+ * generation is a bit that no start time has, 20 bits of its process, and random. So nothing
+ * depends on whose process numbers these are. */
 #define SL_PROC_CLIENT_BIT  (UINT64_C(1) << 63)
 #define SL_PROC_RANDOM_BITS 43u /* of a generation */
 struct sl_proc_id {
@@ -36,8 +38,8 @@ static inline uint32_t sl_proc_id_process(struct sl_proc_id id)
 /* One that no other client has or had. */
 struct sl_proc_id sl_proc_id_client(void);
 
-/* The beginning of a file, zero-terminated; a link is not followed, and a pipe not waited for. Gives its bytes, -1 with
- * errno. */
+/* The beginning of a file, zero-terminated; a link is not followed, and a pipe not waited for.
+ * Gives its bytes, -1 with errno. */
 ssize_t sl_proc_text(const char *path, char *out, size_t room);
 /* Reads the start time of pid. Errors: SL_ERR_NOT_FOUND (no such process, or a zombie), SL_ERR_OS.
  */
@@ -49,12 +51,12 @@ bool sl_proc_alive(struct sl_proc_id id);
 bool sl_proc_stopped(uint32_t pid);
 /* This process. Errors: SL_ERR_OS (no descriptors left, ...). */
 sl_err sl_proc_id_self(struct sl_proc_id *out, struct sl_error *why);
-/* Names the namespace of pids of this process: in another one pids mean something else. 0: the system does not
- * tell. */
+/* Names the namespace of pids of this process: in another one pids mean something else. 0: the
+ * system does not tell. */
 uint64_t sl_proc_space(void);
-/* Of a file with a line PID START_TIME, such as supervisor.pid: of whom nobody knows whether it lives.
- * Errors: SL_ERR_NOT_FOUND (no such file), SL_ERR_INVALID (no such line: it may be being written),
- * SL_ERR_OS. */
+/* Of a file with a line PID START_TIME, such as supervisor.pid: of whom nobody knows whether it
+ * lives. Errors: SL_ERR_NOT_FOUND (no such file), SL_ERR_INVALID (no such line: it may be being
+ * written), SL_ERR_OS. */
 sl_err sl_proc_id_read(const char *path, struct sl_proc_id *out, struct sl_error *why);
 #define SL_BOOT_ID_BYTES 40
 /* Of the running system: pids and start times mean nothing to the next one. Zero-padded. */

@@ -1,8 +1,8 @@
 /* runtime/base/sl_recording.c - see sl_recording.h.
  *
- * All numbers are little-endian. Event: a byte of kind and flags, a byte more where EXTRA is set, microseconds since the
- * event before, and what the flags do not say of name, parent, bytes, tokens, and parts with bytes of keys. Numbers are
- * varints, names have 8 bytes. */
+ * All numbers are little-endian. Event: a byte of kind and flags, a byte more where EXTRA is set,
+ * microseconds since the event before, and what the flags do not say of name, parent, bytes,
+ * tokens, and parts with bytes of keys. Numbers are varints, names have 8 bytes. */
 #include "runtime/base/sl_recording.h"
 #include "runtime/base/sl_base.h"
 

@@ -1,5 +1,5 @@
-/* runtime/base/sl_recording.h - recordings of what a node was asked for: the format and its writer's half.
- * `python -m sluice.recording` is the reader.
+/* runtime/base/sl_recording.h - recordings of what a node was asked for: the format and its
+ * writer's half. `python -m sluice.recording` is the reader.
  *
  * A file is a header and frames. A frame has a check of its own and says nothing of other frames,
  * so what is torn (the machine or the writer was killed) or damaged costs that frame, and is
@@ -39,12 +39,13 @@ struct sl_recording_header {
     uint32_t zero;
 };
 void sl_recording_header_seal(struct sl_recording_header *header);
-/* Whether a file begins as a recording; its first length_bytes are in *header. Errors: SL_ERR_FOREIGN (it is none),
- * SL_ERR_VERSION. */
+/* Whether a file begins as a recording; its first length_bytes are in *header. Errors:
+ * SL_ERR_FOREIGN (it is none), SL_ERR_VERSION. */
 sl_err sl_recording_header_is(const struct sl_recording_header *header, uint64_t length_bytes);
-/* Opens the file of a recording for writing, makes it where there is none, and takes its lock. Gives in *length_bytes how much is in it,
- * in *id its id; 0: it is of another version. Errors: SL_ERR_OS and kin, SL_ERR_EXISTS (no recording has this name), SL_ERR_BUSY
- * (another node records there). */
+/* Opens the file of a recording for writing, makes it where there is none, and takes its lock.
+ * Gives in *length_bytes how much is in it, in *id its id; 0: it is of another version. Errors:
+ * SL_ERR_OS and kin, SL_ERR_EXISTS (no recording has this name), SL_ERR_BUSY (another node records
+ * there). */
 sl_err sl_recording_open(const char *path, int *fd, uint64_t *length_bytes, uint64_t *id,
                          struct sl_error *why);
 

@@ -1,5 +1,5 @@
-/* runtime/base/sl_runs.h - a piece of memory that is one run, or runs of one length at one distance: some
- * of the heads of a page whose heads lie side by side for each token. */
+/* runtime/base/sl_runs.h - a piece of memory that is one run, or runs of one length at one
+ * distance: some of the heads of a page whose heads lie side by side for each token. */
 #ifndef SL_RUNS_H
 #define SL_RUNS_H
 

@@ -37,7 +37,8 @@ static inline void sl_table_fetch(const struct sl_table *table, uint64_t hash)
     __builtin_prefetch(&table->heads[hash & (table->head_count - 1)], 1);
 }
 
-/* Of a table with heads: the low bits choose one. The newest of a hash comes first, until sl_table_reserve moves them. */
+/* Of a table with heads: the low bits choose one. The newest of a hash comes first, until
+ * sl_table_reserve moves them. */
 static inline void sl_table_add(struct sl_table *table, struct sl_table_node *node, uint64_t hash)
 {
     struct sl_table_node **head = &table->heads[hash & (table->head_count - 1)];

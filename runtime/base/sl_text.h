@@ -1,8 +1,8 @@
 /* runtime/base/sl_text.h - text from outside on its way to a person.
  *
  * A terminal obeys control characters, those of C0 and C1, and shows text in another order where
- * Unicode's bidirectional controls ask for it. Whatever prints names, keys, errors or logs asks here
- * which characters it must not print as they are. */
+ * Unicode's bidirectional controls ask for it. Whatever prints names, keys, errors or logs asks
+ * here which characters it must not print as they are. */
 #ifndef SL_TEXT_H
 #define SL_TEXT_H
 

@@ -1,7 +1,9 @@
-/* runtime/base/sl_traceparent.h - the place of an op in its caller's trace: the header `traceparent` of
- * W3C Trace Context (https://www.w3.org/TR/trace-context/), and its event in a flight recorder.
+/* runtime/base/sl_traceparent.h - the place of an op in its caller's trace: the header
+ * `traceparent` of W3C Trace Context (https://www.w3.org/TR/trace-context/), and its event in a
+ * flight recorder.
  *
- * Text: VERSION-TRACE-SPAN-FLAGS in lower-case hex digits, of 1, 16, 8 and 1 bytes. Pure functions. */
+ * Text: VERSION-TRACE-SPAN-FLAGS in lower-case hex digits, of 1, 16, 8 and 1 bytes. Pure functions.
+ */
 #ifndef SL_TRACEPARENT_H
 #define SL_TRACEPARENT_H
 

@@ -17,8 +17,9 @@ static bool owner_trusted(uid_t owner)
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* Each directory above what was opened, by the path without links that the kernel has for it. in_it: "" or, where
- * what was opened is one of them, what its names begin with. foreign: the error where one belongs to another user. */
+/* Each directory above what was opened, by the path without links that the kernel has for it.
+ * in_it: "" or, where what was opened is one of them, what its names begin with. foreign: the error
+ * where one belongs to another user. */
 static sl_err above_check(int fd, const char *path, const char *in_it, sl_err foreign,
                           struct sl_error *why)
 {
@@ -59,7 +60,8 @@ static sl_err link_check(const char *path, struct sl_error *why)
 static uint32_t harmless(const struct stat *status, uint32_t refused)
 {
     bool of_root = status->st_uid == 0 || status->st_uid != geteuid();
-    /* A group of the owner's own number has nobody else, where the umask is 002; that of root is root's. */
+    /* A group of the owner's own number has nobody else, where the umask is 002; that of root is
+     * root's. */
     bool writable = refused == SL_TRUST_RIGHT && status->st_gid == status->st_uid;
     return (of_root ? (uint32_t)S_IRGRP : 0) | (writable ? (uint32_t)S_IWGRP : 0);
 }

@@ -1,5 +1,6 @@
-/* runtime/disk/sl_disk.h - a directory of files as the tierer sees it: an ops table, so that tests can
- * fail, tear and delay it and the simulator can replace it. One thread. Names are plain file names.
+/* runtime/disk/sl_disk.h - a directory of files as the tierer sees it: an ops table, so that tests
+ * can fail, tear and delay it and the simulator can replace it. One thread. Names are plain file
+ * names.
  *
  * Asynchronous requests end by one completion each, delivered to the actor as an SL_MSG_LOCAL_IO
  * message with the request's cookie. Memory and descriptors are lent until then. Offsets, lengths
@@ -65,16 +66,16 @@ struct sl_disk_ops {
                  void *context);
 
     /* The rest may be NULL: a disk without them works, less well. */
-    /* Makes file NAME of bytes, allocated and durable, from file FROM when that is there, which may be
-     * longer (NULL: from nothing). Blocks; any thread, beside all other calls. Repeating it after a failure is
-     * fine. */
+    /* Makes file NAME of bytes, allocated and durable, from file FROM when that is there, which may
+     * be longer (NULL: from nothing). Blocks; any thread, beside all other calls. Repeating it
+     * after a failure is fine. */
     sl_err (*prepare)(struct sl_disk *disk, const char *from, const char *name, uint64_t bytes,
                       struct sl_error *why);
     /* Bytes that the file takes on the disk (st_blocks); 0: unknown. */
     uint64_t (*real_bytes)(struct sl_disk *disk, int file);
-    /* Gives the blocks of a part of the file back to the file system; it reads as zeros then. Blocks;
-     * any thread, while the file stays open. Offset and length are multiples of 4096. Errors:
-     * SL_ERR_UNSUPPORTED (by the file system), SL_ERR_OS. */
+    /* Gives the blocks of a part of the file back to the file system; it reads as zeros then.
+     * Blocks; any thread, while the file stays open. Offset and length are multiples of 4096.
+     * Errors: SL_ERR_UNSUPPORTED (by the file system), SL_ERR_OS. */
     sl_err (*punch)(struct sl_disk *disk, int file, uint64_t offset_bytes, uint64_t length_bytes,
                     struct sl_error *why);
     /* Registers memory that requests will lie in, so that each of them costs less. It is lent until
@@ -91,15 +92,16 @@ struct sl_disk {
     const char *place; /* the directory that holds the files; NULL: nobody need know */
 };
 
-/* Two pages of another file that were written: what never was reads as zeros, also from a disk that is out. */
+/* Two pages of another file that were written: what never was reads as zeros, also from a disk that
+ * is out. */
 struct sl_disk_other {
     int file; /* -1: none */
     uint64_t pages[2];
 };
-/* Reads all of it with a few tries, since a read that fails may be right a moment later; *pauses_left bounds
- * the pauses between them. Then `other` is read, and the place once more. Errors: SL_ERR_NOT_FOUND (the file is
- * shorter), SL_ERR_CORRUPT (the place is bad), SL_ERR_IO (nor can `other` be read: it is the disk). Blocks; any
- * thread. */
+/* Reads all of it with a few tries, since a read that fails may be right a moment later;
+ * *pauses_left bounds the pauses between them. Then `other` is read, and the place once more.
+ * Errors: SL_ERR_NOT_FOUND (the file is shorter), SL_ERR_CORRUPT (the place is bad), SL_ERR_IO (nor
+ * can `other` be read: it is the disk). Blocks; any thread. */
 sl_err sl_disk_read(struct sl_disk *disk, int file, const struct sl_disk_other *other, void *memory,
                     uint64_t offset_bytes, uint64_t length_bytes, uint32_t *pauses_left);
 

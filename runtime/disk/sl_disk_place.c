@@ -64,8 +64,8 @@ static sl_err place_check_above(const char *path, const struct stat *at, struct 
     return SL_OK;
 }
 
-/* Whether there are files with the names of a tierer's, which it would remove or write to, and none that begins
- * as those do: its own begin so, also where somebody removed the lock. */
+/* Whether there are files with the names of a tierer's, which it would remove or write to, and none
+ * that begins as those do: its own begin so, also where somebody removed the lock. */
 static sl_err place_check_files(const char *path, struct sl_error *why)
 {
     char foreign[40] = "";
@@ -319,8 +319,9 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
     return err;
 }
 
-/* Whether this process is a tierer that has the lock; gives the runtime directory of its node, which it holds open, too.
- * Of what else it has open nothing is asked: it may lie on a device that does not answer. */
+/* Whether this process is a tierer that has the lock; gives the runtime directory of its node,
+ * which it holds open, too. Of what else it has open nothing is asked: it may lie on a device that
+ * does not answer. */
 static bool tierer_has(const char *pid, const struct statx *lock, char node[PATH_MAX])
 {
     char path[NAME_MAX + 16], target[PATH_MAX], file[PATH_MAX + 16], comm[16] = "";

@@ -1,6 +1,6 @@
-/* runtime/disk/sl_disk_slow.h - calls on files of a disk directory that may block: names are made and
- * removed, files allocated and cut. One helper thread does them, so that a disk which hangs in one
- * holds up nobody but those who wait for it. */
+/* runtime/disk/sl_disk_slow.h - calls on files of a disk directory that may block: names are made
+ * and removed, files allocated and cut. One helper thread does them, so that a disk which hangs in
+ * one holds up nobody but those who wait for it. */
 #ifndef SL_DISK_SLOW_H
 #define SL_DISK_SLOW_H
 

@@ -1,5 +1,5 @@
-/* runtime/disk/sl_disk_uring.c - the real disk: one directory, one io_uring, registered files, O_DIRECT
- * where the file system has it.
+/* runtime/disk/sl_disk_uring.c - the real disk: one directory, one io_uring, registered files,
+ * O_DIRECT where the file system has it.
  *
  * The descriptor that holds the directory's lock is registered with the ring, which the kernel
  * keeps until its last request has ended, longer than the process: who gets the lock knows that

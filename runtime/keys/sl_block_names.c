@@ -10,7 +10,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define HEX_DIGITS_MIN    8u /* of a hash in a key; LMCache writes an integer without leading zeros */
+#define HEX_DIGITS_MIN 8u /* of a hash in a key; LMCache writes an integer without leading zeros \
+                           */
 #define SGLANG_HEX_DIGITS 64u
 #define TIER_GROUP_DIGITS 8u
 #define TENANT_MARK       '\x01' /* as client/mooncake/store/names.h has it */
@@ -107,8 +108,8 @@ static void model_set(struct sl_block_name *out, struct span model)
     out->model_length = model.length;
 }
 
-/* Spans one behind the other, each with a byte before it that is in no key's text, so that two lists
- * never look alike. */
+/* Spans one behind the other, each with a byte before it that is in no key's text, so that two
+ * lists never look alike. */
 static void join(char *out, size_t room, uint32_t *length, const struct span *spans, uint32_t count)
 {
     size_t at = 0;
@@ -250,8 +251,8 @@ static bool fastdeploy_parse(struct span key, struct sl_block_name *out)
     return true;
 }
 
-/* Fields between @: WORLD, WORKER, HASH in a row; before them the model, behind them the type, a layer
- * that is a number, tags. */
+/* Fields between @: WORLD, WORKER, HASH in a row; before them the model, behind them the type, a
+ * layer that is a number, tags. */
 #define LMCACHE_FIELDS_MAX 24u
 static bool lmcache_parse(struct span before, struct span key, struct sl_block_name *out)
 {

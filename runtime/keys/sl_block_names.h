@@ -1,6 +1,8 @@
-/* runtime/keys/sl_block_names.h - which block a key of the store belongs to, and which part of it it is.
+/* runtime/keys/sl_block_names.h - which block a key of the store belongs to, and which part of it
+ * it is.
  *
- * Engines' connectors put a value for each rank, layer, or half of a block, under keys of their own:
+ * Engines' connectors put a value for each rank, layer, or half of a block, under keys of their
+ * own:
  *
  *   vLLM       [PREFIX@]MODEL@tp_rank:T@pcpP@dcpD@pp_rank:Q[@group:G]@HASH
  *   SGLang     [PREFIX_]HASH_T[_Q]_k, ..._v; HASH__k where all ranks have the same
@@ -12,10 +14,10 @@
  *   sglang/IDENTITY/HASH/heads0-8,   lmcache/LAYOUT/ and a key of LMCache's,
  *   vllm-tier/NAME_rRANK/LAYOUT/HASH and eight digits of the group
  *
- * Keys that differ in the hash and the part alone are of one family: its blocks have the same parts.
- * Of a tenant that is not the default one (client/mooncake/store/names.h) the tenant belongs to the model.
- * Other keys belong to no block. Neither do those of incomplete blocks (`HASH:partial:N`), and of
- * SGLang's pools beside that of K and V: no router asks for them. */
+ * Keys that differ in the hash and the part alone are of one family: its blocks have the same
+ * parts. Of a tenant that is not the default one (client/mooncake/store/names.h) the tenant belongs
+ * to the model. Other keys belong to no block. Neither do those of incomplete blocks
+ * (`HASH:partial:N`), and of SGLang's pools beside that of K and V: no router asks for them. */
 #ifndef SL_BLOCK_NAMES_H
 #define SL_BLOCK_NAMES_H
 
@@ -35,15 +37,15 @@ struct sl_block_name {
     uint32_t model_length;
     uint32_t group_index; /* of vLLM's groups of caches */
     bool sglang;          /* whose events have other integers */
-    /* The block's hash as bytes: of a hexadecimal one those that it stands for; else the key's own bytes,
-     * of more than 32 their XXH3-128. */
+    /* The block's hash as bytes: of a hexadecimal one those that it stands for; else the key's own
+     * bytes, of more than 32 their XXH3-128. */
     uint8_t hash[SL_BLOCK_HASH_BYTES];
     uint32_t hash_length;
     bool named; /* the hash is a name that somebody chose */
 };
 
-/* block_length: of the key of the block that the value is a part of (MODEL/BLOCK); 0: it is a value by
- * itself. False: the key belongs to no block. */
+/* block_length: of the key of the block that the value is a part of (MODEL/BLOCK); 0: it is a value
+ * by itself. False: the key belongs to no block. */
 bool sl_block_name_parse(const char *key, uint32_t key_length, uint32_t block_length,
                          struct sl_block_name *out);
 

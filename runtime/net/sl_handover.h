@@ -42,10 +42,10 @@ struct sl_handover {
 /* Announced at now_ns. limit_ns: SL_HANDOVER_STATES of them, each > 0; copied. */
 void sl_handover_start(struct sl_handover *handover, const uint64_t *limit_ns, uint64_t now_ns);
 
-/* Goes on to the state target, any but ABORTED. SL_OK: it has a deadline of its own. Errors, with nothing
- * changed: SL_ERR_EXISTS (it has happened already), SL_ERR_INVALID (an earlier step is missing),
- * SL_ERR_CANCELLED (aborted before), SL_ERR_BUSY (RELEASED while something is lent), SL_ERR_STALE
- * (over). */
+/* Goes on to the state target, any but ABORTED. SL_OK: it has a deadline of its own. Errors, with
+ * nothing changed: SL_ERR_EXISTS (it has happened already), SL_ERR_INVALID (an earlier step is
+ * missing), SL_ERR_CANCELLED (aborted before), SL_ERR_BUSY (RELEASED while something is lent),
+ * SL_ERR_STALE (over). */
 sl_err sl_handover_step(struct sl_handover *handover, enum sl_handover_state target,
                         uint64_t now_ns);
 /* Fails it. Errors: SL_ERR_EXISTS (aborted before: the first reason stays), SL_ERR_STALE (consumed

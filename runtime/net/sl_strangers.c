@@ -1,6 +1,6 @@
-/* runtime/net/sl_strangers.c - strangers by place, each with a number that says who came first, and a count
- * for each address. Both are looked through from one end to the other: a listener has some hundreds of
- * places, and who connects costs the kernel more than that. */
+/* runtime/net/sl_strangers.c - strangers by place, each with a number that says who came first, and
+ * a count for each address. Both are looked through from one end to the other: a listener has some
+ * hundreds of places, and who connects costs the kernel more than that. */
 #include "runtime/net/sl_strangers.h"
 
 #include <netinet/in.h>
@@ -113,7 +113,8 @@ void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place)
     }
 }
 
-/* Whether a goes before b: who has no name, who is of the address with more of them, who is older. */
+/* Whether a goes before b: who has no name, who is of the address with more of them, who is older.
+ */
 static bool goes_before(const struct sl_strangers *strangers, const struct stranger *a,
                         const struct stranger *b)
 {

@@ -1,5 +1,5 @@
-/* tests/bench/queue_bench.c - round trips between two processes over a lane: with both sides awake, and
- * with both asleep between frames. */
+/* tests/bench/queue_bench.c - round trips between two processes over a lane: with both sides awake,
+ * and with both asleep between frames. */
 #include "client/tools/bench/histogram.h"
 #include "ipc/msg/sl_mailbox.h"
 #include "runtime/base/sl_clock.h"

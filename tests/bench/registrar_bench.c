@@ -1,12 +1,12 @@
-/* tests/bench/registrar_bench.c - the registrar's processor time for each value that is committed into
- * full memory, with the policies lru and density in turns.
+/* tests/bench/registrar_bench.c - the registrar's processor time for each value that is committed
+ * into full memory, with the policies lru and density in turns.
  *
- * registrar_bench [BLOCKS] [--turns N] [--shape NAME] [--policies A B] [--json]: two registrars, one for
- * each policy (lru and density; the same twice shows the noise), in a fake
- * environment: BLOCKS values of 4 KiB fill the memory of each (default 16384). Before anything is
- * measured so many were evicted that density has all of its ghosts. Then each turn puts the same
- * keys to the one and to the other, and the first to be asked changes from turn to turn. Measured is
- * this thread's processor time from the frame of a RESERVE or COMMIT to the frame of its reply:
+ * registrar_bench [BLOCKS] [--turns N] [--shape NAME] [--policies A B] [--json]: two registrars,
+ * one for each policy (lru and density; the same twice shows the noise), in a fake environment:
+ * BLOCKS values of 4 KiB fill the memory of each (default 16384). Before anything is measured so
+ * many were evicted that density has all of its ghosts. Then each turn puts the same keys to the
+ * one and to the other, and the first to be asked changes from turn to turn. Measured is this
+ * thread's processor time from the frame of a RESERVE or COMMIT to the frame of its reply:
  * decoding, evicting and encoding, without mailboxes and copies of values. What reading the clock
  * takes is taken off. Printed are medians over the turns, the difference as the median of pairs.
  *

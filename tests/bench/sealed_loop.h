@@ -1,13 +1,14 @@
 /* tests/bench/sealed_loop.h - what one thread can do at most: it receives records, opens them with
- * libcrypto and digests what was in them, in one pass. Their sender has sealed them before, or seals
- * as it sends. */
+ * libcrypto and digests what was in them, in one pass. Their sender has sealed them before, or
+ * seals as it sends. */
 #ifndef SL_TESTS_SEALED_LOOP_H
 #define SL_TESTS_SEALED_LOOP_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Records of 16 KiB, as those of TLS 1.3 with AES-128-GCM. length_bytes: whole 16 KiB. NULL: no memory. */
+/* Records of 16 KiB, as those of TLS 1.3 with AES-128-GCM. length_bytes: whole 16 KiB. NULL: no
+ * memory. */
 unsigned char *sealed_make(const unsigned char *plain, uint64_t length_bytes,
                            uint64_t *sealed_bytes);
 /* Sends all of it; false: the connection broke. */

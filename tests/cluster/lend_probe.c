@@ -2,19 +2,19 @@
  * that does what its standard input says (lend_test.py). Numbers are decimal; every command is
  * answered by one line, now or later.
  *
- *   meet                             its first word to the transporter, which is sent again until the
- *                                    connection is there: what comes after it stays in order: "met CODE"
- *   bring H COUNT BYTES TTL_MS FROM  into COUNT zeroed blocks of an engine of ours: "ticket H HEX"
- *   fence H                          ends that: "fenced H CODE"
- *   source H COUNT BYTES SPARE       such blocks with the pattern of H, and more that are not lent: "source H CODE"
- *   lend H LAYERS BUDGET_MS HEX      one after the other, the last says so: "lent H CODE TEXT"
- *   drop H                           ends that: "dropped H CODE"
- *   fill H BYTE                      writes into the blocks of H: "filled H"
- *   is H BYTE, check H               whether they hold this byte, or the pattern: "is H 0|1"
- *   same H OTHER                     whether two sets hold the same: "same H 0|1"
- *   begun H                          whether the first byte is written, and the last: "begun H 0|1 0|1"
+ *   meet                             its first word to the transporter, which is sent again until
+ * the connection is there: what comes after it stays in order: "met CODE" bring H COUNT BYTES
+ * TTL_MS FROM  into COUNT zeroed blocks of an engine of ours: "ticket H HEX" fence H ends that:
+ * "fenced H CODE" source H COUNT BYTES SPARE       such blocks with the pattern of H, and more that
+ * are not lent: "source H CODE" lend H LAYERS BUDGET_MS HEX      one after the other, the last says
+ * so: "lent H CODE TEXT" drop H                           ends that: "dropped H CODE" fill H BYTE
+ * writes into the blocks of H: "filled H" is H BYTE, check H               whether they hold this
+ * byte, or the pattern: "is H 0|1" same H OTHER                     whether two sets hold the same:
+ * "same H 0|1" begun H                          whether the first byte is written, and the last:
+ * "begun H 0|1 0|1"
  *
- * What lands is acknowledged, and told: "landed H STATE PIECES". Its end, when it failed: "brought H CODE TEXT". */
+ * What lands is acknowledged, and told: "landed H STATE PIECES". Its end, when it failed: "brought
+ * H CODE TEXT". */
 #include "client/lib/engine.h"
 #include "ipc/msg/sl_msg.h"
 #include "ipc/msg/sl_process.h"
@@ -139,7 +139,8 @@ static bool sets_equal(const struct set *one, const struct set *other)
            memcmp(one->memory, other->memory, one->count * one->length_bytes) == 0;
 }
 
-/* Asks for its blocks. What a source asks for is ended at once: the transporter has its memory then. */
+/* Asks for its blocks. What a source asks for is ended at once: the transporter has its memory
+ * then. */
 static void set_bring(struct probe *self, struct set *set)
 {
     static struct sl_item_spot spots[PARTS_MAX];

@@ -1,19 +1,21 @@
-/* tests/cluster/pull_probe.c - an engine that stores blocks at one node, and loads them at another, again
- * and again, while others kill what is around it; pull_test.py starts it.
+/* tests/cluster/pull_probe.c - an engine that stores blocks at one node, and loads them at another,
+ * again and again, while others kill what is around it; pull_test.py starts it.
  *
  *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR store SEED BLOCKS PIECE_BYTES LAYERS RANKS
- *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR load SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS TIMES
+ *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR load SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS
+ * TIMES
  *
- *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR give SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS TIMES
- *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR take SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS TIMES
+ *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR give SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS
+ * TIMES pull_probe INSTANCE RUNTIME_DIR SHM_DIR take SEED BLOCKS PIECE_BYTES LAYERS RANKS
+ * TIMEOUT_MS TIMES
  *
- * give and take are prefill and decode of direct hand-overs: take is a load that prints its ticket, and give
- * reads it. The time of a take begins with its ticket.
+ * give and take are prefill and decode of direct hand-overs: take is a load that prints its ticket,
+ * and give reads it. The time of a take begins with its ticket.
  *
- * load prints "registered". Each time all bytes are poisoned; behind a line of the input the blocks are
- * loaded, and those that are said to be there are compared. When the op is fenced, its blocks are used
- * for something else, and must stay so. A line a time: "loaded COUNT CODE MICROSECONDS". Exit code 0:
- * no byte was wrong, and none came late. */
+ * load prints "registered". Each time all bytes are poisoned; behind a line of the input the blocks
+ * are loaded, and those that are said to be there are compared. When the op is fenced, its blocks
+ * are used for something else, and must stay so. A line a time: "loaded COUNT CODE MICROSECONDS".
+ * Exit code 0: no byte was wrong, and none came late. */
 #include "client/include/sluice.h"
 
 #include <stdio.h>

@@ -14,10 +14,10 @@
  * registration, for coordinator and two swappers. */
 #define DESCRIPTORS_MORE 48u
 
-/* Whether something is to be read once more. What is on disk alone needs room in memory, which comes as
- * values reach the disk, claims of the dead end and what they had pinned is let go: a get is told after
- * 100 ms that there is none (REG_PROMOTE_WAIT_NS). On a slow disk that takes many of its tries. All that is
- * read shares the time. */
+/* Whether something is to be read once more. What is on disk alone needs room in memory, which
+ * comes as values reach the disk, claims of the dead end and what they had pinned is let go: a get
+ * is told after 100 ms that there is none (REG_PROMOTE_WAIT_NS). On a slow disk that takes many of
+ * its tries. All that is read shares the time. */
 static bool again(sl_err err, uint32_t tries, uint64_t until_ns)
 {
     if (err == SL_OK || err == SL_ERR_NOT_FOUND) {

@@ -532,8 +532,8 @@ static void step(struct client *client)
     } else if (squeeze == THRASH_FLOOD) {
         flood(client);
     }
-    /* A share of the reads, and not of the steps: how fast either are read differs by machine. Where
-     * contested keys cannot be read fast enough, the others wait. */
+    /* A share of the reads, and not of the steps: how fast either are read differs by machine.
+     * Where contested keys cannot be read fast enough, the others wait. */
     bool lags = thrash_contest_lags(thrash);
     for (uint32_t i = 0; i < BURSTS_MAX && lags; i++) {
         thrash_contest_burst(client->contest);

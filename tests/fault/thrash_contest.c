@@ -7,9 +7,9 @@
  * (tests/support/linear.h).
  *
  * A log does not grow with the reads. No value is written twice. So a client that read the same one
- * several times in a row logs its first and its last read of it: whoever explains these two explains
- * those in between, since a value that went does not come back. What the log has room for is thus a
- * number of writes and misses, and those have a rate. */
+ * several times in a row logs its first and its last read of it: whoever explains these two
+ * explains those in between, since a value that went does not come back. What the log has room for
+ * is thus a number of writes and misses, and those have a rate. */
 #include "tests/fault/thrash_driver.h"
 
 #include <inttypes.h>

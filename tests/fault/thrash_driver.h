@@ -87,8 +87,8 @@ extern const char *const thrash_victim_names[THRASH_VICTIM_COUNT];
 /* ---- thrash_node.c ---- */
 /* Runs deploy/sluice-node with a command and the run's settings: its exit code, -1: did not run. */
 int driver_node(const struct driver *driver, const char *command, bool with_settings);
-/* The same with words instead of the settings, in a process group of its own and not waited for: its
- * pid. */
+/* The same with words instead of the settings, in a process group of its own and not waited for:
+ * its pid. */
 pid_t driver_node_begin(const struct driver *driver, const char *command, const char *const *words,
                         uint32_t word_count);
 /* The pidfd of an actor or of the supervisor; -1: does not run. */

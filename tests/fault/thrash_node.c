@@ -16,7 +16,7 @@
 
 #define ARGUMENTS_MAX   40
 #define CODE_TERMINATED 143 /* by the SIGTERM of an upgrade, before it listened for it */
-#define CODE_KILLED \
+#define CODE_KILLED                                                               \
     137 /* SIGKILL as the supervisor sees it: ours, or its own of a stopped actor \
          */
 

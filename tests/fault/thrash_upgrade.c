@@ -1,10 +1,10 @@
 /* tests/fault/thrash_upgrade.c - with --upgrades the node goes to other programs and back again and
  * again, whatever else happens to it meanwhile.
  *
- * The others are a copy of this program's folder. Faults hit an upgrade as anything else: one that an
- * actor's death or a stopped supervisor has ended, or that was killed itself, is followed by another.
- * When all faults are over, one has to succeed. Its moments are drawn by a seed of their own, so that
- * the other faults are those of the same seed without upgrades. */
+ * The others are a copy of this program's folder. Faults hit an upgrade as anything else: one that
+ * an actor's death or a stopped supervisor has ended, or that was killed itself, is followed by
+ * another. When all faults are over, one has to succeed. Its moments are drawn by a seed of their
+ * own, so that the other faults are those of the same seed without upgrades. */
 #include "tests/fault/thrash_driver.h"
 
 #include <errno.h>

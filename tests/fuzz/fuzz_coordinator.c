@@ -1,5 +1,6 @@
-/* tests/fuzz/fuzz_coordinator.c - the coordinator among hostile engines, keyers, swappers, transporters
- * and registrars, over an index that changes under it: every op ends, every pin is given back. */
+/* tests/fuzz/fuzz_coordinator.c - the coordinator among hostile engines, keyers, swappers,
+ * transporters and registrars, over an index that changes under it: every op ends, every pin is
+ * given back. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/coordinator/internal.h"
 #include "tests/fuzz/hostile_node.h"

@@ -2,9 +2,9 @@
  * a listening fabric: whatever is sent, nothing is changed. One of the grants is one range,
  * the other has many places. Lists of places are the fuzzer's, too.
  *
- * A conversation is one of three: with a greeting that is right, so that what follows is heard, in records
- * or not; one that begins with the fuzzer's bytes; or a handshake of TLS that they have changed. Records
- * that are opened are the fuzzer's in records(). */
+ * A conversation is one of three: with a greeting that is right, so that what follows is heard, in
+ * records or not; one that begins with the fuzzer's bytes; or a handshake of TLS that they have
+ * changed. Records that are opened are the fuzzer's in records(). */
 #include "ipc/msg/sl_ticket.h"
 #include "runtime/net/fabric/core/internal.h"
 #include "runtime/net/fabric/core/wire.h"
@@ -300,8 +300,8 @@ static void records(const uint8_t *data, size_t size)
     sl_records_fini(&sealer);
 }
 
-/* In the clear: the fuzzer's bytes come in the pieces that it likes, and are taken as values and heads. Not one
- * is lost, doubled or at another place. */
+/* In the clear: the fuzzer's bytes come in the pieces that it likes, and are taken as values and
+ * heads. Not one is lost, doubled or at another place. */
 static void clear(const uint8_t *data, size_t size)
 {
     struct sl_records opener;

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_http.c - heads of requests, one behind another. What is accepted has lines that end in one
- * way, and a path. */
+/* tests/fuzz/fuzz_http.c - heads of requests, one behind another. What is accepted has lines that
+ * end in one way, and a path. */
 #include "client/tools/exporter/http_head.h"
 
 #include <stdlib.h>

@@ -609,7 +609,8 @@ static void spots_make(struct hostile *hostile, struct sl_item_spot *spots, uint
     }
 }
 
-/* Coordinators of both sides of a hand-over that is within this node, or with a peer that lends: or nearly so. */
+/* Coordinators of both sides of a hand-over that is within this node, or with a peer that lends: or
+ * nearly so. */
 static void handover_give(struct hostile *hostile)
 {
     static struct sl_item_spot spots[4];

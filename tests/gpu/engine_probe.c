@@ -6,9 +6,9 @@
  * ipc: the engine makes the pool, its IPC handle goes to the node. sluice: the node makes it, the
  * engine maps its descriptor. Two are registered by their addresses. allocated: a part of an
  * allocation, as torch's caching allocator gives. segments: addresses of many handles that nobody
- * may trace this process for, as its expandable segments are. event: as ipc, and the engine's stream
- * is still at work when ops start: they come after its event. SECONDS: patience, 30. Prints "ok
- * BYTES". device_node_test.py runs it. */
+ * may trace this process for, as its expandable segments are. event: as ipc, and the engine's
+ * stream is still at work when ops start: they come after its event. SECONDS: patience, 30. Prints
+ * "ok BYTES". device_node_test.py runs it. */
 #include "client/include/sluice.h"
 #include "cuda/cuda_internal.h"
 #include "runtime/base/sl_clock.h"

@@ -181,8 +181,8 @@ static void piece_copy(const struct bed *bed, const struct sl_move *move, uint32
     }
 }
 
-/* The digests of the blocks are those of the values, by the kernel and by the processor; of all layers,
- * and of the last ones. */
+/* The digests of the blocks are those of the values, by the kernel and by the processor; of all
+ * layers, and of the last ones. */
 static void blocks_digest(struct bed *bed, size_t shape)
 {
     enum sl_beside beside = bed->cuda->beside;

@@ -1,6 +1,7 @@
-/* tests/gpu/kernels_run.c - the kernels' PTX, translated to C by ptx_to_c.py, against the bodies that
- * the C compiler made of the same sources: what a driver is given computes what the tests without a
- * GPU have checked. One lane after the other; the four of a chunk as threads, which exchange. */
+/* tests/gpu/kernels_run.c - the kernels' PTX, translated to C by ptx_to_c.py, against the bodies
+ * that the C compiler made of the same sources: what a driver is given computes what the tests
+ * without a GPU have checked. One lane after the other; the four of a chunk as threads, which
+ * exchange. */
 #include "cuda/sl_kernels.h"
 #include "cuda/sl_plan.h"
 #include "tests/gpu/ptx_lane.h"

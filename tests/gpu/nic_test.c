@@ -1,7 +1,7 @@
-/* tests/gpu/nic_test.c - device memory and a NIC, both real: the NIC reads from and writes to what the
- * driver gives as a dmabuf, and the GPU finds the same bytes there. Skips where one of them is not
- * there or cannot, with the reason. With SLUICE_TEST_DRIVER both are played: the suite itself is
- * tested. */
+/* tests/gpu/nic_test.c - device memory and a NIC, both real: the NIC reads from and writes to what
+ * the driver gives as a dmabuf, and the GPU finds the same bytes there. Skips where one of them is
+ * not there or cannot, with the reason. With SLUICE_TEST_DRIVER both are played: the suite itself
+ * is tested. */
 #include "cuda/sl_device.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_verbs.h"

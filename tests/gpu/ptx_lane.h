@@ -1,5 +1,5 @@
-/* tests/gpu/ptx_lane.h - what the translation of a kernel's PTX (ptx_to_c.py) runs on: one lane of a
- * warp, and the exchange with its neighbours. */
+/* tests/gpu/ptx_lane.h - what the translation of a kernel's PTX (ptx_to_c.py) runs on: one lane of
+ * a warp, and the exchange with its neighbours. */
 #ifndef SL_PTX_LANE_H
 #define SL_PTX_LANE_H
 

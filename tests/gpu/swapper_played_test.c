@@ -632,7 +632,8 @@ START_TEST(an_arena_that_is_gone_is_unpinned_in_steps)
     }
 END_TEST
 
-/* Of one that could not be pinned nothing is left to be unpinned; hashes are made at a slice's end. */
+/* Of one that could not be pinned nothing is left to be unpinned; hashes are made at a slice's end.
+ */
 START_TEST(an_arena_that_is_gone_is_there_until_slices_of_it_are_over)
     {
         struct sl_msg reply, msg = long_copy();

@@ -4,9 +4,9 @@
  *   contributions_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
  * Lines: contribute NAME BYTES 0|1 (lasting); withdraw NAME; list; put KEY NUMBER BYTES [NAME];
- * replace KEY NUMBER BYTES; get KEY; exists KEY; read KEY (until a line comes). Each is answered by one line
- * that begins with the code's name. A value says its number in every word, so that a mix of two
- * would be seen. */
+ * replace KEY NUMBER BYTES; get KEY; exists KEY; read KEY (until a line comes). Each is answered by
+ * one line that begins with the code's name. A value says its number in every word, so that a mix
+ * of two would be seen. */
 #include "client/include/sluice.h"
 
 #include <inttypes.h>

@@ -295,8 +295,8 @@ static void retries(struct sl_client *client)
     moves(client);
 }
 
-/* What can never be pinned is not tried for ever. How much of the arena is populated, so that pinning
- * it is tried at all, is a matter of time. */
+/* What can never be pinned is not tried for ever. How much of the arena is populated, so that
+ * pinning it is tried at all, is a matter of time. */
 static void gives_up(struct sl_client *client)
 {
     const struct sl_piece piece = {.at = device, .length_bytes = VALUE_BYTES};

@@ -1,7 +1,8 @@
-/* tests/node/held_reads.c - preloaded into a tierer: a disk whose segments are read as slowly as the test says.
+/* tests/node/held_reads.c - preloaded into a tierer: a disk whose segments are read as slowly as
+ * the test says.
  *
- * The file HELD_READS has a number: that many blocking reads of segment files are let through, the others wait
- * until the number is higher or the file is gone. */
+ * The file HELD_READS has a number: that many blocking reads of segment files are let through, the
+ * others wait until the number is higher or the file is gone. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>

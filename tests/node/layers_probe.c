@@ -315,8 +315,8 @@ static struct sl_handover_options options_next(void)
                                         .mode = SL_HANDOVER_DIRECT};
 }
 
-/* Without a ticket it would go through storage, as while the fabric is taking the pools in, or a transporter is
- * starting: then it is begun anew. */
+/* Without a ticket it would go through storage, as while the fabric is taking the pools in, or a
+ * transporter is starting: then it is begun anew. */
 static struct pair pair_start(struct side *from, struct side *to, uint32_t seed,
                               uint64_t timeout_ns)
 {

@@ -3,11 +3,14 @@
  *
  *   lives_probe INSTANCE RUNTIME_DIR SHM_DIR THREADS
  *
- * Lines, each answered by one: count ("ops OPS read READ wrong WRONG CODE=TIMES ..."); rest (when no
- * thread is in a call or holds anything); go; look (one look-up: its code); pin (puts a value and holds
- * a view of it: code); put (a value: code); pool (waits for one that nobody makes: code); check ("whole" or "broken"); release; draft (begins one: code); write (to it: code);
- * commit (code); touch (opens its pin file and closes that, which costs the lock: code); shut (closes all descriptors but
- * three: code); fork (a child that stays: its number); more (opens and closes MORE clients: code); child (a fork closes the client: its status). The end of the input ends it, with status 1 when a byte was ever wrong. */
+ * Lines, each answered by one: count ("ops OPS read READ wrong WRONG CODE=TIMES ..."); rest (when
+ * no thread is in a call or holds anything); go; look (one look-up: its code); pin (puts a value
+ * and holds a view of it: code); put (a value: code); pool (waits for one that nobody makes: code);
+ * check ("whole" or "broken"); release; draft (begins one: code); write (to it: code); commit
+ * (code); touch (opens its pin file and closes that, which costs the lock: code); shut (closes all
+ * descriptors but three: code); fork (a child that stays: its number); more (opens and closes MORE
+ * clients: code); child (a fork closes the client: its status). The end of the input ends it, with
+ * status 1 when a byte was ever wrong. */
 #include "client/include/sluice.h"
 
 #include <dirent.h>

@@ -1,19 +1,20 @@
-/* tests/node/parts_probe.c - engines of 1, 2, 4 and 8 ranks that share what they store, on a running
- * node of 8 ranks; parts_test.py starts both.
+/* tests/node/parts_probe.c - engines of 1, 2, 4 and 8 ranks that share what they store, on a
+ * running node of 8 ranks; parts_test.py starts both.
  *
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR matrix        all ranks of an engine in one process
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR team|plain    one process a rank; plain: in its own memory
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR gpu1|gpu2|gpu4  one process a rank, each on a GPU of its own
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR death         a rank is killed, and comes back
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR again         ranks register other memory while they live
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR damage        what is stored is spoilt in memory
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR writers       the matrix's engines that store, and
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR readers       those that load, of another node perhaps:
- *                                                          each loads behind a line of the input
+ *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR team|plain    one process a rank; plain: in its own
+ * memory parts_probe INSTANCE RUNTIME_DIR SHM_DIR gpu1|gpu2|gpu4  one process a rank, each on a GPU
+ * of its own parts_probe INSTANCE RUNTIME_DIR SHM_DIR death         a rank is killed, and comes
+ * back parts_probe INSTANCE RUNTIME_DIR SHM_DIR again         ranks register other memory while
+ * they live parts_probe INSTANCE RUNTIME_DIR SHM_DIR damage        what is stored is spoilt in
+ * memory parts_probe INSTANCE RUNTIME_DIR SHM_DIR writers       the matrix's engines that store,
+ * and parts_probe INSTANCE RUNTIME_DIR SHM_DIR readers       those that load, of another node
+ * perhaps: each loads behind a line of the input
  *
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR givers        the matrix's engines as prefill, and
  *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR takers        as decode, of a direct hand-over of each
- *                                                          pair: takers print a ticket, givers read it
+ *                                                          pair: takers print a ticket, givers read
+ * it
  *
  * A model of four KV heads, of which ranks have four, two or one, or two ranks the same one. Its
  * pages have heads side by side for each token, or one after the other. A second pool has the same
@@ -355,7 +356,8 @@ static uint64_t request_bytes(void)
            ((uint64_t)LAYERS * HEADS * TOKENS * HEAD_BYTES + SAME_LAYERS * (uint64_t)SAME_BYTES);
 }
 
-/* A process that gets no core for half a second hands out no memory in time: such an op is repeated. */
+/* A process that gets no core for half a second hands out no memory in time: such an op is
+ * repeated. */
 static struct sl_op_result run_until_mapped(struct side *side, uint32_t seed, bool store)
 {
     for (uint32_t tries = 1;; tries++) {
@@ -699,7 +701,8 @@ static void team(enum memory memory, uint32_t writing, uint32_t reading)
     ranks_end(readers, reading);
 }
 
-/* A rank that is gone costs its blocks; a load says so at once, and a new one in its place serves. */
+/* A rank that is gone costs its blocks; a load says so at once, and a new one in its place serves.
+ */
 static void death(void)
 {
     struct shape shape = team_shape(3, 2, BY_TOKEN, PLAIN);
@@ -800,7 +803,8 @@ static uint32_t arena_spoil(uint32_t seed)
     return found;
 }
 
-/* What is wrong in memory is found by loads that read all again, is a miss then, and stored anew. */
+/* What is wrong in memory is found by loads that read all again, is a miss then, and stored anew.
+ */
 static void damage(void)
 {
     struct sl_client *client = client_open();

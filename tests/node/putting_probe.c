@@ -1,11 +1,12 @@
-/* tests/node/putting_probe.c - threads that put new values without end, while the node under them is
- * stopped, killed and replaced; putting_test.py does that.
+/* tests/node/putting_probe.c - threads that put new values without end, while the node under them
+ * is stopped, killed and replaced; putting_test.py does that.
  *
  *   putting_probe INSTANCE RUNTIME_DIR SHM_DIR THREADS|late
  *
  * Says "putting" once every thread has put something, and goes on until its input ends. Then it
  * prints how many puts there were, how many failed, the longest in ms and the first failure. That
- * there is no node at the moment is no failure. Every other thread gives terms, so that its puts RESERVE; the others use extents granted ahead. */
+ * there is no node at the moment is no failure. Every other thread gives terms, so that its puts
+ * RESERVE; the others use extents granted ahead. */
 #include "client/include/sluice.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* tests/python/no_memory.cpp - preloaded: the n-th object from now on that C++ code of this thread makes finds no memory. */
+/* tests/python/no_memory.cpp - preloaded: the n-th object from now on that C++ code of this thread
+ * makes finds no memory. */
 #include <cstdlib>
 #include <new>
 

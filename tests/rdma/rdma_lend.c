@@ -1,6 +1,6 @@
 /* tests/rdma/rdma_lend.c - see rdma_lend.h. The actors are whole but for their processes: the test
- * plays both coordinators, registrars and engines, carries the frames between the nodes, and gives the
- * turns, so that one side can be left standing. Bytes go from NIC to NIC. */
+ * plays both coordinators, registrars and engines, carries the frames between the nodes, and gives
+ * the turns, so that one side can be left standing. Bytes go from NIC to NIC. */
 #include "tests/rdma/rdma_lend.h"
 
 #include "actors/transporter/handover/internal.h"
@@ -442,8 +442,8 @@ static bool decode_has_begun(uint32_t pool)
     return *first != 0;
 }
 
-/* Whichever side ends it while decode's NIC reads: when that has been answered, the memory of that side
- * is used anew. Decode's does not change any more, and what prefill has then is never told. */
+/* Whichever side ends it while decode's NIC reads: when that has been answered, the memory of that
+ * side is used anew. Decode's does not change any more, and what prefill has then is never told. */
 START_TEST(nothing_is_read_after_an_end)
     {
         const uint32_t pool = 2;

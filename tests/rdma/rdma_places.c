@@ -1,5 +1,5 @@
-/* tests/rdma/rdma_places.c - blocks that are read into the layers of a pool, and written from and to
- * them: a fabric on each of the guest's two devices, both in this process. */
+/* tests/rdma/rdma_places.c - blocks that are read into the layers of a pool, and written from and
+ * to them: a fabric on each of the guest's two devices, both in this process. */
 #include "tests/rdma/rdma_places.h"
 #include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
@@ -169,7 +169,8 @@ START_TEST(layers_are_read_from_layers_while_their_ticket_lasts)
     }
 END_TEST
 
-/* More ranges than are bound or registered at once are, in slices, again and again; nothing stays. */
+/* More ranges than are bound or registered at once are, in slices, again and again; nothing stays.
+ */
 START_TEST(tickets_of_many_places_come_and_go)
     {
         enum { MANY = 160, SMALL = 64 };

@@ -1,4 +1,5 @@
-/* tests/rdma/rdma_rails.c - both devices of the guest as rails of one fabric; `auto` on its sysfs. */
+/* tests/rdma/rdma_rails.c - both devices of the guest as rails of one fabric; `auto` on its sysfs.
+ */
 #include "tests/rdma/rdma_rails.h"
 #include "runtime/net/fabric/core/tables.h"
 #include "runtime/net/nics/nics.h"

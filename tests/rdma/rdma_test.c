@@ -276,8 +276,9 @@ START_TEST(a_ticket_reaches_no_further_than_its_range)
     }
 END_TEST
 
-/* The remote is stopped while its NIC still has reads to do; its ticket ends under it. On a busy machine
- * all may be read before it is stopped: then there is nothing to see, and another ticket is tried. */
+/* The remote is stopped while its NIC still has reads to do; its ticket ends under it. On a busy
+ * machine all may be read before it is stopped: then there is nothing to see, and another ticket is
+ * tried. */
 #define LATE_READS       30u
 #define LATE_TICKETS_MAX 20u
 START_TEST(a_late_read_gets_nothing_new)

@@ -380,8 +380,9 @@ static void node_boot(struct sim *sim, struct sim_node *node)
     }
 }
 
-/* Tables for no more than a few clients have at a time. An actor that starts, and one starts at every turn here, touches all
- * of its tables: of the standard's, 20 MB a coordinator, the kernel made half of the time of all runs. */
+/* Tables for no more than a few clients have at a time. An actor that starts, and one starts at
+ * every turn here, touches all of its tables: of the standard's, 20 MB a coordinator, the kernel
+ * made half of the time of all runs. */
 static const char *const small[] = {"queue_messages", "128", "handovers_max", "256", NULL};
 
 /* settings: names and values in turn, then NULL; NULL is none. */

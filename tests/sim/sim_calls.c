@@ -1,6 +1,6 @@
 /* tests/sim/sim_calls.c - calls of processes with threads that the linker leads here (--wrap): for
- * threads, locks, polls and sockets. What the directory's library calls as well is in sim_redis.c, and
- * calls for files are in sim_files.c. */
+ * threads, locks, polls and sockets. What the directory's library calls as well is in sim_redis.c,
+ * and calls for files are in sim_files.c. */
 #include "tests/sim/sim_internal.h"
 #include "tests/sim/sim_process.h"
 

@@ -7,7 +7,8 @@
  * another: what is in memory there is read without a wait, puts and removals work; ceilings and
  * tables hold; when the trouble is over, what any node has is read at every other, and no pin,
  * claim or space is left over. In some runs blocks go straight into engines' pools, by loads and by
- * hand-overs: there nothing lands in a block that was given back. How to choose seeds: sim_seeds.h. */
+ * hand-overs: there nothing lands in a block that was given back. How to choose seeds: sim_seeds.h.
+ */
 #include "actors/coordinator/coordinator.h"
 #include "actors/keyer/keyer.h"
 #include "actors/registrar/registrar.h"

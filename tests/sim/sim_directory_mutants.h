@@ -1,5 +1,5 @@
-/* tests/sim/sim_directory_mutants.h - what a node must tell the directory's server, untold. Runs must
- * find each; a simulation that does not would prove nothing. */
+/* tests/sim/sim_directory_mutants.h - what a node must tell the directory's server, untold. Runs
+ * must find each; a simulation that does not would prove nothing. */
 #ifndef SL_TEST_SIM_DIRECTORY_MUTANTS_H
 #define SL_TEST_SIM_DIRECTORY_MUTANTS_H
 

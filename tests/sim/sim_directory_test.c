@@ -1,12 +1,13 @@
 /* tests/sim/sim_directory_test.c - three nodes that know each other from the directory alone, under
- * chance: its server dies and comes back with all, with nothing, or as it was a while ago; it stops,
- * it is slow, hosts do not reach it; transporters and nodes are killed, stopped, or come back empty.
+ * chance: its server dies and comes back with all, with nothing, or as it was a while ago; it
+ * stops, it is slow, hosts do not reach it; transporters and nodes are killed, stopped, or come
+ * back empty.
  *
  * Checked: no wrong byte; every call ends by its deadline, and trouble of the server fails none of
  * them; a node whose record comes to stand at the server has told what it holds; where nothing is
  * disturbed, or only a server loses all that it knew, what another node has is found; and when the
- * trouble is over, the server knows all that each node holds, and what any node has is read at every
- * other. How to choose seeds: sim_seeds.h. */
+ * trouble is over, the server knows all that each node holds, and what any node has is read at
+ * every other. How to choose seeds: sim_seeds.h. */
 #include "actors/registrar/registrar.h"
 #include "actors/transporter/transporter.h"
 #include "ipc/shm/sl_index.h"

@@ -304,8 +304,8 @@ static void answer(struct sim_fabric *self, const struct sim_packet *ask, struct
     (void)sim_packet_send(self->node, ask->from, ask->from_life, reply, order_ns);
 }
 
-/* A link that its asker gave up and replaced does not come to life when its greeting comes at last: what
- * is served is the newest. */
+/* A link that its asker gave up and replaced does not come to life when its greeting comes at last:
+ * what is served is the newest. */
 static void hello_serve(struct sim_fabric *self, const struct sim_packet *hello)
 {
     if (hello->connection < self->served[hello->from][0].connection) {

@@ -1,6 +1,6 @@
-/* tests/sim/sim_files.c - files of processes with threads: real ones, of which a power cut leaves what
- * it may. A file keeps what was synced, and what was written since is there or not. Names are as at
- * some moment between the last sync of their directory and the cut. */
+/* tests/sim/sim_files.c - files of processes with threads: real ones, of which a power cut leaves
+ * what it may. A file keeps what was synced, and what was written since is there or not. Names are
+ * as at some moment between the last sync of their directory and the cut. */
 #include "tests/sim/sim_internal.h"
 #include "tests/sim/sim_process.h"
 

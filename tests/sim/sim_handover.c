@@ -1,11 +1,11 @@
 /* tests/sim/sim_handover.c - see the header.
  *
  * Device blocks that are free hold another byte each time, which they must still have whenever
- * an op begins or is over: whoever writes there after a fence, or after the end of the registration,
- * is caught. Decode looks at every byte of every block, or has
- * none: part of a hand-over is never an answer. By layers, prefill fills a layer just before it says
- * that it is ready, and decode looks at each that it is told of, again and again until its end: what
- * was told is never written again. */
+ * an op begins or is over: whoever writes there after a fence, or after the end of the
+ * registration, is caught. Decode looks at every byte of every block, or has none: part of a
+ * hand-over is never an answer. By layers, prefill fills a layer just before it says that it is
+ * ready, and decode looks at each that it is told of, again and again until its end: what was told
+ * is never written again. */
 #include "tests/sim/sim_handover.h"
 
 #include <stdio.h>

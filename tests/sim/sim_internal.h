@@ -228,7 +228,8 @@ struct sim_thread {
 };
 /* Whose turn it is; NULL: of no process with threads. */
 struct sim_thread *sim_thread_of_turn(void);
-/* Of the process whose turn it is. Gives its number, for sim_thread_join, which waits for its end. */
+/* Of the process whose turn it is. Gives its number, for sim_thread_join, which waits for its end.
+ */
 uint64_t sim_thread_start(struct sim *sim, uint32_t process, void *(*run)(void *context),
                           void *context);
 void sim_thread_join(uint64_t number);

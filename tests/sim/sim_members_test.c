@@ -1,6 +1,7 @@
-/* tests/sim/sim_members_test.c - two disks that come in any order, or one long after the other, in one
- * life of a node after another; they fail, and the power goes at any time. No path ever leads to another disk, so
- * neither may begin empty: what was durable is there when both are back, what was removed is not.
+/* tests/sim/sim_members_test.c - two disks that come in any order, or one long after the other, in
+ * one life of a node after another; they fail, and the power goes at any time. No path ever leads
+ * to another disk, so neither may begin empty: what was durable is there when both are back, what
+ * was removed is not.
  *
  * How to choose seeds: sim_seeds.h. */
 #include "actors/registrar/registrar.h"

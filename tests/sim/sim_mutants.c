@@ -1,4 +1,5 @@
-/* tests/sim/sim_mutants.c - see the header. The linker leads calls between the files of an actor here
+/* tests/sim/sim_mutants.c - see the header. The linker leads calls between the files of an actor
+ * here
  * (--wrap); without a mutant they go on as they were. */
 #include "tests/sim/sim_mutants.h"
 

@@ -1,5 +1,5 @@
-/* tests/sim/sim_node_mutants.c - see the header. The linker leads calls between files here (--wrap);
- * without a mutant they go on as they were. */
+/* tests/sim/sim_node_mutants.c - see the header. The linker leads calls between files here
+ * (--wrap); without a mutant they go on as they were. */
 #include "tests/sim/sim_node_mutants.h"
 
 #include "actors/registrar/disk/forget.h"

@@ -1,6 +1,6 @@
-/* tests/sim/sim_node_mutants.h - what a node must do for its objects, undone: a fence that is lost, a
- * tombstone that is not waited for, an order that is swapped. Runs must find each; a simulation that
- * does not would prove nothing. */
+/* tests/sim/sim_node_mutants.h - what a node must do for its objects, undone: a fence that is lost,
+ * a tombstone that is not waited for, an order that is swapped. Runs must find each; a simulation
+ * that does not would prove nothing. */
 #ifndef SL_TEST_SIM_NODE_MUTANTS_H
 #define SL_TEST_SIM_NODE_MUTANTS_H
 

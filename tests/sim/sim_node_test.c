@@ -1,8 +1,8 @@
 /* tests/sim/sim_node_test.c - a whole node under chance: engines store and load, clients put, get,
  * pin and remove, while processes are killed and stopped, the disk fails, clocks leap and the power
  * goes. Checked: promises 1, 2 and 4 (no wrong byte, what was acknowledged is there and what was
- * removed stays away, every op ends by its deadline, ceilings hold), that what several clients do to
- * the same keys is linearizable, that nobody touches memory after a fence, and that no space is
+ * removed stays away, every op ends by its deadline, ceilings hold), that what several clients do
+ * to the same keys is linearizable, that nobody touches memory after a fence, and that no space is
  * lost.
  *
  * How to choose seeds: sim_seeds.h. */

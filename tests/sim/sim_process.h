@@ -1,11 +1,11 @@
-/* tests/sim/sim_process.h - programs of several threads with sockets and files: code that blocks, as
- * it is shipped.
+/* tests/sim/sim_process.h - programs of several threads with sockets and files: code that blocks,
+ * as it is shipped.
  *
- * Each thread is a program of the simulator. Their calls for threads, locks, sockets, polls and files
- * are led here by the linker (--wrap). Sockets are TCP between hosts: pieces arrive in their order,
- * some time later; what a cut holds back comes after it. A process that is killed has its sockets
- * closed by its system. One whose host loses power is silent, and of its files is left what a power
- * cut may leave. Other threads, and kills, come between any two calls that change files. */
+ * Each thread is a program of the simulator. Their calls for threads, locks, sockets, polls and
+ * files are led here by the linker (--wrap). Sockets are TCP between hosts: pieces arrive in their
+ * order, some time later; what a cut holds back comes after it. A process that is killed has its
+ * sockets closed by its system. One whose host loses power is silent, and of its files is left what
+ * a power cut may leave. Other threads, and kills, come between any two calls that change files. */
 #ifndef SL_TEST_SIM_PROCESS_H
 #define SL_TEST_SIM_PROCESS_H
 

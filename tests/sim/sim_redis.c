@@ -1,5 +1,5 @@
-/* tests/sim/sim_redis.c - the simulated server's streams: sockets of the Internet, as the directory's
- * library asks for them (the linker leads its calls here), and what becomes of them.
+/* tests/sim/sim_redis.c - the simulated server's streams: sockets of the Internet, as the
+ * directory's library asks for them (the linker leads its calls here), and what becomes of them.
  *
  * What is sent arrives in order, in pieces, some time later. What a cut holds back comes after it,
  * also when the stream was closed or its process has died: the system has it, and sends it again,

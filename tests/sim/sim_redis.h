@@ -21,7 +21,8 @@ void sim_redis_stop(struct sim *sim, uint64_t duration_ns);
 /* What is sent either way takes up to delay_ns_max. */
 void sim_redis_slow(struct sim *sim, uint64_t delay_ns_max, uint64_t duration_ns);
 void sim_redis_cut(struct sim *sim, uint32_t host, uint64_t duration_ns);
-/* The text under the key (field NULL), or of a hash's field; NULL: none. Borrowed until time goes on. */
+/* The text under the key (field NULL), or of a hash's field; NULL: none. Borrowed until time goes
+ * on. */
 const char *sim_redis_get(struct sim *sim, const char *key, const char *field);
 /* All fields of all hashes. */
 void sim_redis_each(struct sim *sim,

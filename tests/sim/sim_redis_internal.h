@@ -1,4 +1,5 @@
-/* tests/sim/sim_redis_internal.h - what the server's two files share: its store, and its streams. */
+/* tests/sim/sim_redis_internal.h - what the server's two files share: its store, and its streams.
+ */
 #ifndef SL_TEST_SIM_REDIS_INTERNAL_H
 #define SL_TEST_SIM_REDIS_INTERNAL_H
 

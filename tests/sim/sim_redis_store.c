@@ -156,7 +156,8 @@ static bool run_set(struct redis_store *store, const struct redis_command *comma
     return fresh;
 }
 
-/* What the one script of the directory does (runtime/net/directory/directory.c): true, it is a SET from here on. */
+/* What the one script of the directory does (runtime/net/directory/directory.c): true, it is a SET
+ * from here on. */
 static bool script_sets(struct redis_store *store, struct redis_command *command,
                         struct redis_answer *to)
 {

@@ -1,5 +1,6 @@
 /* tests/sim/sim_supervisor.c - who watches the actors, with the shipped judgement
- * (client/tools/supervise/hang.c): one that hangs is killed, and starts again as the script does it.
+ * (client/tools/supervise/hang.c): one that hangs is killed, and starts again as the script does
+ * it.
  *
  * Checked with each verdict: that process has been stopped for so long. One that the machine was
  * suspended with, that rests, or that went on in time is left alone. */

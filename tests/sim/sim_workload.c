@@ -527,7 +527,8 @@ static bool op_disturbed(const struct engine *self)
 static void op_failed(struct engine *self, sl_err code, struct sl_text text)
 {
     self->work->failed++;
-    /* A store waits for blocks that another one writes: that of an engine that ended, to its end. */
+    /* A store waits for blocks that another one writes: that of an engine that ended, to its end.
+     */
     bool waited =
         self->work->ends_one_of != 0 && self->phase == PHASE_STORE && code == SL_ERR_TIMEOUT;
     SIM_CHECK(!self->work->nothing_is_lost || op_disturbed(self) || code == SL_ERR_CANCELLED ||
@@ -710,7 +711,8 @@ static void no_answer(struct engine *self, uint32_t type)
     } else if (type == SL_MSG_STORE || type == SL_MSG_LOAD) {
         self->work->unanswered++;
         layers_end(self);
-        /* The op of an engine that ended may keep others waiting to the end, and the answer is late. */
+        /* The op of an engine that ended may keep others waiting to the end, and the answer is
+         * late. */
         SIM_CHECK(op_disturbed(self) || (self->work->late && self->work->ends_one_of != 0),
                   "%s: op %llx was not answered although nothing was disturbed", self->env->name,
                   (unsigned long long)self->op_id);

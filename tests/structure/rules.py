@@ -21,13 +21,13 @@ SOURCES = (*COMPILED, ".py")
 # Lines of C, C++ and CUDA that each part of the product may have. A row may rise when another one falls by as much.
 BUDGETS = {
     "product": (140000, PRODUCT + ("deploy", "docs")),
-    "runtime": (27600, ("runtime",)),
+    "runtime": (27700, ("runtime",)),
     "ipc": (16600, ("ipc",)),
     "cuda": (8500, ("cuda",)),
-    "actors": (50300, ("actors",)),
+    "actors": (50500, ("actors",)),
     "client/lib": (14000, ("client/include", "client/lib", "client/examples")),
-    "tools": (14000, ("client/tools",)),
-    "python and mooncake": (9000, ("client/python", "client/mooncake")),
+    "tools": (13650, ("client/tools",)),
+    "python and mooncake": (9050, ("client/python", "client/mooncake")),
 }
 
 

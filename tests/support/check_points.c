@@ -1,8 +1,9 @@
 /* tests/support/check_points.c - Check's note of where a test is, for a fraction of its price.
  *
- * Each assertion that holds tells Check so, by a write to a file: 5 us, which in loops was half of the time of all unit suites.
- * What is told serves a report of a crash or a hang alone ("after this point"): an assertion that fails names its own line. So a
- * place is told when a test comes to it first, and every so often afterwards. Programs of sl_test have it (--wrap). */
+ * Each assertion that holds tells Check so, by a write to a file: 5 us, which in loops was half of
+ * the time of all unit suites. What is told serves a report of a crash or a hang alone ("after this
+ * point"): an assertion that fails names its own line. So a place is told when a test comes to it
+ * first, and every so often afterwards. Programs of sl_test have it (--wrap). */
 #include <stdatomic.h>
 #include <stdint.h>
 

@@ -300,8 +300,8 @@ static sl_err answers_take(struct ev_subscriber *self, ev_heard_fn fn, void *con
     return err;
 }
 
-/* Of a publisher whose clock was set back: its sequences, which begin with microseconds, are lower than
- * those of the life before. What came live and in an answer, too, is not so far behind. */
+/* Of a publisher whose clock was set back: its sequences, which begin with microseconds, are lower
+ * than those of the life before. What came live and in an answer, too, is not so far behind. */
 static bool is_other_life(const struct ev_subscriber *self, uint64_t sequence)
 {
     return sequence + TWICE_MAX < self->stats.sequence;

@@ -1,7 +1,8 @@
-/* tests/support/events_subscribe.h - a subscriber, for tests, that is exact: snapshot first, then what happens.
+/* tests/support/events_subscribe.h - a subscriber, for tests, that is exact: snapshot first, then
+ * what happens.
  *
- * It subscribes before it asks for the snapshot. What comes live with a sequence at or below that of the
- * snapshot is in it. A gap in the sequences, or another life, begins anew with a request for
+ * It subscribes before it asks for the snapshot. What comes live with a sequence at or below that
+ * of the snapshot is in it. A gap in the sequences, or another life, begins anew with a request for
  * what is missing: then nothing but the gap comes, or a snapshot when it is not kept. */
 #ifndef SL_TESTS_SUPPORT_EVENTS_SUBSCRIBE_H
 #define SL_TESTS_SUPPORT_EVENTS_SUBSCRIBE_H
@@ -26,8 +27,8 @@ struct ev_message {
     uint32_t event_count;
 };
 typedef void (*ev_heard_fn)(void *context, const struct ev_heard *heard);
-/* Calls fn for each block of each event of a payload. Errors: SL_ERR_PROTOCOL; fn may have been called
- * before. */
+/* Calls fn for each block of each event of a payload. Errors: SL_ERR_PROTOCOL; fn may have been
+ * called before. */
 sl_err ev_message_decode(const void *payload, size_t length_bytes, uint64_t sequence, bool snapshot,
                          ev_heard_fn fn, void *context, struct ev_message *out,
                          struct sl_error *why);

@@ -57,9 +57,11 @@ uint64_t end_now(const struct fabric_end *end);
 struct sl_wire_address guest_address(const struct fabric_end *end);
 /* As one record. */
 void guest_say(int fd, struct sl_records *sealer, const void *bytes, size_t length_bytes);
-/* Receives so many bytes, turning the end; fails the test after 30 s, or when the connection ends. */
+/* Receives so many bytes, turning the end; fails the test after 30 s, or when the connection ends.
+ */
 void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes);
-/* The handshake of a peer, and a HELLO that wants answers in the clear and gets one. sl_records_fini follows. */
+/* The handshake of a peer, and a HELLO that wants answers in the clear and gets one.
+ * sl_records_fini follows. */
 void guest_greet(struct fabric_end *end, int fd, struct sl_records *sealer);
 /* No more than the handshake: then HELLO is to come. */
 void guest_shake(struct fabric_end *end, int fd, struct sl_records *sealer);

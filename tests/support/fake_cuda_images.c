@@ -1,6 +1,6 @@
 /* tests/support/fake_cuda_images.c - images of kernels on the played driver: it takes what a driver
- * of its number takes. Machine code needs its ELF ABI and its architecture, PTX a version that is not
- * later than the driver (PTX ISA, "Release Notes"). */
+ * of its number takes. Machine code needs its ELF ABI and its architecture, PTX a version that is
+ * not later than the driver (PTX ISA, "Release Notes"). */
 #include "tests/support/fake_cuda_internal.h"
 
 #include <stdio.h>

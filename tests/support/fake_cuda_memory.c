@@ -1,4 +1,5 @@
-/* tests/support/fake_cuda_memory.c - memory of the played driver: of its device, pinned, and shared with other processes. */
+/* tests/support/fake_cuda_memory.c - memory of the played driver: of its device, pinned, and shared
+ * with other processes. */
 #include "tests/support/fake_cuda_internal.h"
 
 #include <fcntl.h>

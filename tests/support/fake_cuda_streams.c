@@ -1,5 +1,5 @@
-/* tests/support/fake_cuda_streams.c - streams, events, kernels and copies of the played driver: what is asynchronous is done
- * when somebody waits for it. */
+/* tests/support/fake_cuda_streams.c - streams, events, kernels and copies of the played driver:
+ * what is asynchronous is done when somebody waits for it. */
 #include "tests/support/fake_cuda_internal.h"
 
 #include <stdlib.h>

@@ -75,8 +75,8 @@ void fake_live(struct fake_env *fake, struct sl_proc_id proc);
 void fake_die(struct fake_env *fake, struct sl_proc_id proc);
 bool fake_is_watched(const struct fake_env *fake, struct sl_proc_id proc);
 
-/* A message of sender goes to the actor; seq 0: the next number (written back), budget 0: 2 s; version
- * 0: today's. */
+/* A message of sender goes to the actor; seq 0: the next number (written back), budget 0: 2 s;
+ * version 0: today's. */
 void fake_give(struct fake_env *fake, const char *sender, struct sl_msg *msg);
 #define FAKE_AHEAD (1u << 31) /* with BRING and DISK_READ: those for what nobody waits for */
 #define FAKE_SPOTS (1u << 30) /* with BRING: those straight into pools */

@@ -1,6 +1,7 @@
 /* tests/support/fake_verbs.h - a NIC of this process: queue pairs that copy at once between what is
- * registered, by keys, addresses and rights as a device checks them. A dmabuf is any descriptor that
- * can be mapped; the NIC has a mapping of its own, so the addresses it calls it by are nowhere. */
+ * registered, by keys, addresses and rights as a device checks them. A dmabuf is any descriptor
+ * that can be mapped; the NIC has a mapping of its own, so the addresses it calls it by are
+ * nowhere. */
 #ifndef SL_TESTS_FAKE_VERBS_H
 #define SL_TESTS_FAKE_VERBS_H
 

@@ -13,8 +13,8 @@ struct flood {
 };
 
 /* Connects from 127.0.0.2 and so many addresses behind it; keeps some hundreds open for as
- * long as it can, and opens several thousand a second where they are ended. drips: each sends a byte now and then. It ends with the
- * test. */
+ * long as it can, and opens several thousand a second where they are ended. drips: each sends a
+ * byte now and then. It ends with the test. */
 struct flood *flood_start(const struct sockaddr_in *to, uint32_t addresses, const char *drips);
 void flood_stop(struct flood **flood); /* NULL inside: nothing */
 /* Connects from 127.0.0.0 plus host. waits: until it is connected. -1: it could not. */

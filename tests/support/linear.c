@@ -7,10 +7,10 @@
  * without an answer ("maybes") have a bit each from `maybe` on: taken, or too late for it; those
  * before are all so.
  *
- * Three things keep the number of states low without leaving a history out: an op that reads what is
- * there is taken at once; a maybe is never taken "without effect", it is just too late once an op
- * that was called after its end has been taken; and a maybe whose value nobody ever gets is taken
- * where nothing is there alone, since any other value serves as well. */
+ * Three things keep the number of states low without leaving a history out: an op that reads what
+ * is there is taken at once; a maybe is never taken "without effect", it is just too late once an
+ * op that was called after its end has been taken; and a maybe whose value nobody ever gets is
+ * taken where nothing is there alone, since any other value serves as well. */
 #include "tests/support/linear.h"
 
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* tests/support/linear.h - is a history of puts, replaces, gets, looks and removals of keys
  * linearizable?
  *
- * Each op has the time it was called and the time it came back. A history is linearizable when every
- * op can be given one moment in between at which it took effect, so that a register with presence
- * explains all answers. The search is that of Wing and Gong with Lowe's memory of what was tried, as
- * Porcupine has it: keys are searched apart, and a key's history is cut where no op is under way.
- * Every state that a window may leave is a beginning of the next one.
+ * Each op has the time it was called and the time it came back. A history is linearizable when
+ * every op can be given one moment in between at which it took effect, so that a register with
+ * presence explains all answers. The search is that of Wing and Gong with Lowe's memory of what was
+ * tried, as Porcupine has it: keys are searched apart, and a key's history is cut where no op is
+ * under way. Every state that a window may leave is a beginning of the next one.
  *
  * What is allowed besides, and nothing else is:
  * - `maybe`: an op without an answer takes effect once until `back`, or never.

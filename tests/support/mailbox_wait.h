@@ -9,8 +9,8 @@
 /* Longest single sleep: a lost wake-up would cost this and not a hang. */
 #define MAILBOX_SLEEP_NS_MAX (50 * SL_NS_PER_MS)
 
-/* Waits for a frame or until budget_ns has passed: SL_ERR_TIMEOUT. SL_OK is a hint: the frame may have
- * been for the mailbox itself. */
+/* Waits for a frame or until budget_ns has passed: SL_ERR_TIMEOUT. SL_OK is a hint: the frame may
+ * have been for the mailbox itself. */
 static inline sl_err mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns)
 {
     uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), budget_ns);
@@ -44,8 +44,8 @@ static inline bool mailbox_attached(const struct sl_mailbox *mailbox, const char
     return false;
 }
 
-/* Offers a lane to an actor, if there is none, and waits until it stands or budget_ns has passed. Errors:
- * SL_ERR_UNREACHABLE, SL_ERR_INVALID (name), those of sl_mailbox_peer_of. */
+/* Offers a lane to an actor, if there is none, and waits until it stands or budget_ns has passed.
+ * Errors: SL_ERR_UNREACHABLE, SL_ERR_INVALID (name), those of sl_mailbox_peer_of. */
 static inline sl_err mailbox_connect(struct sl_mailbox *mailbox, const char *to, uint64_t budget_ns)
 {
     uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), budget_ns);

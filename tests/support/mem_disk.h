@@ -3,9 +3,9 @@
  *
  * Every file has two images: what reads see now, and what a power cut is sure to leave. A sync
  * makes them equal. A crash decides for every sector of 512 bytes by seed which of the two stays.
- * Names may be lost as well (names_lost): files that were made, renamed or removed since the directory
- * was last synced are as they were before, from some moment on. Requests end when the test takes
- * their completions. */
+ * Names may be lost as well (names_lost): files that were made, renamed or removed since the
+ * directory was last synced are as they were before, from some moment on. Requests end when the
+ * test takes their completions. */
 #ifndef MEM_DISK_H
 #define MEM_DISK_H
 

@@ -1,4 +1,5 @@
-/* tests/support/recording_reader.c - reads back what a registrar records; users have sluice/recording.py.
+/* tests/support/recording_reader.c - reads back what a registrar records; users have
+ * sluice/recording.py.
  *
  * Strict: all of a file has to be whole frames, and each frame what it says. */
 #include "tests/support/recording_reader.h"

@@ -1,5 +1,5 @@
-/* tests/unit/aead_test.c - AES-GCM by libipsec-mb and by libcrypto: known answers, and each beside the
- * other. Where libipsec-mb is not used, libcrypto stands beside itself. */
+/* tests/unit/aead_test.c - AES-GCM by libipsec-mb and by libcrypto: known answers, and each beside
+ * the other. Where libipsec-mb is not used, libcrypto stands beside itself. */
 #include "runtime/net/fabric/core/aead.h"
 
 #include <check.h>

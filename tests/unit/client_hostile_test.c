@@ -411,7 +411,8 @@ struct mender {
     const char *whole, *path; /* what takes the place of what */
 };
 
-/* As a registrar that finds a segment cut short: another one takes its place, whole, some time later. */
+/* As a registrar that finds a segment cut short: another one takes its place, whole, some time
+ * later. */
 static void *mend(void *context)
 {
     const struct mender *mender = context;
@@ -720,7 +721,8 @@ static const struct prefetched {
 } prefetches[] = {
     /* Nothing is said to be here that is not: it changed or went while it was read. */
     {NULL, SL_ERR_BUSY, 1, 8, 1},
-    /* Each disk reads on by itself: none waits for those of another that are asked in a message before. */
+    /* Each disk reads on by itself: none waits for those of another that are asked in a message
+       before. */
     {NULL, SL_OK, 5000, 8, 1},
     {"message_bytes_max=64KiB", SL_OK, 300, 1024, 6},
 };
@@ -748,7 +750,8 @@ START_TEST(a_prefetch_says_what_came_and_goes_in_as_few_messages_as_hold_it)
     }
 END_TEST
 
-/* Values of 16 KiB, of which a portion has four where memory is 4 MiB, and values that nobody has. */
+/* Values of 16 KiB, of which a portion has four where memory is 4 MiB, and values that nobody has.
+ */
 static const struct brought {
     uint64_t value_bytes;
     sl_err brought;

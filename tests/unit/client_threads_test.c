@@ -57,8 +57,8 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
     return __real_pthread_cond_timedwait(cond, mutex, &later);
 }
 
-/* The timer of the descriptor of ends, likewise: it is set, since that takes back that it has fired, but
- * to a time that does not come. */
+/* The timer of the descriptor of ends, likewise: it is set, since that takes back that it has
+ * fired, but to a time that does not come. */
 #define NEVER_S 3600
 static _Atomic bool no_timers;
 

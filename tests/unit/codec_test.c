@@ -474,8 +474,8 @@ END_TEST
 
 START_TEST(what_is_ignored_may_be_of_any_kind_and_must_be_whole)
     {
-        /* [[6, PING, 0, 0, "c", 1, 0, 5, 0, ""], [0, nil, true, two extensions, two floats, -1, 2^56,
-         * "a", b"b", [7], {1: 2}, -1, {1: [2]}]] */
+        /* [[6, PING, 0, 0, "c", 1, 0, 5, 0, ""], [0, nil, true, two extensions, two floats, -1,
+         * 2^56, "a", b"b", [7], {1: 2}, -1, {1: [2]}]] */
         static const unsigned char kinds[] = {
             0x92, 0x9a, 0x06, 0x02, 0x00, 0x00, 0xa1, 'c',  0x01, 0x00, 0x05, 0x00,
             0xa0, 0xdc, 0x00, 0x0f, 0x00, 0xc0, 0xc3, 0xc7, 0x01, 0x05, 'x',  0xd4,
@@ -567,7 +567,8 @@ START_TEST(unknown_type_leaves_an_envelope_to_answer)
     }
 END_TEST
 
-/* Its sender knows the reply's type; so a decoder that does not know it gives the envelope alone. */
+/* Its sender knows the reply's type; so a decoder that does not know it gives the envelope alone.
+ */
 START_TEST(a_request_of_unknown_type_can_be_refused_and_not_answered)
     {
         struct sl_codec *codec = codec_made();

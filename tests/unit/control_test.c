@@ -231,8 +231,8 @@ START_TEST(who_has_no_key_that_is_known_says_and_hears_nothing)
     }
 END_TEST
 
-/* Two nodes with one key, or without any: answers go to the first, whoever spoke last, and a refusal to who is
- * refused. */
+/* Two nodes with one key, or without any: answers go to the first, whoever spoke last, and a
+ * refusal to who is refused. */
 START_TEST(another_connection_of_a_name_takes_no_answers)
     {
         struct sl_control_frame frame;

@@ -570,7 +570,8 @@ START_TEST(layers_are_told_when_all_blocks_have_them)
     }
 END_TEST
 
-/* A round trip for each layer would cost more than the copy: 8 MiB of a rank, then twice as much. */
+/* A round trip for each layer would cost more than the copy: 8 MiB of a rank, then twice as much.
+ */
 START_TEST(a_load_asks_for_more_and_more_layers_at_once)
     {
         static const char *const settings[] = {"memory", "2GiB", NULL};

@@ -285,7 +285,8 @@ END_TEST
 
 /* ---- straight from other nodes (pull) ---- */
 
-/* Each part to every rank that has it, by the registration of that rank, at the block of its pool. */
+/* Each part to every rank that has it, by the registration of that rank, at the block of its pool.
+ */
 static void pull_is(const struct sl_msg *pull, uint64_t engine_id, uint32_t blocks)
 {
     const struct sl_body_bring *body = &pull->body.bring;
@@ -354,8 +355,8 @@ START_TEST(a_teams_prefix_ends_where_a_part_did_not_come)
     }
 END_TEST
 
-/* The transporter does not know the registration of a rank that has come anew: by the arena, whose swapper
- * says so, and the next op asks who is there. */
+/* The transporter does not know the registration of a rank that has come anew: by the arena, whose
+ * swapper says so, and the next op asks who is there. */
 START_TEST(a_team_of_which_a_rank_is_gone_is_asked_for_anew)
     {
         struct bed *bed = bed_straight();

@@ -1,5 +1,5 @@
-/* tests/unit/coordinator_pull_test.c - loads whose blocks come from other nodes straight into the pools:
- * what is asked of the transporter, what its answers do, and its fences. */
+/* tests/unit/coordinator_pull_test.c - loads whose blocks come from other nodes straight into the
+ * pools: what is asked of the transporter, what its answers do, and its fences. */
 #include "tests/unit/coordinator_handover_support.h"
 
 #define OP         1u

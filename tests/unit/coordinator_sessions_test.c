@@ -1,4 +1,5 @@
-/* tests/unit/coordinator_sessions_test.c - blocks of a session are asked for before its next turn. */
+/* tests/unit/coordinator_sessions_test.c - blocks of a session are asked for before its next turn.
+ */
 #include "tests/unit/coordinator_support.h"
 
 #include "runtime/base/sl_clock.h"
@@ -19,8 +20,8 @@ static void store_end(struct bed *bed, uint64_t seq)
     ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
 }
 
-/* A session of four blocks that goes on after PAUSE_NS. Then the first is in memory, the next two are
- * on disk alone, and the last is nowhere. */
+/* A session of four blocks that goes on after PAUSE_NS. Then the first is in memory, the next two
+ * are on disk alone, and the last is nowhere. */
 static struct bed *bed_paused(const char *const *settings)
 {
     static uint32_t tokens[16];
@@ -331,16 +332,12 @@ static const struct {
     const char *put[3]; /* one behind the other */
     const char *got;    /* then; NULL: nothing */
     const char *want;   /* what is asked for before the next turn */
-} turns
-    [] =
-        {
-            {{"abcd"}, NULL, "abcd"}, /* all of it, so that each stays */
-            {{"ab", "cd"}, NULL, "abcd"},
-            {{"ab", "c", "bd"}, NULL, "abd"}, /* from b on it is another chain */
-            {{"abxc"}, NULL, "ab"},           /* behind a hole nothing is of use */
-            {{"ab"}, "cd", "cd"},
-            {{"abcd"}, "bd", "abd"},
-            {{"a", "b"}, "ab", "ab"},
+} turns[] = {
+    {{"abcd"}, NULL, "abcd"}, /* all of it, so that each stays */
+    {{"ab", "cd"}, NULL, "abcd"}, {{"ab", "c", "bd"}, NULL, "abd"}, /* from b on it is another chain
+                                                                     */
+    {{"abxc"}, NULL, "ab"}, /* behind a hole nothing is of use */
+    {{"ab"}, "cd", "cd"},         {{"abcd"}, "bd", "abd"},          {{"a", "b"}, "ab", "ab"},
 };
 START_TEST(values_of_a_session_are_asked_for_before_it_comes_back)
     {
@@ -401,7 +398,8 @@ END_TEST
 #define LONG 5000u
 static char long_names[LONG][8];
 
-/* A chain of LONG values, the first of them in memory, whose session is due: the first BRING for it. */
+/* A chain of LONG values, the first of them in memory, whose session is due: the first BRING for
+ * it. */
 static struct bed *bed_with_a_long_chain(uint32_t in_memory, struct sl_msg *turn,
                                          struct sl_msg *prefetch)
 {

@@ -1,5 +1,6 @@
-/* tests/unit/coordinator_straight_test.c - direct hand-overs straight between pools: what is asked of the
- * transporter and of swappers, when it goes through storage after all, and when device blocks are free. */
+/* tests/unit/coordinator_straight_test.c - direct hand-overs straight between pools: what is asked
+ * of the transporter and of swappers, when it goes through storage after all, and when device
+ * blocks are free. */
 #include "tests/unit/coordinator_handover_support.h"
 
 static const char *const strict[] = {"handover_fallback", "false", NULL};
@@ -490,7 +491,8 @@ static void store_cancel(struct bed *bed)
     fake_give(&bed->fake, "client.1.0", &cancel);
 }
 
-/* However prefill's op ends: by the transporter's word, by its time, or because its client gives up. */
+/* However prefill's op ends: by the transporter's word, by its time, or because its client gives
+ * up. */
 enum how { HOW_FAILED, HOW_LATE, HOW_CANCELLED, HOWS };
 static void store_ends(struct bed *bed, enum how how, const struct sl_msg *lend)
 {
@@ -530,7 +532,8 @@ START_TEST(what_decode_has_all_of_is_handed_over_however_prefill_ends)
     }
 END_TEST
 
-/* The transporter died behind its last word: decode counts its blocks when the next one is fenced. */
+/* The transporter died behind its last word: decode counts its blocks when the next one is fenced.
+ */
 START_TEST(a_prefill_that_ends_takes_nothing_from_a_decode_that_has_all)
     {
         struct bed *bed = direct_bed(strict);

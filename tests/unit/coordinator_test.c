@@ -113,8 +113,8 @@ START_TEST(block_whose_other_writer_gave_up_is_reserved_again)
     }
 END_TEST
 
-/* In a node's first moments a swapper has not said HELLO, or we have not: the store waits, as a load
- * does. */
+/* In a node's first moments a swapper has not said HELLO, or we have not: the store waits, as a
+ * load does. */
 START_TEST(store_waits_for_who_is_not_here_yet)
     {
         struct bed *bed = bed_make(NULL);
@@ -804,7 +804,8 @@ START_TEST(promotion_is_given_up_after_three_rounds)
     }
 END_TEST
 
-/* Its segment leaves the disk, or more values are on their way than the registrar keeps track of. */
+/* Its segment leaves the disk, or more values are on their way than the registrar keeps track of.
+ */
 static const sl_err moving[] = {SL_ERR_BUSY, SL_ERR_LIMIT};
 START_TEST(what_cannot_be_read_at_the_moment_is_waited_for)
     {

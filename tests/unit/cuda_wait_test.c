@@ -112,7 +112,8 @@ START_TEST(a_long_wait_sleeps)
         bed.fake->hangs = true;
 
         ck_assert_int_eq(wait_of(&bed, _i, 100 * SL_NS_PER_MS), SL_CU_NOT_READY);
-        /* Awake for 50 us, then sleeps of 6 us to 1 ms: each a ninth of the time that is over then. */
+        /* Awake for 50 us, then sleeps of 6 us to 1 ms: each a ninth of the time that is over then.
+         */
         ck_assert_uint_le(bed.fake->queries, 20000);
         uint64_t before = bed.fake->queries;
         ck_assert_int_eq(wait_of(&bed, _i, 100 * SL_NS_PER_MS), SL_CU_NOT_READY);

@@ -1,5 +1,5 @@
-/* tests/unit/cuda_ways_test.c - which way the cuda back end moves by, what its measurement moves, and slices that follow
- * each other, on the played driver. */
+/* tests/unit/cuda_ways_test.c - which way the cuda back end moves by, what its measurement moves,
+ * and slices that follow each other, on the played driver. */
 #include "cuda/cuda_internal.h"
 #include "cuda/sl_gpu_bench.h"
 #include "tests/support/fake_cuda.h"
@@ -210,8 +210,8 @@ static sl_err digest(struct bed *bed, uint32_t count)
     return err == SL_OK ? sl_device_move_end(bed->device, true, &why) : err;
 }
 
-/* Beside an engine that computes, blocks are digested without a kernel, and the device says that this is
- * not for nothing. */
+/* Beside an engine that computes, blocks are digested without a kernel, and the device says that
+ * this is not for nothing. */
 START_TEST(while_others_compute_digests_are_not_cheap)
     {
         struct bed bed;

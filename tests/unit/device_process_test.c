@@ -1,5 +1,5 @@
-/* tests/unit/device_process_test.c - the device `host` and plain memory of another process, which is
- * shared with this one at the same addresses, so that what arrived can be seen. */
+/* tests/unit/device_process_test.c - the device `host` and plain memory of another process, which
+ * is shared with this one at the same addresses, so that what arrived can be seen. */
 #include "cuda/sl_device.h"
 #include "runtime/base/sl_proc.h"
 

@@ -107,7 +107,8 @@ START_TEST(a_file_that_was_prepared_has_its_name_for_good)
     }
 END_TEST
 
-/* Segments are smaller after a change of the settings: no footer would be looked for in the middle. */
+/* Segments are smaller after a change of the settings: no footer would be looked for in the middle.
+ */
 START_TEST(a_file_that_was_prepared_has_the_size_that_was_asked_for)
     {
         static const uint64_t sizes[] = {4096, 8192, 16384};

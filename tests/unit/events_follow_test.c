@@ -1,4 +1,5 @@
-/* tests/unit/events_follow_test.c - events follow an index within a second, however long its walks take. */
+/* tests/unit/events_follow_test.c - events follow an index within a second, however long its walks
+ * take. */
 #include "client/tools/events/follow.h"
 #include "runtime/base/sl_clock.h"
 #include "tests/unit/index_support.h"
@@ -50,7 +51,8 @@ static void follow_until(struct ev_follow *follow, uint64_t *now_ns, uint64_t en
     }
 }
 
-/* Each goes, and comes back on disk alone: with the record, and so the word of the slot, that it had. */
+/* Each goes, and comes back on disk alone: with the record, and so the word of the slot, that it
+ * had. */
 START_TEST(what_came_back_in_another_tier_is_told_within_a_second)
     {
         struct bed bed = bed_make(4 * SL_MIB, BLOCKS);

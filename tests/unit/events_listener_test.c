@@ -287,7 +287,8 @@ START_TEST(all_have_so_many_connections_and_few_addresses_cannot_have_them_all)
     }
 END_TEST
 
-/* A few dozen addresses may take what they may have; this machine's clients still find their share. */
+/* A few dozen addresses may take what they may have; this machine's clients still find their share.
+ */
 START_TEST(others_leave_this_machine_its_share)
     {
         int fds[EV_CONNECTIONS_MAX];

@@ -1,4 +1,5 @@
-/* tests/unit/events_test.c - which blocks are told, in which bytes, and what a subscriber makes of them. */
+/* tests/unit/events_test.c - which blocks are told, in which bytes, and what a subscriber makes of
+ * them. */
 #include "client/tools/events/batch.h"
 #include "client/tools/events/publish.h"
 #include "runtime/base/sl_digest.h"
@@ -7,7 +8,8 @@
 
 #include <inttypes.h>
 
-/* ---- golden bytes: made by vLLM 0.32's own classes and msgspec; the model and the incarnation are put in ---- */
+/* ---- golden bytes: made by vLLM 0.32's own classes and msgspec; the model and the incarnation are
+ * put in ---- */
 
 static const char golden_map[] =
     "93cb3ff80000000000009481a474797065b0416c6c426c6f636b73436c656172656489a474797065ab426c6f63"
@@ -434,8 +436,8 @@ START_TEST(parents_are_told_before_their_children)
     }
 END_TEST
 
-/* Keys of two families come, move and go; what a mirror believes follows from what is there, and who
- * comes late believes the same. */
+/* Keys of two families come, move and go; what a mirror believes follows from what is there, and
+ * who comes late believes the same. */
 #define RANDOM_RANKS  3u
 #define RANDOM_BLOCKS 40u
 #define RANDOM_STEPS  3000u
@@ -557,7 +559,8 @@ static void ignore(void *context, const struct ev_heard *heard)
     (void)context, (void)heard;
 }
 
-/* Some of them claim more elements than they have bytes. No memory for those is an error of the unpacker. */
+/* Some of them claim more elements than they have bytes. No memory for those is an error of the
+ * unpacker. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {

@@ -567,7 +567,8 @@ static void layers_make(const struct side *side, struct sl_fabric_place *places)
     }
 }
 
-/* A reader is in the middle when its grant ends: what the places hold afterwards it does not get. */
+/* A reader is in the middle when its grant ends: what the places hold afterwards it does not get.
+ */
 START_TEST(an_ended_grant_is_not_read_any_more)
     {
         struct sl_fabric_place ours[LAYERS], theirs[LAYERS];

@@ -1,5 +1,5 @@
-/* tests/unit/fabric_secure_test.c - somebody between two fabrics: he records, plays it again, and changes
- * what passes. And peers that show what was granted to another. */
+/* tests/unit/fabric_secure_test.c - somebody between two fabrics: he records, plays it again, and
+ * changes what passes. And peers that show what was granted to another. */
 #include "runtime/net/fabric/core/wire.h"
 #include "tests/support/fabric_end.h"
 

@@ -228,7 +228,8 @@ START_TEST(a_false_key_gets_nothing)
     }
 END_TEST
 
-/* A reader that is in the middle when its grant ends: what its memory holds afterwards it does not get. */
+/* A reader that is in the middle when its grant ends: what its memory holds afterwards it does not
+ * get. */
 START_TEST(an_ended_grant_is_not_read_any_more)
     {
         uint32_t key = 0;
@@ -697,7 +698,8 @@ START_TEST(a_reader_that_takes_nothing_has_a_deadline)
     }
 END_TEST
 
-/* What a reader is being sent is in use; whoever ended its grant does not wait as long as it has for it. */
+/* What a reader is being sent is in use; whoever ended its grant does not wait as long as it has
+ * for it. */
 START_TEST(a_reader_that_takes_nothing_holds_an_ended_grant_shortly)
     {
         uint32_t grant = 0;
@@ -928,8 +930,8 @@ START_TEST(a_wrong_address_is_a_wrong_configuration)
     }
 END_TEST
 
-/* A process that closes its fabric and opens it again at its own address: the ring that accepted there
- * is taken down by the kernel in its own time. */
+/* A process that closes its fabric and opens it again at its own address: the ring that accepted
+ * there is taken down by the kernel in its own time. */
 START_TEST(an_address_is_free_as_soon_as_its_fabric_is_closed)
     {
         struct sl_error why = {0};

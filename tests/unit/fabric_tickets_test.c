@@ -1,5 +1,6 @@
-/* tests/unit/fabric_tickets_test.c - tickets of many ranges over verbs, by a NIC of the test's: bound
- * or registered in slices, all or nothing, ended in slices, beside each other and beside transfers. */
+/* tests/unit/fabric_tickets_test.c - tickets of many ranges over verbs, by a NIC of the test's:
+ * bound or registered in slices, all or nothing, ended in slices, beside each other and beside
+ * transfers. */
 #include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_verbs.h"
@@ -569,7 +570,8 @@ static void rails_ticket(struct ticket *ticket, uint32_t ranges)
     ck_assert_uint_eq(a.downs, 0);
 }
 
-/* The keys of both make one; two of 1024 ranges do not fit 64 KiB at 2 lanes, and one is left out. */
+/* The keys of both make one; two of 1024 ranges do not fit 64 KiB at 2 lanes, and one is left out.
+ */
 START_TEST(a_ticket_of_two_rails_brings_one_key)
     {
         static struct ticket ticket;

@@ -1,5 +1,5 @@
-/* tests/unit/fabric_verbs_test.c - work requests of the verbs fabric, by a NIC of the test's: few ask for
- * a completion, and each piece is told its own end all the same. */
+/* tests/unit/fabric_verbs_test.c - work requests of the verbs fabric, by a NIC of the test's: few
+ * ask for a completion, and each piece is told its own end all the same. */
 #include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_verbs.h"
@@ -127,8 +127,8 @@ static void codes_keep(void *context, const struct sl_fabric_done *done)
     codes_there = true;
 }
 
-/* The n-th request is refused: what was before it on its lane was done, and nobody hears that it was
- * not. What came behind it was not done, and nobody hears that it was. */
+/* The n-th request is refused: what was before it on its lane was done, and nobody hears that it
+ * was not. What came behind it was not done, and nobody hears that it was. */
 START_TEST(an_error_between_completions_ends_those_before_it_well)
     {
         uint32_t right = 0;

@@ -1,5 +1,5 @@
-/* tests/unit/guard_test.c - mappings of files that are cut short: zeros and a mark, for those that are
- * registered; all other faults as before. */
+/* tests/unit/guard_test.c - mappings of files that are cut short: zeros and a mark, for those that
+ * are registered; all other faults as before. */
 #include "runtime/base/sl_guard.h"
 
 #include <check.h>

@@ -1,5 +1,5 @@
-/* tests/unit/host_crew_test.c - threads that share the tasks of a call: each task once, whatever the
- * pauses between calls, and no CPU time at rest. */
+/* tests/unit/host_crew_test.c - threads that share the tasks of a call: each task once, whatever
+ * the pauses between calls, and no CPU time at rest. */
 #include "cuda/host_crew.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_spin.h"

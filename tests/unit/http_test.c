@@ -1,5 +1,5 @@
-/* tests/unit/http_test.c - requests are read in one way or not at all, answered by their head, one a
- * connection, and have a time until they are whole. */
+/* tests/unit/http_test.c - requests are read in one way or not at all, answered by their head, one
+ * a connection, and have a time until they are whole. */
 #include "client/tools/exporter/http.h"
 #include "client/tools/exporter/http_head.h"
 #include "client/tools/exporter/listen.h"

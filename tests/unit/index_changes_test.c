@@ -576,7 +576,8 @@ START_TEST(what_did_not_change_is_left_out)
     }
 END_TEST
 
-/* A registrar from before there were counts goes on with what it finds, and leaves them as they are. */
+/* A registrar from before there were counts goes on with what it finds, and leaves them as they
+ * are. */
 START_TEST(what_is_changed_without_counts_is_told)
     {
         enum { KEYS = 20 };

@@ -649,7 +649,8 @@ static uint32_t walk_counted(const struct sl_index_view *view)
     return found;
 }
 
-/* In a table for many keys: none was ever there, few are, many were and are gone, the index was opened again. */
+/* In a table for many keys: none was ever there, few are, many were and are gone, the index was
+ * opened again. */
 START_TEST(a_walk_costs_what_is_there)
     {
         enum { FEW = 3, MANY = 2000 };

@@ -377,7 +377,8 @@ static void back_walk(struct sl_index_changes *changes, bool *there)
                      SL_INDEX_WALK_END);
 }
 
-/* It went, and comes back into its slot before any load of the walk that finds it gone; then it goes for good. */
+/* It went, and comes back into its slot before any load of the walk that finds it gone; then it
+ * goes for good. */
 START_TEST(a_key_that_is_back_before_it_was_told_as_gone_goes_for_good)
     {
         struct bed bed = bed_make(SL_MIB, 8);
@@ -409,7 +410,8 @@ START_TEST(a_key_that_is_back_before_it_was_told_as_gone_goes_for_good)
     }
 END_TEST
 
-/* Few buckets, so that keys come back into slots where they were told before, at any moment of a walk. */
+/* Few buckets, so that keys come back into slots where they were told before, at any moment of a
+ * walk. */
 #define MOVING_KEYS   12u
 #define MOVING_ROUNDS 60000u
 static struct {

@@ -705,7 +705,8 @@ static uint32_t fill_with_keys(struct bed *bed, const char *format, sl_ref *refs
     return count;
 }
 
-/* What walks in slices must not look at all of an index in one step, when nearly all has left it. */
+/* What walks in slices must not look at all of an index in one step, when nearly all has left it.
+ */
 START_TEST(a_walk_gives_each_record_once_and_stops_where_a_slab_ends)
     {
         struct bed bed = bed_make(512 * SL_KIB, 5000);

@@ -1,5 +1,5 @@
-/* tests/unit/labels_test.c - what is counted by name adds up, whoever takes a name first, and however
- * many names there are. */
+/* tests/unit/labels_test.c - what is counted by name adds up, whoever takes a name first, and
+ * however many names there are. */
 #include "ipc/shm/sl_labels.h"
 #include "tests/unit/shm_support.h"
 

@@ -281,7 +281,8 @@ END_TEST
 /* ----------------------------------------------------- ends
  * ----------------------------------------------------- */
 
-/* _i = 1: it had not read what was sent to it, which its socket tells before it gives what it holds. */
+/* _i = 1: it had not read what was sent to it, which its socket tells before it gives what it
+ * holds. */
 START_TEST(frames_of_a_killed_client_are_read_and_its_lane_goes)
     {
         directory_make();
@@ -512,7 +513,8 @@ static int sealed(size_t bytes, int seals)
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
-/* The mark of a long frame, and another thing in the socket than a sealed memfd of a length that may be. */
+/* The mark of a long frame, and another thing in the socket than a sealed memfd of a length that
+ * may be. */
 START_TEST(lane_with_a_hostile_long_frame_is_dropped)
     {
         directory_make();
@@ -898,7 +900,8 @@ START_TEST(offer_to_who_has_no_descriptors_is_a_limit)
     }
 END_TEST
 
-/* _i = 1: another thread has taken the spare one: of a lane with such a frame, that frame alone is lost. */
+/* _i = 1: another thread has taken the spare one: of a lane with such a frame, that frame alone is
+ * lost. */
 START_TEST(long_frame_comes_to_who_has_no_descriptors)
     {
         directory_make();
@@ -1244,8 +1247,8 @@ START_TEST(frame_without_a_doorbell_is_found_by_looking_again)
     }
 END_TEST
 
-/* Filled by pages, and what is left by bytes: each write wakes who reads it, which on a busy machine
- * takes long. One whose reader is awake is emptied as fast, and never full. */
+/* Filled by pages, and what is left by bytes: each write wakes who reads it, which on a busy
+ * machine takes long. One whose reader is awake is emptied as fast, and never full. */
 static void pipe_fill(int fd)
 {
     static const char page[4096];

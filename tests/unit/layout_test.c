@@ -1,5 +1,5 @@
-/* tests/unit/layout_test.c - regions of a registration in any order, as rows and layers; what cannot be is
- * refused by region and field. */
+/* tests/unit/layout_test.c - regions of a registration in any order, as rows and layers; what
+ * cannot be is refused by region and field. */
 #include "ipc/msg/sl_layout.h"
 
 #include <check.h>
@@ -28,7 +28,8 @@ static struct sl_item_region *put(uint64_t rank, uint64_t pool, uint64_t part, u
     return region;
 }
 
-/* Pool 0 has a part a rank, of two layers; pool 1 has parts 0 and 3 of four, layers fall, ranks too. */
+/* Pool 0 has a part a rank, of two layers; pool 1 has parts 0 and 3 of four, layers fall, ranks
+ * too. */
 static void setup(void)
 {
     memset(&bed, 0, sizeof(bed));

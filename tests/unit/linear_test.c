@@ -1,6 +1,6 @@
-/* tests/unit/linear_test.c - the checker of histories: what is known to be linearizable passes, what
- * is known not to be does not, and small histories are judged as a search through all orders judges
- * them. */
+/* tests/unit/linear_test.c - the checker of histories: what is known to be linearizable passes,
+ * what is known not to be does not, and small histories are judged as a search through all orders
+ * judges them. */
 #include "tests/support/linear.h"
 #include "tests/unit/shm_support.h"
 

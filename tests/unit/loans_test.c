@@ -1,6 +1,6 @@
-/* tests/unit/loans_test.c - direct hand-over from pool to pool: what is lent and read where, what is
- * refused, and that nothing is read or written after an end. The test plays registrar, engine, both
- * coordinators and the other node (b), whose NIC is fake, too. */
+/* tests/unit/loans_test.c - direct hand-over from pool to pool: what is lent and read where, what
+ * is refused, and that nothing is read or written after an end. The test plays registrar, engine,
+ * both coordinators and the other node (b), whose NIC is fake, too. */
 #include "actors/transporter/handover/internal.h"
 #include "actors/transporter/internal.h"
 #include "actors/transporter/pull/pull.h"
@@ -1729,7 +1729,8 @@ START_TEST(what_decode_says_ends_the_loan)
 END_TEST
 
 /* A loan takes 64 messages, then its sender waits. */
-/* A new life of decode's transporter: by its greeting, or since it lacks what was read or heard before. */
+/* A new life of decode's transporter: by its greeting, or since it lacks what was read or heard
+ * before. */
 START_TEST(a_new_life_of_decode_ends_the_loan)
     {
         bed_open("b@host:1", "true");
@@ -1833,7 +1834,8 @@ START_TEST(a_part_that_was_read_is_lent_no_more)
     }
 END_TEST
 
-/* Half of the fabric's places is for reads. What only rights of its own stand in the way of never comes. */
+/* Half of the fabric's places is for reads. What only rights of its own stand in the way of never
+ * comes. */
 START_TEST(rights_have_a_bound)
     {
         struct handover *ho = NULL;

@@ -385,7 +385,8 @@ START_TEST(a_value_is_told_while_the_next_one_stays_away)
     }
 END_TEST
 
-/* Another head than was foretold is left to the owner, and nothing that stands behind it is touched. */
+/* Another head than was foretold is left to the owner, and nothing that stands behind it is
+ * touched. */
 START_TEST(another_head_ends_a_chain)
     {
         const uint32_t first = stream_at(2) - SL_WIRE_ANSWER_BYTES;

@@ -383,7 +383,8 @@ static void functions_make(struct machine *machine, bool with_physical)
                    &(struct fake_nic){.name = "mlx5_3", .pci = VF "3", .physfn = PF});
 }
 
-/* Virtual functions add no wire. In a container, where they are all there is, one of them serves. */
+/* Virtual functions add no wire. In a container, where they are all there is, one of them serves.
+ */
 START_TEST(virtual_functions_count_once)
     {
         struct machine *machine = machine_make();

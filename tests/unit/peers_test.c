@@ -391,8 +391,8 @@ static uint32_t pins_until_refused(const char *key, uint64_t count)
     }
 }
 
-/* Pins of others have room, whatever one peer takes: sets, slots (client_pins_max) and bytes (a quarter of
- * memory). */
+/* Pins of others have room, whatever one peer takes: sets, slots (client_pins_max) and bytes (a
+ * quarter of memory). */
 static const struct {
     uint64_t length_bytes, keys; /* of a set */
     uint32_t sets;

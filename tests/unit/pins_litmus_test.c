@@ -3,8 +3,8 @@
  *
  * One thread pins an entry (sl_pins_take) while another unlinks it, fences and reads the pin slots.
  * Either the pin is refused or the scan sees it: both threads believing in their right to the bytes
- * would be wrong bytes later. The code of ipc/shm/sl_pins.c is built in here with its fences under a
- * switch: with them nothing may ever go wrong; without them it does on most processors, sooner or
+ * would be wrong bytes later. The code of ipc/shm/sl_pins.c is built in here with its fences under
+ * a switch: with them nothing may ever go wrong; without them it does on most processors, sooner or
  * later, which is printed and not asserted (tests/models/pins.pml proves it). */
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* tests/unit/plain_pages_test.c - huge pages under plain memory: where they are asked for, and where
- * not. What the kernel was told, and did, is read from /proc/self/smaps. */
+/* tests/unit/plain_pages_test.c - huge pages under plain memory: where they are asked for, and
+ * where not. What the kernel was told, and did, is read from /proc/self/smaps. */
 #include "client/lib/plain_pages.h"
 #include "runtime/base/sl_clock.h"
 

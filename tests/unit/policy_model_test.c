@@ -63,7 +63,8 @@ START_TEST(lru_loses_a_loop_and_the_clairvoyant_keeps_what_fits)
     }
 END_TEST
 
-/* Lone blocks again and again, half as many more as fit: what is kept, and not what came last, is wanted next. */
+/* Lone blocks again and again, half as many more as fit: what is kept, and not what came last, is
+ * wanted next. */
 static const struct {
     uint32_t count, memory;
     double percent; /* at least; LRU has none, and the best is under 67 */

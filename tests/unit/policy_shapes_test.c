@@ -1,8 +1,8 @@
 /* tests/unit/policy_shapes_test.c - on traffic that nobody tuned for, density is not under LRU.
  *
  * The code that nodes evict by, on traces that are made (tests/bench/policy/shapes.c). Nothing here
- * depends on time: a seed gives the same figures everywhere. SL_POLICY_SEEDS: so many seeds of every
- * shape and every size. */
+ * depends on time: a seed gives the same figures everywhere. SL_POLICY_SEEDS: so many seeds of
+ * every shape and every size. */
 #include "tests/bench/policy/model.h"
 #include "tests/bench/policy/policy.h"
 

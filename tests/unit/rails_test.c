@@ -467,8 +467,8 @@ START_TEST(keys_that_die_with_their_link_are_not_used_again)
     }
 END_TEST
 
-/* Transfers of all sizes while links break at random: each ends once, those that went well are right,
- * and at the end nothing is in use. */
+/* Transfers of all sizes while links break at random: each ends once, those that went well are
+ * right, and at the end nothing is in use. */
 START_TEST(links_that_break_at_random_cost_no_byte)
     {
         enum { ROUNDS = 40 };

@@ -1,7 +1,7 @@
 /* tests/unit/readers_test.c - sections of readers: what is let go is used by nobody.
  *
- * Threads look at a page in sections while another one puts a new page in its place and unmaps the old
- * one: a page that went too early is a SIGSEGV, one that never goes fails the count. */
+ * Threads look at a page in sections while another one puts a new page in its place and unmaps the
+ * old one: a page that went too early is a SIGSEGV, one that never goes fails the count. */
 #include "client/lib/readers.h"
 
 #include <check.h>

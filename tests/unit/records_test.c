@@ -1,5 +1,5 @@
-/* tests/unit/records_test.c - handshakes by key, and records that are made here, beside libssl's own
- * SSL_read and SSL_write. */
+/* tests/unit/records_test.c - handshakes by key, and records that are made here, beside libssl's
+ * own SSL_read and SSL_write. */
 #include "runtime/net/fabric/tcp/handshake.h"
 
 #include <check.h>

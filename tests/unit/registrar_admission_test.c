@@ -1,5 +1,5 @@
-/* tests/unit/registrar_admission_test.c - what goes to disk, what does not, and what always does. The
- * tierer is played by the test. */
+/* tests/unit/registrar_admission_test.c - what goes to disk, what does not, and what always does.
+ * The tierer is played by the test. */
 #include "ipc/shm/sl_leases.h"
 #include "tests/unit/registrar_support.h"
 

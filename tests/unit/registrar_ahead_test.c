@@ -1,5 +1,5 @@
-/* tests/unit/registrar_ahead_test.c - extents that a client pins whenever it writes to them: granted
- * in advance, and what is committed in them; drafts. */
+/* tests/unit/registrar_ahead_test.c - extents that a client pins whenever it writes to them:
+ * granted in advance, and what is committed in them; drafts. */
 #include "tests/unit/registrar_support.h"
 
 #include <fcntl.h>
@@ -677,7 +677,8 @@ START_TEST(what_is_not_pinned_by_its_writer_is_kept_for_it)
     }
 END_TEST
 
-/* Records of other lengths, put in turn, leave every slab in part: many must go until one is free. */
+/* Records of other lengths, put in turn, leave every slab in part: many must go until one is free.
+ */
 START_TEST(a_grant_is_used_under_a_key_of_any_length_when_the_index_is_full)
     {
         static const char *const settings[] = {

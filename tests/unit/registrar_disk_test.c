@@ -123,7 +123,8 @@ bool __wrap_sl_index_ref_live(const struct sl_index *index, sl_ref ref)
     return __real_sl_index_ref_live(index, ref);
 }
 
-/* Of 262,144 values that wait, all were looked at when their table grew, or when they were removed. */
+/* Of 262,144 values that wait, all were looked at when their table grew, or when they were removed.
+ */
 START_TEST(no_turn_looks_at_all_values_that_wait_for_a_disk)
     {
         static const char *const settings[] = {"memory", "64MiB", "memory_chunk", "64MiB", "disk",
@@ -162,7 +163,8 @@ START_TEST(no_turn_looks_at_all_values_that_wait_for_a_disk)
     }
 END_TEST
 
-/* Values come and go between memory and a segment: its list was looked through all at once, with a sort. */
+/* Values come and go between memory and a segment: its list was looked through all at once, with a
+ * sort. */
 START_TEST(no_turn_looks_at_all_values_of_a_segment)
     {
         static const char *const settings[] = {"index_memory", "16MiB", "disk", "1GiB", NULL};
@@ -956,7 +958,8 @@ START_TEST(promotion_does_not_wait_for_a_tierer_that_is_away_for_long)
     }
 END_TEST
 
-/* A read that found no room within 100 ms was told that there is none, though each write makes some. */
+/* A read that found no room within 100 ms was told that there is none, though each write makes
+ * some. */
 START_TEST(promote_waits_for_the_room_that_write_behind_makes)
     {
         struct node *node = node_disk();
@@ -1196,7 +1199,8 @@ START_TEST(found_objects_are_served_from_disk)
     }
 END_TEST
 
-/* A disk that is gone may leave half of each block: dropping tens of thousands must not hold all up. */
+/* A disk that is gone may leave half of each block: dropping tens of thousands must not hold all
+ * up. */
 START_TEST(half_found_blocks_are_dropped_in_slices)
     {
         static char keys[64][16], groups[64][16];
@@ -1317,7 +1321,8 @@ START_TEST(what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_
     }
 END_TEST
 
-/* It was made before a write that came just before the fence, and heard after the fence is answered. */
+/* It was made before a write that came just before the fence, and heard after the fence is
+ * answered. */
 START_TEST(scan_that_was_made_before_the_fence_begins_again)
     {
         struct node *node = node_start(disk_settings);
@@ -1382,8 +1387,8 @@ static void nothing_is_found(struct node *node, struct sl_msg *found)
     ck_assert(!on_disk(node, "a"));
 }
 
-/* The answer to the scan was lost, so it began again. That was lost, too, and is sent again when the
- * tombstone is durable. */
+/* The answer to the scan was lost, so it began again. That was lost, too, and is sent again when
+ * the tombstone is durable. */
 START_TEST(what_was_removed_is_not_back_when_a_scan_that_was_made_before_is_heard)
     {
         struct sl_item_found item;
@@ -1402,7 +1407,8 @@ START_TEST(what_was_removed_is_not_back_when_a_scan_that_was_made_before_is_hear
     }
 END_TEST
 
-/* The fence would be acknowledged before the tombstone, and a scan between the two finds the value. */
+/* The fence would be acknowledged before the tombstone, and a scan between the two finds the value.
+ */
 START_TEST(a_scan_that_begins_again_waits_for_tombstones_on_their_way)
     {
         struct sl_item_found item;
@@ -1527,7 +1533,8 @@ START_TEST(found_values_with_another_digest_are_unwanted)
     }
 END_TEST
 
-/* The walk that makes the marks of a scan alike passed by what is not visible, so the scan after it took it for found. */
+/* The walk that makes the marks of a scan alike passed by what is not visible, so the scan after it
+ * took it for found. */
 START_TEST(half_of_a_block_that_later_scans_do_not_find_is_forgotten)
     {
         static const struct found halves[] = {
@@ -1552,7 +1559,8 @@ START_TEST(half_of_a_block_that_later_scans_do_not_find_is_forgotten)
     }
 END_TEST
 
-/* Its removal leaves a tombstone, or it came back with the next scan; for a removal of all the disk tells it again. */
+/* Its removal leaves a tombstone, or it came back with the next scan; for a removal of all the disk
+ * tells it again. */
 START_TEST(what_a_scan_finds_no_room_for_is_removed_all_the_same)
     {
         static const char *const settings[] = {"memory",       "64MiB", "memory_chunk", "64MiB",
@@ -1702,8 +1710,8 @@ START_TEST(places_that_a_scan_does_not_find_are_forgotten)
     }
 END_TEST
 
-/* By the same process in its middle, by another one there, and while what was not found is swept; also what the scan
- * before it found. */
+/* By the same process in its middle, by another one there, and while what was not found is swept;
+ * also what the scan before it found. */
 START_TEST(a_scan_that_begins_anew_forgets_what_it_does_not_find)
     {
         struct node *node = node_disk();
@@ -1874,7 +1882,8 @@ START_TEST(remove_of_what_is_being_written_waits_for_the_write)
     }
 END_TEST
 
-/* Its tombstone was sent at once, and what the write brought behind it was there after a power cut. */
+/* Its tombstone was sent at once, and what the write brought behind it was there after a power cut.
+ */
 START_TEST(a_second_removal_of_what_is_being_written_waits_for_the_write)
     {
         struct node *node = node_disk();
@@ -1965,7 +1974,8 @@ START_TEST(what_was_removed_during_a_write_does_not_come_back_with_the_next_tier
     }
 END_TEST
 
-/* The file system has no room for a tombstone: whoever asks is told at once, and it is tried again. */
+/* The file system has no room for a tombstone: whoever asks is told at once, and it is tried again.
+ */
 START_TEST(a_removal_does_not_wait_for_a_full_disk)
     {
         struct node *node = node_disk();
@@ -2069,8 +2079,8 @@ START_TEST(a_full_index_refuses_removals_that_it_cannot_note)
     }
 END_TEST
 
-/* The disk is away that may have the key. It said "a disk is away, and hears of it": only as long as the registrar lived.
- * What may go is looked for once, not for each key. */
+/* The disk is away that may have the key. It said "a disk is away, and hears of it": only as long
+ * as the registrar lived. What may go is looked for once, not for each key. */
 START_TEST(a_full_index_refuses_the_removal_of_what_is_on_a_disk_that_is_away)
     {
         static const char *const settings[] = {

@@ -176,7 +176,8 @@ static sl_err removed(struct node *node, uint64_t seq)
     return reply.code != SL_OK ? reply.code : (sl_err)reply.body.remove_reply.codes.at[0];
 }
 
-/* The end of another disk's scan drops what is half found: not while the other half may be found next. */
+/* The end of another disk's scan drops what is half found: not while the other half may be found
+ * next. */
 START_TEST(half_of_a_block_waits_for_the_end_of_its_own_scan)
     {
         static const struct found found[] = {
@@ -278,7 +279,8 @@ START_TEST(a_removal_from_a_disk_that_is_away_outlives_the_registrar)
     }
 END_TEST
 
-/* A put over another half while the disk is away leaves word that it may hold more: that is no reason to wait no longer. */
+/* A put over another half while the disk is away leaves word that it may hold more: that is no
+ * reason to wait no longer. */
 START_TEST(half_of_a_block_waits_for_a_disk_that_comes_again)
     {
         static const struct found found[] = {
@@ -506,7 +508,8 @@ START_TEST(removal_waits_for_the_disk_that_is_away_and_outlives_it)
     }
 END_TEST
 
-/* Of another copy nothing was known. While the key has a tombstone nothing is written there, so it is meant as well. */
+/* Of another copy nothing was known. While the key has a tombstone nothing is written there, so it
+ * is meant as well. */
 START_TEST(removal_is_of_whatever_the_disk_has_under_the_key)
     {
         struct node *node = node_disks();
@@ -856,7 +859,8 @@ static sl_err scan_ends(struct node *node, uint32_t number)
     return reply.code;
 }
 
-/* The tombstones of disks that were not there yet are copied to each one that comes: all have room. */
+/* The tombstones of disks that were not there yet are copied to each one that comes: all have room.
+ */
 START_TEST(what_is_removed_before_a_disk_comes_has_room_for_it)
     {
         static const char *const roomy[] = {"disk",         "1GiB",  "disk_path", "/one,/two",
@@ -896,7 +900,8 @@ START_TEST(what_is_removed_before_a_disk_comes_has_room_for_it)
     }
 END_TEST
 
-/* Of tombstones there is a number that all have room for, and blocks may have more parts than that. */
+/* Of tombstones there is a number that all have room for, and blocks may have more parts than that.
+ */
 START_TEST(blocks_whose_parts_find_no_room_for_tombstones_stay_removed)
     {
         static const char *const roomy[] = {"disk",         "1GiB",  "disk_path", "/one,/two",
@@ -940,7 +945,8 @@ START_TEST(blocks_whose_parts_find_no_room_for_tombstones_stay_removed)
     }
 END_TEST
 
-/* A disk that is away may never come: what only leaves the index leaves half of the tombstones to removals. */
+/* A disk that is away may never come: what only leaves the index leaves half of the tombstones to
+ * removals. */
 START_TEST(halves_that_are_given_up_leave_room_for_removals)
     {
         static const char *const three[] = {
@@ -970,7 +976,8 @@ START_TEST(halves_that_are_given_up_leave_room_for_removals)
     }
 END_TEST
 
-/* Nor while a disk is being scanned, which is sent none: each value that the index has no room for makes others leave. */
+/* Nor while a disk is being scanned, which is sent none: each value that the index has no room for
+ * makes others leave. */
 START_TEST(what_leaves_during_a_scan_leaves_room_for_removals)
     {
         static const char *const one[] = {"disk", "1GiB", "disk_path", "/one", NULL};
@@ -1014,7 +1021,8 @@ START_TEST(a_block_that_was_stored_after_its_removal_stays)
     }
 END_TEST
 
-/* The disk that comes late has other bytes of it. The index has the parts, and the removal is no less for that disk. */
+/* The disk that comes late has other bytes of it. The index has the parts, and the removal is no
+ * less for that disk. */
 START_TEST(a_block_with_other_bytes_leaves_a_disk_that_comes_late)
     {
         static const struct found before[] = {{"m/b/0", "m/b", 0, 2, 100, 9, 4096, "before"},
@@ -1036,7 +1044,8 @@ START_TEST(a_block_with_other_bytes_leaves_a_disk_that_comes_late)
     }
 END_TEST
 
-/* The block was put again, and its write has had no answer yet: the tombstones are for what the scan told of. */
+/* The block was put again, and its write has had no answer yet: the tombstones are for what the
+ * scan told of. */
 START_TEST(a_block_that_is_written_again_stays_when_a_scan_tells_of_the_removed_one)
     {
         static const char *const one[] = {"disk", "1GiB", "disk_path", "/one", NULL};
@@ -1065,8 +1074,8 @@ START_TEST(a_block_that_is_written_again_stays_when_a_scan_tells_of_the_removed_
     }
 END_TEST
 
-/* Half of a block was found when it is put again. The other half of the first one, on a disk that comes late, must not meet half of
- * the second one in an index that begins anew. */
+/* Half of a block was found when it is put again. The other half of the first one, on a disk that
+ * comes late, must not meet half of the second one in an index that begins anew. */
 START_TEST(a_block_that_is_put_over_its_half_leaves_the_disk_of_the_other_half)
     {
         static const struct found before[] = {{"m/b/0", "m/b", 0, 2, 100, 9, 4096, "before"},

@@ -333,8 +333,8 @@ static struct node *node_of_one(struct disk *disk)
     return node;
 }
 
-/* B came while A did nothing, so A's list does not have it. What A has missed since, the index knows.
- * Twice: the registrar is another one in between. */
+/* B came while A did nothing, so A's list does not have it. What A has missed since, the index
+ * knows. Twice: the registrar is another one in between. */
 START_TEST(disk_that_came_first_does_not_void_the_one_that_knows_of_it)
     {
         struct disk a = disk_of("A", 7, ""), b = disk_of("B", 9, "A");
@@ -355,8 +355,8 @@ START_TEST(disk_that_came_first_does_not_void_the_one_that_knows_of_it)
     }
 END_TEST
 
-/* When both paths have told, nobody else is waited for: nothing is remembered for B any more, although it
- * knows of both. Twice: the registrar is another one in between. */
+/* When both paths have told, nobody else is waited for: nothing is remembered for B any more,
+ * although it knows of both. Twice: the registrar is another one in between. */
 START_TEST(disk_that_comes_when_all_have_told_has_missed_something)
     {
         struct disk a = disk_of("A", 7, "C"), b = disk_of("B", 9, "AC"), c = disk_of("C", 7, "A");
@@ -389,7 +389,8 @@ START_TEST(disk_that_comes_when_all_have_told_has_missed_something)
     }
 END_TEST
 
-/* C has left, and is struck. The tierer of B is another one, which has not told yet what it serves. */
+/* C has left, and is struck. The tierer of B is another one, which has not told yet what it serves.
+ */
 START_TEST(disk_whose_tierer_is_about_to_tell_is_not_struck_with_one_that_left)
     {
         struct disk a = disk_of("A", 7, "BC"), b = disk_of("B", 7, "AC");
@@ -421,7 +422,8 @@ static void remove_all(struct node *node, struct sl_msg *removal)
     fake_give(&node->fake, "client.1", removal);
 }
 
-/* What such a disk has is not known, so there can be no tombstones. Twice: the registrar is another one in between. */
+/* What such a disk has is not known, so there can be no tombstones. Twice: the registrar is another
+ * one in between. */
 START_TEST(disk_that_was_away_when_all_was_removed_begins_empty)
     {
         struct disk a = disk_of("A", 7, "B"), b = disk_of("B", 7, "A");
@@ -511,8 +513,8 @@ START_TEST(power_cut_between_the_lists_of_a_disk_and_one_that_came_later_costs_n
     }
 END_TEST
 
-/* A disk that takes its list and no values is no disk to wait for: it is said, and values are evicted
- * without it. */
+/* A disk that takes its list and no values is no disk to wait for: it is said, and values are
+ * evicted without it. */
 START_TEST(a_list_that_is_there_does_not_make_a_failing_disk_well)
     {
         struct disk disks[2], fresh = disk_of("C", 0, "");
@@ -553,8 +555,8 @@ START_TEST(a_list_that_is_there_does_not_make_a_failing_disk_well)
     }
 END_TEST
 
-/* A list that could not be written may be there all the same. Twice: the registrar is another one in
- * between. */
+/* A list that could not be written may be there all the same. Twice: the registrar is another one
+ * in between. */
 START_TEST(list_that_failed_and_is_there_voids_nobody)
     {
         struct disk disks[2], d = disk_of("D", 0, "");

@@ -1,5 +1,5 @@
-/* tests/unit/registrar_outlived_test.c - a client whose lock is gone while its process lives, and a process that outlives
- * its clients. */
+/* tests/unit/registrar_outlived_test.c - a client whose lock is gone while its process lives, and a
+ * process that outlives its clients. */
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/parts.h"
 #include "actors/registrar/presence/peers.h"

@@ -1,5 +1,5 @@
-/* tests/unit/registrar_prefetch_test.c - BRING ahead of use: who goes first, what it may take, how it ends.
- * The tierer is played by the test. */
+/* tests/unit/registrar_prefetch_test.c - BRING ahead of use: who goes first, what it may take, how
+ * it ends. The tierer is played by the test. */
 #include "tests/unit/registrar_support.h"
 
 #define LENGTH (UINT64_C(64) * SL_KIB)

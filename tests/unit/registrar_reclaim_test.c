@@ -672,8 +672,8 @@ END_TEST
 
 /* ---- retention ---- */
 
-/* Block m/NUMBER lies in segment 1 alone, and m/0 before m/1. Blocks of a bit in kept are to be kept for
- * a minute. */
+/* Block m/NUMBER lies in segment 1 alone, and m/0 before m/1. Blocks of a bit in kept are to be
+ * kept for a minute. */
 static struct node *node_with_kept(uint32_t count, uint32_t kept)
 {
     static const struct sl_said nothing;
@@ -827,8 +827,8 @@ START_TEST(a_turn_clears_some_of_many)
     }
 END_TEST
 
-/* Somebody wants the key gone, or another value under it: each is to be answered when nothing on disk
- * can bring the old one back. */
+/* Somebody wants the key gone, or another value under it: each is to be answered when nothing on
+ * disk can bring the old one back. */
 enum way { REMOVED, REPLACED, ALL_REMOVED, WAYS };
 
 static uint64_t go_away(struct node *node, enum way way, uint32_t n)
@@ -1010,8 +1010,8 @@ START_TEST(a_file_that_has_gone_is_told_to_another_registrar)
     }
 END_TEST
 
-/* A list is compacted when it is full of records that have no place there any more. That must not move
- * what a reclaim has not looked at yet. */
+/* A list is compacted when it is full of records that have no place there any more. That must not
+ * move what a reclaim has not looked at yet. */
 START_TEST(what_is_wanted_is_kept_though_its_segment_loses_most_meanwhile)
     {
         struct node *node = node_start(settings);

@@ -1,4 +1,5 @@
-/* tests/unit/registrar_said_test.c - what engines say of blocks: with a RESERVE, and with a load. */
+/* tests/unit/registrar_said_test.c - what engines say of blocks: with a RESERVE, and with a load.
+ */
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
 #include "runtime/policy/density/density.h"
@@ -95,7 +96,8 @@ START_TEST(what_comes_with_a_load_is_known_of_the_block)
     }
 END_TEST
 
-/* A multi-slice store notes its blocks too, for their order alone: what it said came with RESERVE. */
+/* A multi-slice store notes its blocks too, for their order alone: what it said came with RESERVE.
+ */
 START_TEST(what_comes_with_a_stores_own_note_does_not_count)
     {
         struct node *node = node_start(NULL);
@@ -197,8 +199,8 @@ START_TEST(all_that_is_to_be_kept_takes_an_eighth_of_memory)
     }
 END_TEST
 
-/* Of a chain of 41 that is to be kept an eighth of memory holds 8. On disk the others are to be kept,
- * too: also those of which nothing was said, but of the one behind them. */
+/* Of a chain of 41 that is to be kept an eighth of memory holds 8. On disk the others are to be
+ * kept, too: also those of which nothing was said, but of the one behind them. */
 START_TEST(what_was_to_be_kept_is_so_on_disk_though_memory_had_no_part_for_it)
     {
         static const char *const settings[] = {"disk", "64MiB", NULL};

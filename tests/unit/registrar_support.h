@@ -88,8 +88,8 @@ void node_put(struct node *node, const char *sender, const char *key, uint64_t l
 /* A block of `count` parts "GROUP/0" ... in one reserve and one commit. */
 void node_put_block(struct node *node, const char *sender, const char *group, uint32_t count,
                     uint64_t length, uint64_t transient_ns);
-/* A block of one part, KEY/0, of which the engine says something. parent_hash: of the block before it;
- * 0: none. */
+/* A block of one part, KEY/0, of which the engine says something. parent_hash: of the block before
+ * it; 0: none. */
 void node_put_said(struct node *node, const char *sender, const char *key, uint64_t parent_hash,
                    uint64_t length, const struct sl_said *said);
 sl_err node_remove(struct node *node, const char *sender, const char *key);

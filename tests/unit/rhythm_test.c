@@ -1,4 +1,5 @@
-/* tests/unit/rhythm_test.c - when sessions come back, and which of them are due (runtime/policy/rhythm). */
+/* tests/unit/rhythm_test.c - when sessions come back, and which of them are due
+ * (runtime/policy/rhythm). */
 #include "runtime/base/sl_base.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/policy/rhythm/sessions.h"

@@ -499,7 +499,8 @@ START_TEST(logs_of_several_processes_stay_under_their_bound)
 
         ck_assert_int_gt(lines_whole(path), 0);
         ck_assert_int_ge(lines_whole(old), BOUND / 2);
-        /* Some lines more: nobody waits for the one that renames the file. Half a megabyte is said. */
+        /* Some lines more: nobody waits for the one that renames the file. Half a megabyte is said.
+         */
         ck_assert_int_le(lines_whole(path) + lines_whole(old), 2 * BOUND);
     }
 END_TEST

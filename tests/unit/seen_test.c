@@ -1,5 +1,5 @@
-/* tests/unit/seen_test.c - the filter of keys that were here: it forgets none of the newest, and its
- * error is what its header says. */
+/* tests/unit/seen_test.c - the filter of keys that were here: it forgets none of the newest, and
+ * its error is what its header says. */
 #include "ipc/shm/sl_seen.h"
 #include "runtime/base/sl_digest.h"
 #include "tests/unit/shm_support.h"

@@ -72,7 +72,8 @@ START_TEST(a_start_is_silent_after_ten_times_as_long)
     }
 END_TEST
 
-/* Everything stood still between the looks, the watcher too: what hung before was not seen since. */
+/* Everything stood still between the looks, the watcher too: what hung before was not seen since.
+ */
 START_TEST(a_look_that_comes_late_begins_anew)
     {
         struct sup_hang hang = {0};

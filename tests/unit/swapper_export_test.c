@@ -1,5 +1,5 @@
-/* tests/unit/swapper_export_test.c - a swapper on `cuda` and a driver that plays a GPU hands an engine's
- * device memory to a NIC: once, while it is the engine's. */
+/* tests/unit/swapper_export_test.c - a swapper on `cuda` and a driver that plays a GPU hands an
+ * engine's device memory to a NIC: once, while it is the engine's. */
 #include "actors/swapper/exports.h"
 #include "actors/swapper/swapper.h"
 #include "cuda/driver.h"

@@ -1,5 +1,5 @@
-/* tests/unit/tierer_budget_test.c - what a disk may be written, over restarts, kills, power cuts and
- * clocks that jump (disk_write_budget). */
+/* tests/unit/tierer_budget_test.c - what a disk may be written, over restarts, kills, power cuts
+ * and clocks that jump (disk_write_budget). */
 #include "actors/tierer/internal.h"
 #include "actors/tierer/tierer.h"
 #include "ipc/shm/sl_index.h"
@@ -255,7 +255,8 @@ START_TEST(it_fills_evenly_also_while_nobody_is_there)
         ck_assert_int_le(left, want + (int64_t)LENGTH);
         fake.wall_ahead_ns += 10 * DAY_NS; /* a day's worth is saved up, no more */
         fake_stop(&fake);
-        /* But for its own page, which is written twice while the segments are synced, before it tells. */
+        /* But for its own page, which is written twice while the segments are synced, before it
+         * tells. */
         ck_assert_int_eq(start(), DAY_BYTES - 2 * SL_PAGE_BYTES);
         ck_assert_uint_lt(metric("written_today_bytes"), AHEAD);
         ck_assert_uint_ge(metric("written_all_bytes"), (uint64_t)spent);

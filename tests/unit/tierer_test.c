@@ -232,7 +232,8 @@ static sl_err write_value(uint32_t n)
     return write_end(n, seq);
 }
 
-/* Claims an extent for value n at target_of(n); what to ask for. The key is kept until the next one.
+/* Claims an extent for value n at target_of(n); what to ask for. The key is kept until the next
+ * one.
  */
 static struct sl_item_fill read_item(uint32_t n, sl_ref *ref)
 {
@@ -286,8 +287,8 @@ static sl_err read_value(uint32_t n, uint32_t segment, uint64_t offset)
     return code;
 }
 
-/* The registrar asks again before it has the answer, when the claim still stands. A second read would
- * land when the extent is another value's. */
+/* The registrar asks again before it has the answer, when the claim still stands. A second read
+ * would land when the extent is another value's. */
 START_TEST(a_repeated_read_gets_the_same_answer_and_reads_nothing)
     {
         sl_ref ref = 0;
@@ -487,8 +488,8 @@ START_TEST(reads_that_fail_for_a_moment_at_the_start_cost_nothing)
     }
 END_TEST
 
-/* Reads of a start from number reads_fail_from on fail, so many of them, but for what the system still knows:
- * pages that were never written, and those of one file; or those of some pages. */
+/* Reads of a start from number reads_fail_from on fail, so many of them, but for what the system
+ * still knows: pages that were never written, and those of one file; or those of some pages. */
 static uint32_t reads_fail_from, reads_fail_count;
 static int cached_file = -1, members_fails_file = -1;
 static int page_fails_file;
@@ -535,7 +536,8 @@ static void forget_value(uint32_t n);
 static void list_members(void);
 static uint32_t write_up_to(uint32_t number, uint32_t from);
 
-/* Some segments, all but the last with footers, the second with a tombstone; nothing was stopped. */
+/* Some segments, all but the last with footers, the second with a tombstone; nothing was stopped.
+ */
 static struct sl_disk_ops failing;
 static void reads_fail_setup(uint32_t segments, bool tombstone)
 {
@@ -555,7 +557,8 @@ static void reads_fail_setup(uint32_t segments, bool tombstone)
     page_fails_file = -1;
 }
 
-/* Whether a disk that fails for a moment, or from some moment on, loses nothing by the start after it. */
+/* Whether a disk that fails for a moment, or from some moment on, loses nothing by the start after
+ * it. */
 START_TEST(an_outage_while_the_log_is_read_costs_nothing)
     {
         static const uint32_t lengths[] = {5, 6, 9, 40, UINT32_MAX};
@@ -622,7 +625,8 @@ START_TEST(an_outage_that_the_page_of_members_does_not_show_costs_nothing)
     }
 END_TEST
 
-/* Not so with direct i/o, where the disk has just given another page: what is bad is lost, the rest stays. */
+/* Not so with direct i/o, where the disk has just given another page: what is bad is lost, the rest
+ * stays. */
 START_TEST(many_bad_segments_keep_no_disk_from_its_start)
     {
         uint32_t whole = 0, segments = 0;
@@ -1077,8 +1081,8 @@ static void bytes_forget(uint32_t from, uint32_t to)
 
 #define MANY 9000u /* more than a turn looks at, and than one message holds */
 
-/* A large index must not hold up loads: of thousands of records that say nothing, and of thousands of
- * values, a part is told in each turn. */
+/* A large index must not hold up loads: of thousands of records that say nothing, and of thousands
+ * of values, a part is told in each turn. */
 START_TEST(a_scan_tells_many_records_in_slices)
     {
         struct sl_msg found, reply = {.code = SL_OK};
@@ -1120,8 +1124,8 @@ void *__wrap_mremap(void *at, size_t before, size_t bytes, int flags)
     return no_memory ? MAP_FAILED : __real_mremap(at, before, bytes, flags);
 }
 
-/* Such a segment gets no footer. It neither ends writing when a frame in it fails, nor is it told as
- * empty. */
+/* Such a segment gets no footer. It neither ends writing when a frame in it fails, nor is it told
+ * as empty. */
 START_TEST(a_segment_without_memory_for_its_records_costs_nothing)
     {
         const struct tierer *self = fake.state;
@@ -1733,7 +1737,8 @@ START_TEST(pieces_may_end_in_any_order)
     }
 END_TEST
 
-/* What one read needs and does not give back, the next ones miss: all of the staging is for them. */
+/* What one read needs and does not give back, the next ones miss: all of the staging is for them.
+ */
 START_TEST(a_piece_that_cannot_be_read_costs_its_value_alone)
     {
         for (uint32_t n = LARGE; n < LARGE + 2; n++) {
@@ -1932,8 +1937,8 @@ static sl_err disk_prepare(struct sl_disk *base, const char *from, const char *n
     return mem_disk_prepare(&disk, from, name, bytes, why);
 }
 
-/* The two oldest segments have no live value. The first is reclaimed, and its file is given a new name by
- * a job that waits. */
+/* The two oldest segments have no live value. The first is reclaimed, and its file is given a new
+ * name by a job that waits. */
 static void rename_held(void)
 {
     static struct sl_disk_ops renames; /* its end comes after the test */
@@ -1960,8 +1965,8 @@ static void rename_held(void)
     fake.job_held = false;
 }
 
-/* Under its old name the next start would find the file whole: the registrar relies on that of a segment
- * being gone when the next one is named. */
+/* Under its old name the next start would find the file whole: the registrar relies on that of a
+ * segment being gone when the next one is named. */
 START_TEST(no_segment_is_named_while_the_file_of_the_one_before_is_renamed)
     {
         struct sl_msg reclaim;
@@ -2377,8 +2382,8 @@ START_TEST(a_list_waits_for_a_tombstone_that_is_being_named)
     }
 END_TEST
 
-/* Its tombstone is due to be named in the turn in which the disk gets another name. The page of that
- * does not bring the old name back, and with it what was removed while the disk was away. */
+/* Its tombstone is due to be named in the turn in which the disk gets another name. The page of
+ * that does not bring the old name back, and with it what was removed while the disk was away. */
 START_TEST(a_disk_that_was_emptied_keeps_its_new_name)
     {
         const struct tierer *self = fake.state;

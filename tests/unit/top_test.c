@@ -1,4 +1,5 @@
-/* tests/unit/top_test.c - what sluicectl top says of keys: groups, and uses. Its views: top_views_test.py. */
+/* tests/unit/top_test.c - what sluicectl top says of keys: groups, and uses. Its views:
+ * top_views_test.py. */
 #include "client/tools/top/uses.h"
 #include "ipc/shm/sl_pins.h"
 #include "runtime/base/sl_clock.h"

@@ -1,6 +1,6 @@
-/* tests/unit/transporter_device_test.c - engines' device memory in the fabric: by dmabuf of the rank's
- * swapper, on a NIC that the test plays, and only with digests of that swapper do bytes count that
- * landed there. The test plays registrar, swapper and peer. */
+/* tests/unit/transporter_device_test.c - engines' device memory in the fabric: by dmabuf of the
+ * rank's swapper, on a NIC that the test plays, and only with digests of that swapper do bytes
+ * count that landed there. The test plays registrar, swapper and peer. */
 #include "actors/swapper/exports.h"
 #include "actors/transporter/handover/handover.h"
 #include "actors/transporter/internal.h"
@@ -1203,7 +1203,8 @@ START_TEST(a_busy_swapper_is_asked_again)
     }
 END_TEST
 
-/* It never has time, is silent, or is not there: the deadline comes, and the answer then is late. */
+/* It never has time, is silent, or is not there: the deadline comes, and the answer then is late.
+ */
 START_TEST(what_nobody_checked_in_time_is_not_told)
     {
         struct sl_msg msg;

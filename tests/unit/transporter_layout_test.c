@@ -1,5 +1,5 @@
-/* tests/unit/transporter_layout_test.c - where a part of a block lies: layers, runs and ranges, against
- * a walk byte by byte; registrations that cannot be are refused. */
+/* tests/unit/transporter_layout_test.c - where a part of a block lies: layers, runs and ranges,
+ * against a walk byte by byte; registrations that cannot be are refused. */
 #include "actors/transporter/regions/layout.h"
 #include "cuda/sl_device.h"
 

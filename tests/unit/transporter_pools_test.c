@@ -1,6 +1,6 @@
-/* tests/unit/transporter_pools_test.c - pools of engines as memory of the fabric: where they are cut,
- * and that nothing stays registered or mapped, whenever something fails or ends. The back end is that
- * of tcp; the test counts its regions and lets them fail. */
+/* tests/unit/transporter_pools_test.c - pools of engines as memory of the fabric: where they are
+ * cut, and that nothing stays registered or mapped, whenever something fails or ends. The back end
+ * is that of tcp; the test counts its regions and lets them fail. */
 #include "actors/transporter/internal.h"
 #include "actors/transporter/peers/peers.h"
 #include "actors/transporter/regions/places.h"

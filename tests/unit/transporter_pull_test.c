@@ -1,5 +1,5 @@
-/* tests/unit/transporter_pull_test.c - pull: what is refused, and that it is answered when nothing is
- * written for it any more, whatever ends it. The test plays registrar and peer; bytes travel in
+/* tests/unit/transporter_pull_test.c - pull: what is refused, and that it is answered when nothing
+ * is written for it any more, whatever ends it. The test plays registrar and peer; bytes travel in
  * tests/cluster/pull_test.py. */
 #include "actors/transporter/internal.h"
 #include "actors/transporter/peers/peers.h"
@@ -474,8 +474,8 @@ START_TEST(a_pull_asks_known_peers_while_the_directory_is_away)
     }
 END_TEST
 
-/* While the directory is asked, nothing is written: the fence is answered at once. What it names ends with
- * the directory's word, and asks nobody. */
+/* While the directory is asked, nothing is written: the fence is answered at once. What it names
+ * ends with the directory's word, and asks nobody. */
 START_TEST(a_fence_does_not_wait_for_the_directory)
     {
         book_open(SL_OK);

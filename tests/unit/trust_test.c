@@ -1,5 +1,5 @@
-/* tests/unit/trust_test.c - files that hold secrets or give rights: whose they are, and who else can write to
- * them or to a directory above them. */
+/* tests/unit/trust_test.c - files that hold secrets or give rights: whose they are, and who else
+ * can write to them or to a directory above them. */
 #include "ipc/msg/sl_curve.h"
 #include "runtime/base/sl_trust.h"
 #include "tests/support/tmpdir.h"
@@ -31,8 +31,8 @@ static void place_make(void)
 
 enum what { THE_FILE, ITS_DIRECTORY, ABOVE, A_LINK, LINK_TO_ELSEWHERE };
 
-/* USER: of another user; GROUP: of another group: root alone can make those. NOT_ROOTS: another rule holds for
- * files of root's. */
+/* USER: of another user; GROUP: of another group: root alone can make those. NOT_ROOTS: another
+ * rule holds for files of root's. */
 enum whose { OWN, USER, GROUP, NOT_ROOTS };
 
 /* mode 0: as it is. */
@@ -122,8 +122,8 @@ START_TEST(what_another_user_could_have_put_there_is_not_read)
     }
 END_TEST
 
-/* As a container's user, who reads what kubelet mounts: NAME -> ..data/NAME, ..data -> ..VERSION. With fsGroup
- * a secret is 0440; the directory of a ConfigMap is 0777, without the sticky bit. */
+/* As a container's user, who reads what kubelet mounts: NAME -> ..data/NAME, ..data -> ..VERSION.
+ * With fsGroup a secret is 0440; the directory of a ConfigMap is 0777, without the sticky bit. */
 static const struct {
     mode_t mode, above;
     uid_t file, link; /* whose they are */

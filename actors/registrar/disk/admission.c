@@ -154,8 +154,8 @@ static void seen_note(struct reg_admission *admission, double chance, uint64_t b
     }
 }
 
-/* Whether it is among the best share of what came. Of equals as many as fit, by chance: all blocks of
- * a request or none, since what is behind a hole in a chain is of no use. */
+/* Whether it is among the best share of what came. Of equals as many as fit, by chance: all blocks
+ * of a request or none, since what is behind a hole in a chain is of no use. */
 static bool is_among_best(const struct reg_admission *admission, double chance, uint64_t request,
                           double share)
 {

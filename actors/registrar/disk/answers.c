@@ -1,5 +1,6 @@
-/* actors/registrar/disk/answers.c - one table of the requests whose answer waits, whatever for. Those
- * of a process that is gone are dropped; deadlines wake the actor, and each kind ends its own. */
+/* actors/registrar/disk/answers.c - one table of the requests whose answer waits, whatever for.
+ * Those of a process that is gone are dropped; deadlines wake the actor, and each kind ends its
+ * own. */
 #include "actors/registrar/disk/answers.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/remove.h"

@@ -1,5 +1,5 @@
-/* actors/registrar/disk/answers.h - requests whose answer waits for a disk: FLUSH, REMOVE, BRING, and
- * COMMITs that wait for tombstones. */
+/* actors/registrar/disk/answers.h - requests whose answer waits for a disk: FLUSH, REMOVE, BRING,
+ * and COMMITs that wait for tombstones. */
 #ifndef SL_REGISTRAR_DISK_ANSWERS_H
 #define SL_REGISTRAR_DISK_ANSWERS_H
 
@@ -21,11 +21,13 @@ struct reg_answers {
 #define REG_WAIT_NO_MEMORY \
     "no memory to let it wait: the registrar is at a limit of its process or container"
 bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg); /* sent again */
-/* So many bytes, zeroed but for their struct reg_answer. NULL: it waits already, or it was refused with the reason. */
+/* So many bytes, zeroed but for their struct reg_answer. NULL: it waits already, or it was refused
+ * with the reason. */
 void *reg_answer_new(struct registrar *self, const struct sl_msg *msg, enum reg_answer_kind kind,
                      size_t bytes);
 void *reg_answer_of(const struct registrar *self, uint64_t id); /* NULL: it was answered */
-/* The next of this kind from *at on, which moves behind it; NULL: there is none. It may be dropped. */
+/* The next of this kind from *at on, which moves behind it; NULL: there is none. It may be dropped.
+ */
 void *reg_answer_next(const struct registrar *self, enum reg_answer_kind kind, uint32_t *at);
 void reg_answer_drop(struct registrar *self, struct reg_answer *answer);
 

@@ -1,7 +1,7 @@
 /* actors/registrar/disk/arrivals.c - keys on their way from disk to memory, and who waits for them.
  *
- * An arrival is one record on its way; any number of requests wait for it. Each disk has two queues of
- * them: those that somebody waits for, and those that are brought in ahead of use. Half of each
+ * An arrival is one record on its way; any number of requests wait for it. Each disk has two queues
+ * of them: those that somebody waits for, and those that are brought in ahead of use. Half of each
  * table is the most that reading ahead may take. */
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/promote.h"

@@ -9,7 +9,7 @@
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/segments.h"
 
-#define REG_DISK_CALL_NS \
+#define REG_DISK_CALL_NS                                                    \
     (30 * SL_NS_PER_S) /* a tierer that answers nothing for so long is slow \
                         */
 #define REG_DISK_RETRY_NS (500 * SL_NS_PER_MS) /* pause after a disk error */
@@ -19,13 +19,13 @@
 #define REG_DISK_BUSY_NS    (20 * SL_NS_PER_MS) /* pause after a tierer said that it has enough */
 /* A tierer that is away for so long is taken for no disk at all: eviction goes on without it. */
 #define REG_DISK_ABSENT_NS (5 * SL_NS_PER_S)
-/* Parts of blocks that are not whole wait so long for a disk that is away: for a mount that comes late, a log that is
- * read. */
+/* Parts of blocks that are not whole wait so long for a disk that is away: for a mount that comes
+ * late, a log that is read. */
 #define REG_DISK_LATE_NS (3600 * SL_NS_PER_S)
 /* After the start, what another disk may know of one is waited for so long. */
 #define REG_DISK_WITNESS_NS (20 * SL_NS_PER_S)
-/* A node with a disk tier is ready when it knows what is there, when a tierer says that its log takes
- * a while, or after so long: what is not known yet is a miss. */
+/* A node with a disk tier is ready when it knows what is there, when a tierer says that its log
+ * takes a while, or after so long: what is not known yet is a miss. */
 #define REG_DISK_SCAN_NS (10 * SL_NS_PER_S)
 #define REG_DISK_LOOK_NS (100 * SL_NS_PER_MS) /* so often it is looked at what tierers say */
 
@@ -81,8 +81,9 @@ struct reg_disk {
     bool scanned;         /* since this registrar started, the disk said once what it holds */
     bool missed;          /* it may hold what neither a record nor a tombstone had room for */
     bool asked_again;     /* its tierer is to tell of that again */
-    /* A bit each record: it was found by the scan that began last, or got its place since. What has a
-     * place here and was not found is swept at the scan's end. NULL: no memory for it, nothing is. */
+    /* A bit each record: it was found by the scan that began last, or got its place since. What has
+     * a place here and was not found is swept at the scan's end. NULL: no memory for it, nothing
+     * is. */
     uint64_t *found;
     bool sweeping;
     uint32_t sweep_segment, sweep_at; /* the next item of it */
@@ -152,7 +153,8 @@ void reg_path_fence(struct registrar *self, uint32_t path);
 sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_body_disk_found *found,
                      struct sl_error *why);
 void reg_disk_swept(struct registrar *self, uint32_t disk);
-/* What had no room is to be told again: a tierer that hears a FENCE of everything begins another scan. */
+/* What had no room is to be told again: a tierer that hears a FENCE of everything begins another
+ * scan. */
 void reg_disks_tell_again(struct registrar *self);
 
 extern const struct reg_part reg_disks_part, reg_scan_part, reg_flushes_part, reg_damaged_part;

@@ -169,8 +169,8 @@ bool reg_forget_noted(struct registrar *self, struct sl_key key)
     return noted;
 }
 
-/* One that waits for the disk will do: who asks or puts again and again must not fill the table. It is the newest, which
- * is sent after those of the parts that earlier ones have met. */
+/* One that waits for the disk will do: who asks or puts again and again must not fill the table. It
+ * is the newest, which is sent after those of the parts that earlier ones have met. */
 static void forget_replace(struct registrar *self, struct reg_forget *newest, struct sl_key key)
 {
     struct reg_forget *next, *at = forget_first(self, key, newest->place.disk);
@@ -210,7 +210,8 @@ void reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_b
                     const struct sl_disk_place *place, const struct reg_drop *how)
 {
     uint32_t taken = place->disk == REG_DISK_UNKNOWN ? 1 + paths_untold(self) : 1;
-    /* What only leaves is told of again by a disk that is sent nothing yet: half of the room is for removals. */
+    /* What only leaves is told of again by a disk that is sent nothing yet: half of the room is for
+     * removals. */
     bool asked = how->reason == REG_GHOST_REMOVED || reg_disk_usable(self, place->disk);
     bool room = reg_forgets_room(self) >= taken + (asked ? 0 : REG_FORGETS_MAX / 2);
     if (self->tier->on) {
@@ -410,8 +411,8 @@ void reg_forgets_scanned(struct registrar *self, uint32_t slot)
     struct reg_forget *at = disk->forget_first;
     while (at != NULL) {
         struct reg_forget *next = at->next;
-        /* Not found: it never reached the disk. One that was made since the scan began may have been
-         * found before: it goes there without a place. */
+        /* Not found: it never reached the disk. One that was made since the scan began may have
+         * been found before: it goes there without a place. */
         if (at->place.valid == 0 && !at->sent && at->held != disk->scan_number &&
             at->scan != disk->scan_number && !write_goes_on(self, at)) {
             forget_end(self, at, true);

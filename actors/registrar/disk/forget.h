@@ -54,32 +54,36 @@ bool reg_forget_noted(struct registrar *self, struct sl_key key);
  * for it. */
 bool reg_forget_join(struct registrar *self, struct sl_key key, uint32_t disk, uint64_t remove_id,
                      uint32_t remove_index);
-/* Whether a tombstone of this key is still on its way to the disk, where the value may be on its way itself. */
+/* Whether a tombstone of this key is still on its way to the disk, where the value may be on its
+ * way itself. */
 bool reg_forget_pending(const struct registrar *self, struct sl_key key, uint32_t disk);
-/* The key of a tombstone on its way to any disk by the key's hash; NULL: there is none. Borrowed until
- * a tombstone ends. */
+/* The key of a tombstone on its way to any disk by the key's hash; NULL: there is none. Borrowed
+ * until a tombstone ends. */
 const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash);
 /* Whether a value that a scan found there under the key is to be forgotten. Tombstones of its key
- * whose place is not known learn it, each of several; those of another place are for both: nothing is
- * written under a key that has one, so whatever is there is meant. */
+ * whose place is not known learn it, each of several; those of another place are for both: nothing
+ * is written under a key that has one, so whatever is there is meant. */
 bool reg_forget_covers(struct registrar *self, struct sl_key key,
                        const struct sl_disk_place *place);
-/* The same of a part of a block that was removed by the block's key, which is not in the index: it has
- * a tombstone of its own then, for which the removal waits. */
+/* The same of a part of a block that was removed by the block's key, which is not in the index: it
+ * has a tombstone of its own then, for which the removal waits. */
 bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct sl_key part,
                             const struct sl_disk_place *place);
-/* Disks (a bit each) that may hold something under the key that no record names: what no scan told yet (but of
- * the disk `placed`, where a record has a place, whose tombstone is for all before it), or what has a tombstone
- * that is not durable. removed: also what found no room in the index or here; who only leaves need not go there. */
+/* Disks (a bit each) that may hold something under the key that no record names: what no scan told
+ * yet (but of the disk `placed`, where a record has a place, whose tombstone is for all before it),
+ * or what has a tombstone that is not durable. removed: also what found no room in the index or
+ * here; who only leaves need not go there. */
 uint16_t reg_disks_may_have(const struct registrar *self, struct sl_key key, uint32_t placed,
                             bool removed);
-/* Disks (a bit each) that may hold something under the record's key that its place does not name: the
- * same, and what was sent there without an answer. */
+/* Disks (a bit each) that may hold something under the record's key that its place does not name:
+ * the same, and what was sent there without an answer. */
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record,
                         bool removed);
-/* What the scan of the disk did not find never reached it, but for what was removed since it began. */
+/* What the scan of the disk did not find never reached it, but for what was removed since it began.
+ */
 void reg_forgets_scanned(struct registrar *self, uint32_t disk);
-/* What was meant for disks that were not known yet is meant for this one, too. False: no room yet. */
+/* What was meant for disks that were not known yet is meant for this one, too. False: no room yet.
+ */
 bool reg_forgets_copy(struct registrar *self, uint32_t disk);
 uint32_t reg_forgets_room(const struct registrar *self); /* how many more there may be */
 

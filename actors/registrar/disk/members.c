@@ -7,12 +7,12 @@
  * has missed something.
  *
  * Each list has an epoch, by chance, and names the epochs of the others. It changes with the first
- * change after each start of an index, and whenever a disk joins or leaves. So a disk that came while
- * another one was away is known to it all the same: it names an epoch that the other one still has,
- * or had when it came to this index. A list is never durable before those of disks that its owner is
- * known to by such an epoch alone: a power cut in between would leave it unknown. A list whose writing
- * failed, or was not answered, may be there all the same: others name both of its epochs, so a disk
- * may stand in a list more than once. */
+ * change after each start of an index, and whenever a disk joins or leaves. So a disk that came
+ * while another one was away is known to it all the same: it names an epoch that the other one
+ * still has, or had when it came to this index. A list is never durable before those of disks that
+ * its owner is known to by such an epoch alone: a power cut in between would leave it unknown. A
+ * list whose writing failed, or was not answered, may be there all the same: others name both of
+ * its epochs, so a disk may stand in a list more than once. */
 #include "actors/registrar/disk/members.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -180,8 +180,8 @@ static bool vouched(const struct reg_standing *disk, const struct reg_standing *
            member_is_seen(disk->list, disk->count, &witness->self);
 }
 
-/* The same of the index, and with it of all that came while it was there. What these have done since
- * they came the index knows itself, as long as it waits for others. */
+/* The same of the index, and with it of all that came while it was there. What these have done
+ * since they came the index knows itself, as long as it waits for others. */
 static bool vouched_by_index(const struct registrar *self, const struct reg_standing *disk)
 {
     const struct reg_members *members = &self->tier->members;
@@ -433,8 +433,8 @@ static const struct reg_disk *member_disk(const struct registrar *self,
     return found;
 }
 
-/* Its tierer has told, or has left and may come back: no other disk has told at its path. scanned: then only if
- * it told all that it holds before. */
+/* Its tierer has told, or has left and may come back: no other disk has told at its path. scanned:
+ * then only if it told all that it holds before. */
 static bool member_stays(const struct registrar *self, const struct reg_member *member,
                          bool scanned)
 {
@@ -665,8 +665,8 @@ static bool path_is_behind(const struct registrar *self, const struct reg_path *
     return path_is_member(path) && self->tier->members.epoch != 0 && !path_knows(self, path);
 }
 
-/* Whether another disk knows of this one by its own epoch alone, which is about to change: that one's
- * list has to name it first. */
+/* Whether another disk knows of this one by its own epoch alone, which is about to change: that
+ * one's list has to name it first. */
 static bool path_waits(const struct registrar *self, const struct reg_path *path)
 {
     const struct reg_standing *disk = &path->standing;

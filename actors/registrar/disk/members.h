@@ -35,7 +35,8 @@ struct reg_standing {
 struct reg_members {
     struct reg_member list[REG_MEMBERS_MAX];
     bool met[REG_MEMBERS_MAX]; /* it came while this index was there */
-    /* Epoch that it came with, while the index notes removals for disks that have not come; else 0 */
+    /* Epoch that it came with, while the index notes removals for disks that have not come; else 0
+     */
     uint64_t came[REG_MEMBERS_MAX];
     /* Epochs that were sent there and not confirmed: its list may have one of them; 0: none */
     uint64_t doubts[REG_MEMBERS_MAX][REG_DOUBTS_MAX];
@@ -53,15 +54,16 @@ struct reg_members {
  * empty), SL_ERR_INVALID, SL_ERR_NO_SPACE. */
 sl_err reg_members_judge(struct registrar *self, uint32_t path,
                          const struct sl_body_disk_found *found, struct sl_error *why);
-/* Every path has told: which disks have left is known anew, and nothing is noted for others any more.
- * False: no room in the index to say so; to be called again. */
+/* Every path has told: which disks have left is known anew, and nothing is noted for others any
+ * more. False: no room in the index to say so; to be called again. */
 bool reg_members_settled(struct registrar *self);
 void reg_members_left(struct registrar *self, uint32_t path); /* its tierer */
 /* Something is about to change that disks keep; removed_or_new: a disk that has left would not
  * know. */
 void reg_members_change(struct registrar *self, bool removed_or_new);
-/* All was removed: disks that are not here and were not scanned begin empty when they come. False: the
- * index has no room to note that, or not all disks that are here know it yet; to be called again. */
+/* All was removed: disks that are not here and were not scanned begin empty when they come. False:
+ * the index has no room to note that, or not all disks that are here know it yet; to be called
+ * again. */
 bool reg_members_forsake(struct registrar *self);
 /* Whether all disks that can be written to know of the last change. */
 bool reg_members_agreed(const struct registrar *self);

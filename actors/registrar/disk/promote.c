@@ -1,9 +1,10 @@
 /* actors/registrar/disk/promote.c - BRING: objects on disk alone come back into memory.
  *
- * An arrival waits in a queue for an extent, then its claim (PROMOTING, writer = the tierer) is recorded and the
- * tierer reads into it. What somebody waits for goes first and makes room as a RESERVE does. What is brought in ahead
- * of use goes when nothing of that waits, a bounded number of bytes at a time, and takes only room that costs nobody
- * anything; who waits for the same key raises it wherever it is. */
+ * An arrival waits in a queue for an extent, then its claim (PROMOTING, writer = the tierer) is
+ * recorded and the tierer reads into it. What somebody waits for goes first and makes room as a
+ * RESERVE does. What is brought in ahead of use goes when nothing of that waits, a bounded number
+ * of bytes at a time, and takes only room that costs nobody anything; who waits for the same key
+ * raises it wherever it is. */
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
@@ -302,8 +303,8 @@ static uint64_t batch_left(const struct registrar *self, const struct reg_read *
     return SL_MIN(count * sl_extent_space(length_bytes), bytes);
 }
 
-/* Claims an extent for the arrival, which is in no queue. True: it goes with the batch. False: *stop
- * says whether the others in the queue have to wait as well. */
+/* Claims an extent for the arrival, which is in no queue. True: it goes with the batch. False:
+ * *stop says whether the others in the queue have to wait as well. */
 static bool arrival_take(struct registrar *self, const struct reg_read *read, uint32_t slot,
                          struct sl_entry *source, bool *stop)
 {
@@ -375,7 +376,8 @@ static uint32_t read_fill(struct registrar *self, struct reg_read *read)
     return read->count;
 }
 
-/* Texts of the batch are taken last: making room for one value can move no record of another any more. */
+/* Texts of the batch are taken last: making room for one value can move no record of another any
+ * more. */
 static uint32_t read_items(struct registrar *self, struct reg_read *read)
 {
     uint32_t kept = 0;

@@ -94,13 +94,13 @@ void reg_promote_answer(struct registrar *self, struct reg_promote *promote);
 bool reg_promotes_late(struct registrar *self, enum reg_answer_kind kind); /* true: one ended */
 
 /* ---- returning.c: blocks of sessions that come back ---- */
-/* Whether what a BRING for a session asks for may come: there is room beside what came so, also for the rest of its
- * chain, and what would go for it is worth less. Gives in *lacks_bytes what there is no room for, 0 when there
- * is. */
+/* Whether what a BRING for a session asks for may come: there is room beside what came so, also for
+ * the rest of its chain, and what would go for it is worth less. Gives in *lacks_bytes what there
+ * is no room for, 0 when there is. */
 bool reg_returning_fits(struct registrar *self, const struct sl_body_bring *asked,
                         uint64_t *lacks_bytes);
-/* The unit is of a session that comes back by until_ns: if all of it is in memory, it stays until then
- * or until it is used, with what is before it in its chain. */
+/* The unit is of a session that comes back by until_ns: if all of it is in memory, it stays until
+ * then or until it is used, with what is before it in its chain. */
 void reg_returning_keep(struct registrar *self, sl_ref unit, uint64_t until_ns);
 /* Says how full the room is, or would be with what it lacks room for. */
 void reg_returning_answer(struct registrar *self, const struct reg_promote *promote);

@@ -1,12 +1,12 @@
 /* actors/registrar/disk/reclaim.c - DISK_RECLAIM: the oldest segment of a disk goes. What nobody
  * wanted lately leaves with it, what somebody did is written anew, to the log's end.
  *
- * What is kept and on disk alone is read into memory first, behind all other reads. When all of that
- * has come, or after a moment without it, the tierer hears that the file may go. It says so when the
- * file has gone, and only then the places there are cleared: whoever dies, and whatever is removed
- * meanwhile, records say what is on the disk. Write-behind then treats what was kept like any new
- * value. What a hand-over holds is kept whatever its size and waited for longer; a segment from which
- * it cannot be read stays (SL_ERR_BUSY: the tierer asks again). */
+ * What is kept and on disk alone is read into memory first, behind all other reads. When all of
+ * that has come, or after a moment without it, the tierer hears that the file may go. It says so
+ * when the file has gone, and only then the places there are cleared: whoever dies, and whatever is
+ * removed meanwhile, records say what is on the disk. Write-behind then treats what was kept like
+ * any new value. What a hand-over holds is kept whatever its size and waited for longer; a segment
+ * from which it cannot be read stays (SL_ERR_BUSY: the tierer asks again). */
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/admission.h"
@@ -26,20 +26,20 @@
 #include <string.h>
 
 /* Of a segment, so much at most is written anew: a working set larger than the disk would be
- * written round and round. More where the policy knows what is worth it: with half of a segment, and
- * what is worth more than 0.7 of all on disk alone, a replay of the conversation trace (5,000 blocks
- * in memory, 20,000 on disk) hit 28.5 % and wrote 2.1 GiB; with a quarter, and more than half, 28.2
- * and 2.1; by when a value was wanted last 27.9 and 1.8. */
+ * written round and round. More where the policy knows what is worth it: with half of a segment,
+ * and what is worth more than 0.7 of all on disk alone, a replay of the conversation trace (5,000
+ * blocks in memory, 20,000 on disk) hit 28.5 % and wrote 2.1 GiB; with a quarter, and more than
+ * half, 28.2 and 2.1; by when a value was wanted last 27.9 and 1.8. */
 #define KEEP_SHARE_WANTED 0.25
 #define KEEP_SHARE_WORTH  0.5
 #define KEEP_WORTH_SHARE  0.3
-/* Of these, what engines want kept comes first, up to so much of a segment, whatever it is worth; as in
- * memory, what is said wrongly costs little. */
+/* Of these, what engines want kept comes first, up to so much of a segment, whatever it is worth;
+ * as in memory, what is said wrongly costs little. */
 #define KEEP_SHARE_SAID   (1.0 / SL_DENSITY_KEPT_SHARE)
 #define KEEP_MEMORY_SHARE 16u /* and of memory, so much at most is taken for it at a time */
 /* Without a worth, who was wanted before half of the disk was written stays behind. Without this
- * limit a model of the conversation trace has as many hits, and writes 1.4 to 3 times as many values
- * anew. */
+ * limit a model of the conversation trace has as many hits, and writes 1.4 to 3 times as many
+ * values anew. */
 #define KEEP_AGE_MAX (REG_WANTED_TICKS / 2)
 /* Writers may wait for the room. A disk reads a quarter of a segment in a fraction of it. */
 #define KEEP_WAIT_NS (250 * SL_NS_PER_MS)
@@ -49,8 +49,8 @@
 
 #define GOING_NS     (5 * SL_NS_PER_S) /* a file that stays for so long may stay for good */
 #define RECLAIM_STEP 1024u             /* records looked at in a turn */
-/* Keys of the heap, the first one first: WORTH_KEY - worth, as bits of a double; behind them the same
- * for what no engine wants kept. */
+/* Keys of the heap, the first one first: WORTH_KEY - worth, as bits of a double; behind them the
+ * same for what no engine wants kept. */
 #define WORTH_KEY UINT64_C(0x7ff0000000000000)
 #define UNSAID    (UINT64_C(1) << 63)
 
@@ -134,8 +134,8 @@ static bool unit_is_held(struct registrar *self, sl_ref unit)
     return (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
 }
 
-/* A block may have parts in segments of several disks that go at the same time: each has a bit of its
- * own in the block's record, which has nothing on disk itself. */
+/* A block may have parts in segments of several disks that go at the same time: each has a bit of
+ * its own in the block's record, which has nothing on disk itself. */
 static void unit_mark(struct registrar *self, sl_ref unit, uint32_t slot, bool kept)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
@@ -193,9 +193,9 @@ static bool room_take(struct reg_room *room, struct reg_room want)
     return true;
 }
 
-/* Marks the unit of a record that came out of the heap, if there is room. What is held and would go is
- * kept whatever its size; what an engine wants kept has a share of the room, and after that what it is
- * worth counts. Gives how many records were looked at. */
+/* Marks the unit of a record that came out of the heap, if there is room. What is held and would go
+ * is kept whatever its size; what an engine wants kept has a share of the room, and after that what
+ * it is worth counts. Gives how many records were looked at. */
 static uint32_t unit_keep(struct registrar *self, uint32_t slot, const struct sl_heap_item *best)
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
@@ -349,7 +349,8 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
     reclaim->blind = disk->chosen_segment != asked->segment;
 }
 
-/* No record is left that the phase has not looked at. Gives how many were looked at; 0: it waits, or it is over. */
+/* No record is left that the phase has not looked at. Gives how many were looked at; 0: it waits,
+ * or it is over. */
 static uint32_t phase_end(struct registrar *self, uint32_t slot)
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;

@@ -38,7 +38,8 @@ struct reg_reclaim { /* the oldest segment of a disk goes, when what is kept of 
     struct reg_room room, said;
 };
 
-/* A unit that somebody wants to store, and that is about to go with its segment: true, and it has gone. */
+/* A unit that somebody wants to store, and that is about to go with its segment: true, and it has
+ * gone. */
 bool reg_reclaim_takes(struct registrar *self, sl_ref unit);
 /* A hand-over holds what is there from now on. */
 void reg_reclaim_check(struct registrar *self, const struct sl_disk_place *place);
@@ -47,8 +48,8 @@ void reg_reclaim_check(struct registrar *self, const struct sl_disk_place *place
 void reg_reclaim_read(struct registrar *self, uint32_t disk, uint32_t number, bool held);
 bool reg_reclaim_waits(const struct registrar *self, uint32_t disk, uint32_t number);
 
-/* The record loses its place; what has no other copy is dropped as a whole block. reclaimed: it had its
- * time on disk, else it is written anew. */
+/* The record loses its place; what has no other copy is dropped as a whole block. reclaimed: it had
+ * its time on disk, else it is written anew. */
 void reg_place_clear(struct registrar *self, const struct sl_entry *entry,
                      const struct reg_drop *how, bool reclaimed);
 /* A place cannot be trusted: forgets it; what has no other copy is dropped as a whole block. */

@@ -193,7 +193,8 @@ static bool remove_again(struct registrar *self, struct reg_remove *remove, uint
     return true;
 }
 
-/* How it ends is known, but for tombstones that are under way. With another code it may be tried again. */
+/* How it ends is known, but for tombstones that are under way. With another code it may be tried
+ * again. */
 static void remove_settle(struct registrar *self, const struct reg_remove *remove, uint32_t index)
 {
     uint64_t code = remove->codes[index];

@@ -37,14 +37,14 @@ void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes);
 /* Tombstones that a registrar before us began for this key: the answer waits for them. False: there
  * are none. */
 bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key);
-/* Tombstones for what may be on disks under a key that is not in the index. False: a new registrar would not know of
- * all of them. */
+/* Tombstones for what may be on disks under a key that is not in the index. False: a new registrar
+ * would not know of all of them. */
 bool reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how);
-/* Half of a block came up in a scan: a client that has the bytes at hand is the better source. False: there is no such
- * half. */
+/* Half of a block came up in a scan: a client that has the bytes at hand is the better source.
+ * False: there is no such half. */
 bool reg_half_gives_way(struct registrar *self, sl_ref block);
-/* How many tombstones, and notes, the removal of a value takes at most: of a write under way, its place, disks in
- * doubt. */
+/* How many tombstones, and notes, the removal of a value takes at most: of a write under way, its
+ * place, disks in doubt. */
 uint32_t reg_forgets_needed(struct registrar *self, const struct sl_entry *record);
 /* Whether the index has room for the notes of the unit's removal. */
 bool reg_notes_fit(struct registrar *self, sl_ref unit);

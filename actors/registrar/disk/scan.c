@@ -178,8 +178,9 @@ static uint64_t scan_seq(const struct registrar *self, const struct reg_path *pa
     return same ? disk->scan_seq : 0;
 }
 
-/* What was meant for the registrar before us is sent until somebody answers. It tells what the disk held then; what
- * that registrar removed afterwards, with a tombstone that is durable and of which no note is left, would be back. */
+/* What was meant for the registrar before us is sent until somebody answers. It tells what the disk
+ * held then; what that registrar removed afterwards, with a tombstone that is durable and of which
+ * no note is left, would be back. */
 static bool scan_is_ours(const struct registrar *self, const struct sl_body_disk_found *body)
 {
     return body->boot_generation == 0 || /* an older tierer does not say */
@@ -207,7 +208,8 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     disk->state = REG_DISK_SCANNING;
 }
 
-/* Some disk has not told all yet and may still come, and what was found has room meanwhile: the other parts may be there. */
+/* Some disk has not told all yet and may still come, and what was found has room meanwhile: the
+ * other parts may be there. */
 static bool groups_wait(const struct registrar *self)
 {
     bool missed = false, awaited = false;
@@ -222,8 +224,8 @@ static bool groups_wait(const struct registrar *self)
     return awaited && !missed && self->groups->found_count <= self->set.reservations_max / 2;
 }
 
-/* Blocks of which a scan found some parts alone; what one turn leaves the next one drops. Not while another scan goes
- * on, whose end comes here again: the other parts may be what it finds next. */
+/* Blocks of which a scan found some parts alone; what one turn leaves the next one drops. Not while
+ * another scan goes on, whose end comes here again: the other parts may be what it finds next. */
 static void groups_drop_found(struct registrar *self)
 {
     uint32_t left = GROUPS_STEP;
@@ -272,8 +274,8 @@ static bool scan_is_early(const struct reg_path *path, const struct sl_body_disk
     return body->heard_fence != 0 && body->heard_fence <= path->fenced_seq;
 }
 
-/* Whether all that the tierer was asked before is over, or dropped. A disk that has served since the
- * last fence is asked for nothing more, and gets another one: what it tells may be older than a
+/* Whether all that the tierer was asked before is over, or dropped. A disk that has served since
+ * the last fence is asked for nothing more, and gets another one: what it tells may be older than a
  * tombstone of which nothing is left here. One that is under way comes first: the tierer may
  * acknowledge the fence before it, and tell of the value between the two. */
 static bool scan_is_fenced(struct registrar *self, uint32_t at)

@@ -16,13 +16,13 @@ struct reg_segment {
 
 void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_place *place,
                       bool fresh);
-/* Of the segment of a disk that is being reclaimed: the record of this number (from 0) that may still
- * have a place there; 0: there are no more. Numbers stay as they are meanwhile. */
+/* Of the segment of a disk that is being reclaimed: the record of this number (from 0) that may
+ * still have a place there; 0: there are no more. Numbers stay as they are meanwhile. */
 sl_ref reg_segment_ref(const struct registrar *self, uint32_t disk, uint32_t number);
 /* Takes the last one out of the list. */
 sl_ref reg_segment_take(struct registrar *self, uint32_t disk);
-/* Looks at the next item of all segments of the disk: false, there are no more. entry->ref 0: none that has a place
- * there. */
+/* Looks at the next item of all segments of the disk: false, there are no more. entry->ref 0: none
+ * that has a place there. */
 bool reg_segments_sweep(const struct registrar *self, uint32_t disk, struct sl_entry *entry);
 /* Whether the scan of the disk has found the record. */
 bool reg_segment_found(const struct registrar *self, uint32_t disk, sl_ref ref);

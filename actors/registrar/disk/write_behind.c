@@ -60,8 +60,8 @@ static void queue_return(struct registrar *self, const struct sl_heap_item *item
     SL_ASSERT(err == SL_OK);
 }
 
-/* Looks at the next one, which leaves if it waits no more. Values that come and go while no disk takes them would
- * fill the queue. */
+/* Looks at the next one, which leaves if it waits no more. Values that come and go while no disk
+ * takes them would fill the queue. */
 static void queue_look(struct registrar *self)
 {
     struct sl_heap *queue = &self->writes->queue;

@@ -21,8 +21,8 @@ struct reg_write {
 };
 
 struct reg_writes {
-    /* Oldest first; grows with what is committed. id: the record; cookie: its generation; at_ns: when it
-     * was committed, each one later than the one before: what FLUSH waits for. */
+    /* Oldest first; grows with what is committed. id: the record; cookie: its generation; at_ns:
+     * when it was committed, each one later than the one before: what FLUSH waits for. */
     struct sl_heap queue;
     uint32_t looked; /* items of the queue, since all were looked at */
     bool more;       /* the next turn goes on with the queue */

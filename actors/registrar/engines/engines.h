@@ -26,7 +26,8 @@ struct reg_engines {
     } metric;
 };
 
-/* What the registration says; borrowed until the next one is asked for. False: it cannot be read. */
+/* What the registration says; borrowed until the next one is asked for. False: it cannot be read.
+ */
 bool reg_engine_body(struct registrar *self, const struct reg_engine *engine, struct sl_msg *kept);
 
 /* ---- check.c ---- */
@@ -46,11 +47,12 @@ void reg_identity_note(struct registrar *self, const struct sl_body_engine_regis
 
 /* ---- ends.c: what follows when a registration ends and its process lives ---- */
 /* Answers the ENGINE_END when the swappers of these ranks (a bit each), the coordinator and the
- * transporter use the engine no more, or at its deadline (SL_ERR_TIMEOUT). Errors, answered: SL_ERR_LIMIT. */
+ * transporter use the engine no more, or at its deadline (SL_ERR_TIMEOUT). Errors, answered:
+ * SL_ERR_LIMIT. */
 void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t ranks);
 
-/* Tells the transporter, who registers its memory or has done it: ENGINE_ADDED, ENGINE_OVER. Nothing
- * waits for them. */
+/* Tells the transporter, who registers its memory or has done it: ENGINE_ADDED, ENGINE_OVER.
+ * Nothing waits for them. */
 void reg_engine_note(struct registrar *self, uint32_t type, uint64_t engine_id);
 
 /* Ranks of which regions are registered here: a bit each. */

@@ -1,6 +1,7 @@
-/* actors/registrar/engines/identities.c - what model identities are made of, in a file beside the logs:
- * an identity is a digest, and whoever asks why blocks are not found wants to know in what two of them
- * differ, also when the engine that stored the blocks is gone. A line an identity, as JSON. */
+/* actors/registrar/engines/identities.c - what model identities are made of, in a file beside the
+ * logs: an identity is a digest, and whoever asks why blocks are not found wants to know in what
+ * two of them differ, also when the engine that stored the blocks is gone. A line an identity, as
+ * JSON. */
 #include "actors/registrar/engines/engines.h"
 #include "runtime/base/sl_log.h"
 

@@ -300,7 +300,8 @@ static uint32_t row_for(struct registrar *self, const struct sl_msg *msg, const 
     return row;
 }
 
-/* The row of an epoch, and who asks. REG_NONE: it was answered that this memory is over, or who asks not known. */
+/* The row of an epoch, and who asks. REG_NONE: it was answered that this memory is over, or who
+ * asks not known. */
 static uint32_t row_of_epoch(struct registrar *self, const struct sl_msg *msg, uint64_t epoch,
                              uint32_t *peer)
 {

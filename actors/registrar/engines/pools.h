@@ -4,7 +4,8 @@
 
 #include "actors/registrar/base/core.h"
 
-/* enum sl_memory_kind of cuda/sl_device.h, which the registrar does not use. Of pools: up to CUDA_FD. */
+/* enum sl_memory_kind of cuda/sl_device.h, which the registrar does not use. Of pools: up to
+ * CUDA_FD. */
 enum {
     REG_MEMORY_FD = 1,
     REG_MEMORY_IPC,

@@ -340,8 +340,8 @@ static bool value_leave(struct registrar *self, const struct sl_entry *entry, ui
     return true;
 }
 
-/* What no standing contribution pays for goes: values leave memory, a claim is refused at its COMMIT,
- * and the rest is free soon. */
+/* What no standing contribution pays for goes: values leave memory, a claim is refused at its
+ * COMMIT, and the rest is free soon. */
 static void walk_record(struct registrar *self, const struct sl_entry *entry)
 {
     struct reg_contributions *all = self->contributions;

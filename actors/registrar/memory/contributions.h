@@ -2,12 +2,12 @@
  * charged to it.
  *
  * With the setting `contributions` the arena is only where bytes lie: how many there may be is the
- * sum of what is contributed, and every extent is charged to one contribution, chosen once. Its number
- * stands in the extent's record, whatever kind it is of, and nowhere else, so a restart finds every sum
- * by reading the records.
+ * sum of what is contributed, and every extent is charged to one contribution, chosen once. Its
+ * number stands in the extent's record, whatever kind it is of, and nowhere else, so a restart
+ * finds every sum by reading the records.
  *
- * A contribution that ends keeps its number until no record has it any more: the records are walked in
- * slices of the event loop, again and again until nothing is left. */
+ * A contribution that ends keeps its number until no record has it any more: the records are walked
+ * in slices of the event loop, again and again until nothing is left. */
 #ifndef SL_REGISTRAR_CONTRIBUTIONS_H
 #define SL_REGISTRAR_CONTRIBUTIONS_H
 

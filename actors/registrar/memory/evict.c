@@ -416,8 +416,8 @@ static bool quiet_has(const struct quiet_victim *victims, uint32_t count, sl_ref
 }
 
 /* The oldest units whose leaving costs nothing, until they hold want_bytes, and some more, should
- * those be pinned. Gives how many; *extents is how many extents they have. A walk may give one twice
- * that is to go and has not gone yet. */
+ * those be pinned. Gives how many; *extents is how many extents they have. A walk may give one
+ * twice that is to go and has not gone yet. */
 static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct quiet_victim *out,
                            uint64_t *extents)
 {

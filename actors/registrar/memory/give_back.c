@@ -1,9 +1,10 @@
-/* actors/registrar/memory/give_back.c - what was contributed and is not any more goes back to the system.
+/* actors/registrar/memory/give_back.c - what was contributed and is not any more goes back to the
+ * system.
  *
  * When less is wanted than is there, first the allocator loses what is behind: nobody gets it any
- * more, and values in it leave as values do. Then memory goes from its end on, a step at a time, so that
- * neither the loop nor the machine has much to do at once. Each step also takes what late readers touched
- * behind it meanwhile.
+ * more, and values in it leave as values do. Then memory goes from its end on, a step at a time, so
+ * that neither the loop nor the machine has much to do at once. Each step also takes what late
+ * readers touched behind it meanwhile.
  *
  * A page that goes stays with whoever registered it (sl_arena_keep). With a device, verbs or a disk
  * tier that is an actor, so nothing goes back; clients say so before they pin memory for a GPU of
@@ -72,8 +73,8 @@ static void give_back_run(struct registrar *self)
 {
     struct reg_give_back *give_back = self->give_back;
     uint64_t now_ns = self->env->now_ns;
-    if (is_wanted(
-            self)) { /* when it is not, the next one may be on its way; quiet is what stays so anew */
+    if (is_wanted(self)) { /* when it is not, the next one may be on its way; quiet is what stays so
+                              anew */
         self->populate->limit_bytes = give_back->end_bytes = UINT64_MAX;
         give_back->next_ns = sl_deadline_ns(now_ns, LOOK_NS);
     } else if (give_back_next(self) <= now_ns) {

@@ -1,4 +1,5 @@
-/* actors/registrar/memory/give_back.h - what was contributed and is not any more goes back to the system. */
+/* actors/registrar/memory/give_back.h - what was contributed and is not any more goes back to the
+ * system. */
 #ifndef SL_REGISTRAR_MEMORY_GIVE_BACK_H
 #define SL_REGISTRAR_MEMORY_GIVE_BACK_H
 

@@ -1,9 +1,9 @@
 /* actors/registrar/memory/whole.c - see whole.h.
  *
- * Who meets the hole of a file knows (runtime/base/sl_guard.h); but the registrar looks at no value, and a
- * process that waits looks at nothing. So it asks for the sizes in each tick, and ends when one is not
- * what it was. The next registrar finds the short file, makes all segments anew, and clients and actors
- * attach to these. */
+ * Who meets the hole of a file knows (runtime/base/sl_guard.h); but the registrar looks at no
+ * value, and a process that waits looks at nothing. So it asks for the sizes in each tick, and ends
+ * when one is not what it was. The next registrar finds the short file, makes all segments anew,
+ * and clients and actors attach to these. */
 #include "actors/registrar/memory/whole.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/seen.h"
@@ -68,8 +68,9 @@ static bool segment_drop(struct registrar *self, const char *name)
     return false; /* the next one */
 }
 
-/* Its metrics say which process plays an actor. What has mapped the old memory may write values there
- * for records of the new one: most actors map it once. Clients look whether it is the current one. */
+/* Its metrics say which process plays an actor. What has mapped the old memory may write values
+ * there for records of the new one: most actors map it once. Clients look whether it is the current
+ * one. */
 static bool actor_kill(struct registrar *self, const char *name)
 {
     char path[sizeof(self->env->paths->shm_dir) + NAME_BYTES + 1];
@@ -81,7 +82,8 @@ static bool actor_kill(struct registrar *self, const char *name)
     }
     (void)snprintf(path, sizeof(path), "%s/%s", self->env->paths->shm_dir, name);
     if (sl_metrics_view_open(path, &view, NULL) != SL_OK) {
-        return false; /* of a client, in another version; or cut, which its actor does not outlive */
+        return false; /* of a client, in another version; or cut, which its actor does not outlive
+                       */
     }
     sl_metrics_view_summary(view, &summary);
     sl_metrics_view_close(&view);

@@ -1,5 +1,5 @@
-/* actors/registrar/presence/peers.c - who is there: processes and clients that said HELLO, watched until
- * they die. */
+/* actors/registrar/presence/peers.c - who is there: processes and clients that said HELLO, watched
+ * until they die. */
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -384,8 +384,8 @@ static void ended_clear(struct registrar *self)
     }
 }
 
-/* A client whose lock is free is dead, unless its process is seen to live: then nothing that it may touch is
- * reused. */
+/* A client whose lock is free is dead, unless its process is seen to live: then nothing that it may
+ * touch is reused. */
 static void client_look(struct registrar *self, struct reg_peer *peer)
 {
     const struct sl_proc_id proc = peer->proc;
@@ -405,7 +405,8 @@ static bool client_is_gone(void *context, struct sl_proc_id client)
     return !self->env->ops->alive(self->env, client);
 }
 
-/* A client has its lock before its file has a name, so one that is gone was killed before its HELLO. */
+/* A client has its lock before its file has a name, so one that is gone was killed before its
+ * HELLO. */
 static void leftover_remove(void *context, struct sl_proc_id client)
 {
     const struct registrar *self = context;
@@ -453,8 +454,9 @@ static bool pins_are_gone(sl_err err)
            err == SL_ERR_PERMISSION || err == SL_ERR_INVALID;
 }
 
-/* Errors: those of the system while the pins of a living process are opened; SL_ERR_VERSION: its note or
- * its pins are of a version that this program does not read. What it has pinned must not be reused. */
+/* Errors: those of the system while the pins of a living process are opened; SL_ERR_VERSION: its
+ * note or its pins are of a version that this program does not read. What it has pinned must not be
+ * reused. */
 static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *bytes,
                            uint32_t length_bytes, struct sl_error *why)
 {

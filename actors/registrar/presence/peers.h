@@ -1,5 +1,5 @@
-/* actors/registrar/presence/peers.h - who is there: processes and clients that said HELLO, watched until
- * they die. */
+/* actors/registrar/presence/peers.h - who is there: processes and clients that said HELLO, watched
+ * until they die. */
 #ifndef SL_REGISTRAR_PRESENCE_PEERS_H
 #define SL_REGISTRAR_PRESENCE_PEERS_H
 

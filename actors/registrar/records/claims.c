@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tables' heads: few claims are open at a time, and heads for all that there may be would lie cold
- * in memory. They grow with what is open. */
+/* The tables' heads: few claims are open at a time, and heads for all that there may be would lie
+ * cold in memory. They grow with what is open. */
 #define HEADS_FIRST 512u
 
 static sl_err claims_init(struct registrar *self, struct sl_error *why)

@@ -1,4 +1,5 @@
-/* actors/registrar/records/density.c - what earns least goes first (runtime/policy/density/), as a policy.
+/* actors/registrar/records/density.c - what earns least goes first (runtime/policy/density/), as a
+ * policy.
  *
  * Units in memory are in the list by recency, too: it serves while nothing is learnt, holds those
  * that density had no memory for, and is the order of all other lists. What density knows of a
@@ -117,8 +118,8 @@ static uint32_t ticks_left(const struct registrar *self, const struct sl_unit_no
     return is_over ? 0 : left;
 }
 
-/* Those before it stay with it; their notes tell when they leave memory, so that a restart in between
- * forgets these. once: until it is used. */
+/* Those before it stay with it; their notes tell when they leave memory, so that a restart in
+ * between forgets these. once: until it is used. */
 static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint64_t ticks,
                       bool once)
 {
@@ -209,8 +210,8 @@ static void told_read(struct registrar *self, sl_ref unit, struct told *out)
                                                             : REG_PRIORITY_NONE};
 }
 
-/* One that was here before a restart. Without a note (an object, or a block of which its registrar could not
- * say more) it was stored last. */
+/* One that was here before a restart. Without a note (an object, or a block of which its registrar
+ * could not say more) it was stored last. */
 static uint32_t unit_restore(struct registrar *self, const struct reg_order *list, sl_ref unit,
                              const struct told *told)
 {
@@ -303,7 +304,8 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
     }
 }
 
-/* Its number; 0: density does not know it, since another record has its hash, or for want of memory.
+/* Its number; 0: density does not know it, since another record has its hash, or for want of
+ * memory.
  */
 static uint32_t own_number(struct registrar *self, sl_ref unit)
 {
@@ -415,8 +417,8 @@ static bool is_ordered(const struct registrar *self)
     return stats.learnt || stats.kept_pages > 0;
 }
 
-/* What dropping a victim reads lies anywhere in memory. It is fetched while those before it go, each
- * step by what the one before it has brought. */
+/* What dropping a victim reads lies anywhere in memory. It is fetched while those before it go,
+ * each step by what the one before it has brought. */
 #define VICTIMS_AHEAD 3u
 
 static void victims_fetch(struct registrar *self)

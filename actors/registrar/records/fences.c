@@ -4,9 +4,9 @@
  * Who may be writing at the moment of the quarantine is known: the writer's process when it lives;
  * when it does not, at most a successor that has not said HELLO yet (one that looks at the claim
  * later finds it ended). So: a living actor is asked (FENCE) and killed when it does not answer; an
- * absent one gets a grace in which its successor's HELLO turns it into a question; a client keeps its
- * quarantine as long as a pin names the extent, or as long as it lives where it writes without pins.
- * Disk i/o outlives its process: io_grace. */
+ * absent one gets a grace in which its successor's HELLO turns it into a question; a client keeps
+ * its quarantine as long as a pin names the extent, or as long as it lives where it writes without
+ * pins. Disk i/o outlives its process: io_grace. */
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -146,8 +146,8 @@ void reg_claim_restore_quarantine(struct registrar *self, uint32_t slot, struct 
 
 /* ---- what its client pins whenever it writes to it ---- */
 
-/* After a restart such a claim is with one of its process's clients, and its pin perhaps in another's
- * segment: so all pins are looked at. */
+/* After a restart such a claim is with one of its process's clients, and its pin perhaps in
+ * another's segment: so all pins are looked at. */
 static void held_each(struct registrar *self, void (*each)(struct registrar *self, uint32_t slot))
 {
     for (uint32_t i = 0; i < self->peers->high; i++) {

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Ghosts a unit that are worth notes: with three, 2,000 and 5,000 blocks of the conversation trace lose half
- * a point by kills, or more. */
+/* Ghosts a unit that are worth notes: with three, 2,000 and 5,000 blocks of the conversation trace
+ * lose half a point by kills, or more. */
 #define GONE_OF_FEW 6u
 
 static_assert(sizeof(struct reg_gone_lot) <= SL_BLOB_BYTES_MAX, "a lot fits a note");
@@ -94,8 +94,8 @@ void reg_gone_restored(struct registrar *self)
     gone->unknown = gone->count;
 }
 
-/* A lot a tick, after the first replies: there may be a thousand. The newest first, since a ghost that density
- * has is newer than one that it hears of. */
+/* A lot a tick, after the first replies: there may be a thousand. The newest first, since a ghost
+ * that density has is newer than one that it hears of. */
 static void gone_tick(struct registrar *self)
 {
     struct reg_gone *gone = self->gone;

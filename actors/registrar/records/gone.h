@@ -6,8 +6,8 @@
 #include "actors/registrar/base/part.h"
 #include "runtime/policy/density/density.h"
 
-/* Each note is one lot of ghosts (16 KiB): with a number before it, four fill a slab of the index. As many are
- * kept as reg_gone_lots says, and no more than a 32nd of the index's memory. */
+/* Each note is one lot of ghosts (16 KiB): with a number before it, four fill a slab of the index.
+ * As many are kept as reg_gone_lots says, and no more than a 32nd of the index's memory. */
 #define REG_GONE_LOT         1000u
 #define REG_GONE_NOTES_MAX   (SL_DENSITY_GHOSTS_MAX / REG_GONE_LOT)
 #define REG_GONE_INDEX_SHARE 32u
@@ -33,9 +33,11 @@ struct reg_gone {
 };
 
 /* So many lots are worth keeping, the latest: as many ghosts as there are units in memory, and six
- * times as many, SL_DENSITY_GHOSTS_MIN at most, where these are few; one where there is any unit. */
+ * times as many, SL_DENSITY_GHOSTS_MIN at most, where these are few; one where there is any unit.
+ */
 uint64_t reg_gone_lots(uint64_t unit_count);
-/* A unit left memory or disk; a lot of them is a note. Without room in the index it is forgotten. */
+/* A unit left memory or disk; a lot of them is a note. Without room in the index it is forgotten.
+ */
 void reg_gone_note(struct registrar *self, const struct sl_density_note *note);
 /* All notes are there that were before a restart: density hears of them from now on. */
 void reg_gone_restored(struct registrar *self);

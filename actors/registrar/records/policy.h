@@ -24,8 +24,8 @@ struct reg_policy {
     /* The unit comes to the list, which does not have it. After a restart that is the order of the
      * commits. */
     void (*placed)(struct registrar *self, struct reg_order *list, sl_ref unit);
-    /* A unit is placed soon, by the hash of its key: what that needs is fetched from memory. NULL: it is
-     * not worth it. */
+    /* A unit is placed soon, by the hash of its key: what that needs is fetched from memory. NULL:
+     * it is not worth it. */
     void (*awaits)(const struct registrar *self, uint64_t hash);
     void (*removed)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* What is known of a unit that is in a list; all of it is 0 before. NULL: nothing ever is. */
@@ -35,20 +35,20 @@ struct reg_policy {
     void (*returned)(struct registrar *self, struct reg_order *list, sl_ref unit, bool wanted);
     /* Somebody wanted it, or is about to. */
     void (*touched)(struct registrar *self, struct reg_order *list, sl_ref unit);
-    /* An engine said something of it with the use that was just told; NULL: the policy has no use for
-     * that. */
+    /* An engine said something of it with the use that was just told; NULL: the policy has no use
+     * for that. */
     void (*said)(struct registrar *self, struct reg_order *list, sl_ref unit,
                  const struct sl_said *said);
-    /* Its session comes back within so long: until then, or until it is used, it is kept, with what is
-     * before it in its chain. NULL: the policy has no use for that. */
+    /* Its session comes back within so long: until then, or until it is used, it is kept, with what
+     * is before it in its chain. NULL: the policy has no use for that. */
     void (*returning)(struct registrar *self, struct reg_order *list, sl_ref unit, uint64_t for_ns);
     /* It is wanted by nobody: before all others. */
     void (*sunk)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* Its record is another now, in the same place of the list; NULL: the list is all there is. */
     void (*renamed)(struct registrar *self, sl_ref old, sl_ref fresh);
-    /* A walk over the units as they go; 0: no more. There is one at a time. next is called when it is
-     * known whether the last one that was given went; goes: it stays for now, and will go. Any unit
-     * may leave the list meanwhile. */
+    /* A walk over the units as they go; 0: no more. There is one at a time. next is called when it
+     * is known whether the last one that was given went; goes: it stays for now, and will go. Any
+     * unit may leave the list meanwhile. */
     sl_ref (*first)(struct registrar *self, struct reg_order *list);
     sl_ref (*next)(struct registrar *self, struct reg_order *list, bool goes);
     /* What it is worth to keep, on disk too, and the worth that a share (0 to 1) of what is on disk
@@ -56,10 +56,11 @@ struct reg_policy {
      * last decides. */
     double (*worth)(const struct registrar *self, sl_ref unit);
     double (*worth_cut)(const struct registrar *self, double share);
-    /* Whether an engine wants a unit that was in memory kept, and its time is not over. NULL: nobody
-     * can. */
+    /* Whether an engine wants a unit that was in memory kept, and its time is not over. NULL:
+     * nobody can. */
     bool (*kept)(const struct registrar *self, sl_ref unit);
-    /* How likely somebody wants it (0 to 1) while so many units are wanted; NULL: it does not know. */
+    /* How likely somebody wants it (0 to 1) while so many units are wanted; NULL: it does not know.
+     */
     double (*chance)(const struct registrar *self, sl_ref unit, uint64_t references);
     /* Its own state; NULL: none. Errors of begin: SL_ERR_NO_MEMORY. */
     sl_err (*begin)(struct registrar *self, struct sl_error *why);

@@ -23,7 +23,7 @@ struct reg_retired {
     } metric;
 };
 
-#define REG_RETIRED_SCAN_NS (10 * SL_NS_PER_MS) /* how often retired extents are looked at again */
+#define REG_RETIRED_SCAN_NS (10 * SL_NS_PER_MS) /* how often retired extents are checked */
 sl_err reg_retired_reserve(struct registrar *self, uint64_t more); /* room for so many */
 void reg_retired_add(struct registrar *self, sl_ref ref, const struct sl_extent *extent, bool lent);
 void reg_retired_returned(struct registrar *self, uint64_t generation); /* no longer lent */

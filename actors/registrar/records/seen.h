@@ -1,5 +1,5 @@
-/* actors/registrar/records/seen.h - notes the keys of what becomes visible in the filter of keys that
- * were here (ipc/shm/sl_seen.h), for the hit rate that unlimited memory would have. */
+/* actors/registrar/records/seen.h - notes the keys of what becomes visible in the filter of keys
+ * that were here (ipc/shm/sl_seen.h), for the hit rate that unlimited memory would have. */
 #ifndef SL_REGISTRAR_RECORDS_SEEN_H
 #define SL_REGISTRAR_RECORDS_SEEN_H
 

@@ -67,11 +67,11 @@ void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_unit_parts *
 sl_ref reg_unit_of(const struct sl_entry *record);
 bool reg_unit_visible(struct registrar *self, const struct sl_entry *record); /* to readers */
 void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list its parts ask for */
-/* On disk alone until now, with a part in memory: to the list that it asks for. wanted: somebody asked
- * for it; who has read it touches it, too, and that is the same use. */
+/* On disk alone until now, with a part in memory: to the list that it asks for. wanted: somebody
+ * asked for it; who has read it touches it, too, and that is the same use. */
 void reg_unit_return(struct registrar *self, sl_ref unit, bool wanted);
-/* It leaves soon: what that needs of the index is fetched from memory, in steps 0 to 2, each of which
- * goes by what the one before it has fetched. unit may be 0. */
+/* It leaves soon: what that needs of the index is fetched from memory, in steps 0 to 2, each of
+ * which goes by what the one before it has fetched. unit may be 0. */
 void reg_unit_fetch(struct registrar *self, sl_ref unit, uint32_t step);
 uint64_t reg_unit_hash(const struct registrar *self, sl_ref unit); /* reg_hash of its key */
 /* A unit of this hash is visible soon: what placing it needs is fetched from memory. */
@@ -84,7 +84,8 @@ void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
 /* From its list to the newest end of another: REG_FLAG_HOT or REG_FLAG_KEPT_LISTS. */
 void reg_unit_move(struct registrar *self, sl_ref unit, uint16_t list);
 uint64_t reg_unit_count(const struct registrar *self); /* all of them */
-/* What its parts take in memory; in_memory: of those that are there, else of all as if they were. */
+/* What its parts take in memory; in_memory: of those that are there, else of all as if they were.
+ */
 uint64_t reg_unit_space_bytes(struct registrar *self, sl_ref unit, bool in_memory);
 sl_ref reg_unit_any(struct registrar *self);              /* what goes first; 0: there is none */
 void reg_unit_touch(struct registrar *self, sl_ref unit); /* somebody wanted it */

@@ -1,5 +1,5 @@
-/* actors/registrar/writers/ahead.c - extents granted in advance to a client: a COMMIT that names their keys
- * makes values of them, and asks for more. A put then costs one round trip.
+/* actors/registrar/writers/ahead.c - extents granted in advance to a client: a COMMIT that names
+ * their keys makes values of them, and asks for more. A put then costs one round trip.
  *
  * A grant ahead is a claim like any other (record RESERVED with owner, writer and deadline, written
  * before the client hears of it), but for no key: its record has one that no object can have. The

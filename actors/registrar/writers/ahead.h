@@ -11,8 +11,8 @@ struct reg_ahead {
     } metric;
 };
 
-/* Makes item `index` of a COMMIT, whose claim is in `slot`, what it names. Errors leave the grant as it
- * is, but SL_ERR_STALE: SL_ERR_EXISTS, SL_ERR_BUSY, SL_ERR_INVALID, SL_ERR_NO_SPACE. */
+/* Makes item `index` of a COMMIT, whose claim is in `slot`, what it names. Errors leave the grant
+ * as it is, but SL_ERR_STALE: SL_ERR_EXISTS, SL_ERR_BUSY, SL_ERR_INVALID, SL_ERR_NO_SPACE. */
 sl_err reg_ahead_commit(struct registrar *self, const struct sl_msg *msg, uint32_t slot,
                         uint32_t index);
 /* Grants what a COMMIT asks for, once its items have their codes; how many: in the scratch. */

@@ -208,8 +208,9 @@ static bool claim_is_of(const struct registrar *self, const struct reg_claim *cl
            claim->writer_peer == peer;
 }
 
-/* Committed before, by us or the registrar before. Its answer may have waited for tombstones of what it replaced when
- * that one died. Its record may be another by now, or none, so they are found by the key's hash. */
+/* Committed before, by us or the registrar before. Its answer may have waited for tombstones of
+ * what it replaced when that one died. Its record may be another by now, or none, so they are found
+ * by the key's hash. */
 static sl_err commit_again(struct registrar *self, struct committing *commit, uint32_t index,
                            uint64_t key_hash)
 {

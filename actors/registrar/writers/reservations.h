@@ -10,8 +10,8 @@ struct reg_reservations {
     } metric;
 };
 
-/* The claim's extent was committed: its slot is free, and what was committed is noted for requests that
- * are sent again. */
+/* The claim's extent was committed: its slot is free, and what was committed is noted for requests
+ * that are sent again. */
 void reg_claim_end(struct registrar *self, uint32_t slot);
 /* Record `ref` was made visible: a value (group REG_NONE), or a part of that block. */
 void reg_claim_done(struct registrar *self, sl_ref ref, uint64_t hash, uint32_t group,

@@ -38,9 +38,9 @@ struct sl_control_ops {
     void (*heard)(struct sl_control *control, const char *peer);
     /* Answers the request received last, which changes nothing for the peer of that name. */
     sl_err (*refuse)(struct sl_control *control, const void *frame, size_t length_bytes);
-    /* The key of a peer is this one from now on; NULL: it has none. What comes over connections that
-     * were made with another key is dropped, and nothing is sent over them. The peer is asked again
-     * after peer_add. */
+    /* The key of a peer is this one from now on; NULL: it has none. What comes over connections
+     * that were made with another key is dropped, and nothing is sent over them. The peer is asked
+     * again after peer_add. */
     void (*peer_key)(struct sl_control *control, const char *name, const char *public_text);
     /* Readable: a frame may have come. After a send it may be so without the descriptor saying it:
      * receive until false. */

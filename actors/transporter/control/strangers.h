@@ -1,10 +1,10 @@
 /* actors/transporter/control/strangers.h - connections of the control port: how many there may be.
  *
- * ZeroMQ accepts whoever comes, and keeps him until a handshake fails or takes too long. It tells of
- * each connection by its descriptor (a socket's monitor), so this part counts them. Who connects is a
- * stranger until a frame comes from him, which is when his key was proved. Strangers give way to each
- * other as runtime/net/sl_strangers.h has it. Of one key there are so many connections that have
- * spoken: the oldest makes room for the next. One thread. */
+ * ZeroMQ accepts whoever comes, and keeps him until a handshake fails or takes too long. It tells
+ * of each connection by its descriptor (a socket's monitor), so this part counts them. Who connects
+ * is a stranger until a frame comes from him, which is when his key was proved. Strangers give way
+ * to each other as runtime/net/sl_strangers.h has it. Of one key there are so many connections that
+ * have spoken: the oldest makes room for the next. One thread. */
 #ifndef SL_TRANSPORTER_CONTROL_STRANGERS_H
 #define SL_TRANSPORTER_CONTROL_STRANGERS_H
 

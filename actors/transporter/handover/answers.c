@@ -1,5 +1,5 @@
-/* actors/transporter/handover/answers.c - what both sides need: answers, what has ended, and whether a peer
- * is gone. */
+/* actors/transporter/handover/answers.c - what both sides need: answers, what has ended, and
+ * whether a peer is gone. */
 #include "actors/transporter/handover/internal.h"
 
 #include <inttypes.h>

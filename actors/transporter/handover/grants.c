@@ -1,5 +1,6 @@
-/* actors/transporter/handover/grants.c - rights to read parts that are lent: one a part, for decode's node,
- * from the message that names the part first until all of it was read, or the loan is over. */
+/* actors/transporter/handover/grants.c - rights to read parts that are lent: one a part, for
+ * decode's node, from the message that names the part first until all of it was read, or the loan
+ * is over. */
 #include "actors/transporter/handover/internal.h"
 
 void ho_right_end(struct handover *ho, struct ho_share *share)
@@ -62,7 +63,8 @@ sl_err ho_rights_make(struct handover *ho, struct ho_loan *loan, const struct ho
             loan->shares[part].right == RIGHT_NONE ? right_make(ho, loan, part, &own, why) : SL_OK;
         if (err != SL_OK) {
             ho_due(ho, ho_now(ho) + HO_SOON_NS);
-            /* Rights of others end, links come up (verbs), and its own ones end when its first message was read. */
+            /* Rights of others end, links come up (verbs), and its own ones end when its first
+             * message was read. */
             bool may_come = err == SL_ERR_BUSY || err == SL_ERR_UNREACHABLE ||
                             (err == SL_ERR_LIMIT && !(own && message == loan->messages));
             return may_come ? SL_ERR_BUSY : err;

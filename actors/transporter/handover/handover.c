@@ -1,4 +1,5 @@
-/* actors/transporter/handover/handover.c - direct hand-over: what ends loans and reads from outside, and time. */
+/* actors/transporter/handover/handover.c - direct hand-over: what ends loans and reads from
+ * outside, and time. */
 #include "actors/transporter/handover/internal.h"
 
 #include <stdlib.h>

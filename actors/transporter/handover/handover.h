@@ -17,8 +17,8 @@ void tr_handover_peer_renewed(struct transporter *self, const struct tr_peer *pe
 void tr_handover_peer_expelled(struct transporter *self, const struct tr_peer *peer);
 /* An engine's pools leave. */
 void tr_handover_engine_ends(struct transporter *self, uint64_t engine_id);
-/* A FENCE without claims ends what its op, or all that its sender asked for, has lent or reads. Gives how
- * many are not over yet; bit: of the fence that waits for them, 0: none does. */
+/* A FENCE without claims ends what its op, or all that its sender asked for, has lent or reads.
+ * Gives how many are not over yet; bit: of the fence that waits for them, 0: none does. */
 uint32_t tr_handover_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
 
 /* ---- lend.c, grants.c: prefill ---- */

@@ -1,5 +1,5 @@
-/* actors/transporter/handover/internal.h - direct hand-over of blocks: decode's node reads what prefill's
- * lends it.
+/* actors/transporter/handover/internal.h - direct hand-over of blocks: decode's node reads what
+ * prefill's lends it.
  *
  * lend.c    prefill: loans, what they name, and their end
  * grants.c  prefill: who may read a part, and that nobody does any more
@@ -8,8 +8,8 @@
  * answers.c  both: answers, what has ended, whether a peer is gone
  * handover.c both: what ends them from outside, and time
  *
- * What ends is answered when nobody reads or writes blocks for it any more. When prefill and decode are
- * one node, the CPU copies. */
+ * What ends is answered when nobody reads or writes blocks for it any more. When prefill and decode
+ * are one node, the CPU copies. */
 #ifndef SL_TRANSPORTER_HANDOVER_INTERNAL_H
 #define SL_TRANSPORTER_HANDOVER_INTERNAL_H
 
@@ -96,7 +96,8 @@ struct ho_take {
     sl_err code;                     /* why it ends */
     char text[SL_ERROR_TEXT_BYTES];
 };
-/* POST <-> MOVES -> COPY -> SWAPPER, where some of it is in device memory -> TURN (after those before it)
+/* POST <-> MOVES -> COPY -> SWAPPER, where some of it is in device memory -> TURN (after those
+ * before it)
  * -> TELL. Of this node: from COPY on. */
 enum ho_phase { READ_FREE, READ_POST, READ_MOVES, READ_COPY, READ_SWAPPER, READ_TURN, READ_TELL };
 struct ho_read {   /* a message that is being read */
@@ -193,7 +194,8 @@ void ho_loan_over(struct handover *ho, struct ho_loan *loan, sl_err code, const 
                   bool tell);
 /* Nobody reads there any more, perhaps: says so to whoever waits for it. */
 void ho_loan_look(struct handover *ho, struct ho_loan *loan);
-/* What decode says of message `number` of the loan; with SL_ERR_BUSY, of all up to it. peer NULL: this node. */
+/* What decode says of message `number` of the loan; with SL_ERR_BUSY, of all up to it. peer NULL:
+ * this node. */
 void ho_loan_said(struct handover *ho, const struct tr_peer *peer, uint64_t loan, uint32_t number,
                   sl_err code, const char *text);
 /* Where this node has a part that it lends to itself; NULL: it does not any more. */
@@ -202,8 +204,8 @@ void ho_loans_step(struct handover *ho, uint64_t now_ns);
 void ho_loans_fini(struct handover *ho);
 
 /* ---- grants.c ---- */
-/* Makes what is missing of the rights that the message wants. SL_OK: all are ready. Errors: SL_ERR_BUSY
- * (soon), SL_ERR_LIMIT (never), those of tr_spot_places and sl_fabric_grant_add. */
+/* Makes what is missing of the rights that the message wants. SL_OK: all are ready. Errors:
+ * SL_ERR_BUSY (soon), SL_ERR_LIMIT (never), those of tr_spot_places and sl_fabric_grant_add. */
 sl_err ho_rights_make(struct handover *ho, struct ho_loan *loan, const struct ho_message *message,
                       struct sl_error *why);
 /* Nobody needs it any more: all of the part was read. */
@@ -212,9 +214,9 @@ void ho_right_end(struct handover *ho, struct ho_share *share);
 void ho_rights_end(struct handover *ho, struct ho_loan *loan);
 
 /* ---- take.c ---- */
-/* A message of a loan; gives what is answered, and the number that it is of. SL_OK: it was read. SL_ERR_BUSY:
- * those up to the number are here. SL_ERR_NOT_FOUND: nobody wants it yet. *fresh: it is taken, and is answered
- * when it was read. peer NULL: this node. */
+/* A message of a loan; gives what is answered, and the number that it is of. SL_OK: it was read.
+ * SL_ERR_BUSY: those up to the number are here. SL_ERR_NOT_FOUND: nobody wants it yet. *fresh: it
+ * is taken, and is answered when it was read. peer NULL: this node. */
 sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_msg *msg,
                     uint32_t *number, bool *fresh, struct sl_error *why);
 /* It ends, once: the first reason counts. */

@@ -1,10 +1,10 @@
-/* actors/transporter/handover/lend.c - loans: blocks of this node's pools that decode's node reads for a
- * hand-over.
+/* actors/transporter/handover/lend.c - loans: blocks of this node's pools that decode's node reads
+ * for a hand-over.
  *
- * LEND names pieces of parts as they are ready, and PEER_LEND names them to decode's node, which reads
- * them when it likes. A message is repeated until decode says that it has read it. The last LEND is
- * answered when the loan is over. A loan that decode does not read ends by itself, so that its blocks come
- * back: the hand-over then goes through storage. */
+ * LEND names pieces of parts as they are ready, and PEER_LEND names them to decode's node, which
+ * reads them when it likes. A message is repeated until decode says that it has read it. The last
+ * LEND is answered when the loan is over. A loan that decode does not read ends by itself, so that
+ * its blocks come back: the hand-over then goes through storage. */
 #include "actors/transporter/handover/internal.h"
 
 #include <inttypes.h>
@@ -136,8 +136,8 @@ static struct ho_message *message_again(struct ho_loan *loan)
     return loan->unread > 0 && message->sent ? message : NULL;
 }
 
-/* Those that are new, in their order: what a message names first has its key in no later one. Gives whether
- * the loan is still there. */
+/* Those that are new, in their order: what a message names first has its key in no later one. Gives
+ * whether the loan is still there. */
 static bool messages_new(struct handover *ho, struct ho_loan *loan)
 {
     struct sl_error why = {0};
@@ -316,8 +316,8 @@ static bool is_spot(const struct tr_spot *spot, const struct tr_spot *other)
            spot->device_block == other->device_block;
 }
 
-/* A part that is named first. Device memory does for another node, which checks what it has read. On this
- * one the CPU would copy it. */
+/* A part that is named first. Device memory does for another node, which checks what it has read.
+ * On this one the CPU would copy it. */
 static sl_err share_begin(struct handover *ho, struct ho_loan *loan, struct ho_share *share,
                           const struct tr_spot *spot, struct sl_error *why)
 {
@@ -523,8 +523,8 @@ static uint64_t silent_ns(const struct handover *ho, const struct ho_loan *loan)
     return ho_now(ho) - SL_MIN(loan->sign_ns, ho_now(ho));
 }
 
-/* Loans for which decode gave no sign since they were named have too many blocks of the pool of this one. A
- * team has registrations of its own for its ranks. */
+/* Loans for which decode gave no sign since they were named have too many blocks of the pool of
+ * this one. A team has registrations of its own for its ranks. */
 static bool is_crowded(const struct handover *ho, const struct ho_loan *loan, uint64_t after_ns)
 {
     uint64_t blocks = 0;

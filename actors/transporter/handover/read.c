@@ -1,9 +1,10 @@
-/* actors/transporter/handover/read.c - a message of a loan: what it names is read into the first spot of each
- * part, and its digest compared. Then it is copied to other ranks that have the part, and BRING's sender is
- * told, in the order of the messages; its word is what prefill waits for.
+/* actors/transporter/handover/read.c - a message of a loan: what it names is read into the first
+ * spot of each part, and its digest compared. Then it is copied to other ranks that have the part,
+ * and BRING's sender is told, in the order of the messages; its word is what prefill waits for.
  *
- * The fabric compares digests of host memory as bytes come. What lies in device memory is digested by the
- * swapper of its rank (regions/digests.h). When prefill is of this node, the CPU copies, a slice a turn. */
+ * The fabric compares digests of host memory as bytes come. What lies in device memory is digested
+ * by the swapper of its rank (regions/digests.h). When prefill is of this node, the CPU copies, a
+ * slice a turn. */
 #include "actors/transporter/handover/internal.h"
 #include "actors/transporter/regions/digests.h"
 #include "runtime/base/sl_backoff.h"

@@ -1,8 +1,8 @@
-/* actors/transporter/handover/take.c - BRING with a ticket: blocks that prefill's node lends are read straight
- * into the pools of an engine of this one.
+/* actors/transporter/handover/take.c - BRING with a ticket: blocks that prefill's node lends are
+ * read straight into the pools of an engine of this one.
  *
- * The first peer that shows the ticket, or the one that BRING names, says what may be read, and nobody
- * else. BRING is answered when nothing is written for it any more. */
+ * The first peer that shows the ticket, or the one that BRING names, says what may be read, and
+ * nobody else. BRING is answered when nothing is written for it any more. */
 #include "actors/transporter/handover/internal.h"
 
 #include <inttypes.h>
@@ -83,7 +83,8 @@ void ho_take_end(struct handover *ho, struct ho_take *take, sl_err code, const c
 
 /* ---- BRING ---- */
 
-/* Where the swapper of its rank checks what was read: of this node, the CPU would have to write there. */
+/* Where the swapper of its rank checks what was read: of this node, the CPU would have to write
+ * there. */
 static sl_err device_check(const struct handover *ho, const struct sl_body_bring *body,
                            const struct tr_item *item, struct sl_error *why)
 {

@@ -1,10 +1,10 @@
 /* actors/transporter/peers/keys.c - a peer's key goes, and the peer with it.
  *
- * Who may connect is asked when a connection begins. So the key files are looked at again when their
- * directory changes (inotify; a node at rest is not woken), and now and then while it cannot be watched.
- * A peer whose NAME.pub is gone or holds another key is expelled: its connections for bytes are closed,
- * its grants and tickets end, its pins go, and nothing that it says is heard. When there is a key
- * again, it is a new peer under its old name. */
+ * Who may connect is asked when a connection begins. So the key files are looked at again when
+ * their directory changes (inotify; a node at rest is not woken), and now and then while it cannot
+ * be watched. A peer whose NAME.pub is gone or holds another key is expelled: its connections for
+ * bytes are closed, its grants and tickets end, its pins go, and nothing that it says is heard.
+ * When there is a key again, it is a new peer under its old name. */
 #include "actors/transporter/peers/peers.h"
 
 #include <errno.h>

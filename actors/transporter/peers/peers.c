@@ -53,8 +53,8 @@ struct tr_peer *tr_peer_get(struct transporter *self, const char *name, struct s
         return NULL;
     }
     peer = &self->peers[at];
-    if (at <
-        self->peer_count) { /* it was another's, which may have a key again and a line in peers_file */
+    if (at < self->peer_count) { /* it was another's, which may have a key again and a line in
+                                    peers_file */
         sl_missing_forget_peer(self->missing, at);
         self->peers_file_digest = 0;
     }

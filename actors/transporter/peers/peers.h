@@ -29,7 +29,8 @@ void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
 /* Sends a request; fills *seq. Errors: those of send of struct sl_control_ops. */
 sl_err tr_peer_ask(struct transporter *self, struct tr_peer *peer, struct sl_msg *msg,
                    uint64_t *seq);
-/* Answers request `seq` of this type. Errors: those of send of struct sl_control_ops; the peer asks again. */
+/* Answers request `seq` of this type. Errors: those of send of struct sl_control_ops; the peer asks
+ * again. */
 sl_err tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
                       struct sl_msg *reply);
 /* A copy in place of what was there. False: no memory, it stays. */
@@ -49,8 +50,8 @@ void tr_peers_granted(struct transporter *self, uint32_t grant, const struct sl_
 void tr_peers_grant_ended(struct transporter *self, uint32_t grant);
 
 /* ---- twins.c: two nodes with one name ---- */
-/* Of a greeting or its answer: whether it is the peer's. SL_ERR_EXISTS: of another node that has its name.
- * SL_ERR_STALE: of that one, or of a life of the peer that has ended. */
+/* Of a greeting or its answer: whether it is the peer's. SL_ERR_EXISTS: of another node that has
+ * its name. SL_ERR_STALE: of that one, or of a life of the peer that has ended. */
 sl_err tr_twin_check(struct transporter *self, struct tr_peer *peer, uint64_t incarnation,
                      const struct sl_control_frame *frame, struct sl_error *why);
 /* Another node with the peer's name was heard of late. */

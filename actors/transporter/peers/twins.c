@@ -1,13 +1,15 @@
-/* actors/transporter/peers/twins.c - two nodes with one name, which also have one key: a directory of keys that
- * was copied, a machine that was cloned.
+/* actors/transporter/peers/twins.c - two nodes with one name, which also have one key: a directory
+ * of keys that was copied, a machine that was cloned.
  *
- * A peer that begins anew has another incarnation, and so has another node of its name. They differ in this: of a
- * peer that begins anew the former life is over, and its connections with it. So while the life that we know is
- * heard and its connection stands, another one is refused, whichever clock is ahead. It is the peer's when the
- * first is silent or its connection has ended. What comes late from a life that has ended is not heard twice.
+ * A peer that begins anew has another incarnation, and so has another node of its name. They differ
+ * in this: of a peer that begins anew the former life is over, and its connections with it. So
+ * while the life that we know is heard and its connection stands, another one is refused, whichever
+ * clock is ahead. It is the peer's when the first is silent or its connection has ended. What comes
+ * late from a life that has ended is not heard twice.
  *
- * Both nodes are told, by the same answer to PEER_HELLO (SL_ERR_EXISTS), which the one that goes on gets without a
- * question of its own. Each says so in its log and is degraded for as long as it is told. */
+ * Both nodes are told, by the same answer to PEER_HELLO (SL_ERR_EXISTS), which the one that goes on
+ * gets without a question of its own. Each says so in its log and is degraded for as long as it is
+ * told. */
 #include "actors/transporter/peers/peers.h"
 #include "actors/transporter/publish/service.h"
 
@@ -19,7 +21,8 @@ static bool is_recent(const struct transporter *self, const struct tr_peer *peer
     return at_ns != 0 && self->env->now_ns < sl_deadline_ns(at_ns, peer->health.limits.silence_ns);
 }
 
-/* Whether the connection stands on which the peer's life asked us: an answer that nobody waits for is sent. */
+/* Whether the connection stands on which the peer's life asked us: an answer that nobody waits for
+ * is sent. */
 static bool first_stands(struct transporter *self, struct tr_peer *peer)
 {
     struct sl_msg nothing = {.code = SL_OK};
@@ -116,8 +119,9 @@ static const struct tr_peer *peer_at(const struct transporter *self, const char 
     return NULL;
 }
 
-/* Anybody who reaches the port can have this logged: a line a second at most, and the same one once a minute. Only a node where a
- * peer should be makes this one degraded, and has a line at once when it does. */
+/* Anybody who reaches the port can have this logged: a line a second at most, and the same one once
+ * a minute. Only a node where a peer should be makes this one degraded, and has a line at once when
+ * it does. */
 void tr_stranger(void *context, const char *ip, const char *key)
 {
     struct transporter *self = context;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEED_OPEN_NS \
+#define FEED_OPEN_NS                                                            \
     (200 * SL_NS_PER_MS) /* an index that is not there is looked for this often \
                           */
 #define FEED_AWAY_NS    (100 * SL_NS_PER_MS) /* there is no server; its return is told by again() */

@@ -1,8 +1,9 @@
 /* actors/transporter/publish/feed.h - tells the directory what this node holds.
  *
- * The feed walks the shared index by itself (ipc/shm/sl_index_changes.h): the registrar takes no part. A change is told with
- * the next walk, walk_ns after the last one ended (or four times what that one took, if that is longer: a fifth of a core
- * at most). What was told is told again in time before it expires, and all of it after again(). */
+ * The feed walks the shared index by itself (ipc/shm/sl_index_changes.h): the registrar takes no
+ * part. A change is told with the next walk, walk_ns after the last one ended (or four times what
+ * that one took, if that is longer: a fifth of a core at most). What was told is told again in time
+ * before it expires, and all of it after again(). */
 #ifndef SL_TRANSPORTER_PUBLISH_FEED_H
 #define SL_TRANSPORTER_PUBLISH_FEED_H
 
@@ -28,7 +29,8 @@ void sl_directory_feed_step(struct sl_directory_feed *feed, uint64_t now_ns);
 uint64_t sl_directory_feed_wake_at(const struct sl_directory_feed *feed);
 /* The server may know nothing: tell everything again, and then that this node is there. */
 void sl_directory_feed_again(struct sl_directory_feed *feed);
-/* Another address of this node; "": none. Errors: SL_ERR_INVALID, those of sl_directory_announce. */
+/* Another address of this node; "": none. Errors: SL_ERR_INVALID, those of sl_directory_announce.
+ */
 sl_err sl_directory_feed_address(struct sl_directory_feed *feed, const char *control,
                                  struct sl_error *why);
 

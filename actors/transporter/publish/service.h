@@ -1,13 +1,15 @@
-/* actors/transporter/publish/service.h - the directory and its feed as the transporter runs them: settings, event
- * loop, log, metrics. Without `directory = redis` there are none, and self->service is NULL. */
+/* actors/transporter/publish/service.h - the directory and its feed as the transporter runs them:
+ * settings, event loop, log, metrics. Without `directory = redis` there are none, and self->service
+ * is NULL. */
 #ifndef SL_TRANSPORTER_PUBLISH_SERVICE_H
 #define SL_TRANSPORTER_PUBLISH_SERVICE_H
 
 #include "actors/transporter/state/state.h"
 
-/* Reads the settings directory...; this node is announced, its keys are published and it can be guided from now on,
- * while the process runs. events: what the rest of the actor hears; their link is the service's. Errors: SL_ERR_CONFIG,
- * SL_ERR_UNSUPPORTED (no descriptors in this environment), those of opening. */
+/* Reads the settings directory...; this node is announced, its keys are published and it can be
+ * guided from now on, while the process runs. events: what the rest of the actor hears; their link
+ * is the service's. Errors: SL_ERR_CONFIG, SL_ERR_UNSUPPORTED (no descriptors in this environment),
+ * those of opening. */
 sl_err tr_service_open(struct transporter *self, const struct sl_directory_events *events,
                        struct sl_error *why);
 /* Tells the directory where this node is asked. Errors: SL_ERR_CONFIG, SL_ERR_INVALID. */

@@ -1,5 +1,5 @@
-/* actors/transporter/pull/check.c - a trip in TR_CHECK: what landed in device memory is digested where
- * it lies, by the swapper of its rank, before it counts as pulled (regions/digests.h). */
+/* actors/transporter/pull/check.c - a trip in TR_CHECK: what landed in device memory is digested
+ * where it lies, by the swapper of its rank, before it counts as pulled (regions/digests.h). */
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/regions/digests.h"
 

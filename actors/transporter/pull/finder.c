@@ -1,9 +1,10 @@
-/* actors/transporter/pull/finder.c - who may hold a key, where a directory says so: its members become peers, its
- * answers say which of them a unit asks.
+/* actors/transporter/pull/finder.c - who may hold a key, where a directory says so: its members
+ * become peers, its answers say which of them a unit asks.
  *
- * The directory's server is not trusted. It names nodes and where they are; which of them may be connected to is said
- * by the key files alone, and who answers there is known by its key. While it is away, or says nothing within its share
- * of a BRING's time, peers that are known and alive are asked, a few of them for a key. */
+ * The directory's server is not trusted. It names nodes and where they are; which of them may be
+ * connected to is said by the key files alone, and who answers there is known by its key. While it
+ * is away, or says nothing within its share of a BRING's time, peers that are known and alive are
+ * asked, a few of them for a key. */
 #include "actors/transporter/pull/pull.h"
 #include "ipc/shm/sl_index_changes.h"
 

@@ -184,7 +184,8 @@ static uint32_t set_look(struct transporter *self, struct tr_pin_set *set,
 
 /* ---- what is read meanwhile ---- */
 
-/* Whether all of it lies in one value that the set pins. Values are read in the order of the pins. */
+/* Whether all of it lies in one value that the set pins. Values are read in the order of the pins.
+ */
 static bool set_holds(struct tr_pin_set *set, uint64_t offset_bytes, uint64_t length_bytes)
 {
     for (uint32_t i = 0; i < set->pin_count; i++) {

@@ -56,9 +56,9 @@ void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
 /* reply NULL: the registrar did not answer in time. */
 void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
 void tr_trip_read(void *context, const struct sl_fabric_done *done);
-/* The unit could not be had by this trip, which it has left: the next peer, if there is one and time. It may be the
- * same where the trip's time is over: that was what the first askers had, and who joined them later may have more.
- * False: it has ended. */
+/* The unit could not be had by this trip, which it has left: the next peer, if there is one and
+ * time. It may be the same where the trip's time is over: that was what the first askers had, and
+ * who joined them later may have more. False: it has ended. */
 bool tr_unit_back(struct transporter *self, struct tr_unit *unit, const struct tr_trip *trip,
                   sl_err code);
 /* Its bytes are there, and what lies in device memory was checked, or is now. */
@@ -67,8 +67,8 @@ void tr_trip_landed(struct transporter *self, struct tr_trip *trip);
 void tr_trip_end(struct transporter *self, struct tr_trip *trip);
 /* Closes the gaps of units that left. */
 void tr_trip_close_up(struct tr_trip *trip);
-/* Gives up reads into the claims that the FENCE names. Gives how many trips still read into them; bit: of the
- * fence, as of tr_handover_fence. */
+/* Gives up reads into the claims that the FENCE names. Gives how many trips still read into them;
+ * bit: of the fence, as of tr_handover_fence. */
 uint32_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
 
 /* ---- straight.c: BRING straight into engines' pools ---- */
@@ -81,8 +81,8 @@ void tr_pull(struct transporter *self, const struct sl_msg *msg);
  * tr_spot_places. */
 sl_err tr_straight_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
                          struct sl_fabric_piece *piece);
-/* Copies parts that have come to the other ranks that have them, a bounded share; gives when it wants
- * to run again. */
+/* Copies parts that have come to the other ranks that have them, a bounded share; gives when it
+ * wants to run again. */
 uint64_t tr_straight_step(struct transporter *self);
 /* Ends a BRING with this code, as soon as nothing is written for it any more. Gives the trips for
  * which something still may be, as tr_trips_fence. */
@@ -93,11 +93,11 @@ uint32_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg, uint
 void tr_pulls_engine_ends(struct transporter *self, uint64_t engine_id);
 
 /* ---- check.c: what landed in device memory, before it counts ---- */
-/* Asks the swapper of the next rank of the trip that has parts to be checked; false: none has. The trip
- * is in TR_CHECK then, or, where nobody could be asked, its units have ended. */
+/* Asks the swapper of the next rank of the trip that has parts to be checked; false: none has. The
+ * trip is in TR_CHECK then, or, where nobody could be asked, its units have ended. */
 bool tr_check_next(struct transporter *self, struct tr_trip *trip);
-/* reply NULL: none in time. Units whose bytes are not what was stored go to the next peer, those that
- * could not be checked end. */
+/* reply NULL: none in time. Units whose bytes are not what was stored go to the next peer, those
+ * that could not be checked end. */
 void tr_check_answered(struct transporter *self, struct tr_trip *trip, const struct sl_msg *reply);
 
 /* ---- holder.c ---- */

@@ -1,9 +1,9 @@
 /* actors/transporter/pull/straight.c - BRING of blocks of other nodes straight into the pools of an
  * engine of this one, with neither RESERVE nor COMMIT.
  *
- * Whoever asks lends device blocks until the answer, or until the answer to a FENCE of its op. So it
- * is answered when nothing is written for it any more: at its deadline its transfers are cancelled
- * first. One that comes again after its answer is not done again. */
+ * Whoever asks lends device blocks until the answer, or until the answer to a FENCE of its op. So
+ * it is answered when nothing is written for it any more: at its deadline its transfers are
+ * cancelled first. One that comes again after its answer is not done again. */
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/regions/places.h"
 
@@ -71,8 +71,8 @@ static struct sender *sender_of(struct tr_straight *straight, struct sl_text nam
     return NULL;
 }
 
-/* Numbers of a sender grow, over its lives too, and its messages come in their order. So one that is
- * not open and not newer than all was answered, or fenced. */
+/* Numbers of a sender grow, over its lives too, and its messages come in their order. So one that
+ * is not open and not newer than all was answered, or fenced. */
 static sl_err number_take(struct tr_straight *straight, const struct sl_msg *msg,
                           struct sl_error *why)
 {

@@ -5,9 +5,9 @@
  *   TR_READ     bytes come one-sidedly into the arena, digests are checked on the way
  *   TR_COMMIT   the registrar makes them visible
  *
- * A trip of a pull goes from TR_PIN to TR_READ, into engines' pools, and ends with TR_COPY: parts that
- * several ranks have are copied from the first to the others (straight.c). Before that, in TR_CHECK, the
- * ranks' swappers tell the digests of what landed in device memory (check.c).
+ * A trip of a pull goes from TR_PIN to TR_READ, into engines' pools, and ends with TR_COPY: parts
+ * that several ranks have are copied from the first to the others (straight.c). Before that, in
+ * TR_CHECK, the ranks' swappers tell the digests of what landed in device memory (check.c).
  *
  * A unit leaves its trip when its fate is known, or goes back to the line for the next peer. Its
  * parts stay together. Nothing is written into an extent whose claim ended (FENCE). */
@@ -100,7 +100,8 @@ static uint32_t peer_choose(uint64_t peers, uint64_t number)
 
 static uint64_t trip_bytes_max(const struct transporter *self, bool pull)
 {
-    /* What all trips may reserve together stays below half of the memory. A pull reserves nothing. */
+    /* What all trips may reserve together stays below half of the memory. A pull reserves nothing.
+     */
     const struct sl_config *config = self->env->config;
     uint64_t bytes_max = sl_config_u64(config, SL_SET_fetch_bytes);
     return pull ? bytes_max
@@ -335,8 +336,8 @@ void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
 
 /* ---- TR_RESERVE ---- */
 
-/* Gives back claims that lie in the scratch; none: all that was granted to the trip. Not sent: the reservations end
- * by themselves, and we answer their fences. */
+/* Gives back claims that lie in the scratch; none: all that was granted to the trip. Not sent: the
+ * reservations end by themselves, and we answer their fences. */
 static void abort_send(struct transporter *self, const struct tr_trip *trip, uint32_t count)
 {
     struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = trip->op_id, .trace_id = trip->trace_id};
@@ -449,8 +450,8 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
     if (reply == NULL || reply->code != SL_OK ||
         reply->body.reserve_reply.items.count != trip_parts(trip)) {
         sl_err code = reply != NULL && reply->code != SL_OK ? reply->code : SL_ERR_PROTOCOL;
-        /* What was granted, or is when the registrar goes on, was not heard of: without this the keys stay
-         * taken by nobody, and who fetches them next takes that for a miss. */
+        /* What was granted, or is when the registrar goes on, was not heard of: without this the
+         * keys stay taken by nobody, and who fetches them next takes that for a miss. */
         abort_send(self, trip, 0);
         for (uint32_t i = 0; i < trip->unit_count; i++) {
             if (reply == NULL) {
@@ -496,8 +497,8 @@ static sl_err unit_stands(const struct transporter *self, const struct tr_unit *
     return unit->cancelled;
 }
 
-/* What is read of the unit, behind *count pieces and *places places of others: a piece for each part; of parts
- * in device memory, one for each target. */
+/* What is read of the unit, behind *count pieces and *places places of others: a piece for each
+ * part; of parts in device memory, one for each target. */
 static sl_err unit_pieces(struct transporter *self, const struct tr_trip *trip,
                           struct tr_unit *unit, uint32_t *count, uint32_t *places)
 {

@@ -1,5 +1,5 @@
-/* actors/transporter/regions/dmabufs.h - device memory of engines for the NIC: asked of the rank's swapper
- * (POOL_EXPORT), which alone may touch the device, and fetched from it as a descriptor. */
+/* actors/transporter/regions/dmabufs.h - device memory of engines for the NIC: asked of the rank's
+ * swapper (POOL_EXPORT), which alone may touch the device, and fetched from it as a descriptor. */
 #ifndef SL_TRANSPORTER_REGIONS_DMABUFS_H
 #define SL_TRANSPORTER_REGIONS_DMABUFS_H
 
@@ -20,9 +20,9 @@ struct tr_dmabuf_want {
     const struct sl_memory_handle *handle;
 };
 
-/* Asks the swapper; the answer comes to tr_pools_exported. Gives when to call again, SL_NEVER_NS: after
- * the answer. A swapper that is not there, or has not mapped the engine yet, is asked for 10 s. why
- * is set when it became NONE. */
+/* Asks the swapper; the answer comes to tr_pools_exported. Gives when to call again, SL_NEVER_NS:
+ * after the answer. A swapper that is not there, or has not mapped the engine yet, is asked for 10
+ * s. why is set when it became NONE. */
 uint64_t tr_dmabuf_ask(struct transporter *self, struct tr_dmabuf *dmabuf,
                        const struct tr_dmabuf_want *want, uint64_t *call_seq, struct sl_error *why);
 /* reply NULL: none in time. Fetches the descriptor: the swapper has it ready, so it waits 100 ms at

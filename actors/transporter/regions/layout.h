@@ -1,6 +1,6 @@
-/* actors/transporter/regions/layout.h - how an engine has laid out its blocks: which part of a pool is
- * which layers, and where a layer's piece of a block lies. Pure; every number of a registration comes
- * from another process and is checked when the layout is made. */
+/* actors/transporter/regions/layout.h - how an engine has laid out its blocks: which part of a pool
+ * is which layers, and where a layer's piece of a block lies. Pure; every number of a registration
+ * comes from another process and is checked when the layout is made. */
 #ifndef SL_TRANSPORTER_REGIONS_LAYOUT_H
 #define SL_TRANSPORTER_REGIONS_LAYOUT_H
 
@@ -48,8 +48,8 @@ void tr_layout_fini(struct tr_layout *layout); /* also of a zeroed one */
 
 /* NULL: the rank does not have it. */
 const struct tr_row *tr_layout_row(const struct tr_layout *layout, const struct tr_spot *spot);
-/* The layers [*first, *end) of the part that the range is, counted from 0. Errors: SL_ERR_INVALID (it is
- * not whole layers of the part). */
+/* The layers [*first, *end) of the part that the range is, counted from 0. Errors: SL_ERR_INVALID
+ * (it is not whole layers of the part). */
 sl_err tr_layout_layers(const struct tr_layout *layout, const struct tr_row *row,
                         struct tr_range range, uint32_t *first, uint32_t *end,
                         struct sl_error *why);
@@ -64,8 +64,8 @@ struct tr_runs { /* where a walk over a range of a part is */
     uint64_t at_bytes;   /* in the layer's piece */
     uint64_t left_bytes; /* of the range */
 };
-/* Errors: SL_ERR_INVALID (no such part, block or range), SL_ERR_UNSUPPORTED (the part lies in memory
- * that is not mapped here, or in that of a device and the spot does not say `unseen`). */
+/* Errors: SL_ERR_INVALID (no such part, block or range), SL_ERR_UNSUPPORTED (the part lies in
+ * memory that is not mapped here, or in that of a device and the spot does not say `unseen`). */
 sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_spot *spot,
                      struct tr_range range, struct tr_runs *out, struct sl_error *why);
 /* The next run; runs that follow each other in memory are one. False: the range is over. */

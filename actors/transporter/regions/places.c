@@ -104,8 +104,8 @@ void tr_items_free(struct tr_items *items)
     *items = (struct tr_items){0};
 }
 
-/* All spots of an item are of one length, and each read goes to few enough places. What the CPU cannot copy on,
- * since one of the spots is device memory, is read into each spot. */
+/* All spots of an item are of one length, and each read goes to few enough places. What the CPU
+ * cannot copy on, since one of the spots is device memory, is read into each spot. */
 static sl_err item_check(struct transporter *self, const struct tr_items *items, uint32_t number,
                          struct sl_error *why)
 {

@@ -1,10 +1,10 @@
-/* actors/transporter/regions/places.h - spots: where a part of a block lies in an engine's pool, for
- * the fabric and for the CPU. With the setting fabric_pools.
+/* actors/transporter/regions/places.h - spots: where a part of a block lies in an engine's pool,
+ * for the fabric and for the CPU. With the setting fabric_pools.
  *
  * The engine may end in any turn. A transfer or grant that was given places keeps their memory
  * registered and mapped until it ends; ENGINE_OVER waits for that. A walk of the CPU keeps nothing:
- * it must end in the turn in which it began, and what takes longer begins a walk of the rest in each
- * turn. */
+ * it must end in the turn in which it began, and what takes longer begins a walk of the rest in
+ * each turn. */
 #ifndef SL_TRANSPORTER_REGIONS_PLACES_H
 #define SL_TRANSPORTER_REGIONS_PLACES_H
 
@@ -13,9 +13,9 @@
 
 struct tr_spot tr_spot_of(const struct sl_item_spot *item);
 
-/* Errors of all of them: SL_ERR_NOT_FOUND (the engine is not known, or not registered yet, or ends),
- * SL_ERR_UNSUPPORTED (without the setting; its memory is none of the fabric's: of a device, plain,
- * refused), SL_ERR_INVALID (it has no such part, block or range). */
+/* Errors of all of them: SL_ERR_NOT_FOUND (the engine is not known, or not registered yet, or
+ * ends), SL_ERR_UNSUPPORTED (without the setting; its memory is none of the fabric's: of a device,
+ * plain, refused), SL_ERR_INVALID (it has no such part, block or range). */
 
 struct tr_spot_shape {
     uint64_t length_bytes; /* of the part */
@@ -32,8 +32,9 @@ sl_err tr_spot_shape(struct transporter *self, const struct tr_spot *spot,
 sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
                       struct sl_fabric_place *places, uint32_t place_max, uint32_t *place_count,
                       struct sl_error *why);
-/* The same for a piece of a transfer that is read there, behind the *used places of `places`: its places, its rail, and no
- * digest where it is device memory, which nobody but its swapper can read. */
+/* The same for a piece of a transfer that is read there, behind the *used places of `places`: its
+ * places, its rail, and no digest where it is device memory, which nobody but its swapper can read.
+ */
 sl_err tr_spot_piece(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
                      struct sl_fabric_place *places, uint32_t place_max, uint32_t *used,
                      struct sl_fabric_piece *piece, struct sl_error *why);
@@ -54,9 +55,9 @@ struct tr_items {
     struct tr_spot *spots;
     uint32_t count, spot_count;
 };
-/* Takes the spots of items [0, count), which come item by item, one or more each. Gives *out, also on errors: tr_items_free.
- * Errors: SL_ERR_NO_MEMORY, SL_ERR_INVALID (another order, spots of different lengths), SL_ERR_LIMIT (a read goes to more than
- * SL_FABRIC_PLACES_MAX places). */
+/* Takes the spots of items [0, count), which come item by item, one or more each. Gives *out, also
+ * on errors: tr_items_free. Errors: SL_ERR_NO_MEMORY, SL_ERR_INVALID (another order, spots of
+ * different lengths), SL_ERR_LIMIT (a read goes to more than SL_FABRIC_PLACES_MAX places). */
 sl_err tr_items_take(struct transporter *self, const struct sl_body_bring *body, uint32_t count,
                      struct tr_items *out, struct sl_error *why);
 void tr_items_free(struct tr_items *items);

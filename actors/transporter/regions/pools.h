@@ -4,8 +4,8 @@
  * The registrar is asked once a second which engines there are, and tells of new ones. The memory
  * of a new one is mapped
  * and registered, a step a turn: all of it or nothing. It goes when the registration ends
- * (ENGINE_OVER), the process dies, or the registrar knows it no more. Device memory is registered by
- * dmabuf, where the fabric, the rank's swapper and the NIC can; what cannot, and plain memory of
+ * (ENGINE_OVER), the process dies, or the registrar knows it no more. Device memory is registered
+ * by dmabuf, where the fabric, the rank's swapper and the NIC can; what cannot, and plain memory of
  * processes, is left out. */
 #ifndef SL_TRANSPORTER_REGIONS_POOLS_H
 #define SL_TRANSPORTER_REGIONS_POOLS_H

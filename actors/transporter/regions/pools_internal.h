@@ -1,5 +1,5 @@
-/* actors/transporter/regions/pools_internal.h - engines' pools among themselves: pools.c registers them,
- * pools_view.c tells what is there. */
+/* actors/transporter/regions/pools_internal.h - engines' pools among themselves: pools.c registers
+ * them, pools_view.c tells what is there. */
 #ifndef SL_TRANSPORTER_REGIONS_POOLS_INTERNAL_H
 #define SL_TRANSPORTER_REGIONS_POOLS_INTERNAL_H
 

@@ -1,4 +1,5 @@
-/* actors/transporter/regions/pools_view.c - which pools are registered, and what lies where in them. */
+/* actors/transporter/regions/pools_view.c - which pools are registered, and what lies where in
+ * them. */
 #include "actors/transporter/regions/pools_internal.h"
 
 #include <inttypes.h>

@@ -13,10 +13,11 @@ struct tr_span {
     uint64_t block_bytes; /* of a block, from its start on; at most the stride */
 };
 
-/* spans: one a region, in any order. Makes one of those that follow each other with the same stride,
- * and of parts whose blocks lie between each other's. Sorted by buffer and offset, *count of them
- * are left. A block of any region then lies within one stride of its span. Errors, with spans in any
- * state: SL_ERR_UNSUPPORTED (blocks of regions overlap that are laid out in different ways). */
+/* spans: one a region, in any order. Makes one of those that follow each other with the same
+ * stride, and of parts whose blocks lie between each other's. Sorted by buffer and offset, *count
+ * of them are left. A block of any region then lies within one stride of its span. Errors, with
+ * spans in any state: SL_ERR_UNSUPPORTED (blocks of regions overlap that are laid out in different
+ * ways). */
 sl_err tr_spans_join(struct tr_span *spans, uint32_t *count, struct sl_error *why);
 
 #endif

@@ -1,6 +1,7 @@
-/* actors/transporter/state/fenced.h - which requests a FENCE covers: those of its op that its sender
- * numbered before it, or with op id 0 all that this sender, or one of that name before it, has asked
- * for. What was fenced is remembered, so that a request that arrives late is not begun. Pure. */
+/* actors/transporter/state/fenced.h - which requests a FENCE covers: those of its op that its
+ * sender numbered before it, or with op id 0 all that this sender, or one of that name before it,
+ * has asked for. What was fenced is remembered, so that a request that arrives late is not begun.
+ * Pure. */
 #ifndef SL_TRANSPORTER_STATE_FENCED_H
 #define SL_TRANSPORTER_STATE_FENCED_H
 

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a rank of a registration has of one block: a part of a pool. In pools without part_count it is
- * part 0, whatever `part` says. */
+/* What a rank of a registration has of one block: a part of a pool. In pools without part_count it
+ * is part 0, whatever `part` says. */
 struct tr_spot {
     uint64_t engine_id; /* of the rank's own registration */
     uint32_t rank, pool, part;

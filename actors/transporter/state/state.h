@@ -137,8 +137,8 @@ struct tr_part {
     sl_ref ref; /* 0: nothing is reserved */
     uint64_t generation, offset_bytes, remote_offset_bytes, length_bytes;
     struct sl_digest digest;
-    /* pull: it is read into the first target, and copied from there to the others; where one of them is
-     * device memory, into each. */
+    /* pull: it is read into the first target, and copied from there to the others; where one of
+     * them is device memory, into each. */
     struct tr_target *targets; /* in the unit's memory */
     uint32_t target_count;     /* 0: into the arena */
     uint32_t read_count;       /* 1 or target_count */
@@ -219,8 +219,8 @@ struct tr_batch; /* units whose holders are asked for */
 struct tr_fence {
     bool used;
     struct sl_return back;
-    /* Trips that still read into claims that it ends, loans that peers may still read, hand-overs that are
-     * still read here. Each of them has a bit for the fence. */
+    /* Trips that still read into claims that it ends, loans that peers may still read, hand-overs
+     * that are still read here. Each of them has a bit for the fence. */
     uint32_t waiting;
 };
 
@@ -329,8 +329,9 @@ struct transporter {
     struct tr_metrics metric;
 };
 
-/* Whether a peer that has `own` entries of a table of `max`, of which `used` are taken, may have `more`: at most
- * three times what is left for the others. So no peer can take all, and one that has nothing finds room. */
+/* Whether a peer that has `own` entries of a table of `max`, of which `used` are taken, may have
+ * `more`: at most three times what is left for the others. So no peer can take all, and one that
+ * has nothing finds room. */
 static inline bool tr_share_allows(uint64_t own, uint64_t more, uint64_t used, uint64_t max)
 {
     return used <= max && more <= max - used && own + more <= 3 * (max - used - more);

@@ -1,5 +1,5 @@
-/* client/mooncake/python/internal.hpp - what the files of mooncake's native module share: what calls
- * take, held while the interpreter's lock (GIL) is released.
+/* client/mooncake/python/internal.hpp - what the files of mooncake's native module share: what
+ * calls take, held while the interpreter's lock (GIL) is released.
  *
  * Engines hand over thousands of keys with many pieces each: lists and ints of exactly these types
  * are read without making anything for an element. */
@@ -30,7 +30,8 @@ struct store {
 struct key : sl_object_key {
     explicit key(PyObject *given);
 };
-/* What has a truth of its own: bools, ints, None, numpy's; no texts and no lists. Not given: false. */
+/* What has a truth of its own: bools, ints, None, numpy's; no texts and no lists. Not given: false.
+ */
 struct flag {
     bool it;
 
@@ -89,7 +90,8 @@ class terms
 {
   public:
     explicit terms(PyObject *given);
-    /* Of `count` of the `total` keys of a call, from `first` on; NULL: those of a new ReplicateConfig. */
+    /* Of `count` of the `total` keys of a call, from `first` on; NULL: those of a new
+     * ReplicateConfig. */
     const sl_store_terms *share(uint32_t first, uint32_t count, uint32_t total,
                                 sl_store_terms &out) const;
 
@@ -103,7 +105,8 @@ class terms
 /* A list that nobody else changes; TypeError where it is none. */
 py::ref list_take(PyObject *given);
 
-/* TypeError with the signature and the keywords that were given; an exception of another kind stays. */
+/* TypeError with the signature and the keywords that were given; an exception of another kind
+ * stays. */
 PyObject *mismatch(const char *doc, PyObject *names) noexcept;
 
 /* A method whose TypeError says what it accepts. */
@@ -142,8 +145,8 @@ class items
   public:
     /* One piece for each key. */
     items(const keys &names, const numbers &addrs, const numbers &sizes);
-    /* Empty pieces are left out; without offsets they lie one behind the other. Lists that do not fit
-     * leave an item without pieces. */
+    /* Empty pieces are left out; without offsets they lie one behind the other. Lists that do not
+     * fit leave an item without pieces. */
     items(const keys &names, const lists &addrs, const lists &sizes,
           const lists *offsets = nullptr);
 

@@ -82,7 +82,8 @@ struct sl_store {
 /* The same code for each of a batch. */
 void store_codes_fill(int *codes, uint32_t count, int code);
 void store_results_fill(int64_t *results, uint32_t count, int code);
-/* Zeroed memory for so many, which SL_AUTO(free) frees; analysers do not see that of calloc itself. */
+/* Zeroed memory for so many, which SL_AUTO(free) frees; analysers do not see that of calloc itself.
+ */
 void *store_room(uint32_t count, size_t item_bytes);
 
 /* Around a batch of libsluice: what it did not answer has the code of the call. */
@@ -133,8 +134,8 @@ void store_fork_add(struct sl_store *store);
 void store_fork_take(struct sl_store *store);
 
 /* ---- keys.c ---- */
-/* Keys as they are on the node: in place where that is the same, else in *names, which is to be freed. A key that
- * cannot be gets length 0. False: no memory. */
+/* Keys as they are on the node: in place where that is the same, else in *names, which is to be
+ * freed. A key that cannot be gets length 0. False: no memory. */
 bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, uint32_t count,
                     size_t stride_bytes, char **names);
 struct sl_store_prefix store_tenant(const struct store_base *base);

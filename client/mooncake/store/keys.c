@@ -127,8 +127,8 @@ static uint64_t seed_new(void)
 }
 
 /* Probes end: chains of a hostile batch, whose hashes are alike, cost count steps each at most.
- * later[i]: a later item with the same key, or i; *later NULL: there are none. Items with key.length 0
- * are left out. False: no memory. */
+ * later[i]: a later item with the same key, or i; *later NULL: there are none. Items with
+ * key.length 0 are left out. False: no memory. */
 static bool duplicates_find(const struct sl_pieces *items, uint32_t count, uint32_t **later)
 {
     bool any = false;

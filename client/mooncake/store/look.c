@@ -92,8 +92,8 @@ int64_t sl_store_size(struct sl_store *store, struct sl_object_key key)
 
 /* ---- descriptors ---- */
 
-/* A host's segment is the first part of a contribution's name; of a node without contributions it is
- * the node. */
+/* A host's segment is the first part of a contribution's name; of a node without contributions it
+ * is the node. */
 static void segment_name(const struct store_base *base, uint64_t contributions,
                          const struct sl_contribution_info *infos, uint32_t info_count,
                          char name[SL_STORE_NAME_BYTES])

@@ -19,9 +19,9 @@ static void *memory_at(uint64_t addr)
     return (void *)(uintptr_t)addr;
 }
 
-/* The very region, or NULL. *fine: it may be registered. Engines in front of a mooncake_client register
- * pools that share memory: one may be part of another, and counts twice. All others do as with Mooncake's
- * transfer engine: what is registered, or a part of it, is not registered again. */
+/* The very region, or NULL. *fine: it may be registered. Engines in front of a mooncake_client
+ * register pools that share memory: one may be part of another, and counts twice. All others do as
+ * with Mooncake's transfer engine: what is registered, or a part of it, is not registered again. */
 static struct store_region *region_find(struct sl_store *store, uint64_t addr,
                                         uint64_t length_bytes, bool *fine)
 {

@@ -4,8 +4,8 @@
  * tenant, mark, key. A tenant's name has no mark, so no two tenants' keys ever meet.
  *
  * What cannot be a key of the node (longer than 1,024 bytes with its prefix, a 0 in it, no UTF-8)
- * is named by its digest: mark, tenant, DIGEST_MARK, SHA-256 in hex, '-', bytes of the key. There is
- * no second mark in such a name, so it is nobody's plain key. The key itself is kept nowhere. */
+ * is named by its digest: mark, tenant, DIGEST_MARK, SHA-256 in hex, '-', bytes of the key. There
+ * is no second mark in such a name, so it is nobody's plain key. The key itself is kept nowhere. */
 #ifndef SL_CLIENT_MOONCAKE_STORE_NAMES_H
 #define SL_CLIENT_MOONCAKE_STORE_NAMES_H
 

@@ -59,9 +59,10 @@ void sl_store_destroy(struct sl_store **store); /* closes; nobody uses it any mo
 #define SL_STORE_NAME_BYTES 256u
 struct sl_store_setup {
     const char *instance,
-        *name; /* of the node; of the segment, or, of a dummy, the client's address */
-    int port_fd; /* holds the port of the name until the store is closed; taken, also on failure; or -1 */
-    bool dummy; /* the front of the node that a mooncake_client of this machine serves */
+        *name;   /* of the node; of the segment, or, of a dummy, the client's address */
+    int port_fd; /* holds the port of the name until the store is closed; taken, also on failure; or
+                    -1 */
+    bool dummy;  /* the front of the node that a mooncake_client of this machine serves */
     uint64_t segment_bytes;      /* contributed to the node; 0: none */
     uint64_t local_buffer_bytes; /* what copying puts may hold at one time */
     const char *tenant;          /* "" and "default": none */
@@ -107,8 +108,8 @@ enum sl_store_write_kind {
 };
 /* codes[i]: SL_STORE_OK also for a key that exists. items are scratch: keys and bundles change. Of
  * items with one key the last counts for all. An item without pieces is SL_STORE_INVALID. terms
- * NULL: those of a new ReplicateConfig. *why: of the last item that was refused for its size, or for that
- * of the local buffer; else it stays as it was. */
+ * NULL: those of a new ReplicateConfig. *why: of the last item that was refused for its size, or
+ * for that of the local buffer; else it stays as it was. */
 void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
                     const struct sl_store_terms *terms, unsigned kind, int *codes,
                     struct sl_error *why);
@@ -117,7 +118,8 @@ void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t co
 
 enum sl_store_reading {
     SL_STORE_WHOLE, /* the pieces hold the value, or SL_STORE_INVALID */
-    SL_STORE_SIZED, /* the same of whoever does not know sizes: a key that is being written is a miss */
+    SL_STORE_SIZED, /* the same of whoever does not know sizes: a key that is being written is a
+                       miss */
     SL_STORE_PARTS, /* pieces have offsets in the value */
 };
 /* results[i]: the value's bytes, or a code. lengths[i]: the value's bytes, also where they are more

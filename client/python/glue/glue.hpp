@@ -185,8 +185,8 @@ template <typename T> void dealloc(PyObject *gone)
     release_memory(gone);
 }
 
-/* Calls function(first, each argument ...); they are made one after the other and end in reverse. One
- * that says of how many `parameters` it is made gets them all. */
+/* Calls function(first, each argument ...); they are made one after the other and end in reverse.
+ * One that says of how many `parameters` it is made gets them all. */
 template <size_t at, size_t from, typename F, typename S, typename R, typename... A, typename... T>
 PyObject *run(F function, S &first, PyObject *const *given, R (*type)(S &, A...), T &...before)
 {
@@ -267,8 +267,8 @@ template <auto function> PyGetSetDef attribute(const char *name, const char *doc
     return {name, entry<function>::attribute, nullptr, doc, nullptr};
 }
 
-/* Adds a type, whose objects hold a T; it stays: a module that was imported anew may go before its users. It is made by
- * Python where it has a maker alone. methods, attributes: NULL is none. */
+/* Adds a type, whose objects hold a T; it stays: a module that was imported anew may go before its
+ * users. It is made by Python where it has a maker alone. methods, attributes: NULL is none. */
 template <typename T>
 PyTypeObject *add_type(PyObject *module, const char *name, const char *doc, PyMethodDef *methods,
                        PyGetSetDef *attributes, std::vector<PyType_Slot> slots,

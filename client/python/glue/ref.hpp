@@ -1,7 +1,8 @@
-/* client/python/glue/ref.hpp - references, the interpreter's lock, and entries from the interpreter.
+/* client/python/glue/ref.hpp - references, the interpreter's lock, and entries from the
+ * interpreter.
  *
- * An exception of Python travels as py::raised, which every entry from the interpreter catches. What
- * a call takes is released by destructors, with the interpreter's lock (GIL) held. */
+ * An exception of Python travels as py::raised, which every entry from the interpreter catches.
+ * What a call takes is released by destructors, with the interpreter's lock (GIL) held. */
 #ifndef SL_CLIENT_PYTHON_GLUE_REF_HPP
 #define SL_CLIENT_PYTHON_GLUE_REF_HPP
 
@@ -78,8 +79,9 @@ inline ref share(PyObject *borrowed)
     return ref(Py_NewRef(borrowed));
 }
 
-/* Before 3.14 CPython unwinds a thread that comes for its lock while it ends. Destructors would end the
- * process then: the thread stays. The unwinding has no object, only a reference that binds nothing. */
+/* Before 3.14 CPython unwinds a thread that comes for its lock while it ends. Destructors would end
+ * the process then: the thread stays. The unwinding has no object, only a reference that binds
+ * nothing. */
 template <typename F> __attribute__((no_sanitize("null"))) auto staying(F call) -> decltype(call())
 {
     try {

@@ -1,5 +1,5 @@
-/* client/tools/bench/bench.c - sluicectl bench: measures get, put and exists, each beside its physical
- * limit, in the same run. */
+/* client/tools/bench/bench.c - sluicectl bench: measures get, put and exists, each beside its
+ * physical limit, in the same run. */
 #include "client/tools/bench/bench.h"
 #include "client/tools/bench/commands.h"
 #include "client/tools/bench/kinds.h"

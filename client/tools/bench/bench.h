@@ -70,7 +70,8 @@ sl_err bench_limit_round(struct bench *bench, enum bench_side side, struct bench
 
 /* ---- run.c ---- */
 void bench_key_write(uint64_t number, char text[BENCH_KEY_BYTES]);
-/* Of the rates, each divided by that of the same round of divisors (NULL: by none). 0: no memory. */
+/* Of the rates, each divided by that of the same round of divisors (NULL: by none). 0: no memory.
+ */
 double bench_median(const double *rates, const double *divisors, uint32_t count);
 /* Fills, warms up, measures, removes. */
 sl_err bench_measure(struct bench *bench, struct sl_error *why);

@@ -1,5 +1,5 @@
-/* client/tools/bench/disk.c - the disk tier of a running node beside fio, in the same run: same file
- * system, same sizes, same depth, io_uring and O_DIRECT.
+/* client/tools/bench/disk.c - the disk tier of a running node beside fio, in the same run: same
+ * file system, same sizes, same depth, io_uring and O_DIRECT.
  *
  * store: values are put until twice the memory has gone through, then flushed: the clock stops when
  * the last one is durable. load: the same values in the same order, pinned where they arrive in the

@@ -1,5 +1,5 @@
-/* client/tools/bench/engine.c - blocks of an engine stored and loaded through the coordinator and the
- * swappers, beside memcpy of what one rank has of them, in turns in one run. */
+/* client/tools/bench/engine.c - blocks of an engine stored and loaded through the coordinator and
+ * the swappers, beside memcpy of what one rank has of them, in turns in one run. */
 #include "client/tools/bench/engine.h"
 #include "client/tools/bench/replay_content.h"
 #include "ipc/shm/sl_arena.h"
@@ -84,7 +84,8 @@ static uint32_t *set_blocks(struct engine_bench *bench, uint64_t set)
     return &bench->device_blocks[set % bench->sets * bench->blocks];
 }
 
-/* Calls each() with the first and the last bytes of every piece of the op, and what stands there. */
+/* Calls each() with the first and the last bytes of every piece of the op, and what stands there.
+ */
 static uint64_t stamps_walk(struct engine_bench *bench, uint64_t number, uint64_t set,
                             uint64_t (*each)(unsigned char *at, uint64_t value, uint64_t bytes))
 {

@@ -15,8 +15,8 @@
 #define ENGINE_LAYERS_MAX 1024u
 #define ENGINE_ACTORS_MAX 128u
 
-/* MISS: a load of blocks that nobody stored, so a look-up through the coordinator. LOOK: the look-up
- * in shared memory, for blocks that are there. */
+/* MISS: a load of blocks that nobody stored, so a look-up through the coordinator. LOOK: the
+ * look-up in shared memory, for blocks that are there. */
 enum engine_kind { ENGINE_STORE, ENGINE_LOAD, ENGINE_MISS, ENGINE_LOOK, ENGINE_KINDS };
 
 /* A process of the node whose CPU time counts. */

@@ -1,6 +1,6 @@
-/* client/tools/bench/gpu.c - what a GPU can do: pieces of values there and back, in slices as a swapper
- * moves them and by every way, beside one pinned copy of the same bytes and beside a copy a piece.
- * Needs no node. */
+/* client/tools/bench/gpu.c - what a GPU can do: pieces of values there and back, in slices as a
+ * swapper moves them and by every way, beside one pinned copy of the same bytes and beside a copy a
+ * piece. Needs no node. */
 #include "client/tools/bench/kinds.h"
 #include "cuda/sl_gpu_bench.h"
 #include "runtime/base/sl_parse.h"
@@ -28,7 +28,8 @@ static double share(double part, double of)
     return of > 0 ? part / of : 0;
 }
 
-/* Out: what digests take away from the rate. In: the digest pass beside the load, of the load's time. */
+/* Out: what digests take away from the rate. In: the digest pass beside the load, of the load's
+ * time. */
 static double digest_cost(const struct sl_gpu_bench_row *row)
 {
     return row->to_host ? 1 - share(row->digested, row->move) : share(row->move, row->digested);

@@ -1,4 +1,5 @@
-/* client/tools/bench/replay.c - sluicectl replay: takes the options, and becomes replay.py, which plays. */
+/* client/tools/bench/replay.c - sluicectl replay: takes the options, and becomes replay.py, which
+ * plays. */
 #include "client/tools/bench/commands.h"
 #include "runtime/keys/sl_keys.h"
 

@@ -1,5 +1,5 @@
-/* client/tools/bench/replay_content.h - what tokens, KV bytes and layers a replay makes: fixed functions,
- * the same in every run.
+/* client/tools/bench/replay_content.h - what tokens, KV bytes and layers a replay makes: fixed
+ * functions, the same in every run.
  *
  * Bytes follow from the chain (all tokens up to and with the block), rank, pool and position, so a
  * block that is served under another key, rank, pool or place is seen. */
@@ -42,13 +42,15 @@ void replay_compute(const struct replay_place *place, const uint32_t *blocks,
                     const uint64_t *chains, uint32_t count);
 /* What is stale cannot pass. */
 void replay_poison(const struct replay_place *place, const uint32_t *blocks, uint32_t count);
-/* Compares every byte. wrong[i]: number of the block's first layer with other bytes, or -1. Gives how many blocks are wrong. */
+/* Compares every byte. wrong[i]: number of the block's first layer with other bytes, or -1. Gives
+ * how many blocks are wrong. */
 uint32_t replay_check(const struct replay_place *place, const uint32_t *blocks,
                       const uint64_t *chains, uint32_t count, int32_t *wrong);
 
 /* ---- replay_pages.c, likewise ---- */
 
-/* Gives the 1,024 bytes of shm_dir as a client with that file and those arguments ("--name=value" from argv[1] on) has it. */
+/* Gives the 1,024 bytes of shm_dir as a client with that file and those arguments ("--name=value"
+ * from argv[1] on) has it. */
 sl_err replay_shm_dir(const char *config_file, int argc, char **argv, char *shm_dir,
                       struct sl_error *why);
 /* Gives the values of that many names on a metrics page, 0 for one that it has not. */

@@ -1,4 +1,5 @@
-/* client/tools/bench/workload.c - sluicectl workload: takes the options, and becomes workload.py. */
+/* client/tools/bench/workload.c - sluicectl workload: takes the options, and becomes workload.py.
+ */
 #include "client/tools/bench/commands.h"
 
 #include <inttypes.h>

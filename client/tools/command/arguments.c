@@ -157,7 +157,8 @@ static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
     return true;
 }
 
-/* Scripts that a command becomes can be looked into by that user: of root's environment they get what they and the settings read. */
+/* Scripts that a command becomes can be looked into by that user: of root's environment they get
+ * what they and the settings read. */
 static void environment_shorten(void)
 {
     static const char *const kept[] = {
@@ -177,10 +178,10 @@ static void environment_shorten(void)
     *to = NULL;
 }
 
-/* The node of the system's units belongs to a user of its own, and answers nobody else. So root asks
- * as that user. Swappers open what an engine registers by its /proc/PID/fd: a process that changed its
- * user belongs to root there, until it says that it may be looked into. So do those commands alone that
- * register, since that user sees then what root's shell gave them, too. */
+/* The node of the system's units belongs to a user of its own, and answers nobody else. So root
+ * asks as that user. Swappers open what an engine registers by its /proc/PID/fd: a process that
+ * changed its user belongs to root there, until it says that it may be looked into. So do those
+ * commands alone that register, since that user sees then what root's shell gave them, too. */
 static sl_err service_user_become(struct ctl *ctl, struct sl_error *why)
 {
     char dir[64];

@@ -88,7 +88,8 @@ sl_err ctl_word_keys(const struct ctl *ctl, struct sl_object_key **keys, sl_err 
 int ctl_wrong(const struct ctl *ctl, const char *format, ...) SL_PRINTF(2, 3);
 /* A failed call: prints, with --json as an object too, and gives the exit code of its error. */
 int ctl_failed(const struct ctl *ctl, const struct sl_error *why);
-/* Says what else there is where the node that was meant does not run: other nodes, or that it is another user's. */
+/* Says what else there is where the node that was meant does not run: other nodes, or that it is
+ * another user's. */
 void ctl_no_node_say(const struct ctl *ctl, FILE *out);
 /* Prints and frees. */
 void ctl_print_json(json_t *object);
@@ -96,8 +97,9 @@ void ctl_print_json(json_t *object);
 json_t *ctl_json_bytes(const char *bytes, size_t length);
 json_t *ctl_json_text(const char *text);
 json_t *ctl_json_u64(uint64_t value);
-/* The first character of a text of left bytes, for people: the bytes of one that a terminal must not
- * have are escaped, as "\x1b" (runtime/base/sl_text.h), as is a backslash. Gives the bytes it has in text. */
+/* The first character of a text of left bytes, for people: the bytes of one that a terminal must
+ * not have are escaped, as "\x1b" (runtime/base/sl_text.h), as is a backslash. Gives the bytes it
+ * has in text. */
 #define CTL_CHARACTER_TEXT 17u
 size_t ctl_character_text(const char *text, size_t left, char out[CTL_CHARACTER_TEXT]);
 /* Writes bytes likewise. */
@@ -115,20 +117,21 @@ bool ctl_interrupted(void);
 
 /* ---- script.c: files of Python in PREFIX/share/sluice ---- */
 #define CTL_WORDS_MAX (CTL_SETTINGS_MAX + 16u)
-/* Adds to count words, 14 at most, what says which node is meant: the settings file, or "", and each setting of the
- * command line. plain.py's sluicectl() makes a command line of it. */
+/* Adds to count words, 14 at most, what says which node is meant: the settings file, or "", and
+ * each setting of the command line. plain.py's sluicectl() makes a command line of it. */
 void ctl_script_settings(const struct ctl *ctl, const char *words[], uint32_t count);
 /* Becomes python3 with that file and these words, ended by NULL. */
 __attribute__((noreturn)) void ctl_script_become(const char *name, const char *const words[]);
 /* Runs it with the facts, which it takes, at its standard input. Gives its exit code. */
 int ctl_script_print(const char *name, const char *const words[], json_t *facts);
 
-/* Gives the answer, which it takes, as JSON or as what text.py makes of it for people. Gives the exit code. */
+/* Gives the answer, which it takes, as JSON or as what text.py makes of it for people. Gives the
+ * exit code. */
 int ctl_answer(const struct ctl *ctl, json_t *answer);
 
 /* ---- supervision.c ---- */
-/* {state, pid, since_ms}: "none" (no actor lives, or systemd has a unit for each), "supervised", "stopped" (by
- * SIGSTOP) or "unsupervised" (since 1970; 0: not known). New reference. */
+/* {state, pid, since_ms}: "none" (no actor lives, or systemd has a unit for each), "supervised",
+ * "stopped" (by SIGSTOP) or "unsupervised" (since 1970; 0: not known). New reference. */
 json_t *ctl_supervision(const struct ctl *ctl);
 
 /* ---- pages.c ---- */

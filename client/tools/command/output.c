@@ -45,7 +45,8 @@ static int exit_code_of(sl_err code)
     }
 }
 
-/* Which nodes of this user run, when it is not the one that was meant. Of places that somebody named nothing is known. */
+/* Which nodes of this user run, when it is not the one that was meant. Of places that somebody
+ * named nothing is known. */
 static void own_nodes_say(const struct ctl *ctl, FILE *out)
 {
     char base[64], path[sizeof base + NAME_MAX + 2];

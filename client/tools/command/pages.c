@@ -1,4 +1,5 @@
-/* client/tools/command/pages.c - the metrics pages of a node, as files: nobody is asked anything. */
+/* client/tools/command/pages.c - the metrics pages of a node, as files: nobody is asked anything.
+ */
 #include "client/tools/command/command.h"
 #include "runtime/base/sl_metrics.h"
 #include "runtime/base/sl_proc.h"

@@ -11,7 +11,8 @@
 void ctl_script_become(const char *name, const char *const words[])
 {
     char program[1000], path[1100];
-    /* Without packages, which take longer to find than the file to run, and variables: PYTHONSAFEPATH hides what is beside it. */
+    /* Without packages, which take longer to find than the file to run, and variables:
+     * PYTHONSAFEPATH hides what is beside it. */
     const char *arguments[CTL_WORDS_MAX + 4] = {"python3", "-BSE", path};
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     program[SL_MAX(length, 0)] = '\0';

@@ -160,7 +160,8 @@ static void homeless_tell(const struct ctl *ctl)
     }
 }
 
-/* `memory` where nobody set it: what there is room for, or what the node has from its last start. */
+/* `memory` where nobody set it: what there is room for, or what the node has from its last start.
+ */
 bool ctl_memory_fit(const struct ctl *ctl)
 {
     char parent[1100], text[32];
@@ -202,8 +203,8 @@ static sl_err record_check(const struct sl_config *config, bool running, struct 
                : sl_fail(why, err, "record: %s", said.text);
 }
 
-/* Whether the node of these settings would live here: what its actors would end at. checks.py says on standard error
- * what is in the way. */
+/* Whether the node of these settings would live here: what its actors would end at. checks.py says
+ * on standard error what is in the way. */
 static int needs_check(const struct ctl *ctl)
 {
     static const char *const words[] = {"start", NULL};

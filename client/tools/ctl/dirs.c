@@ -1,5 +1,5 @@
-/* client/tools/ctl/dirs.c - the directories of a node, for the supervisor: it takes them, and removes what a
- * node left there and nothing else. */
+/* client/tools/ctl/dirs.c - the directories of a node, for the supervisor: it takes them, and
+ * removes what a node left there and nothing else. */
 #include "client/tools/ctl/dirs.h"
 #include "client/tools/ctl/commands.h"
 #include "runtime/base/sl_node_dirs.h"
@@ -13,8 +13,8 @@
 #define KIND_OF(name, kind, standard, low, high, help) SL_SETTING_##kind,
 static const enum sl_setting_kind kinds[] = {SL_SETTING_TABLE(KIND_OF)};
 
-/* What settings name, also the files that they stand in: none of it is somebody else's where it lies in
- * a directory of the node. */
+/* What settings name, also the files that they stand in: none of it is somebody else's where it
+ * lies in a directory of the node. */
 struct dirs {
     struct sl_node_dir_want want[DIR_COUNT]; /* by enum sl_node_dir */
     char *all[2 * SL_SETTING_COUNT_OF + SL_DISK_PATHS_MAX];
@@ -65,8 +65,8 @@ static void dirs_close(struct dirs *dirs)
     }
 }
 
-/* For the start: what is missing is made, and what is open to others closed. Where files are that are
- * no node's nothing is changed; segments' is made when everything else is in order. */
+/* For the start: what is missing is made, and what is open to others closed. Where files are that
+ * are no node's nothing is changed; segments' is made when everything else is in order. */
 static sl_err directory_prepare(const struct sl_node_dir_want *want, struct sl_error *why)
 {
     struct sl_node_dir_seen seen;

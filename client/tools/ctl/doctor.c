@@ -1,5 +1,5 @@
-/* client/tools/ctl/doctor.c - sluicectl doctor: what only this program knows of a node and its machine. checks.py judges
- * it, and looks at the rest. */
+/* client/tools/ctl/doctor.c - sluicectl doctor: what only this program knows of a node and its
+ * machine. checks.py judges it, and looks at the rest. */
 #include "client/tools/ctl/doctor.h"
 #include "client/tools/ctl/commands.h"
 #include "client/tools/ctl/nics.h"
@@ -435,7 +435,8 @@ static const struct {
 };
 static const char *_Atomic looked_at; /* NULL: all are over */
 
-/* Says what takes longer than a second. A thread, as a lost server may keep the process in the kernel. */
+/* Says what takes longer than a second. A thread, as a lost server may keep the process in the
+ * kernel. */
 static void *slow_say(void *unused)
 {
     const char *said = NULL;

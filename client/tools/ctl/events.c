@@ -1,5 +1,5 @@
-/* client/tools/ctl/events.c - events: which blocks come and go, for people. It reads the index as sluice-events does
- * (client/tools/events/follow.h): nobody has to publish anything. */
+/* client/tools/ctl/events.c - events: which blocks come and go, for people. It reads the index as
+ * sluice-events does (client/tools/events/follow.h): nobody has to publish anything. */
 #include "client/tools/ctl/commands.h"
 #include "client/tools/events/follow.h"
 #include "runtime/base/sl_clock.h"

@@ -1,4 +1,5 @@
-/* client/tools/ctl/explain_op.c - sluicectl explain --request: what became of the ops of a request. */
+/* client/tools/ctl/explain_op.c - sluicectl explain --request: what became of the ops of a request.
+ */
 #include "client/tools/ctl/explain.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* client/tools/ctl/formats.c - formats: which versions of everything that outlives or crosses processes this
- * build speaks, and which of them lie here. */
+/* client/tools/ctl/formats.c - formats: which versions of everything that outlives or crosses
+ * processes this build speaks, and which of them lie here. */
 #include "client/tools/ctl/commands.h"
 #include "ipc/msg/sl_lane.h"
 #include "ipc/msg/sl_msg_table.h"
@@ -64,8 +64,8 @@ static json_t *sentence_give(char *text)
     return whole != NULL ? whole : json_string(text);
 }
 
-/* One file of the shm directory. Gives whether this build reads it, or need not: figures of a process that
- * is gone are left out. */
+/* One file of the shm directory. Gives whether this build reads it, or need not: figures of a
+ * process that is gone are left out. */
 static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
 {
     struct sl_segment_found segment = {0};
@@ -130,8 +130,9 @@ static sl_err files_give(const struct ctl *ctl, json_t *found, bool *readable, s
     return SL_OK;
 }
 
-/* Pages and pins are told apart by whether their process lives. Who holds the lock of a node that runs has written
- * there who it is; what runs elsewhere is none of the processes that are seen from here. */
+/* Pages and pins are told apart by whether their process lives. Who holds the lock of a node that
+ * runs has written there who it is; what runs elsewhere is none of the processes that are seen from
+ * here. */
 static sl_err processes_seen(const struct ctl *ctl, struct sl_error *why)
 {
     char path[sizeof(ctl->paths.runtime_dir) + 32];

@@ -17,10 +17,10 @@ struct ctl_nics {
         received_bytes_s[SL_NICS_MAX]; /* of the port at this place */
 };
 
-/* Looks at the ports below sysfs, and which of them the settings nic, nic_by and ranks give to which
- * rank; by this process's CUDA_VISIBLE_DEVICES, which may be another than the node's. With load it
- * looks at the counters twice, a quarter of a second apart, if there is any port. NULL: no memory.
- * The caller frees it with free(). */
+/* Looks at the ports below sysfs, and which of them the settings nic, nic_by and ranks give to
+ * which rank; by this process's CUDA_VISIBLE_DEVICES, which may be another than the node's. With
+ * load it looks at the counters twice, a quarter of a second apart, if there is any port. NULL: no
+ * memory. The caller frees it with free(). */
 struct ctl_nics *ctl_nics_look(const struct sl_config *config, const char *sysfs, bool load);
 /* An array with an object a port. New reference; accepts NULL. */
 json_t *ctl_nics_json(const struct ctl_nics *nics);

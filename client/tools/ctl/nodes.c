@@ -1,4 +1,5 @@
-/* client/tools/ctl/nodes.c - sluicectl nodes: the nodes this one knows. sluicectl keygen: its keys. */
+/* client/tools/ctl/nodes.c - sluicectl nodes: the nodes this one knows. sluicectl keygen: its keys.
+ */
 #include "client/tools/ctl/commands.h"
 #include "client/tools/ctl/nics.h"
 #include "client/tools/ctl/status_ready.h"

@@ -1,4 +1,5 @@
-/* client/tools/ctl/prefetch.c - sluicectl prefetch: bring objects into memory before somebody reads them.
+/* client/tools/ctl/prefetch.c - sluicectl prefetch: bring objects into memory before somebody reads
+ * them.
  */
 #include "client/tools/ctl/commands.h"
 

@@ -1,4 +1,5 @@
-/* client/tools/ctl/requests.c - commands that ask the registrar once: contributions, pools, session. */
+/* client/tools/ctl/requests.c - commands that ask the registrar once: contributions, pools,
+ * session. */
 #include "client/tools/ctl/commands.h"
 
 #include <stdlib.h>

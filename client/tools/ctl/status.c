@@ -1,5 +1,5 @@
-/* client/tools/ctl/status.c - the actors of a node as their metrics pages show them; nobody is asked anything. node.py shows
- * them. */
+/* client/tools/ctl/status.c - the actors of a node as their metrics pages show them; nobody is
+ * asked anything. node.py shows them. */
 #include "client/tools/ctl/commands.h"
 #include "client/tools/ctl/status_ready.h"
 #include "runtime/base/sl_clock.h"

@@ -1,5 +1,5 @@
-/* client/tools/ctl/status_ready.c - whether a node serves, for probes: its actors' pages, and an answer of its
- * registrar. */
+/* client/tools/ctl/status_ready.c - whether a node serves, for probes: its actors' pages, and an
+ * answer of its registrar. */
 #include "client/tools/ctl/status_ready.h"
 #include "runtime/base/sl_clock.h"
 
@@ -91,7 +91,8 @@ static bool page_look(void *context, struct sl_metrics_view *view)
     return true;
 }
 
-/* Its supervisor, or who is about to become it: supervisor.lock is there from the first moment on. */
+/* Its supervisor, or who is about to become it: supervisor.lock is there from the first moment on.
+ */
 static bool supervisor_lives(const struct ctl *ctl)
 {
     static const char *const files[] = {"pid", "lock"};
@@ -121,7 +122,8 @@ static bool has_disks(const struct ready *self)
     return false;
 }
 
-/* As sluice-node judges: a node goes on without some of its disks, and with actors that are degraded. */
+/* As sluice-node judges: a node goes on without some of its disks, and with actors that are
+ * degraded. */
 static bool actors_serve(struct ready *self)
 {
     uint32_t disks = 0;
@@ -140,8 +142,8 @@ static bool actors_serve(struct ready *self)
            (disks_away == 0 || disks_away < disks);
 }
 
-/* A client is greeted by the registrar alone. One that has no place for another client has answered, too: who
- * is attached is served, and a probe must not end the node for that. */
+/* A client is greeted by the registrar alone. One that has no place for another client has
+ * answered, too: who is attached is served, and a probe must not end the node for that. */
 static bool registrar_answers(struct ready *self, uint64_t deadline_ns)
 {
     struct sl_client *client = NULL;

@@ -1,5 +1,6 @@
-/* client/tools/ctl/tiers.c - the tiers of a node: what each holds, how much of what was asked came from it, how long
- * it takes, and whether it is well. Read from metrics pages, and shown by node.py; nobody is disturbed. */
+/* client/tools/ctl/tiers.c - the tiers of a node: what each holds, how much of what was asked came
+ * from it, how long it takes, and whether it is well. Read from metrics pages, and shown by
+ * node.py; nobody is disturbed. */
 #include "client/tools/ctl/commands.h"
 #include "client/tools/ctl/nics.h"
 #include "client/tools/ctl/status_ready.h"

@@ -1,5 +1,5 @@
-/* client/tools/ctl/trace.c - one op's path through the actors: what the flight recorders have, which trace.py merges with
- * the logs. */
+/* client/tools/ctl/trace.c - one op's path through the actors: what the flight recorders have,
+ * which trace.py merges with the logs. */
 #include "client/tools/ctl/commands.h"
 #include "runtime/base/sl_metrics.h"
 #include "runtime/base/sl_parse.h"

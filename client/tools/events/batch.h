@@ -2,7 +2,8 @@
  *
  * A message is [time, [event...], data-parallel rank or nil], and nothing more: Dynamo's decoder
  * refuses a fourth. Events that go together are put together: what went, by medium; what
- * came without a parent, likewise (its hashes are then no chain); and a chain whose first has one. */
+ * came without a parent, likewise (its hashes are then no chain); and a chain whose first has one.
+ */
 #ifndef SL_CLIENT_EVENTS_BATCH_H
 #define SL_CLIENT_EVENTS_BATCH_H
 
@@ -31,8 +32,8 @@ sl_err ev_batch_create(const struct ev_form *form, uint64_t incarnation, ev_mess
 void ev_batch_destroy(struct ev_batch **batch);
 /* An ev_event_fn; context is the batch. */
 void ev_batch_add(void *context, const struct ev_event *event);
-/* Ends the message, if it has events; or with `empty` also if it has none. time_s: since 1970; of all
- * messages until the next call. */
+/* Ends the message, if it has events; or with `empty` also if it has none. time_s: since 1970; of
+ * all messages until the next call. */
 void ev_batch_time(struct ev_batch *batch, double time_s);
 void ev_batch_flush(struct ev_batch *batch, bool empty);
 struct ev_batch_stats {

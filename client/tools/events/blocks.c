@@ -156,7 +156,8 @@ void ev_blocks_forget(struct ev_blocks *blocks)
 
 /* ---- finding and making ---- */
 
-/* Room for one more in a table whose items stay where they are. A table that could not grow is slower. */
+/* Room for one more in a table whose items stay where they are. A table that could not grow is
+ * slower. */
 static void table_room(struct sl_table *table)
 {
     if (table->count < table->head_count) {

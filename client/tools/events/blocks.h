@@ -1,8 +1,8 @@
 /* client/tools/events/blocks.h - which blocks are whole in which tier, and what of that was told.
  *
- * Changes of the index come in by key. A key is a part of a block (runtime/keys/sl_block_names.h). A
- * block is whole in a tier when it has there every part that its family has anywhere: so what is told
- * follows from what lies in the index, and from nothing else. */
+ * Changes of the index come in by key. A key is a part of a block (runtime/keys/sl_block_names.h).
+ * A block is whole in a tier when it has there every part that its family has anywhere: so what is
+ * told follows from what lies in the index, and from nothing else. */
 #ifndef SL_CLIENT_EVENTS_BLOCKS_H
 #define SL_CLIENT_EVENTS_BLOCKS_H
 

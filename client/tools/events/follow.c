@@ -11,8 +11,9 @@
 #define REST_NS    (200 * SL_NS_PER_MS) /* and for that reason no longer than this */
 #define IDLE_NS \
     (40 * SL_NS_PER_MS) /* where nothing has changed for SETTLE_NS it is looked so often */
-/* What changes the index takes a generation or changes a count, but not at the same moment: a walk may
- * come between the two. So there are further ones for a while, and one now and then whatever is said. */
+/* What changes the index takes a generation or changes a count, but not at the same moment: a walk
+ * may come between the two. So there are further ones for a while, and one now and then whatever is
+ * said. */
 #define SETTLE_NS SL_NS_PER_S
 #define ANYWAY_NS (10 * SL_NS_PER_S)
 

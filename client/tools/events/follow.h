@@ -1,7 +1,8 @@
 /* client/tools/events/follow.h - from the shared index to events, and what is to be done when.
  *
- * The index is opened, followed when it is made anew, and walked when something in it may have changed:
- * the arena's counter of generations and the number of keys say so, which costs two loads. */
+ * The index is opened, followed when it is made anew, and walked when something in it may have
+ * changed: the arena's counter of generations and the number of keys say so, which costs two loads.
+ */
 #ifndef SL_CLIENT_EVENTS_FOLLOW_H
 #define SL_CLIENT_EVENTS_FOLLOW_H
 

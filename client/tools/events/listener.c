@@ -134,7 +134,8 @@ static enum verdict frame_judge(struct connection *self, uint8_t flags, const ui
     return self->frame_count < EV_REQUEST_FRAMES_MAX ? PASS : END;
 }
 
-/* Takes bytes of the greeting: what is no ZMTP 3 has other frames. Gives their number; 0: refused. */
+/* Takes bytes of the greeting: what is no ZMTP 3 has other frames. Gives their number; 0: refused.
+ */
 static size_t greeting_take(struct connection *self)
 {
     size_t share = SL_MIN(self->used, GREETING_BYTES - self->seen);

@@ -1,8 +1,9 @@
-/* client/tools/events/listener.h - the publisher's ports: connections, topics and silence have bounds here.
+/* client/tools/events/listener.h - the publisher's ports: connections, topics and silence have
+ * bounds here.
  *
- * ZeroMQ has no bounds of its own: it accepts until no descriptor is left, and keeps every topic that
- * a peer sends. So its sockets are bound where this process alone reaches them, and the listener
- * relays: a thread a connection, which looks at each frame of ZMTP 3 that arrives. */
+ * ZeroMQ has no bounds of its own: it accepts until no descriptor is left, and keeps every topic
+ * that a peer sends. So its sockets are bound where this process alone reaches them, and the
+ * listener relays: a thread a connection, which looks at each frame of ZMTP 3 that arrives. */
 #ifndef SL_CLIENT_EVENTS_LISTENER_H
 #define SL_CLIENT_EVENTS_LISTENER_H
 
@@ -30,11 +31,11 @@ struct ev_listener_stats {
 
 /* idle_ms: a connection ends when nothing was sent to it, or taken by it, for this long. */
 sl_err ev_listener_create(uint32_t idle_ms, struct ev_listener **out, struct sl_error *why);
-/* Relays between `where` (tcp://HOST:PORT or ipc://PATH, as ZeroMQ has it) and the socket at the path
- * inner, whose file it removes: this process reaches it all the same. topic: what is published has it, and
- * peers send topics and nothing else (borrowed); NULL: they send requests of less than
- * EV_REQUEST_FRAMES_MAX frames. To be called before ev_listener_start, EV_LISTENER_PORTS_MAX times at most. Errors: SL_ERR_EXISTS (taken), SL_ERR_CONFIG,
- * SL_ERR_OS, SL_ERR_PERMISSION. */
+/* Relays between `where` (tcp://HOST:PORT or ipc://PATH, as ZeroMQ has it) and the socket at the
+ * path inner, whose file it removes: this process reaches it all the same. topic: what is published
+ * has it, and peers send topics and nothing else (borrowed); NULL: they send requests of less than
+ * EV_REQUEST_FRAMES_MAX frames. To be called before ev_listener_start, EV_LISTENER_PORTS_MAX times
+ * at most. Errors: SL_ERR_EXISTS (taken), SL_ERR_CONFIG, SL_ERR_OS, SL_ERR_PERMISSION. */
 sl_err ev_listener_add(struct ev_listener *listener, const char *where, const char *inner,
                        const char *topic, struct sl_error *why);
 sl_err ev_listener_start(struct ev_listener *listener, struct sl_error *why);

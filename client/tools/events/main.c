@@ -1,11 +1,11 @@
 /* client/tools/events/main.c - the program sluice-events: publishes which blocks a node has.
  *
- * It reads shared memory and asks no actor: the index itself is the truth, so a registrar that is killed
- * loses no event, and nobody who subscribes holds an actor up. A life of this process is an incarnation;
- * it begins with all that is there.
+ * It reads shared memory and asks no actor: the index itself is the truth, so a registrar that is
+ * killed loses no event, and nobody who subscribes holds an actor up. A life of this process is an
+ * incarnation; it begins with all that is there.
  *
- * The first one of a node writes events.at (client/tools/metrics/at.h) and the page metrics.events; others,
- * for another model or topic, may run beside it. */
+ * The first one of a node writes events.at (client/tools/metrics/at.h) and the page metrics.events;
+ * others, for another model or topic, may run beside it. */
 #include "client/tools/events/batch.h"
 #include "client/tools/events/follow.h"
 #include "client/tools/events/publish.h"
@@ -85,7 +85,8 @@ static const struct sl_metric_row metric_rows[] = {
     SL_HISTOGRAM_ROW(events, metric.told_ns, "told_ns"),
 };
 
-/* Counts in private memory while the node has none where its page could be, or the page is another's. */
+/* Counts in private memory while the node has none where its page could be, or the page is
+ * another's. */
 static sl_err page_open(struct events *self, struct sl_error *why)
 {
     char path[1100];
@@ -237,7 +238,8 @@ static void all_send(void *context, const void *payload, size_t length_bytes)
     ev_publisher_snapshot_add(self->publisher, payload, length_bytes);
 }
 
-/* A message that was lost for want of memory is nobody's gap: the next life begins with all there is. */
+/* A message that was lost for want of memory is nobody's gap: the next life begins with all there
+ * is. */
 static void memory_check(const struct events *self)
 {
     struct ev_batch_stats live, all;

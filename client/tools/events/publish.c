@@ -287,8 +287,8 @@ void ev_publisher_snapshot_add(struct ev_publisher *publisher, const void *paylo
         (struct message){.length_bytes = length_bytes, .payload = copy};
 }
 
-/* A snapshot behind which all messages are kept. The newest one serves for a while; NULL: all are in
- * use, or there is no memory. */
+/* A snapshot behind which all messages are kept. The newest one serves for a while; NULL: all are
+ * in use, or there is no memory. */
 static struct snapshot *snapshot_take(struct ev_publisher *self, uint64_t now_ns)
 {
     struct snapshot *newest = self->newest;
@@ -436,8 +436,8 @@ static enum sent answer_send(struct ev_publisher *self, const struct answer *ans
     return zmq_errno() == EAGAIN ? SENT_LATER : SENT_NEVER;
 }
 
-/* What the messages of a snapshot are numbered: rising to its own, none below what was asked for, so
- * that who compares with what it had takes all of them. */
+/* What the messages of a snapshot are numbered: rising to its own, none below what was asked for,
+ * so that who compares with what it had takes all of them. */
 static uint64_t snapshot_number(const struct answer *answer)
 {
     const struct snapshot *snapshot = answer->snapshot;

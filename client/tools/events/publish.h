@@ -1,14 +1,17 @@
-/* client/tools/events/publish.h - the two sockets of the publisher: PUB, and ROUTER for who missed something.
+/* client/tools/events/publish.h - the two sockets of the publisher: PUB, and ROUTER for who missed
+ * something.
  *
- * A message of PUB is (topic, sequence, payload), the sequence as eight bytes, highest first. The first
- * one is the incarnation: microseconds since 1970, so that another life has higher ones.
+ * A message of PUB is (topic, sequence, payload), the sequence as eight bytes, highest first. The
+ * first one is the incarnation: microseconds since 1970, so that another life has higher ones.
  *
- * A request is (empty, sequence). The answer is (empty, topic, sequence, payload) for each message that
- * is kept from this sequence on, then (empty, empty, -1, empty). When one is not kept any more, or was
- * of another life, the answer begins with a snapshot: AllBlocksCleared, and all blocks that are there.
+ * A request is (empty, sequence). The answer is (empty, topic, sequence, payload) for each message
+ * that is kept from this sequence on, then (empty, empty, -1, empty). When one is not kept any
+ * more, or was of another life, the answer begins with a snapshot: AllBlocksCleared, and all blocks
+ * that are there.
  *
- * Connections have bounds (listener.h). Nobody is waited for: of a subscriber that is slow messages are dropped, as its gap in the sequences
- * tells it; an answer goes on when its receiver takes more. */
+ * Connections have bounds (listener.h). Nobody is waited for: of a subscriber that is slow messages
+ * are dropped, as its gap in the sequences tells it; an answer goes on when its receiver takes
+ * more. */
 #ifndef SL_CLIENT_EVENTS_PUBLISH_H
 #define SL_CLIENT_EVENTS_PUBLISH_H
 

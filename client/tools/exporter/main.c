@@ -1,8 +1,9 @@
-/* client/tools/exporter/main.c - the program sluice-metrics: GET /metrics of one node, for Prometheus.
+/* client/tools/exporter/main.c - the program sluice-metrics: GET /metrics of one node, for
+ * Prometheus.
  *
  * It reads shared memory and /proc and asks no actor, so nobody at its port can hold one up. It is
- * where the setting metrics_listen says, or --listen: at a socket in the runtime directory, for this
- * user alone, or at an address.
+ * where the setting metrics_listen says, or --listen: at a socket in the runtime directory, for
+ * this user alone, or at an address.
  *
  * The node's own one is that of the setting, and says where it is (client/tools/metrics/at.h). */
 #include "client/tools/exporter/http.h"
@@ -224,7 +225,8 @@ static bool listen_take(struct exporter *self, int *argc, char **argv)
     return true;
 }
 
-/* Of the variable, or the first line of the file that the other one names. *out NULL: there is none. */
+/* Of the variable, or the first line of the file that the other one names. *out NULL: there is
+ * none. */
 static sl_err token_get(char **out, struct sl_error *why)
 {
     char line[1024] = "";

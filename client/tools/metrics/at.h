@@ -1,6 +1,6 @@
-/* client/tools/metrics/at.h - where a helper of the node serves: the file HELPER.at in its runtime directory,
- * which it writes while it does: sluice-metrics /metrics, sluice-events KV events. One line: PID START
- * ADDRESS. */
+/* client/tools/metrics/at.h - where a helper of the node serves: the file HELPER.at in its runtime
+ * directory, which it writes while it does: sluice-metrics /metrics, sluice-events KV events. One
+ * line: PID START ADDRESS. */
 #ifndef SL_CLIENT_METRICS_AT_H
 #define SL_CLIENT_METRICS_AT_H
 

@@ -1,4 +1,5 @@
-/* client/tools/metrics/scrape.c - takes all pages and the clients' counts, and goes through the table. */
+/* client/tools/metrics/scrape.c - takes all pages and the clients' counts, and goes through the
+ * table. */
 #include "client/tools/metrics/scrape.h"
 #include "ipc/shm/sl_counts.h"
 #include "ipc/shm/sl_labels.h"

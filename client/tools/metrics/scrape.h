@@ -1,5 +1,5 @@
-/* client/tools/metrics/scrape.h - all metrics of a node as monitoring reads them. Only shared memory and
- * /proc are read: no actor is asked, and none notices. */
+/* client/tools/metrics/scrape.h - all metrics of a node as monitoring reads them. Only shared
+ * memory and /proc are read: no actor is asked, and none notices. */
 #ifndef SL_CLIENT_METRICS_SCRAPE_H
 #define SL_CLIENT_METRICS_SCRAPE_H
 

@@ -1,4 +1,5 @@
-/* client/tools/supervise/exit_code.c - PIDFD_GET_INFO, which is younger than the headers of Debian 12. */
+/* client/tools/supervise/exit_code.c - PIDFD_GET_INFO, which is younger than the headers of
+ * Debian 12. */
 #include "client/tools/supervise/exit_code.h"
 
 #include <assert.h>

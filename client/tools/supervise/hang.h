@@ -1,5 +1,5 @@
-/* client/tools/supervise/hang.h - whether an actor hangs, judged by what is seen of it from time to time.
- * No clock and no process: a test steps it. */
+/* client/tools/supervise/hang.h - whether an actor hangs, judged by what is seen of it from time to
+ * time. No clock and no process: a test steps it. */
 #ifndef SL_CLIENT_SUPERVISE_HANG_H
 #define SL_CLIENT_SUPERVISE_HANG_H
 
@@ -7,7 +7,8 @@
 
 /* A process that stays stopped (SIGSTOP), or whose loop does not turn, for so long hangs. */
 #define SUP_HANG_NS SL_NS_PER_S
-/* A start has no loop that turns, only steps that it tells: it may be silent for so many times that. */
+/* A start has no loop that turns, only steps that it tells: it may be silent for so many times
+ * that. */
 #define SUP_STARTING_PATIENCE 10u
 /* An idle actor beats every half a second (SL_PROCESS_BEAT_NS): later than this it is looked at. */
 #define SUP_LATE_NS (600 * SL_NS_PER_MS)

@@ -9,8 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Code 1: nobody has the socket any more, by the kernel's word. 0: somebody has, or may have. It asks
- * for packets: one of another type that lives says so, and nobody comes to its process. */
+/* Code 1: nobody has the socket any more, by the kernel's word. 0: somebody has, or may have. It
+ * asks for packets: one of another type that lives says so, and nobody comes to its process. */
 static int listens(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

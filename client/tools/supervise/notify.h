@@ -1,6 +1,6 @@
-/* client/tools/supervise/notify.h - tells systemd how a service is: sd_notify's protocol, a datagram of
- * lines NAME=VALUE to the socket that the environment names. libsystemd would be a dependency of all
- * packages, wheels too, for one sendto. */
+/* client/tools/supervise/notify.h - tells systemd how a service is: sd_notify's protocol, a
+ * datagram of lines NAME=VALUE to the socket that the environment names. libsystemd would be a
+ * dependency of all packages, wheels too, for one sendto. */
 #ifndef SL_CLIENT_SUPERVISE_NOTIFY_H
 #define SL_CLIENT_SUPERVISE_NOTIFY_H
 

@@ -29,8 +29,8 @@
 #define WATCHDOG_TICKS 4u
 /* What is due so soon is done in the same turn. */
 #define TOGETHER_NS (100 * SL_NS_PER_MS)
-/* Health is a word in shared memory that wakes nobody: an actor that is not ready is looked at, often
- * while it is young. */
+/* Health is a word in shared memory that wakes nobody: an actor that is not ready is looked at,
+ * often while it is young. */
 #define YOUNG_NS      (2 * SL_NS_PER_S)
 #define YOUNG_LOOK_NS (20 * SL_NS_PER_MS)
 #define UNANSWERED_NS (10 * SL_NS_PER_S)

@@ -1,5 +1,5 @@
-/* client/tools/top/top.c - sluicectl top. It becomes top.py, which starts it once more, with --readings, for what C reads
- * sooner than Python: metrics, the index, and what readers noted. */
+/* client/tools/top/top.c - sluicectl top. It becomes top.py, which starts it once more, with
+ * --readings, for what C reads sooner than Python: metrics, the index, and what readers noted. */
 #include "client/tools/top/top.h"
 #include "client/tools/metrics/scrape.h"
 #include "client/tools/top/uses.h"
@@ -35,7 +35,8 @@ static void group_add(struct top_groups *groups, const struct sl_entry *entry,
     group->disk_bytes += entry->disk.valid != 0 ? entry->extent.length_bytes : 0;
 }
 
-/* Reads on for about budget_ns. Begins again when the node is another one, and with another grouping. */
+/* Reads on for about budget_ns. Begins again when the node is another one, and with another
+ * grouping. */
 static sl_err index_read_on(struct top *top, enum top_grouping grouping, uint64_t budget_ns,
                             struct sl_error *why)
 {
@@ -84,8 +85,9 @@ static json_t *groups_json(struct top *top)
     return rows;
 }
 
-/* Prints a reading for each line "model|prefix SCAN_MS MUST": all metrics as monitoring reads them, then a line of
- * JSON. Only shared memory and /proc are read. One that MUST succeed and does not is the last. */
+/* Prints a reading for each line "model|prefix SCAN_MS MUST": all metrics as monitoring reads them,
+ * then a line of JSON. Only shared memory and /proc are read. One that MUST succeed and does not is
+ * the last. */
 static int readings_give(struct top *top)
 {
     char asked[64];

@@ -167,8 +167,8 @@ static void access_add(struct top_uses *uses, const struct sl_access *access, do
     top_groups_of(&uses->used, name)->uses += weight;
 }
 
-/* Takes all that was noted, and keeps the first of it, `most` at most, in uses->accesses. All: how many
- * there were, lost ones included. */
+/* Takes all that was noted, and keeps the first of it, `most` at most, in uses->accesses. All: how
+ * many there were, lost ones included. */
 static uint32_t reader_drain(struct top_uses *uses, const struct reader *reader, uint32_t most,
                              double *all)
 {

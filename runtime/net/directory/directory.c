@@ -62,8 +62,8 @@ static void tell_send(struct sl_directory *self, const struct tell *tell)
               WHAT_OTHER, 0);
 }
 
-/* Sends what waits, as far as the window goes. Holders of a key are told apart by their names: a node that is not
- * the first of its name would overwrite what that one has told. */
+/* Sends what waits, as far as the window goes. Holders of a key are told apart by their names: a
+ * node that is not the first of its name would overwrite what that one has told. */
 static void tells_pump(struct sl_directory *self)
 {
     while (self->own_known && !self->refused && self->link.phase == LINK_UP &&
@@ -84,10 +84,10 @@ static void record_write(const struct sl_directory_member *me, char record[RECOR
                    me->fabric[0] == '\0' ? "-" : me->fabric);
 }
 
-/* Sets our record (KEYS[1]) unless another node's is there: not ours by its text, its incarnation (ARGV[3]), or, before
- * ours was taken for the first time, its address (ARGV[4]: that of a life of ours that has ended). Either node then
- * hears of the other: "R..." is the record of the one that was first; "T..." that of the one that was refused, by
- * the note (KEYS[2]) that it leaves. */
+/* Sets our record (KEYS[1]) unless another node's is there: not ours by its text, its incarnation
+ * (ARGV[3]), or, before ours was taken for the first time, its address (ARGV[4]: that of a life of
+ * ours that has ended). Either node then hears of the other: "R..." is the record of the one that
+ * was first; "T..." that of the one that was refused, by the note (KEYS[2]) that it leaves. */
 #define RECORD_SCRIPT                                                        \
     "local r=redis.call('GET',KEYS[1]) "                                     \
     "if r and r~=ARGV[1] and string.match(r,'^%S+ (%S+)')~=ARGV[3] and "     \
@@ -98,8 +98,8 @@ static void record_write(const struct sl_directory_member *me, char record[RECOR
     "if t and string.match(t,'^%S+ (%S+)')~=ARGV[3] then return 'T'..t end " \
     "return redis.status_reply('OK')"
 
-/* Sets our record under this kind of key, whoever has it: "n:" for a server that lets us have no script (ACL,
- * rename-command), "t:" for what the script leaves, while our record is held. */
+/* Sets our record under this kind of key, whoever has it: "n:" for a server that lets us have no
+ * script (ACL, rename-command), "t:" for what the script leaves, while our record is held. */
 static void record_set(struct sl_directory *self, const char *kind, uint32_t what, uint32_t arg)
 {
     char key[KEY_BYTES], ttl[NUMBER_BYTES], record[RECORD_BYTES];
@@ -183,8 +183,8 @@ static void twin_write(struct sl_directory *self, const char *first, const char 
         self->self.name, first, refused);
 }
 
-/* The record of another node is there under our name. That of one that has ended lapses within node_ttl, so
- * nothing is said before. */
+/* The record of another node is there under our name. That of one that has ended lapses within
+ * node_ttl, so nothing is said before. */
 static void record_refused(struct sl_directory *self, const struct sl_directory_member *first)
 {
     uint64_t now_ns = self->link.now_ns;
@@ -210,8 +210,8 @@ static void record_taken(struct sl_directory *self, const struct sl_directory_me
         twin_write(self, self->self.control, other->control);
     }
     if ((was_refused || lapsed_ns > self->node_ttl_ns) && self->events.link != NULL) {
-        /* This process stood still for so long that others may have cleaned up after it; or what it has was
-         * never told. */
+        /* This process stood still for so long that others may have cleaned up after it; or what it
+         * has was never told. */
         self->events.link(self->events.context, true, NULL);
     }
 }

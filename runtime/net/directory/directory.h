@@ -1,5 +1,5 @@
-/* runtime/net/directory/directory.h - which nodes there are and which of them hold a key: hints that
- * nodes give each other. A wrong hint costs a miss, never a byte.
+/* runtime/net/directory/directory.h - which nodes there are and which of them hold a key: hints
+ * that nodes give each other. A wrong hint costs a miss, never a byte.
  *
  * Two back ends: `embedded` (this node alone: nobody else holds anything) and `redis` (a Redis or
  * Valkey server that all nodes of the cluster know). Layout in Redis, under sluice:CLUSTER: -
@@ -92,7 +92,8 @@ uint64_t sl_directory_wake_at(const struct sl_directory *directory);
 bool sl_directory_up(const struct sl_directory *directory);
 
 /* ---- this node ---- */
-/* Sets or changes this node's record, copied; told to the server from now on. Errors: SL_ERR_INVALID (names the field). */
+/* Sets or changes this node's record, copied; told to the server from now on. Errors:
+ * SL_ERR_INVALID (names the field). */
 sl_err sl_directory_announce(struct sl_directory *directory,
                              const struct sl_directory_member *member, struct sl_error *why);
 /* held: the record is not told or renewed for now, unless the server has it still. A node that is
@@ -103,10 +104,11 @@ sl_err sl_directory_member_check(const struct sl_directory_member *member, struc
 /* The record goes, best effort: the node ends in order. */
 void sl_directory_leave(struct sl_directory *directory);
 /* This node holds the key with this id (XXH3-64 of the key), or no more. The answer:
- * false, nothing was taken: no server now, SL_DIRECTORY_TELLS_MAX wait, or nothing was announced. */
+ * false, nothing was taken: no server now, SL_DIRECTORY_TELLS_MAX wait, or nothing was announced.
+ */
 bool sl_directory_tell(struct sl_directory *directory, uint64_t id, bool there);
-/* Two nodes have our name and know of each other: both addresses; "": it is ours alone. The one that came second has
- * no record, and tells no keys, until that of the first has lapsed. */
+/* Two nodes have our name and know of each other: both addresses; "": it is ours alone. The one
+ * that came second has no record, and tells no keys, until that of the first has lapsed. */
 const char *sl_directory_twin(const struct sl_directory *directory);
 /* Time to live of what is told from now on. */
 void sl_directory_key_ttl(struct sl_directory *directory, uint64_t key_ttl_ns);

@@ -1,4 +1,5 @@
-/* runtime/net/directory/lookups.c - which nodes may hold a key: questions in one batch, their answers.
+/* runtime/net/directory/lookups.c - which nodes may hold a key: questions in one batch, their
+ * answers.
  */
 #include "runtime/base/sl_parse.h"
 #include "runtime/net/directory/state.h"

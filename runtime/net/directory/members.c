@@ -1,4 +1,5 @@
-/* runtime/net/directory/members.c - who is there: the table of nodes, read anew and then exchanged. */
+/* runtime/net/directory/members.c - who is there: the table of nodes, read anew and then exchanged.
+ */
 #include "runtime/base/sl_parse.h"
 #include "runtime/net/directory/state.h"
 

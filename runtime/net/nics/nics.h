@@ -1,9 +1,9 @@
-/* runtime/net/nics/nics.h - the RDMA ports of this machine as sysfs shows them, its GPUs, how near they
- * are to each other, and which port serves which rank.
+/* runtime/net/nics/nics.h - the RDMA ports of this machine as sysfs shows them, its GPUs, how near
+ * they are to each other, and which port serves which rank.
  *
- * Nothing here opens a device or needs a library. All contents of sysfs are taken for hostile: reads
- * are bounded, names are checked, a link that leads nowhere is a place that is not known. One thread
- * a call; nothing is kept between calls. */
+ * Nothing here opens a device or needs a library. All contents of sysfs are taken for hostile:
+ * reads are bounded, names are checked, a link that leads nowhere is a place that is not known. One
+ * thread a call; nothing is kept between calls. */
 #ifndef SL_NICS_NICS_H
 #define SL_NICS_NICS_H
 
@@ -25,7 +25,8 @@ struct sl_pci_place {
     char bridge[24];                  /* the host bridge, "pci0000:40"; "": not known */
 };
 
-/* From near to far. Below one root port: directly at one switch, or with further switches between. */
+/* From near to far. Below one root port: directly at one switch, or with further switches between.
+ */
 enum sl_near {
     SL_NEAR_SWITCH,
     SL_NEAR_ROOT_PORT,
@@ -38,8 +39,8 @@ const char *sl_near_text(enum sl_near near); /* "same switch"; "?" for a foreign
  * they share, 0 where they share no bridge. */
 enum sl_near sl_pci_near(const struct sl_pci_place *a, const struct sl_pci_place *b,
                          uint32_t *hops);
-/* The place of the PCI function whose directory path leads to, links followed. Only the addresses in
- * the path count, so a made-up tree may lie anywhere. depth 0: there is none. */
+/* The place of the PCI function whose directory path leads to, links followed. Only the addresses
+ * in the path count, so a made-up tree may lie anywhere. depth 0: there is none. */
 void sl_pci_place_read(const char *path, struct sl_pci_place *out);
 
 /* ---- GPUs ---- */
@@ -81,7 +82,8 @@ bool sl_nic_refresh(const char *sysfs, struct sl_nic *nic);
 bool sl_nic_is_active(const struct sl_nic *nic);
 /* Active, and a peer can reach it. */
 bool sl_nic_is_usable(const struct sl_nic *nic);
-/* NULL: there is none of that name. DEVICE alone finds the first usable port of it, else its first. */
+/* NULL: there is none of that name. DEVICE alone finds the first usable port of it, else its first.
+ */
 const struct sl_nic *sl_nics_find(const struct sl_nics *nics, const char *name);
 
 /* ---- lists: setting `nic` ---- */
@@ -95,8 +97,8 @@ struct sl_nic_sources {
     int64_t registered_index; /* physical GPU as the engine registered it; -1: unknown */
 };
 /* One entry serves all ranks; of several, that of the rank's physical GPU (vLLM), or with by_rank
- * that of the rank. An empty list gives "". Errors: SL_ERR_CONFIG (an empty entry, a list too short,
- * an unknown index with several entries; the text says which). */
+ * that of the rank. An empty list gives "". Errors: SL_ERR_CONFIG (an empty entry, a list too
+ * short, an unknown index with several entries; the text says which). */
 sl_err sl_nic_choose(const struct sl_nic_sources *sources, char out[SL_NIC_NAME_BYTES],
                      struct sl_error *why);
 /* The physical GPU of a rank. Errors: SL_ERR_CONFIG (not known; the text says why). */
@@ -107,7 +109,7 @@ bool sl_nic_list_is_auto(const char *list);
 /* ---- the plan of a node ---- */
 struct sl_nic_plan {
     uint32_t count;                             /* 1..SL_NICS_MAX: the NICs in use, in the order
-                                                   * of the first rank of each */
+                                                 * of the first rank of each */
     char names[SL_NICS_MAX][SL_NIC_NAME_BYTES]; /* "": the first with a usable port */
     uint32_t rank_count;
     uint32_t of_rank[SL_NIC_RANKS_MAX];          /* into names */
@@ -125,8 +127,8 @@ struct sl_nic_plan {
 sl_err sl_nic_plan_make(const struct sl_nic_sources *sources, const struct sl_nics *nics,
                         uint32_t rank_count, struct sl_nic_plan *out, struct sl_error *why);
 struct sl_config;
-/* The same of this machine and these settings: nic, nic_by, ranks, and CUDA_VISIBLE_DEVICES. Errors:
- * those of sl_nic_plan_make, SL_ERR_NO_MEMORY. */
+/* The same of this machine and these settings: nic, nic_by, ranks, and CUDA_VISIBLE_DEVICES.
+ * Errors: those of sl_nic_plan_make, SL_ERR_NO_MEMORY. */
 sl_err sl_nic_plan_here(const struct sl_config *config, struct sl_nic_plan *out,
                         struct sl_error *why);
 

@@ -1,4 +1,5 @@
-/* runtime/policy/density/density.c - uses, chains and the walk over them; what is kept, on disk, and over restarts. */
+/* runtime/policy/density/density.c - uses, chains and the walk over them; what is kept, on disk,
+ * and over restarts. */
 #include "runtime/policy/density/density_internal.h"
 
 #include <stdlib.h>
@@ -6,8 +7,9 @@
 
 /* A chain is followed so far at most. */
 #define CHAIN_MAX 65536u
-/* Blocks of a request that are stored within so many references, or one in so many of memory, get older as
- * one, and stand from the end of their chain on: else each walk would have to look for it. */
+/* Blocks of a request that are stored within so many references, or one in so many of memory, get
+ * older as one, and stand from the end of their chain on: else each walk would have to look for it.
+ */
 #define CHAIN_REFERENCES UINT64_C(64)
 #define CHAIN_SHARE      32u
 /* A note of the last registrar is at most so far behind what it knew. */
@@ -44,7 +46,8 @@ static void parent_join(struct sl_density *density, uint32_t unit, uint32_t pare
     units[unit].parent = parent_unit;
 }
 
-/* Whether unit is among what comes before `of` in its chain; hashes may collide, and a request may name anything. */
+/* Whether unit is among what comes before `of` in its chain; hashes may collide, and a request may
+ * name anything. */
 static bool is_before(const struct sl_density *density, uint32_t unit, uint32_t of)
 {
     for (uint32_t steps = 0; of != 0 && of != unit && steps < CHAIN_MAX; steps++) {
@@ -53,7 +56,8 @@ static bool is_before(const struct sl_density *density, uint32_t unit, uint32_t 
     return of != 0;
 }
 
-/* Chains come from either end: who names a parent that is not here keeps a place for it, among the ghosts. */
+/* Chains come from either end: who names a parent that is not here keeps a place for it, among the
+ * ghosts. */
 static void parent_find(struct sl_density *density, uint32_t unit, uint64_t parent_hash)
 {
     if (parent_hash == 0 || parent_hash == density->units[unit].hash) {
@@ -104,8 +108,9 @@ static void ghosts_bound(struct sl_density *density)
 
 /* ---- what is kept ----
  *
- * Its list is a clock: each reference looks at one unit, and puts it behind the others when its time is not
- * over. So none stays longer than as many references as there are kept units, and nothing is scanned. */
+ * Its list is a clock: each reference looks at one unit, and puts it behind the others when its
+ * time is not over. So none stays longer than as many references as there are kept units, and
+ * nothing is scanned. */
 
 /* Times are modulo 2^32 seconds. */
 static bool is_later(uint32_t a, uint32_t b)
@@ -113,7 +118,8 @@ static bool is_later(uint32_t a, uint32_t b)
     return (int32_t)(a - b) > 0;
 }
 
-/* It is as all others again. Until when it was to be kept is still known: elsewhere there may be room. */
+/* It is as all others again. Until when it was to be kept is still known: elsewhere there may be
+ * room. */
 static void kept_release(struct sl_density *density, uint32_t unit)
 {
     density_unit_take(density, unit);
@@ -329,8 +335,8 @@ void sl_density_leave(struct sl_density *density, uint32_t unit)
 
 /* ---- the walk ---- */
 
-/* In the chains that go on from base, the first that was not given; 0: none, or one stays. After a unit that
- * will go comes the end of its next sibling's chain, or its parent. */
+/* In the chains that go on from base, the first that was not given; 0: none, or one stays. After a
+ * unit that will go comes the end of its next sibling's chain, or its parent. */
 static uint32_t chain_rest(const struct sl_density *density, uint32_t base)
 {
     const struct unit *units = density->units;

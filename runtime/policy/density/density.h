@@ -1,17 +1,18 @@
 /* runtime/policy/density/density.h - the order of units by chain hit density.
  *
- * Units are counted in cells of class and age. A class says how a unit came to be: how many blocks its
- * request stored, whether it was the last of its request, or how often it was wanted; and what was said
- * about its session. Ages count references (wanted units), not seconds. Of each cell is learnt how likely a
- * unit in it is wanted. Its value is the most that keeping a unit for some time brings for each
- * reference of that time: the index of Gittins (1979) for a job that ends with its first hit.
+ * Units are counted in cells of class and age. A class says how a unit came to be: how many blocks
+ * its request stored, whether it was the last of its request, or how often it was wanted; and what
+ * was said about its session. Ages count references (wanted units), not seconds. Of each cell is
+ * learnt how likely a unit in it is wanted. Its value is the most that keeping a unit for some time
+ * brings for each reference of that time: the index of Gittins (1979) for a job that ends with its
+ * first hit.
  *
- * The unit to go is the oldest of the cell that is worth least, or rather the end of the chain that goes on
- * from it, so that no chain gets a hole. A unit that left is a ghost for a while: whether it would have
- * been wanted tells how good the choice was.
+ * The unit to go is the oldest of the cell that is worth least, or rather the end of the chain that
+ * goes on from it, so that no chain gets a hole. A unit that left is a ghost for a while: whether
+ * it would have been wanted tells how good the choice was.
  *
- * All of it is O(1) amortised. It knows nothing of the index: a unit has a number here, and carries one
- * word of its user's. One thread. */
+ * All of it is O(1) amortised. It knows nothing of the index: a unit has a number here, and carries
+ * one word of its user's. One thread. */
 #ifndef SL_DENSITY_H
 #define SL_DENSITY_H
 
@@ -32,8 +33,8 @@ enum {
 /* What was said of the session; each has the kinds above for itself. */
 enum reg_hint { REG_HINT_NONE, REG_HINT_ENDS, REG_HINT_GOES_ON, REG_HINT_COUNT };
 #define SL_DENSITY_CLASSES ((uint32_t)SL_DENSITY_KINDS * REG_HINT_COUNT)
-/* The first 8 ages take 32 references each; those that follow twice as many, and so on: four an octave.
- * The last one has no end. */
+/* The first 8 ages take 32 references each; those that follow twice as many, and so on: four an
+ * octave. The last one has no end. */
 #define SL_DENSITY_AGES  76u
 #define SL_DENSITY_CELLS (SL_DENSITY_CLASSES * SL_DENSITY_AGES)
 
@@ -44,8 +45,8 @@ uint32_t sl_density_class(uint32_t use_count, uint32_t stored_count, bool cut, e
 #define SL_DENSITY_TEXT_BYTES 96u
 const char *sl_density_class_text(uint32_t class_index, char out[SL_DENSITY_TEXT_BYTES]);
 
-/* What it is worth to wait for one hit from an age on, at the best of all horizons: that where the hits
- * that are expected by then are most for the time until then. */
+/* What it is worth to wait for one hit from an age on, at the best of all horizons: that where the
+ * hits that are expected by then are most for the time until then. */
 struct sl_worth {
     double hit, time; /* that are expected; 0..1 */
     double stay;      /* the chance that no hit came by then */
@@ -58,7 +59,8 @@ void sl_gittins(const double *rate, const double *width, uint32_t count, struct 
 
 struct sl_density; /* opaque */
 
-/* Ghosts: between ghosts_min and ghosts_max as many as SL_DENSITY_GHOSTS_FACTOR a unit in memory. */
+/* Ghosts: between ghosts_min and ghosts_max as many as SL_DENSITY_GHOSTS_FACTOR a unit in memory.
+ */
 struct sl_density_options {
     uint64_t ghosts_min, ghosts_max;
 };
@@ -102,8 +104,8 @@ void sl_density_sink(struct sl_density *density, uint32_t unit);
 /* It leaves memory, and its number is no longer its user's. It becomes a ghost. */
 void sl_density_leave(struct sl_density *density, uint32_t unit);
 
-/* Retention: it, and those before it in its chain, go after all others until a time, as long as they fit
- * into their part of memory. Beyond that part they are as all others again. */
+/* Retention: it, and those before it in its chain, go after all others until a time, as long as
+ * they fit into their part of memory. Beyond that part they are as all others again. */
 struct reg_keep {
     uint32_t end_s;
     uint32_t pages; /* that it takes, and each of those before it: up to REG_KEEP_PAGES_MAX */
@@ -116,13 +118,14 @@ void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg
 /* The time, in seconds modulo 2^32, and how many pages may be kept. Before what follows, and before
  * references while any are kept. */
 void sl_density_now(struct sl_density *density, uint32_t now_s, uint64_t kept_pages_max);
-/* Looks at so many of those that are kept: those whose time is over are as all others again. References
- * do that, too; who asks how many pages are kept while none come does it before. */
+/* Looks at so many of those that are kept: those whose time is over are as all others again.
+ * References do that, too; who asks how many pages are kept while none come does it before. */
 void sl_density_keep_look(struct sl_density *density, uint32_t count);
 
 /* The unit of this hash is asked for soon, some calls of this later: it is fetched from memory. */
 void sl_density_fetch(struct sl_density *density, uint64_t hash);
-/* So many more units will come: the table grows before, while little is in it that would have to move. */
+/* So many more units will come: the table grows before, while little is in it that would have to
+ * move. */
 void sl_density_expect(struct sl_density *density, uint64_t count);
 uint32_t sl_density_user(const struct sl_density *density, uint32_t unit);
 void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t user);
@@ -136,13 +139,14 @@ bool sl_density_is(const struct sl_density *density, uint32_t unit, uint32_t use
  * the next one is before it in the same chain; else none of those, since that would be a hole. */
 uint32_t sl_density_first(struct sl_density *density);
 uint32_t sl_density_next(struct sl_density *density, bool goes);
-/* The users of the units that are likely to be given next, should each of them leave; 0: none is known. */
+/* The users of the units that are likely to be given next, should each of them leave; 0: none is
+ * known. */
 void sl_density_after(struct sl_density *density, uint32_t *users, uint32_t count);
 
 /* ---- on disk alone, and across restarts ---- */
 
-/* There, or not any more: what left memory and is on disk alone is known for as long as that, and counts
- * among no ghosts. */
+/* There, or not any more: what left memory and is on disk alone is known for as long as that, and
+ * counts among no ghosts. */
 void sl_density_disk(struct sl_density *density, uint64_t hash, bool there);
 /* The value that so much of what is on disk alone (0 to 1) is above. */
 double sl_density_disk_cut(const struct sl_density *density, double share);
@@ -165,10 +169,10 @@ struct sl_density_note {
 struct sl_density_note sl_density_note(const struct sl_density *density, uint32_t unit);
 /* Hits that a reference of its stay is expected to bring; 0: nothing is known of it. */
 double sl_density_value(const struct sl_density *density, uint32_t unit);
-/* A unit that was in memory or on disk before a restart: in any order, before anything else; it counts when
- * sl_density_restored is called. After that call ghosts, the newest first: each counts at once, and is older than
- * every ghost that density has. Invalid values of the note are replaced. Gives the unit's number; 0: as
- * sl_density_enter, or the unit is known. */
+/* A unit that was in memory or on disk before a restart: in any order, before anything else; it
+ * counts when sl_density_restored is called. After that call ghosts, the newest first: each counts
+ * at once, and is older than every ghost that density has. Invalid values of the note are replaced.
+ * Gives the unit's number; 0: as sl_density_enter, or the unit is known. */
 struct sl_density_was {
     enum { SL_DENSITY_MEMORY, SL_DENSITY_DISK, SL_DENSITY_GHOST } where;
     uint32_t user;
@@ -186,8 +190,8 @@ bool sl_density_learn(struct sl_density *density, const void *bytes, uint32_t le
 
 /* ---- what is known ---- */
 
-/* How likely it is wanted within so many references from now, 0..1; 0: it is not known, 1: nothing is
- * learnt yet. */
+/* How likely it is wanted within so many references from now, 0..1; 0: it is not known, 1: nothing
+ * is learnt yet. */
 double sl_density_chance(const struct sl_density *density, uint32_t unit,
                          uint64_t within_references);
 /* Counts of units in memory, of ghosts, and of units on disk alone. */

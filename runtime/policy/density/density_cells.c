@@ -1,9 +1,11 @@
-/* runtime/policy/density/density_cells.c - units in lists by what they are worth, and what is learnt of that.
+/* runtime/policy/density/density_cells.c - units in lists by what they are worth, and what is
+ * learnt of that.
  *
- * A unit that is in memory stands in a list: that of its class, age and priority, or that of what goes
- * first, or that of what is kept. A ghost stands with all ghosts, in the order in which they left. Ages
- * nest: each takes a power of two of references, and when that is over the whole list goes behind that of
- * the next age. So no unit is touched for getting older, and its age follows from when it was used. */
+ * A unit that is in memory stands in a list: that of its class, age and priority, or that of what
+ * goes first, or that of what is kept. A ghost stands with all ghosts, in the order in which they
+ * left. Ages nest: each takes a power of two of references, and when that is over the whole list
+ * goes behind that of the next age. So no unit is touched for getting older, and its age follows
+ * from when it was used. */
 #include "runtime/policy/density/density_internal.h"
 
 #include <math.h>
@@ -14,12 +16,14 @@
 
 /* ---- rates ---- */
 
-/* A cell leans on the one before it with the weight of so many hits, at the higher of both rates once it has
- * more than OWN_HITS: else the many ages of a loop without any would outweigh the one that has all. */
+/* A cell leans on the one before it with the weight of so many hits, at the higher of both rates
+ * once it has more than OWN_HITS: else the many ages of a loop without any would outweigh the one
+ * that has all. */
 #define PRIOR_HITS 20.0
 #define OWN_HITS   300.0
-/* Values are rounded to so many steps an octave, as many as memory was filled anew, over STEPS_FILLED. Of equals
- * the older goes first: else a young cache, or traffic that changes, would be up to 0.9 points under LRU. */
+/* Values are rounded to so many steps an octave, as many as memory was filled anew, over
+ * STEPS_FILLED. Of equals the older goes first: else a young cache, or traffic that changes, would
+ * be up to 0.9 points under LRU. */
 #define STEPS_LEAST  1.0
 #define STEPS_MOST   16.0
 #define STEPS_FILLED 3.0
@@ -82,8 +86,8 @@ const char *sl_density_class_text(uint32_t class_index, char out[SL_DENSITY_TEXT
     return out;
 }
 
-/* From the oldest age down: each goes on into the next horizon as long as that is worth more than what it
- * has so far. */
+/* From the oldest age down: each goes on into the next horizon as long as that is worth more than
+ * what it has so far. */
 void sl_gittins(const double *rate, const double *width, uint32_t count, struct sl_worth *out)
 {
     for (uint32_t age = count; age-- > 0;) {
@@ -106,7 +110,8 @@ void sl_gittins(const double *rate, const double *width, uint32_t count, struct 
 #define UNITS_FIRST 16384u
 #define UNITS_MAX   (UINT32_C(1) << 29)
 #define USES_MAX    255u
-/* What was seen counts half when memory was filled anew so often, but not before and not after so many references. */
+/* What was seen counts half when memory was filled anew so often, but not before and not after so
+ * many references. */
 #define HALVE_FILLED UINT64_C(16)
 #define HALVE_LEAST  UINT64_C(50000)
 #define HALVE_MOST   UINT64_C(150000)
@@ -342,8 +347,8 @@ static void all_older(struct sl_density *density)
 }
 
 #define BUCKETS 1024
-/* Those of a class that was seen, by value. A hit of low priority is worth half, one of high priority twice
- * as much. Of equals the older goes first, as it does in LRU. */
+/* Those of a class that was seen, by value. A hit of low priority is worth half, one of high
+ * priority twice as much. Of equals the older goes first, as it does in LRU. */
 static void lists_order(struct sl_density *density)
 {
     int octave = (int)rint(density->steps);
@@ -386,8 +391,9 @@ static double exposure_of(const struct sl_density *density, uint32_t cell)
            (double)density->known[cell] * (double)(density->references - density->counted_at);
 }
 
-/* Of a class. An age leans on the one before it: with the mean of all in its place, units older than any that
- * was seen would look better than those that are known to be bad. Then it is like its neighbours. */
+/* Of a class. An age leans on the one before it: with the mean of all in its place, units older
+ * than any that was seen would look better than those that are known to be bad. Then it is like its
+ * neighbours. */
 static void class_settle(struct sl_density *density, uint32_t class_index, double like)
 {
     double raw[SL_DENSITY_AGES], rate[SL_DENSITY_AGES], width[SL_DENSITY_AGES];

@@ -1,4 +1,5 @@
-/* runtime/policy/density/density_internal.h - what the files of density.h share: units, and where they stand. */
+/* runtime/policy/density/density_internal.h - what the files of density.h share: units, and where
+ * they stand. */
 #ifndef SL_DENSITY_INTERNAL_H
 #define SL_DENSITY_INTERNAL_H
 
@@ -12,7 +13,8 @@
 /* Values are computed again after so many references. */
 #define SETTLE_REFERENCES UINT64_C(1000)
 
-/* DISK: on disk alone, and in no list. A ghost that was never used is one that others name as their parent. */
+/* DISK: on disk alone, and in no list. A ghost that was never used is one that others name as their
+ * parent. */
 enum unit_state { UNIT_FREE, UNIT_HERE, UNIT_SUNK, UNIT_KEPT, UNIT_GHOST, UNIT_DISK, UNIT_STATES };
 
 struct pair {
@@ -41,7 +43,8 @@ struct unit {
 };
 static_assert(sizeof(struct unit) == 64, "a unit is a line of the processor's cache");
 
-/* The lists of a cell, one for each weight, and one of each state but HERE. Their heads are the first units. */
+/* The lists of a cell, one for each weight, and one of each state but HERE. Their heads are the
+ * first units. */
 #define WEIGHTS             3u
 #define LISTS               (SL_DENSITY_CELLS * WEIGHTS)
 #define HEAD_FIRST          1u

@@ -1,4 +1,5 @@
-/* runtime/policy/rhythm/sessions.c - the table of sessions, what their pauses are worth, and which of them are due. */
+/* runtime/policy/rhythm/sessions.c - the table of sessions, what their pauses are worth, and which
+ * of them are due. */
 #include "runtime/policy/rhythm/sessions.h"
 #include "runtime/base/sl_base.h"
 #include "runtime/base/sl_clock.h"
@@ -13,21 +14,22 @@
 /* The ages of a pause are shares of what was told. Nobody waits beyond the last one. */
 #define TOLD_SHARES 32u
 #define AGES        (4 * TOLD_SHARES)
-/* Before anything was told: of four sessions two came back at about the time that was told, and three within a
- * second where the pause was over. */
+/* Before anything was told: of four sessions two came back at about the time that was told, and
+ * three within a second where the pause was over. */
 #define FIRST_SESSIONS 4.0
 #define FIRST_TOLD     2.0
 #define FIRST_OVER     3.0
 /* What was seen counts half after so many that came back. */
 #define HALVE_BACK 4096.0
 #define LEAST      1e-9
-/* A session is due if it comes back within the horizon with this chance: else too many reads are in vain. */
+/* A session is due if it comes back within the horizon with this chance: else too many reads are in
+ * vain. */
 #define CHANCE_MIN     0.25
 #define CHANCE_GUESSED 0.5
 /* What is worth less a second is not worth a read. */
 #define WORTH_LEAST 1e-6
-/* The room for what is brought is to be so full. When it is fuller, sessions are brought later, when
- * they are worth more; each try and each turn moves the edge a bit. */
+/* The room for what is brought is to be so full. When it is fuller, sessions are brought later,
+ * when they are worth more; each try and each turn moves the edge a bit. */
 #define FULL_AIM   0.7
 #define EDGE_MOVES 0.1
 #define EDGE_FALLS 0.999
@@ -36,8 +38,8 @@
 /* The shortest pause; and that of one that is over. */
 #define TOLD_NS_LEAST (100 * SL_NS_PER_MS)
 #define OVER_NS       SL_NS_PER_S
-/* A session is looked at when its pause is longer by a 32nd and this, and all at multiples of it: so they share
- * wake-ups. */
+/* A session is looked at when its pause is longer by a 32nd and this, and all at multiples of it:
+ * so they share wake-ups. */
 #define LOOK_NS    (10 * SL_NS_PER_MS)
 #define LOOK_SHARE 32u
 
@@ -54,8 +56,8 @@ struct session {
     uint32_t asked; /* serial of when it was given as due, and is not tried yet; 0: it is not */
 };
 
-/* Of the pauses of a class, by age: how long sessions were in it, in shares of what was told; how many came back there;
- * and what it is worth to have the blocks of one in memory from there on. */
+/* Of the pauses of a class, by age: how long sessions were in it, in shares of what was told; how
+ * many came back there; and what it is worth to have the blocks of one in memory from there on. */
 struct rhythm {
     double exposure[AGES], back[AGES];
     struct sl_worth worth[AGES + 1]; /* the last is beyond all ages */

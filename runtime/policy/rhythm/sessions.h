@@ -1,9 +1,11 @@
-/* runtime/policy/rhythm/sessions.h - the sessions of engines, and when their blocks are wanted again.
+/* runtime/policy/rhythm/sessions.h - the sessions of engines, and when their blocks are wanted
+ * again.
  *
- * A session is known by its name's hash, or by its chain of blocks: a request that goes on from the blocks of an earlier
- * one is of the same session. Requests that ask for blocks are its turns, what is between them are pauses. Of pauses
- * is learnt how far what is said of their length is right, and so what blocks in memory are worth at each time of them. When
- * that is more than what goes for them is worth (the edge), a session is due.
+ * A session is known by its name's hash, or by its chain of blocks: a request that goes on from the
+ * blocks of an earlier one is of the same session. Requests that ask for blocks are its turns, what
+ * is between them are pauses. Of pauses is learnt how far what is said of their length is right,
+ * and so what blocks in memory are worth at each time of them. When that is more than what goes for
+ * them is worth (the edge), a session is due.
  *
  * Bounded: the session that had no turn for longest makes way. Its user keeps what it needs by the
  * session's number. Time is an argument. One thread. */
@@ -16,8 +18,8 @@
 
 struct sl_sessions; /* opaque */
 
-/* What came may leave again before its time: writers need room at once, others are kept instead. Asked
- * of a session that is due and came, now and then; false: it is given as due again. */
+/* What came may leave again before its time: writers need room at once, others are kept instead.
+ * Asked of a session that is due and came, now and then; false: it is given as due again. */
 typedef bool (*sl_sessions_here_fn)(void *context, uint32_t session);
 /* count_max: 1..2^20 sessions. here: NULL: not asked. Errors: SL_ERR_NO_MEMORY. */
 sl_err sl_sessions_create(uint32_t count_max, sl_sessions_here_fn here, void *context,
@@ -35,14 +37,14 @@ struct sl_turn {
     bool load;         /* it asks for blocks; else it stores what was computed */
     bool ends;         /* no other turn is expected */
 };
-/* Gives the number of its session, 0..count_max-1, also of one that ends; SL_SESSION_NONE: nothing makes it one. *fresh:
- * the session begins with it: what was kept by the number was another's. */
+/* Gives the number of its session, 0..count_max-1, also of one that ends; SL_SESSION_NONE: nothing
+ * makes it one. *fresh: the session begins with it: what was kept by the number was another's. */
 #define SL_SESSION_NONE UINT32_MAX
 uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *turn, uint64_t now_ns,
                           bool *fresh);
 /* Of the pause that goes on, and no turn: another turn is expected in so long, counted from now.
- * 0: the pause is over, and the next request is about to come. SL_TOLD_UNKNOWN: what was told counts
- * no more. false: no session has this name. */
+ * 0: the pause is over, and the next request is about to come. SL_TOLD_UNKNOWN: what was told
+ * counts no more. false: no session has this name. */
 #define SL_TOLD_UNKNOWN UINT64_MAX
 bool sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pause_ns,
                       uint64_t now_ns);

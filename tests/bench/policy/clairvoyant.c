@@ -1,4 +1,5 @@
-/* tests/bench/policy/clairvoyant.c - the best that could be done by who knows all requests to come. */
+/* tests/bench/policy/clairvoyant.c - the best that could be done by who knows all requests to come.
+ */
 #include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* tests/bench/policy/disk.c - a disk as a log: the oldest goes first, but for what was wanted lately.
+/* tests/bench/policy/disk.c - a disk as a log: the oldest goes first, but for what was wanted
+ * lately.
  *
  * Block by block: what comes to the old end and was
  * wanted since it was written, and before half of the disk was written over, is written anew; of
@@ -13,7 +14,8 @@
 #define MS_A_DAY    86400000.0
 #define BUDGET_MS   3600000.0 /* a budget that was not used is kept for so long */
 #define QUEUE_FIRST 1024u
-/* Below a half of what may be saved up for a part of the trace's time, the budget is for the best. */
+/* Below a half of what may be saved up for a part of the trace's time, the budget is for the best.
+ */
 #define LEVEL_FREE  0.5
 #define SPAN_PARTS  64u
 #define CHANCE_BINS 64u

@@ -1,7 +1,7 @@
 /* tests/bench/policy/hints.h - what the engine of a replay says about sessions.
  *
- * A session ends at a request whose chain no later request extends. Which ends are told, and when the
- * engine is wrong, is drawn by a seed: the same trace, share and seed give the same words. */
+ * A session ends at a request whose chain no later request extends. Which ends are told, and when
+ * the engine is wrong, is drawn by a seed: the same trace, share and seed give the same words. */
 #ifndef SL_TESTS_BENCH_POLICY_HINTS_H
 #define SL_TESTS_BENCH_POLICY_HINTS_H
 

@@ -77,8 +77,8 @@ extern const struct model_memory_ops model_memory_lru, model_memory_density;
 /* every: references between two restarts of the registrar. Errors: SL_ERR_NO_MEMORY. */
 sl_err model_restarts_create(uint64_t every, uint32_t id_limit, struct model_restarts **out);
 void model_restarts_destroy(struct model_restarts **restarts);
-/* A block came to memory; one left it; before each use. Nothing is done when there are none. Errors:
- * SL_ERR_NO_MEMORY. */
+/* A block came to memory; one left it; before each use. Nothing is done when there are none.
+ * Errors: SL_ERR_NO_MEMORY. */
 void model_restarts_entered(struct model_restarts *restarts, uint32_t id, uint64_t parent_hash);
 sl_err model_restarts_left(struct model_memory *memory, const struct sl_density_note *note);
 sl_err model_restarts_look(struct model_memory *memory, const struct sl_density_options *options);
@@ -93,8 +93,8 @@ bool model_disk_has(const struct model_disk *disk, uint32_t id); /* disk may be 
 void model_disk_wanted(struct model_disk *disk, uint32_t id);    /* one that it has */
 /* Of the trace: a recording is shorter than the days in which a node's budget comes to rest. */
 void model_disk_span(struct model_disk *disk, uint64_t span_ms);
-/* Whether the budget has room for one that is so likely (0..1) to be wanted again: the less is left, the
- * likelier it has to be, as at a node (actors/registrar/disk/admission.c). */
+/* Whether the budget has room for one that is so likely (0..1) to be wanted again: the less is
+ * left, the likelier it has to be, as at a node (actors/registrar/disk/admission.c). */
 bool model_disk_allows(struct model_disk *disk, uint32_t id, double chance, uint64_t now_ms);
 /* false: it is not written, since the budget is spent or there is no memory for it. */
 bool model_disk_write(struct model_disk *disk, uint32_t id, uint64_t now_ms,
@@ -110,8 +110,8 @@ struct model_ahead_ops {
     double (*full)(void *context, uint64_t refused_bytes);
     /* Beside what came ahead already, now. */
     bool (*fits)(void *context, uint64_t now_ns, uint64_t bytes);
-    /* Brings it, if what goes for it is worth less than so many hits a reference. rest: others of the
-     * chain came already, in vain without it. */
+    /* Brings it, if what goes for it is worth less than so many hits a reference. rest: others of
+     * the chain came already, in vain without it. */
     sl_err (*bring)(void *context, uint32_t id, uint32_t before, double worth, bool rest,
                     bool *brought);
     void (*keep)(void *context, uint32_t id, uint64_t now_ns, uint64_t for_ns);

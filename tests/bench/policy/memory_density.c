@@ -1,4 +1,5 @@
-/* tests/bench/policy/memory_density.c - what earns least goes first: the code that a node evicts by. */
+/* tests/bench/policy/memory_density.c - what earns least goes first: the code that a node evicts
+ * by. */
 #include "runtime/policy/density/density.h"
 #include "tests/bench/policy/internal.h"
 

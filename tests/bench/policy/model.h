@@ -9,7 +9,8 @@
 #include "tests/bench/policy/hints.h"
 #include "tests/bench/policy/trace.h"
 
-/* Which blocks a disk is asked to keep. One that is refused is asked for again when it is wanted. */
+/* Which blocks a disk is asked to keep. One that is refused is asked for again when it is wanted.
+ */
 enum model_admission {
     MODEL_ADMIT_ALL,    /* when it is stored */
     MODEL_ADMIT_REUSE,  /* likely enough to be wanted again while the disk would keep it */

@@ -1,5 +1,5 @@
-/* tests/bench/policy/prefetch.c - blocks come from disk before their session does, as at a node: by the
- * same table of sessions (runtime/policy/rhythm). */
+/* tests/bench/policy/prefetch.c - blocks come from disk before their session does, as at a node: by
+ * the same table of sessions (runtime/policy/rhythm). */
 #include "runtime/base/sl_clock.h"
 #include "runtime/policy/rhythm/sessions.h"
 #include "tests/bench/policy/internal.h"

@@ -1,5 +1,6 @@
-/* tests/bench/policy/restart.c - a registrar that is killed now and then, and goes on from what survives:
- * the notes of blocks in memory, of what was learnt, and of ghosts (actors/registrar/records). */
+/* tests/bench/policy/restart.c - a registrar that is killed now and then, and goes on from what
+ * survives: the notes of blocks in memory, of what was learnt, and of ghosts
+ * (actors/registrar/records). */
 #include "runtime/base/sl_array.h"
 #include "tests/bench/policy/internal.h"
 

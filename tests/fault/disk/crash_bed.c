@@ -52,7 +52,8 @@ static bool is_long(void)
     return getenv("SL_DISK_BED_LONG") != NULL;
 }
 
-/* How many times less is tried under a sanitizer: it sees the same code at each, and takes five times as long. */
+/* How many times less is tried under a sanitizer: it sees the same code at each, and takes five
+ * times as long. */
 static uint32_t thinner(uint32_t by)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -820,7 +821,8 @@ static void forget_all_of(uint32_t segment, uint32_t count)
     pass(SL_NS_PER_S);
 }
 
-/* Of one in the middle the values go, the oldest goes whole; others, and what tombstones say, stay. */
+/* Of one in the middle the values go, the oldest goes whole; others, and what tombstones say, stay.
+ */
 START_TEST(segments_without_live_values_give_their_room_back)
     {
         uint32_t live = 0;

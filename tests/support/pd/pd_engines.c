@@ -1,5 +1,5 @@
-/* tests/support/pd/pd_engines.c - runs a prefill and a decode engine as two processes, kills one if asked,
- * and reports. */
+/* tests/support/pd/pd_engines.c - runs a prefill and a decode engine as two processes, kills one if
+ * asked, and reports. */
 #include "tests/support/pd/pd_engines.h"
 #include "runtime/keys/sl_keys.h"
 

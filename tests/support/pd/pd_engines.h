@@ -1,5 +1,5 @@
-/* tests/support/pd/pd_engines.h - two engines, each a process, that hand requests over and check every
- * byte: suites of hand-overs run them. */
+/* tests/support/pd/pd_engines.h - two engines, each a process, that hand requests over and check
+ * every byte: suites of hand-overs run them. */
 #ifndef SL_TESTS_SUPPORT_PD_ENGINES_H
 #define SL_TESTS_SUPPORT_PD_ENGINES_H
 

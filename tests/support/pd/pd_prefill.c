@@ -1,5 +1,5 @@
-/* tests/support/pd/pd_prefill.c - the prefill engine of the demo: computes inputs, hands them over, and
- * never waits in its loop. */
+/* tests/support/pd/pd_prefill.c - the prefill engine of the demo: computes inputs, hands them over,
+ * and never waits in its loop. */
 #include "tests/support/pd/pd_engines.h"
 
 #include <stdlib.h>
@@ -171,8 +171,8 @@ static bool messages_take(struct prefill *self)
     return any;
 }
 
-/* Decode may have all of a request before prefill hears that it has. So what is open ends by itself;
- * given up, it would count as failed, and its node would remember it for a while. */
+/* Decode may have all of a request before prefill hears that it has. So what is open ends by
+ * itself; given up, it would count as failed, and its node would remember it for a while. */
 static bool goes_on(const struct prefill *self)
 {
     uint64_t drain_ns = SL_MIN(self->engine.options->op_timeout_ns, DRAIN_NS);

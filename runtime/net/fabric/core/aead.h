@@ -1,9 +1,9 @@
-/* runtime/net/fabric/core/aead.h - the ciphers of records (RFC 8446, 5.2), part by part: by libcrypto, or
- * AES-128-GCM by libipsec-mb, where that is faster.
+/* runtime/net/fabric/core/aead.h - the ciphers of records (RFC 8446, 5.2), part by part: by
+ * libcrypto, or AES-128-GCM by libipsec-mb, where that is faster.
  *
  * libcrypto has code for VAES and AVX-512 from 3.1 on. Before that it does 16 bytes an instruction,
- * and libipsec-mb is three times as fast. It is found at run time; one program runs with and without
- * it. What both make is the same, byte for byte.
+ * and libipsec-mb is three times as fast. It is found at run time; one program runs with and
+ * without it. What both make is the same, byte for byte.
  *
  * An sl_aead belongs to one thread at a time. */
 #ifndef SL_FABRIC_CORE_AEAD_H

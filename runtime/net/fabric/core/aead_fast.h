@@ -1,6 +1,6 @@
-/* runtime/net/fabric/core/aead_fast.h - AES-128-GCM by libipsec-mb, for aead.c alone. Not there where it was
- * not built (no header), or where library, its version or this processor's VAES and AVX-512 are
- * missing. */
+/* runtime/net/fabric/core/aead_fast.h - AES-128-GCM by libipsec-mb, for aead.c alone. Not there
+ * where it was not built (no header), or where library, its version or this processor's VAES and
+ * AVX-512 are missing. */
 #ifndef SL_FABRIC_CORE_AEAD_FAST_H
 #define SL_FABRIC_CORE_AEAD_FAST_H
 

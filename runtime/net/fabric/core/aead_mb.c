@@ -1,6 +1,6 @@
-/* runtime/net/fabric/core/aead_mb.c - see aead_fast.h. The library's functions come in a table that it fills
- * for this processor. How the table is laid out belongs to a version, so only the version of the
- * header is used. */
+/* runtime/net/fabric/core/aead_mb.c - see aead_fast.h. The library's functions come in a table that
+ * it fills for this processor. How the table is laid out belongs to a version, so only the version
+ * of the header is used. */
 #include "runtime/net/fabric/core/aead_fast.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
-/* runtime/net/fabric/core/fabric.c - a fabric opens, turns and closes, the same for every back end. */
+/* runtime/net/fabric/core/fabric.c - a fabric opens, turns and closes, the same for every back end.
+ */
 #include "runtime/net/fabric/core/movers.h"
 #include "runtime/net/fabric/core/tables.h"
 

@@ -1,10 +1,10 @@
-/* runtime/net/fabric/core/fabric.h - bytes between nodes, one-sidedly: the interface, whatever carries
- * them.
+/* runtime/net/fabric/core/fabric.h - bytes between nodes, one-sidedly: the interface, whatever
+ * carries them.
  *
  * A fabric registers memory, joins peers by addresses that the control plane carries, hands out
- * grants (who may read which range of its memory), and reads memory that a peer granted into its own.
- * The peer's actor takes no part in a transfer: its NIC (verbs) or its fabric (tcp) serves it. Nobody
- * writes to another node's memory.
+ * grants (who may read which range of its memory), and reads memory that a peer granted into its
+ * own. The peer's actor takes no part in a transfer: its NIC (verbs) or its fabric (tcp) serves it.
+ * Nobody writes to another node's memory.
  *
  * Promises, for every back end:
  *  - A transfer ends by exactly one done(), by its deadline or as soon after it as its memory is
@@ -59,9 +59,9 @@ struct sl_fabric_events {
     /* A link that was UP is DOWN before it is anything else. */
     void (*link)(void *context, uint32_t peer, enum sl_fabric_link link,
                  const struct sl_error *why);
-    /* From here on the peer may use this key, at most SL_FABRIC_BLOB_MAX bytes (verbs binds windows first).
-     * No bytes: nothing of the grant is left, and it only wants its end; why says the reason, where it is
-     * not that links went (SL_OK). */
+    /* From here on the peer may use this key, at most SL_FABRIC_BLOB_MAX bytes (verbs binds windows
+     * first). No bytes: nothing of the grant is left, and it only wants its end; why says the
+     * reason, where it is not that links went (SL_OK). */
     void (*granted)(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
                     const struct sl_error *why);
     void (*grant_ended)(void *context, uint32_t grant);
@@ -130,7 +130,8 @@ struct sl_fabric_dmabuf {
 struct sl_fabric_memory {
     void *at; /* lent until deregistered; NULL: it is a dmabuf's */
     /* Borrowed; the descriptor is copied, and the copy closed with the memory. Nothing here touches
-     * such bytes: a piece with a digest on them is refused, the caller checks what landed. NULL: at */
+     * such bytes: a piece with a digest on them is refused, the caller checks what landed. NULL: at
+     */
     const struct sl_fabric_dmabuf *dmabuf;
     uint64_t length_bytes;
     uint64_t chunk_bytes;  /* arena: no extent crosses a multiple of it; 0: a pool */
@@ -143,13 +144,13 @@ struct sl_fabric_memory {
  * registered() of a dmabuf: SL_ERR_UNSUPPORTED (the device or its driver does not take it). */
 sl_err sl_fabric_memory_add(struct sl_fabric *fabric, const struct sl_fabric_memory *memory,
                             uint32_t *out, struct sl_error *why);
-/* A region a call: a NIC takes long to give up what it has pinned. *gone: all of it is deregistered.
- * From the first call on transfers and grants of it are refused, and nothing more of it is registered,
- * without registered(). Errors: SL_ERR_NOT_FOUND, SL_ERR_BUSY (transfers or grants use it: nothing has
- * changed). */
+/* A region a call: a NIC takes long to give up what it has pinned. *gone: all of it is
+ * deregistered. From the first call on transfers and grants of it are refused, and nothing more of
+ * it is registered, without registered(). Errors: SL_ERR_NOT_FOUND, SL_ERR_BUSY (transfers or
+ * grants use it: nothing has changed). */
 sl_err sl_fabric_memory_remove_step(struct sl_fabric *fabric, uint32_t memory, bool *gone);
-/* Whether memory of a dmabuf can be registered at all: that a device takes one shows only when it is
- * registered. Errors: SL_ERR_UNSUPPORTED (by tcp, or a libibverbs that is too old). */
+/* Whether memory of a dmabuf can be registered at all: that a device takes one shows only when it
+ * is registered. Errors: SL_ERR_UNSUPPORTED (by tcp, or a libibverbs that is too old). */
 sl_err sl_fabric_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why);
 /* The largest region that is registered: of the options, or of the device where that is less. */
 uint64_t sl_fabric_region_bytes_max(const struct sl_fabric *fabric);
@@ -166,8 +167,8 @@ void sl_fabric_peer_remove(struct sl_fabric *fabric, uint32_t peer);
 enum sl_fabric_link sl_fabric_peer_link(const struct sl_fabric *fabric, uint32_t peer);
 
 /* ---- grants: what of our memory a peer may read ----
- * A grant of what is unread is a ticket: with verbs it has rights of its own, needs a peer that is UP,
- * and lasts at most as long as its link. */
+ * A grant of what is unread is a ticket: with verbs it has rights of its own, needs a peer that is
+ * UP, and lasts at most as long as its link. */
 /* Where some bytes lie; those of a list follow each other in its order, whatever memories they are
  * in. Places of one list that overlap are the caller's fault: what they hold then is not said. */
 struct sl_fabric_place {
@@ -178,22 +179,21 @@ struct sl_fabric_grant {
     uint32_t memory;
     uint32_t peer; /* who may */
     uint64_t offset_bytes, length_bytes;
-    /* Copied; NULL: memory and offset_bytes say where. Else those are not looked at, the lengths add
-     * up to length_bytes, and the key's range is 0..length_bytes in the order of the places. */
+    /* Copied; NULL: memory and offset_bytes say where. Else those are not looked at, the lengths
+     * add up to length_bytes, and the key's range is 0..length_bytes in the order of the places. */
     const struct sl_fabric_place *places;
     uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
     uint64_t cookie;      /* not 0: may_read is asked */
 };
-/* Gives a handle; granted() brings the key that the peer needs. Errors: SL_ERR_NOT_FOUND (memory, peer),
- * SL_ERR_BUSY (memory is not registered yet), SL_ERR_UNREACHABLE (verbs, ticket: the peer is not up),
- * SL_ERR_LIMIT (also: the places want more than the key or the NIC holds), SL_ERR_INVALID (range, places),
- * SL_ERR_OS. What the device refuses of a ticket comes with granted(). */
+/* Gives a handle; granted() brings the key that the peer needs. Errors: SL_ERR_NOT_FOUND (memory,
+ * peer), SL_ERR_BUSY (memory is not registered yet), SL_ERR_UNREACHABLE (verbs, ticket: the peer is
+ * not up), SL_ERR_LIMIT (also: the places want more than the key or the NIC holds), SL_ERR_INVALID
+ * (range, places), SL_ERR_OS. What the device refuses of a ticket comes with granted(). */
 sl_err sl_fabric_grant_add(struct sl_fabric *fabric, const struct sl_fabric_grant *grant,
                            uint32_t *out, struct sl_error *why);
-/* grant_ended() says when the peer is through with its range. By tcp it waits for what is being sent,
- * and for three quarters of stall_ns at most: then the connection of a peer that is too slow ends.
- * So whoever waits for the end need not be given up itself. Errors:
- * SL_ERR_NOT_FOUND. */
+/* grant_ended() says when the peer is through with its range. By tcp it waits for what is being
+ * sent, and for three quarters of stall_ns at most: then the connection of a peer that is too slow
+ * ends. So whoever waits for the end need not be given up itself. Errors: SL_ERR_NOT_FOUND. */
 sl_err sl_fabric_grant_end(struct sl_fabric *fabric, uint32_t grant);
 
 /* ---- keys: what a peer granted to us ---- */
@@ -212,8 +212,8 @@ struct sl_fabric_piece {
     uint64_t remote_offset_bytes; /* in the peer's memory, as the grant's */
     uint64_t length_bytes; /* 1..SL_VALUE_BYTES_MAX; may span adjacent regions on both sides */
     const struct sl_digest *digest; /* what the bytes must be; NULL: not checked. Copied */
-    /* Copied; NULL: memory and offset_bytes say where. Else those are not looked at, the lengths add
-     * up to length_bytes, and the digest is over the bytes in the order of the places. */
+    /* Copied; NULL: memory and offset_bytes say where. Else those are not looked at, the lengths
+     * add up to length_bytes, and the digest is over the bytes in the order of the places. */
     const struct sl_fabric_place *places;
     uint32_t place_count; /* NULL: 0; else 1..SL_FABRIC_PLACES_MAX */
     uint32_t rail; /* several NICs: 1 + the rail that carries it while its link is up; 0: any */

@@ -4,11 +4,12 @@
  * A piece is cut into units (no unit crosses a region on either side), a lane carries units in
  * order and ends them in order. A link's pieces wait in one queue from which its lanes take.
  *
- * A fabric has a rail for each NIC or address. A memory is registered with every rail, a peer has a link
- * on every rail, and a grant's key is a key of every rail. Rail i of one node speaks to rail i of the
- * other. Rails that the other has not got, or has of another kind, carry nothing. The pieces of a
- * transfer are dealt out over the rails that are up. A rail whose link breaks ends its pieces, and they
- * go to the others, each rail once a piece. When its link is there again it takes pieces again. */
+ * A fabric has a rail for each NIC or address. A memory is registered with every rail, a peer has a
+ * link on every rail, and a grant's key is a key of every rail. Rail i of one node speaks to rail i
+ * of the other. Rails that the other has not got, or has of another kind, carry nothing. The pieces
+ * of a transfer are dealt out over the rails that are up. A rail whose link breaks ends its pieces,
+ * and they go to the others, each rail once a piece. When its link is there again it takes pieces
+ * again. */
 #ifndef SL_FABRIC_CORE_INTERNAL_H
 #define SL_FABRIC_CORE_INTERNAL_H
 
@@ -221,7 +222,8 @@ struct fabric_backend {
     sl_err (*key_parse)(struct fabric_rail *rail, const void *blob, uint32_t length_bytes,
                         struct fabric_right *key, struct sl_error *why);
     void (*lane_push)(struct fabric_lane *lane); /* units sent..tail are new */
-    /* Some units have lost their piece, or may: fabric_unit_release those that can go. NULL: none. */
+    /* Some units have lost their piece, or may: fabric_unit_release those that can go. NULL: none.
+     */
     void (*lane_cancel)(struct fabric_lane *lane);
     void (*step)(struct fabric_rail *rail);
     /* Hands to the kernel what was queued; NULL: nothing. */
@@ -229,8 +231,8 @@ struct fabric_backend {
     uint64_t (*wake_at)(const struct fabric_rail *rail); /* NULL: never */
 };
 
-/* One NIC (verbs) or address (tcp), as its back end sees it. Its tables have by the same index what it
- * has of the fabric's own. */
+/* One NIC (verbs) or address (tcp), as its back end sees it. Its tables have by the same index what
+ * it has of the fabric's own. */
 struct fabric_rail {
     struct sl_fabric *fabric;
     char name[FABRIC_NAME_BYTES];     /* of several: its entry of the list */

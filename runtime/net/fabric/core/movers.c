@@ -1,5 +1,6 @@
-/* runtime/net/fabric/core/movers.c - see movers.h. Orders and ends pass through arrays under one lock a
- * mover, as long as they can ever get; each side is woken by an eventfd, once for what is new. */
+/* runtime/net/fabric/core/movers.c - see movers.h. Orders and ends pass through arrays under one
+ * lock a mover, as long as they can ever get; each side is woken by an eventfd, once for what is
+ * new. */
 #include "runtime/net/fabric/core/movers.h"
 
 #include "runtime/base/sl_signals.h"
@@ -168,8 +169,8 @@ static void mover_tell(struct mover *mover, const struct sl_mover_done *done)
     (void)pthread_mutex_unlock(&mover->lock);
 }
 
-/* Wakes the owner for the dones that it was not waked for: all of them before the mover sleeps, and a
- * few values of a chain later while it has work. */
+/* Wakes the owner for the dones that it was not waked for: all of them before the mover sleeps, and
+ * a few values of a chain later while it has work. */
 static void owner_wake(struct mover *mover, bool sleeps)
 {
     (void)pthread_mutex_lock(&mover->lock);

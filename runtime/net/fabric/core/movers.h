@@ -1,5 +1,5 @@
-/* runtime/net/fabric/core/movers.h - threads that receive, digest and send the values of sockets, so
- * that one connection's copy runs beside another's.
+/* runtime/net/fabric/core/movers.h - threads that receive, digest and send the values of sockets,
+ * so that one connection's copy runs beside another's.
  *
  * A slot is one operation at a time: started, perhaps cancelled, ended by exactly one
  * sl_mover_done without `more`. Memory, message, digests and steps are lent from start to end. A
@@ -40,8 +40,8 @@ struct sl_mover_done {
  * two: one mover alone sends no faster than the core that it fills. */
 uint32_t sl_movers_count(uint32_t wanted);
 
-/* count: 1 and up. wake_fd: an eventfd, borrowed, written when a done is there; for up to three with
- * `more` not before their mover has nothing else to do. Errors: SL_ERR_NO_MEMORY,
+/* count: 1 and up. wake_fd: an eventfd, borrowed, written when a done is there; for up to three
+ * with `more` not before their mover has nothing else to do. Errors: SL_ERR_NO_MEMORY,
  * SL_ERR_UNSUPPORTED (no io_uring), SL_ERR_OS. */
 sl_err sl_movers_open(uint32_t count, uint32_t slot_count, int wake_fd, struct sl_movers **out,
                       struct sl_error *why);
@@ -63,8 +63,8 @@ struct sl_mover_step {
     unsigned char head[SL_WIRE_ANSWER_BYTES];
 };
 
-/* A receive. All that is pointed at is lent, the lists of runs too. What comes behind it stays in the
- * opener. */
+/* A receive. All that is pointed at is lent, the lists of runs too. What comes behind it stays in
+ * the opener. */
 struct sl_mover_receive {
     int fd;
     struct sl_runs to;

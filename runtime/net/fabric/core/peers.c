@@ -1,5 +1,5 @@
-/* runtime/net/fabric/core/peers.c - peers and their links, one a rail: started, up, failed, stopped, started
- * anew. */
+/* runtime/net/fabric/core/peers.c - peers and their links, one a rail: started, up, failed,
+ * stopped, started anew. */
 #include "runtime/base/sl_backoff.h"
 #include "runtime/net/fabric/core/tables.h"
 

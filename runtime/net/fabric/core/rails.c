@@ -213,9 +213,9 @@ static enum sl_fabric_link link_of(const struct fabric_rail *rail, const struct 
     return fabric_link_of(&rail->peers[rail->fabric->transfers[piece->transfer].peer_index]);
 }
 
-/* The rail that the piece wants, else the least busy one that is up; with `patient` one that connects or is
- * down where none is. NULL: there is none. The turn decides between equals, so that small transfers
- * alternate. */
+/* The rail that the piece wants, else the least busy one that is up; with `patient` one that
+ * connects or is down where none is. NULL: there is none. The turn decides between equals, so that
+ * small transfers alternate. */
 static struct fabric_rail *rail_choose(const struct sl_fabric *fabric,
                                        const struct fabric_piece *piece, bool patient)
 {

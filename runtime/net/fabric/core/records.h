@@ -1,5 +1,5 @@
-/* runtime/net/fabric/core/records.h - records of TLS 1.3 (RFC 8446, 5.2) once a handshake is over: sealed
- * straight from where values lie, and opened straight to where they go.
+/* runtime/net/fabric/core/records.h - records of TLS 1.3 (RFC 8446, 5.2) once a handshake is over:
+ * sealed straight from where values lie, and opened straight to where they go.
  *
  * libssl makes the handshake (tcp/handshake.c) and copies every byte of a record twice; it also has
  * one object for both directions, where a connection is received on one thread and sent on
@@ -28,8 +28,10 @@
 #define SL_RECORD_IV_BYTES     SL_AEAD_NONCE_BYTES
 /* Staging: a record while nothing of size was moved, then as much as one receive or send takes. */
 #define SL_STAGING_SMALL_BYTES (SL_RECORD_BYTES_MAX + 1024u)
-#define SL_STAGING_LARGE_BYTES (25 * SL_RECORD_BYTES_MAX) /* in the L2 cache, with what is in it */
-/* Of one receive: digested while it is in the L2 cache; and its parts, with the head behind them. */
+#define SL_STAGING_LARGE_BYTES (25 * SL_RECORD_BYTES_MAX) /* in the L2 cache, with what is in it \
+                                                           */
+/* Of one receive: digested while it is in the L2 cache; and its parts, with the head behind them.
+ */
 #define SL_OPENER_SLICE_BYTES (256 * SL_KIB)
 #define SL_OPENER_PARTS       65u
 /* A key seals half of what RFC 8446, 5.5 allows AES-GCM (2^24.5 records); then the next one. */
@@ -48,11 +50,11 @@ struct sl_records {
     unsigned char *staging;
     /* begin..end of the staging came and was not taken, or is sealed and not sent yet. */
     uint32_t room_bytes, begin, end;
-    /* In no records: values are received straight to where they go, and the staging has what came of the
-     * head behind them; messages are sent as they are. */
+    /* In no records: values are received straight to where they go, and the staging has what came
+     * of the head behind them; messages are sent as they are. */
     bool clear;
-    /* Opener: plain_bytes at plain_at are opened already. Of the last receive in the clear so much was
-     * asked for, and came. */
+    /* Opener: plain_bytes at plain_at are opened already. Of the last receive in the clear so much
+     * was asked for, and came. */
     uint32_t plain_at, plain_bytes, asked_bytes, straight_bytes;
     int32_t over;      /* opener: -errno of what ended it: nothing more is opened */
     struct iovec part; /* sealer: being sent */
@@ -73,9 +75,9 @@ struct iovec sl_opener_space(struct sl_records *opener);
 void sl_opener_came(struct sl_records *opener, uint32_t length_bytes);
 /* At least so many bytes of the connection must come before left_bytes more can be taken. */
 uint32_t sl_opener_wants(const struct sl_records *opener, uint32_t left_bytes);
-/* A receive for those who want left_bytes more at `to` (0: the next head), and have taken what is there: its
- * parts, their number, and with how many bytes it may be woken. Until sl_opener_came they are the
- * kernel's, and `to` with them if this is in the clear. */
+/* A receive for those who want left_bytes more at `to` (0: the next head), and have taken what is
+ * there: its parts, their number, and with how many bytes it may be woken. Until sl_opener_came
+ * they are the kernel's, and `to` with them if this is in the clear. */
 uint32_t sl_opener_parts(struct sl_records *opener, struct sl_runs to, uint32_t left_bytes,
                          struct iovec parts[SL_OPENER_PARTS], uint32_t *low_bytes);
 /* Opens what is there, up to length_bytes, and feeds it to the digest (NULL: none) while it is in
@@ -84,8 +86,8 @@ uint32_t sl_opener_parts(struct sl_records *opener, struct sl_runs to, uint32_t 
  * changed may leave its bytes in `to`: they count for nothing. */
 int32_t sl_opener_take(struct sl_records *opener, struct sl_runs to, uint32_t length_bytes,
                        struct sl_digest_stream *digest);
-/* Takes the next answer's head if it is this one, and gives its size; 0: more must come. -ECANCELED: it is
- * another one, and is left; or as above. */
+/* Takes the next answer's head if it is this one, and gives its size; 0: more must come.
+ * -ECANCELED: it is another one, and is left; or as above. */
 int32_t sl_opener_expect(struct sl_records *opener, const unsigned char head[SL_WIRE_ANSWER_BYTES]);
 
 /* What is to be sealed: the parts of the message are used up. heads[i] != 0: part i of `parts` is a

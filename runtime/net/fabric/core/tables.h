@@ -27,8 +27,8 @@ static inline const struct sl_fabric_place *fabric_list_at(const struct fabric_l
 {
     return list->places != NULL ? &list->places[index] : &list->whole;
 }
-/* No places, or 1..SL_FABRIC_PLACES_MAX whose lengths add up; all of it in memory that is ready. Errors:
- * SL_ERR_INVALID, SL_ERR_NOT_FOUND, SL_ERR_BUSY. */
+/* No places, or 1..SL_FABRIC_PLACES_MAX whose lengths add up; all of it in memory that is ready.
+ * Errors: SL_ERR_INVALID, SL_ERR_NOT_FOUND, SL_ERR_BUSY. */
 sl_err fabric_list_check(struct sl_fabric *fabric, const struct fabric_list *list,
                          struct sl_error *why);
 
@@ -45,8 +45,8 @@ void fabric_places_leave(struct sl_fabric *fabric, struct fabric_place *first);
 /* ---- units.c ---- */
 /* The piece waits for a lane of its rail; it ends at once where the link is down. */
 void fabric_piece_begin(struct sl_fabric *fabric, struct fabric_piece *piece);
-/* Nothing more of the piece is cut. When all its units are back it goes to another rail, or ends with
- * the code. */
+/* Nothing more of the piece is cut. When all its units are back it goes to another rail, or ends
+ * with the code. */
 void fabric_piece_stop(struct sl_fabric *fabric, struct fabric_piece *piece, sl_err code);
 /* The transfer ends with the code as soon as its memory is free. */
 void fabric_transfer_give_up(struct sl_fabric *fabric, struct fabric_transfer *transfer,
@@ -75,9 +75,9 @@ void fabric_transfers_tell(struct sl_fabric *fabric);
 
 /* ---- rails.c ---- */
 #define FABRIC_SPLIT_BYTES SL_MIB /* less than this goes over one rail */
-/* One for each entry of the options' list. Rails that do not open are left out while one does. Errors:
- * SL_ERR_CONFIG (an empty entry, too many), SL_ERR_NO_MEMORY, SL_ERR_OS; those of the first rail when none
- * opens. */
+/* One for each entry of the options' list. Rails that do not open are left out while one does.
+ * Errors: SL_ERR_CONFIG (an empty entry, too many), SL_ERR_NO_MEMORY, SL_ERR_OS; those of the first
+ * rail when none opens. */
 sl_err fabric_rails_open(struct sl_fabric *fabric, struct sl_error *why);
 void fabric_rails_close(struct sl_fabric *fabric); /* they are quiet, and have no regions */
 /* Whether the key works by this rail still. */
@@ -88,9 +88,9 @@ void fabric_rails_deal(struct sl_fabric *fabric, struct fabric_transfer *transfe
 bool fabric_rails_retry(struct sl_fabric *fabric, struct fabric_piece *piece);
 
 /* ---- blob.c ----
- * "SLTR", version, whether a key dies with its link, count of rails, 0; then for each rail its length (4
- * bytes) and its blob, length 0: it has none. A fabric of one address or NIC tells a plain blob, takes the
- * first of such a blob, and its own is taken for that of the first rail. */
+ * "SLTR", version, whether a key dies with its link, count of rails, 0; then for each rail its
+ * length (4 bytes) and its blob, length 0: it has none. A fabric of one address or NIC tells a
+ * plain blob, takes the first of such a blob, and its own is taken for that of the first rail. */
 struct fabric_blob {
     bool dies;
     const void *parts[FABRIC_RAILS_MAX]; /* NULL: none */

@@ -1,5 +1,5 @@
-/* runtime/net/fabric/core/transfers.c - transfers: posted, given up, told when all of their pieces have
- * ended. */
+/* runtime/net/fabric/core/transfers.c - transfers: posted, given up, told when all of their pieces
+ * have ended. */
 #include "runtime/net/fabric/core/tables.h"
 
 #include <inttypes.h>

@@ -1,11 +1,12 @@
-/* runtime/net/fabric/core/wire.h - frames and blobs of the tcp fabric. Every byte that is parsed here
- * comes from outside.
+/* runtime/net/fabric/core/wire.h - frames and blobs of the tcp fabric. Every byte that is parsed
+ * here comes from outside.
  *
- * A request is 64 bytes. Answers come in the order of the requests, 24 bytes each; of a READ that went
- * well the value follows. Integers are little-endian.
+ * A request is 64 bytes. Answers come in the order of the requests, 24 bytes each; of a READ that
+ * went well the value follows. Integers are little-endian.
  *
- * All of it is within TLS 1.3, whose handshake says who asks (tcp/handshake.h); the first request is a
- * HELLO. Where both sides are set to send in the clear, it says so, and answers are in no records. */
+ * All of it is within TLS 1.3, whose handshake says who asks (tcp/handshake.h); the first request
+ * is a HELLO. Where both sides are set to send in the clear, it says so, and answers are in no
+ * records. */
 #ifndef SL_FABRIC_CORE_WIRE_H
 #define SL_FABRIC_CORE_WIRE_H
 
@@ -47,8 +48,8 @@ void sl_wire_answer_write(const struct sl_wire_answer *answer,
 sl_err sl_wire_answer_read(const unsigned char bytes[SL_WIRE_ANSWER_BYTES],
                            struct sl_wire_answer *out, struct sl_error *why);
 
-/* Where a fabric listens, and as whom the reader of it may ask there. For that peer alone: it comes over
- * the authenticated connection between the nodes. */
+/* Where a fabric listens, and as whom the reader of it may ask there. For that peer alone: it comes
+ * over the authenticated connection between the nodes. */
 #define SL_WIRE_ADDRESS_BYTES 80u
 struct sl_wire_address {
     bool ipv6;

@@ -1,4 +1,5 @@
-/* runtime/net/fabric/tcp/conn.c - connections: what is submitted for them, how they begin and end. */
+/* runtime/net/fabric/tcp/conn.c - connections: what is submitted for them, how they begin and end.
+ */
 #include "runtime/net/fabric/tcp/internal.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,6 @@
-/* runtime/net/fabric/tcp/handshake.c - see handshake.h. The secrets of the traffic come by the callback
- * that exists to log keys: libssl 3.0 has no other way to them. They are logged nowhere. */
+/* runtime/net/fabric/tcp/handshake.c - see handshake.h. The secrets of the traffic come by the
+ * callback that exists to log keys: libssl 3.0 has no other way to them. They are logged nowhere.
+ */
 #include "runtime/net/fabric/tcp/handshake.h"
 #include "runtime/base/sl_hex.h"
 

@@ -1,5 +1,5 @@
-/* runtime/net/fabric/tcp/handshake.h - TLS 1.3 by libssl: the handshake, with a key that both sides know
- * already (an external PSK, psk_dhe_ke). What follows is made by core/records.h.
+/* runtime/net/fabric/tcp/handshake.h - TLS 1.3 by libssl: the handshake, with a key that both sides
+ * know already (an external PSK, psk_dhe_ke). What follows is made by core/records.h.
  *
  * Bytes go in and out by calls: nothing here touches a socket, and nothing blocks. One thread. */
 #ifndef SL_FABRIC_TCP_HANDSHAKE_H
@@ -36,7 +36,8 @@ void sl_handshake_end(struct sl_handshake **handshake);
  * Errors: SL_ERR_PERMISSION (another key, no key), SL_ERR_PROTOCOL. */
 sl_err sl_handshake_step(struct sl_handshake *handshake, const void *bytes, uint32_t length_bytes,
                          struct sl_error *why);
-/* What is to be sent: up to room_bytes; gives how many. Also after it failed (why, for the peer). */
+/* What is to be sent: up to room_bytes; gives how many. Also after it failed (why, for the peer).
+ */
 uint32_t sl_handshake_say(struct sl_handshake *handshake, void *to, uint32_t room_bytes);
 /* When it is over: the keys of both directions, and what came behind the handshake goes to the
  * opener. Errors: those of sl_record_key_init, SL_ERR_PROTOCOL. */

@@ -26,7 +26,8 @@
 #define TCP_ENDED_NS_PER_BYTE UINT64_C(60)    /* 16 MiB/s a lane, when the grant has ended */
 /* Places beside those of connections_max: of connections that were closed and still end. */
 #define TCP_PLACES_ENDING 32u
-/* Connections that say to be one peer, and have not proved it: its lanes, which may be more than ours, twice. */
+/* Connections that say to be one peer, and have not proved it: its lanes, which may be more than
+ * ours, twice. */
 #define TCP_NAMED_MAX   (2 * SL_FABRIC_LANES_MAX)
 #define TCP_BACKLOG     1024 /* of the kernel: floods of strangers are accepted one by one */
 #define TCP_ACCEPT_WAIT (100 * SL_NS_PER_MS) /* after accept has failed */

@@ -1,6 +1,6 @@
-/* runtime/net/fabric/tcp/secure.c - handshakes, and what connections receive and send by our own ring: what
- * lane.c and serve.c wait for comes when enough of it was opened. In the clear an opener and a sealer are
- * not of records: answers go straight from and to where values lie. */
+/* runtime/net/fabric/tcp/secure.c - handshakes, and what connections receive and send by our own
+ * ring: what lane.c and serve.c wait for comes when enough of it was opened. In the clear an opener
+ * and a sealer are not of records: answers go straight from and to where values lie. */
 #include "runtime/net/fabric/tcp/internal.h"
 
 #include <errno.h>

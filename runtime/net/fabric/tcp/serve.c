@@ -1,4 +1,5 @@
-/* runtime/net/fabric/tcp/serve.c - the asked side: reads our memory for peers, as far as their grants go. Everything that comes in here is hostile until its token was compared. */
+/* runtime/net/fabric/tcp/serve.c - the asked side: reads our memory for peers, as far as their
+ * grants go. Everything that comes in here is hostile until its token was compared. */
 #include "runtime/net/fabric/tcp/internal.h"
 
 #include <errno.h>
@@ -311,8 +312,9 @@ void tcp_served_forget(struct fabric_rail *rail, uint32_t peer)
 
 /* ---- the end of a grant ---- */
 
-/* By when what is being sent must be out when its grant has ended: a quarter of stall_ns, and time for all
- * its bytes beside those of other lanes. Whoever waits for the end is given up after stall_ns or so. */
+/* By when what is being sent must be out when its grant has ended: a quarter of stall_ns, and time
+ * for all its bytes beside those of other lanes. Whoever waits for the end is given up after
+ * stall_ns or so. */
 static uint64_t ended_due_ns(const struct tcp_conn *conn)
 {
     const struct fabric_rail *rail = conn->rail;

@@ -1,5 +1,5 @@
-/* runtime/net/fabric/tcp/strangers.c - connections that were accepted and have not greeted: who goes
- * when places run out (runtime/net/sl_strangers.h). */
+/* runtime/net/fabric/tcp/strangers.c - connections that were accepted and have not greeted: who
+ * goes when places run out (runtime/net/sl_strangers.h). */
 #include "runtime/net/fabric/tcp/internal.h"
 #include "runtime/net/sl_strangers.h"
 
@@ -43,8 +43,8 @@ void tcp_stranger_came(struct tcp_conn *conn)
     }
 }
 
-/* What names a peer may have been recorded: of each peer so many prove its key at a time, and the oldest
- * makes room. */
+/* What names a peer may have been recorded: of each peer so many prove its key at a time, and the
+ * oldest makes room. */
 void tcp_stranger_named(struct tcp_conn *conn)
 {
     struct tcp *tcp = tcp_of(conn->rail);

@@ -449,7 +449,8 @@ const struct tcp_guest *tcp_guest_find(const struct fabric_rail *rail,
     return NULL;
 }
 
-/* ---- grants, keys: a token instead of a NIC's registration; the kernel finds the pages itself ---- */
+/* ---- grants, keys: a token instead of a NIC's registration; the kernel finds the pages itself
+ * ---- */
 
 static sl_err tcp_grant_add(struct fabric_rail *rail, struct fabric_grant *grant,
                             struct sl_error *why)

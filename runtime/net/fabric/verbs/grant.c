@@ -1,5 +1,5 @@
-/* runtime/net/fabric/verbs/grant.c - keys, and what of our memory a grant covers. What every peer may read:
- * the regions' keys, for whoever has them. All else: see ticket.c. */
+/* runtime/net/fabric/verbs/grant.c - keys, and what of our memory a grant covers. What every peer
+ * may read: the regions' keys, for whoever has them. All else: see ticket.c. */
 #include "runtime/net/fabric/core/wire.h"
 #include "runtime/net/fabric/verbs/internal.h"
 

@@ -59,8 +59,8 @@ enum verbs_ticket_phase {
     VERBS_TICKET_UNDOES,
     VERBS_TICKET_OVER /* nothing of it is left */
 };
-/* A ticket: what it has of the device. It waits for a turn while it has something to do that needs no
- * completion, or needs room. */
+/* A ticket: what it has of the device. It waits for a turn while it has something to do that needs
+ * no completion, or needs room. */
 struct verbs_grant {
     bool waits; /* for its turn */
     uint8_t phase;

@@ -5,9 +5,9 @@
  * ticket ends when all is invalidated or deregistered. In both cases the device says so only when
  * nothing is read there any more.
  *
- * A ticket is made, bound and ended in slices. Those that have something to do get one each, in turns.
- * On a queue pair VERBS_CONTROL_MAX binds and invalidations are under way at most, in slots of their
- * own. So transfers keep the room they have without tickets. */
+ * A ticket is made, bound and ended in slices. Those that have something to do get one each, in
+ * turns. On a queue pair VERBS_CONTROL_MAX binds and invalidations are under way at most, in slots
+ * of their own. So transfers keep the room they have without tickets. */
 #include "runtime/net/fabric/core/wire.h"
 #include "runtime/net/fabric/verbs/internal.h"
 
@@ -437,8 +437,8 @@ void verbs_window_done(struct fabric_rail *rail, const struct ibv_wc *wc)
     }
 }
 
-/* Windows are freed at once: what was bound is invalid when this returns. Registrations of the ticket's
- * own go in slices: nobody reads by these queue pairs any more. */
+/* Windows are freed at once: what was bound is invalid when this returns. Registrations of the
+ * ticket's own go in slices: nobody reads by these queue pairs any more. */
 static void ticket_drop(struct fabric_rail *rail, struct fabric_grant *grant)
 {
     struct verbs_grant *held = verbs_ticket_of(rail, grant);

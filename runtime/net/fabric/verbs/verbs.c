@@ -396,7 +396,7 @@ const struct fabric_backend sl_fabric_verbs = {
     .grant_end = verbs_grant_end,
     .key_parse = verbs_key_parse,
     .lane_push = verbs_lane_push,
-    /* No lane_cancel: a NIC cannot take back what it was given, it ends within its retries. No flush: every
-     * push rang its doorbell. No wake_at: deadlines are the queue pairs' own. */
+    /* No lane_cancel: a NIC cannot take back what it was given, it ends within its retries. No
+     * flush: every push rang its doorbell. No wake_at: deadlines are the queue pairs' own. */
     .step = verbs_step,
 };

@@ -23,9 +23,9 @@ static uint32_t unit_sges(const struct fabric_rail *rail, const struct fabric_un
     return count;
 }
 
-/* One completion ends all units before it. So what is posted together asks for few: after so many units or
- * bytes (a digest begins then), and for the last. Who waits for another unit waits for so much more at
- * most. */
+/* One completion ends all units before it. So what is posted together asks for few: after so many
+ * units or bytes (a digest begins then), and for the last. Who waits for another unit waits for so
+ * much more at most. */
 struct signals {
     uint32_t units;
     uint64_t bytes;

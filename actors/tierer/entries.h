@@ -1,9 +1,10 @@
-/* actors/tierer/entries.h - what is on the disk, in memory: the place of the value of every key.
+/* actors/tierer/entries.h - the in-memory table of the disk's contents: for each key the place of
+ * its value.
  *
- * A hash table over a pool of entries; it grows one bucket at a time (linear hashing), so no
- * insertion pays for all others. Keys are kept as 128-bit hashes under a secret seed; whole keys
- * are in the segments' indexes. Entries of one segment form a list: the oldest segment leaves at
- * once, and its entries are freed in slices. */
+ * A hash table over a pool of entries. It grows by one bucket at a time (linear hashing), so no
+ * single insertion pays for a rehash. It keeps keys as 128-bit hashes under a secret seed; the log
+ * files' indexes have the whole keys. The entries of one log file form a list. When the oldest file
+ * is removed, its entries stop counting at once and are freed in slices. */
 #ifndef SL_TIERER_ENTRIES_H
 #define SL_TIERER_ENTRIES_H
 
@@ -16,7 +17,7 @@ struct ti_key_hash {
 
 typedef uint32_t ti_entry_ref; /* index + 1; 0: none */
 
-/* Where in the log: order is (segment, offset). */
+/* A place in the log; order is (segment, offset). */
 struct ti_place {
     uint32_t segment;
     uint64_t offset_bytes;
@@ -33,9 +34,9 @@ struct ti_entry {
     uint32_t length_bytes;
     uint32_t segment;
     uint32_t page;        /* offset in the segment, in pages */
-    ti_entry_ref chain;   /* bucket; free list */
-    ti_entry_ref sibling; /* older entry of the same segment */
-    bool live;            /* false: superseded or forgotten; leaves with its segment */
+    ti_entry_ref chain;   /* next in the bucket or in the free list */
+    ti_entry_ref sibling; /* older entry of the same log file */
+    bool live;            /* false: replaced or forgotten; freed with its log file */
 };
 
 /* entry_count_max bounds live and dead entries. */
@@ -44,27 +45,26 @@ sl_err ti_entries_create(uint64_t seed, uint64_t entry_count_max, struct ti_entr
 void ti_entries_destroy(struct ti_entries **entries);
 struct ti_key_hash ti_entries_hash(const struct ti_entries *entries, const char *key,
                                    uint64_t length);
-/* About so many will come into a table that is empty still: it need not grow as they do. */
+/* Sizes an empty table for about `count` entries, so that it need not grow as they arrive. */
 void ti_entries_expect(struct ti_entries *entries, uint64_t count);
-/* Brings what finding this key will touch into the caches: the bucket, and when that is there its
- * first entry. Two misses for each of many keys overlap so. */
+/* Prefetches what finding this key will touch: the bucket, or (entry, when the bucket has arrived)
+ * its first entry. The cache misses of many keys then overlap. */
 void ti_entries_prefetch(const struct ti_entries *entries, struct ti_key_hash hash, bool entry);
-/* Borrowed until the next change; NULL: none that counts. */
+/* Borrowed until the next change; NULL: no live entry. */
 struct ti_entry *ti_entries_find(struct ti_entries *entries, struct ti_key_hash hash);
 static inline struct ti_place ti_entry_place(const struct ti_entry *entry)
 {
     return (struct ti_place){entry->segment, (uint64_t)entry->page * SL_PAGE_BYTES};
 }
-/* Makes *want (hash, digest, length, segment, page) the entry of its key; an older one dies. list:
- * head of the segment's list. Errors: SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
+/* Makes *want (hash, digest, length, segment, page) the entry of its key; an older one is dead
+ * then. list: head of the log file's list. Errors: SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
 sl_err ti_entries_put(struct ti_entries *entries, const struct ti_entry *want, ti_entry_ref *list);
-/* The live entry of this key is dead from now on, if it has one. */
+/* Makes the live entry of this key dead, if there is one. */
 void ti_entries_kill(struct ti_entries *entries, struct ti_key_hash hash);
-/* Frees entries of a segment's list, so many at most (0: they only stop counting). True: none is
- * left, and the list is 0; before that none of them counts, and no other list is begun. */
+/* Frees at most count_max entries of a log file's list (0: none); none of them counts from now on.
+ * True: all are freed and the list is 0. Until then no other list may be dropped. */
 bool ti_entries_drop(struct ti_entries *entries, ti_entry_ref *list, uint32_t count_max);
-/* Of the segment with this number; may count those of one that is far away from it in number, too.
- */
+/* Live values of this log file; may include those of a file whose number is far from this one. */
 uint32_t ti_entries_live_in(const struct ti_entries *entries, uint32_t segment);
 uint64_t ti_entries_live_count(const struct ti_entries *entries);
 uint64_t ti_entries_live_bytes(const struct ti_entries *entries);

@@ -1,4 +1,4 @@
-/* actors/tierer/files.h - state of the small files beside the segments: members and budget. */
+/* actors/tierer/files.h - state of the small file beside the log: members and write budget. */
 #ifndef SL_TIERER_FILES_H
 #define SL_TIERER_FILES_H
 
@@ -7,34 +7,34 @@
 
 /* The file of members. */
 struct ti_members_file {
-    bool there;              /* a page was found, or written: the disk's name is that of it */
-    int file;                /* -1: there is none yet */
-    struct ti_members now;   /* the newest page that is durable */
-    struct ti_members *next; /* being written, aligned; NULL: none is */
+    bool there;              /* a page was found or written; it names the disk */
+    int file;                /* -1: none yet */
+    struct ti_members now;   /* newest durable page */
+    struct ti_members *next; /* being written, aligned; NULL: none */
     struct ti_member told[1 + TI_MEMBERS_MAX];
     struct sl_return back;
-    struct { /* a list that came while a page of our own was being written */
+    struct { /* a list that arrived while we wrote a page of our own */
         bool there, empty;
         uint64_t epoch, bytes;
         struct ti_member list[TI_MEMBERS_MAX];
         struct sl_return back;
     } later;
-    uint64_t name_at_ns; /* not before, unless a tombstone waits for it */
-    bool ours;           /* next is a page of our own; else of a list that was sent */
-    bool damaged;        /* the file has no right page, and was written once */
+    uint64_t name_at_ns; /* not before, unless a tombstone waits */
+    bool ours;           /* next is not from a DISK_MEMBERS */
+    bool damaged;        /* the file was written once and has no valid page */
     uint32_t ios;
     int os_code;
-    bool emptied;             /* the disk has another name now: only a new start goes on */
-    uint64_t unwritten_bytes; /* of the file that is still to be made, against the ceiling */
+    bool emptied;             /* the disk was renamed: only a restart helps */
+    uint64_t unwritten_bytes; /* of a file still to be made, charged to the ceiling */
 };
 
-/* What the disk may be written. */
+/* The account of disk_write_budget. */
 struct ti_budget {
-    uint64_t day_max_bytes; /* setting; 0: no limit, and no account */
+    uint64_t day_max_bytes; /* the setting; 0: no limit, no account */
     struct ti_account now;
-    uint64_t noted_life_bytes; /* as far as the newest durable page goes */
-    uint64_t retry_at_ns;      /* that failed: not before */
-    bool exact;                /* the last page: nothing else will be written */
+    uint64_t noted_life_bytes; /* as in the newest durable page */
+    uint64_t retry_at_ns;      /* after a failed write: not before */
+    bool exact;                /* the last page: nothing else is written */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* actors/registrar/explain.h - EXPLAIN. */
+/* actors/registrar/explain.h - the part that answers EXPLAIN. */
 #ifndef SL_REGISTRAR_EXPLAIN_H
 #define SL_REGISTRAR_EXPLAIN_H
 

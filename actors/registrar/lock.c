@@ -1,9 +1,7 @@
-/* actors/registrar/lock.c - one registrar at a time: the lock that is held before anything is
- * touched.
+/* actors/registrar/lock.c - the lock that the registrar takes before it touches anything else.
  *
- * Called once, at init: the only place of the actor that looks at the world past its environment,
- * because the lock is what makes two processes one registrar. The kernel drops it with the process.
- */
+ * Called once, at init. Only this file of the actor reads the system past its environment: the lock
+ * keeps two processes from acting as registrar. The kernel releases it with the process. */
 #include "actors/registrar/lock.h"
 
 #include <errno.h>
@@ -14,7 +12,7 @@
 #include <unistd.h>
 
 #define LOCK_TRIES   200u
-#define LOCK_WAIT_NS 10000000L /* 10 ms: 2 s in all; a killed holder is gone long before */
+#define LOCK_WAIT_NS 10000000L /* 10 ms, 2 s in all: a killed holder is gone long before */
 
 sl_err reg_lock_take(const char *runtime_dir, int *fd, struct sl_error *why)
 {

@@ -1,4 +1,4 @@
-/* actors/registrar/lock.h - one registrar a node. */
+/* actors/registrar/lock.h - the lock that admits one registrar per node. */
 #ifndef SL_REGISTRAR_LOCK_H
 #define SL_REGISTRAR_LOCK_H
 

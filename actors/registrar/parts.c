@@ -1,4 +1,4 @@
-/* actors/registrar/parts.c - the table of parts: one row each. */
+/* actors/registrar/parts.c - the table of the registrar's parts, one row each. */
 #include "actors/registrar/parts.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/admission.h"
@@ -40,16 +40,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All walks go in this order, but that of `left`, which goes the other way: what ends frees space,
- * freed space goes to loads and then to the request that waited longest, and what goes to the disks
- * is chosen after that. A part begins before those that use it and ends after them. The simulator
- * and the unit tests pin the order. */
+/* All callbacks run in this order, except `left`, which runs in reverse. Ended processes free
+ * space. Freed space serves reads from disk first and then the request that has waited longest;
+ * units are chosen for the disks after that. A part starts before the parts that use it, and ends
+ * after them. The simulator and the unit tests depend on this order. */
 const struct reg_part *const reg_parts[] = {
-    /* who is there, and memory; nothing is chosen by recency before accesses */
+    /* processes and memory; accesses are read before anything is chosen by recency */
     &reg_peers_part,
     &reg_populate_part,
     &reg_accesses_part,
-    /* what ends with a process, and with its time */
+    /* what ends with a process or at a deadline */
     &reg_engines_part,
     &reg_ends_part,
     &reg_pool_requests_part,
@@ -62,7 +62,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_disks_part,
     &reg_claims_part,
     &reg_groups_part,
-    /* what is known of units; a hold stands in the record before anybody could evict the block */
+    /* knowledge about units; a hold is in the record before the block could be evicted */
     &reg_units_part,
     &reg_gone_part,
     &reg_bundles_part,
@@ -71,19 +71,19 @@ const struct reg_part *const reg_parts[] = {
     &reg_transients_part,
     &reg_leases_part,
     &reg_segments_part,
-    /* freed space: loads come before stores that wait for it */
+    /* freed space: loads come before stores */
     &reg_answers_part,
     &reg_promotion_part,
     &reg_reclaim_part,
     &reg_parking_part,
-    /* to disk; disks learn that something changes before it is written */
+    /* writes to disk; the disks' lists of members change before new values are written */
     &reg_admission_part,
     &reg_members_part,
     &reg_writes_part,
-    &reg_removes_part, /* makes tombstones, which go out next */
+    &reg_removes_part, /* makes tombstones, which are sent next */
     &reg_forgets_part,
     &reg_flushes_part,
-    /* what all of these gave up */
+    /* scans for what the parts above released */
     &reg_retired_part,
     &reg_scan_part,
     &reg_evict_part,
@@ -105,7 +105,7 @@ static size_t state_space(const struct reg_part *part)
     return (part->state_bytes + STATE_ALIGN - 1) / STATE_ALIGN * STATE_ALIGN;
 }
 
-/* ---- who takes part in which walk ---- */
+/* ---- the table of callbacks ---- */
 
 static bool part_walks(const struct reg_part *part, enum reg_walk walk)
 {

@@ -1,4 +1,4 @@
-/* actors/registrar/recorder.c - a recording of what is asked for: events into frames. */
+/* actors/registrar/recorder.c - turns commits, uses and drops into events of a recording. */
 #include "actors/registrar/recorder.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MODEL_BYTES    32u /* of a block's key */
+#define MODEL_BYTES    32u /* length of the model's name in a block's key */
 #define MODEL_AGAIN_NS SL_NS_PER_S
 
 /* ---- frames ---- */
@@ -43,10 +43,10 @@ static bool job_give(struct registrar *self, sl_err (*job)(void *context, uint32
     struct reg_recorder *recorder = self->recorder;
     sl_err err = self->env->ops->job(self->env, 1, job, &recorder->file, REG_JOB_RECORD);
     recorder->working = err == SL_OK;
-    return recorder->working; /* else it is tried again */
+    return recorder->working; /* else a later tick tries again */
 }
 
-/* Gives the frame to a helper thread, and begins the next one. False: not now. */
+/* Gives the frame to a helper thread and begins the next one. False: not possible now. */
 static bool frame_write(struct registrar *self)
 {
     struct reg_recorder *recorder = self->recorder;
@@ -74,7 +74,7 @@ static bool event_add(struct registrar *self, const struct sl_recording_event *e
     return added;
 }
 
-/* What was lost comes before what follows. */
+/* Records the number of lost events ahead of the next event. */
 static bool lost_add(struct registrar *self)
 {
     struct reg_recorder *recorder = self->recorder;
@@ -93,7 +93,7 @@ static bool lost_add(struct registrar *self)
     return true;
 }
 
-/* Room for the last event, and for the frame that it is in. */
+/* Leaves room for the final event and its frame. */
 static bool is_full(const struct reg_recorder *recorder)
 {
     return recorder->given_bytes + recorder->frame.length + 2 * SL_RECORDING_EVENT_BYTES >
@@ -117,10 +117,10 @@ static void record(struct registrar *self, struct sl_recording_event *event)
     }
 }
 
-/* ---- what is recorded of a unit ---- */
+/* ---- events of a unit ---- */
 
-/* As its engine registered it; asked again after a while when it is not known, since the next one
- * may be. */
+/* Tokens of a block, as the engine registered them. An unknown model is looked up again after a
+ * while, since its engine may have registered by then. */
 static uint64_t model_tokens(struct registrar *self, const struct sl_entry *entry)
 {
     struct reg_recorder *recorder = self->recorder;
@@ -152,7 +152,7 @@ static uint64_t name_of(const struct registrar *self, uint64_t key_hash)
     return sl_recording_name(&self->recorder->note.salt, key_hash);
 }
 
-/* What its values are on a disk. */
+/* Fills in how the unit's values are stored on a disk. */
 static void parts_tell(struct registrar *self, sl_ref unit, const struct sl_entry *entry,
                        struct sl_recording_event *event)
 {
@@ -177,7 +177,7 @@ static void unit_record(struct registrar *self, sl_ref unit, struct sl_recording
         event->parent = name_of(self, note->parent_hash);
         event->hint = note->hint <= 2 ? note->hint : 0;
     }
-    if (event->kind == SL_RECORDING_STORE) { /* which tells of those that follow, too */
+    if (event->kind == SL_RECORDING_STORE) { /* valid also for later events of the unit */
         event->bytes = reg_unit_space_bytes(self, unit, false);
         event->tokens = model_tokens(self, &entry);
         parts_tell(self, unit, &entry, event);
@@ -194,7 +194,7 @@ static void recorder_used(struct registrar *self, const struct reg_used *what)
     }
 }
 
-/* Who stores has loaded what comes before: that is told first. */
+/* An engine loads the blocks before those that it stores, so its uses are recorded first. */
 static void recorder_committed(struct registrar *self, const struct reg_committed *what)
 {
     struct reg_recorder *recorder = self->recorder;
@@ -218,7 +218,8 @@ static bool is_eviction(enum reg_ghost_reason reason)
            reason == REG_GHOST_DISK_RECLAIMED || reason == REG_GHOST_DISK_FAILED;
 }
 
-/* A block is told as often as it has parts: rare, and told twice is told. */
+/* A block is recorded once for each of its parts: this is rare, and a repetition changes
+ * nothing. */
 static void recorder_dropped(struct registrar *self, const struct reg_dropped *what)
 {
     struct sl_entry entry = *what->record;
@@ -293,7 +294,7 @@ static void recorder_job_ended(struct registrar *self, enum reg_job job, sl_err 
 static void recorder_drain(struct registrar *self)
 {
     if (self->recorder->on) {
-        (void)reg_peers_drain(self); /* what was used last, too */
+        (void)reg_peers_drain(self); /* uses since the last tick */
         (void)frame_write(self);
     }
 }
@@ -306,7 +307,7 @@ static bool recorder_drains(const struct registrar *self)
 
 static void recorder_gauges(struct registrar *self)
 {
-    if (!self->recorder->working) { /* else a helper thread has it */
+    if (!self->recorder->working) { /* else a helper thread has the file */
         sl_metric_set(self->env->metrics, self->recorder->metric.record_bytes,
                       self->recorder->file.end_bytes);
     }
@@ -357,7 +358,7 @@ static void disk_tell(const struct registrar *self, struct sl_recording_header *
     }
 }
 
-/* The salt is a note before anything is written, so that the next registrar goes on with it. */
+/* The salt becomes a note before the first write, so that the next registrar continues the file. */
 static void recorder_started(struct registrar *self)
 {
     struct reg_recorder *recorder = self->recorder;
@@ -383,7 +384,7 @@ static void recorder_started(struct registrar *self)
                    self->units->policy->name);
     recorder->given_bytes = sizeof(recorder->file.header);
     frame_begin(self);
-    if (recorder->file.go_on) { /* what rings have was given to the registrar before */
+    if (recorder->file.go_on) { /* the rings' uses were made before the restart */
         (void)reg_peers_drain(self);
         recorder->on = true;
         struct sl_recording_event again = {.kind = SL_RECORDING_AGAIN};

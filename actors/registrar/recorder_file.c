@@ -1,4 +1,5 @@
-/* actors/registrar/recorder_file.c - the file of a recording: what helper threads do with it. */
+/* actors/registrar/recorder_file.c - the file of a recording, opened and written by helper
+ * threads. */
 #include "actors/registrar/recorder.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@ static sl_err bytes_append(struct reg_record_file *file, const void *all, uint64
         if (wrote <= 0) {
             sl_err err =
                 sl_fail_os(&file->why, wrote < 0 ? errno : ENOSPC, "write '%s'", file->path);
-            (void)ftruncate(file->fd, (off_t)file->end_bytes); /* else readers skip it */
+            (void)ftruncate(
+                file->fd, (off_t)file->end_bytes); /* if this fails, readers skip the torn frame */
             return err;
         }
         done += (uint64_t)wrote;
@@ -36,7 +38,7 @@ static sl_err file_begin(struct reg_record_file *file)
     return bytes_append(file, &file->header, sizeof(file->header));
 }
 
-/* As sl_recording_header_is; SL_ERR_OS. */
+/* As sl_recording_header_is, or SL_ERR_OS. */
 static sl_err fd_is_recording(int fd)
 {
     struct sl_recording_header head;
@@ -44,7 +46,7 @@ static sl_err fd_is_recording(int fd)
     return got < 0 ? SL_ERR_OS : sl_recording_header_is(&head, (uint64_t)got);
 }
 
-/* An older recording gives way to the new one, and keeps its bytes. */
+/* Renames an older recording to PATH.1, whose bytes stay, and begins a new file. */
 static sl_err file_replace(struct reg_record_file *file)
 {
     char old[SL_SETTING_TEXT_BYTES_MAX + 8];
@@ -80,7 +82,7 @@ static sl_err file_open(struct reg_record_file *file)
     if (!file->go_on || id != file->header.file_id) {
         return file_replace(file);
     }
-    file->continued = true; /* readers skip what is left of a frame at its end */
+    file->continued = true; /* readers skip a torn frame at its end */
     return SL_OK;
 }
 

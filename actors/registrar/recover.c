@@ -1,8 +1,8 @@
-/* actors/registrar/recover.c - a new registrar learns everything from the records of the index.
+/* actors/registrar/recover.c - rebuilds a new registrar's tables from the records of the index.
  *
- * Order: all extents are claimed from the allocator, then processes (their pins are open before an
- * extent can be reused), blocks, what is being written, the LRU (from generations), and last the
- * deaths that were missed. */
+ * Order: space of all extents in the allocator; processes, whose pins must be open before an extent
+ * can be reused; blocks; reservations; the order of eviction, from generations; and last the deaths
+ * that were missed. */
 #include "actors/registrar/recover.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/admission.h"
@@ -26,16 +26,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BEAT_RECORDS 4096u  /* a sign of life after so many: a large index takes a while */
-#define RECENT_UNITS 65536u /* units whose COMMIT may still be asked about */
-#define FETCH_AHEAD  16u    /* cache lines under way */
+#define BEAT_RECORDS 4096u  /* records between heartbeats: recovery may take long */
+#define RECENT_UNITS 65536u /* units whose COMMIT may still be repeated */
+#define FETCH_AHEAD  16u    /* records fetched into the cache ahead of use */
 
-struct recovered {  /* a record that recovery has to look at again: small, there may be millions */
-    uint64_t order; /* of recency: the generation of its extent, else its version */
+struct recovered {  /* a record to look at again; small, since there may be millions */
+    uint64_t order; /* for recency: the generation of its extent, else its version */
     sl_ref ref;
     uint8_t kind;
     bool memory, terms;
-    bool unwritten; /* the registrar before may have asked for its write, or refused it */
+    bool unwritten; /* the previous registrar may have requested its write, or refused it */
 };
 struct recovery {
     struct registrar *self;
@@ -46,8 +46,8 @@ struct recovery {
 
 /* ---- extents ---- */
 
-/* Whether the record can be what a registrar wrote: a value of a possible size, in memory (under a
- * generation that was given out) or on disk. */
+/* Whether a registrar can have written the record: the value's size is possible, and it is on disk
+ * or in memory under a generation that was issued. */
 static bool extent_is_possible(const struct registrar *self, const struct sl_entry *entry)
 {
     const struct sl_extent *extent = &entry->extent;
@@ -61,7 +61,7 @@ static bool extent_is_possible(const struct registrar *self, const struct sl_ent
     return extent->arena == 0 && extent->generation < sl_arena_boot_generation(self->arena);
 }
 
-/* Takes its space. False: another record has it, or there is no such space. */
+/* Claims the record's space. False: another record has it, or no such space exists. */
 static bool extent_claim(struct registrar *self, const struct sl_extent *extent)
 {
     struct sl_alloc_stats before;
@@ -69,10 +69,10 @@ static bool extent_claim(struct registrar *self, const struct sl_extent *extent)
     sl_alloc_stats(self->alloc, &before);
     sl_err err = sl_alloc_claim(self->alloc, extent->offset_bytes, extent->length_bytes);
     sl_alloc_stats(self->alloc, &after);
-    return err == SL_OK && after.extent_count > before.extent_count; /* nobody else's */
+    return err == SL_OK && after.extent_count > before.extent_count; /* no other record had it */
 }
 
-/* False: the record contradicts another one or itself, and is gone. */
+/* False: the record contradicts itself or another one, and was dropped. */
 static bool recover_extent(struct registrar *self, const struct sl_entry *entry)
 {
     if (entry->kind == SL_RECORD_GROUP || entry->kind == SL_RECORD_BLOB) {
@@ -93,12 +93,12 @@ static bool recover_extent(struct registrar *self, const struct sl_entry *entry)
     return false;
 }
 
-/* Each record is read once here: a million of them are far more than the caches hold. */
+/* Reads each record once: a million of them are far more than the caches hold. */
 static void recovery_note(void *context, const struct sl_entry *entry)
 {
     struct recovery *recovery = context;
     struct registrar *self = recovery->self;
-    bool memory = entry->extent.generation != 0; /* never so for groups and blobs */
+    bool memory = entry->extent.generation != 0; /* never set for groups and blobs */
     if (!recover_extent(self, entry)) {
         return;
     }
@@ -118,7 +118,7 @@ static void recovery_note(void *context, const struct sl_entry *entry)
         .order = memory ? entry->extent.generation : entry->version,
         .ref = entry->ref,
         .kind = (uint8_t)entry->kind,
-        .memory = memory || entry->kind == SL_RECORD_GROUP, /* perhaps */
+        .memory = memory || entry->kind == SL_RECORD_GROUP, /* a block may be in memory */
         .terms = entry->hard_pin || entry->soft_pin_end_ns != 0 || entry->bundle != 0,
         .unwritten = memory && entry->disk.valid == 0};
 }
@@ -152,7 +152,7 @@ static sl_err recover_blob(struct registrar *self, sl_ref ref, struct sl_error *
 
 /* ---- blocks ---- */
 
-/* The registrar before was killed between commit and note, or keeps none. */
+/* The previous registrar was killed between the commit and its note, or its notes are gone. */
 static void recover_settled(struct registrar *self, const struct sl_entry *entry)
 {
     sl_settled_commit(self->settled, entry->extent.generation,
@@ -182,7 +182,7 @@ static void recover_pending(struct registrar *self, sl_ref ref, const struct sl_
     }
 }
 
-/* A block whose removal was under way, or of which a part is missing. */
+/* Drops a block whose removal was under way, or which lacks a part. */
 static void recover_drop_group(struct registrar *self, sl_ref ref, bool removed)
 {
     struct reg_unit_parts parts;
@@ -196,7 +196,7 @@ static void recover_drop_group(struct registrar *self, sl_ref ref, bool removed)
     sl_index_unlink(self->index, ref, SL_RECORD_FREE);
 }
 
-/* Gives whether the block is a unit now; *order is that of its youngest part. */
+/* Returns whether the block is a unit now; *order is that of its youngest part. */
 static bool recover_group(struct registrar *self, sl_ref ref, uint64_t *order)
 {
     struct sl_group_info info;
@@ -227,7 +227,7 @@ static bool recover_group(struct registrar *self, sl_ref ref, uint64_t *order)
     return true;
 }
 
-/* ---- what is being written ---- */
+/* ---- reservations ---- */
 
 static uint32_t recover_claim_slot(struct registrar *self, const struct sl_entry *entry,
                                    enum reg_claim_state state)
@@ -283,7 +283,7 @@ static void recover_reserved(struct registrar *self, const struct sl_entry *entr
         return;
     }
     if (claim->writer_peer == REG_NONE && !self->env->ops->alive(self->env, entry->writer)) {
-        reg_claim_release(self, slot); /* its writer, a client, is gone and forgotten */
+        reg_claim_release(self, slot); /* its writer, a client, has died and is not remembered */
     } else {
         reg_claim_quarantine(self, slot);
     }
@@ -298,7 +298,7 @@ static void recover_claim(struct registrar *self, const struct recovered *record
     } else if (record->kind == SL_RECORD_PROMOTING) {
         uint32_t slot = recover_claim_slot(self, &entry, REG_CLAIM_PROMOTING);
         if (slot != REG_NONE) {
-            reg_claim_quarantine(self, slot); /* the tierer may be writing into it at this moment */
+            reg_claim_quarantine(self, slot); /* the tierer may still be writing to the extent */
         }
     } else if (record->kind == SL_RECORD_QUARANTINED) {
         uint32_t slot = recover_claim_slot(self, &entry, REG_CLAIM_GRACE);
@@ -310,10 +310,10 @@ static void recover_claim(struct registrar *self, const struct recovered *record
     }
 }
 
-/* ---- recency ---- */
+/* ---- order of eviction ---- */
 
-/* Oldest first. By bytes, lowest first, leaving out those that are the same in all: of generations
- * a few differ. */
+/* Sorts oldest first: a radix sort by bytes, which skips bytes that are equal in all records.
+ * Generations differ in a few bytes only. */
 static bool recovered_sort(struct recovered *all, uint64_t count)
 {
     uint64_t counts[sizeof(all->order)][256] = {{0}};
@@ -351,7 +351,7 @@ static bool recovered_sort(struct recovered *all, uint64_t count)
     return true;
 }
 
-/* Gives whether some of it is in memory alone. */
+/* Returns whether a part is not on disk. */
 static bool recover_block(struct registrar *self, sl_ref group, bool recent)
 {
     struct reg_unit_parts parts;
@@ -361,7 +361,7 @@ static bool recover_block(struct registrar *self, sl_ref group, bool recent)
     for (uint32_t i = 0; i < parts.count; i++) {
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
-        if (entry.disk.valid == 0) { /* the registrar before may have asked for its write */
+        if (entry.disk.valid == 0) { /* the previous registrar may have requested its write */
             sl_index_links(self->index, parts.refs[i])->disks = reg_disks_used(self);
             unwritten = true;
         }
@@ -372,7 +372,7 @@ static bool recover_block(struct registrar *self, sl_ref group, bool recent)
     return unwritten;
 }
 
-/* What the note of an object says is all there is to know. */
+/* The note of an object says all that recovery needs, so most objects are not read again. */
 static void recover_object(struct registrar *self, const struct recovered *record, bool recent)
 {
     if (record->terms) {
@@ -380,7 +380,7 @@ static void recover_object(struct registrar *self, const struct recovered *recor
     } else {
         reg_unit_list(self, record->ref, record->memory);
     }
-    if (record->unwritten) { /* the registrar before may have asked for its write */
+    if (record->unwritten) { /* the previous registrar may have requested its write */
         sl_index_links(self->index, record->ref)->disks = reg_disks_used(self);
     }
     if (record->memory && recent && !sl_settled_committed(self->settled, record->order, NULL)) {
@@ -397,7 +397,7 @@ static void recover_units(struct registrar *self, struct recovered *units, uint6
         if (i % BEAT_RECORDS == 0) {
             sl_metrics_beat_now(self->env->metrics);
         }
-        if (i + 2 * FETCH_AHEAD < count) { /* their order is no order of memory */
+        if (i + 2 * FETCH_AHEAD < count) { /* the order of units is not the order of memory */
             sl_index_fetch(self->index, units[i + 2 * FETCH_AHEAD].ref);
         }
         if (i + FETCH_AHEAD < count && units[i + FETCH_AHEAD].memory) {
@@ -418,7 +418,7 @@ static void recover_units(struct registrar *self, struct recovered *units, uint6
     }
 }
 
-/* Objects without a block and complete blocks, oldest first: to the front of the array. */
+/* Moves objects without a block and complete blocks to the front of the array, oldest first. */
 static uint64_t recover_collect_units(struct registrar *self, struct recovery *recovery)
 {
     uint64_t units = 0;

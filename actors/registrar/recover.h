@@ -1,4 +1,4 @@
-/* actors/registrar/recover.h - a new registrar learns everything from the records of the index. */
+/* actors/registrar/recover.h - rebuilds a new registrar's tables from the records of the index. */
 #ifndef SL_REGISTRAR_RECOVER_H
 #define SL_REGISTRAR_RECOVER_H
 

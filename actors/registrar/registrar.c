@@ -1,5 +1,5 @@
-/* actors/registrar/registrar.c - the actor: start, dispatch, ticks, health, drain. What happens in
- * each of these the parts say (base/part.h). */
+/* actors/registrar/registrar.c - the actor: start, dispatch, ticks, health and drain. It calls the
+ * parts (base/part.h), which do the work. */
 #include "actors/registrar/registrar.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/lock.h"
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CALLS_MAX 4096u /* fences to every process, and what is in flight to the tierer */
+#define CALLS_MAX 4096u /* fences to all processes, and requests to tierers */
 #define DRAIN_NS  (4 * SL_NS_PER_S)
 
 struct registrar_actor {
@@ -30,7 +30,7 @@ struct registrar_actor {
 
 /* ---- start ---- */
 
-/* What several parts go by; each reads its own. */
+/* Reads what several parts use; each part reads its own settings. */
 static void settings_read(struct registrar *self)
 {
     const struct sl_config *config = self->env->config;
@@ -66,7 +66,7 @@ static void metrics_define(struct registrar *self)
     }
 }
 
-/* A table of GiBs takes longer than an actor may be silent. */
+/* Opening a table of GiBs takes longer than an actor may be silent. */
 static void index_goes_on(void *context)
 {
     struct registrar *self = context;
@@ -77,7 +77,7 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
 {
     bool arena_created = false, index_created = false;
     sl_err err = sl_segments_readable(self->env->paths->shm_dir, why);
-    if (err != SL_OK) { /* before anything is touched: another program can go on with it */
+    if (err != SL_OK) { /* checked before any change: another version may go on with the files */
         return err;
     }
     reg_memory_renew(self);
@@ -112,12 +112,12 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
         return err;
     }
     struct sl_error labels = {0};
-    if (sl_labels_make(self->env->paths->shm_dir, &labels) != SL_OK) { /* figures alone */
+    if (sl_labels_make(self->env->paths->shm_dir, &labels) != SL_OK) { /* only statistics */
         reg_log(self, SL_LOG_WARN, 0, "nothing is counted by model and tenant: %s", labels.text);
     }
     err = sl_index_open(&index, &index_created, &self->index, why);
     *kept = !index_created;
-    if (err == SL_OK) { /* readers see by it whether a miss here is worth a question elsewhere */
+    if (err == SL_OK) { /* tells readers whether a miss here is worth asking other nodes */
         sl_index_set_remote(self->index, sl_cluster_reads(self->env->config));
         err = sl_index_leases_open(self->index, self->env->paths->shm_dir, self->set.leases, why);
     }
@@ -143,9 +143,9 @@ static sl_err parts_init(struct registrar *self, struct sl_error *why)
 static void registrar_schedule(struct registrar *self)
 {
     uint64_t now_ns = self->env->now_ns;
-    /* Parked requests wait for leases that end, which a tick finds. */
+    /* Parked requests may wait for the end of a lease, which only a tick sees. */
     bool rests = now_ns >= self->rest_from_ns && self->space.parked_count == 0 && !self->draining;
-    /* When all heartbeats are due as well, so that one turn serves all of them. */
+    /* Heartbeats are due at the same instants, so one wake-up serves all of them. */
     uint64_t at_ns = rests ? sl_clock_next_ns(now_ns, REG_REST_TICK_NS) : now_ns + REG_TICK_NS;
     REG_EACH(self, REG_WALK_NEXT, part)
     {
@@ -204,8 +204,8 @@ static sl_err registrar_init(void *state, struct sl_env *env, struct sl_error *w
     return SL_OK;
 }
 
-/* Changes nothing in shared memory: what is killed instead leaves the same behind. The environment
- * has waited for the helper threads. */
+/* Changes nothing in shared memory, so a stop leaves the same state as a kill. The environment has
+ * already waited for the helper threads. */
 static void registrar_fini(void *state)
 {
     struct registrar_actor *actor = state;
@@ -233,10 +233,9 @@ static void registrar_fini(void *state)
     reg_parts_destroy(self);
 }
 
-/* ---- state that people see ---- */
+/* ---- health ---- */
 
-/* What is wrong, by the first part that has something to say; why the node is not ready yet, or
- * NULL. */
+/* Fills in the first reported problem. Returns why the node is not ready yet, or NULL. */
 static const char *parts_health(struct registrar *self, char *reason, size_t reason_bytes)
 {
     const char *starting = NULL;
@@ -270,7 +269,7 @@ static void registrar_health(struct registrar *self)
 
 /* ---- time ---- */
 
-/* What follows from whatever just happened. */
+/* Lets the parts react to what just happened. */
 static void registrar_after(struct registrar *self)
 {
     REG_EACH(self, REG_WALK_AFTER, part)
@@ -335,7 +334,7 @@ static void registrar_drain(void *state)
         return;
     }
     self->draining = true;
-    /* What is committed goes to disk first, as far as that is quick. */
+    /* Committed values are written to disk first, as far as time allows. */
     actor->drain_until_ns = self->env->now_ns + DRAIN_NS;
     for (uint32_t i = 0; reg_parts[i] != NULL; i++) {
         if (reg_parts[i]->drain != NULL) {
@@ -354,7 +353,8 @@ static void registrar_drain(void *state)
 static void reply_arrived(struct registrar *self, const struct sl_msg *msg)
 {
     struct sl_call call;
-    if (sl_calls_match(self->calls, msg, &call)) { /* else late, duplicate or foreign */
+    if (sl_calls_match(self->calls, msg,
+                       &call)) { /* else the reply is late, a duplicate or foreign */
         self->walks->calls[call.cookie >> 32]->reply(self, (uint32_t)call.cookie, msg);
     }
 }
@@ -381,7 +381,7 @@ static sl_err registrar_handle(void *state, const struct sl_msg *msg)
 {
     struct registrar *self = state;
     sl_index_set_now(self->index, self->env->now_ns);
-    if (msg->type != SL_MSG_HELLO) { /* heartbeats are all that a node at rest hears */
+    if (msg->type != SL_MSG_HELLO) { /* a node at rest receives only heartbeats */
         reg_busy(self);
     }
     if (msg->type == SL_MSG_LOCAL_DIED) {

@@ -1,6 +1,7 @@
-/* actors/registrar/registrar.h - who is there, which keys exist and where, and who may write what.
+/* actors/registrar/registrar.h - the actor that knows a node's processes and keys. One per node.
  *
- * One a node. Sole writer of the index; owns allocation, admission and eviction. See README.md. */
+ * It is the only writer of the index and decides allocation, admission and eviction. See
+ * README.md. */
 #ifndef SL_REGISTRAR_H
 #define SL_REGISTRAR_H
 

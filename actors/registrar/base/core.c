@@ -1,4 +1,4 @@
-/* actors/registrar/base/core.c - hashes, the log and answers of codes. */
+/* actors/registrar/base/core.c - key hashes, logging and replies that carry codes. */
 #include "actors/registrar/base/core.h"
 #include "runtime/base/sl_digest.h"
 

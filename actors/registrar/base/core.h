@@ -1,8 +1,8 @@
 /* actors/registrar/base/core.h - what all parts of the registrar share.
  *
- * What must survive the process stands in records of the index; everything in a part is rebuilt
- * from them (recover.c). A part's state is its own: the struct is in the part's header, and this
- * one only names it, so that who uses a part includes its header. */
+ * State that must survive the process is in records of the index; parts rebuild everything else
+ * from them (recover.c). Each part declares its state in its own header. This header only names the
+ * types, so a user of a part includes that part's header. */
 #ifndef SL_REGISTRAR_BASE_CORE_H
 #define SL_REGISTRAR_BASE_CORE_H
 
@@ -17,30 +17,30 @@
 #define REG_NONE       UINT32_MAX
 #define REG_NAME_BYTES 32u
 #define REG_PARTS_MAX  512u                 /* parts of a block, from the message table */
-#define REG_TICK_NS    (100 * SL_NS_PER_MS) /* longest sleep: access rings are drained this often */
-/* ... while anybody does anything, and so long afterwards; then a node is at rest, and a tick costs
- * more than it finds. The first readers of a node at rest may fill their rings until the next one:
- * hints of recency, of which the oldest are overwritten. */
+#define REG_TICK_NS    (100 * SL_NS_PER_MS) /* longest wait between ticks, which read access rings */
+/* A node is at rest when nothing has happened for REG_REST_AFTER_NS; ticks would cost more than
+ * they find. Its next readers may fill their access rings before a tick: the oldest uses are then
+ * overwritten, which makes recency less exact. */
 #define REG_REST_AFTER_NS (2 * SL_NS_PER_S)
 #define REG_REST_TICK_NS  (500 * SL_NS_PER_MS)
 
-/* Who looks so much later than an answer was due was stopped or starved itself: it asks again, so
- * often in a row. */
+/* A registrar that sees a deadline this late was itself stopped or starved: it asks again, at most
+ * REG_LATES_MAX times in a row. */
 #define REG_LATE_NS   (100 * SL_NS_PER_MS)
 #define REG_LATES_MAX 3u
 
-/* Who waits for room in memory, and whether some came free: what tells parts apart that know
- * nothing of each other. */
+/* Requests that wait for memory, and whether some was freed: shared by parts that do not know each
+ * other. */
 struct reg_space {
-    bool freed; /* since those that wait were last tried */
+    bool freed; /* since the waiting requests were last tried */
     uint32_t parked_count;
-    bool arrival_blocked;        /* no space for the next arrival until some is freed */
-    uint64_t arrival_blocked_ns; /* since when no arrival got an extent, 0: the last one did */
-    bool copies_wanted;          /* something leased that is not to be written was in the way */
-    uint64_t contributed_bytes;  /* by contributions that stand; UINT64_MAX: no value needs one */
+    bool arrival_blocked;        /* reads from disk wait until memory is freed */
+    uint64_t arrival_blocked_ns; /* since when no such read got an extent; 0: the last did */
+    bool copies_wanted; /* a leased unit that admission had refused blocked an eviction: write it */
+    uint64_t contributed_bytes; /* sum of the contributions; UINT64_MAX: the setting is off */
 };
 
-struct reg_settings { /* that several parts go by */
+struct reg_settings { /* used by several parts */
     uint64_t memory, memory_chunk, disk, index_memory, index_keys, reservation_ttl_ns,
         fence_timeout_ns, message_bytes_max;
     struct sl_lease_times leases;
@@ -55,12 +55,12 @@ struct registrar {
     struct sl_arena *arena;
     struct sl_alloc *alloc;
     struct sl_index *index;
-    struct sl_settled *settled; /* what was carried out lately, by us or the one before */
+    struct sl_settled *settled; /* requests carried out lately, also by the previous registrar */
     struct sl_calls *calls;
     struct reg_space space;
     uint64_t *codes; /* scratch of replies: SL_BATCH_MAX */
     bool draining;
-    uint64_t rest_from_ns; /* nothing happened since REG_REST_AFTER_NS before */
+    uint64_t rest_from_ns; /* the node is at rest from then on */
     char health_reason[SL_METRICS_REASON_BYTES];
 
     struct reg_walks *walks; /* part.h */
@@ -99,7 +99,7 @@ struct registrar {
     struct reg_recorder *recorder;
 };
 
-/* Something happens: the node is not at rest. */
+/* Something happened: the node is not at rest. */
 static inline void reg_busy(struct registrar *self)
 {
     self->rest_from_ns = self->env->now_ns + REG_REST_AFTER_NS;
@@ -137,16 +137,16 @@ static inline struct sl_key reg_key(const struct sl_text *text)
     return (struct sl_key){.at = text->at, .length = (uint32_t)text->length};
 }
 
-uint64_t reg_hash(const void *key, uint64_t length); /* of a key: what messages name it by */
+uint64_t reg_hash(const void *key, uint64_t length); /* of a key, as messages name it */
 static inline bool reg_proc_none(struct sl_proc_id proc)
 {
     return proc.pid == 0;
 }
 
-/* A reply that carries one code for each item asked. */
+/* Sends a reply that carries one code per requested item. */
 void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_t *codes,
                      uint64_t count);
-/* The same to a message that is being handled, with the first count of self->codes. */
+/* The same for the message being handled, with the first count of self->codes. */
 void reg_answer_codes(struct registrar *self, const struct sl_msg *msg, uint64_t count);
 void reg_log(struct registrar *self, enum sl_log_level level, uint64_t trace_id, const char *format,
              ...) SL_PRINTF(4, 5);

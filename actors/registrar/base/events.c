@@ -1,4 +1,5 @@
-/* actors/registrar/base/events.c - telling, and asking upwards. */
+/* actors/registrar/base/events.c - calls the parts that subscribe to an event or answer a
+ * question. */
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 
@@ -57,7 +58,7 @@ sl_err reg_note_put(struct registrar *self, const void *bytes, uint32_t length_b
     if (err == SL_ERR_NO_SPACE && self->walks->index_room(self)) {
         err = sl_index_blob_put(self->index, bytes, length_bytes, tag, &fresh, why);
     }
-    if (err == SL_OK && *note != 0) { /* killed here: two notes, of which the part takes one */
+    if (err == SL_OK && *note != 0) { /* killed here: two notes; the part takes one */
         sl_index_set_kind(self->index, *note, SL_RECORD_FREE);
     }
     *note = err == SL_OK ? fresh : *note;

@@ -1,8 +1,8 @@
-/* actors/registrar/base/part.h - what the registrar is made of.
+/* actors/registrar/base/part.h - the interface of the registrar's parts.
  *
- * A part has its own state, settings, metrics, messages, deadlines and clean-up, and says so in one
- * row (struct reg_part) of the table in parts.c. The actor walks the table; it knows no part by
- * name. A part that has nothing to do at some step leaves that field empty. */
+ * A part has its own state, settings, metrics, messages, deadlines and clean-up. It declares them
+ * in one row (struct reg_part) of the table in parts.c. The actor calls the fields of all rows and
+ * knows no part by name; a field that a part does not need stays empty. */
 #ifndef SL_REGISTRAR_BASE_PART_H
 #define SL_REGISTRAR_BASE_PART_H
 
@@ -13,30 +13,30 @@
 
 #define REG_METRIC(state, member) SL_METRIC_ROW(state, metric.member, #member)
 
-enum reg_job { REG_JOB_POPULATE = 1, REG_JOB_RECORD }; /* cookies of what helper threads do */
+enum reg_job { REG_JOB_POPULATE = 1, REG_JOB_RECORD }; /* cookies of helper threads' jobs */
 
-struct reg_handler { /* of a request */
+struct reg_handler { /* of a request type */
     uint32_t type;
     void (*handle)(struct registrar *self, const struct sl_msg *msg);
 };
 
-struct reg_call { /* something asked of another actor; index: of the call's cookie */
+struct reg_call { /* a request to another actor; index: from the cookie of the call */
     enum reg_call_kind kind;
     void (*reply)(struct registrar *self, uint32_t index, const struct sl_msg *msg);
-    void (*expired)(struct registrar *self, uint32_t index); /* NULL: it has no deadline */
+    void (*expired)(struct registrar *self, uint32_t index); /* NULL: the call has no deadline */
 };
 
-struct reg_blob { /* a note of the index; the part owns it from restore on */
+struct reg_blob { /* a note of the index; owned by the part once restored */
     uint32_t tag;
-    /* SL_ERR_FOREIGN: it is none of these, or counts no more, and goes. */
+    /* SL_ERR_FOREIGN: the note is not of this kind or no longer valid, and is deleted. */
     sl_err (*restore)(struct registrar *self, sl_ref note, const void *bytes, uint32_t length_bytes,
                       struct sl_error *why);
 };
 
 struct reg_part {
     const char *name;
-    size_t state_at;    /* of the pointer to its state in struct registrar */
-    size_t state_bytes; /* arrives zeroed; 0: it has none */
+    size_t state_at;    /* offset of the pointer to its state in struct registrar */
+    size_t state_bytes; /* the state is zeroed first; 0: none */
 
     const struct sl_metric_row *metrics;
     uint32_t metric_count;
@@ -47,57 +47,56 @@ struct reg_part {
     const struct reg_blob *blobs;
     uint32_t blob_count;
 
-    /* Start and end. init: the index is open, nothing is recovered; fini: also after a failed init,
-     * changes nothing in shared memory. */
+    /* Start and end. init runs when the index is open and nothing is recovered yet. fini also runs
+     * after a failed init and changes nothing in shared memory. */
     void (*settings)(struct registrar *self);
     sl_err (*init)(struct registrar *self, struct sl_error *why);
     void (*started)(struct registrar *self);
     void (*drain)(struct registrar *self);
-    bool (*drains)(const struct registrar *self); /* something a drain waits for */
+    bool (*drains)(const struct registrar *self); /* whether a drain must wait */
     void (*fini)(struct registrar *self);
 
-    /* Steps. */
-    void (*tick)(struct registrar *self);      /* what time has ended */
-    void (*after)(struct registrar *self);     /* what follows from whatever just happened */
-    void (*recovered)(struct registrar *self); /* who died while no registrar looked */
-    uint64_t (*next_ns)(const struct registrar *self); /* SL_NEVER_NS: nothing is due */
+    /* Steps of the event loop. */
+    void (*tick)(struct registrar *self);      /* handles what has expired */
+    void (*after)(struct registrar *self);     /* reacts to what the last message or tick changed */
+    void (*recovered)(struct registrar *self); /* handles deaths while no registrar ran */
+    uint64_t (*next_ns)(const struct registrar *self); /* next deadline; SL_NEVER_NS: none */
     void (*job_ended)(struct registrar *self, enum reg_job job, sl_err code);
 
-    /* Processes. arrived, left: as the peer of this slot, which is still there; died: in all its
-     * roles. knows: it has a role here, so it is watched already. */
+    /* Processes. arrived and left name the peer's slot, which is still valid; died covers all roles
+     * of a process. knows: this part uses the process, so it is watched already. */
     void (*arrived)(struct registrar *self, uint32_t peer, bool restored);
     void (*left)(struct registrar *self, uint32_t peer);
     void (*died)(struct registrar *self, struct sl_proc_id proc);
     void (*leaving)(struct registrar *self,
-                    uint32_t peer); /* before left: its pins are still open */
+                    uint32_t peer); /* before left: its pin segment is still open */
     bool (*knows)(const struct registrar *self, struct sl_proc_id proc);
 
-    /* Records (events.h). dropped is told just before it happens, the others when it has; all
-     * before the caller goes on. */
+    /* Records (events.h). dropped is called just before the change, the others just after it. */
     void (*committed)(struct registrar *self, const struct reg_committed *what);
     void (*switched)(struct registrar *self, const struct reg_switched *what);
     void (*used)(struct registrar *self, const struct reg_used *what);
     void (*wanted)(struct registrar *self, sl_ref unit);
     void (*dropped)(struct registrar *self, const struct reg_dropped *what);
     void (*freed)(struct registrar *self, sl_ref ref);
-    void (*disk_known)(struct registrar *self); /* a disk has said all that it holds */
-    /* Its tierer has left, or the disk will not come back (gone): what it was asked is void. */
+    void (*disk_known)(struct registrar *self); /* a scan has reported all that a disk holds */
+    /* The disk's tierer has left, or the disk will not return: requests to it are void. */
     void (*disk_left)(struct registrar *self, uint32_t disk);
 
-    /* What lower parts ask of a higher one; one part answers. index_room drops units from the
-     * index: false, none could go. copy_required: a value may leave memory only when a disk has it.
-     */
+    /* Questions of lower folders to a higher one; one part answers. index_room drops units from the
+     * index; false: no unit could be dropped. copy_required: a value may leave memory only when it
+     * is on disk. */
     bool (*index_room)(struct registrar *self);
     bool (*copy_required)(const struct registrar *self);
 
-    /* What people see. health: what is wrong, true when it says something; starting: why the node
-     * is not ready yet, NULL: it is. */
+    /* Reports. health: fills in what is wrong, false: nothing; starting: why the node is not ready
+     * yet, NULL: it is ready. */
     void (*gauges)(struct registrar *self);
     bool (*health)(struct registrar *self, char *reason, size_t reason_bytes);
     const char *(*starting)(const struct registrar *self);
 };
 
-/* For the fields of a row. */
+/* Initializers for the fields of a row. */
 #define REG_METRICS(list)  .metrics = (list), .metric_count = SL_COUNT(list)
 #define REG_HANDLERS(list) .handlers = (list), .handler_count = SL_COUNT(list)
 #define REG_CALLS(list)    .calls = (list), .call_count = SL_COUNT(list)
@@ -105,7 +104,7 @@ struct reg_part {
 #define REG_STATE(member, type) \
     .state_at = offsetof(struct registrar, member), .state_bytes = sizeof(struct type)
 
-/* ---- the table, and who takes part in which walk ---- */
+/* ---- the table of callbacks ---- */
 
 enum reg_walk {
     REG_WALK_TICK,
@@ -132,7 +131,7 @@ enum reg_walk {
 #define REG_MSG_TYPES_MAX 256u
 
 struct reg_walks {
-    const struct reg_part *of[REG_WALK_COUNT][REG_TABLE_MAX + 1]; /* NULL behind the last */
+    const struct reg_part *of[REG_WALK_COUNT][REG_TABLE_MAX + 1]; /* ends with NULL */
     void (*handlers[REG_MSG_TYPES_MAX])(struct registrar *self, const struct sl_msg *msg);
     const struct reg_call *calls[REG_CALL_COUNT];
     bool (*index_room)(struct registrar *self);

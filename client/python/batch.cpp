@@ -1,4 +1,4 @@
-/* client/python/batch.cpp - many objects in one call. */
+/* client/python/batch.cpp - methods of Client for many objects in one call. */
 #include "client/python/internal.hpp"
 
 namespace py
@@ -41,7 +41,7 @@ static ref get_batch_into(client &self, keys &names, PyObject *targets, timeout 
     });
 }
 
-/* Of a batch of reads: whether it is there. */
+/* Whether a read of a batch found its value; raises for all codes but OK and NOT_FOUND. */
 static bool is_there(sl_err code)
 {
     if (code != SL_OK && code != SL_ERR_NOT_FOUND) {
@@ -65,7 +65,7 @@ static ref get_pinned_batch(client &self, keys &names, timeout wait)
             taken = i + 1;
             return there ? view_new(self, &views[i]) : none();
         });
-    } catch (const raised &) { /* pins that no View has */
+    } catch (const raised &) { /* releases pins that no View owns yet */
         for (; taken < names.count; taken++) {
             if (names.codes[taken] == SL_OK) {
                 sl_view_release(self.at, &views[taken]);
@@ -75,8 +75,8 @@ static ref get_pinned_batch(client &self, keys &names, timeout wait)
     }
 }
 
-/* What is missing here may come from another node; what did not fit was replaced meanwhile. Both
- * are read by themselves. */
+/* A value that is missing here may come from another node, and one that did not fit was replaced
+ * meanwhile. Both are read once more, one by one. */
 static ref copy_settle(client &self, sl_object_key name, sl_err code, uint64_t length_bytes,
                        ref &&copy, uint64_t timeout_ns)
 {
@@ -98,7 +98,7 @@ static ref copy_settle(client &self, sl_object_key name, sl_err code, uint64_t l
     }
 }
 
-/* Copies: sizes first, then all at once. */
+/* Reads the sizes first, then all values in one call. */
 static ref get_batch(client &self, keys &names, timeout wait)
 {
     std::vector<uint64_t> lengths = room<uint64_t>(names.count);
@@ -147,20 +147,21 @@ void batch_methods(methods &client)
 {
     add(client,
         METHOD("put_batch", "(keys, values, *, timeout=None)", put_batch,
-               "A code for each: 0, it is there; INVALID, no key or a value of no byte or of "
-               "more than 1 GiB. At most 65,536."),
+               "Stores at most 65,536 values and returns a code for each: 0: stored, or the "
+               "key existed; INVALID: not a key, or a value that is empty or larger than 1 GiB."),
         METHOD("get_batch", "(keys, *, timeout=None)", get_batch,
-               "bytes for each, None for a miss; any other failure is raised."),
+               "Returns bytes for each key, None for a miss; any other failure is raised."),
         METHOD("get_batch_into", "(keys, buffers, *, timeout=None)", get_batch_into,
-               "For each the bytes read, or minus the code."),
+               "Returns for each key the number of bytes read, or minus the code."),
         METHOD("get_pinned_batch", "(keys, *, timeout=None)", get_pinned_batch,
-               "A View for each, None for a miss; any other failure is raised."),
-        METHOD("exists_batch", "(keys)", exists_batch, "A bool for each."),
+               "Returns a View for each key, None for a miss; any other failure is raised."),
+        METHOD("exists_batch", "(keys)", exists_batch, "Returns a bool for each key."),
         METHOD("remove_batch", "(keys, *, timeout=None)", codes_call<sl_remove_batch>,
-               "A code for each: 0, or 1 for what was not there."),
+               "Removes the keys from this node and returns a code for each: 0, or 1 if it did "
+               "not exist."),
         METHOD("prefetch", "(keys, *, timeout=None)", codes_call<sl_prefetch_batch>,
-               "Brings values from this node's disk into memory and waits. A code for each: 0 "
-               "came, EXISTS was there, NOT_FOUND, NO_SPACE, ..."));
+               "Reads values from this node's disk into memory and waits. Returns a code for "
+               "each: 0: read, EXISTS: already in memory, NOT_FOUND, NO_SPACE, ..."));
 }
 
 } // namespace py

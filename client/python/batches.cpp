@@ -1,4 +1,5 @@
-/* client/python/batches.cpp - the type Batches: many objects in the background, on threads of C. */
+/* client/python/batches.cpp - the type Batches: many objects in the background, on native threads.
+ */
 #include "client/python/internal.hpp"
 #include "client/python/jobs.hpp"
 
@@ -12,7 +13,7 @@ constexpr uint64_t timeout_ns_default = 10000000000;
 constexpr uint32_t threads_default = 3;
 constexpr uint32_t depth_default = 1024;
 
-/* A job with what it needs of Python's, released under the interpreter's lock. */
+/* A job and the Python objects that it uses; destroyed with the interpreter's lock held. */
 struct batch final : job {
     explicit batch(PyObject *sequence) : given(sequence)
     {
@@ -36,7 +37,7 @@ struct batches final : life {
     }
     ~batches()
     {
-        end(); /* whoever used it held a reference */
+        end(); /* every user held a reference */
     }
     void end() override;
 
@@ -49,10 +50,10 @@ void batches::end()
 {
     const kept<client> of = std::move(by);
     std::unique_ptr<jobs> gone = std::move(pool);
-    if (foreign()) { /* a child has none of the threads */
+    if (foreign()) { /* a forked child has none of the threads */
         (void)gone.release();
     } else if (gone) {
-        job_list left; /* ends with the GIL */
+        job_list left; /* destroyed with the GIL held */
         const unlocked now;
         left = gone->stop();
     }
@@ -105,7 +106,7 @@ static ref fine_list(const sl_err *codes, uint32_t count)
     return list_of(count, [&](size_t i) { return codes[i] == SL_OK; });
 }
 
-/* (id, ok, error, [bool]). To find nothing is an answer, but of a put. */
+/* (id, ok, error, [bool]). NOT_FOUND is no failure, except for a put. */
 static ref result_of(const job &of)
 {
     const sl_err *begin = of.codes, *end = begin + of.count;
@@ -136,7 +137,7 @@ static bool batches_wait(batches &self, timeout wait)
     return self.pool->wait(wait == 0 ? self.timeout_ns : wait.ns);
 }
 
-/* Here and now: a look does not go through the threads. */
+/* Runs in the caller's thread, not in the pool. */
 static ref batches_look(batches &self, keys &names, timeout wait)
 {
     self.ask([&](sl_error *why) {
@@ -171,26 +172,25 @@ void batches_add(PyObject *module)
         METHOD("remove", "(keys, *, timeout=None)", names_submit<task::remove>, ""),
         METHOD("look", "(keys, *, timeout=None)", batches_look, ""),
         METHOD("drain", "()", batches_drain,
-               "(number, ok, error, [bool for each key]) of each job that has ended. ok: "
-               "nothing failed; to find nothing is no failure."),
+               "Returns (number, ok, error, [bool for each key]) of each job that has ended. "
+               "ok: no key failed; a key that was not found is no failure."),
         METHOD("wait", "(timeout=None)", batches_wait,
-               "Waits until no job waits or runs. False: not within the timeout (None: that of "
-               "jobs)."),
+               "Waits until no job is queued or running. Returns False after the timeout "
+               "(None: that of the jobs)."),
         METHOD("event_fd", "()", of_pool<&jobs::event_fd>,
-               "An eventfd, readable while jobs have ended that were not drained."),
+               "Returns an eventfd that is readable while ended jobs have not been drained."),
         METHOD("close", "()", close_it<batches>,
-               "Jobs that wait are cancelled, those that run end first. Nothing is drained any "
-               "more."),
+               "Cancels queued jobs and waits for running ones. No job can be drained afterwards."),
         WITH(enter_it<batches>, leave_it<batches>),
         last_method,
     };
     static PyGetSetDef attributes[] = {
         attribute<is_closed<batches>>("closed", "Whether close() was called."),
-        attribute<of_pool<&jobs::pending>>("pending", "Jobs that wait or run."),
-        attribute<batches_has_peers>("has_peers", "Whether there may be other nodes."),
+        attribute<of_pool<&jobs::pending>>("pending", "Number of queued and running jobs."),
+        attribute<batches_has_peers>("has_peers", "Whether this node may have peers."),
         last_attribute,
     };
-    /* sluice/_batches.py derives from it, and has the docs of what it has itself. */
+    /* sluice/_batches.py derives from this type and documents the methods that it overrides. */
     static const char doc[] = "Batches(client, *, threads=3, depth=1024, timeout=10)\n--\n\n";
     (void)add_type<batches>(module, "sluice.Batches", doc, functions, attributes,
                             {maker<batches_new>(doc)}, Py_TPFLAGS_BASETYPE);

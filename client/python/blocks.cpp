@@ -1,10 +1,10 @@
-/* client/python/blocks.cpp - looking blocks up by the engine's own keys: methods of the engine. */
+/* client/python/blocks.cpp - methods of Engine that look blocks up by the engine's own keys. */
 #include "client/python/internal.hpp"
 
 namespace py
 {
 
-/* there: a bitmap, or NULL: not wanted. Gives the length of the prefix. */
+/* Returns the length of the prefix in blocks. there: receives a bitmap; NULL: not wanted. */
 static uint32_t look_do(engine &self, const hashes &given, uint32_t window, seconds hold,
                         unsigned char *there)
 {
@@ -37,12 +37,13 @@ void block_methods(methods &engine)
 {
     add(engine,
         METHOD("look", "(hashes, *, hash_bytes=0, window=0, hold=None)", look_blocks,
-               "How many blocks from the first one on are there, in memory or on disk, by the "
-               "engine's own keys (as of store). Asks nobody and waits for nobody. window: a "
-               "prefix needs its last so many blocks alone. hold: seconds for which what it "
-               "needs is not evicted."),
-        METHOD("look_there", "(hashes, *, hash_bytes=0, window=0, hold=None)", look_there,
-               "The same number, and a bitmap of all blocks: bit i & 7 of byte i >> 3."));
+               "Returns how many blocks, from the first one on, are in memory or on disk, by "
+               "the engine's own keys (as in store). Sends no message and does not wait. "
+               "window: a prefix needs only its last `window` blocks. hold: seconds for which "
+               "the needed blocks are not evicted."),
+        METHOD(
+            "look_there", "(hashes, *, hash_bytes=0, window=0, hold=None)", look_there,
+            "Returns the number of look, and a bitmap of all blocks: bit i & 7 of byte i >> 3."));
 }
 
 } // namespace py

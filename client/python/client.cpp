@@ -5,7 +5,7 @@ namespace py
 {
 
 constexpr int get_tries_max =
-    16; /* a value that is replaced by another size each time it is read */
+    16; /* for a value that is replaced by one of another size during each read */
 
 /* ---- life ---- */
 
@@ -43,7 +43,7 @@ static ref client_new(PyTypeObject &type, text_or_none instance, text_or_none co
     options.timeout_ns = wait;
     options.read_only = read_only;
     options.settings = pairs.empty() ? nullptr : texts.data();
-    ref made = make<client>(&type); /* first: nothing is opened for nobody */
+    ref made = make<client>(&type); /* first: if this fails, no client is left open */
     sl_client *opened = nullptr;
     ask([&](sl_error *why) { return sl_client_open(&options, &opened, why); });
     of<client>(made.get()).started(opened);
@@ -67,8 +67,8 @@ static uint64_t client_get_into(client &self, const key &name, const writable &t
     return length_bytes;
 }
 
-/* The size that a value has now. It may be at another node alone: a read into nothing fetches it,
- * and tells. */
+/* Gets the current size of a value. If only another node has it, a read into an empty buffer
+ * fetches it and reports the size. */
 static sl_err size_ask(sl_client *at, sl_object_key name, uint64_t timeout_ns, uint64_t *out,
                        sl_error *why)
 {
@@ -93,7 +93,7 @@ ref value_get(client &self, sl_object_key name, uint64_t timeout_ns)
             const unlocked now;
             err = sl_get(self.at, name, room, &length_bytes, timeout_ns, &why);
         }
-        if (err == SL_OK) { /* else removed, and put anew, smaller */
+        if (err == SL_OK) { /* shorter: removed and put again meanwhile */
             return length_bytes == room.length_bytes ? std::move(value)
                                                      : bytes(room.at, length_bytes);
         }
@@ -125,27 +125,30 @@ void client_add(PyObject *module)
     static methods functions;
     functions = {
         METHOD("close", "()", close_it<client>,
-               "No new call from now on. What views, engines and calls under way still use goes "
-               "with the last of them."),
+               "Refuses new calls from now on. Views, engines and running calls keep what they "
+               "use until the last of them has ended."),
         METHOD("put", "(key, value, *, timeout=None)", client_put,
-               "Stores the bytes of any contiguous buffer, 1 byte to 1 GiB; a key that exists "
-               "is success and changes nothing. Put a larger one, such as a tensor, in parts, "
-               "each under a key of its own."),
-        METHOD("get", "(key, *, timeout=None)", client_get, "A copy of the value, as bytes."),
+               "Stores the bytes of a contiguous buffer, 1 byte to 1 GiB. If the key exists, "
+               "the call succeeds and changes nothing. Store a larger value, such as a tensor, "
+               "in parts, each under its own key."),
+        METHOD("get", "(key, *, timeout=None)", client_get,
+               "Returns a copy of the value as bytes."),
         METHOD("get_into", "(key, buffer, *, timeout=None)", client_get_into,
-               "Copies the value into a writable contiguous buffer; its size. LimitError: the "
-               "buffer is too small."),
+               "Copies the value into a writable contiguous buffer and returns its size. "
+               "LimitError: the buffer is too small."),
         METHOD("get_pinned", "(key, *, timeout=None)", client_get_pinned,
-               "The value where it lies, without a copy: a View."),
+               "Returns a View of the value in shared memory, without a copy."),
         METHOD("remove", "(key, *, timeout=None)", (bound<sl_remove, client, key, timeout>::it),
-               "Removes it from this node."),
+               "Removes the value from this node."),
         METHOD("remove_all", "(*, timeout=None)", (bound<sl_remove_all, client, timeout>::it),
                "Removes all objects of this node."),
         METHOD("flush", "(*, timeout=None)", (bound<sl_flush, client, timeout>::it),
-               "Waits until all that was stored before is durable. UnsupportedError: no disk."),
+               "Waits until all values stored before this call are durable. UnsupportedError: "
+               "the node has no disk."),
         METHOD("event_fd", "()", (asked<sl_client_event_fd, int, client>::it),
-               "A descriptor that polls readable when ops of this client may have ended: then "
-               "ended_ops() says which. It is the client's: it is only polled."),
+               "Returns a descriptor that becomes readable when ops of this client may have "
+               "ended; ended_ops() then returns them. The client owns it: only poll it, do not "
+               "read or close it."),
         WITH(enter_it<client>, leave_it<client>),
     };
     look_methods(functions);
@@ -164,9 +167,11 @@ void client_add(PyObject *module)
         last_attribute,
     };
     static const char doc[] =
-        "Client(instance=None, *, config=None, timeout=None, read_only=False, settings=None)\n--\n\n"
-        "A node of this machine, attached to. Calls may come from several threads; a process that "
-        "was forked off opens its own. Timeouts are in seconds; None is the node's op_timeout.";
+        "Client(instance=None, *, config=None, timeout=None, read_only=False, "
+        "settings=None)\n--\n\n"
+        "A client that is attached to a node of this machine. Any thread may call it; a "
+        "forked process opens its own. Timeouts are in seconds; None means the node's "
+        "op_timeout.";
     kinds.client = add_type<client>(module, "sluice.Client", doc, functions.data(), attributes,
                                     {maker<client_new>(doc)});
 }

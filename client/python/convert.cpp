@@ -1,4 +1,4 @@
-/* client/python/convert.cpp - Python's values as libsluice's, and back. */
+/* client/python/convert.cpp - converts values between Python and libsluice. */
 #include "client/python/internal.hpp"
 
 #include <algorithm>
@@ -7,7 +7,7 @@ namespace py
 {
 
 constexpr double ns_per_s = 1e9;
-constexpr double timeout_s_max = 1e9; /* 30 years: longer is as long */
+constexpr double timeout_s_max = 1e9; /* 30 years; longer ones are cut to it */
 constexpr size_t key_bytes_max = 1024;
 
 seconds::seconds(PyObject *given)
@@ -17,7 +17,7 @@ seconds::seconds(PyObject *given)
     }
     const double value = PyFloat_AsDouble(given);
     check(value != -1.0 || PyErr_Occurred() == nullptr);
-    if (!(value >= 0)) { /* no number either */
+    if (!(value >= 0)) { /* also true of NaN */
         fail(PyExc_ValueError, "a time is in seconds, 0 or more");
     }
     ns = static_cast<uint64_t>(std::min(value, timeout_s_max) * ns_per_s);
@@ -29,15 +29,15 @@ timeout::timeout(PyObject *given) : seconds(given)
     ns = ns == 0 && given != nullptr && given != Py_None ? 1 : ns;
 }
 
-/* libsluice takes any bytes without NUL; a key that is no text could never be listed or named in a
- * log. */
+/* libsluice accepts any bytes without NUL, but a key that is not UTF-8 could not be listed or
+ * logged. */
 static std::string_view key_of_bytes(PyObject *object)
 {
     char *at = nullptr;
     Py_ssize_t length = 0;
     check(PyBytes_AsStringAndSize(object, &at, &length) == 0);
     for (Py_ssize_t i = 0; i < length; i++) {
-        if (static_cast<unsigned char>(at[i]) >= 0x80) { /* seldom: a real check */
+        if (static_cast<unsigned char>(at[i]) >= 0x80) { /* rare: decode it to check */
             own(PyUnicode_DecodeUTF8(at, length, nullptr));
             break;
         }
@@ -81,7 +81,7 @@ items::items(PyObject *sequence, size_t count_max, const char *what)
     check(length >= 0);
     count_check(length, count_max, what);
     tuple = own(PySequence_Tuple(sequence));
-    count_check(PyTuple_Size(tuple.get()), count_max, what); /* it may have grown */
+    count_check(PyTuple_Size(tuple.get()), count_max, what); /* the sequence may have grown */
     count = static_cast<uint32_t>(PyTuple_Size(tuple.get()));
 }
 
@@ -124,7 +124,7 @@ static bool is_u32s(const Py_buffer &view)
                        [&](const char *each) { return std::strcmp(view.format, each) == 0; });
 }
 
-/* true: it is one, and used in place. */
+/* Returns true if the object is a buffer of 32-bit numbers, which is then used in place. */
 bool u32s::view(PyObject *object, size_t count_max, const char *what)
 {
     if (PyObject_CheckBuffer(object) == 0) {
@@ -132,7 +132,7 @@ bool u32s::view(PyObject *object, size_t count_max, const char *what)
     }
     buffer found;
     if (PyObject_GetBuffer(object, &found.view, PyBUF_ND | PyBUF_FORMAT) != 0) {
-        PyErr_Clear(); /* not contiguous: item by item */
+        PyErr_Clear(); /* not contiguous: copied item by item */
         return false;
     }
     if (!is_u32s(found.view)) {

@@ -9,7 +9,7 @@ constexpr uint32_t world_max = 64;
 
 /* ---- registration ---- */
 
-/* What sl_engine_register borrows of one pool. */
+/* Arrays of one pool that sl_engine_register borrows. */
 struct pool_plan {
     std::vector<sl_engine_layer> layers;
     std::vector<int> fds;
@@ -27,7 +27,7 @@ class plan
     sl_engine_options options = {};
     uint32_t ranks_here = 0;
     sl_engine_pool pools[pools_max] = {};
-    std::list<lent> lent_pools; /* the engine's once it is registered */
+    std::list<lent> lent_pools; /* move to the engine once it is registered */
 
   private:
     const char *take_text(PyObject *object);
@@ -36,10 +36,10 @@ class plan
     items of_ranks(PyObject *sequence, const char *what, const char *otherwise) const;
 
     pool_plan plans[pools_max];
-    std::vector<ref> held; /* has texts */
+    std::vector<ref> held; /* owners of the texts in options */
 };
 
-/* Text of a str, or NULL of None. */
+/* Returns the text of a str, borrowed from `held`; NULL for None. */
 const char *plan::take_text(PyObject *object)
 {
     held.push_back(share(object));
@@ -51,8 +51,9 @@ static sl_engine_layer layer_of(PyObject *object)
     const ref numbers = own(PySequence_Tuple(object));
     const Py_ssize_t count = PyTuple_Size(numbers.get());
     if (count != 4 && count != 7) {
-        fail(PyExc_TypeError, "a layer is (offset, length, block_stride, piece), in bytes, and "
-                              "perhaps (part, fragment, fragment_stride)");
+        fail(PyExc_TypeError,
+             "a layer is (offset, length, block_stride, piece), in bytes, and optionally "
+             "(part, fragment, fragment_stride)");
     }
     const auto number = [&](Py_ssize_t i) { return u64(PyTuple_GetItem(numbers.get(), i)); };
     sl_engine_layer layer = {number(0), number(1), number(2), number(3), 0, 0, 0};
@@ -76,7 +77,7 @@ void plan::take_layers(sl_engine_pool &pool, pool_plan &plan, PyObject *sequence
         if (__builtin_add_overflow(layer.offset_bytes, layer.length_bytes, &end)) {
             refuse(SL_ERR_INVALID, "a layer ends beyond 64 bits");
         }
-        pool.memory_bytes = std::max(pool.memory_bytes, end); /* unless the caller gives more */
+        pool.memory_bytes = std::max(pool.memory_bytes, end); /* unless the caller gives a size */
     }
 }
 
@@ -125,8 +126,8 @@ static std::vector<uint32_t> first_parts_of(PyObject *sequence, uint32_t world)
     return {given.at, given.at + given.count};
 }
 
-/* (name, kind, layers, memory_bytes, fds, device_pools, device), and perhaps (part_count,
- * first_parts), as sluice.Pool is. */
+/* Reads a pool: (name, kind, layers, memory_bytes, fds, device_pools, device), and optionally
+ * (part_count, first_parts), as in sluice.Pool. */
 void plan::take_pool(sl_engine_pool &pool, pool_plan &plan, PyObject *object)
 {
     const ref fields = own(PySequence_Tuple(object));
@@ -226,7 +227,7 @@ static ref engine_register(client &self, PyObject *name, PyObject *pools, uint32
     options.team = team;
     options.first_rank = first_rank;
     options.rank_count = rank_count;
-    /* Before tables of ranks are filled: libsluice checks more. */
+    /* Checked before tables of ranks are filled; libsluice checks the rest. */
     plan.ranks_here = team == 0 ? options.world : rank_count;
     if (plan.ranks_here > world_max || options.world > world_max) {
         refuse(SL_ERR_INVALID, "an engine has at most 64 ranks");
@@ -234,7 +235,7 @@ static ref engine_register(client &self, PyObject *name, PyObject *pools, uint32
     plan.take_model(model);
     plan.take_pools(pools);
 
-    ref made = make<engine>(kinds.engine); /* first: nothing is registered for nobody */
+    ref made = make<engine>(kinds.engine); /* first: if this fails, no engine is left registered */
     auto &of = py::of<engine>(made.get());
     of.name = share(name);
     for (uint32_t i = 0; i < options.pool_count; i++) {
@@ -257,7 +258,7 @@ void engine_methods(methods &client)
         METHOD(
             "engine",
             "(name, *, pools, block_tokens, block_count, world=1, model=None, key_format='sluice', seed=None, timeout=None, team=0, first_rank=0, rank_count=0)",
-            engine_register, "Registers an engine with its pools: an Engine."));
+            engine_register, "Registers an engine with its pools and returns it as an Engine."));
 }
 
 /* ---- memory ---- */
@@ -275,7 +276,7 @@ static int memory_getbuffer(PyObject *object, Py_buffer *buffer, int flags)
                              flags);
 }
 
-/* The place of a pool that is named, or numbered. */
+/* Returns the index of a pool by its name or number; NULL is 0. */
 static uint32_t pool_find(const engine &self, PyObject *pool)
 {
     if (pool == nullptr) {
@@ -327,14 +328,14 @@ void engine_add(PyObject *module)
     static methods functions;
     functions = {
         METHOD("end", "()", close_it<engine>,
-               "Ends the registration: now, or with the last op and the last memoryview or "
+               "Ends the registration: at once, or with the last op and the last memoryview or "
                "array over its memory."),
         METHOD("memory", "(rank=0, pool=0)", engine_memory,
-               "The memory of a rank's pool (its name or number), writable, without a copy: a "
-               "memoryview of bytes."),
+               "Returns the memory of a rank's pool (by name or number) as a writable "
+               "memoryview of bytes, without a copy."),
         METHOD("memory_kind", "(rank=0, pool=0)", engine_memory_kind,
-               "What the memory of a rank's pool is, for people: \"shared memory\", \"cuda "
-               "ipc\", \"cuda descriptor\" or \"cuda memory of many handles\"."),
+               "Returns the kind of memory of a rank's pool as text for people: \"shared "
+               "memory\", \"cuda ipc\", \"cuda descriptor\" or \"cuda memory of many handles\"."),
         WITH(enter_it<engine>, leave_it<engine>),
     };
     methods of_op;
@@ -344,20 +345,21 @@ void engine_add(PyObject *module)
     functions.push_back(last_method);
     op_add(module, of_op);
     static PyGetSetDef attributes[] = {
-        attribute<engine_name>("name", "As it was registered."),
+        attribute<engine_name>("name", "The name under which the engine was registered."),
         attribute<is_closed<engine>>("ended", "Whether end() was called."),
         attribute<known<sl_engine_model_identity, engine>>(
-            "model_identity", "32 hex digits: all that gives the bytes their meaning."),
+            "model_identity",
+            "32 hex digits: a hash of everything that determines what the stored bytes mean."),
         last_attribute,
     };
     kinds.engine = add_type<engine>(
         module, "sluice.Engine",
-        "An engine that is registered with all its ranks' pools; from Client.engine.",
+        "An engine that is registered with the pools of its ranks; made by Client.engine.",
         functions.data(), attributes, {});
     kinds.memory = add_type<memory>(
         module, "sluice.Memory",
-        "What a memoryview of an engine's memory stands on; it keeps that mapped.", nullptr,
-        nullptr, {{Py_bf_getbuffer, reinterpret_cast<void *>(memory_getbuffer)}});
+        "Owner of a memoryview of an engine's memory; keeps the memory mapped.", nullptr, nullptr,
+        {{Py_bf_getbuffer, reinterpret_cast<void *>(memory_getbuffer)}});
 }
 
 } // namespace py

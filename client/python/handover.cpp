@@ -1,4 +1,4 @@
-/* client/python/handover.cpp - what prefill and decode say to each other through a client. */
+/* client/python/handover.cpp - hand-over calls of Client: receipts that arrived, holds that end. */
 #include "client/python/internal.hpp"
 
 namespace py
@@ -47,9 +47,11 @@ void handover_methods(methods &client)
 {
     add(client,
         METHOD("handover_arrived", "(receipts, *, timeout=None)", handover_arrived,
-               "Decode: first tokens came with these receipts. A code for each."),
+               "Decode: reports that first tokens arrived with these receipts. Returns a code "
+               "for each."),
         METHOD("handover_end", "(ids, *, timeout=None)", handover_end,
-               "Prefill: what is held for these may go. A code for each."));
+               "Prefill: ends these hand-overs, so that their blocks may be evicted. Returns a "
+               "code for each."));
 }
 
 } // namespace py

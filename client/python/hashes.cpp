@@ -1,5 +1,4 @@
-/* client/python/hashes.cpp - the engine's own keys and its tables of blocks, from Python objects.
- */
+/* client/python/hashes.cpp - reads an engine's own keys and block tables from Python objects. */
 #include "client/python/internal.hpp"
 
 namespace py
@@ -14,7 +13,7 @@ void hashes::take(PyObject *object, std::optional<uint32_t> each)
         if (hash_bytes == 0 || hash_bytes > SL_HASH_BYTES_MAX || length % hash_bytes != 0 ||
             length / hash_bytes > batch_max) {
             refuse(SL_ERR_INVALID,
-                   "hashes: bytes need hash_bytes of 1 to 64, which divides their length");
+                   "hashes: a buffer needs hash_bytes of 1 to 64 that divides its length");
         }
         at = static_cast<const unsigned char *>(viewed->at());
         count = static_cast<uint32_t>(length / hash_bytes);
@@ -31,18 +30,18 @@ void hashes::take(PyObject *object, std::optional<uint32_t> each)
         }
         if (length < 1 || length > SL_HASH_BYTES_MAX ||
             static_cast<uint32_t>(length) != hash_bytes) {
-            refuse(SL_ERR_INVALID, "hashes: each has 1 to 64 bytes, all of them alike");
+            refuse(SL_ERR_INVALID, "hashes: each has 1 to 64 bytes, and all have the same length");
         }
         copied.insert(copied.end(), from, from + length);
     }
     if (each.value_or(0) != 0 && given.count > 0 && *each != hash_bytes) {
-        refuse(SL_ERR_INVALID, "hashes: they have another length than hash_bytes");
+        refuse(SL_ERR_INVALID, "hashes: their length differs from hash_bytes");
     }
     at = copied.data();
     count = given.count;
 }
 
-/* Whether it is a sequence of tables, one a pool, and no table. */
+/* Whether the object is a sequence of tables, one for each pool, rather than one table. */
 static bool tables_are(PyObject *object)
 {
     if (PyObject_CheckBuffer(object) != 0 || PySequence_Size(object) < 1) {
@@ -64,7 +63,7 @@ void tables::take(PyObject *object)
         each[i].take(given[i], batch_max, "blocks");
         at[i] = each[i].at;
         if (each[i].count != each[0].count) {
-            refuse(SL_ERR_INVALID, "blocks: tables of one op are equally long");
+            refuse(SL_ERR_INVALID, "blocks: the tables of one op must have the same length");
         }
     }
     pools = true;

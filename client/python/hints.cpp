@@ -1,10 +1,11 @@
-/* client/python/hints.cpp - what an engine knows of sessions: from a dict, and between requests. */
+/* client/python/hints.cpp - hints about sessions: parsed from a dict, and calls between requests.
+ */
 #include "client/python/internal.hpp"
 
 namespace py
 {
 
-/* The place of a word in a list; 0 is nothing. */
+/* Returns the position of a word in the list, from 1; 0 for None. */
 template <size_t count>
 static uint32_t word_take(PyObject *word, const char *name, const char *const (&list)[count])
 {
@@ -47,7 +48,8 @@ static void hint_take(PyObject *name, PyObject *value, sl_hints &to)
         to.session_id = value == Py_None ? nullptr : name_take("hints", value);
     } else {
         fail(PyExc_ValueError,
-             "hints: there is no %R, but session, session_id, pause, priority and keep", name);
+             "hints: unknown name %R; known are session, session_id, pause, priority and keep",
+             name);
     }
 }
 
@@ -90,12 +92,13 @@ void hint_methods(methods &client)
 {
     add(client,
         METHOD("session_pause", "(session_id, pause, *, timeout=None)", session_pause,
-               "Tells in the middle of a pause that the session goes on in so many seconds; 0: "
-               "it is about to; None: nobody knows when. False: no op here named it lately. "
-               "UnsupportedError: this node keeps no sessions."),
+               "Reports during a pause that the session continues in `pause` seconds; 0: it is "
+               "about to continue; None: not known. Returns False if no recent op on this node "
+               "named the session. UnsupportedError: this node does not track sessions."),
         METHOD("hint", "(keys, hints, *, asked=False, lane=0, timeout=None)", hint,
-               "Says what is known of values in the order of their chain, and of the session "
-               "that got (asked) or put them. lane: number of a rank that has values of its own."));
+               "Gives hints for values, whose keys are in the order of their chain, and for "
+               "the session that got (asked) or put them. lane: number of a rank that has "
+               "values of its own, 0 to 63."));
 }
 
 } // namespace py

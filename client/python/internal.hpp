@@ -1,4 +1,4 @@
-/* client/python/internal.hpp - what the files of the Python module share. */
+/* client/python/internal.hpp - types and functions that the files of the Python module share. */
 #ifndef SL_CLIENT_PYTHON_INTERNAL_HPP
 #define SL_CLIENT_PYTHON_INTERNAL_HPP
 
@@ -14,11 +14,11 @@ constexpr size_t batch_max = 65536;
 constexpr size_t pools_max = 8; /* of an engine */
 
 /* ---- module.cpp ---- */
-/* Of the process; they live as long. */
+/* Types of the module; they live as long as the process. */
 struct types {
     PyTypeObject *client, *view, *engine, *memory, *op, *pool;
     PyObject *object_info, *story, *node_info, *cluster_info, *op_result, *pool_info; /* records */
-    PyObject *errors[SL_ERR_COUNT]; /* SluiceError's subclass for each code; [0]: itself */
+    PyObject *errors[SL_ERR_COUNT]; /* subclass of SluiceError for each code; [0]: SluiceError */
 };
 extern types kinds;
 struct client final : holder<sl_client, sl_client_close> {
@@ -27,18 +27,17 @@ struct client final : holder<sl_client, sl_client_close> {
     }
     ~client()
     {
-        end(); /* whoever used it held a reference */
+        end(); /* every user held a reference */
     }
     void end() override
     {
         let_go();
     }
-};
-/* The value, of whatever size it has; the caller uses the client. */
+}; /* Returns a copy of the value, of any size. The caller has a use of the client. */
 ref value_get(client &self, sl_object_key key, uint64_t timeout_ns);
 
 /* ---- convert.cpp: parameters ---- */
-/* Seconds; None and 0 are 0, and all else is more. */
+/* A time in seconds; None and 0 are 0 ns, any other at least 1 ns. */
 struct seconds {
     uint64_t ns = 0;
     explicit seconds(PyObject *given);
@@ -47,15 +46,15 @@ struct seconds {
         return ns;
     }
 };
-/* Seconds; None is 0 (the default of the call), 0 the shortest there is. */
+/* A time in seconds; None is 0 (the call's default), and 0 is 1 ns, the shortest timeout. */
 struct timeout : seconds {
     explicit timeout(PyObject *given);
 };
-/* str, or bytes in UTF-8; borrowed from the object. */
+/* A key: str, or bytes in UTF-8; borrowed from the object. */
 struct key : sl_object_key {
     explicit key(PyObject *given);
 };
-/* A sequence as a tuple of at most count_max; what names it in errors. */
+/* A sequence as a tuple of at most count_max items; `what` is its name in errors. */
 class items
 {
   public:
@@ -69,12 +68,12 @@ class items
   private:
     ref tuple;
 };
-/* Room for count, and one more, so that it has an address. */
+/* A vector of count and one more, so that data() is not NULL. */
 template <typename T> std::vector<T> room(size_t count)
 {
     return std::vector<T>(count + 1);
 }
-/* Keys of a batch, borrowed from held, and room for their codes. */
+/* Keys of a batch, borrowed from held, and their codes. */
 struct keys {
     items held;
     std::vector<sl_object_key> at;
@@ -97,7 +96,7 @@ class buffer
     }
     ~buffer()
     {
-        PyBuffer_Release(&view); /* nothing where nothing was taken */
+        PyBuffer_Release(&view); /* does nothing if no buffer was taken */
     }
     [[nodiscard]] void *at() const
     {
@@ -119,11 +118,11 @@ struct writable : buffer {
     {
     }
 };
-/* Buffers of a batch, as many as keys. */
+/* Buffers of a batch; `count`, the number of keys, is required. */
 std::vector<buffer> buffers_of(PyObject *sequence, uint32_t count, int flags);
 
-/* 32-bit numbers: tokens or blocks. Either a buffer of unsigned 32-bit items, used in place, or
- * copied from a sequence. */
+/* 32-bit numbers: tokens or blocks. A buffer of unsigned 32-bit items is used in place; a sequence
+ * is copied. */
 struct u32s {
     const uint32_t *at = nullptr;
     uint32_t count = 0;
@@ -135,8 +134,10 @@ struct u32s {
     std::vector<uint32_t> copied;
 };
 
-/* ---- hashes.cpp: keys of the engine, and its tables of blocks ---- */
-/* One run of bytes, or a sequence of bytes of one length. hash_bytes may be NULL. */
+/* ---- hashes.cpp: an engine's own keys and its tables of blocks ---- */ /* Keys from a buffer of
+                                                                             `each` bytes a key, or
+                                                                             from a sequence of
+                                                                             bytes of one length. */
 struct hashes {
     const unsigned char *at = nullptr; /* hash_bytes each */
     uint32_t hash_bytes = 0, count = 0;
@@ -146,27 +147,27 @@ struct hashes {
     std::optional<buffer> viewed;
     std::vector<unsigned char> copied;
 };
-/* One table of blocks, or a sequence of them, one a pool. */
+/* One table of blocks for all pools, or a sequence with a table for each pool. */
 struct tables {
     u32s each[pools_max];
-    const uint32_t *at[pools_max] = {}; /* of pools */
-    bool pools = false;                 /* one a pool; else one for all */
+    const uint32_t *at[pools_max] = {}; /* by pool */
+    bool pools = false;                 /* a table for each pool; else each[0] is for all */
     void take(PyObject *object);
 };
 
 /* ---- hints.cpp ---- */
-/* A dict of what is known; NULL, None: nothing. Texts are borrowed from it. */
+/* Hints from a dict; NULL, None: none. Texts are borrowed from the dict. */
 struct hints : sl_hints {
     explicit hints(PyObject *given);
 };
 
 /* ---- view.cpp ---- */
-/* Takes the view; another use of the client, which the caller uses. */
+/* Takes the view, and adds a use of the client. The caller has a use of it. */
 ref view_new(client &of, sl_view *view);
 
 /* ---- pool.cpp ---- */
 struct pool;
-/* A use of the pool, by an engine. */
+/* An engine's use of a pool. */
 class lent
 {
   public:
@@ -186,12 +187,12 @@ struct engine final : holder<sl_engine, sl_engine_end> {
     }
     ~engine()
     {
-        end(); /* whoever used it held a reference */
+        end(); /* every user held a reference */
     }
     void end() override
     {
         const kept<client> of = std::move(by);
-        const std::list<lent> back = std::move(pools); /* before the client */
+        const std::list<lent> back = std::move(pools); /* released before the client */
         let_go();
     }
 
@@ -211,18 +212,17 @@ struct op final : life {
 
     kept<engine> by; /* until released */
     sl_op *at = nullptr;
-    bool starting = false; /* it has no life yet, though it may have ended */
+    bool starting = false; /* begin() was not called yet, though the op may have ended */
 };
-/* Copies a receipt or a ticket, which are plain data and to Python bytes; what names it in errors.
- */
+/* Copies a receipt or ticket, given as bytes of exactly `count`; `what` is its name in errors. */
 void plain_take(PyObject *object, void *out, size_t count, const char *what);
 
-/* ---- what each file adds to the module, and to its large types ---- */
+/* ---- functions and methods that each file adds to the module and to its large types ---- */
 using methods = std::vector<PyMethodDef>;
 void client_add(PyObject *module);
 void batches_add(PyObject *module);
 void engine_add(PyObject *module);
-void op_add(PyObject *module, methods functions); /* beside its own */
+void op_add(PyObject *module, methods functions); /* in addition to its own */
 void pool_add(PyObject *module);
 void view_add(PyObject *module);
 void batch_methods(methods &client);

@@ -1,4 +1,4 @@
-/* client/python/jobs.cpp - see jobs.hpp. Jobs are carried out slice by slice, so that several
+/* client/python/jobs.cpp - the pool of jobs.hpp. A job is run slice by slice, so that several
  * threads share a large one. */
 #include "client/python/jobs.hpp"
 #include "runtime/base/sl_signals.h"
@@ -15,7 +15,7 @@
 namespace py
 {
 
-/* A slice is what one thread does in one call: large enough that its round trips do not count. */
+/* A slice is run by one thread in one call. It is large enough that round trips do not matter. */
 constexpr uint32_t slice_keys = 256;
 constexpr uint64_t slice_bytes_min = UINT64_C(4) << 20;
 constexpr uint64_t slice_bytes_max = UINT64_C(32) << 20;
@@ -28,7 +28,7 @@ static uint64_t now_ns()
         std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-/* ---- what a job does: without the lock ---- */
+/* ---- work of a job: without the lock ---- */
 
 void look_at(sl_client *client, const sl_object_key *keys, uint32_t count, sl_err *codes,
              uint64_t timeout_ns, sl_error *why)
@@ -59,7 +59,7 @@ void look_at(sl_client *client, const sl_object_key *keys, uint32_t count, sl_er
     } catch (const std::bad_alloc &) {
         err = SL_ERR_NO_MEMORY;
     }
-    if (err != SL_OK) { /* which of them somebody answered for is not known */
+    if (err != SL_OK) { /* it is not known which keys a peer answered */
         std::replace(codes, codes + count, SL_ERR_NOT_FOUND, err);
     }
 }
@@ -79,7 +79,7 @@ sl_err jobs::copy_slice(const slice &part, uint64_t left_ns, sl_error *why)
         return sl_put_pieces(client, items, part.count, nullptr, codes, left_ns, why);
     }
     const sl_err err = sl_get_pieces(client, items, part.count, true, lengths, codes, left_ns, why);
-    /* A value that is smaller than its piece left the rest of it as it was: that is no hit. */
+    /* A value smaller than its piece leaves the rest of the piece unwritten, so it is no hit. */
     for (uint32_t i = 0; err == SL_OK && i < part.count; i++) {
         const uint64_t room_bytes = items[i].at->length_bytes;
         if (codes[i] == SL_OK && lengths[i] != room_bytes) {
@@ -120,7 +120,7 @@ void jobs::end(job &gone)
 {
     const uint64_t one = 1;
     ended.splice(ended.end(), taken, gone.place);
-    /* It fails only at 2^64 - 1, when it is readable as well. */
+    /* The write fails only at 2^64 - 1, where the eventfd is readable as well. */
     [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);
 }
 
@@ -138,7 +138,7 @@ void jobs::settled(job &of, uint32_t count, const sl_error *why)
     }
 }
 
-/* Ends what nobody has taken of the lane's first job. */
+/* Ends the keys of the lane's first job that no thread has taken. */
 void jobs::give_up(lane of, sl_err code)
 {
     job &first = *lanes[of].front();
@@ -149,8 +149,8 @@ void jobs::give_up(lane of, sl_err code)
     settled(first, left, nullptr);
 }
 
-/* Those that wait behind others end by their deadlines, too, in both lanes: who takes from the
- * other one may be busy for long. */
+/* Ends jobs at the head of both lanes whose deadline has passed. Both, because the threads of the
+ * other lane may be busy for long. */
 void jobs::expire()
 {
     const uint64_t at_ns = now_ns();
@@ -215,7 +215,7 @@ sl_err jobs::start(uint32_t thread_count, sl_error *why)
     }
     const bool several = thread_count > 1;
     sigset_t all, before;
-    sl_signals_of_others(&all); /* signals are for the threads of the interpreter */
+    sl_signals_of_others(&all); /* signals go to the interpreter's threads */
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
         for (uint32_t i = 0; i < thread_count; i++) {
@@ -254,7 +254,7 @@ job_list jobs::stop()
 
 /* ---- for callers ---- */
 
-/* So large that every thread has a share of a large job. */
+/* Divides a large job among all threads. */
 static uint64_t slice_bytes_of(const job &of, size_t thread_count)
 {
     uint64_t bytes = 0;
@@ -290,7 +290,7 @@ uint64_t jobs::submit(std::unique_ptr<job> given)
 job_list jobs::drain()
 {
     uint64_t count = 0;
-    /* Before the list: what ends behind it makes it readable again. */
+    /* Read before the list is taken: a job that ends later makes the eventfd readable again. */
     [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof count);
     const std::lock_guard<std::mutex> held(lock);
     return std::exchange(ended, {});

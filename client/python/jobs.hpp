@@ -1,4 +1,5 @@
-/* client/python/jobs.hpp - batches that threads carry out, without Python. */
+/* client/python/jobs.hpp - a pool of threads that runs batches of puts, gets, lookups and removals,
+ * without Python. */
 #ifndef SL_CLIENT_PYTHON_JOBS_HPP
 #define SL_CLIENT_PYTHON_JOBS_HPP
 
@@ -15,10 +16,11 @@ namespace py
 {
 
 enum class task {
-    put,    /* pieces into values; a key that exists is fine */
-    get,    /* values into pieces; a value of another size than its piece is a failure */
-    look,   /* whether this node or a peer has it */
-    remove, /* of this node */
+    put,  /* stores pieces as values; an existing key is success */
+    get,  /* reads values into pieces; a value whose size differs from its piece is a failure */
+    look, /* whether this node or a peer has the value */
+    remove,
+    /* removes from this node */
 };
 struct job;
 using job_list = std::list<std::unique_ptr<job>>;
@@ -29,43 +31,44 @@ struct job {
     uint64_t timeout_ns = 0; /* from the submission on; > 0 */
     uint32_t count = 0;
     const sl_object_key *keys = nullptr; /* [count] */
-    sl_piece *pieces = nullptr;          /* [count]; NULL where there are no values */
-    sl_err *codes = nullptr;             /* [count]; valid when it has ended */
-    sl_error why = {};                   /* of the first failure; code SL_OK: none */
+    sl_piece *pieces = nullptr;          /* [count]; NULL for look, remove */
+    sl_err *codes = nullptr;             /* [count]; valid when the job has ended */
+    sl_error why = {};                   /* of the first failure; SL_OK: none */
 
-  private: /* of the pool */
+  private: /* for the pool */
     friend class jobs;
     uint64_t deadline_ns = 0, slice_bytes = 0;
     uint32_t taken = 0, settled = 0;
     job_list::iterator place;
 };
 
-/* Any thread. Each job belongs to the pool from its submission until it is drained. */
+/* The pool; any thread may call it. It owns each job from submission until the job is drained. */
 class jobs
 {
   public:
-    /* thread_count 1..64. depth_max (1..65,536): jobs that wait or run. Borrows the client. With
-     * more than one thread the first one prefers puts and removals, and the last one takes gets and
-     * looks alone: puts wait for actors, which gets from memory do not. */
+    /* Borrows the client. depth (1..65,536): queued and running jobs at most. */
     jobs(sl_client *borrowed, uint32_t depth) : client(borrowed), depth_max(depth)
     {
     }
-    /* why: all zero. Errors: SL_ERR_INVALID, SL_ERR_OS. After it stop() is called. */
+    /* thread_count: 1..64. With several threads the first one prefers puts and removals, and the
+     * last one runs only gets and lookups: puts wait for actors, and gets from memory do not. why:
+     * all zero. Call stop() afterwards, also on failure. Errors: SL_ERR_INVALID, SL_ERR_OS,
+     * SL_ERR_NO_MEMORY. */
     sl_err start(uint32_t thread_count, sl_error *why);
-    /* Jobs that wait end with SL_ERR_CANCELLED, those that run end by their deadline and are waited
-     * for. Gives what was not drained. */
+    /* Ends queued jobs with SL_ERR_CANCELLED and waits for running ones, which end by their
+     * deadline. Returns the jobs that were not drained. */
     job_list stop();
-    /* An eventfd that is readable while ended jobs were not drained; borrowed. */
+    /* An eventfd that is readable while ended jobs have not been drained; borrowed. */
     [[nodiscard]] int event_fd() const
     {
         return fd;
     }
-    /* Takes the job and waits for nothing. It ends at its deadline at the latest, and at once, with
-     * SL_ERR_LIMIT for each key, where depth_max are there. Gives its id. */
+    /* Queues the job without waiting and returns its id. The job ends by its deadline; at once if
+     * it has no keys, and with SL_ERR_LIMIT for each key if depth jobs are queued or running. */
     uint64_t submit(std::unique_ptr<job> given);
-    job_list drain();   /* what has ended, the first one first */
-    uint32_t pending(); /* that wait or run */
-    /* Waits until none waits or runs. false: not within timeout_ns. */
+    job_list drain();   /* removes and returns ended jobs, oldest first */
+    uint32_t pending(); /* queued and running jobs */
+    /* Waits until no job is queued or running; false after timeout_ns. */
     bool wait(uint64_t timeout_ns);
 
   private:
@@ -87,17 +90,17 @@ class jobs
     int fd = -1;
     const uint32_t depth_max;
     std::vector<std::thread> threads;
-    std::mutex lock; /* of all below; held without the interpreter's, and shortly */
+    std::mutex lock; /* for all below; held briefly, without the GIL */
     std::condition_variable work, idle;
-    job_list lanes[lane_count]; /* of which slices are left to be taken */
+    job_list lanes[lane_count]; /* jobs with slices that no thread has taken */
     job_list taken, ended;      /* moved from list to list, so that no thread allocates */
     uint64_t next_id = 0;
     uint32_t pending_count = 0;
     bool stopping = false;
 };
 
-/* A look in the caller's thread: codes[i] is SL_OK or SL_ERR_NOT_FOUND, or why it is not known.
- * Peers are asked where there are any, for timeout_ns at most in all (0: op_timeout). */
+/* Looks keys up in the caller's thread. codes[i]: SL_OK, SL_ERR_NOT_FOUND, or why it is not known.
+ * Peers are asked if there are any, for timeout_ns in total (0: op_timeout). */
 void look_at(sl_client *client, const sl_object_key *keys, uint32_t count, sl_err *codes,
              uint64_t timeout_ns, sl_error *why);
 

@@ -1,4 +1,5 @@
-/* client/python/layers.cpp - ops by layers: of one's own, and of another process of the engine. */
+/* client/python/layers.cpp - stores and loads by layers, also those that another process of the
+ * engine started. */
 #include "client/python/internal.hpp"
 
 namespace py
@@ -39,24 +40,26 @@ void layer_methods(methods &of_engine, methods &of_op)
 {
     add(of_op,
         METHOD("layer_ready", "(layer)", (bound<sl_op_layer_ready, op, uint32_t>::it),
-               "Of a store by layers (layer_count): this layer is computed. In order."),
+               "Store by layers (layer_count): reports that this layer is computed. Call it in "
+               "the order of layers."),
         METHOD("layers_ready", "(layers)", (bound<sl_op_layers_ready, op, uint32_t>::it),
-               "Of a store by layers: all ranks have computed the first so many, whatever was "
-               "said before."),
+               "Store by layers: reports that all ranks have computed the first `layers` "
+               "layers, whatever was reported before."),
         METHOD("layer_wait", "(layer, timeout=None)",
                (asked<sl_op_layer_wait, uint32_t, op, uint32_t, timeout>::it),
-               "Of a load by layers: waits until the layer is on the device; the number of "
-               "blocks, the same for all layers."));
+               "Load by layers: waits until the layer is on the device. Returns the number of "
+               "blocks, which is the same for all layers."));
     add(of_engine,
         METHOD("layers_ready", "(ops, rank, layers, timeout=None)", layers_ready,
-               "This rank has computed the first so many layers of stores by layers that "
-               "another process of the engine began. ops: their numbers (Op.number), or one. "
-               "None: it is said and not waited for. A layer is ready when all ranks have said "
-               "so."),
+               "Reports that this rank has computed the first `layers` layers of stores by "
+               "layers that another process of the engine started. ops: their numbers "
+               "(Op.number), or one number. timeout None: sends the report and does not wait. "
+               "A layer is ready when all ranks have reported it."),
         METHOD("layers_wait", "(op, rank, layers, timeout=None)", layers_wait,
-               "Waits until the first so many layers of a load by layers that another process "
-               "of the engine began are on the devices of all ranks: (how many are, of how many "
-               "blocks). Whoever counts on blocks compares their number each time."));
+               "Waits until the first `layers` layers of a load by layers, started by another "
+               "process of the engine, are on the devices of all ranks. Returns (number of "
+               "layers there, number of blocks of each). The number of blocks may shrink: "
+               "compare it each time."));
 }
 
 } // namespace py

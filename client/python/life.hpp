@@ -1,9 +1,8 @@
-/* client/python/life.hpp - objects that end when they are closed and nobody uses them, and calls of
- * libsluice.
- *
- * One rule for all objects: whatever needs libsluice's object is a use of it. close() refuses new
- * uses at once; the object itself goes with its last use, so nothing that was handed out ever
- * dangles. Uses are counted under the interpreter's lock (GIL). */
+/* client/python/life.hpp - Python objects over objects of libsluice: their uses and their end, and
+ * calls of libsluice without the GIL. * * Everything that needs an object of libsluice counts as a
+ * use of it. close() refuses new uses at once; the object is released with its last use, so no
+ * view, buffer or running call outlives it. Uses are counted with the interpreter's lock (GIL)
+ * held. */
 #ifndef SL_CLIENT_PYTHON_LIFE_HPP
 #define SL_CLIENT_PYTHON_LIFE_HPP
 
@@ -13,14 +12,14 @@
 namespace py
 {
 
-/* The exception of the code, with why's text where that is of the same code; and of an op its
+/* Raises the exception of the code, with why's text if its code is the same, and with an op's
  * result. */
 [[noreturn]] void refuse(sl_err code, const sl_error *why, PyObject *result = nullptr);
 [[noreturn]] void refuse(sl_err code, const char *text);
-/* How often this process, or one that it comes from, was forked off. */
+/* Number of forks between this process and the one that loaded the module. */
 unsigned forks();
 
-/* What libsluice is asked for, without the GIL: sl_err call(sl_error *why). */
+/* Calls libsluice without the GIL and raises on failure. sl_err call(sl_error *why). */
 template <typename F> void ask(F call)
 {
     sl_error why = {};
@@ -37,17 +36,17 @@ template <typename F> void ask(F call)
 class life
 {
   public:
-    /* Also from the destructor, and while another thread is in it without the GIL: it takes what it
-     * ends out first, and there may be nothing left. */
+    /* Releases the object of libsluice. The destructor calls it again, perhaps while another thread
+     * is in it without the GIL: so it first moves the object out, and may find none. */
     virtual void end() = 0;
-    void enter(); /* a use, or an exception */
-    void hold()   /* another use beside one that is there */
+    void enter(); /* adds a use; raises if closed or forked */
+    void hold()   /* adds a use while another one exists */
     {
         uses++;
     }
     void leave();
     void close();
-    /* Whether the process was forked off since: libsluice's objects are then left alone. */
+    /* Whether the process was forked since; objects of libsluice are not touched then. */
     [[nodiscard]] bool foreign() const
     {
         return born != forks();
@@ -70,13 +69,12 @@ class life
     }
 
   private:
-    const char *texts[2]; /* what is raised when it is used closed, or after a fork */
-    Py_ssize_t uses = 0;  /* calls under way, and objects that need it */
+    const char *texts[2]; /* error texts after close(), after a fork */
+    Py_ssize_t uses = 0;  /* running calls, and objects that need it */
     unsigned born = 0;
     bool open = false;
 };
-/* What has an object of libsluice's, and releases it when it ends; a child of a fork leaves the
- * parent's alone. */
+/* Holder of an object of libsluice, which it releases at its end, except in a forked child. */
 template <typename T, void (*release)(T **)> struct holder : life {
     void started(T *made)
     {
@@ -127,7 +125,7 @@ template <typename T> class kept
         used.enter();
         Py_INCREF(object(at));
     }
-    /* Beside a use that is there, also of what was closed since. */
+    /* Adds a use while another one exists, even if the object was closed since. */
     static kept beside(T &used)
     {
         kept made;
@@ -171,7 +169,7 @@ template <typename T> class kept
   private:
     T *at = nullptr;
 };
-/* Methods and an attribute of all of them. */
+/* Methods and an attribute that all types share. */
 template <typename T> void close_it(T &self)
 {
     self.close();
@@ -189,8 +187,8 @@ template <typename T> bool is_closed(T &self)
 {
     return self.closed();
 }
-/* Methods that are one call of libsluice's: what it takes between the object and why, what it
- * tells. */
+/* Methods that are one call of libsluice: A are its parameters between the object and `why`, R is
+ * its result. */
 template <auto call, typename S, typename... A> struct bound {
     static void it(S &self, A... given)
     {

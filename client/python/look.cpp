@@ -1,4 +1,4 @@
-/* client/python/look.cpp - looking only: exists, stat, list, explain, nodes. */
+/* client/python/look.cpp - read-only queries: exists, size, stat, list, explain, nodes. */
 #include "client/python/internal.hpp"
 
 #include <cinttypes>
@@ -59,8 +59,8 @@ static ref stat(client &self, const key &name)
 
 /* ---- list ---- */
 
-/* What is visible, gathered without the interpreter's lock: keys one after the other, and an entry
- * each. */
+/* The visible objects, collected without the interpreter's lock: an entry each, and their keys one
+ * after the other in `keys`. */
 struct listing {
     std::vector<sl_object_info> infos; /* key.at is not set yet */
     std::string keys;
@@ -77,7 +77,7 @@ static bool listed(void *context, const sl_object_info *info)
     try {
         to->keys.append(info->key.at, info->key.length);
         to->infos.push_back(*info);
-    } catch (const std::bad_alloc &) { /* which may not go through libsluice */
+    } catch (const std::bad_alloc &) { /* an exception must not pass through libsluice */
         to->no_memory = true;
     }
     return !to->no_memory;
@@ -136,15 +136,16 @@ static ref nodes(client &self, timeout wait)
 
 void look_methods(methods &client)
 {
-    add(client, METHOD("exists", "(key)", exists, "Whether this node has the key; pins nothing."),
-        METHOD("size", "(key)", size, "Bytes of the value."),
-        METHOD("stat", "(key)", stat, "An ObjectInfo."),
+    add(client, METHOD("exists", "(key)", exists, "Whether this node has the key. Pins nothing."),
+        METHOD("size", "(key)", size, "Returns the size of the value in bytes."),
+        METHOD("stat", "(key)", stat, "Returns the object's ObjectInfo."),
         METHOD("list", "(prefix='', *, limit=None)", list,
-               "An ObjectInfo for each visible object whose key begins so."),
+               "Returns an ObjectInfo for each visible object whose key begins with prefix, at "
+               "most limit."),
         METHOD("explain", "(keys, *, timeout=None)", explain,
-               "A Story for each of at most 64 keys: why it is a miss."),
+               "Returns, for each of at most 64 keys, why it is a miss."),
         METHOD("nodes", "(*, timeout=None)", nodes,
-               "(ClusterInfo of this node, [NodeInfo of each other])."));
+               "Returns (ClusterInfo of this node, [NodeInfo of each other node])."));
 }
 
 } // namespace py

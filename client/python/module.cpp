@@ -1,4 +1,5 @@
-/* client/python/module.cpp - the module sluice._native: what it raises, what forks, what lives. */
+/* client/python/module.cpp - the module sluice._native: its exceptions, forks, and uses of objects.
+ */
 #include "client/python/internal.hpp"
 
 #include <pthread.h>
@@ -22,7 +23,7 @@ static void forked()
     fork_count = fork_count + 1;
 }
 
-/* ---- objects that are used ---- */
+/* ---- uses of objects ---- */
 
 void life::enter()
 {
@@ -74,8 +75,8 @@ void refuse(sl_err code, const char *words)
     raise(code, 0, words, nullptr);
 }
 
-/* Records and exceptions are sluice/_results.py's, and attributes of the module: who imports the
- * package anew, after it left sys.modules, gets the module's dict again and no other. */
+/* Takes records and exceptions from sluice/_results.py and makes them attributes of the module. A
+ * package that is imported again after it left sys.modules gets the same module dict. */
 static void results_take(PyObject *module)
 {
     const ref results = own(PyImport_ImportModule("sluice._results"));
@@ -110,7 +111,7 @@ static PyObject *module_make()
     static PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                      "sluice._native",
                                      "libsluice for Python; use the package sluice.",
-                                     -1, /* its state is the process's */
+                                     -1, /* state is kept for the process */
                                      nullptr,
                                      nullptr,
                                      nullptr,
@@ -135,7 +136,7 @@ static PyObject *module_make()
 
 } // namespace py
 
-PyMODINIT_FUNC PyInit__native(void); /* found by name */
+PyMODINIT_FUNC PyInit__native(void); /* CPython finds it by name */
 PyMODINIT_FUNC PyInit__native(void)
 {
     return py::guarded([] { return py::module_make(); });

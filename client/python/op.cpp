@@ -1,4 +1,4 @@
-/* client/python/op.cpp - the type Op: store, load and hand-over under way. */
+/* client/python/op.cpp - the type Op: a running store, load or hand-over. */
 #include "client/python/internal.hpp"
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace py
 {
 
 constexpr uint64_t ns_per_s = 1000000000;
-constexpr uint64_t slice_ns = ns_per_s / 10; /* how late a signal is seen while waiting */
+constexpr uint64_t slice_ns = ns_per_s / 10; /* longest delay of a signal during a wait */
 constexpr size_t tokens_max = 4194304;
 constexpr size_t events_max = 64; /* ranks */
 constexpr uint32_t ended_max = 256;
@@ -23,7 +23,7 @@ static ref result_of(const sl_op_result &from)
                   from.code == SL_OK ? "" : from.why.text, from.not_awaited_count);
 }
 
-/* The result, or the op's failure with it. */
+/* Returns the result, or raises the op's failure, which carries it. */
 static ref result_give(const sl_op_result &from)
 {
     ref result = result_of(from);
@@ -40,8 +40,8 @@ static PyObject *unless_none(PyObject *given)
     return given == Py_None ? nullptr : given;
 }
 
-/* What the four ways to start have in common: the parameters of OP_WORDS, and tokens and
- * device_blocks before them. */
+/* Parameters that store, load, send and receive share: tokens, device_blocks and those of OP_WORDS.
+ */
 class request
 {
   public:
@@ -86,7 +86,7 @@ request::request(PyObject *const *given)
     take_events(given[9]);
 }
 
-/* By tokens, or by the engine's own keys. */
+/* Blocks are given by tokens, or by the engine's own keys. */
 void request::take_blocks()
 {
     const bool hashed = hash_list != nullptr && table_list != nullptr;
@@ -107,7 +107,7 @@ void request::take_blocks()
     keys.take(hash_list, hash_bytes);
     pools.take(table_list);
     if (keys.count != pools.each[0].count) {
-        refuse(SL_ERR_INVALID, "blocks: there is one for each hash");
+        refuse(SL_ERR_INVALID, "blocks: one for each hash is needed");
     }
     it.hashes = keys.count > 0 ? keys.at : reinterpret_cast<const unsigned char *>("");
     it.hash_bytes = keys.hash_bytes;
@@ -125,7 +125,7 @@ void request::take_event(PyObject *handle, uint32_t rank)
     plain_take(handle, events.back().handle, sizeof events.back().handle, "event");
 }
 
-/* One handle, of rank 0, or a dict of them by rank. */
+/* given: the handle of rank 0, or a dict of handles by rank. */
 void request::take_events(PyObject *given)
 {
     PyObject *rank = nullptr, *handle = nullptr;
@@ -143,7 +143,7 @@ void request::take_events(PyObject *given)
     it.event_count = static_cast<uint32_t>(events.size());
 }
 
-/* Key of the block before the first one. */
+/* key: of the block before the first one. */
 void request::take_before(PyObject *key)
 {
     char *at = nullptr;
@@ -159,7 +159,7 @@ void request::take_before(PyObject *key)
     it.before_hash = reinterpret_cast<const unsigned char *>(before.data());
 }
 
-/* Its length says how many layers there are. */
+/* The number of layers follows from the length of layer_ends. */
 void request::take_layer_ends(size_t pool_count)
 {
     if (ends == nullptr) {
@@ -169,13 +169,14 @@ void request::take_layer_ends(size_t pool_count)
     const auto count = static_cast<uint32_t>(layer_ends.count / pool_count);
     if (layer_ends.count == 0 || layer_ends.count % pool_count != 0 ||
         (it.layer_count != 0 && it.layer_count != count)) {
-        refuse(SL_ERR_INVALID, "layer_ends: one a layer and pool");
+        refuse(SL_ERR_INVALID, "layer_ends: one number for each layer and pool is needed");
     }
     it.layer_count = count;
     it.layer_ends = layer_ends.at;
 }
 
-/* Tokens a second, or a pair of these and of the token that takes twice as long as the first. */
+/* prefill: tokens per second, or a pair: that and the position of the token that takes twice as
+ * long as the first. */
 static sl_prefill prefill_of(PyObject *prefill)
 {
     if (prefill == nullptr || prefill == Py_None) {
@@ -211,14 +212,13 @@ void op::end()
 {
     sl_op *gone = std::exchange(at, nullptr);
     if (gone != nullptr && !foreign()) {
-        sl_op_release(&gone); /* with the GIL, which ended_ops has; it waits for nobody */
+        sl_op_release(&gone); /* with the GIL, as ended_ops needs; does not wait */
     }
     by.drop();
 }
 
-/* ---- starting one ---- */
-
-/* sl_err call(sl_engine *at, const sl_op_request *request, sl_op **op, sl_error *why) */
+/* ---- store, load, send, receive ---- */ /* sl_err call(sl_engine *at, const sl_op_request
+                                            *request, sl_op **op, sl_error *why) */
 template <typename F> static ref op_start(engine &of, request &wanted, F call)
 {
     ref made = make<op>(kinds.op);
@@ -297,55 +297,57 @@ void op_methods(methods &engine)
 {
     add(engine,
         METHOD("store", "(tokens=None, device_blocks=None, *, " OP_WORDS ", before=None)", store,
-               "Begins to store the blocks of tokens, counted from the start of the prompt, "
-               "that lie in device_blocks: an Op.\n\nThe swapper reads them on a stream of its "
-               "own. Without events the engine has waited, before this call, for the work that "
-               "writes them. With events the blocks are read when the event of their rank is "
-               "over: events is one handle (rank 0) or a dict of handles by rank, as "
-               "torch.cuda.Event(interprocess=True).ipc_handle() gives them. An event is "
-               "recorded before this call, and neither deleted nor recorded anew until the op "
-               "has ended. Until it is fenced nobody writes the blocks.\n\nInstead of tokens "
-               "and device_blocks: hashes=..., blocks=..., keys that the engine made, as a "
+               "Starts to store the blocks of tokens, which are in device_blocks, and returns "
+               "an Op. Blocks count from the start of the prompt.\n\nThe swapper reads the "
+               "blocks on a stream of its own. Without events, the work that writes them must "
+               "have ended before this call. With events, the blocks of a rank are read after "
+               "its event: events is one handle (rank 0) or a dict of handles by rank, as "
+               "torch.cuda.Event(interprocess=True).ipc_handle() returns them. Record an event "
+               "before this call, and neither destroy it nor record it again until the op has "
+               "ended. Do not write the blocks until the op is fenced.\n\nInstead of tokens "
+               "and device_blocks, pass hashes and blocks: keys that the engine made, as a "
                "sequence of bytes of one length or as one buffer with hash_bytes, and their "
                "blocks, in one table or a table for each pool.\n\nbefore: with hashes, the key "
-               "of the block before the first one, where it is known. hints: a dict of what the "
-               "engine knows: session (\"ends\", \"goes on\"), priority (\"low\", \"normal\", "
-               "\"high\") and keep, seconds for which the blocks and those before them are "
-               "evicted after others, within bounds.\n\nBy layers with layer_count, where the "
-               "layers of every pool go evenly into so many, or with layer_ends: for each layer "
-               "of the forward pass, for each pool, how many of the pool's layers belong to it "
-               "or to those before. So a process without a rank says it."),
+               "of the block before the first one, if known. hints: a dict of session "
+               "(\"ends\", \"goes on\"), session_id, pause, priority (\"low\", \"normal\", "
+               "\"high\") and keep: seconds for which these blocks and those before them are "
+               "evicted after others, within bounds.\n\nFor a store by layers, pass "
+               "layer_count if it divides the number of layers of every pool. Else pass "
+               "layer_ends: for each layer of the forward pass and each pool, how many layers "
+               "of the pool belong to it or to those before it. A process without a rank "
+               "passes it as well."),
         METHOD("load", "(tokens=None, device_blocks=None, *, " OP_WORDS ", prefill=None)", load,
-               "Begins to load the longest prefix that is known into device_blocks: an "
-               "Op.\n\nWithout events the engine has waited, before this call, for all work "
-               "that touches these blocks; with events (as of store) they are written when that "
-               "of their rank is over. When the op, or layer_wait, says that blocks are loaded, "
-               "they are in place: work that is submitted afterwards sees them, on every "
-               "stream. By hashes and blocks, and hints, as store.\n\nprefill: tokens a second "
-               "that the engine computes, or a pair of these and of the place of the token that "
-               "takes twice as long as the first. Then the load ends with fewer blocks rather "
-               "than wait for what is sooner computed than read from a disk or a peer: "
-               "not_awaited_count of the result."),
+               "Starts to load the longest known prefix into device_blocks and returns an "
+               "Op.\n\nWithout events, all work that touches these blocks must have ended "
+               "before this call. With events (as in store) the blocks of a rank are written "
+               "after its event. Once the op or layer_wait reports blocks as loaded, work that "
+               "is submitted afterwards sees them, on every stream. hashes, blocks and hints: "
+               "as in store.\n\nprefill: tokens per second that the engine computes, or a "
+               "pair: that and the position of the token that takes twice as long as the "
+               "first. The load then skips blocks at its end that are faster to compute than "
+               "to read from a disk or a peer: not_awaited_count of the result."),
         METHOD("send",
                "(id, tokens=None, device_blocks=None, *, " OP_WORDS
                ", before=None, mode=HANDOVER_BY_ENVIRONMENT, ticket=None, hold=None)",
                send,
-               "Prefill hands over: an Op, whose receipt() travels with the first token, or "
-               "nothing does where decode says node. Direct without a ticket: takes what "
-               "decode's node has offered by then, else it goes through storage. By hashes and "
-               "blocks as store; blocks that are stored already are held, and not copied; "
-               "partial: the last block is incomplete."),
+               "Prefill: starts a hand-over and returns an Op. Its receipt() travels with the "
+               "first token; it is not needed if decode passes node. Direct mode without a "
+               "ticket uses a ticket that decode's node has offered by then, else the "
+               "hand-over uses storage. hashes and blocks: as in store; blocks that "
+               "are already stored are held and not copied. partial: the last block is "
+               "incomplete."),
         METHOD("receive",
                "(id, tokens=None, device_blocks=None, *, " OP_WORDS
                ", before=None, mode=HANDOVER_BY_ENVIRONMENT, receipt=None, node=None)",
                receive,
-               "Decode waits for prefill, then loads: an Op. node: prefill's, which is asked: "
-               "then no receipt need come. By hashes and blocks, and partial, as send."));
+               "Decode: waits for prefill, then loads; returns an Op. node: name of prefill's "
+               "node, which is asked, so that no receipt is needed. hashes, blocks and "
+               "partial: as in send."));
 }
 
-/* ---- ends of ops ---- */
+/* ---- ended ops ---- */
 
-/* An op that another thread has started and not given to its caller yet. The caller holds it. */
+/* Waits while another thread is still in op_start with this op. The caller holds a reference. */
 static void op_settle(const op &self)
 {
     while (self.starting) {
@@ -355,7 +357,8 @@ static void op_settle(const op &self)
     }
 }
 
-/* The GIL is kept from when an op is given until its object is held: no op is released then. */
+/* Keeps the GIL from sl_client_ended until all objects are referenced, so that no op is released
+ * meanwhile. */
 static ref ended_ops(client &self)
 {
     sl_op *ops[ended_max];
@@ -371,7 +374,7 @@ static ref ended_ops(client &self)
         const auto &ended = of<op>(each.get());
         sl_op_result result;
         op_settle(ended);
-        if (!ended.closed() && sl_op_poll(ended.at, &result) == SL_OK) { /* waits for nobody */
+        if (!ended.closed() && sl_op_poll(ended.at, &result) == SL_OK) {
             check(PyList_Append(list.get(), tuple(share(each.get()), result_of(result)).get()) ==
                   0);
         }
@@ -383,12 +386,12 @@ void ended_methods(methods &client)
 {
     add(client,
         METHOD("ended_ops", "()", ended_ops,
-               "A list of (Op, OpResult) of ops that have ended, each of them once; never "
-               "waits, and raises nothing for an op that failed (result.code, result.why). An "
-               "op that was released, or is not kept by anybody, is not told of."));
+               "Returns a list of (Op, OpResult) of ops that have ended, each once. Never "
+               "waits, and does not raise for a failed op: see result.code and result.why. Ops "
+               "that were released, or that have no references left, are not in the list."));
 }
 
-/* ---- an op under way ---- */
+/* ---- a running op ---- */
 
 static uint64_t now_ns()
 {
@@ -397,7 +400,7 @@ static uint64_t now_ns()
     return static_cast<uint64_t>(now.tv_sec) * ns_per_s + static_cast<uint64_t>(now.tv_nsec);
 }
 
-/* Waits in slices, so that Ctrl-C ends it. */
+/* Waits in slices, so that Ctrl-C ends the wait. */
 static ref op_wait(op &self, timeout wait)
 {
     const use here(self);
@@ -415,13 +418,13 @@ static ref op_wait(op &self, timeout wait)
             return result_give(result);
         }
         if (err != SL_ERR_TIMEOUT || (wait != 0 && now_ns() - began_ns >= wait)) {
-            refuse(err, "the op still runs");
+            refuse(err, "the op is still running");
         }
         check(PyErr_CheckSignals() == 0);
     }
 }
 
-/* Whether it has ended, and then how; the caller uses it. */
+/* Whether the op has ended; *result is then set. The caller has a use of the op. */
 static bool op_ended(op &self, sl_op_result *result)
 {
     bool ended = true;
@@ -440,13 +443,13 @@ static ref op_poll(op &self)
     return op_ended(self, &result) ? result_give(result) : none();
 }
 
-/* Cancels what still runs, and waits for it. */
+/* Cancels the op if it still runs, and waits until it is fenced. */
 static void op_stop(op &self)
 {
     const use here(self);
     sl_op_result result;
     const bool ended = op_ended(self, &result);
-    if (!ended) { /* unheard, the fence ends it, or says why not */
+    if (!ended) { /* if this fails, the fence ends the op or reports why not */
         sl_error why = {};
         const unlocked now;
         (void)sl_op_cancel(self.at, &why);
@@ -456,8 +459,8 @@ static void op_stop(op &self)
     }
 }
 
-/* Leaving a block means that the device blocks are free. A failure of that is raised, unless the
- * block itself failed. */
+/* After a `with` block the device blocks are free. A failure is raised, unless the block itself
+ * raised. */
 static void op_exit(op &self, PyObject *type, PyObject *, PyObject *)
 {
     try {
@@ -473,14 +476,14 @@ static void op_exit(op &self, PyObject *type, PyObject *, PyObject *)
     self.close();
 }
 
-/* ---- what an ended op knows ---- */
+/* ---- queries of an ended op ---- */
 
 template <auto question> static bool block_ask(op &self, uint32_t block)
 {
     const use here(self);
     sl_op_result result;
     if (!op_ended(self, &result)) {
-        refuse(SL_ERR_BUSY, "the op still runs");
+        refuse(SL_ERR_BUSY, "the op is still running");
     }
     return question(self.at, block);
 }
@@ -488,7 +491,7 @@ template <auto question> static bool block_ask(op &self, uint32_t block)
 static ref op_receipt(op &self)
 {
     sl_receipt receipt;
-    std::memset(&receipt, 0, sizeof receipt); /* also what lies between the fields */
+    std::memset(&receipt, 0, sizeof receipt); /* padding as well */
     self.ask([&](sl_error *why) { return sl_op_receipt(self.at, &receipt, why); });
     return bytes(&receipt, sizeof receipt);
 }
@@ -504,7 +507,7 @@ static ref op_ticket(op &self, timeout wait)
 static uint64_t op_number(op &self)
 {
     const use here(self);
-    const unlocked now; /* it waits until the op was sent */
+    const unlocked now; /* waits until the request is sent */
     return sl_op_number(self.at);
 }
 
@@ -516,37 +519,39 @@ void op_add(PyObject *module, methods functions)
     kept_functions = std::move(functions);
     add(kept_functions,
         METHOD("wait", "(timeout=None)", op_wait,
-               "The OpResult. A failed op raises the error of its code, with .result; "
-               "DeadlineError without one: it still runs."),
-        METHOD("poll", "()", op_poll, "As wait, without waiting: None while it runs."),
+               "Waits for the end and returns the OpResult. If the op failed, raises the error "
+               "of its code, whose .result is set; DeadlineError with .result None: the op is "
+               "still running."),
+        METHOD("poll", "()", op_poll, "As wait, but returns None at once while the op is running."),
         METHOD("cancel", "()", (bound<sl_op_cancel, op>::it),
-               "Asks for an early end; the op then fails with CancelledError unless it was "
-               "faster."),
+               "Requests an early end; the op then fails with CancelledError, unless it ended "
+               "first."),
         METHOD("wait_fenced", "(timeout=None)", (bound<sl_op_wait_fenced, op, timeout>::it),
-               "Waits until nothing touches the device blocks any more. DeadlineError: not yet."),
+               "Waits until the op no longer touches the device blocks. DeadlineError: it "
+               "still may."),
         METHOD("block_stored", "(block)", block_ask<sl_op_block_stored>,
-               "Of an ended store: whether this op stored the block (0: first_block)."),
+               "Ended store: whether this op stored the block (0: first_block)."),
         METHOD("block_existed", "(block)", block_ask<sl_op_block_existed>,
-               "Of an ended store: whether the block was there already."),
+               "Ended store: whether the block existed before."),
         METHOD("block_loaded", "(block)", block_ask<sl_op_block_loaded>,
-               "Of an ended load: whether the block is in its device block. Blocks count from "
-               "first_block."),
+               "Ended load: whether the block is in its device block (0: first_block)."),
         METHOD("receipt", "()", op_receipt,
-               "Of an ended send: bytes that travel with the first token."),
+               "Ended send: returns the bytes that travel to decode with the first token."),
         METHOD("ticket", "(timeout=None)", op_ticket,
-               "Of a direct receive: bytes that prefill needs. BusyError: not yet; "
-               "UnsupportedError: it goes through storage."),
+               "Direct receive: returns the bytes that prefill passes as ticket. BusyError: "
+               "not known yet; UnsupportedError: the hand-over uses storage."),
         METHOD("release", "()", close_it<op>,
-               "Lets go. An op that still runs is cancelled and not waited for: use wait_fenced "
+               "Releases the op. A running op is cancelled without waiting: call wait_fenced "
                "before its blocks are reused."),
         WITH(enter_it<op>, op_exit), last_method);
     static PyGetSetDef attributes[] = {
         attribute<is_closed<op>>("released", "Whether release() was called."),
-        attribute<op_number>("number", "By which other processes of the engine know it."),
+        attribute<op_number>(
+            "number", "Number of the op, by which other processes of the engine refer to it."),
         last_attribute,
     };
     kinds.op = add_type<op>(module, "sluice.Op",
-                            "A store, a load or a side of a hand-over under way; from an Engine.",
+                            "A running store, load or side of a hand-over; made by an Engine.",
                             kept_functions.data(), attributes, {});
 }
 

@@ -1,9 +1,8 @@
-/* client/python/pages.cpp - pages of an engine's memory by their addresses, one call a batch:
- * methods of the client.
- *
- * An engine names pages by hashes and by indices of its pool. Of a page one value a suffix is
- * stored, and a value is pieces of the pool, which lie in each page alike. Keys and addresses are
- * made here, so that a call of a thousand pages makes no object of Python a page. */
+/* client/python/pages.cpp - methods of Client that store and read pages of an engine's memory by
+ * address, a batch in one call. * * An engine names pages by hashes and by indices of its pool. A
+ * page is stored as one value for each suffix, and a value consists of pieces of the pool, at the
+ * same offsets in each page. Keys and addresses are computed here, so that no Python object is made
+ * for each page. */
 #include "client/python/internal.hpp"
 #include "client/python/jobs.hpp"
 
@@ -20,7 +19,7 @@ constexpr uint64_t pieces_max = UINT64_C(1) << 20; /* of a call; 24 bytes each *
 class u64s
 {
   public:
-    /* NULL, None: an empty one. */
+    /* object NULL or None: an empty array. */
     u64s(PyObject *object, const char *what)
     {
         if (object == nullptr || object == Py_None) {
@@ -48,14 +47,14 @@ class u64s
 
 /* ---- keys: prefix, page, suffix ---- */
 
-/* The parameters keys, prefix and suffixes. */
+/* Keys made of the parameters keys, prefix and suffixes. */
 struct page_keys {
     page_keys(PyObject *pages, PyObject *prefix, PyObject *suffixes);
 
     std::string text;
     std::vector<sl_object_key> at; /* [page_count][value_count] */
     std::vector<sl_err> codes;
-    uint32_t page_count, value_count = 1, count; /* values of a page, of all */
+    uint32_t page_count, value_count = 1, count; /* values of a page, of all pages */
 };
 
 static std::vector<std::string_view> texts_of(const items &given)
@@ -67,7 +66,7 @@ static std::vector<std::string_view> texts_of(const items &given)
     return texts;
 }
 
-/* suffixes NULL: one value a page, whose key has none. */
+/* suffixes NULL: a page has one value, whose key has no suffix. */
 page_keys::page_keys(PyObject *pages, PyObject *prefix, PyObject *suffixes)
 {
     const items page_list(pages, batch_max, "keys");
@@ -79,7 +78,7 @@ page_keys::page_keys(PyObject *pages, PyObject *prefix, PyObject *suffixes)
     page_count = page_list.count;
     value_count = static_cast<uint32_t>(ends.size());
     if (value_count == 0 || page_count > batch_max / value_count) {
-        refuse(SL_ERR_INVALID, "a batch has at most 65536 values, a page one or more");
+        refuse(SL_ERR_INVALID, "a batch has at most 65536 values, and a page at least one");
     }
     const std::string_view before = prefix == nullptr ? "" : py::text(prefix);
     const std::vector<std::string_view> names = texts_of(page_list);
@@ -105,7 +104,7 @@ page_keys::page_keys(PyObject *pages, PyObject *prefix, PyObject *suffixes)
     }
 }
 
-/* A byte a page: 0, or the code of the first value that is not fine. */
+/* Returns a byte for each page: 0, or the code of its first value that failed. */
 static ref page_codes(const page_keys &keys)
 {
     std::string result(keys.page_count, '\0');
@@ -120,7 +119,7 @@ static ref page_codes(const page_keys &keys)
 
 /* ---- pieces ---- */
 
-/* Pages and where they lie: the parameters of PAGE_WORDS. */
+/* Pages and their addresses, from the parameters of PAGE_WORDS. */
 class pages
 {
   public:
@@ -129,7 +128,8 @@ class pages
 
     page_keys keys;
     std::vector<sl_pieces> values;
-    std::vector<uint64_t> wanted, found; /* bytes of values: of one page's, of all */
+    std::vector<uint64_t> wanted,
+        found; /* bytes of each value: expected, of one page; read, of all */
     uint64_t timeout_ns;
 
   private:
@@ -163,7 +163,7 @@ pages::pages(PyObject *const *given)
     check_shapes();
     const uint64_t each = pieces_of_page();
     if (keys.page_count > 0 && (each == 0 || each > pieces_max / keys.page_count)) {
-        refuse(SL_ERR_INVALID, "a call has at most 1048576 pieces, and one or more");
+        refuse(SL_ERR_INVALID, "a call has 1 to 1048576 pieces");
     }
     pieces.reserve(each * keys.page_count);
     values = room<sl_pieces>(keys.count);
@@ -172,7 +172,7 @@ pages::pages(PyObject *const *given)
     fill();
 }
 
-/* Pages are runs of consecutive indices that begin at multiples of their length. */
+/* Whether the indices are runs of `page` consecutive ones that begin at multiples of `page`. */
 bool pages::indices_fine() const
 {
     const uint64_t *at = indices.at;
@@ -193,28 +193,30 @@ void pages::check_shapes() const
 {
     const uint32_t count = lengths.count;
     if (page == 0 || indices.count / page != keys.page_count || indices.count % page != 0) {
-        refuse(SL_ERR_INVALID, "a key needs as many indices as a page has");
+        refuse(SL_ERR_INVALID, "each key needs `page` indices");
     }
     if (count == 0 || count % keys.value_count != 0 || addresses.count != count ||
         strides.count != count || (sizes.count != 0 && sizes.count != keys.value_count)) {
-        refuse(SL_ERR_INVALID, "addresses, strides and lengths: one a piece, each value has as "
-                               "many; sizes: one a value");
+        refuse(SL_ERR_INVALID,
+               "addresses, strides and lengths: one for each piece, the same number for each "
+               "value; sizes: one for each value");
     }
     for (const u64s *each : {&offsets, &counts, &steps}) {
         if (each->count != 0 && each->count != count) {
-            refuse(SL_ERR_INVALID, "offsets, counts and steps: one a piece, or none");
+            refuse(SL_ERR_INVALID, "offsets, counts and steps: one for each piece, or none");
         }
     }
     if (counts.count != steps.count) {
-        refuse(SL_ERR_INVALID, "counts come with steps");
+        refuse(SL_ERR_INVALID, "counts and steps: pass both or none");
     }
     if (!indices_fine()) {
-        refuse(SL_ERR_INVALID, "a page is consecutive indices below the limit that begin at a "
-                               "multiple of their number");
+        refuse(SL_ERR_INVALID,
+               "indices of a page are consecutive, below the limit, and begin at a multiple of "
+               "the page's length");
     }
 }
 
-/* 0: too many. */
+/* Returns 0 if there are too many. */
 uint64_t pages::pieces_of_page() const
 {
     uint64_t sum = 0;
@@ -228,7 +230,7 @@ uint64_t pages::pieces_of_page() const
     return sum;
 }
 
-/* Adds the pieces of one value of one page; gives the value's bytes. */
+/* Appends the pieces of one value of one page; returns the value's bytes. */
 uint64_t pages::fill_value(uint64_t number, uint32_t value)
 {
     const uint32_t each = lengths.count / keys.value_count;
@@ -255,7 +257,8 @@ void pages::fill()
         const size_t from = pieces.size();
         const uint64_t sum = fill_value(number, of_page);
         values[value].key = keys.at[value];
-        values[value].at = pieces.data() + from; /* there is room for all: they do not move */
+        values[value].at =
+            pieces.data() + from; /* capacity is reserved for all: they do not move */
         values[value].count = static_cast<uint32_t>(pieces.size() - from);
         wanted[of_page] = sizes.count == 0 ? sum : sizes.at[of_page];
     }
@@ -270,7 +273,7 @@ static ref put_pages(client &self, pages &given)
     return page_codes(given.keys);
 }
 
-/* What was read has to be the whole of what was wanted: a value of another size is another's. */
+/* A value whose size is not the expected one belongs to another layout: SL_ERR_LIMIT. */
 static ref get_pages(client &self, pages &given)
 {
     self.ask([&](sl_error *why) {
@@ -286,7 +289,7 @@ static ref get_pages(client &self, pages &given)
     return page_codes(given.keys);
 }
 
-/* ---- whether they are there ---- */
+/* ---- lookup ---- */
 
 static ref find_pages(client &self, PyObject *names, PyObject *prefix, PyObject *suffixes,
                       bool elsewhere, timeout wait)
@@ -322,18 +325,18 @@ void pages_methods(methods &client)
 {
     add(client,
         METHOD("put_pages", PAGE_WORDS, put_pages,
-               "Stores pages of memory where they lie, a value a suffix. A byte for each page: "
-               "0, or the code of its first value that is not there."),
+               "Stores pages directly from memory, a value for each suffix. Returns a byte for "
+               "each page: 0, or the code of its first value that was not stored."),
         METHOD("get_pages", PAGE_WORDS, get_pages,
-               "Reads values into pages. A byte for each page as of put_pages; LIMIT: the value "
-               "has another size."),
+               "Reads values directly into pages. Returns a byte for each page as put_pages "
+               "does; LIMIT: the value has another size."),
         METHOD("find_pages", "(keys, *, prefix='', suffixes=('',), elsewhere=False, timeout=None)",
                find_pages,
-               "Whether all values of pages are there: a byte for each page, 0 or a code. "
-               "elsewhere: other nodes are asked for what this one has not."),
+               "Looks pages up. Returns a byte for each page: 0 if all its values exist, or a "
+               "code. elsewhere: asks other nodes for values that this node lacks."),
         METHOD("register_memory", "(address, length, /)", register_memory,
-               "Says that pages will lie there, which spares questions to a GPU's driver. It "
-               "holds for the process."),
+               "Registers memory that will hold pages, for the whole process. This saves calls "
+               "to the GPU driver."),
         METHOD("unregister_memory", "(address, /)", unregister_memory,
                "Ends the last register_memory of that address."));
 }

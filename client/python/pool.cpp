@@ -1,4 +1,4 @@
-/* client/python/pool.cpp - the type DevicePool: device memory that has one owner. */
+/* client/python/pool.cpp - the type DevicePool: device memory with one owner. */
 #include "client/python/internal.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct pool final : holder<sl_pool, sl_pool_release> {
     }
     ~pool()
     {
-        end(); /* whoever used it held a reference */
+        end(); /* every user held a reference */
     }
     void end() override
     {
@@ -23,7 +23,7 @@ struct pool final : holder<sl_pool, sl_pool_release> {
     }
 
     kept<client> by;                     /* until released */
-    Py_ssize_t exports = 0, engines = 0; /* uses by buffers and by engines */
+    Py_ssize_t exports = 0, engines = 0; /* number of buffers and of engines that use it */
     bool owner = false, calling = false, revoking = false;
 };
 
@@ -53,7 +53,7 @@ const sl_pool *lent::at() const
     return of->at;
 }
 
-/* ---- getting one ---- */
+/* ---- create, await, acquire ---- */
 
 /* sl_err call(sl_client *at, const sl_pool_key *key, sl_pool **out, sl_error *why) */
 template <typename F>
@@ -98,9 +98,9 @@ static ref pool_acquire(client &self, const char *deployment, uint32_t rank, con
                     });
 }
 
-/* ---- what is done with it ---- */
+/* ---- calls on a pool ---- */
 
-/* libsluice wants one call at a time: else another thread's is under way. */
+/* libsluice allows one call at a time: BusyError while another thread's is running. */
 template <typename F> static void pool_call(pool &self, F call)
 {
     const use here(self);
@@ -132,7 +132,7 @@ static void pool_wait_over(pool &self, timeout wait)
 
 static void pool_revoke(pool &self, timeout wait)
 {
-    /* What Sluice made is unmapped here by it. */
+    /* Memory that Sluice made is unmapped from this process by revoke. */
     if (!self.owner && (self.exports > 0 || self.engines > 0)) {
         fail(PyExc_BufferError, "a memoryview, an array or an engine still uses the pool's memory");
     }
@@ -195,44 +195,48 @@ void pool_methods(methods &client)
 {
     add(client,
         METHOD("pool_create", "(deployment, rank, pool, length, *, timeout=None)", pool_create,
-               "Takes the right to make a rank's pool: a DevicePool of zeros, to be published."),
-        METHOD("pool_await", "(deployment, rank, pool, *, timeout=None)", pool_await,
-               "Waits until somebody has made it: a DevicePool."),
+               "Creates a rank's pool and returns it as a DevicePool filled with zeros. Others "
+               "can map it after publish()."),
+        METHOD(
+            "pool_await", "(deployment, rank, pool, *, timeout=None)", pool_await,
+            "Waits until another process has published the pool and returns it as a DevicePool."),
         METHOD("pool_acquire", "(deployment, rank, pool, length, *, timeout=None)", pool_acquire,
-               "The same where Sluice makes it."),
+               "As pool_await, for a pool that Sluice makes: it is created if it does not exist."),
         METHOD("pools", "(*, timeout=None)", pools,
-               "A PoolInfo for each row of the node's table of pools."));
+               "Returns a PoolInfo for each row of the node's table of pools."));
 }
 
 void pool_add(PyObject *module)
 {
     static PyMethodDef functions[] = {
-        METHOD("publish", "(timeout=None)", pool_publish, "Its owner: it is ready."),
+        METHOD("publish", "(timeout=None)", pool_publish,
+               "Owner only: announces that the pool is ready."),
         METHOD("wait_over", "(timeout=None)", pool_wait_over,
-               "Waits until the memory is over: revoked, its owner dead, or forgotten. "
-               "DeadlineError: it stands."),
+               "Waits until the memory is no longer valid: revoked, its owner died, or the "
+               "node forgot it. DeadlineError: it is still valid."),
         METHOD("revoke", "(timeout=None)", pool_revoke,
-               "All others unmap it; returns when they did."),
+               "Makes all other processes unmap the pool and returns when they have."),
         METHOD("release", "()", close_it<pool>,
-               "Unmaps it and says so: now, or when the last engine, memoryview or array over "
-               "it is gone."),
+               "Unmaps the pool and reports it to the node: at once, or with the last engine, "
+               "memoryview or array over it."),
         WITH(enter_it<pool>, leave_it<pool>),
         last_method,
     };
     static PyGetSetDef attributes[] = {
-        attribute<known<sl_pool_length, pool>>("length", "Bytes."),
-        attribute<known<sl_pool_epoch, pool>>("epoch", "Of this memory; never reused."),
+        attribute<known<sl_pool_length, pool>>("length", "Size in bytes."),
+        attribute<known<sl_pool_epoch, pool>>("epoch",
+                                              "Number of this memory's life; never reused."),
         attribute<is_closed<pool>>("released", "Whether release() was called."),
         last_attribute,
     };
-    kinds.pool = add_type<pool>(
-        module, "sluice.DevicePool",
-        "Device memory of one pool of one rank that has one owner; from Client.pool_create, "
-        "pool_await and pool_acquire. On the host device memoryview(pool) is its memory, "
-        "writable.",
-        functions, attributes,
-        {{Py_bf_getbuffer, reinterpret_cast<void *>(pool_getbuffer)},
-         {Py_bf_releasebuffer, reinterpret_cast<void *>(pool_releasebuffer)}});
+    kinds.pool =
+        add_type<pool>(module, "sluice.DevicePool",
+                       "Device memory of one pool of one rank, with one owner; made by "
+                       "Client.pool_create, pool_await and pool_acquire. On the host device "
+                       "memoryview(pool) is its memory, writable.",
+                       functions, attributes,
+                       {{Py_bf_getbuffer, reinterpret_cast<void *>(pool_getbuffer)},
+                        {Py_bf_releasebuffer, reinterpret_cast<void *>(pool_releasebuffer)}});
 }
 
 } // namespace py

@@ -1,5 +1,5 @@
-/* client/python/rules.cpp - functions of the module: the rules of configurations, which are
- * libsluice's, and what is asked of no client; contributions of memory. */
+/* client/python/rules.cpp - functions of the module that need no client, and Client's methods for
+ * contributed memory. */
 #include "client/python/internal.hpp"
 
 #include <algorithm>
@@ -78,7 +78,7 @@ static sl_handover_mode handover_mode(module &)
 {
     sl_handover_mode mode = SL_HANDOVER_DIRECT;
     sl_error why = {};
-    /* With the GIL: os.environ may change the environment else. */
+    /* With the GIL held, so that os.environ cannot change the environment meanwhile. */
     if (const sl_err err = sl_handover_mode_get(&mode, &why); err != SL_OK) {
         refuse(err, &why);
     }
@@ -89,23 +89,26 @@ void rules_methods(methods &module)
 {
     add(module,
         METHOD("handover_mode", "()", handover_mode,
-               "What FD_PD_TRANSFER_VIA_STORAGE says: HANDOVER_BY_STORAGE or HANDOVER_DIRECT. "
-               "ConfigError: it says anything else."),
+               "Returns HANDOVER_BY_STORAGE or HANDOVER_DIRECT, as FD_PD_TRANSFER_VIA_STORAGE "
+               "selects. ConfigError: the variable has another value."),
         METHOD("look_prefix", "(classes, count)", look_prefix,
-               "The longest prefix of at most count blocks that is there in all classes of "
-               "pools, pairs of a bitmap of Engine.look_there and a window."),
+               "Returns the longest prefix, of at most count blocks, that all classes of pools "
+               "have. classes: pairs of a bitmap from Engine.look_there and a window."),
         METHOD("set_origin", "(request=None, traceparent=None)", set_origin,
-               "Where the ops that this thread starts from now on come from: what the engine "
-               "calls its request, by which sluicectl explain --request finds them, and a W3C "
-               "trace context, of whose trace python -m sluice.otel makes them spans."),
+               "Sets the origin of ops that this thread starts from now on. request: the "
+               "engine's name of its request, by which sluicectl explain --request finds the "
+               "ops. traceparent: a W3C trace context; python -m sluice.otel exports the ops "
+               "as its spans."),
         METHOD("team_number", "(name)", team_number,
-               "The number of a team, of what its processes have in common and nobody else has: "
-               "a str or bytes, 16 or more."),
+               "Returns a team number for a str or bytes that only the processes of the team "
+               "share, of at least 16 bytes."),
         METHOD("pool_creator", "(*, profiling=False, host_blocks=0, storage=False, split=False)",
-               pool_creator, "Who makes the device pools of a deployment: 'engine' or 'sluice'."),
+               pool_creator,
+               "Returns which side makes the device pools of a deployment: 'engine' or 'sluice'."),
         METHOD("required_bytes", "(buffers)", required_bytes,
-               "What a store in a process of its own has to map of pairs of an address and a "
-               "length: the sum over distinct ones. InvalidError: two of them overlap."));
+               "Returns how many bytes a store in a separate process has to map: the sum over "
+               "distinct buffers, pairs of an address and a length. InvalidError: two of them "
+               "overlap."));
 }
 
 /* ---- contributions: of the client ---- */
@@ -124,11 +127,12 @@ void contribution_methods(methods &of_client)
 {
     add(of_client,
         METHOD("contribute", "(name, length, *, timeout=None)", contribute,
-               "Lends so many bytes of memory to the node, under a name of its own, as long as "
-               "the client is open. UnsupportedError: the node has no contributions."),
+               "Contributes length bytes of memory to the node, under a name of its own, until "
+               "withdraw() or until the client is closed. UnsupportedError: the node accepts "
+               "no contributions."),
         METHOD("withdraw", "(name, *, timeout=None)",
                (bound<sl_withdraw, client, const char *, timeout>::it),
-               "Takes it back; waits until nothing uses it."));
+               "Removes a contribution from the node; waits until its memory is no longer used."));
 }
 
 } // namespace py

@@ -1,4 +1,4 @@
-/* client/python/view.cpp - the type View: a value where it lies in shared memory. */
+/* client/python/view.cpp - the type View: a pinned value in shared memory. */
 #include "client/python/internal.hpp"
 
 namespace py
@@ -14,7 +14,7 @@ struct view {
     }
     void unpin()
     {
-        if (of && !of->foreign()) { /* else the pin is the parent's */
+        if (of && !of->foreign()) { /* in a forked child the pin belongs to the parent */
             sl_view_release(of->at, &at);
         }
         of.drop();
@@ -114,8 +114,7 @@ void view_add(PyObject *module)
 {
     static PyMethodDef functions[] = {
         METHOD("release", "()", view_release,
-               "Gives the pin back: at once, or when the last memoryview or array over it is "
-               "gone."),
+               "Releases the pin: at once, or with the last memoryview or array over the view."),
         WITH(view_enter, view_exit),
         last_method,
     };
@@ -126,9 +125,9 @@ void view_add(PyObject *module)
     };
     kinds.view = add_type<view>(
         module, "sluice.View",
-        "A value where it lies in shared memory, read-only: memoryview(view), "
-        "numpy.frombuffer(view), bytes(view). It stays unchanged and in memory until it is "
-        "released.",
+        "A value in shared memory, read-only and without a copy: memoryview(view), "
+        "numpy.frombuffer(view), bytes(view). It stays unchanged and in memory until it "
+        "is released.",
         functions, attributes,
         {{Py_bf_getbuffer, reinterpret_cast<void *>(view_getbuffer)},
          {Py_bf_releasebuffer, reinterpret_cast<void *>(view_releasebuffer)},

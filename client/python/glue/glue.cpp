@@ -1,4 +1,4 @@
-/* client/python/glue/glue.cpp - see glue.hpp. */
+/* client/python/glue/glue.cpp - conversions of numbers and texts, and arguments of calls. */
 #include "client/python/glue/glue.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ uint32_t u32(PyObject *number)
 {
     const uint64_t value = u64(number);
     if (value > UINT32_MAX) {
-        fail(PyExc_OverflowError, "a number of 32 bits is needed");
+        fail(PyExc_OverflowError, "a 32-bit number is needed");
     }
     return static_cast<uint32_t>(value);
 }

@@ -1,5 +1,5 @@
-/* client/python/glue/glue.hpp - functions of C++ as functions of Python, for the stable ABI of
- * CPython 3.11: arguments, results, types (references and the lock are in ref.hpp). */
+/* client/python/glue/glue.hpp - makes C++ functions and types callable from Python, for the stable
+ * ABI of CPython 3.11: arguments, results, types. ref.hpp has references and the lock. */
 #ifndef SL_CLIENT_PYTHON_GLUE_GLUE_HPP
 #define SL_CLIENT_PYTHON_GLUE_GLUE_HPP
 
@@ -21,7 +21,7 @@ namespace py
 
 /* ---- values for Python ---- */
 
-/* Text that is no UTF-8 is replaced. */
+/* Invalid UTF-8 is replaced. */
 template <typename T> ref give(T value)
 {
     if constexpr (std::is_same_v<T, ref>) {
@@ -66,7 +66,7 @@ template <typename... A> ref tuple(A... items)
     (check(PyTuple_SetItem(made.get(), i++, give(std::move(items)).release()) == 0), ...);
     return made;
 }
-/* What a type makes of values: a record of its fields. */
+/* Returns a record: an object of the type with these fields. */
 template <typename... A> ref record(PyObject *type, A... fields)
 {
     const ref given = tuple(std::move(fields)...);
@@ -75,9 +75,9 @@ template <typename... A> ref record(PyObject *type, A... fields)
 
 /* ---- values from Python ---- */
 
-/* An int, or what has __index__. */
+/* number: an int, or an object with __index__. */
 uint64_t u64_other(PyObject *number);
-/* Twice as fast as PyLong_AsUnsignedLongLong where an address takes two of CPython's digits. */
+/* Twice as fast as PyLong_AsUnsignedLongLong for an address, which has two of CPython's digits. */
 inline uint64_t u64(PyObject *number)
 {
     if (PyLong_Check(number)) {
@@ -91,9 +91,9 @@ inline uint64_t u64(PyObject *number)
 }
 uint32_t u32(PyObject *number);
 std::string_view text(PyObject *string); /* UTF-8 of a str; borrowed from it */
-const char *c_text(PyObject *string);    /* the same, without a NUL in it */
+const char *c_text(PyObject *string);    /* as text(); raises if it contains NUL */
 
-/* A text, or NULL of None. */
+/* A text; NULL for None. */
 struct text_or_none {
     const char *at;
     explicit text_or_none(PyObject *given)
@@ -108,7 +108,7 @@ struct text_or_none {
 
 template <typename T> constexpr bool is_optional = false;
 template <typename T> constexpr bool is_optional<std::optional<T>> = true;
-/* A parameter of what the call gave; NULL: it gave nothing. */
+/* Converts an argument to a parameter of type T; NULL: the argument was not passed. */
 template <typename T> T taken(PyObject *given)
 {
     if constexpr (std::is_same_v<T, PyObject *>) {
@@ -132,13 +132,15 @@ template <typename T> T taken(PyObject *given)
 
 /* ---- functions ---- */
 
-/* Parameters as a doc string begins: "put(key, value, *, timeout=None)\n--\n\n". */
+/* Parameters of a function, read from the begin of its docstring: "put(key, value, *,
+ * timeout=None)\n--\n\n". */
 constexpr size_t parameters_max = 24;
 class signature
 {
   public:
     void read(const char *doc);
-    /* Sorts what a call gave to its parameters; both forms of the interpreter's. */
+    /* Assigns the arguments of a call to parameters, in the interpreter's two calling conventions.
+     */
     void sort(PyObject *const *given, Py_ssize_t count, PyObject *names, PyObject **out) const;
     void sort(PyObject *args, PyObject *names, PyObject **out) const;
 
@@ -149,10 +151,10 @@ class signature
 
     std::string name, words[parameters_max];
     size_t count = 0, positional_count = 0, named_from = 0;
-    uint32_t optional = 0; /* bit by bit */
+    uint32_t optional = 0; /* bit i: words[i] has a default */
 };
 
-/* A Python object that holds a T has it behind its head. */
+/* A Python object that holds a T stores it after its PyObject header. */
 template <typename T> T &of(PyObject *object)
 {
     static_assert(alignof(T) <= sizeof(PyObject));
@@ -173,7 +175,7 @@ template <typename T, typename... A> ref make(PyTypeObject *type, A &&...values)
     PyObject *made = sure(reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc))(type, 0));
     try {
         new (&of<T>(made)) T{std::forward<A>(values)...};
-    } catch (...) { /* it holds nothing that could be released */
+    } catch (...) { /* no T was made: only memory to free */
         release_memory(made);
         throw;
     }
@@ -185,8 +187,8 @@ template <typename T> void dealloc(PyObject *gone)
     release_memory(gone);
 }
 
-/* Calls function(first, each argument ...); they are made one after the other and end in reverse.
- * One that says of how many `parameters` it is made gets them all. */
+/* Calls function(first, arguments ...). Arguments are converted in order and destroyed in reverse.
+ * A type with a constant `parameters` is made from as many arguments. */
 template <size_t at, size_t from, typename F, typename S, typename R, typename... A, typename... T>
 PyObject *run(F function, S &first, PyObject *const *given, R (*type)(S &, A...), T &...before)
 {
@@ -208,9 +210,9 @@ PyObject *run(F function, S &first, PyObject *const *given, R (*type)(S &, A...)
     }
 }
 
-struct module { /* the first parameter of a function that is of no object */
+struct module { /* first parameter of a module's function */
 };
-/* One for each function that is called from Python: R function(S &self, A...). */
+/* Entry points of a function that Python calls: R function(S &self, A...). */
 template <auto function> struct entry {
     static inline signature words;
 
@@ -267,8 +269,9 @@ template <auto function> PyGetSetDef attribute(const char *name, const char *doc
     return {name, entry<function>::attribute, nullptr, doc, nullptr};
 }
 
-/* Adds a type, whose objects hold a T; it stays: a module that was imported anew may go before its
- * users. It is made by Python where it has a maker alone. methods, attributes: NULL is none. */
+/* Adds a type whose objects hold a T. The type is never freed, since a module that was imported
+ * again may be destroyed before its users. Python code can create objects only if slots has a
+ * maker. methods, attributes: NULL: none. */
 template <typename T>
 PyTypeObject *add_type(PyObject *module, const char *name, const char *doc, PyMethodDef *methods,
                        PyGetSetDef *attributes, std::vector<PyType_Slot> slots,

@@ -1,8 +1,6 @@
-/* client/python/glue/ref.hpp - references, the interpreter's lock, and entries from the
- * interpreter.
- *
- * An exception of Python travels as py::raised, which every entry from the interpreter catches.
- * What a call takes is released by destructors, with the interpreter's lock (GIL) held. */
+/* client/python/glue/ref.hpp - references, the interpreter's lock (GIL), and entries from the
+ * interpreter. * * A Python exception is passed on as py::raised, which every entry from the
+ * interpreter catches. Destructors release what a call took, with the GIL held. */
 #ifndef SL_CLIENT_PYTHON_GLUE_REF_HPP
 #define SL_CLIENT_PYTHON_GLUE_REF_HPP
 
@@ -21,7 +19,7 @@ namespace py
 struct raised { /* thrown where an exception of Python is set */
 };
 
-/* Of what the C API gives, NULL or false with an exception. */
+/* Checks a result of the C API: NULL or false means that an exception is set. */
 template <typename T> T *sure(T *given)
 {
     return given != nullptr ? given : throw raised();
@@ -38,7 +36,7 @@ template <typename... A> [[noreturn]] void fail(PyObject *type, const char *form
     throw raised();
 }
 
-/* A reference that is owned. */
+/* An owned reference. */
 class ref
 {
   public:
@@ -70,7 +68,7 @@ class ref
   private:
     PyObject *at = nullptr;
 };
-inline ref own(PyObject *given) /* a new reference of the C API, or a failure */
+inline ref own(PyObject *given) /* given: a new reference, or NULL on failure */
 {
     return ref(sure(given));
 }
@@ -79,9 +77,9 @@ inline ref share(PyObject *borrowed)
     return ref(Py_NewRef(borrowed));
 }
 
-/* Before 3.14 CPython unwinds a thread that comes for its lock while it ends. Destructors would end
- * the process then: the thread stays. The unwinding has no object, only a reference that binds
- * nothing. */
+/* Before 3.14 CPython unwinds a thread that takes the GIL while the interpreter shuts down.
+ * Destructors would then abort the process, so the thread blocks forever instead. The exception has
+ * no object: the reference is null, hence no_sanitize. */
 template <typename F> __attribute__((no_sanitize("null"))) auto staying(F call) -> decltype(call())
 {
     try {
@@ -93,7 +91,7 @@ template <typename F> __attribute__((no_sanitize("null"))) auto staying(F call) 
     }
 }
 
-/* The interpreter's lock is free in its scope. */
+/* Releases the GIL in its scope. */
 class unlocked
 {
   public:
@@ -110,7 +108,7 @@ class unlocked
     PyThreadState *thread;
 };
 
-/* An entry from the interpreter: NULL or -1 with an exception. */
+/* Wraps an entry from the interpreter: returns NULL or -1 with an exception set. */
 template <typename F> auto guarded(F call) noexcept -> decltype(call())
 {
     try {

@@ -1,5 +1,5 @@
-/* runtime/base/metrics_page.h - layout of a metrics page; between sl_metrics.c (writer) and
- * sl_metrics_view.c (readers). */
+/* runtime/base/metrics_page.h - layout of a metrics page, written by sl_metrics.c and read by
+ * sl_metrics_view.c. */
 #ifndef SL_METRICS_PAGE_H
 #define SL_METRICS_PAGE_H
 
@@ -18,9 +18,9 @@ struct metrics_histogram {
     _Atomic uint64_t buckets[SL_HISTOGRAM_BUCKETS];
 };
 
-/* sequence: 0 while written (and never used); else the low half of the event's number, plus 1. A
- * reader knows which number it looks for; one whose sequence wraps to 0 (one in 2^32) counts as
- * torn. */
+/* sequence: 0 while the event is written, or if it never was; otherwise the low half of the event's
+ * number, plus 1. Readers know the number they look for; an event whose sequence wraps to 0 (one in
+ * 2^32) counts as torn. */
 struct metrics_event {
     _Atomic uint32_t sequence;
     uint32_t value;
@@ -46,18 +46,18 @@ struct metrics_page {
     _Atomic uint32_t health;
     _Atomic uint32_t reason_sequence; /* odd while the reason is written */
     char reason[SL_METRICS_REASON_BYTES];
-    _Atomic uint32_t metric_count;    /* names before it are complete (release) */
+    _Atomic uint32_t metric_count;    /* names below it are complete (release) */
     _Atomic uint32_t histogram_count; /* likewise */
     _Atomic uint64_t event_next;      /* number of the next event */
     char names[SL_METRICS_MAX][SL_METRIC_NAME_BYTES];
     _Atomic uint64_t values[SL_METRICS_MAX];
     struct metrics_histogram histograms[SL_HISTOGRAMS_MAX];
 };
-/* Readers of one release look at pages of the other: other sizes are another version. */
+/* Readers of one release read pages of another: a change of sizes needs a new version. */
 static_assert(sizeof(struct metrics_page) == 59888 && SL_METRICS_PAGE_VERSION == 3u,
               "layout of version 3");
-/* How a page of any version begins: whose it is can be said where nothing else of it can be read.
- */
+/* The start of a page of any version: its owner can be identified even if the rest cannot be
+ * read. */
 struct metrics_owner {
     uint64_t magic;
     uint32_t version;
@@ -76,7 +76,7 @@ static inline struct metrics_event *metrics_events(const struct metrics_page *pa
     return (struct metrics_event *)((unsigned char *)(uintptr_t)page + sizeof(*page));
 }
 
-/* Log-linear: values below 8 have a bucket each, then 8 sub-buckets a power of two. */
+/* Log-linear: values below 8 have a bucket each, larger ones 8 sub-buckets per power of two. */
 static inline uint32_t metrics_bucket_of(uint64_t value)
 {
     if (value < 8) {

@@ -1,9 +1,8 @@
 /* runtime/base/sl_actor.h - the actor contract: a state struct and five functions on one thread.
  *
- * handle() runs one message to its end in bounded time; completions (disk, death of a process,
- * jobs) are messages too, of the SL_MSG_LOCAL_ kinds that never travel. Everything that is returned
- * with a class of SL_CLASS_RESTART ends the process; other errors are logged and counted, and life
- * goes on. */
+ * handle() processes one message in bounded time. Completions (disk, death of a process, jobs) are
+ * also messages, of the SL_MSG_LOCAL_ kinds that never leave the process. A returned error of class
+ * SL_CLASS_RESTART ends the process; other errors are logged and counted. */
 #ifndef SL_ACTOR_H
 #define SL_ACTOR_H
 
@@ -17,7 +16,7 @@ struct sl_actor {
     sl_err (*init)(void *state, struct sl_env *env, struct sl_error *why);
     /* msg is borrowed, with everything it points at. */
     sl_err (*handle)(void *state, const struct sl_msg *msg);
-    /* Called when the time asked for by wake_at has come. */
+    /* Called once the time given to wake_at has passed. */
     sl_err (*tick)(void *state, uint64_t now_ns);
     /* Finish what is in flight, take nothing new, then call env->ops->finish. */
     void (*drain)(void *state);

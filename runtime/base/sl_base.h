@@ -16,7 +16,7 @@
 #define SL_NS_PER_MS UINT64_C(1000000)
 #define SL_NS_PER_S  UINT64_C(1000000000)
 #define SL_KEEP_NS_MAX \
-    (7 * 86400 * SL_NS_PER_S) /* a week: the longest that a hint may ask for a value to be kept */
+    (7 * 86400 * SL_NS_PER_S) /* a week: the longest retention that a hint may ask for */
 
 /* Largest key of an object, without the terminating zero. */
 #define SL_KEY_BYTES_MAX 1024u
@@ -35,7 +35,7 @@ static inline uint64_t sl_align_up(uint64_t value, uint64_t align)
     return (value + align - 1) & ~(align - 1);
 }
 
-/* States what only our own bug can break; stays on in all builds; aborts with the place. */
+/* Checks what only a bug of Sluice can break, in all builds; aborts with file and line. */
 #define SL_ASSERT(condition)                                            \
     do {                                                                \
         if (!(condition)) {                                             \
@@ -45,11 +45,11 @@ static inline uint64_t sl_align_up(uint64_t value, uint64_t align)
 __attribute__((noreturn)) void sl_assert_failed(const char *condition, const char *file, int line,
                                                 const char *function);
 
-/* Takes the same time whatever the bytes are: for secrets. */
+/* Compares in constant time: for secrets. */
 bool sl_same_bytes(const void *a, const void *b, size_t length_bytes);
 
-/* Scoped clean-up: SL_AUTO(free) char *path = ...; leave it with SL_TAKE(path).
- * SL_AUTO(fn) needs `static inline void sl_auto_fn(void *at)`; the C library's are here. */
+/* Scoped clean-up: SL_AUTO(free) char *path = ...; SL_TAKE(path) keeps the value. SL_AUTO(fn) needs
+ * `static inline void sl_auto_fn(void *at)`; those of the C library follow. */
 #define SL_AUTO(fn) __attribute__((cleanup(sl_auto_##fn), unused))
 #define SL_TAKE(pointer)                          \
     __extension__({                               \
@@ -57,10 +57,10 @@ bool sl_same_bytes(const void *a, const void *b, size_t length_bytes);
         (pointer) = NULL;                         \
         sl_taken;                                 \
     })
-void sl_auto_free(void *at); /* at: address of a pointer, as those of fclose and closedir */
+void sl_auto_free(void *at); /* at: address of a pointer; also for fclose and closedir */
 void sl_auto_fclose(void *at);
 void sl_auto_closedir(void *at);
-void sl_auto_close(void *at); /* at: address of an int descriptor, -1 is none */
+void sl_auto_close(void *at); /* at: address of a descriptor; -1: none */
 
 #define SL_PRINTF(format_index, first_index) \
     __attribute__((format(printf, format_index, first_index)))

@@ -23,22 +23,23 @@ static inline bool sl_digest_equal(struct sl_digest a, struct sl_digest b)
 
 struct sl_digest sl_digest_of(const void *value, uint64_t length_bytes);
 
-/* How many chunks a value of so many bytes has. */
+/* Number of chunks of a value. */
 static inline uint64_t sl_digest_chunks(uint64_t length_bytes)
 {
     return (length_bytes + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;
 }
-/* For values that come a range at a time: the hash of one chunk, the digest of all hashes, and the
- * chunks that become whole with the range [from, end) when everything before it is there. */
+/* For values that arrive in ranges: the hash of one chunk, the digest of all hashes, and the chunks
+ * that the range [from, end) completes if everything before it has arrived. */
 uint64_t sl_digest_chunk(const void *chunk, uint64_t length_bytes);
 struct sl_digest sl_digest_of_chunks(const uint64_t *hashes, uint64_t count);
-/* What names a key in messages, where its bytes would be too many: XXH3-64, seed 0. */
+/* The short name of a key in messages: XXH3-64, seed 0. */
 static inline uint64_t sl_key_hash(const void *key, uint64_t length_bytes)
 {
     return sl_digest_chunk(key, length_bytes);
 }
 struct sl_digest_span {
-    uint64_t first, count; /* chunks; before `from` there is none that is not whole but the first */
+    uint64_t first,
+        count; /* chunks; of those that begin before `from` only the first is incomplete */
 };
 static inline struct sl_digest_span sl_digest_span_of(uint64_t from, uint64_t end,
                                                       uint64_t length_bytes)
@@ -49,7 +50,7 @@ static inline struct sl_digest_span sl_digest_span_of(uint64_t from, uint64_t en
     return (struct sl_digest_span){.first = first, .count = behind - first};
 }
 
-/* The same in pieces, in order, of any sizes. One owner at a time; no allocation. */
+/* The digest of a value in pieces of any sizes, in order. One owner at a time; no allocation. */
 struct sl_digest_stream {
     _Alignas(64) unsigned char state[1216]; /* two XXH3_state_t */
     uint64_t chunk_filled_bytes;
@@ -58,19 +59,19 @@ void sl_digest_start(struct sl_digest_stream *stream);
 void sl_digest_feed(struct sl_digest_stream *stream, const void *piece, uint64_t length_bytes);
 struct sl_digest sl_digest_finish(struct sl_digest_stream *stream);
 
-/* Copies and digests in one pass over the source. Whole chunks go past the caches, and are hashed
- * from the registers they go through (runtime/base/sl_copy.h), when `to` is 64-byte aligned. The
- * rest is hashed while it is in the cache. The writer of a value seldom reads it next. The digest
- * is that of the bytes that were stored, also when the source changes meanwhile. Its stores are
- * ordered before every later store of this thread. The ranges do not overlap. */
+/* Copies and digests in one pass over the source. If `to` is 64-byte aligned, whole chunks bypass
+ * the caches and are hashed from the registers of the copy (runtime/base/sl_copy.h); the writer of
+ * a value seldom reads it next. The rest is hashed while it is in the cache. The digest is that of
+ * the stored bytes, even if the source changes meanwhile. The stores are ordered before every later
+ * store of this thread. The ranges must not overlap. */
 struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_bytes);
 
-/* The same from pieces, in the order of the value, of any sizes; length_bytes: of all together, to
- * choose the way. Chunks that a piece covers go past the caches, others are put together in place.
- * One owner at a time; no allocation. */
+/* The same from pieces of any sizes, in the order of the value. length_bytes: of all pieces
+ * together, which decides whether the caches are bypassed. Chunks within one piece bypass them;
+ * others are assembled in place. One owner at a time; no allocation. */
 #define SL_DIGEST_BATCH 64
 struct sl_digest_hashes {
-    _Alignas(64) unsigned char outer[608]; /* XXH3_state_t, when there is more than one batch */
+    _Alignas(64) unsigned char outer[608]; /* XXH3_state_t, if there is more than one batch */
     uint64_t batch[SL_DIGEST_BATCH];
     uint32_t filled;
     bool outer_begun;
@@ -78,7 +79,7 @@ struct sl_digest_hashes {
 struct sl_copy_routine;
 struct sl_digest_copying {
     struct sl_digest_hashes hashes;
-    unsigned char *to; /* of the chunk that is being filled */
+    unsigned char *to; /* start of the chunk being filled */
     uint64_t chunk_filled_bytes;
     const struct sl_copy_routine *routine; /* NULL: through the caches */
 };
@@ -86,7 +87,7 @@ void sl_digest_copy_start(struct sl_digest_copying *copying, void *to, uint64_t 
 void sl_digest_copy_piece(struct sl_digest_copying *copying, const void *from,
                           uint64_t length_bytes);
 struct sl_digest sl_digest_copy_finish(struct sl_digest_copying *copying);
-/* One chunk, in the same way: gives its hash. */
+/* Copies one chunk in the same way and returns its hash. */
 uint64_t sl_digest_copy_chunk(void *to, const void *from, uint64_t length_bytes);
 
 #endif

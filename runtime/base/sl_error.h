@@ -1,4 +1,4 @@
-/* runtime/base/sl_error.h - the one table of error codes, and the message that travels with one.
+/* runtime/base/sl_error.h - the table of error codes, and the text that accompanies a code.
  *
  * Code branches on codes and classes; people read texts. Codes are wire and API values: numbers are
  * never reused. */
@@ -7,7 +7,7 @@
 
 #include "runtime/base/sl_base.h"
 
-/* What helps against an error of the class. */
+/* The right reaction to an error of the class. */
 enum sl_error_class {
     SL_CLASS_NONE,    /* not an error */
     SL_CLASS_ANSWER,  /* a normal negative answer (not found, exists) */
@@ -49,14 +49,14 @@ enum sl_error_class {
     X(SL_ERR_HANDOVER, 26, SL_CLASS_RETRY, "hand-over incomplete: answer 502")       \
     X(SL_ERR_LEASED, 27, SL_CLASS_RETRY, "leased to a reader")                       \
     X(SL_ERR_LEASE_OVER, 28, SL_CLASS_RETRY, "the lease ended before the work did")  \
-    X(SL_ERR_DISK_AWAY, 29, SL_CLASS_RETRY, "a disk is away")
+    X(SL_ERR_DISK_AWAY, 29, SL_CLASS_RETRY, "a disk is unavailable")
 
 #define SL_ERROR_ENUM(name, number, class, text) name = (number),
 typedef enum sl_err { SL_ERROR_TABLE(SL_ERROR_ENUM) SL_ERR_COUNT } sl_err;
 
 #define SL_ERROR_TEXT_BYTES 240
 
-/* Filled where the failure is first known; passed on unchanged. May be NULL everywhere. */
+/* Filled where the failure is first known and passed on unchanged. May be NULL everywhere. */
 struct sl_error {
     sl_err code;
     int os_code;                    /* errno, or the code of CUDA or verbs; 0 is none */
@@ -70,7 +70,7 @@ extern "C" {
 const char *sl_err_name(sl_err code); /* "SL_ERR_BUSY"; "SL_ERR_?" for a foreign number */
 const char *sl_err_text(sl_err code);
 enum sl_error_class sl_err_class(sl_err code);
-/* A code as a message has it. One that is none is SL_ERR_PROTOCOL. */
+/* A code from a message; an unknown one becomes SL_ERR_PROTOCOL. */
 static inline sl_err sl_err_received(uint64_t code)
 {
     return code < SL_ERR_COUNT ? (sl_err)code : SL_ERR_PROTOCOL;
@@ -78,9 +78,9 @@ static inline sl_err sl_err_received(uint64_t code)
 
 /* Fills why (may be NULL) and returns code. */
 sl_err sl_fail(struct sl_error *why, sl_err code, const char *format, ...) SL_PRINTF(3, 4);
-/* The same for a failed system call: os_code is the errno read right after it; the text gets
- * strerror appended. ENOMEM, ENOSPC/EDQUOT, EACCES/EPERM, ENOENT and EEXIST get their own codes,
- * EIO is SL_ERR_IO, everything else SL_ERR_OS. */
+/* The same for a failed system call: os_code is the errno read right after it, and strerror is
+ * appended to the text. ENOMEM, ENOSPC/EDQUOT, EACCES/EPERM, ENOENT, EEXIST and EIO have their own
+ * codes; all others are SL_ERR_OS. */
 sl_err sl_fail_os(struct sl_error *why, int os_code, const char *format, ...) SL_PRINTF(3, 4);
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
-/* actors/registrar/records/bundles.c - which values belong to which bundle.
+/* actors/registrar/records/bundles.c - the members of each bundle.
  *
- * Rebuilt from the records. Members are values in the table and reservations, by reference. A value
- * that there is no memory to remember stands alone: it is evicted without its bundle. */
+ * Rebuilt from the records. Members are values and reservations, by reference. A value for which no
+ * memory is left is no member: it is evicted without its bundle. */
 #include "actors/registrar/records/bundles.h"
 #include "actors/registrar/base/part.h"
 #include "runtime/base/sl_array.h"
 
 #include <stdlib.h>
 
-#define MEMBERS_CHUNK 1024u /* allocated at once */
+#define MEMBERS_CHUNK 1024u /* allocated at a time */
 
 /* False: no memory. */
 static bool members_more(struct reg_bundles *all)

@@ -1,15 +1,15 @@
-/* actors/registrar/records/bundles.h - which values belong to which bundle. */
+/* actors/registrar/records/bundles.h - the members of each bundle. */
 #ifndef SL_REGISTRAR_RECORDS_BUNDLES_H
 #define SL_REGISTRAR_RECORDS_BUNDLES_H
 
 #include "actors/registrar/base/core.h"
 #include "runtime/base/sl_table.h"
 
-struct reg_bundled { /* of a bundle */
+struct reg_bundled { /* a member of a bundle */
     struct sl_table_node by_bundle, by_ref;
     struct reg_bundled *free_next;
     sl_ref ref;
-    bool writing; /* a reservation */
+    bool writing; /* still a reservation */
 };
 struct reg_bundles {
     struct reg_bundled **chunks; /* of members */
@@ -20,12 +20,14 @@ struct reg_bundles {
     uint32_t scratch_capacity;
 };
 
-/* Once more, without writing: the reservation is a value now. bundle 0: nothing happens. */
+/* Adds a member. Called again without writing when a reservation becomes a value. bundle 0: nothing
+ * happens. */
 void reg_bundle_join(struct registrar *self, uint64_t bundle, sl_ref ref, bool writing);
-void reg_bundle_leave(struct registrar *self, sl_ref ref);     /* also of what is in none */
-void reg_bundle_unreserve(struct registrar *self, sl_ref ref); /* if it is a reservation still */
+void reg_bundle_leave(struct registrar *self, sl_ref ref); /* members of no bundle are accepted */
+void reg_bundle_unreserve(struct registrar *self, sl_ref ref); /* only while it is a reservation */
 void reg_bundle_renamed(struct registrar *self, sl_ref old, sl_ref fresh);
-/* Its values, borrowed until the next call. False: one is being written, or no memory. */
+/* Gives the bundle's values, borrowed until the next call. False: one is being written, or no
+ * memory. */
 bool reg_bundle_members(struct registrar *self, uint64_t bundle, const sl_ref **refs,
                         uint32_t *count);
 

@@ -1,5 +1,5 @@
-/* actors/registrar/records/claims.c - tables of what is being written: claims by key and by
- * generation, lists by owner, writer and group, and how much is granted in advance. */
+/* actors/registrar/records/claims.c - tables of claims by key and generation; lists by owner,
+ * writer and group; counts of grants in advance. */
 #include "actors/registrar/records/claims.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/presence/peers.h"
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tables' heads: few claims are open at a time, and heads for all that there may be would lie
- * cold in memory. They grow with what is open. */
+/* First size of the tables' heads. They grow with the open claims, of which there are few; heads
+ * for the maximum would only waste cache. */
 #define HEADS_FIRST 512u
 
 static sl_err claims_init(struct registrar *self, struct sl_error *why)
@@ -33,7 +33,7 @@ static void claims_fini(struct registrar *self)
     sl_heap_fini(&self->claims->timers);
 }
 
-/* Without memory the tables stay as they are, and slower. */
+/* Without memory the tables stay as they are and get slower. */
 static void heads_fit(struct sl_table *table)
 {
     if (table->count >= table->head_count) {
@@ -132,7 +132,7 @@ void reg_list_remove(struct registrar *self, enum reg_list list, uint32_t *head,
     } else if (*head == slot) {
         *head = node->next;
     } else {
-        return; /* in no list */
+        return; /* it is in no list */
     }
     if (node->next != REG_NONE) {
         self->claims->all[node->next].node[list].previous = node->previous;
@@ -145,7 +145,7 @@ void reg_list_remove(struct registrar *self, enum reg_list list, uint32_t *head,
 void reg_ahead_count(struct registrar *self, uint32_t slot, bool more)
 {
     const struct reg_claim *claim = &self->claims->all[slot];
-    uint64_t count = more ? 1 : UINT64_MAX; /* less one */
+    uint64_t count = more ? 1 : UINT64_MAX; /* -1, modulo 2^64 */
     uint64_t bytes = count * sl_extent_space(claim->extent.length_bytes);
     self->claims->ahead_count += count;
     self->claims->ahead_bytes += bytes;
@@ -167,7 +167,7 @@ static uint64_t claims_next(const struct registrar *self)
     return sl_heap_next_ns(&self->claims->timers);
 }
 
-/* What it was writing nobody waits for any more; it may still be written to. */
+/* The peer has left: its reservations end, though it may still write to their extents. */
 static void claims_left(struct registrar *self, uint32_t peer)
 {
     while (self->peers->all[peer].owned != REG_NONE) {

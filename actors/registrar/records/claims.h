@@ -1,5 +1,5 @@
-/* actors/registrar/records/claims.h - extents granted to a writer, until they are committed or free
- * again. */
+/* actors/registrar/records/claims.h - extents granted to a writer, until they are committed or
+ * freed. */
 #ifndef SL_REGISTRAR_RECORDS_CLAIMS_H
 #define SL_REGISTRAR_RECORDS_CLAIMS_H
 
@@ -13,9 +13,9 @@ enum reg_claim_state {
     REG_CLAIM_PROMOTING,
     /* quarantined: */
     REG_CLAIM_HELD,    /* the writer is a client: until it commits, aborts or dies */
-    REG_CLAIM_UNASKED, /* the writer is an actor, its FENCE is still to be sent */
+    REG_CLAIM_UNASKED, /* the writer is an actor; its FENCE is not sent yet */
     REG_CLAIM_ASKED,   /* FENCE is in flight */
-    REG_CLAIM_GRACE,   /* nobody to ask: free when the timer ends */
+    REG_CLAIM_GRACE,   /* no process can be asked: free when the timer ends */
 };
 struct reg_node {
     uint32_t next, previous;
@@ -28,19 +28,19 @@ struct reg_claim {
     uint64_t hash;   /* of the key */
     uint64_t bundle; /* as in its record */
     uint64_t op_id;
-    uint64_t seq; /* of the request: tells requests without op id apart */
+    uint64_t seq; /* of the request: distinguishes requests without op id */
     struct sl_proc_id owner;
-    uint32_t owner_peer;  /* REG_NONE: gone */
+    uint32_t owner_peer;  /* REG_NONE: the owner has left */
     uint32_t writer_peer; /* REG_NONE: unknown after a restart */
     uint32_t group;       /* pending group, REG_NONE: none */
     struct sl_table_node by_key, by_generation;
     struct reg_node
-        node[REG_LIST_COUNT]; /* PEER: the owner's while live, the writer's in quarantine */
+        node[REG_LIST_COUNT]; /* PEER: the owner's list while live, the writer's in quarantine */
     uint16_t part_index;
     bool charged;      /* counted in the owner's quarantined_bytes */
-    bool ahead;        /* granted in advance: for no key yet */
-    bool replace;      /* a value that has its key gives way to it */
-    bool pinned;       /* a client that writes to it pins it meanwhile (sl_pins_take_grant) */
+    bool ahead;        /* granted in advance, not for a key yet */
+    bool replace;      /* an existing value under its key is replaced */
+    bool pinned;       /* the client pins it while it writes (sl_pins_take_grant) */
     uint64_t since_ns; /* when it was granted, or found by this registrar */
 };
 
@@ -51,9 +51,9 @@ struct reg_claims {
     struct sl_heap timers; /* ids: claims, then reservations_max + groups */
     uint64_t quarantined_bytes;
     bool fences_due;
-    uint64_t held_count;               /* that the last look left: HELD, pinned */
-    uint64_t held_look_ns;             /* when they are looked at again */
-    uint64_t ahead_bytes, ahead_count; /* of all peers, while they may still be used */
+    uint64_t held_count;               /* HELD and pinned, after the last scan */
+    uint64_t held_look_ns;             /* when they are scanned next */
+    uint64_t ahead_bytes, ahead_count; /* of all peers, while usable */
     uint64_t io_grace_ns;              /* setting */
     struct {
         sl_metric claim_count, quarantined_bytes, fence_count, killed_count, expired_count;
@@ -61,7 +61,7 @@ struct reg_claims {
 };
 
 uint32_t reg_claim_add(struct registrar *self, const struct reg_claim *claim); /* REG_NONE: full */
-void reg_claim_remove(struct registrar *self, uint32_t slot);                  /* the slot alone */
+void reg_claim_remove(struct registrar *self, uint32_t slot); /* only frees the slot */
 uint32_t reg_claim_by_key(const struct registrar *self, uint64_t hash, const char *key,
                           uint64_t length);
 uint32_t reg_claim_by_generation(const struct registrar *self, uint64_t generation);
@@ -69,7 +69,7 @@ void reg_claim_unkey(struct registrar *self, uint32_t slot);
 void reg_list_add(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
 void reg_list_remove(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
 void reg_ahead_count(struct registrar *self, uint32_t slot,
-                     bool more); /* granted in advance, or not any more */
+                     bool more); /* counts a grant in advance, or uncounts it */
 
 extern const struct reg_part reg_claims_part;
 

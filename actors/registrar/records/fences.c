@@ -1,12 +1,12 @@
-/* actors/registrar/records/fences.c - quarantine: extents whose reservation is over and whose
+/* actors/registrar/records/fences.c - quarantine of extents whose reservation has ended and whose
  * writer may still write.
  *
- * Who may be writing at the moment of the quarantine is known: the writer's process when it lives;
- * when it does not, at most a successor that has not said HELLO yet (one that looks at the claim
- * later finds it ended). So: a living actor is asked (FENCE) and killed when it does not answer; an
- * absent one gets a grace in which its successor's HELLO turns it into a question; a client keeps
- * its quarantine as long as a pin names the extent, or as long as it lives where it writes without
- * pins. Disk i/o outlives its process: io_grace. */
+ * When the quarantine begins the possible writers are known: the writer's process, or, if that is
+ * dead, at most a successor that has not sent HELLO yet (a process that looks at the claim later
+ * finds it ended). A live actor is sent FENCE, and killed if it does not answer. An absent actor
+ * gets a grace period; a successor that sends HELLO within it is sent the FENCE instead. A client's
+ * extent stays in quarantine while a pin names it, or, if the client writes without pins, while it
+ * lives. Disk I/O outlives its process, hence io_grace. */
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -79,12 +79,12 @@ static void claim_grace(struct registrar *self, uint32_t slot, uint64_t grace_ns
 {
     uint64_t until_ns = sl_deadline_ns(self->env->now_ns, grace_ns);
     self->claims->all[slot].state = REG_CLAIM_GRACE;
-    /* A restart finds in the record how long it has to wait. */
+    /* A restart reads from the record how long to wait. */
     sl_index_set_deadline(self->index, self->claims->all[slot].ref, until_ns);
     sl_heap_set(&self->claims->timers, slot, until_ns);
 }
 
-/* Decides who can be asked, and puts the claim into the writer's list. */
+/* Decides whether the writer can be asked, and puts the claim into its list. */
 static void claim_hold(struct registrar *self, uint32_t slot)
 {
     struct reg_claim *claim = &self->claims->all[slot];
@@ -144,10 +144,10 @@ void reg_claim_restore_quarantine(struct registrar *self, uint32_t slot, struct 
     }
 }
 
-/* ---- what its client pins whenever it writes to it ---- */
+/* ---- extents that a client pins for each write ---- */
 
-/* After a restart such a claim is with one of its process's clients, and its pin perhaps in
- * another's segment: so all pins are looked at. */
+/* After a restart such a claim is listed under one client of its process, while its pin may be in
+ * another client's segment; so all pins are scanned. */
 static void held_each(struct registrar *self, void (*each)(struct registrar *self, uint32_t slot))
 {
     for (uint32_t i = 0; i < self->peers->high; i++) {
@@ -202,7 +202,7 @@ static void held_tick(struct registrar *self)
     }
 }
 
-/* ---- asking ---- */
+/* ---- FENCE ---- */
 
 static sl_err fence_send(struct registrar *self, uint32_t writer)
 {
@@ -267,7 +267,8 @@ static void fences_send(struct registrar *self)
             continue;
         }
         if (fence_send(self, i) != SL_OK) {
-            self->claims->fences_due = true; /* the table of calls is full: at the next tick */
+            self->claims->fences_due =
+                true; /* the table of calls is full; the next tick tries again */
         }
     }
 }
@@ -306,11 +307,11 @@ static void fence_reply(struct registrar *self, uint32_t writer, const struct sl
         }
         slot = next;
     }
-    self->claims->fences_due = true; /* what came since */
+    self->claims->fences_due = true; /* for claims that were added meanwhile */
 }
 
-/* The answer may have come in time, or the writer may have a successor that said HELLO: neither is
- * read yet by a registrar that was stopped itself. It asks again. */
+/* A registrar that was stopped itself may have an answer, or a successor's HELLO, still unread. So
+ * it asks again before it kills the writer. */
 static void fence_again(struct registrar *self, uint32_t writer)
 {
     struct reg_peer *peer = &self->peers->all[writer];
@@ -356,15 +357,15 @@ static void claims_writer_died(struct registrar *self, uint32_t writer)
 
 /* ---- the part ---- */
 
-/* A successor is there: what an absent actor of this name may have been doing can be asked now. The
- * successor of a tierer is the answer itself: it got the lock of the disk, which the kernel keeps
- * until the last request of the dead one has ended. */
+/* A successor has arrived and can be asked about claims of the absent actor. For a tierer its
+ * arrival is the answer: it has the disk's lock, which the kernel keeps until the last request of
+ * the dead process has ended. */
 static void fences_ask_again(struct registrar *self, uint32_t at, bool restored)
 {
     const struct reg_peer *peer = &self->peers->all[at];
     uint32_t next;
     if (restored) {
-        return; /* decided as its claims were read */
+        return; /* decided when its claims were read */
     }
     for (uint32_t slot = peer->held; slot != REG_NONE; slot = next) {
         next = self->claims->all[slot].node[REG_LIST_PEER].next;

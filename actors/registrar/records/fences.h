@@ -1,19 +1,18 @@
-/* actors/registrar/records/fences.h - quarantine: extents whose reservation is over and whose
+/* actors/registrar/records/fences.h - quarantine of extents whose reservation has ended and whose
  * writer may still write. */
 #ifndef SL_REGISTRAR_RECORDS_FENCES_H
 #define SL_REGISTRAR_RECORDS_FENCES_H
 
 #include "actors/registrar/base/core.h"
 
-/* The extent is nobody's any more. */
+/* Frees the extent and the claim. */
 void reg_claim_release(struct registrar *self, uint32_t slot);
-/* The reservation is over, its bytes may still be written: key free, extent quarantined until the
- * writer is known to be out. */
+/* Ends a reservation whose extent may still be written: the key is free at once, the extent when
+ * its writer can no longer write. */
 void reg_claim_quarantine(struct registrar *self, uint32_t slot);
-/* Frees what was quarantined that its client pins whenever it writes to it, and does not pin now.
- */
+/* Frees quarantined extents whose client pins them for each write and does not pin them now. */
 void reg_held_settle(struct registrar *self);
-/* What a restart finds quarantined or promoting. */
+/* For claims that a restart finds quarantined or promoting. */
 void reg_claim_restore_quarantine(struct registrar *self, uint32_t slot, struct sl_proc_id writer,
                                   uint64_t deadline_ns);
 

@@ -1,5 +1,5 @@
-/* actors/registrar/records/ghosts.c - what is no longer here and why, so that a miss can be
- * explained. */
+/* actors/registrar/records/ghosts.c - recently lost keys and why they were lost, to explain
+ * misses. */
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/base/part.h"
 
@@ -56,7 +56,7 @@ bool reg_ghost_was_evicted(const struct reg_ghost *ghost)
            ghost->reason == REG_GHOST_INDEX_FULL;
 }
 
-/* Rare and for people: a walk from the newest is good enough. */
+/* A walk from the newest is fast enough: only people ask, and rarely. */
 bool reg_ghost_find(const struct reg_ghosts *ghosts, const char *key, uint64_t length,
                     struct reg_ghost *out)
 {

@@ -1,4 +1,4 @@
-/* actors/registrar/records/ghosts.h - what is no longer here and why. */
+/* actors/registrar/records/ghosts.h - recently lost keys and why they were lost. */
 #ifndef SL_REGISTRAR_RECORDS_GHOSTS_H
 #define SL_REGISTRAR_RECORDS_GHOSTS_H
 
@@ -29,7 +29,7 @@ struct reg_ghost {
 struct reg_ghosts {
     struct reg_ghost *ring;
     uint64_t count, capacity;
-    uint32_t telling; /* serial of the contribution that what goes now was charged to */
+    uint32_t telling; /* serial of the contribution whose values are being dropped */
     struct {
         sl_metric ghost_count;
     } metric;
@@ -37,11 +37,11 @@ struct reg_ghosts {
 
 void reg_ghost_add(struct registrar *self, const char *key, uint64_t length,
                    enum reg_ghost_reason reason);
-/* The same of a unit that was in a list, with what the policy knew of it. */
+/* The same for a unit that was in a list, with the policy's knowledge of it. */
 void reg_ghost_add_judged(struct registrar *self, uint64_t hash, enum reg_ghost_reason reason,
                           const struct reg_judgement *judged);
 bool reg_ghost_was_evicted(const struct reg_ghost *ghost);
-/* The newest reason why the key is not there; false: not remembered. */
+/* Finds the newest reason why a key is absent; false: it is not remembered. */
 bool reg_ghost_find(const struct reg_ghosts *ghosts, const char *key, uint64_t length,
                     struct reg_ghost *out);
 const char *reg_ghost_text(enum reg_ghost_reason reason);

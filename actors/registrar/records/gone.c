@@ -1,4 +1,4 @@
-/* actors/registrar/records/gone.c - notes of ghosts, a ring of them. */
+/* actors/registrar/records/gone.c - a ring of notes of ghosts. */
 #include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/units.h"
 
@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Ghosts a unit that are worth notes: with three, 2,000 and 5,000 blocks of the conversation trace
- * lose half a point by kills, or more. */
+/* Ghosts per unit that are worth notes: with three, caches of 2,000 and 5,000 blocks of the
+ * conversation trace lose half a point or more by kills. */
 #define GONE_OF_FEW 6u
 
 static_assert(sizeof(struct reg_gone_lot) <= SL_BLOB_BYTES_MAX, "a lot fits a note");
@@ -64,7 +64,7 @@ void reg_gone_note(struct registrar *self, const struct sl_density_note *note)
         (struct reg_gone_note){.number = gone->next++, .ref = fresh};
 }
 
-/* It is read when all units are there. */
+/* Keeps the reference; the note is read when all units are known. */
 static sl_err note_restore(struct registrar *self, sl_ref ref, const void *bytes,
                            uint32_t length_bytes, struct sl_error *why)
 {
@@ -72,7 +72,7 @@ static sl_err note_restore(struct registrar *self, sl_ref ref, const void *bytes
     const struct reg_gone_lot *lot = bytes;
     (void)why;
     if (self->units->density == NULL || length_bytes != sizeof(struct reg_gone_lot) ||
-        gone->count == REG_GONE_NOTES_MAX) { /* of another policy, or another version */
+        gone->count == REG_GONE_NOTES_MAX) { /* of another policy or version */
         return SL_ERR_FOREIGN;
     }
     gone->notes[gone->count++] = (struct reg_gone_note){.number = lot->number, .ref = ref};
@@ -94,8 +94,8 @@ void reg_gone_restored(struct registrar *self)
     gone->unknown = gone->count;
 }
 
-/* A lot a tick, after the first replies: there may be a thousand. The newest first, since a ghost
- * that density has is newer than one that it hears of. */
+/* Reads one lot per tick, since there may be a thousand and replies must not wait. Newest first:
+ * density takes each ghost for older than those that it has. */
 static void gone_tick(struct registrar *self)
 {
     struct reg_gone *gone = self->gone;

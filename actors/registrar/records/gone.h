@@ -1,13 +1,13 @@
-/* actors/registrar/records/gone.h - what the policy density knows of units that left, in notes of
- * the index: the next registrar learns from what it is asked for as if nothing had happened. */
+/* actors/registrar/records/gone.h - notes of what the policy density knows about units that left,
+ * so that the next registrar goes on learning from them. */
 #ifndef SL_REGISTRAR_RECORDS_GONE_H
 #define SL_REGISTRAR_RECORDS_GONE_H
 
 #include "actors/registrar/base/part.h"
 #include "runtime/policy/density/density.h"
 
-/* Each note is one lot of ghosts (16 KiB): with a number before it, four fill a slab of the index.
- * As many are kept as reg_gone_lots says, and no more than a 32nd of the index's memory. */
+/* Each note holds one lot of ghosts, 16 KiB; four notes fill a slab of the index. reg_gone_lots
+ * bounds their number, and so does this share of the index's memory. */
 #define REG_GONE_LOT         1000u
 #define REG_GONE_NOTES_MAX   (SL_DENSITY_GHOSTS_MAX / REG_GONE_LOT)
 #define REG_GONE_INDEX_SHARE 32u
@@ -16,30 +16,29 @@ struct reg_gone_lot {
     uint64_t number;
     struct reg_gone_ghost {
         uint64_t hash;
-        uint32_t at; /* as of a note of density */
+        uint32_t at; /* of the last use, as in struct sl_density_note */
         uint8_t class_index, use_count, unused[2];
     } ghosts[REG_GONE_LOT];
 };
 
 struct reg_gone {
-    struct reg_gone_lot lot; /* the one that comes next, and what it has so far */
+    struct reg_gone_lot lot; /* the next lot, being filled */
     uint32_t lot_count;
-    uint64_t next;                  /* number of the next note: they are in order */
-    uint32_t count, first, unknown; /* unknown: density has yet to hear of these, the oldest */
+    uint64_t next;                  /* number of the next note: they increase */
+    uint32_t count, first, unknown; /* unknown: oldest notes that density has not read yet */
     struct reg_gone_note {
         uint64_t number;
         sl_ref ref;
-    } notes[REG_GONE_NOTES_MAX]; /* a ring, from the oldest; at first in any order */
+    } notes[REG_GONE_NOTES_MAX]; /* a ring that starts at the oldest; unsorted during a restart */
 };
 
-/* So many lots are worth keeping, the latest: as many ghosts as there are units in memory, and six
- * times as many, SL_DENSITY_GHOSTS_MIN at most, where these are few; one where there is any unit.
- */
+/* Lots worth keeping: as many ghosts as units in memory. For few units it is six times as many
+ * ghosts, SL_DENSITY_GHOSTS_MIN at most; one lot at least if there are units. */
 uint64_t reg_gone_lots(uint64_t unit_count);
-/* A unit left memory or disk; a lot of them is a note. Without room in the index it is forgotten.
- */
+/* A unit left memory or disk. A full lot becomes a note; if the index has no room, it is
+ * forgotten. */
 void reg_gone_note(struct registrar *self, const struct sl_density_note *note);
-/* All notes are there that were before a restart: density hears of them from now on. */
+/* All notes of the last registrar are known: density reads them from now on. */
 void reg_gone_restored(struct registrar *self);
 
 extern const struct reg_part reg_gone_part;

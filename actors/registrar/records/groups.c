@@ -1,4 +1,4 @@
-/* actors/registrar/records/groups.c - blocks being written: the table of them, and how they end. */
+/* actors/registrar/records/groups.c - blocks being written: their table, and how they end. */
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -43,7 +43,7 @@ uint32_t reg_group_add(struct registrar *self, const struct reg_group *group, ui
     self->groups->found_count += group->found;
     self->groups->all[slot].claims = REG_NONE;
     self->groups->all[slot].hash = reg_unit_hash(self, group->ref);
-    /* The LRU word of the record is free until the block is visible. */
+    /* This word of the record is unused until the block is visible. */
     sl_index_links(self->index, group->ref)->newer = slot + 1;
     if (deadline_ns != SL_NEVER_NS) {
         sl_heap_set(&self->claims->timers, reg_group_timer(self, slot), deadline_ns);
@@ -104,8 +104,7 @@ void reg_group_abandon(struct registrar *self, uint32_t slot, enum reg_ghost_rea
     reg_unit_parts(self, group, &parts);
     for (uint32_t i = 0; i < parts.count; i++) {
         if (reg_unit_part_drop(self, parts.refs[i], &how) != SL_OK) {
-            /* Without memory for one entry: the parts stay hidden and a restart clears them away.
-             */
+            /* The parts stay hidden; a restart removes them. */
             reg_log(self, SL_LOG_ERROR, 0,
                     "no memory to drop a block: its space is lost until a restart");
             reg_group_remove(self, slot);
@@ -143,7 +142,7 @@ static void groups_left(struct registrar *self, uint32_t peer)
     }
 }
 
-/* Blocks whose owner is not among the processes any more. */
+/* Drops blocks whose owner is no longer among the processes. */
 static void groups_recovered(struct registrar *self)
 {
     for (uint32_t i = 0; i < self->groups->high; i++) {

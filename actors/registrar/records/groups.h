@@ -7,8 +7,8 @@
 
 struct reg_group {
     bool used;
-    bool found;   /* of a disk scan: has no owner */
-    bool aborted; /* its owner gave a part up: the block goes when its last claim ends */
+    bool found;   /* found by a disk scan: it has no owner */
+    bool aborted; /* the owner gave up a part: the block is dropped when its last claim ends */
     sl_ref ref;
     uint64_t hash; /* of its key */
     struct sl_proc_id owner;
@@ -39,19 +39,20 @@ struct reg_groups {
 
 uint32_t reg_group_add(struct registrar *self, const struct reg_group *group,
                        uint64_t deadline_ns); /* REG_NONE: full */
-/* Makes its record, too: group->ref. Errors: of sl_index_group_create, SL_ERR_LIMIT (full). */
+/* Also makes the block's record, group->ref. Errors: of sl_index_group_create, SL_ERR_LIMIT
+ * (full). */
 sl_err reg_group_make(struct registrar *self, const struct sl_group_want *want,
                       struct reg_group *group, uint32_t *slot);
-void reg_group_remove(struct registrar *self, uint32_t slot); /* the slot alone */
+void reg_group_remove(struct registrar *self, uint32_t slot); /* only frees the slot */
 uint32_t reg_group_slot(struct registrar *self,
-                        sl_ref ref); /* pending group of a GROUP record, or REG_NONE */
+                        sl_ref ref); /* of a GROUP record; REG_NONE: not pending */
 static inline uint32_t reg_group_timer(const struct registrar *self, uint32_t slot)
 {
     return self->set.reservations_max + slot;
 }
-/* Ends a block that is being written: parts vanish, claims end as a reservation does. */
+/* Ends a block that is being written: its parts are dropped and its claims quarantined. */
 void reg_group_abandon(struct registrar *self, uint32_t slot, enum reg_ghost_reason reason);
-/* A block became visible. */
+/* The block's last part was committed: makes it a unit. */
 void reg_group_done(struct registrar *self, uint32_t slot);
 
 extern const struct reg_part reg_groups_part;

@@ -1,27 +1,27 @@
-/* actors/registrar/records/leases.c - what eviction passes by: values that are leased or pinned.
+/* actors/registrar/records/leases.c - units that eviction skips since they are leased or pinned.
  *
- * They stand in lists of their own, so that a search for victims does not meet the same refused
- * ones again and again: hard-pinned ones in `pinned`, soft-pinned ones in `soft`, and what was
- * found leased at the old end of `hot` in `leased`. A heap says when to look at those of the last
- * two again; a value whose lease was renewed meanwhile stays, others come back as the newest of
- * `hot`: a lease is a use. */
+ * They are in lists of their own, so that a search for victims does not meet them again and again:
+ * hard-pinned units in `pinned`, soft-pinned ones in `soft`, and units found leased at the old end
+ * of `hot` in `leased`. A heap says when to check units of the last two again. A unit whose lease
+ * was renewed stays; others return as the newest of `hot`, since a lease is a use. */
 #include "actors/registrar/records/leases.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/records/bundles.h"
 #include "actors/registrar/records/units.h"
 
-#define DUES_RUN_MAX 16384u /* looked at in one step */
+#define DUES_RUN_MAX 16384u /* checked in one step */
 
 /* ---- leases of units ---- */
 
-/* The record of a block whose look-ups may hold it; 0: a unit of another kind, or they may not. */
+/* The record of a block whose look-ups may hold it; 0: another kind of unit, or block leases are
+ * off. */
 static sl_ref held_block(const struct registrar *self, sl_ref unit)
 {
     bool may = self->set.leases.block_ns != 0;
     return may && sl_index_kind(self->index, unit) == SL_RECORD_GROUP ? unit : 0;
 }
 
-/* Its parts are looked up as objects by those who know their keys. */
+/* A client that knows the keys of parts can lease these as objects. */
 uint64_t reg_unit_leased(struct registrar *self, sl_ref unit)
 {
     struct reg_unit_parts parts;
@@ -43,7 +43,7 @@ uint64_t reg_unit_leased(struct registrar *self, sl_ref unit)
     return end_ns;
 }
 
-/* For parts up to count: opens what was closed. */
+/* Reopens the first count parts. */
 static void parts_reopen(struct registrar *self, const struct reg_unit_parts *parts, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -104,7 +104,7 @@ uint64_t reg_unit_bundle(struct registrar *self, sl_ref unit)
     return stay.bundle;
 }
 
-/* ---- when to look again ---- */
+/* ---- when to check again ---- */
 
 bool reg_due_note(struct registrar *self, sl_ref unit, uint64_t at_ns)
 {
@@ -125,7 +125,7 @@ void reg_unit_aside(struct registrar *self, sl_ref unit, uint64_t until_ns)
     }
 }
 
-/* Until when the unit is passed by; 0: it is not, or is no such unit any more. */
+/* Until when the unit is skipped; 0: it is not, or is no longer such a unit. */
 static uint64_t due_again(struct registrar *self, const struct sl_heap_item *due)
 {
     struct sl_entry entry;
@@ -141,7 +141,8 @@ static uint64_t due_again(struct registrar *self, const struct sl_heap_item *due
                                                                   : reg_unit_leased(self, due->id);
     if (until_ns == 0) {
         reg_unit_move(self, due->id, REG_FLAG_HOT);
-        self->space.freed = self->space.freed || self->space.parked_count > 0; /* it may be now */
+        self->space.freed =
+            self->space.freed || self->space.parked_count > 0; /* it can be evicted now */
     }
     return until_ns;
 }
@@ -154,7 +155,7 @@ void reg_lease_ends_run(struct registrar *self)
         uint64_t until_ns = due_again(self, &due);
         if (until_ns != 0) {
             due.at_ns = until_ns;
-            (void)sl_heap_add(all, due); /* the place of the one taken */
+            (void)sl_heap_add(all, due); /* fits: one entry was just removed */
         }
     }
 }

@@ -1,5 +1,4 @@
-/* actors/registrar/records/leases.h - units that eviction passes by, and when to look at them
- * again. */
+/* actors/registrar/records/leases.h - units that eviction skips, and when to check them again. */
 #ifndef SL_REGISTRAR_RECORDS_LEASES_H
 #define SL_REGISTRAR_RECORDS_LEASES_H
 
@@ -7,20 +6,19 @@
 #include "runtime/base/sl_heap.h"
 
 struct reg_lease_ends {
-    struct sl_heap heap; /* references and versions; what is gone is dropped when it comes up */
+    struct sl_heap heap; /* references and versions; stale entries are discarded when due */
 };
 
-/* Until when somebody leases the unit, a part of it or its bundle; 0: nobody does. */
+/* Until when the unit, a part of it or its bundle is leased; 0: it is not. */
 uint64_t reg_unit_leased(struct registrar *self, sl_ref unit);
-/* Nobody leases it (its whole bundle, when it has one) from now on, as the unit is about to go.
- * False: it is leased. reopen: it stays after all; a bundle is opened with
- * sl_index_bundle_lease_reopen in any case. */
+/* Closes a unit that is about to be dropped, with its bundle, for new leases. False: it is leased.
+ * reopen: the unit stays after all; a bundle needs sl_index_bundle_lease_reopen in any case. */
 bool reg_unit_lease_close(struct registrar *self, sl_ref unit);
 void reg_unit_lease_reopen(struct registrar *self, sl_ref unit);
 uint64_t reg_unit_bundle(struct registrar *self, sl_ref unit); /* 0: none */
-/* Eviction passes the unit by for so long; of others than hot ones nothing changes. */
+/* Eviction skips the unit until then; only hot units are affected. */
 void reg_unit_aside(struct registrar *self, sl_ref unit, uint64_t until_ns);
-/* When a unit in such a list is looked at again; false: no memory. */
+/* Schedules the next check of a unit that is skipped; false: no memory. */
 bool reg_due_note(struct registrar *self, sl_ref unit, uint64_t at_ns);
 void reg_lease_ends_run(struct registrar *self);
 

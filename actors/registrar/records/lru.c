@@ -1,7 +1,7 @@
-/* actors/registrar/records/lru.c - the least recently used goes first; every value is admitted.
+/* actors/registrar/records/lru.c - evicts the least recently used unit.
  *
- * The order is all that eviction needs. When a unit was used is noted beside it, for explanations:
- * a word a record, in memory of our own, which a restart loses. */
+ * Eviction needs only the order. The time of each use is noted for explanations: a word for each
+ * record, in heap memory, which a restart loses. */
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/records/order.h"
 #include "actors/registrar/records/policy.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the index's 64 bytes, which references count, a record has three or more. */
+/* References count the index's 64-byte lines; a record has three or more of them. */
 #define REFS_A_RECORD 3u
 #define TIMES_FIRST   4096u
 #define TICK_SHIFT    26u /* 67 ms */
@@ -20,7 +20,7 @@ static void used(struct registrar *self, sl_ref unit)
     struct reg_units *units = self->units;
     uint32_t at = unit / REFS_A_RECORD;
     uint32_t count = SL_MAX(units->used_count, TIMES_FIRST);
-    if (units->restoring) { /* that was before anybody counted */
+    if (units->restoring) { /* used before the restart; the time is unknown */
         return;
     }
     while (count <= at) {

@@ -13,7 +13,7 @@ const struct reg_policy *reg_policy_find(const char *name)
     while (i < SL_COUNT(policies) && strcmp(policies[i]->name, name) != 0) {
         i++;
     }
-    SL_ASSERT(i < SL_COUNT(policies)); /* the setting's choices */
+    SL_ASSERT(i < SL_COUNT(policies)); /* config accepts only these */
     return policies[i];
 }
 

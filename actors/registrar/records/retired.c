@@ -1,8 +1,8 @@
-/* actors/registrar/records/retired.c - extents that wait for a pin, and the scan of all pins.
+/* actors/registrar/records/retired.c - extents that wait for their pins to end; the scan of all
+ * pins.
  *
- * Order (DESIGN section 4): victims leave the table or are switched to disk alone; fence (seq_cst);
- * every pin slot is read; what is not pinned is reused, the rest stays RETIRED until a later scan.
- */
+ * Order: victims leave the table or become disk-only; fence (seq_cst); every pin slot is read;
+ * extents without a pin are reused, the others stay RETIRED until a later scan. */
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -48,8 +48,8 @@ static uint64_t victim_slot(const struct registrar *self, uint64_t generation)
     return at;
 }
 
-/* A table of count generations in question, so that one walk over all pin slots answers for all of
- * them. */
+/* Prepares a table of the generations in question, so that one walk over all pins answers for
+ * all. */
 bool reg_pinned_begin(struct registrar *self, uint64_t count)
 {
     uint64_t slots = VICTIM_SLOTS_MIN;
@@ -71,8 +71,7 @@ bool reg_pinned_begin(struct registrar *self, uint64_t count)
         self->retired->victim_pinned = pinned;
         self->retired->victim_capacity = capacity;
     }
-    self->retired->victim_slots =
-        slots; /* a scan for one victim need not clear the table of thousands */
+    self->retired->victim_slots = slots; /* a scan for one victim need not clear a large table */
     for (uint64_t i = 0; i < slots; i++) {
         self->retired->victim_table[i] = 0;
         self->retired->victim_pinned[i] = false;
@@ -94,7 +93,7 @@ static void victim_is_pinned(void *context, uint64_t generation)
     uint64_t slot = victim_slot(self, generation);
     if (self->retired->victim_table[slot] == generation) {
         self->retired->victim_pinned[slot] = true;
-        /* Whose it is may be dead. */
+        /* The pin's owner may be dead. */
         self->peers->look_ns =
             SL_MIN(self->peers->look_ns, self->env->now_ns + REG_RETIRED_SCAN_NS);
     }
@@ -111,7 +110,7 @@ bool reg_pinned_is(const struct registrar *self, uint64_t generation)
     return self->retired->victim_pinned[victim_slot(self, generation)];
 }
 
-/* Finds out which of the table are pinned. */
+/* Marks the generations of the table that are pinned. */
 void reg_pinned_scan(struct registrar *self)
 {
     /* Partner: the reader's fence between its pin and its second look at the record. */

@@ -1,5 +1,5 @@
-/* actors/registrar/records/retired.h - extents out of the table that may be pinned or under write,
- * and which generations are pinned. */
+/* actors/registrar/records/retired.h - extents outside the table that may still be pinned or read
+ * by a tierer, and which generations are pinned. */
 #ifndef SL_REGISTRAR_RECORDS_RETIRED_H
 #define SL_REGISTRAR_RECORDS_RETIRED_H
 
@@ -7,7 +7,7 @@
 
 struct reg_retired_extent {
     sl_ref ref;
-    bool lent; /* the tierer still reads it */
+    bool lent; /* a tierer still reads it */
     struct sl_extent extent;
 };
 
@@ -17,21 +17,22 @@ struct reg_retired {
     uint64_t scan_ns;
     uint64_t *victim_table; /* scratch of the scan: generations */
     bool *victim_pinned;
-    uint64_t victim_capacity, victim_slots; /* there, used by the last scan */
+    uint64_t victim_capacity, victim_slots; /* allocated, used by the last scan */
     struct {
         sl_metric retired_count;
     } metric;
 };
 
 #define REG_RETIRED_SCAN_NS (10 * SL_NS_PER_MS) /* how often retired extents are checked */
-sl_err reg_retired_reserve(struct registrar *self, uint64_t more); /* room for so many */
+sl_err reg_retired_reserve(struct registrar *self, uint64_t more); /* room for more entries */
 void reg_retired_add(struct registrar *self, sl_ref ref, const struct sl_extent *extent, bool lent);
-void reg_retired_returned(struct registrar *self, uint64_t generation); /* no longer lent */
+void reg_retired_returned(struct registrar *self,
+                          uint64_t generation); /* the tierer is done with it */
 void reg_retired_scan(struct registrar *self, uint64_t from);
 void reg_give(struct registrar *self, uint64_t offset_bytes, uint64_t length_bytes);
 
-/* Which of up to count generations are pinned: begin, add each, scan once, then ask. False: no
- * memory. */
+/* Finds which of up to count generations are pinned: begin, add each, scan once, then ask. False:
+ * no memory. */
 bool reg_pinned_begin(struct registrar *self, uint64_t count);
 void reg_pinned_add(struct registrar *self, uint64_t generation);
 void reg_pinned_scan(struct registrar *self);

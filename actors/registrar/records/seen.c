@@ -4,7 +4,7 @@
 #include "actors/registrar/records/units.h"
 #include "ipc/shm/sl_seen.h"
 
-/* A key in so many bytes of the index's ceiling: some four times as many as fit there. */
+/* Index bytes for each key of the filter: about four times as many keys as fit into the index. */
 #define INDEX_BYTES_A_KEY 128u
 
 static void seen_open(struct registrar *self)
@@ -22,7 +22,7 @@ void reg_seen_renew(struct registrar *self)
     seen_open(self);
 }
 
-/* Figures alone hang on it. */
+/* Only statistics depend on the filter, so init never fails. */
 static sl_err seen_init(struct registrar *self, struct sl_error *why)
 {
     (void)why;

@@ -1,9 +1,9 @@
-/* actors/registrar/records/density.c - what earns least goes first (runtime/policy/density/), as a
- * policy.
+/* actors/registrar/records/density.c - the eviction policy that drops what earns least
+ * (runtime/policy/density/).
  *
- * Units in memory are in the list by recency, too: it serves while nothing is learnt, holds those
- * that density had no memory for, and is the order of all other lists. What density knows of a
- * block stands in its record as well, for the next registrar. */
+ * Units in memory are also in the list by recency. It decides until something is learnt, holds
+ * units for which density has no memory, and orders all other lists. A block's record also holds
+ * what density knows of the block, for the next registrar. */
 #include "runtime/policy/density/density.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/records/gone.h"
@@ -13,22 +13,22 @@
 
 #include <stdlib.h>
 
-#define NOTE_WANTED 0x5741u /* of a block on its way: how its request wants it */
-#define NOTE_USED   0x7573u /* of one that was in memory */
-/* Every so many references the time is noted, and so many times are kept. */
+#define NOTE_WANTED 0x5741u /* of a block being written: how its request wants it */
+#define NOTE_USED   0x7573u /* of a block that was in memory */
+/* The time is noted every 2^STEP_SHIFT references; this number of times is kept. */
 #define STEP_SHIFT 6u
 #define STEP_COUNT 16384u
-/* Blocks of sessions that come back have a part of memory beside that of retention, while they were
- * asked for lately. */
+/* Blocks of returning sessions get memory of their own, besides that of retention, for this long
+ * after the last such request. */
 #define RETURNING_NS (600 * SL_NS_PER_S)
-/* So many of those that are kept are looked at before it is said how much room they have. */
+/* Kept units that are checked before their bytes are reported. */
 #define KEPT_LOOKS 256u
-/* How many references a second there are is known by the last so many. */
+/* The rate of references is measured over this number of them. */
 #define RATE_REFERENCES UINT64_C(4096)
-/* What was learnt is noted after so many references: often while little is known. */
+/* References between two notes of what was learnt: few at first. */
 #define LEARNT_LEAST UINT64_C(1000)
 #define LEARNT_MOST  UINT64_C(10000)
-#define LEARNT_SHARE 8u /* of what there were */
+#define LEARNT_SHARE 8u /* of the references so far */
 
 static bool is_hot(const struct registrar *self, const struct reg_order *list)
 {
@@ -43,20 +43,21 @@ static bool is_cold(const struct registrar *self, const struct reg_order *list)
 static void note_write(struct registrar *self, sl_ref unit, uint32_t number)
 {
     struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
-    if (note != NULL) { /* an object without a block has none */
+    if (note != NULL) { /* objects without a block have no note */
         const struct sl_density_note now = sl_density_note(self->units->density, number);
         note->at = now.at;
         note->class_index = now.class_index;
         note->use_count = now.use_count;
         note->priority = (uint8_t)now.priority;
         note->hint = now.class_index / SL_DENSITY_KINDS;
-        /* also of one that memory has no part for: a disk may. A session is asked for anew. */
+        /* also if memory's share is full: a disk may keep it. Returning sessions are announced
+         * again. */
         note->keep_s = now.keep.once ? 0 : now.keep.end_s;
         note->state = NOTE_USED;
     }
 }
 
-/* Of retention, modulo 2^32: what density takes for seconds. */
+/* Ticks of retention, modulo 2^32: what density calls seconds. */
 #define TICKS_A_SECOND UINT64_C(16)
 
 static uint32_t now_ticks(const struct registrar *self)
@@ -102,7 +103,7 @@ uint64_t reg_units_kept_bytes(const struct registrar *self)
     return density != NULL ? sl_density_stats(density).kept_pages * SL_PAGE_BYTES : 0;
 }
 
-/* A reference is about to be made. */
+/* Before a reference: units whose retention ends are released. */
 static void clock_go(struct registrar *self)
 {
     if (sl_density_stats(self->units->density).kept_pages > 0) {
@@ -110,7 +111,7 @@ static void clock_go(struct registrar *self)
     }
 }
 
-/* How long a unit that was in memory is still to be kept; 0: it is not. */
+/* Ticks for which a unit that was in memory is still kept; 0: none. */
 static uint32_t ticks_left(const struct registrar *self, const struct sl_unit_note *note)
 {
     uint32_t left = note->keep_s - now_ticks(self);
@@ -118,8 +119,8 @@ static uint32_t ticks_left(const struct registrar *self, const struct sl_unit_no
     return is_over ? 0 : left;
 }
 
-/* Those before it stay with it; their notes tell when they leave memory, so that a restart in
- * between forgets these. once: until it is used. */
+/* Keeps a unit and those before it in its chain; once: until its next use. The others' notes are
+ * written when they leave memory: a restart before that forgets them. */
 static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint64_t ticks,
                       bool once)
 {
@@ -132,13 +133,13 @@ static void unit_keep(struct registrar *self, uint32_t number, sl_ref unit, uint
     }
 }
 
-/* A reference was made. */
+/* After a reference. */
 static void time_note(struct registrar *self, uint64_t reference)
 {
     self->units->wanted_at_ns[(reference >> STEP_SHIFT) % STEP_COUNT] = self->env->now_ns;
 }
 
-/* How long ago so many references back are; 0: longer than that is known. */
+/* Time since the reference `back` references ago; 0: longer than is known. */
 static uint64_t time_since(const struct registrar *self, uint64_t reference, uint64_t back)
 {
     if (back >> STEP_SHIFT >= STEP_COUNT - 1 || back > reference) {
@@ -164,7 +165,7 @@ static uint64_t learnt_next(uint64_t references)
     return references + SL_MIN(SL_MAX(references / LEARNT_SHARE, LEARNT_LEAST), LEARNT_MOST);
 }
 
-/* The next registrar goes on from there. Without room in the index it learns anew. */
+/* For the next registrar. Without room in the index that one has only the older note. */
 static void learnt_write(struct registrar *self, uint64_t references)
 {
     unsigned char bytes[SL_DENSITY_LEARNT_BYTES];
@@ -189,7 +190,7 @@ static void learnt_note(struct registrar *self)
     }
 }
 
-/* What its record says of a unit, and of its hash. */
+/* What the record of a unit says, and the hash of its key. */
 struct told {
     uint64_t hash;
     struct sl_unit_note note;
@@ -210,8 +211,8 @@ static void told_read(struct registrar *self, sl_ref unit, struct told *out)
                                                             : REG_PRIORITY_NONE};
 }
 
-/* One that was here before a restart. Without a note (an object, or a block of which its registrar
- * could not say more) it was stored last. */
+/* Restores a unit that existed before a restart. Without a note (an object, or a block of which
+ * nothing was noted) it counts as just stored. */
 static uint32_t unit_restore(struct registrar *self, const struct reg_order *list, sl_ref unit,
                              const struct told *told)
 {
@@ -256,12 +257,12 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
     }
     if (self->units->restoring && is_cold(self, list) &&
         sl_index_unit_note(self->index, unit) == NULL) {
-        return; /* that it was stored is all there is to know: density_returned says so */
+        return; /* nothing else is known than that it was stored; density_returned adds it */
     }
     told_read(self, unit, &told);
     if (self->units->restoring) {
         sl_density_expect(density, self->units->expected);
-        self->units->expected = 0; /* once */
+        self->units->expected = 0; /* only once */
         uint32_t number = unit_restore(self, list, unit, &told);
         unit_entered(self, unit, is_hot(self, list) ? number : 0);
         return;
@@ -278,7 +279,7 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
     unit_entered(self, unit, number);
 }
 
-/* The block before it in its chain comes right before or after it, as a rule. */
+/* The block before it in its chain is usually committed right before or after it. */
 static void density_awaits(const struct registrar *self, uint64_t hash)
 {
     sl_density_fetch(self->units->density, hash);
@@ -291,7 +292,7 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
     reg_order_append(self, list, unit);
     told_read(self, unit, &told);
     if (is_hot(self, list)) {
-        if (sl_density_find(self->units->density, told.hash) == 0) { /* of before a restart */
+        if (sl_density_find(self->units->density, told.hash) == 0) { /* unknown since a restart */
             sl_density_disk(self->units->density, told.hash, true);
             sl_density_disk(self->units->density, told.hash, false);
         }
@@ -304,9 +305,8 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
     }
 }
 
-/* Its number; 0: density does not know it, since another record has its hash, or for want of
- * memory.
- */
+/* The unit's number; 0: density does not know it, because another record has its hash or memory was
+ * short. */
 static uint32_t own_number(struct registrar *self, sl_ref unit)
 {
     uint32_t number = sl_index_unit_number(self->index, unit);
@@ -351,7 +351,7 @@ static void density_removed(struct registrar *self, struct reg_order *list, sl_r
     number_judge(self, number, &self->units->judged);
     if (number != 0) {
         self->units->judged_hash = now.hash;
-        if (now.keep.end_s != 0) { /* until when it is to be kept, on disk too */
+        if (now.keep.end_s != 0) { /* how long to keep it, also on disk */
             note_write(self, unit, number);
         }
         sl_density_leave(density, number);
@@ -410,15 +410,15 @@ static void density_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
     }
 }
 
-/* Until something is learnt, or said, recency serves. */
+/* Until something is learnt or has retention, recency decides. */
 static bool is_ordered(const struct registrar *self)
 {
     const struct sl_density_stats stats = sl_density_stats(self->units->density);
     return stats.learnt || stats.kept_pages > 0;
 }
 
-/* What dropping a victim reads lies anywhere in memory. It is fetched while those before it go,
- * each step by what the one before it has brought. */
+/* Dropping a victim reads memory at random places. Those are prefetched while earlier victims are
+ * dropped; each step uses what the one before fetched. */
 #define VICTIMS_AHEAD 3u
 
 static void victims_fetch(struct registrar *self)
@@ -440,7 +440,7 @@ static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t
         victims_fetch(self);
         return unit;
     }
-    if (!units->by_recency) { /* what density does not know, and what it passed: from the oldest */
+    if (!units->by_recency) { /* then units that density does not know or passed, oldest first */
         units->by_recency = true;
         return reg_order_first(self, list);
     }
@@ -489,7 +489,8 @@ static void density_restored(struct registrar *self)
 static void density_learn(struct registrar *self, sl_ref note, const void *bytes,
                           uint32_t length_bytes)
 {
-    if (self->units->learnt_note != 0) { /* the registrar before was killed between the two */
+    if (self->units->learnt_note !=
+        0) { /* the last registrar was killed before it freed the older note */
         sl_index_set_kind(self->index, self->units->learnt_note, SL_RECORD_FREE);
     }
     self->units->learnt_note = note;

@@ -1,6 +1,7 @@
 /* actors/registrar/records/units.c - units: blocks with their parts, and objects without a block.
- * Two lists by recency: those with something in memory (hot), and those on disk alone (cold); and
- * three of what is in memory and passed by (leases.c). */
+ *
+ * Lists: units with something in memory (hot), units on disk only (cold), and three for units in
+ * memory that eviction skips (leases.c). */
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -53,8 +54,8 @@ void reg_unit_part_join(struct registrar *self, sl_ref group, sl_ref part)
 
 /* ---- lists ---- */
 
-/* Which of the lists that are passed by has a unit follows from what never changes in its record.
- */
+/* Which of the three skipped lists has a unit follows from fields of its record that never
+ * change. */
 static struct reg_order *kept_list(struct registrar *self, sl_ref unit)
 {
     struct sl_stay stay;
@@ -136,7 +137,7 @@ static void unit_add(struct registrar *self, sl_ref unit, uint16_t flag)
     list->count++;
 }
 
-/* Of a unit in memory: what is pinned is passed by. Its bundle learns of it, too. */
+/* The list of a unit in memory: eviction skips pinned units. */
 static uint16_t memory_list(struct registrar *self, sl_ref unit)
 {
     struct sl_stay stay;
@@ -147,7 +148,7 @@ static uint16_t memory_list(struct registrar *self, sl_ref unit)
                : REG_FLAG_HOT;
 }
 
-/* The list that its parts ask for. Their bundles learn of it, too. */
+/* The list that the unit's parts ask for. Also makes the unit a member of their bundles. */
 static uint16_t unit_flag(struct registrar *self, sl_ref unit)
 {
     struct reg_unit_parts parts;
@@ -263,7 +264,7 @@ void reg_unit_restored(struct registrar *self)
     }
 }
 
-/* ---- what was wanted ---- */
+/* ---- uses ---- */
 
 static uint32_t wanted_clock(const struct registrar *self)
 {
@@ -280,7 +281,7 @@ uint32_t reg_unit_age(const struct registrar *self, sl_ref unit)
     return (wanted_clock(self) - ((uint32_t)flags >> REG_WANTED_SHIFT)) & REG_WANTED_MASK;
 }
 
-/* From now on it counts anew. */
+/* Notes a use: reg_unit_age counts from now. */
 static void unit_wanted(struct registrar *self, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
@@ -288,7 +289,7 @@ static void unit_wanted(struct registrar *self, sl_ref unit)
     links->flags = (uint16_t)(others | REG_FLAG_READ | wanted_clock(self) << REG_WANTED_SHIFT);
 }
 
-/* The record is not one any more that nobody wanted since it was prefetched. */
+/* The record is no longer an unused prefetched one. */
 static void prefetched_end(struct registrar *self, sl_ref record)
 {
     struct sl_links *links = sl_index_links(self->index, record);
@@ -301,7 +302,7 @@ static void prefetched_end(struct registrar *self, sl_ref record)
     }
 }
 
-/* It leaves memory. So it does with the first of its parts. */
+/* The record leaves memory; a prefetched unit is lost with the first of its parts. */
 static void prefetched_lost(struct registrar *self, sl_ref record)
 {
     struct sl_entry entry;
@@ -365,14 +366,14 @@ uint64_t reg_unit_hash(const struct registrar *self, sl_ref unit)
 void reg_unit_fetch(struct registrar *self, sl_ref unit, uint32_t step)
 {
     if (unit == 0 || (step != 0 && !sl_index_ref_live(self->index, unit))) {
-        return; /* who asks has guessed it */
+        return; /* the caller guessed it */
     }
     if (step == 0) {
         sl_index_fetch(self->index, unit);
         return;
     }
     const struct sl_links *links = sl_index_links(self->index, unit);
-    sl_ref part = links->next_part; /* 0: an object */
+    sl_ref part = links->next_part; /* 0: the unit is an object */
     if (step == 1) {
         sl_index_fetch_place(self->index, unit);
         sl_index_fetch_links(self->index, links->older);
@@ -396,7 +397,7 @@ void reg_unit_awaits(struct registrar *self, uint64_t hash)
 void reg_unit_committed(struct registrar *self, sl_ref unit, uint64_t hash,
                         const struct sl_group_info *group)
 {
-    self->units->hashed = unit; /* whom it is told may ask */
+    self->units->hashed = unit; /* subscribers may ask for the hash */
     self->units->hash = hash;
     reg_unit_place(self, unit);
     reg_tell_committed(self, unit, group);
@@ -405,7 +406,7 @@ void reg_unit_committed(struct registrar *self, sl_ref unit, uint64_t hash,
 
 /* ---- changing records ---- */
 
-/* Lists' ends name records by reference; the links between records are kept by the index. */
+/* The ends of the lists name records by reference; the index keeps the links between records. */
 static void units_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
 {
     struct reg_order *lists[] = {&self->units->hot, &self->units->cold, &self->units->pinned,
@@ -420,7 +421,7 @@ static void units_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
     }
     uint16_t flags = sl_index_links(self->index, fresh)->flags & REG_FLAG_KEPT_LISTS;
     if (flags == REG_FLAG_KEPT_LISTS && !reg_due_note(self, fresh, 0)) {
-        reg_unit_move(self, fresh, REG_FLAG_HOT); /* eviction passes it by all the same, slower */
+        reg_unit_move(self, fresh, REG_FLAG_HOT); /* eviction still skips it, but more slowly */
     }
     reg_bundle_renamed(self, old, fresh);
 }
@@ -452,7 +453,7 @@ sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_ext
     return SL_OK;
 }
 
-/* The record is about to leave the table. Gives whether a tierer still reads its extent. */
+/* Before the record leaves the table. Returns whether a tierer still reads its extent. */
 static bool part_leaves(struct registrar *self, const struct sl_entry *entry,
                         const struct reg_drop *how)
 {
@@ -463,7 +464,7 @@ static bool part_leaves(struct registrar *self, const struct sl_entry *entry,
     return writing;
 }
 
-/* The record leaves the table; room among the retired was reserved. */
+/* Removes the record from the table; the caller has reserved a retired entry. */
 static void part_unlink(struct registrar *self, sl_ref ref, const struct reg_drop *how)
 {
     struct sl_entry entry;
@@ -524,11 +525,11 @@ sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop 
     if (err != SL_OK) {
         return err;
     }
-    if (found) { /* of a scan: nobody has a claim on a part of it */
+    if (found) { /* by a scan: no part of it has a claim */
         reg_group_remove(self, pending);
     }
-    unit_unlist(self, unit);                  /* which notes what the policy knows of it */
-    uint64_t hash = self->units->judged_hash; /* its key may lie cold in memory */
+    unit_unlist(self, unit);                  /* notes what the policy knows of it */
+    uint64_t hash = self->units->judged_hash; /* saves reading its key */
     reg_ghost_add_judged(self, hash != 0 ? hash : reg_unit_hash(self, unit), how->reason,
                          &self->units->judged);
     reg_bundle_leave(self, unit);

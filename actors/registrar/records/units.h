@@ -9,50 +9,48 @@
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/records/policy.h"
 
-/* bits of sl_links.flags; sl_links.disks has a bit for each disk that may hold bytes under the
- * record's key where its place does not say; of a block, for each disk whose reclaim keeps it */
+/* Bits of sl_links.flags. sl_links.disks is a set of disks: of a record, those besides its place's
+ * that may hold bytes under its key; of a block, those whose reclaim keeps it. */
 enum {
-    REG_FLAG_HOT = 1u << 0,     /* unit: in the list of units with a part in memory */
-    REG_FLAG_COLD = 1u << 1,    /* unit: in the list of units on disk alone */
-    REG_FLAG_KEPT_LISTS = 3u,   /* unit, both: in memory, in a list that eviction passes by */
-    REG_FLAG_WRITING = 1u << 2, /* record: a DISK_WRITE of it is in flight */
-    REG_FLAG_RECLAIMED =
-        1u << 3,             /* record: its place was reclaimed; it need not be written again */
-    REG_FLAG_HELD = 1u << 5, /* block: a hand-over holds it in memory */
-    REG_FLAG_READ = 1u << 6, /* unit: somebody wanted it since it was last written to disk */
-    REG_FLAG_PREFETCHED = 1u << 7, /* record in memory, and its unit: nobody wanted it since */
-    REG_FLAG_KEPT = 1u << 8,       /* unit: stays while the segment of its parts goes */
-    REG_FLAG_REFUSED = 1u << 9,    /* record and unit: it is not to be written to disk for now */
+    REG_FLAG_HOT = 1u << 0,        /* unit: in the list of units with a part in memory */
+    REG_FLAG_COLD = 1u << 1,       /* unit: in the list of units on disk only */
+    REG_FLAG_KEPT_LISTS = 3u,      /* unit, both: in memory, in a list that eviction skips */
+    REG_FLAG_WRITING = 1u << 2,    /* record: a DISK_WRITE of it is in flight */
+    REG_FLAG_RECLAIMED = 1u << 3,  /* record: its place was reclaimed; it is not written again */
+    REG_FLAG_HELD = 1u << 5,       /* block: a hand-over holds it in memory */
+    REG_FLAG_READ = 1u << 6,       /* unit: used since it was last written to disk */
+    REG_FLAG_PREFETCHED = 1u << 7, /* record in memory, and its unit: not used since */
+    REG_FLAG_KEPT = 1u << 8,       /* unit: kept while the log file of its parts goes */
+    REG_FLAG_REFUSED = 1u << 9,    /* record and unit: not to be written to disk for now */
 };
-/* unit: when somebody wanted it last, in the highest bits; see reg_unit_age */
+/* unit: the highest bits are the time of its last use; see reg_unit_age */
 #define REG_WANTED_SHIFT 10u
 #define REG_WANTED_MASK  0x3fu
-/* The clock of that ticks so often while as much is written as the disks hold. */
+/* Ticks of that clock while as many bytes are written as the disks hold. */
 #define REG_WANTED_TICKS 32u
 
 struct reg_units {
     const struct reg_policy *policy;
-    struct sl_density *density; /* of that policy */
-    bool by_recency;            /* where its walk is */
-    bool restoring;             /* a restart: what comes was here before */
-    uint64_t expected;          /* so many of these the policy knows something of, at most */
-    uint64_t learnt_at;         /* when what it learnt is noted again, in references */
+    struct sl_density *density; /* of the policy density */
+    bool by_recency;            /* its walk is in the list by recency */
+    bool restoring;             /* a restart: units that join a list existed before */
+    uint64_t expected;          /* number of these that the policy may know, at most */
+    uint64_t learnt_at;         /* references at which it next notes what it learnt */
     sl_ref learnt_note;
-    sl_ref hashed;                 /* whose hash is known: it is being committed; 0: none */
-    uint64_t hash;                 /* its */
-    struct reg_judgement judged;   /* what the policy knew of the unit that left a list last */
-    uint64_t judged_hash;          /* of its key; 0: the policy does not know it */
-    uint64_t *wanted_at_ns;        /* density: when the last references of each step were made */
+    sl_ref hashed;                 /* unit being committed, whose hash is known; 0: none */
+    uint64_t hash;                 /* its key's hash */
+    struct reg_judgement judged;   /* the policy's knowledge of the unit that left a list last */
+    uint64_t judged_hash;          /* hash of that unit's key; 0: the policy did not know it */
+    uint64_t *wanted_at_ns;        /* density: times of the last steps of references */
     uint32_t *used_at, used_count; /* lru: when each unit was used */
-    struct reg_order hot, cold;    /* with something in memory; on disk alone */
-    struct reg_order pinned, soft, leased; /* in memory, and passed by: leases.c */
+    struct reg_order hot, cold;    /* with something in memory; on disk only */
+    struct reg_order pinned, soft, leased; /* in memory, skipped by eviction: leases.c */
     uint64_t prefetched_unread_bytes;
-    uint64_t
-        returning_at_ns;    /* when blocks were asked for last whose session comes back; 0: never */
-    uint64_t written_bytes; /* to disks since the start: the clock of what was wanted when */
-    uint32_t reclaim_count; /* segments that are going */
-    uint32_t going[16];  /* of each disk; 0: none. REG_FLAG_KEPT counts for parts that are there */
-    uint32_t held_count; /* blocks that are held, once for each hold */
+    uint64_t returning_at_ns; /* when blocks of a returning session were last asked for; 0: never */
+    uint64_t written_bytes;   /* to disks since the start: the clock of uses */
+    uint32_t reclaim_count;   /* log files being reclaimed */
+    uint32_t going[16];       /* by disk; 0: none. REG_FLAG_KEPT counts for parts there */
+    uint32_t held_count;      /* holds of blocks */
     struct {
         sl_metric object_count, block_count, index_bytes, hard_pinned_count, soft_pinned_count,
             leased_count, dropped_count, prefetch_used_count, prefetch_lost_count;
@@ -66,80 +64,79 @@ struct reg_unit_parts {
 void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_unit_parts *out);
 sl_ref reg_unit_of(const struct sl_entry *record);
 bool reg_unit_visible(struct registrar *self, const struct sl_entry *record); /* to readers */
-void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of the list its parts ask for */
-/* On disk alone until now, with a part in memory: to the list that it asks for. wanted: somebody
- * asked for it; who has read it touches it, too, and that is the same use. */
+void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of its list */
+/* As reg_unit_place, for a unit that was on disk only and has a part in memory now. wanted: a
+ * request waits for it; its reader touches it as well, which counts as one use. */
 void reg_unit_return(struct registrar *self, sl_ref unit, bool wanted);
-/* It leaves soon: what that needs of the index is fetched from memory, in steps 0 to 2, each of
- * which goes by what the one before it has fetched. unit may be 0. */
+/* The unit leaves soon: prefetches what that reads of the index, in steps 0 to 2, each of which
+ * uses what the one before fetched. unit may be 0. */
 void reg_unit_fetch(struct registrar *self, sl_ref unit, uint32_t step);
 uint64_t reg_unit_hash(const struct registrar *self, sl_ref unit); /* reg_hash of its key */
-/* A unit of this hash is visible soon: what placing it needs is fetched from memory. */
+/* A unit with this key hash becomes visible soon: prefetches what placing it reads. */
 void reg_unit_awaits(struct registrar *self, uint64_t hash);
-/* It is visible: place, tell. group: NULL of an object. */
+/* The unit is visible: places it and notifies the parts. group: NULL for an object. */
 void reg_unit_committed(struct registrar *self, sl_ref unit, uint64_t hash,
                         const struct sl_group_info *group);
-/* The same for one that is in no list: hot when it has something in memory. */
+/* As reg_unit_place, for an object in memory or not that has no terms and is in no list. */
 void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
-/* From its list to the newest end of another: REG_FLAG_HOT or REG_FLAG_KEPT_LISTS. */
+/* Moves it to the newest end of another list: REG_FLAG_HOT or REG_FLAG_KEPT_LISTS. */
 void reg_unit_move(struct registrar *self, sl_ref unit, uint16_t list);
-uint64_t reg_unit_count(const struct registrar *self); /* all of them */
-/* What its parts take in memory; in_memory: of those that are there, else of all as if they were.
- */
+uint64_t reg_unit_count(const struct registrar *self); /* in all lists */
+/* Memory that its parts take; in_memory: only those in memory count, else all as if they were. */
 uint64_t reg_unit_space_bytes(struct registrar *self, sl_ref unit, bool in_memory);
-sl_ref reg_unit_any(struct registrar *self);              /* what goes first; 0: there is none */
-void reg_unit_touch(struct registrar *self, sl_ref unit); /* somebody wanted it */
-/* And said this, right after. */
+sl_ref reg_unit_any(struct registrar *self);              /* first to be evicted; 0: none */
+void reg_unit_touch(struct registrar *self, sl_ref unit); /* it was used */
+/* Hints about that use. */
 void reg_unit_said(struct registrar *self, sl_ref unit, const struct sl_said *said);
-/* Its session comes back within so long. */
+/* Its session is expected within for_ns. */
 void reg_unit_returning(struct registrar *self, sl_ref unit, uint64_t for_ns);
-/* It came from disk for somebody, who will touch it as well. */
+/* It was read from disk for a request, whose reader touches it as well. */
 void reg_unit_fetched(struct registrar *self, sl_ref unit);
-void reg_unit_awaited(struct registrar *self, sl_ref unit); /* somebody is about to want it */
-void reg_unit_passed(struct registrar *self, sl_ref unit);  /* its turn came, it could not go */
-void reg_unit_sink(struct registrar *self, sl_ref unit);    /* it goes first */
-/* The units of a list, as they go; 0: none. */
+void reg_unit_awaited(struct registrar *self, sl_ref unit); /* a request is about to use it */
+void reg_unit_passed(struct registrar *self, sl_ref unit);  /* not evicted: newest */
+void reg_unit_sink(struct registrar *self, sl_ref unit);    /* evict it first */
+/* The units of a list in the order of eviction; 0: the end. */
 sl_ref reg_unit_first(struct registrar *self, struct reg_order *list);
 sl_ref reg_unit_next(struct registrar *self, struct reg_order *list, bool goes);
-/* What the policy knows of a unit that is in a list; 0: nothing. */
+/* The policy's knowledge of a listed unit; zeroed if there is none. */
 void reg_unit_judge(struct registrar *self, sl_ref unit, struct reg_judgement *out);
 void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
-/* Of memory, one in so many may be blocks of sessions that come back, with what is before them in
- * their chains: beside what engines want kept. */
+/* One of this number of bytes of memory may hold blocks of returning sessions with those before
+ * them in their chains, besides blocks with retention. */
 #define REG_RETURNING_SHARE 2u
 uint64_t reg_units_kept_bytes(const struct registrar *self); /* of both */
-/* Those whose time is over are kept no more. A reference looks at one of them, this at many. */
+/* Releases kept units whose time is over. Each reference checks one, this checks many. */
 void reg_units_kept_look(struct registrar *self);
-/* Of memory that is populated, what units may take: contributions may allow less. */
+/* Memory that units may use: what is populated, at most what is contributed. */
 uint64_t reg_units_room_bytes(const struct registrar *self);
-double reg_units_references_a_second(const struct registrar *self); /* lately; 0: not known */
-/* How long ago somebody wanted it, in REG_WANTED_TICKS for as much written as the disks hold, up to
- * twice that; UINT32_MAX: not since it was written. */
+double reg_units_references_a_second(const struct registrar *self); /* lately; 0: unknown */
+/* Ticks (REG_WANTED_TICKS) since the unit's last use, up to twice REG_WANTED_TICKS; UINT32_MAX: not
+ * used since it was written to disk. */
 uint32_t reg_unit_age(const struct registrar *self, sl_ref unit);
-/* All of them are placed again, after a restart. */
+/* After a restart: all units are placed. */
 void reg_unit_restored(struct registrar *self);
-/* Notes in a block that was made how its request wants it. */
+/* Notes in a new block how its request wants it. */
 void reg_unit_want(struct registrar *self, sl_ref group, const struct sl_item_group *want);
 void reg_unit_part_join(struct registrar *self, sl_ref group, sl_ref part);
-/* sl_index_switch that keeps lists, parts and places right. */
+/* sl_index_switch that also keeps lists, parts and places right. */
 sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
                          const struct sl_disk_place *place, sl_ref *fresh);
-/* Takes the unit out for good: invisible at once, extents retired, places forgotten on disk when
- * forget. */
+/* Removes a unit permanently: it is invisible at once, its extents are retired. forget: its copies
+ * on disk get tombstones. */
 struct reg_drop {
     enum reg_ghost_reason reason;
     bool forget;
-    bool told; /* then only where a disk has told of it: what comes up later is not meant */
-    uint64_t remove_id; /* who waits for the tombstones, 0: nobody */
+    bool told;          /* only on disks that have reported it, not on those that may */
+    uint64_t remove_id; /* of the REMOVE that waits for the tombstones; 0: none */
     uint32_t remove_index;
 };
 sl_err reg_unit_drop(struct registrar *self, sl_ref unit, const struct reg_drop *how);
-/* The reservation's value takes the place of an object, in one step for readers; what is on disk of
- * that one is forgotten as how says. Errors: SL_ERR_NO_MEMORY (nothing happened). */
+/* The reservation's value replaces an object, in one step for readers; `how` says what happens to
+ * the old one's copies on disk. Errors: SL_ERR_NO_MEMORY (nothing happened). */
 sl_err reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref, struct sl_digest digest,
                           const struct reg_drop *how);
 sl_err reg_unit_part_drop(struct registrar *self, sl_ref part,
-                          const struct reg_drop *how); /* a hidden part */
+                          const struct reg_drop *how); /* a part of a hidden block */
 
 extern const struct reg_part reg_units_part;
 

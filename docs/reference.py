@@ -58,8 +58,8 @@ def amount(kind, number):
 
 def settings(rows):
     """One heading a setting, so that other pages can link to it."""
-    parts = ["# Settings\n\nA setting comes, in rising order, from its default, the file that `--config` names (`name = value`), the environment\n"
-             "(`SLUICE_NAME`, upper case) and the command line (`--name value`, with `-` for `_`).\n"]
+    parts = ["# Settings\n\nA setting is read, in rising order of precedence, from its default, the file that `--config` names (`name = value`), the\n"
+             "environment (`SLUICE_NAME`, upper case) and the command line (`--name value`, with `-` for `_`).\n"]
     for row in rows:
         kind = row["kind"].lower()
         facts = [f"**{kind}**", f"default {code(row['default']) or 'empty'}"]
@@ -82,7 +82,7 @@ def printed(command):
 
 def help_of(command):
     """What --help prints, without the settings, which have a page of their own."""
-    text = re.split(r"(?m)^Settings come, in rising order", printed([*command, "--help"]))[0].rstrip()
+    text = re.split(r"(?m)^Settings are read, in rising order", printed([*command, "--help"]))[0].rstrip()
     return f"```text\n{text}\n```\n"
 
 

@@ -364,7 +364,7 @@ class DiskStart(unittest.TestCase):
         wait_until(lambda: re.fullmatch(r"reading its log, [1-9][0-9]? %", self.told(node)[1]), 60, "it says how far it is")
         self.assertEqual(node.ctl("status", "--ready").returncode, 0)
         waiting = node.ctl("status", "--ready=disks", "--deadline", "100ms", check=False)
-        self.assertEqual((waiting.returncode, b"not every disk has been read" in waiting.stdout), (1, True), waiting)
+        self.assertEqual((waiting.returncode, b"not all disks have been read" in waiting.stdout), (1, True), waiting)
         self.assertEqual(node.ctl("get", "old0", check=False).returncode, 1)  # a miss
         node.ctl("put", "new", "-", stdin=b"new")
         self.assertEqual(node.ctl("get", "new").stdout, b"new")
@@ -428,7 +428,7 @@ class DiskStart(unittest.TestCase):
             self.assertEqual(done.returncode, 1, done.stderr)  # not 3: the node is there
             self.assertRegex(done.stderr.decode(), "disk is away|no disk tier")
             self.assertIn("sluicectl tiers", done.stderr.decode())
-            self.assertIn("flush again" if words == ["flush"] else "nothing need be repeated", done.stderr.decode())
+            self.assertIn("flush again" if words == ["flush"] else "no need to repeat", done.stderr.decode())
         self.assertNotEqual(node.ctl("get", "a", check=False).returncode, 0)
         for command in (("restart", "keyer"), ("start", *node.settings)):  # which goes on under a new supervisor
             done = node.supervisor(*command, check=False)  # a tierer that has just been started may be missed

@@ -522,7 +522,7 @@ class Dirs(unittest.TestCase):
             self.assertFalse(os.path.exists(node.shm + ".2/index"))
             node.where[-1] = node.shm
             said = node.supervisor("start", *node.settings, "--contributions", "true", "--disk-path", self.home + "/other").stdout
-            self.assertIn("1 values in memory are of no contribution and leave it", said)
+            self.assertIn("1 values in memory belong to no contribution and are removed", said)
             self.assertIn(f"what lies on disk in {node.directory}/disk was served", said)
             killed_whole()
             said = node.supervisor("stop")

@@ -232,7 +232,7 @@ class Refused(Upgraded):
         [row] = [row for row in found if not row["readable"]]
         self.assertEqual((row["kind"], row["file"]), ("pins", "hex:" + os.path.basename(left).hex()))
         os.rename(left, node.shm + "/pins.client.1.1")
-        self.assertIn(f"if it was left by a process that is gone: rm '{node.shm}/pins.client.1.1'", self.refused(node))
+        self.assertIn(f"if the process that made it has ended: rm '{node.shm}/pins.client.1.1'", self.refused(node))
         os.remove(node.shm + "/pins.client.1.1")
         self.upgraded(node)
 
@@ -248,7 +248,7 @@ class Refused(Upgraded):
             page.seek(METRICS_PID_AT)
             page.write(struct.pack("<I", 0))
         said = node.ctl("formats")
-        self.assertIn("'metrics.client.1.1': figures of a process that is gone", said.stderr.decode())
+        self.assertIn("'metrics.client.1.1': metrics of a process that has ended", said.stderr.decode())
         [row] = [row for row in json.loads(node.ctl("formats", "--json").stdout)["found"] if not row["readable"]]
         self.assertTrue(row["left_out"])
         self.upgraded(node)

@@ -1,4 +1,4 @@
-/* client/tools/ctl/commands.h - the commands that ask, change and check a node. */
+/* client/tools/ctl/commands.h - the commands that query, change and check a node. */
 #ifndef SL_CLIENT_CTL_COMMANDS_H
 #define SL_CLIENT_CTL_COMMANDS_H
 

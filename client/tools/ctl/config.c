@@ -1,4 +1,4 @@
-/* client/tools/ctl/config.c - the settings in force, for people and for the supervisor. */
+/* client/tools/ctl/config.c - sluicectl config: prints and checks the settings in force. */
 #include "client/tools/ctl/commands.h"
 #include "client/tools/ctl/dirs.h"
 #include "client/tools/ctl/doctor.h"
@@ -22,7 +22,7 @@
 #define KIND_OF(name, kind, standard, low, high, help) SL_SETTING_##kind,
 static const enum sl_setting_kind kinds[] = {SL_SETTING_TABLE(KIND_OF)};
 
-/* What --template explains. */
+/* The rows that --template prints. */
 #define EXPLAINED(name, kind, standard, low, high, help) {#name, #kind, standard, help, low, high},
 static const struct {
     const char *name, *kind, *standard, *help;
@@ -71,7 +71,7 @@ const char *ctl_place_of(const struct ctl *ctl, enum sl_setting setting)
         return ctl->paths.shm_dir;
     case SL_SET_log_dir:
         return ctl->paths.log_dir;
-    case SL_SET_disk_path: /* several stand as they were set */
+    case SL_SET_disk_path: /* a list is shown as it was set */
         return ctl->paths.disk_count == 1 ? ctl->paths.disk_paths[0]
                                           : sl_config_text(ctl->config, setting);
     default:
@@ -79,7 +79,7 @@ const char *ctl_place_of(const struct ctl *ctl, enum sl_setting setting)
     }
 }
 
-/* As it can be read again, whatever the environment is by then. */
+/* Writes the value so that it can be read back, whatever the environment is by then. */
 static void value_text(const struct ctl *ctl, enum sl_setting setting, bool passwords, char *out,
                        size_t room)
 {
@@ -115,7 +115,7 @@ static void row_print(const struct ctl *ctl, enum sl_setting setting, const char
     (void)putchar('\n');
 }
 
-/* What an earlier start left in memory has the sizes of these settings. */
+/* Checks that the arena and index of an earlier start have the sizes that these settings name. */
 static sl_err memory_check(const struct ctl *ctl, struct sl_error *why)
 {
     const struct sl_config *config = ctl->config;
@@ -134,7 +134,8 @@ static sl_err memory_check(const struct ctl *ctl, struct sl_error *why)
     return err == SL_OK ? sl_index_fits(&index, why) : err;
 }
 
-/* With contributions, values of an earlier start without them are of nobody, and leave memory. */
+/* Warns of values that an earlier start without `contributions` left in memory: they belong to no
+ * contribution, and a start with the setting removes them. */
 static void homeless_tell(const struct ctl *ctl)
 {
     struct sl_index_view *view = NULL;
@@ -153,15 +154,14 @@ static void homeless_tell(const struct ctl *ctl)
     sl_index_view_close(&view);
     if (values > 0) {
         (void)fprintf(stderr,
-                      "%" PRIu64 " values in memory are of no contribution and leave it; %" PRIu64
-                      " of them are not on disk, and are lost. To keep them, start with "
+                      "%" PRIu64
+                      " values in memory belong to no contribution and are removed; %" PRIu64
+                      " of them are not on disk and are lost. To keep them, start with "
                       "contributions = false\n",
                       values, lost);
     }
 }
 
-/* `memory` where nobody set it: what there is room for, or what the node has from its last start.
- */
 bool ctl_memory_fit(const struct ctl *ctl)
 {
     char parent[1100], text[32];
@@ -185,7 +185,7 @@ bool ctl_memory_fit(const struct ctl *ctl)
            sl_config_set(ctl->config, "memory", text, "default, for the room", NULL) == SL_OK;
 }
 
-/* Whether its registrar could record; a file that was not there is not left behind. */
+/* Checks that the registrar could record. Removes a recording file that the check created. */
 static sl_err record_check(const struct sl_config *config, bool running, struct sl_error *why)
 {
     const char *path = sl_config_text(config, SL_SET_record);
@@ -198,13 +198,13 @@ static sl_err record_check(const struct sl_config *config, bool running, struct 
         (void)(!there && unlink(path));
         (void)close(fd);
     }
-    return err == SL_OK || (err == SL_ERR_BUSY && running) /* by itself */
+    return err == SL_OK || (err == SL_ERR_BUSY && running) /* this node records to it */
                ? SL_OK
                : sl_fail(why, err, "record: %s", said.text);
 }
 
-/* Whether the node of these settings would live here: what its actors would end at. checks.py says
- * on standard error what is in the way. */
+/* Checks everything that would end an actor of a node with these settings. checks.py prints the
+ * reasons on standard error. */
 static int needs_check(const struct ctl *ctl)
 {
     static const char *const words[] = {"start", NULL};
@@ -229,7 +229,8 @@ static int needs_check(const struct ctl *ctl)
     return code;
 }
 
-/* Whether it could have its disk tier. The disks of a node that runs are in use, by itself. */
+/* Checks whether the disk tier could start. SL_ERR_BUSY is no failure while the node runs: it uses
+ * its own disks. */
 static int disks_check(const struct ctl *ctl)
 {
     struct sl_error why = {0};
@@ -258,9 +259,10 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         {.name = "passwords", .flag = &passwords}, {.name = "rights", .flag = &rights}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         if (code == CTL_FINE) { /* --help */
-            (void)printf("\nSettings come, in rising order, from their defaults, a config file "
-                         "(lines of name = value), "
-                         "the environment\n(SLUICE_NAME) and the command line (--name VALUE).\n\n");
+            (void)printf(
+                "\nSettings are read, in rising order of precedence, from their defaults, a "
+                "settings file (lines of\nname = value), the environment (SLUICE_NAME) "
+                "and the command line (--name VALUE).\n\n");
             sl_config_print_help(stdout);
         }
         return code;
@@ -298,7 +300,7 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     } else {
         json_decref(object);
     }
-    if (null && !ctl->json) { /* for the supervisor: what follows from several settings */
+    if (null && !ctl->json) { /* facts that the supervisor needs besides the settings */
         (void)printf("holds_node=%s%c", holds ? "true" : "false", '\0');
         (void)printf("memory_fitted=%s%c", fitted ? "true" : "", '\0');
         (void)printf("version=%s%c", SL_VERSION, '\0');
@@ -312,19 +314,19 @@ const struct ctl_command ctl_config = {
     .summary = "print the settings in force",
     .help = "config [--null | --plain | --template | --check] [--passwords] [--private [--rights] | --make-private] [SETTINGS]\n"
             "\n"
-            "Prints every setting with its value and where it comes from; --help lists kinds and defaults.\n"
+            "Prints every setting with its value and the source of the value; --help lists kinds and defaults.\n"
             "\n"
-            "  --plain           as lines name=value\n"
-            "  --null            the same, each followed by a NUL, for scripts\n"
-            "  --passwords       those of URLs, too, which are *** otherwise\n"
-            "  --template        as a settings file that changes nothing: every setting explained, with its default\n"
-            "  --check           whether the node could live: memory, limits of cgroups and the shell, lists and addresses, its keys.\n"
-            "                    Opens each disk as its tierer will, and closes it again; names one that a node goes without.\n"
-            "                    Makes directories that are missing. Code 1 and the reason: the node cannot start\n"
-            "  --private         first sees to it that the node's directories (sockets, segments, logs) and all above them\n"
-            "                    belong to this user or root, and have no file that somebody else put there; --make-private\n"
-            "                    also refuses files that are no node's, makes directories that are missing, and sees to the files\n"
-            "                    that hold secrets or give rights, as --rights does. Code 1 and the reason where that is not so",
+            "  --plain           print lines of name=value\n"
+            "  --null            print name=value, each followed by a NUL byte, for scripts\n"
+            "  --passwords       show passwords in URLs, which are printed as *** otherwise\n"
+            "  --template        print a settings file in which every setting is explained and commented out, with its default\n"
+            "  --check           check whether the node could start: memory, limits of cgroups and the shell, lists, addresses, keys.\n"
+            "                    Opens and closes each disk as its tierer does, and names disks that the node would start without.\n"
+            "                    Creates missing directories. If the node cannot start: exit code 1 and the reason\n"
+            "  --private         first check that the node's directories (sockets, shared memory, logs) and all directories above them\n"
+            "                    belong to this user or root and hold no file of another user. --make-private also creates missing\n"
+            "                    directories, refuses directories with other files than a node's, and checks the files that hold\n"
+            "                    secrets or give rights, as --rights does. If a check fails: exit code 1 and the reason",
     .run = config_command,
 };
 /* clang-format on */

@@ -1,5 +1,5 @@
-/* client/tools/ctl/dirs.c - the directories of a node, for the supervisor: it takes them, and
- * removes what a node left there and nothing else. */
+/* client/tools/ctl/dirs.c - sluicectl dirs: creates and marks the directories of a node, and
+ * removes the files that a node left in them and no others. */
 #include "client/tools/ctl/dirs.h"
 #include "client/tools/ctl/commands.h"
 #include "runtime/base/sl_node_dirs.h"
@@ -13,8 +13,8 @@
 #define KIND_OF(name, kind, standard, low, high, help) SL_SETTING_##kind,
 static const enum sl_setting_kind kinds[] = {SL_SETTING_TABLE(KIND_OF)};
 
-/* What settings name, also the files that they stand in: none of it is somebody else's where it
- * lies in a directory of the node. */
+/* Every path that a setting names, and the settings files. Such a path does not count as a foreign
+ * file when it is in a directory of the node. */
 struct dirs {
     struct sl_node_dir_want want[DIR_COUNT]; /* by enum sl_node_dir */
     char *all[2 * SL_SETTING_COUNT_OF + SL_DISK_PATHS_MAX];
@@ -26,7 +26,7 @@ static void other_add(struct dirs *dirs, const char *text, size_t length)
     uint32_t last = dirs->count;
     char *copy = length == 0 ? NULL : strndup(text, length);
     if (copy != NULL && last > 0 && strcmp(dirs->all[last - 1], copy) == 0) {
-        free(copy); /* settings of one file stand in a row */
+        free(copy); /* the settings of one file follow each other */
     } else if (copy != NULL) {
         dirs->all[dirs->count++] = copy;
     }
@@ -65,8 +65,8 @@ static void dirs_close(struct dirs *dirs)
     }
 }
 
-/* For the start: what is missing is made, and what is open to others closed. Where files are that
- * are no node's nothing is changed; segments' is made when everything else is in order. */
+/* For a start: creates a missing directory, and closes one that other users can open. Changes
+ * nothing if it has foreign files. The shm directory is created later, after all checks. */
 static sl_err directory_prepare(const struct sl_node_dir_want *want, struct sl_error *why)
 {
     struct sl_node_dir_seen seen;
@@ -136,7 +136,7 @@ static int dirs_command(struct ctl *ctl, int argc, char **argv)
     bool takes = marks || (strcmp(verb, "take") == 0 && ctl->word_count == 1);
     if (!takes &&
         (strcmp(verb, "clear") != 0 || clear == SL_COUNT(clears) || ctl->word_count != 2)) {
-        return ctl_wrong(ctl, "take, mark, or clear memory, runtime, logs or all, was expected");
+        return ctl_wrong(ctl, "expected: take, mark, or clear memory|runtime|logs|all");
     }
     sl_err err = SL_OK;
     dirs_open(ctl, &dirs);
@@ -153,16 +153,16 @@ static int dirs_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_dirs = {
     .name = "dirs",
-    .summary = "take the directories of a node, or clear them (for sluice-node)",
+    .summary = "create, mark or clear the directories of a node (for sluice-node)",
     .help = "dirs take | dirs mark | dirs clear memory|runtime|logs|all [SETTINGS]\n"
             "\n"
-            "take marks the directories of sockets, segments and logs as those of this node, and makes what is missing.\n"
-            "mark does so for a node that runs, where files of others may lie.\n"
-            "clear removes what a node that has ended left, by name, and no other file. all: the runtime directory with\n"
-            "its logs. A directory without the mark and with other files is left as it is.",
+            "take marks the directories of sockets, shared memory and logs as this node's, and creates missing ones.\n"
+            "mark does the same for a running node, whose directories may have other files by now.\n"
+            "clear removes the files that a stopped node left, by name, and no others. all: the runtime directory with\n"
+            "its logs. A directory without the mark and with other files stays unchanged.",
     .run = dirs_command,
     .words_min = 1,
     .words_max = 2,
-    .words = "take, mark, or clear memory, runtime, logs or all, was expected",
+    .words = "expected: take, mark, or clear memory|runtime|logs|all",
 };
 /* clang-format on */

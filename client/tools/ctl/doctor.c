@@ -1,5 +1,5 @@
-/* client/tools/ctl/doctor.c - sluicectl doctor: what only this program knows of a node and its
- * machine. checks.py judges it, and looks at the rest. */
+/* client/tools/ctl/doctor.c - sluicectl doctor: collects the facts about a node and its machine
+ * that need C. checks.py judges them and looks at the rest. */
 #include "client/tools/ctl/doctor.h"
 #include "client/tools/ctl/commands.h"
 #include "client/tools/ctl/nics.h"
@@ -51,7 +51,7 @@ bool ctl_parent(const char *path, char out[1100])
     return true;
 }
 
-/* ---- what a node needs, and what it may have ---- */
+/* ---- needs of a node, and limits ---- */
 
 static json_t *limit_json(const struct sl_limit *limit)
 {
@@ -59,7 +59,7 @@ static json_t *limit_json(const struct sl_limit *limit)
                      ctl_json_u64(limit->left), "file", ctl_json_text(limit->file));
 }
 
-/* Without a limit a number is -1. */
+/* -1: no limit. */
 static json_t *limits_json(uint32_t pid)
 {
     struct sl_limits limits;
@@ -84,7 +84,8 @@ static json_t *needs_json(const struct sl_config *config)
         ctl_json_u64(sizes.segment_bytes), "disk_why", why_json(err, &why));
 }
 
-/* Why a call that a profile may refuse did not give a descriptor; "": it did. */
+/* Why a system call gave no descriptor, as a seccomp profile may refuse it; "": it gave fd, which
+ * is closed. */
 static json_t *call_json(long fd)
 {
     json_t *why = json_string(fd < 0 ? strerror(errno) : "");
@@ -94,7 +95,7 @@ static json_t *call_json(long fd)
     return why;
 }
 
-/* Only what the node wants is called: a profile may end the process that does. */
+/* Tries only the calls that the node needs: a profile may kill the process that makes a call. */
 static json_t *calls_json(const struct sl_config *config)
 {
     struct io_uring_params params = {0};
@@ -114,19 +115,20 @@ json_t *ctl_facts(const struct ctl *ctl, const struct sl_config *config, uint32_
                      ctl_json_text(ctl->paths.shm_dir));
 }
 
-/* ---- the node that is meant ---- */
+/* ---- the node ---- */
 
 struct doctor {
     const struct ctl *ctl;
-    const struct sl_config *config; /* of the node that runs; else what was asked */
+    const struct sl_config *config; /* of the running node, else of the command line */
     struct sl_paths paths;
-    struct sl_config *given; /* owned: what the node that runs was given; NULL: none, or unknown */
+    struct sl_config *given; /* owned: settings of the running node; NULL: none, or unknown */
     const char *sysfs;
     uint32_t pid; /* of the registrar; 0: no node runs */
-    bool as_is;   /* nothing but what the node that runs was given is looked at */
+    bool as_is;   /* only settings of the running node are looked at */
 };
 
-/* What the supervisor wrote down: lines of name=value. Errors: SL_ERR_NOT_FOUND, SL_ERR_CONFIG. */
+/* Reads the supervisor's settings file, lines of name=value. Errors: SL_ERR_NOT_FOUND,
+ * SL_ERR_CONFIG. */
 static sl_err settings_read(const char *path, struct sl_config *config, struct sl_error *why)
 {
     char line[LINE_BYTES];
@@ -140,7 +142,7 @@ static sl_err settings_read(const char *path, struct sl_config *config, struct s
         char *equals = strchr(line, '=');
         line[strcspn(line, "\n")] = '\0';
         if (equals == NULL) {
-            err = sl_fail(why, SL_ERR_CONFIG, "'%.150s': '%.40s' is no setting", path, line);
+            err = sl_fail(why, SL_ERR_CONFIG, "'%.150s': '%.40s' is not a setting", path, line);
             break;
         }
         *equals = '\0';
@@ -151,14 +153,15 @@ static sl_err settings_read(const char *path, struct sl_config *config, struct s
     return err;
 }
 
-/* Says which node is meant, and nothing of how it is. */
+/* Whether the setting selects a node and does not configure it. */
 static bool names_the_node(const char *name)
 {
     return strcmp(name, "instance") == 0 || strcmp(name, "runtime_dir") == 0 ||
            strcmp(name, "shm_dir") == 0;
 }
 
-/* What stands on the command line wins: what would be, were the node started with that. */
+/* Takes the settings of the running node. The command line overrides them: doctor then judges the
+ * node as it would be after a start with these settings. */
 static sl_err given_make(struct doctor *doctor, struct sl_error *why)
 {
     const struct ctl *ctl = doctor->ctl;
@@ -188,7 +191,6 @@ static sl_err given_make(struct doctor *doctor, struct sl_error *why)
     return SL_OK;
 }
 
-/* Finds the settings of the node that runs. */
 static json_t *node_json(struct doctor *doctor)
 {
     const struct ctl *ctl = doctor->ctl;
@@ -211,7 +213,7 @@ static json_t *supervisor_json(struct doctor *doctor)
     return ctl_supervision(doctor->ctl);
 }
 
-/* ---- its machine ---- */
+/* ---- the machine ---- */
 
 static json_t *actors_json(struct doctor *doctor)
 {
@@ -237,7 +239,7 @@ static json_t *device_json(struct doctor *doctor)
     return why_json(err, &why);
 }
 
-/* Where each disk is, or why it could be nowhere. */
+/* The directory of each disk, or why the disk cannot be used. */
 static json_t *disks_json(struct doctor *doctor)
 {
     json_t *disks = json_array();
@@ -284,7 +286,7 @@ static json_t *rights_json(struct doctor *doctor)
     return rights;
 }
 
-/* What earlier nodes of this user left in memory. */
+/* Shared memory that earlier nodes of this user left. */
 static json_t *leftovers_json(struct doctor *doctor)
 {
     char base[64], path[1400];
@@ -315,7 +317,7 @@ static void key_add(json_t *all, const char *keys, const char *name)
         all, json_pack("[o, s, o]", ctl_json_text(name), text, why_json(err, &why)));
 }
 
-/* The public half of this node's pair, and each NAME.pub, with what is wrong with them. */
+/* The public half of this node's key pair and each NAME.pub, with their errors. */
 static json_t *keys_json(const struct sl_config *config, const char *node)
 {
     const char *keys = sl_config_text(config, SL_SET_cluster_keys);
@@ -421,7 +423,7 @@ static const struct {
     const char *name;
     json_t *(*look)(struct doctor *doctor);
 } looks[] = {
-    {"node", node_json}, /* first: it sets whose settings are looked at */
+    {"node", node_json}, /* first: it chooses the settings */
     {"supervisor", supervisor_json},
     {"huge", huge_json},
     {"actors", actors_json},
@@ -433,10 +435,10 @@ static const struct {
     {"directory", directory_json},
     {"leftovers", leftovers_json},
 };
-static const char *_Atomic looked_at; /* NULL: all are over */
+static const char *_Atomic looked_at; /* NULL: all are done */
 
-/* Says what takes longer than a second. A thread, as a lost server may keep the process in the
- * kernel. */
+/* Names a look that takes longer than a second. A thread of its own, because a lost server may keep
+ * the main thread in the kernel. */
 static void *slow_say(void *unused)
 {
     const char *said = NULL;
@@ -467,7 +469,7 @@ static int doctor_command(struct ctl *ctl, int argc, char **argv)
     json_t *more = json_object();
     looked_at = looks[0].name;
     if (pthread_create(&thread, NULL, slow_say, NULL) == 0) {
-        (void)pthread_detach(thread); /* it may sleep for a second when all is said */
+        (void)pthread_detach(thread); /* it may still sleep for a second at the end */
     }
     for (size_t i = 0; i < SL_COUNT(looks); i++) {
         looked_at = looks[i].name;
@@ -488,9 +490,9 @@ const struct ctl_command ctl_doctor = {
     .summary = "check the machine for the node that the settings describe",
     .help = "doctor [--sysfs DIR]\n"
             "\n"
-            "One line a check: the node's supervisor, memory, huge pages, limits, io_uring, disk, NICs, ports, /metrics, events,\n"
-            "key files, keys and names of nodes, the directory, leftovers, whether a logout removes shared memory\n"
-            "(RemoveIPC of systemd); ok, warn or fail, and how to mend it. Needs no node. Code 0 when nothing failed. Changes nothing.\n"
+            "Prints a line for each check, with ok, warn or fail, and how to fix what is wrong: the node's supervisor, memory, huge pages,\n"
+            "limits, io_uring, disks, NICs, ports, /metrics, events, key files, keys and names of nodes, the directory, leftovers, and\n"
+            "whether a logout removes shared memory (RemoveIPC of systemd). Needs no node and changes nothing. Exit code 0: no check failed.\n"
             "\n"
             "  --sysfs DIR       look for NICs below DIR (default /sys)\n"
             CTL_HELP_COMMON,

@@ -1,5 +1,5 @@
-/* client/tools/ctl/events.c - events: which blocks come and go, for people. It reads the index as
- * sluice-events does (client/tools/events/follow.h): nobody has to publish anything. */
+/* client/tools/ctl/events.c - sluicectl events: prints which blocks the node gains and loses. It
+ * reads the index itself (client/tools/events/follow.h), so the node need not publish events. */
 #include "client/tools/ctl/commands.h"
 #include "client/tools/events/follow.h"
 #include "runtime/base/sl_clock.h"
@@ -10,16 +10,16 @@
 #include <time.h>
 
 #define WALK_NS  (10 * SL_NS_PER_MS)
-#define PAUSE_NS (100 * SL_NS_PER_MS) /* how late Ctrl-C is seen */
-#define INDEX_NS (3 * SL_NS_PER_S)    /* a node that is being made has its index by then */
+#define PAUSE_NS (100 * SL_NS_PER_MS) /* longest delay until Ctrl-C takes effect */
+#define INDEX_NS (3 * SL_NS_PER_S)    /* a starting node has its index by then */
 
 struct watch {
     const struct ctl *ctl;
-    uint64_t count_max; /* events to be printed; 0: without a bound */
+    uint64_t count_max; /* lines to print; 0: no limit */
     uint64_t count;
     bool bytes;    /* hashes in full */
-    bool once;     /* what is there alone */
-    bool snapshot; /* what is told was there before */
+    bool once;     /* print the present blocks, then end */
+    bool snapshot; /* the events describe blocks that were present at the start */
 };
 
 static const char *hash_text(const struct watch *watch, const struct ev_hash *hash,
@@ -115,7 +115,7 @@ static sl_err watch_run(struct watch *watch, struct ev_follow *follow, struct sl
                 return ctl_no_pages(watch->ctl, why);
             }
             if (stats.indexes == 0) {
-                return sl_fail(why, SL_ERR_UNREACHABLE, "the node has made no index yet");
+                return sl_fail(why, SL_ERR_UNREACHABLE, "the node has not created its index yet");
             }
         }
         uint64_t rest_ns =
@@ -153,15 +153,15 @@ static int events_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_events = {
     .name = "events",
-    .summary = "print which blocks come and go, live",
+    .summary = "print which blocks the node stores and removes, live",
     .help = "events [--once] [--count N]\n"
             "\n"
-            "Prints what sluice-events tells routers: first all blocks that are there, then what is stored, removed and cleared,\n"
-            "until Ctrl-C. A line an event and block: time, what, medium, hash, the block before it in its chain where that is known,\n"
-            "model. It reads shared memory, whether the node publishes or not. Settings: --events-hashes int or bytes, --events-model.\n"
+            "Prints the events that sluice-events publishes for routers: first all present blocks, then each block that is stored, removed\n"
+            "or cleared, until Ctrl-C. One line for each event and block: time, event, medium, hash, hash of the block before it if known,\n"
+            "model. Reads shared memory, also if the node publishes no events. Settings: --events-hashes int or bytes, --events-model.\n"
             "\n"
-            "  --once            what is there, and no more; what came within this second may be missing\n"
-            "  --count N         N lines\n"
+            "  --once            print the present blocks and end; blocks of the last second may be missing\n"
+            "  --count N         print N lines and end\n"
             "\n"
             "example: sluicectl events --once --json\n"
             CTL_HELP_COMMON,

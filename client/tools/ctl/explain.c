@@ -1,4 +1,4 @@
-/* client/tools/ctl/explain.c - sluicectl explain: why something is a miss. */
+/* client/tools/ctl/explain.c - sluicectl explain: why a key, block or request is a miss. */
 #include "client/tools/ctl/explain.h"
 #include "runtime/keys/sl_keys.h"
 
@@ -35,7 +35,7 @@ sl_err explain_keys(struct sl_client *client, const struct sl_object_key *keys, 
 
 static int explain_words(struct ctl *ctl)
 {
-    static char *texts[SL_EXPLAIN_KEYS_MAX]; /* of standard input; until the process ends */
+    static char *texts[SL_EXPLAIN_KEYS_MAX]; /* keys of standard input; never freed */
     static size_t rooms[SL_EXPLAIN_KEYS_MAX];
     struct sl_error why = {0};
     struct sl_object_key keys[SL_EXPLAIN_KEYS_MAX];
@@ -84,16 +84,17 @@ static int explain_command(struct ctl *ctl, int argc, char **argv)
     }
     bool of_tokens = model != NULL || format != NULL || seed != NULL || token_count != 0;
     if ((ctl->word_count > 0) + (request != NULL) + (path != NULL) != 1) {
-        return ctl_wrong(ctl, "1 to %u keys, --request ID or --tokens FILE", SL_EXPLAIN_KEYS_MAX);
+        return ctl_wrong(ctl, "expected 1 to %u keys, --request ID or --tokens FILE",
+                         SL_EXPLAIN_KEYS_MAX);
     }
     if (of_tokens && path == NULL) {
-        return ctl_wrong(ctl, "--model, --format, --seed and --block-tokens go with --tokens");
+        return ctl_wrong(ctl, "--model, --format, --seed and --block-tokens need --tokens");
     }
     if (path == NULL) {
         return request != NULL ? explain_request(ctl, request) : explain_words(ctl);
     }
     if (token_count > SL_KEYS_BLOCK_TOKENS_MAX) {
-        return ctl_wrong(ctl, "--block-tokens is %u at most", SL_KEYS_BLOCK_TOKENS_MAX);
+        return ctl_wrong(ctl, "--block-tokens is at most %u", SL_KEYS_BLOCK_TOKENS_MAX);
     }
     (void)snprintf(block_tokens, sizeof block_tokens, "%" PRIu64, token_count);
     const char *words[CTL_WORDS_MAX] = {"tokens",
@@ -112,29 +113,29 @@ static int explain_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_explain = {
     .name = "explain",
-    .summary = "say why something is a miss",
+    .summary = "explain why a key, block or request is a miss",
     .help = "explain KEY... | - | --request ID | --tokens FILE [--model M] [--format F] [--seed S] [--block-tokens N]\n"
             "\n"
-            "Says of each object, part (MODEL/BLOCK/RANK/POOL) or block (MODEL/BLOCK) where it is, or why it is not here and\n"
-            "since when. Of what was evicted it says class, age and value when it went. A value is the hits that a million\n"
-            "references of its stay were expected to bring. With evict_policy lru the age is all there is. The registrar\n"
-            "remembers the last `ghosts_max` that left. Code 0 when all are there. -: keys at standard input, each ended by a NUL.\n"
+            "For each object, part (MODEL/BLOCK/RANK/POOL) or block (MODEL/BLOCK) prints where it is, or why and since when it is not\n"
+            "here. For an evicted one it adds class, age and value at eviction. The value is the number of hits that a million references\n"
+            "of its stay were expected to bring; with evict_policy lru there is only the age. The registrar remembers the last\n"
+            "`ghosts_max` evicted ones. Exit code 0: all are here. -: read keys from standard input, each ended by a NUL byte.\n"
             "\n"
-            "  --request ID      what became of an engine's request, block by block: tier, time, and why the first that was\n"
-            "                    missing was not there. ID: what engine or client call it, or the trace id of an op. All its stores\n"
-            "                    and loads among the last 1,024 ops and those under way, the latest first. Code 0 when all\n"
-            "                    blocks were there\n"
-            "  --tokens FILE     the same of a prompt, as it is now: numbers, a JSON array, or an object as in\n"
+            "  --request ID      what happened to an engine's request, block by block: tier, time, and why the first missing block was\n"
+            "                    missing. ID: the request id of engine or client, or the trace id of an op. Shows all its stores and\n"
+            "                    loads among the last 1,024 ops and those in progress, the latest first. Exit code 0: all\n"
+            "                    blocks were found\n"
+            "  --tokens FILE     the state of a prompt's blocks now. FILE has numbers, a JSON array, or an object as in\n"
             "                    `sluicectl keys`; -: standard input\n"
-            "  --model M         whose blocks: a model identity, the first digits of one, or a model's name; needed where the\n"
-            "                    node knows several\n"
+            "  --model M         the model: its identity, the first digits of it, or its name; required if the node knows\n"
+            "                    several models\n"
             "  --format F, --seed S, --block-tokens N\n"
-            "                    how the engine makes its keys, where it brings them itself (sluicectl keys --help)\n"
+            "                    how the engine derives its keys, if it derives them itself (sluicectl keys --help)\n"
             "\n"
-            "A block that is missing may be here under another model identity: then it says which of its fields differ."
+            "If a missing block is here under another model identity, it prints in which fields the identities differ."
             CTL_HELP_COMMON,
     .run = explain_command,
     .words_max = (int)SL_EXPLAIN_KEYS_MAX,
-    .words = "1 to 64 keys, --request ID or --tokens FILE",
+    .words = "expected 1 to 64 keys, --request ID or --tokens FILE",
 };
 /* clang-format on */

@@ -1,4 +1,4 @@
-/* client/tools/ctl/explain.h - why blocks are not here: of keys, of an op. */
+/* client/tools/ctl/explain.h - why keys, or blocks of an op, are not here. */
 #ifndef SL_CLIENT_CTL_EXPLAIN_H
 #define SL_CLIENT_CTL_EXPLAIN_H
 
@@ -6,7 +6,7 @@
 
 /* ---- explain.c ---- */
 json_t *explain_json(struct sl_object_key key, const struct sl_story *story);
-/* Any number of keys. Errors: those of sl_explain. */
+/* For any number of keys. Errors: those of sl_explain. */
 sl_err explain_keys(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                     struct sl_story *stories, struct sl_error *why);
 

@@ -1,12 +1,11 @@
-/* client/tools/ctl/explain_op.c - sluicectl explain --request: what became of the ops of a request.
- */
+/* client/tools/ctl/explain_op.c - sluicectl explain --request: outcome of a request's ops. */
 #include "client/tools/ctl/explain.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define OPS_MAX 64u /* of one request that are shown */
+#define OPS_MAX 64u /* shown for one request */
 
 static const char *const fates[] = {
     [SL_FATE_OPEN] = "open",       [SL_FATE_MEMORY] = "memory",   [SL_FATE_DISK] = "disk",
@@ -17,7 +16,7 @@ static const char *const fates[] = {
 
 struct story_of_op {
     struct sl_told told;
-    struct sl_story *stories; /* one for each of told.keys: as things are now */
+    struct sl_story *stories; /* one for each of told.keys: its state now */
 };
 
 static bool is_hit(enum sl_fate fate)
@@ -60,7 +59,7 @@ static json_t *op_json(const struct story_of_op *of)
         "{s:s, s:s, s:s, s:b, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "kind",
         told->store ? "store" : "load", "op", op, "trace", trace, "running", told->running, "code",
         sl_err_name(told->code), "ended",
-        told->running         ? "under way"
+        told->running         ? "in progress"
         : told->code == SL_OK ? "ended"
                               : sl_err_text(told->code),
         "reason", ctl_json_text(told->reason), "requester", ctl_json_text(told->requester),
@@ -91,7 +90,7 @@ int explain_request(struct ctl *ctl, const char *id)
     for (uint32_t skip = 0; err == SL_OK && skip < OPS_MAX; skip++) {
         struct story_of_op of = {.stories = NULL};
         err = sl_op_tell(client, id, skip, &of.told, 0, &why);
-        if (err == SL_OK && is_known(known, shown, of.told.op_id)) { /* one began meanwhile */
+        if (err == SL_OK && is_known(known, shown, of.told.op_id)) { /* a new op shifted the list */
             sl_told_free(&of.told);
             continue;
         }

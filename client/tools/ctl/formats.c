@@ -1,5 +1,5 @@
-/* client/tools/ctl/formats.c - formats: which versions of everything that outlives or crosses
- * processes this build speaks, and which of them lie here. */
+/* client/tools/ctl/formats.c - sluicectl formats: versions of all formats that outlive or cross
+ * processes, as this build reads and writes them, and those of the node's files. */
 #include "client/tools/ctl/commands.h"
 #include "ipc/msg/sl_lane.h"
 #include "ipc/msg/sl_msg_table.h"
@@ -16,7 +16,7 @@
 
 #define NAME_BYTES 256u
 #define METRICS    "metrics."
-/* So often, and so long in between, is looked whose a node's lock is. */
+/* Looks at the holder of a node's lock, and the pause between two of them. */
 #define LOOKS_MAX 20u
 #define LOOK_US   50000u
 
@@ -27,7 +27,7 @@ static const char *const kinds[SL_SEGMENT_KINDS] = {
     [SL_SEGMENT_LABELS] = "labels",   [SL_SEGMENT_SEEN] = "seen",
     [SL_SEGMENT_CHANGES] = "changes"};
 
-/* One format that this build writes and reads. */
+/* Adds one format that this build writes and reads. */
 static void format_give(json_t *formats, const char *name, uint32_t oldest, uint32_t written,
                         uint32_t newest)
 {
@@ -54,7 +54,7 @@ static json_t *formats_known(void)
     return formats;
 }
 
-/* With '?' for what is not ASCII, where a name in it makes it no UTF-8: people read it. */
+/* A text for people. If a file name in it is not UTF-8, '?' replaces all bytes beyond ASCII. */
 static json_t *sentence_give(char *text)
 {
     json_t *whole = json_string(text);
@@ -64,8 +64,8 @@ static json_t *sentence_give(char *text)
     return whole != NULL ? whole : json_string(text);
 }
 
-/* One file of the shm directory. Gives whether this build reads it, or need not: figures of a
- * process that is gone are left out. */
+/* Adds one file of the shm directory. False: this build cannot read it and needs to. Metrics pages
+ * of dead processes need not be readable. */
 static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
 {
     struct sl_segment_found segment = {0};
@@ -86,20 +86,19 @@ static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
         err = sl_segment_look(ctl->paths.shm_dir, name, &segment, &why);
     }
     if (err != SL_OK && err != SL_ERR_VERSION) {
-        return true; /* gone, or none of ours: who opens it says so */
+        return true; /* removed, or not ours: opening it reports that */
     }
     char said[sizeof(why.text) + sizeof(ctl->paths.shm_dir) + NAME_BYTES + 80];
     (void)snprintf(said, sizeof said, "%s", why.text);
     if (err != SL_OK && segment.kind == SL_SEGMENT_PINS) {
-        /* Whose it is stands in what cannot be read. */
-        (void)snprintf(said, sizeof said,
-                       "%s; if it was left by a process that is gone: rm '%s/%s'", why.text,
-                       ctl->paths.shm_dir, name);
+        /* Its owner is named in the part that cannot be read. */
+        (void)snprintf(said, sizeof said, "%s; if the process that made it has ended: rm '%s/%s'",
+                       why.text, ctl->paths.shm_dir, name);
     }
     if (left) {
         (void)snprintf(said, sizeof said,
-                       "'%s': figures of a process that is gone, in a format that this "
-                       "program does not know: left out",
+                       "'%s': metrics of a process that has ended, in a format that this "
+                       "program does not know: ignored",
                        name);
     }
     (void)json_array_append_new(
@@ -113,14 +112,14 @@ static bool file_give(const struct ctl *ctl, const char *name, json_t *found)
     return err == SL_OK || left;
 }
 
-/* All of them, if there are any: *readable is whether each can be read. */
+/* Adds all files of the shm directory, if it exists. *readable: this build can read all of them. */
 static sl_err files_give(const struct ctl *ctl, json_t *found, bool *readable, struct sl_error *why)
 {
     *readable = true;
     SL_AUTO(closedir) DIR *all = opendir(ctl->paths.shm_dir);
     if (all == NULL) {
         return errno == ENOENT ? SL_OK
-                               : sl_fail_os(why, errno, "look into '%s'", ctl->paths.shm_dir);
+                               : sl_fail_os(why, errno, "read directory '%s'", ctl->paths.shm_dir);
     }
     for (const struct dirent *entry; (entry = readdir(all)) != NULL;) {
         if (entry->d_name[0] != '.') {
@@ -130,14 +129,14 @@ static sl_err files_give(const struct ctl *ctl, json_t *found, bool *readable, s
     return SL_OK;
 }
 
-/* Pages and pins are told apart by whether their process lives. Who holds the lock of a node that
- * runs has written there who it is; what runs elsewhere is none of the processes that are seen from
- * here. */
+/* Fails if the node's processes are in another pid namespace: file_give() could then not tell pages
+ * and pins of dead processes. The holder of the node's lock writes its pid into the lock file; if
+ * no process here has that pid although the lock is held, the node runs elsewhere. */
 static sl_err processes_seen(const struct ctl *ctl, struct sl_error *why)
 {
     char path[sizeof(ctl->paths.runtime_dir) + 32];
     (void)snprintf(path, sizeof path, "%s/supervisor.lock", ctl->paths.runtime_dir);
-    for (uint32_t tries = 0; tries < LOOKS_MAX; tries++) { /* it may just be taken, or given back */
+    for (uint32_t tries = 0; tries < LOOKS_MAX; tries++) { /* it may just be taken or released */
         struct sl_proc_id holder;
         SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0 || (sl_proc_id_read(path, &holder, NULL) == SL_OK && sl_proc_alive(holder)) ||
@@ -147,8 +146,8 @@ static sl_err processes_seen(const struct ctl *ctl, struct sl_error *why)
         (void)usleep(LOOK_US);
     }
     return sl_fail(why, SL_ERR_UNSUPPORTED,
-                   "node '%s' runs, and its processes are not seen from here (another pid "
-                   "namespace): ask where it runs",
+                   "node '%s' runs in another pid namespace, from which its processes are not "
+                   "visible here: run this command there",
                    sl_config_text(ctl->config, SL_SET_instance));
 }
 
@@ -177,12 +176,12 @@ static int formats_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_formats = {
     .name = "formats",
-    .summary = "print which versions of shared memory and messages this build reads",
+    .summary = "print the versions of shared memory and messages that this build reads",
     .help = "formats\n"
             "\n"
-            "Prints the version of each format that this build writes, and which it reads; then, by name, what lies in the node's\n"
-            "shared memory and cannot be read by it (code 1; figures of processes that are gone are left out). Nothing is opened for writing. ipc/README.md has the table of all\n"
-            "formats, those on disk included.\n"
+            "Prints the version of each format that this build writes, and the versions that it reads; then the names of files in the\n"
+            "node's shared memory that it cannot read (exit code 1; metrics of ended processes are ignored). Opens nothing for writing.\n"
+            "ipc/README.md has the table of all formats, including those on disk.\n"
             CTL_HELP_COMMON,
     .run = formats_command,
 };

@@ -1,5 +1,4 @@
-/* client/tools/ctl/helpers.c - what serves others beside the actors of a node, and where: /metrics,
- * events for routers. */
+/* client/tools/ctl/helpers.c - addresses of the node's helpers: /metrics, events for routers. */
 #include "client/tools/ctl/status_ready.h"
 #include "client/tools/metrics/at.h"
 

@@ -1,4 +1,5 @@
-/* client/tools/ctl/keys.c - keys as engines derive them, and the message catalogue. */
+/* client/tools/ctl/keys.c - sluicectl keys: block keys as engines derive them. sluicectl messages:
+ * the message catalogue. */
 #include "client/tools/ctl/commands.h"
 #include "ipc/msg/sl_msg.h"
 #include "runtime/keys/sl_keys.h"
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Prints the keys of every line. A line that is wrong is named and ends the run. */
+/* Prints the keys of every line. Ends at the first wrong line and names it. */
 static int lines_print(struct ctl *ctl, struct sl_keys *keys, const struct sl_keys_request *form)
 {
     char *line = NULL;
@@ -50,7 +51,7 @@ static int keys_command(struct ctl *ctl, int argc, char **argv)
     }
     if (ctl->word_count != 0 || form.format == NULL || block_tokens == 0) {
         return ctl_wrong(
-            ctl, "--format and --block-tokens are needed, the tokens come from standard input");
+            ctl, "--format and --block-tokens are required; tokens are read from standard input");
     }
     if (block_tokens > SL_KEYS_BLOCK_TOKENS_MAX) {
         return ctl_wrong(ctl, "--block-tokens %" PRIu64 ": at most %u", block_tokens,
@@ -76,16 +77,16 @@ static int keys_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_keys = {
     .name = "keys",
-    .summary = "derive block keys as engines do",
+    .summary = "derive block keys from tokens as engines do",
     .help = "keys --format F --block-tokens N [--partial] [--pickle-protocol 4|5]\n"
             "\n"
             "Reads JSON lines from standard input, {\"tokens\": [...], \"extras\": [[...] per block], \"seed\": \"...\", \"parent\": \"hex\"},\n"
-            "and prints one key a line. All members but tokens may be missing. A repeated object among extras is {\"same_as\": i}.\n"
+            "and prints one key a line. All members except tokens are optional. A repeated object in extras is {\"same_as\": i}.\n"
             "\n"
             "  --format F        fastdeploy, fastdeploy-v1, vllm-sha256, vllm-sha256-cbor, vllm-xxhash, vllm-xxhash-cbor, sglang,\n"
             "                    sglang-bigram, lmcache-sha256, lmcache-sha256-cbor, sluice\n"
             "  --block-tokens N  tokens of a block\n"
-            "  --partial         an incomplete last block gets a key where the format has one\n"
+            "  --partial         also print the key of an incomplete last block, if the format has one\n"
             "\n"
             "example: echo '{\"tokens\": [1,2,3,4]}' | sluicectl keys --format vllm-sha256-cbor --block-tokens 2",
     .run = keys_command,

@@ -1,4 +1,4 @@
-/* client/tools/ctl/list.c - ls stat: what is there. */
+/* client/tools/ctl/list.c - sluicectl ls and stat: the objects of a node. */
 #include "client/tools/ctl/commands.h"
 
 #include <inttypes.h>
@@ -48,7 +48,7 @@ static int ls_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     if (listing.limit == 0) {
-        return ctl_wrong(ctl, "a limit above 0");
+        return ctl_wrong(ctl, "--limit must be above 0");
     }
     struct sl_client *client = NULL;
     if (ctl_open(ctl, true, &client, &why) != SL_OK) {
@@ -73,7 +73,7 @@ const struct ctl_command ctl_ls = {
     .summary = "list objects",
     .help = "ls [PREFIX] [--limit N]\n"
             "\n"
-            "Lists visible objects: bytes, where (m: memory, d: disk), key. Works on shared memory alone, also while actors\n"
+            "Lists visible objects: bytes, tiers (m: memory, d: disk), key. Reads only shared memory, so it works while actors\n"
             "are stopped.\n"
             CTL_HELP_COMMON,
     .run = ls_command,
@@ -115,7 +115,7 @@ const struct ctl_command ctl_stat = {
     .summary = "describe one object",
     .help = "stat KEY\n"
             "\n"
-            "Works on shared memory alone. What memory and index hold in all: sluicectl status and metrics.\n"
+            "Reads only shared memory. Totals of memory and index: sluicectl status and metrics.\n"
             CTL_HELP_COMMON,
     .run = stat_command,
     .words_min = 1,

@@ -1,4 +1,4 @@
-/* client/tools/ctl/main.c - sluicectl: which commands there are, and main. */
+/* client/tools/ctl/main.c - sluicectl: the list of commands, and main. */
 #include "client/tools/bench/commands.h"
 #include "client/tools/ctl/commands.h"
 #include "client/tools/top/top.h"
@@ -27,12 +27,12 @@ static void usage(FILE *out)
     }
     (void)fprintf(
         out,
-        "\nsluicectl COMMAND --help says more. What is asked is the node 'default', or the one "
-        "that --instance NAME names.\n"
+        "\nsluicectl COMMAND --help explains a command. Commands address the node 'default', or "
+        "the one named by --instance NAME.\n"
         "Exit codes: 0 fine, 1 no, 2 wrong use, 3 node not reachable.\n"
         "\n"
-        "A node at work: sluice-node start, sluicectl workload | sluicectl replay - --speed 4, "
-        "and meanwhile sluicectl top.\n");
+        "To see a node at work: sluice-node start, sluicectl workload | sluicectl replay - "
+        "--speed 4, and in another terminal sluicectl top.\n");
 }
 
 static int run(struct ctl *ctl, int argc, char **argv)
@@ -78,8 +78,8 @@ int main(int argc, char **argv)
 {
     struct ctl ctl = {0};
     (void)signal(SIGPIPE, SIG_DFL);  /* `sluicectl ls | head` ends quietly */
-    (void)signal(SIGXFSZ, SIG_IGN);  /* a file that may not grow is an error of its write */
-    for (int fd = 0; fd < 3; fd++) { /* one that was closed is for no file that is opened */
+    (void)signal(SIGXFSZ, SIG_IGN);  /* a write beyond the file size limit returns an error */
+    for (int fd = 0; fd < 3; fd++) { /* files must not get the number of a closed standard stream */
         (void)(fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY));
     }
     int code = run(&ctl, argc, argv);

@@ -1,4 +1,5 @@
-/* client/tools/ctl/metrics.c - metrics: all that a node counts, as monitoring reads it. */
+/* client/tools/ctl/metrics.c - sluicectl metrics: all metrics of a node as monitoring reads them.
+ */
 #include "client/tools/ctl/commands.h"
 #include "client/tools/ctl/status_ready.h"
 #include "client/tools/metrics/scrape.h"
@@ -74,8 +75,8 @@ const struct ctl_command ctl_metrics = {
     .summary = "print all counters for monitoring",
     .help = "metrics\n"
             "\n"
-            "Prints everything that the node's actors and its clients count, in Prometheus' text form, with names, units and a\n"
-            "sentence for each. Works on shared memory alone, also while actors are stopped. client/tools/metrics/README.md has the table.\n"
+            "Prints all metrics of the node's actors and its clients in Prometheus' text format, with a sentence about each. Reads only\n"
+            "shared memory, so it works while actors are stopped. client/tools/metrics/README.md has the table of all metrics.\n"
             "\n"
             "example: sluicectl metrics | promtool check metrics\n"
             CTL_HELP_COMMON,

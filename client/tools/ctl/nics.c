@@ -1,4 +1,4 @@
-/* client/tools/ctl/nics.c - RDMA ports as sysfs shows them: no library has to be there for it. */
+/* client/tools/ctl/nics.c - RDMA ports as sysfs shows them, so no library is needed. */
 #include "client/tools/ctl/nics.h"
 
 #include "runtime/base/sl_clock.h"
@@ -12,7 +12,7 @@
 
 static uint64_t per_second(uint64_t before, uint64_t after, uint64_t elapsed_ns)
 {
-    uint64_t bytes = after >= before ? after - before : 0; /* the driver was loaded anew */
+    uint64_t bytes = after >= before ? after - before : 0; /* else the driver was reloaded */
     return elapsed_ns > 0 ? (uint64_t)((double)bytes * 1e9 / (double)elapsed_ns) : 0;
 }
 
@@ -64,7 +64,7 @@ struct ctl_nics *ctl_nics_look(const struct sl_config *config, const char *sysfs
     return nics;
 }
 
-/* The share of the port's speed that is in use in its busier direction, per cent; 0: not known. */
+/* Load of the port's busier direction, in per cent of its speed; 0: unknown. */
 static double nic_load(const struct ctl_nics *nics, uint32_t index)
 {
     uint64_t bytes_s = SL_MAX(nics->sent_bytes_s[index], nics->received_bytes_s[index]);
@@ -72,7 +72,7 @@ static double nic_load(const struct ctl_nics *nics, uint32_t index)
     return full_bytes_s > 0 ? 100.0 * (double)bytes_s / full_bytes_s : 0;
 }
 
-/* Whether the plan gives this port to the rank. */
+/* Whether the plan assigns this port to the rank. */
 static bool serves(const struct ctl_nics *nics, uint32_t index, uint32_t rank)
 {
     const char *name = nics->plan.names[nics->plan.of_rank[rank]];

@@ -1,5 +1,4 @@
-/* client/tools/ctl/nodes.c - sluicectl nodes: the nodes this one knows. sluicectl keygen: its keys.
- */
+/* client/tools/ctl/nodes.c - sluicectl nodes: peers of the node. sluicectl keygen: its keys. */
 #include "client/tools/ctl/commands.h"
 #include "client/tools/ctl/nics.h"
 #include "client/tools/ctl/status_ready.h"
@@ -61,17 +60,17 @@ static int nodes_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_nodes = {
     .name = "nodes",
-    .summary = "the nodes this one knows",
+    .summary = "list the peers of the node",
     .help = "nodes [--sysfs DIR]\n"
             "\n"
-            "Each peer: state (alive; away: it does not answer; broken: it fails and is left alone for a while; asks: it reads\n"
-            "from us, we do not ask it; no key: its NAME.pub is missing, so it is not spoken to;\n"
-            "twice: another node has its name, and is refused), the link that carries bytes, round trip of the last greeting,\n"
-            "bytes and values read from it, failures, incarnation (when its transporter started). Then how many bytes are copied\n"
-            "for each that was read from peers, or handed over directly: 1 by the node's memory, 0 straight between pools of engines\n"
-            "(settings fabric_pools, load_keeps).\n"
-            "Then the device memory of engines: registered by dmabuf, or why it goes by the node's memory.\n"
-            "Then each RDMA port of this machine: state of its link, speed, socket, what it carries now, and the ranks it serves.\n"
+            "Prints for each peer: state (alive; away: it does not answer; broken: it fails and is not asked for a while; asks: it\n"
+            "reads from this node, which does not read from it; no key: its NAME.pub is missing, so this node does not connect to it;\n"
+            "twice: another node has its name and is refused), link that carries bytes, round-trip time of the last greeting, bytes and\n"
+            "values read from it, failures, incarnation (when its transporter started). Then the number of bytes copied for each byte that\n"
+            "was read from peers or handed over directly: 1 through the node's memory, 0 directly between engines' pools (settings\n"
+            "fabric_pools, load_keeps).\n"
+            "Then the device memory of engines: registered by dmabuf, or why its bytes pass through the node's memory.\n"
+            "Then each RDMA port of this machine: state of its link, speed, socket, current load, and the ranks it serves.\n"
             "\n"
             "  --sysfs DIR       look for NICs below DIR (default /sys)\n"
             CTL_HELP_COMMON,
@@ -91,7 +90,7 @@ static int keygen_command(struct ctl *ctl, int argc, char **argv)
     }
     (void)ctl_answer(ctl, json_pack("{s:o, s:o}", "directory", ctl_json_text(ctl->words[0]), "node",
                                     ctl_json_text(ctl->words[1])));
-    return CTL_FINE; /* the keys are made, also where that cannot be said */
+    return CTL_FINE; /* the keys exist even if printing failed */
 }
 
 /* clang-format off */
@@ -100,9 +99,9 @@ const struct ctl_command ctl_keygen = {
     .summary = "make a node's keys",
     .help = "keygen DIRECTORY NODE\n"
             "\n"
-            "Makes DIRECTORY/NODE.secret (0600) and DIRECTORY/NODE.pub. A node with `cluster_keys = DIRECTORY` and\n"
-            "`node_name = NODE` proves by the secret who it is; who may connect to it is whose NAME.pub lies in its directory.\n"
-            "Copy each node's .pub to its peers, and no .secret anywhere.\n"
+            "Creates DIRECTORY/NODE.secret (mode 0600) and DIRECTORY/NODE.pub. A node with `cluster_keys = DIRECTORY` and\n"
+            "`node_name = NODE` proves its identity by the secret. Peers whose NAME.pub is in its directory may connect to it.\n"
+            "Copy each node's .pub to its peers. Never copy a .secret.\n"
             "\n"
             "  --json            answer as JSON",
     .run = keygen_command,

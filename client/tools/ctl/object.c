@@ -1,4 +1,4 @@
-/* client/tools/ctl/object.c - put get exists rm flush. */
+/* client/tools/ctl/object.c - sluicectl put, get, exists, rm and flush. */
 #include "client/tools/ctl/commands.h"
 #include "runtime/base/sl_array.h"
 #include "runtime/base/sl_value.h"
@@ -20,7 +20,7 @@ static bool is_standard(const struct ctl *ctl, int word)
     return ctl->word_count <= word || strcmp(ctl->words[word], "-") == 0;
 }
 
-/* Reads a whole file, at most one value. Gives *out. */
+/* Reads the rest of a file, up to the largest value. Gives *out. */
 static sl_err read_all(FILE *in, const char *name, unsigned char **out, uint64_t *length_bytes,
                        struct sl_error *why)
 {
@@ -28,7 +28,7 @@ static sl_err read_all(FILE *in, const char *name, unsigned char **out, uint64_t
     uint64_t room = 0;
     uint64_t length = 0;
     struct stat about;
-    off_t at = ftello(in); /* another command may have read the first parts of standard input */
+    off_t at = ftello(in); /* another program may have read a part of standard input */
     if (at >= 0 && fstat(fileno(in), &about) == 0 && S_ISREG(about.st_mode) && about.st_size > at) {
         sl_err err = sl_value_check((uint64_t)(about.st_size - at), SL_VALUE_BYTES_MAX, why);
         if (err != SL_OK) {
@@ -115,8 +115,8 @@ const struct ctl_command ctl_put = {
     .summary = "store one object",
     .help = "put KEY [FILE|-]\n"
             "\n"
-            "Stores FILE (or standard input) under KEY. A key that exists is success and changes nothing.\n"
-            "A value has 1 byte to 1 GiB. Put a larger one in parts, each under a key of its own.\n"
+            "Stores FILE (or standard input) under KEY. If the key exists, nothing changes and the command succeeds.\n"
+            "A value has 1 byte to 1 GiB. Store a larger one in parts, each under its own key.\n"
             CTL_HELP_COMMON,
     .run = put_command,
     .words_min = 1,
@@ -125,14 +125,14 @@ const struct ctl_command ctl_put = {
 };
 /* clang-format on */
 
-/* Fetches a value whose size may change between asking and copying. Gives *out. */
+/* Fetches a value whose size may change between the query and the copy. Gives *out. */
 static sl_err fetch(struct sl_client *client, struct sl_object_key key, bool elsewhere,
                     unsigned char **out, uint64_t *length_bytes, struct sl_error *why)
 {
     uint64_t size = 0;
     sl_err err = sl_size(client, key, &size);
     if (err == SL_ERR_NOT_FOUND && elsewhere) {
-        size = 1; /* a get asks other nodes, and says how long the value is */
+        size = 1; /* a get asks other nodes and reports the length of the value */
     } else if (err != SL_OK) {
         return sl_fail(why, err, "get: %s", sl_err_text(err));
     }
@@ -160,7 +160,7 @@ static sl_err write_target(const struct ctl *ctl, const unsigned char *value, ui
                            struct sl_error *why)
 {
     if (is_standard(ctl, 1)) {
-        (void)fwrite(value, 1, length_bytes, stdout); /* main() says so when it cannot be written */
+        (void)fwrite(value, 1, length_bytes, stdout); /* main() reports a failed write */
         return SL_OK;
     }
     FILE *out = fopen(ctl->words[1], "wb");
@@ -184,8 +184,7 @@ static int get_command(struct ctl *ctl, int argc, char **argv)
     unsigned char *value = NULL;
     uint64_t length_bytes = 0;
     struct sl_object_key key = ctl_key(ctl->words[0]);
-    /* What is in memory needs no actor; what is on disk alone, or on another node, has to be asked
-     * for. */
+    /* A value in memory needs no actor. One that is only on disk or on another node does. */
     sl_err err = ctl_open(ctl, true, &client, &why);
     if (err == SL_OK) {
         err = fetch(client, key, false, &value, &length_bytes, &why);
@@ -196,7 +195,7 @@ static int get_command(struct ctl *ctl, int argc, char **argv)
         sl_err opened = ctl_open(ctl, false, &client, &closed);
         if (opened == SL_OK) {
             err = fetch(client, key, true, &value, &length_bytes, &why);
-        } else if (err != SL_ERR_NOT_FOUND) { /* a miss stays one */
+        } else if (err != SL_ERR_NOT_FOUND) { /* a miss remains a miss */
             err = opened;
             why = closed;
         }
@@ -215,7 +214,7 @@ const struct ctl_command ctl_get = {
     .summary = "fetch one object",
     .help = "get KEY [FILE|-]\n"
             "\n"
-            "Writes the value to FILE (or standard output). Values in memory are read without asking any actor.\n"
+            "Writes the value to FILE (or standard output). Values in memory are read directly, without an actor.\n"
             CTL_HELP_COMMON,
     .run = get_command,
     .words_min = 1,
@@ -224,7 +223,7 @@ const struct ctl_command ctl_get = {
 };
 /* clang-format on */
 
-/* Here, or else at another node, which is named then. */
+/* Looks up a key here, then with everywhere at other nodes. *where names the node that has it. */
 static sl_err exists_somewhere(struct sl_client *client, struct sl_object_key key, bool everywhere,
                                struct sl_elsewhere *where, struct sl_error *why)
 {
@@ -279,12 +278,12 @@ static int exists_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_exists = {
     .name = "exists",
-    .summary = "ask whether objects are there",
+    .summary = "check whether objects exist",
     .help = "exists KEY... [--everywhere]\n"
             "\n"
-            "Prints one line a key; code 0 when all exist. Works on shared memory alone.\n"
+            "Prints one line for each key. Exit code 0: all exist. Reads only shared memory.\n"
             "\n"
-            "  --everywhere      ask other nodes for what is not here"
+            "  --everywhere      ask other nodes for keys that are not here"
             CTL_HELP_COMMON,
     .run = exists_command,
     .words_min = 1,
@@ -293,7 +292,7 @@ const struct ctl_command ctl_exists = {
 };
 /* clang-format on */
 
-/* What the code does not say: whether anything is to be done. */
+/* Prints a failure, and for an unavailable disk also what the user has to do next. */
 static int disk_away(const struct ctl *ctl, const struct sl_error *why, const char *next)
 {
     int code = ctl_failed(ctl, why);
@@ -315,11 +314,11 @@ static int rm_report(struct ctl *ctl, const sl_err *codes, uint32_t count)
             (void)fprintf(
                 stderr, "': %s\n",
                 codes[i] == SL_ERR_DISK_AWAY
-                    ? "removed from memory; its disk is away, and hears of it when it is "
-                      "back: nothing need be repeated (sluicectl tiers names the disk)"
+                    ? "removed from memory; its disk is unavailable, and removes it when it is "
+                      "back: no need to repeat the command (sluicectl tiers names the disk)"
                 : codes[i] == SL_ERR_NO_SPACE
-                    ? "no room to note it: the file system of its disk is full (sluicectl "
-                      "tiers names it), or the index is: repeat it when there is room"
+                    ? "no space to record the removal: the file system of its disk is full "
+                      "(sluicectl tiers names it), or the index is: repeat when there is space"
                     : sl_err_text(codes[i]));
         }
     }
@@ -330,7 +329,8 @@ static int rm_report(struct ctl *ctl, const sl_err *codes, uint32_t count)
     return removed == count ? CTL_FINE : CTL_NO;
 }
 
-/* Removed here or elsewhere is removed; whoever kept it says why. */
+/* Combines the codes: a key that was removed here or elsewhere is removed; else the code is that of
+ * the node that kept it. */
 static sl_err rm_elsewhere(struct sl_client *client, const struct sl_object_key *keys,
                            uint32_t count, sl_err *codes, struct sl_error *why)
 {
@@ -373,10 +373,11 @@ static int rm_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     if (all == (ctl->word_count > 0)) {
-        return ctl_wrong(ctl, "either keys or --all");
+        return ctl_wrong(ctl, "expected either keys or --all");
     }
     if (all && everywhere) {
-        return ctl_wrong(ctl, "--everywhere is for keys: --all is of this node");
+        return ctl_wrong(ctl,
+                         "--everywhere needs keys: --all removes only the objects of this node");
     }
     struct sl_client *client = NULL;
     if (ctl_open(ctl, false, &client, &why) != SL_OK) {
@@ -385,7 +386,7 @@ static int rm_command(struct ctl *ctl, int argc, char **argv)
     if (!all) {
         code = rm_keys(ctl, client, everywhere);
     } else if (sl_remove_all(client, 0, &why) != SL_OK) {
-        code = disk_away(ctl, &why, "nothing need be repeated");
+        code = disk_away(ctl, &why, "no need to repeat the command");
     } else {
         code = CTL_FINE;
         if (ctl->json) {
@@ -402,14 +403,14 @@ const struct ctl_command ctl_rm = {
     .summary = "remove objects",
     .help = "rm KEY... [--everywhere] | --all\n"
             "\n"
-            "Removes objects for good; a block key (MODEL/BLOCK) removes all its parts.\n"
+            "Removes objects permanently. A block key (MODEL/BLOCK) removes all parts of the block.\n"
             "\n"
-            "  --everywhere      at other nodes too, where they let their peers (setting peer_removes)\n"
-            "  --all             every object of the node"
+            "  --everywhere      also remove at other nodes that allow it (setting peer_removes)\n"
+            "  --all             remove every object of the node"
             CTL_HELP_COMMON,
     .run = rm_command,
     .words_max = KEYS_MAX,
-    .words = "either keys or --all",
+    .words = "expected either keys or --all",
 };
 /* clang-format on */
 
@@ -429,7 +430,7 @@ static int flush_command(struct ctl *ctl, int argc, char **argv)
     }
     sl_client_close(&client);
     if (err != SL_OK) {
-        return disk_away(ctl, &why, "bring it back, and flush again");
+        return disk_away(ctl, &why, "make it available and flush again");
     }
     if (ctl->json) {
         ctl_print_json(json_pack("{s:b}", "durable", 1));
@@ -440,11 +441,11 @@ static int flush_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_flush = {
     .name = "flush",
-    .summary = "wait until all that was committed is on disk",
+    .summary = "wait until all committed values are on disk",
     .help = "flush [--timeout T]\n"
             "\n"
-            "Returns when all that was committed before is on disk, and would be there after a power cut. Code 1: not within\n"
-            "T, or the node has no disk.\n"
+            "Returns when all values that were committed before are durable on disk. Exit code 1: this took longer than T, or the\n"
+            "node has no disk.\n"
             "\n"
             "  --timeout T       give up after T (default 60s)"
             CTL_HELP_COMMON,

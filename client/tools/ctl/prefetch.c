@@ -1,6 +1,4 @@
-/* client/tools/ctl/prefetch.c - sluicectl prefetch: bring objects into memory before somebody reads
- * them.
- */
+/* client/tools/ctl/prefetch.c - sluicectl prefetch: brings objects into memory before a read. */
 #include "client/tools/ctl/commands.h"
 
 #include <string.h>
@@ -85,13 +83,13 @@ static int prefetch_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_prefetch = {
     .name = "prefetch",
-    .summary = "bring objects into memory before they are read",
+    .summary = "load objects into memory before they are read",
     .help = "prefetch KEY... [--timeout T]\n"
             "\n"
-            "Prints one line a key: loaded (it came from disk), memory (it was there), no room, miss,\n"
-            "or what failed. Reads of others go first, and nothing leaves memory for it that is pinned,\n"
-            "not on disk, or was prefetched and not read yet; that may be a quarter of memory. Code 0 when\n"
-            "all are in memory.\n"
+            "Prints one line for each key: loaded (from disk), memory (it was in memory already), no room, miss,\n"
+            "or an error. Reads have priority. A prefetch never evicts objects that are pinned, not on disk, or\n"
+            "prefetched and not read yet; the latter may take a quarter of memory. Exit code 0: all are in\n"
+            "memory.\n"
             "\n"
             "  --timeout T       give up after T (default 10s)"
             CTL_HELP_COMMON,

@@ -1,5 +1,5 @@
-/* client/tools/ctl/requests.c - commands that ask the registrar once: contributions, pools,
- * session. */
+/* client/tools/ctl/requests.c - commands that send the registrar one request: sluicectl
+ * contributions, pools, session. */
 #include "client/tools/ctl/commands.h"
 
 #include <stdlib.h>
@@ -32,11 +32,11 @@ static sl_err contributions_ask(const struct ctl *ctl, struct sl_client *client,
 /* clang-format off */
 const struct ctl_command ctl_contributions = {
     .name = "contributions",
-    .summary = "what processes contribute to the node's memory",
+    .summary = "list what processes contribute to the node's memory",
     .help = "contributions\n"
             "\n"
-            "Each: its number, what it adds, what of it values are charged, and whose it is: it ends\n"
-            "with that process. Others than nodes with the setting contributions have none."
+            "Prints for each contribution: number, bytes, bytes that values are charged to it, values, the process that it belongs\n"
+            "to, and name. It ends with that process. Only nodes with the setting `contributions` have any."
             CTL_HELP_COMMON,
     .ask = contributions_ask,
 };
@@ -75,11 +75,11 @@ static sl_err pools_ask(const struct ctl *ctl, struct sl_client *client, const v
 /* clang-format off */
 const struct ctl_command ctl_pools = {
     .name = "pools",
-    .summary = "device memory of deployments, and who has it",
+    .summary = "list pools of device memory and their users",
     .help = "pools\n"
             "\n"
-            "The table of pools: the memory of each pool of each rank, its state (absent: somebody waits for it; allocating; ready;\n"
-            "revoking), epoch, bytes, who made it, who waits, and who maps it."
+            "Prints for each pool of each rank: state (absent: an engine waits for it; allocating; ready; revoking), epoch, bytes,\n"
+            "owner, number of waiting processes, and the processes that map it."
             CTL_HELP_COMMON,
     .ask = pools_ask,
 };
@@ -104,7 +104,7 @@ static int session_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     if (unknown == (pause_ns != NOT_GIVEN)) {
-        return ctl_wrong(ctl, "either --pause T or --unknown");
+        return ctl_wrong(ctl, "expected either --pause T or --unknown");
     }
     pause_ns = unknown ? SL_PAUSE_UNKNOWN : pause_ns;
     return ctl_ask(ctl, session_ask, &pause_ns);
@@ -113,19 +113,19 @@ static int session_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_session = {
     .name = "session",
-    .summary = "tell in the middle of its pause when a session goes on",
+    .summary = "report when a paused session continues",
     .help = "session NAME --pause T | --unknown\n"
             "\n"
-            "NAME is the session_id that requests of the session give as a hint. Its blocks are in\n"
-            "memory again before its next request, as far as that is worth it. Code 1 when no request\n"
-            "named it lately, or the node keeps no sessions (no disk, or prefetch_sessions 0).\n"
+            "NAME is the session_id that requests of the session give as a hint. The node loads its blocks into memory before its\n"
+            "next request, if that is worth it. Exit code 1: no recent request named the session, or the node tracks no sessions\n"
+            "(no disk, or prefetch_sessions 0).\n"
             "\n"
-            "  --pause T         it goes on in T, such as 30s; 0s: it is about to\n"
-            "  --unknown         nobody knows when: what was told counts no more"
+            "  --pause T         the session continues in T, such as 30s; 0s: now\n"
+            "  --unknown         it is not known when the session continues; this revokes an earlier report"
             CTL_HELP_COMMON,
     .run = session_command,
     .words_min = 1,
     .words_max = 1,
-    .words = "the name of one session",
+    .words = "expected the name of one session",
 };
 /* clang-format on */

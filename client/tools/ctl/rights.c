@@ -1,4 +1,4 @@
-/* client/tools/ctl/rights.c - see rights.h. */
+/* client/tools/ctl/rights.c - checks of files with secrets or rights; see rights.h. */
 #include "client/tools/ctl/rights.h"
 
 #include "ipc/msg/sl_cluster.h"
@@ -21,7 +21,7 @@ static bool setting_names_file(enum sl_setting setting)
 
 bool ctl_right_next(const struct sl_config *config, uint32_t *at, struct ctl_right *out)
 {
-    static char text[1024 * 1024 + 1]; /* as a settings file may be: no other may be longer */
+    static char text[1024 * 1024 + 1]; /* the limit of a settings file, the longest of them */
     *out = (struct ctl_right){0};
     while (out->path == NULL && *at <= SL_SETTING_COUNT_OF + 1) {
         uint32_t index = (*at)++;

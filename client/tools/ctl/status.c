@@ -1,5 +1,5 @@
-/* client/tools/ctl/status.c - the actors of a node as their metrics pages show them; nobody is
- * asked anything. node.py shows them. */
+/* client/tools/ctl/status.c - sluicectl status: the actors of a node, read from their metrics pages
+ * without a message to them. node.py makes the text. */
 #include "client/tools/ctl/commands.h"
 #include "client/tools/ctl/status_ready.h"
 #include "runtime/base/sl_clock.h"
@@ -92,20 +92,20 @@ int status_answer(const struct ctl *ctl, json_t *facts)
     struct sl_error why;
     const char *const words[] = {ctl->command->name, ctl->json ? "json" : "text", NULL};
     json_t *actors = status_actors(ctl);
-    size_t count = json_array_size(actors); /* facts: NULL where there was no memory for them */
+    size_t count = json_array_size(actors); /* facts is NULL if memory ran out */
     if (json_object_set_new(facts, "actors", actors) == 0 && count > 0) {
         return ctl_script_print("node.py", words, facts);
     }
     json_decref(facts);
     (void)(count == 0 ? ctl_no_pages(ctl, &why)
-                      : sl_fail(&why, SL_ERR_NO_MEMORY, "what is known of the node"));
+                      : sl_fail(&why, SL_ERR_NO_MEMORY, "state of the node"));
     return ctl_failed(ctl, &why);
 }
 
 struct status {
     const struct ctl *ctl;
     uint64_t now_ns, within_ms;
-    bool ready[CTL_PAGES_MAX]; /* of the names asked for with --not-ready */
+    bool ready[CTL_PAGES_MAX]; /* by index of the names of --not-ready */
 };
 
 static bool page_ready(void *context, struct sl_metrics_view *view)
@@ -122,7 +122,7 @@ static bool page_ready(void *context, struct sl_metrics_view *view)
     return true;
 }
 
-/* Whether all of the names are; status->ready has each. */
+/* Whether all named actors are ready. Sets status->ready. */
 static bool all_ready(struct status *status)
 {
     bool all = true;
@@ -134,7 +134,7 @@ static bool all_ready(struct status *status)
     return all;
 }
 
-/* Answers with names also when there is no node at all: none of them is ready then. */
+/* Prints all names if no node runs: none of them is ready then. */
 static int not_ready(struct status *status)
 {
     const struct timespec pause = {.tv_nsec = (long)READY_PAUSE_NS};
@@ -156,7 +156,7 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     bool names_asked = false;
     bool ready_asked = false;
     bool metrics = false;
-    bool pages = false; /* nothing but them, without Python: of daemons, which ask often */
+    bool pages = false; /* without Python, for daemons that call often */
     const char *ready_of = NULL;
     uint64_t deadline_ns = 0;
     struct status status = {.ctl = ctl, .now_ns = sl_clock_monotonic_ns()};
@@ -170,19 +170,19 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     if (ctl->word_count > 0 && !names_asked) {
-        return ctl_wrong(ctl, "names go with --not-ready");
+        return ctl_wrong(ctl, "names need --not-ready");
     }
     if (status.within_ms > WITHIN_MS_MAX || (status.within_ms > 0 && !names_asked)) {
-        return ctl_wrong(ctl, "--within-ms goes with --not-ready, and is an hour at most");
+        return ctl_wrong(ctl, "--within-ms needs --not-ready and is at most an hour");
     }
     if (deadline_ns > WITHIN_MS_MAX * SL_NS_PER_MS || (deadline_ns > 0 && !ready_asked)) {
-        return ctl_wrong(ctl, "--deadline goes with --ready, and is an hour at most");
+        return ctl_wrong(ctl, "--deadline needs --ready and is at most an hour");
     }
     if (ready_asked && (names_asked || metrics)) {
-        return ctl_wrong(ctl, "--ready goes with --deadline and --json alone");
+        return ctl_wrong(ctl, "--ready can be combined only with --deadline and --json");
     }
     if (ready_of != NULL && strcmp(ready_of, "disks") != 0) {
-        return ctl_wrong(ctl, "--ready=%s: it is --ready or --ready=disks", ready_of);
+        return ctl_wrong(ctl, "--ready=%s: expected --ready or --ready=disks", ready_of);
     }
     if (ready_asked) {
         uint64_t patience_ns = ready_of != NULL ? WITHIN_MS_MAX * SL_NS_PER_MS : STATUS_DEADLINE_NS;
@@ -208,21 +208,21 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_status = {
     .name = "status",
-    .summary = "hits, bytes, times; actors, health, counters",
+    .summary = "show hits, bytes and times; actors, health, counters",
     .help = "status [--metrics] [--ready[=disks] [--deadline T]] [--not-ready NAME... [--within-ms N]]\n"
             "\n"
-            "Says where gets and loads were found, bytes, times, and what memory and disks hold, since the node was started; then\n"
-            "each actor. Reads the actors' metrics pages and disturbs nobody. A loop that has not turned for 2 s is called stuck.\n"
+            "Prints where gets and loads found their data, bytes and times since the node was started, and the contents of memory and\n"
+            "disks; then each actor. Reads only the actors' metrics pages. An actor whose loop has not run for 2 s is shown as stuck.\n"
             "\n"
-            "  --metrics         all counters and histograms\n"
-            "  --pages           the actors' pages as JSON and nothing else, for programs that ask often\n"
-            "  --ready           say whether the node serves, and what is missing or degraded; code 0 or 1, for probes. It serves when all\n"
-            "                    actors are alive and ready or degraded, some of its disks may be missing, and the registrar answers\n"
-            "  --ready=disks     the same, but wait until each disk has been read: until then what lies on it is a miss\n"
-            "  --deadline T      of --ready: the answer takes so long at most (1s, with =disks 1h); what is just being restarted is waited for,\n"
-            "                    but not a node of which no process runs\n"
-            "  --not-ready NAME...   print those of the names that are not alive and ready, one a line\n"
-            "  --within-ms N     of --not-ready: wait so long until all of them are (0)"
+            "  --metrics         print all counters and histograms\n"
+            "  --pages           print only the actors' pages, as JSON, for programs that call often\n"
+            "  --ready           print whether the node serves, and what is missing or degraded; exit code 0 or 1, for probes. A node serves\n"
+            "                    if the registrar answers and all actors are alive and ready or degraded; some of its disks may be missing\n"
+            "  --ready=disks     also wait until each disk has been read: until then the values on it are misses\n"
+            "  --deadline T      of --ready: longest wait (1s, with =disks 1h). It waits for actors that are being restarted,\n"
+            "                    but not for a node of which no process runs\n"
+            "  --not-ready NAME...   print the named actors that are not alive and ready, one a line\n"
+            "  --within-ms N     of --not-ready: wait up to N ms until all of them are ready (0)"
             CTL_HELP_COMMON,
     .run = status_command,
     .words_max = (int)CTL_PAGES_MAX,

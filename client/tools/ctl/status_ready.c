@@ -1,5 +1,5 @@
-/* client/tools/ctl/status_ready.c - whether a node serves, for probes: its actors' pages, and an
- * answer of its registrar. */
+/* client/tools/ctl/status_ready.c - sluicectl status --ready: decides whether a node serves, by its
+ * actors' metrics pages and an answer of its registrar. */
 #include "client/tools/ctl/status_ready.h"
 #include "runtime/base/sl_clock.h"
 
@@ -18,12 +18,12 @@ struct actor {
 
 struct ready {
     const struct ctl *ctl;
-    bool disks_read; /* the registrar knows what is on each disk */
-    bool lives;      /* some process of the node */
-    bool supervised; /* actors[] has those that the supervisor starts; else those that have pages */
+    bool disks_read; /* the registrar knows the contents of each disk */
+    bool lives;      /* the supervisor or another process of the node lives */
+    bool supervised; /* actors[] are those of the supervisor; else those that have pages */
     uint32_t count;
     struct actor actors[NAMES_MAX];
-    struct sl_error why; /* of the registrar that does not answer; code SL_OK: it does */
+    struct sl_error why; /* why the registrar does not answer; code SL_OK: it does */
 };
 
 static struct actor *actor_find(struct ready *self, const char *name, bool adds)
@@ -42,7 +42,7 @@ static struct actor *actor_find(struct ready *self, const char *name, bool adds)
     return actor;
 }
 
-/* The rows of the supervisor: "NAME PID STATE ...". */
+/* Reads the supervisor's rows, "NAME PID STATE ...". */
 static void names_read(struct ready *self)
 {
     char path[1400], line[256], name[SL_METRIC_NAME_BYTES];
@@ -91,8 +91,8 @@ static bool page_look(void *context, struct sl_metrics_view *view)
     return true;
 }
 
-/* Its supervisor, or who is about to become it: supervisor.lock is there from the first moment on.
- */
+/* Whether the supervisor lives. A starting one has written supervisor.lock, but not yet
+ * supervisor.pid. */
 static bool supervisor_lives(const struct ctl *ctl)
 {
     static const char *const files[] = {"pid", "lock"};
@@ -122,8 +122,7 @@ static bool has_disks(const struct ready *self)
     return false;
 }
 
-/* As sluice-node judges: a node goes on without some of its disks, and with actors that are
- * degraded. */
+/* The rule of sluice-node: a node serves without some of its disks, and with degraded actors. */
 static bool actors_serve(struct ready *self)
 {
     uint32_t disks = 0;
@@ -142,8 +141,8 @@ static bool actors_serve(struct ready *self)
            (disks_away == 0 || disks_away < disks);
 }
 
-/* A client is greeted by the registrar alone. One that has no place for another client has
- * answered, too: who is attached is served, and a probe must not end the node for that. */
+/* Opens a client, which only the registrar answers. A registrar that refuses because it has no room
+ * for another client has answered: it serves attached clients, so a probe must not end the node. */
 static bool registrar_answers(struct ready *self, uint64_t deadline_ns)
 {
     struct sl_client *client = NULL;
@@ -164,7 +163,7 @@ static bool is_named(const struct actor *actor, bool degraded)
     return degraded ? actor->serves && actor->degraded : !actor->serves;
 }
 
-/* Names of those that serve degraded, or of those that do not serve. */
+/* Names of actors that serve degraded, or of those that do not serve. */
 static json_t *names_json(const struct ready *self, bool degraded)
 {
     json_t *names = json_array();
@@ -216,7 +215,7 @@ int status_ready(const struct ctl *ctl, bool disks, uint64_t deadline_ns)
     names_print(&self, "; missing: ", false);
     names_print(&self, "; degraded: ", true);
     if (disks && !self.disks_read && has_disks(&self)) {
-        (void)printf("; not every disk has been read");
+        (void)printf("; not all disks have been read");
     }
     if (!self.lives) {
         (void)printf("; no node runs under the name '%s'",

@@ -1,6 +1,5 @@
-/* client/tools/ctl/tiers.c - the tiers of a node: what each holds, how much of what was asked came
- * from it, how long it takes, and whether it is well. Read from metrics pages, and shown by
- * node.py; nobody is disturbed. */
+/* client/tools/ctl/tiers.c - sluicectl tiers: contents, share of the loads, latency and health of
+ * each tier, read from the actors' metrics pages. node.py makes the text. */
 #include "client/tools/ctl/commands.h"
 #include "client/tools/ctl/nics.h"
 #include "client/tools/ctl/status_ready.h"
@@ -25,13 +24,13 @@ static int tiers_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_tiers = {
     .name = "tiers",
-    .summary = "what each tier holds, gives and takes",
+    .summary = "show contents, load and health of each tier",
     .help = "tiers [--sysfs DIR]\n"
             "\n"
-            "Memory, each disk and remote: bytes, objects, share of the loaded blocks, queue, latency, errors, health.\n"
-            "Then the device memory of engines: registered by dmabuf, or why it goes by the node's memory.\n"
-            "Then each RDMA port of this machine: state of its link, speed, socket, what it carries now, and the ranks it serves.\n"
-            "Reads the actors' metrics pages and the ports' counters, and disturbs nobody.\n"
+            "Prints for memory, each disk and remote: bytes, objects, share of the loaded blocks, queue, latency, errors, health.\n"
+            "Then the device memory of engines: registered by dmabuf, or why its bytes pass through the node's memory.\n"
+            "Then each RDMA port of this machine: state of its link, speed, socket, current load, and the ranks it serves.\n"
+            "Reads only the actors' metrics pages and the ports' counters.\n"
             "\n"
             "  --sysfs DIR       look for NICs below DIR (default /sys)\n"
             CTL_HELP_COMMON,

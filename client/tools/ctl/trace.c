@@ -1,5 +1,5 @@
-/* client/tools/ctl/trace.c - one op's path through the actors: what the flight recorders have,
- * which trace.py merges with the logs. */
+/* client/tools/ctl/trace.c - sluicectl trace: one op's path through the actors. Reads the flight
+ * recorders; trace.py merges their events with the logs. */
 #include "client/tools/ctl/commands.h"
 #include "runtime/base/sl_metrics.h"
 #include "runtime/base/sl_parse.h"
@@ -71,10 +71,11 @@ static int trace_command(struct ctl *ctl, int argc, char **argv)
     bool one = ctl->word_count == 1;
     if (one + (last > 0) + (slow > 0) != 1 || (events && (one || !ctl->json))) {
         return ctl_wrong(
-            ctl, "one of ID, --last N, --slow N; --events needs one of these two, and --json");
+            ctl,
+            "expected one of ID, --last N, --slow N; --events needs --json and --last or --slow");
     }
     if (one && (!sl_parse_hex(ctl->words[0], &trace.trace_id) || trace.trace_id == 0)) {
-        return ctl_wrong(ctl, "'%s' is no trace id: up to 16 hex digits, not 0", ctl->words[0]);
+        return ctl_wrong(ctl, "'%s' is not a trace id (1 to 16 hex digits, not 0)", ctl->words[0]);
     }
     trace.events = json_array();
     if (ctl_pages(ctl, page_collect, &trace) == 0) {
@@ -84,7 +85,7 @@ static int trace_command(struct ctl *ctl, int argc, char **argv)
         return ctl_failed(ctl, &why);
     }
     if (json_array_size(trace.events) == EVENTS_MAX) {
-        (void)fprintf(stderr, "sluicectl trace: more than %u events: some are left out\n",
+        (void)fprintf(stderr, "sluicectl trace: more than %u events: the rest is not shown\n",
                       EVENTS_MAX);
     }
     (void)snprintf(number, sizeof number, one ? "%016" PRIx64 : "%" PRIu64,
@@ -106,16 +107,16 @@ const struct ctl_command ctl_trace = {
     .summary = "show an op's path through the actors",
     .help = "trace ID | --last N | --slow N [--json [--events]]\n"
             "\n"
-            "Merges the flight recorders of all actors (dead and stopped ones too) with their logs.\n"
-            "`python -m sluice.otel` sends ops to a collector of OpenTelemetry.\n"
+            "Merges the flight recorders of all actors, including dead and stopped ones, with their logs.\n"
+            "`python -m sluice.otel` exports ops to an OpenTelemetry collector.\n"
             "\n"
             "  ID                16 hex digits: all events in time order, offsets in us\n"
             "  --last N          the N most recent ops\n"
-            "  --slow N          the N slowest ops still remembered\n"
-            "  --events          with --json: each op's events in the place of their number\n"
+            "  --slow N          the N slowest ops that are still recorded\n"
+            "  --events          with --json: the events of each op instead of their number\n"
             CTL_HELP_COMMON,
     .run = trace_command,
     .words_max = 1,
-    .words = "one of ID, --last N, --slow N",
+    .words = "expected one of ID, --last N, --slow N",
 };
 /* clang-format on */

@@ -1,9 +1,9 @@
-/* actors/registrar/disk/admission.h - what goes to disk: all, what is likely to be wanted again, or
- * what was wanted twice; and no more than the disks may be written a day.
+/* actors/registrar/disk/admission.h - decides which committed units are written to disk: all, those
+ * likely to be wanted again, or those wanted twice, within the daily write budget of the disks.
  *
- * A unit that is refused is in memory alone, may leave it without a copy, and is looked at again
- * when somebody wants it. Nothing is refused that was promised: what a FLUSH waits for, what a
- * hand-over holds, and what was put with a pin or in a bundle. */
+ * A refused unit exists only in memory and may be evicted without a copy on disk. It is
+ * reconsidered when it is wanted again. Some units are never refused: those that a FLUSH waits for,
+ * that a hand-over holds, or that were put with a pin or in a bundle. */
 #ifndef SL_REGISTRAR_DISK_ADMISSION_H
 #define SL_REGISTRAR_DISK_ADMISSION_H
 
@@ -15,23 +15,24 @@ enum reg_admission_how { REG_ADMIT_ALL, REG_ADMIT_REUSE, REG_ADMIT_SECOND };
 struct reg_admission {
     enum reg_admission_how how;
     double chance_min;
-    sl_ref *refused; /* units, some of which are not refused any more */
+    sl_ref *refused; /* units; some of them may no longer be refused */
     uint32_t count, capacity;
-    /* what came lately */
-    double unit_bytes, part_bytes;         /* mean, 0: nothing yet */
-    uint32_t seen_count;                   /* since the bins were halved */
-    double seen_bytes[REG_ADMISSION_BINS]; /* by how likely they are to be wanted */
+    /* statistics of the units offered lately */
+    double unit_bytes, part_bytes;         /* means; 0: no unit yet */
+    uint32_t seen_count;                   /* units in the bins; halved with them */
+    double seen_bytes[REG_ADMISSION_BINS]; /* by the chance of reuse */
     struct {
         sl_metric not_written_count, not_written_bytes, written_later_count, over_budget_count;
     } metric;
 };
 
-/* A unit came to memory, or was found there after a restart: to the queue of what is to be written,
- * or refused. */
+/* Queues a unit for writing or refuses it. Called when the unit is committed, or found in memory
+ * after a restart. */
 void reg_admission_offer(struct registrar *self, sl_ref unit);
-/* All that was refused is to be written. */
+/* Queues all refused units for writing. */
 void reg_admission_take_all(struct registrar *self);
-/* Of what may be written now, by the best first: 1 is all. */
+/* Share (0 to 1) of the offered bytes that the budget admits now, the likeliest to be reused
+ * first. */
 double reg_admission_share(const struct registrar *self);
 
 extern const struct reg_part reg_admission_part;

@@ -1,5 +1,4 @@
-/* actors/registrar/disk/disks.h - which disks there are: paths, the tierers that serve them, and
- * who they lead to. */
+/* actors/registrar/disk/disks.h - paths, the tierers that serve them, and the disk under each. */
 #ifndef SL_REGISTRAR_DISK_DISKS_H
 #define SL_REGISTRAR_DISK_DISKS_H
 
@@ -9,117 +8,114 @@
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/segments.h"
 
-#define REG_DISK_CALL_NS                                                    \
-    (30 * SL_NS_PER_S) /* a tierer that answers nothing for so long is slow \
-                        */
+#define REG_DISK_CALL_NS \
+    (30 * SL_NS_PER_S) /* a request that its tierer does not answer within this time fails */
 #define REG_DISK_RETRY_NS (500 * SL_NS_PER_MS) /* pause after a disk error */
-/* A promotion that gets no space for so long is told: what its reader has pinned may be what is in
- * the way. */
+/* A BRING that gets no space for this long ends with SL_ERR_NO_SPACE: its sender's own pins may be
+ * what fills the memory. */
 #define REG_PROMOTE_WAIT_NS (100 * SL_NS_PER_MS)
-#define REG_DISK_BUSY_NS    (20 * SL_NS_PER_MS) /* pause after a tierer said that it has enough */
-/* A tierer that is away for so long is taken for no disk at all: eviction goes on without it. */
+#define REG_DISK_BUSY_NS    (20 * SL_NS_PER_MS) /* pause after a tierer refused a batch */
+/* A disk whose tierer is absent this long counts as no disk: eviction continues without it. */
 #define REG_DISK_ABSENT_NS (5 * SL_NS_PER_S)
-/* Parts of blocks that are not whole wait so long for a disk that is away: for a mount that comes
- * late, a log that is read. */
+/* Parts of incomplete blocks wait this long for an absent disk: its mount or the end of its log. */
 #define REG_DISK_LATE_NS (3600 * SL_NS_PER_S)
-/* After the start, what another disk may know of one is waited for so long. */
+/* A disk is accepted when all have reported what they know of it, or this long after the start. */
 #define REG_DISK_WITNESS_NS (20 * SL_NS_PER_S)
-/* A node with a disk tier is ready when it knows what is there, when a tierer says that its log
- * takes a while, or after so long: what is not known yet is a miss. */
+/* A node with a disk tier is ready when its disks are scanned, when a tierer reports that its log
+ * takes a while, or after this time. Values that are not known yet are misses. */
 #define REG_DISK_SCAN_NS (10 * SL_NS_PER_S)
-#define REG_DISK_LOOK_NS (100 * SL_NS_PER_MS) /* so often it is looked at what tierers say */
+#define REG_DISK_LOOK_NS (100 * SL_NS_PER_MS) /* how often tierers' metrics are read */
 
-/* Slots of disks: those of the setting and those that were remembered from before it changed. The
- * last one stands for every disk that may be there and has not told yet who it is. */
+/* Slots of disks: those of the setting and those remembered from before it changed. The last slot
+ * represents every disk that may exist and has not reported its name yet. */
 #define REG_DISKS_MAX    16u
 #define REG_DISK_UNKNOWN (REG_DISKS_MAX - 1)
 enum reg_disk_state { REG_DISK_ABSENT, REG_DISK_SCANNING, REG_DISK_READY };
-struct reg_path { /* an entry of disk_path: served by the tierer of this number */
+struct reg_path { /* an entry of disk_path, served by the tierer of the same number */
     uint32_t peer;
     bool here;
-    uint64_t absent_since_ns;              /* or has not told again what it holds */
-    char trouble[SL_METRICS_REASON_BYTES]; /* what its tierer died of, as far as it said */
-    uint64_t fence_seq;  /* FENCE of all that was asked of the tierer before, 0: acknowledged */
-    uint64_t fenced_seq; /* the one that was acknowledged last */
-    uint32_t disk;       /* slot; REG_NONE: the tierer has not told yet */
+    uint64_t absent_since_ns;              /* or its scan has made no progress */
+    char trouble[SL_METRICS_REASON_BYTES]; /* why its tierer ended, as far as known */
+    uint64_t fence_seq;  /* FENCE of all earlier requests to the tierer; 0: acknowledged */
+    uint64_t fenced_seq; /* the last one acknowledged */
+    uint32_t disk;       /* slot; REG_NONE: not reported yet */
     struct reg_standing standing;
 };
-/* A disk. Its slot is the number that places name; it is kept in a note of the index, so that a
- * restart with the paths in another order finds everything. */
+/* A disk. Places name it by its slot. A note of the index keeps the slot, so a restart with the
+ * paths in another order finds all values. */
 struct reg_disk {
-    bool used;  /* a note or a record of the index names it, or its disk has told */
-    bool gone;  /* no path leads there any more: its places are being forgotten */
-    bool stale; /* what was removed may be there: its values go, also from memory */
-    bool born;  /* it was blank when it came while this index was there */
+    bool used;  /* a note or record of the index names it, or it has reported */
+    bool gone;  /* no path leads to it any more: its places are being cleared */
+    bool stale; /* it may hold removed values: its values are dropped, also from memory */
+    bool born;  /* it held no value when it first came to this index */
     struct reg_disk_name name;
     sl_ref note;
-    struct sl_proc_id proc; /* that served it last */
-    uint32_t path;          /* REG_NONE: none that told so */
-    uint32_t tierer;        /* peer, while it is not absent */
+    struct sl_proc_id proc; /* of its last tierer */
+    uint32_t path;          /* REG_NONE: none */
+    uint32_t tierer;        /* its peer, while not absent */
     enum reg_disk_state state;
     uint64_t absent_since_ns;
     bool failing; /* the last write failed */
     uint64_t failing_since_ns;
-    uint32_t batch_items; /* of one DISK_WRITE: fewer when the tierer says that it is too much */
+    uint32_t batch_items; /* limit of one DISK_WRITE, lower after a tierer refused one */
     uint64_t retry_ns;
     uint32_t writes; /* in flight */
     uint64_t write_bytes;
-    /* what its tierer told that it may still be written, and when; 0: nothing yet */
+    /* what its tierer reported may still be written, and when; 0: no report yet */
     int64_t budget_left_bytes;
     uint64_t budget_told_ns;
-    struct reg_arrival_queue arrivals[2]; /* wait for an extent: wanted, and ahead of use */
-    uint32_t reads[2];                    /* in flight, likewise */
-    uint64_t ahead_bytes;                 /* of those ahead of use */
+    struct reg_arrival_queue arrivals[2]; /* wait for an extent: requested; prefetched */
+    uint32_t reads[2];                    /* in flight, in the same order */
+    uint64_t ahead_bytes;                 /* of prefetches in flight */
     struct reg_reclaim reclaim;
-    uint32_t chosen_segment; /* it was chosen what is kept of it, since this tierer came; 0: none */
-    uint32_t gone_segment; /* its file has gone, and those of the ones before, since a scan began */
-    /* what it holds */
+    uint32_t chosen_segment; /* the log file whose values to keep were chosen; 0: none */
+    uint32_t gone_segment;   /* log files up to this one were deleted since a scan began */
+    /* its contents */
     uint64_t scan_seq;
     struct sl_proc_id scan_proc;
-    uint32_t scan_number; /* of the last that has begun; 0: none */
-    bool scan_open;       /* it has not ended */
-    bool scanned;         /* since this registrar started, the disk said once what it holds */
-    bool missed;          /* it may hold what neither a record nor a tombstone had room for */
-    bool asked_again;     /* its tierer is to tell of that again */
-    /* A bit each record: it was found by the scan that began last, or got its place since. What has
-     * a place here and was not found is swept at the scan's end. NULL: no memory for it, nothing
-     * is. */
+    uint32_t scan_number; /* of the last scan that began; 0: none */
+    bool scan_open;       /* that scan has not ended */
+    bool scanned;         /* a scan has ended since this registrar started */
+    bool missed;          /* it may hold values for which the index or the tombstones had no room */
+    bool asked_again;     /* its tierer was asked to scan again for these */
+    /* A bit for each record: the scan that began last found it, or its place is newer. After the
+     * scan, records with a place here and no bit are swept. NULL: no memory, none is swept. */
     uint64_t *found;
     bool sweeping;
-    uint32_t sweep_segment, sweep_at; /* the next item of it */
+    uint32_t sweep_segment, sweep_at; /* next item to sweep */
     uint64_t place_count;
-    /* tombstones on their way there */
+    /* tombstones to be sent, or in flight */
     struct reg_forget *forget_first, *forget_last;
     uint32_t forget_count;
     uint64_t forget_seq; /* DISK_FORGET in flight, 0: none */
     uint64_t forget_retry_ns;
-    bool forget_full; /* the last of them found no room on its file system */
-    bool forget_held; /* of a removed block, some parts found no room: it is to be scanned again */
+    bool forget_full; /* the last DISK_FORGET found no room in the file system */
+    bool forget_held; /* a removed block's parts got no tombstones: to be scanned again */
 };
-struct reg_tier { /* all disks together */
+struct reg_tier { /* state of all disks together */
     bool on;
-    bool settled;    /* every path has told which disk it leads to: there are no others */
-    bool settle_due; /* likewise, but there was no room in the index to say so */
+    bool settled;    /* every path has reported its disk: there are no others */
+    bool settle_due; /* the same, but the index has no room yet to note it */
     uint32_t path_count;
     uint64_t batch_bytes_max;
     uint32_t reclaim_number;
-    uint64_t scan_until_ns;   /* the first scan of this life is waited for so long; 0: it is over */
-    uint64_t groups_until_ns; /* blocks whose parts are missing wait for absent disks; 0: none do */
+    uint64_t scan_until_ns;   /* until when startup waits for the first scan; 0: over */
+    uint64_t groups_until_ns; /* until when incomplete blocks wait for disks; 0: none do */
     uint64_t place_count;
     struct reg_segment *segments; /* sorted by number */
     uint32_t segment_count, segment_capacity;
     struct reg_path paths[SL_DISK_PATHS_MAX];
     struct reg_disk disks[REG_DISKS_MAX];
     struct reg_members members;
-    uint64_t witness_until_ns; /* lists of disks that have not come are waited for */
+    uint64_t witness_until_ns; /* until then a disk is accepted only when all have reported */
     uint64_t segment_bytes;    /* setting */
-    uint64_t budget_bytes;     /* a disk may be written so much a day; 0: no limit */
+    uint64_t budget_bytes;     /* setting: bytes a day for each disk; 0: no limit */
     struct {
         sl_metric disk_object_count, disk_ready, segment_count, corrupt_count, rewritten_count;
     } metric;
 };
 
-/* Of the reclaim of the place's segment. */
+/* Phase of the reclaim of the place's log file. */
 static inline enum reg_reclaim_phase reg_reclaim_phase(const struct registrar *self,
                                                        const struct sl_disk_place *place)
 {
@@ -129,32 +125,34 @@ static inline enum reg_reclaim_phase reg_reclaim_phase(const struct registrar *s
 }
 
 #define REG_DISK_BIT(disk) ((uint16_t)(1u << (disk)))
-uint16_t reg_disks_used(const struct registrar *self);               /* a bit each */
+uint16_t reg_disks_used(const struct registrar *self);               /* a bit for each slot */
 bool reg_disk_usable(const struct registrar *self, uint32_t disk);   /* for reads and writes now */
-bool reg_disk_readable(const struct registrar *self, uint32_t disk); /* also while it is scanned */
-bool reg_disk_away(const struct registrar *self, uint32_t disk);     /* nobody waits for it */
-/* It is away, and no tierer is there that may yet tell that it is this one. */
+bool reg_disk_readable(const struct registrar *self, uint32_t disk); /* also during its scan */
+/* A disk is unreachable after REG_DISK_ABSENT_NS, unless a tierer has yet to report its disk. It is
+ * lost if its slot is also in use; REG_DISK_UNKNOWN, if all paths that may lead there are
+ * absent. */
+bool reg_disk_away(const struct registrar *self, uint32_t disk);
 bool reg_disk_lost(const struct registrar *self, uint32_t disk);
-bool reg_tier_lost(const struct registrar *self);      /* no tierer is there, nor was one lately */
+bool reg_tier_lost(const struct registrar *self);      /* all tierers are absent for that long */
 bool reg_disks_writable(const struct registrar *self); /* some disk takes writes now */
-/* All of them have told what they hold; whole: and nothing of it was without room. */
+/* All disks were scanned; whole: and all that was found had room. */
 bool reg_disks_scanned(const struct registrar *self, bool whole);
-/* What a tierer says of its disk. */
+/* Stores what the tierer reported about its budget. */
 void reg_disk_budget_told(struct registrar *self, uint32_t disk, uint64_t left_bytes,
                           uint64_t debt_bytes);
-/* Bytes that may still be written to the disk; negative: a debt. Without a budget INT64_MAX. */
+/* Bytes that may still be written to the disk; negative: a debt. INT64_MAX: no budget is set. */
 int64_t reg_disk_budget_left(const struct registrar *self, uint32_t disk);
-/* Number of the path whose tierer sent it; REG_NONE: no tierer that said HELLO. */
+/* Number of the path whose tierer sent msg; REG_NONE: the sender is no tierer that sent HELLO. */
 uint32_t reg_path_of(const struct registrar *self, const struct sl_msg *msg);
 void reg_path_fence(struct registrar *self, uint32_t path);
-/* A scan of the path begins: which disk it leads to, and what that tells of others. Errors:
- * SL_ERR_CONFIG (another path has it too), SL_ERR_BUSY (other disks have not told yet, or it is
- * being emptied), SL_ERR_LIMIT (no slot), SL_ERR_NO_SPACE (no room for its note). */
+/* A scan of the path begins: binds the path to the disk that `found` names, and judges which disks
+ * missed removals. Errors: SL_ERR_CONFIG (another path has the same disk), SL_ERR_BUSY (other disks
+ * have not reported yet, or the disk is being emptied), SL_ERR_LIMIT (no slot), SL_ERR_NO_SPACE (no
+ * room for its note). */
 sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_body_disk_found *found,
                      struct sl_error *why);
 void reg_disk_swept(struct registrar *self, uint32_t disk);
-/* What had no room is to be told again: a tierer that hears a FENCE of everything begins another
- * scan. */
+/* Asks disks on which values had no room for another scan, by a FENCE of everything. */
 void reg_disks_tell_again(struct registrar *self);
 
 extern const struct reg_part reg_disks_part, reg_scan_part, reg_flushes_part, reg_damaged_part;

@@ -1,4 +1,4 @@
-/* actors/registrar/disk/forget.h - tombstones: what is to be forgotten on a disk. */
+/* actors/registrar/disk/forget.h - tombstones: removed keys that disks have to note durably. */
 #ifndef SL_REGISTRAR_DISK_FORGET_H
 #define SL_REGISTRAR_DISK_FORGET_H
 
@@ -13,14 +13,14 @@ struct reg_forget {
     struct sl_table_node by_key;
     struct reg_forget *next, *previous;
     bool sent;
-    bool behind;   /* a DISK_WRITE under the key was under way there: sent when none is */
-    bool restored; /* from a note: a REMOVE that is sent again waits for it */
+    bool behind;   /* a DISK_WRITE of the key was in flight to the disk: sent when none is */
+    bool restored; /* from a note: a REMOVE that is resent waits for it */
     sl_ref note;   /* 0: none */
     uint32_t held; /* of a block: number of the scan in which a part found no room for its own */
-    uint32_t scan; /* number of the disk's scan that had begun before it was made */
+    uint32_t scan; /* number of the disk's last scan that began before it was made */
     uint64_t length_bytes;
     struct sl_disk_place place;
-    uint64_t remove_id; /* 0: nobody waits */
+    uint64_t remove_id; /* answer that waits for it; 0: none */
     uint32_t remove_index;
     uint32_t key_length;
     char key[];
@@ -34,13 +34,12 @@ struct reg_forgets {
     } metric;
 };
 
-/* Where there is no room, who waits for its tombstone is told. */
+/* Adds a tombstone of the key for place->disk. Without room for it, the waiting answer fails. */
 void reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
                     const struct sl_disk_place *place, const struct reg_drop *how);
-/* What was removed while something of it may be on disk stands in a note of the index until its
- * tombstone is durable: the next scan, which a new registrar asks for, must not bring it back.
- * Written before the record goes; a REMOVE makes sure of the room first, and is refused without.
- * Gives the note; 0: the index is full. */
+/* Notes a removal in the index until its tombstone is durable. Otherwise the next scan, which a new
+ * registrar requests, would bring the value back. Written before the record leaves the index; a
+ * REMOVE is refused if notes find no room. Returns the note; 0: the index is full. */
 struct reg_forget_note { /* a BLOB, followed by the key */
     struct sl_disk_place place;
     uint64_t length_bytes; /* of the value */
@@ -48,44 +47,41 @@ struct reg_forget_note { /* a BLOB, followed by the key */
 };
 sl_ref reg_forget_note(struct registrar *self, struct sl_key key,
                        const struct reg_forget_note *note);
-/* Whether a new registrar would know of all tombstones of the key: those without a note get one. */
+/* Gives each tombstone of the key a note. True: all have one, so a new registrar will know them. */
 bool reg_forget_noted(struct registrar *self, struct sl_key key);
-/* A removal of this key from the disk that the registrar before had begun: true, and remove waits
- * for it. */
+/* Makes the answer remove_id wait for a tombstone of the key on this disk that an earlier registrar
+ * began and no answer waits for. False: there is none. */
 bool reg_forget_join(struct registrar *self, struct sl_key key, uint32_t disk, uint64_t remove_id,
                      uint32_t remove_index);
-/* Whether a tombstone of this key is still on its way to the disk, where the value may be on its
- * way itself. */
+/* Whether the key has a tombstone for the disk that is not durable yet. */
 bool reg_forget_pending(const struct registrar *self, struct sl_key key, uint32_t disk);
-/* The key of a tombstone on its way to any disk by the key's hash; NULL: there is none. Borrowed
- * until a tombstone ends. */
+/* The key of a tombstone by the key's hash; NULL: none. Borrowed until a tombstone ends. */
 const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash);
-/* Whether a value that a scan found there under the key is to be forgotten. Tombstones of its key
- * whose place is not known learn it, each of several; those of another place are for both: nothing
- * is written under a key that has one, so whatever is there is meant. */
+/* Whether a value that a scan found at this place is to be forgotten: its key has a tombstone for
+ * the disk. Nothing is written under such a key, so the tombstone is newer. Tombstones without a
+ * place get this one; those of another place then apply to the whole disk. */
 bool reg_forget_covers(struct registrar *self, struct sl_key key,
                        const struct sl_disk_place *place);
-/* The same of a part of a block that was removed by the block's key, which is not in the index: it
- * has a tombstone of its own then, for which the removal waits. */
+/* The same for a part of a block that was removed by the block's key and has left the index. The
+ * part gets a tombstone of its own, for which the removal waits. */
 bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct sl_key part,
                             const struct sl_disk_place *place);
-/* Disks (a bit each) that may hold something under the key that no record names: what no scan told
- * yet (but of the disk `placed`, where a record has a place, whose tombstone is for all before it),
- * or what has a tombstone that is not durable. removed: also what found no room in the index or
- * here; who only leaves need not go there. */
+/* Disks (a bit each) that may hold values of the key that no record names: those not scanned yet,
+ * and those for which the key has a tombstone. Of the disk `placed`, where the record has its
+ * place, only the latter counts: the tombstone of that place covers all older values. removed: also
+ * disks where a value or tombstone found no room; an evicted value may stay there. */
 uint16_t reg_disks_may_have(const struct registrar *self, struct sl_key key, uint32_t placed,
                             bool removed);
-/* Disks (a bit each) that may hold something under the record's key that its place does not name:
- * the same, and what was sent there without an answer. */
+/* Disks (a bit each) that may hold values of the record's key other than at its place: the same,
+ * and those with a second copy or an unanswered write. */
 uint16_t reg_disk_doubt(const struct registrar *self, sl_ref ref, const struct sl_entry *record,
                         bool removed);
-/* What the scan of the disk did not find never reached it, but for what was removed since it began.
- */
+/* The disk's scan has ended: what it did not find never reached the disk, so those tombstones end.
+ * Tombstones made since the scan began stay. */
 void reg_forgets_scanned(struct registrar *self, uint32_t disk);
-/* What was meant for disks that were not known yet is meant for this one, too. False: no room yet.
- */
+/* Copies the tombstones for disks that have not reported yet to this disk. False: no room yet. */
 bool reg_forgets_copy(struct registrar *self, uint32_t disk);
-uint32_t reg_forgets_room(const struct registrar *self); /* how many more there may be */
+uint32_t reg_forgets_room(const struct registrar *self); /* number of tombstones that still fit */
 
 extern const struct reg_part reg_forgets_part;
 

@@ -1,4 +1,4 @@
-/* actors/registrar/disk/reclaim.h - the oldest segment of a disk goes. */
+/* actors/registrar/disk/reclaim.h - the oldest log file of a full disk is deleted, to make room. */
 #ifndef SL_REGISTRAR_DISK_RECLAIM_H
 #define SL_REGISTRAR_DISK_RECLAIM_H
 
@@ -6,53 +6,53 @@
 #include "actors/registrar/records/units.h"
 #include "runtime/base/sl_heap.h"
 
-/* Each phase but KEEPING and GOING goes through the records of the segment, some in a turn. */
+/* Each phase except KEEPING and GOING walks over the log file's records, some in each turn. */
 enum reg_reclaim_phase {
     REG_RECLAIM_NONE,
-    REG_RECLAIM_CHOOSING, /* what is to be kept, into the heap */
-    REG_RECLAIM_KEEPING,  /* out of the heap, while there is room */
-    REG_RECLAIM_READING,  /* of this, what is on disk alone */
-    REG_RECLAIM_CHECKING, /* when that has come: does anything go that is held? */
-    REG_RECLAIM_GOING,    /* answered: the file goes, and nothing is read from it any more */
-    REG_RECLAIM_CLEARING, /* it has gone */
+    REG_RECLAIM_CHOOSING, /* what may be kept is put into the heap */
+    REG_RECLAIM_KEEPING,  /* the most valuable are kept, while there is room */
+    REG_RECLAIM_READING,  /* kept values that are only on disk are requested */
+    REG_RECLAIM_CHECKING, /* when they are in memory: is a held value lost? */
+    REG_RECLAIM_GOING,    /* answered: nothing is read from the file any more */
+    REG_RECLAIM_CLEARING, /* the file was deleted: its places are cleared */
 };
 struct reg_room {
-    uint64_t bytes, read_bytes; /* of parts in the segment; of those on disk alone */
+    uint64_t bytes, read_bytes; /* of the parts in the file; of those only on disk */
 };
 
-struct reg_reclaim { /* the oldest segment of a disk goes, when what is kept of it is in memory */
+struct reg_reclaim { /* state of one reclaim */
     enum reg_reclaim_phase phase;
-    bool goes_on; /* in the next turn; else it waits */
+    bool goes_on; /* continues in the next turn; else it waits */
     struct sl_return back;
     uint64_t until_ns, wait_ns;
-    uint32_t number;    /* of this one, never 0 */
-    uint32_t left;      /* values that are on their way */
-    uint32_t held_left; /* values that a hand-over holds and that are not in memory yet */
-    uint32_t cursor;    /* of the records */
+    uint32_t number;    /* of this reclaim, never 0 */
+    uint32_t left;      /* values being read */
+    uint32_t held_left; /* values held by a hand-over and not in memory yet */
+    uint32_t cursor;    /* next record */
     uint32_t cleared, kept;
-    bool blind;          /* nothing was chosen by this registrar */
-    bool again;          /* it chooses among those that came while it kept others */
-    double cut;          /* of worth */
-    struct sl_heap best; /* what is to be kept, the most worth first: records, one of each unit */
-    sl_ref chosen;       /* the last unit there, of this turn */
+    bool blind;          /* this registrar did not choose what is kept */
+    bool again;          /* choosing among records added while others were kept */
+    double cut;          /* units worth more are kept */
+    struct sl_heap best; /* records, one of each unit that may be kept; the most valuable first */
+    sl_ref chosen;       /* the unit last put there in this turn */
     struct reg_room room, said;
 };
 
-/* A unit that somebody wants to store, and that is about to go with its segment: true, and it has
- * gone. */
+/* Drops the unit if it is about to leave with its log file: it can be stored again. True: it
+ * did. */
 bool reg_reclaim_takes(struct registrar *self, sl_ref unit);
-/* A hand-over holds what is there from now on. */
+/* A hand-over holds the value at this place from now on. */
 void reg_reclaim_check(struct registrar *self, const struct sl_disk_place *place);
-/* A value that the reclaim of this number waited for has come, or will not. held: it has, and is
- * held. */
+/* A value that this reclaim waited for was read, or will not be. held: it was read and is held. */
 void reg_reclaim_read(struct registrar *self, uint32_t disk, uint32_t number, bool held);
 bool reg_reclaim_waits(const struct registrar *self, uint32_t disk, uint32_t number);
 
-/* The record loses its place; what has no other copy is dropped as a whole block. reclaimed: it had
- * its time on disk, else it is written anew. */
+/* Clears the record's place; a value without another copy is dropped with its block. A value in
+ * memory is queued for writing, unless `reclaimed`: it was chosen to leave the disk. */
 void reg_place_clear(struct registrar *self, const struct sl_entry *entry,
                      const struct reg_drop *how, bool reclaimed);
-/* A place cannot be trusted: forgets it; what has no other copy is dropped as a whole block. */
+/* The place is unreadable or wrong: clears it. A value without another copy is dropped with its
+ * block, and both are logged. */
 void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code);
 
 extern const struct reg_part reg_reclaim_part;

@@ -1,4 +1,4 @@
-/* actors/registrar/disk/remove.h - REMOVE, and answers that wait for tombstones. */
+/* actors/registrar/disk/remove.h - REMOVE, and other answers that wait for tombstones. */
 #ifndef SL_REGISTRAR_DISK_REMOVE_H
 #define SL_REGISTRAR_DISK_REMOVE_H
 
@@ -9,17 +9,17 @@
 #define REG_REMOVE_STEP_UNITS 4096u
 struct reg_remove {
     struct reg_answer answer;
-    uint64_t asked; /* hash of who asked, and of which of his requests it is: sl_settled.h */
+    uint64_t asked; /* hash of the sender and the request's number: for sl_settled.h */
     char *keys;     /* zero-terminated, one after the other; NULL: all */
     uint64_t keys_at;
     uint32_t count, next;
     uint64_t all_left;
     uint64_t *codes;
     bool heed_leases, tell_busy;
-    sl_err failed;  /* not all can be removed now */
-    uint32_t *left; /* tombstones a key waits for */
+    sl_err failed;  /* why not all can be removed now */
+    uint32_t *left; /* number of tombstones each key waits for */
     uint64_t outstanding;
-    uint32_t forgets[REG_DISKS_MAX]; /* of these, tombstones that each disk is to confirm */
+    uint32_t forgets[REG_DISKS_MAX]; /* of these, the number each disk is to confirm */
 };
 
 struct reg_removes {
@@ -28,27 +28,25 @@ struct reg_removes {
     } metric;
 };
 
-/* An answer of count codes to the request, which waits for tombstones as a REMOVE does; 0: too many
- * wait. Its number and an index is what reg_drop names. */
+/* Begins an answer of count codes that waits for tombstones as a REMOVE does. Returns its id for
+ * struct reg_drop; 0: too many answers wait. */
 uint64_t reg_answer_begin(struct registrar *self, const struct sl_msg *msg, uint32_t count);
-/* All that was asked is done: what waits for no tombstone has these codes. Answers when nothing
- * waits. */
+/* The request was carried out: sets codes that wait for no tombstone; answers when all are set. */
 void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes);
-/* Tombstones that a registrar before us began for this key: the answer waits for them. False: there
- * are none. */
+/* Makes the answer wait for tombstones of this key that an earlier registrar began. False: none. */
 bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key);
-/* Tombstones for what may be on disks under a key that is not in the index. False: a new registrar
- * would not know of all of them. */
+/* Adds tombstones of a key that is not in the index, for values that may be on disks. False: one
+ * has no note, so a new registrar would not know of it. */
 bool reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how);
-/* Half of a block came up in a scan: a client that has the bytes at hand is the better source.
- * False: there is no such half. */
+/* Drops a block of which a scan has found only some parts: a client is about to store all of it.
+ * False: the block is not such a one. */
 bool reg_half_gives_way(struct registrar *self, sl_ref block);
-/* How many tombstones, and notes, the removal of a value takes at most: of a write under way, its
- * place, disks in doubt. */
+/* Upper bound of the tombstones, and notes, that a value's removal takes: for a write in flight,
+ * its place, and disks in doubt. */
 uint32_t reg_forgets_needed(struct registrar *self, const struct sl_entry *record);
 /* Whether the index has room for the notes of the unit's removal. */
 bool reg_notes_fit(struct registrar *self, sl_ref unit);
-void reg_removes_scanned(struct registrar *self); /* all that is on disk is known now */
+void reg_removes_scanned(struct registrar *self); /* call after a scan */
 
 extern const struct reg_part reg_removes_part;
 

@@ -1,4 +1,4 @@
-/* actors/registrar/disk/write_behind.h - what is committed goes to disk. */
+/* actors/registrar/disk/write_behind.h - writes committed values to disks in the background. */
 #ifndef SL_REGISTRAR_DISK_WRITE_BEHIND_H
 #define SL_REGISTRAR_DISK_WRITE_BEHIND_H
 
@@ -6,8 +6,8 @@
 #include "actors/registrar/records/units.h"
 #include "runtime/base/sl_heap.h"
 
-#define REG_WRITES_MAX      16u /* to one disk at a time */
-#define REG_WRITES_YIELDING 2u  /* while it reads, and nobody waits for writes: never none */
+#define REG_WRITES_MAX      16u /* batches in flight to one disk */
+#define REG_WRITES_YIELDING 2u  /* while the disk reads and nothing waits for writes; never 0 */
 #define REG_WRITE_ITEMS_MAX 64u
 #define REG_WRITE_BYTES_MAX (4 * SL_MIB)
 struct reg_write {
@@ -16,20 +16,20 @@ struct reg_write {
     uint64_t bytes;
     uint64_t seq;
     uint32_t count;
-    struct sl_heap_item items[REG_WRITE_ITEMS_MAX]; /* as in the queue */
+    struct sl_heap_item items[REG_WRITE_ITEMS_MAX]; /* as in reg_writes.queue */
     uint64_t hashes[REG_WRITE_ITEMS_MAX];           /* of their keys */
 };
 
 struct reg_writes {
-    /* Oldest first; grows with what is committed. id: the record; cookie: its generation; at_ns:
-     * when it was committed, each one later than the one before: what FLUSH waits for. */
+    /* Oldest first; grows as needed. id: the record; cookie: its generation; at_ns: time of its
+     * commit, made unique: FLUSH waits for all commits before it. */
     struct sl_heap queue;
-    uint32_t looked; /* items of the queue, since all were looked at */
-    bool more;       /* the next turn goes on with the queue */
+    uint32_t looked; /* next item that queue_look checks */
+    bool more;       /* continue in the next turn */
     uint64_t next_ns;
     struct reg_write *all;
     uint32_t count;
-    sl_ref group; /* block of the last value that was sent to a disk, 0: none */
+    sl_ref group; /* block of the last value that was sent; 0: none */
     uint32_t disk;
     struct sl_item_spill *spills; /* scratch of one DISK_WRITE */
     struct {
@@ -40,13 +40,13 @@ struct reg_writes {
 
 void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation);
 void reg_unit_queue(struct registrar *self, sl_ref unit);
-/* Bytes in memory are not what was stored: read from disk from now on, else dropped (damaged.c). */
+/* Bytes in memory are wrong: reads the value from disk from now on, else drops it (damaged.c). */
 void reg_memory_damaged(struct registrar *self, sl_ref ref);
-/* Order of the oldest value that is not on disk yet; UINT64_MAX: all are. */
+/* at_ns of the oldest value that waits to be on disk; UINT64_MAX: none. */
 uint64_t reg_writes_oldest(struct registrar *self);
-/* Whether something under a key of this hash is on its way to the disk. */
+/* Whether a write under a key of this hash is in flight to the disk. */
 bool reg_write_runs(const struct registrar *self, uint64_t key_hash, uint32_t disk);
-/* Values stand in memory alone that the disk is to have: with each of them room may come. */
+/* Whether values still have to be written to disk before they may leave memory. */
 bool reg_writes_come(struct registrar *self);
 
 extern const struct reg_part reg_writes_part;

@@ -1,11 +1,11 @@
-/* actors/registrar/presence/peers.h - who is there: processes and clients that said HELLO, watched
- * until they die. */
+/* actors/registrar/presence/peers.h - processes and clients that sent HELLO; watches for their
+ * end. */
 #ifndef SL_REGISTRAR_PRESENCE_PEERS_H
 #define SL_REGISTRAR_PRESENCE_PEERS_H
 
 #include "actors/registrar/base/core.h"
 
-/* So often the locks of clients are looked at, besides when pins are in the way of an eviction. */
+/* How often the locks of clients are checked; also when pins prevent an eviction. */
 #define REG_CLIENTS_LOOK_NS  (500 * SL_NS_PER_MS)
 #define REG_CLIENTS_SWEEP_NS (10 * SL_NS_PER_S)
 
@@ -14,31 +14,31 @@ struct reg_peer {
     bool present; /* false: an actor that died; its name stays known, since it will be restarted */
     bool client;
     bool tierer;
-    bool unlocked; /* a client that lives and has lost its lock: it is refused, its pins count */
+    bool unlocked; /* a living client without its lock: refused, but its pins count */
     char name[REG_NAME_BYTES];
     char role[REG_NAME_BYTES];
     char segment[64];
     struct sl_proc_id proc;
     struct sl_pins_view *pins;
     sl_ref blob;
-    uint64_t quarantined_bytes; /* that it caused as owner */
+    uint64_t quarantined_bytes; /* of its claims, as owner */
     uint64_t ahead_bytes;       /* granted to it in advance */
     uint64_t ahead_count;
     uint32_t owned;     /* first of the live claims it owns */
     uint32_t held;      /* first of the quarantined claims it may still write to */
-    uint64_t fence_seq; /* of the FENCE in flight, 0: none */
+    uint64_t fence_seq; /* of the FENCE in flight; 0: none */
     uint64_t fence_due_ns;
-    uint32_t fence_lates; /* times in a row that we looked late for its answer */
+    uint32_t fence_lates; /* times in a row that the registrar checked its answer too late */
 };
 
 struct reg_peers {
     struct reg_peer *all;
     uint64_t *hashes; /* of their names */
     uint32_t count;
-    uint64_t look_ns;  /* when the locks are looked at next, */
-    uint64_t sweep_ns; /* and what clients left that never said HELLO */
+    uint64_t look_ns;  /* next check of the locks */
+    uint64_t sweep_ns; /* next removal of files of clients that never sent HELLO */
     bool any_unlocked;
-    uint32_t high; /* no slot from here on is used: what looks at all of them looks no further */
+    uint32_t high; /* slots from here on are unused */
     struct {
         sl_metric peer_count, died_count;
     } metric;
@@ -46,16 +46,16 @@ struct reg_peers {
 
 uint32_t reg_peer_find(const struct registrar *self, const char *name,
                        uint64_t length); /* REG_NONE */
-/* Whether a client sent it that has lost its lock: that was answered then. */
+/* Whether msg is from a client that lost its lock; then it is answered. */
 bool reg_peer_refused(struct registrar *self, const struct sl_msg *msg);
-/* The process that sent it and is here. REG_NONE: it was answered that it has said no HELLO. */
+/* The peer that sent msg and is present. REG_NONE: it sent no HELLO, and got an error. */
 uint32_t reg_peer_asking(struct registrar *self, const struct sl_msg *msg);
-/* A process has one name, and each client of a process an id of its own. REG_NONE. */
+/* The peer of a process, or of a client, which has an id of its own; or REG_NONE. */
 uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc);
 bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc);
-/* Whether it can still touch memory. */
+/* Whether the peer can still access memory. */
 bool reg_peer_alive(const struct registrar *self, uint32_t peer);
-/* The process or client is gone: pins, claims, engines and waiting requests with it. */
+/* The process or client has ended: its pins, claims, engines and waiting requests end. */
 void reg_process_died(struct registrar *self, struct sl_proc_id proc);
 bool reg_watch(struct registrar *self, struct sl_proc_id proc);
 

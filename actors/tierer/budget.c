@@ -1,10 +1,10 @@
-/* actors/tierer/budget.c - what the disk may be written (disk_write_budget): a bucket that fills by
- * a day's bytes a day, up to a day's. Everything that goes to the disk is charged. The account
- * stands in the page of members. */
+/* actors/tierer/budget.c - the write budget of the disk (disk_write_budget): a token bucket that
+ * fills at a day's bytes a day and holds at most a day's. Every write to the disk is charged. The
+ * account is kept in the page of members. */
 #include "actors/tierer/internal.h"
 
 #define NS_PER_DAY (86400 * SL_NS_PER_S)
-/* A page covers this share of a day's bytes: so many pages are written a day. */
+/* A page covers this share of a day's bytes: about this many pages are written a day. */
 #define AHEAD_SHARE     512u
 #define AHEAD_BYTES_MIN (UINT64_C(256) << 10)
 #define PAGE_WRITES     2u /* of a page of members */
@@ -25,7 +25,7 @@ static void budget_gauges(struct tierer *self)
     sl_metric_set(page, self->metrics.written_all, now->life_bytes);
 }
 
-/* A clock that was set back adds nothing, and one that was set forward a day's bytes at most. */
+/* A clock set back adds nothing, a clock set forward at most a day's bytes. */
 static void budget_fill(struct tierer *self)
 {
     struct ti_account *now = &self->budget.now;
@@ -77,9 +77,9 @@ void ti_budget_begin(struct tierer *self)
     if (budget->now.wall_ns == 0) {
         budget->now.wall_ns = self->env->ops->wall_ns(self->env);
         budget->now.left_bytes = self->members.damaged ? 0 : (int64_t)budget->day_max_bytes;
-        if (self->members.damaged) { /* what was spent is not known: as if all was */
+        if (self->members.damaged) { /* what was spent is unknown: assume all */
             sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                         "disk: '%s' has no right page: disk_write_budget begins with nothing left",
+                         "disk: '%s' has no valid page: disk_write_budget starts with nothing left",
                          TI_MEMBERS_NAME);
         }
     }
@@ -92,7 +92,7 @@ void ti_budget_note(struct tierer *self, struct ti_account *out)
 {
     struct ti_budget *budget = &self->budget;
     if (budget->day_max_bytes == 0) {
-        return; /* what was there stays, for when the setting is back */
+        return; /* the old account stays for when the setting returns */
     }
     uint64_t ahead = PAGE_WRITES * SL_PAGE_BYTES + (budget->exact ? 0 : ahead_bytes(budget));
     budget_fill(self);

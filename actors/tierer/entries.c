@@ -1,4 +1,4 @@
-/* actors/tierer/entries.c - linear hashing over a pool. */
+/* actors/tierer/entries.c - the table of the disk's contents: linear hashing over a pool. */
 #include "actors/tierer/entries.h"
 
 #include <stdlib.h>
@@ -7,14 +7,14 @@
 
 #define ENTRIES_POOL_START    1024u
 #define ENTRIES_BUCKETS_START 1024u
-#define ENTRIES_SEGMENTS      16384u /* twice as many as there are: their numbers lie close */
+#define ENTRIES_SEGMENTS      16384u /* twice their maximum; their numbers are close together */
 
 struct ti_entries {
     struct ti_entry *pool;
     ti_entry_ref *buckets;
     uint64_t seed;
     uint32_t count_max;
-    uint32_t leaving; /* a segment whose list is being freed; 0: none */
+    uint32_t leaving; /* log file whose list is being freed; 0: none */
     uint32_t pool_capacity, pool_used;
     uint32_t bucket_capacity;
     uint32_t bucket_round; /* a power of two: buckets at the start of this round of splits */
@@ -22,7 +22,7 @@ struct ti_entries {
     ti_entry_ref free_list;
     uint64_t live_count;
     uint64_t live_bytes;
-    uint32_t live_in[ENTRIES_SEGMENTS]; /* by the number of the segment */
+    uint32_t live_in[ENTRIES_SEGMENTS]; /* by log file number */
 };
 
 sl_err ti_entries_create(uint64_t seed, uint64_t entry_count_max, struct ti_entries **out,
@@ -188,7 +188,7 @@ sl_err ti_entries_put(struct ti_entries *entries, const struct ti_entry *want, t
         return err;
     }
     ti_entries_kill(entries, want->hash);
-    /* A table that cannot grow only gets slower. */
+    /* A table that cannot grow is only slower. */
     (void)entries_split(entries);
     ti_entry_ref *head = &entries->buckets[entries_bucket(entries, want->hash)];
     struct ti_entry *entry = &entries->pool[ref - 1];

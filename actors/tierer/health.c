@@ -1,5 +1,5 @@
-/* actors/tierer/health.c - is the disk well? See README.md: faults of writes and reads, a disk that
- * hangs. */
+/* actors/tierer/health.c - watches whether the disk works: failed writes and reads, a disk that
+ * hangs. README.md explains the rules. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
@@ -19,21 +19,22 @@ void ti_health_tell(struct tierer *self)
                        done * 100 / SL_MAX(self->start.listed, 1u));
         sl_metrics_health(page, SL_HEALTH_DEGRADED, text);
     } else if (self->degraded || self->probe.doubted) {
-        return; /* it says what failed */
+        return; /* the page has the reason already */
     } else if (self->room.full) {
         sl_metrics_health(page, SL_HEALTH_DEGRADED,
-                          "full: the file system has no room for two log files: nothing is "
-                          "written, reads go on");
+                          "full: the file system has no room for two log files: writes are "
+                          "refused, reads continue");
     } else if (self->scan_waits) {
         sl_metrics_health(page, SL_HEALTH_DEGRADED,
-                          "its log cannot be read for the registrar: tried again");
+                          "its log cannot be read to report its contents: will retry");
     } else if (!self->start.told &&
                self->env->now_ns > sl_deadline_ns(self->start.since_ns, TI_START_TELL_NS)) {
         uint32_t told = 0;
         while (told < self->segment_count && self->segments[told].number < self->scan_segment) {
             told++;
         }
-        (void)snprintf(text, sizeof(text), "telling the registrar what it holds, %" PRIu64 " %%",
+        (void)snprintf(text, sizeof(text),
+                       "reporting its contents to the registrar, %" PRIu64 " %%",
                        (uint64_t)told * 100 / SL_MAX(self->segment_count, 1u));
         sl_metrics_health(page, SL_HEALTH_DEGRADED, text);
     } else if (self->room.retry_at_ns != 0) {
@@ -62,7 +63,7 @@ static void health_tell_fine(struct tierer *self)
         return;
     }
     ti_health_tell(self);
-    sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: it works again");
+    sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: works again");
 }
 
 void ti_health_failed(struct tierer *self, const char *what, int os_code)
@@ -109,7 +110,7 @@ void ti_health_read_failed(struct tierer *self, const struct ti_item *item, int 
     struct ti_bad_place *bad = bad_place_find(self, item);
     health_tell_bad(self, "read", os_code);
     self->probe.doubted = true;
-    if (bad == NULL) { /* the table is a ring: one that is overwritten is counted anew */
+    if (bad == NULL) { /* the table is a ring: an overwritten place starts at 0 again */
         bad = &self->bad_places[self->bad_place_next++ % TI_BAD_PLACES_MAX];
         self->bad_place_count += bad->place.segment == 0;
         *bad =
@@ -136,17 +137,17 @@ static void bad_place_settle(struct tierer *self, struct ti_bad_place *bad, bool
     }
     sl_log_write(self->env->log, SL_LOG_ERROR, 0,
                  "disk: segment %u at %" PRIu64
-                 " cannot be read on a disk that is well otherwise: given up",
+                 " cannot be read on an otherwise healthy disk: given up",
                  bad->place.segment, bad->place.offset_bytes);
     sl_metric_add(self->env->metrics, self->metrics.unreadable, 1);
     if (entry != NULL && !ti_place_after(ti_entry_place(entry), bad->place)) {
-        ti_entries_kill(self->entries, bad->hash); /* the next who asks hears that it is not here */
+        ti_entries_kill(self->entries, bad->hash); /* the next read is answered NOT_FOUND */
     }
     bad_place_clear(self, bad);
 }
 
-/* Writes that failed prove by themselves that they work again, unless nothing is left to write.
- * Nothing for a while: what was refused comes again. */
+/* Whether no write can prove that the disk works again: nothing is queued, no footer is due, and
+ * for a while refused requests have not been repeated. */
 static bool nothing_to_write(const struct tierer *self)
 {
     bool footer_due = false;
@@ -171,13 +172,13 @@ void ti_health_probe(struct tierer *self)
     if (probe->busy || self->env->now_ns < probe->at_ns || !probe_wanted(self)) {
         return;
     }
-    if (self->segment_count == 0) { /* nothing to read, and so nothing to doubt */
+    if (self->segment_count == 0) { /* nothing to read */
         probe->doubted = false;
         probe->refused = false;
         ti_health_fine(self);
         return;
     }
-    /* Each time in another segment: the place that is read may be a bad one itself. */
+    /* Another file each time: the place that is read may be bad itself. */
     struct ti_segment *segment = &self->segments[probe->turn++ % self->segment_count];
     probe->at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_PROBE_NS);
     if (segment->leaving) {
@@ -188,7 +189,7 @@ void ti_health_probe(struct tierer *self)
                                       .memory = probe->page,
                                       .length_bytes = SL_PAGE_BYTES};
     if (!ti_io_start(self, TI_IO_PROBE, NULL, 0, &request)) {
-        return; /* all slots are taken: some end comes here again */
+        return; /* all slots are in use: the end of a request calls this again */
     }
     segment->reads++;
     probe->segment = segment->number;
@@ -207,7 +208,7 @@ void ti_health_probed(struct tierer *self, const struct ti_io *io, uint64_t byte
     struct ti_segment *segment = ti_log_segment(self, probe->segment);
     bool well = os_code == 0 && bytes == SL_PAGE_BYTES;
     bool doubted = probe->doubted;
-    SL_ASSERT(segment != NULL); /* it stays while it is read */
+    SL_ASSERT(segment != NULL); /* a file stays while it is read */
     segment->reads--;
     probe->busy = false;
     probe->refused = !well;
@@ -247,7 +248,7 @@ void ti_health_look(struct tierer *self)
         self->stalled = false;
         ti_health_fine(self);
     }
-    /* Making a file is no request of the ring; it holds up those alone who wait for the file. */
+    /* Making a file is no request of the ring. It delays only requests that wait for the file. */
     const struct ti_spare *spare = &self->spare;
     if (!self->degraded && self->waiting.count > 0 && spare->state == TI_SPARE_MAKING &&
         self->env->now_ns >= sl_deadline_ns(spare->started_ns, TI_HEALTH_STALL_NS)) {
@@ -264,13 +265,13 @@ void ti_health_directory(struct tierer *self)
         return;
     }
     sl_metrics_health(self->env->metrics, SL_HEALTH_DEGRADED, why.text);
-    sl_log_write(self->env->log, SL_LOG_ERROR, 0, "disk: %s, starting anew", why.text);
+    sl_log_write(self->env->log, SL_LOG_ERROR, 0, "disk: %s, restarting", why.text);
     self->gone = true;
 }
 
 uint64_t ti_health_next_ns(const struct tierer *self)
 {
-    /* Once a second is enough, for probes, too, and an idle disk costs nothing. */
+    /* Once a second is enough, also for probes; an idle disk costs nothing. */
     bool busy = self->ios_in_flight > 0 || self->degraded || self->probe.doubted ||
                 (self->spare.state == TI_SPARE_MAKING && self->waiting.count > 0);
     return busy ? self->env->now_ns + SL_NS_PER_S : SL_NEVER_NS;

@@ -1,5 +1,4 @@
-/* actors/tierer/io.c - requests to the disk: their slots, whose turn it is, how they end; the
- * memory that they read and write. */
+/* actors/tierer/io.c - requests to the disk: slots, priorities, completions and memory. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
@@ -48,7 +47,7 @@ void ti_arena_lend(struct tierer *self)
         return;
     }
     void *at = sl_arena_at(self->arena, from, to - from);
-    sl_err err = at == NULL ? sl_fail(&why, SL_ERR_INVALID, "a piece of the arena is not there")
+    sl_err err = at == NULL ? sl_fail(&why, SL_ERR_INVALID, "a piece of the arena is missing")
                             : self->disk->ops->lend(self->disk, at, to - from, &why);
     if (err != SL_OK) {
         self->lending = false;
@@ -73,7 +72,7 @@ static void (*const io_ended[])(struct tierer *self, const struct ti_io *io, uin
     [TI_IO_REMOVE] = ti_segments_removed,    [TI_IO_MEMBERS_MAKE] = ti_members_made,
 };
 
-/* Frees the slot and hands the result on. */
+/* Frees the slot, then passes the result on. */
 static void io_end(struct tierer *self, struct ti_io *slot, uint64_t bytes, int os_code)
 {
     struct ti_io io = *slot;
@@ -101,7 +100,7 @@ static void io_push(struct tierer *self, struct ti_io *io)
     self->io_queues[class].last = io;
 }
 
-/* Whose turn it is; TI_IO_CLASSES: nothing waits. */
+/* The queue to serve next; TI_IO_CLASSES: all are empty. */
 static enum ti_io_class io_next(const struct tierer *self)
 {
     uint32_t turn = self->io_turn + 1;
@@ -136,7 +135,7 @@ void ti_io_pump(struct tierer *self)
         self->io_turn++;
         if (err == SL_OK) {
             self->read_bytes_at_disk += read_bytes;
-        } else { /* ends like a completion with this error; what it starts joins the queue */
+        } else { /* ends as if completed with this error */
             sl_log_write(self->env->log, SL_LOG_ERROR, 0, "disk: request refused: %s", why.text);
             io_end(self, io, 0, why.os_code != 0 ? why.os_code : EIO);
         }
@@ -148,7 +147,7 @@ void ti_io_raise(struct tierer *self, const struct ti_job *job)
 {
     struct ti_io *io = self->io_queues[TI_IO_AHEAD].first;
     self->io_queues[TI_IO_AHEAD].first = NULL;
-    SL_ASSERT(!job->ahead); /* its requests find themselves in another queue */
+    SL_ASSERT(!job->ahead); /* its requests move to the other queue */
     while (io != NULL) {
         struct ti_io *next = io->next;
         io_push(self, io);
@@ -186,7 +185,7 @@ void ti_io_completed(struct tierer *self, const struct sl_msg *msg)
         const struct sl_disk_request *request = &self->ios[body->cookie].request;
         if (request->verb == SL_DISK_READ) {
             self->read_bytes_at_disk -= request->length_bytes;
-            ti_io_pump(self); /* the disk goes on while this piece is hashed */
+            ti_io_pump(self); /* keep the disk busy while this piece is hashed */
         }
         io_end(self, &self->ios[body->cookie], body->bytes, (int)body->os_code);
     }

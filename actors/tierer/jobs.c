@@ -184,13 +184,13 @@ static void take_forget(struct tierer *self, const struct sl_msg *msg)
         to->key = text_keep(&text, from->key);
         to->group = text;
         if (to->segment != 0 && ti_log_segment(self, to->segment) == NULL) {
-            to->dead = true; /* it left with its segment: forgotten already */
+            to->dead = true; /* it left with its log file: forgotten already */
         }
     }
     ti_job_push(&self->waiting, job);
 }
 
-/* Of a value that is one piece no hashes are kept. */
+/* A value that is one piece needs no hashes. */
 static uint64_t hash_count(uint64_t length_bytes)
 {
     return length_bytes > TI_READ_PIECE_BYTES ? sl_digest_chunks(length_bytes) : 0;
@@ -242,8 +242,7 @@ static struct ti_job *job_find(const struct ti_job_list *list, const struct sl_m
     return NULL;
 }
 
-/* A request that is repeated while its job is under way is answered by that job; later it gets the
- * same answer again. */
+/* A repeated request is answered by its job while that runs, afterwards with the same answer. */
 static bool job_is_known(struct tierer *self, const struct sl_msg *msg)
 {
     const struct ti_job_list *lists[] = {&self->waiting,  &self->active,
@@ -271,7 +270,7 @@ void ti_job_take(struct tierer *self, const struct sl_msg *msg)
     if (job_is_known(self, msg)) {
         return;
     }
-    if (msg->seq < self->floor_seq) { /* it came late, or again: perhaps it was done before */
+    if (msg->seq < self->floor_seq) { /* late or repeated: it may have been done before */
         sl_reply_code(self->env, msg, SL_ERR_TIMEOUT, NULL);
     } else if (self->draining) {
         sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);

@@ -1,6 +1,6 @@
-/* actors/tierer/log.c - the log: requests become frames, frames are written side by side, one sync
- * makes all of them durable that were written before it (group commit). A value is acknowledged
- * after a sync that began after its frame was written, never before. */
+/* actors/tierer/log.c - the log. Requests become frames, which are written side by side. One sync
+ * makes all frames durable that were written before it (group commit). A value is acknowledged only
+ * after a sync that began after its frame was written. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ static bool job_has_key(const struct ti_job *job, struct ti_key_hash hash)
     return false;
 }
 
-/* What there is goes as soon as the tombstone is durable. */
+/* Whether a tombstone for this key is being written. */
 static bool is_being_forgotten(const struct tierer *self, struct ti_key_hash hash)
 {
     for (const struct ti_job *at = self->active.first; at != NULL; at = at->next) {
@@ -30,9 +30,9 @@ static bool is_being_forgotten(const struct tierer *self, struct ti_key_hash has
     return false;
 }
 
-/* The value is on the disk already: the request was repeated after its answer, or the registrar
- * asks anew because an answer was lost. It gets the place that there is; a second copy would make
- * the first one dead, which somebody may know. */
+/* Whether the value is on the disk already: the request was repeated after its answer, or after an
+ * answer was lost. It gets the existing place. A second copy would make the first one dead, while
+ * the registrar may refer to it. */
 static bool item_is_present(struct tierer *self, struct ti_item *item)
 {
     const struct ti_entry *entry = ti_entries_find(self->entries, item->hash);
@@ -50,8 +50,7 @@ static bool item_is_present(struct tierer *self, struct ti_item *item)
     return true;
 }
 
-/* What was found on the disk when the request was measured may have left it since. False: measure
- * again. */
+/* Values found on the disk when the request was measured may be gone. False: measure again. */
 static bool job_present_stands(struct tierer *self, struct ti_job *job)
 {
     bool stands = true;
@@ -67,8 +66,8 @@ static bool job_present_stands(struct tierer *self, struct ti_job *job)
     return stands;
 }
 
-/* Tombstones are written twice: the end of the log is named by nobody yet, and one bad place there
- * must not bring back what was removed. */
+/* Tombstones are written twice: no later frame names the end of the log yet, and one bad place
+ * there must not bring removed values back. */
 static uint64_t job_frames(const struct ti_job *job)
 {
     return job->kind == TI_JOB_FORGET ? 2 : 1;
@@ -79,8 +78,8 @@ static uint64_t job_headers_bytes(const struct ti_job *job)
     return job_frames(job) * job->frame_header_bytes;
 }
 
-/* Looks at the bytes of each value: what is not what was promised stays out. Gives header and frame
- * sizes. */
+/* Leaves out values that do not match their promised digests. Sets the sizes of header and frame.
+ */
 static void job_measure(struct tierer *self, struct ti_job *job)
 {
     uint64_t values_bytes = 0;
@@ -100,7 +99,9 @@ static void job_measure(struct tierer *self, struct ti_job *job)
             if (value == NULL || !fits ||
                 !sl_digest_equal(sl_digest_of(value, item->length_bytes), item->digest)) {
                 item->dead = true;
-                item->code = fits ? SL_ERR_CORRUPT : SL_ERR_UNSUPPORTED; /* LIMIT: of all at once */
+                item->code = fits
+                                 ? SL_ERR_CORRUPT
+                                 : SL_ERR_UNSUPPORTED; /* LIMIT would be about all values at once */
                 item->code = value == NULL ? SL_ERR_INVALID : item->code;
                 sl_metric_add(self->env->metrics, self->metrics.corrupt,
                               item->code == SL_ERR_CORRUPT);
@@ -117,7 +118,7 @@ static void job_measure(struct tierer *self, struct ti_job *job)
     job->frame_bytes = job->records_bytes == 0 ? 0 : job_headers_bytes(job) + values_bytes;
 }
 
-/* Jobs whose values are all dead, or that can never fit, are answered without a frame. */
+/* Whether the job needs no frame: its values are all dead, or can never fit. */
 static bool job_is_trivial(struct tierer *self, struct ti_job *job)
 {
     uint64_t wanted =
@@ -155,7 +156,7 @@ static void record_write(unsigned char *at, const struct ti_job *job, const stru
     memcpy((unsigned char *)(record + 1) + item->key_length, item->group, item->group_length);
 }
 
-/* Adds memory to the pieces; what follows in memory joins the piece before. */
+/* Appends memory to the pieces, or extends the last piece if it continues it. */
 static uint32_t piece_add(struct iovec *pieces, uint32_t count, void *at, uint64_t length)
 {
     if (count > 0 &&
@@ -167,7 +168,7 @@ static uint32_t piece_add(struct iovec *pieces, uint32_t count, void *at, uint64
     return count + 1;
 }
 
-/* Lays out records and values behind the frame's header; gives the number of pieces. */
+/* Writes the records, and lists header and values as pieces. Gives the number of pieces. */
 static uint32_t job_lay_out(struct tierer *self, struct ti_job *job,
                             const struct ti_segment *segment)
 {
@@ -180,7 +181,7 @@ static uint32_t job_lay_out(struct tierer *self, struct ti_job *job,
         if (item->dead) {
             continue;
         }
-        if (job->kind == TI_JOB_FORGET && item->segment == 0) { /* wherever it is by now */
+        if (job->kind == TI_JOB_FORGET && item->segment == 0) { /* any place up to here */
             item->segment = segment->number;
             item->disk_offset = job->frame_offset;
         }
@@ -192,7 +193,7 @@ static uint32_t job_lay_out(struct tierer *self, struct ti_job *job,
         uint64_t space = sl_align_up(item->length_bytes, SL_PAGE_BYTES);
         unsigned char *from =
             ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
-        if (item->length_bytes < SL_PAGE_BYTES) { /* shares its page of the arena with others */
+        if (item->length_bytes < SL_PAGE_BYTES) { /* its page of the arena has other values */
             memcpy(small, from, item->length_bytes);
             from = small;
             small += SL_PAGE_BYTES;
@@ -205,8 +206,8 @@ static uint32_t job_lay_out(struct tierer *self, struct ti_job *job,
     return count;
 }
 
-/* The header of a fresh segment, and its copy in the last page, go under the sync of its first
- * frame. Both pages follow the frame in its memory. */
+/* The header of a new file, and its copy in the last page, are synced with its first frame. Both
+ * pages are after the frame in its memory. */
 static bool header_write(struct tierer *self, struct ti_job *job, const struct ti_segment *segment)
 {
     unsigned char *page = job->frame + job_headers_bytes(job) + job->small_count * SL_PAGE_BYTES;
@@ -223,8 +224,8 @@ static bool header_write(struct tierer *self, struct ti_job *job, const struct t
     return copied;
 }
 
-/* Queues the writes of a frame: large pieces by themselves, since a registered buffer saves looking
- * up their pages, runs of smaller ones as one vectored write. */
+/* Queues the writes of a frame. Large pieces are written by themselves, since a registered buffer
+ * saves looking up their pages; runs of smaller ones are one vectored write. */
 static bool pieces_write(struct tierer *self, struct ti_job *job, int file, uint32_t count)
 {
     uint64_t offset = job->frame_offset;
@@ -254,7 +255,7 @@ static bool pieces_write(struct tierer *self, struct ti_job *job, int file, uint
     return true;
 }
 
-/* Completes the header of frame number `copy` of the job. */
+/* Completes the header of the job's frame number `copy`. */
 static void frame_head(struct tierer *self, const struct ti_job *job,
                        const struct ti_segment *segment, uint64_t copy)
 {
@@ -277,8 +278,8 @@ static void frame_head(struct tierer *self, const struct ti_job *job,
     frame->digest = ti_page_digest(frame, job->frame_header_bytes);
 }
 
-/* Builds the job's frame at the segment's end and queues its writes. False: no memory, or not all
- * writes were queued; what was queued ends first. */
+/* Builds the job's frame at the file's end and queues its writes. False: no memory, or only a part
+ * of the writes was queued; these end first. */
 static bool job_write(struct tierer *self, struct ti_job *job, struct ti_segment *segment,
                       bool fresh)
 {
@@ -322,7 +323,7 @@ static void item_durable(struct tierer *self, const struct ti_job *job, struct t
                              .length_bytes = (uint32_t)item->length_bytes,
                              .segment = item->segment,
                              .page = (uint32_t)(item->disk_offset / SL_PAGE_BYTES)};
-    /* Log order decides, also when frames end in another one. */
+    /* Log order decides, even if frames end in another order. */
     item->code = there != NULL && ti_place_after(ti_entry_place(there), place)
                      ? SL_ERR_STALE
                      : ti_entries_put(self->entries, &entry, &segment->list);
@@ -330,15 +331,16 @@ static void item_durable(struct tierer *self, const struct ti_job *job, struct t
     sl_metric_add(self->env->metrics, self->metrics.bytes_written, item->length_bytes);
 }
 
-/* The frame is durable (os_code 0) or given up. One that is being named is durable, whatever the
- * name's end: what names it may be on the disk. */
+/* The frame is durable (os_code 0) or given up. In phase NAMING it is durable even if the name
+ * failed: a page that names it may be on the disk. */
 static void frame_end(struct tierer *self, struct ti_job *job, int os_code)
 {
     int name_code = job->phase == TI_JOB_NAMING ? os_code : 0;
     os_code = job->phase == TI_JOB_NAMING ? 0 : os_code;
     os_code = job->answered && os_code == 0 && job->phase != TI_JOB_NAMING ? ETIMEDOUT : os_code;
     struct ti_segment *segment = ti_log_segment(self, job->segment);
-    SL_ASSERT(segment != NULL && segment->frames > 0); /* it stays while frames are on their way */
+    SL_ASSERT(segment != NULL &&
+              segment->frames > 0); /* a file stays while it has frames in flight */
     segment->frames--;
     ti_job_remove(&self->active, job);
     self->active_bytes -= job->frame_bytes;
@@ -352,7 +354,7 @@ static void frame_end(struct tierer *self, struct ti_job *job, int os_code)
                          segment->number);
         }
         if (segment->records_lost) {
-            ti_scan_again(self); /* what it has read of the segment lacks this frame */
+            ti_scan_again(self); /* the records that it has read lack this frame */
         }
         self->durable_sequence = SL_MAX(self->durable_sequence, job->sequence);
         if (job->kind == TI_JOB_FORGET) {
@@ -371,7 +373,7 @@ static void frame_end(struct tierer *self, struct ti_job *job, int os_code)
             continue;
         }
         if (!job->answered) {
-            item->code = name_code == 0 ? code : SL_ERR_IO; /* asked for again */
+            item->code = name_code == 0 ? code : SL_ERR_IO; /* the registrar asks again */
         }
         if (code == SL_OK) {
             item_durable(self, job, item, segment);
@@ -382,8 +384,8 @@ static void frame_end(struct tierer *self, struct ti_job *job, int os_code)
     ti_job_reply(self, job);
 }
 
-/* Nothing in the segment that is not durable yet will be: its frames end as failed, those being
- * written when their writes have ended. */
+/* Ends the file's frames that are not durable as failed; frames being written end with their
+ * writes. */
 static void frames_give_up(struct tierer *self, uint32_t number, int os_code)
 {
     struct ti_job *next = NULL;
@@ -406,7 +408,7 @@ static void frame_written(struct tierer *self, struct ti_job *job)
     SL_ASSERT(segment != NULL);
     if (job->os_code != 0) {
         ti_health_failed(self, "write", job->os_code);
-        if (job->begins_segment) { /* without a header the others would not be found again */
+        if (job->begins_segment) { /* without a header no frame of the file can be found */
             frames_give_up(self, job->segment, job->os_code);
         }
         frame_end(self, job, job->os_code);
@@ -417,8 +419,8 @@ static void frame_written(struct tierer *self, struct ti_job *job)
     job->written_ns = self->env->now_ns;
 }
 
-/* The frame is durable. The first one of tombstones in a segment is named elsewhere before it is
- * acknowledged: all of the segment may be what cannot be read later. */
+/* The frame is durable. The first one with tombstones in a file is named in the page of members
+ * before it is acknowledged, because all of that file may become unreadable. */
 static void frame_durable(struct tierer *self, struct ti_job *job)
 {
     const struct ti_members_file *members = &self->members;
@@ -430,14 +432,13 @@ static void frame_durable(struct tierer *self, struct ti_job *job)
     frame_end(self, job, job->os_code);
 }
 
-/* The others are named soon after they were acknowledged, for the end of a log that loses more than
- * one page there. */
+/* Later ones are named soon after: damage at the log's end may cover more than one page. */
 static void naming_pump(struct tierer *self)
 {
     struct ti_members_file *members = &self->members;
     uint64_t now_ns = self->env->now_ns;
     for (const struct ti_job *job = self->active.first; job != NULL; job = job->next) {
-        if (job->phase == TI_JOB_NAMING) { /* there is one at most */
+        if (job->phase == TI_JOB_NAMING) { /* at most one */
             ti_members_note(self, job->segment, job->sequence);
             return;
         }
@@ -485,7 +486,7 @@ static void sync_end(struct tierer *self, int os_code)
             frame_durable(self, job);
         }
     }
-    if (os_code != 0) { /* after a failed sync no later one says anything about what was written */
+    if (os_code != 0) { /* after a failed sync no later one proves what was written */
         frames_give_up(self, number, os_code);
     }
     ti_segments_gauges(self);
@@ -508,7 +509,7 @@ void ti_log_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes,
     }
 }
 
-/* The segment of the oldest frame that waits for a sync, if that sync is due. */
+/* Whether a sync is due, and of which file: the one of the oldest frame that waits for a sync. */
 static bool sync_due(struct tierer *self, uint32_t *number, uint64_t *due_ns)
 {
     const struct ti_job *oldest = self->active.first;
@@ -521,7 +522,7 @@ static bool sync_due(struct tierer *self, uint32_t *number, uint64_t *due_ns)
     const struct ti_segment *segment =
         oldest != NULL ? ti_log_segment(self, oldest->segment) : NULL;
     if (segment == NULL || !segment->header_there) {
-        return false; /* a frame is only found through the header of its segment */
+        return false; /* frames are found only through their file's header */
     }
     for (const struct ti_job *job = self->active.first; job != NULL; job = job->next) {
         if (job->segment == oldest->segment) {
@@ -551,7 +552,7 @@ static void sync_pump(struct tierer *self)
     SL_ASSERT(segment != NULL);
     struct sl_disk_request sync = {.verb = SL_DISK_SYNC, .file = segment->file};
     if (!ti_io_start(self, TI_IO_SYNC, NULL, 0, &sync)) {
-        return; /* all slots are taken: some end comes here again */
+        return; /* all slots are in use: the end of a request calls this again */
     }
     self->sync.busy = true;
     self->sync.segment = number;
@@ -563,10 +564,9 @@ static void sync_pump(struct tierer *self)
     }
 }
 
-/* Frames end in any order, and what ends last counts, here and in the footer: a tombstone starts
- * when no write of its keys is under way. The registrar asks for one only then, but for a write
- * that it has given up waiting for. And one frame of tombstones follows the other, so that each
- * names the one before. */
+/* Frames may end in any order, and the last to end counts, here and in the footer. So a tombstone
+ * starts when no write of its keys is in flight. (The registrar waits for these too, except for a
+ * write that it gave up.) Frames of tombstones follow each other: each names the one before. */
 static bool tombstone_waits(const struct tierer *self, const struct ti_job *job)
 {
     if (job->kind != TI_JOB_FORGET) {
@@ -595,7 +595,7 @@ static void job_refuse(struct tierer *self, struct ti_job *job)
     ti_job_answer(self, job);
 }
 
-/* Takes up the next request. False: none, or not now. */
+/* Starts the next request. False: there is none, or not now. */
 static bool job_start_next(struct tierer *self)
 {
     struct ti_job *job = self->waiting.first;
@@ -613,8 +613,7 @@ static bool job_start_next(struct tierer *self)
         ti_job_reply(self, ti_job_pop(&self->waiting));
         return true;
     }
-    /* What is left of the newest segment is for tombstones when there is no room for another one.
-     */
+    /* With room for no other file, the rest of the newest one is for tombstones. */
     bool barred = self->room.full && job->kind == TI_JOB_WRITE;
     struct ti_segment *segment =
         barred ? NULL : ti_segment_for(self, job->frame_bytes, job->records_bytes, &fresh);
@@ -630,7 +629,7 @@ static bool job_start_next(struct tierer *self)
     (void)ti_job_pop(&self->waiting);
     job->started_ns = self->env->now_ns;
     bool begun = job_write(self, job, segment, fresh);
-    if (!begun && job->segment == 0) { /* no memory for its frame: nothing happened */
+    if (!begun && job->segment == 0) { /* no memory for its frame: nothing was written */
         for (uint32_t i = 0; i < job->item_count; i++) {
             job->items[i].code = job->items[i].dead ? job->items[i].code : SL_ERR_NO_MEMORY;
         }
@@ -665,8 +664,7 @@ void ti_log_refuse(struct tierer *self)
         job_refuse(self, job);
         ti_job_reply(self, job);
     }
-    /* The disk only reads for them: their memory may be used for other things, the frame is given
-     * up. */
+    /* The disk only reads their memory, which may be reused; their frames are given up. */
     for (struct ti_job *job = self->active.first; self->stalled && job != NULL; job = job->next) {
         if (!job->answered && now_ns >= job->started_ns + TI_HEALTH_STALL_NS) {
             job_refuse(self, job);
@@ -675,7 +673,7 @@ void ti_log_refuse(struct tierer *self)
     }
 }
 
-/* A tick forgets the wishes of before: what waits for a time says so again each time. */
+/* A tick clears earlier wake-ups, so each wait requests its own again. */
 static void log_wish(struct tierer *self)
 {
     uint64_t now_ns = self->env->now_ns;
@@ -694,7 +692,7 @@ static void log_wish(struct tierer *self)
 
 void ti_log_pump(struct tierer *self)
 {
-    /* One frame a turn: comparing its bytes takes a while, and loads go first. */
+    /* One frame a turn: comparing its bytes takes a while, and loads have priority. */
     if (job_start_next(self) && self->waiting.count > 0) {
         self->env->ops->wake_at(self->env, self->env->now_ns);
     }

@@ -1,5 +1,5 @@
-/* actors/tierer/members.c - the disk's name, the disks that have missed nothing, the newest segment
- * that holds tombstones, and what the disk may be written: a small file beside the segments. */
+/* actors/tierer/members.c - the small file beside the log: the disk's name, the disks that have
+ * missed no removal, the newest log file with tombstones, and the write account. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
@@ -64,7 +64,7 @@ sl_err ti_members_open(struct tierer *self, struct sl_error *why)
                        ") knows %u: " TI_FORMAT_WAY_OUT,
                        TI_MEMBERS_NAME, members->now.version, TI_FORMAT);
     }
-    if (!members->there && unreadable) { /* it may say that nothing here counts */
+    if (!members->there && unreadable) { /* it may say that no file here counts */
         return sl_fail(why, SL_ERR_IO, "disk: '%s' cannot be read", TI_MEMBERS_NAME);
     }
     if (members->there) {
@@ -77,7 +77,7 @@ sl_err ti_members_open(struct tierer *self, struct sl_error *why)
 
 void ti_reads_begin(struct tierer *self)
 {
-    uint64_t page = self->members.now.sequence % (PAGES / 2); /* and its copy: those that count */
+    uint64_t page = self->members.now.sequence % (PAGES / 2); /* and its copy are the newest */
     self->other = (struct sl_disk_other){self->members.file, {page, page + PAGES / 2}};
     self->read_pauses_left = TI_READ_PAUSES_MAX;
     self->unread = SL_OK;
@@ -134,9 +134,8 @@ static void members_end(struct tierer *self, int os_code)
     }
     if (members->emptied) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                     "disk: it was away while others of this node served: its %" PRIu64
-                     " values are "
-                     "given up, starting anew",
+                     "disk: absent while other disks of this node were in use: its %" PRIu64
+                     " values are given up, restarting empty",
                      ti_entries_live_count(self->entries));
     }
 }
@@ -161,7 +160,7 @@ void ti_members_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, 
     members_end(self, members->os_code);
 }
 
-/* The page after the one that counts, otherwise equal to it. NULL: no memory. */
+/* The successor of the current page, otherwise equal to it. NULL: no memory. */
 static struct ti_members *page_next(struct tierer *self)
 {
     const struct ti_members_file *members = &self->members;
@@ -171,7 +170,7 @@ static struct ti_members *page_next(struct tierer *self)
         page->magic = TI_MEMBERS_MAGIC;
         page->version = TI_FORMAT;
         page->sequence = members->now.sequence + 1;
-        if (!members->there) { /* once emptied, it keeps the name that it has now */
+        if (!members->there) { /* once emptied, the disk keeps its present name */
             memcpy(page->store, self->store, sizeof(page->store));
         }
         ti_budget_note(self, &page->account);
@@ -187,7 +186,7 @@ static sl_err page_make(struct tierer *self, const struct sl_body_disk_members *
     }
     page->count = (uint32_t)(body->members.length / sizeof(page->list[0]));
     page->epoch = body->epoch;
-    if (body->empty) { /* none of the segments counts any more, nor what was lost with one */
+    if (body->empty) { /* nothing on the disk counts any more, nor do lost tombstones */
         name_make(self, page->store);
         page->tombstone_segment = 0;
         page->tombstone_sequence = 0;
@@ -254,7 +253,7 @@ void ti_members_made(struct tierer *self, const struct ti_io *io, uint64_t bytes
     page_write(self);
 }
 
-/* The last one that came counts: who sent another one before does not wait for it any more. */
+/* Keeps the newest list; the sender of an earlier one no longer waits for an answer. */
 static void list_keep(struct ti_members_file *members, const struct sl_msg *msg)
 {
     const struct sl_body_disk_members *body = &msg->body.disk_members;
@@ -299,7 +298,7 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
         if (!sl_return_is_of(&members->back, msg)) {
             sl_reply_fail(self->env, msg, SL_ERR_BUSY, "a list is being written");
         }
-        return; /* sent again: answered with the first one */
+        return; /* a repeated request: answered with the first */
     }
     if (body->members.length % sizeof(struct ti_member) != 0) {
         err = sl_fail(&why, SL_ERR_INVALID,
@@ -308,7 +307,7 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
     } else if (self->draining) {
         err = sl_fail(&why, SL_ERR_DRAINING, "the tierer stops");
     } else if (members->there && members->now.epoch == body->epoch && !body->empty) {
-        sl_reply_code(self->env, msg, SL_OK, NULL); /* sent again, after its answer */
+        sl_reply_code(self->env, msg, SL_OK, NULL); /* repeated after its answer */
         return;
     }
     if (err == SL_OK && members->file < 0 && !ti_segments_members_fit(self)) {
@@ -335,7 +334,7 @@ void ti_members_note(struct tierer *self, uint32_t segment, uint64_t sequence)
 {
     struct ti_members_file *members = &self->members;
     if (members->next != NULL || !members->there || members->emptied) {
-        return; /* its end comes here again, or its beginning; or the segments count no more */
+        return; /* called again when that page ends or a list arrives; emptied: nothing counts */
     }
     struct ti_members *page = page_next(self);
     if (page == NULL) {

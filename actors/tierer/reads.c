@@ -1,19 +1,18 @@
-/* actors/tierer/reads.c - values back into the arena: under the staging budget, verified before
- * anyone is told. */
+/* actors/tierer/reads.c - reads values into the arena, under the staging budget, and verifies
+ * them. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-/* What is asked for must be what the log has under this key, and the claim on the target must
- * stand. */
+/* The request must match the log's value of this key, and the claim on the target must be valid. */
 static sl_err item_check(struct tierer *self, const struct ti_item *item)
 {
     const struct ti_entry *entry = ti_entries_find(self->entries, item->hash);
     if (item->segment == self->gone_segment ||
         (ti_segment_goes(self) && item->segment == self->segments[0].number)) {
-        return SL_ERR_UNREACHABLE; /* a miss, and nothing is forgotten for it */
+        return SL_ERR_UNREACHABLE; /* a miss; the registrar forgets nothing for it */
     }
     if (entry == NULL || entry->segment != item->segment ||
         (uint64_t)entry->page * SL_PAGE_BYTES != item->disk_offset ||
@@ -28,8 +27,7 @@ static sl_err item_check(struct tierer *self, const struct ti_item *item)
         return SL_ERR_UNREACHABLE;
     }
     if (!sl_index_claim_stands(self->index, item->ref, item->generation)) {
-        sl_index_view_close(
-            &self->index); /* the registrar may have made the index anew: look once more */
+        sl_index_view_close(&self->index); /* it may have been rebuilt: look again */
         if (sl_index_view_open(self->env->paths->shm_dir, &self->index, NULL) != SL_OK) {
             return SL_ERR_UNREACHABLE;
         }
@@ -42,7 +40,7 @@ static sl_err item_check(struct tierer *self, const struct ti_item *item)
                : SL_ERR_INVALID;
 }
 
-/* Before the first piece: room for all of the value. */
+/* Reserves staging for the whole value before its first piece. */
 static sl_err item_room_take(struct tierer *self, const struct ti_job *job, struct ti_item *item)
 {
     struct sl_error why = {0};
@@ -83,8 +81,7 @@ static void item_end(struct tierer *self, struct ti_job *job, struct ti_item *it
     item_room_give(self, item);
 }
 
-/* Starts the next piece of an item. SL_ERR_BUSY: staging or pages are taken, wait for what is under
- * way. */
+/* Starts an item's next piece. SL_ERR_BUSY: no staging, page or slot is free; wait for reads. */
 static sl_err item_start(struct tierer *self, struct ti_job *job, uint32_t index)
 {
     struct ti_item *item = &job->items[index];
@@ -118,7 +115,7 @@ static sl_err item_start(struct tierer *self, struct ti_job *job, uint32_t index
     return SL_OK;
 }
 
-/* The next piece of the job's next item. False: it waits for something. */
+/* Starts the next piece of the job's next item. False: it waits for something. */
 static bool job_step(struct tierer *self, struct ti_job *job, bool may)
 {
     struct ti_item *item = &job->items[job->started];
@@ -130,7 +127,7 @@ static bool job_step(struct tierer *self, struct ti_job *job, bool may)
         if (item->started_bytes == 0) {
             item_room_give(self, item);
         }
-        return false; /* the end of a read comes here again; order is kept */
+        return false; /* the end of a read calls this again; order is kept */
     }
     if (err != SL_OK) {
         item->code = err;
@@ -142,7 +139,7 @@ static bool job_step(struct tierer *self, struct ti_job *job, bool may)
     return true;
 }
 
-/* Starts pieces of a list, at most so many. False: what is left waits for something. */
+/* Starts at most `most` pieces of a list. False: the rest waits for something. */
 static bool list_pump(struct tierer *self, struct ti_job_list *list, uint32_t most)
 {
     for (struct ti_job *job = list->first; job != NULL;) {
@@ -161,7 +158,7 @@ static bool list_pump(struct tierer *self, struct ti_job_list *list, uint32_t mo
     return true;
 }
 
-/* What nobody waits for starts when all else has, and one value in each turn, so that it ends. */
+/* Prefetches start after all loads; one piece also in every TI_IO_TURN_AHEAD turns, so they end. */
 void ti_reads_pump(struct tierer *self)
 {
     if (++self->reads_turn % TI_IO_TURN_AHEAD == 0) {
@@ -172,7 +169,7 @@ void ti_reads_pump(struct tierer *self)
     }
 }
 
-/* Bytes and this time together say how fast the disk is when it is asked. */
+/* Bytes read and this time show how fast the disk is while it is busy. */
 static void busy_count(struct tierer *self)
 {
     uint64_t now_ns = self->env->now_ns;
@@ -205,7 +202,7 @@ void ti_reads_take(struct tierer *self, const struct sl_msg *msg)
         return;
     }
     if (msg->body.disk_read.items.count > 0) {
-        sl_reply_fail(self->env, msg, SL_ERR_INVALID, "DISK_READ.items: not with raise");
+        sl_reply_fail(self->env, msg, SL_ERR_INVALID, "DISK_READ.items: must be empty with raise");
         return;
     }
     while (job != NULL && !job_reads_into(job, msg->body.disk_read.raise)) {
@@ -221,7 +218,7 @@ void ti_reads_take(struct tierer *self, const struct sl_msg *msg)
     sl_reply_code(self->env, msg, SL_OK, NULL);
 }
 
-/* All of the value was read: is it the one? */
+/* All of the value was read: checks its digest. */
 static sl_err item_verify(struct tierer *self, const struct ti_job *job, const struct ti_item *item)
 {
     unsigned char *target = ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
@@ -288,15 +285,15 @@ void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t byte
     item_end(self, job, item, code);
 }
 
-/* Claims that ended: reads that have not started find that out by themselves, those in flight are
- * waited for. A FENCE of everything (no op, no claims) also ends what was asked before and is still
- * on its way: what has arrived is done before the scan ends. Where none is under way, one begins
- * with the next heartbeat. */
+/* Claims have ended. Reads that have not started notice it by themselves; the answer waits for
+ * reads in flight. A FENCE of everything (no op, no claims) also refuses older requests that arrive
+ * later. Requests that have arrived are done before the scan ends. If none runs, the next heartbeat
+ * starts one. */
 void ti_reads_fence(struct tierer *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < self->fence_count; i++) {
         if (sl_return_is_of(&self->fences[i].back, msg)) {
-            return; /* sent again */
+            return; /* a repeated request */
         }
     }
     if (msg->op_id == 0 && msg->body.fence.items.count == 0 && msg->seq > self->floor_seq) {

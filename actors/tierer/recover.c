@@ -1,5 +1,5 @@
-/* actors/tierer/recover.c - reads what segments hold: footers of closed segments, records one by
- * one of all others. A record counts when its value is right. */
+/* actors/tierer/recover.c - reads the records of log files: from footers, or frame by frame where a
+ * footer is missing. Without a footer a record counts if its value is intact. */
 #include "actors/tierer/recover.h"
 #include "actors/tierer/internal.h"
 
@@ -46,10 +46,10 @@ bool ti_record_plausible(const struct ti_segment *segment, const struct ti_recor
                segment->bytes - record->offset_bytes;
 }
 
-/* The pauses are bounded, so that a disk that is all bad does not hold up the start. */
+/* The pauses are bounded, so that a disk that is bad everywhere does not delay the start. */
 bool ti_file_read(struct tierer *self, int file, void *memory, uint64_t offset, uint64_t length)
 {
-    sl_err err = self->unread; /* of a disk that is out nothing more is tried */
+    sl_err err = self->unread; /* of a disk that is out nothing more is read */
     if (err != SL_ERR_IO) {
         err = sl_disk_read(self->disk, file, &self->other, memory, offset, length,
                            &self->read_pauses_left);
@@ -58,7 +58,7 @@ bool ti_file_read(struct tierer *self, int file, void *memory, uint64_t offset, 
     return err == SL_OK;
 }
 
-/* Reads the frame at the walk into frame_buffer and checks it; NULL when none stands there. */
+/* Reads the frame at walk->offset into frame_buffer and checks it. NULL: no valid frame. */
 static const struct ti_frame *frame_at(struct tierer *self, const struct ti_segment *segment,
                                        struct ti_walk *walk)
 {
@@ -89,8 +89,8 @@ static const struct ti_frame *frame_at(struct tierer *self, const struct ti_segm
     return right ? frame : NULL;
 }
 
-/* The first page behind the walk that claims to be a frame of this segment; bytes of the segment
- * when there is none. Where a part cannot be read its pages are read one by one. */
+/* The first page after walk->offset that looks like a frame of this file; the file's size if there
+ * is none. Where a range cannot be read, its pages are read one by one. */
 static uint64_t frame_search(struct tierer *self, const struct ti_segment *segment,
                              struct ti_walk *walk)
 {
@@ -120,7 +120,7 @@ static uint64_t frame_search(struct tierer *self, const struct ti_segment *segme
     return segment->bytes;
 }
 
-/* The next frame of the segment, in frame_buffer; moves the walk behind it. NULL: no more. */
+/* Gives the next frame, in frame_buffer, and moves the walk past it. NULL: no more. */
 static const struct ti_frame *frame_next(struct tierer *self, const struct ti_segment *segment,
                                          struct ti_walk *walk)
 {
@@ -140,14 +140,13 @@ static const struct ti_frame *frame_next(struct tierer *self, const struct ti_se
     return NULL;
 }
 
-/* The values of one frame, as far as they are in memory: from, bytes. */
+/* Values of one frame that are in memory. */
 struct values {
     unsigned char *buffer; /* VALUE_BYTES */
     uint64_t offset, bytes;
 };
 
-/* Reads all values of a frame at once when they are not too large: one by one they cost a round
- * trip to the disk each. */
+/* Reads all values of a frame at once, if not too large: separate reads each cost a round trip. */
 static void values_read(struct tierer *self, const struct ti_segment *segment,
                         const struct ti_frame *frame, struct values *values)
 {
@@ -169,7 +168,7 @@ static bool value_is_right(struct tierer *self, const struct ti_segment *segment
         const unsigned char *at = values->buffer + (record->offset_bytes - values->offset);
         return sl_digest_equal(sl_digest_of(at, record->length_bytes), want);
     }
-    values->bytes = 0; /* the buffer is used for parts of this one */
+    values->bytes = 0; /* the buffer is used for parts of this value */
     sl_digest_start(&stream);
     for (uint64_t done = 0; done < record->length_bytes;) {
         uint64_t part = SL_MIN(record->length_bytes - done, (uint64_t)VALUE_BYTES);
@@ -183,7 +182,7 @@ static bool value_is_right(struct tierer *self, const struct ti_segment *segment
     return sl_digest_equal(sl_digest_finish(&stream), want);
 }
 
-/* Takes in which frames of tombstones this one names. */
+/* Notes the newest frame of tombstones that this frame names. */
 static void walk_named(struct ti_walk *walk, const struct ti_frame *frame)
 {
     if (frame->tombstone_sequence > walk->tombstones_seen) {
@@ -192,7 +191,7 @@ static void walk_named(struct ti_walk *walk, const struct ti_frame *frame)
     }
 }
 
-/* Whether the frame is the second one of the same tombstones, which count once. */
+/* Whether the frame is the second copy of the same tombstones, which count once. */
 static bool walk_repeats(struct ti_walk *walk, const struct ti_frame *frame)
 {
     const struct ti_record *first = (const void *)(frame + 1);
@@ -218,7 +217,7 @@ sl_err ti_frames_walk(struct tierer *self, struct ti_segment *segment, bool veri
     struct values values = {.buffer = buffer};
     *walk = (struct ti_walk){.offset = SL_PAGE_BYTES, .tombstones_seen = walk->tombstones_seen};
     if (buffer == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to look at values");
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory to check values");
     }
     while ((frame = frame_next(self, segment, walk)) != NULL) {
         if (atomic_load_explicit(&self->start.cancelled, memory_order_relaxed)) {
@@ -344,12 +343,12 @@ sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *seg
         *bytes = err == SL_OK ? trailer.index_bytes : 0;
         return err;
     }
-    /* The footer went bad, or there is none: the frames say the same. What does not count among
-     * them is not what the table of entries has, and is left out by it. */
+    /* The footer is damaged or missing; the frames have the same records. Records among them that
+     * do not count are not in the table of entries, so the caller skips them. */
     struct ti_segment walked = {.number = segment->number,
                                 .file = segment->file,
                                 .salt = segment->salt,
-                                .bytes = segment->used_bytes}; /* no frame is behind them */
+                                .bytes = segment->used_bytes}; /* it has no later frames */
     struct ti_walk walk = {0};
     self->unread = SL_OK;
     err = ti_frames_walk(self, &walked, false, record_note, &walk, why);
@@ -392,7 +391,7 @@ static enum ti_header_state header_at(struct tierer *self, struct ti_segment *se
     segment->first_sequence = header->first_sequence;
     segment->tombstone_before = header->tombstone_sequence;
     segment->cut = header->segment_bytes > file_bytes;
-    /* A file cut for its footer is shorter, also when the footer went bad. */
+    /* A file cut for its footer is shorter, even if the footer was damaged. */
     segment->bytes = SL_MIN(header->segment_bytes / SL_PAGE_BYTES * SL_PAGE_BYTES, file_bytes);
     memcpy(segment->store, header->store, sizeof(segment->store));
     return TI_HEADER_FINE;

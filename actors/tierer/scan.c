@@ -1,6 +1,6 @@
-/* actors/tierer/scan.c - tells the registrar what the disk holds: at the start, and whenever a new
- * registrar lives. It ends when no frame is under way and no file about to go: what a registrar
- * that is gone asked for would else reach the disk behind it, or be found there again. The new
+/* actors/tierer/scan.c - reports the disk's contents to the registrar: at the start, and to each
+ * new registrar. The scan ends only when no frame is in flight and no file is being removed.
+ * Otherwise requests of an earlier registrar could change the disk after the report. The new
  * registrar writes nothing before the end. */
 #include "actors/tierer/internal.h"
 #include "runtime/base/sl_backoff.h"
@@ -12,7 +12,7 @@
 static struct ti_segment *scan_segment_from(struct tierer *self, uint32_t number)
 {
     for (uint32_t i = 0; i < self->segment_count; i++) {
-        /* Of one whose file is being removed nothing counts any more, nor may it be read. */
+        /* Skips a file that is being removed: it does not count and must not be read. */
         if (self->segments[i].number < number) {
             continue;
         }
@@ -24,7 +24,7 @@ static struct ti_segment *scan_segment_from(struct tierer *self, uint32_t number
     return NULL;
 }
 
-/* It may take as long as another disk takes to come. */
+/* The registrar may be waiting for another disk. */
 static void scan_put_off(struct tierer *self)
 {
     self->scan_retry_ns =
@@ -40,8 +40,8 @@ static void scan_records_drop(struct tierer *self)
     self->scan_records_of = 0;
 }
 
-/* The values' pages alone: tombstones stand among them, and what is older than these must not come
- * back. Runs of values go at once. */
+/* Frees the pages of the values only: tombstones between them must stay, or older values would
+ * return. Adjacent values are punched together. */
 static sl_err values_punch(struct ti_scan_read *read)
 {
     struct sl_disk *disk = read->self->disk;
@@ -79,12 +79,12 @@ static sl_err scan_read_run(void *context, uint32_t thread)
     return err == SL_OK && read->empties ? values_punch(read) : err;
 }
 
-/* On a helper thread: an index may be large, and the disk slow. The file stays meanwhile. */
+/* On a helper thread, since an index may be large and the disk slow. The file stays meanwhile. */
 static sl_err scan_read_start(struct tierer *self, struct ti_segment *segment, bool empties)
 {
     struct ti_scan_read *read = &self->scan_read;
     if (read->busy) {
-        return SL_OK; /* its end comes here again */
+        return SL_OK; /* its end calls this again */
     }
     ti_reads_begin(self);
     *read = (struct ti_scan_read){
@@ -97,13 +97,13 @@ static sl_err scan_read_start(struct tierer *self, struct ti_segment *segment, b
 
 void ti_scan_empty(struct tierer *self, struct ti_segment *segment)
 {
-    (void)scan_read_start(self, segment, true); /* what fails is begun again */
+    (void)scan_read_start(self, segment, true); /* retried after a failure */
 }
 
 static void segment_emptied(struct tierer *self, struct ti_segment *segment, sl_err result)
 {
     self->keeps_room = result == SL_ERR_UNSUPPORTED;
-    segment->emptied = true; /* also what failed: all of it goes when it is the oldest */
+    segment->emptied = true; /* also after a failure: as the oldest file it is removed whole */
     if (self->disk->ops->real_bytes != NULL) {
         segment->real_bytes = self->disk->ops->real_bytes(self->disk, segment->file);
     }
@@ -118,14 +118,14 @@ void ti_scan_was_read(struct tierer *self, sl_err result)
 {
     struct ti_scan_read *read = &self->scan_read;
     struct ti_segment *segment = ti_log_segment(self, read->segment.number);
-    SL_ASSERT(read->busy && segment != NULL); /* it stays while it is read */
+    SL_ASSERT(read->busy && segment != NULL); /* a file stays while it is read */
     segment->reads--;
     read->busy = false;
     if (read->empties) {
         segment_emptied(self, segment, result);
-    } else if (result != SL_OK) { /* told as empty, all of it would be forgotten */
+    } else if (result != SL_OK) { /* reported as empty, all its values would be forgotten */
         if (!self->scan_waits) {
-            sl_log_write(self->env->log, SL_LOG_WARN, 0, "disk: %s, tried again", read->why.text);
+            sl_log_write(self->env->log, SL_LOG_WARN, 0, "disk: %s, will retry", read->why.text);
         }
         self->scan_waits = true;
         self->scan_retry_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
@@ -138,13 +138,13 @@ void ti_scan_was_read(struct tierer *self, sl_err result)
         self->scan_records_bytes = read->bytes;
         self->scan_records_of = segment->number;
     } else {
-        free(read->records); /* what stands there may have gone bad since */
+        free(read->records); /* the disk may have become bad there since */
     }
     read->records = NULL;
 }
 
-/* The records of a segment: in memory while it has no footer, else read once. False: they are being
- * read. */
+/* The records of a log file: in memory until it has a footer, then read. False: still being read.
+ */
 static bool scan_records_of(struct tierer *self, struct ti_segment *segment,
                             const unsigned char **records, uint64_t *bytes)
 {
@@ -166,7 +166,7 @@ static bool scan_records_of(struct tierer *self, struct ti_segment *segment,
 
 enum scan_state { SCAN_FOUND, SCAN_READING, SCAN_CAUGHT_UP };
 
-/* The segment that has records not told yet, with them; moves the scan to it. */
+/* Moves the scan to the next file with unreported records, and gives these. */
 static enum scan_state scan_find(struct tierer *self, const unsigned char **records,
                                  uint64_t *bytes)
 {
@@ -193,7 +193,7 @@ static enum scan_state scan_find(struct tierer *self, const unsigned char **reco
     }
 }
 
-/* Whether the record is what its key has now. */
+/* Whether the record is the current value of its key. */
 static bool scan_take(const struct tierer *self, const struct ti_record *record,
                       struct sl_item_found *out)
 {
@@ -226,8 +226,8 @@ static bool log_changes(const struct tierer *self)
     return self->active.count > 0 || self->waiting.count > 0 || ti_segment_goes(self);
 }
 
-/* Fills the next message, with records of one segment that was read at most: its texts point into
- * them. Looks at so many records at most: few of them may count. */
+/* Fills the next message, from at most one file whose records were read: its texts point into them.
+ * It examines a bounded number of records, since few of them may count. */
 static enum scan_state scan_fill(struct tierer *self)
 {
     const unsigned char *records = NULL;
@@ -260,7 +260,7 @@ static void scan_send(struct tierer *self)
     enum scan_state state = scan_fill(self);
     self->scan_last = state == SCAN_CAUGHT_UP;
     if (self->scan_count == 0 && (!self->scan_last || log_changes(self))) {
-        self->scan_paused = true; /* ti_scan_pump goes on */
+        self->scan_paused = true; /* ti_scan_pump continues */
         if (state == SCAN_FOUND) {
             self->env->ops->wake_at(self->env, self->env->now_ns);
         }
@@ -287,10 +287,10 @@ static void scan_send(struct tierer *self)
                                TI_COOKIE_FOUND | self->scan_generation, NULL);
     self->scan_asked = err == SL_OK;
     if (err != SL_OK) {
-        self->scanning = false; /* the next HELLO_REPLY begins again */
+        self->scanning = false; /* the next HELLO_REPLY starts it again */
         self->boot_generation = 0;
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                     "disk: telling the registrar what is there failed (%s), tried again",
+                     "disk: reporting the contents to the registrar failed (%s), will retry",
                      sl_err_text(err));
     }
 }
@@ -310,14 +310,14 @@ static void scan_rewind(struct tierer *self)
     self->scan_asked = self->scan_paused = self->scan_skipped = false;
     self->scan_offset = self->scan_segment = 0;
     self->scan_generation++;
-    scan_records_drop(self); /* read before: what stands there may have gone bad since */
+    scan_records_drop(self); /* the disk may have become bad there since */
 }
 
 void ti_scan_start(struct tierer *self)
 {
     self->scan_started_ns = self->env->now_ns;
     scan_rewind(self);
-    self->scan_paused = true; /* ti_scan_pump begins */
+    self->scan_paused = true; /* ti_scan_pump starts it */
     self->scan_retry_ns = 0;
 }
 
@@ -335,7 +335,7 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
     if (!self->scanning) {
         return;
     }
-    if (reply != NULL && reply->code == SL_ERR_BUSY) { /* it did not hear the beginning */
+    if (reply != NULL && reply->code == SL_ERR_BUSY) { /* it missed the first message */
         ti_scan_again(self);
         return;
     }
@@ -346,12 +346,12 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
     }
     const struct sl_u64s *codes = &reply->body.disk_found_reply.codes;
     bool again = false;
-    /* What the registrar does not want stays known here: without a tombstone it is on disk, and the
-     * next registrar has to hear of it, or it would come back with the next tierer. */
+    /* Values that the registrar refuses stay in the table: without a tombstone they are on the
+     * disk. The next registrar must know them, or they would come back with the next tierer. */
     for (uint32_t i = 0; i < self->scan_count && i < codes->count; i++) {
         again = again || codes->at[i] == SL_ERR_BUSY;
     }
-    if (again) { /* somebody writes a key of this batch: it is known later whether he will */
+    if (again) { /* a key of this batch is being written: report it again later */
         self->scan_segment = self->scan_from_segment;
         self->scan_offset = self->scan_from_offset;
         scan_put_off(self);
@@ -359,16 +359,16 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
     }
     self->scan_pause_ns = TI_SCAN_RETRY_NS;
     self->start.told = self->start.told || self->scan_last;
-    self->scan_waits = self->scan_waits && !self->scan_last; /* what it waited for may have gone */
+    self->scan_waits = self->scan_waits && !self->scan_last; /* its file may be gone */
     ti_health_tell(self);
     if (self->scan_last) {
         self->scanning = false;
         scan_records_drop(self);
         sl_log_write(self->env->log, SL_LOG_INFO, 0,
-                     "disk: the registrar knows all %" PRIu64 " values, told in %" PRIu64 " ms",
+                     "disk: reported all %" PRIu64 " values to the registrar in %" PRIu64 " ms",
                      ti_entries_live_count(self->entries),
                      (self->env->now_ns - self->scan_started_ns) / SL_NS_PER_MS);
         return;
     }
-    self->scan_paused = true; /* ti_scan_pump goes on */
+    self->scan_paused = true; /* ti_scan_pump continues */
 }

@@ -102,8 +102,7 @@ struct ti_record {
 };
 static_assert(sizeof(struct ti_record) == 64, "fixed");
 
-/* Last page of a closed log file; the index ends right before it. digest covers the page with
- * digest zero. */
+/* Last page of a closed log file, after the index. digest covers the page with digest zero. */
 struct ti_trailer {
     uint64_t magic;
     uint64_t salt;

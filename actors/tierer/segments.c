@@ -1,5 +1,4 @@
-/* actors/tierer/segments.c - segment files: made under the ceiling, closed with a footer, reclaimed
- * oldest first. */
+/* actors/tierer/segments.c - makes log files below the ceiling, closes and reclaims them. */
 #include "actors/tierer/internal.h"
 
 #include <errno.h>
@@ -10,7 +9,7 @@
 #include <sys/mman.h>
 
 #define RECORDS_BYTES_MIN (UINT64_C(64) << 10)
-#define SEAL_FAILURES_MAX 5u /* then new frames do not wait for the footer of a failed segment */
+#define SEAL_FAILURES_MAX 5u /* then new frames no longer wait for the footer of a failed file */
 
 int ti_segment_compare(const void *a, const void *b)
 {
@@ -40,7 +39,7 @@ static uint64_t segments_real_bytes(const struct tierer *self)
     return bytes;
 }
 
-/* What was written to them, given back or not: records of it are read at each start. */
+/* Lengths, also of punched pages: every start reads their records. */
 static uint64_t segments_length(const struct tierer *self)
 {
     uint64_t bytes = 0;
@@ -80,8 +79,8 @@ void ti_segment_header(const struct tierer *self, const struct ti_segment *segme
     out->digest = ti_page_digest(out, sizeof(*out));
 }
 
-/* What the file takes on the disk. The file system may add blocks of its own while the file is
- * written, so an open one counts for a little more than it is. */
+/* Bytes of the file on the disk. The file system may add blocks while the file is written, so an
+ * open file is charged a little more. */
 static uint64_t segment_real_bytes(const struct tierer *self, const struct ti_segment *segment)
 {
     const struct sl_disk_ops *ops = self->disk->ops;
@@ -91,7 +90,7 @@ static uint64_t segment_real_bytes(const struct tierer *self, const struct ti_se
     return SL_MAX(real, segment->bytes) + slack;
 }
 
-/* Whether that lasts: values do not go for what another program took for a moment. */
+/* Whether the refusal lasts: no values are removed for space that another program uses briefly. */
 static bool room_is_refused(struct tierer *self)
 {
     struct ti_room *room = &self->room;
@@ -103,17 +102,16 @@ static bool room_is_refused(struct tierer *self)
     return now_ns >= room->again_ns;
 }
 
-/* A ceiling that is as low as what is there, for a while. */
+/* Lowers the ceiling to the present size, for a while. */
 void ti_segments_no_room(struct tierer *self, bool allocating)
 {
     struct ti_room *room = &self->room;
     uint64_t bytes = segments_real_bytes(self);
     bool told = room->full || room->retry_at_ns != 0;
     if (!allocating && self->segment_count < 2) {
-        return; /* nothing may go for it */
+        return; /* no file may be removed */
     }
-    /* One segment at a time: a refusal that outlives it would empty the disk within milliseconds.
-     */
+    /* One file at a time: a refusal that continues would empty the disk within milliseconds. */
     if (told ? self->env->now_ns < room->again_ns : !room_is_refused(self)) {
         return;
     }
@@ -121,7 +119,7 @@ void ti_segments_no_room(struct tierer *self, bool allocating)
     room->full = self->segment_count < 2;
     room->retry_at_ns =
         sl_deadline_ns(self->env->now_ns, room->full ? TI_HEALTH_RETRY_NS : TI_ROOM_RETRY_NS);
-    /* The slack: a file that is used again needs no other to go for it. */
+    /* With the slack, reusing a file does not evict another one. */
     bytes = allocating ? bytes + TI_SEGMENT_SLACK_BYTES : bytes - self->segments[0].real_bytes;
     uint64_t least = self->foreign_bytes + self->members.unwritten_bytes +
                      2 * (self->segment_bytes + TI_SEGMENT_SLACK_BYTES);
@@ -148,7 +146,7 @@ void ti_segments_failed(struct tierer *self, const char *what, int os_code)
     }
 }
 
-/* Once a while it is tried whether the setting's room is there again. */
+/* From time to time tries the configured ceiling again. */
 static void room_retry(struct tierer *self)
 {
     struct ti_room *room = &self->room;
@@ -189,7 +187,7 @@ static sl_err segment_create(struct tierer *self, struct sl_error *why)
     return SL_OK;
 }
 
-/* The oldest one's file is gone, or another's. */
+/* The oldest file was removed, or became the next one. */
 static void segment_forget(struct tierer *self)
 {
     self->left = self->segments[0].list;
@@ -219,7 +217,7 @@ static void spare_start(struct tierer *self)
     spare->retry_at_ns = err == SL_OK ? 0 : sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
 }
 
-/* from: the file of a segment that was reclaimed, NULL: a new one. */
+/* from: the file of a reclaimed segment to reuse; NULL: a new file. */
 static void spare_make(struct tierer *self, const char *from)
 {
     struct ti_spare *spare = &self->spare;
@@ -229,7 +227,7 @@ static void spare_make(struct tierer *self, const char *from)
                                .bytes = self->segment_bytes};
     (void)snprintf(spare->name, sizeof(spare->name), TI_SEGMENT_NAME_FORMAT, spare->number);
     (void)snprintf(spare->from, sizeof(spare->from), "%s", from != NULL ? from : "");
-    if (from == NULL) { /* else the segment counts until it ends */
+    if (from == NULL) { /* otherwise the old file is charged until the job ends */
         spare->real_bytes = self->segment_bytes + TI_SEGMENT_SLACK_BYTES;
     }
     spare_start(self);
@@ -261,10 +259,10 @@ void ti_segments_prepared(struct tierer *self, sl_err result)
     if (!no_room) {
         ti_health_failed(self, spare->why.text, spare->why.os_code);
     }
-    /* A name can be made in any directory that is there. */
+    /* A directory that exists accepts new names. */
     self->gone = self->gone || spare->why.os_code == ENOENT;
     if (spare->from[0] == '\0') {
-        *spare = (struct ti_spare){0}; /* nothing is left of it: begun anew when it is wanted */
+        *spare = (struct ti_spare){0}; /* nothing is left of it; made again when needed */
     }
     if (no_room) {
         ti_segments_no_room(self, true);
@@ -272,7 +270,7 @@ void ti_segments_prepared(struct tierer *self, sl_err result)
     if (spare->state == TI_SPARE_NONE) {
         return;
     }
-    /* Under its old name it is the segment still, and is to go after all; under the new one it has
+    /* Under its old name the file is still the oldest one, to be removed; under the new it is
      * gone. */
     struct sl_disk_request drop = {.verb = SL_DISK_REMOVE, .file = -1, .name = spare->from};
     if (!ti_io_start(self, TI_IO_REMOVE, NULL, 0, &drop)) {
@@ -312,7 +310,7 @@ static void reclaim_ask(struct tierer *self)
     self->reclaiming = reclaim_send(self, oldest->number, false);
 }
 
-/* The registrar has places there until it hears that the file has gone. */
+/* The registrar keeps places in the file until it is notified that the file is gone. */
 static void gone_tell(struct tierer *self)
 {
     if (self->gone_segment != 0 && !self->gone_told && self->boot_generation != 0 &&
@@ -321,8 +319,8 @@ static void gone_tell(struct tierer *self)
     }
 }
 
-/* A failed frame may look whole on the disk: until the footer says that it does not count, nothing
- * new is acknowledged. */
+/* A failed frame may look intact on the disk: until a footer omits it, no new one is
+ * acknowledged. */
 static bool segments_wait_for_footer(const struct tierer *self)
 {
     for (uint32_t i = 0; i < self->segment_count; i++) {
@@ -335,7 +333,7 @@ static bool segments_wait_for_footer(const struct tierer *self)
     return false;
 }
 
-/* Whether one segment more stays under the ceiling; else the oldest is to go, if it may. */
+/* Whether one more file fits under the ceiling; if not, asks for the oldest one (reclaims). */
 static bool segments_have_room(struct tierer *self, bool reclaims)
 {
     uint64_t wanted =
@@ -361,7 +359,7 @@ bool ti_segments_members_fit(struct tierer *self)
     if (segments_real_bytes(self) <= self->room.bytes_max || self->segment_count == 0) {
         return true;
     }
-    reclaim_ask(self); /* of before there was such a file */
+    reclaim_ask(self); /* files from before the disk had a members file */
     return false;
 }
 
@@ -370,7 +368,7 @@ void ti_segments_prepare(struct tierer *self)
     const struct ti_segment *newest = ti_log_newest(self);
     struct ti_spare *spare = &self->spare;
     if (self->segment_count > 1 && self->room.retry_at_ns != 0) {
-        (void)ti_segments_members_fit(self); /* what the file system refused needs room now */
+        (void)ti_segments_members_fit(self); /* the oldest file makes room */
     }
     if (self->disk->ops->prepare == NULL) {
         room_retry(self);
@@ -385,8 +383,8 @@ void ti_segments_prepare(struct tierer *self)
         }
         return;
     }
-    /* One is always there ahead of use: neither a tombstone nor a reclaim needs new room. But
-     * nothing goes for it before this life has begun to write. */
+    /* One file is always made in advance, so neither a tombstone nor a reclaim needs new space. But
+     * no file is reclaimed for it before this process has begun to write. */
     bool writes = self->waiting.count > 0 || (newest != NULL && newest->state == TI_SEGMENT_OPEN);
     bool wanted = writes || newest != NULL || self->room.full;
     if (wanted && segments_have_room(self, writes)) {
@@ -399,7 +397,7 @@ struct ti_segment *ti_segment_for(struct tierer *self, uint64_t frame_bytes, uin
 {
     *fresh = false;
     struct ti_segment *newest = ti_log_newest(self);
-    bool going = self->reclaiming || self->left != 0; /* the oldest: nothing in it counts */
+    bool going = self->reclaiming || self->left != 0; /* nothing in the oldest file counts */
     if (segments_wait_for_footer(self) || (going && self->segment_count == 1)) {
         return NULL;
     }
@@ -413,7 +411,7 @@ struct ti_segment *ti_segment_for(struct tierer *self, uint64_t frame_bytes, uin
     if (self->disk->ops->prepare != NULL) {
         ti_segments_prepare(self);
         if (self->spare.state != TI_SPARE_READY) {
-            return NULL; /* its end comes here again */
+            return NULL; /* its end calls this again */
         }
     } else if (!segments_have_room(self, true)) {
         return NULL;
@@ -441,8 +439,8 @@ void ti_segment_records_free(struct ti_segment *segment)
     segment->records_capacity = 0;
 }
 
-/* The footer is written from the records: whole pages, which the kernel moves when they grow. To
- * copy them would hold up loads, and room for all from the start counts at once where memory is
+/* The footer is written from the records. They are whole pages, which the kernel remaps as they
+ * grow: copying would delay loads, and reserving all of them counts at once if memory is
  * limited. */
 static bool records_room(struct ti_segment *segment, uint64_t bytes)
 {
@@ -509,13 +507,13 @@ uint64_t ti_segments_seal_at(const struct tierer *self)
     return at_ns;
 }
 
-/* Much room would be left behind the frames: the footer follows them, and the file gets shorter. */
+/* Much space is unused: the footer then directly follows the frames, and the file is cut. */
 static bool segment_is_short(const struct ti_segment *segment, uint64_t footer_bytes)
 {
     return segment->used_bytes + footer_bytes + segment->bytes / 8 < segment->bytes;
 }
 
-/* Completes the records to a footer, where they are. */
+/* Completes the records in place to a footer. */
 static bool footer_build(struct tierer *self, struct ti_segment *segment)
 {
     struct ti_seal *seal = &self->seal;
@@ -585,7 +583,7 @@ void ti_segments_seal(struct tierer *self)
                                           .offset_bytes = seal->offset_bytes,
                                           .length_bytes = seal->footer_bytes};
         if (!ti_io_start(self, TI_IO_SEAL, NULL, segment->number, &request)) {
-            return; /* all slots are taken: some end comes here again */
+            return; /* all slots are in use: the end of a request calls this again */
         }
         seal->busy = true;
         seal->segment = segment->number;
@@ -593,13 +591,13 @@ void ti_segments_seal(struct tierer *self)
     }
 }
 
-/* Written, durable, and if the file gets shorter: cut, durable again. A file that is short and does
- * not end with a footer was never left so by a power cut. */
+/* The footer is written, then synced; a file that gets shorter is then cut and synced again. So a
+ * power cut never leaves a short file without a footer at its end. */
 void ti_segments_seal_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
 {
     struct ti_seal *seal = &self->seal;
     struct ti_segment *segment = ti_log_segment(self, seal->segment);
-    SL_ASSERT(segment != NULL && segment->sealing); /* a segment that is being closed does not go */
+    SL_ASSERT(segment != NULL && segment->sealing); /* a file stays while its footer is written */
     uint64_t end = seal->offset_bytes + seal->footer_bytes;
     enum ti_io_kind next = TI_IO_SEAL_SYNC;
     struct sl_disk_request request = {.verb = SL_DISK_SYNC, .file = segment->file};
@@ -622,7 +620,7 @@ void ti_segments_seal_io(struct tierer *self, const struct ti_io *io, uint64_t b
     seal_end(self, segment, os_code != 0 ? os_code : EAGAIN);
 }
 
-#define DEAD_STEP 64u /* segments that are looked at in a turn */
+#define DEAD_STEP 64u /* files checked in a turn */
 
 static bool segment_is_dead(const struct tierer *self, const struct ti_segment *segment)
 {
@@ -631,8 +629,8 @@ static bool segment_is_dead(const struct tierer *self, const struct ti_segment *
            ti_entries_live_in(self->entries, segment->number) == 0;
 }
 
-/* The oldest goes as if room were wanted. Of another one the values go, and its records stay: it
- * may have tombstones, and values that replace older ones. */
+/* An oldest file without live values is reclaimed as if space were needed. Of other dead files only
+ * the values are freed: their records may be tombstones, or replace older values. */
 void ti_segments_dead(struct tierer *self)
 {
     gone_tell(self);
@@ -653,8 +651,7 @@ void ti_segments_dead(struct tierer *self)
     }
 }
 
-/* The registrar reads nothing of the oldest segment any more, and it goes; or it knows of one that
- * has. */
+/* The registrar no longer reads the oldest file, which can be removed; or knows of a removal. */
 void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
 {
     bool done = reply != NULL && reply->code == SL_OK;
@@ -666,11 +663,11 @@ void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
     }
     self->reclaiming = false;
     if (!done || self->segment_count == 0) {
-        return; /* asked again while room is wanted */
+        return; /* requested again while space is needed */
     }
     struct ti_segment *oldest = &self->segments[0];
     if (oldest->reads > 0 || oldest->frames > 0 || oldest->sealing || oldest->settling) {
-        return; /* asked again when they have ended */
+        return; /* requested again when they have ended */
     }
     char *name = self->leaving_name;
     (void)snprintf(name, sizeof(self->leaving_name), TI_SEGMENT_NAME_FORMAT, oldest->number);
@@ -680,20 +677,20 @@ void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
                 self->room.bytes_max;
     bool reused = fits && self->disk->ops->prepare != NULL && self->spare.state == TI_SPARE_NONE;
     struct sl_disk_request request = {.verb = SL_DISK_REMOVE, .file = -1, .name = name};
-    if (reused) { /* its blocks were written before: writing them again needs no new extents */
+    if (reused) { /* its blocks were written before, so writing needs no new extents */
         spare_make(self, name);
     } else if (!ti_io_start(self, TI_IO_REMOVE, NULL, oldest->number, &request)) {
-        return; /* asked again */
+        return; /* requested again */
     }
     oldest->leaving = true;
-    self->reclaiming = true; /* until the file has gone, or another's name */
+    self->reclaiming = true; /* until the file is removed or renamed */
 }
 
 void ti_segments_removed(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
 {
     (void)io, (void)bytes;
     self->reclaiming = false;
-    if (self->spare.from[0] != '\0') { /* it could not be the next one */
+    if (self->spare.from[0] != '\0') { /* it could not be reused */
         self->spare = (struct ti_spare){0};
     }
     SL_ASSERT(self->segment_count > 0 && self->segments[0].leaving); /* it stays the oldest */
@@ -701,10 +698,10 @@ void ti_segments_removed(struct tierer *self, const struct ti_io *io, uint64_t b
         segment_forget(self);
         return;
     }
-    /* The file is there still, and counts: the registrar is asked again when the disk is back. */
+    /* The file still exists and counts: the registrar is asked again when the disk works. */
     self->segments[0].leaving = false;
     if (self->scan_skipped) {
-        ti_scan_again(self); /* which has passed it by */
+        ti_scan_again(self); /* the scan has skipped this file */
     }
     ti_health_failed(self, "remove a segment", os_code);
     self->reclaim_at_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);

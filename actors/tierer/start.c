@@ -1,5 +1,5 @@
-/* actors/tierer/start.c - the start: every segment is taken over, oldest first, and what may have
- * been removed by a tombstone that is lost is given up. */
+/* actors/tierer/start.c - the start: opens all log files, oldest first, and rebuilds the table of
+ * entries. Values that a lost tombstone may have removed are given up. */
 #include "actors/tierer/internal.h"
 #include "actors/tierer/recover.h"
 
@@ -10,8 +10,8 @@
 #include <string.h>
 
 #define FOOTERS_DOUBTED 16u
-#define RECORDS_MAX     (16 * SL_MIB) /* bytes noted for footers; the rest at a later start */
-#define APPLY_BATCH     32u           /* records whose places in the table are fetched together */
+#define RECORDS_MAX     (16 * SL_MIB) /* bytes kept for footers; the rest at a later start */
+#define APPLY_BATCH     32u           /* records whose table entries are prefetched together */
 
 struct listing {
     struct tierer *self;
@@ -25,7 +25,7 @@ static void listing_add(void *context, const char *name, uint64_t bytes)
     unsigned number = 0;
     char check[40];
     if (sscanf(name, "segment.%10u", &number) != 1 || number == 0 ||
-        number > UINT32_MAX - (1u << 20) || /* there are next ones */
+        number > UINT32_MAX - (1u << 20) || /* later files need numbers as well */
         snprintf(check, sizeof(check), TI_SEGMENT_NAME_FORMAT, number) < 0 ||
         strcmp(check, name) != 0) {
         self->foreign_bytes += bytes;
@@ -97,7 +97,7 @@ static sl_err records_apply(struct tierer *self, struct ti_segment *segment, con
     return SL_OK;
 }
 
-/* Without a page of members the disk has the name of its segments. */
+/* Without a page of members the disk has the name of its log files. */
 static bool segment_is_ours(struct tierer *self, const struct ti_segment *segment)
 {
     if (!self->members.there) {
@@ -117,7 +117,7 @@ static sl_err segment_drop(struct tierer *self, struct ti_segment *segment, stru
     return self->disk->ops->remove(self->disk, name, why);
 }
 
-/* Nothing is given up for what a disk that is out does not give. */
+/* Values are given up only if the disk itself can be read. */
 static sl_err disk_reads(const struct tierer *self, struct sl_error *why)
 {
     return self->unread != SL_ERR_IO
@@ -125,8 +125,8 @@ static sl_err disk_reads(const struct tierer *self, struct sl_error *why)
                : sl_fail(why, SL_ERR_IO, "disk: it cannot be read now: the next start tries again");
 }
 
-/* A page that was written can be read of a disk that is out when it is in memory: with buffered i/o
- * a few segments may be bad, more are the disk. */
+/* With buffered i/o, pages may come from memory while the disk is out. So a few unreadable log
+ * files are bad places; more mean that the disk is out. */
 static sl_err segments_read(const struct tierer *self, const struct ti_start *start,
                             struct sl_error *why)
 {
@@ -138,9 +138,9 @@ static sl_err segments_read(const struct tierer *self, const struct ti_start *st
                          start->unreadable, start->listed);
 }
 
-/* Gives up the values of the `count` oldest segments: a tombstone behind them is lost, and nobody
- * knows whose. The files go, oldest first: what shows that it is lost stays until all have gone,
- * and nothing is there that could be read again at a later start. */
+/* Gives up the values of the `count` oldest files: a later tombstone is lost, and its keys are
+ * unknown. The files are removed, oldest first. The evidence of the loss stays until all are gone,
+ * so that a later start continues an interrupted removal. */
 static sl_err oldest_give_up(struct tierer *self, struct ti_start *start, uint32_t count,
                              const char *reason, struct sl_error *why)
 {
@@ -160,7 +160,7 @@ static sl_err oldest_give_up(struct tierer *self, struct ti_start *start, uint32
     if (count > 0) {
         self->given_up_segments += gone;
         sl_log_write(self->env->log, SL_LOG_ERROR, 0,
-                     "disk: %s: what was removed could come back, so the %" PRIu64
+                     "disk: %s: removed values could come back, so the %" PRIu64
                      " values in %u segments up to %u are given up",
                      reason, values - ti_entries_live_count(self->entries), count, newest);
     }
@@ -172,8 +172,8 @@ static sl_err oldest_give_up(struct tierer *self, struct ti_start *start, uint32
                          reason, self->disk->place != NULL ? self->disk->place : "disk_path");
 }
 
-/* Somebody says that a frame of tombstones was acknowledged. When it was not seen, it lay behind
- * all that is kept. */
+/* A frame of tombstones with this sequence was acknowledged. If it was not found, it came after
+ * everything that is kept. */
 static sl_err tombstone_named(struct tierer *self, struct ti_start *start, uint64_t sequence,
                               struct sl_error *why)
 {
@@ -184,7 +184,7 @@ static sl_err tombstone_named(struct tierer *self, struct ti_start *start, uint6
     return oldest_give_up(self, start, start->kept, "tombstones cannot be read", why);
 }
 
-/* Whether the index of a footer follows the frames: then none is missing at their end. */
+/* Whether the index of a footer follows the frames: then no frame is missing at their end. */
 static bool index_stands(struct tierer *self, const struct ti_segment *segment)
 {
     uint64_t left = segment->records_bytes, at = 0;
@@ -199,8 +199,8 @@ static bool index_stands(struct tierer *self, const struct ti_segment *segment)
     return stands;
 }
 
-/* What is left of a footer that is not whole says whether the frames' end is missing, in a file
- * that may have been cut for it or by something else. */
+/* The remains of a damaged footer show whether frames are missing at the end of a file that was
+ * cut, for its footer or by something else. */
 static sl_err footer_remains(struct tierer *self, struct ti_segment *segment, struct ti_walk *walk,
                              struct sl_error *why)
 {
@@ -218,8 +218,7 @@ static sl_err footer_remains(struct tierer *self, struct ti_segment *segment, st
     return SL_OK;
 }
 
-/* What it says counts at once. For the footer to come it is noted as well, where there is memory.
- */
+/* Applies the record, and keeps it for the future footer while there is memory. */
 static sl_err record_recover(struct tierer *self, struct ti_segment *segment,
                              const struct ti_record *record, struct sl_error *why)
 {
@@ -229,7 +228,7 @@ static sl_err record_recover(struct tierer *self, struct ti_segment *segment,
     return records_apply(self, segment, record, record->record_bytes, why);
 }
 
-/* A segment without footer: of a crash, or a damaged one. */
+/* Recovers a log file without an intact footer: after a crash, or damaged. */
 static sl_err segment_recover(struct tierer *self, struct ti_start *start,
                               struct ti_segment *segment, struct sl_error *why)
 {
@@ -262,7 +261,7 @@ static sl_err segment_recover(struct tierer *self, struct ti_start *start,
         err = oldest_give_up(self, start, start->kept, "tombstones cannot be read", why);
     }
     if (err == SL_OK && walk.tombstones_lost >= segment->first_sequence &&
-        walk.tombstones_lost != 0) { /* here: they may have been for values before them */
+        walk.tombstones_lost != 0) { /* lost in this file: they may have been for its own values */
         segment->lost = true;
         return SL_OK;
     }
@@ -272,13 +271,13 @@ static sl_err segment_recover(struct tierer *self, struct ti_start *start,
     start->records_bytes += segment->records_bytes;
     if (!noted ||
         segment->used_bytes + ti_segment_footer_bytes(segment->records_bytes) > segment->bytes) {
-        ti_segment_records_free(segment); /* no room for a footer, or not now: its frames stay */
+        ti_segment_records_free(segment); /* no footer now; its frames stay */
         segment->records_lost = true;
     }
     return err;
 }
 
-/* Takes a segment over by its footer. SL_ERR_NOT_FOUND: it has none that is whole. */
+/* Recovers a log file from its footer. SL_ERR_NOT_FOUND: it has no intact one. */
 static sl_err segment_adopt(struct tierer *self, struct ti_start *start, struct ti_segment *segment,
                             struct sl_error *why)
 {
@@ -302,7 +301,7 @@ static sl_err segment_adopt(struct tierer *self, struct ti_start *start, struct 
     err = tombstone_named(self, start, trailer.tombstone_before, why);
     start->doubt = 0;
     ti_entries_expect(self->entries, trailer.index_bytes / sizeof(struct ti_record) *
-                                         start->listed); /* they are much alike */
+                                         start->listed); /* files are much alike */
     if (err == SL_OK) {
         err = records_apply(self, segment, records, trailer.index_bytes, why);
     }
@@ -335,13 +334,13 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
     segment->bytes = file_bytes;
     segment->real_bytes = SL_MAX(segment->real_bytes, file_bytes);
     err = segment_adopt(self, start, segment, why);
-    if (err == SL_ERR_STALE) { /* of the time before the disk was emptied */
+    if (err == SL_ERR_STALE) { /* from before the disk was emptied */
         self->emptied_segments++;
         return segment_drop(self, segment, why);
     }
     if (err == SL_OK && blocks_bytes <= file_bytes / 2) {
         segment->emptied = true;
-        segment->real_bytes = blocks_bytes; /* nothing is written to it any more */
+        segment->real_bytes = blocks_bytes; /* it is not written any more */
     }
     if (err != SL_ERR_NOT_FOUND) {
         return err;
@@ -364,7 +363,8 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
         start->unreadable++;
         start->doubt = segment->number;
         return SL_OK;
-    case TI_HEADER_NONE: /* died while it was made: nothing of it was acknowledged */
+    case TI_HEADER_NONE: /* the process died while it made the file: nothing in it was acknowledged
+                          */
         sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: %s has no valid header, removed", name);
         return segment_drop(self, segment, why);
     case TI_HEADER_FINE:
@@ -377,8 +377,8 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
     return segment_recover(self, start, segment, why);
 }
 
-/* A segment in which nothing counts: its room is worth more than the file. One that has bytes where
- * its first frame stood is kept, whatever they are. */
+/* Whether the file has no frames, so that its space is worth more than the file. A file with any
+ * bytes at the place of its first frame is kept. */
 static bool segment_unused(struct tierer *self, const struct ti_segment *segment)
 {
     if (segment->state == TI_SEGMENT_SEALED || segment->lost ||
@@ -394,13 +394,14 @@ static bool segment_unused(struct tierer *self, const struct ti_segment *segment
     return true;
 }
 
-/* What the page of members names, and what nobody names who comes after it. */
+/* Gives up the files that may hold values of tombstones that the page of members names but no file
+ * has, and the files up to one whose end is in doubt. */
 static sl_err segments_judge(struct tierer *self, struct ti_start *start, struct sl_error *why)
 {
     const struct ti_members *page = &self->members.now;
     uint32_t named =
         page->tombstone_sequence > self->tombstone_sequence ? page->tombstone_segment : 0;
-    /* Behind the newest segment that has tombstones there are none. */
+    /* After the newest file that has tombstones there are none. */
     bool doubt = start->doubt != 0 &&
                  (page->tombstone_segment == 0 || start->doubt <= page->tombstone_segment);
     uint32_t count = 0;
@@ -417,8 +418,8 @@ static sl_err segments_judge(struct tierer *self, struct ti_start *start, struct
                           why);
 }
 
-/* Those of which nothing counts go: what cannot be read now must not be read later, when others
- * that forget it have been given back. */
+/* Removes lost files. If one became readable later, its values could return after files with their
+ * tombstones were reclaimed. */
 static sl_err segments_lost_drop(struct tierer *self, struct ti_start *start, struct sl_error *why)
 {
     uint32_t kept = 0;
@@ -437,10 +438,10 @@ static sl_err segments_lost_drop(struct tierer *self, struct ti_start *start, st
     return err;
 }
 
-/* A footer that can be read need not be durable: its sync may have failed, or the tierer died
- * before. Without it a frame that it leaves out, whose write was given up, would count after a
- * power cut. So the newest are synced before anything is told of them. Behind older ones frames
- * were acknowledged, and those waited for their footers. */
+/* A footer that can be read may still not be durable: its sync may have failed, or the tierer died
+ * before it. Without that footer, a given-up frame that it leaves out would count after a power
+ * cut. So the newest files are synced before anything is reported. Older files need no sync: frames
+ * acknowledged after them waited for their footers. */
 static void footers_doubt(struct tierer *self, const struct ti_start *start)
 {
     uint32_t from = start->kept > FOOTERS_DOUBTED ? start->kept - FOOTERS_DOUBTED : 0;
@@ -470,7 +471,7 @@ static sl_err segments_open(struct tierer *self, struct ti_start *start, struct 
         if (err == SL_OK && segment.file >= 0 && newest && segment_unused(self, &segment)) {
             err = segment_drop(self, &segment, why);
         }
-        if (segment.file >= 0) { /* also after a failure: ti_log_close() finds it */
+        if (segment.file >= 0) { /* also after a failure: ti_log_close() closes it */
             self->segments[start->kept++] = segment;
         }
     }
@@ -484,7 +485,7 @@ static sl_err segments_open(struct tierer *self, struct ti_start *start, struct 
     err = err == SL_OK ? segments_judge(self, start, why) : err;
     err = err == SL_OK ? segments_lost_drop(self, start, why) : err;
     footers_doubt(self, start);
-    /* Numbers of frames that are lost are not used again: they may be named. */
+    /* Sequences of lost frames are not reused: pages may name them. */
     self->next_sequence = SL_MAX(self->next_sequence, self->tombstone_sequence + 2);
     self->next_number = SL_MAX(self->next_number, self->members.now.tombstone_segment + 1);
     return err;
@@ -508,7 +509,7 @@ sl_err ti_log_open(struct tierer *self, struct sl_error *why)
     return ti_members_open(self, why);
 }
 
-/* On a helper thread: a disk may take minutes to read. */
+/* On a helper thread: reading a disk may take minutes. */
 static sl_err log_read(void *context, uint32_t thread)
 {
     struct tierer *self = context;
@@ -540,8 +541,8 @@ bool ti_log_was_read(struct tierer *self, sl_err result)
     }
     if (self->emptied_segments > 0) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                     "disk: %u segments removed: the disk was away while others of this node "
-                     "served, and begins empty",
+                     "disk: %u segments removed: the disk was absent while others of this node "
+                     "were in use, and starts empty",
                      self->emptied_segments);
     }
     sl_metric_set(self->env->metrics, self->metrics.emptied_segments, self->emptied_segments);
@@ -574,7 +575,7 @@ static bool settle_next(struct tierer *self)
 
 void ti_log_settle(struct tierer *self)
 {
-    self->settling = settle_next(self); /* one at a time: seldom more than one has no footer */
+    self->settling = settle_next(self); /* one at a time: more than one without a footer is rare */
     if (self->settling) {
         self->env->ops->wake_at(self->env, self->env->now_ns);
     }
@@ -583,13 +584,13 @@ void ti_log_settle(struct tierer *self)
 void ti_log_settled(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code)
 {
     (void)bytes;
-    if (os_code != 0) { /* what is read now may not be what is on the disk: only a start tells */
+    if (os_code != 0) { /* the disk may differ from what was read: only a restart shows */
         ti_health_failed(self, "sync at the start", os_code);
         self->unsettled = true;
         return;
     }
     struct ti_segment *segment = ti_log_segment(self, io->item);
-    SL_ASSERT(segment != NULL); /* nothing leaves before it is durable */
+    SL_ASSERT(segment != NULL); /* no file leaves before it is durable */
     segment->settling = false;
     ti_log_settle(self);
 }

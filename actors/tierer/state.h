@@ -17,7 +17,7 @@
 #define TI_LEND_BYTES           (64u << 20)  /* of the arena, registered at once */
 #define TI_REGISTERED_BYTES_MIN (256u << 10) /* smaller pieces of a frame are written together */
 #define TI_SEGMENTS_MAX         SL_DISK_SEGMENTS_MAX
-#define TI_LENGTHS_MAX          2u /* ceilings: bound of the files' lengths, punched pages included */
+#define TI_LENGTHS_MAX          2u /* ceilings: bounds the files' lengths, punched pages included */
 #define TI_IOS_MAX              4096u
 #define TI_IOS_KEPT             256u  /* slots kept for writes and syncs: a frame needs several */
 #define TI_JOBS_MAX             1024u /* requests that wait for a batch or for reads */
@@ -258,8 +258,7 @@ struct ti_start {
     uint32_t listed, kept; /* segments[0 .. kept) are open */
     uint32_t unreadable;
     uint64_t records_bytes; /* kept for footers of files that had none */
-    /* Newest log file whose end cannot be read, while no later file shows which tombstones it had;
-     * 0: none. */
+    /* Newest file with an unreadable end whose tombstones no later file shows; 0: none. */
     uint32_t doubt;
     _Atomic uint32_t done; /* of the listed files */
     _Atomic bool cancelled;

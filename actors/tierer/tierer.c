@@ -1,4 +1,4 @@
-/* actors/tierer/tierer.c - the actor contract of the tierer. */
+/* actors/tierer/tierer.c - the actor contract of the tierer: messages, replies, time. */
 #include "actors/tierer/tierer.h"
 
 #include "actors/tierer/internal.h"
@@ -62,8 +62,9 @@ static sl_err tierer_sizes(struct tierer *self, struct sl_error *why)
     }
     if (sizes.adapted) {
         sl_log_write(self->env->log, SL_LOG_INFO, 0,
-                     "segments have %" PRIu64 " bytes, and not disk_segment: at least four, and at "
-                     "most %u, fill the disk's share",
+                     "log files have %" PRIu64
+                     " bytes, not disk_segment: 4 to %u of them must fill "
+                     "the disk's share",
                      sizes.segment_bytes, SL_DISK_SEGMENTS_MAX);
     }
     self->disk_bytes_max = sizes.share_bytes;
@@ -99,7 +100,7 @@ static sl_err tierer_memory(struct tierer *self, struct sl_error *why)
     self->io_free = &self->ios[0];
     memset(self->bounce_free, 0xff, sizeof(self->bounce_free));
     self->bounce_free_count = TI_BOUNCE_PAGES;
-    /* Segments bound it, not the setting: it may be smaller than at the start before. */
+    /* Bounded by the log files, not by the setting, which may be lower than at an earlier start. */
     return ti_entries_create(self->env->ops->random_u64(self->env), UINT64_C(1) << 31,
                              &self->entries, why);
 }
@@ -137,7 +138,7 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
     return err == SL_OK ? ti_log_read(self, why) : err;
 }
 
-/* reply NULL: nobody answered. */
+/* reply NULL: no answer. */
 static void call_ended(struct tierer *self, const struct sl_call *call, const struct sl_msg *reply)
 {
     if (call->type == SL_MSG_DISK_RECLAIM) {
@@ -156,7 +157,7 @@ static void take_reply(struct tierer *self, const struct sl_msg *msg)
     }
 }
 
-/* What an idle moment is good for. */
+/* Work for idle moments. */
 static void tierer_idle(struct tierer *self)
 {
     if (self->reads.count + self->reads_ahead.count + self->waiting.count == 0) {
@@ -173,7 +174,7 @@ static void maybe_finish(struct tierer *self)
     }
     if (newest != NULL && newest->state == TI_SEGMENT_OPEN) {
         newest->state =
-            TI_SEGMENT_CLOSED; /* with a footer the next start has nothing to look for */
+            TI_SEGMENT_CLOSED; /* with a footer the next start has no frames to search */
         ti_segments_seal(self);
         ti_io_pump(self);
     }
@@ -189,8 +190,8 @@ static void registrar_heard(struct tierer *self, const struct sl_msg *msg)
         self->boot_generation = boot_generation;
         ti_scan_start(self);
     }
-    (void)ti_arena_at(self, 0, 0, 1); /* attached as soon as there is one */
-    ti_health_directory(self);        /* each heartbeat */
+    (void)ti_arena_at(self, 0, 0, 1); /* attached as soon as it exists */
+    ti_health_directory(self);        /* at each heartbeat */
     tierer_idle(self);
 }
 
@@ -227,7 +228,7 @@ static void message_handle(struct tierer *self, const struct sl_msg *msg)
     }
 }
 
-/* While the log is read: nothing that was asked before this process lived is under way. */
+/* While the log is read. No request from before this process is in flight. */
 static sl_err start_handle(struct tierer *self, const struct sl_msg *msg)
 {
     if (msg->type == SL_MSG_LOCAL_JOB) {
@@ -248,7 +249,8 @@ static sl_err start_handle(struct tierer *self, const struct sl_msg *msg)
     return SL_OK;
 }
 
-/* What grows with a segment: one slice a turn, and none for a message, of which a turn has many. */
+/* Work that grows with a log file: one slice a turn, not one a message, of which a turn has many.
+ */
 static void tierer_slice(struct tierer *self)
 {
     if (self->left == 0) {
@@ -258,13 +260,14 @@ static void tierer_slice(struct tierer *self)
     if (ti_entries_drop(self->entries, &self->left, 4096)) { /* 0.8 ms */
         ti_segments_gauges(self);
     }
-    self->env->ops->wake_at(self->env, self->env->now_ns); /* for the rest, or what waited for it */
+    self->env->ops->wake_at(self->env, self->env->now_ns); /* for the rest, or a waiting scan */
 }
 
 static sl_err tierer_handle(void *state, const struct sl_msg *msg)
 {
     struct tierer *self = state;
-    if (msg->sender.length > 0 && strcmp(msg->sender.at, "registrar") != 0) { /* own ends: 0 */
+    if (msg->sender.length > 0 &&
+        strcmp(msg->sender.at, "registrar") != 0) { /* completions have no sender */
         if (!SL_MSG_IS_REPLY(msg->type)) {
             sl_reply_code(self->env, msg, SL_ERR_PERMISSION, NULL);
         }
@@ -279,7 +282,7 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
         message_handle(self, msg);
     }
     ti_reads_fences_answer(self);
-    ti_reads_pump(self); /* loads go before write-back */
+    ti_reads_pump(self); /* loads have priority over write-back */
     ti_log_pump(self);
     ti_io_pump(self);
     if (self->left != 0 || self->scanning) {
@@ -324,7 +327,7 @@ static void tierer_drain(void *state)
     self->draining = true;
     atomic_store_explicit(&self->start.cancelled, true, memory_order_relaxed);
     if (self->start.reading) {
-        self->env->ops->finish(self->env); /* a disk may answer late, or never */
+        self->env->ops->finish(self->env); /* a disk may answer late or never */
         return;
     }
     ti_log_pump(self);
@@ -337,7 +340,7 @@ static void tierer_fini(void *state)
     struct tierer *self = state;
     if (self->disk != NULL) {
         ti_log_close(self);
-        self->disk->ops->destroy(self->disk); /* before the memory that requests were lent */
+        self->disk->ops->destroy(self->disk); /* before memory that requests use */
         self->disk = NULL;
     }
     ti_jobs_free(self);

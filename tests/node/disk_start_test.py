@@ -371,7 +371,7 @@ class DiskStart(unittest.TestCase):
         time.sleep(3)  # as long as nobody may be silent
 
         self.allow(held, segments + 2)  # the start ends; what the registrar is told is read again, and held
-        wait_until(lambda: self.told(node)[1].startswith("telling the registrar"), 60, "its log is read")
+        wait_until(lambda: self.told(node)[1].startswith("reporting its contents"), 60, "its log is read")
         self.assertEqual(node.ctl("status", "--ready").returncode, 0)
         time.sleep(3)
         self.assertEqual(node.ctl("status", "--ready=disks", "--deadline", "100ms", check=False).returncode, 1)

@@ -1,4 +1,4 @@
-/* actors/registrar/explain.c - EXPLAIN: where an object is, or why it is not here. */
+/* actors/registrar/explain.c - EXPLAIN: where a value is, or why it is absent. */
 #include "actors/registrar/explain.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/memory/contributions.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* As the message table says: keys of a request, and bytes of a text with the one behind it. */
+/* Limits of the message table: keys of a request, bytes of a text with its final NUL. */
 #define EXPLAIN_KEYS_MAX   64u
 #define EXPLAIN_TEXT_BYTES 256u
 
@@ -47,7 +47,7 @@ static struct sl_item_story explain_entry(const struct registrar *self,
     return story_of(SL_OK, in_memory ? "in memory and on disk" : "on disk");
 }
 
-/* The last two components of a part's key, /RANK/POOL, cut off: the key of its block. 0: none. */
+/* Length of the block's key in a part's key, whose last two components are /RANK/POOL; 0: none. */
 static uint64_t block_key_length(const struct sl_text *key)
 {
     uint64_t length = key->length;
@@ -61,7 +61,7 @@ static uint64_t block_key_length(const struct sl_text *key)
     return length;
 }
 
-/* ---- what eviction went by ---- */
+/* ---- the policy's knowledge ---- */
 
 static void say(char at[EXPLAIN_TEXT_BYTES], const char *format, ...) SL_PRINTF(2, 3);
 static void say(char at[EXPLAIN_TEXT_BYTES], const char *format, ...)
@@ -73,8 +73,8 @@ static void say(char at[EXPLAIN_TEXT_BYTES], const char *format, ...)
     va_end(arguments);
 }
 
-/* "wanted once, one of 16 to 31 stored, 5210 references (12.1 s) before, worth 0.31 hits in a
- * million references" */
+/* Such as "wanted once, one of 16 to 31 stored, 5210 references (12.1 s) before, worth 0.31 hits in
+ * a million". */
 static void say_judgement(char at[EXPLAIN_TEXT_BYTES], const struct reg_judgement *judged)
 {
     char class_text[SL_DENSITY_TEXT_BYTES];
@@ -94,7 +94,7 @@ static void say_judgement(char at[EXPLAIN_TEXT_BYTES], const struct reg_judgemen
     }
 }
 
-/* What left is remembered under the key of the whole: of an object, or of a block. */
+/* Looks for a ghost of the key, or of its block: ghosts have the keys of whole units. */
 static struct sl_item_story explain_absence(const struct registrar *self, const struct sl_text *key,
                                             char at[EXPLAIN_TEXT_BYTES])
 {
@@ -122,7 +122,7 @@ static struct sl_item_story explain_absence(const struct registrar *self, const 
     return story;
 }
 
-/* at: room for a text that is made for it. */
+/* at: buffer for a text that is composed. */
 static struct sl_item_story explain_key(const struct registrar *self, const struct sl_text *key,
                                         char at[EXPLAIN_TEXT_BYTES])
 {

@@ -15,7 +15,7 @@
 #define REG_RECORD_BUFFER_BYTES (256u << 10)
 #define REG_RECORD_FLUSH_NS     SL_NS_PER_S /* a kill loses the events since the last flush */
 
-/* What a helper thread works with while it has the file. */
+/* The state of the file; a helper thread has it while it works. */
 struct reg_record_file {
     const char *path;
     struct sl_recording_header header;
@@ -27,18 +27,17 @@ struct reg_record_file {
     struct sl_error why;
 };
 
-/* Runs on a helper thread; context is the file. Opens this node's recording or begins one: any
- * other recording becomes PATH.1, any other file is left alone. Errors: SL_ERR_OS, SL_ERR_EXISTS
- * (the file is not a recording), SL_ERR_BUSY (another node records there). */
+/* Runs on a helper thread; context is the file. Opens this node's recording or begins one. Any
+ * other recording becomes PATH.1; a file that is no recording stays. Errors: SL_ERR_OS,
+ * SL_ERR_EXISTS (it is no recording), SL_ERR_BUSY (another node records there). */
 sl_err reg_record_file_open(void *context, uint32_t thread);
 /* Appends the frame. On SL_ERR_OS the file is cut back to its old length if possible. */
 sl_err reg_record_file_write(void *context, uint32_t thread);
 void reg_record_file_close(struct reg_record_file *file);
 
 struct reg_recorder {
-    bool on; /* a file is configured, and recording has not ended */
-    bool opened, working,
-        last; /* working: a helper thread has the file; last: the final event is recorded */
+    bool on;                    /* a file is configured, and recording has not ended */
+    bool opened, working, last; /* working: a thread has the file; last: final event recorded */
     struct reg_record_file file;
     uint64_t bytes_max;   /* setting */
     uint64_t given_bytes; /* of the file, including what a helper thread is writing */

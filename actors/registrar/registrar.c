@@ -117,7 +117,7 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
     }
     err = sl_index_open(&index, &index_created, &self->index, why);
     *kept = !index_created;
-    if (err == SL_OK) { /* tells readers whether a miss here is worth asking other nodes */
+    if (err == SL_OK) { /* readers see whether a miss here is worth asking other nodes */
         sl_index_set_remote(self->index, sl_cluster_reads(self->env->config));
         err = sl_index_leases_open(self->index, self->env->paths->shm_dir, self->set.leases, why);
     }
@@ -353,8 +353,7 @@ static void registrar_drain(void *state)
 static void reply_arrived(struct registrar *self, const struct sl_msg *msg)
 {
     struct sl_call call;
-    if (sl_calls_match(self->calls, msg,
-                       &call)) { /* else the reply is late, a duplicate or foreign */
+    if (sl_calls_match(self->calls, msg, &call)) { /* else late, duplicate or foreign */
         self->walks->calls[call.cookie >> 32]->reply(self, (uint32_t)call.cookie, msg);
     }
 }

@@ -1,11 +1,11 @@
-/* actors/registrar/memory/accesses.c - what readers noted in their access rings counts as a use. */
+/* actors/registrar/memory/accesses.c - reads access rings and reports their entries as uses. */
 #include "actors/registrar/memory/accesses.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/units.h"
 
 #define ACCESS_BATCH 512u
-#define FETCH_AHEAD  8u /* so many accesses before its turn a record is fetched from memory */
+#define FETCH_AHEAD  8u /* accesses between the prefetch of a record and its use */
 
 static bool peer_touch(struct registrar *self, const struct sl_access *access)
 {
@@ -71,7 +71,7 @@ static void accesses_arrived(struct registrar *self, uint32_t peer, bool restore
     }
 }
 
-/* What a process noted last counts, too: a program that gets one value and ends is all some do. */
+/* Reads what the process noted last: some programs get one value and exit. */
 static void accesses_leaving(struct registrar *self, uint32_t peer)
 {
     if (self->peers->all[peer].pins != NULL) {

@@ -1,9 +1,9 @@
-/* actors/registrar/memory/charges.c - who is charged with which extent: taking, giving back, what
- * becomes of it when a contribution ends, and eviction above a watermark.
+/* actors/registrar/memory/charges.c - charges extents to contributions: takes and frees them,
+ * removes the values of contributions that ended, and evicts above a watermark.
  *
- * Invariant: what a contribution has used is the space of all extents in whose records its number
- * stands, records of every kind. Whoever frees an extent, or hands it to another record, says so
- * here. */
+ * Invariant: a contribution's used bytes are the space of all extents whose records have its
+ * number, records of every kind. Code that frees an extent or moves it to another record updates
+ * the charge here. */
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/memory/accesses.h"
@@ -18,7 +18,7 @@
 
 #define CHARGE_ROUNDS_MAX 4096u
 #define CHARGE_QUIET_MAX  8u
-/* Records looked at in one slice of the walk. */
+/* Records per slice of the walk. */
 #define WALK_RECORDS  2048u
 #define WALK_AGAIN_NS (100 * SL_NS_PER_MS)
 #define RATIO_ONE     1000000.0
@@ -62,7 +62,7 @@ void reg_charge_note(struct registrar *self, sl_ref ref, uint32_t charged)
 {
     if (self->contributions->on) {
         bool noted = sl_index_set_contribution(self->index, ref, charged);
-        SL_ASSERT(noted); /* it was made with a place for it */
+        SL_ASSERT(noted); /* the record was made with a field for it */
     }
 }
 
@@ -71,7 +71,7 @@ static bool stands(const struct registrar *self, uint32_t charged)
     return charged != 0 && (self->contributions->standing & BIT(charged - 1)) != 0;
 }
 
-/* The extent of this record is free now, or will be another record's. */
+/* The record's extent is free now, or moves to another record. */
 static void charge_end(struct registrar *self, sl_ref ref)
 {
     struct sl_entry entry;
@@ -113,7 +113,7 @@ static uint64_t room_of(const struct registrar *self, uint32_t number)
     return at->length_bytes - SL_MIN(at->used_bytes, at->length_bytes);
 }
 
-/* 1 + the number of the one with the largest free share, of those with room; 0: none has. */
+/* 1 + the number of the contribution with the largest free share that has room; 0: none. */
 static uint32_t emptiest(const struct registrar *self, uint64_t space_bytes)
 {
     uint32_t best = 0;
@@ -130,7 +130,7 @@ static uint32_t emptiest(const struct registrar *self, uint64_t space_bytes)
     return best;
 }
 
-/* Charges space_bytes to one that has room: to the first that wish (or NULL) prefers, else to the
+/* Charges space_bytes to a contribution with room: the first that wish (or NULL) prefers, else the
  * emptiest. Without contributions *charged is 0. Evicts nothing. Errors: SL_ERR_NO_SPACE. */
 static sl_err charge(struct registrar *self, const struct reg_wish *wish, uint64_t space_bytes,
                      uint32_t *charged)
@@ -167,8 +167,8 @@ static int by_space_falling(const void *left, const void *right)
     return (a < b) - (a > b);
 }
 
-/* The first contribution that has room, the largest values first. That may miss a way that there
- * is; who is charged is chosen less carefully than that. */
+/* First fit, largest values first. It may miss a solution, but actual charges are chosen less
+ * carefully still. */
 bool reg_charge_packs(const struct registrar *self, uint64_t *spaces, uint32_t count)
 {
     uint64_t rooms[64];
@@ -202,7 +202,7 @@ static uint64_t room_largest(const struct registrar *self)
     return largest;
 }
 
-/* What is evicted was charged to any of them: it goes on until one has room. */
+/* Evicted values are charged to various contributions, so it evicts until one has room. */
 static sl_err charge_evicting(struct registrar *self, const struct reg_wish *wish,
                               uint64_t space_bytes, uint32_t *charged)
 {
@@ -311,16 +311,16 @@ void reg_charge_recover(struct registrar *self, sl_ref ref)
     all->again_ns = known ? all->again_ns : 0;
 }
 
-/* ---- what ended contributions paid for ---- */
+/* ---- values of ended contributions ---- */
 
-/* The value leaves memory. False: not now. */
+/* Removes the value from memory. False: not possible now. */
 static bool value_leave(struct registrar *self, const struct sl_entry *entry, uint32_t serial)
 {
     static const struct sl_extent nowhere = {0};
     sl_ref unit = reg_unit_of(entry);
     sl_ref fresh = 0;
     if ((sl_index_links(self->index, entry->ref)->flags & REG_FLAG_WRITING) != 0) {
-        return false; /* what is on disk stays there: in a moment it is */
+        return false; /* soon it is on disk, and stays there */
     }
     if (entry->disk.valid == 0) {
         struct reg_drop how = {.reason = REG_GHOST_CONTRIBUTION, .forget = true};
@@ -340,8 +340,8 @@ static bool value_leave(struct registrar *self, const struct sl_entry *entry, ui
     return true;
 }
 
-/* What no standing contribution pays for goes: values leave memory, a claim is refused at its
- * COMMIT, and the rest is free soon. */
+/* Removes what no existing contribution pays for: values leave memory, a claim is refused at its
+ * COMMIT, the rest is freed soon. */
 static void walk_record(struct registrar *self, const struct sl_entry *entry)
 {
     struct reg_contributions *all = self->contributions;
@@ -361,8 +361,8 @@ static void walk_record(struct registrar *self, const struct sl_entry *entry)
     all->some_stayed |= !value_leave(self, entry, serial);
 }
 
-/* A slice of the walk over what ended contributions paid for. It is walked again until nothing was
- * left: what moves meanwhile is found then. */
+/* Walks a slice of the records for values of ended contributions. The walk repeats until it finds
+ * none, since records move meanwhile. */
 static void charges_walk(struct registrar *self)
 {
     struct reg_contributions *all = self->contributions;
@@ -396,14 +396,15 @@ static void charges_walk(struct registrar *self)
 
 /* ---- the watermark ---- */
 
-/* A slice of evicting down to where the setting evict_watermark wants it. */
+/* Evicts a slice until use is below the lower watermark (setting evict_watermark). */
 static void watermark_run(struct registrar *self)
 {
     double ceiling = (double)reg_ceiling_bytes(self);
     double high = (double)self->contributions->watermark_ppm / RATIO_ONE;
     double low = high - SL_MIN(high, (double)self->contributions->ratio_ppm / RATIO_ONE);
     if (self->contributions->watermark_ppm >= (uint64_t)RATIO_ONE || ceiling == 0) {
-        self->contributions->lowering = false; /* what nobody pays for leaves by itself */
+        self->contributions->lowering =
+            false; /* values without a contribution leave by themselves */
         return;
     }
     if (!self->contributions->lowering && self->env->now_ns < self->contributions->lower_again_ns) {
@@ -414,7 +415,7 @@ static void watermark_run(struct registrar *self)
     reg_spare_young(self, 0);
     if (self->contributions->lowering &&
         reg_evict(self, SL_MAX((uint64_t)(used - low * ceiling), UINT64_C(1))) == 0) {
-        self->contributions->lowering = false; /* nothing may leave now */
+        self->contributions->lowering = false; /* nothing can leave now */
         self->contributions->lower_again_ns = sl_deadline_ns(self->env->now_ns, WALK_AGAIN_NS);
     }
     reg_spare_none(self);
@@ -422,7 +423,7 @@ static void watermark_run(struct registrar *self)
 
 /* ---- the part ---- */
 
-/* The old record is charged with the old extent, as long as that stands. */
+/* The old record keeps the charge of the old extent while it exists. */
 static void charges_switched(struct registrar *self, const struct reg_switched *what)
 {
     if (what->extent != NULL) {

@@ -1,5 +1,5 @@
 /* actors/registrar/memory/contributions.c - the table of contributions: CONTRIBUTE, WITHDRAW,
- * CONTRIBUTIONS, their notes in the index, and their ends. Who is charged with what: charges.c. */
+ * CONTRIBUTIONS, notes in the index, and ends. charges.c has the charges. */
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -14,11 +14,11 @@
 
 #define CONTRIBUTION_NOTE_VERSION 1u
 
-/* What a restart must know of one: a BLOB of the index, with as much of the name as there is. */
+/* The contribution's state for a restart: a BLOB of the index, cut after the name. */
 struct contribution_note {
     uint32_t version;
     uint32_t number;
-    uint32_t ends; /* 1: its values are leaving */
+    uint32_t ends; /* 1: its values are leaving memory */
     uint32_t reserved;
     uint64_t length_bytes;
     struct sl_proc_id proc;
@@ -27,8 +27,8 @@ struct contribution_note {
 };
 _Static_assert(offsetof(struct contribution_note, name) == 72, "format of a contribution's note");
 
-/* A CONTRIBUTE waits so long at most for the memory of its first puts, which come without it too,
- * only later. */
+/* A CONTRIBUTE waits at most this long for the memory of its first puts. Without it they succeed
+ * too, but later. */
 #define FIRST_WAIT_NS (200 * SL_NS_PER_MS)
 #define BIT(number)   (UINT64_C(1) << (number))
 
@@ -81,9 +81,9 @@ static void note_drop(struct registrar *self, struct reg_contribution *at)
     at->note = 0;
 }
 
-/* The note of how it is now, in the place of the one before. Making room for it may evict the last
- * value that one that ends pays for: then it is over, and has no note. Errors: SL_ERR_NO_SPACE (the
- * one before stays). */
+/* Writes the contribution's current state to its note. Making room for the note may evict the last
+ * value of an ending contribution, which then is over and has no note. Errors: SL_ERR_NO_SPACE (the
+ * old note stays). */
 static sl_err contribution_note(struct registrar *self, uint32_t number, struct sl_error *why)
 {
     struct reg_contribution *at = &self->contributions->all[number];
@@ -151,7 +151,7 @@ static void asker_answer(struct registrar *self, uint32_t number, sl_err code)
     }
 }
 
-/* Its bytes count no more, what it pays for leaves memory. */
+/* Its bytes no longer count, and the values charged to it leave memory. */
 static void contribution_end(struct registrar *self, uint32_t number, const char *reason)
 {
     struct reg_contributions *all = self->contributions;
@@ -171,7 +171,8 @@ static void contribution_end(struct registrar *self, uint32_t number, const char
         return;
     }
     if (contribution_note(self, number, NULL) != SL_OK) {
-        note_drop(self, at); /* a successor finds its values without it: they leave memory */
+        note_drop(self, at); /* the next registrar then finds values without a contribution, which
+                                leave memory */
     }
     all->again_ns = 0;
 }
@@ -285,7 +286,7 @@ static sl_err contribution_add(struct registrar *self, uint32_t peer,
 static sl_err contribute(struct registrar *self, uint32_t peer,
                          const struct sl_body_contribute *want, struct sl_error *why)
 {
-    struct sl_proc_id proc = {0}; /* of what lasts */
+    struct sl_proc_id proc = {0}; /* none for a lasting contribution */
     if (!want->lasting) {
         proc = self->peers->all[peer].proc;
     }
@@ -295,10 +296,10 @@ static sl_err contribute(struct registrar *self, uint32_t peer,
     }
     const struct reg_contribution *at = &self->contributions->all[there];
     if (sl_proc_id_equal(at->proc, proc) && at->length_bytes == want->length_bytes) {
-        return SL_OK; /* sent again */
+        return SL_OK; /* a repeated request */
     }
     if (!contribution_lasts(at) && !self->env->ops->alive(self->env, at->proc)) {
-        contribution_end(self, there, "ends with its process"); /* not reported yet */
+        contribution_end(self, there, "ends with its process"); /* its death is not reported yet */
         return contribution_add(self, peer, want, why);
     }
     if (contribution_lasts(at)) {
@@ -310,7 +311,7 @@ static sl_err contribute(struct registrar *self, uint32_t peer,
                    at->length_bytes, at->process, at->proc.pid);
 }
 
-/* CONTRIBUTEs that wait for memory. */
+/* Answers CONTRIBUTEs that waited for memory. */
 static void contributions_answer(struct registrar *self)
 {
     bool first = reg_populate_first(self);
@@ -322,7 +323,7 @@ static void contributions_answer(struct registrar *self)
     }
 }
 
-/* Answered by contributions_answer, since what it lends has to come first. */
+/* Lets contributions_answer reply when memory is populated. */
 static void contributor_waits(struct registrar *self, const struct sl_msg *msg)
 {
     uint32_t number =
@@ -336,7 +337,7 @@ static void contributor_waits(struct registrar *self, const struct sl_msg *msg)
     reg_populate_asked(self);
 }
 
-/* False: it was answered that there are none. */
+/* False: replied that contributions are off. */
 static bool is_on(struct registrar *self, const struct sl_msg *msg)
 {
     if (!self->contributions->on) {
@@ -390,7 +391,7 @@ static void withdraw(struct registrar *self, const struct sl_msg *msg)
         sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "there is no contribution %s", name);
         return;
     }
-    /* Sent again, or to the registrar before: the next walk tells. */
+    /* Sent again, perhaps first to the previous registrar: the end of the walk answers it. */
     self->contributions->all[number].waited = true;
     sl_return_keep(msg, &self->contributions->all[number].back);
 }
@@ -439,7 +440,7 @@ static void contributions_gauges(struct registrar *self)
                   reg_used_bytes(self));
 }
 
-/* ---- wishes ---- */
+/* ---- preferred contributions ---- */
 
 void reg_wish_make(const struct registrar *self, const struct sl_texts *names, struct reg_wish *out)
 {
@@ -482,11 +483,11 @@ static sl_err contribution_restore(struct registrar *self, sl_ref ref, const voi
     struct reg_contribution *at = &all->all[note.number];
     bool again = at->state != REG_CONTRIBUTION_FREE; /* killed between two notes of it */
     uint64_t others_bytes =
-        note.ends != 0 ? 0 : self->space.contributed_bytes; /* that one counts no more */
+        note.ends != 0 ? 0 : self->space.contributed_bytes; /* an ending one no longer counts */
     if (!again && note.length_bytes > sl_arena_data_bytes(self->arena) - others_bytes) {
-        return SL_ERR_FOREIGN; /* no registrar wrote that */
+        return SL_ERR_FOREIGN; /* no registrar wrote this */
     }
-    if (again) { /* the one that says that it ends is the later one */
+    if (again) { /* the note of the end is the later one */
         sl_index_set_kind(self->index, note.ends != 0 ? at->note : ref, SL_RECORD_FREE);
         at->note = note.ends != 0 ? ref : at->note;
     } else {

@@ -1,13 +1,13 @@
-/* actors/registrar/memory/contributions.h - what processes lend to the node, and which values are
- * charged to it.
+/* actors/registrar/memory/contributions.h - memory that processes contribute to the node, and the
+ * values charged to it.
  *
- * With the setting `contributions` the arena is only where bytes lie: how many there may be is the
- * sum of what is contributed, and every extent is charged to one contribution, chosen once. Its
- * number stands in the extent's record, whatever kind it is of, and nowhere else, so a restart
- * finds every sum by reading the records.
+ * With the setting `contributions` the arena holds the bytes, but the sum of the contributions
+ * limits them. Every extent is charged to one contribution, chosen once. Its number is in the
+ * extent's record, of whatever kind, and nowhere else, so a restart finds every sum by reading the
+ * records.
  *
- * A contribution that ends keeps its number until no record has it any more: the records are walked
- * in slices of the event loop, again and again until nothing is left. */
+ * A contribution that ends keeps its number until no record has it: the records are walked in
+ * slices of the event loop until nothing is left. */
 #ifndef SL_REGISTRAR_CONTRIBUTIONS_H
 #define SL_REGISTRAR_CONTRIBUTIONS_H
 
@@ -15,7 +15,7 @@
 
 #define REG_CONTRIBUTIONS_MAX       64u
 #define REG_CONTRIBUTION_NAME_BYTES 256u
-#define REG_CONTRIBUTION_WISHES_MAX 16u /* of one request, as the message table says */
+#define REG_CONTRIBUTION_WISHES_MAX 16u /* of one request; from the message table */
 #define REG_CONTRIBUTIONS_ENDED     256u
 
 enum reg_contribution_state {
@@ -26,36 +26,36 @@ enum reg_contribution_state {
 struct reg_contribution {
     enum reg_contribution_state state;
     char name[REG_CONTRIBUTION_NAME_BYTES];
-    char process[32];       /* whose it is */
-    struct sl_proc_id proc; /* none: it lasts */
-    uint32_t serial;        /* never reused while this registrar lives */
+    char process[32];       /* that contributed it */
+    struct sl_proc_id proc; /* none: the contribution outlasts processes */
+    uint32_t serial;        /* not reused by this registrar */
     uint64_t length_bytes, used_bytes, value_count;
     sl_ref note;           /* 0: the index had no room for it */
     bool waited;           /* a WITHDRAW waits for its end: */
-    struct sl_return back; /* answered when no record has its number any more */
+    struct sl_return back; /* answered when no record has the number */
     bool asked;            /* a CONTRIBUTE waits for memory: */
     struct sl_return asker;
-    uint64_t asked_until_ns; /* answered when its first puts find some, and at the latest then */
+    uint64_t asked_until_ns; /* answered when first puts find memory, or then */
 };
 
 struct reg_contributions {
     bool on;
     uint64_t standing, ending; /* sets of numbers */
-    uint64_t asked;            /* set of numbers: CONTRIBUTEs that wait */
+    uint64_t asked;            /* numbers whose CONTRIBUTE waits */
     uint32_t last_serial;
     struct reg_contribution all[REG_CONTRIBUTIONS_MAX];
     /* the walk over the records */
     bool walking;
     uint64_t cursor;
-    uint64_t again_ns; /* they are walked again then; SL_NEVER_NS: nothing was left */
-    bool some_left;    /* this walk found something that nobody pays for */
-    bool some_stayed;  /* and some of it could not leave yet */
-    /* why what was charged to them is not there, for explain: a ring by serial */
+    uint64_t again_ns; /* next walk; SL_NEVER_NS: nothing is left */
+    bool some_left;    /* this walk found values without a contribution */
+    bool some_stayed;  /* some of them could not leave yet */
+    /* for explain: why values are absent; a ring by serial */
     struct reg_ended {
         uint32_t serial;
         char text[REG_CONTRIBUTION_NAME_BYTES + 32];
     } * ended;
-    bool lowering; /* evicting down to below the watermark */
+    bool lowering; /* evicting down to the lower watermark */
     uint64_t lower_again_ns;
     uint64_t watermark_ppm, ratio_ppm; /* settings */
     struct {
@@ -63,49 +63,48 @@ struct reg_contributions {
     } metric;
 };
 
-/* Whom a RESERVE would like to be charged. */
+/* Contributions that a RESERVE prefers. */
 struct reg_wish {
     struct reg_wished {
         uint8_t number;
-        uint32_t serial; /* a later contribution of that number is not meant */
+        uint32_t serial; /* tells reuses of the number apart */
     } preferred[REG_CONTRIBUTION_WISHES_MAX];
     uint32_t count;
 };
 
 /* ---- contributions.c ---- */
-/* Numbers of those of the names that stand, in their order. */
+/* The existing contributions of these names, in their order. */
 void reg_wish_make(const struct registrar *self, const struct sl_texts *names,
                    struct reg_wish *out);
-/* Why a value is not there that was charged to the contribution of this serial. Borrowed. */
+/* Why a value charged to the contribution of this serial is absent. Borrowed. */
 const char *reg_contribution_ended_text(const struct registrar *self, uint32_t serial);
-/* Ends for good when no record is charged any more. */
+/* Frees the contribution's number if it has ended and no record is charged to it. */
 void reg_contribution_left(struct registrar *self, uint32_t number);
 
-/* ---- charges.c; who is charged is 1 + a number, 0: nobody ---- */
+/* ---- charges.c; charged is 1 + a contribution's number, 0: none ---- */
 uint32_t reg_charge_of(const struct registrar *self, sl_ref ref);
-/* The record says who is charged with its extent. */
+/* Writes into the record to which contribution its extent is charged. */
 void reg_charge_note(struct registrar *self, sl_ref ref, uint32_t charged);
-/* Before the extent of a claim becomes a value's: who is charged must still be there. Errors:
- * SL_ERR_NO_SPACE (it ended). */
+/* Checks before a claim becomes a value that its contribution still exists. Errors: SL_ERR_NO_SPACE
+ * (it ended). */
 sl_err reg_charge_settle(const struct registrar *self, sl_ref ref);
-/* An extent that is charged; *offset_bytes and *charged, evicting when it must. quietly: only what
- * costs nobody anything. Errors: SL_ERR_NO_SPACE. */
+/* Takes an extent and charges it, evicting if needed. quietly: without cost to others, as
+ * reg_take_quietly. Errors: SL_ERR_NO_SPACE. */
 sl_err reg_take_charged(struct registrar *self, const struct reg_wish *wish, uint64_t length_bytes,
                         uint64_t *offset_bytes, uint32_t *charged);
 sl_err reg_take_charged_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
                                 uint64_t *offset_bytes, uint32_t *charged);
 void reg_give_charged(struct registrar *self, uint64_t offset_bytes, uint64_t length_bytes,
                       uint32_t charged);
-/* Makes want_bytes free in all contributions together, evicting; false: less is. */
+/* Makes want_bytes free in all contributions together, evicting if needed; false: less is free. */
 bool reg_charge_room(struct registrar *self, uint64_t want_bytes);
-/* Whether values that take so many bytes each can be charged side by side, were nothing else there:
- * each lies in one contribution. Sorts spaces. */
+/* Whether values of these sizes fit into empty contributions, each into one. Sorts spaces. */
 bool reg_charge_packs(const struct registrar *self, uint64_t *spaces, uint32_t count);
-/* No value that takes more space can be charged to anybody. */
+/* The largest size that fits into a contribution. */
 uint64_t reg_charge_largest(const struct registrar *self);
-/* A record of a restart: its charge counts again. */
+/* Counts the charge of a record after a restart. */
 void reg_charge_recover(struct registrar *self, sl_ref ref);
-/* What may be used, and what is. */
+/* The limit of memory in use, and the memory in use. */
 uint64_t reg_ceiling_bytes(const struct registrar *self);
 uint64_t reg_used_bytes(const struct registrar *self);
 

@@ -1,4 +1,5 @@
-/* actors/registrar/memory/evict.c - making room: which units leave memory, or the index. */
+/* actors/registrar/memory/evict.c - chooses the units that leave memory or the index, and evicts
+ * them. */
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -14,13 +15,13 @@
 
 #include <stdlib.h>
 
-/* Units looked at for one batch: those at the old end that are not on disk yet are passed by. */
+/* Units examined for one batch: units at the old end that are not on disk yet are skipped. */
 #define EVICT_LOOKED_MAX 16384u
 #define EVICT_ROUNDS_MAX 4096u
-/* Units put aside in one search: each of them once in the time of a lease. */
+/* Units moved to the skipped lists in one search: each at most once in the time of a lease. */
 #define EVICT_ASIDE_MAX 262144u
-#define LAST_LOOKED_MAX 1024u /* of those that go only when nothing else does */
-/* A bundle with a member that must stay is looked at again so much later. */
+#define LAST_LOOKED_MAX 1024u /* of soft-pinned and leased units */
+/* A bundle with a member that must stay is checked again after this time. */
 #define BUNDLE_ASIDE_NS   SL_NS_PER_S
 #define TAKE_TRIES_MAX    64u
 #define INDEX_BATCH_UNITS 64u
@@ -28,14 +29,14 @@
 #define QUIET_UNITS_MIN   64u
 #define QUIET_UNITS_MAX   256u
 #define QUIET_TRIES_MAX   8u
-#define YOUNG_SHARE       32u /* of memory: one to two of these came last */
+#define YOUNG_SHARE       32u /* of memory: one to two of these shares count as new */
 
-/* ---- what came last ---- */
+/* ---- new values ---- */
 
 static void young_note(struct registrar *self, uint64_t newest, uint64_t bytes)
 {
     struct reg_evict *evict = self->evict;
-    if (newest == 0) { /* it is on disk alone */
+    if (newest == 0) { /* it is on disk only */
         return;
     }
     evict->young_bytes += bytes;
@@ -63,7 +64,7 @@ static void evict_committed(struct registrar *self, const struct reg_committed *
     young_note(self, newest, bytes);
 }
 
-/* It was read from disk: its generation is as new as that of a commit. */
+/* A value read from disk gets a generation as new as a commit's. */
 static void evict_switched(struct registrar *self, const struct reg_switched *what)
 {
     if (what->extent != NULL) {
@@ -103,9 +104,9 @@ static bool part_may_leave(struct registrar *self, sl_ref ref, const struct sl_e
 
 enum unit_fate { UNIT_STAYS, UNIT_LEASED, UNIT_TO_DISK, UNIT_DROPS };
 
-/* All parts on disk: the unit leaves memory alone. Else, where that is allowed, it goes for good.
- * last: nothing else is left. Then soft pins count no more, and what is leased may leave memory: a
- * lease forbids to lose a value, not to move it. */
+/* A unit whose parts are all on disk can leave memory. Otherwise it is dropped, where that is
+ * allowed. last: nothing else can be evicted. Then soft pins are ignored, and leased units may
+ * leave memory: a lease protects a value from loss, not from being moved. */
 static enum unit_fate unit_fate(struct registrar *self, sl_ref unit,
                                 const struct reg_unit_parts *parts, bool last)
 {
@@ -148,7 +149,7 @@ static bool unit_to_disk(struct registrar *self, sl_ref unit)
             continue;
         }
         if (reg_record_switch(self, parts.refs[i], &nowhere, NULL, &fresh) != SL_OK) {
-            return false; /* the rest stays in memory; the unit stays in its list */
+            return false; /* the rest stays in memory, and the unit in its list */
         }
         now = parts.refs[i] == unit ? fresh : now;
     }
@@ -156,7 +157,7 @@ static bool unit_to_disk(struct registrar *self, sl_ref unit)
     return true;
 }
 
-/* One that is about to be lost: a reader that leases it at this moment keeps it. */
+/* Drops a unit, unless a reader leases it at this moment. */
 static bool unit_lose(struct registrar *self, sl_ref unit, const struct reg_drop *how)
 {
     if (!reg_unit_lease_close(self, unit)) {
@@ -169,7 +170,7 @@ static bool unit_lose(struct registrar *self, sl_ref unit, const struct reg_drop
     return true;
 }
 
-/* What goes together with a unit: its bundle, or itself alone. */
+/* Units evicted together: a bundle, or a single unit. */
 struct victims {
     const sl_ref *units;
     uint32_t count;
@@ -178,14 +179,14 @@ struct victims {
     enum unit_fate fate;
 };
 
-/* A bundle goes as the member that has it worst. */
+/* The fate of a bundle is that of the member that is hardest to evict. */
 static void victims_find(struct registrar *self, sl_ref unit, bool last, struct victims *out)
 {
     struct reg_unit_parts parts;
     *out = (struct victims){.count = 1, .bundle = reg_unit_bundle(self, unit), .alone = unit};
     out->units = &out->alone;
-    if (out->bundle != 0 &&
-        !reg_bundle_members(self, out->bundle, &out->units, &out->count)) { /* being written */
+    if (out->bundle != 0 && !reg_bundle_members(self, out->bundle, &out->units,
+                                                &out->count)) { /* one is being written */
         out->units = &out->alone;
         out->count = 1;
         return;
@@ -223,7 +224,7 @@ static bool is_refused(struct registrar *self, sl_ref unit)
     return (sl_index_links(self->index, unit)->flags & REG_FLAG_REFUSED) != 0;
 }
 
-/* How long ago the unit that just left its list was wanted, where the policy knows. */
+/* Notes when the unit that just left its list was last used, if the policy knows. */
 static void age_note(struct registrar *self, uint32_t gone)
 {
     uint64_t age_ns = self->units->judged.age_ns;
@@ -232,7 +233,7 @@ static void age_note(struct registrar *self, uint32_t gone)
     }
 }
 
-/* Gives how many units went; lose: also those that could stay on disk. */
+/* Returns the number of units that left. lose: drop them even if they are on disk. */
 static uint32_t victims_evict(struct registrar *self, const struct victims *victims, bool lose,
                               const struct reg_drop *how)
 {
@@ -244,7 +245,7 @@ static uint32_t victims_evict(struct registrar *self, const struct victims *vict
     }
     for (uint32_t i = 0; i < victims->count; i++) {
         if (!drops && is_on_disk_alone(self, victims->units[i])) {
-            continue; /* a member that has left before */
+            continue; /* this member left memory earlier */
         }
         struct reg_drop why = *how;
         if (!lose && is_refused(self, victims->units[i])) {
@@ -259,7 +260,7 @@ static uint32_t victims_evict(struct registrar *self, const struct victims *vict
     return gone;
 }
 
-/* The next unit that does not go with those of this bundle. */
+/* The next unit that is not of this bundle. */
 static sl_ref next_of(struct registrar *self, struct reg_order *list, uint64_t bundle)
 {
     sl_ref unit = 0;
@@ -271,21 +272,21 @@ static sl_ref next_of(struct registrar *self, struct reg_order *list, uint64_t b
 
 struct eviction {
     struct reg_drop how;
-    bool last; /* nothing else is left */
-    bool lose; /* from the index, too */
+    bool last; /* the other units did not suffice */
+    bool lose; /* drop units from the index as well */
     uint32_t count_max, looked_max;
     uint64_t want_bytes;
     uint32_t taken, looked, aside;
     uint64_t bytes;
 };
 
-/* Takes units from the old end of a list. What it may not take is put aside, the last time to the
- * list's other end: it is not met again and again. */
+/* Evicts units from the old end of a list. Units that must stay are moved out of the way, in the
+ * last pass to the list's other end, so that the search does not meet them again. */
 static void evict_from(struct registrar *self, struct reg_order *list, struct eviction *evict)
 {
     sl_ref unit = reg_unit_first(self, list);
     for (uint64_t left =
-             2 * list->count; /* a policy may walk twice: by its order, and by recency */
+             2 * list->count; /* a policy may walk twice: in its order, and by recency */
          left > 0 && unit != 0 && evict->taken < evict->count_max &&
          evict->looked < evict->looked_max && evict->aside < EVICT_ASIDE_MAX &&
          evict->bytes < evict->want_bytes;
@@ -324,7 +325,7 @@ static void evict_last(struct registrar *self, struct eviction *evict)
     }
 }
 
-/* A search for victims is over. bytes: of memory; what was on disk alone held none. */
+/* Counts a search for victims. bytes: memory freed; units on disk only held none. */
 static void searched_note(struct registrar *self, uint32_t taken, uint64_t bytes)
 {
     sl_metric_add(self->env->metrics, self->evict->metric.evict_attempt_count, 1);
@@ -362,8 +363,8 @@ bool reg_make_room(struct registrar *self, uint64_t want_bytes)
     if (reg_free_bytes(self) >= want_bytes) {
         return true;
     }
-    /* Memory that nobody uses yet comes before what somebody has in it. One turn's worth at a time:
-     * who wants more waits for the next. */
+    /* Unpopulated memory is used before values are evicted, a few MiB a turn: larger requests wait
+     * for the next turn. */
     (void)reg_populate_hurry(self, want_bytes - reg_free_bytes(self));
     if (reg_free_bytes(self) >= want_bytes || reg_populate_pending(self)) {
         return reg_free_bytes(self) >= want_bytes;
@@ -387,7 +388,7 @@ sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_
         if (err != SL_ERR_NO_SPACE) {
             return err;
         }
-        bool enough = reg_free_bytes(self) >= space; /* in pieces: more must come, or go */
+        bool enough = reg_free_bytes(self) >= space; /* fragmented: populate or evict more */
         if (enough && reg_populate_hurry(self, space)) {
             continue;
         }
@@ -398,11 +399,11 @@ sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_
     return sl_alloc_take(self->alloc, length_bytes, offset_bytes);
 }
 
-/* ---- room that costs nobody anything ---- */
+/* ---- room without cost to others ---- */
 
 struct quiet_victim {
     sl_ref unit;
-    uint64_t bytes; /* 0: somebody pins it */
+    uint64_t bytes; /* 0: a reader pins it */
 };
 
 static bool quiet_has(const struct quiet_victim *victims, uint32_t count, sl_ref unit)
@@ -415,9 +416,9 @@ static bool quiet_has(const struct quiet_victim *victims, uint32_t count, sl_ref
     return false;
 }
 
-/* The oldest units whose leaving costs nothing, until they hold want_bytes, and some more, should
- * those be pinned. Gives how many; *extents is how many extents they have. A walk may give one
- * twice that is to go and has not gone yet. */
+/* Finds the oldest units that can leave without cost, until they hold want_bytes, and some more in
+ * case those are pinned. Returns their number; *extents is the number of their extents. A walk may
+ * return a unit twice that is to leave and has not yet. */
 static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct quiet_victim *out,
                            uint64_t *extents)
 {
@@ -450,7 +451,7 @@ static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct q
     return count;
 }
 
-/* Units that somebody pins would free nothing: they are left alone. */
+/* Excludes pinned units, which would free nothing. */
 static bool quiet_spare_pinned(struct registrar *self, struct quiet_victim *victims, uint32_t count,
                                uint64_t extents)
 {
@@ -479,7 +480,7 @@ static bool quiet_spare_pinned(struct registrar *self, struct quiet_victim *vict
     return true;
 }
 
-/* Gives how many units left memory. */
+/* Returns the number of units that left memory. */
 uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes)
 {
     struct quiet_victim victims[QUIET_UNITS_MAX];
@@ -519,7 +520,7 @@ sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t 
 
 /* ---- the index ---- */
 
-/* Units on disk alone: what a hand-over holds stays, and what is leased or soft-pinned for now. */
+/* Drops units on disk only, except held, leased and soft-pinned ones and bundles. */
 static uint32_t index_drop_cold(struct registrar *self, const struct reg_drop *how)
 {
     uint32_t taken = 0;
@@ -561,7 +562,7 @@ bool reg_make_index_room(struct registrar *self)
     }
     if (evict.taken == 0) {
         evict.looked = 0;
-        evict_from(self, &self->units->cold, &evict); /* bundles and soft-pinned ones */
+        evict_from(self, &self->units->cold, &evict); /* including bundles and soft-pinned units */
     }
     reg_retired_scan(self, from);
     searched_note(self, evict.taken, evict.bytes);

@@ -1,18 +1,18 @@
-/* actors/registrar/memory/evict.h - making room. */
+/* actors/registrar/memory/evict.h - makes room in memory and in the index by eviction. */
 #ifndef SL_REGISTRAR_MEMORY_EVICT_H
 #define SL_REGISTRAR_MEMORY_EVICT_H
 
 #include "actors/registrar/base/core.h"
 
 struct reg_evict {
-    /* Room that nobody needs yet is made: nothing from here on goes; 0: all may. */
+    /* While room is made ahead of need: generations from here on stay; 0: all may leave. */
     uint64_t spared_generation;
-    /* What was committed or read from disk last is of these generations or newer: a share of
-     * memory, at least, since the first one was noted. */
+    /* At least a share of memory was committed or read from disk since young_from[0] was noted, and
+     * is of that generation or newer. */
     uint64_t young_from[2];
-    uint64_t young_bytes; /* committed or read since the second one was */
+    uint64_t young_bytes; /* committed or read since young_from[1] */
     uint32_t batch_units; /* setting */
-    bool index_stays;     /* nothing may leave the index in this turn */
+    bool index_stays;     /* nothing more can leave the index in this turn */
     struct {
         sl_metric evicted_count, evicted_bytes, evict_skipped_count, evict_attempt_count,
             evict_success_count;
@@ -20,30 +20,30 @@ struct reg_evict {
     } metric;
 };
 
-/* Until reg_spare_none() nothing goes that was just committed or read, nor what is of generation
- * `from` or newer (0: none). For room that nobody needs yet: where all that is older is leased or
- * pinned, it would be the first to go. */
+/* Until reg_spare_none(), values that were just committed or read stay in memory, and those of
+ * generation `from` or newer (0: none). For room that no request needs yet: where all older values
+ * are leased or pinned, the new ones would be evicted first. */
 void reg_spare_young(struct registrar *self, uint64_t from);
 void reg_spare_none(struct registrar *self);
 uint64_t reg_free_bytes(const struct registrar *self);
-/* Makes want_bytes free, evicting; false: less is. */
+/* Makes want_bytes free, evicting if needed; false: less is free. */
 bool reg_make_room(struct registrar *self, uint64_t want_bytes);
-/* One extent, evicting when it must. Errors: SL_ERR_NO_SPACE. */
+/* Takes an extent, evicting if needed. Errors: SL_ERR_NO_SPACE. */
 sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_bytes);
-/* The same at nobody's cost: of what is free, else in place of the oldest that are on disk, that
- * nobody pins and that were not prefetched themselves. batch_bytes: so much is about to be taken;
- * where something must leave, it makes room for all of it with one scan of the pins. */
+/* Takes an extent without cost to others: free memory, else that of the oldest units that are on
+ * disk, not pinned and not prefetched. batch_bytes: size of the coming takes; one scan of the pins
+ * makes room for all of them. */
 sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
                         uint64_t *offset_bytes);
-/* One batch of the oldest units that may leave, until want_bytes of them are out; what nobody pins
- * is free. Gives how many went. quietly: as above. */
+/* Evicts one batch of the oldest units that may leave, until they hold want_bytes. Unpinned extents
+ * are free then. Returns the number of units. quietly: as above. */
 uint32_t reg_evict(struct registrar *self, uint64_t want_bytes);
 uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes);
-/* Drops units from the index. False: none may go, which is looked for once a turn: some 35,000
- * units. */
+/* Drops units from the index. False: none could be dropped; after that it does not search again
+ * (some 35,000 units) in this turn of the loop. */
 bool reg_make_index_room(struct registrar *self);
-/* Rounds of it for a record that needs a slot or a note; and for a new one, which may need a whole
- * slab of its size. */
+/* Rounds of it for a record that needs a slot or a note, and for a new record, which may need a
+ * whole slab of its size. */
 #define REG_INDEX_ROUNDS  4u
 #define REG_INSERT_ROUNDS 16u
 

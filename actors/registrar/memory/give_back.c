@@ -1,28 +1,27 @@
-/* actors/registrar/memory/give_back.c - what was contributed and is not any more goes back to the
- * system.
+/* actors/registrar/memory/give_back.c - returns memory to the system after contributions ended.
  *
- * When less is wanted than is there, first the allocator loses what is behind: nobody gets it any
- * more, and values in it leave as values do. Then memory goes from its end on, a step at a time, so
- * that neither the loop nor the machine has much to do at once. Each step also takes what late
- * readers touched behind it meanwhile.
+ * When less memory is wanted than is populated, the allocator first stops using what lies beyond
+ * the target; values there leave as they always do. Then memory is returned from its end, a step at
+ * a time, to spread the work of the loop and of the kernel. Each step also covers pages beyond the
+ * end that late readers touched.
  *
- * A page that goes stays with whoever registered it (sl_arena_keep). With a device, verbs or a disk
- * tier that is an actor, so nothing goes back; clients say so before they pin memory for a GPU of
- * theirs. */
+ * A process that registered a page keeps it in spite of the hole (sl_arena_keep). With a device,
+ * verbs or a disk tier an actor has registered the arena, so nothing is returned. Clients call
+ * sl_arena_keep before they pin memory for a GPU. */
 #include "actors/registrar/memory/give_back.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/memory/populate.h"
 
 #include <string.h>
 
-/* Of one step; a millisecond where pages are small. */
+/* Of one step: a millisecond with small pages. */
 #define STEP_BYTES   (4 * SL_MIB)
-#define SHRINK_BYTES (64 * SL_MIB) /* looked through by the allocator */
-/* Between steps: an eighth of a core at most, as for memory that comes. */
+#define SHRINK_BYTES (64 * SL_MIB) /* per step of shrinking the allocator */
+/* Between steps: an eighth of a core at most, as when memory is populated. */
 #define PAUSE_NS (7 * SL_NS_PER_MS)
-#define LOOK_NS  SL_NS_PER_S /* at what keeps the rest */
+#define LOOK_NS  SL_NS_PER_S /* between checks of memory still in use */
 
-/* Gives when to go on. */
+/* Returns when to continue. */
 static uint64_t step(struct registrar *self)
 {
     struct reg_give_back *give_back = self->give_back;
@@ -32,7 +31,7 @@ static uint64_t step(struct registrar *self)
     struct sl_error why = {0};
     uint64_t shrunk_bytes = populate->opened_bytes - SL_MIN(populate->opened_bytes, SHRINK_BYTES);
     populate->opened_bytes = populate->limit_bytes = SL_MAX(target_bytes, shrunk_bytes);
-    /* Also when nothing is left of it: a value may have lain across the edge, and be gone. */
+    /* Also at the target: a value across the edge may have left. */
     sl_alloc_shrink(self->alloc, populate->opened_bytes);
     if (populate->opened_bytes > target_bytes) {
         return PAUSE_NS;
@@ -46,7 +45,7 @@ static uint64_t step(struct registrar *self)
         return LOOK_NS;
     }
     uint64_t to_bytes = SL_MAX(floor_bytes, there_bytes - SL_MIN(there_bytes, STEP_BYTES));
-    if (sl_arena_give_back(self->arena, to_bytes, &why) != SL_OK) { /* somebody keeps it for ever */
+    if (sl_arena_give_back(self->arena, to_bytes, &why) != SL_OK) { /* a process keeps the pages */
         reg_log(self, SL_LOG_INFO, 0, "memory: what is not contributed any more stays, since %s",
                 why.text);
         give_back->able = false;
@@ -73,8 +72,7 @@ static void give_back_run(struct registrar *self)
 {
     struct reg_give_back *give_back = self->give_back;
     uint64_t now_ns = self->env->now_ns;
-    if (is_wanted(self)) { /* when it is not, the next one may be on its way; quiet is what stays so
-                              anew */
+    if (is_wanted(self)) { /* a contribution may have followed; the quiet time begins again */
         self->populate->limit_bytes = give_back->end_bytes = UINT64_MAX;
         give_back->next_ns = sl_deadline_ns(now_ns, LOOK_NS);
     } else if (give_back_next(self) <= now_ns) {
@@ -84,7 +82,7 @@ static void give_back_run(struct registrar *self)
 
 static void give_back_started(struct registrar *self)
 {
-    /* Of a registrar that died in the middle. */
+    /* A previous registrar may have died in the middle. */
     self->give_back->next_ns = sl_deadline_ns(self->env->now_ns, REG_GIVE_BACK_AFTER_NS);
     self->give_back->end_bytes = UINT64_MAX;
 }

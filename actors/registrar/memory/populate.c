@@ -1,11 +1,11 @@
-/* actors/registrar/memory/populate.c - memory becomes the node's before writers ask for it.
+/* actors/registrar/memory/populate.c - allocates the arena's memory ahead of need.
  *
- * Helper threads populate what will be needed: at once until LEAD_BYTES are free and there; beyond
- * that one of them in short batches with pauses, so that it takes an eighth of the cores at most:
- * the engine beside it wants them, and nobody waits. A contribution is answered when its lead is
- * there, so its first puts find memory and no thread in their way. A writer that is faster than the
- * threads does not wait for them: what its request lacks is allocated here, a few MiB a turn of the
- * loop. */
+ * Helper threads populate memory. They work at full speed until LEAD_BYTES are free and populated.
+ * After that one of them works in short batches with pauses, an eighth of the cores at most: the
+ * engine on this machine needs the CPU, and no request waits. A CONTRIBUTE is answered when its
+ * lead is populated, so its first puts find memory and no thread competes with them. A writer that
+ * is faster than the threads does not wait for them: the loop allocates what its request lacks, a
+ * few MiB a turn. */
 #include "actors/registrar/memory/populate.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/memory/contributions.h"
@@ -17,20 +17,20 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SPARE_N     16u /* space comes in classes: a sixteenth more than what is charged */
+#define SPARE_N     16u /* extents come in size classes: a sixteenth more than is charged */
 #define SPARE_BYTES (8 * SL_MIB)
-/* Enough for the puts that come before a thread is at work again. When half of it is used the
- * threads fill it up. */
+/* Enough for the puts until a thread works again. The threads fill it up once half of it is
+ * used. */
 #define LEAD_BYTES (32 * SL_MIB)
-/* Of one turn: 1 ms where pages are small. */
+/* Per turn of the loop: 1 ms with small pages. */
 #define HURRY_BYTES     (4 * SL_MIB)
-#define QUICK_US_A_MIB  250u /* what small pages take that nobody touches */
+#define QUICK_US_A_MIB  250u /* time of small pages, without touching them */
 #define BATCH_BYTES_MIN (2 * SL_MIB)
 #define BATCH_BYTES_MAX (64 * SL_MIB)
-/* A batch that took less is doubled, one that took more is halved. */
+/* A batch that was shorter is doubled, a longer one is halved. */
 #define BATCH_NS_SHORT (2 * SL_NS_PER_MS)
 #define BATCH_NS_LONG  (8 * SL_NS_PER_MS)
-#define SHARE_N        8u /* an eighth of the cores, one of them at most */
+#define SHARE_N        8u /* an eighth of the cores, one core at most */
 #define PAUSE_NS_MIN   (1 * SL_NS_PER_MS)
 #define PAUSE_NS_MAX   (200 * SL_NS_PER_MS)
 #define AGAIN_NS       SL_NS_PER_S
@@ -41,8 +41,7 @@ static sl_err populate_work(void *context, uint32_t thread)
     struct reg_populate_work *work = context;
     sl_err err = SL_OK;
     (void)thread;
-    /* Below the target alone: threads that ran ahead of it would take the memory that others lack.
-     */
+    /* Stops at the target: threads that ran ahead would take memory that others need. */
     while (err == SL_OK && !atomic_load_explicit(&work->stop, memory_order_relaxed)) {
         uint64_t target_bytes = atomic_load_explicit(&work->target_bytes, memory_order_relaxed);
         err = sl_arena_populate_below(work->arena, target_bytes, NULL);
@@ -56,7 +55,7 @@ static void populate_init(struct registrar *self)
     self->populate->batch_bytes = BATCH_BYTES_MIN;
     self->populate->limit_bytes = UINT64_MAX;
     self->populate->core_count = sl_spin_cores();
-    /* Its NIC serves nobody before every page is there (transporter, whole_arena). */
+    /* With verbs the NIC serves nothing before all pages exist (transporter, whole_arena). */
     self->populate->eager = strcmp(sl_config_text(self->env->config, SL_SET_fabric), "verbs") == 0;
 }
 
@@ -73,7 +72,7 @@ uint64_t reg_populate_target(const struct registrar *self)
     return SL_MIN(data_bytes, sl_align_up(want_bytes, SL_ARENA_SLICE_BYTES));
 }
 
-/* The allocator learns of the populated prefix. */
+/* Gives the allocator what is populated. */
 static void space_grow(struct registrar *self)
 {
     struct reg_populate *populate = self->populate;
@@ -99,16 +98,16 @@ static void populate_fail(struct registrar *self, const char *text)
 {
     struct reg_populate *populate = self->populate;
     populate->again_ns = sl_deadline_ns(self->env->now_ns, AGAIN_NS);
-    if (!populate->failed) { /* once, however often it is tried again */
+    if (!populate->failed) { /* logged once, however often it is tried again */
         reg_log(self, SL_LOG_WARN, 0,
                 "memory: %" PRIu64 " of %" PRIu64 " bytes are there (%s), using these",
                 populate->there_bytes, reg_populate_target(self), text);
     }
     populate->failed = true;
-    self->space.freed = true; /* who waited for it hears so */
+    self->space.freed = true; /* requests that wait for it are answered */
 }
 
-/* How far the threads shall go now. */
+/* The size up to which the threads work now. */
 static uint64_t populate_goal(const struct registrar *self, uint64_t free_bytes)
 {
     const struct reg_populate *populate = self->populate;
@@ -118,13 +117,13 @@ static uint64_t populate_goal(const struct registrar *self, uint64_t free_bytes)
     return SL_MIN(populate->there_bytes + more_bytes, reg_populate_target(self));
 }
 
-/* Of two cores one is left to others. */
+/* Leaves half of the cores to others. */
 static uint32_t populate_threads(const struct registrar *self)
 {
     return SL_MAX(SL_MIN(self->populate->threads, self->populate->core_count / 2), 1u);
 }
 
-/* Has helper threads populate what is needed next, if it is time. */
+/* Starts helper threads for what is needed next, if it is time. */
 static void populate_run(struct registrar *self)
 {
     struct reg_populate *populate = self->populate;
@@ -161,8 +160,9 @@ static void populate_run(struct registrar *self)
     }
 }
 
-/* Whether a huge page comes sooner than the small ones in its place: usually in a third of the
- * time, but in a virtual machine whose host has to find the memory first in ten times as much. */
+/* Learns whether a huge page is faster than the small ones that it replaces. It usually takes a
+ * third of their time, but ten times as long in a virtual machine whose host must find the memory
+ * first. */
 static void populate_learn(struct registrar *self, uint64_t took_ns)
 {
     struct reg_populate *populate = self->populate;
@@ -172,7 +172,7 @@ static void populate_learn(struct registrar *self, uint64_t took_ns)
     }
 }
 
-/* From time that passed, not from that of a core: where others want it, the share is less. */
+/* Based on elapsed time, not CPU time: on a busy machine the share is smaller. */
 static uint64_t populate_pause(const struct reg_populate *populate, uint64_t took_ns)
 {
     uint64_t cores = SL_MIN(populate->core_count, SHARE_N);
@@ -241,7 +241,7 @@ bool reg_populate_first(const struct registrar *self)
 static void populate_tick(struct registrar *self)
 {
     space_grow(self);
-    /* More can be had for who waits. */
+    /* More can be allocated for requests that wait. */
     self->space.freed = self->space.freed || self->populate->hurried;
     self->populate->hurried = false;
 }
@@ -260,7 +260,7 @@ static uint64_t populate_next(const struct registrar *self)
                                       : SL_NEVER_NS;
 }
 
-/* Whether the system gave less than was asked for; says how much. */
+/* Reports that the system gave less memory than was asked for. */
 static bool populate_lacks(struct registrar *self, char *reason, size_t reason_bytes)
 {
     uint64_t target_bytes = reg_populate_target(self);

@@ -1,4 +1,4 @@
-/* actors/registrar/memory/populate.h - memory becomes the node's before writers ask for it. */
+/* actors/registrar/memory/populate.h - allocates the arena's memory ahead of need. */
 #ifndef SL_REGISTRAR_MEMORY_POPULATE_H
 #define SL_REGISTRAR_MEMORY_POPULATE_H
 
@@ -6,45 +6,44 @@
 
 #include "actors/registrar/base/core.h"
 
-#define REG_POPULATE_NS (5 * SL_NS_PER_MS) /* how often the populated prefix is looked at */
-struct reg_populate_work {                 /* lent to the helper threads */
+#define REG_POPULATE_NS (5 * SL_NS_PER_MS) /* how often threads' progress is read */
+struct reg_populate_work {                 /* shared with the helper threads */
     struct sl_arena *arena;
     _Atomic bool stop;
-    _Atomic uint64_t target_bytes; /* enough is there */
+    _Atomic uint64_t target_bytes; /* the threads stop here */
 };
 struct reg_populate {
     struct reg_populate_work work;
     uint32_t core_count;
-    bool eager;   /* nothing is served before all of it is there */
-    bool running; /* helper threads are at it, since: */
+    bool eager;   /* serve requests only when all memory is populated */
+    bool running; /* helper threads are at work, since began_ns */
     uint64_t began_ns, begun_bytes;
     bool filling; /* the lead is short */
     bool batched; /* with pauses */
-    bool quick;   /* when it was measured last */
+    bool quick;   /* huge pages were faster in the last measurement */
     bool failed;
-    bool hurried; /* the loop took some for a request, and may take more */
+    bool hurried; /* the loop allocated some for a request and may allocate more */
     uint64_t there_bytes;
-    uint64_t limit_bytes;  /* the allocator gets no more while less is wanted (give_back.c) */
-    uint64_t opened_bytes; /* has been given to it */
+    uint64_t limit_bytes;  /* the allocator's limit while memory is returned (give_back.c) */
+    uint64_t opened_bytes; /* of these the allocator has been given */
     uint64_t batch_bytes;
-    uint64_t pause_ns; /* nothing before that is needed before then */
-    uint64_t again_ns; /* what the system lacks is not asked for before then */
-    bool huge_pages;   /* the arena gets them */
+    uint64_t pause_ns; /* no batch starts before then unless the lead is short */
+    uint64_t again_ns; /* after a failure: no new attempt before then */
+    bool huge_pages;   /* the arena has huge pages */
     uint32_t threads;  /* setting */
     struct {
         sl_metric huge_pages, used_bytes, usable_bytes, ceiling_bytes;
     } metric;
 };
 
-void reg_populate_asked(struct registrar *self); /* more is wanted: a failure is forgotten */
-/* Memory that is not there yet is on its way. */
+void reg_populate_asked(struct registrar *self); /* tries again, also after a failure */
+/* More memory is being populated. */
 bool reg_populate_pending(const struct registrar *self);
-/* Takes some now, want_bytes at most, for a request that lacks it; false: none came. */
+/* Allocates up to want_bytes now for a request; false: none was allocated. */
 bool reg_populate_hurry(struct registrar *self, uint64_t want_bytes);
-/* How much shall be there: all of the arena, or what processes contribute and a little more; whole
- * slices. */
+/* The size to populate: the whole arena, or the contributions and a little more; whole slices. */
 uint64_t reg_populate_target(const struct registrar *self);
-/* Whether there is enough for first puts, or no more is to come. */
+/* Whether there is enough for first puts, or no more will follow. */
 bool reg_populate_first(const struct registrar *self);
 
 extern const struct reg_part reg_populate_part;

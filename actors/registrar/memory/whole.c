@@ -1,9 +1,9 @@
-/* actors/registrar/memory/whole.c - see whole.h.
+/* actors/registrar/memory/whole.c - detects shm files that another process truncated.
  *
- * Who meets the hole of a file knows (runtime/base/sl_guard.h); but the registrar looks at no
- * value, and a process that waits looks at nothing. So it asks for the sizes in each tick, and ends
- * when one is not what it was. The next registrar finds the short file, makes all segments anew,
- * and clients and actors attach to these. */
+ * A process that touches the hole of a file notices (runtime/base/sl_guard.h). But the registrar
+ * reads no values, and a process that waits reads nothing. So the registrar compares the sizes in
+ * each tick, and ends when one is wrong. The next registrar finds the short file and creates new
+ * segments, to which clients and actors attach. */
 #include "actors/registrar/memory/whole.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/seen.h"
@@ -30,7 +30,7 @@ static bool is_pins(const char *name)
     return strncmp(name, "pins.", 5) == 0;
 }
 
-/* Calls visit for each file of the directory until it answers true. */
+/* Calls visit for each file of the directory until it returns true. */
 static bool files_any(struct registrar *self,
                       bool (*visit)(struct registrar *self, const char *name))
 {
@@ -65,12 +65,12 @@ static bool segment_drop(struct registrar *self, const char *name)
     if (goes && sl_segment_remove(self->env->paths->shm_dir, name, &why) != SL_OK) {
         reg_log(self, SL_LOG_WARN, 0, "%s; what follows says whether it is in the way", why.text);
     }
-    return false; /* the next one */
+    return false; /* the walk continues */
 }
 
-/* Its metrics say which process plays an actor. What has mapped the old memory may write values
- * there for records of the new one: most actors map it once. Clients look whether it is the current
- * one. */
+/* Kills the process of an actor, which its metrics name. It has mapped the old memory, most actors
+ * only once, and could write values there for records of the new one. Clients check which memory is
+ * current. */
 static bool actor_kill(struct registrar *self, const char *name)
 {
     char path[sizeof(self->env->paths->shm_dir) + NAME_BYTES + 1];
@@ -82,8 +82,7 @@ static bool actor_kill(struct registrar *self, const char *name)
     }
     (void)snprintf(path, sizeof(path), "%s/%s", self->env->paths->shm_dir, name);
     if (sl_metrics_view_open(path, &view, NULL) != SL_OK) {
-        return false; /* of a client, in another version; or cut, which its actor does not outlive
-                       */
+        return false; /* an unknown version; or cut, which its actor does not survive */
     }
     sl_metrics_view_summary(view, &summary);
     sl_metrics_view_close(&view);
@@ -93,7 +92,7 @@ static bool actor_kill(struct registrar *self, const char *name)
                 name + sizeof(METRICS_PREFIX) - 1, summary.proc.pid);
         self->env->ops->kill(self->env, summary.proc);
     }
-    return false; /* the next one */
+    return false; /* the walk continues */
 }
 
 void reg_memory_renew(struct registrar *self)
@@ -101,13 +100,12 @@ void reg_memory_renew(struct registrar *self)
     if (files_any(self, is_short)) {
         (void)files_any(self, actor_kill);
         (void)files_any(self, segment_drop);
-        (void)files_any(
-            self,
-            actor_kill); /* those that were started meanwhile; later ones find no old memory */
+        (void)files_any(self,
+                        actor_kill); /* those started meanwhile; later ones find the new memory */
     }
 }
 
-/* Figures alone hang on it: they begin anew, and nobody has to end. */
+/* Only statistics depend on these files: new ones are made, and no process has to end. */
 static void counts_renew(struct registrar *self)
 {
     struct sl_error why = {0};

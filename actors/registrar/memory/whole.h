@@ -1,16 +1,16 @@
-/* actors/registrar/memory/whole.h - shared memory that another process cut short. */
+/* actors/registrar/memory/whole.h - detects shm files that another process truncated. */
 #ifndef SL_REGISTRAR_MEMORY_WHOLE_H
 #define SL_REGISTRAR_MEMORY_WHOLE_H
 
 #include "actors/registrar/base/core.h"
 
-/* Before anything is opened: where a file of the node's memory is shorter than it was made, arena,
- * index and leases are removed, to be made anew, and so are pin segments that are short; the other
- * actors are killed, to be started again. What was in memory alone is lost; said in the log. Pins
- * count: those of a process that cannot be read may be any. */
+/* Called before any file is opened. If a file of the node's memory is shorter than it was made, it
+ * removes arena, index and leases, and pin segments that are short, and kills the other actors,
+ * which are started again. Values in memory only are lost, which is logged. Pin segments count
+ * because an unreadable one may pin anything. */
 void reg_memory_renew(struct registrar *self);
-/* SL_ERR_INTERNAL, and said in the log: a file became short since. The registrar has to end, since
- * nothing that it would give room for could be relied on. Costs a system call for each file. */
+/* Returns SL_ERR_INTERNAL, after logging, if a file has become short. The registrar must end then:
+ * no value in such memory would be safe. Costs a system call per file. */
 sl_err reg_memory_check(struct registrar *self);
 
 #endif

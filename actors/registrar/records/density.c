@@ -190,7 +190,7 @@ static void learnt_note(struct registrar *self)
     }
 }
 
-/* What the record of a unit says, and the hash of its key. */
+/* The contents of a unit's record, and the hash of its key. */
 struct told {
     uint64_t hash;
     struct sl_unit_note note;

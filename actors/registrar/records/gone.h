@@ -1,5 +1,5 @@
-/* actors/registrar/records/gone.h - notes of what the policy density knows about units that left,
- * so that the next registrar goes on learning from them. */
+/* actors/registrar/records/gone.h - notes of the policy density's knowledge of units that left: the
+ * next registrar continues with it. */
 #ifndef SL_REGISTRAR_RECORDS_GONE_H
 #define SL_REGISTRAR_RECORDS_GONE_H
 

@@ -20,7 +20,7 @@ enum {
     REG_FLAG_HELD = 1u << 5,       /* block: a hand-over holds it in memory */
     REG_FLAG_READ = 1u << 6,       /* unit: used since it was last written to disk */
     REG_FLAG_PREFETCHED = 1u << 7, /* record in memory, and its unit: not used since */
-    REG_FLAG_KEPT = 1u << 8,       /* unit: kept while the log file of its parts goes */
+    REG_FLAG_KEPT = 1u << 8,       /* unit: kept while the log file of its parts is reclaimed */
     REG_FLAG_REFUSED = 1u << 9,    /* record and unit: not to be written to disk for now */
 };
 /* unit: the highest bits are the time of its last use; see reg_unit_age */

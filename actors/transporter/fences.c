@@ -1,6 +1,6 @@
-/* actors/transporter/fences.c - FENCE: the claims that it names have ended, while we may still read
- * into them (pull). Without claims: an op has ended, or all that the sender asked for, whose device
- * blocks a peer may still read (handover), or we may still read or write. */
+/* actors/transporter/fences.c - FENCE: waits until nothing uses the memory that it names. With
+ * claims: we may still read into them (pull). Without claims: an op, or all that the sender asked
+ * for, ended, and peers or we may still access its device blocks (handover). */
 #include "actors/transporter/handover/handover.h"
 #include "actors/transporter/internal.h"
 #include "actors/transporter/pull/pull.h"
@@ -23,7 +23,7 @@ void tr_fences_over(struct transporter *self, uint64_t fences)
     }
 }
 
-/* Repeated while it waits. */
+/* A fence is repeated until it is answered. */
 static bool fence_waits(const struct transporter *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
@@ -56,7 +56,7 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
     }
     self->env->ops->wake_at(self->env, 0);
     if (at == TR_FENCES_MAX) {
-        return; /* no place to wait in: it is repeated, and a refusal would be taken for a hang */
+        return; /* table full: the sender repeats it, and would take a refusal for a hang */
     }
     self->fences[at] = (struct tr_fence){.used = true, .waiting = waiting};
     sl_return_keep(msg, &self->fences[at].back);

@@ -1,4 +1,4 @@
-/* actors/transporter/main.c - the program sluice-transporter. */
+/* actors/transporter/main.c - entry point of the program sluice-transporter. */
 #include "actors/transporter/transporter.h"
 #include "ipc/msg/sl_process.h"
 

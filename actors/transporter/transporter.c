@@ -1,5 +1,5 @@
-/* actors/transporter/transporter.c - the actor contract, the fabric, and what comes from
- * this node and from others. */
+/* actors/transporter/transporter.c - the actor's entry points: opens fabric and control plane, and
+ * dispatches messages of this node and frames of peers. */
 #include "actors/transporter/transporter.h"
 
 #include "actors/transporter/control/network.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what carries bytes; off unless configured ---- */
+/* ---- the fabric; off unless configured ---- */
 
 static void fabric_done(void *context, const struct sl_fabric_done *done)
 {
@@ -47,7 +47,7 @@ static void fabric_link(void *context, uint32_t peer, enum sl_fabric_link link,
 {
     struct transporter *self = context;
     tr_peers_link(self, peer, link, why);
-    if (link == SL_FABRIC_DOWN && self->whole_arena) { /* with verbs */
+    if (link == SL_FABRIC_DOWN && self->whole_arena) { /* verbs */
         tr_lend_link_lost(self, peer);
     }
 }
@@ -78,7 +78,7 @@ static void fabric_options(struct transporter *self, const char *kind,
     options->stall_ns = sl_config_u64(config, SL_SET_fabric_stall);
     options->clear = !sl_config_bool(config, SL_SET_fabric_encryption);
     options->region_bytes_max = self->limit.bytes;
-    /* A key for each part of a hand-over, beside those for the arena. */
+    /* One key for each part of a hand-over, in addition to those for the arena. */
     uint32_t parts = (uint32_t)sl_config_u64(config, SL_SET_ticket_parts_max);
     options->grants_max = SL_MIN(options->grants_max + parts, SL_FABRIC_SLOTS_MAX);
     options->keys_max = SL_MIN(options->keys_max + parts, SL_FABRIC_SLOTS_MAX);
@@ -121,7 +121,7 @@ static sl_err fabric_open(struct transporter *self, struct sl_error *why)
         err = env->ops->watch_fd(env, sl_fabric_fd(self->fabric), why);
     }
     if (err == SL_OK) {
-        self->limit.bytes = sl_fabric_region_bytes_max(self->fabric); /* of the device, if less */
+        self->limit.bytes = sl_fabric_region_bytes_max(self->fabric); /* the device's bound */
         sl_log_write(env->log, SL_LOG_INFO, 0, "fabric: %s", sl_fabric_about(self->fabric));
         env->ops->wake_at(env, 0);
     }
@@ -205,7 +205,7 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
                        "cluster_listen and peers need something that carries bytes: set fabric");
     }
     sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);
-    /* Of a life: the clock of the host, so that it grows with every start, also over boots. */
+    /* Taken from the wall clock, so that it grows with every start, also after a reboot. */
     self->incarnation = sl_clock_wall_ns();
     self->next_seq = SL_MAX(env->now_ns, UINT64_C(1));
     self->next_op_id = env->ops->random_u64(env) >> 1 | 1;
@@ -216,7 +216,7 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
     err = err == SL_OK ? tr_fetch_init(self, why) : err;
     err = err == SL_OK ? tr_holder_init(self, why) : err;
     err = err == SL_OK ? tr_seek_init(self, why) : err;
-    if (err == SL_OK) { /* a trip has one call and may leave an ABORT for each of its units */
+    if (err == SL_OK) { /* a fetch batch: one call, and an ABORT for each unit */
         uint32_t engines = (uint32_t)sl_config_u64(env->config, SL_SET_engines_max) + 1;
         uint32_t takes = (uint32_t)sl_config_u64(env->config, SL_SET_tickets_max);
         err = sl_calls_create(env,
@@ -272,7 +272,7 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
         err = tr_cluster_init(self, why);
         err = err == SL_OK ? tr_service_join(self, why) : err;
     } else if (sl_cluster_name(env->config, self->node, NULL) != SL_OK) {
-        (void)snprintf(self->node, sizeof(self->node), "local"); /* alone it may have any name */
+        (void)snprintf(self->node, sizeof(self->node), "local"); /* no peer sees it */
     }
     return err;
 }
@@ -293,11 +293,11 @@ static void answered(struct transporter *self, struct tr_peer *peer, const struc
     }
 }
 
-/* What a peer may say: everything else is refused. */
+/* Message types that peers may send; all others are refused. */
 static const struct frame {
     uint32_t type;
     void (*handle)(struct transporter *self, struct tr_peer *peer,
-                   const struct sl_msg *msg); /* NULL: nobody waits for it */
+                   const struct sl_msg *msg); /* NULL: not expected */
 } frames[] = {
     {SL_MSG_PEER_HELLO, NULL},
     {SL_MSG_PEER_HELLO_REPLY, NULL}, /* see tr_frame */
@@ -313,7 +313,7 @@ static const struct frame {
     {SL_MSG_PEER_LEND_REPLY, tr_lend_answered},
 };
 
-/* NULL: not for peers to say, or not in this way. */
+/* Finds the row; NULL: peers may not send this type, or not in this direction. */
 static const struct frame *frame_find(const struct sl_control_frame *frame,
                                       const struct sl_msg *msg)
 {
@@ -330,7 +330,7 @@ void tr_frame(struct transporter *self, const struct sl_control_frame *frame)
     struct sl_msg msg;
     struct sl_error why = {0};
     if (frame->bytes == NULL) {
-        return; /* counted where it was dropped */
+        return; /* counted by the control plane */
     }
     sl_err err = sl_codec_decode(self->codec_in, frame->bytes, frame->length_bytes, &msg, &why);
     const struct frame *row = err == SL_OK ? frame_find(frame, &msg) : NULL;
@@ -376,7 +376,7 @@ void tr_frame(struct transporter *self, const struct sl_control_frame *frame)
     }
 }
 
-/* True: there may be more. */
+/* Handles received frames, a bounded number. True: there may be more. */
 static bool frames_take(struct transporter *self)
 {
     struct sl_control_frame frame;
@@ -389,7 +389,7 @@ static bool frames_take(struct transporter *self)
     return true;
 }
 
-/* ---- messages of this node ---- */
+/* ---- messages from this node ---- */
 
 void tr_calls_ended(struct transporter *self, const struct sl_call *call,
                     const struct sl_msg *reply)
@@ -401,7 +401,7 @@ void tr_calls_ended(struct transporter *self, const struct sl_call *call,
         [TR_CALL_ENGINE] = tr_pools_described, [TR_CALL_EXPORT] = tr_pools_exported,
         [TR_CALL_TAKE] = tr_take_opened,       [TR_CALL_READ] = tr_read_answered};
     uint64_t kind = call->cookie >> 32;
-    if (ended[kind] != NULL) { /* else nobody waits for it */
+    if (ended[kind] != NULL) { /* else the answer is ignored */
         ended[kind](self, (uint32_t)call->cookie, reply);
     }
 }
@@ -415,8 +415,8 @@ static void reply_handle(struct transporter *self, const struct sl_msg *msg)
     if (sl_calls_match(self->calls, msg, &call)) {
         tr_calls_ended(self, &call, msg);
     } else if (msg->type == SL_MSG_HELLO_REPLY && msg->code == SL_OK && !self->pins_known) {
-        /* The process's HELLO named our pin segment, which stands since init; a registrar that
-         * starts later opens what its predecessor knew before it serves. */
+        /* Our HELLO named the pin segment, which exists since init. A registrar that starts later
+         * opens the segments that its predecessor knew before it serves. */
         self->pins_known = true;
         self->memory_due_ns = 0;
     }
@@ -429,7 +429,7 @@ static void bring_handle(struct transporter *self, const struct sl_msg *msg)
 
 static const struct {
     uint32_t type;
-    bool cluster; /* only where this process speaks for the node */
+    bool cluster; /* only with a cluster configured */
     void (*handle)(struct transporter *self, const struct sl_msg *msg);
 } requests[] = {
     {SL_MSG_BRING, true, bring_handle},
@@ -453,7 +453,7 @@ static void request_handle(struct transporter *self, const struct sl_msg *msg)
     sl_reply_code(self->env, msg, SL_ERR_UNSUPPORTED, NULL);
 }
 
-/* Everything that may be due; asks for the next turn. */
+/* Does everything that is due and requests the next wake-up. */
 static void cluster_step(struct transporter *self, uint64_t now_ns)
 {
     struct sl_env *env = self->env;
@@ -509,7 +509,7 @@ static sl_err transporter_tick(void *state, uint64_t now_ns)
     fabric_wake(self);
     tr_service_step(self, now_ns);
     tr_health_step(self);
-    if (self->memory_replaced) { /* all that is known of it, here and at peers, is void */
+    if (self->memory_replaced) { /* what this process and the peers know about it is void */
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
                      "the node's memory was made anew: starting over");
         return SL_ERR_INTERNAL;
@@ -532,7 +532,7 @@ static void transporter_fini(void *state)
         self->env->ops->unwatch_fd(self->env, self->control->ops->fd(self->control));
         sl_control_close(&self->control);
     }
-    if (self->fabric != NULL) { /* from here on nothing touches the arenas */
+    if (self->fabric != NULL) { /* from here on nothing accesses the arena */
         self->env->ops->unwatch_fd(self->env, sl_fabric_fd(self->fabric));
         sl_fabric_close(&self->fabric);
     }

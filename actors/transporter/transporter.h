@@ -1,5 +1,4 @@
-/* actors/transporter/transporter.h - bytes between nodes; for now it plans memory regions and
- * reports them. */
+/* actors/transporter/transporter.h - the transporter: the actor that moves values between nodes. */
 #ifndef SL_TRANSPORTER_H
 #define SL_TRANSPORTER_H
 

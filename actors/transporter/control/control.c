@@ -1,5 +1,5 @@
-/* actors/transporter/control/control.c - the sockets between nodes, and who may connect (ZAP, RFC
- * 27, answered in this thread). */
+/* actors/transporter/control/control.c - sockets between nodes, and who may connect (ZAP, RFC 27,
+ * answered in this thread). */
 #include "actors/transporter/control/control.h"
 #include "actors/transporter/control/strangers.h"
 
@@ -18,48 +18,48 @@
 
 #define NAME_BYTES    32u
 #define USER_BYTES    (NAME_BYTES + SL_CURVE_TEXT_BYTES)
-#define ROUTE_BYTES   16u /* ZeroMQ makes five */
+#define ROUTE_BYTES   16u /* ZeroMQ uses five */
 #define RECONNECT_MS  50
 #define RECONNECT_MAX 1000
 #define HANDSHAKE_MS  2000
 #define CONNECT_MS    2000
-/* A connection that is half open is noticed by ZeroMQ's own heartbeats, not by TCP's minutes. */
+/* ZeroMQ's heartbeats notice a half-open connection, without waiting minutes for TCP. */
 #define BEAT_MS         500
 #define BEAT_TIMEOUT_MS 2000
 #define ZAP_ENDPOINT    "inproc://zeromq.zap.01"
 #define ZAP_DOMAIN      "sluice"
 #define ZAP_FRAMES      7u
 #define ZAP_STEPS       64u
-#define BACKLOG         1024 /* of the kernel: floods of strangers are accepted one by one */
-/* Of one key. A peer chooses the routing id of its connections, and ZeroMQ ends the process when it
- * gives out one that somebody chose before (socket_base.cpp, add_out_pipe). They are 32 random
- * bits: who connects without a bound finds one in hours. */
+#define BACKLOG         1024 /* kernel queue: a flood of connections is accepted one by one */
+/* Limit for one key. A peer chooses the routing id of its connections, and ZeroMQ aborts the
+ * process when it generates an id that was chosen before (socket_base.cpp, add_out_pipe). Ids are
+ * 32 random bits: without a limit, a peer finds a collision in hours. */
 #define HANDSHAKES_AT_ONCE 8u
 #define HANDSHAKE_EVERY_NS SL_NS_PER_S
 
 struct control_peer {
     char name[NAME_BYTES];
-    char key[SL_CURVE_TEXT_BYTES]; /* that its frames must come with; "": it has none */
+    char key[SL_CURVE_TEXT_BYTES]; /* required for its frames; "": none yet */
     void *dealer;                  /* NULL: it only asks us */
     unsigned char route[ROUTE_BYTES];
     size_t route_bytes;     /* 0: it has not asked yet */
-    uint64_t handshakes_ns; /* until then its connections are used up */
+    uint64_t handshakes_ns; /* above now: its allowance of connections is partly used */
 };
 
 struct control {
-    struct sl_control base; /* first */
+    struct sl_control base; /* must be first */
     struct sl_control_options options;
     char keys[1024];
     struct sl_curve_pair pair;
     void *context, *router, *zap;
-    struct control_strangers *strangers; /* NULL: nothing listens */
+    struct control_strangers *strangers; /* NULL: not listening */
     int epoll_fd;
     uint32_t turn;
     struct control_peer peers[SL_CLUSTER_PEERS_MAX];
     uint32_t peer_count;
     zmq_msg_t frame;
     char from[NAME_BYTES];
-    unsigned char route[ROUTE_BYTES]; /* of the frame received last */
+    unsigned char route[ROUTE_BYTES]; /* of the last received frame */
     size_t route_bytes;
     char other_end[64];
 };
@@ -89,7 +89,7 @@ static struct control_peer *peer_of(struct control *self, const char *name)
 static struct control_peer *peer_get(struct control *self, const char *name)
 {
     struct control_peer *peer = peer_of(self, name);
-    peer = peer == NULL ? peer_of(self, "") : peer; /* one whose key has gone gave it back */
+    peer = peer == NULL ? peer_of(self, "") : peer; /* reuse the entry of a removed key */
     if (peer == NULL && self->peer_count < SL_CLUSTER_PEERS_MAX) {
         peer = &self->peers[self->peer_count++];
     }
@@ -101,7 +101,7 @@ static struct control_peer *peer_get(struct control *self, const char *name)
 
 /* ---- who may connect ---- */
 
-/* Whether one more connection of this key is not too many. */
+/* Whether this key may open one more connection now. */
 static bool handshake_allow(struct control *self, const char *name)
 {
     struct control_peer *peer = peer_get(self, name);
@@ -113,11 +113,11 @@ static bool handshake_allow(struct control *self, const char *name)
     return true;
 }
 
-/* user: "NAME KEY", which stands in each frame of the connection from then on. */
+/* name: "NAME KEY", which ZeroMQ attaches to each frame of the connection; "": refuse it. */
 static bool zap_answer(struct control *self, const char *id, size_t id_bytes, const char *name)
 {
-    /* 300 closes the connection without a word; after 400 the other side would never come again,
-     * also when its key is added. */
+    /* 300 closes the connection without an answer. After 400 the other side would never try again,
+     * even when its key is added. */
     const char *code = name[0] != '\0' ? "200" : "300";
     const char *text = name[0] != '\0' ? "OK" : "no key of a peer";
     return zmq_send(self->zap, "1.0", 3, ZMQ_SNDMORE) >= 0 &&
@@ -128,8 +128,7 @@ static bool zap_answer(struct control *self, const char *id, size_t id_bytes, co
            zmq_send(self->zap, "", 0, 0) >= 0;
 }
 
-/* One question of the library's I/O thread: version, id, domain, address, routing id, mechanism,
- * key. */
+/* Answers one ZAP request: version, id, domain, address, routing id, mechanism, key. */
 static bool zap_step(struct control *self)
 {
     char parts[ZAP_FRAMES][64] = {{0}}, name[NAME_BYTES] = "", text[SL_CURVE_TEXT_BYTES];
@@ -164,7 +163,7 @@ static bool zap_step(struct control *self)
             name[0] = '\0';
         }
     }
-    if (name[0] != '\0') { /* handshake_allow has made a place for it */
+    if (name[0] != '\0') { /* handshake_allow has created the entry */
         struct control_peer *peer = peer_of(self, name);
         (void)snprintf(peer->key, sizeof(peer->key), "%s", text);
         (void)snprintf(user, sizeof(user), "%s %s", name, text);
@@ -282,7 +281,7 @@ static sl_err dealer_open(struct control *self, const char *name, const char *ad
     return watch(self, socket, why);
 }
 
-/* NULL does nothing. */
+/* Accepts NULL. */
 static void dealer_close(struct control *self, void *dealer)
 {
     int fd = -1;
@@ -290,7 +289,7 @@ static void dealer_close(struct control *self, void *dealer)
     if (dealer == NULL) {
         return;
     }
-    if (zmq_getsockopt(dealer, ZMQ_FD, &fd, &size) == 0) { /* it outlives the socket for a while */
+    if (zmq_getsockopt(dealer, ZMQ_FD, &fd, &size) == 0) { /* it may outlive the socket */
         (void)epoll_ctl(self->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     }
     (void)zmq_close(dealer);
@@ -335,7 +334,7 @@ static sl_err control_send(struct sl_control *base, const char *name, const void
         return errno == EAGAIN ? SL_ERR_LIMIT : SL_ERR_UNREACHABLE;
     }
     if (zmq_send(socket, frame, length_bytes, ZMQ_DONTWAIT) < 0) {
-        return SL_ERR_UNREACHABLE; /* a DEALER without a connection, or one whose queue is full */
+        return SL_ERR_UNREACHABLE; /* a DEALER without a connection, or with a full queue */
     }
     return SL_OK;
 }
@@ -350,8 +349,8 @@ static sl_err control_refuse(struct sl_control *base, const void *frame, size_t 
     return SL_OK;
 }
 
-/* Reads one whole message into self->frame; what has other parts than it should is dropped.
- * 1: a frame; 0: none; -1: dropped. */
+/* Reads one whole message into self->frame and drops it if its number of parts is wrong. 1: a
+ * frame; 0: none; -1: dropped. */
 static int message_take(struct control *self, void *socket, bool routed)
 {
     uint32_t parts = 0, wanted = routed ? 2 : 1;
@@ -382,17 +381,17 @@ static int message_take(struct control *self, void *socket, bool routed)
     return good && parts == wanted ? 1 : -1;
 }
 
-/* Whether the frame came along the connection on which the peer was heard last. */
+/* Whether the frame arrived on the connection of the peer's latest accepted request. */
 static bool is_route_of(const struct control *self, const struct control_peer *peer)
 {
     return peer->route_bytes == self->route_bytes &&
            memcmp(peer->route, self->route, self->route_bytes) == 0;
 }
 
-/* Who sent what lies in self->frame; false: nobody who may. */
+/* Identifies the sender of self->frame; false: it may not send. */
 static bool asker_known(struct control *self, struct sl_control_frame *out)
 {
-    if (self->options.plaintext) { /* the name is in the frame */
+    if (self->options.plaintext) { /* the frame contains the name */
         out->peer = NULL;
         out->other = true;
         for (uint32_t i = 0; i < self->peer_count && out->other; i++) {
@@ -411,7 +410,7 @@ static bool asker_known(struct control *self, struct sl_control_frame *out)
     out->peer = self->from;
     struct control_peer *peer = peer_of(self, self->from);
     if (peer == NULL || strcmp(peer->key, key + 1) != 0) {
-        return false; /* its key has gone since */
+        return false; /* its key was removed or replaced */
     }
     out->other = peer->route_bytes != 0 && !is_route_of(self, peer);
     if (self->strangers != NULL) {
@@ -421,7 +420,7 @@ static bool asker_known(struct control *self, struct sl_control_frame *out)
     return true;
 }
 
-/* ZeroMQ knows the address and not the port, by which people find the process. */
+/* Gives IP:PORT. ZeroMQ knows only the address; the port helps people to find the process. */
 static const char *other_end(struct control *self)
 {
     const char *address = zmq_msg_gets(&self->frame, "Peer-Address");
@@ -440,7 +439,7 @@ static const char *other_end(struct control *self)
     return self->other_end;
 }
 
-/* Source 0 is the ROUTER, the others the DEALERs. */
+/* Source 0 is the ROUTER, the others are the DEALERs. */
 static int source_take(struct control *self, uint32_t source, struct sl_control_frame *out)
 {
     bool asked = source == 0;
@@ -478,7 +477,7 @@ static bool control_receive(struct sl_control *base, struct sl_control_frame *ou
         uint32_t source = (self->turn + i) % sources;
         int taken = source_take(self, source, out);
         if (taken < 0) {
-            self->base.refused++; /* its next one when its turn comes again */
+            self->base.refused++; /* the source's next frame is read in the next call */
             out->bytes = NULL;
             out->length_bytes = 0;
             self->turn = source;

@@ -1,6 +1,5 @@
-/* actors/transporter/control/health.c - circuit breaker of a peer, and the memory of what peers
- * lack.
- */
+/* actors/transporter/control/health.c - see health.h: circuit breaker of a peer, cache of missing
+ * keys. */
 #include "actors/transporter/control/health.h"
 
 #include "runtime/base/sl_backoff.h"
@@ -39,11 +38,11 @@ void sl_peer_health_failed(struct sl_peer_health *health, uint64_t now_ns, uint6
         health->failures++;
     }
     if (health->failures < health->limits.failures_max || now_ns < health->closed_until_ns) {
-        return; /* what fails while it is left alone was asked before that */
+        return; /* the request was sent before the pause began */
     }
     bool past = now_ns >= sl_deadline_ns(health->closed_until_ns, health->limits.backoff_max_ns);
     health->pauses =
-        past ? 0 : health->pauses; /* nobody has tried since: it says little of today */
+        past ? 0 : health->pauses; /* no attempt since: that failure is too old to count */
     health->closed_until_ns = sl_deadline_ns(now_ns, sl_backoff_ns(health->limits.backoff_min_ns,
                                                                    health->limits.backoff_max_ns,
                                                                    health->pauses, random));
@@ -87,7 +86,7 @@ void sl_peer_health_over(struct sl_peer_health *health)
     health->on_trial = false;
 }
 
-/* ---- missing keys: sets of four ways, the one that ends first goes ---- */
+/* ---- missing keys: sets of four ways; the earliest to expire is replaced ---- */
 
 struct missing_way {
     uint64_t hash, peers, until_ns;
@@ -131,7 +130,7 @@ void sl_missing_note(struct sl_missing *missing, uint64_t key_hash, uint64_t pee
     struct missing_way *to = &set[0];
     for (uint32_t i = 0; i < WAYS; i++) {
         if (set[i].hash == key_hash && set[i].until_ns > now_ns) {
-            /* The older knowledge is not made younger by the newer. */
+            /* A new report does not extend the lifetime of the old one. */
             set[i].peers |= peers;
             return;
         }

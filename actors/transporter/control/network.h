@@ -1,5 +1,5 @@
-/* actors/transporter/control/network.h - the network between nodes, where it is not the system's:
- * frames and bytes as the simulator plays them (env->network, tests/sim/sim_network.c). */
+/* actors/transporter/control/network.h - interface for a simulated network between nodes: frames
+ * and fabric transfers (env->network, tests/sim/sim_network.c). */
 #ifndef SL_TRANSPORTER_CONTROL_NETWORK_H
 #define SL_TRANSPORTER_CONTROL_NETWORK_H
 
@@ -8,11 +8,10 @@
 
 struct sl_network {
     void *context;
-    /* Instead of sl_control_open. */
+    /* Replaces sl_control_open. */
     sl_err (*control_open)(void *context, const struct sl_control_options *options,
                            struct sl_control **out, struct sl_error *why);
-    /* Carries the units of the fabric, of whichever kind; finds context in
-     * options.backend_context. */
+    /* Fabric back end for every setting of `fabric`; options.backend_context is context. */
     const struct fabric_backend *backend;
 };
 

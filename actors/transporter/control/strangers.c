@@ -1,9 +1,9 @@
 /* actors/transporter/control/strangers.c - see strangers.h.
  *
- * A descriptor that the monitor names may be closed already, and be another's: events are read
- * later than they happen. So each connection is held by a descriptor of our own (dup), which is
- * looked at once: a TCP socket with the port that is listened at. What is ended is that socket, and
- * ZeroMQ closes its own descriptor when it finds it so. */
+ * Events are read later than they happen, so a descriptor in an event may already be closed and
+ * reused. Each connection is therefore held by a descriptor of our own (dup), which is checked at
+ * once: a TCP socket with our listening port. To end a connection, that socket is shut down; ZeroMQ
+ * then closes its own descriptor. */
 #include "actors/transporter/control/strangers.h"
 
 #include "runtime/net/sl_strangers.h"
@@ -21,11 +21,11 @@
 #define EVENTS (ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED)
 
 struct place {
-    int fd;  /* as ZeroMQ has it; -1: the place is free */
-    int own; /* the same socket */
+    int fd;  /* ZeroMQ's descriptor; -1: the entry is free */
+    int own; /* our descriptor of the same socket */
     bool stranger;
-    uint32_t key;   /* when it is none */
-    uint64_t order; /* it spoke first so manieth */
+    uint32_t key;   /* of an authenticated connection */
+    uint64_t order; /* order of the first frames */
 };
 struct control_strangers {
     struct control_strangers_options options;
@@ -35,7 +35,7 @@ struct control_strangers {
     uint32_t place_count, high, stranger_count;
     uint16_t port;
     uint64_t orders;
-    uint32_t ended; /* since it was told */
+    uint32_t ended; /* since it was last returned */
 };
 
 static uint16_t port_of(const struct sockaddr_storage *address)
@@ -78,7 +78,7 @@ sl_err control_strangers_open(void *context, void *router,
                      ? sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", count)
                      : sl_strangers_create(count, options->of_address_max, &self->strangers, why);
     self->monitor = err == SL_OK ? zmq_socket(context, ZMQ_PAIR) : NULL;
-    /* No bound: ZeroMQ's own thread would wait here. It is emptied in every turn. */
+    /* No bound, or ZeroMQ's own thread would block here. It is emptied in every turn. */
     if (err == SL_OK && (self->monitor == NULL ||
                          zmq_setsockopt(self->monitor, ZMQ_LINGER, &none, sizeof(none)) != 0 ||
                          zmq_setsockopt(self->monitor, ZMQ_RCVHWM, &none, sizeof(none)) != 0 ||
@@ -142,7 +142,7 @@ static uint32_t place_of(const struct control_strangers *self, int fd)
     return SL_STRANGERS_NONE;
 }
 
-/* ZeroMQ hears of it as of a peer that closed its end. */
+/* For ZeroMQ it looks as if the peer had closed its end. */
 static void place_end(struct control_strangers *self, uint32_t index)
 {
     (void)shutdown(self->places[index].own, SHUT_RDWR);
@@ -156,12 +156,12 @@ static uint32_t place_new(struct control_strangers *self)
     while (index < self->high && self->places[index].fd >= 0) {
         index++;
     }
-    SL_ASSERT(index < self->place_count); /* there is one more than may be taken */
+    SL_ASSERT(index < self->place_count); /* place_count is one more than the limits allow */
     self->high = SL_MAX(self->high, index + 1);
     return index;
 }
 
-/* A descriptor of our own, and from where it comes; -1: it is gone, or was another's. */
+/* Duplicates the descriptor and gets the sender's address; -1: closed, or another socket by now. */
 static int own_of(const struct control_strangers *self, int fd, struct sockaddr_storage *from)
 {
     struct sockaddr_storage here = {.ss_family = AF_UNSPEC};
@@ -184,7 +184,7 @@ static void came(struct control_strangers *self, int fd)
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
     uint32_t old = place_of(self, fd);
     if (old != SL_STRANGERS_NONE) {
-        place_free(self, old); /* its end is told later */
+        place_free(self, old); /* its disconnect event is still queued */
     }
     int own = own_of(self, fd, &from);
     if (own < 0) {
@@ -227,7 +227,7 @@ uint32_t control_strangers_step(struct control_strangers *self)
     return ended;
 }
 
-/* The oldest of too many. */
+/* Closes the key's oldest connection if it has too many. */
 static void key_bound(struct control_strangers *self, uint32_t key)
 {
     uint32_t count = 0, oldest = SL_STRANGERS_NONE;
@@ -248,7 +248,7 @@ static void key_bound(struct control_strangers *self, uint32_t key)
 
 uint32_t control_strangers_spoke(struct control_strangers *self, int fd, uint32_t key)
 {
-    uint32_t ended = control_strangers_step(self); /* it came before it spoke */
+    uint32_t ended = control_strangers_step(self); /* its accept event may still be queued */
     uint32_t index = place_of(self, fd);
     if (index == SL_STRANGERS_NONE || !self->places[index].stranger ||
         key >= self->options.keys_max) {

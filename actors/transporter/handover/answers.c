@@ -1,5 +1,5 @@
-/* actors/transporter/handover/answers.c - what both sides need: answers, what has ended, and
- * whether a peer is gone. */
+/* actors/transporter/handover/answers.c - shared by both sides: answers, ended hand-overs, lost
+ * peers. */
 #include "actors/transporter/handover/internal.h"
 
 #include <inttypes.h>
@@ -54,7 +54,7 @@ bool ho_peer_gone(const struct handover *ho, const struct tr_peer *peer, struct 
 {
     uint64_t now_ns = ho_now(ho);
     uint64_t silent_ns = now_ns - SL_MIN(peer->heard_ns, now_ns);
-    bool asked = peer->address[0] != '\0'; /* one that greeted us may not have answered us yet */
+    bool asked = peer->address[0] != '\0'; /* else only it has sent greetings */
     uint64_t first_ns = asked ? peer->health.heard_ns : peer->heard_ns;
     bool gone = asked ? sl_peer_health_state(&peer->health, now_ns) == SL_PEER_AWAY
                       : silent_ns > peer->health.limits.silence_ns;

@@ -1,6 +1,5 @@
-/* actors/transporter/handover/grants.c - rights to read parts that are lent: one a part, for
- * decode's node, from the message that names the part first until all of it was read, or the loan
- * is over. */
+/* actors/transporter/handover/grants.c - rights of decode's node to read the parts of loans. A part
+ * has one right, from the first message that names it until all of it was read or the loan ends. */
 #include "actors/transporter/handover/internal.h"
 
 void ho_right_end(struct handover *ho, struct ho_share *share)
@@ -19,7 +18,7 @@ void ho_rights_end(struct handover *ho, struct ho_loan *loan)
     }
 }
 
-/* *own: nothing but rights of this loan is in the way. */
+/* Creates the right to read a part. *own: only this loan's own rights use up the limit. */
 static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t part, bool *own,
                          struct sl_error *why)
 {
@@ -63,8 +62,8 @@ sl_err ho_rights_make(struct handover *ho, struct ho_loan *loan, const struct ho
             loan->shares[part].right == RIGHT_NONE ? right_make(ho, loan, part, &own, why) : SL_OK;
         if (err != SL_OK) {
             ho_due(ho, ho_now(ho) + HO_SOON_NS);
-            /* Rights of others end, links come up (verbs), and its own ones end when its first
-             * message was read. */
+            /* BUSY if waiting helps: other loans' rights end, links come up (verbs), and the loan's
+             * own rights end after its first message was read. */
             bool may_come = err == SL_ERR_BUSY || err == SL_ERR_UNREACHABLE ||
                             (err == SL_ERR_LIMIT && !(own && message == loan->messages));
             return may_come ? SL_ERR_BUSY : err;
@@ -95,7 +94,7 @@ bool tr_lend_granted(struct transporter *self, uint32_t handle, const struct sl_
     if (share->right == RIGHT_ENDS) {
         return true;
     }
-    if (key->length == 0) { /* it went with its link, or never came to be */
+    if (key->length == 0) { /* the link was lost, or the grant failed */
         sl_err code = why != NULL && why->code != SL_OK ? why->code : SL_ERR_UNREACHABLE;
         ho_loan_over(ho, loan, code, why != NULL ? why->text : "", true);
     } else if (!tr_blob_keep(&share->key, &share->key_bytes, key->at, (uint32_t)key->length)) {
@@ -121,7 +120,7 @@ bool tr_lend_grant_ended(struct transporter *self, uint32_t handle)
     loan->grants_open--;
     loan->places_open -= share->place_count;
     ho->places_open -= share->place_count;
-    ho_due(ho, 0); /* others may wait for its places */
+    ho_due(ho, 0); /* another loan may wait for these places */
     ho_loan_look(ho, loan);
     return true;
 }

@@ -1,5 +1,5 @@
-/* actors/transporter/handover/handover.c - direct hand-over: what ends loans and reads from
- * outside, and time. */
+/* actors/transporter/handover/handover.c - direct hand-over: start, timers, and the end of loans
+ * and takes because of peers, engines and fences. */
 #include "actors/transporter/handover/internal.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static const struct sl_metric_row metric_rows[] = {
 sl_err tr_handover_init(struct transporter *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
-    struct handover *ho = aligned_alloc(64, sl_align_up(sizeof(*ho), 64)); /* a digest in it */
+    struct handover *ho = aligned_alloc(64, sl_align_up(sizeof(*ho), 64)); /* for its digest */
     if (ho == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for hand-overs");
     }
@@ -32,7 +32,7 @@ sl_err tr_handover_init(struct transporter *self, struct sl_error *why)
     ho->parts_max = (uint32_t)sl_config_u64(config, SL_SET_ticket_parts_max);
     ho->next_loan = self->env->ops->random_u64(self->env) >> 1 | 1;
     ho->due_ns = SL_NEVER_NS;
-    /* A peer that was never heard of may still be greeting. */
+    /* Until then a peer without a greeting may still be about to send one. */
     ho->grace_ns = self->env->now_ns + 3 * SL_MAX(sl_config_u64(config, SL_SET_peer_heartbeat),
                                                   sl_config_u64(config, SL_SET_peer_timeout));
     ho->loans = calloc(ho->both_max, sizeof(*ho->loans));
@@ -86,7 +86,8 @@ void tr_handover_step(struct transporter *self, uint64_t now_ns)
 
 /* ---- peers ---- */
 
-/* Ends what is lent to the peer and read from it, unless it began with its life `incarnation`. */
+/* Ends the loans to the peer and the takes from it, except those of its current `incarnation`; 0:
+ * all of them. */
 static void peer_end(struct handover *ho, const struct tr_peer *peer, uint64_t incarnation,
                      sl_err code, const char *text)
 {
@@ -111,7 +112,7 @@ static void peer_end(struct handover *ho, const struct tr_peer *peer, uint64_t i
 
 void tr_handover_peer_renewed(struct transporter *self, const struct tr_peer *peer)
 {
-    if (self->handover != NULL && peer->incarnation != 0) { /* 0: it is expelled */
+    if (self->handover != NULL && peer->incarnation != 0) { /* 0: expelled */
         peer_end(self->handover, peer, peer->incarnation, SL_ERR_PEER_DIED,
                  "the node's transporter died");
     }
@@ -167,7 +168,7 @@ uint32_t tr_handover_fence(struct transporter *self, const struct sl_msg *msg, u
 {
     struct handover *ho = self->handover;
     uint32_t waiting = 0;
-    if (ho == NULL || msg->body.fence.items.count > 0) { /* of claims: there are none here */
+    if (ho == NULL || msg->body.fence.items.count > 0) { /* claims are not used here */
         return 0;
     }
     for (uint32_t i = 0; ho->loans_open + ho->takes_open > 0 && i < ho->both_max; i++) {

@@ -1,15 +1,15 @@
-/* actors/transporter/handover/internal.h - direct hand-over of blocks: decode's node reads what
- * prefill's lends it.
+/* actors/transporter/handover/internal.h - direct hand-over: decode's node reads blocks that
+ * prefill's node lends.
  *
- * lend.c    prefill: loans, what they name, and their end
- * grants.c  prefill: who may read a part, and that nobody does any more
- * take.c    decode: BRING with a ticket, what prefill names for it, and its end
- * read.c    decode: what was named is read, checked, copied to other ranks and reported
- * answers.c  both: answers, what has ended, whether a peer is gone
- * handover.c both: what ends them from outside, and time
+ * lend.c     prefill: loans
+ * grants.c   prefill: the right of decode's node to read each part
+ * take.c     decode: BRING with a ticket, and the pieces that prefill announces for it
+ * read.c     decode: reads announced pieces, checks, copies to other ranks, reports
+ * answers.c  both: answers, ended hand-overs, lost peers
+ * handover.c both: external events and timers
  *
- * What ends is answered when nobody reads or writes blocks for it any more. When prefill and decode
- * are one node, the CPU copies. */
+ * A request is answered only when blocks are no longer read or written for it. If prefill and
+ * decode are on one node, the CPU copies. */
 #ifndef SL_TRANSPORTER_HANDOVER_INTERNAL_H
 #define SL_TRANSPORTER_HANDOVER_INTERNAL_H
 
@@ -18,100 +18,99 @@
 #include "actors/transporter/regions/regions.h"
 #include "ipc/msg/sl_ticket.h"
 
-#define HO_PIECES_MAX      512u /* of a message */
+#define HO_PIECES_MAX      512u /* per message */
 #define HO_PARTS_MAX       4096u
 #define HO_READS_MAX       TR_HANDOVER_READS_MAX
-#define HO_UNREAD_MAX      64u    /* messages of a loan that decode has not read */
-#define HO_PLACES_MAX      16384u /* of one transfer: a message may take several */
+#define HO_UNREAD_MAX      64u    /* announced messages of a loan that decode has not read yet */
+#define HO_PLACES_MAX      16384u /* of one transfer: a message may take several transfers */
 #define HO_SOON_NS         (5 * SL_NS_PER_MS)
 #define HO_REPEAT_NS       (50 * SL_NS_PER_MS)
 #define HO_ENDED_MAX       1024u                        /* remembered to answer repetitions */
-#define HO_LENT_PLACES_MAX (TR_HANDOVER_PLACES_MAX / 2) /* of rights; the rest is for reads */
-#define HO_COOKIE          (UINT64_C(1) << 63) /* of transfers; those of trips have it not */
+#define HO_LENT_PLACES_MAX (TR_HANDOVER_PLACES_MAX / 2) /* for rights; the rest is for reads */
+#define HO_COOKIE          (UINT64_C(1) << 63) /* set in cookies of hand-over transfers only */
 
 enum ho_state { HO_FREE, HO_OPEN, HO_ENDING };
 
 /* ---- prefill ---- */
 enum ho_right { RIGHT_NONE, RIGHT_ASKED, RIGHT_READY, RIGHT_ENDS };
-struct ho_share { /* a part that is lent */
+struct ho_share { /* a part in the loan */
     struct tr_spot spot;
     uint64_t length_bytes, named_bytes, read_bytes;
     uint8_t right; /* enum ho_right */
     uint32_t grant, key_bytes, place_count;
     void *key;
 };
-struct ho_message { /* what a LEND has named */
+struct ho_message { /* announced pieces of one LEND */
     uint32_t number, piece_count;
     bool last, sent;
-    bool heard; /* decode has it, and has not read it yet */
+    bool heard; /* decode has received it and not read it yet */
     uint64_t said_ns;
     struct sl_item_arrived *pieces;
 };
 struct ho_loan {
     uint8_t state; /* enum ho_state */
-    bool local;    /* decode is of this node */
-    bool last;     /* all was named */
+    bool local;    /* decode is on this node */
+    bool last;     /* all pieces were announced */
     bool waits;    /* the LEND of `back` is not answered yet */
     struct sl_ticket_fields ticket;
-    struct sl_return back; /* of the last LEND */
+    struct sl_return back; /* the last LEND */
     uint64_t number, peer_incarnation, deadline_ns;
-    uint64_t due_ns;  /* when one of its messages is said again */
-    uint64_t sign_ns; /* of life that decode gave last, or when it was last told of something new */
+    uint64_t due_ns;      /* when its messages are repeated */
+    uint64_t sign_ns;     /* last sign of life of decode, or last new message to it */
     uint32_t peer, taken; /* taken: number of the last LEND */
     uint32_t share_count, grants_open, places_open, unread;
-    uint32_t pool_blocks;                      /* of the pool that the first part is of */
-    struct ho_share *shares;                   /* by part, share_count */
-    struct ho_message messages[HO_UNREAD_MAX]; /* unread, in their order */
-    uint64_t fences;                           /* a bit each: those that wait for its end */
-    sl_err code;                               /* why it ends */
+    uint32_t pool_blocks;                      /* number of blocks of the first part's pool */
+    struct ho_share *shares;                   /* indexed by part, share_count */
+    struct ho_message messages[HO_UNREAD_MAX]; /* unread, in order */
+    uint64_t fences;                           /* bit mask: fences that wait for its end */
+    sl_err code;                               /* result */
     char text[SL_ERROR_TEXT_BYTES];
 };
-struct ho_grant { /* by slot of the handle */
+struct ho_grant { /* indexed by the slot of the handle */
     bool used;
     uint32_t handle, loan, part;
 };
 
 /* ---- decode ---- */
 struct ho_part {
-    bool open; /* key is */
+    bool open; /* key is open */
     uint32_t key;
     uint64_t named_bytes;
 };
 struct ho_take {
-    uint8_t state; /* enum ho_state */
-    bool untold; /* its sender has not been told that it is taken: there was no room for the call */
-    bool bound;  /* to peer, or to this node itself (local) */
-    bool local, last; /* last: all was named */
-    bool device;      /* some parts are: a swapper checks what lands there */
+    uint8_t state;    /* enum ho_state */
+    bool untold;      /* LANDED with state 0 is not sent yet: the table of calls was full */
+    bool bound;       /* to peer, or to this node itself (local) */
+    bool local, last; /* last: all pieces were announced */
+    bool device;      /* some parts are in device memory, which a swapper checks */
     struct sl_ticket_fields ticket;
-    struct sl_return back;    /* of the BRING */
-    char from[TR_NAME_BYTES]; /* "": whoever comes first */
-    uint32_t peer, heard;     /* heard: number of the last message that was taken */
+    struct sl_return back;    /* the BRING */
+    char from[TR_NAME_BYTES]; /* "": any node may be the first */
+    uint32_t peer, heard;     /* heard: last accepted message number */
     uint64_t peer_incarnation, loan;
     uint32_t reads_open;
-    struct tr_items items;           /* its parts; each is read to its first spot */
+    struct tr_items items;           /* its parts; each is read into its first slot */
     struct ho_part *parts;           /* items.count */
-    uint64_t copied_bytes, call_seq; /* LANDED, that it is open */
-    uint64_t fences;                 /* a bit each: those that wait for its end */
-    sl_err code;                     /* why it ends */
+    uint64_t copied_bytes, call_seq; /* of LANDED with state 0 */
+    uint64_t fences;                 /* bit mask: fences that wait for its end */
+    sl_err code;                     /* result */
     char text[SL_ERROR_TEXT_BYTES];
 };
-/* POST <-> MOVES -> COPY -> SWAPPER, where some of it is in device memory -> TURN (after those
- * before it)
- * -> TELL. Of this node: from COPY on. */
+/* POST <-> MOVES -> COPY -> SWAPPER (device memory only) -> TURN (wait for earlier messages) ->
+ * TELL. If prefill is on this node, it starts with COPY. */
 enum ho_phase { READ_FREE, READ_POST, READ_MOVES, READ_COPY, READ_SWAPPER, READ_TURN, READ_TELL };
 struct ho_read {   /* a message that is being read */
     uint8_t phase; /* enum ho_phase */
     bool last;
     uint32_t take, number, tries;
-    uint64_t seq, trace_id; /* of the PEER_LEND that is answered */
+    uint64_t seq, trace_id; /* of the PEER_LEND to answer */
     uint64_t cookie, call_seq, order;
-    uint64_t again_ns; /* POST, SWAPPER: not before */
+    uint64_t again_ns; /* POST, SWAPPER: earliest time of the next try */
     uint32_t piece_count, piece_at, post_end;
-    uint32_t copy_to; /* COPY: the owner of the part that gets the piece; 0: the first */
-    uint64_t byte_at; /* COPY: of the piece */
+    uint32_t copy_to; /* COPY: index of the rank that gets the piece; 0: the first */
+    uint64_t byte_at; /* COPY: offset in the piece */
     struct sl_item_arrived *pieces;
-    uint8_t *states; /* a piece each: enum tr_look_state, of those in device memory */
+    uint8_t *states; /* enum tr_look_state of each piece in device memory */
 };
 
 struct ho_ended {
@@ -133,19 +132,19 @@ struct handover {
     struct transporter *self;
     uint64_t next_loan, next_cookie, next_order, grace_ns;
     uint64_t due_ns, look_ns;
-    bool look; /* at the health of peers, in this turn */
+    bool look; /* check the health of peers in this turn */
 
     struct ho_loan *loans;
     struct ho_take *takes;
     struct ho_read *reads;
     struct ho_grant *grants;
-    struct ho_ring lent, taken;                /* that ended */
-    uint32_t both_max, loans_open, takes_open; /* both_max: of either */
+    struct ho_ring lent, taken;                /* ended ones */
+    uint32_t both_max, loans_open, takes_open; /* both_max: limit of each */
     uint32_t parts_max, shares_open, parts_open;
     uint32_t reads_open, places_open; /* places_open: of the rights of all loans */
-    uint64_t full_ns;                 /* the fabric had no room: no read is posted before */
+    uint64_t full_ns;                 /* the fabric was full: no read is posted before this time */
 
-    /* scratch of messages and transfers */
+    /* scratch buffers for messages and transfers */
     struct sl_item_door doors[HO_PIECES_MAX];
     struct sl_fabric_piece pieces[HO_PIECES_MAX];
     struct sl_digest digests[HO_PIECES_MAX];
@@ -157,7 +156,7 @@ static inline uint64_t ho_now(const struct handover *ho)
 {
     return ho->self->env->now_ns;
 }
-/* Wants to run at this time at the latest. */
+/* Requests a run of the step at at_ns or earlier. */
 static inline void ho_due(struct handover *ho, uint64_t at_ns)
 {
     ho->due_ns = SL_MIN(ho->due_ns, at_ns);
@@ -167,7 +166,7 @@ static inline struct tr_range ho_range(const struct sl_item_arrived *piece)
     return (struct tr_range){.offset_bytes = piece->part_offset_bytes,
                              .length_bytes = piece->length_bytes};
 }
-/* What is said of a BRING that is over: these two say that it is not. */
+/* Code to report for a hand-over that has ended: these two codes would mean that it has not. */
 static inline sl_err ho_over_code(sl_err code)
 {
     return code == SL_ERR_BUSY || code == SL_ERR_NOT_FOUND ? SL_ERR_STALE : code;
@@ -175,64 +174,64 @@ static inline sl_err ho_over_code(sl_err code)
 
 /* ---- answers.c ---- */
 void ho_ended_note(struct ho_ring *ring, const struct sl_ticket_fields *ticket, sl_err code);
-/* NULL: it has not ended, or long ago. */
+/* NULL: it has not ended, or so long ago that it was forgotten. */
 const struct ho_ended *ho_ended_find(const struct ho_ring *ring,
                                      const struct sl_ticket_fields *ticket);
-/* Of a request of this node. False: it is refused, and answered. */
+/* Reads the ticket of a local request. False: it was refused and answered. */
 bool ho_ticket_taken(struct transporter *self, const struct sl_msg *msg,
                      const struct sl_bytes *bytes, struct sl_ticket_fields *out);
 bool ho_ticket_is(const struct sl_ticket_fields *ticket, const struct sl_ticket_fields *other);
-/* Answers a request of this node. */
+/* Answers a local request. */
 void ho_reply(struct handover *ho, const struct sl_return *back, const struct sl_msg *reply,
               sl_err code, const char *text);
-/* A peer that does not answer any more, and why that is thought. */
+/* Whether the peer stopped answering; why is set. */
 bool ho_peer_gone(const struct handover *ho, const struct tr_peer *peer, struct sl_error *why);
 
 /* ---- lend.c ---- */
-/* It ends, once: the first reason counts. tell: decode has to hear of it. */
+/* Ends the loan; only the first reason counts. tell: notify decode. */
 void ho_loan_over(struct handover *ho, struct ho_loan *loan, sl_err code, const char *text,
                   bool tell);
-/* Nobody reads there any more, perhaps: says so to whoever waits for it. */
+/* Completes an ending loan once it is no longer read: answers requests and fences. */
 void ho_loan_look(struct handover *ho, struct ho_loan *loan);
-/* What decode says of message `number` of the loan; with SL_ERR_BUSY, of all up to it. peer NULL:
- * this node. */
+/* Handles decode's answer to message `number` of the loan; SL_ERR_BUSY acknowledges all messages up
+ * to it. peer NULL: this node. */
 void ho_loan_said(struct handover *ho, const struct tr_peer *peer, uint64_t loan, uint32_t number,
                   sl_err code, const char *text);
-/* Where this node has a part that it lends to itself; NULL: it does not any more. */
+/* Slot of a part that this node reads from itself; NULL: the loan has ended. */
 const struct tr_spot *ho_loan_spot(struct handover *ho, uint64_t loan, uint64_t part);
 void ho_loans_step(struct handover *ho, uint64_t now_ns);
 void ho_loans_fini(struct handover *ho);
 
 /* ---- grants.c ---- */
-/* Makes what is missing of the rights that the message wants. SL_OK: all are ready. Errors:
- * SL_ERR_BUSY (soon), SL_ERR_LIMIT (never), those of tr_spot_places and sl_fabric_grant_add. */
+/* Creates the missing rights for the message. SL_OK: all are ready. Errors: SL_ERR_BUSY (retry
+ * soon), SL_ERR_LIMIT (permanent), those of tr_spot_places and sl_fabric_grant_add. */
 sl_err ho_rights_make(struct handover *ho, struct ho_loan *loan, const struct ho_message *message,
                       struct sl_error *why);
-/* Nobody needs it any more: all of the part was read. */
+/* Ends the right, because all of the part was read. */
 void ho_right_end(struct handover *ho, struct ho_share *share);
-/* All of them end; ho_loan_look when nobody reads any more. */
+/* Ends all rights of the loan; ho_loan_look is called when the last one has ended. */
 void ho_rights_end(struct handover *ho, struct ho_loan *loan);
 
 /* ---- take.c ---- */
-/* A message of a loan; gives what is answered, and the number that it is of. SL_OK: it was read.
- * SL_ERR_BUSY: those up to the number are here. SL_ERR_NOT_FOUND: nobody wants it yet. *fresh: it
- * is taken, and is answered when it was read. peer NULL: this node. */
+/* Handles a message of a loan. Gives the code to answer and its message number. SL_OK: the message
+ * was read. SL_ERR_BUSY: messages up to the number have arrived. SL_ERR_NOT_FOUND: no BRING for it
+ * yet. *fresh: it was accepted now and is answered after it was read. peer NULL: this node. */
 sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_msg *msg,
                     uint32_t *number, bool *fresh, struct sl_error *why);
-/* It ends, once: the first reason counts. */
+/* Ends the take; only the first reason counts. */
 void ho_take_end(struct handover *ho, struct ho_take *take, sl_err code, const char *text);
-/* Nothing is written any more, perhaps: says so to whoever waits for it. */
+/* Completes an ending take once nothing is written any more: answers requests and fences. */
 void ho_take_look(struct handover *ho, struct ho_take *take);
 void ho_takes_step(struct handover *ho, uint64_t now_ns);
 void ho_takes_fini(struct handover *ho);
 
 /* ---- read.c ---- */
-/* Errors: SL_ERR_BUSY (too many), SL_ERR_NO_MEMORY. */
+/* Errors: SL_ERR_NO_MEMORY. */
 sl_err ho_read_begin(struct handover *ho, struct ho_take *take, const struct sl_msg *msg,
                      struct sl_error *why);
-/* Of this message; NULL: it is read. */
+/* Finds the read of this message; NULL: it was already read. */
 struct ho_read *ho_read_of(struct handover *ho, const struct ho_take *take, uint32_t number);
-/* Those of a take that ends: whoever lends hears code and text. */
+/* Stops the reads of an ending take and reports its code and text to prefill. */
 void ho_reads_stop(struct handover *ho, const struct ho_take *take);
 void ho_reads_step(struct handover *ho, uint64_t now_ns);
 void ho_reads_fini(struct handover *ho);

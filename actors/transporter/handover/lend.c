@@ -1,10 +1,9 @@
-/* actors/transporter/handover/lend.c - loans: blocks of this node's pools that decode's node reads
- * for a hand-over.
+/* actors/transporter/handover/lend.c - loans: decode's node reads blocks from this node's pools.
  *
- * LEND names pieces of parts as they are ready, and PEER_LEND names them to decode's node, which
- * reads them when it likes. A message is repeated until decode says that it has read it. The last
- * LEND is answered when the loan is over. A loan that decode does not read ends by itself, so that
- * its blocks come back: the hand-over then goes through storage. */
+ * LEND names pieces of parts as they become ready. PEER_LEND announces them to decode's node, which
+ * reads them when it likes; a message is repeated until decode has read it. The last LEND is
+ * answered when the loan is over. A loan that decode does not read ends and frees its blocks; the
+ * hand-over continues through storage. */
 #include "actors/transporter/handover/internal.h"
 
 #include <inttypes.h>
@@ -12,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RIGHTS_NS  (2 * SL_NS_PER_S) /* they may wait for others, and take long to make (verbs) */
-#define POOL_SHARE 4u                /* loans that nobody reads have at most a quarter of a pool */
+#define RIGHTS_NS  (2 * SL_NS_PER_S) /* rights may wait for others, and verbs is slow */
+#define POOL_SHARE 4u                /* divisor of a pool: limit for unread loans */
 
 static void message_drop(struct ho_loan *loan, uint32_t at)
 {
@@ -44,7 +43,7 @@ void ho_loans_fini(struct handover *ho)
 {
     for (uint32_t i = 0; ho->loans != NULL && i < ho->both_max; i++) {
         if (ho->loans[i].state != HO_FREE) {
-            ho->loans[i].grants_open = 0; /* they went with the fabric */
+            ho->loans[i].grants_open = 0; /* the fabric is closed, and they with it */
             loan_free(ho, &ho->loans[i]);
         }
     }
@@ -71,7 +70,7 @@ static void loan_answer(struct handover *ho, struct ho_loan *loan, sl_err code, 
     }
 }
 
-/* ---- what is said to decode ---- */
+/* ---- messages to decode ---- */
 
 static void say(struct handover *ho, struct ho_loan *loan, const struct sl_msg *said)
 {
@@ -84,7 +83,7 @@ static void say(struct handover *ho, struct ho_loan *loan, const struct sl_msg *
     msg.budget_ns = sl_config_u64(ho->self->env->config, SL_SET_peer_timeout);
     msg.body.peer_lend.ticket =
         (struct sl_bytes){.at = bytes, .length = sl_ticket_write(&loan->ticket, bytes)};
-    if (!loan->local) { /* what is lost is said again */
+    if (!loan->local) { /* lost messages are repeated */
         (void)tr_peer_ask(ho->self, &ho->self->peers[loan->peer], &msg, &seq);
         return;
     }
@@ -105,7 +104,7 @@ static void message_say(struct handover *ho, struct ho_loan *loan, struct ho_mes
     for (uint32_t i = 0; !loan->local && i < message->piece_count; i++) {
         const struct sl_item_arrived *piece = &message->pieces[i];
         const struct ho_share *share = &loan->shares[piece->part];
-        if (piece->part_offset_bytes == 0) { /* named first here */
+        if (piece->part_offset_bytes == 0) { /* the first message of a part contains its key */
             ho->doors[doors++] = (struct sl_item_door){
                 .part = piece->part, .key = {.at = share->key, .length = share->key_bytes}};
         }
@@ -121,10 +120,11 @@ static void message_say(struct handover *ho, struct ho_loan *loan, struct ho_mes
     message->said_ns = ho_now(ho);
     loan->due_ns = ho_now(ho) + HO_REPEAT_NS;
     ho_due(ho, loan->due_ns);
-    say(ho, loan, &msg); /* message may be gone */
+    say(ho, loan, &msg); /* may free message */
 }
 
-/* One that was said and decode does not have, or the oldest that was said; NULL: there is none. */
+/* The message to repeat: the first that was sent but not received, else the oldest that was sent;
+ * NULL: none. */
 static struct ho_message *message_again(struct ho_loan *loan)
 {
     uint32_t at = 0;
@@ -136,8 +136,8 @@ static struct ho_message *message_again(struct ho_loan *loan)
     return loan->unread > 0 && message->sent ? message : NULL;
 }
 
-/* Those that are new, in their order: what a message names first has its key in no later one. Gives
- * whether the loan is still there. */
+/* Sends new messages in order, because a part's key is only in its first message. Gives whether the
+ * loan still exists. */
 static bool messages_new(struct handover *ho, struct ho_loan *loan)
 {
     struct sl_error why = {0};
@@ -153,7 +153,7 @@ static bool messages_new(struct handover *ho, struct ho_loan *loan)
         } else if (!message->sent) {
             message_say(ho, loan, message);
         }
-        if (loan->state != HO_OPEN || loan->number != number) { /* this node has answered, too */
+        if (loan->state != HO_OPEN || loan->number != number) { /* a local decode has answered */
             return false;
         }
     }
@@ -223,7 +223,7 @@ void tr_lend_link_lost(struct transporter *self, uint32_t fabric_peer)
     }
 }
 
-/* ---- what decode says ---- */
+/* ---- answers of decode ---- */
 
 static struct ho_loan *loan_numbered(struct handover *ho, uint64_t number)
 {
@@ -255,7 +255,7 @@ static void message_read(struct handover *ho, struct ho_loan *loan, uint32_t at)
                       message->pieces[i].length_bytes);
     }
     message_drop(loan, at);
-    if (last) { /* decode says so when it has all */
+    if (last) { /* decode has read everything */
         ho_loan_over(ho, loan, SL_OK, "", false);
     } else if (!loan->last) {
         loan_answer(ho, loan, SL_OK, "");
@@ -283,7 +283,7 @@ void ho_loan_said(struct handover *ho, const struct tr_peer *peer, uint64_t numb
     bool died = code == SL_ERR_BUSY && loan->unread > 0 && number + 1 < loan->messages[0].number;
     for (uint32_t i = 0; code == SL_ERR_BUSY && i < loan->unread; i++) {
         struct ho_message *message = &loan->messages[i];
-        died = died || (message->heard && message->number > number); /* who had heard it is gone */
+        died = died || (message->heard && message->number > number); /* its receiver died */
         message->heard = message->heard || message->number <= number;
         message->sent =
             message->heard || (message->sent && ho_now(ho) < message->said_ns + HO_REPEAT_NS);
@@ -316,8 +316,8 @@ static bool is_spot(const struct tr_spot *spot, const struct tr_spot *other)
            spot->device_block == other->device_block;
 }
 
-/* A part that is named first. Device memory does for another node, which checks what it has read.
- * On this one the CPU would copy it. */
+/* First piece of a part. Device memory is allowed if another node reads it, because that node
+ * checks the bytes. On one node the CPU would have to copy them. */
 static sl_err share_begin(struct handover *ho, struct ho_loan *loan, struct ho_share *share,
                           const struct tr_spot *spot, struct sl_error *why)
 {
@@ -335,7 +335,7 @@ static sl_err share_begin(struct handover *ho, struct ho_loan *loan, struct ho_s
     return err;
 }
 
-/* Room for parts up to this one. */
+/* Extends the table of parts to `count`. */
 static sl_err shares_grow(struct handover *ho, struct ho_loan *loan, uint32_t count,
                           struct sl_error *why)
 {
@@ -387,7 +387,7 @@ static sl_err message_take(struct handover *ho, struct ho_loan *loan,
                            const struct sl_body_lend *body, struct sl_error *why)
 {
     uint32_t count = (uint32_t)body->pieces.count;
-    SL_ASSERT(loan->unread < HO_UNREAD_MAX); /* else the LEND before it waits */
+    SL_ASSERT(loan->unread < HO_UNREAD_MAX); /* else the last LEND is unanswered */
     if (count == 0 || body->spots.count != count || loan->last || body->number != loan->taken + 1) {
         return sl_fail(why, SL_ERR_INVALID,
                        "LEND %" PRIu64 " of %u pieces and %" PRIu64 " spots does not follow %u",
@@ -471,7 +471,7 @@ static void lend(struct handover *ho, const struct sl_msg *msg, struct ho_loan *
     }
 }
 
-/* It came before: it waits for its answer, or has it again. */
+/* Repetition of a LEND: keeps waiting, or is answered again. */
 static void lend_again(struct handover *ho, const struct sl_msg *msg, struct ho_loan *loan)
 {
     bool open = loan->state == HO_OPEN;
@@ -517,14 +517,14 @@ void tr_lend(struct transporter *self, const struct sl_msg *msg)
 
 /* ---- time ---- */
 
-/* A turn may have an earlier time than the message before it. */
+/* The time of a turn may be before that of the previous message. */
 static uint64_t silent_ns(const struct handover *ho, const struct ho_loan *loan)
 {
     return ho_now(ho) - SL_MIN(loan->sign_ns, ho_now(ho));
 }
 
-/* Loans for which decode gave no sign since they were named have too many blocks of the pool of
- * this one. A team has registrations of its own for its ranks. */
+/* Whether loans without a sign of decode use too many blocks of this loan's pool. Ranks of a team
+ * have registrations of their own. */
 static bool is_crowded(const struct handover *ho, const struct ho_loan *loan, uint64_t after_ns)
 {
     uint64_t blocks = 0;

@@ -1,10 +1,10 @@
-/* actors/transporter/handover/read.c - a message of a loan: what it names is read into the first
- * spot of each part, and its digest compared. Then it is copied to other ranks that have the part,
- * and BRING's sender is told, in the order of the messages; its word is what prefill waits for.
+/* actors/transporter/handover/read.c - reads the pieces of one message of a loan into the first
+ * slot of each part, and compares digests. It then copies them to other ranks of the part and
+ * reports to BRING's sender, in the order of messages; prefill is answered when the sender
+ * acknowledges.
  *
- * The fabric compares digests of host memory as bytes come. What lies in device memory is digested
- * by the swapper of its rank (regions/digests.h). When prefill is of this node, the CPU copies, a
- * slice a turn. */
+ * The fabric checks digests of host memory on the way. Device memory is digested by the swapper of
+ * its rank (regions/digests.h). If prefill is on this node, the CPU copies, a slice in a turn. */
 #include "actors/transporter/handover/internal.h"
 #include "actors/transporter/regions/digests.h"
 #include "runtime/base/sl_backoff.h"
@@ -22,7 +22,7 @@ static struct ho_take *take_of(struct handover *ho, const struct ho_read *read)
     return &ho->takes[read->take];
 }
 
-/* The part that the piece is of. */
+/* The part of the piece. */
 static const struct tr_item *item_of(struct handover *ho, const struct ho_read *read,
                                      uint32_t piece)
 {
@@ -46,7 +46,7 @@ static void read_free(struct handover *ho, struct ho_read *read)
     *read = (struct ho_read){0};
     ho->reads_open--;
     take->reads_open--;
-    ho_due(ho, 0); /* the last one waits for others */
+    ho_due(ho, 0); /* later messages wait for it */
 }
 
 void ho_reads_fini(struct handover *ho)
@@ -106,7 +106,7 @@ sl_err ho_read_begin(struct handover *ho, struct ho_take *take, const struct sl_
     return SL_OK;
 }
 
-/* ---- its end ---- */
+/* ---- end of a read ---- */
 
 static void lender_told(struct handover *ho, const struct ho_read *read, sl_err code,
                         const char *text)
@@ -132,7 +132,7 @@ void ho_reads_stop(struct handover *ho, const struct ho_take *take)
             continue;
         }
         lender_told(ho, read, ho_over_code(take->code), take->text);
-        if (read->phase == READ_MOVES) { /* its end is the fabric's word */
+        if (read->phase == READ_MOVES) { /* ends when the fabric reports it */
             (void)sl_fabric_cancel(ho->self->fabric, read->cookie);
             ho->self->env->ops->wake_at(ho->self->env, 0);
         } else {
@@ -141,7 +141,7 @@ void ho_reads_stop(struct handover *ho, const struct ho_take *take)
     }
 }
 
-/* ---- told ---- */
+/* ---- report ---- */
 
 static void read_tell(struct handover *ho, struct ho_read *read)
 {
@@ -165,7 +165,7 @@ static void read_tell(struct handover *ho, struct ho_read *read)
     sl_err err =
         sl_calls_send(ho->self->calls, take->back.to, &msg, take->back.deadline_ns,
                       tr_cookie(TR_CALL_READ, (uint32_t)(read - ho->reads)), &read->call_seq);
-    if (err == SL_ERR_LIMIT) { /* calls of all kinds are too many: later */
+    if (err == SL_ERR_LIMIT) { /* the table of calls is full: retry */
         read->phase = READ_TURN;
         ho_due(ho, ho_now(ho) + HO_SOON_NS);
     } else if (err != SL_OK) {
@@ -196,7 +196,8 @@ static void told(struct handover *ho, struct ho_read *read, const struct sl_msg 
 
 /* ---- device memory ---- */
 
-/* A swapper digests layers of a part, so a piece is whole layers of it. owner: the piece. */
+/* Lists the pieces in device memory; owner: index of the piece. A swapper digests whole layers, so
+ * a piece consists of whole layers of its part. */
 static void looks_make(struct handover *ho, const struct ho_read *read, struct tr_looks *out)
 {
     out->count = 0;
@@ -218,7 +219,7 @@ static void looks_make(struct handover *ho, const struct ho_read *read, struct t
     }
 }
 
-/* A queue that is full will not stay so. */
+/* Retries if a queue was full, else ends the take. */
 static void not_checked(struct handover *ho, struct ho_read *read, sl_err code, const char *text)
 {
     if (code == SL_ERR_BUSY || code == SL_ERR_LIMIT) {
@@ -229,7 +230,7 @@ static void not_checked(struct handover *ho, struct ho_read *read, sl_err code, 
     }
 }
 
-/* All is right that was seen so far: the swappers are asked for the rest, then it is told. */
+/* Asks swappers for unchecked pieces, or reports the message if there are none. */
 static void read_check(struct handover *ho, struct ho_read *read)
 {
     struct tr_looks looks;
@@ -281,7 +282,7 @@ void tr_read_answered(struct transporter *self, uint32_t index, const struct sl_
 
 /* ---- reading ---- */
 
-/* As many pieces as one transfer takes, from piece_at on; gives their count. */
+/* Makes pieces for one transfer, starting at piece_at; *count: their number. */
 static sl_err pieces_make(struct handover *ho, struct ho_read *read, uint32_t *count,
                           struct sl_error *why)
 {
@@ -315,7 +316,7 @@ static void read_post(struct handover *ho, struct ho_read *read)
     struct sl_error why = {0};
     uint32_t count = 0;
     sl_err err = pieces_make(ho, read, &count, &why);
-    if (err == SL_OK && count == 0) { /* all of it is here */
+    if (err == SL_OK && count == 0) { /* all pieces were read */
         read->phase = READ_COPY;
         read->piece_at = 0;
         read->copy_to = 1;
@@ -352,7 +353,7 @@ static struct ho_read *read_moving(struct handover *ho, uint64_t cookie)
     return NULL;
 }
 
-/* A link that broke may come back. */
+/* A broken link may recover. */
 static void read_failed(struct handover *ho, struct ho_read *read, sl_err code)
 {
     struct ho_take *take = take_of(ho, read);
@@ -380,11 +381,11 @@ bool tr_take_read(struct transporter *self, const struct sl_fabric_done *done)
         return false;
     }
     struct ho_read *read = read_moving(ho, done->cookie);
-    SL_ASSERT(read != NULL); /* its place is kept until now, whatever happens */
+    SL_ASSERT(read != NULL); /* a read is kept until its transfer ends */
     struct ho_take *take = take_of(ho, read);
     struct tr_peer *peer = &self->peers[take->peer];
     peer->read_bytes += done->moved_bytes;
-    ho->full_ns = 0; /* there is room */
+    ho->full_ns = 0; /* the fabric has room again */
     if (take->state == HO_ENDING) {
         read_free(ho, read);
         ho_take_look(ho, take);
@@ -403,7 +404,7 @@ bool tr_take_read(struct transporter *self, const struct sl_fabric_done *done)
 
 /* ---- copying ---- */
 
-/* Of this node: the piece was copied into its first spot. */
+/* Prefill on this node: checks the digest of the piece that was copied to its first slot. */
 static sl_err piece_right(struct handover *ho, const struct ho_read *read, struct sl_error *why)
 {
     const struct sl_item_arrived *piece = &read->pieces[read->piece_at];
@@ -418,7 +419,7 @@ static sl_err piece_right(struct handover *ho, const struct ho_read *read, struc
     return SL_OK;
 }
 
-/* The next bytes of the piece to the owner of the part whose turn it is. */
+/* Copies the next bytes of the piece to the rank whose turn it is. */
 static sl_err slice_copy(struct handover *ho, struct ho_read *read, uint64_t bytes_max,
                          uint64_t *copied_bytes, struct sl_error *why)
 {
@@ -449,13 +450,13 @@ static sl_err slice_copy(struct handover *ho, struct ho_read *read, uint64_t byt
     return err;
 }
 
-/* Goes on with it; gives how many bytes were copied. 0: it is through, or its take has ended. */
+/* Continues copying. Gives the number of bytes copied; 0: it is complete, or its take has ended. */
 static uint64_t read_copy(struct handover *ho, struct ho_read *read, uint64_t bytes_max)
 {
     struct ho_take *take = take_of(ho, read);
     struct sl_error why = {0};
     uint64_t copied_bytes = 0;
-    uint32_t first = take->local ? 0 : 1; /* owner to copy to */
+    uint32_t first = take->local ? 0 : 1; /* index of the first rank to copy to */
     while (read->piece_at < read->piece_count &&
            read->copy_to >= item_of(ho, read, read->piece_at)->count) {
         read->piece_at++;

@@ -1,8 +1,8 @@
 /* actors/transporter/handover/take.c - BRING with a ticket: blocks that prefill's node lends are
- * read straight into the pools of an engine of this one.
+ * read straight into pools of an engine of this node.
  *
- * The first peer that shows the ticket, or the one that BRING names, says what may be read, and
- * nobody else. BRING is answered when nothing is written for it any more. */
+ * Only one node may announce pieces: the one that BRING names, or else the first peer that shows
+ * the ticket. BRING is answered once nothing is written for it any more. */
 #include "actors/transporter/handover/internal.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ static void take_free(struct handover *ho, struct ho_take *take)
 void ho_takes_fini(struct handover *ho)
 {
     for (uint32_t i = 0; ho->takes != NULL && i < ho->both_max; i++) {
-        free(ho->takes[i].parts); /* keys went with the fabric */
+        free(ho->takes[i].parts); /* keys were closed with the fabric */
         tr_items_free(&ho->takes[i].items);
     }
     free(ho->takes);
@@ -83,15 +83,14 @@ void ho_take_end(struct handover *ho, struct ho_take *take, sl_err code, const c
 
 /* ---- BRING ---- */
 
-/* Where the swapper of its rank checks what was read: of this node, the CPU would have to write
- * there. */
+/* Device memory works if its swapper can check it: on one node, the CPU would have to write it. */
 static sl_err device_check(const struct handover *ho, const struct sl_body_bring *body,
                            const struct tr_item *item, struct sl_error *why)
 {
     const struct transporter *self = ho->self;
     bool here =
         self->peer_count == 0 || (body->from.length > 0 && strcmp(body->from.at, self->node) == 0);
-    if (item->count > 1) { /* nobody copies it on */
+    if (item->count > 1) { /* the CPU cannot copy it on */
         return sl_fail(why, SL_ERR_UNSUPPORTED,
                        "a part that %u ranks have, one of them in device memory", item->count);
     }
@@ -170,7 +169,7 @@ static struct ho_take *take_new(struct handover *ho, const struct sl_msg *msg,
     return take;
 }
 
-/* From here on the ticket may be given out. */
+/* Reports that the ticket may be given to prefill. */
 static void take_tell(struct handover *ho, struct ho_take *take)
 {
     struct sl_msg msg = {.type = SL_MSG_LANDED, .trace_id = take->back.trace_id};
@@ -178,7 +177,7 @@ static void take_tell(struct handover *ho, struct ho_take *take)
     sl_err err =
         sl_calls_send(ho->self->calls, take->back.to, &msg, take->back.deadline_ns,
                       tr_cookie(TR_CALL_TAKE, (uint32_t)(take - ho->takes)), &take->call_seq);
-    take->untold = err == SL_ERR_LIMIT; /* calls of all kinds are too many: later */
+    take->untold = err == SL_ERR_LIMIT; /* the table of calls is full: retry */
     take->call_seq = err == SL_OK ? take->call_seq : 0;
     if (take->untold) {
         ho_due(ho, ho_now(ho) + HO_SOON_NS);
@@ -209,9 +208,9 @@ void tr_take(struct transporter *self, const struct sl_msg *msg)
     const struct ho_ended *ended = ho_ended_find(&ho->taken, &ticket);
     struct ho_take *take = take_of(ho, &ticket);
     if (take != NULL && sl_return_is_of(&take->back, msg)) {
-        return; /* the answer to the first will do */
+        return; /* the first message is answered */
     }
-    if (take != NULL || ended != NULL) { /* a repetition, too */
+    if (take != NULL || ended != NULL) { /* also a repetition after the answer */
         sl_reply_code(self->env, msg, take != NULL ? SL_ERR_BUSY : ended->code, NULL);
         return;
     }
@@ -224,7 +223,7 @@ void tr_take(struct transporter *self, const struct sl_msg *msg)
     ho_due(ho, 0);
 }
 
-/* ---- what is named for it ---- */
+/* ---- announced pieces ---- */
 
 static sl_err take_bind(struct handover *ho, struct ho_take *take, const struct tr_peer *peer,
                         uint64_t loan, struct sl_error *why)
@@ -266,7 +265,7 @@ static sl_err doors_open(struct handover *ho, struct ho_take *take,
     return SL_OK;
 }
 
-/* Pieces of a part follow each other: so all of it was named when as many bytes were. */
+/* Counts announced bytes. Pieces of a part are contiguous: the count shows if it is complete. */
 static sl_err pieces_count(struct ho_take *take, const struct sl_body_peer_lend *body,
                            struct sl_error *why)
 {
@@ -292,7 +291,7 @@ static sl_err pieces_count(struct ho_take *take, const struct sl_body_peer_lend 
     return SL_OK;
 }
 
-/* The next message. What is wrong with it ends the take. */
+/* Accepts the next message. An invalid one ends the take. */
 static sl_err next_take(struct handover *ho, struct ho_take *take, const struct sl_msg *msg,
                         struct sl_error *why)
 {
@@ -322,8 +321,9 @@ sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_m
     }
     struct ho_take *take = take_of(ho, &ticket);
     const struct ho_ended *ended = take == NULL ? ho_ended_find(&ho->taken, &ticket) : NULL;
-    if (take == NULL || (take->state == HO_OPEN &&
-                         (take->call_seq != 0 || take->untold))) { /* not told yet, either */
+    if (take == NULL ||
+        (take->state == HO_OPEN &&
+         (take->call_seq != 0 || take->untold))) { /* its LANDED is not acknowledged */
         return ended != NULL ? ho_over_code(ended->code)
                              : sl_fail(why, SL_ERR_NOT_FOUND, "no such hand-over is read here");
     }

@@ -1,5 +1,5 @@
-/* actors/transporter/handover/word.c - what the two nodes of a hand-over tell each other, passed on
- * between their coordinators. Nothing is kept here: a coordinator says again what it waits for. */
+/* actors/transporter/handover/word.c - HANDOVER_WORD: forwards messages between the coordinators of
+ * the two nodes of a hand-over. Nothing is stored: a coordinator repeats what was not answered. */
 #include "actors/transporter/handover/handover.h"
 
 void tr_word(struct transporter *self, const struct sl_msg *msg)

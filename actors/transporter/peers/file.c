@@ -1,9 +1,9 @@
-/* actors/transporter/peers/file.c - peers that a file names (setting peers_file), so that somebody
- * who introduces nodes to each other needs no restart.
+/* actors/transporter/peers/file.c - peers that are listed in a file (setting peers_file), so that a
+ * cluster manager can add nodes without a restart.
  *
- * One NAME@IP:PORT a line; empty lines and those that begin with # are passed over. The keys decide
- * who is spoken to, as everywhere. A line that is taken away ends nothing: its peer is away or it
- * answers. Lines whose key or address are missing are tried again. */
+ * Each line is NAME@IP:PORT; empty lines and those that begin with # are ignored. As everywhere,
+ * the key files decide which nodes are connected. Removing a line ends nothing: its peer stays for
+ * as long as it answers. Lines without a key or a usable address are tried again. */
 #include "actors/transporter/peers/peers.h"
 #include "runtime/base/sl_trust.h"
 
@@ -12,8 +12,8 @@
 #define LOOK_NS        SL_NS_PER_S
 #define FILE_BYTES_MAX 16384u
 
-/* Whether the line needs no other look: its peer is asked, or it says nothing. first: its file has
- * not been looked at before. */
+/* Handles a line. Gives whether it is done: its peer is asked, or the line has no effect. first:
+ * log errors, because this content is new. */
 static bool line_take(struct transporter *self, const char *at, size_t length, bool first)
 {
     struct sl_directory_member member = {0};
@@ -32,7 +32,7 @@ static bool line_take(struct transporter *self, const char *at, size_t length, b
     memcpy(member.name, at, (size_t)(sign - at));
     memcpy(member.control, sign + 1, length - (size_t)(sign - at) - 1);
     if (strcmp(member.name, self->node) == 0) {
-        return true; /* one file may serve all nodes */
+        return true; /* all nodes may share one file */
     }
     struct sl_error no_key = {0};
     if (first && sl_actor_name_is_clean(member.name, strlen(member.name)) &&

@@ -1,10 +1,10 @@
-/* actors/transporter/peers/keys.c - a peer's key goes, and the peer with it.
+/* actors/transporter/peers/keys.c - expels a peer when its key is removed.
  *
- * Who may connect is asked when a connection begins. So the key files are looked at again when
- * their directory changes (inotify; a node at rest is not woken), and now and then while it cannot
- * be watched. A peer whose NAME.pub is gone or holds another key is expelled: its connections for
- * bytes are closed, its grants and tickets end, its pins go, and nothing that it says is heard.
- * When there is a key again, it is a new peer under its old name. */
+ * A key is checked when a connection begins. So the key files are read again when their directory
+ * changes (inotify; an idle node is not woken), or periodically while it cannot be watched. A peer
+ * whose NAME.pub is gone or has another key is expelled: its connections for bytes are closed, its
+ * grants, tickets and pins end, and its frames are refused. When a key exists again, it is a new
+ * peer with the old name. */
 #include "actors/transporter/peers/peers.h"
 
 #include <errno.h>
@@ -13,8 +13,8 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#define SETTLE_NS (100 * SL_NS_PER_MS) /* a file that is written anew is empty for a moment */
-#define LOOK_NS   (2 * SL_NS_PER_S)    /* while nothing watches */
+#define SETTLE_NS (100 * SL_NS_PER_MS) /* a file that is being rewritten is empty for a moment */
+#define LOOK_NS   (2 * SL_NS_PER_S)    /* while there is no watch */
 #define EVENTS                                                                          \
     (IN_CREATE | IN_CLOSE_WRITE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | \
      IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
@@ -30,7 +30,7 @@ static void watch(struct transporter *self)
         self->keys_fd >= 0 && inotify_add_watch(self->keys_fd, directory(self), EVENTS) >= 0;
 }
 
-/* Peers are known by keys: neither a test's network nor plaintext. */
+/* Keys identify peers, except in a simulated network and with plaintext. */
 static bool keys_used(const struct transporter *self)
 {
     return self->env->network == NULL && directory(self)[0] != '\0' &&
@@ -52,7 +52,7 @@ sl_err tr_keys_init(struct transporter *self, struct sl_error *why)
     self->keys_due_ns = 0;
     self->keys_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     self->keys_open = self->keys_fd >= 0;
-    if (!self->keys_open) { /* this user has too many: it is looked every now and then */
+    if (!self->keys_open) { /* this user has too many: check periodically */
         return SL_OK;
     }
     watch(self);
@@ -86,7 +86,7 @@ void tr_peer_expel(struct transporter *self, struct tr_peer *peer, const char *r
         peer->grant.ending = true;
         (void)sl_fabric_grant_end(self->fabric, peer->grant.handle);
     }
-    self->events.peer_renewed(self, peer); /* its pins, and what it holds tickets of ours for */
+    self->events.peer_renewed(self, peer); /* releases its pins */
     self->events.peer_expelled(self, peer);
     sl_fabric_peer_remove(self->fabric, peer->fabric_peer);
 }
@@ -99,7 +99,7 @@ static void readmit(struct transporter *self, struct tr_peer *peer)
         self->keys_due_ns = self->env->now_ns + LOOK_NS;
         return;
     }
-    peer->blob_bytes = 0; /* its address comes */
+    peer->blob_bytes = 0; /* the fabric reports the new one */
     peer->expelled = peer->complained = peer->link_told = false;
     peer->hello_due_ns = 0;
     if (peer->kept[0] != '\0' &&
@@ -136,7 +136,7 @@ uint64_t tr_keys_step(struct transporter *self, uint64_t now_ns)
     ssize_t got = self->keys_open ? read(self->keys_fd, events, sizeof(events)) : -1;
     if (got > 0) {
         self->keys_due_ns = SL_MIN(self->keys_due_ns, now_ns + SETTLE_NS);
-        watch(self); /* the directory itself may be another one; or it is the same again */
+        watch(self); /* the directory may have been replaced; else this changes nothing */
     }
     if (now_ns < self->keys_due_ns) {
         return self->keys_due_ns;

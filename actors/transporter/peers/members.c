@@ -1,7 +1,7 @@
-/* actors/transporter/peers/members.c - members of the directory become peers.
+/* actors/transporter/peers/members.c - makes members of the directory peers.
  *
- * The directory's server is not trusted. It names nodes and where they are; which of them may be
- * connected to is said by the key files alone, and who answers there is known by its key. */
+ * The directory's server is not trusted. It lists nodes and their addresses. Only the key files
+ * decide which of them are connected, and a node is identified by its key. */
 #include "actors/transporter/peers/peers.h"
 
 #include "ipc/msg/sl_cluster.h"
@@ -10,9 +10,9 @@
 #include <string.h>
 
 #define MEMBERS_NS      (5 * SL_NS_PER_S) /* a key file may have been added */
-#define MEMBERS_SOON_NS SL_NS_PER_S       /* however often the table changes */
+#define MEMBERS_SOON_NS SL_NS_PER_S       /* shortest interval, however often the table changes */
 
-/* Gives how many there are. */
+/* Marks peers that are members. Gives the number of members. */
 static uint32_t members_mark(struct transporter *self)
 {
     const struct sl_directory_member *members = NULL;
@@ -43,7 +43,7 @@ static bool is_reachable(const char *address)
     return sl_cluster_address(address, &any) && !any;
 }
 
-/* A member that this node may be: its name is a node's and not ours. */
+/* Whether the member has a valid name that is not ours. */
 static bool member_counts(const struct transporter *self, const struct sl_directory_member *member)
 {
     return sl_actor_name_is_clean(member->name, strlen(member->name)) &&
@@ -64,7 +64,7 @@ static void member_connect(struct transporter *self, struct tr_peer *peer, const
 {
     struct sl_error why = {0};
     if (self->control->ops->peer_add(self->control, peer->name, address, &why) != SL_OK) {
-        if (!peer->complained) { /* it is tried again, time and again */
+        if (!peer->complained) { /* it is retried often, so log only once */
             sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s: %s", peer->name, why.text);
         }
         peer->complained = true;
@@ -84,12 +84,12 @@ struct tr_peer *tr_member_take(struct transporter *self, const struct sl_directo
     }
     struct tr_peer *peer = tr_peer_find(self, member->name);
     if (peer != NULL && peer->expelled) {
-        return NULL; /* keys.c lets it in again */
+        return NULL; /* keys.c readmits it */
     }
     if (peer != NULL && (peer->configured || strcmp(peer->address, member->control) == 0)) {
         return peer;
     }
-    /* Who answers where it is has not moved, whatever is said of it. */
+    /* A peer that answers at its known address has not moved, whatever the member says. */
     bool answers = peer != NULL && peer->address[0] != '\0' &&
                    sl_peer_health_state(&peer->health, self->env->now_ns) != SL_PEER_AWAY;
     if (answers || !is_reachable(member->control) ||

@@ -1,5 +1,5 @@
-/* actors/transporter/peers/peers.c - the nodes we know: greetings, what each may read of ours, what
- * we may read of it, and whether it is worth asking. */
+/* actors/transporter/peers/peers.c - the table of known nodes: greetings, the right of each peer to
+ * read our arena and ours to read its arena, and whether it should be asked. */
 #include "actors/transporter/peers/peers.h"
 
 #include <inttypes.h>
@@ -9,8 +9,8 @@
 
 #define BACKOFF_GROWTH 32u
 #define SILENT_BEATS   3u
-#define FAILURES_MAX   3u                 /* in a row; then a peer is left alone for a while */
-#define VACANT_NS      (60 * SL_NS_PER_S) /* then what was under way with a peer has ended */
+#define FAILURES_MAX   3u                 /* in a row, before the back-off */
+#define VACANT_NS      (60 * SL_NS_PER_S) /* after this time nothing of the peer is in progress */
 
 /* ---- the table ---- */
 
@@ -39,7 +39,7 @@ struct tr_peer *tr_peer_get(struct transporter *self, const char *name, struct s
         return peer;
     }
     uint32_t at = self->peer_count, fabric_peer = 0;
-    for (uint32_t i = 0; at == TR_PEERS_MAX && i < at; i++) { /* that of one that was expelled */
+    for (uint32_t i = 0; at == TR_PEERS_MAX && i < at; i++) { /* reuse one of an expelled peer */
         peer = &self->peers[i];
         bool vacant = peer->expelled && !peer->configured && peer->pin_sets + peer->removals == 0 &&
                       self->env->now_ns >= sl_deadline_ns(peer->heard_ns, VACANT_NS);
@@ -53,8 +53,7 @@ struct tr_peer *tr_peer_get(struct transporter *self, const char *name, struct s
         return NULL;
     }
     peer = &self->peers[at];
-    if (at < self->peer_count) { /* it was another's, which may have a key again and a line in
-                                    peers_file */
+    if (at < self->peer_count) { /* drop what its old peer left */
         sl_missing_forget_peer(self->missing, at);
         self->peers_file_digest = 0;
     }
@@ -79,7 +78,7 @@ static sl_err peer_configure(struct transporter *self, const struct sl_cluster_p
                              struct sl_error *why)
 {
     if (strcmp(given->name, self->node) == 0) {
-        return SL_OK; /* one list may serve all nodes */
+        return SL_OK; /* all nodes may share one list */
     }
     if (tr_peer_find(self, given->name) != NULL) {
         return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is there twice", given->name);
@@ -92,7 +91,7 @@ static sl_err peer_configure(struct transporter *self, const struct sl_cluster_p
     peer->configured = true;
     struct sl_error no_key = {0};
     if (tr_peer_has_key(self, peer->name, &no_key) != SL_OK) {
-        tr_peer_expel(self, peer, no_key.text); /* keys.c lets it in when it has one */
+        tr_peer_expel(self, peer, no_key.text); /* keys.c readmits it when its key exists */
         return SL_OK;
     }
     return self->control->ops->peer_add(self->control, peer->name, peer->address, why);
@@ -126,7 +125,7 @@ void tr_peers_fini(struct transporter *self)
 
 /* ---- messages ---- */
 
-enum way { ASK, ANSWER, REFUSE }; /* REFUSE: to who asked last, whoever that is */
+enum way { ASK, ANSWER, REFUSE }; /* REFUSE: to the sender of the last request */
 
 static sl_err peer_send(struct transporter *self, struct tr_peer *peer, struct sl_msg *msg,
                         enum way way)
@@ -144,7 +143,7 @@ static sl_err peer_send(struct transporter *self, struct tr_peer *peer, struct s
     err = way == REFUSE ? self->control->ops->refuse(self->control, frame, length_bytes)
                         : self->control->ops->send(self->control, peer->name, frame, length_bytes,
                                                    way == ANSWER);
-    self->env->ops->wake_at(self->env, 0); /* a send may swallow the wake-up of a frame */
+    self->env->ops->wake_at(self->env, 0); /* a send may consume the event of a received frame */
     return err;
 }
 
@@ -172,7 +171,7 @@ void tr_peer_failed(struct transporter *self, struct tr_peer *peer)
     peer->failures++;
     sl_metric_add(env->metrics, self->metric.peer_failures, 1);
     sl_peer_health_failed(&peer->health, env->now_ns, env->ops->random_u64(env));
-    peer->hello_due_ns = 0; /* perhaps it began anew */
+    peer->hello_due_ns = 0; /* it may have restarted */
     if (!was_broken && sl_peer_health_state(&peer->health, env->now_ns) == SL_PEER_BROKEN) {
         sl_log_write(env->log, SL_LOG_WARN, 0,
                      "node %s failed %u times in a row: it is left alone for a while", peer->name,
@@ -235,7 +234,7 @@ static void hello_send(struct transporter *self, struct tr_peer *peer, uint64_t 
         peer->hello_sent_ns = now_ns;
         peer->hello_due_ns = now_ns + sl_config_u64(self->env->config, SL_SET_peer_heartbeat);
     } else {
-        peer->hello_due_ns = now_ns + TR_HELLO_SOON_NS; /* no connection yet, or none now */
+        peer->hello_due_ns = now_ns + TR_HELLO_SOON_NS; /* no connection at present */
     }
 }
 
@@ -258,8 +257,8 @@ uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns)
     return next_ns;
 }
 
-/* What a process said that is gone: a later one spoke since. Clocks are set back at times, so that
- * "later" is in doubt once it is silent. */
+/* Whether the message is of an earlier process: a later incarnation sent a greeting since. A clock
+ * may be set back, so this counts only until the later one falls silent. */
 static bool is_of_the_past(const struct transporter *self, const struct tr_peer *peer,
                            uint64_t incarnation)
 {
@@ -267,7 +266,7 @@ static bool is_of_the_past(const struct transporter *self, const struct tr_peer 
            self->env->now_ns < sl_deadline_ns(peer->heard_ns, peer->health.limits.silence_ns);
 }
 
-/* A new life of the peer: its pins are over, its keys are void, it may have other values. */
+/* Handles a new incarnation: its old pins end, its old keys are void, its values may differ. */
 static void peer_lives(struct transporter *self, struct tr_peer *peer, uint64_t incarnation)
 {
     peer->heard_ns = self->env->now_ns;
@@ -295,13 +294,13 @@ static sl_err address_taken(struct transporter *self, struct tr_peer *peer,
                        fabric->length > 0 ? fabric->at : "", self->fabric_name);
     }
     if (address->length == 0) {
-        return SL_OK; /* not known yet: the next greeting brings it */
+        return SL_OK; /* not known yet: a later greeting contains it */
     }
     return sl_fabric_peer_address(self->fabric, peer->fabric_peer, address->at,
                                   (uint32_t)address->length, why);
 }
 
-/* Makes the peer's grant, if it has none. Gives whether it may use it. */
+/* Creates the peer's grant if there is none. Gives whether it is ready, with its key in *out. */
 static bool window_of(struct transporter *self, struct tr_peer *peer, struct sl_item_window *out)
 {
     struct tr_grant *grant = &peer->grant;
@@ -366,7 +365,7 @@ void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct 
     (void)tr_peer_answer(self, peer, SL_MSG_PEER_HELLO, msg->seq, &reply);
 }
 
-/* ---- what we may read of a peer ---- */
+/* ---- our access to a peer's arena ---- */
 
 void tr_peer_window_close(struct transporter *self, struct tr_peer *peer)
 {
@@ -390,7 +389,7 @@ static void window_open(struct transporter *self, struct tr_peer *peer,
     (void)tr_blob_keep(&window->blob, &window->blob_bytes, item->key.at,
                        (uint32_t)item->key.length);
     if (window->blob == NULL) {
-        return; /* no memory now: the next greeting tries again */
+        return; /* no memory: the next greeting tries again */
     }
     if (sl_fabric_key_open(self->fabric, peer->fabric_peer, window->blob, window->blob_bytes,
                            &window->key, &why) != SL_OK) {
@@ -402,7 +401,7 @@ static void window_open(struct transporter *self, struct tr_peer *peer,
     window->used = true;
 }
 
-/* Gives whether it said one. */
+/* Gives whether the reply had a key for the arena. */
 static bool window_taken(struct transporter *self, struct tr_peer *peer,
                          const struct sl_body_peer_hello_reply *reply)
 {
@@ -454,12 +453,12 @@ void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
     }
     if (window_taken(self, peer, body)) {
         sl_peer_health_heard(&peer->health, now_ns);
-    } else { /* its node is still starting: it has nothing to read yet */
+    } else { /* that node is starting and has nothing to read yet */
         peer->hello_due_ns = SL_MIN(peer->hello_due_ns, now_ns + TR_HELLO_SOON_NS);
     }
 }
 
-/* ---- the fabric's news ---- */
+/* ---- callbacks of the fabric ---- */
 
 void tr_fabric_address(void *context, uint32_t fabric_peer, const void *blob, uint32_t length_bytes)
 {
@@ -479,7 +478,7 @@ void tr_fabric_address(void *context, uint32_t fabric_peer, const void *blob, ui
     }
 }
 
-/* Why a link is down is said once, until it was up again. */
+/* Logs the reason of a link failure once, until the link is up again. */
 void tr_peers_link(struct transporter *self, uint32_t fabric_peer, enum sl_fabric_link link,
                    const struct sl_error *why)
 {
@@ -508,14 +507,14 @@ static struct tr_grant *grant_of(struct transporter *self, uint32_t handle)
     return NULL;
 }
 
-/* Peers hear of it as they greet us. */
+/* The key travels in the next answer to a greeting. */
 void tr_peers_granted(struct transporter *self, uint32_t handle, const struct sl_bytes *key)
 {
     struct tr_grant *grant = grant_of(self, handle);
     if (grant != NULL) {
         grant->ready = key->length > 0 &&
                        tr_blob_keep(&grant->key, &grant->key_bytes, key->at, (uint32_t)key->length);
-        grant->ending = !grant->ready; /* no memory for it: the next greeting makes another */
+        grant->ending = !grant->ready; /* no memory: the next greeting makes a new grant */
         if (grant->ending) {
             (void)sl_fabric_grant_end(self->fabric, handle);
         }
@@ -526,11 +525,11 @@ void tr_peers_grant_ended(struct transporter *self, uint32_t handle)
 {
     struct tr_grant *grant = grant_of(self, handle);
     if (grant != NULL) {
-        grant->used = grant->ready = grant->ending = false; /* the next greeting makes another */
+        grant->used = grant->ready = grant->ending = false; /* a greeting makes a new one */
     }
 }
 
-/* ---- for people ---- */
+/* ---- sluicectl nodes ---- */
 
 static const char *state_text(const struct transporter *self, const struct tr_peer *peer,
                               uint64_t now_ns)
@@ -542,7 +541,7 @@ static const char *state_text(const struct transporter *self, const struct tr_pe
                                        : texts[sl_peer_health_state(&peer->health, now_ns)];
 }
 
-/* Adds members that are no peers, as far as there is room. Gives the count. */
+/* Adds members of the directory that are no peers, up to the limit. Gives the new count. */
 static uint32_t members_list(struct transporter *self, uint32_t count)
 {
     const struct sl_directory_member *members = NULL;

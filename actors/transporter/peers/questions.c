@@ -1,5 +1,5 @@
-/* actors/transporter/peers/questions.c - a question to one peer or to many, and what they answer in
- * time. A trip of BRING asks one peer, SEEK asks all of them at once. */
+/* actors/transporter/peers/questions.c - one question to one or many peers, and their answers in
+ * time. A fetch batch of BRING asks one peer, SEEK asks all of them. */
 #include "actors/transporter/peers/peers.h"
 
 void tr_question_begin(struct transporter *self, struct tr_question *question, uint64_t left_ns)
@@ -10,7 +10,7 @@ void tr_question_begin(struct transporter *self, struct tr_question *question, u
     question->waited = 0;
 }
 
-/* Takes it out of the list of open ones. */
+/* Removes the question from the list of open ones. */
 static void question_close(struct transporter *self, const struct tr_question *question)
 {
     struct tr_question **link = &self->questions;
@@ -50,7 +50,7 @@ sl_err tr_question_ask(struct transporter *self, struct tr_question *question, u
     return SL_OK;
 }
 
-/* The asker may begin another question, or end what this one is part of. */
+/* Calls the owner, which may begin another question or free the memory of this one. */
 static void question_answered(struct transporter *self, struct tr_question *question,
                               uint32_t number, const struct sl_msg *reply)
 {
@@ -64,7 +64,7 @@ static void question_answered(struct transporter *self, struct tr_question *ques
 bool tr_question_answered(struct transporter *self, struct tr_peer *peer,
                           const struct sl_msg *reply)
 {
-    peer->owes_since_ns = 0; /* also when nobody waits for this answer any more */
+    peer->owes_since_ns = 0; /* also if no question waits for this answer any more */
     uint32_t number = tr_peer_number(self, peer);
     for (struct tr_question *question = self->questions; question != NULL;
          question = question->next) {
@@ -89,7 +89,7 @@ void tr_question_end(struct transporter *self, struct tr_question *question)
     question_close(self, question);
 }
 
-/* An asker that has little time says nothing of the peer. Many of them do, one after the other. */
+/* A question with little time left does not prove that its peer is silent. Many in a row do. */
 static bool is_silent(const struct transporter *self, const struct tr_question *question,
                       const struct tr_peer *peer)
 {
@@ -109,7 +109,8 @@ static void question_overdue(struct transporter *self, struct tr_question *quest
             sl_metric_add(self->env->metrics, self->metric.peer_timeouts, 1);
             tr_peer_failed(self, peer);
             bool left = sl_peer_health_state(&peer->health, self->env->now_ns) == SL_PEER_BROKEN;
-            peer->owes_since_ns = left ? 0 : peer->owes_since_ns; /* trials get as much again */
+            peer->owes_since_ns =
+                left ? 0 : peer->owes_since_ns; /* trials get the full time again */
         }
         question_answered(self, question, number, NULL);
     }

@@ -1,15 +1,14 @@
-/* actors/transporter/peers/twins.c - two nodes with one name, which also have one key: a directory
- * of keys that was copied, a machine that was cloned.
+/* actors/transporter/peers/twins.c - detects two nodes with one name, and thus one key: a copied
+ * key directory, or a cloned machine.
  *
- * A peer that begins anew has another incarnation, and so has another node of its name. They differ
- * in this: of a peer that begins anew the former life is over, and its connections with it. So
- * while the life that we know is heard and its connection stands, another one is refused, whichever
- * clock is ahead. It is the peer's when the first is silent or its connection has ended. What comes
- * late from a life that has ended is not heard twice.
+ * A restarted peer has a new incarnation, and so has another node with its name. The difference:
+ * when a peer has restarted, its former process and its connections have ended. So while the known
+ * process answers and its connection exists, another incarnation is refused, regardless of which
+ * clock is ahead. It is accepted when the first one is silent or its connection has ended. A late
+ * message of an ended process does not count: the other node must be noticed twice.
  *
- * Both nodes are told, by the same answer to PEER_HELLO (SL_ERR_EXISTS), which the one that goes on
- * gets without a question of its own. Each says so in its log and is degraded for as long as it is
- * told. */
+ * Both nodes are notified by an answer to PEER_HELLO (SL_ERR_EXISTS), which the first node gets
+ * unasked. Each logs it, and is degraded for as long as the notices continue. */
 #include "actors/transporter/peers/peers.h"
 #include "actors/transporter/publish/service.h"
 
@@ -21,15 +20,14 @@ static bool is_recent(const struct transporter *self, const struct tr_peer *peer
     return at_ns != 0 && self->env->now_ns < sl_deadline_ns(at_ns, peer->health.limits.silence_ns);
 }
 
-/* Whether the connection stands on which the peer's life asked us: an answer that nobody waits for
- * is sent. */
+/* Whether the connection of the peer's last request still exists: sends an unexpected answer. */
 static bool first_stands(struct transporter *self, struct tr_peer *peer)
 {
     struct sl_msg nothing = {.code = SL_OK};
     return tr_peer_answer(self, peer, SL_MSG_PEER_UNPIN, 0, &nothing) == SL_OK;
 }
 
-/* Of a request: whether the life that we know is there beside the one that asks. */
+/* Whether the known process of the peer is alive beside the sender of this frame. */
 static bool first_lives(struct transporter *self, struct tr_peer *peer,
                         const struct sl_control_frame *frame)
 {
@@ -37,7 +35,7 @@ static bool first_lives(struct transporter *self, struct tr_peer *peer,
         return (frame->answer || frame->other) && first_stands(self, peer);
     }
     if (!frame->answer && is_recent(self, peer, peer->answered_ns)) {
-        peer->hello_due_ns = 0; /* it does not ask us: who answers where we ask it is known soon */
+        peer->hello_due_ns = 0; /* it never asks us: greet it at its address to find out soon */
         return true;
     }
     return false;
@@ -53,7 +51,7 @@ bool tr_twin_lives(const struct transporter *self, const struct tr_peer *peer)
     return peer->twin.text[0] != '\0' && is_recent(self, peer, peer->twin.heard_ns);
 }
 
-/* The second time that it is heard. */
+/* Called when the other node was noticed a second time. */
 static void twin_found(struct transporter *self, struct tr_peer *peer,
                        const struct sl_control_frame *frame)
 {
@@ -87,11 +85,11 @@ sl_err tr_twin_check(struct transporter *self, struct tr_peer *peer, uint64_t in
     }
     twin_found(self, peer, frame);
     struct sl_msg notice = {.code = SL_ERR_EXISTS, .text = sl_text_of(peer->twin.text)};
-    (void)tr_peer_answer(self, peer, SL_MSG_PEER_HELLO, 0, &notice); /* when it asks us */
+    (void)tr_peer_answer(self, peer, SL_MSG_PEER_HELLO, 0, &notice); /* delivered if it asked us */
     return sl_fail(why, SL_ERR_EXISTS, "%s", peer->twin.text);
 }
 
-/* ---- what we are told of ourselves, and the node's health ---- */
+/* ---- reports about this node's own name ---- */
 
 void tr_named_twice(struct transporter *self, const struct tr_peer *peer, const char *text)
 {
@@ -104,7 +102,7 @@ void tr_named_twice(struct transporter *self, const struct tr_peer *peer, const 
     twice->until_ns = sl_deadline_ns(self->env->now_ns, 2 * peer->health.limits.silence_ns);
 }
 
-/* ---- nodes with a key that no peer has ---- */
+/* ---- nodes whose key is unknown ---- */
 
 static const struct tr_peer *peer_at(const struct transporter *self, const char *ip, size_t length)
 {
@@ -119,9 +117,9 @@ static const struct tr_peer *peer_at(const struct transporter *self, const char 
     return NULL;
 }
 
-/* Anybody who reaches the port can have this logged: a line a second at most, and the same one once
- * a minute. Only a node where a peer should be makes this one degraded, and has a line at once when
- * it does. */
+/* Logs a refused connection. Anyone who reaches the port can cause this: at most one line a second,
+ * and the same line once a minute. Only a connection from a peer's address degrades this node; the
+ * line is then logged at once. */
 void tr_stranger(void *context, const char *ip, const char *key)
 {
     struct transporter *self = context;
@@ -146,7 +144,7 @@ void tr_stranger(void *context, const char *ip, const char *key)
     }
 }
 
-/* The first of what is wrong; "": nothing. */
+/* Gives the first problem; "": none. *twins: number of duplicate names. */
 static const char *trouble_of(const struct transporter *self, uint32_t *twins)
 {
     bool told = self->env->now_ns < self->twice.until_ns;

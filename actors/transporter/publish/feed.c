@@ -1,21 +1,20 @@
-/* actors/transporter/publish/feed.c - from the shared index to the directory. */
+/* actors/transporter/publish/feed.c - see feed.h: publishes changes of the shared index. */
 #include "actors/transporter/publish/feed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FEED_OPEN_NS                                                            \
-    (200 * SL_NS_PER_MS) /* an index that is not there is looked for this often \
-                          */
-#define FEED_AWAY_NS    (100 * SL_NS_PER_MS) /* there is no server; its return is told by again() */
-#define FEED_REFUSED_NS (5 * SL_NS_PER_MS)   /* the directory takes no more now */
-#define FEED_REST_NS    (2 * SL_NS_PER_S)    /* between two walks, however long one took */
-#define FEED_BUCKETS    4096u                /* of a slice: 256 KiB of table */
+#define FEED_OPEN_NS \
+    (200 * SL_NS_PER_MS) /* until a missing index exists: interval of attempts to open it */
+#define FEED_AWAY_NS    (100 * SL_NS_PER_MS) /* no server; again() reports its return */
+#define FEED_REFUSED_NS (5 * SL_NS_PER_MS)   /* the directory's queue is full */
+#define FEED_REST_NS    (2 * SL_NS_PER_S)    /* limit of the pause after a long walk */
+#define FEED_BUCKETS    4096u                /* in one slice: 256 KiB of table */
 #define FEED_SLOTS      65536u
-#define FEED_BURST_NS   (100 * SL_NS_PER_MS) /* of the rate: what may come together */
+#define FEED_BURST_NS   (100 * SL_NS_PER_MS) /* of the rate: what may come at once */
 
-/* A bounded rate: credit in keys x 10^9. */
+/* Rate limit: credit in keys x 10^9. */
 struct bucket {
     uint64_t credit, at_ns;
 };
@@ -23,32 +22,32 @@ struct bucket {
 struct sl_directory_feed {
     struct sl_directory_feed_options options;
     char shm_dir[1024];
-    struct sl_index_view *view; /* NULL: none yet */
+    struct sl_index_view *view; /* NULL: not open */
     struct sl_index_changes *changes;
     struct sl_directory_feed_stats stats;
     uint64_t open_ns;
     uint64_t walk_at_ns, walk_began_ns;
-    uint64_t refused_ns; /* the walk waits since then; 0: it does not */
+    uint64_t refused_ns; /* since then the walk waits for the directory; 0: it does not */
     bool walking;
-    bool anew;            /* tell everything again */
-    uint64_t again_at_ns; /* when the next pass begins */
-    uint64_t cursor;      /* of the pass; UINT64_MAX: none is under way */
+    bool anew;            /* publish everything again */
+    uint64_t again_at_ns; /* when the next refresh begins */
+    uint64_t cursor;      /* of the refresh; UINT64_MAX: none runs */
     uint64_t again_rate;
     uint64_t again_wake_ns;
     struct bucket fresh, old;
-    /* A walk whose tells are on their way: with their answers all is known that it saw. */
+    /* A walk whose changes are in flight: when they are acknowledged, all it saw is published. */
     struct {
         bool waits;
         uint64_t at_ns, told;
     } mark;
-    /* A server that may know nothing gets our keys first, then our record. */
+    /* A server that may have lost its data gets our keys first, then our member record. */
     struct {
         bool on, waits;
         uint64_t told;
     } hold;
-    uint64_t walk_from_ns;           /* what the walk does not see came later */
-    bool whole;                      /* nothing is missing there but what walks find */
-    uint64_t refused, again_refused; /* by the server: seen so far, and before the pass */
+    uint64_t walk_from_ns;           /* start of the walk, which misses later changes */
+    bool whole;                      /* the server lacks only what walks will find */
+    uint64_t refused, again_refused; /* by the server: now, at the start of a refresh */
 };
 
 sl_err sl_directory_feed_create(const struct sl_directory_feed_options *options,
@@ -69,16 +68,16 @@ sl_err sl_directory_feed_create(const struct sl_directory_feed_options *options,
     return SL_OK;
 }
 
-/* ---- up to when all is known there ---- */
+/* ---- up to what time everything is published ---- */
 
-/* What the server knows is not sure any more. */
+/* It is uncertain what the server knows. */
 static void mark_void(struct sl_directory_feed *feed)
 {
     feed->mark.waits = false;
     feed->stats.published_ns = 0;
 }
 
-/* A walk has ended, and what it found is on its way. */
+/* A walk has ended, and its changes are in flight. */
 static void mark_set(struct sl_directory_feed *feed)
 {
     struct sl_directory_stats stats;
@@ -88,7 +87,7 @@ static void mark_set(struct sl_directory_feed *feed)
         feed->hold.told = stats.told;
     }
     if (feed->mark.waits || !feed->whole || sl_index_changes_torn(feed->changes) > 0) {
-        return; /* the next walk is as good */
+        return; /* the next walk will do */
     }
     feed->mark.waits = stats.up;
     feed->mark.at_ns = feed->walk_from_ns;
@@ -103,7 +102,7 @@ static void mark_look(struct sl_directory_feed *feed)
         feed->hold.on = feed->hold.waits = false;
         sl_directory_hold(feed->options.directory, false);
     }
-    if (stats.refused != feed->refused) { /* it may lack a key until all are told again */
+    if (stats.refused != feed->refused) { /* until the next refresh the server may lack a key */
         feed->refused = stats.refused;
         feed->whole = false;
     }
@@ -121,7 +120,7 @@ static void feed_forget(struct sl_directory_feed *feed)
     sl_index_view_close(&feed->view);
     feed->walking = false;
     feed->cursor = UINT64_MAX;
-    feed->whole = true; /* nothing is to be told */
+    feed->whole = true; /* there is nothing to publish */
     mark_void(feed);
 }
 
@@ -145,7 +144,7 @@ static void feed_open(struct sl_directory_feed *feed, uint64_t now_ns)
         err = sl_index_changes_create(feed->view, feed->shm_dir, false, &feed->changes, NULL);
     }
     if (err == SL_OK) {
-        /* Contents live as long as their arena: so does what is told of them. */
+        /* Keys are published for the life of their arena, so it gives the incarnation. */
         feed->options.self.incarnation = SL_MAX(sl_index_view_birth(feed->view), 1u);
         err = sl_directory_announce(feed->options.directory, &feed->options.self, NULL);
     }
@@ -166,7 +165,7 @@ sl_err sl_directory_feed_address(struct sl_directory_feed *feed, const char *con
                        SL_DIRECTORY_ADDRESS_BYTES - 1);
     }
     (void)snprintf(self.control, sizeof(self.control), "%s", control);
-    /* Not announced before its index is there. */
+    /* Without an index there is nothing to announce yet. */
     sl_err err =
         self.incarnation == 0 ? SL_OK : sl_directory_announce(feed->options.directory, &self, why);
     feed->options.self = err == SL_OK ? self : feed->options.self;
@@ -220,14 +219,14 @@ static void feed_walk(struct sl_directory_feed *feed, uint64_t now_ns)
     if (!feed->walking) {
         feed->walking = true;
         feed->walk_began_ns = feed->walk_from_ns = now_ns;
-    } else if (feed->refused_ns != 0) { /* waiting is no work */
+    } else if (feed->refused_ns != 0) { /* waiting does not count as work */
         feed->walk_began_ns += now_ns - feed->refused_ns;
     }
     feed->refused_ns = 0;
     bucket_fill(&feed->fresh, feed->options.keys_per_s, now_ns);
     switch (sl_index_changes_step(feed->changes, FEED_BUCKETS, tell_fresh, feed)) {
     case SL_INDEX_WALK_ON:
-        feed->walk_at_ns = 0; /* with the next turn, after others */
+        feed->walk_at_ns = 0; /* continue in the next turn */
         break;
     case SL_INDEX_WALK_END:
         feed->walking = false;
@@ -242,7 +241,7 @@ static void feed_walk(struct sl_directory_feed *feed, uint64_t now_ns)
         feed->walk_at_ns = now_ns + feed_pause_ns(feed);
         break;
     case SL_INDEX_WALK_DEAD:
-        feed_forget(feed); /* open_ns is of the last time: one that is dead again waits */
+        feed_forget(feed); /* open_ns is of the last open: no retry at once */
         break;
     }
 }
@@ -250,7 +249,7 @@ static void feed_walk(struct sl_directory_feed *feed, uint64_t now_ns)
 static void again_begin(struct sl_directory_feed *feed, uint64_t now_ns, uint64_t rate)
 {
     const struct sl_directory_feed_options *options = &feed->options;
-    /* A node with more keys than can be told again in time has them live longer. */
+    /* If a refresh takes too long for the time to live, extend that. */
     uint64_t pass_ns = sl_index_changes_count(feed->changes) * SL_NS_PER_S / options->keys_per_s;
     uint64_t ttl_ns = SL_MAX(options->key_ttl_ns, 6 * pass_ns);
     sl_directory_key_ttl(options->directory, ttl_ns);
@@ -271,7 +270,7 @@ static void feed_again(struct sl_directory_feed *feed, uint64_t now_ns)
         if (now_ns < feed->again_at_ns) {
             return;
         }
-        /* Spread over half of the time there is. */
+        /* Spread over half of the available time. */
         uint64_t count = sl_index_changes_count(feed->changes);
         uint64_t rate = count * 6 * SL_NS_PER_S / options->key_ttl_ns + 1000;
         again_begin(feed, now_ns, SL_MIN(rate, options->keys_per_s));

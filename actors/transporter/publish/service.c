@@ -1,5 +1,5 @@
-/* actors/transporter/publish/service.c - settings, event loop, log and metrics around directory
- * and feed. */
+/* actors/transporter/publish/service.c - see service.h: settings, event loop, log and metrics of
+ * directory and feed. */
 #include "actors/transporter/publish/service.h"
 
 #include "actors/transporter/publish/feed.h"
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define KEYS_PER_S \
-    50000u /* new ones, and those told again: the server has look-ups to answer, too */
+    50000u /* for new keys, and again for refreshes: leaves the server time for look-ups */
 
 struct service_metrics {
     sl_metric up, members, keys, published_ns, published, withdrawn, waiting, refused, lost,
@@ -26,7 +26,7 @@ struct tr_service {
     char trouble[SL_ERROR_TEXT_BYTES]; /* "": none */
 };
 
-/* ---- the guide ---- */
+/* ---- the read interface ---- */
 
 static sl_err guide_lookup(void *context, const struct sl_directory_lookup *lookup)
 {
@@ -165,7 +165,7 @@ sl_err tr_service_join(struct transporter *self, struct sl_error *why)
     const char *address = sl_config_text(config, SL_SET_cluster_address);
     bool any = false;
     if (self->service == NULL || listen[0] == '\0') {
-        return SL_OK; /* it asks, and is not asked */
+        return SL_OK; /* without a listener no node can ask us */
     }
     const char *told = address[0] != '\0' ? address : listen;
     if (!sl_cluster_address(told, &any) || any) {

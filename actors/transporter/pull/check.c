@@ -1,11 +1,11 @@
-/* actors/transporter/pull/check.c - a trip in TR_CHECK: what landed in device memory is digested
- * where it lies, by the swapper of its rank, before it counts as pulled (regions/digests.h). */
+/* actors/transporter/pull/check.c - the phase TR_CHECK of a pull: swappers digest what was read
+ * into device memory, before it counts as delivered (regions/digests.h). */
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/regions/digests.h"
 
 #include <inttypes.h>
 
-/* The targets of the trip that are in device memory; owner: their unit. */
+/* Lists the targets of the batch in device memory; owner: index of their unit. */
 static void looks_make(struct transporter *self, const struct tr_trip *trip, struct tr_looks *out)
 {
     out->count = 0;
@@ -31,7 +31,7 @@ static void looks_make(struct transporter *self, const struct tr_trip *trip, str
     }
 }
 
-/* Units with a target that is not right leave the trip. */
+/* Removes units with a wrong or unchecked target from the batch. */
 static void units_leave(struct transporter *self, struct tr_trip *trip,
                         const struct tr_looks *looks)
 {

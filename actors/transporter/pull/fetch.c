@@ -1,5 +1,5 @@
-/* actors/transporter/pull/fetch.c - BRING: what is wanted of other nodes, as units that several
- * requests may wait for, and the line in which they wait for a trip. */
+/* actors/transporter/pull/fetch.c - BRING from other nodes: makes units, which several requests may
+ * wait for, and queues them for fetch batches. */
 #include "actors/transporter/pull/pull.h"
 
 #include <inttypes.h>
@@ -92,7 +92,7 @@ static void fetch_answer(struct transporter *self, struct tr_fetch *fetch)
     fetch_free(self, fetch);
 }
 
-/* What became of a unit of the fetch, whose keys are count from `first` on. */
+/* Records the result of a unit, whose keys in the fetch are [first, first + count). */
 static void unit_settled(struct transporter *self, struct tr_fetch *fetch, uint32_t first,
                          uint32_t count, sl_err code)
 {
@@ -184,12 +184,12 @@ static bool unit_wait(struct transporter *self, struct tr_unit *unit, const stru
 
 /* ---- a request ---- */
 
-/* Units are the groups, whose parts are the first keys, and then each key for itself. */
+/* First the groups, whose parts are the first keys, then each remaining key by itself. */
 struct request {
     const struct sl_body_bring *body;
-    const struct tr_items *items; /* straight into pools; else NULL */
+    const struct tr_items *items; /* destinations of a pull; else NULL */
 };
-struct unit_keys {                     /* of a request */
+struct unit_keys {                     /* keys of a unit in the request */
     const struct sl_item_group *group; /* NULL: an object */
     uint32_t first, count;
 };
@@ -255,7 +255,7 @@ static struct tr_unit *unit_make(const struct request *request, const struct uni
     return unit;
 }
 
-/* What this node has, in memory or on disk, is not asked of others. */
+/* A key that this node has, in memory or on disk, is not requested from others. */
 static bool is_here(struct transporter *self, const struct sl_text *key, bool block)
 {
     struct sl_entry entry;
@@ -263,7 +263,7 @@ static bool is_here(struct transporter *self, const struct sl_text *key, bool bl
                  : sl_index_find(self->view, key->at, (uint32_t)key->length, &entry) == SL_OK;
 }
 
-/* Settles the unit at once, joins one that is on its way, or begins one. */
+/* Settles the unit at once, joins one in progress, or starts one. */
 static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
                        const struct request *request, const struct unit_keys *of)
 {
@@ -308,7 +308,7 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
     tr_find(self, unit);
 }
 
-/* It came again, and will be answered. */
+/* Whether the message repeats an open request, which will be answered. */
 static bool fetch_is_open(const struct transporter *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
@@ -340,11 +340,11 @@ static sl_err fetch_new(struct transporter *self, const struct sl_msg *msg, bool
     fetch->number = ++self->fetch_number;
     fetch->pull = pull;
     fetch->item_count = item_count;
-    fetch->open = 1; /* of our own: it is not over while it begins */
+    fetch->open = 1; /* our own count, so that it cannot end while it begins */
     for (uint32_t i = 0; i < item_count; i++) {
-        fetch->codes[i] = SL_ERR_TIMEOUT; /* until it is known better */
+        fetch->codes[i] = SL_ERR_TIMEOUT; /* until the result is known */
     }
-    /* A little before the asker's own deadline, so that the answer arrives. */
+    /* A little before the requester's deadline, so that the answer arrives in time. */
     uint64_t early_ns = SL_MIN(msg->budget_ns / 20, ANSWER_NS_MAX);
     fetch->deadline_ns =
         fetch->back.deadline_ns > early_ns ? fetch->back.deadline_ns - early_ns : 0;
@@ -398,7 +398,7 @@ void tr_bring(struct transporter *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
     if (fetch_is_open(self, msg)) {
-        return; /* the answer to the first will do */
+        return; /* the first message is answered */
     }
     if (msg->body.bring.ahead) {
         sl_reply_fail(self->env, msg, SL_ERR_INVALID, "BRING.ahead: not of nodes");
@@ -448,7 +448,7 @@ static uint64_t fetches_expire(struct transporter *self, uint64_t now_ns)
             next_ns = SL_MIN(next_ns, fetch->deadline_ns);
             continue;
         }
-        if (fetch->pull) { /* answered when nothing is written any more */
+        if (fetch->pull) { /* answered once nothing is written any more */
             (void)tr_pull_cancel(self, fetch, SL_ERR_TIMEOUT, 0);
             continue;
         }

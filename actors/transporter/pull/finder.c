@@ -1,17 +1,15 @@
-/* actors/transporter/pull/finder.c - who may hold a key, where a directory says so: its members
- * become peers, its answers say which of them a unit asks.
+/* actors/transporter/pull/finder.c - which peers to ask for a key: looks it up in the directory.
  *
- * The directory's server is not trusted. It names nodes and where they are; which of them may be
- * connected to is said by the key files alone, and who answers there is known by its key. While it
- * is away, or says nothing within its share of a BRING's time, peers that are known and alive are
- * asked, a few of them for a key. */
+ * If there is no directory, all peers are candidates. If the directory is unreachable, or does not
+ * answer within its share of a BRING's time, a few known and living peers are asked for each key.
+ * The directory is not trusted (members.c). */
 #include "actors/transporter/pull/pull.h"
 #include "ipc/shm/sl_index_changes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOKUP_SHARE      4u /* of the time that a BRING has left */
+#define LOOKUP_SHARE      4u /* divisor: a look-up gets a quarter of a BRING's remaining time */
 #define UNNAMED_PEERS_MAX SL_DIRECTORY_HOLDERS_MAX
 
 struct tr_batch {
@@ -34,8 +32,8 @@ void tr_finder_fini(struct transporter *self)
     self->batches = NULL;
 }
 
-/* Those that are asked without being named: all of the settings', and a few others, among the peers
- * that tell the directory nothing now (all: among all peers). */
+/* Peers to ask in addition to the directory's answer: all configured ones and a few others, of
+ * those that publish nothing there (all: of all peers). */
 static uint64_t unnamed_peers(struct transporter *self, uint64_t key_hash, bool all)
 {
     uint64_t usable = tr_peers_with(self, key_hash), peers = 0, others = 0;
@@ -64,7 +62,7 @@ static uint64_t named_peers(struct transporter *self, const struct sl_directory_
     return peers;
 }
 
-/* found NULL: the directory said nothing. */
+/* found NULL: the directory did not answer. */
 static void batch_end(struct transporter *self, struct tr_batch *batch,
                       const struct sl_directory_found *found)
 {
@@ -77,7 +75,7 @@ static void batch_end(struct transporter *self, struct tr_batch *batch,
         bool alone = unit->waits != NULL && unit->waits->next == NULL;
         if (tr_unit_lives(self, unit) &&
             (nobody || (gap_of == unit->fetch_number && alone && !unit->sure))) {
-            gap_of = nobody && unit->chain ? unit->fetch_number : gap_of; /* none behind it */
+            gap_of = nobody && unit->chain ? unit->fetch_number : gap_of; /* a chain ends here */
             tr_unit_end(self, unit, SL_ERR_NOT_FOUND);
         } else {
             (void)tr_unit_queue(self, unit);
@@ -99,7 +97,7 @@ void tr_found(void *context, uint64_t cookie, sl_err code, const struct sl_direc
     batch_end(self, batch, code == SL_OK ? found : NULL);
 }
 
-/* Asks for the units of the open batch. */
+/* Looks up the holders of the open batch's units. */
 static void batch_send(struct transporter *self)
 {
     struct tr_batch *open = &self->batches[0], *batch = NULL;
@@ -127,7 +125,7 @@ static void batch_send(struct transporter *self)
         open->count = 0;
         return;
     }
-    /* SL_ERR_NOT_FOUND: it knows of no other node. */
+    /* SL_ERR_NOT_FOUND: the directory lists no other node. */
     static const struct sl_directory_found nobody[SL_DIRECTORY_KEYS_MAX];
     sl_metric_add(self->env->metrics, self->metric.unanswered, err != SL_ERR_NOT_FOUND ? 1 : 0);
     batch_end(self, open, err == SL_ERR_NOT_FOUND ? nobody : NULL);

@@ -1,8 +1,9 @@
-/* actors/transporter/pull/holder.c - what peers may read of ours: pins with a time limit.
+/* actors/transporter/pull/holder.c - PEER_PIN: time-limited pins through which peers read our
+ * values.
  *
- * The pins lie in this process's own pin segment, so they end with it; a peer's end by its word, by
- * their time limit, or when it greets in a new life. After that a late read of the peer finds other
- * bytes, and its digest says so. What is on disk alone is promoted first. */
+ * The pins are in this process's pin segment, so they end with it. A peer's pins end by PEER_UNPIN,
+ * by their time limit, or when the peer restarts. A later read of the peer may get other bytes,
+ * which its digest check detects. Values that are only on disk are promoted first. */
 #include "actors/transporter/pull/pull.h"
 
 #include <stdio.h>
@@ -12,8 +13,8 @@
 #define STALE_TRIES     4u
 #define ACCESSES        8192u
 #define NUMBER_SHIFT    16u
-#define PINNED_SHARE    4u /* of memory: what all peers together may keep pinned */
-#define PROMOTE_SHARE_N 4u /* of the pins' time limit: a promotion that takes longer is a miss */
+#define PINNED_SHARE    4u /* divisor: share of memory that all peers together may pin */
+#define PROMOTE_SHARE_N 4u /* divisor of the pins' time limit: a longer promotion is a miss */
 
 static uint64_t pinned_bytes_max(const struct sl_config *config)
 {
@@ -82,12 +83,12 @@ void tr_holder_fini(struct transporter *self)
 
 struct pass {
     uint64_t bytes;
-    uint32_t disk_count; /* keys to be promoted, in self->promote_keys */
-    bool ended;          /* by the limit: nothing more is pinned */
-    bool gap;            /* chain: a key was not there */
+    uint32_t disk_count; /* keys to promote, in self->promote_keys */
+    bool ended;          /* a limit was reached: pin nothing more */
+    bool gap;            /* chain: a key was missing */
 };
 
-/* A peer's first value may be larger than its share: it could never be read otherwise. */
+/* The first value of a peer may exceed its share, or it could never be read. */
 static bool pin_allowed(const struct transporter *self, const struct tr_peer *peer,
                         uint64_t length_bytes)
 {
@@ -160,10 +161,10 @@ static sl_err key_look(struct transporter *self, struct tr_pin_set *set,
             return SL_ERR_LIMIT;
         }
     }
-    return SL_ERR_LIMIT; /* in motion: the reader may ask again */
+    return SL_ERR_LIMIT; /* it keeps changing: the reader may retry */
 }
 
-/* Fills self->places. Gives how many keys have to be promoted first. */
+/* Pins what is in memory and fills self->places. Gives the number of keys to promote first. */
 static uint32_t set_look(struct transporter *self, struct tr_pin_set *set,
                          const struct sl_item_sought *items)
 {
@@ -182,10 +183,9 @@ static uint32_t set_look(struct transporter *self, struct tr_pin_set *set,
     return pass.disk_count;
 }
 
-/* ---- what is read meanwhile ---- */
+/* ---- reads in progress ---- */
 
-/* Whether all of it lies in one value that the set pins. Values are read in the order of the pins.
- */
+/* Whether one pinned value of the set contains the range. Values are read in the order of pins. */
 static bool set_holds(struct tr_pin_set *set, uint64_t offset_bytes, uint64_t length_bytes)
 {
     for (uint32_t i = 0; i < set->pin_count; i++) {
@@ -229,7 +229,7 @@ static void set_answer(struct transporter *self, struct tr_pin_set *set)
     struct tr_peer *peer = &self->peers[set->peer];
     struct sl_msg reply = {.code = SL_OK, .op_id = set->op_id, .trace_id = set->trace_id};
     for (uint32_t i = 0; i < set->count; i++) {
-        if (self->places[i].code == SL_ERR_BUSY) { /* was not promoted after all */
+        if (self->places[i].code == SL_ERR_BUSY) { /* could not be promoted */
             self->places[i].code = SL_ERR_NOT_FOUND;
         }
     }
@@ -247,7 +247,7 @@ static void set_answer(struct transporter *self, struct tr_pin_set *set)
     }
 }
 
-/* The request's keys outlive its message. */
+/* Copies the items with their keys, which must outlive the message. */
 static struct sl_item_sought *items_copy(const struct sl_item_sought *items, uint32_t count)
 {
     size_t bytes = count * sizeof(*items);
@@ -273,7 +273,7 @@ static void set_promote(struct transporter *self, struct tr_pin_set *set,
     promote.body.bring.keys.count = disk_count;
     uint64_t left_ns = sl_budget_ns(self->env->now_ns, set->expires_ns);
     set->items = items_copy(items, set->count);
-    set_unpin(self, set); /* nothing is held while the disk works */
+    set_unpin(self, set); /* pins nothing while the disk is read */
     if (set->items == NULL ||
         sl_calls_send(self->calls, "registrar", &promote,
                       sl_deadline_ns(self->env->now_ns, left_ns / PROMOTE_SHARE_N),
@@ -289,7 +289,7 @@ static void set_promote(struct transporter *self, struct tr_pin_set *set,
 
 void tr_holder_promoted(struct transporter *self, uint32_t index, const struct sl_msg *reply)
 {
-    (void)reply; /* what is in memory now says more */
+    (void)reply; /* the index is the authority */
     struct tr_pin_set *set = &self->pin_sets[index];
     if (!set->used || !set->promoting) {
         return;
@@ -298,7 +298,7 @@ void tr_holder_promoted(struct transporter *self, uint32_t index, const struct s
         (void)set_look(self, set, set->items);
         set_answer(self, set);
     } else {
-        set_free(self, set); /* the node is being made anew */
+        set_free(self, set); /* the node's memory is being recreated */
     }
 }
 
@@ -311,7 +311,7 @@ static struct tr_pin_set *set_new(struct transporter *self, struct tr_peer *peer
         return NULL;
     }
     struct tr_pin_set *set = self->pin_sets;
-    while (set->used) { /* one is free: tr_share_allows */
+    while (set->used) { /* tr_share_allows guarantees a free entry */
         set++;
     }
     *set = (struct tr_pin_set){.used = true,
@@ -384,7 +384,7 @@ void tr_holder_unpin(struct transporter *self, struct tr_peer *peer, const struc
             continue;
         }
         struct tr_pin_set *set = &self->pin_sets[index];
-        /* Another peer's pins, and those that expired, are none of its business. */
+        /* Ignores pins of other peers and expired ones. */
         if (set->used && !set->promoting && set->number == id >> NUMBER_SHIFT &&
             set->peer == tr_peer_number(self, peer)) {
             sl_metric_add(self->env->metrics, self->metric.values_served, set->pin_count);

@@ -1,10 +1,9 @@
 /* actors/transporter/pull/seek.c - SEEK: which of these objects other nodes have, or their removal
  * there.
  *
- * Every peer that is alive is asked at once; the answer is what they said by then. Unlike BRING it
- * does not ask the directory: what was put a moment ago must be seen, and what was removed must
- * not. Who does not answer in peer_timeout counts as not having it; a removal that it may have
- * missed is SL_ERR_TIMEOUT. */
+ * Every living peer is asked at once, without the directory, unlike BRING: a value that was just
+ * stored must be found, and a removed one must not. A peer that does not answer within peer_timeout
+ * counts as not having the object; if it may have missed a removal, the code is SL_ERR_TIMEOUT. */
 #include "actors/transporter/pull/pull.h"
 
 #include "ipc/shm/sl_leases.h"
@@ -12,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ANSWER_NS_MAX (10 * SL_NS_PER_MS) /* left for the way of our answer */
+#define ANSWER_NS_MAX (10 * SL_NS_PER_MS) /* time reserved for our answer */
 #define LOOKED_COUNT  64u
 
 sl_err tr_seek_init(struct transporter *self, struct sl_error *why)
@@ -35,7 +34,7 @@ void tr_seek_fini(struct transporter *self)
     self->removals = NULL;
 }
 
-/* ---- what a client of ours asks ---- */
+/* ---- requests from this node's clients ---- */
 
 static uint64_t key_hash(const struct sl_text *key)
 {
@@ -51,7 +50,7 @@ static void seek_answer(struct transporter *self, struct tr_seek *seek)
     }
     for (uint32_t i = 0; seek->remove && seek->missed && i < seek->count; i++) {
         if (seek->items[i].code == SL_ERR_NOT_FOUND || seek->items[i].code == SL_OK) {
-            seek->items[i].code = SL_ERR_TIMEOUT; /* a silent peer may have it still */
+            seek->items[i].code = SL_ERR_TIMEOUT; /* a silent peer may still have it */
         }
     }
     reply.body.seek_reply.items.at = seek->items;
@@ -63,7 +62,8 @@ static void seek_answer(struct transporter *self, struct tr_seek *seek)
     *seek = (struct tr_seek){0};
 }
 
-/* What says most about a key: leased and busy ones were not removed, whoever removed others. */
+/* Rank of a code when several peers answer for a key: leased and busy keys were not removed, even
+ * if other peers removed theirs. */
 static uint32_t weight(uint64_t code)
 {
     switch (code) {
@@ -103,7 +103,7 @@ static void seek_answered(struct transporter *self, struct tr_question *question
         reply->body.seek_reply.items.count == seek->count) {
         sl_peer_health_worked(health);
         seek_merge(seek, number, reply->body.seek_reply.items.at);
-    } else if (reply == NULL || reply->code != SL_ERR_PERMISSION) { /* else it has nothing for us */
+    } else if (reply == NULL || reply->code != SL_ERR_PERMISSION) { /* it serves us nothing */
         seek->missed = true;
     }
     if (question->waited == 0) {
@@ -130,7 +130,7 @@ static struct tr_seek *seek_new(struct transporter *self, uint64_t count)
     return NULL;
 }
 
-/* All of them at once. */
+/* Sends the question to all peers. */
 static void peers_ask(struct transporter *self, struct tr_seek *seek, const struct sl_msg *msg)
 {
     uint64_t now_ns = self->env->now_ns, usable = tr_peers_usable(self);
@@ -168,7 +168,7 @@ void tr_seek(struct transporter *self, const struct sl_msg *msg)
     if (seek->count > 0) {
         peers_ask(self, seek, msg);
     }
-    if (body->remove == false) { /* they say what they have: an earlier "not there" is void */
+    if (body->remove == false) { /* their answers void remembered misses */
         for (uint32_t i = 0; i < seek->count; i++) {
             sl_missing_forget_key(self->missing, key_hash(&body->keys.at[i]));
         }
@@ -178,10 +178,9 @@ void tr_seek(struct transporter *self, const struct sl_msg *msg)
     }
 }
 
-/* ---- what a peer asks us ---- */
+/* ---- requests from peers ---- */
 
-/* Mapped for one question: peers ask seldom, and an index that is made anew takes its leases along.
- */
+/* Opened for each request: peers ask rarely, and a recreated index has new leases. */
 static struct sl_leases *leases_open(struct transporter *self, bool wanted)
 {
     struct sl_leases *leases = NULL;
@@ -214,7 +213,7 @@ static void objects_look(struct transporter *self, const struct sl_texts *keys, 
         }
         for (uint32_t i = 0; i < share; i++) {
             struct sl_item_seen *item = &items[first + i];
-            if (codes[i] != SL_OK || found[i].group != 0) { /* parts go with their block */
+            if (codes[i] != SL_OK || found[i].group != 0) { /* parts count only with their block */
                 item->code = codes[i] != SL_OK ? codes[i] : SL_ERR_NOT_FOUND;
                 continue;
             }
@@ -239,7 +238,7 @@ static sl_err removal_begin(struct transporter *self, struct tr_peer *peer,
                        peer->name, peer->removals, self->removals_open);
     }
     struct tr_removal *removal = self->removals;
-    while (removal->used) { /* one is free: tr_share_allows */
+    while (removal->used) { /* tr_share_allows guarantees a free entry */
         removal++;
     }
     struct sl_msg remove = {.type = SL_MSG_REMOVE, .trace_id = msg->trace_id};
@@ -276,7 +275,7 @@ void tr_seek_asked(struct transporter *self, struct tr_peer *peer, const struct 
     } else if (msg->body.seek.remove) {
         reply.code = removal_begin(self, peer, msg, &why);
         if (reply.code == SL_OK) {
-            return; /* the registrar's answer goes on to the peer */
+            return; /* tr_seek_removed answers the peer */
         }
     } else if ((items = calloc(SL_MAX(count, UINT64_C(1)), sizeof(*items))) == NULL) {
         reply.code = sl_fail(&why, SL_ERR_NO_MEMORY, "%u keys", (unsigned)count);
@@ -299,7 +298,7 @@ void tr_seek_removed(struct transporter *self, uint32_t index, const struct sl_m
     peer->removals--;
     self->removals_open--;
     if (peer->incarnation != removal->incarnation) {
-        return; /* who asked is gone */
+        return; /* the peer has restarted */
     }
     struct sl_item_seen *items = calloc(SL_MAX(removal->count, 1u), sizeof(*items));
     bool answered = answer != NULL && answer->code == SL_OK &&

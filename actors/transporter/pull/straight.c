@@ -1,9 +1,9 @@
-/* actors/transporter/pull/straight.c - BRING of blocks of other nodes straight into the pools of an
- * engine of this one, with neither RESERVE nor COMMIT.
+/* actors/transporter/pull/straight.c - pulls: BRING reads blocks of other nodes straight into pools
+ * of this node's engines, without RESERVE and COMMIT.
  *
- * Whoever asks lends device blocks until the answer, or until the answer to a FENCE of its op. So
- * it is answered when nothing is written for it any more: at its deadline its transfers are
- * cancelled first. One that comes again after its answer is not done again. */
+ * The requester's device blocks are ours until the answer, or until the answer to a FENCE of its
+ * op. So the answer is sent when nothing is written any more: at the deadline, transfers are
+ * cancelled first. A repeated request is not executed again after its answer. */
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/regions/places.h"
 
@@ -11,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_BYTES  (4 * SL_MIB) /* a turn */
+#define COPY_BYTES  (4 * SL_MIB) /* copied in a turn */
 #define SENDERS_MAX 4u           /* the node's coordinator is one */
 
 struct sender {
     char name[32];
-    uint64_t seq; /* of the last such BRING or FENCE of its own that came */
+    uint64_t seq; /* highest number of its pulls and their FENCEs */
 };
 struct tr_straight {
-    struct sl_fabric_place places[TR_TRIP_PLACES_MAX]; /* scratch of a trip */
+    struct sl_fabric_place places[TR_TRIP_PLACES_MAX]; /* scratch of one fetch batch */
     struct sender senders[SENDERS_MAX];
     struct {
         sl_metric pulls, refused, cancelled, values, bytes, copied_bytes, again_bytes;
@@ -53,9 +53,9 @@ void tr_straight_fini(struct transporter *self)
     self->straight = NULL;
 }
 
-/* ---- what was answered is not done again ---- */
+/* ---- repeated requests ---- */
 
-/* NULL: too many. */
+/* Finds or adds a sender; NULL: too many. */
 static struct sender *sender_of(struct tr_straight *straight, struct sl_text name)
 {
     for (uint32_t i = 0; i < SENDERS_MAX; i++) {
@@ -71,8 +71,8 @@ static struct sender *sender_of(struct tr_straight *straight, struct sl_text nam
     return NULL;
 }
 
-/* Numbers of a sender grow, over its lives too, and its messages come in their order. So one that
- * is not open and not newer than all was answered, or fenced. */
+/* Accepts a new request. A sender's numbers grow, also over restarts, and its messages arrive in
+ * order. So one that is not newer than the last, and not open, was answered or fenced before. */
 static sl_err number_take(struct tr_straight *straight, const struct sl_msg *msg,
                           struct sl_error *why)
 {
@@ -89,7 +89,7 @@ static sl_err number_take(struct tr_straight *straight, const struct sl_msg *msg
 
 /* ---- a request ---- */
 
-/* A unit goes in one trip. */
+/* Checks that each unit fits in one fetch batch. */
 static sl_err groups_check(const struct sl_body_bring *body, const struct tr_items *items,
                            struct sl_error *why)
 {
@@ -165,7 +165,7 @@ static void unit_pulled(struct transporter *self, struct tr_unit *unit, sl_err c
 {
     uint64_t bytes = 0, again_bytes = 0;
     for (uint32_t k = 0; k < unit->part_count; k++) {
-        bytes += unit->parts[k].length_bytes; /* of a pull: spot_bytes */
+        bytes += unit->parts[k].length_bytes; /* equals spot_bytes in a pull */
         again_bytes += (unit->parts[k].read_count - 1) * unit->parts[k].length_bytes;
     }
     if (code == SL_OK) {
@@ -187,7 +187,7 @@ static void copied_count(struct transporter *self, const struct tr_unit *unit, u
     }
 }
 
-/* False: the unit wants another turn. Else it has ended. */
+/* Copies parts of the unit to further ranks. False: it needs another turn; else it has ended. */
 static bool unit_copy(struct transporter *self, struct tr_unit *unit, uint64_t *budget_bytes)
 {
     while (unit->copied_parts < unit->part_count) {
@@ -205,7 +205,7 @@ static bool unit_copy(struct transporter *self, struct tr_unit *unit, uint64_t *
                                      SL_MIN(part->spot_bytes - unit->copied_bytes, *budget_bytes)};
         sl_err err = tr_spot_copy(self, &part->targets[0].spot,
                                   &part->targets[unit->copied_spots + 1].spot, range, NULL);
-        if (err != SL_OK) { /* a rank's registration has ended */
+        if (err != SL_OK) { /* the registration of a rank has ended */
             unit_pulled(self, unit, err);
             return true;
         }
@@ -256,7 +256,7 @@ static void trip_drop(struct transporter *self, struct tr_trip *trip)
 
 uint32_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err code, uint64_t bit)
 {
-    uint64_t number = fetch->number; /* it may be over below */
+    uint64_t number = fetch->number; /* the fetch may be freed below */
     uint32_t reading = 0;
     SL_ASSERT(fetch->pull && code != SL_OK);
     sl_metric_add(self->env->metrics, self->straight->metric.cancelled, fetch->cancelled ? 0 : 1);
@@ -274,7 +274,7 @@ uint32_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err
         if (trip->phase == TR_FREE || !trip->pull || trip->units[0]->fetch_number != number) {
             continue;
         }
-        if (trip->phase == TR_READ) { /* its end is the fabric's word */
+        if (trip->phase == TR_READ) { /* ends when the fabric reports it */
             reading++;
             trip->fences |= bit;
             (void)sl_fabric_cancel(self->fabric, trip->cookie);
@@ -308,7 +308,7 @@ uint32_t tr_pulls_fence(struct transporter *self, const struct sl_msg *msg, uint
     return reading;
 }
 
-/* Whether some of the unit goes to the engine. */
+/* Whether part of the unit is read into the engine's pools. */
 static bool unit_is_for(const struct tr_unit *unit, uint64_t engine_id)
 {
     for (uint32_t k = 0; unit->pull && k < unit->part_count; k++) {

@@ -1,22 +1,23 @@
-/* actors/transporter/pull/trips.c - one question to one peer, and all that follows from its answer:
+/* actors/transporter/pull/trips.c - fetch batches: one question to one peer, and the phases that
+ * follow:
  *
  *   TR_PIN      the peer looks keys up and pins them for us
- *   TR_RESERVE  the registrar gives extents; we are their writer
- *   TR_READ     bytes come one-sidedly into the arena, digests are checked on the way
- *   TR_COMMIT   the registrar makes them visible
+ *   TR_RESERVE  the registrar reserves extents, which we write
+ *   TR_READ     one-sided reads into the arena, with digests checked on the way
+ *   TR_COMMIT   the registrar makes the values visible
  *
- * A trip of a pull goes from TR_PIN to TR_READ, into engines' pools, and ends with TR_COPY: parts
- * that several ranks have are copied from the first to the others (straight.c). Before that, in
- * TR_CHECK, the ranks' swappers tell the digests of what landed in device memory (check.c).
+ * A batch of a pull continues from TR_PIN with TR_READ, into engines' pools. In TR_CHECK the ranks'
+ * swappers then digest what is in device memory (check.c). In TR_COPY parts of several ranks are
+ * copied from the first rank to the others (straight.c).
  *
- * A unit leaves its trip when its fate is known, or goes back to the line for the next peer. Its
- * parts stay together. Nothing is written into an extent whose claim ended (FENCE). */
+ * A unit leaves its batch when its result is known, or returns to the queue for the next peer. Its
+ * parts stay together. Nothing is written into an extent whose claim has ended (FENCE). */
 #include "actors/transporter/pull/pull.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define TTL_SPARE_NS SL_NS_PER_S /* a reservation outlives the last moment it is used */
+#define TTL_SPARE_NS SL_NS_PER_S /* reservations outlive their last use */
 
 bool tr_unit_back(struct transporter *self, struct tr_unit *unit, const struct tr_trip *trip,
                   sl_err code)
@@ -39,7 +40,7 @@ static uint64_t trip_parts(const struct tr_trip *trip)
     return count;
 }
 
-/* What the peer keeps pinned is not needed any more. Lost: the pins expire. */
+/* Releases the pins at the peer. If the message is lost, they expire. */
 static void trip_unpin(struct transporter *self, struct tr_trip *trip)
 {
     if (trip->pin_id == 0) {
@@ -65,10 +66,9 @@ void tr_trip_end(struct transporter *self, struct tr_trip *trip)
     trip->unit_count = 0;
     trip->call_seq = 0;
     self->trips_open--;
-    self->env->ops->wake_at(self->env, 0); /* the line moves on */
+    self->env->ops->wake_at(self->env, 0); /* start the next batch */
 }
 
-/* Closes the gaps of units that left. */
 void tr_trip_close_up(struct tr_trip *trip)
 {
     uint32_t kept = 0;
@@ -80,7 +80,7 @@ void tr_trip_close_up(struct tr_trip *trip)
     trip->unit_count = kept;
 }
 
-/* Every unit goes back to the line. */
+/* Returns every unit to the queue. */
 static void trip_fail(struct transporter *self, struct tr_trip *trip, sl_err code)
 {
     for (uint32_t i = 0; i < trip->unit_count; i++) {
@@ -100,16 +100,15 @@ static uint32_t peer_choose(uint64_t peers, uint64_t number)
 
 static uint64_t trip_bytes_max(const struct transporter *self, bool pull)
 {
-    /* What all trips may reserve together stays below half of the memory. A pull reserves nothing.
-     */
+    /* All batches together may reserve half of the memory. A pull reserves nothing. */
     const struct sl_config *config = self->env->config;
     uint64_t bytes_max = sl_config_u64(config, SL_SET_fetch_bytes);
     return pull ? bytes_max
                 : SL_MIN(bytes_max, sl_config_u64(config, SL_SET_memory) / 2 / self->trip_max);
 }
 
-/* As many keys as fill a trip with values like the last ones of this peer: the rest goes in trips
- * beside it. */
+/* Number of keys that fill a batch, estimated from the peer's recent values. Other keys use
+ * parallel batches. */
 static uint32_t trip_parts_max(const struct transporter *self, uint32_t peer, bool pull)
 {
     uint64_t value_bytes = SL_MAX(self->peers[peer].value_bytes, UINT64_C(1));
@@ -117,7 +116,7 @@ static uint32_t trip_parts_max(const struct transporter *self, uint32_t peer, bo
                             UINT64_C(1));
 }
 
-/* Takes from the line: the first unit, and those of the same BRING that the same peer may have. */
+/* Takes the first unit from the queue, and units of the same BRING that the same peer may have. */
 static void trip_fill(struct transporter *self, struct tr_trip *trip)
 {
     uint32_t part_count = 0, place_count = 0, read_count = 0;
@@ -143,7 +142,7 @@ static void trip_fill(struct transporter *self, struct tr_trip *trip)
         if (!first && (!fits || (peers >> trip->peer & 1) == 0)) {
             link = &unit->next;
             if (unit->fetch_number == fetch_number) {
-                break; /* their order is that of the chain */
+                break; /* keeps the order of a chain */
             }
             continue;
         }
@@ -153,7 +152,7 @@ static void trip_fill(struct transporter *self, struct tr_trip *trip)
         if (peers == 0) {
             tr_unit_end(self, unit, unit->code);
             if (first) {
-                break; /* nothing was begun: the caller comes again */
+                break; /* nothing started: the caller retries */
             }
             continue;
         }
@@ -222,7 +221,7 @@ void tr_trip_start(struct transporter *self)
     pin_send(self, trip);
 }
 
-/* What the places of a unit's parts say of it. */
+/* The result for a unit, from the places of its parts. */
 static sl_err places_code(const struct tr_unit *unit, const struct tr_peer *peer,
                           const struct sl_item_place *places)
 {
@@ -231,14 +230,14 @@ static sl_err places_code(const struct tr_unit *unit, const struct tr_peer *peer
             return sl_err_received(places[k].code);
         }
         if (places[k].arena != 0 || !peer->window.used) {
-            return SL_ERR_STALE; /* a later greeting brings its key */
+            return SL_ERR_STALE; /* a later greeting contains its key */
         }
         if (places[k].length_bytes == 0) {
             return SL_ERR_PROTOCOL;
         }
         uint64_t spot_bytes = unit->parts[k].spot_bytes;
         if (unit->pull && places[k].length_bytes != spot_bytes) {
-            return SL_ERR_INVALID; /* of an engine that is laid out otherwise */
+            return SL_ERR_INVALID; /* the engine's layout differs */
         }
     }
     return SL_OK;
@@ -264,7 +263,7 @@ static void places_taken(struct transporter *self, struct tr_trip *trip,
 {
     const struct tr_peer *peer = &self->peers[trip->peer];
     uint32_t at = 0, kept = 0;
-    bool gap = false, over = false; /* a unit of the chain is not here; nor anywhere */
+    bool gap = false, over = false; /* a unit of the chain is missing at this peer; at all peers */
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         struct tr_unit *unit = trip->units[i];
         sl_err code = places_code(unit, peer, &places[at]);
@@ -280,12 +279,12 @@ static void places_taken(struct transporter *self, struct tr_trip *trip,
                             self->env->now_ns);
         }
         if (code == SL_ERR_LIMIT && (kept > 0 || (trip->unit_count > 1 && !unit->alone))) {
-            unit->alone = kept == 0; /* more than one answer holds: it goes by itself */
+            unit->alone = kept == 0; /* larger than an answer: it needs a batch of its own */
             (void)tr_unit_queue(self, unit);
         } else if (code == SL_ERR_CANCELLED && over) {
-            tr_unit_end(self, unit, unit->code); /* nothing is wanted behind it */
+            tr_unit_end(self, unit, unit->code); /* the chain ends before it */
         } else if (code == SL_ERR_CANCELLED && gap) {
-            (void)tr_unit_queue(self, unit); /* it was not looked for: this peer may have it */
+            (void)tr_unit_queue(self, unit); /* the peer did not look for it, and may have it */
         } else if (code != SL_OK) {
             bool goes_on = tr_unit_back(self, unit, trip, code);
             gap = gap || (trip->chain && code == SL_ERR_NOT_FOUND);
@@ -313,7 +312,7 @@ static void trip_pinned(struct transporter *self, struct tr_question *question, 
     trip->pin_id = body->pin_id;
     trip->pins_until_ns = sl_deadline_ns(self->env->now_ns, body->ttl_ns);
     places_taken(self, trip, body->items.at);
-    if (trip->unit_count == 0) { /* it works, it has nothing */
+    if (trip->unit_count == 0) { /* the peer works, but has none of them */
         sl_peer_health_worked(&peer->health);
         tr_trip_end(self, trip);
         return;
@@ -325,7 +324,7 @@ static void trip_pinned(struct transporter *self, struct tr_question *question, 
     }
 }
 
-/* Gives back what it pinned. */
+/* Releases pins that arrived too late. */
 void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
                          const struct sl_msg *reply)
 {
@@ -336,8 +335,8 @@ void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
 
 /* ---- TR_RESERVE ---- */
 
-/* Gives back claims that lie in the scratch; none: all that was granted to the trip. Not sent: the
- * reservations end by themselves, and we answer their fences. */
+/* Aborts `count` claims in the scratch buffer; 0: all that the batch may have got. If this is not
+ * sent, the reservations expire, and we answer their fences. */
 static void abort_send(struct transporter *self, const struct tr_trip *trip, uint32_t count)
 {
     struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = trip->op_id, .trace_id = trip->trace_id};
@@ -348,7 +347,7 @@ static void abort_send(struct transporter *self, const struct tr_trip *trip, uin
                         NULL);
 }
 
-/* Gives back the reserved parts of a unit that will not be committed. */
+/* Aborts the reserved parts of a unit that will not be committed. */
 static void unit_abort(struct transporter *self, const struct tr_trip *trip, struct tr_unit *unit)
 {
     uint32_t count = 0;
@@ -373,7 +372,7 @@ static void trip_abandon(struct transporter *self, struct tr_trip *trip, sl_err 
     trip_fail(self, trip, code);
 }
 
-/* Asks the registrar. */
+/* Sends a call to the registrar. */
 static void trip_call(struct transporter *self, struct tr_trip *trip, const struct sl_msg *msg,
                       uint64_t deadline_ns)
 {
@@ -419,7 +418,7 @@ static void reserve_send(struct transporter *self, struct tr_trip *trip)
     trip_call(self, trip, &reserve, trip->deadline_ns);
 }
 
-/* SL_OK: all parts are ours to fill. SL_ERR_EXISTS: all are there. */
+/* SL_OK: all parts are reserved for us. SL_ERR_EXISTS: all exist. */
 static sl_err grants_keep(struct tr_unit *unit, const struct sl_item_grant *grants)
 {
     sl_err code = SL_OK;
@@ -450,14 +449,15 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
     if (reply == NULL || reply->code != SL_OK ||
         reply->body.reserve_reply.items.count != trip_parts(trip)) {
         sl_err code = reply != NULL && reply->code != SL_OK ? reply->code : SL_ERR_PROTOCOL;
-        /* What was granted, or is when the registrar goes on, was not heard of: without this the
-         * keys stay taken by nobody, and who fetches them next takes that for a miss. */
+        /* Some claims may have been granted, or may be granted later. Without this ABORT the keys
+         * would stay reserved without a writer, and the next fetch would take that for a miss. */
         abort_send(self, trip, 0);
         for (uint32_t i = 0; i < trip->unit_count; i++) {
             if (reply == NULL) {
-                (void)tr_unit_queue(self, trip->units[i]); /* who joined it may have time */
+                (void)tr_unit_queue(self,
+                                    trip->units[i]); /* requests that joined may have time left */
             } else {
-                tr_unit_end(self, trip->units[i], code); /* another peer would help nobody */
+                tr_unit_end(self, trip->units[i], code); /* a joined request may have time */
             }
         }
         tr_trip_end(self, trip);
@@ -471,7 +471,7 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
         if (code != SL_OK) {
             trip->units[i] = NULL;
             unit_abort(self, trip, unit);
-            tr_unit_end(self, unit, code); /* SL_ERR_EXISTS: somebody else brought it */
+            tr_unit_end(self, unit, code); /* SL_ERR_EXISTS: another writer was faster */
         }
     }
     tr_trip_close_up(trip);
@@ -485,7 +485,7 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
 
 /* ---- TR_READ ---- */
 
-/* Whether what is to be written may be. */
+/* Whether the unit's destinations may still be written. */
 static sl_err unit_stands(const struct transporter *self, const struct tr_unit *unit)
 {
     for (uint32_t k = 0; !unit->pull && k < unit->part_count; k++) {
@@ -497,8 +497,8 @@ static sl_err unit_stands(const struct transporter *self, const struct tr_unit *
     return unit->cancelled;
 }
 
-/* What is read of the unit, behind *count pieces and *places places of others: a piece for each
- * part; of parts in device memory, one for each target. */
+/* Adds the reads of a unit after *count pieces and *places places of other units: one piece for
+ * each part; for parts in device memory, one for each target. */
 static sl_err unit_pieces(struct transporter *self, const struct tr_trip *trip,
                           struct tr_unit *unit, uint32_t *count, uint32_t *places)
 {
@@ -536,7 +536,7 @@ static void read_post(struct transporter *self, struct tr_trip *trip)
         uint32_t others = count, their_places = places;
         sl_err code = may ? unit_stands(self, unit) : SL_ERR_STALE;
         code = code == SL_OK ? unit_pieces(self, trip, unit, &count, &places) : code;
-        if (code != SL_OK) { /* its claim ended meanwhile, or its engine */
+        if (code != SL_OK) { /* its claim or its engine ended meanwhile */
             count = others;
             places = their_places;
             trip->units[i] = NULL;
@@ -577,7 +577,7 @@ static struct tr_trip *trip_reading(struct transporter *self, uint64_t cookie)
     return NULL;
 }
 
-/* Whether the end of a transfer says that its peer does not work. */
+/* Whether the end of a transfer shows that its peer fails. */
 static bool is_peers_fault(sl_err code)
 {
     return code == SL_ERR_PEER_DIED || code == SL_ERR_UNREACHABLE || code == SL_ERR_CORRUPT ||
@@ -590,13 +590,13 @@ void tr_trip_read(void *context, const struct sl_fabric_done *done)
 {
     struct transporter *self = context;
     struct tr_trip *trip = trip_reading(self, done->cookie);
-    SL_ASSERT(trip != NULL); /* a trip waits for its transfer, whatever happens */
+    SL_ASSERT(trip != NULL); /* a batch always waits for its transfer */
     struct tr_peer *peer = &self->peers[trip->peer];
     const uint8_t *codes = done->pieces;
     trip_unpin(self, trip);
     for (uint32_t i = 0; i < trip->unit_count; i++) {
         struct tr_unit *unit = trip->units[i];
-        sl_err code = unit->cancelled; /* nothing is copied on then */
+        sl_err code = unit->cancelled; /* a cancelled unit is not copied on */
         for (uint32_t k = 0; k < unit->read_count; k++) {
             code = code == SL_OK ? (sl_err)codes[k] : code;
         }
@@ -638,7 +638,7 @@ void tr_trip_landed(struct transporter *self, struct tr_trip *trip)
 {
     while (trip->unit_count > 0 && tr_check_next(self, trip)) {
         if (trip->phase == TR_CHECK) {
-            return; /* one rank after the other: the answer leads here again */
+            return; /* one rank at a time: the answer calls this again */
         }
     }
     if (trip->unit_count == 0) {
@@ -669,7 +669,7 @@ static void commit_send(struct transporter *self, struct tr_trip *trip)
     commit.body.commit.items.at = self->claims;
     commit.body.commit.items.count = count;
     trip->phase = TR_COMMIT;
-    /* The bytes are here: they are made visible even when nobody waits for them any more. */
+    /* The bytes are here, so they are made visible even if no request waits any more. */
     trip_call(self, trip, &commit, sl_deadline_ns(self->env->now_ns, TR_COMMIT_NS));
 }
 
@@ -708,7 +708,7 @@ void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_
     }
 }
 
-/* ---- fences: claims that ended while we read into them ---- */
+/* ---- fences: claims that ended during a read ---- */
 
 static bool trip_reads(const struct tr_trip *trip, const struct sl_item_claim *claim)
 {

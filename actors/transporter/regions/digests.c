@@ -23,7 +23,7 @@ static sl_err block_make(struct transporter *self, const struct tr_look *look,
     return err;
 }
 
-/* One that was asked for has its verdict. */
+/* Sets the result of a part that was asked for. */
 static void look_end(struct tr_look *look, sl_err code)
 {
     if (*look->state == TR_LOOK_ASKED) {
@@ -75,7 +75,7 @@ sl_err tr_looks_ask(struct transporter *self, struct tr_looks *looks, uint64_t *
     return err;
 }
 
-/* What the answer says of block `at`. */
+/* Compares the digest of block `at` in the answer. */
 static sl_err digest_check(const struct sl_body_copy_reply *body, uint32_t at,
                            struct sl_digest want)
 {

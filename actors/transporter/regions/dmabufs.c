@@ -13,13 +13,13 @@
 #define TRIES_NS (10 * SL_NS_PER_S)
 #define FETCH_NS (100 * SL_NS_PER_MS)
 
-/* What may be better in a moment: the swapper starts, or maps the engine. */
+/* Whether a retry may help: the swapper is starting, or is about to map the engine. */
 static bool is_for_now(sl_err code)
 {
     return sl_err_class(code) == SL_CLASS_RETRY || code == SL_ERR_STALE || code == SL_ERR_NOT_FOUND;
 }
 
-/* Not this time: later, or never. why says what it was. */
+/* Schedules a retry, or gives up. */
 static void dmabuf_failed(struct tr_dmabuf *dmabuf, sl_err code, uint64_t now_ns)
 {
     dmabuf->state =
@@ -58,7 +58,7 @@ uint64_t tr_dmabuf_ask(struct transporter *self, struct tr_dmabuf *dmabuf,
     return SL_NEVER_NS;
 }
 
-/* A copy: what was fetched is closed behind it. */
+/* Keeps a duplicate: the caller closes its descriptors. */
 static sl_err descriptor_keep(void *context, const struct sl_descriptors_part *part,
                               struct sl_error *why)
 {

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define POOLS_MAX 8u /* of the message table */
+#define POOLS_MAX 8u /* limit of the message table */
 
 _Static_assert(SL_COUNT(((struct tr_layout *)0)->part_counts) == POOLS_MAX, "one a pool");
 
@@ -33,7 +33,7 @@ static struct tr_layer layer_of(const struct sl_item_region *region,
     };
 }
 
-/* ---- rows ---- */
+/* ---- parts ---- */
 
 sl_err tr_layout_make(const struct sl_body_engine_get_reply *body, struct tr_layout *out,
                       struct sl_error *why)
@@ -71,7 +71,7 @@ sl_err tr_layout_make(const struct sl_body_engine_get_reply *body, struct tr_lay
 
 static void layer_span(struct tr_layer *layer, const struct tr_span *spans, uint32_t span_count)
 {
-    uint32_t low = 0, high = span_count; /* the first span behind the layer's start */
+    uint32_t low = 0, high = span_count; /* first span after the layer's start */
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         bool before = spans[middle].buffer < layer->buffer ||
@@ -142,7 +142,7 @@ const struct tr_row *tr_layout_row(const struct tr_layout *layout, const struct 
 
 /* ---- runs ---- */
 
-/* The last layer of the part that begins at or before it. */
+/* The last layer that begins at or before this offset of the part. */
 static uint32_t layer_at(const struct tr_layer *layers, uint32_t layer_count,
                          uint64_t part_offset_bytes)
 {
@@ -207,7 +207,7 @@ sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_spot *spot,
     return SL_OK;
 }
 
-/* One run, as it was registered. */
+/* Gives one run as it was registered. */
 static bool run_step(struct tr_runs *runs, struct tr_run *out)
 {
     const struct tr_layer *layer = runs->layer;
@@ -223,7 +223,7 @@ static bool run_step(struct tr_runs *runs, struct tr_run *out)
     runs->at_bytes += out->length_bytes;
     runs->left_bytes -= out->length_bytes;
     if (runs->at_bytes == layer->piece_bytes && runs->left_bytes > 0) {
-        runs->layer++; /* the range lies in the part, so there is one */
+        runs->layer++; /* exists, because the range is within the part */
         runs->at_bytes = 0;
     }
     return true;

@@ -1,5 +1,4 @@
-/* actors/transporter/regions/memory.c - this node's index and arena, as the transporter reads and
- * registers them. */
+/* actors/transporter/regions/memory.c - opens this node's index and arena, registers the arena. */
 #include "actors/transporter/regions/regions.h"
 
 bool tr_arena_same(struct transporter *self)
@@ -60,7 +59,7 @@ void tr_memory_registered(struct transporter *self, uint32_t memory, const struc
                      "the arena cannot be registered, peers cannot read it: %s", why->text);
     }
     for (uint32_t i = 0; i < self->peer_count; i++) {
-        self->peers[i].hello_due_ns = 0; /* there is something new to tell */
+        self->peers[i].hello_due_ns = 0; /* greet it again: there is a key now */
     }
 }
 

@@ -1,11 +1,11 @@
-/* actors/transporter/regions/nic.c - which NICs this transporter uses. */
+/* actors/transporter/regions/nic.c - chooses the NICs of this transporter. */
 #include "actors/transporter/regions/regions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* "a,b,c". Errors: SL_ERR_CONFIG (too many). */
+/* Joins the names: "a,b,c". Errors: SL_ERR_CONFIG (too long). */
 static sl_err names_join(struct transporter *self, const struct sl_nic_plan *plan,
                          struct sl_error *why)
 {
@@ -23,13 +23,13 @@ static sl_err names_join(struct transporter *self, const struct sl_nic_plan *pla
     return SL_OK;
 }
 
-/* All NICs that ranks of the node have: rails of one fabric. */
+/* Uses all NICs that ranks of the node have, as rails of one fabric. */
 sl_err tr_nic_choose(struct transporter *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
     uint32_t ranks = (uint32_t)sl_config_u64(config, SL_SET_ranks);
     if (strcmp(sl_config_text(config, SL_SET_fabric), "verbs") != 0) {
-        return SL_OK; /* nobody reads the setting, and there need not be any */
+        return SL_OK; /* the setting is not used, and there may be no NIC */
     }
     SL_AUTO(free) struct sl_nic_plan *plan = calloc(1, sizeof(*plan));
     if (plan == NULL) {
@@ -39,7 +39,7 @@ sl_err tr_nic_choose(struct transporter *self, struct sl_error *why)
     if (err == SL_OK) {
         err = names_join(self, plan, why);
     }
-    SL_ASSERT(ranks <= SL_COUNT(self->rail_of_rank)); /* the setting's bound */
+    SL_ASSERT(ranks <= SL_COUNT(self->rail_of_rank)); /* bound of the setting */
     for (uint32_t rank = 0; rank < ranks && err == SL_OK && self->nic[0] != '\0'; rank++) {
         if (plan->count > 1) {
             self->rail_of_rank[rank] = 1 + plan->of_rank[rank];

@@ -104,8 +104,8 @@ void tr_items_free(struct tr_items *items)
     *items = (struct tr_items){0};
 }
 
-/* All spots of an item are of one length, and each read goes to few enough places. What the CPU
- * cannot copy on, since one of the spots is device memory, is read into each spot. */
+/* Checks that all slots of an item have one length, and each read has few enough places. If a slot
+ * is device memory, the CPU cannot copy: then each slot is read separately. */
 static sl_err item_check(struct transporter *self, const struct tr_items *items, uint32_t number,
                          struct sl_error *why)
 {
@@ -156,7 +156,7 @@ sl_err tr_items_take(struct transporter *self, const struct sl_body_bring *body,
         out->at[i].first = at;
         for (; at < out->spot_count && body->spots.at[at].item == i; at++) {
             out->spots[at] = tr_spot_of(&body->spots.at[at]);
-            out->spots[at].unseen = true; /* what lands there is checked (digests.h) */
+            out->spots[at].unseen = true; /* these bytes are checked (digests.h) */
         }
         out->at[i].count = at - out->at[i].first;
         sl_err err = item_check(self, out, i, why);
@@ -173,7 +173,7 @@ sl_err tr_spot_walk_begin(struct transporter *self, const struct tr_spot *spot,
                           struct tr_range range, struct tr_spot_walk *out, struct sl_error *why)
 {
     struct tr_spot seen = *spot;
-    seen.unseen = false; /* the CPU reads it */
+    seen.unseen = false; /* the CPU cannot read device memory */
     return runs_begin(self, &seen, range, out, why);
 }
 
@@ -214,11 +214,10 @@ sl_err tr_spot_copy(struct transporter *self, const struct tr_spot *from, const 
     while (err == SL_OK) {
         if ((source_bytes == 0 && !tr_spot_walk_next(&source, &source_at, &source_bytes)) ||
             (target_bytes == 0 && !tr_spot_walk_next(&target, &target_at, &target_bytes))) {
-            break; /* both ranges end together */
+            break; /* both ranges have the same length */
         }
         uint64_t step_bytes = SL_MIN(source_bytes, target_bytes);
-        memmove(target_at, source_at,
-                step_bytes); /* an engine may have told the same memory twice */
+        memmove(target_at, source_at, step_bytes); /* registered memory may overlap */
         source_at += step_bytes;
         target_at += step_bytes;
         source_bytes -= step_bytes;

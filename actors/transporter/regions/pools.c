@@ -6,15 +6,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define LIST_NS        SL_NS_PER_S /* between two questions for the list of engines */
+#define LIST_NS        SL_NS_PER_S /* interval of ENGINES requests */
 #define BUSY_NS        (10 * SL_NS_PER_MS)
-#define POPULATE_BYTES (32 * SL_MIB)        /* a turn */
-#define BUFFERS_MAX    2048u                /* of an engine: a tensor a layer, and rank */
-#define STAGING_BYTES  (UINT64_C(64) << 10) /* the least; nothing is moved here */
+#define POPULATE_BYTES (32 * SL_MIB)        /* in one turn */
+#define BUFFERS_MAX    2048u                /* of an engine: a tensor for each layer and rank */
+#define STAGING_BYTES  (UINT64_C(64) << 10) /* the minimum; this device copies nothing */
 
 /* ---- life of a registration ---- */
 
-/* Whether the process is watched for another engine. */
+/* Whether another engine of the process watches it. */
 static bool is_watched(const struct tr_pools *pools, const struct engine *engine)
 {
     bool watched = false;
@@ -33,7 +33,7 @@ static void engine_unwatch(struct transporter *self, struct engine *engine)
     engine->watched = false;
 }
 
-/* Nothing of it is registered or mapped. */
+/* Frees the entry. Nothing of the engine is registered or mapped any more. */
 static void engine_over(struct transporter *self, struct engine *engine)
 {
     struct sl_msg reply = {.code = SL_OK};
@@ -66,7 +66,7 @@ static void engine_end(struct transporter *self, struct engine *engine)
     self->env->ops->wake_at(self->env, 0);
 }
 
-/* It stays unregistered, as if the setting were off. */
+/* Gives up: the engine stays unregistered, as if the setting were off. */
 static void engine_refuse(struct transporter *self, struct engine *engine,
                           const struct sl_error *why)
 {
@@ -79,7 +79,7 @@ static void engine_refuse(struct transporter *self, struct engine *engine,
     engine_end(self, engine);
 }
 
-/* ---- what there is to register ---- */
+/* ---- planning ---- */
 
 static bool is_device(const struct sl_item_region *region)
 {
@@ -87,7 +87,7 @@ static bool is_device(const struct sl_item_region *region)
            region->handle_kind == SL_MEMORY_CUDA_PARTS;
 }
 
-/* Device memory is asked of the swapper of each rank that has it. */
+/* Device memory of several ranks is a buffer for each, because each has its swapper. */
 static bool buffer_is(const struct buffer *buffer, const struct sl_memory_handle *handle,
                       uint64_t rank)
 {
@@ -97,7 +97,7 @@ static bool buffer_is(const struct buffer *buffer, const struct sl_memory_handle
            (!buffer->device || buffer->rank == rank);
 }
 
-/* Gives the number of the buffer that the region lies in; BUFFERS_MAX: there are too many. */
+/* Finds or adds the region's buffer. Gives its index; BUFFERS_MAX: too many. */
 static uint32_t buffer_of(struct engine *engine, const struct sl_item_region *region)
 {
     uint32_t at = 0;
@@ -124,7 +124,7 @@ static uint32_t buffer_of(struct engine *engine, const struct sl_item_region *re
     return at;
 }
 
-/* Whether device memory can be in the fabric at all. */
+/* Whether the fabric supports device memory. */
 static bool devices_may(struct transporter *self, const struct engine *engine)
 {
     struct sl_error why = {0};
@@ -136,8 +136,7 @@ static bool devices_may(struct transporter *self, const struct engine *engine)
     return may;
 }
 
-/* The layers, with the buffer that each lies in, if it is one that can be mapped here, or may be a
- * dmabuf. */
+/* Makes the layout and sets the buffer of each layer that can be mapped or may be a dmabuf. */
 static sl_err engine_layout(struct transporter *self, struct engine *engine,
                             const struct sl_body_engine_get_reply *body, struct sl_error *why)
 {
@@ -225,7 +224,7 @@ void tr_pools_described(struct transporter *self, uint32_t index, const struct s
     if (engine->state != ENGINE_ASKED) {
         return; /* it has ended meanwhile */
     }
-    if (reply == NULL || reply->code != SL_OK) { /* it has ended; else the next list has it again */
+    if (reply == NULL || reply->code != SL_OK) { /* it has ended, or the next list has it again */
         engine_over(self, engine);
         return;
     }
@@ -240,8 +239,8 @@ void tr_pools_described(struct transporter *self, uint32_t index, const struct s
 
 /* ---- steps ---- */
 
-/* All is mapped. Watched after that: a process that died meanwhile is reported at once, so what a
- * later process with its number has cannot stay mapped. */
+/* All buffers are mapped. The process is watched from now on: if it died meanwhile, this is
+ * reported at once, so memory of a later process with its pid cannot stay mapped. */
 static void engine_mapped(struct transporter *self, struct engine *engine)
 {
     struct sl_error why = {0};
@@ -266,7 +265,7 @@ static void buffer_close(struct transporter *self, struct buffer *buffer)
     }
 }
 
-/* Its parts go by the arena and the swapper. */
+/* Leaves a buffer out: its parts use the arena and the swapper. */
 static void buffer_leave_out(struct transporter *self, struct engine *engine, uint32_t number,
                              enum out cause, const struct sl_error *why)
 {
@@ -284,7 +283,7 @@ static void buffer_leave_out(struct transporter *self, struct engine *engine, ui
                  engine->id, engine->buffers[number].rank, why->text);
 }
 
-/* Gives when it wants the next turn. */
+/* Asks for the next dmabuf. Gives when to call again. */
 static uint64_t buffer_export(struct transporter *self, struct engine *engine)
 {
     struct buffer *buffer = &engine->buffers[engine->mapped];
@@ -327,7 +326,7 @@ void tr_pools_exported(struct transporter *self, uint32_t index, const struct sl
     self->env->ops->wake_at(self->env, 0);
 }
 
-/* Gives when it wants the next turn. */
+/* Maps the next buffer. Gives when to call again. */
 static uint64_t engine_map(struct transporter *self, struct engine *engine)
 {
     struct sl_error why = {0};
@@ -348,7 +347,8 @@ static uint64_t engine_map(struct transporter *self, struct engine *engine)
     return 0;
 }
 
-/* A NIC pins what it registers, which takes long where pages are not there yet. True: they are. */
+/* Populates a slice of the span, because a NIC pins what it registers, and missing pages make that
+ * slow. True: the span is populated. */
 static bool span_populate(struct transporter *self, struct engine *engine)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -358,7 +358,7 @@ static bool span_populate(struct transporter *self, struct engine *engine)
         uint64_t step_bytes =
             SL_MIN(length_bytes - engine->populated_bytes, (uint64_t)POPULATE_BYTES);
         uintptr_t page = at / SL_PAGE_BYTES * SL_PAGE_BYTES;
-        /* It writes nothing. A kernel that cannot do it leaves it to the registration. */
+        /* This changes no bytes. On kernels without it, the registration populates. */
         (void)madvise((void *)page, step_bytes + (at - page), MADV_POPULATE_WRITE);
         engine->populated_bytes += step_bytes;
         return false;
@@ -370,7 +370,7 @@ static bool span_populate(struct transporter *self, struct engine *engine)
     return true;
 }
 
-/* A span is not registered. Device memory that a NIC does not take is left out; the rest stays. */
+/* A span could not be registered: device memory is left out, other memory ends the engine. */
 static void engine_not_added(struct transporter *self, struct engine *engine,
                              const struct sl_error *why)
 {
@@ -441,11 +441,11 @@ bool tr_pools_registered(struct transporter *self, uint32_t memory, const struct
     return false;
 }
 
-/* False: a transfer or a grant still uses some of it. */
+/* Releases one region or buffer. False: a transfer or grant still uses it. */
 static bool engine_take_back(struct transporter *self, struct engine *engine)
 {
     bool gone = false;
-    if (engine->adding) { /* given up half-way */
+    if (engine->adding) { /* cancel the registration */
         (void)sl_fabric_memory_remove_step(self->fabric, engine->memories[engine->added], &gone);
         engine->adding = !gone;
     } else if (engine->added > 0 && engine->memories[engine->added - 1] == NO_MEMORY) {
@@ -459,12 +459,12 @@ static bool engine_take_back(struct transporter *self, struct engine *engine)
         buffer_close(self, &engine->buffers[--engine->mapped]);
     }
     if (!engine->adding && engine->added == 0 && engine->mapped == 0) {
-        engine_over(self, engine); /* in the same turn: somebody waits for it */
+        engine_over(self, engine); /* in this turn, since ENGINE_OVER may wait */
     }
     return true;
 }
 
-/* Gives when it wants the next turn. */
+/* Takes the engine's next step. Gives when to call again. */
 static uint64_t engine_step(struct transporter *self, struct engine *engine, uint64_t now_ns)
 {
     switch (engine->state) {
@@ -472,7 +472,7 @@ static uint64_t engine_step(struct transporter *self, struct engine *engine, uin
         return engine_map(self, engine);
     case ENGINE_ADDING:
         engine_add(self, engine);
-        return engine->adding ? SL_NEVER_NS : 0; /* the fabric says when it has done it */
+        return engine->adding ? SL_NEVER_NS : 0; /* the fabric reports the end */
     case ENGINE_ENDING:
         return engine_take_back(self, engine) ? 0 : now_ns + BUSY_NS;
     case ENGINE_FREE:
@@ -484,7 +484,7 @@ static uint64_t engine_step(struct transporter *self, struct engine *engine, uin
     return SL_NEVER_NS;
 }
 
-/* ---- which engines there are ---- */
+/* ---- the list of engines ---- */
 
 static void list_ask(struct transporter *self, uint64_t now_ns)
 {
@@ -498,7 +498,7 @@ static void list_ask(struct transporter *self, uint64_t now_ns)
     }
 }
 
-/* A full table of calls or engines: the next list has it again. */
+/* Asks for a new engine. If a table is full, the next list has it again. */
 static void engine_ask(struct transporter *self, uint64_t id)
 {
     struct tr_pools *pools = self->pools;
@@ -545,7 +545,7 @@ void tr_pools_listed(struct transporter *self, uint32_t index, const struct sl_m
             engine_end(self, engine);
         }
     }
-    tr_pools_show(self); /* arenas are registered meanwhile */
+    tr_pools_show(self); /* the arena may have been registered */
 }
 
 void tr_pools_added(struct transporter *self, const struct sl_msg *msg)
@@ -565,7 +565,7 @@ void tr_pools_over(struct transporter *self, const struct sl_msg *msg)
         sl_reply_code(self->env, msg, SL_OK, NULL);
         return;
     }
-    engine->told = true; /* again: one answer, to the last */
+    engine->told = true; /* only the last repetition is answered */
     sl_return_keep(msg, &engine->over);
     engine_end(self, engine);
 }

@@ -1,10 +1,10 @@
-/* actors/transporter/regions/pools_view.c - which pools are registered, and what lies where in
- * them. */
+/* actors/transporter/regions/pools_view.c - queries of registered pools: metrics, and where memory
+ * lies. */
 #include "actors/transporter/regions/pools_internal.h"
 
 #include <inttypes.h>
 
-/* ---- what is registered ---- */
+/* ---- metrics and engines ---- */
 
 void tr_pools_metrics_define(struct tr_pools *pools, struct sl_metrics *page)
 {
@@ -72,7 +72,7 @@ unsigned char *tr_pools_span_at(const struct engine *engine, uint32_t span)
     return base + engine->spans[span].offset_bytes;
 }
 
-/* ---- what lies where ---- */
+/* ---- memory ---- */
 
 sl_err tr_pools_view(struct transporter *self, uint64_t engine_id, struct tr_pool_view *out,
                      struct sl_error *why)

@@ -1,4 +1,4 @@
-/* actors/transporter/regions/regions.c - how large memory regions are, and of which NIC. */
+/* actors/transporter/regions/regions.c - chooses the maximum region size and the NICs. */
 #include "actors/transporter/regions/regions.h"
 
 #include <inttypes.h>

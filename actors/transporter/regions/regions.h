@@ -1,17 +1,19 @@
-/* actors/transporter/regions/regions.h - this node's memory: regions of a NIC, index and arena. */
+/* actors/transporter/regions/regions.h - this node's memory: NICs, size of regions, index and
+ * arena. */
 #ifndef SL_TRANSPORTER_REGIONS_REGIONS_H
 #define SL_TRANSPORTER_REGIONS_REGIONS_H
 
 #include "actors/transporter/state/state.h"
 
 /* ---- regions.c ---- */
-/* Chooses NIC and limit of a region, from settings and environment. Errors: SL_ERR_CONFIG. */
+/* Chooses the NICs and the maximum region size from settings and environment. Errors:
+ * SL_ERR_CONFIG. */
 sl_err tr_regions_init(struct transporter *self, struct sl_error *why);
 
 /* ---- memory.c ---- */
-/* Looks for index and arena, and registers that with the fabric, when it is time. */
+/* Opens index and arena, and registers the arena with the fabric, when this is due. */
 void tr_memory_step(struct transporter *self, uint64_t now_ns);
-/* Whether the arena that is mapped still is the node's. */
+/* Whether the mapped arena still is the node's. */
 bool tr_arena_same(struct transporter *self);
 void tr_memory_registered(struct transporter *self, uint32_t memory, const struct sl_error *why);
 void tr_memory_fini(struct transporter *self);

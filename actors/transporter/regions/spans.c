@@ -1,7 +1,7 @@
 /* actors/transporter/regions/spans.c - see spans.h.
  *
- * Layers of a pool are often one allocation, and parts of a block are slices of one tensor. Each as
- * a registration of its own would pin the same pages several times. */
+ * The layers of a pool are often in one allocation, and the parts of a block are slices of one
+ * tensor. If each were registered separately, the same pages would be pinned several times. */
 #include "actors/transporter/regions/spans.h"
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@ static int span_compare(const void *left, const void *right)
     return 0;
 }
 
-/* Whether each block of `next` lies within a stride of `span`, or of those right behind it. */
+/* Whether each block of `next` lies within a stride of `span`, or of the stride that follows it. */
 static bool span_continues(const struct tr_span *span, const struct tr_span *next)
 {
     uint64_t ahead_bytes = next->offset_bytes - span->offset_bytes; /* they are sorted */

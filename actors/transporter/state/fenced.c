@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sequences start anywhere, grow over restarts, and may wrap around. */
+/* Sequence numbers start anywhere, grow over restarts, and may wrap around. */
 static bool seq_before(uint64_t seq, uint64_t other)
 {
     return (int64_t)(seq - other) < 0;
@@ -27,7 +27,7 @@ void tr_fenced_note(struct tr_fenced *fenced, const struct sl_msg *fence)
     struct tr_fenced_row row = {.op_id = fence->op_id, .seq = fence->seq};
     (void)snprintf(row.from, sizeof(row.from), "%.*s", (int)SL_MIN(fence->sender.length, 31u),
                    fence->sender.length > 0 ? fence->sender.at : "");
-    for (uint32_t i = 0; i < TR_FENCED_MAX; i++) { /* the latest of each op */
+    for (uint32_t i = 0; i < TR_FENCED_MAX; i++) { /* keeps only the latest of each op */
         struct tr_fenced_row *known = &fenced->rows[i];
         if (known->seq != 0 && known->op_id == row.op_id && strcmp(known->from, row.from) == 0) {
             known->seq = seq_before(known->seq, row.seq) ? row.seq : known->seq;

@@ -1,27 +1,27 @@
-/* actors/transporter/state/fenced.h - which requests a FENCE covers: those of its op that its
- * sender numbered before it, or with op id 0 all that this sender, or one of that name before it,
- * has asked for. What was fenced is remembered, so that a request that arrives late is not begun.
- * Pure. */
+/* actors/transporter/state/fenced.h - which requests a FENCE covers: those of its op with a lower
+ * number, or with op id 0 all earlier requests of the same sender, including its predecessors of
+ * that name. Fences are remembered, so that a request that arrives after its fence is not started.
+ * Pure functions. */
 #ifndef SL_TRANSPORTER_STATE_FENCED_H
 #define SL_TRANSPORTER_STATE_FENCED_H
 
 #include "ipc/msg/sl_msg.h"
 
 #define TR_FENCED_MAX \
-    512u /* remembered; a request that is older than so many fences is long over */
+    512u /* remembered fences; requests older than that many fences have ended long ago */
 
 struct tr_fenced_row {
     char from[32];
     uint64_t op_id, seq;
 };
-struct tr_fenced { /* zeroed: nothing */
+struct tr_fenced { /* zeroed: empty */
     struct tr_fenced_row rows[TR_FENCED_MAX];
     uint32_t next;
 };
-/* fence: a FENCE without claims. request: of a request that was kept. */
+/* Whether the fence (a FENCE without claims) covers the kept request. */
 bool tr_fence_covers(const struct sl_msg *fence, const struct sl_return *request);
 void tr_fenced_note(struct tr_fenced *fenced, const struct sl_msg *fence);
-/* Whether the request came behind a fence that covers it. */
+/* Whether a remembered fence covers this request, which arrived after it. */
 bool tr_fenced_has(const struct tr_fenced *fenced, const struct sl_msg *request);
 
 #endif

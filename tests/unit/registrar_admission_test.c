@@ -373,7 +373,7 @@ static const struct {
     const char *text;
 } wrong[] = {
     {{"disk_admission", "reuse", "evict_policy", "lru", NULL},
-     "evict_policy 'lru' knows no chance"},
+     "evict_policy 'lru' cannot estimate reuse"},
 };
 
 START_TEST(settings_that_cannot_be_are_refused)

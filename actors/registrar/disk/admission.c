@@ -1,9 +1,9 @@
 /* actors/registrar/disk/admission.c - see admission.h.
  *
- * The budget is a bucket on each disk that fills evenly, up to a day's worth; its tierer keeps the
- * account. While it is more than half full nothing is refused for it. Below that, only the best
- * share of what comes is written, a share that shrinks with what is left. So what flows out and
- * what flows in meet, and what is most likely to be wanted again goes first. */
+ * The budget of a disk refills evenly, up to one day's bytes; its tierer keeps the account. While
+ * more than half of that is left, the budget refuses nothing. Below, only the best share of the
+ * offered units is written, and the share shrinks with what is left. So writes settle at the rate
+ * of the budget, and the units most likely to be wanted again are written first. */
 #include "actors/registrar/disk/admission.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
@@ -16,12 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEVEL_FREE    0.5   /* above it nothing is refused for the budget */
-#define SEEN_MAX      4096u /* then what was seen counts half */
+#define LEVEL_FREE    0.5   /* above this share the budget refuses nothing */
+#define SEEN_MAX      4096u /* then all counts are halved */
 #define MEAN_WEIGHT   0.01
 #define HASH_FRACTION 0x1p-32
 
-/* ---- the list of what was refused ---- */
+/* ---- the list of refused units ---- */
 
 static bool is_refused(struct registrar *self, sl_ref unit)
 {
@@ -29,7 +29,7 @@ static bool is_refused(struct registrar *self, sl_ref unit)
            (sl_index_links(self->index, unit)->flags & REG_FLAG_REFUSED) != 0;
 }
 
-/* Once none is refused any more, its place in the list is another's. */
+/* Frees the list's entries of units that are no longer refused. */
 static void refused_compact(struct registrar *self)
 {
     struct reg_admission *admission = self->admission;
@@ -68,12 +68,12 @@ static void flag_refused(struct registrar *self, sl_ref unit, bool refused)
     }
 }
 
-/* ---- what is known of a unit ---- */
+/* ---- properties of a unit ---- */
 
 struct candidate {
     sl_ref unit;
-    uint64_t bytes;   /* in memory alone */
-    uint64_t request; /* equal for blocks of one: whose turn it is among equals */
+    uint64_t bytes;   /* of parts that are only in memory */
+    uint64_t request; /* equal for all blocks of a request: ties are decided for a whole request */
     uint32_t part_count;
     bool promised;
 };
@@ -115,7 +115,7 @@ static void size_note(struct registrar *self, const struct candidate *candidate)
 
 /* ---- the budget ---- */
 
-/* What is left, by the disk that has most. */
+/* By the disk with the most left. */
 double reg_admission_share(const struct registrar *self)
 {
     const struct reg_admission *admission = self->admission;
@@ -130,10 +130,10 @@ double reg_admission_share(const struct registrar *self)
             disk_count++;
         }
     }
-    if (disk_count == 0) { /* what is left is not known yet */
+    if (disk_count == 0) { /* no tierer has reported yet */
         return 1.0;
     }
-    /* what is queued goes to all of them */
+    /* the queue is spread over all of them */
     most -= (double)self->writes->queue.count * admission->part_bytes / disk_count;
     return fmin(fmax(most / (double)self->tier->budget_bytes / LEVEL_FREE, 0.0), 1.0);
 }
@@ -154,8 +154,8 @@ static void seen_note(struct reg_admission *admission, double chance, uint64_t b
     }
 }
 
-/* Whether it is among the best share of what came. Of equals as many as fit, by chance: all blocks
- * of a request or none, since what is behind a hole in a chain is of no use. */
+/* Whether the unit is in the best share of the offered bytes. In the bin at the limit, a hash of
+ * the request decides, so that all its blocks pass or none: after a gap, a chain is useless. */
 static bool is_among_best(const struct reg_admission *admission, double chance, uint64_t request,
                           double share)
 {
@@ -182,7 +182,7 @@ static bool budget_allows(struct registrar *self, const struct candidate *candid
 
 /* ---- the decision ---- */
 
-/* again: it was refused before, and somebody wants it. */
+/* again: the unit was refused before and is wanted now. */
 static bool unit_passes(struct registrar *self, const struct candidate *candidate, bool again)
 {
     const struct reg_admission *admission = self->admission;
@@ -190,7 +190,7 @@ static bool unit_passes(struct registrar *self, const struct candidate *candidat
     if (candidate->promised) {
         return true;
     }
-    /* A value on disk stays for about as many references as there is room for units. */
+    /* A value stays on disk for about as many references as the disk has room for units. */
     double units = (double)self->set.disk / SL_MAX(admission->unit_bytes, 1.0);
     double chance =
         policy->chance != NULL ? policy->chance(self, candidate->unit, (uint64_t)units) : again;
@@ -209,7 +209,7 @@ static bool unit_passes(struct registrar *self, const struct candidate *candidat
 static void unit_refuse(struct registrar *self, const struct candidate *candidate)
 {
     struct sl_metrics *page = self->env->metrics;
-    if (!refused_add(self, candidate->unit)) { /* no memory for the note: it is written */
+    if (!refused_add(self, candidate->unit)) { /* no memory to remember the refusal */
         reg_unit_queue(self, candidate->unit);
         return;
     }
@@ -273,10 +273,10 @@ static sl_err admission_init(struct registrar *self, struct sl_error *why)
     while (at < SL_COUNT(names) && strcmp(how, names[at]) != 0) {
         at++;
     }
-    SL_ASSERT(at < SL_COUNT(names)); /* the setting's choices are these */
+    SL_ASSERT(at < SL_COUNT(names)); /* these are the choices of the setting */
     if (at == REG_ADMIT_REUSE && self->units->policy->chance == NULL) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "setting disk_admission is reuse: evict_policy '%s' knows no chance of that",
+                       "setting disk_admission is reuse: evict_policy '%s' cannot estimate reuse",
                        self->units->policy->name);
     }
     admission->how = (enum reg_admission_how)at;
@@ -295,7 +295,7 @@ static void admission_committed(struct registrar *self, const struct reg_committ
     reg_admission_offer(self, what->unit);
 }
 
-/* A refused unit is wanted: it may be worth a copy now. */
+/* A refused unit was wanted: it may deserve a copy on disk now. */
 static void admission_wanted(struct registrar *self, sl_ref unit)
 {
     struct candidate candidate;
@@ -305,7 +305,7 @@ static void admission_wanted(struct registrar *self, sl_ref unit)
     }
 }
 
-/* An object's record is another one now. */
+/* A refused object has a new record, which needs an entry of its own. */
 static void admission_switched(struct registrar *self, const struct reg_switched *what)
 {
     if (what->old->group == 0 && is_refused(self, what->fresh) && !refused_add(self, what->fresh)) {
@@ -313,7 +313,7 @@ static void admission_switched(struct registrar *self, const struct reg_switched
     }
 }
 
-/* What is leased may not be lost, and is in the way of what needs memory: it goes to disk. */
+/* Leased units must not be lost. When they prevent an eviction, they are written to disk. */
 static void admission_after(struct registrar *self)
 {
     struct reg_admission *admission = self->admission;

@@ -1,6 +1,5 @@
-/* actors/registrar/disk/answers.c - one table of the requests whose answer waits, whatever for.
- * Those of a process that is gone are dropped; deadlines wake the actor, and each kind ends its
- * own. */
+/* actors/registrar/disk/answers.c - see answers.h. When a process leaves, its entries are dropped.
+ * Deadlines wake the actor; each kind of request handles its own. */
 #include "actors/registrar/disk/answers.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/remove.h"
@@ -36,7 +35,7 @@ void *reg_answer_new(struct registrar *self, const struct sl_msg *msg, enum reg_
         count += answers->all[i] != NULL && answers->all[i]->kind == kind;
     }
     if (reg_answer_waits(self, msg)) {
-        return NULL; /* sent again */
+        return NULL; /* resent */
     }
     bool full = count >= most(self, kind);
     struct reg_answer *answer = full ? NULL : calloc(1, bytes);
@@ -46,7 +45,7 @@ void *reg_answer_new(struct registrar *self, const struct sl_msg *msg, enum reg_
         sl_return_keep(msg, &answer->back);
         answers->all[slot] = answer;
         answers->end = SL_MAX(answers->end, slot + 1);
-    } else if (msg->type != SL_MSG_COMMIT && full) { /* its items have codes of their own */
+    } else if (msg->type != SL_MSG_COMMIT && full) { /* a COMMIT has a code for each item */
         sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "%u such requests wait already%s", count,
                       kind != REG_ANSWER_REMOVE ? ": queue_messages" : "");
     } else if (msg->type != SL_MSG_COMMIT) {
@@ -82,7 +81,7 @@ void reg_answer_drop(struct registrar *self, struct reg_answer *answer)
     }
 }
 
-/* ---- of tombstones ---- */
+/* ---- answers that wait for tombstones ---- */
 
 void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32_t disk)
 {
@@ -93,7 +92,7 @@ void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32
     remove->outstanding++;
     remove->forgets[disk]++;
     if (remove->left != NULL && remove->left[index]++ == 0) {
-        remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* until its tombstone is durable */
+        remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* until the tombstone is durable */
     }
 }
 
@@ -117,7 +116,7 @@ void reg_remove_failed(struct registrar *self, uint64_t id, uint32_t index, sl_e
         return;
     }
     if (remove->left != NULL) {
-        remove->left[index]++; /* of none that will be done: the code stays */
+        remove->left[index]++; /* never counted down, so the code stays */
         remove->codes[index] = (uint64_t)code;
     }
     remove->failed = code;

@@ -1,8 +1,9 @@
-/* actors/registrar/disk/arrivals.c - keys on their way from disk to memory, and who waits for them.
+/* actors/registrar/disk/arrivals.c - fetches of values from disk to memory, and the requests that
+ * wait for them.
  *
- * An arrival is one record on its way; any number of requests wait for it. Each disk has two queues
- * of them: those that somebody waits for, and those that are brought in ahead of use. Half of each
- * table is the most that reading ahead may take. */
+ * A fetch (struct reg_arrival) reads one record's value; any number of requests may wait for it.
+ * Each disk has two queues of fetches: those that a reader waits for, and those ahead of use.
+ * Fetches ahead of use may take half of each table at most. */
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/disk/reclaim.h"
@@ -45,7 +46,7 @@ void reg_promotes_fini(struct registrar *self)
     free(self->promotion->fills);
 }
 
-/* ---- arrivals ---- */
+/* ---- fetches ---- */
 
 uint32_t reg_arrival_find(const struct registrar *self, const struct sl_entry *source)
 {
@@ -121,13 +122,13 @@ uint32_t reg_arrival_make(struct registrar *self, const struct sl_entry *source,
     return slot;
 }
 
-/* The tierer reads it behind all others, and is told. */
+/* The tierer has queued the read after all others: asks it to read the value now. */
 static void read_raise(struct registrar *self, const struct reg_arrival *arrival)
 {
     const struct reg_disk *disk = &self->tier->disks[arrival->disk];
     struct sl_msg raise = {.type = SL_MSG_DISK_READ};
     raise.body.disk_read.raise = self->claims->all[arrival->claim].extent.generation;
-    if (disk->state != REG_DISK_ABSENT) { /* lost, it comes in its turn */
+    if (disk->state != REG_DISK_ABSENT) { /* if the message is lost, the read keeps its turn */
         (void)sl_send(self->env, self->peers->all[disk->tierer].name, &raise, NULL);
     }
 }
@@ -150,7 +151,6 @@ void reg_arrival_raise(struct registrar *self, uint32_t slot)
     }
 }
 
-/* Tells all who wait, and ends the arrival. It is in no queue. */
 void reg_arrival_end(struct registrar *self, uint32_t slot, sl_err code)
 {
     struct reg_arrival *arrival = &self->promotion->arrivals[slot];
@@ -222,7 +222,7 @@ void reg_arrivals_purge(struct registrar *self)
     }
 }
 
-/* ---- who waits ---- */
+/* ---- waiters ---- */
 
 bool reg_waiter_add(struct registrar *self, uint32_t arrival, const struct reg_promote *promote,
                     uint32_t item)
@@ -259,7 +259,7 @@ void reg_promote_answer(struct registrar *self, struct reg_promote *promote)
     reg_answer_drop(self, &promote->answer);
 }
 
-/* What is missing says SL_ERR_TIMEOUT. */
+/* Values that are not in memory yet have the code SL_ERR_TIMEOUT. */
 bool reg_promotes_late(struct registrar *self, enum reg_answer_kind kind)
 {
     struct reg_promote *promote;

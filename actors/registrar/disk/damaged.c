@@ -1,5 +1,5 @@
-/* actors/registrar/disk/damaged.c - values whose bytes in memory are not what was stored: a tierer
- * finds it when it writes them, a swapper when it has loaded them (DAMAGED). */
+/* actors/registrar/disk/damaged.c - values whose bytes in memory are not what was stored. A tierer
+ * detects this when it writes them, a swapper after it has loaded them (DAMAGED). */
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/disk/write_behind.h"
@@ -9,7 +9,8 @@
 
 #include <inttypes.h>
 
-/* What is being written is not on disk yet, and its tierer will refuse it. */
+/* Removes the value from memory if it is on disk. While it is being written it is not, and the
+ * tierer will refuse it. */
 static bool memory_leave(struct registrar *self, const struct sl_entry *entry)
 {
     static const struct sl_extent nowhere = {0};
@@ -41,7 +42,7 @@ void reg_memory_damaged(struct registrar *self, sl_ref ref)
     reg_retired_scan(self, from);
 }
 
-/* Whether it still is what the swapper has read. */
+/* Whether the record still is the one that the swapper has read. */
 static bool claim_stands(struct registrar *self, const struct sl_item_claim *claim)
 {
     struct sl_entry entry;
@@ -58,7 +59,8 @@ static void damaged(struct registrar *self, const struct sl_msg *msg)
     const struct sl_body_damaged *body = &msg->body.damaged;
     for (uint64_t i = 0; i < body->items.count; i++) {
         const struct sl_item_claim *claim = &body->items.at[i];
-        bool stands = claim_stands(self, claim); /* not when its block went with another part */
+        bool stands =
+            claim_stands(self, claim); /* not if its block was dropped for an earlier item */
         if (stands) {
             reg_memory_damaged(self, (sl_ref)claim->ref);
         }

@@ -1,11 +1,10 @@
-/* actors/registrar/disk/disks.c - which disks there are: paths, the tierers that serve them, and
- * who they lead to.
+/* actors/registrar/disk/disks.c - see disks.h.
  *
- * A path is an entry of disk_path; tierer.N serves the one of its number. What lies there has a
- * name of its own, which the tierer tells with the beginning of its scan. Only then is it known
- * which disk this is: the operator may have changed the list, its order, or what is mounted. Places
- * in the index name the disk's slot, and a note says which name has it. Until every path has told,
- * the slot REG_DISK_UNKNOWN stands for the disks that may still come. */
+ * A path is an entry of disk_path; tierer.N serves path N. The disk under it has a name of its own,
+ * which the tierer reports when its scan begins. Only then is the disk known: the operator may have
+ * changed the list, its order, or what is mounted. Places in the index name the disk's slot, and a
+ * note maps the slot to the name. Until every path has reported, the slot REG_DISK_UNKNOWN
+ * represents the disks that may still come. */
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -25,7 +24,7 @@ _Static_assert(REG_DISK_UNKNOWN >= SL_DISK_PATHS_MAX, "a slot for each path");
 _Static_assert(REG_DISKS_MAX <= 16, "sets of disks are words of 16 bits");
 
 #define DISK_NOTE_VERSION 1u
-struct disk_note { /* a BLOB of the index */
+struct disk_note {
     uint32_t version;
     uint32_t slot;
     struct sl_proc_id proc;
@@ -39,18 +38,17 @@ static const struct reg_disk disk_empty = {
     .arrivals = {{REG_NONE, REG_NONE}, {REG_NONE, REG_NONE}},
 };
 
-/* settings are there */
 static void disks_init(struct registrar *self)
 {
     const struct sl_config *config = self->env->config;
     struct reg_tier *tier = self->tier;
     tier->on = self->set.disk > 0;
     struct sl_disk_sizes sizes = {.segment_bytes = sl_config_u64(config, SL_SET_disk_segment)};
-    (void)sl_disk_sizes(config, &sizes, NULL); /* a tierer ends at wrong ones */
+    (void)sl_disk_sizes(config, &sizes, NULL); /* wrong sizes end the tierer, which reports them */
     tier->segment_bytes = sizes.segment_bytes;
     tier->budget_bytes = sl_config_u64(config, SL_SET_disk_write_budget);
     tier->path_count = tier->on ? SL_MIN(sl_config_disk_count(config), SL_DISK_PATHS_MAX) : 0;
-    /* A batch is one frame of a segment. */
+    /* A batch is one frame of a log file. */
     tier->batch_bytes_max = SL_MIN(REG_WRITE_BYTES_MAX, tier->segment_bytes / 2);
     tier->scan_until_ns = tier->on ? sl_deadline_ns(self->env->now_ns, REG_DISK_SCAN_NS) : 0;
     tier->witness_until_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_WITNESS_NS);
@@ -78,7 +76,7 @@ uint16_t reg_disks_used(const struct registrar *self)
     return used;
 }
 
-/* A note of the index: which disk has which slot. */
+/* Restores which disk has a slot from a note of the index. */
 static sl_err disk_restore(struct registrar *self, sl_ref ref, const void *bytes,
                            uint32_t length_bytes, struct sl_error *why)
 {
@@ -120,7 +118,7 @@ static uint32_t disk_find(const struct registrar *self, const struct reg_disk_na
     return REG_NONE;
 }
 
-/* A free slot, or one that a registrar before was about to give; REG_NONE: there is none. */
+/* A free slot, or one that an earlier registrar did not finish assigning; REG_NONE: none. */
 static uint32_t disk_slot(const struct registrar *self)
 {
     uint32_t slot = REG_NONE;
@@ -154,19 +152,19 @@ uint32_t reg_path_of(const struct registrar *self, const struct sl_msg *msg)
     return path_of_peer(self, peer);
 }
 
-/* Requests of a registrar before this one, or of ours to a tierer before that one that were sent
- * again meanwhile, may still be on their way. What lands on disk behind the scan would be there and
- * nobody knew, so the scan begins when all of that has arrived, and ends when it is done. */
+/* Requests of an earlier registrar, or resent ones of ours to an earlier tierer, may still be in
+ * flight. A write that reached the disk after the scan would have no record. So the scan begins
+ * when all of these have arrived, and ends when they are done. */
 void reg_path_fence(struct registrar *self, uint32_t at)
 {
     struct reg_path *path = &self->tier->paths[at];
-    struct sl_msg fence = {.type = SL_MSG_FENCE}; /* no op, no claims: everything */
+    struct sl_msg fence = {.type = SL_MSG_FENCE}; /* without op and claims: for everything */
     if (path->fence_seq != 0) {
         sl_calls_forget(self->calls, path->fence_seq);
     }
     if (sl_calls_send(self->calls, self->peers->all[path->peer].name, &fence, SL_NEVER_NS,
                       reg_cookie(REG_CALL_DISK_FENCE, at), &path->fence_seq) != SL_OK) {
-        path->fence_seq = UINT64_MAX; /* the table of calls is full: with the next DISK_FOUND */
+        path->fence_seq = UINT64_MAX; /* no call is free: the next DISK_FOUND retries */
     }
 }
 
@@ -199,7 +197,7 @@ static void path_bind(struct registrar *self, uint32_t at, uint32_t slot)
     disk->path = at;
     disk->tierer = path->peer;
     disk->scan_open = false;
-    disk->state = REG_DISK_SCANNING; /* until it said what it holds */
+    disk->state = REG_DISK_SCANNING; /* until its scan ends */
 }
 
 static void disk_arrived(struct registrar *self, uint32_t peer, bool restored)
@@ -222,7 +220,7 @@ static void disk_arrived(struct registrar *self, uint32_t peer, bool restored)
     path->peer = peer;
     path->here = true;
     path->trouble[0] = '\0';
-    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) { /* this process told a registrar before */
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) { /* it has reported before */
         const struct reg_disk *disk = &self->tier->disks[i];
         if (disk->used && disk->path == REG_NONE &&
             sl_proc_id_equal(disk->proc, self->peers->all[peer].proc)) {
@@ -264,10 +262,10 @@ static void disk_left(struct registrar *self, uint32_t peer)
     reg_tell_disk_left(self, path->disk);
 }
 
-/* ---- who they lead to ---- */
+/* ---- the disks under the paths ---- */
 
-/* No path leads there: its objects are misses, and what is to be forgotten there is as good as
- * forgotten, since it does not come back as it was (members.c). */
+/* No path leads to the disk: its values become misses. Its tombstones are no longer needed, since
+ * it begins empty if it comes back (members.c). */
 static void disk_leaves(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
@@ -297,7 +295,7 @@ void reg_disk_swept(struct registrar *self, uint32_t slot)
     }
 }
 
-/* When every path has told, there are no other disks. */
+/* Once every path has reported, there are no other disks. */
 static void disks_settle(struct registrar *self)
 {
     struct reg_tier *tier = self->tier;
@@ -324,7 +322,7 @@ static void disks_settle(struct registrar *self)
     }
 }
 
-/* A disk that has no name is known by its path. */
+/* A disk without a name is identified by its path. */
 static struct reg_disk_name name_of(uint32_t path, const struct sl_bytes *told)
 {
     struct reg_disk_name name = {{0}};
@@ -357,11 +355,11 @@ sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_d
     slot = fresh ? disk_slot(self) : slot;
     if (slot == REG_NONE) {
         return sl_fail(why, SL_ERR_LIMIT,
-                       "%u disks are remembered from before: restart the node without its memory",
+                       "all %u slots of disks are taken: restart the node without its memory",
                        REG_DISK_UNKNOWN);
     }
     if (fresh && tier->disks[REG_DISK_UNKNOWN].used && !reg_forgets_copy(self, slot)) {
-        return sl_fail(why, SL_ERR_BUSY, "what was removed before it came has no room yet");
+        return sl_fail(why, SL_ERR_BUSY, "removals from before the disk came find no room yet");
     }
     struct reg_disk *disk = &tier->disks[slot];
     struct reg_disk before = *disk;
@@ -384,7 +382,7 @@ sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_d
     return SL_OK;
 }
 
-/* ---- how they are ---- */
+/* ---- state of disks ---- */
 
 bool reg_disk_usable(const struct registrar *self, uint32_t disk)
 {
@@ -401,14 +399,13 @@ bool reg_disk_away(const struct registrar *self, uint32_t disk)
     const struct reg_disk *at = &self->tier->disks[disk];
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         if (self->tier->paths[i].here && self->tier->paths[i].disk == REG_NONE) {
-            return false; /* it may be the one whose tierer is about to tell */
+            return false; /* its tierer may be about to report this disk */
         }
     }
     return at->state == REG_DISK_ABSENT &&
            self->env->now_ns - at->absent_since_ns > REG_DISK_ABSENT_NS;
 }
 
-/* The slot of those that have not told is lost when each path that may lead there is. */
 bool reg_disk_lost(const struct registrar *self, uint32_t disk)
 {
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
@@ -442,7 +439,6 @@ bool reg_disks_writable(const struct registrar *self)
     return false;
 }
 
-/* each of them is usable */
 static bool disks_ready(const struct registrar *self)
 {
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
@@ -497,7 +493,7 @@ static bool path_failed(const struct registrar *self, const struct reg_path *pat
            (disk->failing_since_ns != 0 && now_ns - disk->failing_since_ns > for_ns);
 }
 
-/* eviction must have a copy on disk */
+/* False once every path has failed for REG_DISK_ABSENT_NS: eviction then needs no copies. */
 static bool disk_required(const struct registrar *self)
 {
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
@@ -508,7 +504,7 @@ static bool disk_required(const struct registrar *self)
     return false;
 }
 
-/* What the page of a path's tierer says; false: there is none. */
+/* Reads the metrics page of a path's tierer. False: there is none. */
 static bool path_page(const struct registrar *self, uint32_t at, struct sl_metrics_summary *out)
 {
     char page[sizeof(self->env->paths->shm_dir) + REG_NAME_BYTES];
@@ -522,7 +518,7 @@ static bool path_page(const struct registrar *self, uint32_t at, struct sl_metri
     return true;
 }
 
-/* Its page has the reason from its end to its next start, and while it reads its log. */
+/* The tierer's metrics page has the reason until its next start, and while it reads its log. */
 static const char *path_trouble(struct registrar *self, uint32_t at)
 {
     struct sl_metrics_summary summary;
@@ -533,14 +529,14 @@ static const char *path_trouble(struct registrar *self, uint32_t at)
     if (summary.health == SL_HEALTH_STOPPED) {
         (void)snprintf(path->trouble, sizeof(path->trouble), "%s", summary.reason);
     } else if (summary.health == SL_HEALTH_DEGRADED) {
-        /* without its figures: each of them would be another reason, and a line of the log */
+        /* without the numbers, whose changes would each be a new reason and log line */
         (void)snprintf(path->trouble, sizeof(path->trouble), "%.*s",
                        (int)strcspn(summary.reason, ","), summary.reason);
     }
     return path->trouble;
 }
 
-/* Its log takes a while: nobody waits for it. */
+/* Whether the tierer still reads its log: startup does not wait for that. */
 static bool path_reads_log(const struct registrar *self, uint32_t at)
 {
     struct sl_metrics_summary summary;
@@ -548,7 +544,7 @@ static bool path_reads_log(const struct registrar *self, uint32_t at)
            summary.health == SL_HEALTH_DEGRADED;
 }
 
-/* What is wrong with the disks, for people; empty: nothing. */
+/* Writes what is wrong with the disks to `out`. False: nothing. */
 static bool disks_health(struct registrar *self, char *out, size_t room)
 {
     out[0] = '\0';
@@ -572,7 +568,6 @@ static bool disks_health(struct registrar *self, char *out, size_t room)
     return out[0] != '\0';
 }
 
-/* when one of them is looked at again */
 static uint64_t disks_next(const struct registrar *self)
 {
     uint64_t now_ns = self->env->now_ns;
@@ -612,16 +607,15 @@ static void disks_gauges(struct registrar *self)
     sl_metric_set(page, self->tier->metric.segment_count, self->tier->segment_count);
 }
 
-/* What is on disk alone is a miss until the tierer has told of it. */
+/* Values that are only on disk are misses until their tierer has reported them. */
 static const char *disks_starting(const struct registrar *self)
 {
     bool scanning = self->env->now_ns < self->tier->scan_until_ns && !reg_tier_lost(self);
     for (uint32_t i = 0; scanning && i < self->tier->path_count; i++) {
         scanning = !path_reads_log(self, i);
-        self->tier->scan_until_ns =
-            scanning ? self->tier->scan_until_ns : 0; /* nor the rest of it */
+        self->tier->scan_until_ns = scanning ? self->tier->scan_until_ns : 0; /* 0: never again */
     }
-    return scanning ? "what is on disk is not known yet" : NULL;
+    return scanning ? "the disks are not scanned yet" : NULL;
 }
 
 static const struct sl_metric_row metrics[] = {

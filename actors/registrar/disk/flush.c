@@ -1,4 +1,4 @@
-/* actors/registrar/disk/flush.c - FLUSH: answered when all that was committed before is on disk. */
+/* actors/registrar/disk/flush.c - FLUSH: answered when all earlier commits are on disk. */
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/answers.h"
@@ -7,7 +7,7 @@
 
 struct flush {
     struct reg_answer answer;
-    uint64_t until_ns; /* what was committed since it does not wait for */
+    uint64_t until_ns; /* it does not wait for values committed later */
 };
 
 static void flush_asked(struct registrar *self, const struct sl_msg *msg)
@@ -20,7 +20,7 @@ static void flush_asked(struct registrar *self, const struct sl_msg *msg)
     if (flush == NULL) {
         return;
     }
-    reg_admission_take_all(self); /* it promises all that was committed, whoever refused what */
+    reg_admission_take_all(self); /* a FLUSH covers all committed values, also refused ones */
     flush->until_ns = self->writes->next_ns;
 }
 
@@ -45,7 +45,7 @@ static void flushes_check(struct registrar *self)
         } else if (oldest < flush->until_ns) {
             reply.code = SL_ERR_TIMEOUT;
             reply.text =
-                sl_text_of(reg_disks_writable(self) ? "write-behind is not done"
+                sl_text_of(reg_disks_writable(self) ? "values still wait to be written"
                                                     : "no disk takes writes at the moment");
         }
         sl_return_reply(self->env, &flush->answer.back, &reply);

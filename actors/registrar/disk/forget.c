@@ -1,7 +1,7 @@
-/* actors/registrar/disk/forget.c - tombstones: what left the node and is still on a disk, or may
- * be.
+/* actors/registrar/disk/forget.c - see forget.h.
  *
- * What was removed stands in a note of the index until its tombstone is durable. */
+ * A tombstone is added when a key leaves the node and a disk may still hold its value. Removals are
+ * also noted in the index until the tombstone is durable. */
 #include "actors/registrar/disk/forget.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -24,7 +24,7 @@ static bool place_is(const struct sl_disk_place *a, const struct sl_disk_place *
            a->offset_bytes == b->offset_bytes;
 }
 
-/* From at on, the first for the key and the disk. Several keys may have one hash. */
+/* From `at` on, the first tombstone of the key for the disk. Several keys may have one hash. */
 static struct reg_forget *forget_from(struct reg_forget *at, struct sl_key key, uint32_t disk)
 {
     while (at != NULL && (at->place.disk != disk || at->key_length != key.length ||
@@ -92,7 +92,8 @@ sl_ref reg_forget_note(struct registrar *self, struct sl_key key,
     return err == SL_OK ? ref : 0;
 }
 
-/* Paths whose disk is not known: each takes copies of the tombstones that are for such disks. */
+/* Number of paths whose disk has not reported: each gets copies of REG_DISK_UNKNOWN's
+ * tombstones. */
 static uint32_t paths_untold(const struct registrar *self)
 {
     uint32_t count = 0;
@@ -109,7 +110,7 @@ uint32_t reg_forgets_room(const struct registrar *self)
     return (uint32_t)(REG_FORGETS_MAX - SL_MIN(taken, REG_FORGETS_MAX));
 }
 
-/* NULL: no memory for it, or no room. */
+/* NULL: no memory, or room is false. */
 static struct reg_forget *forget_new(struct registrar *self, struct sl_key key,
                                      uint64_t length_bytes, const struct sl_disk_place *place,
                                      bool room)
@@ -122,7 +123,7 @@ static struct reg_forget *forget_new(struct registrar *self, struct sl_key key,
         return NULL;
     }
     uint64_t hash = reg_hash(key.at, key.length);
-    /* A write under way is of the value that is removed, unless its place is known. */
+    /* A write in flight is of the removed value, unless the place is known. */
     bool behind = place->valid == 0 && reg_write_runs(self, hash, place->disk);
     *forget = (struct reg_forget){
         .behind = behind,
@@ -169,8 +170,9 @@ bool reg_forget_noted(struct registrar *self, struct sl_key key)
     return noted;
 }
 
-/* One that waits for the disk will do: who asks or puts again and again must not fill the table. It
- * is the newest, which is sent after those of the parts that earlier ones have met. */
+/* Ends older tombstones of the key that were not sent and that no answer waits for: repeated
+ * removals or puts must not fill the table. The newest stays, since it is sent after those of the
+ * parts that earlier ones covered. */
 static void forget_replace(struct registrar *self, struct reg_forget *newest, struct sl_key key)
 {
     struct reg_forget *next, *at = forget_first(self, key, newest->place.disk);
@@ -210,8 +212,7 @@ void reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_b
                     const struct sl_disk_place *place, const struct reg_drop *how)
 {
     uint32_t taken = place->disk == REG_DISK_UNKNOWN ? 1 + paths_untold(self) : 1;
-    /* What only leaves is told of again by a disk that is sent nothing yet: half of the room is for
-     * removals. */
+    /* An unusable disk will report an evicted value again: half of the room is for removals. */
     bool asked = how->reason == REG_GHOST_REMOVED || reg_disk_usable(self, place->disk);
     bool room = reg_forgets_room(self) >= taken + (asked ? 0 : REG_FORGETS_MAX / 2);
     if (self->tier->on) {
@@ -219,7 +220,7 @@ void reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_b
     }
 }
 
-/* The registrar before died between the note and the removal: what it meant is still there. */
+/* Whether an earlier registrar died between the note and the removal, so the value still exists. */
 static bool note_is_void(struct registrar *self, const struct reg_forget_note *note,
                          struct sl_key key)
 {
@@ -229,7 +230,7 @@ static bool note_is_void(struct registrar *self, const struct reg_forget_note *n
         return false;
     }
     return note->place.valid != 0 ? place_is(&entry.disk, &note->place)
-                                  : entry.extent.generation == 0 && /* the one on this disk */
+                                  : entry.extent.generation == 0 && /* the value is on this disk */
                                         entry.disk.disk == note->place.disk;
 }
 
@@ -283,7 +284,7 @@ const char *reg_forget_of_hash(const struct registrar *self, uint64_t key_hash)
     return found == NULL ? NULL : found->key;
 }
 
-/* One more tombstone of the same removal, under this key and at this place. False: no room. */
+/* Adds one more tombstone of the same removal, for this key and place. False: no room. */
 static bool forget_again(struct registrar *self, const struct reg_forget *at, struct sl_key key,
                          const struct sl_disk_place *place, bool room)
 {
@@ -295,7 +296,7 @@ static bool forget_again(struct registrar *self, const struct reg_forget *at, st
     };
     struct reg_forget *fresh = forget_key(self, key, at->length_bytes, place, &how, room);
     bool noted = fresh != NULL && (at->note == 0 || fresh->note != 0);
-    if (fresh != NULL && !noted) { /* the next registrar would not know of it */
+    if (fresh != NULL && !noted) { /* a new registrar would not know of it */
         forget_end(self, fresh, true);
     }
     return noted;
@@ -312,15 +313,15 @@ bool reg_forgets_copy(struct registrar *self, uint32_t slot)
 {
     const struct sl_disk_place unknown = {.disk = (uint16_t)slot};
     const struct reg_disk *from = &self->tier->disks[REG_DISK_UNKNOWN];
-    forgets_end(self, &self->tier->disks[slot]); /* of a try before */
-    bool room = paths_untold(self) == 1 ||       /* then those copied end at once */
+    forgets_end(self, &self->tier->disks[slot]); /* from an earlier attempt */
+    bool room = paths_untold(self) == 1 ||       /* then the originals end at once */
                 self->forgets->count + from->forget_count <= REG_FORGETS_MAX;
     bool copied = room;
     for (const struct reg_forget *at = from->forget_first; copied && at != NULL; at = at->next) {
         const struct sl_key key = {.at = at->key, .length = at->key_length};
         copied = forget_again(self, at, key, &unknown, true);
     }
-    if (room && !copied) { /* in the index, for a note */
+    if (room && !copied) { /* for a note in the index */
         (void)reg_make_index_room(self);
     }
     return copied;
@@ -334,7 +335,7 @@ static void forgets_mark_unsent(struct reg_disk *disk)
     disk->forget_seq = 0;
 }
 
-/* What is gone does not come back as it was: its tombstones are as good as durable. */
+/* A disk that is gone begins empty if it comes back, so its tombstones are no longer needed. */
 static void forgets_disk_left(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
@@ -354,12 +355,12 @@ bool reg_forget_covers(struct registrar *self, struct sl_key key, const struct s
     for (struct reg_forget *at = first; at != NULL; at = forget_next(at, key)) {
         bool known = at->place.valid == 0 ? !at->behind : place_is(&at->place, place);
         at->scan = known ? at->scan : self->tier->disks[place->disk].scan_number;
-        at->place = known ? *place : unknown; /* wherever else it may be, too */
+        at->place = known ? *place : unknown; /* also for other values of the key there */
     }
     return first != NULL;
 }
 
-/* Whether the removal waits for a tombstone of the part already: it was found before. */
+/* Whether the removal already waits for a tombstone of this part: the scan found it before. */
 static bool part_waits(const struct registrar *self, const struct reg_forget *block,
                        struct sl_key part, const struct sl_disk_place *place)
 {
@@ -371,7 +372,7 @@ static bool part_waits(const struct registrar *self, const struct reg_forget *bl
     return at != NULL;
 }
 
-/* Its note may need room in the index. */
+/* Adds a tombstone for the part; its note may need room in the index. */
 static bool part_forget(struct registrar *self, const struct reg_forget *block, struct sl_key part,
                         const struct sl_disk_place *place)
 {
@@ -399,7 +400,8 @@ bool reg_forget_covers_part(struct registrar *self, struct sl_key block, struct 
     return covers;
 }
 
-/* The value was removed while it was written: what reaches the disk must not come back. */
+/* Whether the value was removed during its write, which is still in flight: a tombstone sent now
+ * would be older than the value on the disk. */
 static bool write_goes_on(const struct registrar *self, const struct reg_forget *forget)
 {
     return forget->behind && reg_write_runs(self, forget->by_key.hash, forget->place.disk);
@@ -411,8 +413,8 @@ void reg_forgets_scanned(struct registrar *self, uint32_t slot)
     struct reg_forget *at = disk->forget_first;
     while (at != NULL) {
         struct reg_forget *next = at->next;
-        /* Not found: it never reached the disk. One that was made since the scan began may have
-         * been found before: it goes there without a place. */
+        /* Not found: it never reached the disk. A tombstone made during the scan stays, since the
+         * scan may have found the value before it; it is sent without a place. */
         if (at->place.valid == 0 && !at->sent && at->held != disk->scan_number &&
             at->scan != disk->scan_number && !write_goes_on(self, at)) {
             forget_end(self, at, true);
@@ -421,7 +423,7 @@ void reg_forgets_scanned(struct registrar *self, uint32_t slot)
     }
 }
 
-/* ---- what there may be ---- */
+/* ---- values that disks may hold ---- */
 
 static struct sl_key record_key(const struct sl_entry *record)
 {
@@ -467,12 +469,12 @@ static void forgets_send(struct registrar *self, uint32_t slot, struct sl_item_f
         at->sent = true;
         items[count++] = (struct sl_item_forget){
             .key = {.at = at->key, .length = at->key_length},
-            .segment = placed ? at->place.segment : 0, /* 0: wherever it is by now */
+            .segment = placed ? at->place.segment : 0, /* 0: wherever the value is by now */
             .disk_offset_bytes = placed ? at->place.offset_bytes : 0,
             .length_bytes = at->length_bytes,
         };
     }
-    if (count == 0) { /* what is held is looked at again in a while */
+    if (count == 0) { /* held tombstones are checked again later */
         disk->forget_retry_ns = some_held ? self->env->now_ns + REG_DISK_RETRY_NS : 0;
         return;
     }
@@ -552,7 +554,7 @@ static void forgets_fini(struct registrar *self)
 
 /* ---- the part ---- */
 
-/* What is on disk of the record, or on its way there, is to go, too. */
+/* Adds tombstones for the record's copies that are on disks or being written. */
 static void forgets_dropped(struct registrar *self, const struct reg_dropped *what)
 {
     const struct sl_entry *entry = what->record;
@@ -564,7 +566,7 @@ static void forgets_dropped(struct registrar *self, const struct reg_dropped *wh
     bool placed = entry->disk.valid != 0 && !self->tier->disks[entry->disk.disk].gone &&
                   entry->disk.segment > self->tier->disks[entry->disk.disk].gone_segment;
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* wherever it is there */
+        const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* for any place on the disk */
         bool written = what->writing && reg_write_runs(self, reg_hash(key.at, key.length), i);
         bool doubted = written || (how->forget && (doubt & REG_DISK_BIT(i)) != 0);
         if (doubted || (how->forget && placed && entry->disk.disk == i)) {

@@ -1,18 +1,18 @@
-/* actors/registrar/disk/members.c - a disk that was away must not bring back what was removed
- * meanwhile.
+/* actors/registrar/disk/members.c - a disk that was absent must not bring back values that were
+ * removed meanwhile.
  *
- * Every disk keeps a list of those that have missed nothing while it served; so does the index. A
- * disk that comes and is not in the list of one that is here begins empty, under another name. A
- * disk that no path leads to leaves the list before the next removal or new value counts: then it
- * has missed something.
+ * Every disk keeps a list of the disks that have missed nothing while it served; so does the index.
+ * A disk that comes and is not in the list of a present disk begins empty, under a new name. A disk
+ * that no path leads to is struck off before the next removal or new value counts, since it misses
+ * that.
  *
- * Each list has an epoch, by chance, and names the epochs of the others. It changes with the first
- * change after each start of an index, and whenever a disk joins or leaves. So a disk that came
- * while another one was away is known to it all the same: it names an epoch that the other one
- * still has, or had when it came to this index. A list is never durable before those of disks that
- * its owner is known to by such an epoch alone: a power cut in between would leave it unknown. A
- * list whose writing failed, or was not answered, may be there all the same: others name both of
- * its epochs, so a disk may stand in a list more than once. */
+ * Each list has a random epoch and names the epochs of the other lists. The epoch changes with the
+ * first change after each start of an index, and whenever a disk joins or leaves. A disk that
+ * joined while another one was absent is therefore accepted by it: its list names an epoch that the
+ * other one still has, or had when it came to this index. If a disk is accepted only in this way,
+ * its new list is written after that of the other one, which then names it: a power cut in between
+ * would leave it unknown. A list whose write failed or was not answered may still be on its disk.
+ * So others name both of its epochs, and a disk may occur in a list more than once. */
 #include "actors/registrar/disk/members.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -23,20 +23,20 @@
 #include <string.h>
 
 #define MEMBERS_NOTE_VERSION 2u
-#define MEMBERS_CALL_NS      (6 * SL_NS_PER_S) /* a disk that hangs answers after five */
+#define MEMBERS_CALL_NS      (6 * SL_NS_PER_S) /* a tierer gives up on a hanging disk after 5 s */
 
 _Static_assert(sizeof(struct reg_member) == 24, "as in messages");
 
-struct members_note { /* a BLOB of the index */
+struct members_note {
     uint32_t version;
     uint32_t count;
     uint64_t epoch;
-    uint32_t met;    /* a bit each */
-    uint32_t closed; /* 1; 2: and strict */
+    uint32_t met;    /* a bit for each member */
+    uint32_t closed; /* 1; with strict: 2 */
     struct reg_member list[REG_MEMBERS_MAX];
     uint64_t came[REG_MEMBERS_MAX];
     uint64_t doubts[REG_MEMBERS_MAX][REG_DOUBTS_MAX];
-    uint64_t born; /* a bit each */
+    uint64_t born; /* a bit for each member */
 };
 
 static const struct reg_member *member_find(const struct reg_member *list, uint32_t count,
@@ -50,7 +50,7 @@ static const struct reg_member *member_find(const struct reg_member *list, uint3
     return NULL;
 }
 
-/* Whether the list names this epoch of it. */
+/* Whether the list names the member with this epoch. */
 static bool member_is_seen(const struct reg_member *list, uint32_t count,
                            const struct reg_member *member)
 {
@@ -69,7 +69,6 @@ static bool member_is_met(const struct reg_members *members, const struct reg_me
 
 /* ---- the index's own list ---- */
 
-/* A note of the index. */
 static sl_err members_restore(struct registrar *self, sl_ref ref, const void *bytes,
                               uint32_t length_bytes, struct sl_error *why)
 {
@@ -127,7 +126,7 @@ static void member_drop(struct reg_members *members, uint32_t at)
     memcpy(members->doubts[at], members->doubts[members->count], sizeof(members->doubts[at]));
 }
 
-/* Its list may have this epoch, too. The oldest of too many goes. */
+/* The member's list may also have this epoch. Of too many the oldest is dropped. */
 static void doubt_add(struct reg_members *members, uint32_t at, uint64_t epoch)
 {
     uint64_t *doubts = members->doubts[at];
@@ -140,14 +139,14 @@ static void doubt_add(struct reg_members *members, uint32_t at, uint64_t epoch)
     doubts[0] = epoch;
 }
 
-/* What its list has is known. */
+/* The epoch of the member's list is known. */
 static void doubts_end(struct reg_members *members, uint32_t at)
 {
     memset(members->doubts[at], 0, sizeof(members->doubts[at]));
 }
 
-/* A full list loses one that is not here: it begins empty when it comes. came: the epoch that it is
- * met with; 0: it is not met, or too late for that to count. */
+/* Adds or updates a member. A full list loses an absent one, which begins empty when it comes.
+ * came: epoch of the member's report; 0: it has not reported, or too late for that to count. */
 static void member_add(struct reg_members *members, const struct reg_member *member, bool met,
                        uint64_t came)
 {
@@ -172,7 +171,7 @@ static void member_add(struct reg_members *members, const struct reg_member *mem
 
 /* ---- judging ---- */
 
-/* Whether disk has missed nothing that witness knows of. */
+/* Whether the disk has missed nothing that the witness knows of. */
 static bool vouched(const struct reg_standing *disk, const struct reg_standing *witness)
 {
     return witness->self.epoch == 0 ||
@@ -180,8 +179,8 @@ static bool vouched(const struct reg_standing *disk, const struct reg_standing *
            member_is_seen(disk->list, disk->count, &witness->self);
 }
 
-/* The same of the index, and with it of all that came while it was there. What these have done
- * since they came the index knows itself, as long as it waits for others. */
+/* The same for the index and all disks that came while it existed. The index knows what these have
+ * done since, as long as it waits for others. */
 static bool vouched_by_index(const struct registrar *self, const struct reg_standing *disk)
 {
     const struct reg_members *members = &self->tier->members;
@@ -230,7 +229,7 @@ static bool path_is_stale(const struct registrar *self, uint32_t at)
     return !vouched_by_index(self, disk);
 }
 
-/* A disk that comes late may know that one which serves already has missed something. */
+/* A disk that reports late may show that a disk in service has missed something. */
 static void late_witness(struct registrar *self, const struct reg_standing *witness)
 {
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
@@ -251,7 +250,7 @@ static void late_witness(struct registrar *self, const struct reg_standing *witn
     }
 }
 
-/* Who is not here is a member as long as everybody says so. */
+/* An absent disk stays a member as long as all lists name it. */
 static void members_merge(struct registrar *self, const struct reg_standing *told)
 {
     struct reg_members *members = &self->tier->members;
@@ -287,8 +286,7 @@ static void member_meet(struct registrar *self, const struct reg_standing *disk)
     members->born[there - members->list] |= fresh && disk->blank;
 }
 
-/* All that have told are judged at once: what one says of another counts, whatever becomes of it.
- */
+/* Judges all disks that have reported, together: each list counts, even that of a stale disk. */
 static sl_err judge_all(struct registrar *self, struct sl_error *why)
 {
     struct reg_members before = self->tier->members;
@@ -314,7 +312,7 @@ static sl_err judge_all(struct registrar *self, struct sl_error *why)
             member_meet(self, &self->tier->paths[i].standing);
         }
     }
-    if (joined && before.epoch != 0) { /* the others have to know of it */
+    if (joined && before.epoch != 0) { /* the other disks must learn of it */
         self->tier->members.epoch = epoch_new(self);
     }
     sl_err err = members_remember(self, why);
@@ -328,8 +326,8 @@ static sl_err judge_all(struct registrar *self, struct sl_error *why)
         }
         if (verdicts[i] == REG_VERDICT_STALE) {
             reg_log(self, SL_LOG_WARN, 0,
-                    "disk of tierer.%u was away while others served: what was removed meanwhile "
-                    "may be there, so it begins empty",
+                    "disk of tierer.%u was absent while others served and may hold removed "
+                    "values: it begins empty",
                     i);
         }
     }
@@ -367,8 +365,7 @@ static sl_err standing_read(struct reg_standing *standing, const struct sl_body_
     return SL_OK;
 }
 
-/* Whether this life of its tierer told already which disk it is. Only one that is new has read what
- * the disk has. */
+/* Whether this process has reported the disk before. Only a new tierer has read the list on it. */
 static bool told_before(const struct registrar *self, uint32_t at)
 {
     const struct reg_path *path = &self->tier->paths[at];
@@ -400,7 +397,7 @@ sl_err reg_members_judge(struct registrar *self, uint32_t at,
     const struct reg_member *known =
         member_find(members->list, members->count, &standing->self.name);
     if (standing->verdict == REG_VERDICT_NONE && member_is_met(members, known)) {
-        standing->verdict = REG_VERDICT_MEMBER; /* it was judged when it came */
+        standing->verdict = REG_VERDICT_MEMBER; /* it was judged at its first report */
         members->list[known - members->list].epoch = standing->self.epoch;
         if (!told_before(self, at)) {
             doubts_end(members, (uint32_t)(known - members->list));
@@ -409,7 +406,7 @@ sl_err reg_members_judge(struct registrar *self, uint32_t at,
     }
     if (standing->verdict == REG_VERDICT_NONE && !all_told(self)) {
         return sl_fail(why, SL_ERR_BUSY,
-                       "other disks have not told yet what they know of this one");
+                       "other disks have not reported yet what this one may have missed");
     }
     sl_err err = standing->verdict == REG_VERDICT_NONE ? judge_all(self, why) : SL_OK;
     if (err == SL_OK && standing->verdict == REG_VERDICT_STALE) {
@@ -420,7 +417,7 @@ sl_err reg_members_judge(struct registrar *self, uint32_t at,
 
 /* ---- what changes ---- */
 
-/* The slot of the member's disk; NULL: it has none. */
+/* The member's disk; NULL: it has no slot. */
 static const struct reg_disk *member_disk(const struct registrar *self,
                                           const struct reg_member *member)
 {
@@ -433,8 +430,8 @@ static const struct reg_disk *member_disk(const struct registrar *self,
     return found;
 }
 
-/* Its tierer has told, or has left and may come back: no other disk has told at its path. scanned:
- * then only if it told all that it holds before. */
+/* Whether the member's tierer has reported, or has left and may come back: no other disk was
+ * reported at its path. scanned: in that case only if its scan had ended with room for all. */
 static bool member_stays(const struct registrar *self, const struct reg_member *member,
                          bool scanned)
 {
@@ -454,7 +451,7 @@ bool reg_members_settled(struct registrar *self)
     struct reg_members *members = &self->tier->members;
     struct reg_members before = *members;
     bool some = false;
-    for (uint32_t i = 0; i < REG_MEMBERS_MAX; i++) { /* nothing is noted for others any more */
+    for (uint32_t i = 0; i < REG_MEMBERS_MAX; i++) { /* nothing is noted for others now */
         some = some || members->came[i] != 0;
         members->came[i] = 0;
     }
@@ -488,20 +485,20 @@ static bool epoch_renew(struct registrar *self)
     self->tier->members.epoch = epoch_new(self);
     sl_err err = members_remember(self, &why);
     if (err != SL_OK) {
-        /* Disks know it soon. A registrar that does not makes another one. */
+        /* Disks will have it soon. A registrar that does not know it creates another one. */
         reg_log(self, SL_LOG_WARN, 0, "no room in the index for the list of disks: %s", why.text);
     }
     return err == SL_OK;
 }
 
-/* Disks that have left, or (unscanned) that did not tell all that they hold before they did. */
+/* Strikes off disks that have left; unscanned: also those that left before they were scanned. */
 static void members_strike(struct registrar *self, bool unscanned)
 {
     struct reg_members *members = &self->tier->members;
     for (uint32_t i = members->count; i-- > 0;) {
         if (!member_stays(self, &members->list[i], unscanned)) {
             reg_log(self, SL_LOG_INFO, 0,
-                    "a disk that has left misses what changes from here on: should it come back, "
+                    "a disk that has left misses the changes from now on: if it comes back, "
                     "it begins empty");
             member_drop(members, i);
         }
@@ -558,7 +555,7 @@ bool reg_members_knows(const struct registrar *self, uint32_t at)
            (!path->standing.keeps || (path_is_member(path) && path_knows(self, path)));
 }
 
-/* Others may have been told that it knows the list by now: they are told anew. */
+/* The disk has not confirmed the list. Others may name it with that epoch: all get a new one. */
 static void path_is_silent(struct registrar *self, struct reg_path *path)
 {
     bool was = path->standing.failed;
@@ -580,9 +577,9 @@ void reg_members_left(struct registrar *self, uint32_t at)
     path->standing = (struct reg_standing){0};
 }
 
-/* ---- telling ---- */
+/* ---- sending lists ---- */
 
-/* The epoch that a disk is named by: the one that it is told just now, where it is told. */
+/* The epoch that lists give for a member: the one being sent to it, if any. */
 static uint64_t epoch_named(const struct registrar *self, uint32_t at)
 {
     const struct reg_members *members = &self->tier->members;
@@ -598,7 +595,7 @@ static uint64_t epoch_named(const struct registrar *self, uint32_t at)
     return epoch;
 }
 
-/* The others, for the list of this one; gives their count. */
+/* The other members, for the list of this disk; returns their number. */
 static uint32_t list_make(const struct registrar *self, const struct reg_disk_name *without,
                           struct reg_member out[REG_MEMBERS_MAX])
 {
@@ -622,14 +619,14 @@ static uint32_t list_make(const struct registrar *self, const struct reg_disk_na
     return count;
 }
 
-/* From now on its list may have the epoch, whatever becomes of the message. */
+/* From now on the disk's list may have this epoch, even if no reply arrives. */
 static void epoch_in_doubt(struct registrar *self, const struct reg_disk_name *name, uint64_t epoch)
 {
     struct reg_members *members = &self->tier->members;
     const struct reg_member *known = member_find(members->list, members->count, name);
     if (known != NULL) {
         doubt_add(members, (uint32_t)(known - members->list), epoch);
-        (void)members_remember(self, NULL); /* for a registrar that starts before the answer */
+        (void)members_remember(self, NULL); /* for a registrar that starts before the reply */
     }
 }
 
@@ -665,8 +662,8 @@ static bool path_is_behind(const struct registrar *self, const struct reg_path *
     return path_is_member(path) && self->tier->members.epoch != 0 && !path_knows(self, path);
 }
 
-/* Whether another disk knows of this one by its own epoch alone, which is about to change: that
- * one's list has to name it first. */
+/* Whether another disk accepts this one only because this one names its epoch, which is about to
+ * change: that disk's list must name this one first. */
 static bool path_waits(const struct registrar *self, const struct reg_path *path)
 {
     const struct reg_standing *disk = &path->standing;
@@ -692,7 +689,7 @@ static void members_pump(struct registrar *self)
             if (!stale && !path_is_behind(self, path)) {
                 continue;
             }
-            /* Three may wait for each other, if their lists are odd: then nobody waits. */
+            /* Three disks may wait for each other, if lists are inconsistent: then none waits. */
             bool waits = turn == 0 && !stale && path_waits(self, path);
             some_wait = some_wait || waits;
             told = told || !waits;
@@ -716,7 +713,7 @@ static void members_answered(struct registrar *self, uint32_t at, sl_err code)
         struct reg_disk *disk = &self->tier->disks[path->disk]; /* no room even for the list? */
         uint64_t since_ns =
             disk->failing_since_ns != 0 ? disk->failing_since_ns : self->env->now_ns;
-        if (code != SL_OK || !disk->failing) { /* a list that fits says nothing of values */
+        if (code != SL_OK || !disk->failing) { /* that a list fits does not show that values do */
             disk->failing_since_ns = code == SL_OK ? 0 : since_ns;
         }
     }
@@ -728,7 +725,7 @@ static void members_answered(struct registrar *self, uint32_t at, sl_err code)
         return;
     }
     if (standing->verdict != REG_VERDICT_MEMBER) {
-        return; /* its tierer ends, and comes again with another disk */
+        return; /* its tierer ends, and reports a new disk after its restart */
     }
     standing->failed = false;
     standing->self.epoch = standing->sent;
@@ -739,7 +736,7 @@ static void members_answered(struct registrar *self, uint32_t at, sl_err code)
     if (known != NULL) {
         members->list[known - members->list].epoch = standing->sent;
         doubts_end(members, (uint32_t)(known - members->list));
-        (void)members_remember(self, NULL); /* the disk tells it again when it comes */
+        (void)members_remember(self, NULL); /* on failure: the disk will report it again */
     }
 }
 

@@ -1,4 +1,4 @@
-/* actors/registrar/engines/check.c - what a registration of an engine must be. */
+/* actors/registrar/engines/check.c - validates an engine's registration. */
 #include "actors/registrar/engines/engines.h"
 #include "actors/registrar/engines/pools.h"
 #include "ipc/msg/sl_layout.h"
@@ -35,7 +35,7 @@ static sl_err region_fail(struct sl_error *why, uint64_t index, const char *text
     return sl_fail(why, SL_ERR_INVALID, "ENGINE_REGISTER.regions[%" PRIu64 "].%s", index, text);
 }
 
-/* What its memory is; where its blocks lie is sl_layout_make's. */
+/* Checks what the memory is; sl_layout_make checks where its blocks lie. */
 static sl_err memory_check(const struct sl_item_region *region, uint64_t index,
                            struct sl_error *why)
 {
@@ -55,7 +55,7 @@ static sl_err memory_check(const struct sl_item_region *region, uint64_t index,
     return SL_OK;
 }
 
-/* Ranks that are here have something of every pool; all ranks and parts are, without a team. */
+/* Each registered rank has a layer in every pool; without a team all ranks and parts are there. */
 static sl_err cells_check(const struct sl_body_engine_register *engine, struct sl_error *why)
 {
     uint64_t ranks[ENGINE_POOLS_MAX] = {0}, parts[ENGINE_POOLS_MAX] = {0}, here = 0;

@@ -1,7 +1,7 @@
-/* actors/registrar/engines/ends.c - the end of a registration whose process lives on. It may unmap
- * the memory, or register another, as soon as it is answered. So who copies there is told, and the
- * answer waits until they have let go of it: the coordinator and the transporter first, whose NICs
- * deregister it, then the swappers, which unmap it. */
+/* actors/registrar/engines/ends.c - the end of a registration whose process lives on. The process
+ * may unmap the memory, or register another, as soon as ENGINE_END is answered. So the actors that
+ * copy there are notified, and the answer waits until they have released the memory: first the
+ * coordinator and the transporter, whose NICs deregister it, then the swappers, which unmap it. */
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/engines/engines.h"
 #include "actors/registrar/presence/peers.h"
@@ -11,20 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS_MAX        64u /* of the message table */
+#define RANKS_MAX        64u /* from the message table */
 #define TOLD_COORDINATOR RANKS_MAX
 #define TOLD_TRANSPORTER (RANKS_MAX + 1u)
 #define TOLD_MAX         (RANKS_MAX + 2u)
 #define TRANSPORTER      "transporter.0"
 #define ENDS_MAX         64u
-#define NOTE_NS          SL_NS_PER_S /* by then a transporter asks for the list anyway */
+#define NOTE_NS          SL_NS_PER_S /* transporters read the list every second anyway */
 
 struct engine_end {
     uint64_t engine_id;    /* 0: free */
-    struct sl_return back; /* who waits for it */
-    uint32_t open;         /* who was told and has not answered */
-    uint64_t ranks;        /* whose swappers are told when the others have answered */
-    bool late;             /* one of them did not, in time */
+    struct sl_return back; /* for the answer */
+    uint32_t open;         /* notified actors that have not replied */
+    uint64_t ranks;        /* swappers to notify after the others */
+    bool late;             /* an actor did not reply in time */
 };
 struct reg_ends {
     struct engine_end all[ENDS_MAX];
@@ -40,7 +40,8 @@ static void name_of(uint32_t told, char out[REG_NAME_BYTES])
     }
 }
 
-/* Dead ones have let go of it; their successors ask anew. */
+/* Notifies an actor, unless it is dead: death releases memory, and its successor asks for the
+ * engines. */
 static void end_tell(struct registrar *self, uint32_t row, uint32_t told, uint64_t deadline_ns)
 {
     struct engine_end *end = &self->ends->all[row];
@@ -60,7 +61,7 @@ static void end_tell(struct registrar *self, uint32_t row, uint32_t told, uint64
     }
 }
 
-/* A NIC that has not let go by then costs its share of the time, and the answer is no "over". */
+/* The first actors get three quarters of the time. If one is late, the answer is a timeout. */
 static uint64_t first_deadline_ns(const struct registrar *self, const struct engine_end *end)
 {
     uint64_t budget_ns = sl_budget_ns(self->env->now_ns, end->back.deadline_ns);
@@ -94,13 +95,13 @@ void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t 
     uint32_t row = ENDS_MAX;
     for (uint32_t i = 0; i < ENDS_MAX; i++) {
         struct engine_end *end = &self->ends->all[i];
-        if (end->engine_id == id) { /* sent again: one answer, to the last */
+        if (end->engine_id == id) { /* sent again: one answer, to the last request */
             sl_return_keep(msg, &end->back);
             return;
         }
         row = end->engine_id == 0 ? i : row;
     }
-    if (row == ENDS_MAX) { /* asked again, it finds room */
+    if (row == ENDS_MAX) { /* a repeated request may find room */
         sl_reply_fail(self->env, msg, SL_ERR_LIMIT, "%u registrations are ending", ENDS_MAX);
         return;
     }
@@ -124,14 +125,15 @@ void reg_engine_note(struct registrar *self, uint32_t type, uint64_t engine_id)
     }
     uint32_t peer = reg_peer_find(self, TRANSPORTER, strlen(TRANSPORTER));
     if (peer != REG_NONE && reg_peer_alive(self, peer)) {
-        /* A call, since the first message to an actor is sent again when it is connected. */
+        /* This is a call because the first message to an actor must be repeated once it is
+         * connected. */
         (void)sl_calls_send(self->calls, TRANSPORTER, &msg,
                             sl_deadline_ns(self->env->now_ns, NOTE_NS),
                             reg_cookie(REG_CALL_ENGINE_NOTE, 0), NULL);
     }
 }
 
-/* An actor of the release before knows no ENGINE_OVER, and finds out by itself within 2 s. */
+/* An actor of the previous release does not know ENGINE_OVER; it notices the end within 2 s. */
 static void over_replied(struct registrar *self, uint32_t index, const struct sl_msg *msg)
 {
     struct engine_end *end = &self->ends->all[index / TOLD_MAX];

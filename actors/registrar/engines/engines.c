@@ -1,8 +1,6 @@
-/* actors/registrar/engines/engines.c - engines and their pools: checked, numbered, kept as notes
- * that survive a restart.
- *
- * What is kept is the encoded ENGINE_GET_REPLY itself, cut into notes: its format has a version
- * already, and what a restart reads back goes through the decoder like everything from outside. */
+/* actors/registrar/engines/engines.c - registrations of engines, kept as notes that survive a
+ * restart. The notes hold the encoded ENGINE_GET_REPLY, cut into pieces: its format has a version,
+ * and a restart validates it with the decoder like any message. */
 #include "actors/registrar/engines/engines.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -17,7 +15,7 @@
 #define ENGINE_NOTE_VERSION 1u
 struct engine_note {
     uint32_t version;
-    uint32_t index, count; /* of the notes of this engine */
+    uint32_t index, count; /* of this engine's notes */
     uint32_t reserved;
     uint64_t engine_id, frame_bytes, seq;
     struct sl_proc_id proc;
@@ -54,7 +52,7 @@ static void engines_fini(struct registrar *self)
     sl_codec_destroy(&self->engines->codec);
 }
 
-/* ---- keeping ---- */
+/* ---- notes ---- */
 
 static sl_err engine_encode(struct registrar *self, const struct sl_body_engine_register *engine,
                             uint64_t id, const void **frame, size_t *length, struct sl_error *why)
@@ -147,8 +145,8 @@ static bool engines_of(const struct registrar *self, struct sl_proc_id proc)
     return false;
 }
 
-/* The same registration once more: sent again, or made again by the same process with the same
- * content. */
+/* Finds an earlier registration that this one repeats: the same message, or the same content from
+ * the same process. */
 static struct reg_engine *engine_again(struct registrar *self, const struct sl_msg *msg,
                                        struct sl_proc_id proc)
 {
@@ -215,7 +213,7 @@ static sl_err engine_add(struct registrar *self, const struct sl_msg *msg, struc
     return SL_OK;
 }
 
-/* For people: what the memory of an engine is, each kind once. */
+/* Names each kind of the engine's memory once, for the log. */
 static const char *memory_text(const struct sl_body_engine_register *body, char *out, size_t room)
 {
     static const char *const kinds[REG_MEMORY_MAX + 1] = {"",
@@ -228,7 +226,7 @@ static const char *memory_text(const struct sl_body_engine_register *body, char 
     size_t length = 0;
     out[0] = '\0';
     for (uint64_t i = 0; i < body->regions.count; i++) {
-        uint64_t kind = body->regions.at[i].handle_kind; /* reg_engine_check */
+        uint64_t kind = body->regions.at[i].handle_kind; /* checked by reg_engine_check */
         if (!seen[kind]) {
             seen[kind] = true;
             length += (size_t)snprintf(out + length, room - length, "%s%s",
@@ -336,7 +334,8 @@ static void engine_end(struct registrar *self, const struct sl_msg *msg)
         sl_reply_fail(self->env, msg, SL_ERR_PERMISSION, "%s registered it", engine->sender);
         return;
     }
-    /* One that is gone has ended too. Perhaps a registrar before this one had not told all. */
+    /* An unknown engine may have ended before. Its registrar may not have notified all actors, so
+     * all are notified. */
     uint64_t ranks = UINT64_MAX;
     struct sl_msg kept;
     if (engine != NULL && reg_engine_body(self, engine, &kept)) {
@@ -365,7 +364,7 @@ static bool engine_uses(struct registrar *self, const struct reg_engine *engine,
     struct sl_msg kept;
     bool uses = false;
     if (!reg_engine_body(self, engine, &kept)) {
-        return false; /* nobody can be told of its regions either */
+        return false; /* its regions cannot be given to anyone either */
     }
     const struct sl_body_engine_get_reply *body = &kept.body.engine_get_reply;
     for (uint64_t i = 0; i < body->regions.count && !uses; i++) {
@@ -451,8 +450,8 @@ static sl_err engine_blob_restore(struct registrar *self, sl_ref blob, const voi
     return SL_OK;
 }
 
-/* Called after the peers were checked: a registration that is whole and whose process lives goes
- * on. */
+/* Runs after the peers were checked: a registration continues if it is complete and its process
+ * lives. */
 static void engines_check(struct registrar *self)
 {
     for (uint32_t i = 0; i < self->engines->max; i++) {

@@ -1,7 +1,7 @@
-/* actors/registrar/engines/identities.c - what model identities are made of, in a file beside the
- * logs: an identity is a digest, and whoever asks why blocks are not found wants to know in what
- * two of them differ, also when the engine that stored the blocks is gone. A line an identity, as
- * JSON. */
+/* actors/registrar/engines/identities.c - a file beside the logs that says what model identities
+ * consist of. An identity is a digest: to find out why blocks are not found one compares what two
+ * identities consist of, even when the engine that stored the blocks has left. Each line is JSON
+ * for one identity. */
 #include "actors/registrar/engines/engines.h"
 #include "runtime/base/sl_log.h"
 
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define FILE_BYTES_MAX (256 * 1024u)
-#define LINE_BYTES_MAX (24 * 1024u) /* facts of one engine; what is beyond is left out */
+#define LINE_BYTES_MAX (24 * 1024u) /* for one engine; further facts are left out */
 
 static size_t begin_make(char *line, size_t room, const char *identity)
 {
@@ -42,7 +42,7 @@ static size_t line_make(char *line, const struct sl_body_engine_register *body)
     return at + 2;
 }
 
-/* Whether it is there, and where the younger half begins, behind a line's end. */
+/* Whether the text has the identity. *half: start of the line after the middle. */
 static bool text_has(const char *text, size_t length, const char *identity, size_t *half)
 {
     char begin[300];
@@ -54,10 +54,10 @@ static bool text_has(const char *text, size_t length, const char *identity, size
 
 static bool all_written(int fd, const char *at, size_t length)
 {
-    return write(fd, at, length) == (ssize_t)length; /* a file: all, or an error */
+    return write(fd, at, length) == (ssize_t)length; /* files take all bytes or fail */
 }
 
-/* The older half of the lines makes room. */
+/* Rewrites the file with its newer half and the new line. */
 static bool halve(const char *path, const char *text, size_t length)
 {
     char next[1200];
@@ -86,8 +86,7 @@ void reg_identity_note(struct registrar *self, const struct sl_body_engine_regis
         text[length] = '\0';
         if (!text_has(text, (size_t)length, body->model.at, &half)) {
             char *line = text + length;
-            bool torn =
-                length > 0 && line[-1] != '\n'; /* a line that was cut stays one of its own */
+            bool torn = length > 0 && line[-1] != '\n'; /* a torn last line stays separate */
             *line = '\n';
             size_t bytes = torn + line_make(line + torn, body);
             fine = (size_t)length + bytes <= FILE_BYTES_MAX

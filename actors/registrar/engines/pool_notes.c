@@ -1,5 +1,4 @@
-/* actors/registrar/engines/pool_notes.c - pools as notes of the index, which outlive the process.
- */
+/* actors/registrar/engines/pool_notes.c - notes of pools in the index, which survive a restart. */
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/engines/pools.h"
@@ -8,7 +7,7 @@
 
 #define POOL_NOTE_VERSION 2u
 
-struct pool_note { /* a BLOB, followed by the mappers */
+struct pool_note { /* a BLOB; the mappers follow */
     uint32_t version, state, sluice, lent;
     uint64_t rank, epoch, length_bytes;
     char name[REG_POOL_NAME_BYTES];
@@ -89,7 +88,7 @@ static bool mappers_fit(const struct pool_note *note, const void *bytes)
     return true;
 }
 
-/* The first part of the bytes is the note. */
+/* Validates a note, which bytes begins with. */
 static bool note_fits(const struct pool_note *note, const void *bytes, uint32_t length_bytes)
 {
     return note->version == POOL_NOTE_VERSION && note->state > REG_POOL_ABSENT &&
@@ -133,7 +132,7 @@ static sl_err pool_restore(struct registrar *self, sl_ref blob, const void *byte
                        ? reg_pool_row_make(self, note.name, note.rank, note.pool)
                        : REG_NONE;
     struct reg_pool *pool = row == REG_NONE ? NULL : &self->pools->all[row];
-    if (pool == NULL || /* or killed between two notes: the younger one counts */
+    if (pool == NULL || /* or killed between two notes: the newer one counts */
         (pool->blob != 0 &&
          sl_index_version(self->index, blob) < sl_index_version(self->index, pool->blob))) {
         return SL_ERR_FOREIGN;

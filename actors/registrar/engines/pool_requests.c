@@ -1,6 +1,5 @@
-/* actors/registrar/engines/pool_requests.c - what clients ask of the table of pools, and those that
- * wait for a change of it. Nobody polls: a waiter is answered by the change, by a death, or by its
- * deadline. */
+/* actors/registrar/engines/pool_requests.c - clients' requests to the table of pools. A request
+ * that waits is answered by a change, by a death, or at its deadline; no client polls. */
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/engines/pools.h"
 #include "actors/registrar/presence/peers.h"
@@ -41,7 +40,7 @@ static void state_reply(struct registrar *self, const struct sl_return *to,
             body->gpu = (struct sl_bytes){.at = pool->handle.gpu, .length = sizeof(no_gpu)};
         }
     }
-    sl_return_reply(self->env, to, &reply); /* a union: where one body is, the other is too */
+    sl_return_reply(self->env, to, &reply); /* a union of equal bodies: this sets both */
 }
 
 static void error_reply(struct registrar *self, const struct sl_return *to, sl_err code,
@@ -51,7 +50,7 @@ static void error_reply(struct registrar *self, const struct sl_return *to, sl_e
     sl_return_reply(self->env, to, &reply);
 }
 
-/* The first that is waited for, in words. */
+/* The pool's state in words, with the process that requests wait for. */
 static void pool_words(const struct reg_pool *pool, char out[SL_ERROR_TEXT_BYTES])
 {
     const char *label = pool->label;
@@ -109,7 +108,7 @@ static void waiter_end(struct registrar *self, struct reg_pool_waiter *waiter)
     self->pools->waiter_count--;
 }
 
-/* A request that is sent again while it waits. */
+/* Whether this is a repetition of a request that waits. */
 static bool waits_already(const struct registrar *self, const struct sl_return *back)
 {
     for (uint32_t i = 0; self->pools->waiter_count > 0 && i < self->set.clients_max; i++) {
@@ -122,7 +121,7 @@ static bool waits_already(const struct registrar *self, const struct sl_return *
     return false;
 }
 
-/* False: there are too many, and it was answered so. */
+/* False: too many requests wait; answered with an error. */
 static bool waiter_add(struct registrar *self, const struct reg_pool_waiter *want)
 {
     char text[SL_ERROR_TEXT_BYTES];
@@ -141,7 +140,7 @@ static bool waiter_add(struct registrar *self, const struct reg_pool_waiter *wan
     return false;
 }
 
-/* It is ready: whoever asked maps it from now on. */
+/* The pool is ready: makes the client a mapper and answers it. */
 static void ready_give(struct registrar *self, uint32_t row, struct sl_proc_id proc,
                        const struct sl_return *to)
 {
@@ -261,9 +260,9 @@ static uint64_t pool_waiters_next(const struct registrar *self)
     return at_ns;
 }
 
-/* ---- who asks ---- */
+/* ---- senders ---- */
 
-/* Its slot; REG_NONE: it was answered that it is not known. */
+/* The sender's peer slot; REG_NONE: answered with an error. */
 static uint32_t asker_of(struct registrar *self, const struct sl_msg *msg)
 {
     uint32_t peer = reg_peer_asking(self, msg);
@@ -274,7 +273,7 @@ static uint32_t asker_of(struct registrar *self, const struct sl_msg *msg)
     return peer;
 }
 
-/* What a row is called: the table of messages bounds the lengths. False: it was answered. */
+/* Checks a pool's names; the message table limits their lengths. False: answered with an error. */
 static bool key_check(struct registrar *self, const struct sl_msg *msg, const struct sl_text *name,
                       const struct sl_text *pool)
 {
@@ -300,8 +299,8 @@ static uint32_t row_for(struct registrar *self, const struct sl_msg *msg, const 
     return row;
 }
 
-/* The row of an epoch, and who asks. REG_NONE: it was answered that this memory is over, or who
- * asks not known. */
+/* Finds the pool of an epoch, and the sender. REG_NONE: answered with an error, since the memory is
+ * over or the sender unknown. */
 static uint32_t row_of_epoch(struct registrar *self, const struct sl_msg *msg, uint64_t epoch,
                              uint32_t *peer)
 {
@@ -314,7 +313,7 @@ static uint32_t row_of_epoch(struct registrar *self, const struct sl_msg *msg, u
     return row;
 }
 
-/* ---- what comes late ---- */
+/* ---- late requests ---- */
 
 static uint64_t whose(const char *client, const char *name, uint64_t rank, const char *pool)
 {
@@ -341,7 +340,7 @@ static bool was_given_back(const struct registrar *self, uint64_t hash, uint64_t
 
 /* ---- POOL_TAKE ---- */
 
-/* What is there already, or on its way, as the asker wants it. */
+/* Answers from a pool that exists or is being made. */
 static void take_of_known(struct registrar *self, uint32_t row, struct reg_pool_waiter *want)
 {
     struct reg_pool *pool = &self->pools->all[row];
@@ -361,7 +360,7 @@ static void take_of_known(struct registrar *self, uint32_t row, struct reg_pool_
                sl_proc_id_equal(pool->owner, want->proc) &&
                strcmp(pool->owner_name, want->back.to) == 0 &&
                pool->length_bytes == want->length_bytes) {
-        state_reply(self, &want->back, pool); /* sent again */
+        state_reply(self, &want->back, pool); /* a repeated request */
     } else {
         error_reply(self, &want->back, ready ? SL_ERR_EXISTS : SL_ERR_BUSY, text);
     }
@@ -391,7 +390,7 @@ static void take_run(struct registrar *self, uint32_t row, struct reg_pool_waite
         reg_pool_row_tidy(self, row);
     } else if (want->sluice) {
         want->kind = REG_POOL_WAIT_READY;
-        if (!waiter_add(self, want)) { /* who asked for it does not wait for it */
+        if (!waiter_add(self, want)) { /* the client does not wait, so it does not map it */
             reg_pool_mapper_remove(self, row, want->back.to, UINT64_MAX);
         }
     } else {
@@ -399,7 +398,7 @@ static void take_run(struct registrar *self, uint32_t row, struct reg_pool_waite
     }
 }
 
-/* Who asks for which pool. False: it is answered already, or is going to be. */
+/* Prepares a request for a pool. False: it is answered, or will be. */
 static bool want_begin(struct registrar *self, const struct sl_msg *msg, const struct sl_text *name,
                        uint64_t rank, const struct sl_text *pool, struct reg_pool_waiter *want)
 {
@@ -494,17 +493,17 @@ static void pool_ready(struct registrar *self, const struct sl_msg *msg)
     } else {
         err = ready_check(body, proc, pool->length_bytes, &why);
     }
-    if (err == SL_OK && pool->state == REG_POOL_ALLOCATING) { /* else sent again */
+    if (err == SL_OK && pool->state == REG_POOL_ALLOCATING) { /* else a repeated request */
         struct reg_pool_handle handle = {.proc = proc,
                                          .kind = body->handle_kind,
                                          .fd = body->fd,
                                          .inode = body->inode,
                                          .offset_bytes = body->offset_bytes,
                                          .ipc_bytes = body->handle.length};
-        if (body->handle.length > 0) { /* at most 64: the table of messages */
+        if (body->handle.length > 0) { /* at most 64: the message table */
             memcpy(handle.ipc, body->handle.at, body->handle.length);
         }
-        if (body->gpu.length > 0) { /* 16: ready_check */
+        if (body->gpu.length > 0) { /* 16, by ready_check */
             memcpy(handle.gpu, body->gpu.at, sizeof(handle.gpu));
         }
         err = reg_pool_publish(self, row, &handle, &why);
@@ -540,7 +539,7 @@ static void pool_mapped(struct registrar *self, const struct sl_msg *msg)
     sl_reply_code(self->env, msg, err, &why);
 }
 
-/* An owner that gives up what it has not made, or takes back what it made. */
+/* The owner gives up a pool that is not made yet, or revokes it. */
 static void owner_releases(struct registrar *self, uint32_t row, const char *name, uint64_t seq)
 {
     struct reg_pool *pool = &self->pools->all[row];
@@ -568,8 +567,7 @@ static void waiters_release(struct registrar *self, uint32_t row, const char *na
     }
 }
 
-/* What its sender asked for after it stays: a RELEASE that comes late, or again, is none of that.
- */
+/* Later requests of the sender stay: a RELEASE that arrives late or twice does not affect them. */
 static void pool_release(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_pool_release *body = &msg->body.pool_release;
@@ -592,7 +590,7 @@ static void pool_release(struct registrar *self, const struct sl_msg *msg)
             reg_pool_mapper_remove(self, row, name, msg->seq);
         }
     }
-    struct sl_msg reply = {.code = SL_OK}; /* what is over is released */
+    struct sl_msg reply = {.code = SL_OK}; /* also if the pool was over */
     sl_reply(self->env, msg, &reply);
 }
 
@@ -606,7 +604,7 @@ static void pool_revoke_asked(struct registrar *self, const struct sl_msg *msg)
     }
     sl_return_keep(msg, &want.back);
     want.pool = reg_pool_by_epoch(self, body->epoch);
-    if (want.pool == REG_NONE) { /* over: revoked */
+    if (want.pool == REG_NONE) { /* over, so revoked */
         sl_reply_code(self->env, msg, SL_OK, NULL);
         return;
     }
@@ -626,7 +624,7 @@ static void pool_revoke_asked(struct registrar *self, const struct sl_msg *msg)
     if (pool->state == REG_POOL_READY || pool->state == REG_POOL_ALLOCATING) {
         reg_pool_revoke(self, want.pool, "its owner wants it back");
     }
-    if (self->pools->all[want.pool].epoch == body->epoch) { /* the asker itself maps it no more */
+    if (self->pools->all[want.pool].epoch == body->epoch) { /* the sender no longer maps it */
         reg_pool_mapper_remove(self, want.pool, name, msg->seq);
     }
 }
@@ -640,7 +638,7 @@ static void mappers_words(const struct reg_pool *pool, char *out, size_t room)
     for (uint32_t i = 0; i < pool->mapper_count; i++) {
         int wrote = snprintf(out + at, room - at, "%s%s", i > 0 ? ", " : "", pool->mappers[i].name);
         if (wrote < 0 || (size_t)wrote >= room - at) {
-            out[at] = '\0'; /* whole names */
+            out[at] = '\0'; /* only whole names */
             return;
         }
         at += (size_t)wrote;

@@ -1,13 +1,13 @@
-/* actors/registrar/engines/pools.c - the table of pools: which device memory there is, who made it,
- * who maps it.
+/* actors/registrar/engines/pools.c - the table of pools: device memory, its owners and mappers.
  *
  *   absent -> allocating (one owner) -> ready (epoch) -> revoking -> absent
  *
- * An engine makes its pool itself, or the rank's swapper does. What an engine made ends with it.
- * What a swapper made belongs to those that map it: it ends when the last client that does is gone,
- * and outlives the swapper where another process has a descriptor of it. While it is revoked every
- * mapper unmaps it and says so, or dies; a swapper that does neither is killed, a client that does
- * neither keeps the pool revoking. A change is a note in the index before anybody hears of it. */
+ * An engine makes its pool itself, or the rank's swapper does. A pool made by an engine ends with
+ * it. A pool made by a swapper belongs to the clients that map it: it ends with the last of them,
+ * and survives the swapper if another process has a descriptor. While a pool is revoked every
+ * mapper unmaps it and confirms, or dies. A swapper that does neither is killed; a client that does
+ * neither keeps the pool revoking. A change is a note in the index before any process learns of
+ * it. */
 #include "actors/registrar/engines/pools.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/engines/engines.h"
@@ -107,7 +107,7 @@ static void swapper_name(const struct reg_pool *pool, char out[REG_NAME_BYTES])
     (void)snprintf(out, REG_NAME_BYTES, "swapper.%" PRIu64, pool->rank);
 }
 
-/* Its slot among the processes, REG_NONE when it was never here. */
+/* The swapper's peer slot, REG_NONE: it never arrived. */
 static uint32_t swapper_of(const struct registrar *self, const struct reg_pool *pool)
 {
     char name[REG_NAME_BYTES];
@@ -137,7 +137,7 @@ static sl_err make_send(struct registrar *self, uint32_t row)
                          reg_cookie(REG_CALL_POOL, row), &pool->call_seq);
 }
 
-/* A full table of calls: at the next tick. */
+/* If the table of calls is full, the next tick tries again. */
 static void drop_send(struct registrar *self, uint32_t row)
 {
     struct reg_pool *pool = &self->pools->all[row];
@@ -174,8 +174,8 @@ static void pool_absent(struct registrar *self, uint32_t row)
     reg_pool_row_tidy(self, row);
 }
 
-/* Goes on with what is being revoked. What a swapper made it frees last: a device handle that
- * others have open must not lose its memory. */
+/* Continues a revocation. A swapper frees the memory that it made last: while others have a device
+ * handle open, the memory must exist. */
 static void pool_settle(struct registrar *self, uint32_t row)
 {
     struct reg_pool *pool = &self->pools->all[row];
@@ -222,7 +222,7 @@ sl_err reg_pool_begin(struct registrar *self, uint32_t row, const struct reg_poo
         pool->owner = swapper != REG_NONE && self->peers->all[swapper].present
                           ? self->peers->all[swapper].proc
                           : (struct sl_proc_id){0};
-        pool->mapper_count = 1; /* whoever asked for it keeps it */
+        pool->mapper_count = 1; /* the client that asked maps it */
         pool->mappers[0] = (struct reg_pool_mapper){.proc = taker->proc, .seq = taker->seq};
         (void)snprintf(pool->mappers[0].name, sizeof(pool->mappers[0].name), "%s", taker->name);
     } else {
@@ -236,7 +236,7 @@ sl_err reg_pool_begin(struct registrar *self, uint32_t row, const struct reg_poo
             (void)sl_fail(why, err, "%s cannot be asked", pool->owner_name);
         }
     }
-    if (err != SL_OK) { /* not by pool_absent: those that wait for it wait on */
+    if (err != SL_OK) { /* not pool_absent, which would answer waiting requests */
         reg_pool_note_drop(self, pool);
         pool->state = REG_POOL_ABSENT;
         pool->epoch = 0;
@@ -245,7 +245,7 @@ sl_err reg_pool_begin(struct registrar *self, uint32_t row, const struct reg_poo
     return err;
 }
 
-/* What a swapper makes or made is given up when no client has it and none waits for it. */
+/* A swapper's pool is given up when no client maps it or waits for it. */
 static bool pool_is_unwanted(const struct registrar *self, uint32_t row)
 {
     const struct reg_pool *pool = &self->pools->all[row];
@@ -285,7 +285,7 @@ void reg_pool_revoke(struct registrar *self, uint32_t row, const char *reason)
     pool->dropping = pool->lent || pool->sluice;
     pool->call_lates = 0;
     reg_pool_note(self, row);
-    /* From now on no swapper learns of it, and who asks later hears that the engine is over. */
+    /* The engines end, so swappers no longer get its regions, and later requests learn that. */
     reg_engines_pool_over(self, pool->epoch);
     reg_pool_wake(self, row);
     pool_settle(self, row);
@@ -339,8 +339,8 @@ static void mapper_out(struct reg_pool *pool, uint32_t mapper)
     pool->mappers[mapper] = pool->mappers[--pool->mapper_count];
 }
 
-/* The process that the handle names has it no more: another one that has a descriptor stands in.
- * False: the memory is lost to whoever does not map it yet. */
+/* The handle's process no longer has the descriptor: another mapper's replaces it. False: there is
+ * none, so processes that do not map the memory yet cannot. */
 static bool handle_carry(struct reg_pool *pool)
 {
     bool carried = pool->handle.kind == REG_MEMORY_FD || pool->handle.kind == REG_MEMORY_CUDA_FD;
@@ -354,9 +354,7 @@ static bool handle_carry(struct reg_pool *pool)
     return false;
 }
 
-/* After a mapper, the owner or the swapper is gone; `carrier`: it was the one that the handle
- * names.
- */
+/* After a mapper, the owner or the swapper left; carrier: the handle named its descriptor. */
 static void pool_left(struct registrar *self, uint32_t row, bool carrier)
 {
     struct reg_pool *pool = &self->pools->all[row];
@@ -425,7 +423,7 @@ static void pool_process_died(struct registrar *self, uint32_t row, struct sl_pr
     uint32_t swapper = swapper_of(self, pool);
     if (pool->dropping && swapper != REG_NONE &&
         sl_proc_id_equal(self->peers->all[swapper].proc, proc)) {
-        call_forget(self, pool); /* what it mapped or made is gone with it */
+        call_forget(self, pool); /* its mapping or memory ended with it */
         pool->dropping = false;
         concerned = true;
     }
@@ -469,7 +467,7 @@ static void made(struct registrar *self, uint32_t row, const struct sl_msg *msg)
                                          .fd = body->fd,
                                          .inode = body->inode,
                                          .ipc_bytes = body->handle.length};
-        if (body->handle.length > 0) { /* at most 64: the table of messages */
+        if (body->handle.length > 0) { /* at most 64: the message table */
             memcpy(handle.ipc, body->handle.at, body->handle.length);
         }
         if (body->gpu.length == sizeof(handle.gpu)) {
@@ -507,8 +505,8 @@ static void pool_reply(struct registrar *self, uint32_t row, const struct sl_msg
                 self->peers->all[swapper].name, self->peers->all[swapper].proc.pid);
         sl_metric_add(self->env->metrics, self->claims->metric.killed_count, 1);
         self->env->ops->kill(self->env, self->peers->all[swapper].proc);
-        return; /* its death is its answer */
-    } else {    /* dead, or none was ever here */
+        return; /* its death settles the pool */
+    } else {    /* dead, or it never arrived */
         pool->dropping = false;
     }
     pool_settle(self, row);
@@ -519,7 +517,7 @@ static void pool_call_expired(struct registrar *self, uint32_t row)
     struct reg_pool *pool = &self->pools->all[row];
     if (pool->state == REG_POOL_REVOKING && pool->call_lates < REG_LATES_MAX &&
         self->env->now_ns > sl_deadline_ns(pool->call_due_ns, REG_LATE_NS)) {
-        pool->call_seq = 0; /* the answer may lie unread */
+        pool->call_seq = 0; /* the answer may be unread */
         pool->call_lates++;
         pool_settle(self, row);
         return;
@@ -528,7 +526,7 @@ static void pool_call_expired(struct registrar *self, uint32_t row)
     pool_reply(self, row, &none);
 }
 
-/* ---- engines that use them ---- */
+/* ---- engines ---- */
 
 static bool pool_is_of(const struct reg_pool *pool, struct sl_proc_id proc)
 {
@@ -591,7 +589,7 @@ sl_err reg_pools_lend(struct registrar *self, const struct sl_body_engine_regist
 
 /* ---- restart ---- */
 
-/* Whoever died meanwhile is dealt with as always; what was asked of swappers is asked again. */
+/* Handles processes that died meanwhile, and repeats requests to swappers. */
 static void pools_check(struct registrar *self)
 {
     for (uint32_t i = 0; i < self->pools->high; i++) {

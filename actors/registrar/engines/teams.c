@@ -1,15 +1,15 @@
-/* actors/registrar/engines/teams.c - teams: the ranks of an engine are processes of their own, and
- * each has a registration of its own. Together they are one engine, which has the team's number. */
+/* actors/registrar/engines/teams.c - teams: the ranks of an engine are processes of their own, each
+ * with its own registration. Together they are one engine, which has the team's number. */
 #include "actors/registrar/engines/engines.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HANDLE_BYTES   64u /* of the message table */
+#define HANDLE_BYTES   64u /* from the message table */
 #define REGION_BYTES   (HANDLE_BYTES + 16u)
-#define ENVELOPE_BYTES 128u /* what numbers of a request may add to that of an answer */
-#define MEMBER_BYTES   8u   /* a number in a message: 9 bytes, and 1 for the 0 in a registration */
+#define ENVELOPE_BYTES 128u /* a reply's envelope repeats numbers of its request */
+#define MEMBER_BYTES   8u   /* a number is 9 bytes; a registration has 1 for its 0 */
 
 static bool texts_equal(struct sl_text a, struct sl_text b)
 {
@@ -25,7 +25,7 @@ uint64_t reg_engine_ranks(const struct sl_item_region *regions, uint64_t count)
     return ranks;
 }
 
-/* Whether two registrations can be one engine. */
+/* Whether two registrations can belong to one engine. */
 static sl_err team_fits(const struct sl_body_engine_register *engine,
                         const struct sl_body_engine_get_reply *other, struct sl_error *why)
 {
@@ -46,8 +46,8 @@ static sl_err team_fits(const struct sl_body_engine_register *engine,
                           other->pid);
 }
 
-/* Of the team, read into *kept. A process that died is none of it, told or not: its successor may
- * register before the word of its death comes. */
+/* Whether a live member of the team, decoded into *kept. Dead processes do not count even before
+ * their death is reported, since a successor may register before that. */
 static bool is_of_team(struct registrar *self, const struct reg_engine *engine, uint64_t team,
                        struct sl_msg *kept)
 {
@@ -55,14 +55,14 @@ static bool is_of_team(struct registrar *self, const struct reg_engine *engine, 
            reg_engine_body(self, engine, kept);
 }
 
-struct team_size { /* of the answer that tells the whole team */
+struct team_size { /* of the answer for the whole team */
     uint64_t regions, bytes;
 };
 
 static void size_add(struct team_size *size, uint64_t regions, uint64_t frame_bytes)
 {
     size->regions += regions;
-    size->bytes += frame_bytes + regions * MEMBER_BYTES; /* which each region says in addition */
+    size->bytes += frame_bytes + regions * MEMBER_BYTES; /* each region also names its member */
 }
 
 static sl_err size_check(const struct registrar *self, const struct team_size *size,
@@ -111,7 +111,7 @@ sl_err reg_team_check(struct registrar *self, const struct sl_body_engine_regist
     return engine->team == 0 ? SL_OK : size_check(self, &size, why);
 }
 
-struct merged { /* regions of a team, with what they point at */
+struct merged { /* regions of a team and the bytes that they point at */
     struct sl_item_region *at;
     unsigned char (*bytes)[REGION_BYTES];
     uint64_t count;
@@ -143,7 +143,7 @@ static sl_err regions_add(struct merged *all, const struct sl_body_engine_get_re
     return SL_OK;
 }
 
-/* The texts of *reply are borrowed until the next registration is read. Errors: SL_ERR_NOT_FOUND (a
+/* Texts of *reply are borrowed until the next registration is decoded. Errors: SL_ERR_NOT_FOUND (a
  * rank is missing), SL_ERR_LIMIT. */
 static sl_err team_merge(struct registrar *self, uint64_t team, struct merged *all,
                          struct sl_msg *reply, struct sl_error *why)

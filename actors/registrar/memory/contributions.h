@@ -67,7 +67,7 @@ struct reg_contributions {
 struct reg_wish {
     struct reg_wished {
         uint8_t number;
-        uint32_t serial; /* tells reuses of the number apart */
+        uint32_t serial; /* distinguishes uses of the number */
     } preferred[REG_CONTRIBUTION_WISHES_MAX];
     uint32_t count;
 };

@@ -100,8 +100,7 @@ void reg_memory_renew(struct registrar *self)
     if (files_any(self, is_short)) {
         (void)files_any(self, actor_kill);
         (void)files_any(self, segment_drop);
-        (void)files_any(self,
-                        actor_kill); /* those started meanwhile; later ones find the new memory */
+        (void)files_any(self, actor_kill); /* those started meanwhile */
     }
 }
 

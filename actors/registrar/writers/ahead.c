@@ -1,12 +1,13 @@
-/* actors/registrar/writers/ahead.c - extents granted in advance to a client: a COMMIT that names
- * their keys makes values of them, and asks for more. A put then costs one round trip.
+/* actors/registrar/writers/ahead.c - extents granted to a client ahead of need. A COMMIT names
+ * their keys, which makes values of them, and asks for more extents: a put then costs one round
+ * trip.
  *
- * A grant ahead is a claim like any other (record RESERVED with owner, writer and deadline, written
- * before the client hears of it), but for no key: its record has one that no object can have. The
- * client pins the extent's generation before it writes there (sl_pins_take_grant). So a grant whose
- * deadline has passed is taken back without asking, as a draft is: the record becomes QUARANTINED,
- * fence (seq_cst), and what no pin names is free (reg_held_settle); what one names stays until the
- * owner commits (too late), aborts, lets go of the pin or dies. */
+ * A grant in advance is a claim like any other (a RESERVED record with owner, writer and deadline,
+ * written before the client learns of it), but its record has a key that no object can have. The
+ * client pins the extent's generation before it writes (sl_pins_take_grant). So a grant that has
+ * expired is revoked without asking the client, as a draft is: the record becomes QUARANTINED,
+ * fence (seq_cst), and the extent is free if no pin names it (reg_held_settle). Otherwise it stays
+ * until the owner commits (too late), aborts, unpins it or dies. */
 #include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/reclaim.h"
@@ -23,14 +24,14 @@
 
 #include <stdlib.h>
 
-/* All clients together hold at most this share of memory in advance, and one of them this one. */
+/* Shares of memory that all clients together, and one client, may hold in advance. */
 #define AHEAD_MEMORY_SHARE     8u
 #define AHEAD_CLIENT_SHARE     16u
 #define AHEAD_CLIENT_BYTES_MAX (64 * SL_MIB)
-/* And this share of the table of reservations. */
+/* Likewise of the table of reservations. */
 #define AHEAD_TABLE_SHARE 2u
 
-/* No key of an object has a NUL. */
+/* Keys of objects contain no NUL. */
 static const char ahead_key[] = {'\0', 'a', 'h', 'e', 'a', 'd'};
 
 bool reg_ahead_is(const struct sl_entry *entry)
@@ -93,12 +94,13 @@ static uint64_t left_of(uint64_t bound, uint64_t used)
     return bound - SL_MIN(bound, used);
 }
 
-/* How many of those asked for the bounds allow. */
+/* The number of extents that the limits allow. */
 static uint64_t ahead_allowed(const struct registrar *self, uint32_t peer, uint64_t count,
                               uint64_t space)
 {
     const struct reg_peer *at = &self->peers->all[peer];
-    if (self->draining || self->space.parked_count > 0) { /* who waits for space comes first */
+    if (self->draining ||
+        self->space.parked_count > 0) { /* requests that wait for space come first */
         return 0;
     }
     uint64_t memory = reg_ceiling_bytes(self);
@@ -112,20 +114,20 @@ static uint64_t ahead_allowed(const struct registrar *self, uint32_t peer, uint6
     return SL_MIN(SL_MIN(count, slots), bytes / space);
 }
 
-/* As many of these as there is room for. Nobody waits for them, so memory that is not there yet is
- * taken for the next of them alone. */
+/* The number of extents for which there is room. No request waits for them, so unpopulated memory
+ * is allocated for the next one only. */
 static uint64_t ahead_room(struct registrar *self, uint64_t count, uint64_t space)
 {
     uint64_t free_bytes = reg_free_bytes(self);
     if (free_bytes < count * space && reg_populate_pending(self)) {
         (void)(free_bytes < space && reg_populate_hurry(self, space - free_bytes));
-    } else if (count > 0) { /* one scan of the pins for all that has to go */
+    } else if (count > 0) { /* one scan of the pins for all victims */
         (void)reg_make_room(self, count * space);
     }
     return SL_MIN(count, reg_free_bytes(self) / space);
 }
 
-/* Only of a client that has pins it can be told what it is writing. */
+/* Grants extents only to clients with pins, which show where a client writes. */
 static uint32_t ahead_grants(struct registrar *self, uint32_t peer, uint64_t count,
                              uint64_t length_bytes)
 {
@@ -153,7 +155,7 @@ static uint32_t ahead_grants(struct registrar *self, uint32_t peer, uint64_t cou
 
 /* ---- use ---- */
 
-/* What stands in the way of a new value under this key: SL_OK nothing. */
+/* The obstacle to a new value under this key; SL_OK: none. */
 static sl_err key_free(struct registrar *self, const struct sl_text *key)
 {
     struct sl_entry there;
@@ -171,7 +173,7 @@ static sl_err key_free(struct registrar *self, const struct sl_text *key)
     return visible ? SL_ERR_EXISTS : SL_ERR_BUSY;
 }
 
-/* The value's record counts before the grant's is gone: a restart in between frees the latter. */
+/* The value's record counts before the grant's is freed: a restart in between frees the grant's. */
 static sl_err use_record(struct registrar *self, uint32_t slot, const struct sl_item_claim *item,
                          const struct sl_item_named *named)
 {
@@ -226,7 +228,7 @@ sl_err reg_ahead_commit(struct registrar *self, const struct sl_msg *msg, uint32
     return err == SL_OK ? use_record(self, slot, &body->items.at[index], named) : err;
 }
 
-/* ---- the wish in a COMMIT ---- */
+/* ---- grants with a COMMIT's reply ---- */
 
 uint64_t reg_ahead_wish(struct registrar *self, const struct sl_msg *msg, uint32_t peer)
 {
@@ -234,7 +236,7 @@ uint64_t reg_ahead_wish(struct registrar *self, const struct sl_msg *msg, uint32
     if (body->ahead_count == 0) {
         return 0;
     }
-    uint64_t oldest = 0; /* of what is put here: it does not go for this */
+    uint64_t oldest = 0; /* of the values just committed: these must not be evicted for grants */
     for (uint64_t i = 0; i < body->items.count; i++) {
         uint64_t generation = body->items.at[i].generation;
         oldest =
@@ -247,7 +249,7 @@ uint64_t reg_ahead_wish(struct registrar *self, const struct sl_msg *msg, uint32
     return granted;
 }
 
-/* ---- taking back ---- */
+/* ---- revoking ---- */
 
 bool reg_ahead_revoke_all(struct registrar *self)
 {

@@ -1,4 +1,5 @@
-/* actors/registrar/writers/ahead.h - extents granted in advance, before anything has their key. */
+/* actors/registrar/writers/ahead.h - extents granted to a client ahead of need, not for a key
+ * yet. */
 #ifndef SL_REGISTRAR_WRITERS_AHEAD_H
 #define SL_REGISTRAR_WRITERS_AHEAD_H
 
@@ -11,13 +12,14 @@ struct reg_ahead {
     } metric;
 };
 
-/* Makes item `index` of a COMMIT, whose claim is in `slot`, what it names. Errors leave the grant
- * as it is, but SL_ERR_STALE: SL_ERR_EXISTS, SL_ERR_BUSY, SL_ERR_INVALID, SL_ERR_NO_SPACE. */
+/* Makes a value of item `index` of a COMMIT, whose claim is in `slot`, under its key. Errors:
+ * SL_ERR_STALE (the grant is gone); SL_ERR_EXISTS, SL_ERR_BUSY, SL_ERR_INVALID, SL_ERR_NO_SPACE. */
 sl_err reg_ahead_commit(struct registrar *self, const struct sl_msg *msg, uint32_t slot,
                         uint32_t index);
-/* Grants what a COMMIT asks for, once its items have their codes; how many: in the scratch. */
+/* Grants the extents that a COMMIT asks for, after its items; returns how many are in the
+ * scratch. */
 uint64_t reg_ahead_wish(struct registrar *self, const struct sl_msg *msg, uint32_t peer);
-bool reg_ahead_is(const struct sl_entry *entry);   /* a record of a grant in advance */
+bool reg_ahead_is(const struct sl_entry *entry);   /* granted in advance */
 bool reg_ahead_revoke_all(struct registrar *self); /* true: space was freed */
 
 extern const struct reg_part reg_ahead_part;

@@ -1,14 +1,12 @@
-/* actors/registrar/writers/holds.c - blocks that are kept in memory for a hand-over from prefill to
- * decode.
+/* actors/registrar/writers/holds.c - blocks kept in memory for a hand-over from prefill to decode.
  *
- * A hold is taken with the RESERVE that grants its blocks or finds them there, so no eviction comes
- * between a block's commit and its hold. It ends by HOLD or by its time; nobody's death ends
- * it, since decode may come after prefill is gone. On a peer's word it ends only when that names
- * the key of a block that is held. What is on disk alone is brought into memory at once, so that
- * decode need not read it and no reclaim takes it along; until it has come, a reclaim waits for it.
- * The time also stands in the block's record (where its deadline was while it was written): a
- * registrar that starts anew keeps what is held until then.
- */
+ * A hold is taken with the RESERVE that grants or finds its blocks, so no eviction can happen
+ * between a commit and the hold. It ends by HOLD or when its time is over. No process's death ends
+ * it, since decode may ask after prefill has died. A peer can end it only by naming the key of a
+ * held block. Blocks on disk only are read into memory at once, so that decode need not read them
+ * and no reclaim takes them; until they are read, a reclaim of their log file waits. The block's
+ * record also holds the time (in its deadline, after the commit): a new registrar keeps what is
+ * held until then. */
 #include "actors/registrar/writers/holds.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -58,7 +56,7 @@ static struct reg_held *held_next(const struct reg_held *held)
     return SL_TABLE_NEXT(held, struct reg_held, by_group);
 }
 
-/* The record may be another's by now. */
+/* The record may have been reused for another block. */
 static bool held_stands(const struct registrar *self, const struct reg_held *held)
 {
     return sl_index_ref_live(self->index, held->group) &&
@@ -81,8 +79,7 @@ uint64_t reg_held_until(const struct registrar *self, sl_ref group)
     return until_ns;
 }
 
-/* In the record of a block that is still written the deadline of that stands; it gets this one at
- * its commit. */
+/* While a block is being written, its record holds that deadline; the commit writes this one. */
 static void until_write(struct registrar *self, sl_ref group)
 {
     struct sl_group_info info;
@@ -100,7 +97,7 @@ static bool held_grow(struct reg_holds *all, uint32_t held_count, uint32_t more)
     if (want <= all->held_capacity) {
         return true;
     }
-    sl_table_clear(&all->by_group); /* its items move */
+    sl_table_clear(&all->by_group); /* its entries move */
     bool grown = want <= HELD_MAX && SL_ARRAY_ROOM(all->held, all->held_capacity, want);
     for (uint32_t i = 0; i < all->held_high; i++) {
         if (all->held[i].group != 0) {
@@ -130,7 +127,7 @@ static struct reg_held *held_find(const struct registrar *self, uint32_t hold,
     return held;
 }
 
-/* Room was made sure of. */
+/* The caller has made room. */
 static void held_add(struct registrar *self, struct reg_held held)
 {
     struct reg_holds *all = self->holds;
@@ -153,7 +150,7 @@ static void held_add(struct registrar *self, struct reg_held held)
     until_write(self, held.group);
 }
 
-/* Nothing holds the block any more: it may be evicted, or ends with its time to live. */
+/* The block's last hold ended: it can be evicted, or ends with its time to live. */
 static void group_is_free(struct registrar *self, sl_ref group)
 {
     struct sl_group_info info;
@@ -197,7 +194,7 @@ static void hold_remove(struct registrar *self, struct reg_hold *hold)
 
 /* ---- RESERVE ---- */
 
-/* True when the block of a request is to be held. */
+/* True if the block is to be held. */
 static bool group_entry(const struct registrar *self, const struct reg_request *req, uint32_t index,
                         struct sl_entry *entry)
 {
@@ -221,8 +218,8 @@ static void groups_weigh(struct registrar *self, const struct reg_request *req)
     }
 }
 
-/* A block that was there when the request was looked through may have left for the room that its
- * others needed. It cannot be held, and who asked is to ask again. */
+/* A block found by the request may have been evicted to make room for the others. It cannot be
+ * held: its items become SL_ERR_BUSY, and the client asks again. */
 static void gone_ask_again(struct registrar *self, const struct reg_request *req)
 {
     struct sl_entry entry;
@@ -252,7 +249,7 @@ sl_err reg_hold_take(struct registrar *self, const struct reg_request *req)
         }
     }
     if (hold == NULL && fresh == 0) {
-        return SL_OK; /* nothing is held: a row without a block would have no time to end by */
+        return SL_OK; /* a hold without blocks would have no time at which it ends */
     }
     hold = hold != NULL ? hold : hold_find(self, 0);
     if (hold == NULL || all->bytes + bytes > self->holds->held_bytes_max) {
@@ -287,7 +284,7 @@ sl_err reg_hold_take(struct registrar *self, const struct reg_request *req)
     return SL_OK;
 }
 
-/* A disk can be read: what is held and on it alone is brought into memory. */
+/* A disk can be read: reads held blocks that are on disk only. */
 static void holds_bring(struct registrar *self)
 {
     for (uint32_t i = 0; i < self->holds->held_high; i++) {
@@ -321,7 +318,7 @@ void reg_hold_recovered(struct registrar *self, sl_ref group, uint64_t until_ns)
 
 /* ---- ends ---- */
 
-/* Whether whoever wants it to end knows what it holds: the digest of a key. */
+/* Whether the sender knows the key of a held block, by its digest. */
 static bool hold_is_known(const struct registrar *self, const struct reg_hold *hold,
                           struct sl_digest keys)
 {
@@ -337,8 +334,8 @@ static bool hold_is_known(const struct registrar *self, const struct reg_hold *h
     return false;
 }
 
-/* All of a hand-over is there when its last block and all others that are held for it are
- * committed: blocks are reserved, and held, in order. */
+/* A hand-over is complete when all blocks held for it are committed: blocks are reserved and held
+ * in order. */
 static bool hold_is_whole(const struct registrar *self, const struct reg_hold *hold)
 {
     struct sl_group_info info;
@@ -414,7 +411,7 @@ static uint64_t holds_next(const struct registrar *self)
 
 /* ---- the part ---- */
 
-/* A restart finds in its record until when a hand-over holds the block. */
+/* A restart reads from the block's record how long it is held. */
 static void holds_committed(struct registrar *self, const struct reg_committed *what)
 {
     if (what->group != NULL) {

@@ -1,4 +1,4 @@
-/* actors/registrar/writers/holds.h - blocks that are kept in memory for a hand-over. */
+/* actors/registrar/writers/holds.h - blocks kept in memory for a hand-over. */
 #ifndef SL_REGISTRAR_WRITERS_HOLDS_H
 #define SL_REGISTRAR_WRITERS_HOLDS_H
 
@@ -8,8 +8,8 @@
 struct reg_held { /* one block of one hold */
     uint64_t version, bytes, until_ns;
     sl_ref group;       /* 0: free */
-    uint32_t hold;      /* REG_NONE: of a hold that a registrar before us gave */
-    uint32_t hold_next; /* of the same hold; of the free ones */
+    uint32_t hold;      /* REG_NONE: a previous registrar's hold */
+    uint32_t hold_next; /* next of the same hold, or next free entry */
     struct sl_table_node by_group;
 };
 struct reg_hold {
@@ -29,10 +29,10 @@ struct reg_holds {
     } metric;
 };
 
-/* Holds all blocks of the request that are granted or exist, or none. Once more changes nothing but
- * the time. Errors: SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
+/* Holds all blocks of the request that are granted or exist, or none. Repeating it only extends the
+ * time. Errors: SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
 sl_err reg_hold_take(struct registrar *self, const struct reg_request *req);
-/* One that a registrar before us gave. */
+/* Restores a hold of a previous registrar. */
 void reg_hold_recovered(struct registrar *self, sl_ref group, uint64_t until_ns);
 /* Until when the block is held; 0: it is not. */
 uint64_t reg_held_until(const struct registrar *self, sl_ref group);

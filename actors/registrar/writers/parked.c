@@ -99,7 +99,7 @@ sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
     return SL_OK;
 }
 
-/* at: where the pointer to it stands. */
+/* at: the pointer that links it. */
 static void parked_free(struct registrar *self, struct reg_parked **at)
 {
     struct reg_parked *parked = *at;
@@ -141,11 +141,11 @@ static void parked_expire(struct registrar *self)
         (void)reg_request_run(self, &parked->request, false, &need_bytes);
         reg_request_answer(self, &parked->request, &parked->back);
         parked_free(self, at);
-        self->space.freed = true; /* who waited behind it may fit */
+        self->space.freed = true; /* requests after it may fit */
     }
 }
 
-/* op_id 0: all of the owner's. */
+/* op_id 0: all requests of the owner. */
 static void parked_end(struct registrar *self, struct sl_proc_id owner, uint64_t op_id)
 {
     struct reg_parked **at = &self->parking->first;
@@ -222,11 +222,11 @@ static void parking_after(struct registrar *self)
 {
     bool parked = self->space.parked_count > 0;
     bool copies = reg_copy_required(self);
-    /* A disk that was waited for is taken for none: its values may leave memory without a copy. */
+    /* A disk that requests waited for counts as absent now: values may leave without a copy. */
     self->space.freed = self->space.freed || (self->parking->copies && !copies);
     self->parking->copies = copies;
     parked_retry(self);
-    if (parked && self->space.parked_count == 0) { /* what is read ahead of use waited for them */
+    if (parked && self->space.parked_count == 0) { /* reads ahead of use waited for them */
         reg_promotes_pump(self);
     }
 }

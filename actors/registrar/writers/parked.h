@@ -1,4 +1,5 @@
-/* actors/registrar/writers/parked.h - RESERVEs that wait for space. */
+/* actors/registrar/writers/parked.h - RESERVEs that wait for space, served first come, first
+ * served. */
 #ifndef SL_REGISTRAR_WRITERS_PARKED_H
 #define SL_REGISTRAR_WRITERS_PARKED_H
 
@@ -13,22 +14,22 @@ struct reg_parked {
 };
 
 struct reg_parking {
-    bool copies;              /* eviction needed a copy on disk when it was last looked */
-    struct reg_parked *first; /* first come, first served */
-    struct reg_parked **end;  /* where the next one comes; NULL: none ever came */
+    bool copies;              /* whether eviction lately required a copy on disk */
+    struct reg_parked *first; /* the oldest */
+    struct reg_parked **end;  /* where the next one is linked; NULL: none ever waited */
     uint64_t bytes;
     struct {
         sl_metric parked_count;
     } metric;
 };
 
-/* Keeps a copy of the request until there is space, or its deadline. Errors: SL_ERR_LIMIT,
- * SL_ERR_NO_MEMORY. */
+/* Copies the request and keeps it until there is space, or until its deadline. Errors:
+ * SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
 sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
                         const struct sl_return *back, uint64_t need_bytes, struct sl_error *why);
-/* Those of an op end without an answer. */
+/* Drops the requests of an op without an answer. */
 void reg_parked_abort(struct registrar *self, struct sl_proc_id owner, uint64_t op_id);
-/* What the first of them needs of the arena; 0: nobody waits. */
+/* Bytes that the first of them needs; 0: none waits. */
 uint64_t reg_parked_need(const struct registrar *self);
 bool reg_parked_already(const struct registrar *self, const struct sl_return *back);
 

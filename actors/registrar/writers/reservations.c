@@ -1,5 +1,4 @@
-/* actors/registrar/writers/reservations.c - the ends of a reservation: commit, abort, deadline,
- * death. */
+/* actors/registrar/writers/reservations.c - ends of reservations: COMMIT, ABORT and expiry. */
 #include "actors/registrar/writers/reservations.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
@@ -24,8 +23,8 @@
 
 /* ---- blocks ---- */
 
-/* A block of which its owner aborted a part can never be complete: when nothing of it is being
- * written any more, its key is free at once instead of at its deadline. */
+/* A block cannot become complete after its owner aborted a part. Its key is freed as soon as no
+ * part is being written, not at its deadline. */
 static void group_given_up(struct registrar *self, uint32_t slot)
 {
     if (self->groups->all[slot].aborted && self->groups->all[slot].claims == REG_NONE) {
@@ -35,14 +34,14 @@ static void group_given_up(struct registrar *self, uint32_t slot)
 
 /* ---- commit ---- */
 
-/* A COMMIT on its way: what its items wait for. */
+/* State of a COMMIT while its items are handled. */
 struct committing {
     const struct sl_msg *msg;
     uint32_t peer;
-    uint64_t answer; /* 0: none of them waits for a tombstone */
+    uint64_t answer; /* 0: no item waits for a tombstone */
 };
 
-/* One answer for all items that wait. */
+/* Makes one answer for all items that wait. False: too many answers wait. */
 static bool commit_waits(struct registrar *self, struct committing *commit)
 {
     if (commit->answer == 0) {
@@ -66,8 +65,8 @@ void reg_claim_end(struct registrar *self, uint32_t slot)
     sl_settled_commit(self->settled, generation, hash);
 }
 
-/* Room for the notes of tombstones, by the index's eviction rule. Evicting may take the very value
- * that is to be replaced. Errors: SL_ERR_NO_SPACE, SL_ERR_NOT_FOUND (it went). */
+/* Makes room for the notes of tombstones by evicting from the index, which may drop the value that
+ * is to be replaced. Errors: SL_ERR_NO_SPACE, SL_ERR_NOT_FOUND (the value left). */
 static sl_err replace_prepare(struct registrar *self, const struct sl_entry *fresh,
                               struct sl_entry *old)
 {
@@ -82,8 +81,8 @@ static sl_err replace_prepare(struct registrar *self, const struct sl_entry *fre
     return SL_OK;
 }
 
-/* Readers find the one or the other. With a disk tier the answer waits until nothing can bring the
- * old value back, as that to a REMOVE does. */
+/* Readers find either the old or the new value. With a disk tier the reply waits until nothing can
+ * bring the old value back, as the reply to REMOVE does. */
 static sl_err claim_replace(struct registrar *self, uint32_t slot, struct sl_digest digest,
                             const struct sl_entry *old, const struct reg_drop *how)
 {
@@ -135,7 +134,7 @@ static sl_err claim_put(struct registrar *self, uint32_t slot, struct sl_digest 
     return SL_OK;
 }
 
-/* Releases it. A block one part of which was given up stays incomplete. */
+/* Releases the claim. A block that loses a part stays incomplete. */
 static void claim_give_up(struct registrar *self, uint32_t slot)
 {
     const struct reg_claim *claim = &self->claims->all[slot];
@@ -152,7 +151,7 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
 {
     struct reg_claim *claim = &self->claims->all[slot];
     struct sl_entry entry, there;
-    if (reg_charge_settle(self, claim->ref) != SL_OK) { /* the contribution it was for ended */
+    if (reg_charge_settle(self, claim->ref) != SL_OK) { /* its contribution ended */
         claim_give_up(self, slot);
         return SL_ERR_NO_SPACE;
     }
@@ -162,7 +161,7 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
     bool gives_way =
         claim->replace && found == SL_OK && there.kind == SL_RECORD_COMMITTED && there.group == 0;
     if (found == SL_OK && !gives_way) {
-        reg_claim_release(self, slot); /* a block, or a disk's scan, took the key meanwhile */
+        reg_claim_release(self, slot); /* a block or a disk's scan took the key meanwhile */
         return SL_ERR_EXISTS;
     }
     if (gives_way) {
@@ -174,16 +173,16 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
     char key[SL_KEY_BYTES_MAX];
     uint32_t tombstones = found == SL_OK ? reg_forgets_needed(self, &there) : 0;
     if (claim->replace && found == SL_ERR_NOT_FOUND) {
-        memcpy(key, name.at, name.length); /* its record may move */
+        memcpy(key, name.at, name.length); /* the key's record may move */
         tombstones = (uint32_t)__builtin_popcount(reg_disks_may_have(self, name, REG_NONE, true));
     }
     bool waits = self->tier->on && (tombstones > 0 || found == SL_OK);
     if (tombstones > 0 && reg_forgets_room(self) < tombstones + REG_DISKS_MAX) {
-        reg_claim_release(self, slot); /* what is there could come back, so it stays */
+        reg_claim_release(self, slot); /* the old value could return, so it stays */
         return SL_ERR_LIMIT;
     }
     if (waits && !commit_waits(self, commit)) {
-        reg_claim_release(self, slot); /* too many answers wait: its writer tries again */
+        reg_claim_release(self, slot); /* too many answers wait; the client tries again */
         return SL_ERR_BUSY;
     }
     const struct reg_drop how = {.reason = REG_GHOST_REMOVED,
@@ -208,9 +207,9 @@ static bool claim_is_of(const struct registrar *self, const struct reg_claim *cl
            claim->writer_peer == peer;
 }
 
-/* Committed before, by us or the registrar before. Its answer may have waited for tombstones of
- * what it replaced when that one died. Its record may be another by now, or none, so they are found
- * by the key's hash. */
+/* The item was committed before, by this or the previous registrar. The reply may have been waiting
+ * for tombstones of the replaced value when that registrar died. Its record may be gone, so the
+ * tombstones are found by the key's hash. */
 static sl_err commit_again(struct registrar *self, struct committing *commit, uint32_t index,
                            uint64_t key_hash)
 {
@@ -245,7 +244,7 @@ static sl_err commit_one(struct registrar *self, struct committing *commit, uint
     }
     if (claim->state != REG_CLAIM_RESERVED) {
         if (claim->state == REG_CLAIM_HELD && claim->writer_peer == peer) {
-            reg_claim_release(self, slot); /* the writer itself says that it is done */
+            reg_claim_release(self, slot); /* the writer itself is done with it */
         }
         return SL_ERR_STALE;
     }
@@ -253,17 +252,16 @@ static sl_err commit_one(struct registrar *self, struct committing *commit, uint
         return reg_ahead_commit(self, commit->msg, slot, index);
     }
     if (commit->msg->body.commit.named.count > 0) {
-        return SL_ERR_INVALID; /* it has a key */
+        return SL_ERR_INVALID; /* the claim has a key */
     }
     return claim_commit(self, commit, slot, index,
                         (struct sl_digest){.low = item->digest_low, .high = item->digest_high});
 }
 
-/* So many items before its turn an item's records are fetched from memory, and half as many before
- * what they say is. */
+/* Items ahead for which records are prefetched; half as many for what these records point at. */
 #define FETCH_AHEAD 8u
 
-/* The item that comes so many later; NULL: the message has no more. */
+/* The claim of item i in the order of commits; NULL: none. */
 static const struct reg_claim *claim_ahead(struct registrar *self,
                                            const struct sl_body_commit *body, uint64_t i)
 {
@@ -299,12 +297,12 @@ static void unit_fetch(struct registrar *self, const struct sl_body_commit *body
     sl_table_fetch(&self->claims->by_key, claim->hash);
     if (claim->group == REG_NONE) {
         reg_unit_awaits(self, claim->hash);
-    } else if (claim->node[REG_LIST_GROUP].next == REG_NONE) { /* once for its parts */
+    } else if (claim->node[REG_LIST_GROUP].next == REG_NONE) { /* only once for all parts */
         reg_unit_awaits(self, self->groups->all[claim->group].hash);
     }
 }
 
-/* Before the first item. */
+/* For the first items. */
 static void commit_fetch(struct registrar *self, const struct sl_body_commit *body)
 {
     for (uint64_t i = 0; i < FETCH_AHEAD; i++) {
@@ -323,7 +321,7 @@ static void commit_asked(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     if (reg_answer_waits(self, msg)) {
-        return; /* sent again */
+        return; /* a repeated request */
     }
     uint64_t done = 0, stale = 0;
     struct committing commit = {.msg = msg, .peer = peer};
@@ -354,14 +352,14 @@ static void commit_asked(struct registrar *self, const struct sl_msg *msg)
 
 /* ---- abort ---- */
 
-/* The sender says that nothing is written there any more. */
+/* The sender no longer writes to this extent. */
 static sl_err abort_one(struct registrar *self, uint32_t peer, const struct sl_item_claim *item)
 {
     uint32_t slot = reg_claim_by_generation(self, item->generation);
     if (slot == REG_NONE || self->claims->all[slot].ref != item->ref) {
         return sl_settled_committed(self->settled, item->generation, NULL)
                    ? SL_ERR_STALE
-                   : SL_OK; /* committed, or gone already */
+                   : SL_OK; /* committed, or freed before */
     }
     struct reg_claim *claim = &self->claims->all[slot];
     if (claim->state == REG_CLAIM_PROMOTING || !claim_is_of(self, claim, peer)) {
@@ -371,8 +369,8 @@ static sl_err abort_one(struct registrar *self, uint32_t peer, const struct sl_i
     return SL_OK;
 }
 
-/* The sender gave the op up before it heard what was granted: nobody writes there, and the keys are
- * free at once. Rare: it comes after a RESERVE that was not answered in time. */
+/* The sender gave up the op before it learnt what was granted, so nothing is being written and the
+ * keys are free at once. This is rare: it follows a RESERVE without an answer in time. */
 static void abort_op(struct registrar *self, uint32_t peer, uint64_t op_id)
 {
     struct sl_proc_id owner = self->peers->all[peer].proc;
@@ -382,7 +380,7 @@ static void abort_op(struct registrar *self, uint32_t peer, uint64_t op_id)
         const struct reg_claim *claim = &self->claims->all[i];
         if (claim->state == REG_CLAIM_RESERVED && !claim->ahead && claim->op_id == op_id &&
             sl_proc_id_equal(claim->owner, owner)) {
-            claim_give_up(self, i); /* with others of its block */
+            claim_give_up(self, i); /* and other claims of its block */
             count++;
         }
     }
@@ -421,7 +419,7 @@ static void timers_expire(struct registrar *self)
             continue;
         }
         if (self->claims->all[id].state == REG_CLAIM_RESERVED && self->claims->all[id].ahead) {
-            reg_claim_quarantine(self, id); /* not used in time: nothing is lost */
+            reg_claim_quarantine(self, id); /* unused in time: nothing is lost */
         } else if (self->claims->all[id].state == REG_CLAIM_RESERVED) {
             struct sl_entry entry;
             sl_index_read(self->index, self->claims->all[id].ref, &entry);

@@ -1,4 +1,4 @@
-/* actors/registrar/writers/reservations.h - the ends of a reservation. */
+/* actors/registrar/writers/reservations.h - ends of reservations: COMMIT, ABORT and expiry. */
 #ifndef SL_REGISTRAR_WRITERS_RESERVATIONS_H
 #define SL_REGISTRAR_WRITERS_RESERVATIONS_H
 
@@ -10,10 +10,9 @@ struct reg_reservations {
     } metric;
 };
 
-/* The claim's extent was committed: its slot is free, and what was committed is noted for requests
- * that are sent again. */
+/* Frees the slot of a committed claim, and notes the commit for repeated requests. */
 void reg_claim_end(struct registrar *self, uint32_t slot);
-/* Record `ref` was made visible: a value (group REG_NONE), or a part of that block. */
+/* Record `ref` became visible: a value (group REG_NONE), or a part of that block. */
 void reg_claim_done(struct registrar *self, sl_ref ref, uint64_t hash, uint32_t group,
                     uint32_t part_index);
 

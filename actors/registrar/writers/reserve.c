@@ -1,9 +1,9 @@
 /* actors/registrar/writers/reserve.c - RESERVE: one pass over the items, and grants.
  *
- * The pass: 1. what every block of the request is; 2. what every object is: there, being written,
- * or in need of an extent; 3. extents, evicting; 4. records of the claims. Nothing is told before
- * all of it is done, so a request that has to wait (or a block that cannot be had whole) is rolled
- * back by freeing what it took. */
+ * The pass: 1. classifies the blocks; 2. classifies the items: they exist, are being written, or
+ * need an extent; 3. takes extents, evicting; 4. writes the records of the claims. Nothing is
+ * visible to others before all is done. A request that has to wait, or a block that cannot be
+ * granted whole, is rolled back by freeing what it took. */
 #include "actors/registrar/writers/reserve.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/reclaim.h"
@@ -26,7 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An answer takes a while to arrive. */
+/* A request that does not `wait` is answered this long before its deadline: a share of its time,
+ * bounded, for the reply's way. */
 #define ANSWER_SHARE  20u
 #define ANSWER_NS_MAX (50 * SL_NS_PER_MS)
 
@@ -35,8 +36,7 @@
 static bool same_request(const struct reg_request *req, struct sl_proc_id owner, uint64_t op_id,
                          uint64_t seq)
 {
-    /* Requests without an op are told apart by their number: two puts of one client are two
-     * writers. */
+    /* Requests without an op are distinguished by number: two puts of a client are two writers. */
     return sl_proc_id_equal(owner, req->owner) && op_id == req->op_id &&
            (op_id != 0 || seq == req->seq);
 }
@@ -66,7 +66,7 @@ static struct reg_want_group group_classify(struct registrar *self, const struct
         return out;
     }
     uint32_t slot = reg_group_slot(self, entry.ref);
-    if (slot == REG_NONE) { /* dropped, on its way out */
+    if (slot == REG_NONE) { /* dropped, about to be freed */
         out.code = SL_ERR_BUSY;
     } else if (!same_request(req, self->groups->all[slot].owner, self->groups->all[slot].op_id,
                              self->groups->all[slot].seq)) {
@@ -81,7 +81,7 @@ static struct reg_want_group group_classify(struct registrar *self, const struct
     return out;
 }
 
-/* ---- 2: objects ---- */
+/* ---- 2: items ---- */
 
 static struct reg_want_group *item_group(struct registrar *self, const struct sl_item_want *want)
 {
@@ -108,14 +108,14 @@ static bool item_seen(struct registrar *self, const struct reg_request *req, uin
     return false;
 }
 
-/* Names are compared by their hash alone: two bundles with one hash would be one. */
+/* Bundles are identified by the hash of their name only. */
 static uint64_t bundle_of(const struct sl_item_want *want)
 {
     return want->bundle.length == 0 ? 0 : SL_MAX(reg_hash(want->bundle.at, want->bundle.length), 1);
 }
 
-/* A value that is to give way to the one that is asked for keeps what belongs to its key: a hard
- * pin and its bundle. SL_ERR_EXISTS: it does not give way. */
+/* A value that replaces another keeps the hard pin and bundle of its key. SL_ERR_EXISTS: the
+ * existing value cannot be replaced. */
 static sl_err item_replaces(const struct reg_request *req, const struct sl_item_want *want,
                             const struct sl_entry *there, struct reg_item *item)
 {
@@ -132,8 +132,8 @@ static sl_err item_replaces(const struct reg_request *req, const struct sl_item_
     return SL_OK;
 }
 
-/* A key that is in the table: there, being made visible by another, or not what the request takes
- * it for. */
+/* The code for a key in the table: it exists, becomes visible soon, or is not what the request
+ * assumes. */
 static sl_err item_present(struct registrar *self, const struct sl_item_want *want,
                            const struct sl_entry *entry, struct sl_item_grant *grant)
 {
@@ -149,7 +149,7 @@ static sl_err item_present(struct registrar *self, const struct sl_item_want *wa
     }
     if (group != NULL && group->slot != REG_NONE &&
         self->groups->all[group->slot].ref == entry->group) {
-        return SL_ERR_EXISTS; /* filled by this op already */
+        return SL_ERR_EXISTS; /* this op has filled it already */
     }
     uint32_t slot = reg_group_slot(self, entry->group);
     grant->busy_ns = slot == REG_NONE ? 0 : timer_left(self, reg_group_timer(self, slot));
@@ -167,7 +167,7 @@ static void grant_fill(const struct reg_claim *claim, struct sl_item_grant *gran
     };
 }
 
-/* A key that somebody is writing. */
+/* The code for a key that is being written. */
 static sl_err item_claimed(struct registrar *self, const struct reg_request *req,
                            const struct sl_item_want *want, uint32_t slot,
                            struct sl_item_grant *grant)
@@ -191,11 +191,10 @@ static sl_err item_claimed(struct registrar *self, const struct reg_request *req
     return SL_OK;
 }
 
-/* Whether the other writer has to stand back. Who replaces does not wait for a put, which may be
- * one that nobody goes on with; but of two that replace the later one waits for the first: each
- * would else take the key from the other whenever it tries again, and two large values could go on
- * so until their deadlines. Nobody waits longer than put_preempt for one that does not come to an
- * end. */
+/* Whether the other writer is preempted. A replacing put does not wait for a plain put, whose
+ * writer may have given up. Of two replacing puts the later one waits: otherwise each would take
+ * the key from the other with every try, and two large values could go on until their deadlines.
+ * After put_preempt any other writer may take the key. */
 static bool item_preempts(const struct registrar *self, const struct reg_request *req,
                           uint32_t slot)
 {
@@ -214,7 +213,7 @@ static sl_err item_writer(struct registrar *self, const struct reg_request *req,
     if (item->writer == REG_NONE) {
         return SL_ERR_UNREACHABLE;
     }
-    /* An actor that refuses its fence is killed: no client may name one. */
+    /* An actor that refuses its fence is killed, so no client may name an actor. */
     bool others = self->peers->all[req->peer].client && item->writer != req->peer;
     return others ? SL_ERR_PERMISSION : SL_OK;
 }
@@ -244,7 +243,7 @@ static sl_err item_classify(struct registrar *self, const struct reg_request *re
     }
     if (item_seen(self, req, index, mask)) {
         grant->busy_ns = req->ttl_ns;
-        return SL_ERR_BUSY; /* the first of its name is being written now */
+        return SL_ERR_BUSY; /* an earlier item has the same key */
     }
     if (sl_index_find_hashed(self->index, reg_key(&want->key), item->index_hash, &entry) == SL_OK &&
         !reg_half_gives_way(self, reg_unit_of(&entry)) &&
@@ -268,7 +267,7 @@ static sl_err item_classify(struct registrar *self, const struct reg_request *re
         return SL_ERR_INVALID; /* the part exists under another key */
     }
     if (sl_extent_space(want->length_bytes) > reg_charge_largest(self)) {
-        return SL_ERR_NO_SPACE; /* and waiting would not help */
+        return SL_ERR_NO_SPACE; /* waiting would not help */
     }
     sl_err err = item_writer(self, req, want, item);
     item->state = err == SL_OK ? REG_ITEM_NEED : item->state;
@@ -283,7 +282,7 @@ static void group_fail(struct reg_want_group *group, sl_err code, uint64_t busy_
     }
 }
 
-/* What the pass looks at of each key is fetched from memory for all of them at once. */
+/* Prefetches what the pass reads of each key, for all keys at once. */
 static void request_fetch(struct registrar *self, const struct reg_request *req)
 {
     for (uint32_t i = 0; i < req->group_count; i++) {
@@ -355,15 +354,15 @@ static sl_err group_make(struct registrar *self, const struct reg_request *req, 
     struct reg_group fresh = {.owner = req->owner, .op_id = req->op_id, .seq = req->seq};
     sl_err err = reg_group_make(self, &make, &fresh, &group->slot);
     if (err != SL_OK) {
-        return err == SL_ERR_EXISTS ? SL_ERR_BUSY : err; /* the same block twice in one request */
+        return err == SL_ERR_EXISTS ? SL_ERR_BUSY : err; /* the block is twice in the request */
     }
     reg_unit_want(self, fresh.ref, want);
     group->made = true;
     return SL_OK;
 }
 
-/* The key is free at once, the other's extent when its writer is known to be out; its COMMIT is
- * stale. */
+/* The key is free at once, the extent once its writer can no longer write; that writer's COMMIT
+ * becomes SL_ERR_STALE. */
 static void item_preempt(struct registrar *self, const struct reg_request *req,
                          struct reg_item *item)
 {
@@ -434,7 +433,7 @@ static sl_err item_record(struct registrar *self, const struct reg_request *req,
         return err;
     }
     item->slot = reg_claim_add(self, &claim);
-    SL_ASSERT(item->slot != REG_NONE); /* counted before */
+    SL_ASSERT(item->slot != REG_NONE); /* the pass checked the limit */
     reg_list_add(self, REG_LIST_PEER, &self->peers->all[req->peer].owned, item->slot);
     if (group != NULL) {
         reg_list_add(self, REG_LIST_GROUP, &self->groups->all[group->slot].claims, item->slot);
@@ -454,7 +453,7 @@ static void item_undo(struct registrar *self, const struct reg_request *req, uin
 {
     struct reg_item *item = &self->scratch->items[index];
     if (item->state == REG_ITEM_GRANTED) {
-        reg_claim_release(self, item->slot); /* nobody was told of it */
+        reg_claim_release(self, item->slot); /* no client knows of it */
     } else if (item->state == REG_ITEM_TAKEN) {
         reg_give_charged(self, item->offset_bytes, req->items[index].length_bytes, item->charged);
     } else if (item->state != REG_ITEM_NEED) {
@@ -464,7 +463,7 @@ static void item_undo(struct registrar *self, const struct reg_request *req, uin
     self->scratch->grants[index] = (struct sl_item_grant){.code = (uint64_t)code};
 }
 
-/* Blocks that this request made and that got nothing. */
+/* Removes blocks that this request made and that got no extent. */
 static void groups_undo(struct registrar *self, const struct reg_request *req)
 {
     for (uint32_t i = 0; i < req->group_count; i++) {
@@ -488,7 +487,7 @@ static void request_undo(struct registrar *self, const struct reg_request *req, 
         item_undo(self, req, i, code);
     }
     groups_undo(self, req);
-    self->space.freed = freed; /* what was just taken and given back is no news to who waits */
+    self->space.freed = freed; /* taking and freeing is no news for waiting requests */
 }
 
 /* ---- the pass ---- */
@@ -514,8 +513,8 @@ static sl_err item_grant(struct registrar *self, const struct reg_request *req, 
     return err;
 }
 
-/* Grants what is needed. With `wait` a lack of space ends the pass; without, it ends the item and
- * its block. */
+/* Grants extents. If space runs out, the pass ends if the request can wait; otherwise that item
+ * fails, with its block. */
 static sl_err request_grant(struct registrar *self, const struct reg_request *req, bool fits)
 {
     for (uint32_t i = 0; i < req->item_count; i++) {
@@ -555,7 +554,7 @@ static sl_err request_grant(struct registrar *self, const struct reg_request *re
     return SL_OK;
 }
 
-/* Answers every item without granting anything. */
+/* Answers all items without a grant. */
 static enum reg_outcome request_refuse(struct registrar *self, const struct reg_request *req,
                                        sl_err code)
 {
@@ -568,7 +567,7 @@ static enum reg_outcome request_refuse(struct registrar *self, const struct reg_
 enum reg_outcome reg_request_run(struct registrar *self, const struct reg_request *req,
                                  bool may_allocate, uint64_t *need_bytes)
 {
-    /* A round takes 64 units: enough rounds that what comes in never outruns what goes. */
+    /* A round drops 64 units: enough that new records never outrun dropped ones. */
     uint32_t rounds = REG_INSERT_ROUNDS + req->item_count / 32;
     bool room = may_allocate;
     for (uint32_t i = 0; i < rounds && room && sl_index_nearly_full(self->index); i++) {
@@ -582,7 +581,8 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
     bool limit =
         self->claims->count + need.count > self->set.reservations_max ||
         self->peers->all[req->peer].quarantined_bytes > self->scratch->quarantine_bytes_max;
-    if (limit || (req->wait && !need.fits)) { /* without room for ever; else item by item */
+    if (limit ||
+        (req->wait && !need.fits)) { /* room will never suffice; without `wait`, item by item */
         return request_refuse(self, req, limit ? SL_ERR_LIMIT : SL_ERR_NO_SPACE);
     }
     if (!reg_request_has_room(self, req, &need, may_allocate)) {
@@ -599,8 +599,7 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
     return REG_RESERVE_ANSWER;
 }
 
-/* What is held is held before anybody is told of it. Without room for all of it nothing is granted.
- */
+/* Holds blocks before the reply. If they do not all fit into the limit, nothing is granted. */
 static void request_hold(struct registrar *self, const struct reg_request *req)
 {
     sl_err err = reg_hold_take(self, req);
@@ -689,7 +688,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
     }
     struct sl_return back;
     sl_return_keep(msg, &back);
-    if (!body->wait) { /* told in time that there is none, should no room come */
+    if (!body->wait) { /* time to answer that no room came */
         back.deadline_ns -= SL_MIN(msg->budget_ns / ANSWER_SHARE, ANSWER_NS_MAX);
     }
     if (reg_parked_already(self, &back)) {
@@ -719,7 +718,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
     };
     reg_wish_make(self, &body->contributions, &req.wish);
     uint64_t need_bytes = 0;
-    /* Nobody overtakes a request that waits for space. */
+    /* No request overtakes those that wait. */
     bool first = self->space.parked_count == 0;
     if (reg_request_run(self, &req, first, &need_bytes) == REG_RESERVE_ANSWER) {
         reg_request_answer(self, &req, &back);

@@ -1,16 +1,16 @@
-/* actors/registrar/writers/reserve.h - RESERVE. */
+/* actors/registrar/writers/reserve.h - RESERVE: requests for extents to write to. */
 #ifndef SL_REGISTRAR_WRITERS_RESERVE_H
 #define SL_REGISTRAR_WRITERS_RESERVE_H
 
 #include "actors/registrar/memory/contributions.h"
 
-struct reg_request { /* a RESERVE as the pass needs it; of a message or of a parked copy */
+struct reg_request { /* a RESERVE for the pass over its items; from a message or a parked copy */
     const struct sl_item_want *items;
     const struct sl_item_group *groups;
     uint32_t item_count, group_count;
-    bool wait;        /* for room, for all of it */
-    bool until_there; /* waits only while room is on its way: memory that is being populated, or
-                         values that leave memory when the disk has them */
+    bool wait;        /* for room for all items */
+    bool until_there; /* waits only while room is expected: memory is being populated, or values
+                         leave memory once they are on disk */
     uint64_t ttl_ns, op_id, seq, trace_id, hold_id, hold_ns;
     bool hard_pin, replace, draft;
     uint64_t soft_pin_ns;
@@ -27,25 +27,25 @@ struct reg_item {
     uint64_t hash;
     uint64_t index_hash; /* of its key in the index */
     uint64_t offset_bytes;
-    uint32_t charged;  /* as in contributions.h, once TAKEN */
-    uint64_t bundle;   /* that the value gets */
-    uint32_t preempts; /* claim of another writer that has to stand back, REG_NONE: none */
+    uint32_t charged;  /* as in contributions.h, from TAKEN on */
+    uint64_t bundle;   /* the value's bundle */
+    uint32_t preempts; /* claim of another writer to preempt, REG_NONE: none */
     bool hard_pin;
 };
 struct reg_want_group {
-    sl_err code; /* SL_OK: parts may be granted; else every part's answer */
+    sl_err code; /* SL_OK: parts may be granted; else the code for every part */
     uint64_t busy_ns;
     uint64_t index_hash; /* as of an item */
     uint32_t slot;       /* pending group, REG_NONE: to be made */
-    bool made;           /* by this request */
-    uint64_t bytes;      /* of its parts, when it is to be held */
+    bool made;           /* in this request */
+    uint64_t bytes;      /* of its parts, if it is to be held */
 };
 struct reg_scratch {
     struct reg_item *items;
     struct reg_want_group *groups;
     struct sl_item_grant *grants;
     uint32_t *seen;   /* hash set over the items of a request */
-    uint64_t *spaces; /* what its items take of memory */
+    uint64_t *spaces; /* memory that each item takes */
     uint64_t put_preempt_ns, soft_pin_max_ns, quarantine_bytes_max; /* settings */
     struct {
         sl_metric reserve_count, busy_count, refused_count, preempted_count;
@@ -53,7 +53,7 @@ struct reg_scratch {
 };
 
 enum reg_outcome { REG_RESERVE_ANSWER, REG_RESERVE_PARK };
-/* One pass; *need_bytes is what it needs of memory. ANSWER: the scratch has the grants. */
+/* Runs the pass once. *need_bytes: the memory it needs. ANSWER: the grants are in the scratch. */
 enum reg_outcome reg_request_run(struct registrar *self, const struct reg_request *req,
                                  bool may_allocate, uint64_t *need_bytes);
 void reg_request_answer(struct registrar *self, const struct reg_request *req,

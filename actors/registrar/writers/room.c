@@ -1,4 +1,4 @@
-/* actors/registrar/writers/room.c - whether a request has the room that it needs, or gets it. */
+/* actors/registrar/writers/room.c - makes room for a request, or decides that it waits. */
 #include "actors/registrar/writers/room.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/disk/write_behind.h"
@@ -6,7 +6,7 @@
 #include "actors/registrar/memory/populate.h"
 #include "actors/registrar/writers/ahead.h"
 
-#define ROOM_AHEAD_ITEMS 64u /* as evict_batch is by default */
+#define ROOM_AHEAD_ITEMS 64u /* the default of evict_batch */
 
 bool reg_memory_comes(const struct registrar *self, uint64_t need_bytes)
 {
@@ -30,7 +30,7 @@ bool reg_request_has_room(struct registrar *self, const struct reg_request *req,
     if (reg_charge_room(self, need_bytes) && reg_memory_comes(self, need_bytes)) {
         return false;
     }
-    /* What is asked for comes before what is granted ahead of being asked for. */
+    /* Requests take precedence over grants in advance. */
     if (!req->wait && !writes) {
         return true;
     }
@@ -52,5 +52,5 @@ void reg_request_room_ahead(struct registrar *self, const struct reg_request *re
             count++;
         }
     }
-    (void)reg_make_room(self, bytes); /* who gets none is told so item by item */
+    (void)reg_make_room(self, bytes); /* without room, items fail one by one */
 }

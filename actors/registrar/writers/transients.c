@@ -1,4 +1,4 @@
-/* actors/registrar/writers/transients.c - blocks with a time to live. */
+/* actors/registrar/writers/transients.c - drops blocks whose time to live is over. */
 #include "actors/registrar/writers/transients.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -31,8 +31,8 @@ static void transients_expire(struct registrar *self)
         if (sl_index_ref_live(self->index, due.id) &&
             sl_index_kind(self->index, due.id) == SL_RECORD_GROUP &&
             sl_index_version(self->index, due.id) == due.cookie &&
-            reg_held_until(self, due.id) == 0) { /* else the end of its hold brings it back here */
-            (void)reg_unit_drop(self, due.id, &how); /* out of memory: evicted some time later */
+            reg_held_until(self, due.id) == 0) {     /* else the end of its hold adds it again */
+            (void)reg_unit_drop(self, due.id, &how); /* without memory it is evicted later */
         }
     }
     reg_retired_scan(self, from);

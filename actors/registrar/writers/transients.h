@@ -1,4 +1,4 @@
-/* actors/registrar/writers/transients.h - blocks with a time to live. */
+/* actors/registrar/writers/transients.h - drops blocks whose time to live is over. */
 #ifndef SL_REGISTRAR_WRITERS_TRANSIENTS_H
 #define SL_REGISTRAR_WRITERS_TRANSIENTS_H
 
@@ -6,7 +6,7 @@
 #include "runtime/base/sl_heap.h"
 
 struct reg_transients {
-    struct sl_heap heap; /* references and versions; what is gone is dropped when it comes up */
+    struct sl_heap heap; /* references and versions; stale entries are discarded when due */
 };
 
 void reg_transient_add(struct registrar *self, sl_ref group, uint64_t at_ns);

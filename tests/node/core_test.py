@@ -199,7 +199,7 @@ class Missing(unittest.TestCase):
             code, said = self.asked(*words)
             self.assertEqual(code, 3)
             self.assertRegex(said, r"no node runs under the name 'none-\d+'")
-            names = re.search(r"(?m)^--instance names the node; there run: (.+)$", said)
+            names = re.search(r"(?m)^--instance selects the node; running: (.+)$", said)
             self.assertIsNotNone(names, said)
             names = names[1].split(", ")
             self.assertTrue(node.instance in names or len(names) == NAMES_SAID, said)
@@ -207,7 +207,7 @@ class Missing(unittest.TestCase):
     @unittest.skipUnless(another_can_ask(), "skipped: not root, or another user does not reach the programs")
     def test_without_any_it_says_how_to_begin(self):
         code, said = self.asked("status", before=["setpriv", "--reuid", "4711", "--clear-groups"])
-        self.assertEqual((code, said.splitlines()[-1]), (3, "no node of this user runs here: sluice-node start begins one"))
+        self.assertEqual((code, said.splitlines()[-1]), (3, "no node of this user runs here: start one with sluice-node start"))
 
     def test_a_setting_of_actors_is_none_of_a_node(self):
         node = Node(ranks=1, memory="64MiB")

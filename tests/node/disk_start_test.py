@@ -169,7 +169,7 @@ class DiskStart(unittest.TestCase):
         self.two_paths(node, "/proc/nothing")
         said = node.start().stdout
         self.assertRegex(said, "/proc/nothing.*: going on with the other disks")
-        self.assertIn("goes on without tierer.1", said)
+        self.assertIn("continues without tierer.1", said)
         self.put_flushed(node, "kept")
 
     def test_a_disk_whose_lock_is_held_a_while_is_waited_for(self):
@@ -204,7 +204,7 @@ class DiskStart(unittest.TestCase):
         node = self.node()
         node.programs_with_ctl('"config --check"*) exec sleep 600 ;;')
         said = node.start().stdout
-        self.assertRegex(said, f"the disk check of {self.place(node)} has not answered within 10 s: going on")
+        self.assertRegex(said, f"the disk check of {self.place(node)} has not answered within 10 s: starting anyway")
         self.put_flushed(node, "kept")
 
     def test_a_file_system_without_room_is_refused(self):
@@ -432,7 +432,7 @@ class DiskStart(unittest.TestCase):
         self.assertNotEqual(node.ctl("get", "a", check=False).returncode, 0)
         for command in (("restart", "keyer"), ("start", *node.settings)):  # which goes on under a new supervisor
             done = node.supervisor(*command, check=False)  # a tierer that has just been started may be missed
-            self.assertTrue(done.returncode == 0 or "goes on without tierer.0" in done.stdout, done.stdout)
+            self.assertTrue(done.returncode == 0 or "continues without tierer.0" in done.stdout, done.stdout)
             self.assertEqual(node.ctl("get", "new").stdout, b"new")
             os.kill(node.supervisor_pid(), signal.SIGKILL)
         node.supervisor("start", *node.settings, check=False)

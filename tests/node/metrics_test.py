@@ -511,7 +511,7 @@ class Supervised(unittest.TestCase):
                 self.assertIn("/metrics is not served", said)
                 self.assertRegex(node.ctl("doctor", check=False).stdout, rb"fail +metrics +metrics_listen 127.0.0.1:[0-9]+: Address already in use")
                 restarted = node.supervisor("restart").stdout
-                self.assertIn(f"no /metrics yet, another try follows: sluice-metrics: port {port} of 127.0.0.1 is in use", restarted)
+                self.assertIn(f"no /metrics yet, trying again: sluice-metrics: port {port} of 127.0.0.1 is in use", restarted)
                 other.close()
                 wait_until(lambda: self.at(node), 20, "it is served when the address is free")
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30 * PATIENCE) as answer:

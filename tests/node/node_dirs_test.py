@@ -399,7 +399,7 @@ class Dirs(unittest.TestCase):
         hold = f"for path in {[self.run, self.shm, logs]}: os.makedirs(path, 0o700, True), fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_SH)"
         for ended in (subprocess.Popen.kill, subprocess.Popen.terminate):
             ended(waits(hold))
-        self.assertIn("processes that were killed still hold", self.start(log_dir=logs))
+        self.assertIn("killed processes that hang in the kernel still hold", self.start(log_dir=logs))
         self.node("stop", log_dir=logs)
         self.assertEqual(os.listdir(self.shm), [])
         apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -415,7 +415,7 @@ class Dirs(unittest.TestCase):
         with contextlib.suppress(OSError):
             for number in range(100):
                 os.close(os.open(f"{self.run}/other-{number}", os.O_CREAT, 0o600))
-        self.assertIn("nothing was ended: its memory would be lost", self.node("stop", "--keep-arena", code=1))
+        self.assertIn("nothing was stopped: the node's memory would be lost", self.node("stop", "--keep-arena", code=1))
         self.node("status")
 
     def test_a_command_under_another_name_leaves_the_node_alone(self):
@@ -466,7 +466,7 @@ class Dirs(unittest.TestCase):
         with open(self.run + "/supervisor.pid", encoding="utf-8") as file:
             before = file.read()
         self.run_dir_filled(0)
-        self.assertIn(f"nothing was changed: no room in {self.run}", self.node("restart", code=1, **logs))
+        self.assertIn(f"nothing was changed: no space left in {self.run}", self.node("restart", code=1, **logs))
         with open(self.run + "/supervisor.pid", encoding="utf-8") as file:
             self.assertEqual(file.read(), before)
         os.remove(self.run + "/cache/of-another-program")
@@ -523,7 +523,7 @@ class Dirs(unittest.TestCase):
             node.where[-1] = node.shm
             said = node.supervisor("start", *node.settings, "--contributions", "true", "--disk-path", self.home + "/other").stdout
             self.assertIn("1 values in memory belong to no contribution and are removed", said)
-            self.assertIn(f"what lies on disk in {node.directory}/disk was served", said)
+            self.assertIn(f"values on disk in {node.directory}/disk are not served", said)
             killed_whole()
             said = node.supervisor("stop")
             self.assertIn(f"its memory in {node.shm}", said.stdout)
@@ -670,7 +670,7 @@ while time.monotonic() < end:
                 self.assertEqual(probe.code("get", "held"), "SL_OK")
             if python is not None:
                 self.assertIn("b'2'", python.communicate("\n", timeout=600)[0])
-            self.assertIn("begins with empty memory", log_of(node, "supervisor"))
+            self.assertIn("restarts with empty memory", log_of(node, "supervisor"))
 
     def test_figures_that_are_removed_or_cut_begin_anew_and_memory_stays(self):
         with Node(ranks=1, memory="16MiB") as node:
@@ -740,7 +740,7 @@ while time.monotonic() < end:
             with open(run + "/supervisor.state", encoding="utf-8") as file:
                 self.assertEqual(file.read(), "somebody's\n")
             with open(logs + "/supervisor.jsonl", encoding="utf-8") as file:
-                self.assertIn("another directory has its name", file.read())
+                self.assertIn("was removed or replaced by another directory", file.read())
 
     @unittest.skipUnless(os.geteuid() == 0, "skipped: only root can make directories of others")
     def test_logs_go_on_where_they_were_when_a_directory_cannot_be_made_again_or_is_another_users(self):
@@ -766,7 +766,7 @@ while time.monotonic() < end:
                     pass
                 for times in (1, 2):
                     pids = [node.supervisor_pid(), *(node.pid(name) for name in node.processes())]
-                    wait_until(lambda: said("supervisor.jsonl").count("logs go on in the directory that was there") == times, HANG, "it is said")
+                    wait_until(lambda: said("supervisor.jsonl").count("logs continue in the old directory") == times, HANG, "it is said")
                     self.assertEqual(pids, [node.supervisor_pid(), *(node.pid(name) for name in node.processes())])
                     os.kill(keyer := node.live_pid("keyer"), signal.SIGKILL)
                     node.wait_restarted("keyer", keyer, HANG)

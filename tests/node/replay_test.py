@@ -101,7 +101,7 @@ class Replay(unittest.TestCase):
             file.write("{nonsense\n")
         for words, code, named in (([self.trace, "--ranks", "0"], 2, "ranks"), ([self.trace, "--first", "99999999"], 2, "has 400 requests"), ([bad], 2, "bad.jsonl:1:"),
                                    ([self.directory.name], 2, "Is a directory"), ([bad + "/trace"], 2, "Not a directory"),
-                                   ([bad + ".none"], 2, "No such file"), ([self.trace], 3, "there run: |start begins one")):
+                                   ([bad + ".none"], 2, "No such file"), ([self.trace], 3, "running: |start one with")):
             done = subprocess.run([CTL, "replay", *words, *where], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   timeout=60 * SECONDS, check=False)
             self.assertEqual(done.returncode, code, (words, done.stdout))

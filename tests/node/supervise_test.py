@@ -351,8 +351,8 @@ class Hangs(unittest.TestCase):
             node.wait_ready()
             with open(node.directory + "/run/log/supervisor.jsonl", encoding="utf-8") as log:
                 said = log.read()
-            self.assertIn("has ended: another one is started", said)
-            self.assertIn("tells nothing for over", said)
+            self.assertIn("has ended: a new one starts", said)
+            self.assertIn("has reported nothing for over", said)
 
     def test_a_watcher_that_cannot_run_costs_time_and_no_actor(self):
         node = Node()

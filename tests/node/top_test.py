@@ -301,7 +301,7 @@ class Top(unittest.TestCase):
 
         self.assertEqual(top("--once")[0], 3)
         for arguments, said in [((), "needs a terminal"), (("--json",), "--once"), (("--once", "--view", "nice"), "overview"),
-                                (("--once", "--interval", "1ms"), "100ms"), (("--once", "word"), "is no option"),
+                                (("--once", "--interval", "1ms"), "100ms"), (("--once", "word"), "is not an option"),
                                 (("--once", "--filter", "x" * 40), "31 bytes")]:
             code, error = top(*arguments)
             self.assertEqual(code, 2, arguments)

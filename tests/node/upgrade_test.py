@@ -268,7 +268,7 @@ class Refused(Upgraded):
         node = self.node(disk="0", settings=["--config", settings])
         with open(settings, "w", encoding="utf-8") as lines:
             lines.write("block_lease = 3s\n")
-        self.assertIn("settings are others than at the start of the node: block_lease", self.refused(node))
+        self.assertIn("these settings differ from the start of the node: block_lease", self.refused(node))
         with open(settings, "a", encoding="utf-8") as lines:
             lines.write("of_a_later_release = 1\n")
         self.assertIn("of_a_later_release", self.refused(node))
@@ -379,7 +379,7 @@ class Swapped(Upgraded):
         supervisor = node.supervisor_pid()
         self.upgraded(node)
         self.assertEqual(node.supervisor_pid(), supervisor)
-        self.assertIn("goes on as", log_of(node, "supervisor"))
+        self.assertIn("continues as", log_of(node, "supervisor"))
         for name in list(node.processes()):
             old = node.pid(name)
             os.kill(old, signal.SIGKILL)
@@ -486,7 +486,7 @@ class Swapped(Upgraded):
         code, said, _ = Upgrade(node, self.new).end()
 
         self.assertEqual(code, 1, said)
-        self.assertIn("the supervisor has ended meanwhile; the actors go on", said)
+        self.assertIn("the supervisor has ended meanwhile; the actors keep running", said)
         self.assertEqual(by_system.wait(timeout=60), 1)
         self.assertFalse(lives(node.supervisor_pid()))  # nor is there another one
         os.remove(self.new + "/sluice-node")

@@ -150,7 +150,7 @@ const struct ctl_command ctl_replay = {
             "  --prefill-doubles N place of the token that takes twice as long as the first (default: all take as long)\n"
             "  --prefill-untold    the node is not told\n"
             "  --instance NAME     the node meant, and all other settings: sluicectl config --help\n"
-            "Exit codes: 0 fine, 1 mismatches, errors or losses, 2 wrong use, 3 node not reachable.",
+            "Exit codes: 0 success, 1 mismatches, errors or losses, 2 wrong use, 3 node not reachable.",
     .run = replay_command,
     .words_min = 1,
     .words_max = 1,

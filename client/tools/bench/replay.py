@@ -473,7 +473,7 @@ def main():
         if failure.code == library.UNREACHABLE:
             sys.stderr.write(asked.advice)
         if failure.code == library.PERMISSION and asked.asks_as:
-            print(f"asked as user '{asked.asks_as}', to whom this node belongs: a file must be open to that user; standard input and output are",
+            print(f"ran as user '{asked.asks_as}', to whom this node belongs and who must be able to open the file; standard input and output always work",
                   file=sys.stderr)
         return EXITS.get(failure.code, NO)
     finally:

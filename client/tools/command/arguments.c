@@ -1,4 +1,4 @@
-/* client/tools/command/arguments.c - command lines of sluicectl. */
+/* client/tools/command/arguments.c - parses command lines of sluicectl, and opens the node. */
 #include "client/tools/command/command.h"
 #include "runtime/base/sl_arguments.h"
 #include "runtime/base/sl_parse.h"
@@ -11,7 +11,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* What an option is to the walk: a setting by its number, or one of these. */
+/* Numbers of options: those of settings are enum sl_setting, the others follow. */
 enum { OPTION_CONFIG = SL_SETTING_COUNT_OF, OPTION_HELP, OPTION_JSON, OPTION_OWN };
 
 struct option_table {
@@ -72,7 +72,7 @@ static bool own_take(const struct ctl *ctl, const struct ctl_option *option, con
     return err == SL_OK;
 }
 
-/* Keeps the setting as text, too: libsluice takes it again. */
+/* Sets the setting, and keeps it as text for libsluice. */
 static bool setting_take(struct ctl *ctl, enum sl_setting setting, const struct sl_argument *got)
 {
     struct sl_error why;
@@ -107,12 +107,12 @@ static bool option_take(struct ctl *ctl, const struct option_table *table,
     if (got->option < OPTION_CONFIG) {
         return setting_take(ctl, (enum sl_setting)got->option, got);
     }
-    ctl->json = ctl->json || got->option == OPTION_JSON; /* --config was read before all others */
+    ctl->json = ctl->json || got->option == OPTION_JSON; /* --config was read by help_wanted() */
     return true;
 }
 
-/* The first walk: whether help is wanted, and the first --config. Wrong words are left to the
- * second. */
+/* The first walk over the arguments: looks for --help and the first --config. The second walk
+ * reports errors. */
 static bool help_wanted(struct sl_arguments walk, const char **config_file)
 {
     struct sl_argument got;
@@ -134,7 +134,7 @@ static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
 {
     struct sl_argument got;
     enum sl_argument_kind kind;
-    ctl->words = walk.argv + 1; /* words are gathered in front */
+    ctl->words = walk.argv + 1; /* words are moved to the front */
     while ((kind = sl_arguments_next(&walk, &got)) != SL_ARGUMENT_END) {
         if (kind == SL_ARGUMENT_WORD) {
             ctl->words[ctl->word_count++] = walk.argv[walk.at - 1];
@@ -157,8 +157,8 @@ static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
     return true;
 }
 
-/* Scripts that a command becomes can be looked into by that user: of root's environment they get
- * what they and the settings read. */
+/* Keeps of root's environment only what settings and scripts read: the user that root becomes can
+ * read the environment of the scripts. */
 static void environment_shorten(void)
 {
     static const char *const kept[] = {
@@ -178,10 +178,10 @@ static void environment_shorten(void)
     *to = NULL;
 }
 
-/* The node of the system's units belongs to a user of its own, and answers nobody else. So root
- * asks as that user. Swappers open what an engine registers by its /proc/PID/fd: a process that
- * changed its user belongs to root there, until it says that it may be looked into. So do those
- * commands alone that register, since that user sees then what root's shell gave them, too. */
+/* A node of the system's units has a user of its own and answers only to that user, so root becomes
+ * that user. Swappers open an engine's memory by /proc/PID/fd, which still belongs to root after
+ * the change of the user unless the process is dumpable. Only commands that register memory become
+ * dumpable, since the user can then also see what root's shell passed to them. */
 static sl_err service_user_become(struct ctl *ctl, struct sl_error *why)
 {
     char dir[64];
@@ -194,14 +194,14 @@ static sl_err service_user_become(struct ctl *ctl, struct sl_error *why)
     }
     const struct passwd *user = getpwuid(owner);
     if (user == NULL) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "'%s' belongs to uid %u, which no user has", dir,
-                       owner);
+        return sl_fail(why, SL_ERR_NOT_FOUND, "'%s' belongs to uid %u, for which there is no user",
+                       dir, owner);
     }
     environment_shorten();
     if (initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 ||
         setuid(owner) != 0 ||
         (ctl->command->registers && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) != 0)) {
-        return sl_fail_os(why, errno, "become user '%s', whose '%s' is", user->pw_name, dir);
+        return sl_fail_os(why, errno, "become user '%s', the owner of '%s'", user->pw_name, dir);
     }
     (void)snprintf(ctl->asks_as, sizeof ctl->asks_as, "%s", user->pw_name);
     return SL_OK;
@@ -214,7 +214,7 @@ static bool words_fit(const struct ctl *ctl)
     if (!fit && command->words != NULL) {
         (void)ctl_wrong(ctl, "%s", command->words);
     } else if (!fit) {
-        (void)ctl_wrong(ctl, "'%s' is no option", ctl->words[0]);
+        (void)ctl_wrong(ctl, "'%s' is not an option", ctl->words[0]);
     }
     return fit;
 }

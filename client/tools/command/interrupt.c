@@ -1,4 +1,4 @@
-/* client/tools/command/interrupt.c - commands that go on until somebody ends them. */
+/* client/tools/command/interrupt.c - SIGINT and SIGTERM for commands that run until interrupted. */
 #include "client/tools/command/command.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* client/tools/command/output.c - how commands say what happened. */
+/* client/tools/command/output.c - output of commands: errors, JSON, text, progress. */
 #include "client/tools/command/command.h"
 #include "runtime/base/sl_text.h"
 
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define PROGRESS_CELLS 30u
-#define NODES_SAID     8u /* names of nodes that run, beside the one that does not */
+#define NODES_SAID     8u /* running nodes that the error for a missing node lists */
 
 int ctl_wrong(const struct ctl *ctl, const char *format, ...)
 {
@@ -45,8 +45,8 @@ static int exit_code_of(sl_err code)
     }
 }
 
-/* Which nodes of this user run, when it is not the one that was meant. Of places that somebody
- * named nothing is known. */
+/* Lists the running nodes of this user, unless a setting names the directories: there it cannot
+ * look for other nodes. */
 static void own_nodes_say(const struct ctl *ctl, FILE *out)
 {
     char base[64], path[sizeof base + NAME_MAX + 2];
@@ -61,27 +61,28 @@ static void own_nodes_say(const struct ctl *ctl, FILE *out)
          entry != NULL && found < NODES_SAID; entry = readdir(directory)) {
         (void)snprintf(path, sizeof path, "%s/%s", base, entry->d_name);
         if (entry->d_name[0] != '.' && ctl_registrar_lives(path)) {
-            (void)fprintf(out, "%s%s", found == 0 ? "--instance names the node; there run: " : ", ",
+            (void)fprintf(out, "%s%s", found == 0 ? "--instance selects the node; running: " : ", ",
                           entry->d_name);
             found++;
         }
     }
-    (void)fputs(found > 0 ? "\n" : "no node of this user runs here: sluice-node start begins one\n",
+    (void)fputs(found > 0 ? "\n"
+                          : "no node of this user runs here: start one with sluice-node start\n",
                 out);
 }
 
 void ctl_no_node_say(const struct ctl *ctl, FILE *out)
 {
     if (ctl_registrar_lives(ctl->paths.shm_dir)) {
-        return; /* it runs, and did not answer */
+        return; /* it runs but did not answer */
     }
     char dir[64];
     uint32_t owner = 0;
     if (sl_service_dir(sl_config_text(ctl->config, SL_SET_instance), dir, &owner) &&
         owner != geteuid()) {
         const struct passwd *user = getpwuid(owner);
-        (void)fprintf(out, "%s belongs to user %s: ask as that user, or as root\n", dir,
-                      user != NULL ? user->pw_name : "unknown");
+        (void)fprintf(out, "%s belongs to user %s: run this command as that user, or as root\n",
+                      dir, user != NULL ? user->pw_name : "unknown");
     } else {
         own_nodes_say(ctl, out);
     }
@@ -98,8 +99,8 @@ int ctl_failed(const struct ctl *ctl, const struct sl_error *why)
     if (why->code == SL_ERR_PERMISSION && ctl->asks_as[0] != '\0') {
         (void)fprintf(
             stderr,
-            "asked as user '%s', to whom this node belongs: a file must be open to that user; "
-            "standard input and output are\n",
+            "ran as user '%s', to whom this node belongs and who must be able to open the file; "
+            "standard input and output always work\n",
             ctl->asks_as);
     }
     if (ctl->json) {
@@ -174,7 +175,7 @@ void ctl_print_bytes(FILE *out, const char *bytes, size_t length)
 int ctl_progress(const struct ctl *ctl, const char *value, bool *shown)
 {
     if (strcmp(value, "auto") != 0 && strcmp(value, "on") != 0 && strcmp(value, "off") != 0) {
-        return ctl_wrong(ctl, "--progress is auto, on or off");
+        return ctl_wrong(ctl, "--progress must be auto, on or off");
     }
     *shown = strcmp(value, "on") == 0 || (strcmp(value, "auto") == 0 && isatty(STDERR_FILENO) == 1);
     return CTL_FINE;

@@ -1,5 +1,4 @@
-/* client/tools/command/pages.c - the metrics pages of a node, as files: nobody is asked anything.
- */
+/* client/tools/command/pages.c - reads the metrics pages of a node without messages to actors. */
 #include "client/tools/command/command.h"
 #include "runtime/base/sl_metrics.h"
 #include "runtime/base/sl_proc.h"

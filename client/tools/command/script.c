@@ -1,4 +1,4 @@
-/* client/tools/command/script.c - what is shown of a node by Python. */
+/* client/tools/command/script.c - runs the Python files that print answers. */
 #include "client/tools/command/command.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 void ctl_script_become(const char *name, const char *const words[])
 {
     char program[1000], path[1100];
-    /* Without packages, which take longer to find than the file to run, and variables:
-     * PYTHONSAFEPATH hides what is beside it. */
+    /* -S: finding packages takes longer than running the file. -E: PYTHONSAFEPATH would hide the
+     * modules beside it. */
     const char *arguments[CTL_WORDS_MAX + 4] = {"python3", "-BSE", path};
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     program[SL_MAX(length, 0)] = '\0';
@@ -43,7 +43,7 @@ static int script_end(pid_t pid)
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) {
-        (void)raise(SIGPIPE); /* nobody reads on, as behind `head` */
+        (void)raise(SIGPIPE); /* the reader has ended, as in a pipe to `head` */
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : CTL_NO;
 }
@@ -51,11 +51,11 @@ static int script_end(pid_t pid)
 int ctl_script_print(const char *name, const char *const words[], json_t *facts)
 {
     int ends[2] = {-1, -1};
-    (void)signal(SIGPIPE, SIG_IGN); /* it says itself why it does not read */
+    (void)signal(SIGPIPE, SIG_IGN); /* the script reports why it does not read */
     pid_t pid = pipe(ends) == 0 ? fork() : -1;
     int why = errno;
     if (pid == 0) {
-        (void)dup2(ends[0], STDIN_FILENO); /* which may be the same */
+        (void)dup2(ends[0], STDIN_FILENO); /* may be the same descriptor */
         (void)close(ends[1]);
         ctl_script_become(name, words);
     }

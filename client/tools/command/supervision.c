@@ -1,5 +1,5 @@
-/* client/tools/command/supervision.c - whether somebody restarts what ends in a node: the
- * supervisor by its pid file, and since when it is gone by what actors noted on their pages. */
+/* client/tools/command/supervision.c - whether a node has a supervisor, by its pid file; if not,
+ * since when, as the actors noted it on their metrics pages. */
 #include "client/tools/command/command.h"
 #include "ipc/msg/sl_process.h"
 #include "runtime/base/sl_proc.h"

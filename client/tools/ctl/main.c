@@ -29,7 +29,7 @@ static void usage(FILE *out)
         out,
         "\nsluicectl COMMAND --help explains a command. Commands address the node 'default', or "
         "the one named by --instance NAME.\n"
-        "Exit codes: 0 fine, 1 no, 2 wrong use, 3 node not reachable.\n"
+        "Exit codes: 0 success, 1 no, 2 wrong use, 3 node not reachable.\n"
         "\n"
         "To see a node at work: sluice-node start, sluicectl workload | sluicectl replay - "
         "--speed 4, and in another terminal sluicectl top.\n");

@@ -409,7 +409,7 @@ static void usage(FILE *out)
         "  --events-replay-listen, --events-topic, --events-model and the others: sluicectl config "
         "--help\n"
         "  --instance NAME, --runtime-dir DIR, --shm-dir DIR, --config FILE: as sluicectl\n\n"
-        "Exit codes: 0 fine, 1 failed, 2 wrong use.\n",
+        "Exit codes: 0 success, 1 failed, 2 wrong use.\n",
         out);
 }
 

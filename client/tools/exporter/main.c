@@ -201,7 +201,7 @@ static void usage(FILE *out)
         "                      " METRICS_TOKEN " or " METRICS_TOKEN "_FILE has a token, which\n"
         "                      requests then need (Authorization: Bearer TOKEN)\n"
         "  --instance NAME, --runtime-dir DIR, --shm-dir DIR, --config FILE: as sluicectl\n\n"
-        "Exit codes: 0 fine, 1 failed, 2 wrong use.\n",
+        "Exit codes: 0 success, 1 failed, 2 wrong use.\n",
         out);
 }
 

@@ -1,4 +1,4 @@
-/* actors/coordinator/coordinator.h - the engine's front door for block-level ops; see README.md. */
+/* actors/coordinator/coordinator.h - the actor that runs engines' STORE and LOAD; see README.md. */
 #ifndef SL_COORDINATOR_H
 #define SL_COORDINATOR_H
 

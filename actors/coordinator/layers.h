@@ -1,4 +1,4 @@
-/* actors/coordinator/layers.h - of an op by layers: how far it is, and scratch. */
+/* actors/coordinator/layers.h - progress of an op by layers, and scratch. */
 #ifndef SL_COORDINATOR_LAYERS_H
 #define SL_COORDINATOR_LAYERS_H
 
@@ -6,28 +6,28 @@
 #include "ipc/msg/sl_msg.h"
 
 #define CO_LAYERS_MAX        4096u
-#define CO_LAYER_WAITERS_MAX (2 * CO_RANKS_MAX) /* each rank's, and the one it gave up before */
+#define CO_LAYER_WAITERS_MAX (2 * CO_RANKS_MAX) /* one per rank, and one that it gave up before */
 
 struct co_layer_word { /* LAYERS of one rank */
-    uint64_t member;   /* engine id of its registration, as the sender says */
+    uint64_t member;   /* engine id of its registration, as sent */
     uint32_t layers;
 };
-/* Of an op by layers. A layer is one of the forward pass; what of each pool belongs to it the
- * request says. Layers are counted from the first: "3" is the first three. */
+/* State of an op by layers. A layer is one of the forward pass; the request says which layers of
+ * each pool belong to it. Counts start at the first layer: 3 means the first three. */
 struct co_layers {
     uint32_t count;              /* 0: the op is not by layers */
-    bool checked;                /* count is what it says: the engine is known */
-    uint32_t *ends;              /* [count][pool]: in the pool's layers; in the op's memory */
+    bool checked;                /* count is final: the engine is known */
+    uint32_t *ends;              /* [count][pool]: end in the pool's layers; in the op's memory */
     uint64_t entry_count;        /* of ends */
     uint32_t ready;              /* may be copied */
-    uint32_t asked, done;        /* copied when the COPYs in flight are done; copied */
-    uint64_t batch_bytes;        /* load: of a rank, that the last COPY might have */
-    bool last;                   /* load: no slice follows this one */
-    uint32_t in;                 /* load: told, or may have been */
-    uint32_t block_count;        /* of so many blocks */
+    uint32_t asked, done;        /* copied when the COPYs in flight end; copied */
+    uint64_t batch_bytes;        /* load: limit of the last COPY, for one rank */
+    bool last;                   /* load: this is the last slice */
+    uint32_t in;                 /* load: reported, perhaps by a predecessor */
+    uint32_t block_count;        /* reported with them */
     struct sl_item_piece *items; /* scratch of COPYs */
     uint32_t item_room;
-    struct co_layer_word *words; /* [CO_RANKS_MAX], from the first one on; in the op's memory */
+    struct co_layer_word *words; /* [CO_RANKS_MAX] when first needed; in the op's memory */
 };
 
 #endif

@@ -18,7 +18,7 @@ struct co_memory {
 };
 /* Zeroed memory that lives until reset. NULL: out of memory. */
 void *co_memory_take(struct co_memory *memory, size_t count, size_t item_bytes);
-/* A copy, with a 0 behind it. NULL: out of memory. */
+/* A copy with a final 0. NULL: out of memory. */
 void *co_memory_keep(struct co_memory *memory, const void *from, size_t length);
 void co_memory_reset(struct co_memory *memory);
 void co_chunks_fini(struct co_chunks *chunks);

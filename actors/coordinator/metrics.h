@@ -1,4 +1,4 @@
-/* actors/coordinator/metrics.h - what the coordinator counts: fields, and names on its page. */
+/* actors/coordinator/metrics.h - the coordinator's counters, and their names in its page. */
 #ifndef SL_COORDINATOR_METRICS_H
 #define SL_COORDINATOR_METRICS_H
 

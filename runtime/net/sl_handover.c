@@ -1,4 +1,4 @@
-/* runtime/net/sl_handover.c - the states of a hand-over and what leads from one to the next. */
+/* runtime/net/sl_handover.c - see sl_handover.h. */
 #include "runtime/net/sl_handover.h"
 #include "runtime/base/sl_clock.h"
 

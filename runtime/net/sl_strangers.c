@@ -1,6 +1,5 @@
-/* runtime/net/sl_strangers.c - strangers by place, each with a number that says who came first, and
- * a count for each address. Both are looked through from one end to the other: a listener has some
- * hundreds of places, and who connects costs the kernel more than that. */
+/* runtime/net/sl_strangers.c - see sl_strangers.h. Both tables are searched linearly: a listener
+ * has some hundreds of places, and a connection costs the kernel more than that. */
 #include "runtime/net/sl_strangers.h"
 
 #include <netinet/in.h>
@@ -11,22 +10,22 @@
 #define ADDRESS_BYTES 12u
 
 struct stranger {
-    uint64_t came;    /* smaller ones are older; 0: nobody is here */
+    uint64_t came;    /* order of arrival; 0: the place is free */
     uint32_t address; /* its index */
     bool named;
 };
 
 struct address {
     unsigned char bytes[ADDRESS_BYTES];
-    uint32_t place_count; /* strangers from here; 0: it is free */
-    uint32_t count;       /* of them, those without a name */
+    uint32_t place_count; /* connections from here; 0: the entry is free */
+    uint32_t count;       /* of these, connections without a name */
 };
 
 struct sl_strangers {
     struct stranger *at;       /* place_count */
     struct address *addresses; /* place_count */
     uint32_t place_count, of_one_max;
-    uint64_t came; /* the last number */
+    uint64_t came; /* last number used */
 };
 
 sl_err sl_strangers_create(uint32_t place_count, uint32_t of_one_max, struct sl_strangers **out,
@@ -71,7 +70,7 @@ static void bytes_of(const struct sockaddr_storage *from, unsigned char bytes[AD
         memcpy(bytes, mapped ? &six->s6_addr[12] : &six->s6_addr[0], mapped ? 4 : 8);
         bytes[8] = mapped ? 0 : 6;
     } else {
-        bytes[8] = 1; /* all of them together */
+        bytes[8] = 1; /* other families count as one address */
     }
 }
 
@@ -83,8 +82,8 @@ bool sl_strangers_same(const struct sockaddr_storage *one, const struct sockaddr
     return memcmp(mine, theirs, ADDRESS_BYTES) == 0;
 }
 
-/* The index of the address: its own, or one that is free. There is one: the place that this is for
- * holds none. */
+/* Finds the entry of the address, or a free one. One is free, because the new connection's place
+ * has none. */
 static uint32_t address_of(const struct sl_strangers *strangers,
                            const unsigned char bytes[ADDRESS_BYTES])
 {
@@ -113,8 +112,8 @@ void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place)
     }
 }
 
-/* Whether a goes before b: who has no name, who is of the address with more of them, who is older.
- */
+/* Whether `a` is displaced before `b`: first those without a name, then those of the address with
+ * more, then the older ones. */
 static bool goes_before(const struct sl_strangers *strangers, const struct stranger *a,
                         const struct stranger *b)
 {
@@ -125,7 +124,7 @@ static bool goes_before(const struct sl_strangers *strangers, const struct stran
                                 : a->came < b->came;
 }
 
-/* Takes out who goes first, of this address or (NONE) of all. */
+/* Removes the connection to displace, of this address or (NONE) of all. */
 static uint32_t push(struct sl_strangers *strangers, uint32_t address)
 {
     uint32_t goes = NONE;
@@ -172,7 +171,7 @@ void sl_strangers_named(struct sl_strangers *strangers, uint32_t place)
     SL_ASSERT(place < strangers->place_count);
     struct stranger *at = &strangers->at[place];
     if (at->came != 0 && !at->named) {
-        at->named = true; /* or the first connection of a peer would cost it the second */
+        at->named = true; /* else a peer's first connection would hinder its second */
         strangers->addresses[at->address].count--;
     }
 }

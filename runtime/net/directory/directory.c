@@ -1,5 +1,5 @@
-/* runtime/net/directory/directory.c - what is said to the directory's server and what its answers
- * mean. Without a server (embedded) there is nobody to say it to. */
+/* runtime/net/directory/directory.c - commands to the directory's server and the meaning of its
+ * replies. With `embedded` there is no server. */
 #include "runtime/net/directory/state.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TELL_WINDOW 512u /* keys told and not answered: a look-up waits behind them */
+#define TELL_WINDOW 512u /* unanswered publications at most, since a look-up waits for them */
 
 void sl_directory_options_init(struct sl_directory_options *options)
 {
@@ -62,8 +62,8 @@ static void tell_send(struct sl_directory *self, const struct tell *tell)
               WHAT_OTHER, 0);
 }
 
-/* Sends what waits, as far as the window goes. Holders of a key are told apart by their names: a
- * node that is not the first of its name would overwrite what that one has told. */
+/* Sends queued keys up to the window. Holders are identified by name, so a second node with our
+ * name must not publish: it would overwrite the entries of the first one. */
 static void tells_pump(struct sl_directory *self)
 {
     while (self->own_known && !self->refused && self->link.phase == LINK_UP &&
@@ -84,10 +84,10 @@ static void record_write(const struct sl_directory_member *me, char record[RECOR
                    me->fabric[0] == '\0' ? "-" : me->fabric);
 }
 
-/* Sets our record (KEYS[1]) unless another node's is there: not ours by its text, its incarnation
- * (ARGV[3]), or, before ours was taken for the first time, its address (ARGV[4]: that of a life of
- * ours that has ended). Either node then hears of the other: "R..." is the record of the one that
- * was first; "T..." that of the one that was refused, by the note (KEYS[2]) that it leaves. */
+/* Sets our record (KEYS[1]) unless another node's record exists. It is another's if text,
+ * incarnation (ARGV[3]) and, before ours was first accepted, address (ARGV[4]) differ: the same
+ * address is of our ended process. Both nodes are then informed: "R..." is the record of the first
+ * node; "T..." that of the refused one, from the note (KEYS[2]) that it leaves. */
 #define RECORD_SCRIPT                                                        \
     "local r=redis.call('GET',KEYS[1]) "                                     \
     "if r and r~=ARGV[1] and string.match(r,'^%S+ (%S+)')~=ARGV[3] and "     \
@@ -98,8 +98,8 @@ static void record_write(const struct sl_directory_member *me, char record[RECOR
     "if t and string.match(t,'^%S+ (%S+)')~=ARGV[3] then return 'T'..t end " \
     "return redis.status_reply('OK')"
 
-/* Sets our record under this kind of key, whoever has it: "n:" for a server that lets us have no
- * script (ACL, rename-command), "t:" for what the script leaves, while our record is held. */
+/* Sets our record under this kind of key unconditionally. "n:": for a server that allows no script
+ * (ACL, rename-command). "t:": the note of the script, while our record is held. */
 static void record_set(struct sl_directory *self, const char *kind, uint32_t what, uint32_t arg)
 {
     char key[KEY_BYTES], ttl[NUMBER_BYTES], record[RECORD_BYTES];
@@ -130,12 +130,12 @@ static void record_send(struct sl_directory *self)
               WHAT_RECORD, 0);
 }
 
-/* Renews our record and asks who else is there. */
+/* Renews our record and requests the other nodes. */
 static void refresh_send(struct sl_directory *self, uint64_t now_ns)
 {
     char key[KEY_BYTES];
     if (!link_has_room(&self->link, 3, 6 * COMMAND_BYTES)) {
-        return; /* with the next step */
+        return; /* retried in the next step */
     }
     if (self->announced && !self->held) {
         record_send(self);
@@ -154,7 +154,7 @@ static void refresh_send(struct sl_directory *self, uint64_t now_ns)
     self->refresh_ns = now_ns + self->node_ttl_ns / 3;
 }
 
-/* ---- what the link says ---- */
+/* ---- callbacks of the link ---- */
 
 static bool plain_replied(struct sl_directory *self, uint32_t what, const struct link_reply *reply)
 {
@@ -183,20 +183,20 @@ static void twin_write(struct sl_directory *self, const char *first, const char 
         self->self.name, first, refused);
 }
 
-/* The record of another node is there under our name. That of one that has ended lapses within
- * node_ttl, so nothing is said before. */
+/* Another node's record has our name. If that node has ended, its record expires within node_ttl,
+ * so nothing is reported before that. */
 static void record_refused(struct sl_directory *self, const struct sl_directory_member *first)
 {
     uint64_t now_ns = self->link.now_ns;
     self->refused_ns = self->refused ? self->refused_ns : now_ns;
     self->refused = true;
-    self->own_asked = false; /* it is asked for again */
+    self->own_asked = false; /* query it again */
     if (now_ns - self->refused_ns > self->node_ttl_ns) {
         twin_write(self, first->control, self->self.control);
     }
 }
 
-/* It is ours. other: the one that has our name as well; NULL: nobody has. */
+/* Our record was accepted. other: another node with our name; NULL: none. */
 static void record_taken(struct sl_directory *self, const struct sl_directory_member *other)
 {
     uint64_t now_ns = self->link.now_ns;
@@ -210,8 +210,8 @@ static void record_taken(struct sl_directory *self, const struct sl_directory_me
         twin_write(self, self->self.control, other->control);
     }
     if ((was_refused || lapsed_ns > self->node_ttl_ns) && self->events.link != NULL) {
-        /* This process stood still for so long that others may have cleaned up after it; or what it
-         * has was never told. */
+        /* This process did not run for so long that others may have removed its entries; or it
+         * could not publish before. */
         self->events.link(self->events.context, true, NULL);
     }
 }
@@ -227,7 +227,7 @@ static bool record_replied(struct sl_directory *self, uint32_t way, const struct
         return true;
     }
     if (reply->type == REDIS_REPLY_STATUS) {
-        self->scriptless = way == RECORD_PLAIN; /* an error of both is none of the script's */
+        self->scriptless = way == RECORD_PLAIN; /* not if both commands fail */
         record_taken(self, NULL);
         return true;
     }
@@ -250,7 +250,7 @@ static bool record_replied(struct sl_directory *self, uint32_t way, const struct
     return true;
 }
 
-/* A server that has our record, of this life, has lost nothing: it stays. */
+/* If the server still has our record of this incarnation, it lost nothing: the record is kept. */
 static bool own_replied(struct sl_directory *self, const struct link_reply *reply)
 {
     char record[RECORD_BYTES];
@@ -267,7 +267,7 @@ static bool own_replied(struct sl_directory *self, const struct link_reply *repl
         (self->recorded || strcmp(other.control, self->self.control) != 0)) {
         record_refused(self, &other);
         record_set(self, "t:", WHAT_NOTE, 0);
-    } else if (self->refused && !ours) { /* it has lapsed: what we have is told now */
+    } else if (self->refused && !ours) { /* the other record expired: publish everything now */
         self->refused = false;
         self->twin[0] = '\0';
         self->events.link(self->events.context, true, NULL);
@@ -323,7 +323,7 @@ static void link_is_lost(void *context, bool was_up, const struct sl_error *why)
     self->last_failure = why->code;
     for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) {
         struct lookup *lookup = &self->lookups[i];
-        lookup->left = 0; /* no reply comes any more */
+        lookup->left = 0; /* no reply will arrive */
         if (lookup->used && lookup->over) {
             lookup->used = false;
         } else if (lookup->used) {
@@ -442,7 +442,7 @@ void sl_directory_step(struct sl_directory *self, uint64_t now_ns)
     if (self->link.phase != LINK_UP) {
         return;
     }
-    if (self->stranger) { /* asked at once, but not for every stale holder */
+    if (self->stranger) { /* soon, but not for every stale holder */
         self->stranger = false;
         self->refresh_ns = SL_MIN(self->refresh_ns, self->refreshed_ns + self->node_ttl_ns / 30);
     }
@@ -479,7 +479,7 @@ bool sl_directory_up(const struct sl_directory *self)
     return self->kind == SL_DIRECTORY_EMBEDDED || self->link.phase == LINK_UP;
 }
 
-/* ---- this node, the others ---- */
+/* ---- this node, other nodes ---- */
 
 sl_err sl_directory_member_check(const struct sl_directory_member *member, struct sl_error *why)
 {
@@ -520,7 +520,7 @@ void sl_directory_hold(struct sl_directory *self, bool held)
 {
     if (self->held && !held) {
         self->refresh_ns = 0;
-        self->record_at_ns = 0; /* it is missing on purpose */
+        self->record_at_ns = 0; /* its absence was intended */
     }
     self->held = held;
 }
@@ -541,7 +541,7 @@ void sl_directory_leave(struct sl_directory *self)
 bool sl_directory_tell(struct sl_directory *self, uint64_t id, bool there)
 {
     if (self->kind == SL_DIRECTORY_EMBEDDED) {
-        return true; /* there is nobody to tell */
+        return true; /* no other node exists */
     }
     if (!self->announced || self->refused || self->link.phase != LINK_UP ||
         self->tell_count == SL_DIRECTORY_TELLS_MAX) {

@@ -1,8 +1,8 @@
-/* runtime/net/directory/link.c - one connection to a Redis server: bounded on both sides,
- * with a deadline for every command, and built anew with a growing, jittered back-off.
+/* runtime/net/directory/link.c - one connection to a Redis server: bounded in both directions, with
+ * a deadline for each command, and reconnected with growing, jittered back-off.
  *
- * It counts as up only when the server answered a greeting: a server that is stopped still
- * accepts connections (its kernel does). */
+ * It counts as up only after a greeting was answered: the kernel of a stopped server still accepts
+ * connections. */
 #include "runtime/base/sl_backoff.h"
 #include "runtime/net/directory/internal.h"
 
@@ -19,9 +19,9 @@
 
 #define WHAT_GREETING UINT32_MAX
 
-/* ---- what the parser finds goes to fixed memory ---- */
+/* ---- the parser's output, in fixed memory ---- */
 
-/* Any value that is not NULL: nothing is kept by it. */
+/* Any value that is not NULL: it is not used. */
 static void *parsed(struct directory_link *link)
 {
     return link;
@@ -36,7 +36,7 @@ static void reply_begin(struct link_reply *reply, int type)
     reply->text_bytes = 0;
 }
 
-/* The reply itself, or an item of its array; what does not fit is left out. */
+/* Stores the reply itself, or an item of its array; what does not fit is left out. */
 static void reply_item(struct directory_link *link, const redisReadTask *task, const char *text,
                        size_t length)
 {
@@ -73,7 +73,7 @@ static void *parsed_array(const redisReadTask *task, int elements)
 {
     struct directory_link *link = task->privdata;
     if (elements > LINK_ELEMENTS_MAX) {
-        return NULL; /* the parser takes it for a lack of memory and gives up */
+        return NULL; /* for the parser this is lack of memory, and it gives up */
     }
     if (task->parent == NULL) {
         reply_begin(link->reply, REDIS_REPLY_ARRAY);
@@ -133,9 +133,9 @@ sl_err link_init(struct directory_link *link, struct sl_error *why)
     return SL_OK;
 }
 
-/* What a connection that ends has sent and nobody took is forgotten with it, also when this process
- * dies: the system would send it again when a network is whole again. A key's withdrawal could then
- * arrive behind what a later connection told. kept: not so. */
+/* Discards unsent and unacknowledged data when the connection is closed, also if this process dies.
+ * The kernel would send it again after a network failure, and an old withdrawal of a key could then
+ * arrive after a newer publication. kept: does not discard. */
 static void link_linger(const struct directory_link *link, bool kept)
 {
     const struct linger linger = {.l_onoff = kept ? 0 : 1};
@@ -145,7 +145,7 @@ static void link_linger(const struct directory_link *link, bool kept)
 static void link_close(struct directory_link *link)
 {
     if (link->fd >= 0) {
-        (void)close(link->fd); /* leaves the epoll by itself */
+        (void)close(link->fd); /* also removes it from the epoll */
     }
     if (link->reader != NULL) {
         redisReaderFree(link->reader);
@@ -160,7 +160,7 @@ static void link_close(struct directory_link *link)
 void link_fini(struct directory_link *link)
 {
     if (link->phase == LINK_UP) {
-        link_linger(link, true); /* the node leaves in order */
+        link_linger(link, true); /* an orderly end */
     }
     link_close(link);
     if (link->epoll >= 0) {
@@ -191,7 +191,7 @@ void link_fail(struct directory_link *link, sl_err code, const char *format, ...
     link->phase = LINK_DOWN;
     link_close(link);
     link->lost_count += was_up;
-    /* xorshift64*: many nodes lose the server at the same moment, and must not come back so. */
+    /* xorshift64*: many nodes lose the server at once, and must not all reconnect at once. */
     link->random ^= link->random >> 12;
     link->random ^= link->random << 25;
     link->random ^= link->random >> 27;
@@ -286,7 +286,7 @@ void link_flush(struct directory_link *link)
 
 /* ---- in ---- */
 
-/* The next command waiting has this reply. */
+/* Handles the reply of the oldest waiting command. */
 static void link_reply(struct directory_link *link)
 {
     if (link->waiting_count == 0) {
@@ -320,7 +320,7 @@ static void link_reply(struct directory_link *link)
     }
 }
 
-/* All whole replies in the buffer. */
+/* Handles all complete replies in the buffer. */
 static void link_parse(struct directory_link *link)
 {
     while (link->phase >= LINK_GREETING) {
@@ -435,7 +435,7 @@ static void link_connect(struct directory_link *link)
     }
 }
 
-/* ---- turning ---- */
+/* ---- steps ---- */
 
 static void link_deadlines(struct directory_link *link)
 {
@@ -465,10 +465,10 @@ void link_step(struct directory_link *link, uint64_t now_ns)
             link_connected(link);
         }
     } else if (ready || link->more) {
-        link_read(link); /* what arrived counts, however late this process looks */
+        link_read(link); /* read first: a reply that arrived in time counts */
         link_flush(link);
     }
-    if (!link->more) { /* else what is waited for may be here already */
+    if (!link->more) { /* else an awaited reply may be in the socket */
         link_deadlines(link);
     }
 }

@@ -1,6 +1,4 @@
-/* runtime/net/directory/lookups.c - which nodes may hold a key: questions in one batch, their
- * answers.
- */
+/* runtime/net/directory/lookups.c - look-ups of the nodes that may hold keys, in batches. */
 #include "runtime/base/sl_parse.h"
 #include "runtime/net/directory/state.h"
 
@@ -9,14 +7,14 @@
 #include <string.h>
 
 #define LOOKUP_BYTES (KEY_BYTES + 40u)
-#define CLEAN_MAX    4u  /* dead holders of a key taken out at a time */
-#define CROWDED      16u /* holders from which on dead ones are taken out */
+#define CLEAN_MAX    4u  /* dead holders of a key removed at a time */
+#define CROWDED      16u /* number of holders above which dead ones are removed */
 
 void directory_lookup_end(struct sl_directory *self, struct lookup *lookup, sl_err code)
 {
     uint32_t count = lookup->count;
     lookup->over = true;
-    lookup->used = lookup->left > 0; /* its replies know it by its slot */
+    lookup->used = lookup->left > 0; /* outstanding replies refer to the slot */
     if (code != SL_OK) {
         self->events.found(self->events.context, lookup->cookie, code, NULL, 0);
         return;
@@ -42,8 +40,8 @@ void directory_lookups_expire(struct sl_directory *self, uint64_t now_ns)
     }
 }
 
-/* Takes the entry of a node that is gone out of a crowd: nobody else ever would while the key is
- * held somewhere. */
+/* Removes a node that no longer exists from a key with many holders. Nothing else would, while some
+ * node holds the key. */
 static void holder_clean(struct sl_directory *self, uint64_t id, const char *name)
 {
     char key[KEY_BYTES];
@@ -53,7 +51,7 @@ static void holder_clean(struct sl_directory *self, uint64_t id, const char *nam
     }
 }
 
-/* Pairs of name and incarnation. */
+/* Reads pairs of name and incarnation. */
 static void holders_read(struct sl_directory *self, struct lookup *lookup, uint32_t k,
                          const struct link_reply *reply)
 {
@@ -83,7 +81,7 @@ static void holders_read(struct sl_directory *self, struct lookup *lookup, uint3
         }
         self->stats.stale_holders++;
         if (member == NULL || member->incarnation < incarnation) {
-            self->stranger = true; /* perhaps it has just come */
+            self->stranger = true; /* it may have joined just now */
         }
         if (member == NULL && reply->count > 2 * CROWDED && cleaned < CLEAN_MAX) {
             holder_clean(self, lookup->keys[k].id, name);
@@ -158,6 +156,6 @@ sl_err sl_directory_lookup(struct sl_directory *self, const struct sl_directory_
                   WHAT_LOOKUP, slot << 16 | k);
     }
     self->stats.lookups++;
-    self->flush = true; /* not here: a server that is lost calls back */
+    self->flush = true; /* not here: a failed send would call back */
     return SL_OK;
 }

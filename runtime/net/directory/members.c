@@ -1,5 +1,4 @@
-/* runtime/net/directory/members.c - who is there: the table of nodes, read anew and then exchanged.
- */
+/* runtime/net/directory/members.c - the table of nodes: read into a new table that replaces it. */
 #include "runtime/base/sl_parse.h"
 #include "runtime/net/directory/state.h"
 
@@ -42,7 +41,7 @@ static void members_become(struct sl_directory *self)
     }
     self->next = self->members;
     self->members = next;
-    for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) { /* their indexes are of the old one */
+    for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) { /* with indexes of the old table */
         for (uint32_t k = 0; self->lookups[i].used && k < self->lookups[i].count; k++) {
             self->lookups[i].keys[k].count = 0;
         }
@@ -52,7 +51,7 @@ static void members_become(struct sl_directory *self)
     }
 }
 
-/* The names of all nodes: now their records. */
+/* Handles the list of names by requesting their records. */
 bool directory_names_replied(struct sl_directory *self, const struct link_reply *reply)
 {
     char key[KEY_BYTES];
@@ -82,7 +81,7 @@ bool directory_names_replied(struct sl_directory *self, const struct link_reply 
         return true;
     }
     if (!link_has_room(&self->link, self->name_count, (uint64_t)self->name_count * COMMAND_BYTES)) {
-        return true; /* in a third of node_ttl again */
+        return true; /* retried after a third of node_ttl */
     }
     for (uint32_t i = 0; i < self->name_count; i++) {
         link_send(&self->link, LINK_WORDS("GET", directory_key_of(self, key, "n:", self->names[i])),
@@ -93,7 +92,7 @@ bool directory_names_replied(struct sl_directory *self, const struct link_reply 
     return true;
 }
 
-/* One word of a record; "-" is none. */
+/* Reads one word of a record. */
 static bool record_word(const char **at, const char *end, char *out, size_t out_bytes)
 {
     const char *space = memchr(*at, ' ', (size_t)(end - *at));
@@ -128,13 +127,14 @@ bool directory_record_read(const char *name, const struct link_item *item,
             return false;
         }
         if (strcmp(addresses[i], "-") == 0) {
-            memset(addresses[i], 0, SL_DIRECTORY_ADDRESS_BYTES); /* records are compared whole */
+            memset(addresses[i], 0,
+                   SL_DIRECTORY_ADDRESS_BYTES); /* all: records are compared whole */
         }
     }
     return true;
 }
 
-/* The record of self->names[at]; the last one completes the table. */
+/* Handles the record of self->names[at]; the last one completes the table. */
 bool directory_member_replied(struct sl_directory *self, uint32_t at,
                               const struct link_reply *reply)
 {
@@ -149,7 +149,7 @@ bool directory_member_replied(struct sl_directory *self, uint32_t at,
         break;
     case REDIS_REPLY_NIL:
         if (link_has_room(&self->link, 1, COMMAND_BYTES)) {
-            /* It is gone; should it come back, it joins with its record. */
+            /* It expired; if the node returns, it adds its name again. */
             link_send(&self->link,
                       LINK_WORDS("SREM", directory_key_of(self, key, "nodes", ""), name),
                       WHAT_OTHER, 0);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* The first line of a file that others cannot read. */
+/* Reads the first line of a file that no other user can read. */
 static sl_err password_read(const char *path, char out[SL_DIRECTORY_PASSWORD_BYTES],
                             struct sl_error *why)
 {

@@ -1,4 +1,4 @@
-/* runtime/net/directory/state.h - the directory's state, and what its files ask of each other. */
+/* runtime/net/directory/state.h - the directory's state, shared by its files. */
 #ifndef SL_DIRECTORY_STATE_H
 #define SL_DIRECTORY_STATE_H
 
@@ -6,18 +6,18 @@
 
 #define PREFIX_BYTES   80u
 #define KEY_BYTES      (PREFIX_BYTES + SL_DIRECTORY_NAME_BYTES)
-#define COMMAND_BYTES  512u /* more than any command of one key takes */
+#define COMMAND_BYTES  512u /* an upper bound for commands with one key */
 #define RECORD_VERSION "1"
 #define RECORD_BYTES   (2 * SL_DIRECTORY_ADDRESS_BYTES + 32)
 
-/* What a command was, for its reply. */
+/* Type of a command, for handling its reply. */
 enum {
     WHAT_PUBLISH,
     WHAT_WITHDRAW,
-    WHAT_OTHER,  /* answered by an integer that says nothing */
+    WHAT_OTHER,  /* integer reply, ignored */
     WHAT_RECORD, /* arg: RECORD_PLAIN, or 0: by the script */
     WHAT_OWN,    /* our record, while it is held */
-    WHAT_NOTE,   /* that our record was refused */
+    WHAT_NOTE,   /* note that our record was refused */
     WHAT_NAMES,
     WHAT_MEMBER, /* arg: index into names */
     WHAT_LOOKUP, /* arg: slot << 16 | key */
@@ -26,7 +26,7 @@ enum {
 
 struct lookup {
     bool used;
-    bool over; /* told; replies may still come */
+    bool over; /* reported; replies may still arrive */
     uint32_t count, left;
     uint64_t deadline_ns, cookie;
     struct {
@@ -37,7 +37,7 @@ struct lookup {
 };
 
 struct member_table {
-    struct sl_directory_member at[SL_DIRECTORY_MEMBERS_MAX]; /* by name */
+    struct sl_directory_member at[SL_DIRECTORY_MEMBERS_MAX]; /* sorted by name */
     uint32_t count;
 };
 
@@ -55,27 +55,27 @@ struct sl_directory {
 
     bool announced;
     struct sl_directory_member self;
-    uint64_t record_at_ns; /* when the server last took our record; 0: never on this link */
-    uint64_t refresh_ns;   /* the next one */
+    uint64_t record_at_ns; /* last time the server accepted our record; 0: never on this link */
+    uint64_t refresh_ns;   /* of the next refresh */
     uint64_t refreshed_ns;
-    bool refreshing; /* names or records are on their way */
-    bool stranger;   /* a look-up met a holder that is not in the table */
+    bool refreshing; /* names or records were requested */
+    bool stranger;   /* a look-up found a holder that is not in the table */
     bool flush;      /* a look-up was not sent yet */
-    bool informed;   /* the table of members is of this link */
+    bool informed;   /* the member table was read on this link */
     bool held;       /* our record is not renewed */
-    bool own_asked;  /* whether the server has it still, on this link */
-    bool own_known;  /* the server has said on this link whose record there is under our name */
-    bool recorded;   /* it took ours once */
-    bool scriptless; /* it took ours on this link by RECORD_PLAIN alone */
-    bool refused;    /* it has that of another node, since: */
+    bool own_asked;  /* its presence on the server was queried on this link */
+    bool own_known;  /* it is known on this link who owns the record of our name */
+    bool recorded;   /* the server has accepted our record at least once */
+    bool scriptless; /* only RECORD_PLAIN worked on this link */
+    bool refused;    /* the server has another node's record, since: */
     uint64_t refused_ns;
-    char twin[SL_ERROR_TEXT_BYTES]; /* two nodes have our name: both; "": none that is known */
+    char twin[SL_ERROR_TEXT_BYTES]; /* describes another node with our name; "": none */
 
     struct member_table *members, *next;
-    char (*names)[SL_DIRECTORY_NAME_BYTES]; /* that records were asked for */
+    char (*names)[SL_DIRECTORY_NAME_BYTES]; /* whose records were requested */
     uint32_t name_count;
 
-    struct tell *tells; /* a ring */
+    struct tell *tells; /* ring buffer */
     uint32_t tell_head, tell_count, tells_out;
 
     struct lookup *lookups;
@@ -85,7 +85,7 @@ struct sl_directory {
 };
 
 /* ---- directory.c ---- */
-/* Give out. */
+/* Both write the Redis key to out and return out. */
 const char *directory_key_of(const struct sl_directory *self, char out[KEY_BYTES], const char *kind,
                              const char *name);
 const char *directory_key_of_id(const struct sl_directory *self, char out[KEY_BYTES], uint64_t id);
@@ -93,7 +93,7 @@ const char *directory_key_of_id(const struct sl_directory *self, char out[KEY_BY
 /* ---- members.c ---- */
 const struct sl_directory_member *directory_member_find(const struct sl_directory *self,
                                                         const char *name);
-/* False: it is no record. */
+/* False: not a valid record. */
 bool directory_record_read(const char *name, const struct link_item *item,
                            struct sl_directory_member *out);
 bool directory_names_replied(struct sl_directory *self, const struct link_reply *reply);

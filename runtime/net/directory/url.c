@@ -1,4 +1,4 @@
-/* runtime/net/directory/url.c - where the directory's server is, from text. */
+/* runtime/net/directory/url.c - parses the address of the directory's server. */
 #include "runtime/base/sl_address.h"
 #include "runtime/base/sl_hex.h"
 #include "runtime/base/sl_parse.h"
@@ -31,7 +31,7 @@ bool directory_address_good(const char *text, size_t length)
     return length < SL_DIRECTORY_ADDRESS_BYTES;
 }
 
-/* A part of a url with its %XX undone. False: not well formed, or too long. */
+/* Decodes %XX in part of a URL. False: malformed or too long. */
 static bool part_decode(const char *from, size_t length, char out[DIRECTORY_SECRET_BYTES])
 {
     size_t to = 0;
@@ -86,7 +86,7 @@ static sl_err place_unix(const char *path, struct directory_place *out, struct s
     return query == NULL ? SL_OK : place_database(query + 4, out, why);
 }
 
-/* Splits HOST:PORT; host is without the brackets of IPv6. */
+/* Splits HOST:PORT and drops the brackets of IPv6. */
 static sl_err place_host(const char *text, size_t length, struct directory_place *out,
                          struct sl_error *why)
 {
@@ -99,7 +99,7 @@ static sl_err place_host(const char *text, size_t length, struct directory_place
     }
     const char *ip = strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
     if (!sl_address_ip(ip, port, &out->address, &out->address_bytes)) {
-        /* Resolving may block for seconds, and an actor must not. */
+        /* Resolving may block for seconds, which an actor must not. */
         return sl_fail(why, SL_ERR_CONFIG,
                        "directory_url: '%s' is no IP address (names are not resolved)", host);
     }

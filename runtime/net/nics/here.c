@@ -1,11 +1,11 @@
-/* runtime/net/nics/here.c - the plan of this machine by its settings. */
+/* runtime/net/nics/here.c - plans the NICs of this machine from its settings. */
 #include "runtime/base/sl_config.h"
 #include "runtime/net/nics/nics.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What sysfs and the driver say of this machine: large, and wanted for a moment only. */
+/* Large and temporary, so it is on the heap. */
 struct machine {
     struct sl_gpu gpus[SL_GPUS_MAX];
     struct sl_nics nics;

@@ -1,4 +1,4 @@
-/* runtime/net/nics/internal.h - what the files of this folder share. */
+/* runtime/net/nics/internal.h - shared by the files of this folder. */
 #ifndef SL_NICS_INTERNAL_H
 #define SL_NICS_INTERNAL_H
 
@@ -9,10 +9,10 @@
 
 #define NICS_TEXT_BYTES 128u
 
-/* The first line of a plain file, at most NICS_TEXT_BYTES - 1 bytes, what is not printable as '?'.
- * False: there is none; out is "" then. Never blocks: what is no plain file is not read. */
+/* Reads the first line of a regular file, at most NICS_TEXT_BYTES - 1 bytes, unprintable ones as
+ * '?'. False, with out "": empty, unreadable, or not a regular file. Never blocks. */
 bool nics_text_read(const char *path, char out[NICS_TEXT_BYTES]);
-/* DDDD:BB:DD.F as one number, unlike for unlike addresses. */
+/* Converts DDDD:BB:DD.F to a unique number. */
 bool nics_address_parse(const char *text, uint64_t *out);
 
 #endif

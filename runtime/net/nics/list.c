@@ -1,4 +1,4 @@
-/* runtime/net/nics/list.c - lists of NICs: one for all, by physical GPU, by rank. */
+/* runtime/net/nics/list.c - chooses from a list of NICs: one for all, by GPU, or by rank. */
 #include "runtime/base/sl_parse.h"
 #include "runtime/net/nics/nics.h"
 
@@ -22,7 +22,7 @@ static struct entry entry_trim(const char *at, size_t length)
     return (struct entry){.at = at, .length = length};
 }
 
-/* Entry `index` of a comma list, trimmed; false when the list is shorter. */
+/* Gives entry `index` of a comma list, trimmed; false: the list is shorter. */
 static bool list_entry(const char *list, uint32_t index, struct entry *out)
 {
     for (uint32_t i = 0;; i++) {
@@ -38,7 +38,7 @@ static bool list_entry(const char *list, uint32_t index, struct entry *out)
     }
 }
 
-/* A UUID may be shortened as long as it names one GPU, as the CUDA driver has it. */
+/* A UUID may be a prefix that matches only one GPU, as in the CUDA driver. */
 static sl_err gpu_by_uuid(const struct sl_nic_sources *sources, struct entry entry, uint32_t *index,
                           struct sl_error *why)
 {

@@ -1,11 +1,11 @@
-/* runtime/net/nics/places.c - where PCI functions hang, and how near they are. */
+/* runtime/net/nics/places.c - locations of PCI functions, and how near they are. */
 #include "runtime/net/nics/internal.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Hexadecimal digits, low..high of them; gives what follows, NULL: there are none. */
+/* Parses low..high hexadecimal digits. Gives the rest of the text; NULL: invalid. */
 static const char *hex_take(const char *at, uint32_t low, uint32_t high, uint64_t *out)
 {
     char digits[17] = "";
@@ -17,7 +17,7 @@ static const char *hex_take(const char *at, uint32_t low, uint32_t high, uint64_
     return sl_parse_hex(digits, out) ? at + length : NULL;
 }
 
-/* DDDD:BB:DD.F; the domain has up to 8 digits (VMD). */
+/* The domain of DDDD:BB:DD.F has up to 8 digits (VMD). */
 bool nics_address_parse(const char *text, uint64_t *out)
 {
     uint64_t domain = 0, bus = 0, device = 0, function = 0;
@@ -32,7 +32,7 @@ bool nics_address_parse(const char *text, uint64_t *out)
     return true;
 }
 
-/* pciDDDD:BB */
+/* Whether the text is pciDDDD:BB. */
 static bool is_bridge(const char *text)
 {
     uint64_t domain = 0, bus = 0;
@@ -41,7 +41,7 @@ static bool is_bridge(const char *text)
     return at != NULL && *at == '\0';
 }
 
-/* A host bridge below another (VMD) begins the path anew: what is above it is one controller. */
+/* A host bridge below another one (VMD) restarts the path: it is a controller of its own. */
 static void step_take(struct sl_pci_place *place, const char *step, bool *below)
 {
     uint64_t address = 0;
@@ -52,7 +52,7 @@ static void step_take(struct sl_pci_place *place, const char *step, bool *below)
     } else if (*below && nics_address_parse(step, &address) && place->depth < SL_PCI_DEPTH_MAX) {
         place->steps[place->depth++] = address;
     } else {
-        *below = false; /* from here on it is the function's own business */
+        *below = false; /* the rest of the path is inside the function */
     }
 }
 
@@ -96,7 +96,7 @@ enum sl_near sl_pci_near(const struct sl_pci_place *a, const struct sl_pci_place
            a->steps[shared] == b->steps[shared]) {
         shared++;
     }
-    if (shared > 0) { /* below one root port; at one switch: a port of it and the function, each */
+    if (shared > 0) { /* one root port; one switch if at most its port is between, for each */
         apart = a->depth + b->depth - 2 * shared;
         bool direct = a->depth - shared <= 2 && b->depth - shared <= 2;
         near = direct ? SL_NEAR_SWITCH : SL_NEAR_ROOT_PORT;

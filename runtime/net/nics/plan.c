@@ -1,11 +1,11 @@
-/* runtime/net/nics/plan.c - which NIC serves which rank: lists, and `auto` by nearness. Pure. */
+/* runtime/net/nics/plan.c - assigns NICs to ranks: from lists, and `auto` by nearness. Pure. */
 #include "runtime/net/nics/nics.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The rail of this name, made if it is new; SL_NICS_MAX: there is no room. */
+/* Finds or adds the rail of this name; SL_NICS_MAX: no room. */
 static uint32_t rail_of(struct sl_nic_plan *plan, const char *name)
 {
     uint32_t i = 0;
@@ -23,10 +23,10 @@ static uint32_t rail_of(struct sl_nic_plan *plan, const char *name)
 struct candidates {
     const struct sl_nics *nics;
     bool fit[SL_NICS_MAX];
-    uint32_t rank_count[SL_NICS_MAX]; /* that each has already */
+    uint32_t rank_count[SL_NICS_MAX]; /* ranks of each so far */
 };
 
-/* Functions of one physical port share its wire: the physical one goes first. */
+/* Whether another function of the same physical port is used instead: they share its bandwidth. */
 static bool is_shadowed(const struct sl_nics *nics, uint32_t index)
 {
     const struct sl_nic *nic = &nics->at[index];
@@ -52,7 +52,7 @@ static uint32_t candidates_find(struct candidates *out, const struct sl_nics *ni
     return count;
 }
 
-/* Whether `a` leaves a further rank a larger share of its speed than `b`. */
+/* Whether one more rank would get a larger share of the speed of `a` than of `b`. */
 static bool share_is_larger(const struct candidates *all, uint32_t a, uint32_t b)
 {
     uint64_t rate_a = SL_MAX(all->nics->at[a].rate_mbit_s, UINT64_C(1));
@@ -60,7 +60,7 @@ static bool share_is_larger(const struct candidates *all, uint32_t a, uint32_t b
     return rate_a * (all->rank_count[b] + 1) > rate_b * (all->rank_count[a] + 1);
 }
 
-/* place NULL: the rank is near to none. */
+/* Finds the best candidate. place NULL: near to none. */
 static uint32_t candidate_nearest(const struct candidates *all, const struct sl_pci_place *place,
                                   enum sl_near *near)
 {
@@ -84,7 +84,7 @@ static uint32_t candidate_nearest(const struct candidates *all, const struct sl_
     return best;
 }
 
-/* NULL: the GPU of the rank, or where it is, is not known. */
+/* NULL: the rank's GPU or its location is unknown. */
 static const struct sl_pci_place *place_of_rank(const struct sl_nic_sources *sources)
 {
     uint32_t index = 0;
@@ -145,7 +145,7 @@ static sl_err plan_list(const struct sl_nic_sources *sources, uint32_t rank_coun
         }
         plan->near_of_rank[rank] = SL_NEAR_ANY;
         plan->of_rank[rank] = rail_of(plan, name);
-        SL_ASSERT(plan->of_rank[rank] < SL_NICS_MAX); /* one rail a rank at most */
+        SL_ASSERT(plan->of_rank[rank] < SL_NICS_MAX); /* at most one rail for each rank */
     }
     return SL_OK;
 }

@@ -89,8 +89,8 @@ static uint64_t rate_parse(const char *text)
                                                                          : 0;
 }
 
-/* The port's counters are in words of 4 bytes. A software device has none: its network device
- * carries all its bytes. */
+/* The port's counters are in units of 4 bytes. A software device has none, so those of its network
+ * device are read. */
 static void counters_read(const char *sysfs, const char *port, struct sl_nic *nic)
 {
     char netdev[PATH_MAX];
@@ -163,8 +163,8 @@ static int is_visible(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-/* Entries whose names are clean, sorted as people count; *skipped counts the others. Gives their
- * count; names[i] and names belong to the caller. */
+/* Lists entries with valid names in natural order; *skipped counts the others. Gives the number;
+ * the caller frees names[i] and names. */
 static uint32_t entries_list(const char *path, size_t room, struct dirent ***names,
                              uint32_t *skipped)
 {
@@ -191,7 +191,7 @@ static void entries_free(struct dirent **names, uint32_t count)
     free(names);
 }
 
-/* Where the device hangs, and which physical function is behind it. */
+/* Reads the location of the device and the address of its physical function. */
 static void place_read(const char *sysfs, const char *device, struct sl_nic *nic)
 {
     char path[PATH_MAX], real[PATH_MAX], text[NICS_TEXT_BYTES];
@@ -204,7 +204,7 @@ static void place_read(const char *sysfs, const char *device, struct sl_nic *nic
         nic->virtual_function = name != NULL && nics_address_parse(name + 1, &nic->physical);
         return;
     }
-    /* A software device: its network device's place is where its bytes go. */
+    /* A software device sends through its network device. */
     (void)snprintf(path, sizeof(path), "%s/" DEVICES "/%s", sysfs, device);
     if (line_of(path, "parent", text) && name_is_clean(text, sizeof(nic->netdev))) {
         (void)snprintf(path, sizeof(path), "%s/class/net/%.15s/device", sysfs, text);

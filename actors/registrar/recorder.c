@@ -19,7 +19,7 @@
 static void recorder_end(struct registrar *self, enum sl_log_level level, const char *why)
 {
     struct reg_recorder *recorder = self->recorder;
-    reg_log(self, level, 0, "the recording ends: %s", why);
+    reg_log(self, level, 0, "recording ends: %s", why);
     recorder->on = false;
 }
 
@@ -278,13 +278,13 @@ static void recorder_job_ended(struct registrar *self, enum reg_job job, sl_err 
         recorder->opened = true;
         recorder->given_bytes = recorder->file.end_bytes;
         if (recorder->file.continued && is_full(recorder)) {
-            recorder_end(self, SL_LOG_WARN, "it has its largest size (record_max)");
+            recorder_end(self, SL_LOG_WARN, "it has reached record_max");
             return;
         }
-        reg_log(self, SL_LOG_INFO, 0, "what is asked for is recorded in '%s'%s",
-                recorder->file.path, recorder->file.continued ? ", which goes on" : "");
+        reg_log(self, SL_LOG_INFO, 0, "requests are recorded in '%s'%s", recorder->file.path,
+                recorder->file.continued ? ", continuing the file" : "");
     } else if (recorder->last && recorder->frame.count == 0) {
-        recorder_end(self, SL_LOG_WARN, "it has its largest size (record_max)");
+        recorder_end(self, SL_LOG_WARN, "it has reached record_max");
     }
     if (recorder->on && (recorder->last || self->draining)) {
         (void)frame_write(self);

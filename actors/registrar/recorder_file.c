@@ -57,8 +57,8 @@ static sl_err file_replace(struct reg_record_file *file)
     if (is != SL_OK && is != SL_ERR_VERSION) {
         return sl_fail(
             &file->why, SL_ERR_EXISTS,
-            "'%s' is a recording that gives way to a new one, as '%s', which is there and "
-            "is none: move one of them",
+            "'%s' is an older recording, to be renamed to '%s', which exists and is none: "
+            "move one of them",
             file->path, old);
     }
     if (rename(file->path, old) != 0) {

@@ -88,7 +88,7 @@ class Pools(unittest.TestCase):
 
     def test_a_waiter_hears_of_ready_of_death_and_of_its_deadline(self):
         owner, waiter = Probe(self, self.node), Probe(self, self.node)
-        self.says(waiter, "nobody makes it", "await", 0, 200)
+        self.says(waiter, "no process makes it", "await", 0, 200)
         owner.fine("create", 0, LONG)
         self.assertIn("SL_ERR_BUSY", waiter.does("create", 0, LONG))
         self.says(waiter, f"process {owner.process.pid}", "await", 0, 200)

@@ -314,7 +314,7 @@ START_TEST(a_wait_ends_by_its_deadline_and_says_for_whom)
         struct node *node = node_ready();
         uint64_t nobody = await(node, OTHER, 0);
         fake_pass(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
-        expect(node, OTHER, nobody, SL_ERR_TIMEOUT, "nobody makes it");
+        expect(node, OTHER, nobody, SL_ERR_TIMEOUT, "no process makes it");
         ck_assert_uint_eq(row_state(node, NULL, NULL), 0); /* and no row is left */
 
         ck_assert_int_eq(code_of(node, ENGINE, take(node, ENGINE, BYTES, false)), SL_OK);
@@ -915,7 +915,7 @@ START_TEST(a_registration_beyond_the_memory_is_refused)
         expect(node, ENGINE, register_engine(node, epoch, 0, BYTES, 1, ENGINE_PID, ENGINE),
                SL_ERR_INVALID, "rank");
         expect(node, OTHER, register_engine(node, epoch, 0, BYTES, 0, OTHER_PID, OTHER),
-               SL_ERR_PERMISSION, "has it not");
+               SL_ERR_PERMISSION, "neither owns nor maps it");
         (void)engine_lent(node, epoch);
         node_end(node);
     }

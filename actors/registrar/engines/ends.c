@@ -148,7 +148,7 @@ static void over_expired(struct registrar *self, uint32_t index)
     char name[REG_NAME_BYTES];
     name_of(index % TOLD_MAX, name);
     reg_log(self, SL_LOG_WARN, end->back.trace_id,
-            "engine %" PRIu64 " ended, and %s has not said that it uses its memory no more",
+            "engine %" PRIu64 " ended, but %s has not confirmed that it released the memory",
             end->engine_id, name);
     end->open--;
     end->late = true;

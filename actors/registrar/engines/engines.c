@@ -378,7 +378,7 @@ void reg_engines_pool_over(struct registrar *self, uint64_t epoch)
     for (uint32_t i = 0; i < self->engines->max; i++) {
         struct reg_engine *engine = &self->engines->all[i];
         if (engine->used && engine_uses(self, engine, epoch)) {
-            reg_log(self, SL_LOG_INFO, 0, "engine %" PRIu64 " ended: memory of it is revoked",
+            reg_log(self, SL_LOG_INFO, 0, "engine %" PRIu64 " ended: its memory is revoked",
                     engine->id);
             reg_engine_note(self, SL_MSG_ENGINE_OVER, engine->id);
             engine_remove(self, engine);

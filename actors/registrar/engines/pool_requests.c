@@ -57,7 +57,7 @@ static void pool_words(const struct reg_pool *pool, char out[SL_ERROR_TEXT_BYTES
     const size_t room = SL_ERROR_TEXT_BYTES;
     switch (pool->state) {
     case REG_POOL_ABSENT:
-        (void)snprintf(out, room, "%s: nobody makes it", label);
+        (void)snprintf(out, room, "%s: no process makes it", label);
         break;
     case REG_POOL_ALLOCATING:
         (void)snprintf(out, room, "%s: %s (process %u) makes it", label, pool->owner_name,
@@ -280,7 +280,7 @@ static bool key_check(struct registrar *self, const struct sl_msg *msg, const st
     if (!reg_pool_names_fit(name->at, pool->at) || name->length >= REG_POOL_NAME_BYTES ||
         pool->length >= REG_NAME_BYTES) {
         sl_reply_fail(self->env, msg, SL_ERR_INVALID,
-                      "%s: '%.63s' is no printable ASCII, or '%s' not of "
+                      "%s: '%.63s' is not printable ASCII, or '%s' not of "
                       "[a-z0-9_-]",
                       sl_msg_name(msg->type), name->at, pool->at);
         return false;

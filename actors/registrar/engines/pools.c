@@ -270,7 +270,7 @@ sl_err reg_pool_publish(struct registrar *self, uint32_t row, const struct reg_p
             pool->length_bytes, pool->owner_name);
     reg_pool_wake(self, row);
     if (pool_is_unwanted(self, row)) {
-        reg_pool_revoke(self, row, "nobody wants it any more");
+        reg_pool_revoke(self, row, "no client needs it");
     }
     return SL_OK;
 }
@@ -359,11 +359,11 @@ static void pool_left(struct registrar *self, uint32_t row, bool carrier)
 {
     struct reg_pool *pool = &self->pools->all[row];
     if (carrier && pool->state == REG_POOL_READY && pool->mapper_count > 0 && !handle_carry(pool)) {
-        reg_pool_revoke(self, row, "the process that had its memory is gone");
+        reg_pool_revoke(self, row, "the process that held its memory has left");
         return;
     }
     if (pool_is_unwanted(self, row)) {
-        reg_pool_revoke(self, row, "its last client is gone");
+        reg_pool_revoke(self, row, "its last client has left");
         return;
     }
     reg_pool_note(self, row);
@@ -460,7 +460,7 @@ static void made(struct registrar *self, uint32_t row, const struct sl_msg *msg)
     sl_err err = msg->code;
     if (err == SL_OK && (swapper == REG_NONE || !self->peers->all[swapper].present ||
                          self->peers->all[swapper].proc.pid != body->pid)) {
-        err = sl_fail(&why, SL_ERR_PEER_DIED, "process %" PRIu64 " is not it any more", body->pid);
+        err = sl_fail(&why, SL_ERR_PEER_DIED, "process %" PRIu64 " was replaced", body->pid);
     } else if (err == SL_OK) {
         struct reg_pool_handle handle = {.proc = self->peers->all[swapper].proc,
                                          .kind = body->handle_kind,
@@ -554,7 +554,8 @@ static sl_err region_lend_check(const struct registrar *self, const struct sl_it
     }
     if (!pool_is_of(pool, proc)) {
         return sl_fail(why, SL_ERR_PERMISSION,
-                       "ENGINE_REGISTER.regions[%" PRIu64 "].pool_epoch: process %u has it not",
+                       "ENGINE_REGISTER.regions[%" PRIu64
+                       "].pool_epoch: process %u neither owns nor maps it",
                        index, proc.pid);
     }
     uint64_t first = pool->handle.offset_bytes;

@@ -115,7 +115,7 @@ static void withdraw_answer(struct registrar *self, struct reg_contribution *at,
     }
     at->waited = false;
     if (code == SL_ERR_TIMEOUT) {
-        reply.text = sl_text_of("values of it are still on their way out of memory");
+        reply.text = sl_text_of("its values are still leaving memory");
     }
     sl_return_reply(self->env, &at->back, &reply);
 }
@@ -164,8 +164,8 @@ static void contribution_end(struct registrar *self, uint32_t number, const char
     self->space.contributed_bytes -= at->length_bytes;
     contribution_tell_end(self, at);
     reg_log(self, SL_LOG_INFO, 0,
-            "contribution %.100s of %" PRIu64 " bytes %s: %" PRIu64 " values are charged", at->name,
-            at->length_bytes, reason, at->value_count);
+            "contribution %.100s of %" PRIu64 " bytes %s: %" PRIu64 " values are charged to it",
+            at->name, at->length_bytes, reason, at->value_count);
     if (at->value_count == 0) {
         reg_contribution_left(self, number);
         return;
@@ -259,7 +259,7 @@ static sl_err contribution_add(struct registrar *self, uint32_t peer,
     }
     uint32_t number = number_free(self);
     if (number == REG_NONE) {
-        return sl_fail(why, SL_ERR_LIMIT, "%u contributions are there", REG_CONTRIBUTIONS_MAX);
+        return sl_fail(why, SL_ERR_LIMIT, "%u contributions exist already", REG_CONTRIBUTIONS_MAX);
     }
     struct reg_contribution *at = &all->all[number];
     *at = (struct reg_contribution){.state = REG_CONTRIBUTION_STANDS,
@@ -307,7 +307,7 @@ static sl_err contribute(struct registrar *self, uint32_t peer,
                        at->name, at->length_bytes);
     }
     return sl_fail(why, SL_ERR_EXISTS,
-                   "contribution %s is there: %" PRIu64 " bytes of %s (process %u)", at->name,
+                   "contribution %s exists: %" PRIu64 " bytes of %s (process %u)", at->name,
                    at->length_bytes, at->process, at->proc.pid);
 }
 

@@ -46,7 +46,7 @@ static uint64_t step(struct registrar *self)
     }
     uint64_t to_bytes = SL_MAX(floor_bytes, there_bytes - SL_MIN(there_bytes, STEP_BYTES));
     if (sl_arena_give_back(self->arena, to_bytes, &why) != SL_OK) { /* a process keeps the pages */
-        reg_log(self, SL_LOG_INFO, 0, "memory: what is not contributed any more stays, since %s",
+        reg_log(self, SL_LOG_INFO, 0, "memory of ended contributions is not returned, since %s",
                 why.text);
         give_back->able = false;
         populate->limit_bytes = UINT64_MAX;

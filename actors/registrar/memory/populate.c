@@ -100,7 +100,7 @@ static void populate_fail(struct registrar *self, const char *text)
     populate->again_ns = sl_deadline_ns(self->env->now_ns, AGAIN_NS);
     if (!populate->failed) { /* logged once, however often it is tried again */
         reg_log(self, SL_LOG_WARN, 0,
-                "memory: %" PRIu64 " of %" PRIu64 " bytes are there (%s), using these",
+                "memory: %" PRIu64 " of %" PRIu64 " bytes are populated (%s), using these",
                 populate->there_bytes, reg_populate_target(self), text);
     }
     populate->failed = true;
@@ -154,7 +154,7 @@ static void populate_run(struct registrar *self)
                                      populate_work, &populate->work, REG_JOB_POPULATE);
     if (err != SL_OK) {
         char text[64];
-        (void)snprintf(text, sizeof(text), "threads for it: %.40s", sl_err_text(err));
+        (void)snprintf(text, sizeof(text), "starting threads: %.40s", sl_err_text(err));
         populate->running = false;
         populate_fail(self, text);
     }

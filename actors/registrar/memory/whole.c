@@ -51,8 +51,8 @@ static bool is_short(struct registrar *self, const char *name)
         return false;
     }
     reg_log(self, SL_LOG_ERROR, 0,
-            "%s by another process: the node's memory is made anew, and what was "
-            "in memory alone is lost",
+            "%s by another process: the node's memory is created again, and values "
+            "in memory only are lost",
             why.text);
     return true;
 }
@@ -63,7 +63,7 @@ static bool segment_drop(struct registrar *self, const char *name)
     bool goes = is_values(name) ||
                 (is_pins(name) && sl_segment_file_is_short(self->env->paths->shm_dir, name, NULL));
     if (goes && sl_segment_remove(self->env->paths->shm_dir, name, &why) != SL_OK) {
-        reg_log(self, SL_LOG_WARN, 0, "%s; what follows says whether it is in the way", why.text);
+        reg_log(self, SL_LOG_WARN, 0, "%s; creating it again may fail", why.text);
     }
     return false; /* the walk continues */
 }
@@ -110,19 +110,19 @@ static void counts_renew(struct registrar *self)
     struct sl_error why = {0};
     const char *shm_dir = self->env->paths->shm_dir;
     if (sl_segment_file_is_lost(shm_dir, "seen", &why)) {
-        reg_log(self, SL_LOG_WARN, 0, "%s by another process: it begins anew", why.text);
+        reg_log(self, SL_LOG_WARN, 0, "%s by another process: a new one is created", why.text);
         reg_seen_renew(self);
     }
     if (sl_index_changes_renew(self->index, shm_dir)) {
         reg_log(self, SL_LOG_WARN, 0,
-                "the counts of changes were cut short, or missing: they begin anew");
+                "the counts of changes were cut short, or missing: new ones are created");
     }
     bool counts = sl_segment_file_is_lost(shm_dir, "counts", &why);
     bool labels = !counts && sl_segment_file_is_lost(shm_dir, "labels", &why);
     if (!counts && !labels) {
         return;
     }
-    reg_log(self, SL_LOG_WARN, 0, "%s by another process: clients' counts begin anew", why.text);
+    reg_log(self, SL_LOG_WARN, 0, "%s by another process: clients' counts start again", why.text);
     if ((counts ? sl_counts_make : sl_labels_make)(shm_dir, &why) != SL_OK) {
         reg_log(self, SL_LOG_WARN, 0, "clients that attach now count nothing: %s", why.text);
     }
@@ -133,7 +133,7 @@ sl_err reg_memory_check(struct registrar *self)
     counts_renew(self);
     const char *what = sl_arena_is_short(self->arena)       ? "the arena"
                        : sl_index_is_short(self->index)     ? "the index or the leases"
-                       : sl_settled_is_short(self->settled) ? "what was settled"
+                       : sl_settled_is_short(self->settled) ? "the notes of settled requests"
                                                             : NULL;
     for (uint32_t i = 0; what == NULL && i < self->peers->high; i++) {
         const struct reg_peer *peer = &self->peers->all[i];
@@ -144,10 +144,9 @@ sl_err reg_memory_check(struct registrar *self)
     if (what == NULL) {
         return SL_OK;
     }
-    reg_log(
-        self, SL_LOG_ERROR, 0,
-        "shared memory (%s) was cut short by another process: the registrar ends, so that it is "
-        "made anew",
-        what);
+    reg_log(self, SL_LOG_ERROR, 0,
+            "shared memory (%s) was cut short by another process: the registrar ends, and the next "
+            "one creates it again",
+            what);
     return SL_ERR_INTERNAL;
 }

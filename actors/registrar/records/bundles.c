@@ -46,7 +46,7 @@ void reg_bundle_join(struct registrar *self, uint64_t bundle, sl_ref ref, bool w
         return;
     }
     if (all->free == NULL && !members_more(all)) {
-        reg_log(self, SL_LOG_WARN, 0, "no memory for a bundle: a value of it stands alone");
+        reg_log(self, SL_LOG_WARN, 0, "no memory for a bundle: a value of it is evicted by itself");
         return;
     }
     member = all->free;

@@ -499,7 +499,8 @@ static void density_learn(struct registrar *self, sl_ref note, const void *bytes
             learnt_next(sl_density_stats(self->units->density).reference_count);
         return;
     }
-    reg_log(self, SL_LOG_WARN, 0, "what eviction had learnt is of another version: it begins anew");
+    reg_log(self, SL_LOG_WARN, 0,
+            "notes of what eviction learnt are of another version: they are not used");
 }
 
 static double density_worth(const struct registrar *self, sl_ref unit)

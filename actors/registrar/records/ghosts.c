@@ -80,7 +80,7 @@ const char *reg_ghost_text(enum reg_ghost_reason reason)
     case REG_GHOST_INDEX_FULL:
         return "evicted: the index was full";
     case REG_GHOST_DISK_RECLAIMED:
-        return "its disk segment was reclaimed";
+        return "its log file on disk was reclaimed";
     case REG_GHOST_DISK_FAILED:
         return "evicted while the disk was failing";
     case REG_GHOST_CORRUPT:

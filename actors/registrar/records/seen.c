@@ -12,7 +12,8 @@ static void seen_open(struct registrar *self)
     struct sl_error why = {0};
     if (sl_seen_make(self->env->paths->shm_dir, self->set.index_memory / INDEX_BYTES_A_KEY,
                      &self->seen->filter, &why) != SL_OK) {
-        reg_log(self, SL_LOG_WARN, 0, "no filter of keys, so no ceiling of hits: %s", why.text);
+        reg_log(self, SL_LOG_WARN, 0,
+                "no filter of known keys, so no hit rate of unlimited memory: %s", why.text);
     }
 }
 

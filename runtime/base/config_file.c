@@ -1,9 +1,9 @@
-/* runtime/base/config_file.c - how settings are written: a file with a `name = value` a line, and a
- * value of the environment or the command line.
+/* runtime/base/config_file.c - parses the settings file, one `name = value` per line, and values of
+ * the environment and the command line.
  *
  * A value is the rest of its line up to a comment, or a text in single or double quotes;
- * ${VARIABLE} counts at its beginning and in double quotes. A comment is `#` and what is behind it,
- * at the line's beginning or behind a blank. README.md says why no library reads it. */
+ * ${VARIABLE} is expanded at its start and in double quotes. A comment is `#`, at the start of the
+ * line or after a blank, and all after it. README.md says why no library does this. */
 #include "runtime/base/config_file.h"
 #include "runtime/base/sl_address.h"
 
@@ -20,10 +20,10 @@
 #define NAME_ENDS BLANKS "=#\"'"
 
 struct scanner {
-    const char *path; /* or what a lone value is named */
-    const char *at;   /* zero-terminated: a line, or a lone value */
-    const char *text; /* where it begins */
-    int line;         /* 0: a lone value, without comments */
+    const char *path; /* or the name of a single value's source */
+    const char *at;   /* zero-terminated: a line, or a single value */
+    const char *text; /* its start */
+    int line;         /* 0: a single value, without comments */
     struct sl_error *why;
 };
 
@@ -39,7 +39,7 @@ SL_PRINTF(2, 3) static sl_err scan_fail(struct scanner *scan, const char *format
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    (void)sl_url_show(scan->text, shown, sizeof shown); /* a password may stand in it */
+    (void)sl_url_show(scan->text, shown, sizeof shown); /* it may have a password */
     const char *source = sl_config_source_end(scan->path);
     return scan->line == 0
                ? sl_fail(scan->why, SL_ERR_CONFIG, "%s: %s in '%s'", source, text, shown)
@@ -52,14 +52,15 @@ static void blanks_skip(struct scanner *scan)
     scan->at += strspn(scan->at, BLANKS);
 }
 
-/* Nothing more stands at `at`: the end, or a comment. A `#` within a path is none. */
+/* Whether the value ends at `at`: at the end of the text or at a comment. A `#` within a path is
+ * not one. */
 static bool ends_at(const struct scanner *scan, const char *at)
 {
     return *at == '\0' ||
            (*at == '#' && scan->line != 0 && (at == scan->text || strchr(BLANKS, at[-1]) != NULL));
 }
 
-/* One that is too long ends with its last place: value_read says so. */
+/* Cuts a word that is too long to the buffer, which value_read then detects. */
 static void word_put(struct word *word, const char *from, size_t length)
 {
     length = SL_MIN(length, SL_CONFIG_VALUE_BYTES - 1 - word->length);
@@ -68,7 +69,7 @@ static void word_put(struct word *word, const char *from, size_t length)
     word->text[word->length] = '\0';
 }
 
-/* ${NAME} or ${NAME:-DEFAULT}; false: there is none. */
+/* Expands ${NAME} or ${NAME:-DEFAULT}; false: there is none. */
 static bool variable_read(struct scanner *scan, struct word *word)
 {
     char name[256];
@@ -90,8 +91,7 @@ static bool variable_read(struct scanner *scan, struct word *word)
     return true;
 }
 
-/* A backslash takes what ends or begins something: the quote, itself, and a `$` where that counts.
- */
+/* A backslash escapes the quote, itself, and in double quotes a `$`. */
 static sl_err quoted_read(struct scanner *scan, struct word *word)
 {
     const char quote = *scan->at++;
@@ -115,10 +115,11 @@ static sl_err quoted_read(struct scanner *scan, struct word *word)
     blanks_skip(scan);
     return ends_at(scan, scan->at)
                ? SL_OK
-               : scan_fail(scan, "'%.20s' stands behind the value's quotes", scan->at);
+               : scan_fail(scan, "'%.20s' follows the value's quotes", scan->at);
 }
 
-/* What began a comment or the next setting once shall not be a part of a value without a word. */
+/* Refuses text that once began a comment or the next setting, rather than silently make it part of
+ * the value. */
 static sl_err bare_check(struct scanner *scan, const char *at)
 {
     enum sl_setting setting;
@@ -128,18 +129,18 @@ static sl_err bare_check(struct scanner *scan, const char *at)
     bool comments = at[0] == '/' && (at[1] == '/' || at[1] == '*');
     return !names && !comments
                ? SL_OK
-               : scan_fail(scan, "'%.*s' stands in a value: put the value in quotes",
+               : scan_fail(scan, "'%.*s' is part of a value: put the value in quotes",
                            comments ? 2 : (int)SL_MIN(length, (size_t)40), at);
 }
 
-/* A value without quotes: blanks are part of it between its words. */
+/* Reads a value without quotes: blanks between its words are part of it. */
 static sl_err bare_read(struct scanner *scan, struct word *word)
 {
     sl_err err = SL_OK;
     (void)variable_read(scan, word);
     const char *end = scan->at;
     for (; err == SL_OK && !ends_at(scan, end); end++) {
-        bool begins = scan->line != 0 && strchr(BLANKS, end[-1]) != NULL && /* behind a name */
+        bool begins = scan->line != 0 && strchr(BLANKS, end[-1]) != NULL && /* after a name */
                       strchr(BLANKS, *end) == NULL;
         err = begins ? bare_check(scan, end) : SL_OK;
     }
@@ -150,7 +151,7 @@ static sl_err bare_read(struct scanner *scan, struct word *word)
     return err;
 }
 
-/* The value at scan->at, which may be empty. */
+/* Reads the value at scan->at, which may be empty. */
 static sl_err value_read(struct scanner *scan, struct word *word)
 {
     sl_err err = SL_OK;
@@ -179,7 +180,7 @@ sl_err sl_config_value_read(const char *text, const char *source, char out[SL_CO
     return err;
 }
 
-/* A line: a `name = value`, a comment, or nothing. */
+/* Reads a line: a `name = value`, a comment, or nothing. */
 static sl_err line_read(struct scanner *scan, struct sl_config *config)
 {
     struct word value;
@@ -207,12 +208,12 @@ static sl_err line_read(struct scanner *scan, struct sl_config *config)
                : err;
 }
 
-/* The text is cut into its lines. */
+/* Scans the text line by line; modifies it. */
 static sl_err file_scan(struct sl_config *config, const char *path, char *text,
                         struct sl_error *why)
 {
     sl_err err = SL_OK;
-    text += strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* the mark of UTF-8 */
+    text += strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* byte order mark */
     for (int line = 1; err == SL_OK && text != NULL; line++) {
         struct scanner scan = {.path = path, .line = line, .why = why};
         scan.at = scan.text = strsep(&text, "\n");
@@ -229,7 +230,7 @@ static sl_err file_read(const char *path, char **out, struct sl_error *why)
     if (fd < 0 || fstat(fd, &status) != 0) {
         return sl_fail_os(why, errno, "config file '%s'", path);
     }
-    if (S_ISFIFO(status.st_mode)) { /* it may have no writer, ever */
+    if (S_ISFIFO(status.st_mode)) { /* a FIFO may never get a writer */
         return sl_fail(why, SL_ERR_CONFIG, "config file '%s' is no plain file", path);
     }
     SL_AUTO(free) char *text = malloc(SL_CONFIG_FILE_BYTES_MAX + 1);

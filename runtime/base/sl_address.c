@@ -1,4 +1,4 @@
-/* runtime/base/sl_address.c - HOST:PORT as people write it. */
+/* runtime/base/sl_address.c - parsing of HOST:PORT, ports and IP addresses. */
 #include "runtime/base/sl_address.h"
 #include "runtime/base/sl_parse.h"
 
@@ -43,7 +43,7 @@ bool sl_url_show(const char *url, char *out, size_t room)
     bool redis =
         authority != NULL && authority - url >= 5 && memcmp(authority - 5, "redis", 5) == 0;
     if (at == NULL && (colon != NULL || redis)) {
-        /* a slash in name or password is against the rules, and happens: directory_url takes it */
+        /* A slash in name or password is invalid but occurs, and directory_url accepts it. */
         at = strrchr(authority + 3, '@');
     }
     if (at == NULL) {

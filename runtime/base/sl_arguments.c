@@ -1,9 +1,9 @@
-/* runtime/base/sl_arguments.c - one walk over a command line. */
+/* runtime/base/sl_arguments.c - the command-line parser. */
 #include "runtime/base/sl_arguments.h"
 
 #include <string.h>
 
-/* Length of the dashes that make a word an option; 0: it is none. */
+/* Number of leading dashes of an option; 0: the word is not an option. */
 static size_t dashes_of(const struct sl_arguments *walk, const char *word)
 {
     size_t dashes = strspn(word, "-");

@@ -12,7 +12,7 @@ bool sl_array_grow_u64(void *items_at, uint64_t *capacity, uint64_t wanted, size
     uint64_t most = (uint64_t)PTRDIFF_MAX / item_bytes;
     uint64_t fresh = *capacity > most / 2 ? most : *capacity * 2;
     fresh = SL_MAX(SL_MAX(fresh, FIRST_BYTES / item_bytes), wanted);
-    memcpy(&items, items_at, sizeof(items)); /* whatever type of pointer it is */
+    memcpy(&items, items_at, sizeof(items)); /* the pointer may have any type */
     items = fresh > most ? NULL : realloc(items, fresh * item_bytes);
     if (items == NULL) {
         return false;

@@ -1,4 +1,4 @@
-/* runtime/base/sl_backoff.c - pauses that grow. */
+/* runtime/base/sl_backoff.c - pauses between retries. */
 #include "runtime/base/sl_backoff.h"
 
 uint64_t sl_backoff_ns(uint64_t min_ns, uint64_t max_ns, uint32_t failures, uint64_t random)

@@ -1,4 +1,4 @@
-/* runtime/base/sl_base.c - what sl_base.h declares. */
+/* runtime/base/sl_base.c - functions of sl_base.h. */
 #include "runtime/base/sl_base.h"
 
 #include <dirent.h>

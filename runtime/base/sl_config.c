@@ -1,5 +1,5 @@
-/* runtime/base/sl_config.c - the table of settings and its four sources. Every value from wherever
- * goes through the same typed parser, so that all errors look alike. */
+/* runtime/base/sl_config.c - the table of settings and its four sources. All values go through the
+ * same typed parser, so that all errors look alike. */
 #include "runtime/base/sl_config.h"
 #include "runtime/base/config_file.h"
 #include "runtime/base/sl_address.h"
@@ -87,7 +87,7 @@ bool sl_setting_find(const char *name, size_t length, enum sl_setting *out)
     "leave it out; a client in another container shares two directories with its node, runtime_dir and " \
     "shm_dir, and runs as its user"
 
-/* Settings that the release before still had, each with what to do instead. A row goes after one
+/* Settings that the previous release had, each with the remedy. A row is deleted after one
  * release. */
 static const struct {
     const char *name, *advice;
@@ -100,23 +100,24 @@ static const struct {
     {"clients_pool_bytes_max", REMOVED_GUESTS},
     {"clients_window", REMOVED_GUESTS},
     {"clients_write", REMOVED_GUESTS},
-    {"contribution_strategy", "leave it out: the emptiest is charged, or which a put prefers"},
+    {"contribution_strategy",
+     "leave it out: a put is charged to the contribution it prefers, or the emptiest"},
     {"directory_rate", "leave it out: 50000 keys a second are published"},
     {"disk_commit_delay", "leave it out: writes wait 5 ms at most for one sync"},
     {"engine_huge_pages", "leave it out: a registration takes 1 s at most for huge pages"},
-    {"events_delay", "leave it out: the index is looked through every 10 ms at most"},
-    {"events_disk_medium", "leave it out: a disk is DISK"},
+    {"events_delay", "leave it out: the index is scanned every 10 ms at most"},
+    {"events_disk_medium", "leave it out: the medium of a disk is DISK"},
     {"events_kept_bytes", "leave it out: 64 MiB are kept; events_kept bounds the number"},
-    {"fabric_greet", "leave it out: a connection has 1 s to greet"},
+    {"fabric_greet", "leave it out: a connection has 1 s to authenticate"},
     {"fabric_peers_max", "leave it out: 64 peers"},
     {"fabric_processes", "leave it out: one transporter drives all addresses and NICs of a node"},
-    {"fabric_spin", "leave it out: nothing polls without a wait"},
-    {"fabric_zero_copy", "leave it out: what is sent is copied to the kernel"},
+    {"fabric_spin", "leave it out: the fabric never polls without a wait"},
+    {"fabric_zero_copy", "leave it out: sent bytes are always copied to the kernel"},
     {"gate", REMOVED_GATE},
     {"grants_ahead_bytes_max", "leave it out: grants_ahead_max bounds a client's extents"},
-    {"guard_memory", "leave it out: memory that others cut short never ends a process"},
+    {"guard_memory", "leave it out: files that others truncate never end a process"},
     {"handover_bytes_max", "leave it out: half of memory at most is held for decode"},
-    {"handover_push_fallback", "it is handover_fallback now: nothing is pushed any more"},
+    {"handover_push_fallback", "use handover_fallback: hand-overs are not pushed any more"},
     {"log_lines_per_s", "leave it out: an actor logs 200 lines a second at most"},
     {"nic_processes", "leave it out: one transporter drives all addresses and NICs of a node"},
     {"peer_failures_max", "leave it out: peer_backoff begins after 3 failures in a row"},
@@ -152,14 +153,14 @@ const char *sl_config_source_end(const char *source)
 
 static const struct {
     enum sl_setting setting;
-    const char *words; /* one behind the other, each between spaces */
+    const char *words; /* each between spaces */
 } text_choices[] = {
 #define CHOICE_ROW(name, words) {SL_SET_##name, words},
     SL_SETTING_CHOICES(CHOICE_ROW)
 #undef CHOICE_ROW
 };
 
-/* All that a TEXT may be, each between spaces; NULL: anything. */
+/* The words that a TEXT setting accepts, each between spaces; NULL: any text. */
 static const char *choices_of(int index)
 {
     for (size_t i = 0; i < SL_COUNT(text_choices); i++) {
@@ -170,7 +171,7 @@ static const char *choices_of(int index)
     return NULL;
 }
 
-/* Where something listens: a word, or HOST:PORT. */
+/* Checks an address to listen on: a word, or HOST:PORT. */
 static sl_err setting_check_address(int index, const char *text, const char *source,
                                     struct sl_error *why)
 {
@@ -220,7 +221,7 @@ static sl_err setting_check_text(int index, const char *text, const char *source
     }
     if (index == (int)SL_SET_directory_url && text[0] != '\0' &&
         strncmp(text, "redis://", 8) != 0 && strncmp(text, "unix://", 7) != 0) {
-        /* without the text: there may be a password, and only of a URL is known where */
+        /* Not quoted: the text may have a password, and its place is known only in a URL. */
         return sl_fail(why, SL_ERR_CONFIG, "%s: %s: begins with neither redis:// nor unix://",
                        source, name);
     }
@@ -248,7 +249,7 @@ static sl_err setting_check_range(int index, uint64_t number, const char *text, 
                    row->name, shown, row->low, row->high, measure != NULL ? measure : "");
 }
 
-/* A command line is read by every user of the machine: no password may stand there. */
+/* Every user of the machine can read a command line: no password may be on it. */
 static sl_err setting_check_secret(int index, const char *text, const char *source,
                                    struct sl_error *why)
 {
@@ -259,7 +260,7 @@ static sl_err setting_check_secret(int index, const char *text, const char *sour
         return SL_OK;
     }
     return sl_fail(why, SL_ERR_CONFIG,
-                   "%s: no password on a command line, which everybody here can read: set "
+                   "%s: no password on a command line, which every user here can read: set "
                    "directory_password_file, or the url in SLUICE_DIRECTORY_URL or a --config file",
                    source);
 }
@@ -298,7 +299,7 @@ sl_err sl_config_assign(struct sl_config *config, enum sl_setting setting, const
     return SL_OK;
 }
 
-/* As it stands in the environment or on a command line. */
+/* Sets a value from the environment or a command line. */
 static sl_err setting_take(struct sl_config *config, enum sl_setting setting, const char *text,
                            const char *source, struct sl_error *why)
 {
@@ -379,7 +380,7 @@ sl_err sl_config_closed(const struct sl_config *config, struct sl_error *why)
 
 /* ---------------------------------------------------------------- environment and command line */
 
-/* How variables of ours begin that are no settings; SLUICE_BACKEND_: of the Python package. */
+/* Prefixes of Sluice's variables that are not settings; SLUICE_BACKEND_: of the Python package. */
 static const char *const other_variables[] = {
     "SLUICE_BIN=",  "SLUICE_METRICS_TOKEN=", "SLUICE_METRICS_TOKEN_FILE=",
     "SLUICE_TEST_", "SLUICE_BACKEND_",       NULL};
@@ -418,7 +419,8 @@ static sl_err config_load_environment(struct sl_config *config, struct sl_error 
     return err;
 }
 
-/* Engines' names of the same settings. Ours win, wherever set. Units here are powers of 1024. */
+/* Variables of engines for the same settings. Sluice's own take precedence. Units here are powers
+ * of 1024. */
 static const struct {
     const char *variable;
     enum sl_setting setting;
@@ -448,7 +450,7 @@ static sl_err config_load_foreign(struct sl_config *config, struct sl_error *why
     return err;
 }
 
-/* Options that are no settings. */
+/* Options that are not settings. */
 enum { OPTION_CONFIG = SL_SETTING_COUNT_OF, OPTION_HELP, OPTION_VERSION };
 
 static enum sl_option_takes option_find(const void *table, const char *name, size_t length,
@@ -478,7 +480,7 @@ static void option_name(int option, char out[40])
     }
 }
 
-/* Takes an option. With assign false only --config is looked for (into *file). */
+/* Applies an option. With assign false it only handles --config, in *file. */
 static sl_err option_take(struct sl_config *config, bool assign, const struct sl_argument *got,
                           const char **file, struct sl_error *why)
 {
@@ -496,7 +498,7 @@ static sl_err option_take(struct sl_config *config, bool assign, const struct sl
     return SL_OK;
 }
 
-/* One walk over the arguments, up to the first that is no option. */
+/* Walks over the arguments up to the first that is not an option. */
 static sl_err arguments_walk(struct sl_config *config, bool assign, int argc, char **argv,
                              const char **file, int *rest, struct sl_error *why)
 {

@@ -1,4 +1,5 @@
-/* runtime/base/sl_copy.c - copies past the caches, plain and with the hash of a digest's chunk. */
+/* runtime/base/sl_copy.c - copies that bypass the caches, with or without the hash of a digest's
+ * chunk. */
 #include "runtime/base/sl_copy.h"
 
 #include "runtime/base/sl_digest.h"
@@ -9,8 +10,8 @@
 
 #include <immintrin.h>
 
-/* How far ahead of the loads lines are asked for. Measured: 1 to 8 KiB are alike, none costs a
- * tenth. Past the end of the source a prefetch does nothing. */
+/* Prefetch distance of the loads. Measured: 1 to 8 KiB are alike; no prefetch costs a tenth. A
+ * prefetch past the end of the source does nothing. */
 #define AHEAD_BYTES  4096u
 #define LINE_BYTES   64u
 #define UNROLL_BYTES 256u
@@ -18,8 +19,8 @@
 /* ---- XXH3-64 of exactly 16,384 bytes, seed 0, from its specification, with the library's
  * constants ----
  *
- * 16 blocks of 16 stripes of 64 bytes, each followed by a scramble; but the very last stripe stands
- * outside of the 16th block and takes its key 7 bytes before the end of the secret. */
+ * The input is 16 blocks of 16 stripes of 64 bytes, each followed by a scramble. The very last
+ * stripe is outside the 16th block; its key starts 7 bytes before the end of the secret. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -181,7 +182,7 @@ TARGET_256 static uint64_t stream_hash_256(unsigned char *to, const unsigned cha
     return hash_merge(merged);
 }
 
-/* Best first. */
+/* Fastest first. */
 static const struct sl_copy_routine routines[] = {
     {"avx512 streaming", usable_512, stream_512, stream_hash_512, stream_finish},
     {"avx2 streaming", usable_256, stream_256, stream_hash_256, stream_finish},
@@ -225,7 +226,7 @@ void sl_copy_past(void *to, const void *from, uint64_t length_bytes)
     const struct sl_copy_routine *routine =
         length_bytes < 2 * SL_COPY_ALIGN_BYTES
             ? NULL
-            : sl_copy_streaming(); /* less has no whole line for sure */
+            : sl_copy_streaming(); /* a shorter one may have no whole line */
     if (routine == NULL) {
         memcpy(to, from, length_bytes);
         return;

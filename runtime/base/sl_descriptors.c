@@ -1,6 +1,6 @@
-/* runtime/base/sl_descriptors.c - see sl_descriptors.h. One asker at a time: an answer takes as
- * long as the giver needs to make descriptors, and an asker that does not read its answer is left.
- */
+/* runtime/base/sl_descriptors.c - see sl_descriptors.h. Serves one requester at a time: a reply
+ * takes as long as the giver needs to make descriptors. A requester that does not read its reply is
+ * dropped. */
 #include "runtime/base/sl_descriptors.h"
 
 #include "runtime/base/sl_clock.h"
@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ASKER_NS (2 * SL_NS_PER_S) /* for each packet of an asker */
+#define ASKER_NS (2 * SL_NS_PER_S) /* time limit for each packet of a requester */
 #define KIND     "memory"
 #define BACKLOG  16
 
@@ -36,7 +36,7 @@ struct ask_packet {
 };
 struct answer_packet {
     char magic[8];
-    uint32_t code; /* not 0: text says why, and this is the last packet */
+    uint32_t code; /* not 0: an error with its text; this is the last packet */
     uint32_t count;
     uint32_t more;
     uint32_t reserved;
@@ -45,9 +45,9 @@ struct answer_packet {
 };
 
 struct sl_descriptors {
-    int fd, stop_fd; /* fd: listens */
+    int fd, stop_fd; /* fd: the listening socket */
     uint64_t number;
-    struct sockaddr_un place; /* while it listens */
+    struct sockaddr_un place; /* set while it listens */
     sl_descriptors_give_fn give;
     void *context;
     pthread_t thread;
@@ -61,8 +61,8 @@ static int socket_open(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Where process pid listens. mark: '.', or '-' until somebody listens: without that the socket
- * looks as if a dead process had left it. */
+/* The address of process pid's socket. mark: '.', or '-' before listen(): until then the socket
+ * looks like the leftover of a dead process. */
 static sl_err socket_place(const char *runtime_dir, char mark, uint32_t pid, uint64_t number,
                            struct sockaddr_un *out, struct sl_error *why)
 {
@@ -74,7 +74,7 @@ static sl_err socket_place(const char *runtime_dir, char mark, uint32_t pid, uin
                : sl_fail(why, SL_ERR_INVALID, "'%.80s...' is too long for a socket", runtime_dir);
 }
 
-/* Whether the kernel says that the other side is of this user. */
+/* Whether the other side is a process of this user, as the kernel reports it. */
 static bool is_same_user(int fd)
 {
     struct ucred peer;
@@ -82,8 +82,7 @@ static bool is_same_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-/* Waits until something can be done with fd, or other_fd (-1: none) is readable. False: neither by
- * the deadline, or the other. */
+/* Waits for events of fd. False: the deadline passed, or other_fd (-1: none) became readable. */
 static bool socket_wait(int fd, short events, int other_fd, uint64_t deadline_ns)
 {
     for (;;) {
@@ -102,8 +101,8 @@ static bool socket_wait(int fd, short events, int other_fd, uint64_t deadline_ns
     }
 }
 
-/* Whether the process of "memory-PID.NUMBER" is gone. Nobody listens there yet, so that only its
- * process can tell whether it was left. */
+/* Whether the process of "memory-PID.NUMBER" is dead. No process listens at such a socket yet, so
+ * only its maker's death shows that it is a leftover. */
 static bool maker_gone(const char *pid_and_number)
 {
     char *end = NULL;
@@ -111,8 +110,8 @@ static bool maker_gone(const char *pid_and_number)
     return pid > 0 && pid <= INT32_MAX && *end == '.' && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
 }
 
-/* Whether nobody listens there. What is no socket is somebody else's file: connect() says the same
- * of it. */
+/* Whether no process listens at this socket. Files of other types are not ours, although connect()
+ * returns the same error for them. */
 static bool is_left(const struct sockaddr_un *at)
 {
     struct stat status;
@@ -121,8 +120,7 @@ static bool is_left(const struct sockaddr_un *at)
            connect(fd, (const struct sockaddr *)at, sizeof(*at)) != 0 && errno == ECONNREFUSED;
 }
 
-/* A socket at which nobody listens any more was left by a process that was killed, and so was one
- * that was never finished by a process that is gone. */
+/* Removes sockets of dead processes: those without a listener, and those never finished. */
 static void leftovers_remove(const char *runtime_dir)
 {
     SL_AUTO(closedir) DIR *directory = opendir(runtime_dir);
@@ -142,7 +140,7 @@ static void leftovers_remove(const char *runtime_dir)
     }
 }
 
-/* Listens under server->number; nobody finds the socket before. */
+/* Listens under server->number; the socket gets its final name only then. */
 static sl_err socket_listen(struct sl_descriptors *server, const char *runtime_dir,
                             struct sl_error *why)
 {
@@ -152,10 +150,10 @@ static sl_err socket_listen(struct sl_descriptors *server, const char *runtime_d
     if (err != SL_OK) {
         return err;
     }
-    (void)socket_place(runtime_dir, '.', pid, server->number, &place, NULL); /* as long */
+    (void)socket_place(runtime_dir, '.', pid, server->number, &place, NULL); /* of equal length */
     leftovers_remove(runtime_dir);
     server->fd = socket_open();
-    /* The directory is closed to others, so that the moment before chmod is, too. */
+    /* The directory is closed to others, so the socket is safe even before chmod. */
     if (server->fd < 0 || bind(server->fd, (const struct sockaddr *)&fresh, sizeof(fresh)) != 0) {
         return sl_fail_os(why, errno, "listen at '%s'", place.sun_path);
     }
@@ -209,7 +207,7 @@ static bool answer_send(int fd, const struct answer_packet *answer,
     return false;
 }
 
-/* One packet of an answer. False: it was the last. */
+/* Sends one packet of a reply. False: it was the last. */
 static bool answer_next(struct sl_descriptors *server, int fd, const struct sl_descriptors_ask *ask,
                         uint32_t *first)
 {
@@ -256,7 +254,7 @@ static void *server_run(void *at)
         if (fd >= 0) {
             asker_serve(server, fd);
             (void)close(fd);
-        } else if (errno == EMFILE || errno == ENFILE) { /* it would be ready again at once */
+        } else if (errno == EMFILE || errno == ENFILE) { /* the socket is ready again immediately */
             (void)socket_wait(-1, 0, server->stop_fd,
                               sl_deadline_ns(sl_clock_monotonic_ns(), 100 * SL_NS_PER_MS));
         }
@@ -269,7 +267,8 @@ sl_err sl_descriptors_file(const struct sl_descriptors_ask *ask, struct sl_descr
 {
     struct stat file;
     int number = ask->address > INT32_MAX ? -1 : (int)ask->address;
-    /* Before it is copied: to close a copy of what is the pin file by now would end its lock. */
+    /* Checked before the dup: if the number is by now the pin file's, closing the copy would
+     * release its lock. */
     if (ask->life != 0 && fstat(number, &file) == 0 && ask->life != (uint64_t)file.st_ino) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "descriptor %d of process %d is another file now",
                        number, (int)getpid());
@@ -302,7 +301,7 @@ sl_err sl_descriptors_serve(const char *runtime_dir, uint64_t number, sl_descrip
         err = sl_fail_os(why, errno, "server of descriptors");
     }
     err = err == SL_OK ? socket_listen(server, runtime_dir, why) : err;
-    if (err == SL_OK) { /* the process's signals are not this thread's */
+    if (err == SL_OK) { /* this thread must not take the process's signals */
         sl_signals_of_others(&all);
         (void)pthread_sigmask(SIG_SETMASK, &all, &before);
         int os_code = pthread_create(&server->thread, NULL, server_run, server);
@@ -346,9 +345,9 @@ void sl_descriptors_stop(struct sl_descriptors **server)
     *server = NULL;
 }
 
-/* ---- the asker ---- */
+/* ---- the requester ---- */
 
-/* Descriptors that came are the caller's to close, whatever the result. */
+/* Receives a packet. Its descriptors are the caller's to close, whatever the result. */
 static sl_err answer_take(int fd, struct answer_packet *answer, struct sl_descriptors_part *part,
                           struct sl_error *why)
 {
@@ -384,7 +383,8 @@ static sl_err answer_take(int fd, struct answer_packet *answer, struct sl_descri
     if (whole && answer->code != 0) {
         answer->text[sizeof(answer->text) - 1] = '\0';
         sl_err code = sl_err_received(answer->code);
-        if (sl_err_class(code) == SL_CLASS_RESTART) { /* the giver has to restart, not we */
+        if (sl_err_class(code) ==
+            SL_CLASS_RESTART) { /* the giver has to restart, not this process */
             code = SL_ERR_IO;
         }
         return sl_fail(why, code, "%s", answer->text);
@@ -399,7 +399,8 @@ static sl_err answer_take(int fd, struct answer_packet *answer, struct sl_descri
     return SL_OK;
 }
 
-/* A queue that is full (EAGAIN) is no error of the giver's, and cannot be polled for. */
+/* Connects, retrying while the listen queue is full (EAGAIN): that is no error of the giver and
+ * cannot be polled for. */
 static sl_err source_connect(const struct sl_descriptors_source *source, int fd,
                              uint64_t deadline_ns, struct sl_error *why)
 {
@@ -414,7 +415,8 @@ static sl_err source_connect(const struct sl_descriptors_source *source, int fd,
     }
     while (connect(fd, (const struct sockaddr *)&at, sizeof(at)) != 0) {
         if (errno == ENOENT || errno == ECONNREFUSED) {
-            return sl_fail(why, SL_ERR_NOT_FOUND, "process %u hands out no memory: nobody at '%s'",
+            return sl_fail(why, SL_ERR_NOT_FOUND,
+                           "process %u hands out no memory: no process listens at '%s'",
                            source->pid, at.sun_path);
         }
         if (errno != EAGAIN && errno != EINTR) {
@@ -422,13 +424,15 @@ static sl_err source_connect(const struct sl_descriptors_source *source, int fd,
         }
         if (sl_clock_monotonic_ns() >= deadline_ns) {
             return sl_fail(why, SL_ERR_TIMEOUT,
-                           "process %u does not hand out its memory: too many ask", source->pid);
+                           "process %u does not hand out its memory: too many requests",
+                           source->pid);
         }
         (void)nanosleep(&pause, NULL);
     }
-    return is_same_user(fd) ? SL_OK
-                            : sl_fail(why, SL_ERR_PERMISSION, "who listens at '%s' is another user",
-                                      at.sun_path);
+    return is_same_user(fd)
+               ? SL_OK
+               : sl_fail(why, SL_ERR_PERMISSION,
+                         "the process that listens at '%s' is another user's", at.sun_path);
 }
 
 sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* The library's plain entry points are compiled for the oldest processor of the architecture; its
- * dispatching ones take the widest vectors there are: 12 against 6 GB/s on a Xeon with AVX-512
- * (1 GiB, one core). */
+/* The library's plain functions are compiled for the oldest processor of the architecture; its
+ * dispatching ones use the widest vectors: 12 against 6 GB/s on a Xeon with AVX-512 (1 GiB, one
+ * core). */
 #ifdef SL_XXH_DISPATCH
 #include <xxh_x86dispatch.h>
 #define DIGEST_HASH_64 XXH3_64bits_dispatch
@@ -29,12 +29,12 @@ static struct sl_digest digest_from(XXH128_hash_t hash)
     return (struct sl_digest){.low = hash.low64, .high = hash.high64};
 }
 
-/* ---- chunk hashes on their way into the digest ---- */
+/* ---- collecting the hashes of chunks ---- */
 
-/* The outer hash is begun when there are more hashes than one batch: most values have fewer. */
+/* The outer hash is used only with more hashes than one batch; most values have fewer. */
 static XXH3_state_t *gathered_outer(struct sl_digest_hashes *hashes)
 {
-    /* cppcheck-suppress ctuuninitvar ; a place, which is filled from here on */
+    /* cppcheck-suppress ctuuninitvar ; a buffer that is filled from here on */
     return (XXH3_state_t *)(void *)hashes->outer;
 }
 
@@ -103,8 +103,8 @@ void sl_digest_copy_start(struct sl_digest_copying *copying, void *to, uint64_t 
     hashes_start(&copying->hashes);
 }
 
-/* The chunk at `to` is complete, or the last one. What is hashed is what was stored, also when the
- * source changes meanwhile. */
+/* Hashes the chunk at `to`, which is complete or the last one. It hashes the stored bytes, which
+ * differ from the source's if that changes meanwhile. */
 static void copying_close_chunk(struct sl_digest_copying *copying, uint64_t length_bytes)
 {
     hashes_add(&copying->hashes, DIGEST_HASH_64(copying->to, (size_t)length_bytes));
@@ -168,7 +168,7 @@ struct sl_digest sl_digest_copy(void *to, const void *from, uint64_t length_byte
 
 static XXH3_state_t *stream_outer(struct sl_digest_stream *stream)
 {
-    /* cppcheck-suppress ctuuninitvar ; a place, which is filled from here on */
+    /* cppcheck-suppress ctuuninitvar ; a buffer that is filled from here on */
     return (XXH3_state_t *)(void *)stream->state;
 }
 
@@ -197,8 +197,7 @@ void sl_digest_feed(struct sl_digest_stream *stream, const void *piece, uint64_t
     const unsigned char *at = piece;
     while (length_bytes > 0) {
         uint64_t take = SL_MIN(length_bytes, SL_DIGEST_CHUNK_BYTES - stream->chunk_filled_bytes);
-        if (take ==
-            SL_DIGEST_CHUNK_BYTES) { /* a whole chunk at hand: the one-shot form is faster */
+        if (take == SL_DIGEST_CHUNK_BYTES) { /* a whole chunk: the one-shot form is faster */
             uint64_t hash = DIGEST_HASH_64(at, (size_t)take);
             (void)XXH3_128bits_update(stream_outer(stream), &hash, sizeof(hash));
         } else {

@@ -1,6 +1,4 @@
-/* runtime/base/sl_error.c - names, texts and classes from the table, and the two ways to fill an
- * error.
- */
+/* runtime/base/sl_error.c - names, texts and classes of error codes, and filling an error. */
 #include "runtime/base/sl_error.h"
 #include "runtime/base/sl_text.h"
 
@@ -21,7 +19,7 @@ struct error_row {
 static const struct error_row error_rows[] = {SL_ERROR_TABLE(ERROR_ROW)};
 static_assert(SL_COUNT(error_rows) == SL_ERR_COUNT, "numbers of errors have no gaps");
 
-/* NULL for a number that is not ours: codes arrive from other processes too. */
+/* NULL for an unknown number: codes also arrive from other processes. */
 static const struct error_row *error_row_of(sl_err code)
 {
     return (unsigned)code < SL_COUNT(error_rows) ? &error_rows[(unsigned)code] : NULL;
@@ -42,10 +40,10 @@ const char *sl_err_text(sl_err code)
 enum sl_error_class sl_err_class(sl_err code)
 {
     const struct error_row *row = error_row_of(code);
-    return row == NULL ? SL_CLASS_PEER : row->class; /* a foreign number came from a peer */
+    return row == NULL ? SL_CLASS_PEER : row->class; /* an unknown number came from a peer */
 }
 
-/* Writes the text through a copy: an argument may be the very text that is replaced. */
+/* Formats into a copy: an argument may be the very text that is replaced. */
 static void error_fill(struct sl_error *why, sl_err code, int os_code, const char *format,
                        va_list arguments) SL_PRINTF(4, 0);
 static void error_fill(struct sl_error *why, sl_err code, int os_code, const char *format,
@@ -53,7 +51,7 @@ static void error_fill(struct sl_error *why, sl_err code, int os_code, const cha
 {
     char text[SL_ERROR_TEXT_BYTES];
     vsnprintf(text, sizeof(text), format, arguments);
-    sl_text_clean(text); /* names and bytes of others are in it, and terminals show it */
+    sl_text_clean(text); /* it may have names and bytes from outside, and terminals show it */
     why->code = code;
     why->os_code = os_code;
     memcpy(why->text, text, sizeof(text));

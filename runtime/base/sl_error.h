@@ -79,8 +79,8 @@ static inline sl_err sl_err_received(uint64_t code)
 /* Fills why (may be NULL) and returns code. */
 sl_err sl_fail(struct sl_error *why, sl_err code, const char *format, ...) SL_PRINTF(3, 4);
 /* The same for a failed system call: os_code is the errno read right after it, and strerror is
- * appended to the text. ENOMEM, ENOSPC/EDQUOT, EACCES/EPERM, ENOENT, EEXIST and EIO have their own
- * codes; all others are SL_ERR_OS. */
+ * appended to the text. ENOMEM, ENOSPC/EDQUOT, EACCES/EPERM, ENOENT, EEXIST, EIO and EFBIG have
+ * their own codes; all others are SL_ERR_OS. */
 sl_err sl_fail_os(struct sl_error *why, int os_code, const char *format, ...) SL_PRINTF(3, 4);
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
 /* runtime/base/sl_guard.c - see sl_guard.h.
  *
- * The handler uses nothing but atomics and mmap. That a thread faults at an address says that it
- * uses that mapping, which is therefore not removed meanwhile: the zeros take the place of nothing
- * else. Of the mapping all from the page of the fault on is replaced, since a file that ends before
- * that page has none behind it: else each page of a copy would be a fault of its own. */
+ * The handler uses only atomics and mmap. A thread that faults at an address uses that mapping, so
+ * it is not removed meanwhile and the zeros replace nothing else. All of the mapping from the
+ * faulting page on is replaced: a file that ends before that page has no later pages, and each page
+ * of a copy would fault by itself. */
 #include "runtime/base/sl_guard.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define GUARDS_MAX 8192u /* a registrar has a segment for each of its clients */
+#define GUARDS_MAX 8192u /* a registrar maps a file of each of its clients */
 
 struct sl_guard {
     _Atomic uintptr_t from; /* 0: unused, or being filled */
@@ -26,15 +26,15 @@ _Atomic uint32_t sl_guard_cut_count;
 void (*_Atomic sl_guard_ends)(void);
 
 static struct sl_guard guards[GUARDS_MAX];
-static _Atomic uint32_t guards_used; /* none from here on was ever used */
-static struct sigaction before;      /* what was there; set once, before the handler */
+static _Atomic uint32_t guards_used; /* slots from here on were never used */
+static struct sigaction before;      /* the previous action; set once, before the handler */
 static _Atomic bool installed;
 static uintptr_t page_bytes; /* set before the handler */
 static pthread_once_t install_once = PTHREAD_ONCE_INIT;
 
 /* ---- the handler ---- */
 
-/* Two looks at `from`: a guard that is used again meanwhile has the end of another mapping. */
+/* Reads `from` twice: a guard that is reused meanwhile has the end of another mapping. */
 static bool guard_covers(const struct sl_guard *guard, uintptr_t at, uintptr_t *end)
 {
     uintptr_t from = atomic_load_explicit(&guard->from, memory_order_acquire);
@@ -49,7 +49,7 @@ static bool zeros_map(uintptr_t from, uintptr_t end)
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
 }
 
-/* Marked before there is a zero to see, so that who sees one finds the mark. */
+/* Sets the mark before the zeros are visible, so a reader that sees zeros finds the mark. */
 static bool guard_patch(uintptr_t at)
 {
     uintptr_t page = at & ~(page_bytes - 1);
@@ -66,14 +66,14 @@ static bool guard_patch(uintptr_t at)
     if (guard->tells && ends != NULL) {
         ends();
     }
-    /* Counted first: who finds the mark of another thread's handler finds its count, too. */
+    /* Counted first: a reader that finds another thread's mark also finds its count. */
     if (guard->tells) {
         (void)atomic_fetch_add_explicit(&sl_guard_cut_count, 1, memory_order_seq_cst);
     }
     if (atomic_exchange_explicit(&guard->cut, true, memory_order_seq_cst) && guard->tells) {
         (void)atomic_fetch_sub_explicit(&sl_guard_cut_count, 1, memory_order_seq_cst);
     }
-    /* All of it may be more than the system promises a process at once. */
+    /* The whole range may exceed what the system commits to a process at once. */
     return zeros_map(page, end) || zeros_map(page, page + page_bytes);
 }
 
@@ -83,9 +83,10 @@ static void guard_pass_on(int number, siginfo_t *info, void *context)
         before.sa_sigaction(number, info, context);
     } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
         before.sa_handler(number);
-    } else if (info->si_code > 0) { /* the access is made again, and ends the process as ever */
+    } else if (info->si_code > 0) { /* the access is repeated, and then ends the process as usual */
         (void)sigaction(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
-    } else if (before.sa_handler == SIG_DFL) { /* somebody sent it: it arrives when we return */
+    } else if (before.sa_handler ==
+               SIG_DFL) { /* sent by a process: arrives when the handler returns */
         (void)sigaction(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
         (void)raise(number);
     }
@@ -112,7 +113,7 @@ static void guard_install(void)
 
 /* ---- registering ---- */
 
-/* Without a lock: a process may fork between the two calls of a thread. */
+/* Without a lock: another thread may fork between lock and unlock. */
 static struct sl_guard *guard_take(void)
 {
     for (uint32_t i = 0; i < GUARDS_MAX; i++) {

@@ -34,8 +34,8 @@ static void heap_put(struct sl_heap *heap, uint32_t place, struct sl_heap_item i
     }
 }
 
-/* The item belongs near the place: up from it, or down. Inline: a call would copy the item through
- * the stack, which took longer than the rest. */
+/* Puts the item at the place, or moves it up or down from there. Inline: a call would copy the item
+ * through the stack, which took longer than the rest. */
 static inline __attribute__((always_inline)) void heap_settle(struct sl_heap *heap, uint32_t place,
                                                               struct sl_heap_item item)
 {

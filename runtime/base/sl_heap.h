@@ -1,8 +1,8 @@
-/* runtime/base/sl_heap.h - a binary heap of deadlines: what is due first comes out first.
+/* runtime/base/sl_heap.h - a binary heap of deadlines: the earliest is popped first.
  *
- * There are two kinds. A heap of ids has room for all of them from the start, each id is in it at
- * most once, and can be moved and taken out by its id. Any other begins as zeroes, grows, and may
- * hold an id any number of times. */
+ * There are two kinds. A heap of ids has room for all ids from the start; each id is in it at most
+ * once and can be moved and removed by its id. A growing heap begins as zeroes and may hold an id
+ * any number of times. */
 #ifndef SL_HEAP_H
 #define SL_HEAP_H
 
@@ -10,13 +10,14 @@
 
 struct sl_heap_item {
     uint64_t at_ns;
-    uint64_t cookie; /* the caller's */
+    uint64_t cookie; /* the caller's own */
     uint32_t id;
 };
 
 struct sl_heap { /* one thread at a time */
     struct sl_heap_item *items;
-    uint32_t *places; /* of ids in items, SL_HEAP_NONE: not in it; NULL: not a heap of ids */
+    uint32_t *
+        places; /* index of each id in items, SL_HEAP_NONE: not in the heap; NULL: a growing heap */
     uint32_t count, capacity;
 };
 
@@ -26,17 +27,17 @@ struct sl_heap { /* one thread at a time */
 sl_err sl_heap_init(struct sl_heap *heap, uint32_t id_count, struct sl_error *why);
 void sl_heap_fini(struct sl_heap *heap); /* of both kinds, also half made */
 
-/* Of a heap of ids: puts the id in, or moves it. clear: takes it out, if it is there. */
+/* Heap of ids: inserts the id or moves it. clear removes it if it is in the heap. */
 void sl_heap_set(struct sl_heap *heap, uint32_t id, uint64_t at_ns);
 void sl_heap_clear(struct sl_heap *heap, uint32_t id);
-uint64_t sl_heap_at_ns(const struct sl_heap *heap, uint32_t id); /* 0: it is not there */
+uint64_t sl_heap_at_ns(const struct sl_heap *heap, uint32_t id); /* 0: not in the heap */
 
-/* Of one that grows. Errors: SL_ERR_NO_MEMORY (then nothing has changed). */
+/* Growing heap. Errors: SL_ERR_NO_MEMORY (then nothing has changed). */
 sl_err sl_heap_add(struct sl_heap *heap, struct sl_heap_item item);
 
 uint64_t sl_heap_next_ns(const struct sl_heap *heap);   /* SL_NEVER_NS: it is empty */
 void sl_heap_remove(struct sl_heap *heap, uint32_t at); /* items[at] */
-/* Takes out what is due first, if that is by now_ns. */
+/* Removes the earliest item if it is due by now_ns. False: none is. */
 bool sl_heap_pop(struct sl_heap *heap, uint64_t now_ns, struct sl_heap_item *item);
 
 #endif

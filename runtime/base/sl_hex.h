@@ -1,4 +1,4 @@
-/* runtime/base/sl_hex.h - bytes as hexadecimal digits, as keys have them. */
+/* runtime/base/sl_hex.h - conversion of bytes to and from the hexadecimal digits of keys. */
 #ifndef SL_HEX_H
 #define SL_HEX_H
 
@@ -9,8 +9,8 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first digit is the lowest byte");
 
-/* Writes 2 * count lower-case digits, and no zero behind them. Eight digits a step, without a
- * table: a nibble in each byte of a word. */
+/* Writes 2 * count lower-case digits without a terminating zero. Eight digits per step, without a
+ * table: each byte of a 64-bit word holds one nibble. */
 static inline void sl_hex_write(char *to, const void *bytes, size_t count)
 {
     const unsigned char *from = (const unsigned char *)bytes;
@@ -19,7 +19,7 @@ static inline void sl_hex_write(char *to, const void *bytes, size_t count)
                         (uint64_t)from[3] << 48;
         uint64_t nibbles =
             (word >> 4 & UINT64_C(0x000f000f000f000f)) | (word & UINT64_C(0x000f000f000f000f)) << 8;
-        /* 6 more carry what is over 9 into bit 4: 39 = 'a' - '0' - 10 for each of these */
+        /* adding 6 carries values over 9 into bit 4; these get 39 = 'a' - '0' - 10 more */
         uint64_t letters =
             (nibbles + UINT64_C(0x0606060606060606)) >> 4 & UINT64_C(0x0101010101010101);
         uint64_t digits = nibbles + UINT64_C(0x3030303030303030) + letters * 39;
@@ -31,7 +31,7 @@ static inline void sl_hex_write(char *to, const void *bytes, size_t count)
     }
 }
 
-/* The value of a digit of any case; -1: it is none. */
+/* The value of a digit of either case; -1: not a digit. */
 static inline int sl_hex_digit(char digit)
 {
     int lower = digit | 0x20;
@@ -41,7 +41,7 @@ static inline int sl_hex_digit(char digit)
     return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-/* Reads 2 * count digits. Gives how many it took: fewer where the next one is none. */
+/* Reads 2 * count digits. Returns the number of digits read; it stops at the first non-digit. */
 static inline size_t sl_hex_read(void *to, const char *digits, size_t count)
 {
     unsigned char *out = (unsigned char *)to;

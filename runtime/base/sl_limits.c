@@ -1,5 +1,5 @@
-/* runtime/base/sl_limits.c - cgroups as /proc/self/cgroup and /proc/self/mountinfo show them, and
- * what a node needs of them. */
+/* runtime/base/sl_limits.c - reads limits of cgroups by /proc/self/cgroup and /proc/self/mountinfo,
+ * and computes what a node needs. */
 #include "runtime/base/sl_limits.h"
 #include "runtime/base/metrics_page.h"
 #include "runtime/base/sl_parse.h"
@@ -14,10 +14,10 @@
 
 #define LINE_BYTES  4096
 #define LEVELS_MAX  64u                 /* of a path */
-#define V1_NO_LIMIT (UINT64_C(1) << 60) /* what version 1 writes for none is about 2^63 */
+#define V1_NO_LIMIT (UINT64_C(1) << 60) /* version 1 shows about 2^63 for no limit */
 
-/* What a node takes beside values and indexes: actors, their metrics, staging, page tables. It
- * counts these settings at their standards. */
+/* Memory of a node besides values and indexes: actors, their metrics, staging, page tables. It
+ * includes the default values of these settings. */
 #define ROOM_BYTES        (256 * SL_MIB)
 #define ROOM_RANK_BYTES   (64 * SL_MIB)
 #define ROOM_EVENTS       UINT64_C(65536)
@@ -25,11 +25,11 @@
 #define ROOM_DISK_STAGING (64 * SL_MIB)
 #define ROOM_SWAP_STAGING (32 * SL_MIB)
 #define GHOST_BYTES       48u
-#define RESERVATION_BYTES 256u /* its claim in the registrar */
+#define RESERVATION_BYTES 256u /* a claim in the registrar */
 
-/* ---- files of one number ---- */
+/* ---- files with a number ---- */
 
-/* The number behind `key`, or the first one where key is ""; false: none, or "max". */
+/* Reads the number after `key`, or the first one if key is ""; false: none, or "max". */
 static bool number_read(const char *directory, const char *name, const char *key, uint64_t *out)
 {
     char path[PATH_MAX], line[LINE_BYTES];
@@ -47,7 +47,8 @@ static bool number_read(const char *directory, const char *name, const char *key
 
 /* ---- one level of one hierarchy ---- */
 
-/* Notes a limit if it is the tightest; used counts against it. True: it is. */
+/* Records the limit if it is the tightest, and what `used` leaves of it. True: it is the
+ * tightest. */
 static bool limit_note(struct sl_limit *limit, uint64_t most, uint64_t used, const char *directory,
                        const char *name)
 {
@@ -60,8 +61,8 @@ static bool limit_note(struct sl_limit *limit, uint64_t most, uint64_t used, con
     return true;
 }
 
-/* Of both versions; a hierarchy has the files of one. hierarchical_memory_limit counts levels that
- * this mount does not show. */
+/* Of both versions; a hierarchy has the files of one. hierarchical_memory_limit includes levels
+ * that this mount does not show. */
 static const struct {
     const char *file, *key; /* of the limit */
     const char *usage, *inactive, *active, *events;
@@ -85,7 +86,8 @@ static void memory_read(const char *at, struct sl_limits *out)
         (void)number_read(at, memory_files[i].usage, "", &used);
         (void)number_read(at, "memory.stat", memory_files[i].inactive, &inactive);
         (void)number_read(at, "memory.stat", memory_files[i].active, &active);
-        /* Page cache leaves when memory is wanted; pages of shared memory are none of it. */
+        /* Page cache is reclaimed when memory is needed; pages of shared memory do not count as
+         * such. */
         used -= SL_MIN(inactive + active, used);
         if (limit_note(&out->memory, most, used, at, memory_files[i].file)) {
             out->oom_kills = 0;
@@ -94,7 +96,7 @@ static void memory_read(const char *at, struct sl_limits *out)
     }
 }
 
-/* cpu.max has "QUOTA PERIOD", or "max PERIOD"; of version 1 a quota of -1 is no number. */
+/* cpu.max has "QUOTA PERIOD" or "max PERIOD"; version 1's quota of -1 is not parsed as a number. */
 static void cores_read(const char *at, struct sl_limits *out)
 {
     uint64_t quota = 0, period = 0;
@@ -129,14 +131,14 @@ static void processes_read(const char *at, struct sl_limits *out)
 /* ---- hierarchies ---- */
 
 static const struct controller {
-    const char *name; /* "": version 2, which has all in one */
+    const char *name; /* "": version 2, which has all controllers in one hierarchy */
     void (*read)(const char *at, struct sl_limits *out);
 } controllers[] = {
     {"", memory_read},       {"", cores_read},    {"", processes_read},
     {"memory", memory_read}, {"cpu", cores_read}, {"pids", processes_read},
 };
 
-/* Whether a comma list has the word. */
+/* Whether a comma-separated list has the word. */
 static bool list_has(const char *list, const char *word)
 {
     size_t length = strlen(word);
@@ -151,11 +153,11 @@ static bool list_has(const char *list, const char *word)
 }
 
 struct mount {
-    char root[LINE_BYTES]; /* what of the hierarchy is there */
+    char root[LINE_BYTES]; /* the part of the hierarchy that is mounted */
     char at[LINE_BYTES];
 };
 
-/* Where the hierarchy with this controller is mounted. */
+/* Finds the mount of the hierarchy with this controller. */
 static bool mount_find(const char *root, const char *controller, struct mount *out)
 {
     char path[PATH_MAX], line[LINE_BYTES], type[32], options[LINE_BYTES];
@@ -173,8 +175,8 @@ static bool mount_find(const char *root, const char *controller, struct mount *o
     return found;
 }
 
-/* The part of a cgroup's path below the mount; "": the mount's root, as in a namespace that shows
- * another path. */
+/* The part of a cgroup's path below the mount; "": the mount's root, also if the path belongs to
+ * another namespace. */
 static const char *path_below(const struct mount *mount, const char *path)
 {
     size_t length = strlen(mount->root);
@@ -273,7 +275,7 @@ uint64_t sl_limits_page_bytes(const struct sl_config *config)
            sl_config_u64(config, SL_SET_trace_events) * sizeof(struct metrics_event);
 }
 
-/* How far a setting is above what ROOM_BYTES counts. */
+/* Excess of a setting over what ROOM_BYTES includes. */
 static uint64_t above(const struct sl_config *config, enum sl_setting setting, uint64_t counted)
 {
     uint64_t value = sl_config_u64(config, setting);
@@ -295,7 +297,7 @@ uint64_t sl_limits_room_bytes(const struct sl_config *config)
 uint64_t sl_limits_memory_default(const struct sl_config *config, const struct sl_limits *limits,
                                   uint64_t shm_free_bytes)
 {
-    /* With contributions it is a ceiling: memory is taken as processes contribute. */
+    /* With contributions the size is only a limit: memory is taken as processes contribute. */
     uint64_t standard = sl_config_bool(config, SL_SET_contributions)
                             ? UINT64_MAX
                             : sl_config_u64(config, SL_SET_memory);

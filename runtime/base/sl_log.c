@@ -36,9 +36,9 @@ struct sl_log {
     uint32_t lines_per_s;
     int fd;
     bool owns_fd;
-    char *path; /* of a file that is bounded, else NULL */
+    char *path; /* only of a bounded file */
     uint64_t bytes_max;
-    bool may_block; /* no regular file: a pipe or terminal whose reader may have stopped */
+    bool may_block; /* not a regular file: a pipe or terminal whose reader may have stopped */
     char actor[32];
 };
 
@@ -107,7 +107,7 @@ void sl_log_close(struct sl_log **log)
     *log = NULL;
 }
 
-/* One second's worth of lines may come at once. */
+/* Allows a burst of one second's lines. */
 static bool bucket_take(struct bucket *bucket, uint64_t now_ns, uint32_t lines_per_s)
 {
     uint64_t passed_ns = bucket->filled_ns == 0 ? SL_NS_PER_S : now_ns - bucket->filled_ns;
@@ -125,9 +125,8 @@ static bool bucket_take(struct bucket *bucket, uint64_t now_ns, uint32_t lines_p
     return true;
 }
 
-/* Appends text as the inside of a JSON string. Bytes that are no UTF-8 (a cut character, a peer's
- * name) become U+FFFD: one bad byte would make the line, and for many readers the file, unreadable.
- */
+/* One byte of invalid UTF-8 (a cut character, a peer's name) would make the line, and for many
+ * readers the file, unreadable. */
 size_t sl_json_escape(char *out, size_t room, const char *text)
 {
     size_t used = 0, length = 0;
@@ -176,8 +175,8 @@ static size_t log_format(const struct sl_log *log, enum sl_log_level level, uint
     return used;
 }
 
-/* The file is PATH no more: the next lines go to the new one. It stays as it is where there can be
- * none, or something else stands there: another user's, or a pipe that nobody reads. */
+/* Opens PATH again, which is no longer this file. Keeps the file if PATH cannot be opened, or is
+ * another user's or a pipe without a reader. */
 static void log_follow(struct sl_log *log)
 {
     struct stat status;
@@ -201,9 +200,9 @@ static bool log_is_named(const struct sl_log *log, const struct stat *ours)
            named.st_ino == ours->st_ino;
 }
 
-/* Before a line. Of several processes one renames the file: it has the lock on it, and has seen
- * then that the name still is this file's. Nobody waits for it: the others go on for some lines. A
- * file that was removed is made again. */
+/* Renames the file if it is too long, before a line is written. Only the process that holds its
+ * lock, and still finds it under the name, renames it. Others do not wait: they write some more
+ * lines to it. A removed file is created again. */
 static void log_turn(struct sl_log *log)
 {
     char old[4096];
@@ -232,8 +231,8 @@ static void log_turn(struct sl_log *log)
     log_follow(log);
 }
 
-/* A line that cannot be written now is dropped: a full disk or a reader that stopped must not stop
- * an actor. Lines are shorter than PIPE_BUF, so a pipe that polls writable takes one whole. */
+/* Writes a line, or drops it if that is not possible now: a full disk or a stopped reader must not
+ * stop an actor. Lines are shorter than PIPE_BUF, so a pipe that polls writable takes one whole. */
 static bool log_put(const struct sl_log *log, const char *line, size_t length)
 {
     struct pollfd ready = {.fd = log->fd, .events = POLLOUT};
@@ -273,7 +272,7 @@ void sl_log_write(struct sl_log *log, enum sl_log_level level, uint64_t trace_id
         size_t length = log_format(log, level, trace_id, dropped, text, line);
         log_turn(log);
         if (!log_put(log, line, length)) {
-            bucket->dropped += dropped + 1; /* the count tells */
+            bucket->dropped += dropped + 1; /* the next line reports the count */
         }
     }
     (void)pthread_mutex_unlock(&log->lock);

@@ -1,4 +1,4 @@
-/* runtime/base/sl_loop.c - epoll, pidfds, a signalfd and an eventfd behind callbacks. */
+/* runtime/base/sl_loop.c - callbacks for epoll, pidfds, a signalfd and an eventfd. */
 #include "runtime/base/sl_loop.h"
 
 #include <errno.h>
@@ -18,8 +18,8 @@ enum source_kind { SOURCE_FREE, SOURCE_FD, SOURCE_PROCESS, SOURCE_SIGNALS, SOURC
 
 struct source {
     enum source_kind kind;
-    int fd; /* SOURCE_FD: borrowed, else owned; -1: a process that was gone when its watch began */
-    uint32_t use; /* goes up with every use of the slot: an event collected for an earlier use is
+    int fd; /* SOURCE_FD: borrowed, else owned; -1: the process was dead when its watch began */
+    uint32_t use; /* incremented when the slot is freed: events collected for an earlier use are
                      dropped */
     union {
         sl_loop_fd_fn fd;
@@ -68,7 +68,7 @@ static uint64_t loop_clock(const struct sl_loop *loop)
                                         : sl_clock_monotonic_ns();
 }
 
-/* Puts fd of a slot under epoll for SL_LOOP_ events. */
+/* Adds or changes the descriptor of a slot in epoll. */
 static sl_err source_arm(struct sl_loop *loop, uint32_t slot, int operation, uint32_t events,
                          struct sl_error *why)
 {
@@ -296,7 +296,7 @@ sl_err sl_loop_process_watch(struct sl_loop *loop, struct sl_proc_id proc, sl_lo
                              void *context, struct sl_error *why)
 {
     if (proc.pid == 0) {
-        return sl_fail(why, SL_ERR_INVALID, "process 0 is nobody");
+        return sl_fail(why, SL_ERR_INVALID, "pid 0 names no process");
     }
     struct source *source = source_of_process(loop, proc);
     if (source != NULL) {
@@ -343,7 +343,7 @@ void sl_loop_process_unwatch(struct sl_loop *loop, struct sl_proc_id proc)
 static void process_ended(struct sl_loop *loop, struct source *source)
 {
     struct source copy = *source;
-    source_close(loop, source); /* first: the callback may watch anew */
+    source_close(loop, source); /* first: the callback may watch again */
     copy.fn.death(copy.context, copy.proc);
 }
 
@@ -355,7 +355,7 @@ sl_err sl_loop_signals(struct sl_loop *loop, const int *signals, uint32_t signal
     struct source *source = &loop->sources[SLOT_SIGNALS];
     sigset_t set;
     if (source->kind != SOURCE_FREE) {
-        return sl_fail(why, SL_ERR_EXISTS, "signals are taken already");
+        return sl_fail(why, SL_ERR_EXISTS, "signals are handled already");
     }
     (void)sigemptyset(&set);
     for (uint32_t i = 0; i < signal_count; i++) {
@@ -387,9 +387,9 @@ void sl_loop_on_wake(struct sl_loop *loop, sl_loop_wake_fn fn, void *context)
 void sl_loop_wake(struct sl_loop *loop)
 {
     uint64_t one = 1;
-    int saved = errno; /* called from signal handlers too */
+    int saved = errno; /* also called from signal handlers */
     ssize_t wrote = write(loop->sources[SLOT_WAKE].fd, &one, sizeof(one));
-    (void)wrote; /* full counter: it is awake already */
+    (void)wrote; /* counter is full: the loop is awake already */
     errno = saved;
 }
 
@@ -476,8 +476,8 @@ static uint64_t timers_next_ns(const struct sl_loop *loop)
     return next_ns;
 }
 
-/* Runs what was due when the wait ended; what a callback sets to the past waits for the next turn.
- */
+/* Runs the timers that were due when the wait ended; one that a callback sets to the past waits for
+ * the next turn. */
 static void timers_run(struct sl_loop *loop, uint64_t due_ns)
 {
     uint64_t due[SL_LOOP_EVENTS_MAX];
@@ -515,7 +515,7 @@ int sl_epoll_wait(int epoll_fd, struct epoll_event *events, int count_max, uint6
     return ready > 0 ? epoll_wait(epoll_fd, events, count_max, 0) : ready;
 }
 
-/* Gives the number of events, or -1 with errno. */
+/* Returns the number of events, or -1 with errno. */
 static int loop_wait(struct sl_loop *loop, uint64_t wait_ns,
                      struct epoll_event events[SL_LOOP_EVENTS_MAX])
 {

@@ -1,4 +1,4 @@
-/* runtime/base/sl_metrics.c - the writing side of a metrics page. */
+/* runtime/base/sl_metrics.c - the writer of a metrics page. */
 #include "runtime/base/metrics_page.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_guard.h"
@@ -22,8 +22,8 @@ struct sl_metrics {
     struct sl_guard *guard;
 };
 
-/* Whether an existing page may be gone on with; its content comes from an earlier life of ours, but
- * is checked. */
+/* Whether an existing page can be continued; an earlier process of this actor wrote it, but it is
+ * checked. */
 static bool page_fits(const struct metrics_page *page, uint64_t bytes,
                       const struct sl_metrics_options *options)
 {
@@ -35,7 +35,7 @@ static bool page_fits(const struct metrics_page *page, uint64_t bytes,
            strcmp(page->actor, options->actor) == 0;
 }
 
-/* A page of another size or format is replaced by a new file: its readers keep the old mapping. */
+/* Replaces a page of another size by a new file: its readers keep the old mapping. */
 static sl_err page_file_open(const char *path, uint64_t bytes, int *out, struct sl_error *why)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
@@ -50,7 +50,7 @@ static sl_err page_file_open(const char *path, uint64_t bytes, int *out, struct 
             }
             continue;
         }
-        /* No SIGBUS later on a full file system. */
+        /* Allocated now: a full file system must not cause SIGBUS later. */
         int failed = sl_file_may_have(bytes) ? posix_fallocate(fd, 0, (off_t)bytes) : EFBIG;
         if (failed != 0) {
             return sl_fail_os(why, failed, "metrics page '%s' of %" PRIu64 " bytes", path, bytes);
@@ -96,7 +96,8 @@ sl_err sl_metrics_open(const struct sl_metrics_options *options, struct sl_metri
     metrics->bytes = bytes;
     metrics->event_count = options->trace_events;
     if (!page_fits(page, bytes, options)) {
-        /* Events of another format must not pass for ours; a fresh file is all zeros anyway. */
+        /* Events of another format must not be taken for this one's; a new file is all zeros
+         * anyway. */
         memset(page, 0, page->magic != 0 ? bytes : sizeof(*page));
         page->version = METRICS_VERSION;
         page->uid = geteuid();
@@ -105,8 +106,7 @@ sl_err sl_metrics_open(const struct sl_metrics_options *options, struct sl_metri
         page->event_count = options->trace_events;
         (void)snprintf(page->actor, sizeof(page->actor), "%s", options->actor);
     }
-    /* A writer that died half-way through a reason left it odd: from then on odd and even would be
-     * swapped. */
+    /* A writer that died while it wrote a reason left it odd, which would swap odd and even. */
     uint32_t sequence = atomic_load_explicit(&page->reason_sequence, memory_order_relaxed);
     atomic_store_explicit(&page->reason_sequence, sequence + (sequence & 1), memory_order_relaxed);
     page->proc = options->self;
@@ -131,8 +131,8 @@ void sl_metrics_close(struct sl_metrics **metrics)
     *metrics = NULL;
 }
 
-/* Finds the name among those that begin every stride bytes, or makes it the next one. Gives its
- * handle; 0: the table is full. */
+/* Finds the name in a table of entries of stride bytes, or adds it. Returns its handle; 0: the
+ * table is full. */
 static uint32_t name_define(char *names, size_t stride, uint32_t most, _Atomic uint32_t *counter,
                             const char *name)
 {
@@ -146,7 +146,8 @@ static uint32_t name_define(char *names, size_t stride, uint32_t most, _Atomic u
         return 0;
     }
     (void)snprintf(names + count * stride, SL_METRIC_NAME_BYTES, "%s", name);
-    atomic_store_explicit(counter, count + 1, memory_order_release); /* with the views' acquire */
+    atomic_store_explicit(counter, count + 1,
+                          memory_order_release); /* pairs with the views' acquire */
     return count + 1;
 }
 
@@ -257,12 +258,12 @@ void sl_trace_event(struct sl_metrics *metrics, uint64_t now_ns, uint64_t trace_
     uint64_t number = atomic_fetch_add_explicit(&page->event_next, 1, memory_order_relaxed);
     struct metrics_event *event = &metrics_events(page)[number % metrics->event_count];
     atomic_store_explicit(&event->sequence, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* the 0 is seen before any new byte */
+    atomic_thread_fence(memory_order_release); /* the 0 is visible before any new byte */
     event->at_ns = now_ns;
     event->trace_id = trace_id;
     event->value = value;
     event_text(event->what, sizeof(event->what), what);
     event_text(event->peer, sizeof(event->peer), peer);
     atomic_store_explicit(&event->sequence, (uint32_t)number + 1,
-                          memory_order_release); /* with the view's acquire */
+                          memory_order_release); /* pairs with the view's acquire */
 }

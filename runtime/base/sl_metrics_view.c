@@ -1,4 +1,4 @@
-/* runtime/base/sl_metrics_view.c - reading another process's metrics page: every byte is checked
+/* runtime/base/sl_metrics_view.c - reads another process's metrics page: every byte is checked
  * before use. */
 #include "runtime/base/metrics_page.h"
 #include "runtime/base/sl_guard.h"
@@ -190,7 +190,7 @@ bool sl_metrics_view_buckets(const struct sl_metrics_view *view, uint32_t index,
     memset(buckets, 0, end_count * sizeof(*buckets));
     uint32_t end = 0;
     for (uint32_t i = 0; i < SL_HISTOGRAM_BUCKETS; i++) {
-        /* The last one also has all that is longer. */
+        /* The last bucket also counts all larger values. */
         uint64_t top = i + 1 < SL_HISTOGRAM_BUCKETS ? metrics_bucket_top(i) : UINT64_MAX;
         while (end + 1 < end_count && ends[end] < top) {
             end++;

@@ -1,5 +1,5 @@
-/* runtime/base/sl_node_dirs.c - the names that a node gives in its directories, and their removal.
- */
+/* runtime/base/sl_node_dirs.c - the names of a node's files in its directories, and their
+ * removal. */
 #include "runtime/base/sl_node_dirs.h"
 
 #include "runtime/base/metrics_page.h"
@@ -22,43 +22,43 @@
 #define LOGS "@(" ACTORS "|supervisor|clients|identities).@(jsonl|out)*(.1|.new)"
 #define SEGMENTS                                                        \
     "@(index|leases|settled|counts|labels|seen|changes|arena.+([0-9])|" \
-    "pins.@(" ACTORS "|client.*|guest.*))" /* guest: of 0.2 */
+    "pins.@(" ACTORS "|client.*|guest.*))" /* guest: of release 0.2 */
 
 struct dir_name {
     const char *pattern; /* of fnmatch, with FNM_EXTMATCH */
     mode_t type;
-    bool stays;         /* after a stop */
-    const char *inside; /* of a directory: files that go with it */
+    bool stays;         /* kept after a stop */
+    const char *inside; /* of a directory: files that are removed with it */
 };
 
 /* clang-format off */
 static const struct dir_name runtime_names[] = {
     {"supervisor.lock",                       S_IFREG,  true,  NULL},
     {"start-arguments",                       S_IFREG,  true,  NULL},
-    {"log",                                   S_IFDIR,  true,  NULL}, /* a place of its own */
+    {"log",                                   S_IFDIR,  true,  NULL}, /* a directory */
     {"log",                                   S_IFLNK,  true,  NULL},
     {"disk",                                  S_IFDIR,  true,  NULL},
     {"cache",                                 S_IFDIR,  true,  NULL},
     {"cluster",                               S_IFDIR,  true,  NULL},
-    {"@(disk|cache|cluster)",                 S_IFLNK,  true,  NULL}, /* to a place with room */
+    {"@(disk|cache|cluster)",                 S_IFLNK,  true,  NULL}, /* to a directory elsewhere */
     {"mooncake-master.@(conf?(.new)|lock)",   S_IFREG,  true,  NULL},
     {"mooncake-client-*",                     S_IFREG,  true,  NULL},
     {"memory[.-]+([0-9]).*",                  S_IFSOCK, true,  NULL}, /* of clients */
-    {"metrics.http",                          S_IFSOCK, true,  NULL}, /* perhaps of somebody's exporter */
-    {ACTORS ".@(sock|attach)",                S_IFSOCK, false, NULL}, /* attach: of 0.2 */
+    {"metrics.http",                          S_IFSOCK, true,  NULL}, /* possibly of another user's exporter */
+    {ACTORS ".@(sock|attach)",                S_IFSOCK, false, NULL}, /* attach: of release 0.2 */
     {"events-+([0-9]).sock",                  S_IFSOCK, false, NULL},
     {"events.@(pub|replay)",                  S_IFSOCK, false, NULL},
     {"@(metrics|events).at*",                 S_IFREG,  false, NULL},
     {"supervisor.@(pid|state|helpers|ready|format|next)?(.new)", S_IFREG, false, NULL},
     {"@(settings?(.new)|start-arguments.new|keep-arena|disk-check)", S_IFREG, false, NULL},
     {"@(registrar|upgrade).lock",             S_IFREG,  false, NULL},
-    {"rail.+([0-9])?(.new)",                  S_IFREG,  false, NULL}, /* of 0.2 */
-    {"watch",                                 S_IFIFO,  false, NULL}, /* of 0.2 */
+    {"rail.+([0-9])?(.new)",                  S_IFREG,  false, NULL}, /* of release 0.2 */
+    {"watch",                                 S_IFIFO,  false, NULL}, /* of release 0.2 */
     {"pid",                                   S_IFDIR,  false, ACTORS},
     {"program",                               S_IFDIR,  false, ACTORS "?(.new)"},
     {"program.old",                           S_IFDIR,  false, "sluice-*"},
     {"gate.d",                                S_IFDIR,  false, "+([0-9])"},
-    {"guests",                                S_IFDIR,  false, "gate.attach"}, /* of 0.2 */
+    {"guests",                                S_IFDIR,  false, "gate.attach"}, /* of release 0.2 */
 };
 static const struct dir_name shm_names[] = {
     {SEGMENTS,                   S_IFREG, false, NULL},
@@ -72,10 +72,10 @@ static const struct dir_name log_names[] = {
 static const struct {
     const struct dir_name *names;
     size_t count;
-    const char *evidence; /* without a marker: one of these is there when the others are a node's */
+    const char *evidence; /* without a marker: the directory is a node's if it has one of these */
 } dirs[] = {
     [SL_NODE_DIR_RUNTIME] = {runtime_names, SL_COUNT(runtime_names), "@(supervisor|registrar|mooncake-master).lock"},
-    [SL_NODE_DIR_SHM] = {shm_names, SL_COUNT(shm_names), "*"}, /* each says itself what it is: is_segment */
+    [SL_NODE_DIR_SHM] = {shm_names, SL_COUNT(shm_names), "*"}, /* each file is checked: is_segment */
     [SL_NODE_DIR_LOG] = {log_names, SL_COUNT(log_names), "@(*.jsonl*|supervisor.out)"},
 };
 /* clang-format on */
@@ -85,7 +85,7 @@ static bool matches(const char *pattern, const char *name)
     return fnmatch(pattern, name, FNM_EXTMATCH) == 0;
 }
 
-/* The row of that name, and of that type if there is one. */
+/* The row of that name; of several, the one of that type. */
 static const struct dir_name *name_find(enum sl_node_dir place, const char *name, mode_t type)
 {
     const struct dir_name *found = NULL;
@@ -98,7 +98,7 @@ static const struct dir_name *name_find(enum sl_node_dir place, const char *name
     return found;
 }
 
-/* Gives its stream of entries, NULL with *err SL_OK: there is no such directory. */
+/* Opens the directory; NULL with *err SL_OK: it does not exist. */
 static DIR *dir_open(const char *path, sl_err *err, struct sl_error *why)
 {
     DIR *directory = opendir(path);
@@ -107,7 +107,7 @@ static DIR *dir_open(const char *path, sl_err *err, struct sl_error *why)
     return directory;
 }
 
-/* Whether a setting names that entry, or what lies below it. */
+/* Whether a setting names this entry or a path below it. */
 static bool is_named(const struct sl_node_dir_want *want, DIR *directory, const char *name)
 {
     char self[64], at[PATH_MAX], entry[PATH_MAX + NAME_MAX + 2], other[PATH_MAX];
@@ -126,7 +126,7 @@ static bool is_named(const struct sl_node_dir_want *want, DIR *directory, const 
     return false;
 }
 
-/* Whether it begins as what a node makes in shared memory. */
+/* Whether the file begins like one that a node makes in shared memory. */
 static bool is_segment(DIR *directory, const char *name)
 {
     uint64_t magic = 0;
@@ -136,8 +136,8 @@ static bool is_segment(DIR *directory, const char *name)
            (magic == SL_SEGMENT_MAGIC || magic == METRICS_MAGIC);
 }
 
-/* Somebody else who could write there once may have left it: a write would go to another file. A
- * log may be a link of its user's (to /dev/stdout of a container). */
+/* Whether another user, who once could write here, may have planted this entry: writes would reach
+ * another file. A log may be a link of its user's (to /dev/stdout of a container). */
 static bool is_planted(const struct sl_node_dir_want *want, const struct stat *status, bool fits)
 {
     return status->st_uid != geteuid() ||
@@ -145,7 +145,7 @@ static bool is_planted(const struct sl_node_dir_want *want, const struct stat *s
            (want->place == SL_NODE_DIR_RUNTIME && S_ISREG(status->st_mode) && status->st_nlink > 1);
 }
 
-/* Two paths of one directory; one that is gone is none but itself. */
+/* Whether two paths are one directory; if one does not exist they are compared as texts. */
 static bool same_directory(const char *a, const char *b)
 {
     struct stat of_a, of_b;
@@ -198,14 +198,14 @@ static sl_err marker_read(const struct sl_node_dir_want *want, DIR *directory,
     return SL_OK;
 }
 
-/* What entries of a directory are. */
+/* Result of scanning a directory. */
 struct look {
     const struct sl_node_dir_want *want;
     struct sl_node_dir_seen *seen;
-    uint32_t known; /* entries of a node */
+    uint32_t known; /* entries that belong to a node */
     bool evident;
-    char doubtful[256]; /* one that a node would remove or go on with, if it is a node's */
-    char misfit[256];   /* one with the name of a node's file, and another type */
+    char doubtful[256]; /* an entry that a node would remove or reuse, if it is a node's */
+    char misfit[256];   /* an entry with the name of a node's file, but another type */
 };
 
 static void name_copy(char out[256], const char *name)
@@ -227,8 +227,8 @@ static sl_err entry_look(struct look *look, DIR *directory, const char *name, st
     const struct dir_name *row = name_find(want->place, name, status.st_mode);
     bool fits = row != NULL && row->type == (status.st_mode & S_IFMT);
     bool planted = row != NULL && is_planted(want, &status, fits);
-    /* Without a marker, too, what is read from there would be believed: supervisor.pid says who is
-     * ended. */
+    /* Also without a marker, because the contents would be trusted: supervisor.pid names the
+     * process to kill. */
     if (planted && (look->seen->marked || want->place == SL_NODE_DIR_RUNTIME)) {
         return sl_fail(why, SL_ERR_FOREIGN,
                        "'%.200s/%s' has the name of a node's file and is none (uid %u, mode %07o, "
@@ -239,7 +239,7 @@ static sl_err entry_look(struct look *look, DIR *directory, const char *name, st
     if (!fits || planted ||
         (want->place == SL_NODE_DIR_SHM && !look->seen->marked && !is_segment(directory, name))) {
         bool opened =
-            row != NULL && (!row->stays || row->type == S_IFREG); /* of a FIFO it would wait */
+            row != NULL && (!row->stays || row->type == S_IFREG); /* opening a FIFO would block */
         if (opened && !fits && !S_ISLNK(status.st_mode)) {
             name_copy(look->misfit, name);
         }
@@ -275,7 +275,7 @@ static sl_err dir_look(struct look *look, struct sl_error *why)
         name_copy(seen->foreign, look->doubtful);
     }
     seen->holds = seen->marked || (look->evident && seen->foreign[0] == '\0');
-    /* Of a release before there is no marker: it made its directory, as a rule. */
+    /* A node of an earlier release has no marker; usually it made its directory. */
     seen->made |= !seen->marked && seen->holds;
     return err;
 }
@@ -346,7 +346,8 @@ sl_err sl_node_dir_mark(const struct sl_node_dir_want *want, struct sl_error *wh
 
 /* ---------------------------------------------------------------- removal */
 
-/* The files of that pattern in a directory of the node's, and it if nothing else is there. */
+/* Removes the files of that pattern in a directory of the node, and unless `stays` the directory if
+ * it is then empty. */
 static void inside_clear(int above, const char *name, const char *pattern, bool stays)
 {
     int fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -365,11 +366,12 @@ static void inside_clear(int above, const char *name, const char *pattern, bool 
         (void)close(fd);
     }
     if (!stays) {
-        (void)unlinkat(above, name, AT_REMOVEDIR); /* fails where something is left */
+        (void)unlinkat(above, name, AT_REMOVEDIR); /* fails if it is not empty */
     }
 }
 
-/* Whether something is left that should not be: of others, or one that could not be removed. */
+/* Removes an entry if the node need not keep it. True: an entry is left that should not be, of
+ * another owner or because its removal failed. */
 static bool entry_clear(const struct sl_node_dir_want *want, int directory, const char *name,
                         bool all)
 {
@@ -410,11 +412,11 @@ sl_err sl_node_dir_clear(const struct sl_node_dir_want *want, bool all, struct s
     for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
         left |= entry_clear(want, dirfd(directory), entry->d_name, all);
     }
-    if (!left) { /* else the next start knows by it that the directory is a node's */
+    if (!left) { /* otherwise the next start knows by it that the directory is a node's */
         (void)unlinkat(dirfd(directory), SL_NODE_DIR_MARKER, 0);
     }
     if (all || (want->place == SL_NODE_DIR_SHM && seen.made)) {
-        (void)rmdir(want->path); /* fails where something is left */
+        (void)rmdir(want->path); /* fails if it is not empty */
     }
     return SL_OK;
 }

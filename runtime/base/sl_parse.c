@@ -1,4 +1,4 @@
-/* runtime/base/sl_parse.c - texts as numbers. */
+/* runtime/base/sl_parse.c - parsing of numbers, sizes, durations, ratios and booleans. */
 #include "runtime/base/sl_parse.h"
 
 #include <ctype.h>
@@ -86,7 +86,7 @@ bool sl_parse_real(const char *text, double *out)
     return true;
 }
 
-/* The same with words for people. */
+/* sl_parse_digits with an error text. */
 static sl_err number_take(const char *text, uint64_t *out, const char **rest, struct sl_error *why)
 {
     sl_err err = sl_parse_digits(text, out, rest);
@@ -113,7 +113,7 @@ sl_err sl_parse_count(const char *text, uint64_t *out, struct sl_error *why)
 
 struct decimal {
     uint64_t whole;
-    uint64_t fraction; /* in parts of FRACTION_ONE; digits behind the 18th are dropped */
+    uint64_t fraction; /* in parts of FRACTION_ONE; digits after the 18th are dropped */
 };
 #define FRACTION_ONE UINT64_C(1000000000000000000)
 
@@ -144,7 +144,7 @@ struct units {
     const struct unit *table;
     size_t count;
     int (*compare)(const char *, const char *);
-    const char *wanted; /* for people, behind the name of an unknown one */
+    const char *wanted; /* text for people after the name of an unknown unit */
 };
 
 static const struct unit size_units[] = {
@@ -176,7 +176,8 @@ static const struct unit duration_units[] = {
 
 #define BLANKS " \t\n\v\f\r"
 
-/* A decimal and one of the units, with blanks around them; what is less than one is dropped. */
+/* Parses a decimal with one of the units and blanks around them; fractions of the smallest unit are
+ * dropped. */
 static sl_err measure_parse(const char *text, const struct units *units, uint64_t *out,
                             struct sl_error *why)
 {

@@ -1,4 +1,5 @@
-/* runtime/base/sl_paths.c - where a node keeps its sockets, segments, logs and disk files. */
+/* runtime/base/sl_paths.c - derives the directories of a node's sockets, shm files, logs and disks,
+ * and creates directories safely. */
 #include "runtime/base/sl_config.h"
 #include "runtime/base/sl_trust.h"
 
@@ -17,7 +18,7 @@
 
 /* Longest socket name below the runtime directory: "/transporter.63.sock" and some room. */
 #define SOCKET_NAME_BYTES 40
-#define LINKS_MAX         40u /* as Linux's own */
+#define LINKS_MAX         40u /* the limit of Linux */
 
 static sl_err paths_check_instance(const char *instance, struct sl_error *why)
 {
@@ -42,7 +43,7 @@ bool sl_service_dir(const char *instance, char out[64], uint32_t *owner)
     return true;
 }
 
-/* Where the runtime directory is when nothing names it. */
+/* Writes the default runtime directory. */
 static int runtime_dir_choose(const char *instance, char *out, size_t room)
 {
     char service[64];
@@ -55,8 +56,8 @@ static int runtime_dir_choose(const char *instance, char *out, size_t room)
                     (unsigned)geteuid(), instance);
 }
 
-/* Processes of one node start in different places: a relative path would be a different one for
- * each. */
+/* Processes of a node start in different directories, so a relative path would differ among
+ * them. */
 static sl_err paths_check_absolute(const struct sl_config *config, enum sl_setting setting,
                                    struct sl_error *why)
 {
@@ -97,7 +98,7 @@ const char *sl_disk_path_dir(const char *path)
     return slash != NULL && slash > path && slash[-1] == ':' ? slash : path;
 }
 
-/* Slashes at the end do not make another directory of it. */
+/* Length without trailing slashes, which do not change the directory. */
 static size_t path_length(const char *path, size_t length)
 {
     while (length > 1 && path[length - 1] == '/') {
@@ -106,7 +107,7 @@ static size_t path_length(const char *path, size_t length)
     return length;
 }
 
-/* By their names alone: what opens them is sl_disk_open's. */
+/* Checks the name only; sl_disk_open finds the function. */
 static bool disk_kind_is_known(const char *kind, size_t length)
 {
 #define KIND_NAME(name, open) name,
@@ -143,8 +144,8 @@ static sl_err disk_path_add(const struct sl_config *config, const char *path, si
     for (uint32_t i = 0; i < paths->disk_count; i++) {
         const char *other = sl_disk_path_dir(paths->disk_paths[i]);
         if (strlen(other) == dir_length && memcmp(other, directory, dir_length) == 0) {
-            return sl_fail(why, SL_ERR_CONFIG, "%.100s: disk_path: '%.64s' stands there twice",
-                           source, other);
+            return sl_fail(why, SL_ERR_CONFIG, "%.100s: disk_path: '%.64s' is listed twice", source,
+                           other);
         }
     }
     (void)snprintf(paths->disk_paths[paths->disk_count++], sizeof(paths->disk_paths[0]), "%.*s",
@@ -229,14 +230,14 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
     return SL_OK;
 }
 
-/* How a path is walked down. */
+/* How to walk down a path. */
 struct walk {
     const char *path;
     uint32_t refused; /* bits of the mode that the last directory must not have */
-    bool makes;       /* what is missing; else it is SL_ERR_NOT_FOUND */
-    bool alone;       /* nobody else may own a directory on the way */
-    bool file;        /* the last name is looked at by who asks: nobody else may put it there */
-    uid_t root;       /* owner of /: root, or as what an unprivileged container shows it */
+    bool makes;       /* create missing directories; otherwise SL_ERR_NOT_FOUND */
+    bool alone;       /* no other user may own a directory on the way */
+    bool file;        /* checks the directories of a file; the caller checks the file itself */
+    uid_t root;       /* owner of /: root, or root as an unprivileged container shows it */
 };
 
 static sl_err dir_check_own(int fd, const char *path, uint32_t refused, struct sl_error *why)
@@ -257,16 +258,16 @@ static sl_err dir_check_own(int fd, const char *path, uint32_t refused, struct s
     return SL_OK;
 }
 
-/* Whether an entry of this owner is not one that somebody slipped into a directory where others may
- * make names. What the directory's own owner made there was his to make, but for /tmp. */
+/* Whether an entry of this owner is safe in a directory where others may create names: root's, this
+ * user's, or the directory owner's except in directories like /tmp. */
 static bool entry_trusted(uid_t owner, const struct stat *above)
 {
     return owner == 0 || owner == geteuid() ||
            (owner == above->st_uid && (above->st_mode & S_IWOTH) == 0);
 }
 
-/* Follows the link of this name, when its owner may be trusted; read once, so that no other one can
- * come in its place. -1 with errno: ELOOP where it may not. */
+/* Follows the link of this name if its owner is trusted. The link is opened once, so that it cannot
+ * be replaced meanwhile. -1 with errno; ELOOP: the owner is not trusted. */
 static int link_follow(int fd, const char *name, const struct stat *above)
 {
     struct stat status;
@@ -298,9 +299,9 @@ static sl_err owner_check(const struct stat *status, const char *name, const str
                    walk->file ? "" : "directory ", walk->path, name, (unsigned)status->st_uid);
 }
 
-/* A ConfigMap of Kubernetes is mounted 0777, and read-only: nobody in the pod writes there, and on
- * the machine it lies below a directory of root's. Only root could have made this link in a
- * directory of root's. */
+/* Whether Kubernetes mounted this directory for a ConfigMap: it has mode 0777 but is read-only, so
+ * no process in the pod can write there, and on the host it is below a directory of root. Only root
+ * could have made this link in a directory of root. */
 static bool is_of_kubelet(int fd, const struct stat *status)
 {
     struct stat link;
@@ -308,10 +309,10 @@ static bool is_of_kubelet(int fd, const struct stat *status)
            S_ISLNK(link.st_mode) && link.st_uid == 0;
 }
 
-/* Whoever may write in a directory without the sticky bit may put another one in the place of what
- * lies there, whoever owns that. A group may that is its owner's alone (of the same number, as
- * where the umask is 002), and in /var/log the one that root gave it (syslog, of Ubuntu). Other
- * groups of the system have people in them (users, staff). */
+/* Checks that no other user can replace the entry `name`: in a directory without the sticky bit any
+ * user with write access can, whoever owns the entry. Allowed are a group with the owner's own
+ * number (as with umask 002) and the group that root gave /var/log (syslog, on Ubuntu). Other
+ * system groups have human members (users, staff). */
 static sl_err above_check(int fd, const struct stat *above, const char *name,
                           const struct walk *walk, struct sl_error *why)
 {
@@ -331,9 +332,9 @@ static sl_err above_check(int fd, const struct stat *above, const char *name,
         walk->file ? "" : "directory ", walk->path, name, (unsigned)above->st_mode & 07777);
 }
 
-/* last: of a file, whose directory alone is looked at. Else opens name in the directory *fd, made
- * 0700 when missing, and puts it in the place of *fd. Where others may make names, somebody may
- * have made this one, or a link: what is below would be his. */
+/* Replaces *fd by the directory `name` in it, created with mode 0700 if missing. last: only checks
+ * *fd, the directory of the file. Where others may create names, another user may have made this
+ * one or a link, and would own what is below it. */
 static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, bool last,
                           struct sl_error *why)
 {
@@ -351,7 +352,7 @@ static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, bo
     int flags = O_PATH | O_DIRECTORY | O_CLOEXEC | (shared ? O_NOFOLLOW : 0);
     int next = openat(*fd, name, flags);
     if (next < 0 && errno == ENOENT && !walk->makes) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "directory '%s' is not there", path);
+        return sl_fail(why, SL_ERR_NOT_FOUND, "directory '%s' does not exist", path);
     }
     if (next < 0 && errno == ENOENT) {
         if (mkdirat(*fd, name, 0700) != 0 && errno != EEXIST) {
@@ -383,8 +384,8 @@ static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, bo
     return walk->alone ? owner_check(&status, name, walk, why) : SL_OK;
 }
 
-/* Whether the name is a link that may be followed, with what it leads to. Those of /proc lead where
- * their texts do not, and are followed by the kernel. */
+/* Reads the target of `name` if it is a link that may be followed. Links in /proc do not lead where
+ * their text says; the kernel follows them. */
 static bool link_read(int fd, const char *name, char target[PATH_MAX])
 {
     struct stat above, status;
@@ -401,8 +402,8 @@ static bool link_read(int fd, const char *name, char target[PATH_MAX])
     return length > 0;
 }
 
-/* Puts the directories that a link leads through in its place: others may write in them as well.
- * Nothing is made there. */
+/* Replaces a link by the directories on its target's path in `rest`: others may write to these as
+ * well. Creates nothing. */
 static sl_err link_resolve(int *fd, const char *name, const char *target, const struct walk *walk,
                            char rest[PATH_MAX], struct sl_error *why)
 {
@@ -467,7 +468,8 @@ sl_err sl_dir_make_for(const char *path, uint32_t refused, struct sl_error *why)
     return dir_walk(&(struct walk){.path = path, .refused = refused, .makes = true}, why);
 }
 
-/* Whoever owns a directory on the way may put another one in the place of what is below it. */
+/* Walks a path that only this user and root may control: the owner of a directory on the way could
+ * replace what is below it. */
 static sl_err private_walk(struct walk walk, struct sl_error *why)
 {
     struct stat root;
@@ -497,7 +499,8 @@ sl_err sl_file_place_check(const char *path, struct sl_error *why)
 sl_err sl_dir_sync(const char *path, struct sl_error *why)
 {
     SL_AUTO(close) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) { /* EINVAL: it has nothing to sync */
+    if (fd < 0 ||
+        (fsync(fd) != 0 && errno != EINVAL)) { /* EINVAL: the file system has nothing to sync */
         return sl_fail_os(why, errno, "sync '%s'", path);
     }
     return SL_OK;

@@ -1,5 +1,5 @@
-/* runtime/base/sl_priority.c - nice levels of a process and of its session; what the kernel counts
- * of waiting for a core. */
+/* runtime/base/sl_priority.c - sets nice levels of a process and of its session; reads the kernel's
+ * count of waits for a core. */
 #include "runtime/base/sl_priority.h"
 
 #include "runtime/base/sl_clock.h"
@@ -14,28 +14,29 @@
 #include <unistd.h>
 
 #define AUTOGROUP "/proc/self/autogroup"
-/* The kernel takes one change of a session's level each 100 ms from all who lack CAP_SYS_ADMIN
- * together (EAGAIN): tries for some ten actors that start side by side, who do not try in step. */
+/* Without CAP_SYS_ADMIN the kernel accepts one change of a session's level per 100 ms from all
+ * processes together (EAGAIN). The tries suffice for ten actors that start at once, with pauses
+ * that differ among them. */
 #define AUTOGROUP_TRIES    48u
 #define AUTOGROUP_PAUSE_NS (17 * SL_NS_PER_MS)
 #define AUTOGROUP_STEP_N   13u
 
 static sl_err session_raise(uint32_t levels, struct sl_error *why)
 {
-    /* Refused to the leader of a process group: a shell's job, or one that leads a session. */
+    /* Fails for the leader of a process group: a shell's job, or the leader of a session. */
     (void)setsid();
     if (getsid(0) != getpid()) {
-        return SL_OK; /* the level of a session belongs to all who are in it */
+        return SL_OK; /* other processes share the session */
     }
     SL_AUTO(close) int fd = open(AUTOGROUP, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) { /* a kernel without these groups */
+    if (fd < 0) { /* a kernel without autogroups */
         return errno == ENOENT ? SL_OK : sl_fail_os(why, errno, "open '%s'", AUTOGROUP);
     }
     char text[16];
     int length = snprintf(text, sizeof(text), "-%" PRIu32 "\n", levels);
     for (uint32_t i = 0; write(fd, text, (size_t)length) < 0; i++) {
         if (errno == EINVAL) {
-            return SL_OK; /* this process is in no such group */
+            return SL_OK; /* this process is in no autogroup */
         }
         if (errno != EAGAIN || i == AUTOGROUP_TRIES) {
             return sl_fail_os(why, errno, "write '%s'", AUTOGROUP);
@@ -52,7 +53,7 @@ sl_err sl_priority_raise(uint32_t levels, struct sl_error *why)
     if (levels == 0) {
         return SL_OK;
     }
-    errno = 0; /* -1 is a level, too */
+    errno = 0; /* -1 is also a valid level */
     int now = getpriority(PRIO_PROCESS, 0);
     if (now == -1 && errno != 0) {
         return sl_fail_os(why, errno, "getpriority");

@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Fields of /proc/PID/stat are counted behind the last ')': the command name may hold anything. */
+/* Fields of /proc/PID/stat are counted after the last ')': the command name may hold anything. */
 #define STAT_FIELD_STATE      0  /* field 3 of proc(5) */
 #define STAT_FIELD_THREADS    17 /* field 20 */
 #define STAT_FIELD_START_TIME 19 /* field 22 */
@@ -31,10 +31,11 @@ static sl_err proc_parse_stat(char *stat, struct sl_proc_id *out)
     for (char *word = strtok_r(at + 1, " ", &rest); word != NULL;
          word = strtok_r(NULL, " ", &rest)) {
         if (field == STAT_FIELD_STATE) {
-            ended = word[0] == 'Z' || word[0] == 'X'; /* dead, only not yet reaped */
+            ended = word[0] == 'Z' || word[0] == 'X'; /* dead but not yet reaped */
         }
         if (field == STAT_FIELD_THREADS && ended && strtoull(word, NULL, 10) <= 1) {
-            return SL_ERR_NOT_FOUND; /* with more threads only its first has ended: it lives */
+            return SL_ERR_NOT_FOUND; /* with more threads only the first has ended, and the process
+                                        lives */
         }
         if (field == STAT_FIELD_START_TIME) {
             out->start_time = strtoull(word, NULL, 10);
@@ -94,7 +95,7 @@ sl_err sl_proc_id_read(const char *path, struct sl_proc_id *out, struct sl_error
         return errno == ENOENT ? sl_fail(why, SL_ERR_NOT_FOUND, "no file '%s'", path)
                                : sl_fail_os(why, errno, "read '%s'", path);
     }
-    /* NOLINTNEXTLINE(cert-err34-c): a number that does not fit names nobody who lives */
+    /* NOLINTNEXTLINE(cert-err34-c): an overflowing number names no living process */
     if (sscanf(text, "%" SCNu32 " %" SCNu64 "%n", &id.pid, &id.start_time, &end) != 2 || end < 0 ||
         strcmp(text + end, "\n") != 0 || id.pid == 0 || id.pid > INT32_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "'%s' names no process", path);
@@ -123,16 +124,16 @@ sl_err sl_proc_id_self(struct sl_proc_id *out, struct sl_error *why)
 
 struct sl_proc_id sl_proc_id_client(void)
 {
-    static _Atomic uint64_t known; /* a mark of this process, and behind it whose that is */
+    static _Atomic uint64_t known; /* random bits of this process; the low half is its pid */
     uint64_t random[2] = {0};
     struct sl_proc_id id = {.pid = (uint32_t)getpid()};
-    /* So few bytes come whole once the kernel's pool is ready. */
+    /* getrandom returns this few bytes in one piece once the kernel's pool is ready. */
     ssize_t got = getrandom(random, sizeof(random), 0);
     SL_ASSERT(got == (ssize_t)sizeof(random));
     uint64_t mark = atomic_load(&known), fresh = (random[0] & ~UINT64_C(0xffffffff)) | id.pid;
     if ((uint32_t)mark != id.pid && atomic_compare_exchange_strong(&known, &mark, fresh)) {
         mark = fresh;
-    } /* else it is there, also by another thread */
+    } /* otherwise it is set, perhaps by another thread */
     id.start_time = SL_PROC_CLIENT_BIT | mark >> 32 << SL_PROC_RANDOM_BITS |
                     (random[1] & ((UINT64_C(1) << SL_PROC_RANDOM_BITS) - 1));
     return id;
@@ -152,7 +153,7 @@ sl_err sl_proc_open(struct sl_proc_id id, int *fd, struct sl_error *why)
         return err;
     }
     if (!sl_proc_id_equal(now, id)) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "process %u is another one by now", id.pid);
+        return sl_fail(why, SL_ERR_NOT_FOUND, "process %u is a different one now", id.pid);
     }
     *fd = opened;
     opened = -1; /* NOLINT(clang-analyzer-deadcode.DeadStores): read by its clean-up */
@@ -167,7 +168,7 @@ sl_err sl_boot_id(char out[SL_BOOT_ID_BYTES], struct sl_error *why)
     if (got < 0) {
         return sl_fail_os(why, errno, "read '%s'", path);
     }
-    if (got < 36) { /* a UUID in text */
+    if (got < 36) { /* length of a UUID */
         return sl_fail(why, SL_ERR_OS, "'%s' holds %zd bytes instead of a uuid", path, got);
     }
     out[36] = '\0';

@@ -1,8 +1,8 @@
 /* runtime/base/sl_recording.c - see sl_recording.h.
  *
- * All numbers are little-endian. Event: a byte of kind and flags, a byte more where EXTRA is set,
- * microseconds since the event before, and what the flags do not say of name, parent, bytes,
- * tokens, and parts with bytes of keys. Numbers are varints, names have 8 bytes. */
+ * All numbers are little-endian. An event is: a byte of kind and flags; another byte if EXTRA is
+ * set; microseconds since the previous event; then name, parent, bytes, tokens, part count and key
+ * bytes, as far as the flags do not imply them. Numbers are varints, names have 8 bytes. */
 #include "runtime/base/sl_recording.h"
 #include "runtime/base/sl_base.h"
 
@@ -25,15 +25,15 @@ static_assert(sizeof(struct sl_recording_frame_head) == 32, "it is in files");
 enum {
     KIND_MASK = 7,
     PARENT_NONE = 0 << 3,
-    PARENT_LAST = 1 << 3,  /* the block of the event before */
-    PARENT_GIVEN = 2 << 3, /* it follows */
+    PARENT_LAST = 1 << 3,  /* the name of the previous event */
+    PARENT_GIVEN = 2 << 3, /* the parent's name follows */
     PARENT_MASK = 3 << 3,
-    NAME_LAST = 1 << 5, /* it is the parent of the event before */
-    SAME_SIZE = 1 << 6, /* bytes and tokens of the event before */
+    NAME_LAST = 1 << 5, /* the name is the parent of the previous event */
+    SAME_SIZE = 1 << 6, /* bytes and tokens of the previous event */
     EXTRA = 1 << 7,
     EXTRA_HINT_MASK = 3,
     EXTRA_NEW_OP = 4,
-    EXTRA_PARTS = 8, /* parts and bytes of keys follow: others than those that were told last */
+    EXTRA_PARTS = 8, /* part count and key bytes follow: they differ from those written last */
 };
 
 static uint32_t check_of(const void *bytes, uint64_t length_bytes)
@@ -83,7 +83,7 @@ sl_err sl_recording_open(const char *path, int *fd, uint64_t *length_bytes, uint
     if (file >= 0 && !locked && errno == EWOULDBLOCK) {
         return sl_fail(why, SL_ERR_BUSY, "'%s': another node records there", path);
     }
-    if (!locked || fstat(file, &about) != 0) { /* behind the lock: nobody appends any more */
+    if (!locked || fstat(file, &about) != 0) { /* under the lock: no process appends any more */
         return sl_fail_os(why, errno, "open '%s'", path);
     }
     ssize_t got = S_ISREG(about.st_mode) ? pread(file, &head, sizeof(head), 0) : -1;
@@ -91,7 +91,7 @@ sl_err sl_recording_open(const char *path, int *fd, uint64_t *length_bytes, uint
                 : got < 0 ? SL_ERR_FOREIGN
                           : sl_recording_header_is(&head, (uint64_t)got);
     if (is != SL_OK && is != SL_ERR_VERSION) {
-        return sl_fail(why, SL_ERR_EXISTS, "'%s' is there, and is no recording of a node", path);
+        return sl_fail(why, SL_ERR_EXISTS, "'%s' exists and is not a recording of a node", path);
     }
     *id = is == SL_OK && got > 0 ? head.file_id : 0;
     *length_bytes = (uint64_t)about.st_size;

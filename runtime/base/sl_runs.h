@@ -1,13 +1,13 @@
-/* runtime/base/sl_runs.h - a piece of memory that is one run, or runs of one length at one
- * distance: some of the heads of a page whose heads lie side by side for each token. */
+/* runtime/base/sl_runs.h - a piece of memory that is one run, or several runs of equal length at a
+ * fixed distance, such as some heads of a page that stores all heads of each token together. */
 #ifndef SL_RUNS_H
 #define SL_RUNS_H
 
 #include <stdint.h>
 
-/* Bytes from where a piece of piece_bytes begins to where it ends. run_bytes 0: it is one run, else
- * from one to the next are stride_bytes. 0: such runs make no such piece, overlap, or pass 64 bits.
- * Pure. */
+/* Bytes from the start to the end of a piece of piece_bytes. run_bytes 0: the piece is one run;
+ * otherwise runs begin every stride_bytes. 0: such runs do not make up the piece, overlap, or
+ * exceed 64 bits. Pure. */
 static inline uint64_t sl_runs_span(uint64_t piece_bytes, uint64_t run_bytes, uint64_t stride_bytes)
 {
     uint64_t span_bytes = 0;

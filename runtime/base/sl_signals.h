@@ -1,12 +1,12 @@
-/* runtime/base/sl_signals.h - the signals that a thread of a library leaves to the threads of its
- * program. */
+/* runtime/base/sl_signals.h - the signals that a library's thread leaves to the program's
+ * threads. */
 #ifndef SL_SIGNALS_H
 #define SL_SIGNALS_H
 
 #include <signal.h>
 
-/* All but SIGBUS, which is about the thread's own access (sl_guard.h): blocked, it ends the
- * process. */
+/* All but SIGBUS, which concerns the thread's own access (sl_guard.h): if it is blocked, it ends
+ * the process. */
 static inline void sl_signals_of_others(sigset_t *set)
 {
     (void)sigfillset(set);

@@ -1,4 +1,4 @@
-/* runtime/base/sl_spin.c - the rule of spinning. */
+/* runtime/base/sl_spin.c - see sl_spin.h. */
 #include "runtime/base/sl_spin.h"
 
 #include "runtime/base/sl_limits.h"

@@ -1,8 +1,8 @@
-/* runtime/base/sl_table.h - a hash table of items that carry their own nodes.
+/* runtime/base/sl_table.h - a hash table of items that embed their own nodes.
  *
- * An item has a node for each table that it is in, stays where it is while it is in one, and is
- * found by a hash. Several items may have one hash: a caller whose hashes are no ids compares. A
- * table takes memory for its heads alone, and only in sl_table_reserve. */
+ * An item has a node for each table that holds it, must not move while it is in one, and is found
+ * by a hash. Several items may have the same hash, so a caller whose hashes are not unique ids
+ * compares. Only sl_table_reserve allocates memory, for the bucket heads. */
 #ifndef SL_TABLE_H
 #define SL_TABLE_H
 
@@ -19,26 +19,26 @@ struct sl_table { /* zeroes: empty; one thread at a time */
     uint32_t count;
 };
 
-/* Makes a table fit for count items; it takes more, but is slower then. False: no memory. */
+/* Sizes the table for count items; it accepts more, but gets slower. False: no memory. */
 bool sl_table_reserve(struct sl_table *table, uint32_t count);
-void sl_table_clear(struct sl_table *table); /* before its items move: each is added anew */
-void sl_table_fini(struct sl_table *table);  /* the items are the caller's */
+void sl_table_clear(struct sl_table *table); /* before items move; then add each again */
+void sl_table_fini(struct sl_table *table);  /* the caller owns the items */
 
-/* The hash of an id. Ids that differ have hashes that differ. */
+/* The hash of an id. Different ids have different hashes. */
 static inline uint64_t sl_table_hash(uint64_t id)
 {
     uint64_t mixed = id * UINT64_C(0x9e3779b97f4a7c15); /* its upper bits depend on all bits */
     return mixed >> 32 | mixed << 32;
 }
 
-/* A hash is asked for, or added, soon: its head is fetched from memory. */
+/* Prefetches the head of a hash that is looked up or added soon. */
 static inline void sl_table_fetch(const struct sl_table *table, uint64_t hash)
 {
     __builtin_prefetch(&table->heads[hash & (table->head_count - 1)], 1);
 }
 
-/* Of a table with heads: the low bits choose one. The newest of a hash comes first, until
- * sl_table_reserve moves them. */
+/* The table must have heads; the low bits of the hash choose one. The newest item of a hash is
+ * found first, until sl_table_reserve moves them. */
 static inline void sl_table_add(struct sl_table *table, struct sl_table_node *node, uint64_t hash)
 {
     struct sl_table_node **head = &table->heads[hash & (table->head_count - 1)];
@@ -53,7 +53,7 @@ static inline void sl_table_add(struct sl_table *table, struct sl_table_node *no
     table->count++;
 }
 
-/* Also of a node that is in no table. */
+/* Does nothing if the node is in no table. */
 static inline void sl_table_remove(struct sl_table *table, struct sl_table_node *node)
 {
     struct sl_table_node **link = node->link, *next = node->next;
@@ -68,7 +68,7 @@ static inline void sl_table_remove(struct sl_table *table, struct sl_table_node 
     table->count--;
 }
 
-/* From the node on, the first with the hash; NULL: none has it. */
+/* The first node with the hash, from `node` on; NULL: none. */
 static inline struct sl_table_node *sl_table_seek(struct sl_table_node *node, uint64_t hash)
 {
     while (node != NULL && node->hash != hash) {
@@ -88,16 +88,15 @@ static inline void *sl_table_item(struct sl_table_node *node, size_t offset_byte
     return node == NULL ? NULL : (unsigned char *)node - offset_bytes;
 }
 
-/* The item of a node, NULL of NULL. */
+/* The item that embeds the node; NULL for NULL. */
 #define SL_TABLE_ITEM(node, type, member) ((type *)sl_table_item(node, offsetof(type, member)))
 
-/* The items of a hash, NULL after the last:
+/* Iterates over the items of a hash; NULL after the last:
  *
  *     struct op *op = SL_TABLE_FIRST(&table, hash, struct op, node);
  *     while (op != NULL && !op_is(op, wanted)) {
  *         op = SL_TABLE_NEXT(op, struct op, node);
- *     }
- */
+ *     } */
 #define SL_TABLE_FIRST(table, hash, type, member) \
     SL_TABLE_ITEM(sl_table_first(table, hash), type, member)
 #define SL_TABLE_NEXT(item, type, member) \

@@ -1,7 +1,7 @@
-/* runtime/base/sl_traceparent.c - W3C trace context: text, and event of a flight recorder.
+/* runtime/base/sl_traceparent.c - W3C trace context as text and as an event of a flight recorder.
  *
- * An event has room for 23 and 15 letters, which people may see, so the 25 bytes are written with 6
- * bits a letter: a mark and the trace in the one, span and flags in the other. */
+ * An event has texts of 23 and 15 characters, which people may see. So the 25 bytes are written
+ * with 6 bits per character: a mark and the trace id in one, span id and flags in the other. */
 #include "runtime/base/sl_traceparent.h"
 #include "runtime/base/sl_hex.h"
 
@@ -17,7 +17,7 @@
 
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/* Lower-case digits alone, as the standard has it. */
+/* Accepts lower-case digits only, as the standard requires. */
 static bool hex_take(const char *text, unsigned char *out, size_t count)
 {
     for (size_t i = 0; i < 2 * count; i++) {

@@ -10,16 +10,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* This user and root; in an unprivileged container root is who owns the root directory. */
+/* This user or root; in an unprivileged container root is the owner of the root directory. */
 static bool owner_trusted(uid_t owner)
 {
     struct stat root;
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* Each directory above what was opened, by the path without links that the kernel has for it.
- * in_it: "" or, where what was opened is one of them, what its names begin with. foreign: the error
- * where one belongs to another user. */
+/* Checks each directory above an open file or directory, by the kernel's path without links. in_it:
+ * "", or "/NAME" to check an open directory itself also. foreign: the error code if one belongs to
+ * another user. */
 static sl_err above_check(int fd, const char *path, const char *in_it, sl_err foreign,
                           struct sl_error *why)
 {
@@ -29,7 +29,7 @@ static sl_err above_check(int fd, const char *path, const char *in_it, sl_err fo
     ssize_t length = readlink(link, real, PATH_MAX - 1);
     if (length <= 0 || real[0] != '/') {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "'%.120s': which directories lead to it cannot be told (%s)", path,
+                       "'%.120s': cannot find the directories that lead to it (%s)", path,
                        length < 0 ? strerror(errno) : "no path");
     }
     (void)snprintf(real + length, 8, "%s", in_it);
@@ -55,12 +55,12 @@ static sl_err link_check(const char *path, struct sl_error *why)
                          (unsigned)status.st_uid);
 }
 
-/* Bits of `refused` that do no harm. Root gave its file to a group that is to read it: secrets of
- * Kubernetes are 0440 with fsGroup, credentials of systemd are so by their ACL. */
+/* Bits of `refused` that do no harm. Root gives a file to a group that is to read it: secrets of
+ * Kubernetes are 0440 with fsGroup, credentials of systemd have such an ACL. */
 static uint32_t harmless(const struct stat *status, uint32_t refused)
 {
     bool of_root = status->st_uid == 0 || status->st_uid != geteuid();
-    /* A group of the owner's own number has nobody else, where the umask is 002; that of root is
+    /* With umask 002 a group with the owner's own number has no other member; root's group is
      * root's. */
     bool writable = refused == SL_TRUST_RIGHT && status->st_gid == status->st_uid;
     return (of_root ? (uint32_t)S_IRGRP : 0) | (writable ? (uint32_t)S_IWGRP : 0);

@@ -192,7 +192,7 @@ class Disks(unittest.TestCase):
         self.check_changes(False)
 
     def test_wrong_lists_are_refused_by_name(self):
-        for value, said in (("/x,,/y", "entry 2 is empty"), ("/x,/y,/x/", "'/x' stands there twice"),
+        for value, said in (("/x,,/y", "entry 2 is empty"), ("/x,/y,/x/", "'/x' is listed twice"),
                             (",".join(f"/{number}" for number in range(9)), "9 directories, at most 8")):
             done = subprocess.run([CTL, "config", "--disk-path", value], stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, timeout=60)

@@ -49,7 +49,8 @@ static const struct {
     const char *complaint;
 } hostile_files[] = {
     {TEXT("ranks = 2\n/* none */\nranks = 3\n"), "node.conf:2: unknown setting '/*'"},
-    {TEXT("ranks = 2 /* one */\n"), "node.conf:1: '/*' stands in a value: put the value in quotes"},
+    {TEXT("ranks = 2 /* one */\n"),
+     "node.conf:1: '/*' is part of a value: put the value in quotes"},
     {TEXT("ranks = 2\0memory = 1\n"), "zero byte at offset 9"},
     {TEXT("ranks\n"), "in 'ranks'"},
     {TEXT("\nranks = {2}\n"), "node.conf:2: ranks: '{2}' is no number"},
@@ -209,7 +210,7 @@ static const struct {
     {"/a, ,/b", 0, "entry 2 is empty", NULL},
     {",/b", 0, "entry 1 is empty", NULL},
     {"/a,", 0, "entry 2 is empty", NULL},
-    {"/a,/b,/a/", 0, "'/a' stands there twice", NULL},
+    {"/a,/b,/a/", 0, "'/a' is listed twice", NULL},
     {"/a,b", 0, "'b' must begin with /", NULL},
     {"/a/, /b:/ ,/c:d/e", 3, "/a", "/c:d/e"},
     {"tape:/a", 0, "'tape:/a': there is no kind 'tape:'", NULL},

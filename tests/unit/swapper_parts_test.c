@@ -460,7 +460,7 @@ static const struct {
     {no_such_part, "regions[1].part: 8 of pool 0 with 8"},
     {part_of_none, "regions[13].part: 1 of pool 1 with 0"},
     {memory_of_another, "regions[1].pid: plain memory of process"},
-    {memory_of_a_former, "is another one by now"},
+    {memory_of_a_former, "is a different one now"},
     {too_many_parts, "of pool 0 with 65"},
     {too_many_runs, "pool 0, part 2: fragment_bytes"},
 };

@@ -333,7 +333,7 @@ def scenarios(run):
         Scenario("native linker: another process reads", native.linker_processes),
         Scenario("native linker: sessions", native.linker_sessions, SECONDS),
         *(Scenario(f"native {mode['mode']}: no node", lambda mode=mode: native.no_node(mode)) for mode in (HICACHE, LINKER)),
-        Scenario("native: an unknown option", lambda: native.refused("timeuot: there is no such setting", extra={"timeuot": 1})),
+        Scenario("native: an unknown option", lambda: native.refused("timeuot: unknown setting", extra={"timeuot": 1})),
         Scenario("native: the node stops and starts", native.stopped, 900),
         Scenario("native: restart from disk", native.disk, 900),
         *(Scenario(f"native kill -9 {actor}", lambda actor=actor: native.killed(actor)) for actor in kills.ACTORS),

@@ -95,10 +95,10 @@ class Record(unittest.TestCase):
             text = self.python("advise", self.path, "--progress", "on").stdout
 
             self.assertIn("This node hit 0.0 % of 2 references", text)
-            self.assertIn("That is little", text)
-            self.assertIn("Twice the memory (128.0 MiB) would bring next to nothing", text)
-            for arguments, code, said in ((["/dev/null"], 1, "it is no recording of a node"), ([self.path + ".none"], 1, "No such file"),
-                                          ([], 2, "FILE"), ([self.path, "--write-budget", "much"], 2, "'much' is no size")):
+            self.assertIn("That is too little", text)
+            self.assertIn("Twice the memory (128.0 MiB) would bring almost nothing", text)
+            for arguments, code, said in ((["/dev/null"], 1, "it is not a recording of a node"), ([self.path + ".none"], 1, "No such file"),
+                                          ([], 2, "FILE"), ([self.path, "--write-budget", "much"], 2, "'much' is not a size")):
                 done = self.python("advise", *arguments)
                 self.assertEqual(done.returncode, code, done.stderr)
                 self.assertIn(said, done.stderr)

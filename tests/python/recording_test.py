@@ -141,7 +141,7 @@ class Files(unittest.TestCase):
         got = recording.Recording(good).header
         self.assertEqual((got.memory_bytes, got.disk_bytes, got.segment_bytes, got.budget_bytes, got.path_count, got.policy, got.began_unix_ns),
                          (1000, 7, 8, 9, 2, "density", 77))
-        for data, said in ((good[:100], "no recording"), (b"", "no recording"), (b"X" + good[1:], "no recording"),
+        for data, said in ((good[:100], "not a recording"), (b"", "not a recording"), (b"X" + good[1:], "not a recording"),
                            (header(version=2), "version 2, version 3 is read"), (good[:40] + b"\1" + good[41:], "damaged")):
             with self.assertRaisesRegex(recording.Wrong, said):
                 recording.Recording(data)

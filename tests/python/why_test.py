@@ -353,13 +353,13 @@ class Spans(OnNode):
         sender.send_signal(signal.SIGTERM)
         out, errors = sender.communicate(timeout=60 * PATIENCE)
         self.assertEqual(sender.returncode, 0, errors)
-        self.assertIn("took no spans", errors)
+        self.assertIn("accepted no spans", errors)
         self.assertIn("ops sent", out)
 
     def test_what_cannot_be_sent_is_an_error_that_says_why(self):
         self.seen(self.op_traced(self.register(), "away"))
-        for arguments, code, said in ((["http://127.0.0.1:1"], 3, "the collector took no spans; 0 ops were sent before"),
-                                      (["ftp://x"], 2, "'ftp://x' is no URL"), (["--instance", "nowhere"], 3, "")):
+        for arguments, code, said in ((["http://127.0.0.1:1"], 3, "the collector accepted no spans; 0 ops were sent before"),
+                                      (["ftp://x"], 2, "'ftp://x' is not a URL"), (["--instance", "nowhere"], 3, "")):
             got, _, errors = self.sent(*arguments, **{"OTEL_EXPORTER_OTLP_TIMEOUT": "1"})
             self.assertEqual(got, code, errors)
             self.assertIn(said, errors)
@@ -376,7 +376,7 @@ class Spans(OnNode):
         self.assertTrue(256 < len(first) <= 512 and 0 < len(second) <= 512, (len(first), len(second)))
         self.assertFalse(first.keys() & second.keys())
         ops = [one for one in first.values() if any(row["key"] == "sluice.trace" for row in one["attributes"])]
-        self.assertIn(f"took no spans; {len(ops)} ops were sent before", errors)
+        self.assertIn(f"accepted no spans; {len(ops)} ops were sent before", errors)
 
 
 if __name__ == "__main__":

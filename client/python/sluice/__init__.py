@@ -5,10 +5,10 @@
         with client.get_pinned("greeting") as view:
             print(bytes(view))
 
-Every object is a context manager. After close(), end() or release() it refuses calls; what others still use of it (a
-memoryview, an array, an op, a call in another thread) goes with the last of them, so nothing ever dangles. Calls that
-can wait release the GIL; each ends by its timeout (seconds; None: the node's op_timeout). Failures raise SluiceError
-or its subclass for the code.
+Every object is a context manager. After close(), end() or release() it refuses calls. A memoryview, an array, an op or a call in another
+thread keeps the memory that it uses until it has ended. Calls that can wait
+release the GIL, and each ends by its timeout (seconds; None: the node's op_timeout). Failures raise SluiceError or the subclass of its
+code.
 """
 
 import enum as _enum
@@ -23,16 +23,16 @@ from ._modes import store_config  # noqa: F401
 from ._native import CODES, __version__
 
 Code = _enum.IntEnum("Code", CODES, module=__name__)
-Code.__doc__ = "The codes of libsluice, without SL_ERR_; SluiceError.code and the lists of batches hold them as ints."
+Code.__doc__ = "The error codes of libsluice, without SL_ERR_. SluiceError.code and the lists that batches return hold them as ints."
 
 POOL_ATTENTION, POOL_MAMBA_STATE, POOL_MAMBA_CONV, POOL_INDEXER, POOL_OTHER = 0, 1, 2, 3, 255
 HANDOVER_BY_ENVIRONMENT, HANDOVER_BY_STORAGE, HANDOVER_DIRECT = 0, 1, 2
 
 
 class Layer(_NamedTuple):
-    """Memory of one layer of one pool of one rank, in bytes: K and V of a layer are two layers of a pool. In a pool with
-    part_count: of one part of it, counted from the first one of the rank; layers of a part are in the order of the table.
-    fragment: a piece is runs of so many bytes, from one to the next fragment_stride; 0: it is one run."""
+    """Memory of one layer of one pool of one rank, in bytes. K and V of a layer are two layers of a pool. piece: bytes of one block. In a
+    pool with part_count, one Layer is one part of a layer: `part` counts from the rank's first part, and layers of a part are in table
+    order. fragment: a piece is runs of `fragment` bytes, whose starts are fragment_stride bytes apart; 0: it is one run."""
 
     offset: int
     length: int
@@ -44,10 +44,10 @@ class Layer(_NamedTuple):
 
 
 class Pool(_NamedTuple):
-    """One kind of cache of every rank. memory_bytes 0: up to the end of the last layer. fds: a descriptor of shared
-    memory per rank; device_pools: a DevicePool per rank; device: CUDA memory of this process, the address of each layer
-    for each rank (tensor.data_ptr()), or of plain memory; none of them: libsluice allocates. In a team these have a row for
-    each rank that is here. part_count: parts of a block, whatever the ranks; 0: one a rank. first_parts: the first part of
+    """One kind of cache, on every rank. memory_bytes 0: up to the end of the last layer. The memory is one of: fds, a descriptor of
+    shared memory for each rank; device_pools, a DevicePool for each rank; device, for each rank the address of each layer, in CUDA memory
+    of this process (tensor.data_ptr()) or plain memory. With none of them libsluice allocates it. In a team these have a row for each
+    rank of this process. part_count: parts of a block, whatever the number of ranks; 0: one for each rank. first_parts: the first part of
     each rank of the world; None: ranks have equal shares."""
 
     name: str

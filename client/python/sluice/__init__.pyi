@@ -1,4 +1,4 @@
-# What sluice offers, for type checkers. A buffer is anything with the buffer protocol.
+# Types of the package sluice, for type checkers. A buffer is any object with the buffer protocol.
 import enum
 from typing import Any, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union, overload
 
@@ -6,13 +6,13 @@ from typing import Any, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple,
 Buffer = Union[bytes, bytearray, memoryview, "View", Any]
 Key = Union[str, bytes]
 Numbers = Union[Sequence[int], Buffer]  # a buffer of unsigned 32-bit items is used in place
-Hashes = Union[Sequence[bytes], Buffer]  # keys of the engine, all of one length; of a buffer hash_bytes says which
-Tables = Union[Numbers, Sequence[Numbers]]  # blocks of all pools, or a table for each pool
+Hashes = Union[Sequence[bytes], Buffer]  # keys of the engine, all of one length; for a buffer that is hash_bytes
+Tables = Union[Numbers, Sequence[Numbers]]  # one table of blocks for all pools, or a table for each pool
 Timeout = Optional[float]  # seconds; None: the node's op_timeout
-# Of cuIpcGetEventHandle, 64 bytes: of rank 0, or by rank. None: the engine has waited for its streams.
+# Handles of cuIpcGetEventHandle, 64 bytes: of rank 0, or by rank. None: the engine has waited for its streams.
 Events = Optional[Union[Buffer, Mapping[int, Buffer]]]
 
-# keep, pause: seconds, a week at most. session_id: any name, of which a hash is told.
+# keep, pause: seconds, a week at most. session_id: any name; the node receives only its hash.
 Hints = TypedDict(
     "Hints",
     {
@@ -25,7 +25,7 @@ Hints = TypedDict(
     total=False,
 )
 
-# Tokens a second, or these and the place of the token that takes twice as long as the first.
+# Tokens per second, or (tokens per second, position of the token that takes twice as long as the first).
 Prefill = Union[None, int, Tuple[int, int]]
 
 __version__: str
@@ -220,11 +220,12 @@ class Client:
     def get_pinned_batch(self, keys: Sequence[Key], *, timeout: Timeout = None) -> list[Optional[View]]: ...
     def exists_batch(self, keys: Sequence[Key]) -> list[bool]: ...
     def remove_batch(self, keys: Sequence[Key], *, timeout: Timeout = None) -> list[int]: ...
-    # Pages of an engine's memory by address. indices: `page` for each key, consecutive, from a multiple of `page` on, below
-    # `limit`. A page has a value for each of V suffixes, under prefix + key + suffix, and a value P pieces: arrays are [V][P] of
-    # 64-bit numbers. Piece p of page n (the number of its first index / page) lies at addresses[p] + n * strides[p], or is counts[p]
-    # runs of lengths[p] bytes, steps[p] bytes apart. In the value it begins at offsets[p], or behind the piece before it. sizes: [V]
-    # bytes of whole values, where pieces are less. At most 65,536 values and 1,048,576 runs a call. A byte for each key: 0 or a code.
+    # Pages of an engine's memory by address. indices: `page` numbers for each key, consecutive, from a multiple of `page` on, below
+    # `limit`. A page has one value for each of V suffixes, under prefix + key + suffix. A value has P pieces: arrays are [V][P] of 64-bit
+    # numbers. Page n (its first index / page) has piece p at addresses[p] + n * strides[p]: lengths[p] bytes, or counts[p] runs of
+    # lengths[p] bytes whose starts are steps[p] bytes apart. In the value the piece begins at offsets[p], or where the previous piece
+    # ends. sizes: [V], bytes of the whole values, if the pieces cover less. A call takes at most 65,536 values and 1,048,576 runs.
+    # Returns a byte for each key: 0 or a code.
     def put_pages(self, keys: Sequence[str], indices: Buffer, page: int, limit: int, addresses: Buffer, strides: Buffer,
                   lengths: Buffer, *, prefix: str = "", suffixes: Sequence[str] = ("",), offsets: Optional[Buffer] = None,
                   counts: Optional[Buffer] = None, steps: Optional[Buffer] = None, sizes: Optional[Buffer] = None,
@@ -238,10 +239,10 @@ class Client:
     def register_memory(self, address: int, length: int, /) -> None: ...
     def unregister_memory(self, address: int, /) -> None: ...
     def prefetch(self, keys: Sequence[Key], *, timeout: Timeout = None) -> list[int]: ...
-    # pause: seconds from now; 0: the session is about to go on; None: nobody knows when. False: no op here named it lately.
+    # pause: seconds from now; 0: the session is about to continue; None: not known. False: no recent op here named the session.
     def session_pause(self, session_id: str, pause: Optional[float], *, timeout: Timeout = None) -> bool: ...
-    # Of values that have keys of their own, in the order of their chain: behind a get (asked: all of the session's chain so far), or
-    # behind a put that is done. lane: number of a rank that has values of its own, 0 to 63.
+    # For values with their own keys, in the order of their chain: after a get (asked: the session's whole chain so far), or after a put
+    # has ended. lane: number of a rank that has values of its own, 0 to 63.
     def hint(self, keys: Sequence[Key], hints: Hints, *, asked: bool = False, lane: int = 0, timeout: Timeout = None) -> None: ...
     def flush(self, *, timeout: Timeout = None) -> None: ...
     def event_fd(self) -> int: ...
@@ -289,7 +290,7 @@ class View:
     def __exit__(self, *args: Any) -> None: ...
 
 class Batches:
-    """Jobs of many objects in the background: submitting never waits, each ends by its timeout. Gives numbers of jobs."""
+    """Jobs of many objects, run in the background. Submitting never waits and returns the job's number; a job ends by its timeout."""
 
     def __init__(
         self, client: Client, *, threads: int = 3, depth: int = 1024, timeout: Timeout = None, prefix: str = "",
@@ -315,7 +316,7 @@ class Batches:
     def __exit__(self, *args: Any) -> None: ...
 
 class DevicePool:
-    """On the host device it has the buffer protocol, writable."""
+    """Device memory of one pool of one rank, with one owner. On the host device it has the buffer protocol, writable."""
 
     @property
     def length(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Batches of the native module, with a prefix before each key, and rows of memory."""
+"""Batches of the native module, with a prefix for keys, and with rows of an array as values."""
 
 import operator
 
@@ -10,8 +10,8 @@ KEY_BYTES_MAX = 1024
 class Batches(_native.Batches):
     """Batches(client, *, threads=3, depth=1024, timeout=10, prefix='')
 
-    Many objects in one job, in the background: submitting never waits, and each job ends by its timeout. With more than depth
-    jobs at work a further one ends at once as failed. prefix goes before each key."""
+    Runs jobs of many objects in the background. Submitting never waits, and each job ends by its timeout. A job beyond `depth` queued and
+    running ones fails at once. prefix is put before each key."""
 
     __slots__ = ("_prefix",)
 
@@ -25,38 +25,41 @@ class Batches(_native.Batches):
         return made
 
     def _names(self, keys):
-        if not self._prefix or _loose(keys):  # the last are refused
+        if not self._prefix or _loose(keys):  # native code refuses the latter
             return keys
         texts = (key.decode() if isinstance(key, bytes) else key for key in keys)
-        return [text and self._prefix + text for text in texts]  # an empty one is refused
+        return [text and self._prefix + text for text in texts]  # native code refuses an empty key
 
     def put(self, keys, buffers, *, timeout=None):
-        """Stores each buffer; a key that exists is success. The number of the job. The buffers are used until the job was drained."""
+        """Stores each buffer and returns the job's number. A key that exists is success. The buffers are in use until the job is
+        drained."""
         return super().put(self._names(keys), buffers, timeout=timeout)
 
     def get(self, keys, buffers, *, timeout=None):
-        """Reads each value into its buffer. A value of another size is a failure, and the buffer then holds anything."""
+        """Reads each value into its buffer and returns the job's number. A value of another size fails; its buffer then holds undefined
+        bytes."""
         return super().get(self._names(keys), buffers, timeout=timeout)
 
     def put_rows(self, keys, memory, rows, *, timeout=None):
-        """As put, of rows of memory with two dimensions. Keys are any bytes; their hexadecimal digits are stored. Of arrays whose
-        items no memoryview has (bfloat16, datetime64): array.view("uint8")."""
+        """As put, with rows of a two-dimensional array as values. Keys are any bytes; their hexadecimal digits are stored. For arrays
+        whose items a memoryview cannot hold (bfloat16, datetime64) pass array.view("uint8")."""
         return self.put(_digits(keys), _rows(memory, rows), timeout=timeout)
 
     def get_rows(self, keys, memory, rows, *, timeout=None):
-        """As get, into rows of memory."""
+        """As get, into rows of a two-dimensional array."""
         return self.get(_digits(keys), _rows(memory, rows), timeout=timeout)
 
     def exists(self, keys, *, timeout=None):
-        """Whether this node or a peer has each."""
+        """Looks up whether this node or a peer has each key; returns the job's number."""
         return super().exists(self._names(keys), timeout=timeout)
 
     def remove(self, keys, *, timeout=None):
-        """Removes each from this node."""
+        """Removes each key from this node; returns the job's number."""
         return super().remove(self._names(keys), timeout=timeout)
 
     def look(self, keys, *, timeout=None):
-        """As exists, at once: a list of bools. Without peers it waits for nobody. What is not known is False."""
+        """As exists, but in this call: returns a list of bools. Without peers it does not wait. A key whose state is not known is
+        False."""
         return super().look(self._names(keys), timeout=timeout)
 
 
@@ -64,7 +67,7 @@ Batches.__module__ = "sluice"
 
 
 def _loose(given):
-    """No sequence, or one that is a text: what it gives has no order, or none twice."""
+    """Whether it is no sequence of keys: a text, or an object without an order or that can be iterated only once."""
     return isinstance(given, (dict, str, bytes)) or not hasattr(type(given), "__getitem__")
 
 
@@ -75,17 +78,17 @@ def _digits(keys):
 
 
 def _rows(memory, rows):
-    """Of one buffer of two dimensions: each key has that of its number."""
+    """The rows of a two-dimensional buffer, as flat memoryviews."""
     view = memoryview(memory)
     count = view.shape[0] if view.ndim >= 2 else 0
     if not count or not view.nbytes or not view.c_contiguous:
-        raise _native.InvalidError("rows: memory of two dimensions, one row behind the other, is needed")
+        raise _native.InvalidError("rows: contiguous memory of two dimensions is needed")
     if _loose(rows):
         raise TypeError("rows: a sequence is needed")
     flat, length, numbers = view.cast("B"), view.nbytes // count, [operator.index(row) for row in rows]  # not numpy's: they wrap
     for row in numbers:
         if row < 0:
-            raise OverflowError("rows: a number of 32 bits is needed")
+            raise OverflowError("rows: a 32-bit number is needed")
         if row >= count:
             raise _native.InvalidError("rows: the memory has no such row")
     return [flat[row * length:(row + 1) * length] for row in numbers]

@@ -1,4 +1,4 @@
-"""The order in which blocks leave a node's memory, for sluice.advise: the code that a node evicts by (runtime/policy/density), by ctypes."""
+"""The order in which a node evicts blocks, for sluice.advise: calls the node's own code (runtime/policy/density) by ctypes."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ class _Wanted(Structure):  # struct reg_wanted
     _fields_ = [("parent_hash", c_uint64), ("stored_count", c_uint32), ("cut", c_bool), ("hint", c_int), ("priority", c_int)]
 
 
-# PyDLL: calls are short, and keep the interpreter.
+# PyDLL: calls are short and keep the GIL.
 _library = ctypes.PyDLL(os.path.join(os.path.dirname(os.path.realpath(__file__)), "libdensity.so"))
 for _name, _result, _arguments in (
         ("create", c_int, (POINTER(_Options), POINTER(c_void_p))), ("destroy", None, (POINTER(c_void_p),)),
@@ -42,7 +42,7 @@ def _hash(block):
 
 
 class Density:
-    """Which blocks are in memory, by density. Threads may share it."""
+    """The blocks in memory, evicted by density. Threads may share it."""
 
     def __init__(self):
         self._at, self._units, self._lock = c_void_p(), {}, threading.Lock()
@@ -56,8 +56,8 @@ class Density:
         return _number(block) in self._units
 
     def use(self, ids, to, before, stored, hint, now_s):
-        """A request: blocks of a chain, of which those with a byte that is not 0 in `to` are in memory, or come to it; the block before
-        the first, or None; how many of them are stored. Those that are here are used from the end on, as engines note them."""
+        """Notes a request. ids: blocks of a chain; those whose byte in `to` is not 0 are in memory or are added to it. before: the block
+        before the first one, or None. stored: number of new blocks. Blocks in memory are used from the end on, as engines report them."""
         if len(ids) != len(to) or not 0 <= hint < HINTS:
             raise ValueError("a byte a block, and a hint below 3 are needed")
         at, units = self._at, self._units
@@ -79,7 +79,7 @@ class Density:
                     units[block] = unit
 
     def evict(self):
-        """The block that leaves memory. A walk goes on where the last victim left; a use begins the next one."""
+        """Removes and returns the block to evict. A walk continues at the last victim; a use starts the next walk."""
         with self._lock:
             unit = _library.sl_density_next(self._at, False) or _library.sl_density_first(self._at)
             if not unit:
@@ -90,7 +90,7 @@ class Density:
         return block
 
     def chance(self, block, references):
-        """How likely it is wanted within so many references."""
+        """Probability that the block is used within the next `references` references; 1 for a block that is not in memory."""
         with self._lock:
             unit = self._units.get(_number(block))
             return _library.sl_density_chance(self._at, unit, references) if unit else 1.0

@@ -1,4 +1,4 @@
-"""How programs of this package end."""
+"""Runs the main function of a program of this package and ends the process with its exit code."""
 
 import errno
 import os
@@ -6,9 +6,10 @@ import sys
 
 
 def run(name, main):
-    """Ends with main's code; where what it says cannot be written, with code 1 and a line, but quietly where nobody reads on (`| head`)."""
+    """Runs main and exits with its code. If standard output cannot be written, exits with 1 and an error line; without the line if the
+    reader closed the pipe (`| head`)."""
     failed, unwritten = None, []
-    if sys.stdout is None:  # it was closed
+    if sys.stdout is None:  # it is closed
         print(f"{name}: cannot write to standard output: {os.strerror(errno.EBADF)}", file=sys.stderr, flush=True)
         sys.exit(1)
     write = sys.stdout.write
@@ -34,7 +35,7 @@ def run(name, main):
     if unwritten:
         if not isinstance(unwritten[0], BrokenPipeError):
             print(f"{name}: cannot write to standard output: {unwritten[0].strerror}", file=sys.stderr, flush=True)
-        os._exit(1)  # what is left of it would be tried again
+        os._exit(1)  # a normal exit would try to write the rest again
     if failed:
         print(f"{name}: {failed}", file=sys.stderr)
     sys.exit(code)

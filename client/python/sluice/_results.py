@@ -1,4 +1,4 @@
-"""What the native module gives and raises: records, and an exception for each code of libsluice."""
+"""Records that the native module returns, and the exceptions that it raises: one for each code of libsluice."""
 
 from typing import NamedTuple, Optional
 
@@ -16,8 +16,8 @@ class ObjectInfo(NamedTuple):
 class Story(NamedTuple):
     """Why a key is a miss."""
 
-    code: int  # 0: it is there; BUSY: being written; NOT_FOUND
-    ago: Optional[float]  # seconds since it went; None: not known
+    code: int  # 0: it exists; BUSY: being written; NOT_FOUND
+    ago: Optional[float]  # seconds since it was evicted or removed; None: not known
     text: str
 
 
@@ -25,13 +25,13 @@ class NodeInfo(NamedTuple):
     """Another node."""
 
     name: str
-    address: str  # where it is asked; "": it only asks us
-    state: str  # alive, away, broken, or why it is no peer
-    link: str  # where bytes go: up, connecting, down
-    source: str  # who told of it: peers, directory
+    address: str  # where this node sends requests; "": only the peer sends them
+    state: str  # alive, away, broken, or why it is not a peer
+    link: str  # connection for values: up, connecting, down
+    source: str  # how this node learned of it: peers, directory
     incarnation: int
-    round_trip: float  # seconds
-    heard_ago: float  # seconds
+    round_trip: float # seconds
+    heard_ago: float # seconds since its last message
     read_bytes: int
     read_values: int
     failures: int
@@ -39,29 +39,29 @@ class NodeInfo(NamedTuple):
 
 
 class ClusterInfo(NamedTuple):
-    """This node among others."""
+    """This node, as its peers see it."""
 
-    name: str  # "": it has no peers
-    listen: str  # where peers ask it; "": nowhere
-    fabric: str  # what carries bytes
+    name: str  # "": no peers are configured
+    listen: str  # where peers send requests; "": nowhere
+    fabric: str  # transport for values: tcp, verbs
 
 
 class OpResult(NamedTuple):
-    """The end of an op."""
+    """The result of an ended op."""
 
     code: int  # 0, or why it failed
     op_id: int
-    trace_id: int  # sluicectl trace shows its path
-    block_count: int  # store: asked for; load: loaded, from first_block on
+    trace_id: int  # for sluicectl trace
+    block_count: int  # store: requested; load: loaded, from first_block on
     stored_count: int
     existed_count: int
     from_memory: int
     from_disk: int
     from_remote: int
     bytes: int
-    fenced: bool  # whether the device blocks are free again
+    fenced: bool  # whether the op no longer touches the device blocks
     why: str
-    not_awaited_count: int  # load with prefill: blocks behind these, sooner computed than read
+    not_awaited_count: int  # load with prefill: blocks after these that are faster to compute than to read
 
 
 class PoolInfo(NamedTuple):
@@ -70,26 +70,26 @@ class PoolInfo(NamedTuple):
     deployment: str
     rank: int
     pool: str
-    state: str  # absent (somebody waits for it), allocating, ready, revoking
+    state: str  # absent (a process waits for it), allocating, ready, revoking
     epoch: int
     length: int  # bytes
     by_sluice: bool
     owner: str
-    owner_pid: int  # 0: gone
+    owner_pid: int  # 0: the owner has exited
     mapper_count: int
     waiter_count: int
-    mappers: str  # names; cut when there are many
+    mappers: str  # names; cut off if there are many
 
 
 class SluiceError(Exception):
-    """What libsluice could not do. code: its number; name: the number's name; os_code: errno, or 0; result: of an op that
+    """A call of libsluice that failed. code: number of the error; name: its name; os_code: errno, or 0; result: OpResult of an op that
     failed, else None."""
 
     code, name, os_code, result = 25, "SL_ERR_?", 0, None
 
 
 SluiceError.__module__ = "sluice"
-# Names, and the built-in exceptions that some are as well.
+# Names of the exceptions, and built-in exceptions that some also derive from.
 NAMES = {
     "NOT_FOUND": "NotFoundError", "EXISTS": "ExistsError", "BUSY": "BusyError", "LIMIT": "LimitError", "TIMEOUT": "DeadlineError",
     "NO_SPACE": "NoSpaceError", "NO_MEMORY": "NoMemoryError", "UNREACHABLE": "UnreachableError", "CANCELLED": "CancelledError",
@@ -109,12 +109,12 @@ for record in RECORDS:
 
 
 def errors(codes):
-    """The exception for each of libsluice's codes, rows of a number, its name and its text."""
+    """Makes the exception for each code of libsluice. codes: rows of number, name and text."""
     found = []
     for code, name, text in codes:
         short = name.removeprefix("SL_").removeprefix("ERR_")
         CODES[short] = code
-        error = SluiceError  # of success, and of a code that is not known here
+        error = SluiceError  # for success, and for codes that are unknown here
         if short in NAMES:
             bases = (SluiceError, ALSO[short]) if short in ALSO else (SluiceError,)
             error = type(NAMES[short], bases, {"__module__": "sluice", "__doc__": text, "code": code, "name": name})

@@ -1,15 +1,16 @@
-"""What more memory, a disk, or a budget of writes would have brought to a node, from what it recorded.
+"""Estimates what more memory, a disk or a write budget would have brought to a node, from its recording.
 
     sluice-node start --record FILE ...
     python -m sluice.advise FILE
 
-Plays the requests of a recording (sluice.recording) against a memory, and a disk below it. A request is a chain of blocks, and its hit
-is the longest prefix that is in memory or on disk. What was on disk of that comes to memory, the rest is stored, and all of it counts as
-used. `density` is the code that a node evicts by. What it leaves out: time that bytes take, requests that overlap, what readers pin or
-lease, parts of a block that are apart. It compares itself with what the node hit, and says when they are a point apart.
+Replays the requests of a recording (sluice.recording) against a model of memory, with a disk below it. A request is a chain of blocks;
+its hit is the longest prefix that is in memory or on disk. Blocks of the prefix that are on disk are read into memory, the rest is
+stored, and all of them count as used. `density` runs the same code as a node's eviction. The model leaves out: transfer times,
+overlapping requests, pins and leases of readers, and parts of a block that are stored separately. It compares its hit rate with the
+node's and warns if they differ by more than a point.
 
-What it sees: every value and block that was stored, and every use of one that was there. A look-up that found nothing and was followed
-by no store is not seen. Tokens are those of whole blocks.
+A recording has every value and block that was stored, and every use of an existing one. It lacks lookups that found nothing and were not
+followed by a store. Tokens are those of whole blocks.
 """
 
 import argparse
@@ -26,10 +27,10 @@ from . import _output
 from . import recording as _recording
 from ._order import Density
 
-FEW = 10_000  # references: fewer say little
+FEW = 10_000  # references: with fewer the result is uncertain
 SMALL_GAIN = 0.5  # points
 APART = 1.0  # points between the model and the node
-REUSE_MIN = 0.2  # the least chance of admission `reuse`
+REUSE_MIN = 0.2  # least reuse probability for admission `reuse`
 SEGMENT_BYTES = 64 << 20  # disk_segment's default, for nodes without a disk
 PAGE_BYTES = 4096
 MS_A_DAY, HOUR_MS = 86_400_000, 3_600_000
@@ -37,7 +38,7 @@ SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:b|([kmgt])(i?b)?)?\s*", re.ASC
 
 
 class Lru(collections.OrderedDict):
-    """Which blocks are in memory; the one that was used longest ago leaves first, of a request its last one."""
+    """The blocks in memory, evicted least recently used first; of one request, the last block first."""
 
     def use(self, ids, to, *_):
         for at in range(len(ids) - 1, -1, -1):
@@ -56,23 +57,24 @@ POLICIES = {"lru": Lru, "density": Density}
 
 
 class Disk:
-    """A disk as a log of segments: the oldest goes first, but for what was wanted lately (actors/registrar/disk/reclaim.c): what was wanted
-    since it was written, and before half of the disk was written over, is written anew; of what goes, a quarter at most."""
+    """A disk as a log of segments, as in actors/registrar/disk/reclaim.c. The oldest segment is reclaimed first. Its blocks that were
+    used since they were written, and not longer ago than half of the disk's size in writes, are written again: at most a quarter of the
+    reclaimed bytes."""
 
     KEEP_SHARE, KEEP_AGE = 4, 2
-    HEADS, SLACK = 8192, 65536  # of a segment: header and trailer; blocks of the file system beside it
-    # Below a half of what may be saved up for a part of the recording's time, the budget is for the best (disk/admission.c).
+    HEADS, SLACK = 8192, 65536  # bytes of a segment: its header and trailer; overhead of the file system
+    # Below half of what the budget may accumulate, only blocks with the best reuse probability are written (disk/admission.c).
     LEVEL_FREE, SPAN_PARTS, BINS, SEEN_MAX = 0.5, 64, 64, 4096
 
     def __init__(self, row, record, result):
         self.row, self.sizes, self.result = row, record.disk_sizes, result
         paths, header = max(record.header.path_count, 1), record.header
-        # Segments are cut where they are more than a quarter of a disk, as at a node.
+        # A segment is at most a quarter of a disk, as on a node.
         most = row.disk_bytes // paths // 4 // PAGE_BYTES * PAGE_BYTES
         self.segment_bytes = min(header.segment_bytes or SEGMENT_BYTES, most) - self.HEADS
-        # One of a disk's segments is empty, for what comes next.
+        # One segment of each disk is kept empty, for the next writes.
         self.segments = paths * max(row.disk_bytes // paths // (self.segment_bytes + self.HEADS + self.SLACK) - 1, 1)
-        self.here, self.queue = {}, collections.deque()  # block: [segment, wanted at, or None]
+        self.here, self.queue = {}, collections.deque()  # block: [segment, bytes written at its last use, or None]
         self.newest = self.left = self.written = self.keep_bytes = 0
         self.a_ms = row.budget / MS_A_DAY
         self.budget, self.budget_at_ms = 0.0, None
@@ -86,14 +88,14 @@ class Disk:
         self.here[block][1] = self.written
 
     def _fill(self, now_ms):
-        """By the times of the recording; what an hour brings may be saved up."""
+        """Adds to the budget by the recording's clock; at most an hour's worth accumulates."""
         since_ms = now_ms - (now_ms if self.budget_at_ms is None else self.budget_at_ms)
         self.budget_at_ms = now_ms
         self.budget = min(self.budget + since_ms * self.a_ms, HOUR_MS * self.a_ms)
 
     def allows(self, block, chance, now_ms):
-        """Whether the budget has room for one that is so likely to be wanted again: the less is left, the likelier it has to be. Of equals as
-        many as fit, by chance: all of a request or none."""
+        """Whether the budget admits a block with this reuse probability: the less is left, the higher it must be. Of equal ones as many
+        as fit are drawn at random, all blocks of a request or none."""
         if not self.level:
             return True
         self._fill(now_ms)
@@ -107,7 +109,7 @@ class Disk:
         return better < self.budget / self.level / self.LEVEL_FREE
 
     def write(self, block, now_ms):
-        """False: the budget is spent, or it is larger than a segment."""
+        """Writes the block; False: the budget is spent, or the block is larger than a segment."""
         size = self.sizes[block]
         if self.row.budget:
             self._fill(now_ms)
@@ -117,7 +119,7 @@ class Disk:
             return False
         if self.row.budget:
             self.budget -= size
-        while size > self.left:  # what is kept goes to the new one, too
+        while size > self.left:  # rewritten blocks go to the new segment as well
             self.newest += 1
             self.left = self.segment_bytes
             while self.queue and self.newest - self.here[self.queue[0]][0] >= self.segments:
@@ -157,7 +159,7 @@ class Result:
 
 
 class Row:
-    """What is played. memory_bytes 0: all. budget: bytes a day that may be written; 0: no limit."""
+    """One configuration to replay. memory_bytes 0: unlimited. budget: bytes per day that may be written; 0: no limit."""
 
     def __init__(self, policy, memory_bytes, disk_bytes=0, admission="all", budget=0):
         self.policy, self.memory_bytes, self.disk_bytes, self.admission, self.budget = policy, memory_bytes, disk_bytes, admission, budget
@@ -173,7 +175,7 @@ class Row:
 
 
 def play(record, row):
-    """The Result of a Row."""
+    """Replays the recording for a Row and returns the Result."""
     result, memory = Result(), POLICIES[row.policy]()
     disk = Disk(row, record, result) if row.disk_bytes else ()
     room, used, stored_count, stored_bytes = row.memory_bytes or math.inf, 0, 0, 0
@@ -200,7 +202,7 @@ def play(record, row):
                 seen.add(block)
                 here = block in memory
                 new = not here and block not in disk
-                to[at] = here or new or at < hit  # behind a hole, what is on disk stays there
+                to[at] = here or new or at < hit  # after the first miss, blocks on disk stay there
                 stored += new
                 used += 0 if here or not to[at] else sizes[block]
                 stored_bytes += sizes[block] if new else 0
@@ -222,7 +224,7 @@ def play(record, row):
     return result
 
 
-# ---- what is said ----
+# ---- texts ----
 
 
 def share(part, whole):
@@ -238,12 +240,12 @@ def size_text(size):
 
 
 def size_parse(text):
-    """As sl_parse_size: KB is 1000 bytes, K and KiB are 1024."""
+    """Reads a size as sl_parse_size does: KB is 1000 bytes, K and KiB are 1024."""
     found = SIZE.fullmatch(text)
     power = " kmgt".index((found[2] or " ").lower()) if found else 0
     size = int(fractions.Fraction(found[1]) * ((1000 if (found[3] or "").lower() == "b" else 1024) ** power)) if found else 1 << 64
     if size >> 64:
-        raise argparse.ArgumentTypeError(f"'{text}' is no size: a number with B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB or TiB")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size: a number with B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB or TiB")
     return size
 
 
@@ -271,16 +273,16 @@ class Advice:
         self._say_policy()
 
     def _run(self, rows):
-        """Beside each other, as far as there are processors."""
+        """Replays rows in parallel, one process for each processor at most."""
         processes = min(len(rows), len(os.sched_getaffinity(0)))
         with multiprocessing.get_context("fork").Pool(processes, _worker, (self.record,)) as pool:
             for done, (row, result) in enumerate(zip(rows, pool.imap(_play, rows)), 1):
                 row.result = result
                 if self.progress:
-                    print(f"\r{done} of {len(rows)} played  ", end="\n" if done == len(rows) else "", file=sys.stderr, flush=True)
+                    print(f"\r{done} of {len(rows)} replayed ", end="\n" if done == len(rows) else "", file=sys.stderr, flush=True)
 
     def row(self, policy=None, disk=None, memory=None, admission="all"):
-        """Of the node as it was, where nothing else is said."""
+        """The row with these values; the rest is as the node was configured."""
         return self.rows[(policy or self.policy, self.memory if memory is None else memory, self.disk if disk is None else disk, admission)]
 
     def a_day(self, row):
@@ -299,41 +301,41 @@ class Advice:
         record, model, say = self.record, self.row().result.points, self.texts.append
         disk = f" and a disk of {size_text(self.disk)}" if self.disk else ""
         say(f"This node hit {self.node_points:.1f} % of {record.references} references to blocks in {record.span_us / 6e7:.1f} min, with "
-            f"{size_text(self.memory)} of memory{disk} (policy {record.header.policy}). The model says {model:.1f} %.")
+            f"{size_text(self.memory)} of memory{disk} (policy {record.header.policy}). The model gives {model:.1f} %.")
         if abs(model - self.node_points) > APART:
-            say("These are more than a point apart: pins, leases, lost events and requests that overlap are not in the model. Take what follows "
-                "as a direction.")
+            say("The two differ by more than a point: pins, leases, lost events and overlapping requests are not in the model. Take the "
+                "following as a rough estimate.")
         if record.lost_count:
             say(f"{record.lost_count} events are missing: the registrar or its disk was too slow for them.")
         if record.full:
-            say("The recording had its largest size (record_max): it ends before the present.")
+            say("The recording reached its maximum size (record_max) and stopped.")
         if record.torn_bytes:
-            say(f"The last {record.torn_bytes} bytes are of a frame that was not completed, and are left out.")
+            say(f"The last {record.torn_bytes} bytes belong to an incomplete frame and are left out.")
         if record.damaged_count:
-            say(f"The recording is damaged at {record.damaged_count} places, of {record.damaged_bytes} bytes. What they told is missing.")
+            say(f"The recording is damaged at {record.damaged_count} places ({record.damaged_bytes} bytes); their events are missing.")
         if record.references < FEW:
-            say("That is little: record some hours of your traffic before you buy anything.")
+            say("That is too little: record some hours of your traffic before you decide.")
 
     def _say_memory(self):
         twice, say = self.row(memory=self.memory * 2), self.texts.append
         more, size = twice.result.points - self.row().result.points, size_text(self.memory * 2)
-        say(f"Twice the memory ({size}) would bring next to nothing: {more:.1f} points." if more < SMALL_GAIN else
+        say(f"Twice the memory ({size}) would bring almost nothing: {more:.1f} points." if more < SMALL_GAIN else
             f"Twice the memory ({size}) would bring {more:.1f} points: {self._gain(twice)}.")
-        say(f"No memory, however large, brings more than {self.row('lru', 0, 0).result.points:.1f} %: the rest was asked for once.")
+        say(f"Unlimited memory would reach {self.row('lru', 0, 0).result.points:.1f} %: all other references are the first use of a block.")
 
     def _say_disk(self):
         size = self.disk * 2 or self.memory * 4
         disk, picky, say = self.row(disk=size), self.row("density", size, admission="reuse"), self.texts.append
         what = "Twice the disk" if self.disk else "A disk of four times the memory"
-        say(f"{what} ({size_text(size)}) would bring {disk.result.points - self.row().result.points:.1f} points: {self._gain(disk)}. It would be "
-            f"written {size_text(self.a_day(disk))} a day, if traffic goes on like this.")
+        say(f"{what} ({size_text(size)}) would bring {disk.result.points - self.row().result.points:.1f} points: {self._gain(disk)}. "
+            f"This traffic would write {size_text(self.a_day(disk))} a day to it.")
         if disk.result.written:
-            say(f"Writing only what is likely to be asked for again (a chance of {100 * REUSE_MIN:.0f} %) would write "
+            say(f"Writing only blocks that are likely to be reused (a probability of {100 * REUSE_MIN:.0f} %) would write "
                 f"{share(picky.result.written, disk.result.written):.0f} % of that, for {picky.result.points - disk.result.points:+.1f} points.")
         every, limited = self.row("density", self.disks[0]), self.limited
-        say(f"With a budget of {size_text(limited.budget)} a day (disk_write_budget) a disk of {size_text(limited.disk_bytes)} would be written "
-            f"{size_text(self.a_day(limited))} a day, and {limited.result.points:.1f} % would be hit: "
-            f"{limited.result.points - every.result.points:+.1f} points beside {'the budget that the node had' if every.budget else 'no budget'}.")
+        say(f"With a budget of {size_text(limited.budget)} a day (disk_write_budget) a disk of {size_text(limited.disk_bytes)} would take "
+            f"{size_text(self.a_day(limited))} of writes a day, and the hit rate would be {limited.result.points:.1f} %: "
+            f"{limited.result.points - every.result.points:+.1f} points against {'the budget of the node' if every.budget else 'no budget'}.")
 
     def _say_policy(self):
         other = "density" if self.policy == "lru" else "lru"
@@ -346,7 +348,7 @@ class Advice:
 
     def print(self):
         print("\n".join(self.texts))
-        print("\nIn % of references (tokens: in % of tokens), beside this node as it was:\n\n"
+        print("\nIn % of references (tokens: in % of tokens), and the difference to this node as it was:\n\n"
               f"  {'memory':>10} {'disk':>10}  {'policy':<8} {'writes':<6} {'hits':>7} {'':>7} {'memory':>8} {'tokens':>9} {'written':>9}")
         for row in self.all_rows():
             one = row.result
@@ -371,7 +373,7 @@ class Advice:
         return {"recording": about, "node": node, "rows": rows, "advice": self.texts}
 
 
-_shared = None  # the recording, in a worker
+_shared = None  # the recording, in a worker process
 
 
 def _worker(record):
@@ -386,16 +388,16 @@ def _play(row):
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m sluice.advise", description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", metavar="FILE", help="that of the node's setting record; it may still grow")
+    parser.add_argument("file", metavar="FILE", help="the file of the node's setting record; it may still grow")
     parser.add_argument("--write-budget", type=size_parse, default=0, metavar="SIZE",
-                        help="bytes a day that may be written to a disk, for one of the rows (default: half of what would be)")
-    parser.add_argument("--json", action="store_true", help="answer as JSON")
+                        help="bytes per day that may be written to a disk, for one of the rows (default: half of what would be written)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--progress", choices=("auto", "on", "off"), default="auto")
     options = parser.parse_args(arguments)
     try:
         record = _recording.read(options.file)
         if not record.references or not record.header.memory_bytes:
-            raise _recording.Wrong("it has no use of a block yet")
+            raise _recording.Wrong("it contains no use of a block yet")
     except (OSError, _recording.Wrong) as error:
         print(f"sluice.advise: {options.file}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
         return 1

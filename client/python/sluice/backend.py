@@ -1,26 +1,27 @@
-"""The configuration of all back ends of engines: one set of rules, wherever it is written.
+"""The configuration of all back ends for engines: the same rules for every place where settings may be.
 
-A setting comes from, the later the stronger:
+Settings are read from these places; later ones override earlier ones:
 1. the file that `config_file` of the engine's own configuration or $SLUICE_BACKEND_CONFIG names: a JSON object;
 2. the environment: SLUICE_BACKEND_TIMEOUT=2 for `timeout`;
 3. the engine's own configuration (vLLM's kv_connector_extra_config, SGLang's and LMCache's extra_config).
 
-Names that no row has are errors, and so are values of the wrong kind: a boolean is true, false, yes, no, on, off, 1 or 0,
-whatever the case, and nothing else.
+Unknown names and values of the wrong kind are errors. A boolean is true, false, yes, no, on, off, 1 or 0, in any case of letters.
 
-| setting | default | is |
+| setting | default | meaning |
 |---|---|---|
 | instance | $SLUICE_INSTANCE, "default" | the node's name |
 | config | none | a configuration file of the node |
-| settings | none | settings of the node, as of sluice.Client |
+| settings | none | settings of the node, as in sluice.Client |
 | timeout | 10 | seconds that a store or a load may take |
-| retry | 1 | seconds without calls after one that the node did not answer |
-| model | the model's weights | a name in the place of their digest: engines with the same one share blocks, whatever their weights are |
+| retry | 1 | seconds without calls after a call that the node did not answer |
+| model | digest of the model's weights | a name instead of the digest: engines with the same name share blocks, whatever their weights
+are |
 | weights | pieces | `whole`: the digest covers every byte of the model's files, not 4 MiB of each (sluice.weights) |
-| mode | standalone-store | `embedded`: this process lends `global_segment_size` bytes of memory to the node; `standalone-store`: none |
+| mode | standalone-store | `embedded`: this process contributes `global_segment_size` bytes of memory to the node; `standalone-store`:
+none |
 | global_segment_size | 4 GiB; 0 | bytes; more than 0 when embedded, else 0 |
-| local_buffer_size | 4 GiB | accepted for the sake of files that have it, more than 0; nothing is buffered |
-| enable_offload | false | accepted likewise: whether there is a disk the node says |
+| local_buffer_size | 4 GiB | must be more than 0; accepted for compatibility, nothing is buffered |
+| enable_offload | false | accepted for compatibility; the node's own settings select its disks |
 """
 
 import difflib
@@ -36,7 +37,7 @@ _SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "
 
 
 def switch(name, value):
-    """A bool, or a text or 0 or 1 that means one. Raises ValueError for all that may mean anything else, as all of these do."""
+    """Returns a bool from a bool, a text or 0 or 1. This check, like all others here, raises ValueError for any other value."""
     if isinstance(value, bool):
         return value
     if isinstance(value, (str, int)) and str(value).strip().lower() in _SWITCHES:
@@ -45,7 +46,7 @@ def switch(name, value):
 
 
 def number(least, most, kind=int):
-    """Checks for an int or a float (kind) within its range, also as text."""
+    """Returns a check for an int or a float (kind) from least to most, which may be given as text."""
 
     def check(name, value):
         try:
@@ -62,14 +63,14 @@ def number(least, most, kind=int):
 
 
 def text(name, value):
-    """A str that is not empty, or None."""
+    """Checks for a str that is not empty, or None."""
     if value is not None and (not isinstance(value, str) or not value):
         raise ValueError(f"{name}: a text, not {value!r}")
     return value
 
 
 def one_of(*choices):
-    """Checks for one of some texts."""
+    """Returns a check for one of these texts."""
 
     def check(name, value):
         if value not in choices:
@@ -80,7 +81,7 @@ def one_of(*choices):
 
 
 def table(name, value):
-    """A dict, also as the text of a JSON object, or None."""
+    """Checks for a dict, or the text of a JSON object, or None."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -97,9 +98,9 @@ _STORE = ("mode", "global_segment_size", "local_buffer_size", "enable_offload")
 
 
 class Options:
-    """What a back end is told. rows: {name: (check, default)}, in place of or beside those above; check(name, value) gives what
-    becomes the attribute of that name. ignored: names that the engine keeps for itself. where: what names of the engine's own
-    configuration begin with, for people. Raises ValueError, which names source, setting and value."""
+    """Settings of a back end, as attributes. rows: {name: (check, default)}, which add to or replace those above; check(name, value)
+    returns the attribute's value. ignored: names that the engine handles itself. where: prefix of names of the engine's own configuration
+    in error texts. Raises ValueError, which names source, setting and value."""
 
     def __init__(self, given, rows=None, ignored=(), where=""):
         self._rows = {**_ROWS, **(rows or {})}
@@ -109,7 +110,7 @@ class Options:
         for source, values in ((f"{path}: ", _file(path)), ("SLUICE_BACKEND_", _environment()), (where, given)):
             for name, value in values.items():
                 if name not in self._rows and name not in _STORE:
-                    raise ValueError(f"{source}{name}: there is no such setting{self._alike(name)}")
+                    raise ValueError(f"{source}{name}: unknown setting{self._alike(name)}")
                 told[name] = (source, value)
         for name, (check, default) in self._rows.items():
             source, value = told.get(name, (where, default))
@@ -123,16 +124,16 @@ class Options:
 
     def _alike(self, name):
         near = difflib.get_close_matches(str(name), [*self._rows, *_STORE], 1)
-        return f"; is {near[0]} meant?" if near else f" (there are {', '.join(sorted([*self._rows, *_STORE]))})"
+        return f"; did you mean {near[0]}?" if near else f" (known: {', '.join(sorted([*self._rows, *_STORE]))})"
 
     @property
     def whole(self):
-        """Whether a digest of weights covers every byte of them."""
+        """Whether the digest of the weights covers every byte."""
         return self.weights == "whole"
 
     def open(self, seconds=None):
-        """A client of the node, which has this process's memory when the mode says so. seconds: in which the node has to answer
-        (None: the setting timeout). Raises SluiceError."""
+        """Opens a client of the node; in mode embedded it contributes memory of this process. seconds: time for the node to answer (None:
+        the setting timeout). Raises SluiceError."""
         client = Client(self.instance, config=self.config, settings=self.settings, timeout=self.timeout if seconds is None else seconds)
         lent = self.store["global_segment_size"]
         if lent > 0:
@@ -141,12 +142,12 @@ class Options:
             except SluiceError:
                 client.close()
                 raise
-            _log.info("%d bytes of memory are lent to the node", lent)
+            _log.info("contributed %d bytes of memory to the node", lent)
         return client
 
 
 def _plain(value):
-    """As store_config reads it."""
+    """Converts a value to the text that store_config reads."""
     return value if value is None or isinstance(value, str) else str(value)
 
 

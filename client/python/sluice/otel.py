@@ -1,12 +1,12 @@
-"""Sends a node's ops to a collector of OpenTelemetry, as spans.
+"""Sends a node's ops as spans to an OpenTelemetry collector.
 
     pip install opentelemetry-exporter-otlp-proto-http
     python -m sluice.otel --follow http://localhost:4318
 
-An op is a span: below it is one for each step of the coordinator, and one for each other actor. It belongs to the trace that the
-engine named with the request (traceparent), otherwise to a trace of its own. The events are those of the flight recorders, as
-`sluicectl trace --json` prints them. Without a URL, the variables OTEL_EXPORTER_OTLP_* of OpenTelemetry say where spans go; headers,
-certificates and timeouts are always theirs. `-` prints the spans as JSON, one a line.
+An op is a span, with a child span for each step of the coordinator and one for each other actor. It belongs to the trace that the engine
+passed with the request (traceparent), else to a trace of its own. The events are those of the flight recorders, as printed by `sluicectl
+trace --json`. Without a URL, OpenTelemetry's variables OTEL_EXPORTER_OTLP_* select the collector; headers, certificates and timeouts are
+always taken from them. `-` prints the spans as JSON, one per line.
 """
 
 import argparse
@@ -24,19 +24,19 @@ import urllib.parse
 
 from . import _output
 
-SETTLE_NS = 10**9  # an op that ended just now may still get events
-LOST_NS = 60 * 10**9  # an op without an end is over when nothing came for so long: its coordinator died
-IDLE_NS = 2 * 10**9  # requests that are no ops: nothing came since
-SPANS_MAX = 512  # a request to the collector, unless one op has more
-PAUSE_S, PAUSE_MAX_S = 1, 30  # between two looks; the longest one, while no collector takes the spans
-# Steps of the coordinator by the event that ends them; they begin with the event before.
+SETTLE_NS = 10**9  # events of an op may still arrive for this long after its end
+LOST_NS = 60 * 10**9  # an op without an end counts as over this long after its last event: its coordinator died
+IDLE_NS = 2 * 10**9  # requests that are not ops count as over this long after their last event
+SPANS_MAX = 512  # in a request to the collector, unless one op has more
+PAUSE_S, PAUSE_MAX_S = 1, 30  # between two queries; the longest back-off while the collector fails
+# Steps of the coordinator by the event that ends them; each begins with the event before it.
 STEPS = {"keys known": "keys", "pinned": "look up and pin", "promoted": "read disk", "fetched": "fetch from nodes",
          "pulled": "pull from nodes", "copied in": "copy to device", "copied out": "copy from device", "reserved": "reserve",
          "committed": "commit", "fenced": "fence"}
 
 
 class Failed(Exception):
-    """The text says what is wrong and what to do. code: that of the process."""
+    """The text has the problem and the remedy. code: exit code of the process."""
 
     def __init__(self, text, code):
         super().__init__(text)
@@ -44,7 +44,7 @@ class Failed(Exception):
 
 
 class Op:
-    """What the recorders know of one op, in order of time."""
+    """The flight recorders' events of one op, in order of time."""
 
     def __init__(self, row):
         self.id, self.events = int(row["trace"], 16), row["events"]
@@ -57,7 +57,7 @@ class Op:
         self.over_ns = self.end["at_ns"] if self.end else last_ns + (LOST_NS if self.begin else IDLE_NS)
 
     def spans(self, sdk):
-        """ReadableSpans, the op's own first."""
+        """Returns ReadableSpans, the op's own first."""
         trace_id, parent = self.id, None
         if self.parent is not None:
             _, trace, span, _ = self.parent.split("-")
@@ -67,7 +67,7 @@ class Op:
         if self.begin is not None:
             attributes["sluice.blocks"] = self.begin["value"]
             attributes["sluice.blocks_done"] = self.end["value"] if self.end else 0
-            status = self.end["peer"] if self.end else "its end was not seen"
+            status = self.end["peer"] if self.end else "its end is missing"
         name = f"sluice {self.begin['what'].split()[0]}" if self.begin else self.events[0]["what"]
         found = [sdk.span(name, root, parent, self.events, self.steps, attributes, status)]
 
@@ -89,7 +89,7 @@ class Op:
 
 
 class Sdk:
-    """The classes of OpenTelemetry's package that are needed, for spans of one node."""
+    """The classes of OpenTelemetry's package that make spans of one node."""
 
     def __init__(self, instance):
         try:
@@ -111,7 +111,7 @@ class Sdk:
         return self.span_context(trace_id, span_id, remote, self.sampled)
 
     def span(self, name, context, parent, between, events, attributes, status=None):
-        """between: its first and last event give its times. status: of an op, the code's name."""
+        """Makes a span. between: events; the first and the last one give its times. status: for an op, the name of its code."""
         shown = [self.trace.Event(event["what"], {"sluice.actor": event["actor"], "sluice.value": event["value"],
                                                   **({"sluice.peer": event["peer"]} if event["peer"] else {})},
                                   event["at_ns"] + self.to_unix_ns) for event in events]
@@ -122,7 +122,7 @@ class Sdk:
                                        instrumentation_scope=self.scope)
 
     def exporter(self, where):
-        """A function of spans; true: they were taken."""
+        """Returns a function that exports spans and returns true if they were accepted."""
         if where == "-":
             def show(spans):
                 for span in spans:
@@ -144,7 +144,7 @@ class Sender:
         self.export = sdk.exporter(where)
 
     def ops(self):
-        """Those that were over, by now, after the last one that was sent."""
+        """Returns the ops that have ended since the last one that was sent, in order of their end."""
         done = subprocess.run(self.command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Failed(done.stderr.strip() or f"sluicectl ended with {done.returncode}", done.returncode)
@@ -158,7 +158,7 @@ class Sender:
             more = op.spans(self.sdk) if op else []
             if batch and (op is None or len(spans) + len(more) > SPANS_MAX):
                 if not self.export(spans):
-                    raise Failed(f"the collector took no spans; {self.op_count} ops were sent before", 3)
+                    raise Failed(f"the collector accepted no spans; {self.op_count} ops were sent before", 3)
                 self.sent, self.op_count = (batch[-1].over_ns, batch[-1].id), self.op_count + len(batch)
                 batch, spans = [], []
             if op:
@@ -167,29 +167,29 @@ class Sender:
 
 
 def endpoint(text):
-    """A URL without a path is a base, as in OTEL_EXPORTER_OTLP_ENDPOINT."""
+    """Checks a URL; one without a path is a base, as in OTEL_EXPORTER_OTLP_ENDPOINT."""
     if text in (None, "-"):
         return text
     url = urllib.parse.urlsplit(text)
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise argparse.ArgumentTypeError(f"'{text}' is no URL: http://HOST:PORT, https://HOST:PORT or -")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a URL: http://HOST:PORT, https://HOST:PORT or -")
     return url._replace(path="/v1/traces").geturl() if url.path in ("", "/") else text
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m sluice.otel", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      allow_abbrev=False)
-    parser.add_argument("where", nargs="?", type=endpoint, metavar="URL|-", help="the collector (a URL without a path gets v1/traces)")
-    parser.add_argument("--follow", action="store_true", help="go on with ops that end from now on, until SIGINT or SIGTERM")
-    parser.add_argument("--instance", default=os.environ.get("SLUICE_INSTANCE", "default"), help="the node meant")
+    parser.add_argument("where", nargs="?", type=endpoint, metavar="URL|-", help="the collector (v1/traces is appended to a URL without a path)")
+    parser.add_argument("--follow", action="store_true", help="continue with ops that end later, until SIGINT or SIGTERM")
+    parser.add_argument("--instance", default=os.environ.get("SLUICE_INSTANCE", "default"), help="name of the node")
     for name in ("--runtime-dir", "--shm-dir", "--config"):
-        parser.add_argument(name, metavar="PATH", help="as the node's")
-    parser.add_argument("--sluicectl", default=shutil.which("sluicectl"), metavar="PROGRAM", help="where it is (default: in PATH)")
+        parser.add_argument(name, metavar="PATH", help="as for the node")
+    parser.add_argument("--sluicectl", default=shutil.which("sluicectl"), metavar="PROGRAM", help="path of sluicectl (default: found in PATH)")
     options = parser.parse_args(arguments)
     ended = threading.Event()
     try:
         if not options.sluicectl:
-            raise Failed("sluicectl is not in PATH; --sluicectl PROGRAM says where it is", 2)
+            raise Failed("sluicectl is not in PATH; pass --sluicectl PROGRAM", 2)
         command = [options.sluicectl, "trace", "--last", str(2**32 - 1), "--json", "--events", "--instance", options.instance]
         for name in ("runtime_dir", "shm_dir", "config"):
             if getattr(options, name) is not None:

@@ -1,14 +1,15 @@
-"""Reads what a node recorded (`sluice-node start --record FILE`): uses and stores of blocks, as requests.
+"""Reads a node's recording (`sluice-node start --record FILE`): uses and stores of blocks, grouped into requests.
 
-    python -m sluice.recording FILE            what is in it
-    python -m sluice.recording FILE --jsonl    its requests as a trace: {"timestamp", "input_length", "output_length", "hash_ids"}
+    python -m sluice.recording FILE            prints a summary
+        python -m sluice.recording FILE --jsonl    prints its requests as a trace: {"timestamp", "input_length", "output_length",
+        "hash_ids"}
 
-The registrar writes the format (runtime/base/sl_recording.c). Keys are not in it: what names a block is a keyed hash. Frames that are
-torn or damaged are left out, and counted.
+The registrar writes the file (format: runtime/base/sl_recording.c). It contains no keys: a block is named by a keyed hash. Incomplete or
+damaged frames are skipped and counted.
 
-Events come one block at a time: the uses of a load from the end of its chain to the beginning, as engines note them, and the stores
-of an op in any order. A run is what follows each other and hangs together. A run of uses begins a request. A run of stores goes on
-with the request that ends where it begins, if that began within the last minute.
+An event concerns one block. A load's uses are in order from the end of its chain to the beginning, as engines report them; an op's stores
+are in any order. A run is a sequence of adjacent events whose blocks belong to one chain. A run of uses starts a request. A run of stores
+extends the request that ends where the run starts, if that request started within the last minute.
 """
 
 import argparse
@@ -25,13 +26,13 @@ HEADER, FRAME = struct.Struct("<8sIIQQQQ16sQQQ32xI4x"), struct.Struct("<IIIIQQ")
 MAGIC, FRAME_MAGIC = b"SLRECORD", b"SLRM"
 LOAD, STORE, FETCH, GONE, LOST, AGAIN, FULL = range(1, 8)
 GOES_ON_US = 60_000_000
-FRAME_MAX, FOLLOW_TRIES_MAX = 1 << 20, 4096  # bytes of a frame; what looks like one behind one that is not whole is tried so often
-# Of a value's record on a disk, without keys (actors/tierer/segment_format.h).
+FRAME_MAX, FOLLOW_TRIES_MAX = 1 << 20, 4096  # bytes of a frame; number of frame candidates tried after a damaged one
+# Size of a value's record on a disk, without keys (actors/tierer/segment_format.h).
 RECORD_BYTES = 64
 
 
 class Wrong(Exception):
-    """The text says what is wrong with the file."""
+    """The file is not a valid recording; the text has the reason."""
 
 
 class Header(NamedTuple):
@@ -50,24 +51,24 @@ class Event(NamedTuple):
     at_us: int
     name: int
     parent: int  # the block before it in its chain; 0: none
-    size: int  # of memory that it takes; 0: not known
+    size: int  # bytes of memory; 0: not known
     tokens: int
     parts: int
     key_bytes: int
-    hint: int  # of the session: 1: it ends, 2: it goes on
+    hint: int  # of the session: 1: ends, 2: continues
     new_op: bool
-    count: int  # of LOST
+    count: int  # events lost, of LOST
 
 
 class Request:
-    """One chain of blocks, by their numbers."""
+    """A chain of blocks, by number."""
 
     __slots__ = ("at_us", "ids", "before", "hint", "uncounted", "last")
 
     def __init__(self, at_us, ids, before, hint, uncounted, last):
         self.at_us, self.ids, self.hint = at_us, ids, hint
-        self.before = before  # the block before its first; None
-        self.uncounted = uncounted  # blocks that were there before the recording began
+        self.before = before  # the block before its first one, or None
+        self.uncounted = uncounted  # blocks that existed before the recording began
         self.last = last
 
 
@@ -78,12 +79,12 @@ class Block:
         self.id, self.parent, self.depth = number, None, 0
         self.size = self.tokens = self.heads = 0
         self.known = self.gone = self.fetched = False
-        self.open = []  # requests that end with it and may go on
+        self.open = []  # requests that end with this block and may be extended
 
 
 def header_of(data):
     if len(data) < HEADER.size or data[:8] != MAGIC:
-        raise Wrong("it is no recording of a node")
+        raise Wrong("it is not a recording of a node")
     _, version, _, file_id, began, memory, disk, policy, segment, budget, paths, check = HEADER.unpack_from(data)
     if version != VERSION:
         raise Wrong(f"it is a recording of version {version}, version {VERSION} is read: record again with this release")
@@ -93,7 +94,7 @@ def header_of(data):
 
 
 def events_of(data, at, end, begun_us, count):
-    """Those of a frame. Raises IndexError, struct.error or ValueError where they are none."""
+    """Decodes the events of a frame. Raises IndexError, struct.error or ValueError if the bytes are invalid."""
     last_us, last_name, last_parent, size, tokens, parts, key_bytes = begun_us, 0, 0, 0, 0, 0, 0
     found = []
 
@@ -145,7 +146,7 @@ def events_of(data, at, end, begun_us, count):
 
 
 class Recording:
-    """All of a file."""
+    """The contents of a file: requests, and totals."""
 
     def __init__(self, data):
         self.header = header_of(data)
@@ -188,7 +189,7 @@ class Recording:
             yield from events
 
     def _frame(self, data, at):
-        """Its events; None: there is no whole frame of this file."""
+        """The events of the frame at `at`; None: no complete frame of this file begins there."""
         if len(data) - at < FRAME.size or data[at:at + 4] != FRAME_MAGIC:
             return None
         _, length, count, check, begun, file_id = FRAME.unpack_from(data, at)
@@ -242,7 +243,7 @@ class Recording:
             block.parent = parent
         if event.size:
             block.size = event.size
-            # A tierer writes what names a value in front of it, and once more at its segment's end.
+            # A tierer writes a value's record in front of it, and once more at the end of the segment.
             block.heads = max(event.parts, 1) * 2 * (RECORD_BYTES + event.key_bytes + 7 & ~7)
         block.tokens = event.tokens or block.tokens
 
@@ -253,7 +254,7 @@ class Recording:
         if not self._goes_on(block, event):
             self._run_end()
             self._kind, self._at_us = event.kind, event.at_us
-        if event.kind == STORE and block.gone:  # to a model it is another one
+        if event.kind == STORE and block.gone:  # a block that was removed gets a new number
             block.id, block.gone = self._id(), False
         self._run.append(block)
         self._hint = event.hint or self._hint
@@ -271,10 +272,10 @@ class Recording:
     # ---- runs to requests ----
 
     def _depth(self, block):
-        """How many blocks are before it, as far as that is known; of use only beside each other."""
+        """Position of the block in its chain, as far as its parents are known; only the order of depths matters."""
         chain = []
         while block is not None and block.depth == 0:
-            block.depth = -1  # a chain that bites its tail ends here
+            block.depth = -1  # ends at a cycle
             chain.append(block)
             block = block.parent
         depth = max(block.depth, 0) if block is not None else 0
@@ -299,7 +300,7 @@ class Recording:
         return request
 
     def _loaded(self, run):
-        """What was there before the recording began comes in front, and is not counted."""
+        """Adds the request of a run of uses. Blocks that existed before the recording began precede it as an uncounted request."""
         unknown = 0
         for at, block in enumerate(run, 1):
             if not block.known:
@@ -327,7 +328,7 @@ class Recording:
     def _sizes(self):
         known = [block.size for block in self._blocks.values() if block.size]
         mean = max(sum(known) // len(known), 1) if known else 1
-        # Of those that were removed: their block has another number now.
+        # Numbers of removed blocks keep the mean size: the block itself has a new number.
         self.sizes, self.disk_sizes, self.tokens = [mean] * self._ids, [mean] * self._ids, [0] * self._ids
         for block in self._blocks.values():
             self.sizes[block.id] = block.size or mean
@@ -343,7 +344,7 @@ def read(path):
 
 
 def block_tokens(recording):
-    """Tokens of a block, as most have; 0: nothing is known of that."""
+    """The most frequent number of tokens in a block; 0: not known."""
     counts = {}
     for tokens in recording.tokens:
         if tokens:
@@ -352,7 +353,7 @@ def block_tokens(recording):
 
 
 def trace_lines(recording, tokens):
-    """Of the requests that count, by blocks of so many tokens."""
+    """JSON lines of the counted requests, with blocks of `tokens` tokens."""
     for request in recording.requests:
         if not request.uncounted:
             yield json.dumps({"timestamp": request.at_us // 1000, "input_length": len(request.ids) * tokens, "output_length": 0,
@@ -362,7 +363,7 @@ def trace_lines(recording, tokens):
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m sluice.recording", description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", metavar="FILE", help="that of the node's setting record; it may still grow")
+    parser.add_argument("file", metavar="FILE", help="the file of the node's setting record; it may still grow")
     parser.add_argument("--jsonl", action="store_true", help="print its requests as a trace")
     parser.add_argument("--block-tokens", type=int, metavar="N", help="tokens of a block in the trace (default: as recorded, else 512)")
     options = parser.parse_args(arguments)

@@ -18,7 +18,7 @@ static uint32_t word_take(PyObject *word, const char *name, const char *const (&
             return i + 1;
         }
     }
-    fail(PyExc_ValueError, "hints: %s is %R", name, word);
+    fail(PyExc_ValueError, "hints: invalid %s: %R", name, word);
 }
 
 /* Borrowed from value. */
@@ -26,7 +26,7 @@ static const char *name_take(const char *of, PyObject *value)
 {
     const std::string_view given = text(value);
     if (given.empty() || given.find('\0') != std::string_view::npos) {
-        fail(PyExc_ValueError, "%s: session_id is %R", of, value);
+        fail(PyExc_ValueError, "%s: invalid session_id: %R", of, value);
     }
     return given.data();
 }

@@ -140,7 +140,7 @@ class Teller(unittest.TestCase):
         for number in range(2 * hints.WAITING_MAX):
             teller.tell(slow, [str(number)], {"session_id": "a"}, False)
         self.assertLess(time.monotonic() - began, 5 * PATIENCE)
-        self.assertIn("hints are left out: the node is slower than they come", lines)
+        self.assertIn("hints are dropped: they arrive faster than the node takes them", lines)
         go_on.set()
         teller.wait()
         self.assertEqual(told[0], (["bad"], True, 2))
@@ -198,7 +198,7 @@ class Lmcache(OnNode):
                 backend._said._last.clear()
                 self.put(backend, [stubs.CacheEngineKey(str(given), request_configs=given)])
                 wait_until(lambda: lines.output, 10 * PATIENCE, "the log says it")
-            self.assertIn("hints of a request are left out", lines.output[0])
+            self.assertIn("hints of a request are ignored", lines.output[0])
             self.assertEqual(len(backend.batched_get_blocking([stubs.CacheEngineKey(str(given))])), 1)
 
     def test_of_bytes_that_all_ranks_have_the_first_one_speaks(self):

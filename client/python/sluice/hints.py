@@ -1,4 +1,5 @@
-"""What requests say of their session and its next turn, of priority and retention: one set of rules for the back ends of all engines."""
+"""Hints of requests about sessions, priority and retention: the same checks for the back ends of all engines, and a thread that sends
+them."""
 
 import queue
 import threading
@@ -9,7 +10,7 @@ from .backend import number
 SECONDS_MAX = 7 * 86400
 ID_BYTES_MAX = 1024
 WORDS = {"session": ("ends", "goes on"), "priority": ("low", "normal", "high")}
-SHOWN = 60  # characters of what is not understood
+SHOWN = 60  # characters of an invalid value in an error
 LANES = 64
 WAITING_MAX = 1024
 
@@ -19,16 +20,16 @@ def shown(value):
 
 
 def name_checked(where, value):
-    """The name of a session."""
+    """Checks and returns the name of a session."""
     if not isinstance(value, str) or not value or len(value.encode("utf-8", "replace")) > ID_BYTES_MAX:
-        raise ValueError(f"{where}: session_id is a text of 1 to {ID_BYTES_MAX} bytes, not {shown(value)}")
+        raise ValueError(f"{where}: session_id must be a text of 1 to {ID_BYTES_MAX} bytes, not {shown(value)}")
     if "\0" in value or not value.isprintable():
         raise ValueError(f"{where}: session_id is not printable: {shown(value)}")
     return value
 
 
 def hints_checked(where, given):
-    """The hints of a dict as engine.store and client.hint take them, or None. Raises ValueError for what is not understood."""
+    """Returns the hints of a dict as engine.store and client.hint take them, or None. Raises ValueError for unknown names and values."""
     if not isinstance(given, dict):
         raise ValueError(f"{where}: an object, not {shown(given)}")
     hints = {}
@@ -37,22 +38,22 @@ def hints_checked(where, given):
             continue
         if name in WORDS:
             if value not in WORDS[name]:
-                raise ValueError(f"{where}: {name} is one of {', '.join(WORDS[name])}, not {shown(value)}")
+                raise ValueError(f"{where}: {name} must be one of {', '.join(WORDS[name])}, not {shown(value)}")
             hints[name] = value
         elif name in ("keep", "pause"):
             hints[name] = number(0, SECONDS_MAX, float)(f"{where}: {name}", value)
         elif name == "session_id":
             hints[name] = name_checked(where, value)
         else:
-            raise ValueError(f"{where}: there is no {shown(name)}, but session, session_id, pause, priority and keep")
+            raise ValueError(f"{where}: unknown name {shown(name)}; known are session, session_id, pause, priority and keep")
     return hints or None
 
 
 class Teller:
-    """Tells a node of values, on a thread of its own: nobody waits for it. What comes too fast is left out."""
+    """Sends hints for values to a node from a thread of its own, so that callers do not wait. Hints that arrive too fast are dropped."""
 
     def __init__(self, said, timeout, lane=0):
-        """said: linking.Said; timeout: seconds of a call; lane: number of a rank that has values of its own."""
+        """timeout: seconds per call. lane: number of a rank that has values of its own."""
         self._said, self._timeout, self._lane = said, timeout, lane % LANES
         self._waiting = queue.Queue(WAITING_MAX)
         self._thread, self._lock = None, threading.Lock()
@@ -65,7 +66,7 @@ class Teller:
         try:
             self._waiting.put_nowait((client, list(names), hints, asked))
         except queue.Full:
-            self._said.warn("hints are left out: the node is slower than they come")
+            self._said.warn("hints are dropped: they arrive faster than the node takes them")
 
     def _run(self):
         while (one := self._waiting.get()) is not None:
@@ -73,16 +74,16 @@ class Teller:
             try:
                 client.hint(names, hints, asked=asked, lane=self._lane, timeout=self._timeout)
             except (SluiceError, ValueError, TypeError) as failure:
-                self._said.warn("hints are not told: %s", failure)
+                self._said.warn("hints could not be sent: %s", failure)
             finally:
                 self._waiting.task_done()
 
     def wait(self):
-        """Until all that was told so far has been."""
+        """Waits until all hints so far are sent."""
         self._waiting.join()
 
     def close(self):
-        """What waits is left out."""
+        """Drops queued hints and stops the thread."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:

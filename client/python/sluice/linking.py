@@ -1,5 +1,5 @@
-"""What back ends with jobs in the background share: a client of the node, which may start later than the engine, and lines of the log
-that do not repeat themselves."""
+"""Shared by back ends that run jobs in the background: a client of a node that may start later than the engine, and a log whose lines do
+not repeat."""
 
 import logging
 import threading
@@ -9,12 +9,13 @@ from . import Batches, SluiceError
 from .backend import number
 
 SAID_SECONDS = 30.0
-# Rows of backend.Options. threads: of C, that copy, the last one for reads alone; depth: jobs that may be at work, further ones fail at once.
+# Rows of backend.Options. threads: native threads that copy, the last one only for reads. depth: queued and running jobs at most; further
+# ones fail at once.
 ROWS = {"threads": (number(1, 64), 3), "depth": (number(1, 65536), 1024)}
 
 
 class Said:
-    """A line of the log about the same thing at most twice a minute."""
+    """Logs each message at most twice a minute."""
 
     def __init__(self, logger):
         self._logger, self._last = logger, {}
@@ -27,11 +28,11 @@ class Said:
 
 
 class Link:
-    """A client and its batches. While there is no node, open() gives None and tries again now and then, in the background.
-    Once opened, a node that stops or starts anew is the client's own matter. Any thread."""
+    """A client and its Batches. While the node does not run, open() returns None and a thread retries in the background. Once open, the
+    client itself handles a node that stops or restarts. Any thread."""
 
     def __init__(self, options, prefix="", opened=None):
-        """options: backend.Options with ROWS. opened(client, batches) is called once, in whatever thread opened it."""
+        """options: backend.Options with ROWS. opened(client, batches) is called once, in the thread that opened the client."""
         self._options, self._prefix, self._opened = options, prefix, opened
         self._lock = threading.Lock()
         self._held = None
@@ -62,7 +63,7 @@ class Link:
             self._opened(client, batches)
 
     def open(self):
-        """(client, batches), or None."""
+        """Returns (client, batches), or None."""
         held = self._held
         if held is not None:
             return held
@@ -74,7 +75,7 @@ class Link:
         return None
 
     def close(self):
-        """Jobs that run end first, by their deadlines."""
+        """Waits for running jobs, until their deadlines at most."""
         with self._lock:
             self._closed, held, self._held = True, self._held, None
         if held is not None:

@@ -1,11 +1,11 @@
-"""LMCache's engine with a node of Sluice as its storage: a storage plug-in.
+"""A storage plug-in that makes a node of Sluice the storage of LMCache's engine.
 
     storage_plugins: [sluice]
     extra_config: {storage_plugin.sluice.module_path: sluice.lmcache, storage_plugin.sluice.class_name: SluiceBackend}
 
-docs/start/lmcache.md has the options, and what happens on failures. Values are the bytes of LMCache's memory objects and nothing
-else. Their layout is part of the key, so what was stored in another layout is not found. Reads are views of the node's memory
-where LMCache copies them on with the processor: then nothing is copied on the way."""
+docs/start/lmcache.md has the options and the behaviour on failures. A value is the bytes of one of LMCache's memory objects. Its layout
+is part of the key, so values of another layout are never found. Where LMCache processes what it reads on the CPU, a read returns views of
+the node's memory and copies nothing."""
 
 import asyncio
 import collections
@@ -29,20 +29,20 @@ from .hints import Teller, hints_checked
 from .linking import ROWS, Link, Said
 
 OPTION = "sluice."
-HINT = "lmcache.sluice."  # of a request's configs: what is known of its session
+HINT = "lmcache.sluice."  # prefix of a request's configs with hints
 KEY_BYTES_MAX = 1024
-PINS_MAX = 4096          # keys that look-ups may hold until they are read
+PINS_MAX = 4096          # keys that lookups may pin until they are read
 CLOSE_SECONDS = 5.0
 NOTHING = torch.empty(0, dtype=torch.uint8)
 
-with warnings.catch_warnings():  # torch says once that a tensor over read-only memory must not be written to: ours are not
+with warnings.catch_warnings():  # torch warns once that a tensor over read-only memory must not be written; ours never are
     warnings.simplefilter("ignore")
     torch.frombuffer(b"\0", dtype=torch.uint8)
 
 
 class Views(MemoryAllocatorInterface):
-    """The allocator of memory objects that are views of the node's memory. Their bytes stay where they are, and unchanged,
-    until the last tensor over them is gone; nobody writes them."""
+    """The allocator of memory objects that are read-only views of the node's memory. Their bytes stay in place and unchanged until the
+    last tensor over them is released."""
 
     def allocate(self, shapes, dtypes, fmt=MemoryFormat.UNDEFINED, allocator_type=None):
         return None
@@ -52,7 +52,7 @@ class Views(MemoryAllocatorInterface):
 
     def free(self, memory_obj, allocator_type=None):
         memory_obj.invalidate()
-        memory_obj.raw_data = NOTHING  # a tensor has the View; the pin goes with the last of them
+        memory_obj.raw_data = NOTHING  # tensors own the View; the last one releases its pin
 
     def batched_free(self, memory_objs, allocator_type=None, update_stats=True):
         for memory_obj in memory_objs:
@@ -60,7 +60,7 @@ class Views(MemoryAllocatorInterface):
 
 
 class Layout:
-    """How a chunk lies in its value. A short last chunk has fewer tokens."""
+    """Layout of a chunk in its value. The last chunk may be shorter."""
 
     def __init__(self, metadata, config):
         self._metadata = metadata
@@ -80,13 +80,13 @@ class Layout:
         return self._shapes[tokens]
 
     def tokens(self, length):
-        """Of a value of so many bytes; 0: it is none of ours."""
+        """Number of tokens in a value of `length` bytes; 0: the value has another layout."""
         count, rest = divmod(length, self.token_bytes)
         return count if rest == 0 and count <= self.chunk_tokens else 0
 
 
 class Pins:
-    """Values that look-ups found and that stay in memory until they are read. What is on disk alone starts to come."""
+    """Pins values that lookups found until they are read. Values that are only on disk are read into memory in the background."""
 
     def __init__(self, seconds):
         self._seconds = seconds
@@ -99,7 +99,7 @@ class Pins:
     def _fetch(client, names, timeout):
         try:
             return client.get_pinned_batch(names, timeout=timeout)
-        except SluiceError:  # no slots are left, or one value cannot be read: they are read without pins
+        except SluiceError:  # no pin slots are left, or a value cannot be read: values are then read without pins
             return [None] * len(names)
 
     def _expire(self):
@@ -131,7 +131,7 @@ class Pins:
             return held is not None
 
     def views(self, names, timeout):
-        """A view for each, None where there is none."""
+        """Returns a view for each name; None if it is not pinned, or not read within timeout."""
         with self._lock:
             held = [self._held.get(name) for name in names]
         end_s, found = time.monotonic() + timeout, []
@@ -153,17 +153,17 @@ class Pins:
 
 
 def adapters_told(said):
-    """LMCache does not tell adapters apart, and says nothing of them. vLLM's worker loads them in this process: from now on the log has it."""
+    """Logs a warning for each adapter that vLLM's worker loads in this process: LMCache's keys do not contain adapters."""
     module = sys.modules.get("vllm.lora.worker_manager")
     if module is None:
         return
 
     def warn(name):
-        said.warn("adapter '%s': LMCache's keys have nothing of adapters, so its requests and others hit each other's chunks and get wrong "
+        said.warn("adapter '%s': LMCache's keys do not contain adapters, so its requests and others hit each other's chunks and get wrong "
                   "tokens, unless each adapter has a tag (lmcache.tag.adapter in kv_transfer_params)", name)
 
     loads = getattr(module, "WorkerLoRAManager", None)
-    if not hasattr(loads, "_load_adapter"):  # another vLLM: nobody says when one is loaded
+    if not hasattr(loads, "_load_adapter"):  # another release of vLLM: loads cannot be seen
         warn("(any)")
         return
     load = inspect.unwrap(loads._load_adapter)
@@ -177,7 +177,8 @@ def adapters_told(said):
 
 
 class SluiceBackend(StoragePluginInterface):
-    """LMCache's storage back end. Nothing raises because of the node: it is a miss, or not stored, and the log says so."""
+    """LMCache's storage back end. Failures of the node raise nothing: they count as misses, or the value is not stored, and are
+    logged."""
 
     def __init__(self, config=None, dst_device="cpu", metadata=None, local_cpu_backend=None, loop=None):
         if config is None or metadata is None or loop is None:
@@ -188,22 +189,22 @@ class SluiceBackend(StoragePluginInterface):
         given = {name[len(OPTION):]: value for name, value in (config.extra_config or {}).items() if name.startswith(OPTION)}
         rows = {**ROWS, "zero_copy": (switch, True), "pin_timeout": (number(1, 86400, float), float(config.pin_timeout_sec))}
         self._options = Options(given, rows, where="extra_config: " + OPTION)
-        # In the place of the path in LMCache's keys. It loads nothing itself, so it knows neither revision nor format.
+        # Replaces the path in LMCache's keys. LMCache loads no weights itself, so revision and format are not known.
         self._model = self._options.model or weights.identity_unsaid(metadata.model_name, self._options.whole)
-        # A GPU reads memory that its driver knows: LMCache's own, not the node's.
+        # A GPU reads only memory that is registered with its driver: LMCache's own, not the node's.
         self._on_cpu = torch.device(dst_device).type == "cpu"
-        # All ranks have the same bytes: the first one stores them.
+        # With MLA all ranks have the same bytes, so only the first one stores them
         self._of_first = metadata.use_mla and metadata.world_size > 1 and not metadata.is_first_rank()
         self._said = Said(logging.getLogger("sluice.lmcache"))
         adapters_told(self._said)
-        # Of bytes that all ranks have, the first one speaks.
+        # and sends hints for them.
         self._teller = None if self._of_first else Teller(self._said, self._options.timeout, 0 if metadata.use_mla else metadata.worker_id)
         self._views, self._pins = Views(), Pins(self._options.pin_timeout)
         self._layout_now = None
-        self._lock = threading.Lock()  # of the two below
+        self._lock = threading.Lock()  # for _putting and _jobs
         self._putting = set()
         self._jobs = {}  # number: (keys, names, memory objects, callback, future)
-        self._watched = False  # by LMCache's loop
+        self._watched = False  # whether LMCache's loop polls the event descriptor
         self._link = Link(self._options, opened=self._watch)
 
     def __str__(self):
@@ -222,7 +223,7 @@ class SluiceBackend(StoragePluginInterface):
         return [self._name(begin, self._key(key)) for key in keys]
 
     def _key(self, key):
-        """LMCache's, with the weights in the place of its model's path."""
+        """LMCache's key with the weights' digest instead of the model's path."""
         text, path = key.to_string(), self.metadata.model_name
         return self._model + text[len(path):] if key.model_name == path else text
 
@@ -236,7 +237,7 @@ class SluiceBackend(StoragePluginInterface):
     # ---- hints ----
 
     def _hint(self, client, keys, names, asked):
-        """What the request of these keys says of its session is told of the values; asked: they were read."""
+        """Sends the hints of the request to which these keys belong. asked: the values were read, else they were stored."""
         given = {name[len(HINT):]: value for name, value in (keys[0].request_configs or {}).items()
                  if name.startswith(HINT)} if keys and self._teller is not None else {}
         if not given:
@@ -244,7 +245,7 @@ class SluiceBackend(StoragePluginInterface):
         try:
             hints = hints_checked(HINT + "*", given)
         except ValueError as failure:
-            self._said.warn("hints of a request are left out: %s", failure)
+            self._said.warn("hints of a request are ignored: %s", failure)
             return
         if hints is not None:
             self._teller.tell(client, names, hints, asked)
@@ -252,7 +253,7 @@ class SluiceBackend(StoragePluginInterface):
     # ---- look-ups ----
 
     def _found(self, keys, pin):
-        """How many of the first ones are there."""
+        """Returns how many keys exist, counted from the first one up to a miss."""
         held = self._link.open()
         if held is None or not keys:
             return 0
@@ -275,9 +276,9 @@ class SluiceBackend(StoragePluginInterface):
         return self._found(keys, pin)
 
     async def batched_async_contains(self, lookup_id, keys, pin=False):
-        """Without pins: the values are read at once, and what was read pins itself."""
+        """Does not pin: LMCache reads the values at once, and views pin themselves."""
         held = self._link.open()
-        if held is not None and held[1].has_peers:  # they are asked, which takes time
+        if held is not None and held[1].has_peers:  # asking them takes time
             return await asyncio.get_running_loop().run_in_executor(None, self._found, keys, False)
         return self._found(keys, False)
 
@@ -290,7 +291,7 @@ class SluiceBackend(StoragePluginInterface):
     # ---- reading ----
 
     def _object(self, view, layout):
-        """A memory object over the view; None: the value is none of ours."""
+        """Returns a memory object over the view; None: the value has another layout."""
         tokens = layout.tokens(len(view))
         if tokens == 0:
             return None
@@ -300,7 +301,7 @@ class SluiceBackend(StoragePluginInterface):
         return TensorMemoryObj(raw, about, self._views)
 
     def _read_views(self, client, names, layout):
-        """A memory object for each, None where there is none; None for all: no more can be pinned."""
+        """Returns a memory object for each name, None for a miss; None instead of a list if no more values can be pinned."""
         views = self._pins.views(names, self._options.timeout)
         missing = [index for index, view in enumerate(views) if view is None]
         if missing:
@@ -313,7 +314,7 @@ class SluiceBackend(StoragePluginInterface):
         return [None if view is None else self._object(view, layout) for view in views]
 
     def _read_copies(self, client, names, layout):
-        """The same, copied into LMCache's memory: what it keeps, or hands to a GPU."""
+        """As _read_views, but copies values into LMCache's memory: for its own cache, or for a GPU."""
         objects = []
         try:
             for name in names:
@@ -321,7 +322,7 @@ class SluiceBackend(StoragePluginInterface):
                 made = None if tokens == 0 or self.local_cpu_backend is None else self.local_cpu_backend.allocate(
                     layout.shapes(tokens), layout.dtypes, layout.format, busy_loop=False)
                 if made is None:
-                    break  # what is behind it is of no use
+                    break  # values after a gap are of no use
                 objects.append(made)
             into = [made.byte_array for made in objects]
             lengths = client.get_batch_into(names[:len(into)], into, timeout=self._options.timeout) if into else []
@@ -361,21 +362,21 @@ class SluiceBackend(StoragePluginInterface):
             self._said.warn("reads fail and count as misses: %s", failure)
             return [None] * len(keys)
         count = found.index(None) if None in found else len(found)
-        if len(keys) > 1 or views:  # else a chunk by itself, of whatever place in its chain
+        if len(keys) > 1 or views:  # a single chunk may be anywhere in its chain
             self._hint(held[0], keys[:count], names[:count], True)
         return found
 
     def batched_get_blocking(self, keys):
-        # What LMCache keeps in its own cache would stay pinned as long.
+        # A view in LMCache's own cache would stay pinned as long as it is cached.
         kept = self.local_cpu_backend is not None and self.local_cpu_backend.use_hot
         return self._read(keys, self._options.zero_copy and self._on_cpu and not kept)
 
     def get_blocking(self, key):
-        """Always a copy: LMCache puts what it reads this way into its own cache, whatever its settings say."""
+        """Always copies: LMCache puts values that it reads this way into its own cache, whatever its settings are."""
         return self._read([key], False)[0]
 
     async def batched_get_non_blocking(self, lookup_id, keys, transfer_spec=None):
-        """The first ones up to a miss."""
+        """Returns the memory objects up to the first miss."""
         found = await asyncio.get_running_loop().run_in_executor(None, self.batched_get_blocking, keys)
         count = found.index(None) if None in found else len(found)
         for extra in found[count:]:
@@ -396,7 +397,8 @@ class SluiceBackend(StoragePluginInterface):
             return key in self._putting
 
     def batched_submit_put_task(self, keys, objs, transfer_spec=None, on_complete_callback=None):
-        """A future of all of them, or None. Each object is held until it was stored, straight from where it lies."""
+        """Returns [a future of all puts], or None if nothing is stored. Objects are stored directly from their memory and are referenced
+        until then."""
         held, layout = self._link.open(), self._layout()
         if held is None or self._of_first:
             return None
@@ -409,7 +411,7 @@ class SluiceBackend(StoragePluginInterface):
         for one in objs:
             one.ref_count_up()
         try:
-            with self._lock:  # it may end before it is noted
+            with self._lock:  # the job may end before it is in _jobs
                 names = self._names(keys)
                 number_of_job = held[1].put(names, [one.byte_array for one in objs])
                 self._jobs[number_of_job] = (keys, names, objs, on_complete_callback, future)
@@ -425,7 +427,7 @@ class SluiceBackend(StoragePluginInterface):
         self.batched_submit_put_task(keys, objs, transfer_spec, on_complete_callback)
 
     def _watch(self, client, batches):
-        """Ended jobs are taken by LMCache's own loop."""
+        """Makes LMCache's own event loop drain ended jobs."""
         def begin():
             if not batches.closed:
                 self._watched = True
@@ -453,8 +455,8 @@ class SluiceBackend(StoragePluginInterface):
         for key in keys if callback is not None else ():
             try:
                 callback(key)
-            except Exception as failure:  # the caller's, which LMCache says is logged
-                self._said.warn("a callback behind a store failed: %s", failure)
+            except Exception as failure:  # LMCache specifies that failures of callbacks are logged
+                self._said.warn("a callback after a store failed: %s", failure)
 
     # ---- the rest ----
 
@@ -472,11 +474,11 @@ class SluiceBackend(StoragePluginInterface):
             return 0
 
     def get_allocator_backend(self):
-        """LMCache's own memory: it takes it before it says for which key, so what is stored cannot be written in place."""
+        """Returns LMCache's own memory: LMCache allocates before it knows the key, so it cannot write values in place."""
         return self.local_cpu_backend
 
     def close(self):
-        """Puts that were submitted are waited for, by their deadlines."""
+        """Waits for submitted puts, until their deadlines at most."""
         self._pins.close()
         held = self._link.open()
         if held is not None:

@@ -1,8 +1,8 @@
-"""LMCache's multi-process server with a node of Sluice as its second level.
+"""An adapter that makes a node of Sluice the second level (L2) of LMCache's multi-process server.
 
     lmcache server ... --l2-adapter '{"type": "native_plugin", "module_path": "sluice.lmcache_l2", "class_name": "Connector"}'
 
-docs/start/lmcache.md has the options, and what happens on failures. All work is done by threads of C."""
+docs/start/lmcache.md has the options and the behaviour on failures. Native threads do the work."""
 
 import time
 
@@ -11,14 +11,14 @@ from .backend import Options, number
 from .linking import ROWS
 
 WAIT_STEP_SECONDS = 0.2
-UNKNOWN = "unknown:"  # in the place of weights: nothing has this name
+UNKNOWN = "unknown:"  # instead of a digest of weights: no stored value has this name
 
 
 class Connector:
-    """What LMCache asks of a native connector. Submitting waits for the model's files alone (weights.Held), and each
-    job ends by `timeout` seconds.
+    """LMCache's interface of a native connector. Submitting may wait for the model's files (weights.Held), and for nothing else. A job
+    ends by `timeout` seconds.
 
-    start_wait: seconds that a node may take to appear, 0 to 3600; UnreachableError then, and LMCache does not start."""
+    start_wait: seconds to wait for the node at the start, 0 to 3600. UnreachableError follows, and LMCache does not start."""
 
     def __init__(self, **given):
         options = Options(given, {**ROWS, "start_wait": (number(0, 3600, float), 10.0)}, where="adapter_params: ")
@@ -31,7 +31,7 @@ class Connector:
 
     def submit_batch_set(self, keys, values):
         names = self._names(keys)
-        # Of weights without a name nothing is stored: the job has ended before it begins.
+        # For weights without a digest nothing is stored: a timeout of 0 ends the job at once.
         return self._batches.put(names, values, timeout=0 if any(one.startswith(UNKNOWN) for one in names) else None)
 
     def submit_batch_get(self, keys, values):
@@ -44,12 +44,12 @@ class Connector:
         return self._batches.remove(self._names(keys))
 
     def _names(self, keys):
-        """Keys begin with the engine's path of its model, and an "@"; the weights that lie there take its place."""
+        """LMCache's keys begin with the engine's path of its model and "@". The digest of the weights at that path replaces it."""
         models = {model: self._weights(model) for model in {key.partition("@")[0] for key in keys}}
         return [models[model] + at + rest for model, at, rest in (key.partition("@") for key in keys)]
 
     def _weights(self, model):
-        # Which engines have loaded the files before they changed nobody says; and they may not be read yet.
+        # No digest if the files changed, since it is unknown which engines loaded them before, or if they have not been read yet.
         return self._model or self._held.name(model, model) or UNKNOWN
 
     @staticmethod
@@ -64,6 +64,6 @@ class Connector:
             time.sleep(WAIT_STEP_SECONDS)
 
     def close(self):
-        """What waits is cancelled, what runs ends first."""
+        """Cancels queued jobs and waits for running ones."""
         self._batches.close()
         self._client.close()

@@ -1,10 +1,10 @@
-"""A node of Sluice as secondary tier of vLLM's TieringOffloadingSpec.
+"""A secondary tier of vLLM's TieringOffloadingSpec that stores in a node of Sluice.
 
     "secondary_tiers": [{"type": "SluiceTier", "module_path": "sluice.vllm_tier"}]
 
-docs/guides/vllm.md has the options, and what happens on failures. It runs in vLLM's scheduler, so no call waits: threads of C copy
-between vLLM's memory and the node's. Keys are vLLM's own, behind a digest of what vLLM's file tier tells caches apart by. vLLM's hashes have
-an adapter's name and path; the tier adds its weights."""
+docs/guides/vllm.md has the options and the behaviour on failures. The tier runs in vLLM's scheduler, so no call waits: native threads
+copy between vLLM's memory and the node's. A key is vLLM's own, after a prefix: a digest of the fields by which vLLM's file tier separates
+caches. vLLM's hashes contain an adapter's name and path; the tier adds its weights."""
 
 import collections
 import hashlib
@@ -25,13 +25,13 @@ from .backend import Options, one_of, switch
 from .linking import ROWS, Link, Said
 from .vllm.adapters import Adapters
 
-FAILED_SECONDS = 10.0   # a key whose load failed is a miss for so long: vLLM would ask for it again and again
+FAILED_SECONDS = 10.0   # how long a key whose load failed is a miss; else vLLM would load it again and again
 FAILED_MAX = 65536
-DRAIN_TURNS = 6         # of so many times the deadline of a job
+DRAIN_TURNS = 6         # how often drain_jobs waits for a job's timeout
 
 
 class Lookups(AsyncLookupManager):
-    """Look-ups that ask other nodes, on a thread of vLLM's."""
+    """Lookups that also ask other nodes, on one of vLLM's threads."""
 
     def __init__(self, tier):
         super().__init__(tier_type=tier.tier_type)
@@ -46,7 +46,7 @@ class Job(collections.namedtuple("Job", "id keys load began")):
 
 
 class SluiceTier(SecondaryTierManager):
-    """A tier that fails towards misses: what the node does not answer in time is not stored, or not found."""
+    """The tier. A failure of the node is a miss, or the block is not stored; so is a late reply."""
 
     medium: ClassVar[Medium] = Medium.STORAGE
 
@@ -60,12 +60,12 @@ class SluiceTier(SecondaryTierManager):
         self._events = [] if options.enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events else None
         named = FileMapper.from_offloading_spec("vllm-tier", offloading_spec, blocks_per_file=offloading_spec.blocks_per_chunk,
                                                 parallel_agnostic=True)
-        self._jobs = {}                            # number of the batch: Job
-        self._ended = []                           # results of what could not begin
-        self._failed = collections.OrderedDict()   # key: until when it is a miss
+        self._jobs = {}                            # number of the job in Batches: Job
+        self._ended = []                           # results of jobs that could not start
+        self._failed = collections.OrderedDict()   # key: end of the time in which it is a miss
         config, fields = offloading_spec.config, named.get_run_config()
         fields["model_name"] = options.model or weights.identity_unsaid(config.model.name, options.whole)
-        # Those fields say neither in which order the attention back end keeps a block's bytes, nor how many there are.
+        # These fields lack the order of bytes in a block, which the attention back end chooses, and their number.
         told = json.dumps([fields, config.kv_cache_layout, self.block_size_bytes], sort_keys=True)
         self._link = Link(options, prefix=f"vllm-tier/{hashlib.sha256(told.encode()).hexdigest()}_r{named.rank}/")
         self._lookups = Lookups(self)
@@ -76,7 +76,7 @@ class SluiceTier(SecondaryTierManager):
     # ---- look-ups ----
 
     def look(self, keys):
-        """Whether this node or, where there are others, one of them has each. Any thread."""
+        """Whether this node or a peer has each key. Any thread."""
         held = self._link.open()
         if held is None:
             return [False] * len(keys)
@@ -157,15 +157,15 @@ class SluiceTier(SecondaryTierManager):
         return results
 
     def drain_jobs(self):
-        """Each job ends by its deadline. Raises TimeoutError when one is at vLLM's memory long after that: vLLM takes the memory for
-        free when this returns."""
+        """Waits for all jobs. Raises TimeoutError if one still uses vLLM's memory long after its deadline: vLLM reuses the memory when
+        this returns."""
         held = self._link.open()
         for _ in range(DRAIN_TURNS if held is not None else 0):
             if held[1].wait(self._timeout):
                 return
-            self._said.warn("jobs outlive their deadline, and are waited for")
+            self._said.warn("jobs are past their deadline; still waiting for them")
         if held is not None:
-            raise TimeoutError(f"jobs with a deadline of {self._timeout:g} s are not over after {DRAIN_TURNS * self._timeout:g} s")
+            raise TimeoutError(f"jobs with a deadline of {self._timeout:g} s have not ended after {DRAIN_TURNS * self._timeout:g} s")
 
     def take_events(self):
         if self._events:

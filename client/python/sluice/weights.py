@@ -1,11 +1,12 @@
-"""Which weights a model has: a digest of its files takes the place of its path among what gives blocks their meaning. So one model at
-two paths is one model, and two models at one path are two.
+"""Identifies a model's weights by a digest of its files, which replaces the model's path in keys. So one model at two paths shares its
+blocks, and two models at one path do not.
 
-Of a file it covers the name relative to the model's directory, the size, the header of a safetensors file (names, types and shapes), and 64
-KiB at 64 places, the first and the last among them: 4 MiB, whatever the size. `whole` covers every byte. Files that do not change what is
-computed are left out: tokenizers (token ids are part of the keys), generation, training.
+For each file the digest covers the name relative to the model's directory, the size, the header of a safetensors file (names, types and
+shapes), and 64 pieces of 64 KiB, including the first and the last: 4 MiB, whatever the size. `whole` covers every byte. Files that do not
+affect the computation are left out: tokenizers (token ids are part of the keys), generation, training.
 
-A digest is kept under path, size, times and inode in $XDG_CACHE_HOME/sluice/weights.json (~/.cache), which only its owner may read."""
+Digests are cached by path, size, times and inode in $XDG_CACHE_HOME/sluice/weights.json (default ~/.cache), which only its owner may
+read."""
 
 import functools
 import hashlib
@@ -21,26 +22,26 @@ import time
 
 log = logging.getLogger("sluice.weights")
 NOTHING = "nothing of this model or adapter is stored or loaded: %s"
-FORMAT = 1          # of the digest: another number, and nothing of before is found
+FORMAT = 1          # of the digest; with another number, no earlier block is found
 PIECE_BYTES, PIECES = 64 << 10, 64
 READ_BYTES = 4 << 20
-HEADER_BYTES_MAX = 100_000_000  # of a safetensors file, as its readers have it
+HEADER_BYTES_MAX = 100_000_000  # limit of a safetensors file's header, as in its readers
 FILES_MAX = 10000
 THREADS = 8
-WAIT_SECONDS = 1    # of an engine, for a look at files
+WAIT_SECONDS = 1    # how long an engine waits for a check of files
 TRIES = 3           # for a file that changes while it is read
 CACHE_FILES_MAX = 16384
 KNOWN_MAX = 65536
-# A file that changed a moment ago may change again within one tick of the file system's clock, so its digest is not kept.
+# A file that changed a moment ago may change again within one tick of the file system's clock, so its digest is not cached.
 SETTLED_SECONDS = 10
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".tensors", ".npz")
-OTHERS = (".json", ".py")  # configurations (rope, quantisation, pictures), index files, code of the model
+OTHERS = (".json", ".py")  # configurations (rope, quantisation, images), index files, code of the model
 LEFT_OUT = frozenset((
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "chat_template.json",
     "generation_config.json", "trainer_state.json", "training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt",
     "all_results.json", "train_results.json", "eval_results.json"))
-PER_HOST = ("_name_or_path", "transformers_version")  # of config.json: who wrote it and where
-# Loaders that read these files. Others make up weights, or get them from elsewhere.
+PER_HOST = ("_name_or_path", "transformers_version")  # fields of config.json about the program and path that wrote it
+# Loaders that read these files. Others generate weights or fetch them from elsewhere.
 LOADERS = frozenset((
     "auto", "hf", "safetensors", "pt", "npcache", "fastsafetensors", "instanttensor", "runai_streamer", "runai_streamer_sharded",
     "sharded_state", "presharded", "mistral", "gguf", "bitsandbytes", "layered", "local_cached", "expert_pack"))
@@ -48,16 +49,16 @@ GGUF_SHARD = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
 
 
 def identity(name, revision=None, whole=False, load_format="auto", hub_directory=None):
-    """(name, revision) of a model or an adapter in keys: a digest and "" where its files are on this machine, else what was given. name: a
-    path, or a name at a hub, whose files may be in the hub's cache (hub_directory: where that is not the default). Raises ValueError, which
-    names the file, where files cannot be read or do not stop changing."""
+    """Returns (name, revision) of a model or adapter for keys: (digest, "") if its files are on this machine, else the arguments. name: a
+    path, or a name at a hub, whose files may be in the hub's cache (hub_directory: path of that cache if not the default). Raises
+    ValueError, which names the file, if files cannot be read or keep changing."""
     local = files_of(name, revision, hub_directory) if load_format in LOADERS else {}
     return (digest_of(local, whole), "") if local else (name, revision or "")
 
 
 def identity_unsaid(name, whole=False):
-    """As identity, where an engine names its model and does not say which revision of it, or of what format. Raises ValueError also where the
-    hub's cache has revisions with different weights."""
+    """As identity, for an engine that names its model without revision and format. Also raises ValueError if the hub's cache has
+    revisions with different weights."""
     return identity_of_all(revisions_of(name), name, whole)
 
 
@@ -70,7 +71,8 @@ def identity_of_all(places, name, whole):
 
 
 def revisions_of(name):
-    """Where files of the name may be: it is a path, or all revisions with weights in the cache of huggingface_hub, or just the name."""
+    """Returns where files of the name may be: [the path], or all its revisions with weights in the cache of huggingface_hub, or
+    [name]."""
     if os.path.exists(os.path.expanduser(name)):
         return [name]
     try:
@@ -83,7 +85,7 @@ def revisions_of(name):
 
 
 def files_of(name, revision=None, hub_directory=None):
-    """{name relative to the model's directory: path}; {}: there are no weights here."""
+    """Returns {name relative to the model's directory: path}; {}: this machine has no weights of it."""
     name = os.path.expanduser(name)
     try:
         if os.path.isfile(name):
@@ -110,7 +112,7 @@ def counts(name):
 
 
 def siblings_of(path):
-    """A model in one file, which may be the first of several, and what projects pictures for it."""
+    """Files of a model in one file, which may be the first of several, with its image projector."""
     directory, name = os.path.split(os.path.abspath(path))
     shard = GGUF_SHARD.search(name)
     stem = name[:shard.start()] if shard else None
@@ -123,30 +125,30 @@ def siblings_of(path):
 
 
 def indexed_of(directory, found):
-    """Shards below the directory that its index files name."""
+    """Shards in subdirectories that the index files name."""
     shards = {one: os.path.join(directory, one) for name, path in found.items() if name.endswith(".index.json")
               for one in named_below(path, state_of(os.stat(path)))}
     return {name: path for name, path in shards.items() if os.path.isfile(path)}
 
 
-@functools.lru_cache(maxsize=64)  # those of large models have megabytes, and Held asks with each batch of keys
+@functools.lru_cache(maxsize=64)  # index files of large models have megabytes, and Held checks them with each batch of keys
 def named_below(path, state):
-    """state: of the file that is at path now."""
+    """state: of the current file at path; part of the cache's key."""
     try:
         with open(path, encoding="utf-8") as file:
             named = set(json.load(file)["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError):
-        return ()  # an index of something else: its bytes count as they are
+        return ()  # not an index of weights: only its bytes are digested
     return tuple(one for one in named if isinstance(one, str) and os.sep in one)
 
 
 def cached_of(name, revision, hub_directory):
-    """The directory of a hub's model in the cache of huggingface_hub, or None. Nothing is fetched."""
+    """Returns the directory of a hub's model in the cache of huggingface_hub, or None. Downloads nothing."""
     try:
         from huggingface_hub import snapshot_download
 
         return snapshot_download(name, revision=revision or None, cache_dir=hub_directory, local_files_only=True)
-    except (ImportError, OSError, ValueError):  # not installed; not in the cache; no name of a hub
+    except (ImportError, OSError, ValueError):  # not installed; not in the cache; not a name of a hub
         return None
 
 
@@ -162,7 +164,7 @@ def digest_of(files, whole):
             except ValueError as error:
                 failed.append(error)
 
-    # An interpreter that ends waits for the threads of an executor, and a file system may hang.
+    # Daemon threads: at exit the interpreter would wait for an executor's threads, and a file system may hang.
     threads = [threading.Thread(target=read, name="sluice-weights", daemon=True) for _ in range(THREADS)]
     for thread in threads:
         thread.start()
@@ -176,7 +178,7 @@ def digest_of(files, whole):
 
 
 def unreadable(path, error):
-    return ValueError(f"{path}: {error.strerror or error}: what the model's weights are cannot be told; mend that, or name them by the setting "
+    return ValueError(f"{path}: {error.strerror or error}: the model's weights cannot be identified; fix that, or name them by the setting "
                       "`model`")
 
 
@@ -186,7 +188,7 @@ def digest_of_file(path, whole, cache):
             with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
                 before = state_of(os.fstat(file.fileno()))
                 made = digest_read(file, path, before, whole, cache)
-                # The name may be another file by now.
+                # The path may lead to another file by now.
                 if before == state_of(os.fstat(file.fileno())) == state_of(os.stat(path)):
                     return made
         except OSError as error:
@@ -204,7 +206,7 @@ def digest_read(file, path, state, whole, cache):
     size, number = state[2], file.fileno()
     if os.path.basename(path) == "config.json" and size <= READ_BYTES:
         return hashlib.sha256(canonical(file.read())).hexdigest()
-    # Both ends, too: an image that is mounted anew may have other files with the same inodes and times.
+    # The key contains both ends of the file: an image that is mounted again may have other files with the same inodes and times.
     ends = os.pread(number, PIECE_BYTES, 0) + os.pread(number, PIECE_BYTES, max(0, size - PIECE_BYTES))
     key = hashlib.sha256(repr((FORMAT, whole, os.path.realpath(path), state)).encode() + ends).hexdigest()
     found = cache.get(key)
@@ -231,7 +233,7 @@ def digest_bytes(number, path, size, whole):
 
 
 def canonical(text):
-    """A configuration without what each machine writes in its own way."""
+    """Returns a configuration without the fields that depend on the machine."""
     try:
         return json.dumps({name: value for name, value in json.loads(text).items() if name not in PER_HOST}, sort_keys=True).encode()
     except (ValueError, AttributeError):
@@ -239,13 +241,13 @@ def canonical(text):
 
 
 class Cache:
-    """Digests of files by what tells one state of a file from another. One that cannot be read or written is empty."""
+    """A cache file of digests by the state of files. If it cannot be read or written, it is empty."""
 
     def __init__(self):
         base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         self.path = os.path.join(base, "sluice", "weights.json")
         self.lock, self.new, self.held = threading.Lock(), False, {}
-        if not os.path.isabs(self.path):  # a user without a home, as in many containers: there would be a directory of the name "~"
+        if not os.path.isabs(self.path):  # a user without a home, as in many containers: else a directory "~" would be made
             return
         try:
             with open(self.path, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
@@ -263,7 +265,7 @@ class Cache:
         with self.lock:
             found = self.held.pop(key, None)
             if found is not None:
-                self.held[key] = found  # the one that was used longest ago is the first
+                self.held[key] = found  # least recently used first
             return found
 
     def put(self, key, digest):
@@ -289,7 +291,7 @@ class Cache:
 
 
 def state_at(places):
-    """{(place, name): what tells the file from others, and from what it becomes}"""
+    """Returns {(directory, name): state of the file}."""
     return {(place, name): state_of(os.stat(file)) for place in places for name, file in files_of(place).items()}
 
 
@@ -298,22 +300,23 @@ def changed(path):
 
 
 class Loaded:
-    """A path whose files a process has loaded, with their name. state: of the files that were loaded; {}: of those that lie there now.
-    first: the name that was given for files; name: first, or None while there are revisions beside them with other weights."""
+    """A path whose files a process has loaded, with their name (digest). state: of the loaded files; {}: those that exist at the first
+    check. first: the first name of the files. name: first, or None while revisions with other weights exist beside them."""
 
     def __init__(self, path, held):
         self.path, self.held, self.state, self.first, self.name, self.failed = path, held, {}, None, None, False
-        self.turn, self.late = threading.Lock(), False  # one looks at a time; late: nobody waits for that one
+        self.turn, self.late = threading.Lock(), False  # held during a check; late: the running check exceeded WAIT_SECONDS
 
     def ask(self):
-        """Its name, by files that are looked at from now on; None: it has none, or files hang or are not read through yet."""
+        """Checks the files and returns the name; None: there is none, or files hang or have not been read yet."""
         if self.failed:
             return None
         self.late = not self.turn.acquire(timeout=0 if self.late else WAIT_SECONDS) or not self.begin().wait(WAIT_SECONDS)
         return None if self.late else self.name
 
     def begin(self):
-        """Looks at the files, on a thread, since a file system that hangs would keep the engine. turn is taken; it is free afterwards."""
+        """Checks the files on a thread, since a file system that hangs would block the engine. The caller holds turn; the thread releases
+        it."""
         done = threading.Event()
 
         def look():
@@ -331,23 +334,23 @@ class Loaded:
         self.name, self.failed = None, True
 
     def check(self):
-        """Whether the files are still those that were loaded. The first time they get their name. Revisions of a hub's model come and go,
-        and one that is not fetched to its end is another model: so there is no name while they differ."""
+        """Checks that the files are still the loaded ones; the first time computes their name. Revisions of a hub's model may appear and
+        disappear, and a partly downloaded one counts as another model: there is no name while they differ."""
         try:
             if self._same() and (self.first or self.name):
                 return
             self.name, name = None, self._read()
             while not self._same():
                 name = self._read()
-            if self.state:  # else no file was there, and nobody has loaded those that come
+            if self.state:  # else no files exist yet, so none were loaded
                 self.first = self.first or name
             self.name = name
         except (OSError, ValueError) as error:
             self.fail(error)
 
     def _same(self):
-        """Whether no file came or went since the last look. Those that were loaded may not change, and whoever has loaded a revision with
-        other weights still has them when it goes."""
+        """Whether no file appeared or disappeared since the last check. Loaded files must not change, and a process that has loaded a
+        revision with other weights keeps them when its files disappear."""
         before, now = self.state, state_at(self.held.places(self.path))
         if before and now != before and not (self.first and (before.items() <= now.items() or self.name and now.items() <= before.items())):
             raise changed(self.path)
@@ -368,31 +371,32 @@ class Loaded:
 
 
 class Held:
-    """Names that were asked for while a process lives, which may keep what it loaded when files change under it. A model or adapter whose
-    files changed since they were loaded (or first asked for, where nobody says when that was), or cannot be read, has no name: nothing of it
-    is stored or loaded. places: where the files of a path may be."""
+    """Names of models and adapters for the life of a process, which keeps the weights that it loaded even if files change. A model or
+    adapter has no name if its files cannot be read, or changed since they were loaded (or first requested, if the time of loading is
+    unknown): then nothing of it is stored or loaded. places: returns where the files of a path may be."""
 
     def __init__(self, whole, places=lambda path: [path]):
         self.whole, self.places, self.known = whole, places, {}
 
     def load(self, key, path, read):
-        """Gives what read() gives, which loads the files of path: the name of key is theirs. A key that was loaded before keeps its name."""
+        """Calls read(), which loads the files of path, and returns its result. `key` gets the name of these files; a key that was loaded
+        before keeps its name."""
         if key in self.known:
             return read()
         one = Loaded(path, self)
         try:
-            one.state = state_at(self.places(path))  # {}: they come from a hub, with this load
+            one.state = state_at(self.places(path))  # {}: this load downloads them from a hub
         except (OSError, ValueError) as error:
             one.fail(error)
         done = read()
         self._keep(key, one)
         if not one.failed and one.turn.acquire(blocking=False):
-            one.begin()  # so that its first request need not wait
+            one.begin()  # so that the first request need not wait
         return done
 
     def name(self, key, path):
-        """Its identity as it was first; None: it has none, or not yet. Waits for files some WAIT_SECONDS at most, and once for files that hang.
-        key: what tells one load of the path from another."""
+        """Returns the identity of the loaded files; None: none, or not yet. Waits WAIT_SECONDS at most, and only once for files that
+        hang. key: distinguishes loads of the same path."""
         return (self.known.get(key) or self._keep(key, Loaded(path, self))).ask()
 
     def _keep(self, key, one):

@@ -265,7 +265,7 @@ static void disk_left(struct registrar *self, uint32_t peer)
 /* ---- the disks under the paths ---- */
 
 /* No path leads to the disk: its values become misses. Its tombstones are no longer needed, since
- * it begins empty if it comes back (members.c). */
+ * it begins empty if it returns (members.c). */
 static void disk_leaves(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];

@@ -335,7 +335,7 @@ static void forgets_mark_unsent(struct reg_disk *disk)
     disk->forget_seq = 0;
 }
 
-/* A disk that is gone begins empty if it comes back, so its tombstones are no longer needed. */
+/* A disk that is gone begins empty if it returns, so its tombstones are no longer needed. */
 static void forgets_disk_left(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];

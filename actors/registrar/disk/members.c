@@ -2,17 +2,17 @@
  * removed meanwhile.
  *
  * Every disk keeps a list of the disks that have missed nothing while it served; so does the index.
- * A disk that comes and is not in the list of a present disk begins empty, under a new name. A disk
- * that no path leads to is struck off before the next removal or new value counts, since it misses
- * that.
+ * A disk that reports and is not in the list of a present disk begins empty, under a new name. A
+ * disk that no path leads to is struck off before the next removal or new value counts, since it
+ * misses that.
  *
  * Each list has a random epoch and names the epochs of the other lists. The epoch changes with the
  * first change after each start of an index, and whenever a disk joins or leaves. A disk that
  * joined while another one was absent is therefore accepted by it: its list names an epoch that the
- * other one still has, or had when it came to this index. If a disk is accepted only in this way,
- * its new list is written after that of the other one, which then names it: a power cut in between
- * would leave it unknown. A list whose write failed or was not answered may still be on its disk.
- * So others name both of its epochs, and a disk may occur in a list more than once. */
+ * other one still has, or had when it reported to this index. If a disk is accepted only in this
+ * way, its new list is written after that of the other one, which then names it: a power cut in
+ * between would leave it unknown. A list whose write failed or was not answered may still be on its
+ * disk. So others name both of its epochs, and a disk may occur in a list more than once. */
 #include "actors/registrar/disk/members.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -145,7 +145,7 @@ static void doubts_end(struct reg_members *members, uint32_t at)
     memset(members->doubts[at], 0, sizeof(members->doubts[at]));
 }
 
-/* Adds or updates a member. A full list loses an absent one, which begins empty when it comes.
+/* Adds or updates a member. A full list loses an absent one, which begins empty on its return.
  * came: epoch of the member's report; 0: it has not reported, or too late for that to count. */
 static void member_add(struct reg_members *members, const struct reg_member *member, bool met,
                        uint64_t came)
@@ -498,7 +498,7 @@ static void members_strike(struct registrar *self, bool unscanned)
     for (uint32_t i = members->count; i-- > 0;) {
         if (!member_stays(self, &members->list[i], unscanned)) {
             reg_log(self, SL_LOG_INFO, 0,
-                    "a disk that has left misses the changes from now on: if it comes back, "
+                    "a disk that has left misses the changes from now on: if it returns, "
                     "it begins empty");
             member_drop(members, i);
         }

@@ -1,10 +1,10 @@
-/* actors/registrar/disk/promote.c - BRING: objects on disk alone come back into memory.
+/* actors/registrar/disk/promote.c - BRING: reads values that are only on disk into memory.
  *
- * An arrival waits in a queue for an extent, then its claim (PROMOTING, writer = the tierer) is
- * recorded and the tierer reads into it. What somebody waits for goes first and makes room as a
- * RESERVE does. What is brought in ahead of use goes when nothing of that waits, a bounded number
- * of bytes at a time, and takes only room that costs nobody anything; who waits for the same key
- * raises it wherever it is. */
+ * A fetch waits in a queue for an extent. Then its claim (PROMOTING, writer = the tierer) is
+ * recorded and the tierer reads into the extent. Fetches that a reader waits for are served first
+ * and make room as a RESERVE does. Others start when none of these waits at the disk, a bounded
+ * number of bytes at a time, and take only memory whose eviction costs nothing. A BRING that waits
+ * for the same key raises such a fetch, queued or reading. */
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
@@ -21,12 +21,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Of memory, so much at most holds values that were prefetched and that nobody has read since. */
+/* Prefetched values that no reader has used yet take at most one part in this many of memory. */
 #define PREFETCH_MEMORY_SHARE 4u
 
 /* ---- the messages ---- */
 
-/* It is in memory and about to be read: not the next victim. */
+/* The value is in memory and about to be read: it must not be the next victim. */
 static sl_err promote_there(struct registrar *self, const struct sl_entry *entry,
                             const struct reg_promote *promote)
 {
@@ -40,7 +40,7 @@ static sl_err promote_there(struct registrar *self, const struct sl_entry *entry
     return SL_ERR_EXISTS;
 }
 
-/* REG_NONE: too many are on their way. */
+/* REG_NONE: too many fetches. */
 static uint32_t arrival_for(struct registrar *self, const struct sl_entry *entry, bool ahead)
 {
     uint32_t arrival = reg_arrival_find(self, entry);
@@ -53,7 +53,7 @@ static uint32_t arrival_for(struct registrar *self, const struct sl_entry *entry
     return arrival;
 }
 
-/* SL_ERR_INCOMPLETE: it is being read for this item. promote NULL: there is no disk. */
+/* SL_ERR_INCOMPLETE: the value is being read for this item. promote NULL: the node has no disks. */
 static sl_err promote_key(struct registrar *self, const struct reg_promote *promote, uint32_t item,
                           const struct sl_text *key)
 {
@@ -72,14 +72,14 @@ static sl_err promote_key(struct registrar *self, const struct reg_promote *prom
         return SL_ERR_NOT_FOUND;
     }
     if (phase == REG_RECLAIM_GOING) {
-        return SL_ERR_BUSY; /* its file goes; else its tierer dies before, and it is read */
+        return SL_ERR_BUSY; /* its file is being deleted, unless the tierer dies first */
     }
     if (reg_disk_away(self, entry.disk.disk)) {
         return SL_ERR_UNREACHABLE;
     }
     uint32_t arrival = arrival_for(self, &entry, ahead);
     if (arrival == REG_NONE || !reg_waiter_add(self, arrival, promote, item)) {
-        return SL_ERR_LIMIT; /* one just made without a waiter is dropped when its turn comes */
+        return SL_ERR_LIMIT; /* a new fetch without a waiter is dropped later */
     }
     if (ahead) {
         struct reg_arrival *at = &self->promotion->arrivals[arrival];
@@ -101,14 +101,14 @@ void reg_promote_held(struct registrar *self, sl_ref group)
             reg_reclaim_check(self, &entry.disk);
             uint32_t arrival = arrival_for(self, &entry, false);
             if (arrival == REG_NONE) {
-                continue; /* decode asks for it, and a reclaim waits for it */
+                continue; /* decode will request it, and a reclaim waits for it */
             }
             self->promotion->arrivals[arrival].held = true;
         }
     }
 }
 
-/* false: what is asked for a session is not worth its place: all codes say so. */
+/* False: a session's values are not worth their memory; all codes are SL_ERR_NO_SPACE. */
 static bool returning_begin(struct registrar *self, struct reg_promote *promote,
                             const struct sl_body_bring *asked)
 {
@@ -129,7 +129,7 @@ static void promote_asked(struct registrar *self, const struct sl_msg *msg)
     const struct sl_texts *keys = &asked->keys;
     if (asked->groups.count + asked->spots.count > 0 || asked->chain || asked->sure) {
         sl_reply_fail(self->env, msg, SL_ERR_INVALID,
-                      "BRING of disks: no groups, spots, chain, sure");
+                      "BRING of disks: only keys, ahead, for_ns, worth, chain_bytes");
         return;
     }
     if (!self->tier->on || keys->count == 0) {
@@ -177,7 +177,7 @@ static bool source_stands(struct registrar *self, const struct reg_arrival *arri
            source->disk.valid != 0 && reg_reclaim_phase(self, &source->disk) < REG_RECLAIM_GOING;
 }
 
-/* Takes an extent and records the claim. SL_ERR_STALE: the source went meanwhile. */
+/* Takes an extent and records the claim. SL_ERR_STALE: the source record changed meanwhile. */
 static sl_err arrival_claim(struct registrar *self, struct reg_arrival *arrival,
                             struct sl_entry *source, uint64_t batch_bytes)
 {
@@ -253,7 +253,7 @@ static void fill_make(struct registrar *self, const struct reg_arrival *arrival,
     };
 }
 
-/* What became of a key whose record changed under the arrival. */
+/* The code for a key whose record changed during the fetch. */
 static sl_err arrival_outcome(struct registrar *self, const char *key, uint32_t key_length)
 {
     struct sl_entry entry;
@@ -264,7 +264,7 @@ static sl_err arrival_outcome(struct registrar *self, const char *key, uint32_t 
     return entry.extent.generation != 0 ? SL_OK : SL_ERR_BUSY;
 }
 
-/* Whether so much more may be in memory that nobody has asked for yet. */
+/* Whether this many more bytes that no reader has used may be in memory. */
 static bool prefetch_fits(const struct registrar *self, uint64_t length_bytes, bool returning)
 {
     uint64_t bytes = self->units->prefetched_unread_bytes + length_bytes;
@@ -275,8 +275,8 @@ static bool prefetch_fits(const struct registrar *self, uint64_t length_bytes, b
            reg_ceiling_bytes(self) / (returning ? REG_RETURNING_SHARE : PREFETCH_MEMORY_SHARE);
 }
 
-/* There is no room: all the others in the queue are told, too, so that none is looked for in vain
- * time and again. kept: also what a reclaim keeps. */
+/* There is no room: ends all fetches ahead of use in the disk's queue, so that the search for room
+ * is not repeated for each. kept: also those for a reclaim. */
 static void ahead_refuse(struct registrar *self, const struct reg_disk *disk, bool kept)
 {
     uint32_t slot = disk->arrivals[true].first;
@@ -293,7 +293,7 @@ static void ahead_refuse(struct registrar *self, const struct reg_disk *disk, bo
     }
 }
 
-/* What the batch may still take, if what is queued is as large as this value. */
+/* Bytes that the batch may still take, if the queued values are as large as this one. */
 static uint64_t batch_left(const struct registrar *self, const struct reg_read *read,
                            uint64_t length_bytes)
 {
@@ -303,8 +303,8 @@ static uint64_t batch_left(const struct registrar *self, const struct reg_read *
     return SL_MIN(count * sl_extent_space(length_bytes), bytes);
 }
 
-/* Claims an extent for the arrival, which is in no queue. True: it goes with the batch. False:
- * *stop says whether the others in the queue have to wait as well. */
+/* Claims an extent for the fetch, which is in no queue. True: it joins the batch. False: *stop is
+ * set if the rest of the queue has to wait as well. */
 static bool arrival_take(struct registrar *self, const struct reg_read *read, uint32_t slot,
                          struct sl_entry *source, bool *stop)
 {
@@ -318,7 +318,7 @@ static bool arrival_take(struct registrar *self, const struct reg_read *read, ui
                                      batch_left(self, read, source->extent.length_bytes));
     bool ahead = arrival->ahead;
     uint64_t most = SL_MIN(reg_charge_largest(self), reg_ceiling_bytes(self));
-    bool fits = sl_extent_space(source->extent.length_bytes) <= most; /* else none ever comes */
+    bool fits = sl_extent_space(source->extent.length_bytes) <= most; /* else none ever suffices */
     if (err == SL_ERR_NO_SPACE && !ahead && fits) {
         reg_arrival_prepend(self, slot);
         self->space.arrival_blocked = true;
@@ -341,7 +341,7 @@ static bool arrival_take(struct registrar *self, const struct reg_read *read, ui
     return true;
 }
 
-/* Fills a batch from the queue; gives how many. Stops when there is no space. */
+/* Fills a batch from the queue until there is no space. Returns the number of its items. */
 static uint32_t read_fill(struct registrar *self, struct reg_read *read)
 {
     struct reg_disk *disk = &self->tier->disks[read->disk];
@@ -350,7 +350,7 @@ static uint32_t read_fill(struct registrar *self, struct reg_read *read)
                              ? self->promotion->prefetch_bytes_max -
                                    SL_MIN(disk->ahead_bytes, self->promotion->prefetch_bytes_max)
                              : REG_READ_BYTES_MAX;
-    bool first = !read->ahead || disk->ahead_bytes == 0; /* a large value goes alone */
+    bool first = !read->ahead || disk->ahead_bytes == 0; /* a larger value is a batch by itself */
     bool stop = false;
     read->count = 0;
     read->bytes = 0;
@@ -360,8 +360,7 @@ static uint32_t read_fill(struct registrar *self, struct reg_read *read)
         struct sl_entry source;
         reg_arrival_unqueue(self, slot);
         if (!reg_arrival_is_awaited(self, arrival) || !source_stands(self, arrival, &source)) {
-            reg_arrival_end(self, slot,
-                            SL_ERR_BUSY); /* it changed, or went: to be looked at again */
+            reg_arrival_end(self, slot, SL_ERR_BUSY); /* it changed: the reader looks it up again */
             continue;
         }
         if ((read->count > 0 || !first) && read->bytes + source.extent.length_bytes > bytes_max) {
@@ -376,8 +375,7 @@ static uint32_t read_fill(struct registrar *self, struct reg_read *read)
     return read->count;
 }
 
-/* Texts of the batch are taken last: making room for one value can move no record of another any
- * more. */
+/* Fills the message last: making room for one value could have moved the records of others. */
 static uint32_t read_items(struct registrar *self, struct reg_read *read)
 {
     uint32_t kept = 0;
@@ -397,7 +395,7 @@ static uint32_t read_items(struct registrar *self, struct reg_read *read)
     return kept;
 }
 
-/* The arrival goes back to its queue. */
+/* Returns the fetch to the head of its queue. */
 static void arrival_return(struct registrar *self, uint32_t slot)
 {
     struct reg_arrival *arrival = &self->promotion->arrivals[slot];
@@ -449,7 +447,7 @@ static bool read_start(struct registrar *self, uint32_t index, uint32_t slot, bo
     return true;
 }
 
-/* False: nothing can be sent at the moment, to no disk. */
+/* False: no read can be sent to any disk at the moment. */
 static bool reads_start(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
@@ -459,15 +457,15 @@ static bool reads_start(struct registrar *self, uint32_t slot)
          i++) {
         if (!self->promotion->reads[i].used && !read_start(self, i, slot, false) &&
             !self->space.arrival_blocked && queue->first != REG_NONE) {
-            return false; /* the table of calls is full: at the next tick */
+            return false; /* the table of calls is full: retried at the next tick */
         }
     }
     return !self->space.arrival_blocked;
 }
 
-/* Nobody waits for these: they go when nothing waits at the disk, and while nobody waits for memory
- * that they would take. What a reclaim keeps stands at the head of the queue, and goes all the
- * same: it is little, and the reclaim makes room on the disk. */
+/* Starts fetches that no reader waits for: not while requests wait for the memory that they would
+ * take. Those for a reclaim are at the head of the queue and start in any case: they are few, and
+ * the reclaim makes room on the disk. */
 static void ahead_start(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
@@ -512,17 +510,17 @@ void reg_promotes_pump(struct registrar *self)
 
 /* ---- endings ---- */
 
-/* Where the unit stands among those in memory: what somebody wanted is the newest. What was brought
- * in for the log's sake alone is the next victim as soon as it is written. */
+/* Places the unit among those in memory. If a reader wanted it, it is the newest. If it was read
+ * only to be rewritten to the log, it is the next victim once it is written. */
 static void unit_arrived(struct registrar *self, const struct reg_arrival *arrival, sl_ref ref)
 {
     struct sl_entry entry;
     sl_index_read(self->index, ref, &entry);
     sl_ref unit = reg_unit_of(&entry);
     bool kept = arrival->ahead && arrival->waiters == REG_NONE;
-    bool returning = arrival->ahead && arrival->keep_until_ns != 0; /* nobody wants it yet */
+    bool returning = arrival->ahead && arrival->keep_until_ns != 0; /* no reader wants it yet */
     bool alone = (sl_index_links(self->index, unit)->flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_COLD;
-    if (alone) { /* the first of its parts */
+    if (alone) { /* its first part in memory */
         reg_unit_return(self, unit, !kept && !returning);
     } else if (!kept && !returning) {
         reg_unit_passed(self, unit);
@@ -541,7 +539,7 @@ static void unit_arrived(struct registrar *self, const struct reg_arrival *arriv
     }
 }
 
-/* The bytes are in place and verified: the record gets its extent back. */
+/* The bytes are in memory and verified: the record gets the extent. */
 static sl_err arrival_done(struct registrar *self, struct reg_arrival *arrival)
 {
     struct reg_claim claim = self->claims->all[arrival->claim];
@@ -568,7 +566,7 @@ static sl_err arrival_done(struct registrar *self, struct reg_arrival *arrival)
         return err == SL_ERR_STALE ? arrival_outcome(self, key, key_length) : err;
     }
     reg_charge_note(self, fresh, reg_charge_of(self, claim.ref));
-    sl_index_set_kind(self->index, claim.ref, SL_RECORD_FREE); /* the extent is the record's now */
+    sl_index_set_kind(self->index, claim.ref, SL_RECORD_FREE); /* the record has the extent now */
     reg_claim_remove(self, arrival->claim);
     unit_arrived(self, arrival, fresh);
     sl_metric_add(self->env->metrics, self->promotion->metric.promoted_count, 1);
@@ -581,8 +579,8 @@ static sl_err arrival_failed(struct registrar *self, struct reg_arrival *arrival
 {
     struct sl_entry source;
     sl_metric_add(self->env->metrics, self->promotion->metric.promote_failed_count, 1);
-    reg_claim_release(self, arrival->claim); /* answered: nothing reads into it any more */
-    /* A disk that cannot read now may do so later: what it holds was acknowledged and stays. */
+    reg_claim_release(self, arrival->claim); /* after the reply nothing is read into it any more */
+    /* A disk that cannot read now may do so later: acknowledged values keep their places. */
     bool lost = sl_err_class(code) == SL_CLASS_DATA || code == SL_ERR_NOT_FOUND;
     if (lost && source_stands(self, arrival, &source)) {
         reg_place_lost(self, arrival->source, code);
@@ -618,7 +616,7 @@ static void read_expired(struct registrar *self, uint32_t index)
     read_end(self, read);
 }
 
-/* The tierer died: its i/o may go on for a while, the values are read again into other extents. */
+/* The tierer died. Its I/O may go on for a while: values are read again into other extents. */
 static void promotion_disk_left(struct registrar *self, uint32_t disk)
 {
     for (uint32_t r = 0; r < self->promotion->read_count; r++) {
@@ -647,11 +645,11 @@ static void promotes_expire(struct registrar *self)
             reg_arrivals_end(self, i, true, SL_ERR_UNREACHABLE);
         }
     }
-    /* Room that is on its way is waited for: requests have deadlines of their own. */
+    /* Memory that is being populated is waited for: requests have deadlines of their own. */
     bool late = self->space.arrival_blocked_ns != 0 && !reg_populate_pending(self) &&
                 now_ns >= self->space.arrival_blocked_ns + REG_PROMOTE_WAIT_NS;
     if (late && reg_disks_writable(self) && reg_writes_come(self)) {
-        /* with each value that reaches the disk */
+        /* each value that reaches the disk may free memory */
         self->space.arrival_blocked_ns = now_ns;
     } else if (late) {
         for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
@@ -662,7 +660,7 @@ static void promotes_expire(struct registrar *self)
         self->space.arrival_blocked_ns = 0;
         self->space.arrival_blocked = false;
     }
-    if (reg_promotes_late(self, REG_ANSWER_BRING)) { /* what stood first may be nobody's now */
+    if (reg_promotes_late(self, REG_ANSWER_BRING)) { /* the first may wait no more */
         self->space.arrival_blocked = false;
     }
     if (reg_promotes_late(self, REG_ANSWER_AHEAD)) {

@@ -1,12 +1,12 @@
-/* actors/registrar/disk/reclaim.c - DISK_RECLAIM: the oldest segment of a disk goes. What nobody
- * wanted lately leaves with it, what somebody did is written anew, to the log's end.
+/* actors/registrar/disk/reclaim.c - DISK_RECLAIM: the oldest log file of a disk is deleted. Values
+ * that were not wanted lately leave with it; others are kept: written again at the end of the log.
  *
- * What is kept and on disk alone is read into memory first, behind all other reads. When all of
- * that has come, or after a moment without it, the tierer hears that the file may go. It says so
- * when the file has gone, and only then the places there are cleared: whoever dies, and whatever is
- * removed meanwhile, records say what is on the disk. Write-behind then treats what was kept like
- * any new value. What a hand-over holds is kept whatever its size and waited for longer; a segment
- * from which it cannot be read stays (SL_ERR_BUSY: the tierer asks again). */
+ * Kept values that are only on disk are read into memory first, after all other reads. When they
+ * are in memory, or after a short wait, the tierer is answered that it may delete the file. It
+ * reports when the file is deleted, and only then the file's places are cleared. So whichever
+ * process dies, and whatever is removed meanwhile, records agree with the disk. Write-behind then
+ * treats kept values like new ones. Values that a hand-over holds are kept whatever their size, and
+ * waited for longer. If they cannot be read, the file stays (SL_ERR_BUSY: the tierer retries). */
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/admission.h"
@@ -25,32 +25,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a segment, so much at most is written anew: a working set larger than the disk would be
- * written round and round. More where the policy knows what is worth it: with half of a segment,
- * and what is worth more than 0.7 of all on disk alone, a replay of the conversation trace (5,000
- * blocks in memory, 20,000 on disk) hit 28.5 % and wrote 2.1 GiB; with a quarter, and more than
- * half, 28.2 and 2.1; by when a value was wanted last 27.9 and 1.8. */
+/* Share of a log file that is written again at most; otherwise a working set larger than the disk
+ * would be rewritten endlessly. It is larger if the policy knows what units are worth. A replay of
+ * the conversation trace (5,000 blocks in memory, 20,000 on disk) gave: half of a file, of units
+ * worth more than 70 % of those only on disk: 28.5 % hits, 2.1 GiB written; a quarter, worth more
+ * than half: 28.2 %, 2.1; by the time of the last use: 27.9 %, 1.8. */
 #define KEEP_SHARE_WANTED 0.25
 #define KEEP_SHARE_WORTH  0.5
 #define KEEP_WORTH_SHARE  0.3
-/* Of these, what engines want kept comes first, up to so much of a segment, whatever it is worth;
- * as in memory, what is said wrongly costs little. */
+/* Within that, units with a retention hint come first, up to this share of a file, whatever they
+ * are worth. The limit bounds the cost of wrong hints, as in memory. */
 #define KEEP_SHARE_SAID   (1.0 / SL_DENSITY_KEPT_SHARE)
-#define KEEP_MEMORY_SHARE 16u /* and of memory, so much at most is taken for it at a time */
-/* Without a worth, who was wanted before half of the disk was written stays behind. Without this
- * limit a model of the conversation trace has as many hits, and writes 1.4 to 3 times as many
- * values anew. */
+#define KEEP_MEMORY_SHARE 16u /* and this share of memory is used for it at most */
+/* Without a known worth, only units wanted since half of the disk was written are kept. A model of
+ * the conversation trace hits no more without this limit, and rewrites 1.4 to 3 times the
+ * values. */
 #define KEEP_AGE_MAX (REG_WANTED_TICKS / 2)
-/* Writers may wait for the room. A disk reads a quarter of a segment in a fraction of it. */
+/* Writers may wait for the room. A disk reads a quarter of a file in a fraction of this time. */
 #define KEEP_WAIT_NS (250 * SL_NS_PER_MS)
-/* A disk that cannot read what is held within this time fails; half of the tierer's patience bounds
- * it, too. */
+/* A disk that cannot read held values within this time fails. Half of the tierer's remaining time
+ * also bounds the wait. */
 #define HELD_WAIT_NS (4 * SL_NS_PER_S)
 
-#define GOING_NS     (5 * SL_NS_PER_S) /* a file that stays for so long may stay for good */
-#define RECLAIM_STEP 1024u             /* records looked at in a turn */
-/* Keys of the heap, the first one first: WORTH_KEY - worth, as bits of a double; behind them the
- * same for what no engine wants kept. */
+#define GOING_NS     (5 * SL_NS_PER_S) /* a file that stays this long may stay for ever */
+#define RECLAIM_STEP 1024u             /* records handled in a turn */
+/* Keys of the heap, smallest first: WORTH_KEY - worth, as bits of a double. Units without a
+ * retention hint follow, with the bit UNSAID. */
 #define WORTH_KEY UINT64_C(0x7ff0000000000000)
 #define UNSAID    (UINT64_C(1) << 63)
 
@@ -117,7 +117,7 @@ void reg_reclaim_check(struct registrar *self, const struct sl_disk_place *place
     }
 }
 
-/* 0: it is not worth to be written anew. */
+/* Worth of the unit; 0: not enough to be written again. */
 static double unit_worth(struct registrar *self, sl_ref unit, double cut)
 {
     if (cut < 0.0) {
@@ -134,8 +134,8 @@ static bool unit_is_held(struct registrar *self, sl_ref unit)
     return (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
 }
 
-/* A block may have parts in segments of several disks that go at the same time: each has a bit of
- * its own in the block's record, which has nothing on disk itself. */
+/* Marks the unit as kept or not. A block may have parts in files that several disks reclaim at the
+ * same time. So its record, which has no place itself, has a bit for each disk. */
 static void unit_mark(struct registrar *self, sl_ref unit, uint32_t slot, bool kept)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
@@ -158,16 +158,16 @@ static bool is_held_on_disk_alone(struct registrar *self, const struct sl_entry 
     return entry->extent.generation == 0 && unit_is_held(self, reg_unit_of(entry));
 }
 
-/* Puts the record's unit in the heap, if it is to be kept should there be room. */
+/* Puts the record's unit into the heap if it should be kept, given room. */
 static void record_choose(struct registrar *self, struct reg_reclaim *reclaim,
                           const struct sl_entry *entry)
 {
     sl_ref unit = reg_unit_of(entry);
     if (!reclaim->again) {
-        unit_mark(self, unit, entry->disk.disk, false); /* of a time before */
+        unit_mark(self, unit, entry->disk.disk, false); /* from an earlier reclaim */
     }
     if (unit == reclaim->chosen || is_kept(self, entry)) {
-        return; /* with another part */
+        return; /* handled with another part */
     }
     bool wanted = unit_is_held(self, unit) || entry->hard_pin ||
                   entry->soft_pin_end_ns > self->env->now_ns || reg_unit_leased(self, unit) != 0;
@@ -177,7 +177,7 @@ static void record_choose(struct registrar *self, struct reg_reclaim *reclaim,
         uint64_t bits;
         memcpy(&bits, &worth, sizeof(bits));
         uint64_t key = (WORTH_KEY - bits) | (wanted || said ? 0 : UNSAID);
-        /* without memory for it, it goes */
+        /* without memory for this it is not kept */
         (void)sl_heap_add(&reclaim->best, (struct sl_heap_item){.at_ns = key, .id = entry->ref});
         reclaim->chosen = unit;
     }
@@ -193,9 +193,9 @@ static bool room_take(struct reg_room *room, struct reg_room want)
     return true;
 }
 
-/* Marks the unit of a record that came out of the heap, if there is room. What is held and would go
- * is kept whatever its size; what an engine wants kept has a share of the room, and after that what
- * it is worth counts. Gives how many records were looked at. */
+/* Marks the unit of a record from the heap as kept, if there is room. Held units that would be lost
+ * are kept whatever their size. Units with a retention hint first use their own share of the room,
+ * then compete by worth. Returns how many records were handled. */
 static uint32_t unit_keep(struct registrar *self, uint32_t slot, const struct sl_heap_item *best)
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
@@ -220,7 +220,7 @@ static uint32_t unit_keep(struct registrar *self, uint32_t slot, const struct sl
     if (!held && said && !room_take(&reclaim->said, want)) {
         if (best->at_ns < WORTH_KEY) {
             struct sl_heap_item again = {.at_ns = best->at_ns | UNSAID, .id = best->id};
-            (void)sl_heap_add(&reclaim->best, again); /* its room was just left */
+            (void)sl_heap_add(&reclaim->best, again); /* the pop has just freed its slot */
         }
     } else if (held || room_take(&reclaim->room, want)) {
         unit_mark(self, unit, slot, true);
@@ -228,7 +228,7 @@ static uint32_t unit_keep(struct registrar *self, uint32_t slot, const struct sl
     return parts.count;
 }
 
-/* Asks for a kept record that is on disk alone. */
+/* Requests a kept record that is only on disk. */
 static void record_read(struct registrar *self, struct reg_reclaim *reclaim,
                         const struct sl_entry *entry)
 {
@@ -237,11 +237,11 @@ static void record_read(struct registrar *self, struct reg_reclaim *reclaim,
     if (arrival == REG_NONE) {
         arrival = reg_arrival_make(self, entry, !held);
     } else if (self->promotion->arrivals[arrival].kept_for == reclaim->number) {
-        return; /* it is noted twice in the segment */
+        return; /* the record is noted twice in the file's list */
     }
     reclaim->held_left += held;
     if (arrival == REG_NONE) {
-        return; /* too much is being read: it goes, or the segment stays */
+        return; /* too many fetches: it is lost, or the file stays */
     }
     if (held) {
         reg_arrival_raise(self, arrival);
@@ -259,7 +259,7 @@ static void reclaim_begin(struct registrar *self, uint32_t slot, const struct sl
 {
     const struct sl_body_disk_reclaim *asked = &msg->body.disk_reclaim;
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
-    const struct reg_policy *policy = self->units->policy; /* without: by when it was wanted last */
+    const struct reg_policy *policy = self->units->policy; /* cut < 0: by time of last use */
     double cut = policy->worth_cut != NULL ? policy->worth_cut(self, KEEP_WORTH_SHARE) : -1.0;
     double share = (cut < 0.0 ? KEEP_SHARE_WANTED : KEEP_SHARE_WORTH) * reg_admission_share(self);
     double said_share = KEEP_SHARE_SAID * reg_admission_share(self);
@@ -273,7 +273,7 @@ static void reclaim_begin(struct registrar *self, uint32_t slot, const struct sl
         .room = {.bytes = (uint64_t)(segment_bytes * share), .read_bytes = read_bytes},
         .said = {.bytes = (uint64_t)(segment_bytes * said_share), .read_bytes = read_bytes},
         .wait_ns = KEEP_WAIT_NS,
-        .until_ns = SL_NEVER_NS, /* until it waits */
+        .until_ns = SL_NEVER_NS, /* set once it waits */
     };
     sl_return_keep(msg, &reclaim->back);
     self->units->reclaim_count++;
@@ -285,14 +285,14 @@ static void reclaim_answer(struct registrar *self, uint32_t slot, sl_err code)
     const struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
     struct sl_msg reply = {.code = code};
     if (code != SL_OK) {
-        reply.text = sl_text_of("what a hand-over holds could not be read");
-        reg_log(self, SL_LOG_WARN, reclaim->back.trace_id, "segment %u stays: %s",
+        reply.text = sl_text_of("values that a hand-over holds could not be read");
+        reg_log(self, SL_LOG_WARN, reclaim->back.trace_id, "segment %u is not deleted: %s",
                 self->units->going[slot], reply.text.at);
     }
     sl_return_reply(self->env, &reclaim->back, &reply);
 }
 
-/* Gives how many places it took. */
+/* Clears the record's place, and those of its block if that is dropped. Returns how many. */
 static uint32_t record_clear(struct registrar *self, uint32_t slot, const struct sl_entry *entry)
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
@@ -302,7 +302,7 @@ static uint32_t record_clear(struct registrar *self, uint32_t slot, const struct
     reclaim->kept += again;
     self->space.freed = true;
     reg_place_clear(self, entry, &how, !again);
-    places -= self->tier->place_count; /* with those of its block */
+    places -= self->tier->place_count; /* including those of its block */
     reclaim->cleared += (uint32_t)places;
     return SL_MAX((uint32_t)places, 1u);
 }
@@ -321,7 +321,7 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
     uint32_t path = reg_path_of(self, msg);
     uint32_t slot = path == REG_NONE ? REG_NONE : self->tier->paths[path].disk;
     struct sl_error why = {0};
-    if (slot == REG_NONE) { /* one that has not told which disk it serves asks again */
+    if (slot == REG_NONE) { /* it retries when its disk is reported */
         sl_reply_code(self->env, msg,
                       path == REG_NONE
                           ? sl_fail(&why, SL_ERR_PERMISSION, "%s is no tierer", msg->sender.at)
@@ -340,7 +340,7 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     if (same && asked->gone == (reclaim->phase == REG_RECLAIM_CLEARING)) {
-        sl_return_keep(msg, &reclaim->back); /* asked again */
+        sl_return_keep(msg, &reclaim->back); /* resent */
         return;
     }
     disk->gone_segment = asked->gone ? (uint32_t)asked->segment : disk->gone_segment;
@@ -349,8 +349,7 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
     reclaim->blind = disk->chosen_segment != asked->segment;
 }
 
-/* No record is left that the phase has not looked at. Gives how many were looked at; 0: it waits,
- * or it is over. */
+/* The phase has handled all records. Returns how many were handled; 0: it waits, or it is over. */
 static uint32_t phase_end(struct registrar *self, uint32_t slot)
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
@@ -362,7 +361,7 @@ static uint32_t phase_end(struct registrar *self, uint32_t slot)
     case REG_RECLAIM_READING:
         reclaim->phase = REG_RECLAIM_CHECKING;
         reclaim->cursor = 0;
-        /* half of what is left; a request whose time is over comes again */
+        /* half of the time left; a request whose time is over is resent */
         reclaim->until_ns =
             sl_deadline_ns(now_ns, end_ns > now_ns ? SL_MIN(reclaim->wait_ns, (end_ns - now_ns) / 2)
                                                    : reclaim->wait_ns);
@@ -376,7 +375,7 @@ static uint32_t phase_end(struct registrar *self, uint32_t slot)
         return 0;
     default:
         reg_log(self, SL_LOG_DEBUG, reclaim->back.trace_id,
-                "segment %u has left the disk: %u places forgotten, %u values written anew",
+                "segment %u was deleted: %u places forgotten, %u values written again",
                 self->units->going[slot], reclaim->cleared, reclaim->kept);
         sl_metric_add(self->env->metrics, self->tier->metric.rewritten_count, reclaim->kept);
         reclaim_answer(self, slot, SL_OK);
@@ -385,7 +384,7 @@ static uint32_t phase_end(struct registrar *self, uint32_t slot)
     }
 }
 
-/* Looks at the next record. Gives how many were looked at; 0: it waits, or it is over. */
+/* Handles the next record. Returns how many were handled; 0: it waits, or it is over. */
 static uint32_t reclaim_step(struct registrar *self, uint32_t slot)
 {
     struct reg_reclaim *reclaim = &self->tier->disks[slot].reclaim;
@@ -396,7 +395,7 @@ static uint32_t reclaim_step(struct registrar *self, uint32_t slot)
         if (sl_heap_pop(&reclaim->best, SL_NEVER_NS, &best)) {
             return unit_keep(self, slot, &best);
         }
-        /* Records that became others meanwhile are noted at the end. */
+        /* Records that were replaced meanwhile are noted at the end of the list. */
         reclaim->again = reg_segment_ref(self, slot, reclaim->cursor) != 0;
         reclaim->phase = reclaim->again ? REG_RECLAIM_CHOOSING : REG_RECLAIM_READING;
         reclaim->cursor = reclaim->again ? reclaim->cursor : 0;
@@ -404,7 +403,7 @@ static uint32_t reclaim_step(struct registrar *self, uint32_t slot)
     bool checks = reclaim->phase == REG_RECLAIM_CHECKING;
     bool clears = reclaim->phase == REG_RECLAIM_CLEARING;
     if (reclaim->phase == REG_RECLAIM_GOING &&
-        late) { /* or it stays: what is there is read again */
+        late) { /* the file stays: its values are read again */
         reclaim_forget(self, slot);
     }
     if (reclaim->phase == REG_RECLAIM_NONE || reclaim->phase == REG_RECLAIM_GOING ||
@@ -446,7 +445,7 @@ static void reclaims_run(struct registrar *self)
     for (uint32_t i = 0; self->units->reclaim_count > 0 && i < REG_DISK_UNKNOWN; i++) {
         struct reg_reclaim *reclaim = &self->tier->disks[i].reclaim;
         uint32_t step = 1;
-        reclaim->chosen = 0; /* it may be another unit by now */
+        reclaim->chosen = 0; /* its reference may be reused */
         for (uint32_t at = 0; step > 0 && at < RECLAIM_STEP; at += step) {
             step = reclaim->phase != REG_RECLAIM_NONE ? reclaim_step(self, i) : 0;
         }

@@ -1,4 +1,4 @@
-/* actors/registrar/disk/remove.c - REMOVE, answered when what was on disk has its tombstone. */
+/* actors/registrar/disk/remove.c - REMOVE: answered when the tombstones on disks are durable. */
 #include "actors/registrar/disk/remove.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
@@ -16,17 +16,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- working ---- */
+/* ---- carrying it out ---- */
 
-/* Whether the tombstones of one more block fit, one for each part and disk at most. */
+/* Whether the tombstones of one more block fit: at most one for each part and disk. */
 static bool remove_has_room(const struct registrar *self)
 {
     return reg_forgets_room(self) >= REG_PARTS_MAX * (self->tier->path_count + 1);
 }
 
-/* The key is not here any more; but the one who asks may have asked the registrar before, too, or
- * got no answer to an earlier one, or the disk has not said yet what it holds: this removal waits
- * for a tombstone like any other. */
+/* The key is not in the index, but a disk may still hold it: an earlier registrar was removing it,
+ * an earlier request got no answer, or the disk is not scanned yet. So it gets tombstones
+ * nevertheless. */
 bool reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how)
 {
     uint16_t disks = reg_disks_may_have(self, key, REG_NONE, true);
@@ -40,7 +40,7 @@ bool reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_
     return how->reason != REG_GHOST_REMOVED || reg_forget_noted(self, key);
 }
 
-/* The other half does not come up beside the client's bytes from a disk that has not told yet. */
+/* The tombstones prevent that a disk not scanned yet adds the other parts beside the client's. */
 bool reg_half_gives_way(struct registrar *self, sl_ref block)
 {
     const struct reg_drop how = {.reason = REG_GHOST_EXPIRED, .forget = true};
@@ -62,7 +62,7 @@ uint32_t reg_forgets_needed(struct registrar *self, const struct sl_entry *entry
                : 0;
 }
 
-/* Whether the index has room for the notes of the unit's removal: they are put, and taken out. */
+/* The notes are written and freed again, to see whether they fit. */
 bool reg_notes_fit(struct registrar *self, sl_ref unit)
 {
     static const struct reg_forget_note empty;
@@ -87,13 +87,13 @@ bool reg_notes_fit(struct registrar *self, sl_ref unit)
     return fit;
 }
 
-/* Without its notes a removal could be undone by the next scan: it is refused for now. */
+/* Without its notes the next scan could undo a removal, so it is refused for now. */
 static sl_err unit_remove(struct registrar *self, sl_ref unit, const struct reg_drop *how)
 {
     return reg_notes_fit(self, unit) ? reg_unit_drop(self, unit, how) : SL_ERR_NO_SPACE;
 }
 
-/* The same, but what is leased stays. A bundle's lease is one for all its members. */
+/* The same, except that a leased unit stays. A bundle's lease covers all its members. */
 static sl_err unit_remove_heeding(struct registrar *self, sl_ref unit, const struct reg_drop *how)
 {
     uint64_t bundle = reg_unit_bundle(self, unit);
@@ -109,7 +109,8 @@ static sl_err unit_remove_heeding(struct registrar *self, sl_ref unit, const str
     return err;
 }
 
-/* Not visible yet. What a scan has found of a block is removed like any other. */
+/* Whether a writer is still writing the value. Parts of a block that a scan has found are not, and
+ * are removed like visible ones. */
 static bool is_being_written(struct registrar *self, const struct sl_entry *entry)
 {
     if (reg_unit_visible(self, entry)) {
@@ -139,7 +140,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
     bool there = sl_index_find_any(self->index, key, (uint32_t)length, &entry) == SL_OK;
     bool written = there && is_being_written(self, &entry);
     remove->codes[index] = (uint64_t)SL_ERR_NOT_FOUND;
-    if (!there || written) { /* but a disk may have one of before */
+    if (!there || written) { /* but a disk may hold an older value */
         if (remove->tell_busy &&
             (written || reg_claim_by_key(self, reg_hash(key, length), key, length) != REG_NONE)) {
             remove->codes[index] = (uint64_t)SL_ERR_BUSY;
@@ -149,7 +150,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
         return;
     }
     sl_ref unit = reg_unit_of(&entry);
-    bool found = !reg_unit_visible(self, &entry); /* in part: the rest of it may come yet */
+    bool found = !reg_unit_visible(self, &entry); /* found in part: the rest may follow */
     remove->codes[index] = (uint64_t)SL_OK;
     sl_err err =
         remove->heed_leases ? unit_remove_heeding(self, unit, &how) : unit_remove(self, unit, &how);
@@ -160,7 +161,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
     }
 }
 
-/* ---- sent again, after its answer, or after the registrar that carried it out had died ---- */
+/* ---- requests that are resent after the answer, or to the next registrar ---- */
 
 static uint64_t settled_id(const struct reg_remove *remove, uint32_t index)
 {
@@ -173,8 +174,8 @@ static const sl_err settled_codes[] = {[SL_SETTLED_REMOVED] = SL_OK,
                                        [SL_SETTLED_LEASED] = SL_ERR_LEASED,
                                        [SL_SETTLED_BUSY] = SL_ERR_BUSY};
 
-/* What is there now was put by others meanwhile, and stays: a tombstone more could be meant for it.
- * Those of then are waited for. */
+/* A value that exists now was put by others meanwhile and stays: one more tombstone could hit it.
+ * The tombstones of the first time are waited for. */
 static bool remove_again(struct registrar *self, struct reg_remove *remove, uint32_t index,
                          const char *key)
 {
@@ -188,13 +189,13 @@ static bool remove_again(struct registrar *self, struct reg_remove *remove, uint
     bool ended = end == SL_SETTLED_REMOVED || end == SL_SETTLED_NOT_FOUND;
     if (ended && !reg_answer_join(self, remove->answer.id, index, key) &&
         reg_forget_of_hash(self, reg_hash(key, strlen(key))) != NULL) {
-        remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* another answer waits for them */
+        remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* another answer waits for these */
     }
     return true;
 }
 
-/* How it ends is known, but for tombstones that are under way. With another code it may be tried
- * again. */
+/* Notes how the removal of the key ended, apart from tombstones in flight. Codes that are not noted
+ * may be tried again. */
 static void remove_settle(struct registrar *self, const struct reg_remove *remove, uint32_t index)
 {
     uint64_t code = remove->codes[index];
@@ -221,8 +222,8 @@ static void remove_key(struct registrar *self, struct reg_remove *remove, uint32
     remove_settle(self, remove, index);
 }
 
-/* One bounded step; tombstones have a bound too, so a large removal goes on as they become durable.
- */
+/* Removes a bounded number of units. Tombstones are bounded as well, so a large removal continues
+ * as they become durable. */
 static void remove_step(struct registrar *self, struct reg_remove *remove)
 {
     uint64_t from = self->retired->count;
@@ -254,7 +255,7 @@ static void remove_step(struct registrar *self, struct reg_remove *remove)
     reg_retired_scan(self, from);
 }
 
-/* A disk that was away must not bring back what is said to be gone. */
+/* An absent disk must not bring back values after this answer: all disks must know of it first. */
 static bool removes_may_end(struct registrar *self)
 {
     uint32_t at = 0;
@@ -265,18 +266,18 @@ static bool removes_may_end(struct registrar *self)
     return reg_members_agreed(self);
 }
 
-/* Whether each of its keys was looked at. */
+/* Whether each of its keys has been handled. */
 static bool remove_is_begun(const struct reg_remove *remove)
 {
     return remove->next == remove->count && remove->all_left == 0;
 }
 
-/* Why all that it waits for does not come soon: SL_ERR_DISK_AWAY (from disks that nobody serves),
- * SL_ERR_NO_SPACE (from some that are full, too), SL_OK: it may come. */
+/* Why the tombstones that it waits for cannot come soon: SL_ERR_DISK_AWAY (no tierer serves their
+ * disks), SL_ERR_NO_SPACE (some of the disks are full), SL_OK: they may. */
 static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remove)
 {
     uint64_t lost = 0, full = 0, left = self->forgets->count; /* tombstones that may end soon */
-    bool unknown = false;                                     /* of disks that are away */
+    bool unknown = false;                                     /* contents of absent disks */
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
         bool lost_disk = reg_disk_lost(self, i);
@@ -286,7 +287,7 @@ static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remo
             left -= disk->forget_count;
             unknown = unknown || !disk->scanned || disk->missed;
         } else if (remove->keys == NULL && disk->used && !disk->gone && tells) {
-            return SL_OK; /* it may tell yet */
+            return SL_OK; /* it may still report */
         } else if (disk->forget_full) {
             full += remove->forgets[i];
         }
@@ -304,8 +305,8 @@ static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remo
     return full > 0 ? SL_ERR_NO_SPACE : away ? SL_ERR_DISK_AWAY : SL_OK;
 }
 
-/* What was not confirmed is on a disk that is away, or full: it is told of when that changes. Keys
- * that no note had room for are still there. */
+/* Unconfirmed keys are on a disk that is absent or full, and are forgotten there later. Keys that
+ * found no room for notes still exist. */
 static void codes_stuck(struct reg_remove *remove, sl_err stuck)
 {
     for (uint32_t i = 0; i < remove->count; i++) {
@@ -314,19 +315,19 @@ static void codes_stuck(struct reg_remove *remove, sl_err stuck)
     }
 }
 
-/* The answer to the removal of everything that was not done. */
+/* The reply to a removal of everything that is not complete. */
 static struct sl_msg remove_excuse(const struct reg_remove *remove, sl_err stuck)
 {
     sl_err code = stuck == SL_OK ? SL_ERR_TIMEOUT : remove_is_begun(remove) ? stuck : SL_ERR_LIMIT;
     const char *text =
         code == SL_ERR_TIMEOUT ? "removed in part; the disk has not confirmed all"
         : code == SL_ERR_LIMIT
-            ? "removed in part: a disk is away or full, and no more removals can be noted for it; "
+            ? "removed in part: a disk is unavailable or full, and no removal more can be noted for it; "
               "ask again when it is back (sluicectl status)"
         : code == SL_ERR_NO_SPACE
             ? "removed from memory; a disk is full, and the removal is written there when its file "
               "system has room (sluicectl tiers)"
-            : "removed from memory; a disk is away, and hears of it when it is back "
+            : "removed from memory; a disk is unavailable, and is updated when it is back "
               "(sluicectl status)";
     return (struct sl_msg){.code = code, .text = sl_text_of(text)};
 }
@@ -356,7 +357,7 @@ static void removes_run(struct registrar *self)
             reg_disks_tell_again(self);
         }
         if (all && !reg_disks_scanned(self, remove->failed == SL_OK)) {
-            done = false; /* what the disks hold goes too, as soon as it is known */
+            done = false; /* what the disks hold is removed when it is known */
         }
         if (!may_end) {
             done = false;
@@ -386,7 +387,7 @@ static void removes_run(struct registrar *self)
 
 /* ---- the message ---- */
 
-/* With room for its codes, and for keys of so many bytes. */
+/* Allocates an entry with room for codes, and for keys of key_bytes. */
 static struct reg_remove *remove_new(struct registrar *self, const struct sl_msg *msg,
                                      uint64_t count, uint64_t key_bytes)
 {
@@ -406,7 +407,7 @@ static void remove_asked(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_remove *body = &msg->body.remove;
     uint64_t key_bytes = 0;
-    /* Nobody would notice that a stranger is gone, and its removal could wait for ever. */
+    /* The end of a process without HELLO is not noticed, so its removal could wait for ever. */
     uint32_t peer = reg_peer_asking(self, msg);
     if (peer == REG_NONE) {
         return;
@@ -441,7 +442,7 @@ static void remove_asked(struct registrar *self, const struct sl_msg *msg)
     }
     sl_trace_event(self->env->metrics, self->env->now_ns, msg->trace_id, "remove", msg->sender.at,
                    remove->count);
-    removes_run(self); /* what needs no tombstone is answered at once */
+    removes_run(self); /* requests that need no tombstone are answered at once */
 }
 
 /* ---- other answers that wait for tombstones ---- */
@@ -452,7 +453,7 @@ uint64_t reg_answer_begin(struct registrar *self, const struct sl_msg *msg, uint
     if (remove == NULL) {
         return 0;
     }
-    remove->next = count; /* nothing of it is left to be done */
+    remove->next = count; /* its keys need no further work */
     return remove->answer.id;
 }
 
@@ -486,7 +487,7 @@ void reg_removes_scanned(struct registrar *self)
     }
 }
 
-/* Deadlines are the table's. */
+/* Deadlines are in answers.c. */
 static uint64_t removes_next(const struct registrar *self)
 {
     const struct reg_remove *remove;

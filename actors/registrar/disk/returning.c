@@ -1,8 +1,8 @@
-/* actors/registrar/disk/returning.c - blocks of sessions that come back, ahead of use.
+/* actors/registrar/disk/returning.c - blocks of sessions that are expected back, read ahead of use.
  *
- * The coordinator knows when sessions come back and what their blocks are worth until then
- * (runtime/policy/rhythm); what goes for them is known here. So it says the one with BRING, and is
- * answered with the other. */
+ * The coordinator knows when sessions return and what their blocks are worth until then
+ * (runtime/policy/rhythm). It sends both with BRING. The registrar knows the worth of the units
+ * that would be evicted for them, and answers with it. */
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/memory/accesses.h"
@@ -10,7 +10,7 @@
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
 
-#define WORTH_UNIT 1e12 /* seconds: of worth and edge in messages */
+#define WORTH_UNIT 1e12 /* messages give worth and edge as hits in this many seconds */
 #define FULL_UNIT  1000.0
 
 static uint64_t room_bytes(const struct registrar *self)
@@ -18,7 +18,7 @@ static uint64_t room_bytes(const struct registrar *self)
     return reg_units_room_bytes(self) / REG_RETURNING_SHARE;
 }
 
-/* Hits a second that the unit brings which goes next; 0: not known. */
+/* Hits a second of the next victim; 0: not known. */
 static double edge(struct registrar *self)
 {
     struct reg_judgement judged;
@@ -49,12 +49,12 @@ bool reg_returning_fits(struct registrar *self, const struct sl_body_bring *aske
                         uint64_t *lacks_bytes)
 {
     self->units->returning_at_ns = self->env->now_ns;
-    (void)reg_peers_drain(self); /* what came and was used since is kept no more */
+    (void)reg_peers_drain(self); /* blocks that were used since are kept no more */
     reg_units_kept_look(self);
     uint64_t taken = reg_units_kept_bytes(self);
     uint64_t now = to_bring_bytes(self, &asked->keys), bytes = SL_MAX(now, asked->chain_bytes);
     bool room = taken <= room_bytes(self) && bytes <= room_bytes(self) - taken;
-    /* What would never fit is no reason for others to come later. */
+    /* Others must not wait because of values that could never fit. */
     *lacks_bytes = room || bytes > room_bytes(self) ? 0 : bytes;
     return room && (now == 0 || edge(self) * WORTH_UNIT < (double)asked->worth);
 }

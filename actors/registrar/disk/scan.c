@@ -1,4 +1,5 @@
-/* actors/registrar/disk/scan.c - what the disks hold: places that are found, lost and swept. */
+/* actors/registrar/disk/scan.c - DISK_FOUND: puts values that a tierer's scan finds into the index,
+ * and clears places that it did not find. */
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
@@ -20,7 +21,7 @@
 
 #define SWEEP_STEP  2048u
 #define GROUPS_STEP 2048u
-#define SCAN_AGAIN  "tombstones of removed blocks wait for room: to be told again in a while"
+#define SCAN_AGAIN  "tombstones of removed blocks wait for room: scan again later"
 
 /* ---- what a scan finds ---- */
 
@@ -44,7 +45,7 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
     if (entry->kind != SL_RECORD_COMMITTED || !sl_digest_equal(digest, entry->digest) ||
         entry->extent.length_bytes != found->length_bytes) {
         links->disks |=
-            REG_DISK_BIT(slot); /* should it be removed, the other one must not come back */
+            REG_DISK_BIT(slot); /* if the key is removed, this copy must not come back */
         return false;
     }
     if (here && entry->disk.segment == place.segment &&
@@ -60,19 +61,19 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
     }
     if ((links->flags & REG_FLAG_WRITING) != 0) {
         links->disks |= REG_DISK_BIT(slot); /* the write may be to another disk */
-        return true;                        /* the place that it gives will do */
+        return true;                        /* its place will do */
     }
     sl_ref fresh;
     sl_err err = reg_record_switch(self, entry->ref, NULL, &place, &fresh);
     if (err != SL_OK) {
         links->disks |= REG_DISK_BIT(slot);
-    } else if (elsewhere) { /* that copy may come back */
+    } else if (elsewhere) { /* the other copy may come back */
         sl_index_links(self->index, fresh)->disks |= REG_DISK_BIT(entry->disk.disk);
     }
     return err == SL_OK;
 }
 
-/* The block of a found part: SL_OK and its pending slot, made when it is new. */
+/* Gives the pending slot of a found part's block, which is created if it is new. */
 static sl_err found_group(struct registrar *self, const struct sl_item_found *found, uint32_t *slot)
 {
     struct sl_entry entry;
@@ -84,10 +85,10 @@ static sl_err found_group(struct registrar *self, const struct sl_item_found *fo
                           &entry) == SL_OK) {
         *slot = entry.kind == SL_RECORD_GROUP ? reg_group_slot(self, entry.ref) : REG_NONE;
         if (*slot != REG_NONE && !self->groups->all[*slot].found) {
-            return SL_ERR_BUSY; /* a writer is at it */
+            return SL_ERR_BUSY; /* a client is writing it */
         }
         if (*slot == REG_NONE || reg_group_has(&self->groups->all[*slot], found->part_index)) {
-            return SL_ERR_NOT_FOUND; /* complete without it */
+            return SL_ERR_NOT_FOUND; /* the block is complete or has this part */
         }
         sl_index_group_info(self->index, entry.ref, &info);
         return info.part_count == found->part_count ? SL_OK : SL_ERR_INVALID;
@@ -95,7 +96,7 @@ static sl_err found_group(struct registrar *self, const struct sl_item_found *fo
     struct sl_group_want want = {
         .key = {.at = found->group_key.at, .length = (uint32_t)found->group_key.length},
         .part_count = (uint32_t)found->part_count,
-        .deadline_ns = SL_NEVER_NS, /* until the scan is over */
+        .deadline_ns = SL_NEVER_NS, /* until the scans are over */
     };
     struct reg_group fresh = {.found = true};
     return reg_group_make(self, &want, &fresh, slot);
@@ -121,7 +122,7 @@ static sl_err found_insert(struct registrar *self, const struct sl_item_found *f
     sl_ref ref;
     err = sl_index_insert(self->index, &want, &ref, NULL);
     if (err != SL_OK) {
-        return err; /* a block made for it alone goes when the scan ends */
+        return err; /* a block created only for it is dropped when the scan ends */
     }
     reg_segment_note(self, ref, &want.disk, true);
     if (slot == REG_NONE) {
@@ -139,7 +140,7 @@ static sl_err found_insert(struct registrar *self, const struct sl_item_found *f
 
 /* ---- DISK_FOUND ---- */
 
-/* SL_ERR_BUSY: somebody writes this key at the moment: asked again when he has committed or not. */
+/* SL_ERR_BUSY: a client is writing this key; the tierer asks again when the claim has ended. */
 static sl_err found_one(struct registrar *self, const struct sl_item_found *found, uint32_t slot)
 {
     struct sl_entry entry;
@@ -169,7 +170,7 @@ static sl_err found_one(struct registrar *self, const struct sl_item_found *foun
     return err == SL_OK || err == SL_ERR_BUSY ? err : SL_ERR_NOT_FOUND;
 }
 
-/* Of the scan that began last, by the same process; 0: none. */
+/* Number of the message that began the last scan by the same process; 0: none. */
 static uint64_t scan_seq(const struct registrar *self, const struct reg_path *path)
 {
     const struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
@@ -178,12 +179,12 @@ static uint64_t scan_seq(const struct registrar *self, const struct reg_path *pa
     return same ? disk->scan_seq : 0;
 }
 
-/* What was meant for the registrar before us is sent until somebody answers. It tells what the disk
- * held then; what that registrar removed afterwards, with a tombstone that is durable and of which
- * no note is left, would be back. */
+/* A report meant for an earlier registrar is resent until it is answered, and describes the disk as
+ * it was then. If that registrar removed a value later, with a tombstone that is durable and no
+ * longer noted, the report would bring it back. */
 static bool scan_is_ours(const struct registrar *self, const struct sl_body_disk_found *body)
 {
-    return body->boot_generation == 0 || /* an older tierer does not say */
+    return body->boot_generation == 0 || /* from an older tierer */
            body->boot_generation == sl_arena_boot_generation(self->arena);
 }
 
@@ -194,13 +195,13 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     struct sl_index_stats index;
     sl_index_view_stats(sl_index_as_view(self->index), &index);
     disk->scan_open = true;
-    disk->scanned = disk->scanned && !disk->missed; /* until this one ends */
+    disk->scanned = disk->scanned && !disk->missed; /* else false until this scan ends */
     disk->missed = disk->asked_again = false;
     disk->scan_number++;
     disk->scan_seq = msg->seq;
     disk->scan_proc = self->peers->all[path->peer].proc;
     free(disk->found);
-    uint64_t refs = index.record_bytes_max / 64 + 1; /* numbers of 64 bytes each */
+    uint64_t refs = index.record_bytes_max / 64 + 1; /* a reference counts 64 bytes */
     disk->found = calloc(refs / 64 + 1, sizeof(*disk->found));
     disk->sweeping = false;
     disk->forget_held = false;
@@ -208,8 +209,8 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     disk->state = REG_DISK_SCANNING;
 }
 
-/* Some disk has not told all yet and may still come, and what was found has room meanwhile: the
- * other parts may be there. */
+/* Whether incomplete blocks are kept: the other parts may be on a disk that was not scanned and may
+ * still come, and there is room for these blocks meanwhile. */
 static bool groups_wait(const struct registrar *self)
 {
     bool missed = false, awaited = false;
@@ -224,8 +225,8 @@ static bool groups_wait(const struct registrar *self)
     return awaited && !missed && self->groups->found_count <= self->set.reservations_max / 2;
 }
 
-/* Blocks of which a scan found some parts alone; what one turn leaves the next one drops. Not while
- * another scan goes on, whose end comes here again: the other parts may be what it finds next. */
+/* Drops blocks of which scans found only some parts; if there are many, in several turns. Waits
+ * while a scan runs, which may find the other parts: its end calls this again. */
 static void groups_drop_found(struct registrar *self)
 {
     uint32_t left = GROUPS_STEP;
@@ -253,7 +254,7 @@ static void scan_end(struct registrar *self, uint32_t slot)
     if (reg_disks_scanned(self, false)) {
         groups_drop_found(self);
         self->tier->scan_until_ns = 0;
-    } else { /* the other parts may be on a disk that is about to come */
+    } else { /* other parts may be on a disk that is still to report */
         self->tier->groups_until_ns = sl_deadline_ns(self->env->now_ns, REG_DISK_ABSENT_NS);
     }
     if (disk->state != REG_DISK_READY) {
@@ -267,17 +268,17 @@ static void scan_end(struct registrar *self, uint32_t slot)
     reg_tell_disk_known(self);
 }
 
-/* A write that came between what the tierer tells and the fence is durable behind it, and nobody
- * would know. What was removed between the two would be back. */
+/* Whether the report was made before the tierer received the fence. A write that became durable
+ * between the two would have no record, and a value removed between the two would come back. */
 static bool scan_is_early(const struct reg_path *path, const struct sl_body_disk_found *body)
 {
     return body->heard_fence != 0 && body->heard_fence <= path->fenced_seq;
 }
 
-/* Whether all that the tierer was asked before is over, or dropped. A disk that has served since
- * the last fence is asked for nothing more, and gets another one: what it tells may be older than a
- * tombstone of which nothing is left here. One that is under way comes first: the tierer may
- * acknowledge the fence before it, and tell of the value between the two. */
+/* Whether all earlier requests to the tierer have ended or were dropped. If the disk has served
+ * since the last fence, it gets no more requests and another fence: the report may be older than a
+ * tombstone that is not known here any more. A DISK_FORGET in flight has to end first: the tierer
+ * may acknowledge the fence before it, and report the value between the two. */
 static bool scan_is_fenced(struct registrar *self, uint32_t at)
 {
     struct reg_path *path = &self->tier->paths[at];
@@ -285,7 +286,7 @@ static bool scan_is_fenced(struct registrar *self, uint32_t at)
     if (disk != NULL && disk->state == REG_DISK_READY) {
         disk->state = REG_DISK_SCANNING;
         path->absent_since_ns = self->env->now_ns;
-        sl_calls_forget(self->calls, path->fence_seq); /* if one is under way */
+        sl_calls_forget(self->calls, path->fence_seq); /* if one is in flight */
         path->fence_seq = UINT64_MAX;
     }
     if (path->fence_seq == UINT64_MAX && (disk == NULL || disk->forget_seq == 0)) {
@@ -306,7 +307,7 @@ void reg_disks_tell_again(struct registrar *self)
     }
 }
 
-/* A scan begins: which disk is it of? */
+/* A scan begins: finds out which disk it is of. */
 static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_msg *msg,
                           struct sl_error *why)
 {
@@ -317,7 +318,7 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
         return sl_fail(why, SL_ERR_LIMIT, SCAN_AGAIN);
     }
     if (!scan_is_fenced(self, at)) {
-        return sl_fail(why, SL_ERR_BUSY, "what was asked before is not fenced yet");
+        return sl_fail(why, SL_ERR_BUSY, "earlier requests are not fenced yet");
     }
     sl_err err = reg_disk_told(self, at, &msg->body.disk_found, why);
     if (err == SL_OK) {
@@ -343,33 +344,32 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
     struct reg_path *path = &self->tier->paths[at];
     sl_err err = SL_OK;
     if (!scan_is_ours(self, body)) {
-        err = sl_fail(&why, SL_ERR_BUSY, "meant for another registrar: from the beginning");
+        err = sl_fail(&why, SL_ERR_BUSY, "meant for another registrar: start over");
     } else if (msg->seq < scan_seq(self, path) || scan_is_early(path, body)) {
-        err =
-            sl_fail(&why, SL_ERR_BUSY, "made before what was asked is fenced: from the beginning");
+        err = sl_fail(&why, SL_ERR_BUSY, "made before earlier requests were fenced: start over");
     } else if (body->first && msg->seq != scan_seq(self, path)) {
         err = found_begin(self, at, msg, &why);
     } else if (path->disk == REG_NONE || !self->tier->disks[path->disk].scan_open) {
-        /* The rest of a scan that a registrar before this one heard the beginning of tells us
-         * nothing of what that was, and the end of one that has ended is only sent again. */
-        err = sl_fail(&why, SL_ERR_BUSY, "no scan has begun here: from the beginning");
+        /* Either the scan began with an earlier registrar, so that its disk is unknown here; or the
+         * scan has ended, and its last message was resent. */
+        err = sl_fail(&why, SL_ERR_BUSY, "no scan has begun here: start over");
     }
     if (err != SL_OK) {
         sl_reply_code(self->env, msg, err, &why);
         return;
     }
-    path->absent_since_ns = self->env->now_ns; /* it gets on: eviction waits for its copies */
+    path->absent_since_ns = self->env->now_ns; /* the scan makes progress */
     uint32_t slot = path->disk;
-    SL_ASSERT(slot < REG_DISKS_MAX); /* it was told, or is known */
+    SL_ASSERT(slot < REG_DISKS_MAX); /* found_begin bound it, or it was bound before */
     bool told = true;
     for (uint64_t i = 0; i < body->items.count; i++) {
         self->codes[i] = (uint64_t)found_one(self, &body->items.at[i], slot);
         told = told && self->codes[i] != (uint64_t)SL_ERR_BUSY;
     }
-    if (body->last && told) { /* else this part of it comes again */
+    if (body->last && told) { /* else the tierer resends this part */
         scan_end(self, slot);
     }
-    if (body->last && told && self->tier->disks[slot].forget_held) { /* from the beginning */
+    if (body->last && told && self->tier->disks[slot].forget_held) { /* the tierer starts over */
         sl_reply_fail(self->env, msg, SL_ERR_LIMIT, SCAN_AGAIN);
         return;
     }
@@ -395,7 +395,7 @@ static void sweep_step(struct registrar *self, uint32_t slot)
     }
 }
 
-/* What a place was known for and the scan did not find is not on disk any more. */
+/* Clears places that the last scan did not find: the values are not on the disk any more. */
 static void disk_sweep(struct registrar *self)
 {
     uint64_t from = self->retired->count;
@@ -410,7 +410,7 @@ static void disk_sweep(struct registrar *self)
     }
 }
 
-/* Halves of the registrar before wait no longer where no disk tells at all. */
+/* Incomplete blocks of an earlier registrar do not wait longer than this if no disk reports. */
 static void scan_started(struct registrar *self)
 {
     bool halves = self->groups->found_count > 0;

@@ -1,8 +1,9 @@
-/* actors/registrar/disk/segments.c - which records have a place in which segment, so that a reclaim
- * costs what it frees.
+/* actors/registrar/disk/segments.c - which records have a place in which log file, so that a
+ * reclaim costs only what it frees.
  *
- * References are noted when a record gets a place and each time a fresh record takes it over; old
- * ones are recognised by reading the record. While most are old, each that comes looks at some. */
+ * A reference is noted when a record gets a place and when a new record takes that place over.
+ * Outdated references are detected by reading the record. While most of a list is outdated, each
+ * new reference checks a few. */
 #include "actors/registrar/disk/segments.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -13,15 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOKS      4u  /* at a list that is mostly old ones, for each that comes */
-#define LOOKS_FROM 64u /* ones more than twice what is there */
+#define LOOKS      4u  /* checks of a mostly outdated list for each new reference */
+#define LOOKS_FROM 64u /* references more than twice the live ones */
 
 static uint64_t segment_number(uint32_t disk, uint32_t segment)
 {
     return (uint64_t)disk << 32 | segment;
 }
 
-/* Position of the first one that is not below number. */
+/* Position of the first log file whose number is not below `number`. */
 static uint32_t segment_position(const struct registrar *self, uint64_t number)
 {
     uint32_t low = 0, high = self->tier->segment_count;
@@ -121,7 +122,7 @@ bool reg_segments_sweep(const struct registrar *self, uint32_t slot, struct sl_e
     return true;
 }
 
-/* The last one takes the place of one that is old. */
+/* Checks some references. An outdated one is replaced by the last of the list. */
 static void segment_look(const struct registrar *self, struct reg_segment *segment)
 {
     for (uint32_t i = 0; i < LOOKS && segment->count > 2 * segment->live + LOOKS_FROM; i++) {
@@ -148,7 +149,7 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
         self->tier->place_count++;
     }
     if (segment == NULL) {
-        return; /* no memory: a read of a reclaimed place is found out by its key and digest */
+        return; /* no memory: reads of a reclaimed place fail by key and digest */
     }
     segment->live += fresh ? 1 : 0;
     if (reg_reclaim_phase(self, place) == REG_RECLAIM_NONE && !disk->sweeping) {

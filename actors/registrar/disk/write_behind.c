@@ -1,8 +1,8 @@
-/* actors/registrar/disk/write_behind.c - what is committed goes to disk, oldest first, a bounded
- * number of batches at a time.
+/* actors/registrar/disk/write_behind.c - write-behind: committed values are written to disks,
+ * oldest first, in a bounded number of batches at a time.
  *
- * The tierer only reads the arena for it, and digests what it wrote: when it dies, its batches are
- * simply queued again. Records under write carry REG_FLAG_WRITING and are not evicted. */
+ * The tierer reads a batch from the arena and verifies digests of what it wrote. If it dies, its
+ * batches are queued again. Records being written have REG_FLAG_WRITING and are not evicted. */
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOKS_MAX 1024u /* values that wait for nothing any more and are passed by in a turn */
+#define LOOKS_MAX 1024u /* outdated items of the queue that are skipped in a turn */
 
 /* ---- queue ---- */
 
@@ -30,7 +30,8 @@ static void queue_pop(struct registrar *self)
     struct sl_heap_item oldest;
     (void)sl_heap_pop(&self->writes->queue, SL_NEVER_NS, &oldest);
     if (self->writes->queue.count == 0 && self->space.parked_count > 0) {
-        self->space.freed = self->writes->more = true; /* does room come from others? */
+        self->space.freed = self->writes->more =
+            true; /* parked requests check again what may free room */
     }
 }
 
@@ -53,15 +54,15 @@ static bool item_wanted(struct registrar *self, const struct sl_heap_item *item,
             (REG_FLAG_WRITING | REG_FLAG_RECLAIMED)) == 0;
 }
 
-/* Back to its place, in the order of the commits: there is room for all that is on its way. */
+/* Returns the item to its position in the order of commits; room for it is reserved. */
 static void queue_return(struct registrar *self, const struct sl_heap_item *item)
 {
     sl_err err = sl_heap_add(&self->writes->queue, *item);
     SL_ASSERT(err == SL_OK);
 }
 
-/* Looks at the next one, which leaves if it waits no more. Values that come and go while no disk
- * takes them would fill the queue. */
+/* Checks the next item and removes it if it is outdated. Otherwise items of removed values would
+ * fill the queue while no disk takes writes. */
 static void queue_look(struct registrar *self)
 {
     struct sl_heap *queue = &self->writes->queue;
@@ -82,10 +83,10 @@ void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation)
     for (uint32_t i = 0; i < 2 && queue->count > LOOKS_MAX; i++) {
         queue_look(self);
     }
-    uint32_t count = queue->count + 1 + writes->count * REG_WRITE_ITEMS_MAX; /* all may come back */
+    uint32_t count = queue->count + 1 + writes->count * REG_WRITE_ITEMS_MAX; /* all may return */
     if (!SL_ARRAY_ROOM(queue->items, queue->capacity, count)) {
         reg_log(self, SL_LOG_ERROR, 0,
-                "no memory for the write-behind queue: an object stays in memory alone");
+                "no memory for the queue of disk writes: an object stays in memory only");
         return;
     }
     uint64_t at_ns = SL_MAX(writes->next_ns, self->env->now_ns);
@@ -144,16 +145,17 @@ static void spill_fill(struct registrar *self, const struct sl_entry *entry,
     }
 }
 
-/* What lies under the key on the disk is to go first: a tombstone that names no place must not lie
- * behind a new value, and one that names the place of a removed value would take a new one of the
- * same bytes along, since the tierer gives it that place instead of writing them twice. */
+/* Whether the key has a tombstone for the disk, which must be durable before a new value is
+ * written. A tombstone without a place must not follow a new value. One that names the removed
+ * value's place would hit a new value of the same bytes, since the tierer gives it that place and
+ * does not write them twice. */
 static bool key_waits(const struct registrar *self, const struct sl_entry *entry, uint32_t disk)
 {
     struct sl_key key = {.at = entry->key, .length = entry->key_length};
     return reg_forget_pending(self, key, disk);
 }
 
-/* Moves the oldest of the queue into the batch. */
+/* Moves the oldest values from the queue into the batch. */
 static void write_fill(struct registrar *self, struct reg_write *write)
 {
     struct sl_heap *queue = &self->writes->queue;
@@ -229,8 +231,8 @@ static bool write_start(struct registrar *self, uint32_t index, uint32_t slot)
     return true;
 }
 
-/* Whether somebody waits for what is being written: for memory that only leaves when it is on disk,
- * for the disk itself, or soon for memory, since a quarter of what is there is not on disk yet. */
+/* Whether requests wait for these writes: for memory that is only freed when it is on disk, for the
+ * disk itself, or soon for memory, since a quarter of the units in memory is not on disk yet. */
 static bool writes_are_awaited(const struct registrar *self)
 {
     uint32_t at = 0;
@@ -239,7 +241,7 @@ static bool writes_are_awaited(const struct registrar *self)
            self->writes->queue.count > (reg_unit_count(self) - self->units->cold.count) / 4;
 }
 
-/* Loads go first, then what is read ahead of use. */
+/* Reads come first: loads, then fetches ahead of use. */
 static uint32_t writes_max(const struct registrar *self, const struct reg_disk *disk)
 {
     bool reads = disk->reads[false] > 0 || disk->reads[true] > 0 ||
@@ -254,8 +256,8 @@ static bool disk_takes_writes(const struct registrar *self, uint32_t slot)
            disk->writes < writes_max(self, disk) && reg_members_knows(self, disk->path);
 }
 
-/* Whether the oldest in the queue is a part of the block whose parts went to a disk last. Together
- * they cost one disk's failure, not that of either. */
+/* Whether the oldest value in the queue is a part of the block that was last written to a disk. If
+ * its parts are on one disk, only that disk's failure loses the block. */
 static bool queue_continues(struct registrar *self)
 {
     const struct sl_heap_item *item = &self->writes->queue.items[0];
@@ -264,15 +266,15 @@ static bool queue_continues(struct registrar *self)
            entry.group == self->writes->group;
 }
 
-/* Bytes on their way to the disk; a disk that has been written enough comes after all others. */
+/* Bytes in flight to the disk; a disk without budget left is ranked after all others. */
 static uint64_t bytes_before(const struct registrar *self, uint32_t disk)
 {
     bool spent = reg_disk_budget_left(self, disk) <= 0;
     return self->tier->disks[disk].write_bytes + (spent ? UINT64_MAX / 2 : 0);
 }
 
-/* The disk with the fewest bytes on their way to it, of those not yet tried (a bit each); of
- * several the value decides. A slow disk keeps its bytes longer, so it gets fewer. */
+/* The disk with the fewest bytes in flight, except those in `tried` (a bit each); of equal ones a
+ * hash of the value decides. A slow disk keeps its bytes in flight longer, so it gets fewer. */
 static uint32_t disk_for_write(struct registrar *self, uint16_t tried)
 {
     uint32_t best = REG_NONE;
@@ -308,7 +310,7 @@ static bool write_next(struct registrar *self, uint32_t index)
         if (write_start(self, index, slot)) {
             return true;
         }
-        tried |= REG_DISK_BIT(slot); /* a tombstone is in the way there */
+        tried |= REG_DISK_BIT(slot); /* a tombstone delays the key there */
     }
     return false;
 }
@@ -316,7 +318,7 @@ static bool write_next(struct registrar *self, uint32_t index)
 static void writes_pump(struct registrar *self)
 {
     self->writes->more = false;
-    if (self->space.parked_count > 0) { /* does it wait for something that was removed? */
+    if (self->space.parked_count > 0) { /* the value that it waits for may have been removed */
         (void)reg_writes_oldest(self);
     }
     if (self->writes->queue.count > 0) {
@@ -365,26 +367,26 @@ static void disk_fails(struct registrar *self, struct reg_disk *disk)
     disk->retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
 }
 
-/* alone: it was the only one of its batch and the answer was about it. */
+/* alone: the value was the only one of its batch, and the error was for it. */
 static void item_failed(struct registrar *self, const struct sl_heap_item *item, uint32_t slot,
                         sl_err code, bool alone)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
     sl_metric_add(self->env->metrics, self->writes->metric.write_failed_count, 1);
     if (sl_err_class(code) == SL_CLASS_CALL || (code == SL_ERR_LIMIT && alone)) {
-        /* It will never be taken (larger than a segment): it lives in memory alone. */
+        /* The disk will never accept it (larger than a log file): it stays in memory only. */
         reg_log(self, SL_LOG_WARN, 0, "an object cannot go to disk: %s", sl_err_text(code));
         sl_index_links(self->index, item->id)->flags |= REG_FLAG_RECLAIMED;
         return;
     }
     queue_return(self, item);
     if (code == SL_ERR_LIMIT || code == SL_ERR_BUSY || code == SL_ERR_DRAINING) {
-        /* Enough for now, or too much at once. */
+        /* The tierer is busy, or the batch was too large. */
         disk->batch_items = SL_MAX(disk->batch_items / 2, 1u);
         disk->retry_ns = SL_MAX(disk->retry_ns, self->env->now_ns + REG_DISK_BUSY_NS);
         return;
     }
-    sl_index_links(self->index, item->id)->disks |= REG_DISK_BIT(slot); /* it may have arrived */
+    sl_index_links(self->index, item->id)->disks |= REG_DISK_BIT(slot); /* it may be on the disk */
     if (!disk->failing) {
         reg_log(self, SL_LOG_WARN, 0,
                 "write to the disk of tierer.%u failed (%s): tried again in %" PRIu64 " ms",
@@ -403,7 +405,7 @@ static const struct sl_item_spilled *spilled_of(const struct sl_msg *msg, uint32
     return NULL;
 }
 
-/* Gives whether it is durable. */
+/* Ends one value of a batch. Returns whether it is durable. */
 static bool write_item_end(struct registrar *self, struct reg_write *write, uint32_t i,
                            const struct sl_msg *msg)
 {
@@ -448,13 +450,12 @@ static void write_reply(struct registrar *self, uint32_t index, const struct sl_
                              msg->body.disk_write_reply.budget_debt);
     }
     disk->failing = false;
-    (void)reg_peers_drain(self); /* what was noted names records that are another soon */
-    for (uint32_t i = write->count;
-         i-- > 0;) { /* last first: what goes back to the queue keeps its order */
+    (void)reg_peers_drain(self); /* noted accesses name records that are replaced here */
+    for (uint32_t i = write->count; i-- > 0;) { /* last first: this keeps the queue's order */
         durable = write_item_end(self, write, i, msg) || durable;
     }
     if (failing && !disk->failing && !durable) {
-        disk->failing = true; /* it only had no time */
+        disk->failing = true; /* the tierer was only busy */
     } else if (failing && !disk->failing) {
         disk->retry_ns = 0;
         disk->failing_since_ns = 0;
@@ -463,13 +464,13 @@ static void write_reply(struct registrar *self, uint32_t index, const struct sl_
     if (batch_items == disk->batch_items) {
         disk->batch_items = SL_MIN(batch_items * 2, REG_WRITE_ITEMS_MAX);
     } else {
-        disk->batch_items = SL_MAX(batch_items / 2, 1u); /* once a reply, not once an item */
+        disk->batch_items = SL_MAX(batch_items / 2, 1u); /* once for a reply, not for each item */
     }
     write_end(self, write);
-    self->space.freed = true; /* what is on disk may leave memory */
+    self->space.freed = true; /* values on disk may leave memory */
 }
 
-/* No answer will come: everything goes back to the queue. */
+/* No reply will arrive: all values return to the queue. */
 static void write_return(struct registrar *self, struct reg_write *write)
 {
     for (uint32_t i = write->count; i-- > 0;) {
@@ -513,7 +514,7 @@ static void writes_fini(struct registrar *self)
     free(self->writes->spills);
 }
 
-/* Of those that are to go to a disk, or are on their way; NULL: there is none. */
+/* The oldest value that is queued or in flight; NULL: there is none. */
 static const struct sl_heap_item *item_oldest(struct registrar *self)
 {
     struct sl_heap *queue = &self->writes->queue;
@@ -568,7 +569,7 @@ static sl_err writes_init(struct registrar *self, struct sl_error *why)
     writes->all = calloc(SL_MAX(writes->count, 1u), sizeof(*writes->all));
     return writes->spills != NULL && writes->all != NULL
                ? SL_OK
-               : sl_fail(why, SL_ERR_NO_MEMORY, "tables of write-behind");
+               : sl_fail(why, SL_ERR_NO_MEMORY, "tables of disk writes");
 }
 
 static bool writes_drain(const struct registrar *self)

@@ -1,5 +1,4 @@
-/* actors/registrar/presence/peers.c - who is there: processes and clients that said HELLO, watched
- * until they die. */
+/* actors/registrar/presence/peers.c - see peers.h. */
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -14,7 +13,7 @@
     "%s has lost the lock of its pin file (its process closed a descriptor of it): what it has " \
     "pinned stays until the process ends; open another client"
 
-/* What a restart must know of a peer: a BLOB of the index. */
+/* A note of the index: what a restarted registrar must know of a peer. */
 struct peer_note {
     uint32_t version;
     uint32_t reserved;
@@ -101,7 +100,7 @@ bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc)
     return peer != REG_NONE && self->peers->all[peer].present;
 }
 
-/* Whether it has a role other than that of a peer. */
+/* Whether the process has a role other than that of a peer. */
 static bool is_known(const struct registrar *self, struct sl_proc_id proc)
 {
     REG_EACH(self, REG_WALK_KNOWS, part)
@@ -113,7 +112,7 @@ static bool is_known(const struct registrar *self, struct sl_proc_id proc)
     return false;
 }
 
-/* To be called before the process gets its second role here: one watch a process. */
+/* Call before the process gets its second role here: a process has one watch. */
 bool reg_watch(struct registrar *self, struct sl_proc_id proc)
 {
     if (reg_peer_present(self, proc) || is_known(self, proc)) {
@@ -219,8 +218,8 @@ static sl_err peer_arrive(struct registrar *self, uint32_t slot, const struct sl
     sl_err err = self->env->ops->locked(self->env, proc)
                      ? peer_open_pins(self, peer, why)
                      : sl_fail(why, SL_ERR_UNSUPPORTED,
-                               "HELLO.segment: nobody is seen to have the lock of '%s' (file "
-                               "systems of networks, and sandboxes, may keep locks to themselves)",
+                               "HELLO.segment: no process is seen to hold the lock of '%s' (file "
+                               "systems of networks, and sandboxes, may hide locks)",
                                peer->segment);
     if (err == SL_OK) {
         err = peer_note(self, peer, why);
@@ -257,7 +256,7 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
     if (slot != REG_NONE && self->peers->all[slot].present &&
         sl_proc_id_equal(self->peers->all[slot].proc, proc)) {
         struct reg_peer *peer = &self->peers->all[slot];
-        /* Kept from before a restart, when its pins could not be read. */
+        /* kept from before a restart, when its pins could not be read */
         sl_err err = peer->pins == NULL ? peer_open_pins(self, peer, why) : SL_OK;
         return err == SL_ERR_VERSION ? err : SL_OK;
     }
@@ -344,7 +343,7 @@ static void peer_died(struct registrar *self, uint32_t slot)
     }
 }
 
-/* It has no role here any more. */
+/* Ends all roles of the process. */
 static void process_left(struct registrar *self, struct sl_proc_id proc)
 {
     REG_EACH(self, REG_WALK_DIED, part)
@@ -370,7 +369,7 @@ static bool is_ended(const struct registrar *self, uint32_t slot)
            sl_pins_view_ended(peer->pins);
 }
 
-/* Clients that were closed while their process lives on. */
+/* Removes clients that were closed while their process lives on. */
 static void ended_clear(struct registrar *self)
 {
     for (uint32_t i = 0; i < self->peers->high; i++) {
@@ -384,8 +383,8 @@ static void ended_clear(struct registrar *self)
     }
 }
 
-/* A client whose lock is free is dead, unless its process is seen to live: then nothing that it may
- * touch is reused. */
+/* A client without its lock is dead. If its process is seen to live, nothing that it may access is
+ * reused. */
 static void client_look(struct registrar *self, struct reg_peer *peer)
 {
     const struct sl_proc_id proc = peer->proc;
@@ -405,8 +404,8 @@ static bool client_is_gone(void *context, struct sl_proc_id client)
     return !self->env->ops->alive(self->env, client);
 }
 
-/* A client has its lock before its file has a name, so one that is gone was killed before its
- * HELLO. */
+/* Removes the pin file of a client without a HELLO that was killed. A client takes its lock before
+ * its file gets a name, so a file without a living client is left over. */
 static void leftover_remove(void *context, struct sl_proc_id client)
 {
     const struct registrar *self = context;
@@ -446,17 +445,17 @@ static uint64_t clients_look_next(const struct registrar *self)
 
 /* ---- restart ---- */
 
-/* Whether a living process has no pins that count: it took its segment back, or what lies there now
- * is not one of its. Anything else may pass, and its pins must not be passed over meanwhile. */
+/* Whether a living process has no pins that count: it removed its pin file, or the file there now
+ * is not its own. After any other error its pins may still exist and must be respected. */
 static bool pins_are_gone(sl_err err)
 {
     return err == SL_ERR_NOT_FOUND || err == SL_ERR_FOREIGN || err == SL_ERR_CORRUPT ||
            err == SL_ERR_PERMISSION || err == SL_ERR_INVALID;
 }
 
-/* Errors: those of the system while the pins of a living process are opened; SL_ERR_VERSION: its
- * note or its pins are of a version that this program does not read. What it has pinned must not be
- * reused. */
+/* Restores a peer from its note. Errors: those of the system while the pins of a living process are
+ * opened; SL_ERR_VERSION: this program does not read the version of its note or pins. In both cases
+ * pinned extents must not be reused. */
 static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *bytes,
                            uint32_t length_bytes, struct sl_error *why)
 {
@@ -477,11 +476,11 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
             note.proc.pid, note.version, PEER_NOTE_VERSION);
     }
     if (reg_peer_by_proc(self, note.proc) != REG_NONE) {
-        return SL_ERR_FOREIGN; /* a process has one name, and is watched once */
+        return SL_ERR_FOREIGN; /* a process has one name and one watch */
     }
     uint32_t other = reg_peer_find(self, note.name, strlen(note.name));
     if (other != REG_NONE && alive && !self->peers->all[other].present) {
-        peer_free(self, other); /* killed between the note of a successor and the old one's end */
+        peer_free(self, other); /* killed before the end of the old note */
         other = REG_NONE;
     }
     uint32_t slot = note.version == PEER_NOTE_VERSION && other == REG_NONE
@@ -489,7 +488,7 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
                         : REG_NONE;
     if (slot == REG_NONE && alive && other == REG_NONE) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "%s lives and has no place among %u processes: setting clients_max",
+                       "%s is alive and finds no slot among %u processes: raise clients_max",
                        note.name, self->set.clients_max);
     }
     if (slot == REG_NONE) {
@@ -509,7 +508,7 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     return err == SL_OK || pins_are_gone(err) ? SL_OK : err;
 }
 
-/* after a restart: who died meanwhile */
+/* After a restart: ends peers that died meanwhile and watches the others. */
 static void peers_check(struct registrar *self)
 {
     for (uint32_t i = 0; i < self->set.clients_max; i++) {
@@ -519,7 +518,7 @@ static void peers_check(struct registrar *self)
         }
         bool alive = peer->present && self->env->ops->watch(self->env, peer->proc, 0) == SL_OK;
         if (!alive) {
-            peer->present = true; /* so that its end is dealt with like any other */
+            peer->present = true; /* so that its end is handled like any other */
             peer_died(self, i);
         } else {
             peer_arrived(self, i, true);

@@ -1,4 +1,5 @@
-/* runtime/disk/sl_disk.c - a disk is opened by the kind that its entry of disk_path names. */
+/* runtime/disk/sl_disk.c - opens a disk of the kind that its entry of disk_path names, and reads
+ * with retries. */
 #include "runtime/disk/sl_disk.h"
 
 #include "runtime/base/sl_clock.h"

@@ -1,4 +1,5 @@
-/* runtime/disk/sl_disk_place.c - the place of a disk, and whether it can work there. */
+/* runtime/disk/sl_disk_place.c - chooses the directory of a disk and checks whether the disk can
+ * work there. */
 #include "runtime/disk/sl_disk_place.h"
 
 #include "runtime/base/sl_clock.h"
@@ -28,10 +29,10 @@
 #define LOCK_WAIT_NS  (800 * SL_NS_PER_MS)
 #define LOCK_PAUSE_US 5000
 
-/* ---- the rule ---- */
+/* ---- choosing the directory ---- */
 
-/* Whether a disk of this user lies in the directory itself: its lock is the first file that is made
- * there. In a directory of somebody else a file of that name is something else's. */
+/* Whether the directory itself holds a disk of this user: its lock is the first file made there. In
+ * another user's directory a file of that name is not a lock. */
 static sl_err place_holds(const char *path, const struct stat *at, bool *out, struct sl_error *why)
 {
     char lock[SL_DISK_PLACE_BYTES + 8];
@@ -46,7 +47,7 @@ static sl_err place_holds(const char *path, const struct stat *at, bool *out, st
     return SL_OK;
 }
 
-/* Whether nobody else can put another directory in the place of one below. */
+/* Checks that no other user can replace an entry of the directory. */
 static sl_err place_check_above(const char *path, const struct stat *at, struct sl_error *why)
 {
     if (at->st_uid != 0 && at->st_uid != geteuid()) {
@@ -64,14 +65,15 @@ static sl_err place_check_above(const char *path, const struct stat *at, struct 
     return SL_OK;
 }
 
-/* Whether there are files with the names of a tierer's, which it would remove or write to, and none
- * that begins as those do: its own begin so, also where somebody removed the lock. */
+/* Refuses the directory if it has files with a tierer's names, which a tierer would remove or
+ * overwrite, and none of them begins like a tierer's. The disk's own files begin so, also if the
+ * lock was removed. */
 static sl_err place_check_files(const char *path, struct sl_error *why)
 {
     char foreign[40] = "";
     SL_AUTO(closedir) DIR *directory = opendir(path);
     const struct dirent *entry;
-    bool ours = directory == NULL; /* who opens the disk says why */
+    bool ours = directory == NULL; /* opening the disk reports the error */
     while (!ours && (entry = readdir(directory)) != NULL) {
         char begin[4] = "";
         if (fnmatch(DISK_FILES, entry->d_name, FNM_EXTMATCH) != 0) {
@@ -121,7 +123,7 @@ static sl_err place_choose(const char *path, const struct stat *at, char below[S
     return place_check_above(path, at, why);
 }
 
-/* *refused: what the place's mode must not have. */
+/* *refused: mode bits that the directory must not have. */
 static sl_err place_find(const char *path, char out[SL_DISK_PLACE_BYTES], mode_t *refused,
                          struct sl_error *why)
 {
@@ -138,7 +140,7 @@ static sl_err place_find(const char *path, char out[SL_DISK_PLACE_BYTES], mode_t
         if (err != SL_OK) {
             return err;
         }
-        /* Its files are 0600: their names are all that others see where the mode was changed. */
+        /* If the mode was changed, others see only names: the files are 0600. */
         *refused = itself ? OTHERS_WRITE : OTHERS;
     } else if (errno != ENOENT) {
         return sl_fail_os(why, errno, "disk directory '%.150s'", path);
@@ -171,7 +173,7 @@ static sl_err place_lock(int dir_fd, const char *place, int *out, struct sl_erro
     if (fd < 0) {
         return sl_fail_os(why, errno, "open '%s/%s'", place, SL_DISK_LOCK_NAME);
     }
-    /* Requests of a predecessor that was killed may take a moment to end. */
+    /* Requests of a killed predecessor may take a moment to end. */
     uint64_t until_ns = sl_clock_monotonic_ns() + LOCK_WAIT_NS;
     int locked;
     while ((locked = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK &&
@@ -199,7 +201,7 @@ sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *
     if (err != SL_OK) {
         return err;
     }
-    /* A path of the operator's may be a link; what is made below it is none. */
+    /* The operator's path may be a link; the directory that is made below it may not. */
     int follow = strcmp(place, path) == 0 ? 0 : O_NOFOLLOW;
     int opened = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
     if (opened < 0) {
@@ -224,7 +226,7 @@ sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *
 /* ---- sizes ---- */
 
 #define SEGMENTS_PLANNED  (SL_DISK_SEGMENTS_MAX - 192u)
-#define SEGMENT_BYTES_MAX SL_GIB /* that disk_segment may be */
+#define SEGMENT_BYTES_MAX SL_GIB /* largest disk_segment */
 
 sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
                      struct sl_error *why)
@@ -255,7 +257,7 @@ sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
     return SL_OK;
 }
 
-/* ---- whether it can work ---- */
+/* ---- checking ---- */
 
 static sl_err place_check_room(const char *place, const struct sl_disk_sizes *sizes,
                                struct sl_error *why)
@@ -266,7 +268,7 @@ static sl_err place_check_room(const char *place, const struct sl_disk_sizes *si
     }
     uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize;
     uint64_t least = 2 * sizes->segment_bytes;
-    /* One that holds something goes on where its device is full: it is read, if not written. */
+    /* A disk with data may run on a full device: it can be read, even if not written. */
     if (free_bytes < least && sl_dir_used_bytes(place) == 0) {
         return sl_fail(why, SL_ERR_NO_SPACE,
                        "disk directory '%.100s': %" PRIu64
@@ -281,7 +283,7 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
 {
     static const uint64_t magic = SL_DISK_SEGMENT_MAGIC;
     unsigned char page[SL_PAGE_BYTES];
-    uint32_t version = 0; /* none was read yet; one release has written all of them */
+    uint32_t version = 0; /* none read yet; all files are of one release */
     const struct dirent *entry = NULL;
     struct stat status;
     sl_err err = SL_OK;
@@ -292,7 +294,7 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
             fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
             continue;
         }
-        if (!S_ISREG(status.st_mode)) { /* a tierer ends at it, at each start */
+        if (!S_ISREG(status.st_mode)) { /* a tierer would exit at it, at each start */
             err = sl_fail(why, SL_ERR_FOREIGN,
                           "disk: '%.150s/%.40s' is no plain file: move it elsewhere", place,
                           entry->d_name);
@@ -319,9 +321,9 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
     return err;
 }
 
-/* Whether this process is a tierer that has the lock; gives the runtime directory of its node,
- * which it holds open, too. Of what else it has open nothing is asked: it may lie on a device that
- * does not answer. */
+/* Whether this process is a tierer that holds the lock; also gives its node's runtime directory,
+ * which it has open. Looks only at these descriptors: others may be on a device that does not
+ * answer. */
 static bool tierer_has(const char *pid, const struct statx *lock, char node[PATH_MAX])
 {
     char path[NAME_MAX + 16], target[PATH_MAX], file[PATH_MAX + 16], comm[16] = "";
@@ -347,7 +349,7 @@ static bool tierer_has(const char *pid, const struct statx *lock, char node[PATH
                    at.stx_dev_major == lock->stx_dev_major &&
                    at.stx_dev_minor == lock->stx_dev_minor && at.stx_ino == lock->stx_ino) {
             has = true;
-            rewinddir(fds); /* for the node */
+            rewinddir(fds); /* to find the node */
         }
     }
     return node[0] != '\0';
@@ -406,7 +408,7 @@ static sl_err path_check(const struct sl_config *config, const struct sl_paths *
     return err == SL_OK ? path_open_once(config, path, why) : err;
 }
 
-/* Other names of the same directory: links, mounts, or DIR and what is below it. */
+/* Refuses different names of one directory: links, mounts, or DIR and its subdirectory. */
 static sl_err paths_differ(const struct sl_paths *paths, const struct stat *at, uint32_t last,
                            struct sl_error *why)
 {
@@ -421,8 +423,8 @@ static sl_err paths_differ(const struct sl_paths *paths, const struct stat *at, 
     return SL_OK;
 }
 
-/* A node goes without such a disk while another one works; the others are for the operator to set
- * right, since a disk in a wrong place would never work. */
+/* Whether the node runs without such a disk while another one works. The other errors need the
+ * operator: a disk in a wrong directory would never work. */
 static bool failure_is_a_disks(sl_err err)
 {
     return err != SL_ERR_CONFIG && err != SL_ERR_FOREIGN && err != SL_ERR_PERMISSION &&

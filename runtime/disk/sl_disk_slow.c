@@ -1,6 +1,6 @@
 /* runtime/disk/sl_disk_slow.c - calls that may block, on a thread of their own.
  *
- * io_uring has operations for most of them, but for none that cuts a file before Linux 6.9. */
+ * io_uring has operations for most of them, but before Linux 6.9 none that truncates a file. */
 #include "runtime/disk/sl_disk_slow.h"
 
 #include "runtime/disk/sl_disk_place.h"
@@ -39,7 +39,7 @@ sl_err sl_disk_file_allocate(int dir_fd, int fd, const char *name, bool fresh,
             result = fallocate(fd, 0, 0, (off_t)allocate_bytes);
         } while (result < 0 && errno == EINTR);
         if (result < 0 && errno == EOPNOTSUPP) {
-            /* No allocation on this file system: the size alone is set, and a write may meet
+            /* This file system cannot allocate: only the size is set, and a write may fail with
              * ENOSPC. */
             result = ftruncate(fd, (off_t)allocate_bytes);
         }
@@ -79,8 +79,7 @@ sl_err sl_disk_file_make(int dir_fd, const char *from, const char *name, uint64_
               ? sl_disk_file_allocate(dir_fd, fd, name, true, bytes, why)
               : sl_fail_os(why, errno, "cut '%s' to %" PRIu64 " bytes", name, bytes);
     close(fd);
-    if (err !=
-        SL_OK) { /* a half of it takes room that others need; nor may its old name come back */
+    if (err != SL_OK) { /* an incomplete file takes space, and its old name must not reappear */
         (void)unlinkat(dir_fd, name, 0);
         (void)fsync(dir_fd);
     }
@@ -95,7 +94,7 @@ sl_err sl_disk_file_remove(int dir_fd, const char *name, struct sl_error *why)
     }
     int os_code = unlinkat(dir_fd, name, 0) < 0 ? errno : 0;
     if ((os_code == 0 || os_code == ENOENT) &&
-        fsync(dir_fd) < 0) { /* an earlier one may have failed */
+        fsync(dir_fd) < 0) { /* an earlier sync may have failed */
         return sl_fail_os(why, errno, "sync the directory of '%s'", name);
     }
     return os_code == 0 ? SL_OK : sl_fail_os(why, os_code, "remove disk file '%s'", name);
@@ -143,14 +142,14 @@ struct slow_slot {
     int os_code;
 };
 
-/* Slots are used in turn: waiting ones are done, and ended ones told, in the order they came. */
+/* Slots are used in turn: works are done, and their ends reported, in the order they were given. */
 struct sl_disk_slow {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     pthread_t thread;
-    int dir_fd, event_fd; /* its own */
+    int dir_fd, event_fd; /* both are duplicates */
     bool closing;
-    bool running; /* a call is under way */
+    bool running; /* a call is in progress */
     uint64_t given, done, taken;
     struct slow_slot slots[SL_DISK_WORKS_MAX];
 };
@@ -216,7 +215,7 @@ static void *slow_main(void *context)
         uint64_t one = 1;
         (void)!write(self->event_fd, &one, sizeof(one));
     }
-    bool orphan = self->thread == 0; /* nobody waits for the end of this thread */
+    bool orphan = self->thread == 0; /* close does not wait for this thread */
     pthread_mutex_unlock(&self->lock);
     if (orphan) {
         slow_free(self);

@@ -1,13 +1,13 @@
-/* runtime/disk/sl_disk_uring.c - the real disk: one directory, one io_uring, registered files,
- * O_DIRECT where the file system has it.
+/* runtime/disk/sl_disk_uring.c - the real disk: one directory, one io_uring, registered files, and
+ * O_DIRECT if the file system supports it.
  *
- * The descriptor that holds the directory's lock is registered with the ring, which the kernel
- * keeps until its last request has ended, longer than the process: who gets the lock knows that
- * nothing of a dead predecessor is in flight.
+ * The descriptor that holds the directory's lock is registered with the ring. The kernel keeps it
+ * until the ring's last request has ended, even after the process has died. So the process that
+ * gets the lock knows that no request of its predecessor is in flight.
  *
  * Every request is an entry of a fixed table; its number is the user data of the submission, so a
- * completion finds its way back without memory of the caller. A short transfer is submitted again
- * for the rest and the caller sees one completion. */
+ * completion is matched without memory of the caller. After a short transfer the rest is submitted
+ * again, and the caller sees one completion. */
 #include "runtime/base/sl_clock.h"
 #include "runtime/disk/sl_disk.h"
 #include "runtime/disk/sl_disk_place.h"
@@ -26,9 +26,9 @@
 #include <unistd.h>
 
 #define DISK_FILES_MAX    (SL_DISK_SEGMENTS_MAX + 8u) /* and a few small files */
-#define DISK_TRANSFER_MAX SL_GIB /* one submission; the kernel's own limit is 2 GiB - 4 KiB */
-#define DISK_RETRIES_MAX  64u    /* EAGAIN and EINTR in a row before the caller hears of it */
-#define DISK_BUFFERS_MAX  16384u /* the kernel's own limit */
+#define DISK_TRANSFER_MAX SL_GIB /* one submission; the kernel's limit is 2 GiB - 4 KiB */
+#define DISK_RETRIES_MAX  64u    /* EAGAIN and EINTR in a row before the caller gets the error */
+#define DISK_BUFFERS_MAX  16384u /* the kernel's limit */
 
 struct uring_io {
     struct sl_disk_request request;
@@ -40,26 +40,27 @@ struct uring_io {
 
 struct uring_buffer {
     struct iovec memory;
-    uint32_t slot; /* in the kernel's table */
+    uint32_t slot; /* index in the kernel's table */
 };
 
 struct uring_disk {
     struct sl_disk base; /* first: the ops get this address */
     struct io_uring ring;
     bool ring_open;
-    uint32_t slot_count; /* registered files: the lock, then handle 0, 1, ... as far as it goes */
+    uint32_t slot_count; /* registered files: the lock, then handles 0, 1, ... as far as the table
+                            reaches */
     int dir_fd;
     int lock_fd;
     int event_fd;
     char path[SL_DISK_PLACE_BYTES]; /* of the directory */
     uint32_t queue_depth;
-    uint32_t free_io; /* index + 1; 0: all are busy */
+    uint32_t free_io; /* index + 1; 0: all are in use */
     struct uring_io *ios;
     int *files;                   /* descriptor of each handle, -1: free */
-    uint32_t file_high;           /* handles at and above were never used */
-    struct uring_buffer *buffers; /* by address; NULL: the kernel has no table for us */
+    uint32_t file_high;           /* handles from here on were never used */
+    struct uring_buffer *buffers; /* sorted by address; NULL: the kernel has no table of buffers */
     uint32_t buffer_count;
-    struct sl_disk_slow *slow; /* does what the ring cannot do and may block */
+    struct sl_disk_slow *slow; /* for calls that may block and that the ring cannot do */
 };
 
 static struct uring_disk *disk_of(struct sl_disk *disk)
@@ -142,7 +143,7 @@ static void uring_file_close(struct sl_disk *disk, int file)
         int none = -1;
         (void)io_uring_register_files_update(&self->ring, (unsigned)file + 1, &none, 1);
     }
-    /* With the last name gone, this frees the file's blocks, which may take long. */
+    /* If the file has no name left, this frees its blocks, which may take long. */
     struct sl_disk_work work = {.kind = SL_DISK_WORK_CLOSE, .fd = self->files[file]};
     if (self->slow == NULL || sl_disk_slow_give(self->slow, &work) != SL_OK) {
         close(self->files[file]);
@@ -180,7 +181,7 @@ static sl_err uring_read_now(struct sl_disk *disk, int file, void *memory, uint6
         }
         done += (uint64_t)result;
         if (result == 0 || (self->base.direct && done % SL_PAGE_BYTES != 0)) {
-            break; /* the end of the file; direct reads cannot go on from the middle of a page */
+            break; /* end of file; direct reads cannot continue within a page */
         }
     }
     *got = done;
@@ -205,15 +206,15 @@ static sl_err uring_punch(struct sl_disk *disk, int file, uint64_t offset_bytes,
                : SL_OK;
 }
 
-/* Touches nothing of the disk's state but the descriptor of the directory: any thread. */
+/* Uses only the directory's descriptor: any thread. */
 static sl_err uring_prepare(struct sl_disk *disk, const char *from, const char *name,
                             uint64_t bytes, struct sl_error *why)
 {
     return sl_disk_file_make(disk_of(disk)->dir_fd, from, name, bytes, why);
 }
 
-/* A file system that was mounted over the path, or taken away from under it, is another directory;
- * the lock file has no name any more when the directory was removed or emptied. */
+/* A mount or an unmount at the path makes it another directory. If the directory was removed or
+ * emptied, the lock file has no name left. */
 static sl_err uring_present(struct sl_disk *disk, struct sl_error *why)
 {
     const struct uring_disk *self = disk_of(disk);
@@ -276,8 +277,8 @@ static sl_err uring_lend(struct sl_disk *disk, void *memory, uint64_t length_byt
 
 /* ---- requests ---- */
 
-/* What is left of the piece at which the request stands: after a short transfer, one piece at a
- * time. */
+/* The rest of the request's current piece: after a short transfer the pieces are done one by
+ * one. */
 static struct iovec disk_io_piece(const struct uring_io *io)
 {
     const struct sl_disk_request *request = &io->request;
@@ -293,13 +294,13 @@ static struct iovec disk_io_piece(const struct uring_io *io)
                           .iov_len = SL_MIN(pieces[at].iov_len - done, DISK_TRANSFER_MAX)};
 }
 
-/* The registered buffer that holds all of the piece; -1: none. */
+/* The registered buffer that holds the whole piece; -1: none. */
 static int disk_buffer_of(const struct uring_disk *self, const struct iovec *piece)
 {
     uintptr_t at = (uintptr_t)piece->iov_base;
     uint32_t low = 0;
     uint32_t high = self->buffer_count;
-    while (low < high) { /* the last one that begins at or before the piece */
+    while (low < high) { /* finds the last buffer that begins at or before the piece */
         uint32_t middle = low + (high - low) / 2;
         if ((uintptr_t)self->buffers[middle].memory.iov_base <= at) {
             low = middle + 1;
@@ -317,7 +318,7 @@ static int disk_buffer_of(const struct uring_disk *self, const struct iovec *pie
     return within ? (int)buffer->slot : -1;
 }
 
-/* Gives a call that may block to the helper thread. False: it has too many. */
+/* Gives a call that may block to the helper thread. False: its queue is full. */
 static bool disk_slow_queue(struct uring_disk *self, uint32_t index)
 {
     const struct sl_disk_request *request = &self->ios[index].request;
@@ -331,7 +332,7 @@ static bool disk_slow_queue(struct uring_disk *self, uint32_t index)
     return sl_disk_slow_give(self->slow, &work) == SL_OK;
 }
 
-/* Puts the rest of io on the submission queue. False: that queue is full. */
+/* Puts the rest of the request on the submission queue. False: the queue is full. */
 static bool disk_io_queue(struct uring_disk *self, uint32_t index)
 {
     struct uring_io *io = &self->ios[index];
@@ -374,7 +375,7 @@ static bool disk_io_queue(struct uring_disk *self, uint32_t index)
         }
         break;
     case SL_DISK_SYNC:
-    default: /* the others never come here */
+    default: /* the others are not queued here */
         io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
         break;
     }
@@ -428,7 +429,7 @@ static sl_err uring_flush(struct sl_disk *disk, struct sl_error *why)
         }
         if (result == -EAGAIN || result == -EBUSY || result == 0) {
             /* The kernel is short of memory or has completions to deliver first: the next reap or
-             * flush hands the rest over. The event makes sure that there is one. */
+             * flush submits the rest. The event ensures that there is one. */
             uint64_t one = 1;
             (void)!write(self->event_fd, &one, sizeof(one));
             return SL_OK;
@@ -440,7 +441,7 @@ static sl_err uring_flush(struct sl_disk *disk, struct sl_error *why)
     return SL_OK;
 }
 
-/* Takes one result in. True: the request is over, *bytes and *os_code are its outcome. */
+/* Processes a result. True: the request has ended with *bytes and *os_code. */
 static bool disk_io_advance(struct uring_disk *self, uint32_t index, int result, uint64_t *bytes,
                             int *os_code)
 {
@@ -458,10 +459,9 @@ static bool disk_io_advance(struct uring_disk *self, uint32_t index, int result,
         io->done_bytes += (uint64_t)result;
         bool middle = self->base.direct && io->done_bytes % SL_PAGE_BYTES != 0;
         if (request->verb == SL_DISK_WRITE && result == 0) {
-            *os_code = EIO; /* no progress and no reason: do not ask for ever */
+            *os_code = EIO; /* no progress and no reason: do not retry for ever */
         } else if (request->verb == SL_DISK_WRITE && middle) {
-            io->done_bytes -=
-                io->done_bytes % SL_PAGE_BYTES; /* the page is written once more, whole */
+            io->done_bytes -= io->done_bytes % SL_PAGE_BYTES; /* the whole page is written again */
             again = ++io->retries <= DISK_RETRIES_MAX;
             *os_code = EIO;
         } else {
@@ -473,11 +473,13 @@ static bool disk_io_advance(struct uring_disk *self, uint32_t index, int result,
     }
     *bytes = io->done_bytes;
     *os_code =
-        again ? EAGAIN : *os_code; /* the submission queue holds every request: cannot be full */
+        again
+            ? EAGAIN
+            : *os_code; /* the submission queue has room for every request, so it cannot be full */
     return true;
 }
 
-/* The request is over: its place is free again. */
+/* Frees the entry of an ended request. */
 static uint64_t disk_io_free(struct uring_disk *self, uint32_t index)
 {
     uint64_t cookie = self->ios[index].request.cookie;
@@ -493,8 +495,8 @@ static void uring_reap(struct sl_disk *disk,
     struct uring_disk *self = disk_of(disk);
     uint64_t count = 0;
     (void)!read(self->event_fd, &count,
-                sizeof(count)); /* non-blocking; first, so nothing is missed */
-    /* Bounded: what done() submits may complete at once, and is for the next call. */
+                sizeof(count)); /* non-blocking; first, so that no event is missed */
+    /* Bounded: requests that done() submits may complete at once, and are left to the next call. */
     unsigned waiting = io_uring_cq_ready(&self->ring);
     for (unsigned i = 0; i < waiting; i++) {
         struct io_uring_cqe *cqe = NULL;
@@ -542,7 +544,7 @@ static void uring_destroy(struct sl_disk *disk)
         close(self->event_fd);
     }
     if (self->lock_fd >= 0) {
-        close(self->lock_fd); /* ends the lock */
+        close(self->lock_fd); /* releases the lock */
     }
     if (self->dir_fd >= 0) {
         close(self->dir_fd);
@@ -570,16 +572,16 @@ static const struct sl_disk_ops uring_ops = {
     .present = uring_present,
 };
 
-/* Whether a page can be written past the page cache: some file systems refuse the open, some the
- * write. */
+/* Tries whether O_DIRECT works: some file systems refuse the open, some the write. */
 static bool disk_direct_works(const struct uring_disk *self)
 {
-    char name[48]; /* one that nobody else's file has: what is removed here was made here */
+    char name[48]; /* unique: only a file made here is removed */
     (void)snprintf(name, sizeof(name), ".probe.%ld.%016" PRIx64, (long)getpid(),
                    sl_clock_monotonic_ns());
     int fd = openat(self->dir_fd, name,
                     O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW | O_DIRECT, 0600);
-    (void)unlinkat(self->dir_fd, name, 0); /* an open without O_DIRECT support may leave it */
+    (void)unlinkat(self->dir_fd, name,
+                   0); /* an open that fails for lack of O_DIRECT may leave the file */
     if (fd < 0) {
         return false;
     }
@@ -614,7 +616,7 @@ static sl_err disk_ring_open(struct uring_disk *self, struct sl_error *why)
         return sl_fail_os(why, -result, "register the eventfd of disk completions");
     }
     struct rlimit limit = {.rlim_cur = DISK_FILES_MAX + 1};
-    (void)getrlimit(RLIMIT_NOFILE, &limit); /* the kernel's bound of the table */
+    (void)getrlimit(RLIMIT_NOFILE, &limit); /* the kernel limits the table by it */
     self->slot_count = (uint32_t)SL_MIN((rlim_t)DISK_FILES_MAX + 1, limit.rlim_cur);
     result = io_uring_register_files_sparse(&self->ring, self->slot_count);
     if (result == 0) {

@@ -1,5 +1,4 @@
-/* runtime/keys/keys.c - the table of formats, and the chain of hashes over the blocks of a request.
- */
+/* runtime/keys/keys.c - the table of formats, and the chain of hashes over a request's blocks. */
 #include "runtime/base/sl_array.h"
 #include "runtime/base/sl_hex.h"
 #include "runtime/keys/keys_encode.h"
@@ -13,12 +12,11 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Tokens are hashed as they lie in memory. */
+/* Tokens are hashed as stored in memory. */
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tokens must be little-endian in memory");
 
 #define KEYS_DIGEST_BYTES_MAX 32u
 #define KEYS_SEED_DEFAULT     "vllm-none-hash"
-/* Members of a JSON line nest: object, extras, block, tuples. */
 
 enum keys_family { KEYS_FASTDEPLOY, KEYS_FASTDEPLOY_V1, KEYS_VLLM, KEYS_SGLANG, KEYS_SLUICE };
 enum keys_hash { KEYS_SHA256, KEYS_XXH3 };
@@ -51,7 +49,7 @@ static const struct keys_format formats[] = {
 
 struct keys_digest {
     unsigned char at[KEYS_DIGEST_BYTES_MAX];
-    uint32_t length; /* 0: there is none */
+    uint32_t length; /* 0: none */
 };
 
 struct sl_keys {
@@ -62,7 +60,7 @@ struct sl_keys {
     struct sl_keys_prompt prompt; /* of a line */
 };
 
-/* A request being carried out. */
+/* A request being processed. */
 struct keys_run {
     struct sl_keys *keys;
     const struct keys_format *format;
@@ -70,7 +68,7 @@ struct keys_run {
     struct keys_digest parent;
     char parent_hex[2 * KEYS_DIGEST_BYTES_MAX + 1]; /* for formats that hash it as text */
     uint32_t pickle_protocol;
-    bool failed; /* the crypto library refused; checked once a block */
+    bool failed; /* the crypto library failed; checked once per block */
 };
 
 sl_err sl_keys_create(struct sl_keys **out, struct sl_error *why)
@@ -130,7 +128,7 @@ sl_err sl_keys_format_check(const char *format, struct sl_error *why)
                    format == NULL ? "" : format, known);
 }
 
-/* Units that are cut into blocks: tokens, or pairs of neighbours. */
+/* Number of units that are cut into blocks: tokens, or pairs of neighbours. */
 static uint64_t unit_count(const struct keys_format *format, uint64_t token_count)
 {
     return format->bigram && token_count > 0 ? token_count - 1 : token_count;
@@ -193,7 +191,7 @@ static void hash_finish(struct keys_run *run, struct keys_digest *out)
     out->length = KEYS_DIGEST_BYTES_MAX;
 }
 
-/* Hash of what stands in the stream buffer. */
+/* Hashes the contents of the stream buffer. */
 static void hash_stream(struct keys_run *run, struct keys_digest *out)
 {
     const struct keys_buffer *stream = &run->keys->stream;
@@ -243,7 +241,7 @@ static void hash_counted(struct keys_run *run, const void *bytes, size_t length)
 static void sluice_block(struct keys_run *run, const struct keys_block *block,
                          struct keys_digest *out)
 {
-    /* What comes before the extras goes in one call: for small blocks a call costs as much as
+    /* All before the extras is fed in one call: for small blocks a call costs as much as
      * hashing. */
     unsigned char start[SLUICE_HEADER_BYTES + KEYS_DIGEST_BYTES_MAX + 8];
     struct keys_buffer *stream = &run->keys->stream;
@@ -328,7 +326,7 @@ static void hash_block(struct keys_run *run, struct keys_block *block, struct ke
     }
 }
 
-/* SHA-256("sglang-cache-namespace-v1" enc(extra_key) enc(cache_salt)) when either is given. */
+/* SHA-256("sglang-cache-namespace-v1" enc(extra_key) enc(cache_salt)), if either is given. */
 static void sglang_root(struct keys_run *run)
 {
     static const char domain[] = "sglang-cache-namespace-v1";
@@ -354,7 +352,7 @@ static void sglang_root(struct keys_run *run)
     hash_finish(run, &run->parent);
 }
 
-/* The parent of block 0 when the request gives none. */
+/* Computes the parent of block 0 if the request gives none. */
 static void root_of(struct keys_run *run, const char *seed)
 {
     unsigned char header[SLUICE_HEADER_BYTES];
@@ -467,7 +465,7 @@ static sl_err run_derive(struct sl_keys *keys, const struct sl_keys_request *req
         return err;
     }
     uint64_t units = unit_count(run.format, request->token_count);
-    /* An entry may be there for an incomplete block that gets no key. */
+    /* There may be an entry for an incomplete block that gets no key. */
     uint64_t blocks = (units + request->block_tokens - 1) / request->block_tokens;
     err = keys_extras_parse(&keys->extras, extras, extras_bytes, blocks, run.format->extras, why);
     if (err == SL_OK && run.parent.length == 0) {
@@ -499,7 +497,7 @@ sl_err sl_keys_derive(struct sl_keys *keys, const struct sl_keys_request *reques
     return run_derive(keys, request, extras, length, each, context, why);
 }
 
-/* ---- one JSON object a line ---- */
+/* ---- one JSON object per line ---- */
 
 static sl_err line_print(void *context, uint64_t block, const char *text, uint32_t length)
 {

@@ -1,4 +1,4 @@
-/* runtime/keys/keys_encode.c - pickle (protocols 4 and 5, framed as CPython's C accelerator does),
+/* runtime/keys/keys_encode.c - pickle (protocols 4 and 5, framed like CPython's C accelerator),
  * CBOR with shortest heads, and the tagged extras of the format sluice. */
 #include "runtime/keys/keys_encode.h"
 #include "runtime/base/sl_array.h"
@@ -70,8 +70,8 @@ struct pickler {
     size_t frame_start; /* of the open frame's header */
     uint32_t memo_count;
     bool framing;
-    /* Python keeps one object of each empty and one-character text and bytes value: slot 0, or 1 +
-     * character. 1 + memo index. */
+    /* Python has one object for each empty and one-character text and bytes value. Index: 0 for the
+     * empty one, or 1 + character; value: 1 + memo index. */
     uint32_t single_text[257], single_bytes[257];
 };
 
@@ -96,7 +96,7 @@ static void pickle_op(struct pickler *pickler, unsigned opcode)
     pickle_put(pickler, &byte, 1);
 }
 
-/* Ends the open frame; one below the least size loses its header. */
+/* Closes the open frame; one below the minimum size loses its header. */
 static void pickle_commit_frame(struct pickler *pickler)
 {
     struct keys_buffer *out = pickler->out;
@@ -116,7 +116,7 @@ static void pickle_commit_frame(struct pickler *pickler)
     pickler->frame_start = PICKLE_NO_FRAME;
 }
 
-/* Called where an object begins: the only places where CPython starts a new frame. */
+/* Called at the start of an object: CPython starts new frames only there. */
 static void pickle_object(struct pickler *pickler)
 {
     if (pickler->frame_start != PICKLE_NO_FRAME &&
@@ -148,7 +148,7 @@ static uint32_t pickle_memoize(struct pickler *pickler)
     return ++pickler->memo_count;
 }
 
-/* A reference to an object that is in the memo. */
+/* Writes a reference to an object in the memo. */
 static void pickle_get(struct pickler *pickler, uint32_t memo)
 {
     uint32_t index = memo - 1;
@@ -158,7 +158,7 @@ static void pickle_get(struct pickler *pickler, uint32_t memo)
     pickle_put(pickler, bytes, index < 256 ? 2 : 5);
 }
 
-/* The memo slot of a value of which Python has one object only; else the node's own. */
+/* The memo slot of a value that has a single object in Python; otherwise the node's own. */
 static uint32_t *pickle_slot(struct pickler *pickler, bool text, const unsigned char *at,
                              size_t length, uint32_t *own)
 {
@@ -175,7 +175,7 @@ static uint32_t *pickle_slot(struct pickler *pickler, bool text, const unsigned 
     return own;
 }
 
-/* Text or bytes. *memo is 1 + memo index, 0 when the object was not yet written. */
+/* Writes text or bytes. *memo: 1 + memo index, 0 if the object was not written yet. */
 static void pickle_string(struct pickler *pickler, bool text, const void *at, size_t length,
                           uint32_t *memo)
 {
@@ -190,7 +190,7 @@ static void pickle_string(struct pickler *pickler, bool text, const void *at, si
     unsigned char header[5] = {length < 256 ? shorts[text] : longs[text], (unsigned char)length,
                                (unsigned char)(length >> 8), (unsigned char)(length >> 16),
                                (unsigned char)(length >> 24)};
-    bool bare = length >= PICKLE_FRAME_BYTES_TARGET; /* large payloads stand between frames */
+    bool bare = length >= PICKLE_FRAME_BYTES_TARGET; /* large payloads are written between frames */
     if (bare) {
         pickle_commit_frame(pickler);
         pickler->framing = false;
@@ -240,7 +240,7 @@ static void pickle_int(struct pickler *pickler, int64_t value)
     pickle_put(pickler, bytes, length);
 }
 
-/* The hot loop: what pickle_int does, without a call and a bound check for each token. */
+/* The hot loop: pickle_int without a call and a bound check for each token. */
 static void pickle_tokens(struct pickler *pickler, const uint32_t *tokens, size_t count)
 {
     struct keys_buffer *out = pickler->out;
@@ -295,7 +295,8 @@ static void pickle_list_start(struct pickler *pickler)
     (void)pickle_memoize(pickler);
 }
 
-/* Before and after item `item` of a list of `count`: batches of 1000; a list of one has no mark. */
+/* Called before and after item `item` of a list of `count`: batches of 1000; a list of one item has
+ * no mark. */
 static void pickle_item_before(struct pickler *pickler, size_t item, size_t count)
 {
     if (count > 1 && item % PICKLE_BATCH_ITEMS == 0) {
@@ -323,10 +324,10 @@ static void pickle_token_list(struct pickler *pickler, const uint32_t *tokens, s
     }
 }
 
-/* Writes one element (with what is nested in it) from nodes[at] on; gives the index after it. */
+/* Writes one element, with nested ones, from nodes[at] on; returns the index after it. */
 static uint32_t pickle_element(struct pickler *pickler, struct keys_node *nodes, uint32_t at)
 {
-    uint32_t counts[8] = {0}, depth = 0; /* deeper nesting is refused by the parser */
+    uint32_t counts[8] = {0}, depth = 0; /* the parser refuses deeper nesting */
     do {
         struct keys_node *node = &nodes[at++];
         struct keys_node *object = node->kind == KEYS_NODE_SAME
@@ -354,7 +355,7 @@ static uint32_t pickle_element(struct pickler *pickler, struct keys_node *nodes,
             break;
         case KEYS_NODE_NAMED:
         case KEYS_NODE_SAME:
-            SL_ASSERT(false); /* the parser lets neither through to pickle */
+            SL_ASSERT(false); /* the parser refuses both for pickle */
         }
     } while (depth > 0);
     return at;
@@ -484,7 +485,7 @@ static void cbor_node(struct keys_buffer *out, const struct keys_node *node)
         break;
     case KEYS_NODE_NAMED:
     case KEYS_NODE_SAME:
-        SL_ASSERT(false); /* the parser lets neither through to CBOR */
+        SL_ASSERT(false); /* the parser refuses both for CBOR */
     }
 }
 
@@ -539,7 +540,7 @@ static void tagged_word(struct keys_buffer *out, char tag, uint64_t word)
 
 void keys_tagged_extras(struct keys_buffer *out, const struct keys_block *block)
 {
-    char ends[8]; /* what closes each open list; deeper nesting is refused by the parser */
+    char ends[8]; /* closing tags of open lists; the parser refuses deeper nesting */
     uint32_t depth = 0;
     for (uint32_t i = 0; i < block->span.count; i++) {
         const struct keys_node *node = block_object(block, i);

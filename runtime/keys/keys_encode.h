@@ -1,8 +1,8 @@
-/* runtime/keys/keys_encode.h - the subsets of pickle and CBOR that engines hash. Private to
- * runtime/keys.
+/* runtime/keys/keys_encode.h - encoders of the subsets of pickle and CBOR that engines hash.
+ * Private to runtime/keys.
  *
- * Writers never fail in the middle: running out of memory sets `failed`, which the caller checks
- * once at the end. */
+ * Writers do not fail in the middle: if memory runs out they set `failed`, which the caller checks
+ * at the end. */
 #ifndef SL_KEYS_ENCODE_H
 #define SL_KEYS_ENCODE_H
 
@@ -13,24 +13,24 @@ struct keys_buffer {
     size_t length, capacity;
     bool failed;
 };
-/* Room for `more` bytes; false when there is no memory (sticky). */
+/* Makes room for `more` bytes; false: no memory (sticky). */
 bool keys_buffer_reserve(struct keys_buffer *buffer, size_t more);
 void keys_buffer_put(struct keys_buffer *buffer, const void *bytes, size_t length);
 void keys_buffer_fini(struct keys_buffer *buffer);
 
-/* What is hashed for one block. */
+/* The input of one block's hash. */
 struct keys_block {
     const uint32_t *tokens;
     size_t token_count;
-    const void *parent; /* bytes, or text of hex digits; length 0 with parent_is_text: "" */
+    const void *parent; /* bytes, or hex digits; length 0 with parent_is_text: "" */
     size_t parent_length;
     bool parent_is_text;
     struct keys_node *nodes;           /* extras of the block; `memo` is scratch */
-    const struct keys_node *all_nodes; /* what `same` counts in */
+    const struct keys_node *all_nodes; /* the array that `same` indexes */
     struct keys_span span;
 };
 
-/* Empty the buffer and write one whole stream. */
+/* These empty the buffer and write one whole stream. */
 void keys_pickle_text(struct keys_buffer *out, uint32_t protocol, const char *text, size_t length);
 /* (parent, (tokens), (extras) or None) */
 void keys_pickle_triple(struct keys_buffer *out, uint32_t protocol, const struct keys_block *block);
@@ -38,7 +38,7 @@ void keys_pickle_triple(struct keys_buffer *out, uint32_t protocol, const struct
 void keys_pickle_lists(struct keys_buffer *out, uint32_t protocol, const struct keys_block *block);
 void keys_cbor_text(struct keys_buffer *out, const char *text, size_t length);
 void keys_cbor_triple(struct keys_buffer *out, const struct keys_block *block);
-/* Tagged extras of the format sluice, appended. */
+/* Appends the tagged extras of the format sluice. */
 void keys_tagged_extras(struct keys_buffer *out, const struct keys_block *block);
 
 #endif

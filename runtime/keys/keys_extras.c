@@ -1,5 +1,4 @@
-/* runtime/keys/keys_extras.c - JSON extras to flat nodes: no recursion, so nesting costs nothing
- * but its bound. */
+/* runtime/keys/keys_extras.c - converts JSON extras to flat nodes, without recursion. */
 #include "runtime/keys/keys_extras.h"
 #include "runtime/base/sl_array.h"
 #include "runtime/base/sl_hex.h"
@@ -36,7 +35,7 @@ struct keys_span keys_extras_of(const struct keys_extras *extras, uint64_t block
     return block < extras->span_count ? extras->spans[block] : (struct keys_span){0};
 }
 
-/* A fresh node; when memory is out one that is of no use, and `failed`. */
+/* Adds a node; if memory is out, sets `failed` and returns a spare one. */
 static struct keys_node *extras_push(struct keys_extras *extras, enum keys_node_kind kind)
 {
     extras->failed |= !SL_ARRAY_ROOM(extras->nodes, extras->node_capacity, extras->node_count + 1);
@@ -79,8 +78,8 @@ static sl_err extras_add_hex(struct keys_extras *extras, const json_t *text, str
     return SL_OK;
 }
 
-/* leaf_index counts through nested tuples, a named element as one; gives the node, or UINT32_MAX.
- */
+/* Returns the node of a leaf, or UINT32_MAX. leaf_index counts through nested tuples, a named
+ * element as one. */
 static uint32_t extras_leaf(const struct keys_extras *extras, uint32_t first, json_int_t leaf_index)
 {
     json_int_t seen = 0;
@@ -127,7 +126,7 @@ static void extras_add_text(struct keys_extras *extras, const char *text, size_t
     node->length = length;
 }
 
-/* Text, integer or null. */
+/* Adds a text, an integer or null. */
 static sl_err extras_add_plain(struct keys_extras *extras, const json_t *value, struct place at,
                                struct sl_error *why)
 {
@@ -147,8 +146,7 @@ static sl_err extras_add_plain(struct keys_extras *extras, const json_t *value, 
     return SL_OK;
 }
 
-/* {"lora": "x", ...}: members in rising order of their names, so that equal objects give equal
- * nodes. */
+/* Adds {"lora": "x", ...}. Members are sorted by name, so that equal objects give equal nodes. */
 static sl_err extras_add_named(struct keys_extras *extras, json_t *object, struct place at,
                                struct sl_error *why)
 {
@@ -162,7 +160,8 @@ static sl_err extras_add_named(struct keys_extras *extras, json_t *object, struc
     json_object_foreach(object, name, value)
     {
         if (strcmp(name, "hex") == 0 || strcmp(name, "same_as") == 0) {
-            return fail_at(why, at, "\"hex\" and \"same_as\" stand alone in their object");
+            return fail_at(why, at,
+                           "\"hex\" and \"same_as\" must be the only member of their object");
         }
         size_t slot = count++;
         for (; slot > 0 && strcmp(names[slot - 1], name) > 0; slot--) {
@@ -204,7 +203,7 @@ static sl_err extras_add_leaf(struct keys_extras *extras, json_t *value, uint32_
     return extras_add_named(extras, value, at, why);
 }
 
-/* The elements of one block, with a stack of our own in place of recursion. */
+/* Adds the elements of one block, with an explicit stack instead of recursion. */
 static sl_err extras_add_block(struct keys_extras *extras, json_t *list, uint64_t block,
                                enum keys_extras_taken taken, struct sl_error *why)
 {
@@ -267,7 +266,7 @@ static sl_err extras_add_namespace(struct keys_extras *extras, json_t *list, str
     for (size_t i = 0; i < SL_COUNT(names); i++) {
         value = json_object_get(object, names[i]);
         if (value != NULL) {
-            (void)extras_add_plain(extras, value, at, why); /* a text or null, as above */
+            (void)extras_add_plain(extras, value, at, why); /* checked above: a text or null */
         } else {
             (void)extras_push(extras, KEYS_NODE_NULL);
         }
@@ -296,7 +295,7 @@ static sl_err extras_add_entry(struct keys_extras *extras, json_t *entry, size_t
         return sl_fail(why, SL_ERR_INVALID, "extras: entry of block %zu is neither a list nor null",
                        block);
     }
-    if (json_array_size(entry) == 0) { /* 0 for null as well */
+    if (json_array_size(entry) == 0) { /* also 0 for null */
         return SL_OK;
     }
     if (taken == KEYS_EXTRAS_NONE) {
@@ -305,7 +304,7 @@ static sl_err extras_add_entry(struct keys_extras *extras, json_t *entry, size_t
     if (taken == KEYS_EXTRAS_NAMESPACE) {
         if (block != 0) {
             return sl_fail(why, SL_ERR_INVALID,
-                           "extras: block %zu: the format takes extras in block 0 alone", block);
+                           "extras: block %zu: the format takes extras only in block 0", block);
         }
         return extras_add_namespace(extras, entry, why);
     }
@@ -337,6 +336,6 @@ sl_err keys_extras_parse(struct keys_extras *extras, json_t *root, size_t text_b
         err = extras_add_entry(extras, entry, block, block_count, taken, why);
         span->count = extras->node_count - span->first;
     }
-    /* Also of an error: what lacks for want of memory looks like one of the list. */
+    /* Takes precedence over err: nodes that lack memory look like errors of the list. */
     return extras->failed ? sl_fail(why, SL_ERR_NO_MEMORY, "extras: no memory for nodes") : err;
 }

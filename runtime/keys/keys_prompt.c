@@ -39,7 +39,7 @@ static sl_err tokens_take(struct sl_keys_prompt *prompt, const json_t *list, str
     return err;
 }
 
-/* Text without NUL, or null, or absent. */
+/* Reads a text without NUL; null and absent give NULL. */
 static sl_err text_take(json_t *object, const char *name, const char **out, struct sl_error *why)
 {
     const json_t *value = json_object_get(object, name);

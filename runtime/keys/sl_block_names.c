@@ -10,11 +10,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define HEX_DIGITS_MIN 8u /* of a hash in a key; LMCache writes an integer without leading zeros \
-                           */
+#define HEX_DIGITS_MIN    8u /* of a hash in a key; LMCache's integers have no leading zeros */
 #define SGLANG_HEX_DIGITS 64u
 #define TIER_GROUP_DIGITS 8u
-#define TENANT_MARK       '\x01' /* as client/mooncake/store/names.h has it */
+#define TENANT_MARK       '\x01' /* as in client/mooncake/store/names.h */
 
 struct span {
     const char *at;
@@ -73,9 +72,9 @@ static bool is_hex(struct span span)
            hex_digits(span.at, span.at + span.length) == span.length;
 }
 
-/* ---- pieces of the answer ---- */
+/* ---- fields of the result ---- */
 
-/* Sets the hash. A name longer than its room is its digest. */
+/* Sets the hash. Text that is longer than the field is replaced by its digest. */
 static void hash_set(struct sl_block_name *out, struct span span)
 {
     uint32_t odd = span.length % 2;
@@ -90,7 +89,7 @@ static void hash_set(struct sl_block_name *out, struct span span)
         }
         return;
     }
-    out->named = span.length != 16 && span.length != 32; /* else it is a digest as it is */
+    out->named = span.length != 16 && span.length != 32; /* 16 or 32 bytes are a raw digest */
     if (span.length <= SL_BLOCK_HASH_BYTES) {
         out->hash_length = span.length;
         memcpy(out->hash, span.at, span.length);
@@ -108,8 +107,7 @@ static void model_set(struct sl_block_name *out, struct span model)
     out->model_length = model.length;
 }
 
-/* Spans one behind the other, each with a byte before it that is in no key's text, so that two
- * lists never look alike. */
+/* Joins spans, each after a byte that no key contains, so that different lists never look alike. */
 static void join(char *out, size_t room, uint32_t *length, const struct span *spans, uint32_t count)
 {
     size_t at = 0;
@@ -185,7 +183,7 @@ static bool vllm_parse(struct span key, struct sl_block_name *out)
     return true;
 }
 
-/* The rest of SGLang's key behind the hash: _T_k, _T_Q_v, __k. */
+/* Whether this can follow the hash in an SGLang key: _T_k, _T_Q_v, __k. */
 static bool sglang_rest(struct span rest)
 {
     if ((!span_ends(rest, "_k") && !span_ends(rest, "_v")) || rest.length < 3) {
@@ -242,7 +240,7 @@ static bool fastdeploy_parse(struct span key, struct sl_block_name *out)
     rest = span_of(key.at, rank);
     const char *hash = span_last(rest, '_');
     if (hash == NULL || !is_hex(span_of(hash + 1, rank))) {
-        return false; /* an incomplete block, too */
+        return false; /* also an incomplete block */
     }
     model_set(out, span_of(key.at, hash));
     hash_set(out, span_of(hash + 1, rank));
@@ -251,8 +249,8 @@ static bool fastdeploy_parse(struct span key, struct sl_block_name *out)
     return true;
 }
 
-/* Fields between @: WORLD, WORKER, HASH in a row; before them the model, behind them the type, a
- * layer that is a number, tags. */
+/* Fields are separated by @: the model, then WORLD, WORKER and HASH in a row, then the type, an
+ * optional numeric layer, and tags. */
 #define LMCACHE_FIELDS_MAX 24u
 static bool lmcache_parse(struct span before, struct span key, struct sl_block_name *out)
 {
@@ -286,14 +284,15 @@ static bool lmcache_parse(struct span before, struct span key, struct sl_block_n
     return false;
 }
 
-/* A key that a connector gave to Mooncake's API. */
+/* Parses a key that a connector passed to Mooncake's API. */
 static bool connector_parse(struct span key, struct sl_block_name *out)
 {
     return vllm_parse(key, out) || fastdeploy_parse(key, out) || sglang_parse(key, out) ||
            lmcache_parse(TEXT(""), key, out);
 }
 
-/* sglang/IDENTITY/HASH/PART: of the pool of K and V parts are heads, or there is but one. */
+/* sglang/IDENTITY/HASH/PART: in the pool of K and V parts are ranges of heads, or there is only
+ * one. */
 static bool sglang_own_parse(struct span key, struct sl_block_name *out)
 {
     const char *identity = key.at + sizeof("sglang/") - 1;
@@ -323,7 +322,7 @@ static bool lmcache_own_parse(struct span key, struct sl_block_name *out)
     return slash != NULL && lmcache_parse(span_of(key.at, slash + 1), span_of(slash + 1, end), out);
 }
 
-/* The last _rNUMBER that a slash follows; NULL: none. */
+/* Finds the last _rNUMBER followed by a slash; NULL: none. */
 static const char *rank_find(struct span text)
 {
     for (uint32_t i = text.length; i-- > 0;) {
@@ -338,7 +337,7 @@ static const char *rank_find(struct span text)
     return NULL;
 }
 
-/* vllm-tier/NAME_rRANK/LAYOUT/HASH, the last eight digits of which are the group. */
+/* vllm-tier/NAME_rRANK/LAYOUT/HASH, whose last eight digits are the group. */
 static bool tier_parse(struct span key, struct sl_block_name *out)
 {
     const char *end = key.at + key.length;
@@ -362,7 +361,8 @@ static bool tier_parse(struct span key, struct sl_block_name *out)
     return true;
 }
 
-/* Mark, tenant, mark, and a key of a connector's: the tenant is a part of the model's name. */
+/* A mark, the tenant, a mark, and a connector's key: the tenant becomes part of the model's
+ * name. */
 static bool tenant_parse(struct span key, struct sl_block_name *out)
 {
     const char *end = key.at + key.length;
@@ -371,7 +371,7 @@ static bool tenant_parse(struct span key, struct sl_block_name *out)
         out->family_length + (size_t)(mark - key.at) > sizeof(out->family)) {
         return false;
     }
-    bool alone = out->model_length == 0; /* the tenant is all that tells it from others */
+    bool alone = out->model_length == 0; /* the tenant is the whole name */
     out->model_length += (uint32_t)(mark - key.at) - (alone ? 1 : 0);
     out->model = key.at + 1; /* a connector's key begins with its model */
     memcpy(out->family + out->family_length, key.at, (size_t)(mark - key.at));

@@ -1,7 +1,7 @@
 /* clang-format off */
 /* runtime/keys/sl_keys.h - keys of token blocks, byte for byte as the engines derive them.
  *
- * One function serves every format, every storer and every loader, so two sides cannot disagree.
+ * One function serves all formats, for stores and loads, so that both sides derive the same keys.
  * Formats:
  *
  *   name                 hash of a block                                 key, partial last block
@@ -30,15 +30,15 @@
  * Extras are JSON: a list with one list for each block. null, [] and a missing entry mean none.
  * Elements: text, integer (64 bit), null, {"hex": "00ff"} (bytes), nested lists (tuples, such as
  * ["mmhash0", 3]), and {"same_as": i}: the same Python object as leaf i of this block. Leaves are
- * counted from 0 through nested lists, {"same_as"} included. It matters, since the pickle formats
- * write a repeated object as a reference to the first one. Two equal texts are two objects unless
- * said so. The exceptions are empty and one-character (up to U+00FF) texts and bytes: Python has
- * only one of each.
- *   sglang formats take no extras but the namespace of the request, in the entry of block 0:
+ * counted from 0 through nested lists, {"same_as"} included. This matters because pickle formats
+ * write a repeated object as a reference to the first one. Equal texts without {"same_as"} are
+ * different objects, except for empty and one-character (up to U+00FF) texts and bytes: Python has
+ * a single object of each.
+ *   sglang formats take only the namespace of the request as extras, in the entry of block 0:
  *     [[{"extra_key": "lora-a", "cache_salt": null}]]
  *   sluice also takes named extras, {"lora": "a"}, {"salt": "a"}. The name is part of the key, so
- * a LoRA and a salt of the same text differ. The order of the members does not count, that of the
- * elements does.
+ * a LoRA and a salt of the same text differ. The order of members is ignored, that of elements is
+ * significant.
  *   fastdeploy does not hash the extras of an incomplete last block.
  *
  * sluice, version 1. All integers are little-endian.
@@ -64,8 +64,7 @@
 #define SL_KEYS_KEY_BYTES_MAX  80u
 #define SL_KEYS_LINE_BYTES_MAX (UINT64_C(64) << 20)
 
-struct sl_keys; /* opaque: digest contexts and buffers, reused from call to call; one thread at a
-                   time */
+struct sl_keys; /* opaque: digest contexts and buffers, reused by calls; one thread at a time */
 
 struct sl_keys_request {
     const char *format;
@@ -73,37 +72,36 @@ struct sl_keys_request {
     uint64_t token_count;
     const char *extras;       /* JSON text; NULL or empty: none */
     const char *seed;         /* NULL or empty: the format's default */
-    const char *parent;       /* hex key of the block before; NULL or empty: none */
+    const char *parent;       /* hex key of the previous block; NULL or empty: none */
     uint32_t block_tokens;    /* 1..SL_KEYS_BLOCK_TOKENS_MAX */
-    uint32_t pickle_protocol; /* 0: the format's (fastdeploy 4, others 5); 4 or 5 */
-    bool partial;             /* an incomplete last block gets a key where the format has one */
+    uint32_t pickle_protocol; /* 0: the format's default (fastdeploy 4, others 5); 4 or 5 */
+    bool partial;             /* an incomplete last block gets a key if the format has one */
 };
 
-/* One key; text is borrowed for the call and zero-terminated. A return value other than SL_OK ends
- * the run. */
+/* Receives one key; text is borrowed for the call and zero-terminated. A return value other than
+ * SL_OK ends the run with it. */
 typedef sl_err (*sl_keys_each_fn)(void *context, uint64_t block, const char *text, uint32_t length);
 
 /* Gives *out. Errors: SL_ERR_NO_MEMORY, SL_ERR_UNSUPPORTED (the crypto library has no SHA-256). */
 sl_err sl_keys_create(struct sl_keys **out, struct sl_error *why);
 void sl_keys_destroy(struct sl_keys **keys);
 
-/* SL_OK when the name is one of the table; SL_ERR_INVALID names it and lists the formats. */
+/* Checks that the format exists; SL_ERR_INVALID names it and lists the formats. */
 sl_err sl_keys_format_check(const char *format, struct sl_error *why);
 
-/* Number of keys that a request of these sizes yields. Errors: SL_ERR_INVALID (format,
- * block_tokens). */
+/* Number of keys that a request yields. Errors: SL_ERR_INVALID (format, block_tokens). */
 sl_err sl_keys_count(const struct sl_keys_request *request, uint64_t *count, struct sl_error *why);
 
 /* Calls each() for every block in order. All arguments are checked before the first call. Errors:
- * SL_ERR_INVALID (names the field, the block and the element), SL_ERR_NO_MEMORY, what each()
- * returned. */
+ * SL_ERR_INVALID (names the field, the block and the element), SL_ERR_NO_MEMORY, or the result of
+ * each(). */
 sl_err sl_keys_derive(struct sl_keys *keys, const struct sl_keys_request *request,
                       sl_keys_each_fn each, void *context, struct sl_error *why);
 
 /* The same for one JSON object {"tokens": [...], "extras": [[...] per block], "seed": "...",
  * "parent": "hex"}; all but tokens may be missing or null. form gives format, block_tokens,
- * pickle_protocol and partial; its other members are ignored. Prints one key a line to out, nothing
- * when it fails by its input. Errors: those of derive; SL_ERR_INVALID (not JSON: with line and
+ * pickle_protocol and partial; its other members are ignored. Prints one key per line to out;
+ * nothing if the input is invalid. Errors: those of derive; SL_ERR_INVALID (not JSON: with line and
  * column; unknown or mistyped member), SL_ERR_IO (out). */
 sl_err sl_keys_print_json_line(struct sl_keys *keys, const struct sl_keys_request *form,
                                const char *line, uint64_t length_bytes, FILE *out,

@@ -1,12 +1,11 @@
-/* actors/coordinator/accounts.c - what ended ops count for, and the line that says why blocks are
- * missing. */
+/* actors/coordinator/accounts.c - counts ended ops, and logs why blocks are missing. */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Blocks of a load that are nowhere, and by which its prefix would be longer with unlimited memory:
- * those that were here once, up to the first that was not. */
+/* Missing blocks by which the load's prefix would be longer with unlimited memory: those that were
+ * here once, up to the first that never was. */
 static uint32_t seen_count(struct coordinator *self, const struct co_op *op)
 {
     uint32_t at = op->at;
@@ -22,7 +21,7 @@ static uint32_t seen_count(struct coordinator *self, const struct co_op *op)
     return at - op->at;
 }
 
-/* The same by model. */
+/* Counts the same by model. */
 static void model_account(struct coordinator *self, const struct co_op *op, uint32_t stored,
                           uint32_t existed, uint32_t seen)
 {
@@ -61,7 +60,7 @@ void co_refused_account(struct coordinator *self, bool store, uint32_t block_cou
                  block_count);
 }
 
-/* Counters, and one line that says why blocks are missing. */
+/* Counts the ended op, and logs one line with the reason for missing blocks. */
 static void op_account(struct coordinator *self, struct co_op *op)
 {
     const struct co_metrics *metric = &self->metric;

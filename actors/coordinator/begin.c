@@ -1,4 +1,4 @@
-/* actors/coordinator/begin.c - how ops begin: what STORE and LOAD say. */
+/* actors/coordinator/begin.c - begins ops: checks and keeps what STORE and LOAD request. */
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_hex.h"
 #include "runtime/base/sl_traceparent.h"
@@ -7,13 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An answer takes a while to arrive: an op ends so much of its budget before its client's deadline.
- */
+/* An answer takes a while: an op ends this share of its budget before its client's deadline. */
 #define ANSWER_SHARE  20u
 #define ANSWER_NS_MAX (10 * SL_NS_PER_MS)
 
-/* An op of that id is known. False: it is over and was somebody else's; a new one may have the id.
- */
+/* Answers a request whose op id is known. False: that op was another's and is over; the id is
+ * free. */
 static bool op_start_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
 {
     bool mine = op->back.type == msg->type && co_op_is_of(op, msg);
@@ -58,7 +57,7 @@ static sl_err op_bitmaps(struct co_op *op, uint32_t block_count)
     return SL_OK;
 }
 
-struct request { /* what STORE and LOAD have in common */
+struct request { /* the fields that STORE and LOAD share */
     uint64_t engine_id, first_block;
     struct sl_bytes tokens;
     struct sl_text extras;
@@ -106,15 +105,14 @@ static struct request request_of(const struct sl_msg *msg)
         request.prefill_rate = load->prefill_rate;
         request.prefill_doubles = load->prefill_doubles;
     }
-    /* With a table of blocks for each pool there is none of all; how long they are the hashes say.
-     */
+    /* With a table of blocks for each pool there is no common one: the number of hashes counts. */
     request.block_count = request.pool_blocks.count > 0 && request.hash_bytes > 0
                               ? request.hashes.length / request.hash_bytes
                               : request.device_blocks.count;
     return request;
 }
 
-/* Tokens or hashes; these one a block. */
+/* A request has either tokens or hashes, one hash per block. */
 static sl_err hashes_check(const struct request *request, struct sl_error *why)
 {
     uint64_t length = request->hashes.length, each = request->hash_bytes;
@@ -135,7 +133,7 @@ static sl_err hashes_check(const struct request *request, struct sl_error *why)
     }
     uint64_t table_blocks = request->device_blocks.count + request->pool_blocks.count;
     bool lone_partial = request->partial && !request->handover;
-    /* No table has more entries than a message takes: nor are there more blocks. */
+    /* A message bounds the entries of a table, and so the number of blocks. */
     if (each == 0 || length % each != 0 || length / each != request->block_count ||
         request->block_count > table_blocks ||
         (request->device_blocks.count > 0 && request->pool_blocks.count > 0) || lone_partial) {
@@ -218,7 +216,7 @@ static bool op_keep_pool_blocks(struct co_op *op, const struct request *request)
     return op->pool_blocks != NULL;
 }
 
-/* The key of a block is its hash in lower-case hex. at NULL: out of memory. */
+/* The key of a block: its hash in lower-case hex. at NULL: out of memory. */
 static struct sl_key hex_keep(struct co_op *op, const uint8_t *hash, uint64_t length)
 {
     char *text = co_memory_take(&op->life, 2 * length + 1, 1);
@@ -245,13 +243,13 @@ static bool op_keep_hashes(struct co_op *op, const struct request *request)
     return kept;
 }
 
-/* NULL: it is empty, or there is no memory for it. */
+/* NULL: empty, or no memory. */
 static const char *text_keep(struct co_op *op, const struct sl_text *text)
 {
     return text->length > 0 ? co_memory_keep(&op->life, text->at, text->length) : NULL;
 }
 
-/* What is no trace context is left out, as its standard says. */
+/* A malformed trace context is ignored, as its standard demands. */
 static void op_keep_origin(struct coordinator *self, struct co_op *op,
                            const struct request *request)
 {
@@ -263,7 +261,7 @@ static void op_keep_origin(struct coordinator *self, struct co_op *op,
     }
 }
 
-/* Keeps what must outlive the message. The tokens do so only while the engine is asked for. */
+/* Keeps what must outlive the message. Tokens are kept only while the engine is requested. */
 static sl_err op_keep(struct co_op *op, const struct request *request)
 {
     op->block_count = (uint32_t)request->block_count;
@@ -279,7 +277,7 @@ static sl_err op_keep(struct co_op *op, const struct request *request)
     op->session_id = request->session_id;
     op->pause_ns = request->pause_ns;
     if (op->pause_ns != 0 && op->said.session == 0) {
-        op->said.session = SAID_GOES_ON; /* who names its next turn says as much */
+        op->said.session = SAID_GOES_ON; /* an announced pause implies it */
     }
     op->blocks = co_memory_take(&op->life, op->block_count, sizeof(*op->blocks));
     if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {
@@ -312,7 +310,7 @@ static uint64_t op_deadline(const struct coordinator *self, const struct sl_msg 
     return sl_deadline_ns(msg->received_ns, budget_ns);
 }
 
-/* Only a hand-over goes directly. */
+/* Only hand-overs can go directly. */
 static const struct co_type *type_of(const struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_store *store = &msg->body.store;
@@ -343,7 +341,7 @@ void co_op_start(struct coordinator *self, const struct sl_msg *msg)
     }
     if (op == NULL) {
         co_count(self, self->metric.op_refused_count, 1);
-        /* What is malformed asks for nothing. */
+        /* A malformed request asks for no blocks. */
         if (err == SL_ERR_LIMIT || err == SL_ERR_DRAINING) {
             co_refused_account(self, msg->type == SL_MSG_STORE, (uint32_t)request.block_count);
         }

@@ -1,4 +1,4 @@
-/* actors/coordinator/coordinator.c - the actor contract: dispatch of messages, answers and time. */
+/* actors/coordinator/coordinator.c - the actor contract: dispatches messages, answers and ticks. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/coordinator/internal.h"
 
@@ -8,7 +8,7 @@
 
 #define ACCESS_RING_COUNT 8192u
 
-/* In this order they are asked: a load by layers has its say before its hand-over. */
+/* Called in this order: layers are handled before hand-overs. */
 static const struct co_feature *const features[] = {
     &co_layers_feature,   &co_handover_feature, &co_accounts, &co_story_feature,
     &co_sessions_feature, &co_wait_feature,     NULL};
@@ -53,7 +53,7 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
         err = err == SL_OK && features[i]->init != NULL ? features[i]->init(self, why) : err;
     }
     if (err == SL_OK) {
-        /* An op has one call, or one for each rank; an ABORT may outlive it. */
+        /* An op has one call, or one per rank; an ABORT may outlive it. */
         uint32_t call_count = self->op_max * (4 + self->rank_count) + self->engine_max +
                               4 * self->handover_max + CO_RANKS_MAX + 1 + CO_SESSION_CALLS;
         err = sl_calls_create(env, call_count, &self->calls, why);
@@ -81,9 +81,8 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
 
 /* ---- the registrar ---- */
 
-/* An answer to the process's HELLO, which names our pins: the registrar must know them before we
- * rely on them. Each heartbeat has one, so whoever came anew behind a rank is asked for here, too.
- */
+/* An answer to this process's HELLO, which names our pins: the registrar must know them before we
+ * rely on them. Each heartbeat has one, so new processes of ranks are also looked up here. */
 static void hello_answered(struct coordinator *self, const struct sl_msg *reply)
 {
     self->pins_known = reply->code == SL_OK;
@@ -250,7 +249,7 @@ static void coordinator_fini(void *state)
     sl_index_view_close(&self->view);
     sl_labels_close(&self->labels);
     sl_seen_close(&self->seen);
-    for (size_t i = 0; features[i] != NULL; i++) { /* their memory goes back to the ops' */
+    for (size_t i = 0; features[i] != NULL; i++) { /* their memory returns to the ops' chunks */
         if (features[i]->fini != NULL) {
             features[i]->fini(self);
         }

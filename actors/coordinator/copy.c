@@ -1,10 +1,10 @@
-/* actors/coordinator/copy.c - work of the ranks: COPY, and its answers.
+/* actors/coordinator/copy.c - COPY requests to the ranks, and their answers.
  *
- * A COPY is resent while it is unanswered. The swapper recognises what it was asked already, but a
- * swapper that was restarted in between does not: it may work on a COPY that its predecessor has
- * answered. Device blocks and extents must not be given away then. So an answer that came late
- * counts at once only when the process that was asked first is alive still; otherwise the rank is
- * fenced before the slice goes on (CO_SETTLE). */
+ * A COPY is resent until it is answered. A swapper recognises a repeated COPY, but one that was
+ * restarted in between does not: it may work on a COPY that its predecessor has answered. Device
+ * blocks and extents must not be reused meanwhile. So a late answer counts at once only if the
+ * first receiver still lives. Otherwise the rank is fenced before the slice continues
+ * (CO_SETTLE). */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>
@@ -28,15 +28,15 @@ static void slice_copied(struct coordinator *self, struct co_op *op)
     }
 }
 
-/* Whether the COPYs that begin now are of this part: a direct store looks at some after the other.
- */
+/* Whether COPYs that start now include this part: a direct store looks at its parts step by
+ * step. */
 static bool is_next(const struct co_op *op, uint32_t part)
 {
     const struct co_direct *direct = &op->direct;
     return direct->look_end == 0 || (part >= direct->looked && part < direct->look_end);
 }
 
-/* Who copies what of the slice now. */
+/* Notes which ranks copy each part of the slice now. */
 static void parts_ask(struct co_op *op)
 {
     for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
@@ -82,7 +82,7 @@ static uint32_t rank_items(const struct co_op *op, uint32_t rank, struct sl_item
     return count;
 }
 
-/* A rank has told of the part. It is copied when all have copied it. */
+/* A rank has answered for the part, which is copied when all its ranks have copied it. */
 static void part_told(struct co_op *op, struct co_part *part, uint32_t rank, bool copied)
 {
     part->asked &= ~rank_bit(rank);
@@ -97,7 +97,7 @@ static void part_told(struct co_op *op, struct co_part *part, uint32_t rank, boo
     }
 }
 
-/* Marks what a rank has done. An answer of another size than asked says nothing. */
+/* Marks what a rank has copied. A bitmap of another size than requested marks nothing. */
 static void take_done(struct co_op *op, uint32_t rank, const struct sl_body_copy_reply *body)
 {
     const uint8_t *done = body->done.at, *digests = body->digests.at, *hashes = body->chunks.at;
@@ -150,7 +150,7 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
     sl_err err = sl_calls_send(self->calls, name, &copy, op->deadline_ns,
                                co_op_cookie(self, op, CO_CALL_COPY, rank), &share->call_seq);
     share->item_count = count;
-    if (err != SL_OK) { /* its parts are not copied */
+    if (err != SL_OK) { /* then its parts are not copied */
         co_reason(op, "COPY to %s: %s", name, sl_err_text(err));
         take_done(op, rank, &(struct sl_body_copy_reply){0});
         return;
@@ -160,10 +160,10 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
     op->shares_open++;
 }
 
-/* By layers there are many COPYs of a slice, which share their room. */
+/* By layers a slice has many COPYs, which share this memory. */
 static struct sl_item_piece *copy_items(struct co_op *op)
 {
-    uint32_t room = op->slice_count * op->engine->part_count; /* of one rank, at most */
+    uint32_t room = op->slice_count * op->engine->part_count; /* one rank has no more */
     struct co_layers *layers = &op->layers;
     if (!co_by_layers(op)) {
         return co_memory_take(&op->work, room, sizeof(struct sl_item_piece));
@@ -198,7 +198,7 @@ void co_copy_start(struct coordinator *self, struct co_op *op)
 void co_copy_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
                       const struct sl_msg *reply)
 {
-    if (reply == NULL) { /* it ends with its op */
+    if (reply == NULL) { /* its deadline is the op's */
         co_op_end(self, op, SL_ERR_TIMEOUT);
         return;
     }
@@ -217,7 +217,7 @@ void co_copy_answered(struct coordinator *self, struct co_op *op, uint32_t rank,
     if (op->shares_open > 0) {
         return;
     }
-    /* What the transporter may still write are blocks that no rank was asked for. */
+    /* The transporter writes only blocks that no rank copies. */
     co_workers ranks = ~co_worker_bit(CO_TRANSPORTER);
     if ((op->unsettled & ranks) == 0) {
         slice_copied(self, op);

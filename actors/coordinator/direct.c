@@ -1,13 +1,13 @@
-/* actors/coordinator/direct.c - hand-overs without storage: decode's transporter reads blocks of
- * prefill's pools straight into those of decode.
+/* actors/coordinator/direct.c - hand-overs without storage: decode's transporter reads blocks from
+ * prefill's pools into decode's.
  *
- * Decode makes a ticket, has the transporter bring what is named under it (BRING), and waits.
- * Prefill's swappers look at its blocks, and its transporter lends them to decode's node (LEND). It
- * has handed over when decode's coordinator has acknowledged all. What cannot go directly, and what
- * fails, goes through storage when the setting handover_fallback says so.
+ * Decode makes a ticket, asks its transporter for the blocks under it (BRING), and waits. Prefill's
+ * swappers look at its blocks, and its transporter lends them to decode's node (LEND). Prefill is
+ * done when decode's coordinator has acknowledged all blocks. Blocks that cannot go directly, or
+ * fail, go through storage if the setting handover_fallback allows it.
  *
- * The transporter touches device blocks. They are lent to it until it has said that it is through
- * with them; else it is fenced before they are given back. */
+ * The transporter accesses device blocks until it reports the end of its work. An op that ends
+ * earlier fences it before the blocks are reused. */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ void co_direct_fallback_note(struct coordinator *self, struct co_op *op)
     op->reason[0] = '\0';
 }
 
-/* Whether these blocks can go directly; if not, the op has a reason. */
+/* Whether these blocks can go directly; if not, the op gets the reason. */
 static sl_err may_go(const struct coordinator *self, struct co_op *op, uint32_t block_count)
 {
     const struct co_engine *engine = op->engine;
@@ -36,8 +36,8 @@ static sl_err may_go(const struct coordinator *self, struct co_op *op, uint32_t 
         co_reason(op, "the pools are not in the fabric, or were not a moment ago");
         return SL_ERR_UNSUPPORTED;
     }
-    /* The transporter knows no events of streams; at prefill the swappers' look comes behind. Nor
-     * does it know which layers a coordinator before us has told. */
+    /* The transporter does not know events of streams; at prefill, LEND follows the swappers' look.
+     * Nor does it know which layers an earlier coordinator has reported. */
     if (load && (op->event_count > 0 || op->layers.in > 0)) {
         co_reason(op, "the blocks wait for events, or layers of them were told before");
         return SL_ERR_UNSUPPORTED;
@@ -99,7 +99,7 @@ void co_direct_over(struct coordinator *self, struct co_op *op,
 void co_direct_settle(struct coordinator *self, struct co_op *op,
                       void (*then)(struct coordinator *self, struct co_op *op))
 {
-    co_call_forget(self, &op->call_seq); /* one that is resent behind the fence would break it */
+    co_call_forget(self, &op->call_seq); /* resent after the fence, it would start work again */
     op->direct.lent = false;
     op->unsettled |= co_worker_bit(CO_TRANSPORTER);
     co_settle(self, op, co_worker_bit(CO_TRANSPORTER), then);

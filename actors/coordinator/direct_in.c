@@ -1,6 +1,5 @@
-/* actors/coordinator/direct_in.c - the type of a LOAD that is handed over directly: decode's side.
- * It makes a ticket for the blocks of its pools, has the transporter bring what prefill names under
- * it, and waits. */
+/* actors/coordinator/direct_in.c - the type of a LOAD that receives a hand-over directly: decode's
+ * side. It makes a ticket for its blocks, has the transporter bring them under it, and waits. */
 #include "actors/coordinator/internal.h"
 #include "ipc/msg/sl_ticket.h"
 
@@ -21,7 +20,7 @@ static void in_failed(struct coordinator *self, struct co_op *op, sl_err code)
 
 /* ---- BRING ---- */
 
-/* Not the hand-over's own number: a ticket of a coordinator before us is another one. */
+/* The number is random, so that tickets of earlier coordinators do not match. */
 static void ticket_make(struct coordinator *self, struct co_handover *row)
 {
     struct sl_env *env = self->env;
@@ -48,7 +47,7 @@ static void bring_send(struct coordinator *self, struct co_op *op)
     }
     ticket_make(self, row);
     op->direct.from_here = row->prefill_here || row->send != NULL;
-    /* Where that is this node, device memory is refused at once. */
+    /* If that is this node, device memory is refused at once. */
     body->from = sl_text_of(op->direct.from_here ? self->node : row->prefill_node);
     body->ticket = (struct sl_bytes){.at = row->ticket, .length = row->ticket_bytes};
     if (co_direct_call(self, op, &bring)) {
@@ -56,18 +55,18 @@ static void bring_send(struct coordinator *self, struct co_op *op)
     }
 }
 
-/* ---- what has landed ---- */
+/* ---- arrivals ---- */
 
-/* By layers: tells of those that came. */
+/* Reports the layers that have arrived. */
 static void layers_go(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
     if (layers->done == layers->count && op->handover->arrived) {
         co_layers_finish(self, op);
     } else if (layers->done < layers->ready) {
-        layers->asked = layers->ready; /* they lie where they belong */
+        layers->asked = layers->ready; /* they are in place */
         co_layers_copied(self, op);
-    } /* else the next layers are on their way, or the word of the last */
+    } /* otherwise waits for the next layers, or for the end */
 }
 
 static void in_arrived(struct coordinator *self, struct co_op *op)
@@ -76,7 +75,7 @@ static void in_arrived(struct coordinator *self, struct co_op *op)
         op->blocks[op->slice[i]].tier = op->handover->sent_here ? CO_TIER_MEMORY : CO_TIER_REMOTE;
     }
     for (uint32_t i = 0; i < op->slice_count * op->engine->part_count; i++) {
-        op->parts[i].state = CO_PART_PULLED; /* all of it lies where it belongs */
+        op->parts[i].state = CO_PART_PULLED; /* all of it is in place */
     }
     op->layers.ready = op->layers.count;
     if (co_by_layers(op)) {
@@ -86,14 +85,14 @@ static void in_arrived(struct coordinator *self, struct co_op *op)
     }
 }
 
-/* Nothing is written any more. */
+/* No worker writes any more. */
 static void in_settled(struct coordinator *self, struct co_op *op)
 {
     if (op->handover->arrived) {
         in_arrived(self, op);
     } else if (op->direct.failed != SL_OK) {
         in_failed(self, op, op->direct.failed);
-    } else { /* prefill went through storage */
+    } else { /* prefill used storage */
         op->handover->offered = false;
         co_op_become(op, &co_load_type);
         co_load_await(self, op);
@@ -103,25 +102,25 @@ static void in_settled(struct coordinator *self, struct co_op *op)
 static void bring_answered(struct coordinator *self, struct co_op *op, const struct sl_msg *reply)
 {
     if (op->handover->arrived) {
-        return; /* LANDED has told of it */
+        return; /* LANDED has reported it */
     }
-    /* A cancel by decode's own caller ends the op before this: prefill has given up. */
+    /* Prefill has given up: a cancel by decode's own client would have ended the op before. */
     bool other = reply->code == SL_OK || reply->code == SL_ERR_CANCELLED;
     op->direct.failed = other ? SL_ERR_HANDOVER : reply->code;
     co_reason(op, "not brought: %s", co_why(reply));
     if (!op->handover->offered && co_direct_is_refusal(self, reply->code) &&
-        reply->code == SL_ERR_UNSUPPORTED && !op->direct.from_here) { /* whoever lends */
+        reply->code == SL_ERR_UNSUPPORTED && !op->direct.from_here) { /* of any lender */
         op->engine->direct_again_ns = co_pools_again_ns(self, reply->code);
     }
     co_direct_over(self, op, in_settled);
 }
 
-/* Whoever commits it, or has landed something, wakes us; time ends it otherwise. */
+/* Woken by the commit or by arrivals; otherwise the deadline ends it. */
 static void in_await(struct coordinator *self, struct co_op *op)
 {
     co_op_enter(self, op, CO_AWAIT);
     if (op->handover->arrived) {
-        co_call_forget(self, &op->call_seq); /* LANDED was BRING's answer */
+        co_call_forget(self, &op->call_seq); /* LANDED was the answer */
         co_direct_over(self, op, in_settled);
     } else if (co_handover_is_committed(op)) {
         co_direct_settle(self, op, in_settled);
@@ -140,7 +139,7 @@ static void layers_enter(struct coordinator *self, struct co_op *op)
 
 static void in_go(struct coordinator *self, struct co_op *op)
 {
-    if (co_handover_is_committed(op)) { /* through storage, before decode came: nobody lends */
+    if (co_handover_is_committed(op)) { /* by storage, before decode came */
         co_op_become(op, &co_load_type);
         co_load_await(self, op);
     } else if (co_direct_start(self, op, 0)) {

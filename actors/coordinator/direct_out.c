@@ -1,15 +1,15 @@
 /* actors/coordinator/direct_out.c - the type of a STORE that is handed over directly: prefill's
  * side.
  *
- * Its swappers look at some of its parts where they lie, and at once at the next. What they are
- * through with is lent to decode's node: LEND names it, with its digests. The transporter answers
- * when it has noted that, so nothing waits for decode. Only the last LEND is answered when decode
- * has all, or when the loan has ended otherwise. */
+ * Swappers compute digests of some parts in place ("look"), and continue with the next ones. A LEND
+ * names the parts that decode's node may read, with their digests. The transporter answers a LEND
+ * when it has noted it, so nothing waits for decode. Only the last LEND is answered when decode has
+ * everything, or the loan has ended otherwise. */
 #include "actors/coordinator/internal.h"
 
-#define LOOK_PARTS_FIRST 128u /* few at first, so that decode begins soon */
+#define LOOK_PARTS_FIRST 128u /* few at first, so that decode starts early */
 #define LOOK_BYTES_FIRST (4 * SL_MIB)
-#define LOOK_PARTS       512u /* of a rank about a millisecond, far more than a round trip */
+#define LOOK_PARTS       512u /* about a millisecond for one rank, far more than a round trip */
 #define LOOK_BYTES       (16 * SL_MIB)
 
 static uint32_t parts_of(const struct co_op *op)
@@ -17,9 +17,9 @@ static uint32_t parts_of(const struct co_op *op)
     return op->slice_count * op->engine->part_count;
 }
 
-/* ---- what is looked at, and what of it is named ---- */
+/* ---- parts that are looked at, and named ---- */
 
-/* The end of what is looked at together: one part at least. */
+/* End of the parts that are looked at together: at least one. */
 static uint32_t look_end(const struct co_op *op)
 {
     uint32_t from = op->direct.looked, at = from;
@@ -63,7 +63,7 @@ static void out_over(struct coordinator *self, struct co_op *op);
 static void out_failed(struct coordinator *self, struct co_op *op, sl_err code)
 {
     if (op->handover->arrived || !co_direct_falls_back(self)) {
-        co_op_end(self, op, code); /* what has arrived is handed over all the same */
+        co_op_end(self, op, code); /* blocks that arrived are handed over anyway */
     } else if (op->direct.lent) {
         co_direct_settle(self, op, out_over);
     } else {
@@ -71,7 +71,7 @@ static void out_failed(struct coordinator *self, struct co_op *op, sl_err code)
     }
 }
 
-/* Nothing is read any more. */
+/* Decode reads no more. */
 static void out_over(struct coordinator *self, struct co_op *op)
 {
     if (op->direct.failed != SL_OK) {
@@ -102,7 +102,7 @@ static void piece_name(struct co_op *op, uint32_t part, const struct co_range *r
         .item = i};
 }
 
-/* The next pieces of what was looked at; one at least. */
+/* Names the next pieces that have digests: at least one. */
 static uint32_t pieces_name(struct co_op *op)
 {
     struct co_direct *direct = &op->direct;
@@ -111,7 +111,7 @@ static uint32_t pieces_name(struct co_op *op)
         struct co_range range = {.end = co_cut_of(op, direct->named)->length_bytes};
         if (co_by_layers(op) && !co_layers_between(op, co_cut_of(op, direct->named),
                                                    direct->named_layers, op->layers.done, &range)) {
-            continue; /* also behind the last piece */
+            continue; /* also parts after the last piece */
         }
         if (count == CO_LEND_PIECES) {
             return count;
@@ -142,7 +142,7 @@ static bool lend_next(struct coordinator *self, struct co_op *op)
     return co_direct_call(self, op, &lend);
 }
 
-/* No swapper looks: goes on by what was looked at and what is named. */
+/* No swapper works: continues with what has digests and what is named. */
 static void loan_go(struct coordinator *self, struct co_op *op)
 {
     struct co_direct *direct = &op->direct;
@@ -154,13 +154,13 @@ static void loan_go(struct coordinator *self, struct co_op *op)
     if (op->call_seq == 0 && !named_all(op) && !lend_next(self, op)) {
         return;
     }
-    if (!named_all(op) || looked_at_all(op)) { /* the answer goes on */
+    if (!named_all(op) || looked_at_all(op)) { /* continues with its answer */
         co_op_enter(self, op, CO_LEND);
     } else if (!co_by_layers(op)) {
         direct->look_end = look_end(op);
         co_op_enter(self, op, CO_COPY);
     } else if (op->phase != CO_LAYERS) {
-        co_op_enter(self, op, CO_LAYERS); /* and is here again */
+        co_op_enter(self, op, CO_LAYERS); /* calls this again */
     } else {
         co_layers_copy_ready(self, op);
     }
@@ -205,7 +205,7 @@ static void lend_answered(struct coordinator *self, struct co_op *op, const stru
         }
     }
     if (looking) {
-        return; /* goes on behind the look */
+        return; /* continues after the look */
     }
     if (reply->code == SL_OK && looked_at_all(op) && named_all(op)) {
         co_direct_over(self, op, out_over);
@@ -235,7 +235,7 @@ static void out_go(struct coordinator *self, struct co_op *op)
     loan_go(self, op);
 }
 
-/* By layers a LEND is in flight while others are looked at. */
+/* By layers a LEND is in flight while swappers look at other layers. */
 static const struct co_phase_ops phases[CO_PHASES] = {
     [CO_KEYS] = {.enter = co_op_ask_keys, .reply = co_op_keys},
     [CO_GREET] = {.tick = co_op_go},

@@ -1,4 +1,4 @@
-/* actors/coordinator/engines.c - what engines registered, as far as ops need it. */
+/* actors/coordinator/engines.c - the registrations of engines, as far as ops need them. */
 #include "actors/coordinator/internal.h"
 #include "ipc/msg/sl_layout.h"
 
@@ -17,7 +17,7 @@ sl_err co_engines_init(struct coordinator *self, struct sl_error *why)
     return SL_OK;
 }
 
-/* Ops that are not over may have it yet. */
+/* Unfinished ops may still refer to the row. */
 static void engine_empty(struct co_engine *engine)
 {
     free(engine->cuts);
@@ -41,7 +41,7 @@ void co_engines_fini(struct coordinator *self)
     free(self->engines);
 }
 
-/* A process may have registered several; it is watched once. */
+/* A process may have registered several engines; it is watched once. */
 static bool process_is_shared(const struct coordinator *self, const struct co_engine *engine)
 {
     for (uint32_t i = 0; i < self->engine_max; i++) {
@@ -54,7 +54,7 @@ static bool process_is_shared(const struct coordinator *self, const struct co_en
     return false;
 }
 
-/* It is found no more. The last of its ops to be fenced takes it along. */
+/* The row is no longer found. It is freed when the last of its ops is fenced. */
 static void engine_leave(struct coordinator *self, struct co_engine *engine)
 {
     if (engine->state == CO_ENGINE_KNOWN && !engine->team && !engine->stale &&
@@ -67,7 +67,7 @@ static void engine_leave(struct coordinator *self, struct co_engine *engine)
     }
 }
 
-/* A free row, else the one that was idle longest. */
+/* A free row, or the one that was idle longest. */
 static struct co_engine *engine_room(struct coordinator *self)
 {
     struct co_engine *oldest = NULL;
@@ -87,7 +87,7 @@ static struct co_engine *engine_room(struct coordinator *self)
     return oldest;
 }
 
-/* One of a team that lost a rank stays with the ops that it has, and is found no more. */
+/* Skips stale rows: a team that lost a rank is kept only for the ops that use it. */
 static struct co_engine *engine_find(struct coordinator *self, uint64_t id)
 {
     for (uint32_t i = 0; i < self->engine_max; i++) {
@@ -114,7 +114,7 @@ sl_err co_engine_want(struct coordinator *self, uint64_t id, uint64_t trace_id,
         *out = engine;
         return SL_OK;
     }
-    /* One that was asked for in vain is still here when ops that ended wait for fences. */
+    /* After a failed request the row remains while ended ops wait for fences. */
     engine = engine != NULL ? engine : engine_room(self);
     if (engine == NULL) {
         return SL_ERR_LIMIT;
@@ -144,11 +144,11 @@ void co_engine_release(struct co_op *op)
     }
     SL_ASSERT(engine->ops > 0);
     if (--engine->ops == 0 && engine->stale) {
-        engine_clear(engine); /* nobody watches its process on its behalf */
+        engine_clear(engine); /* its process is no longer watched for it */
     }
 }
 
-/* What the table of messages bounds is bounded; texts are shorter than their rooms. */
+/* Lengths are bounded by the message table: strings fit their buffers. */
 static void text_keep(char *to, size_t room, struct sl_text from)
 {
     size_t length = SL_MIN((size_t)from.length, room - 1);
@@ -158,7 +158,7 @@ static void text_keep(char *to, size_t room, struct sl_text from)
     to[length] = '\0';
 }
 
-/* How many parts a block has in a pool. */
+/* Number of parts of a block in a pool. */
 static uint32_t pool_parts(const struct sl_body_engine_get_reply *body, uint64_t pool)
 {
     uint64_t count = body->pools.at[pool].part_count;
@@ -175,7 +175,7 @@ static struct co_cut *cut_find(struct co_engine *engine, uint64_t pool, uint64_t
     return NULL;
 }
 
-/* By part, then by pool: so blocks are on disks and in the index. */
+/* Orders parts by number, then by pool, as on disks and in the index. */
 static sl_err cuts_make(struct co_engine *engine, const struct sl_body_engine_get_reply *body,
                         struct sl_error *why)
 {
@@ -198,7 +198,7 @@ static sl_err cuts_make(struct co_engine *engine, const struct sl_body_engine_ge
     return SL_OK;
 }
 
-/* What one rank has of a part. Ranks that have the same part have the same layers of it. */
+/* Adds what one rank has of a part. Ranks with the same part have the same layers of it. */
 static sl_err cut_row(struct co_engine *engine, const struct sl_body_engine_get_reply *body,
                       const struct sl_layout *layout, const struct sl_layout_row *row,
                       struct sl_error *why)
@@ -206,10 +206,10 @@ static sl_err cut_row(struct co_engine *engine, const struct sl_body_engine_get_
     bool parted = body->pools.at[row->pool].part_count != 0;
     struct co_cut *cut = cut_find(engine, row->pool, parted ? row->part : row->rank);
     const struct sl_layout_layer *layers = &layout->layers[row->first_layer];
-    SL_ASSERT(cut != NULL); /* sl_layout_make */
+    SL_ASSERT(cut != NULL); /* sl_layout_make has checked it */
     bool first = cut->owners == 0;
     if (first) {
-        cut->layer_at = row->first_layer + (uint32_t)(row - layout->rows); /* and its end */
+        cut->layer_at = row->first_layer + (uint32_t)(row - layout->rows); /* 1 more for each end */
         cut->layer_count = row->layer_count;
         cut->length_bytes = row->length_bytes;
         engine->layer_offsets[cut->layer_at + row->layer_count] = row->length_bytes;
@@ -295,7 +295,7 @@ void co_engine_answered(struct coordinator *self, uint32_t index, const struct s
         err = engine_fill(self, engine, &reply->body.engine_get_reply, &why);
     }
     engine->state = err == SL_OK ? CO_ENGINE_KNOWN : CO_ENGINE_ASKED;
-    /* An engine that dies takes its ops with it. Without a watch they end by their deadlines. */
+    /* The ops of an engine that dies end with it; without a watch they end by their deadlines. */
     sl_err watched = err != SL_OK || engine->team || process_is_shared(self, engine)
                          ? SL_OK
                          : self->env->ops->watch(self->env, engine->proc, engine->id);
@@ -319,14 +319,14 @@ void co_engine_answered(struct coordinator *self, uint32_t index, const struct s
         }
     }
     if (err != SL_OK) {
-        engine_empty(engine); /* a registration that does not hold */
+        engine_empty(engine); /* an invalid registration */
         if (engine->ops == 0) {
             engine_clear(engine);
         }
     }
 }
 
-/* Ends what is under way for it. */
+/* Ends its ops in flight. */
 static void engine_ops_end(struct coordinator *self, const struct co_engine *engine, bool gone)
 {
     struct co_op *newer = NULL;
@@ -361,11 +361,11 @@ void co_engine_over(struct coordinator *self, const struct sl_msg *msg)
             has |= engine->members[rank] == id;
         }
         if (!engine->team && engine->id == id) {
-            /* Its memory is none of ours any more: what is under way ends now, not by its deadline,
-             * and is fenced like any op that ends early. */
+            /* Its memory is no longer ours. Its ops end now, not at their deadlines, and are fenced
+             * like any op that ends early. */
             engine_ops_end(self, engine, false);
             engine_leave(self, engine);
-        } else if (has) { /* the next op asks for the team anew, instead of the swapper */
+        } else if (has) { /* the next op requests the team again */
             engine_leave(self, engine);
         }
     }

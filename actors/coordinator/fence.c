@@ -1,13 +1,13 @@
-/* actors/coordinator/fence.c - FENCE, and who is behind a rank.
+/* actors/coordinator/fence.c - FENCE, and the processes of workers.
  *
- * Swappers and the transporter touch device blocks for an op. Before the blocks are given back each
- * of them that was asked has answered, or has acknowledged a FENCE, or is dead. */
+ * Swappers and the transporter access device blocks for an op. Before these blocks are reused, each
+ * worker that was asked has answered, has acknowledged a FENCE, or is dead. */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- who is behind a rank ---- */
+/* ---- the processes of workers ---- */
 
 void co_rank_learn(struct coordinator *self, uint32_t rank)
 {
@@ -23,7 +23,7 @@ void co_rank_learn(struct coordinator *self, uint32_t rank)
 void co_rank_greet(struct coordinator *self, uint32_t rank)
 {
     self->ungreeted |= co_worker_bit(rank);
-    struct sl_msg fence = {.type = SL_MSG_FENCE}; /* no op, no claims: everything */
+    struct sl_msg fence = {.type = SL_MSG_FENCE}; /* without op and claims: fences everything */
     (void)sl_calls_send(self->calls, self->ranks[rank].name, &fence, SL_NEVER_NS,
                         co_cookie(CO_CALL_GREET, 0, rank), NULL);
 }
@@ -42,7 +42,7 @@ void co_rank_pong(struct coordinator *self, uint32_t rank, const struct sl_msg *
     struct co_rank *state = &self->ranks[rank];
     state->asked = false;
     if (reply == NULL || reply->code != SL_OK || reply->body.pong.start_time == 0) {
-        return; /* asked again when it matters */
+        return; /* asked again when needed */
     }
     struct sl_proc_id proc = {.pid = (uint32_t)reply->body.pong.pid,
                               .start_time = reply->body.pong.start_time};
@@ -76,7 +76,7 @@ bool co_share_is_settled(const struct coordinator *self, const struct co_share *
 void co_fence_send(struct coordinator *self, struct co_op *op, uint32_t rank)
 {
     struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = op->id, .trace_id = op->trace_id};
-    /* Where it cannot be sent, the next tick tries again. */
+    /* If sending fails, the next tick tries again. */
     (void)co_ask(self, self->ranks[rank].name, &fence, co_op_cookie(self, op, CO_CALL_FENCE, rank),
                  &op->shares[rank].call_seq);
 }
@@ -91,8 +91,7 @@ void co_fence_start(struct coordinator *self, struct co_op *op, co_workers worke
         if ((workers & co_worker_bit(rank)) == 0) {
             continue;
         }
-        /* First of all the COPY is forgotten: one that is resent behind the fence would break it.
-         */
+        /* The COPY is dropped first: resent after the fence, it would undo it. */
         co_call_forget(self, &op->shares[rank].call_seq);
         co_rank_learn(self, rank);
         co_fence_send(self, op, rank);
@@ -112,7 +111,7 @@ void co_settle(struct coordinator *self, struct co_op *op, co_workers whom,
     co_fence_start(self, op, op->unsettled);
 }
 
-/* True: nobody is waited for any more, the op has gone on and may be over. */
+/* True: no worker is waited for; the op has continued and may be over. */
 static bool rank_fenced(struct coordinator *self, struct co_op *op, uint32_t rank)
 {
     op->unsettled &= ~co_worker_bit(rank);
@@ -127,8 +126,7 @@ static bool rank_fenced(struct coordinator *self, struct co_op *op, uint32_t ran
     return true;
 }
 
-/* Nobody is there who could still act on an old COPY: the process we knew is dead, and no other
- * took its place. */
+/* Whether no process can still work on an old COPY: the one we knew is dead and not replaced. */
 static bool rank_is_dead(struct coordinator *self, uint32_t rank, uint64_t now_ns,
                          uint64_t timeout_ns)
 {
@@ -197,7 +195,7 @@ void co_fence_answered(struct coordinator *self, struct co_op *op, uint32_t rank
         co_wake(self, op, self->env->now_ns);
     } else if (reply->code == SL_OK) {
         (void)rank_fenced(self, op, rank);
-    } /* else the next tick asks again */
+    } /* otherwise the next tick sends it again */
 }
 
 void co_greet_look(struct coordinator *self)
@@ -231,14 +229,14 @@ void co_op_fenced(struct coordinator *self, const struct sl_msg *msg)
                             : sl_fail(&why, SL_ERR_LIMIT, "%u ops are in flight", self->op_active);
     if (err != SL_OK) {
         if (unknown && op != NULL) {
-            co_op_done(self, op); /* it was only there for who asks */
+            co_op_done(self, op); /* it existed only for this request */
         }
         sl_reply_code(self->env, msg, err, &why);
         return;
     }
     if (unknown && op != NULL) {
-        /* It is long over, or it was asked of a coordinator that died: whatever that one sent is
-         * fenced now. */
+        /* The op ended long ago, or a dead coordinator had it: fences everything that was sent for
+         * it. */
         op->answered = true;
         co_op_enter(self, op, CO_ZOMBIE);
         co_workers all = co_worker_bit(self->rank_count) - 1;

@@ -11,7 +11,7 @@
 #define ANSWER_SHARE  20u
 #define ANSWER_NS_MAX (10 * SL_NS_PER_MS)
 
-/* Answers a request whose op id is known. False: that op was another's and is over; the id is
+/* Answers a request whose op id is known. False: that op was another's and is over: the id is
  * free. */
 static bool op_start_again(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
 {
@@ -22,7 +22,7 @@ static bool op_start_again(struct coordinator *self, struct co_op *op, const str
     }
     if (op->type->kind == CO_UNKNOWN) {
         sl_reply_fail(self->env, msg, SL_ERR_CANCELLED,
-                      "op %016" PRIx64 " was fenced before it came", msg->op_id);
+                      "op %016" PRIx64 " was fenced before it arrived", msg->op_id);
     } else if (!mine) {
         sl_reply_fail(self->env, msg, SL_ERR_BUSY, "op id %016" PRIx64 " is in use by %s",
                       msg->op_id, op->back.to);
@@ -118,18 +118,19 @@ static sl_err hashes_check(const struct request *request, struct sl_error *why)
     uint64_t length = request->hashes.length, each = request->hash_bytes;
     if ((length == 0) == (request->tokens.length == 0)) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "tokens: %" PRIu64 " bytes of them, and %" PRIu64 " of hashes",
+                       "tokens: %" PRIu64 " bytes, hashes: %" PRIu64
+                       " bytes: one of them is needed",
                        request->tokens.length, length);
     }
     if (request->before_hash.length != 0 && request->before_hash.length != each) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "before_hash: %" PRIu64 " bytes, and %" PRIu64 " of each hash",
+                       "before_hash: %" PRIu64 " bytes, a hash has %" PRIu64 " bytes",
                        request->before_hash.length, each);
     }
     if (length == 0) {
         return request->pool_blocks.count == 0
                    ? SL_OK
-                   : sl_fail(why, SL_ERR_INVALID, "pool_blocks: without hashes");
+                   : sl_fail(why, SL_ERR_INVALID, "pool_blocks: only with hashes");
     }
     uint64_t table_blocks = request->device_blocks.count + request->pool_blocks.count;
     bool lone_partial = request->partial && !request->handover;
@@ -153,7 +154,7 @@ static sl_err request_check(const struct coordinator *self, const struct sl_msg 
         return sl_fail(why, SL_ERR_INVALID, "%s without an op id", sl_msg_name(msg->type));
     }
     if (request->tokens.length % 4 != 0) {
-        return sl_fail(why, SL_ERR_INVALID, "tokens: %" PRIu64 " bytes are no whole number of u32",
+        return sl_fail(why, SL_ERR_INVALID, "tokens: %" PRIu64 " bytes are no whole u32s",
                        request->tokens.length);
     }
     const struct sl_u64s *tables[] = {&request->device_blocks, &request->pool_blocks};

@@ -88,7 +88,7 @@ static void hello_answered(struct coordinator *self, const struct sl_msg *reply)
     self->pins_known = reply->code == SL_OK;
     if (!self->pins_known) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                     "the registrar does not take our pins, loads wait: %s", co_why(reply));
+                     "the registrar does not accept our pins, loads wait: %s", co_why(reply));
     }
     for (uint32_t rank = 0; rank < self->rank_count; rank++) {
         co_rank_learn(self, rank);

@@ -28,8 +28,7 @@ static void slice_copied(struct coordinator *self, struct co_op *op)
     }
 }
 
-/* Whether COPYs that start now include this part: a direct store looks at its parts step by
- * step. */
+/* Whether COPYs that start now include this part: a direct store looks at its parts in steps. */
 static bool is_next(const struct co_op *op, uint32_t part)
 {
     const struct co_direct *direct = &op->direct;

@@ -21,7 +21,7 @@ void co_direct_fallback_note(struct coordinator *self, struct co_op *op)
 {
     co_count(self, self->metric.handover_fallback_count, 1);
     sl_log_write(self->env->log, self->pulls ? SL_LOG_INFO : SL_LOG_DEBUG, op->trace_id,
-                 "hand-over %016" PRIx64 " goes through storage: %s", op->handover_id, op->reason);
+                 "hand-over %016" PRIx64 " uses storage: %s", op->handover_id, op->reason);
     op->reason[0] = '\0';
 }
 
@@ -33,17 +33,17 @@ static sl_err may_go(const struct coordinator *self, struct co_op *op, uint32_t 
     uint64_t parts = block_count * (uint64_t)engine->part_count;
     uint64_t spots = load ? block_count * (uint64_t)co_block_spots(engine) : 0;
     if (!self->pulls || (load && engine->direct_again_ns > self->env->now_ns)) {
-        co_reason(op, "the pools are not in the fabric, or were not a moment ago");
+        co_reason(op, "the pools are not in the fabric, or were refused recently");
         return SL_ERR_UNSUPPORTED;
     }
     /* The transporter does not know events of streams; at prefill, LEND follows the swappers' look.
      * Nor does it know which layers an earlier coordinator has reported. */
     if (load && (op->event_count > 0 || op->layers.in > 0)) {
-        co_reason(op, "the blocks wait for events, or layers of them were told before");
+        co_reason(op, "the blocks wait for events, or some layers were reported before");
         return SL_ERR_UNSUPPORTED;
     }
     if (parts > CO_SLICE_PARTS_MAX || spots > co_spots_max(self)) {
-        co_reason(op, "%" PRIu64 " parts are too many to go directly at once", parts);
+        co_reason(op, "%" PRIu64 " parts are too many for one direct hand-over", parts);
         return SL_ERR_LIMIT;
     }
     return SL_OK;

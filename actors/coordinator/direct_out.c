@@ -169,7 +169,7 @@ static void loan_go(struct coordinator *self, struct co_op *op)
 static void look_failed(struct co_op *op)
 {
     if (op->direct.failed == SL_OK) {
-        co_reason(op, "a rank did not look at its part");
+        co_reason(op, "a rank did not compute the digest of its part");
         op->direct.failed = SL_ERR_INCOMPLETE;
     }
 }

@@ -235,8 +235,7 @@ void co_op_fenced(struct coordinator *self, const struct sl_msg *msg)
         return;
     }
     if (unknown && op != NULL) {
-        /* The op ended long ago, or a dead coordinator had it: fences everything that was sent for
-         * it. */
+        /* An old op, or one of a dead coordinator: fences everything that was sent for it. */
         op->answered = true;
         co_op_enter(self, op, CO_ZOMBIE);
         co_workers all = co_worker_bit(self->rank_count) - 1;

@@ -1,11 +1,10 @@
-/* actors/coordinator/handover.c - hand-overs from prefill to decode: what both modes have in
- * common.
+/* actors/coordinator/handover.c - hand-overs from prefill to decode: what both modes share.
  *
- * Prefill's side is a STORE that names the hand-over, decode's a LOAD; a row of the table is what
- * this node knows of both. On one node the row has both sides, and each hears when the other fails;
- * on two nodes each has a row of its own, and decode's hears of the commit by the receipt that came
- * with the first token (ARRIVED). Rows are lost with the process: holds end by their time, and the
- * ops, which come again, make new rows. */
+ * Prefill's side is a STORE that names the hand-over, decode's a LOAD. A row of the table is what
+ * this node knows of both. On one node a row has both sides, and each is woken when the other
+ * fails. On two nodes each has its own row; decode's learns of the commit by the receipt that came
+ * with the first token (ARRIVED). Rows are lost with the process: holds then end by their time, and
+ * repeated ops make new rows. */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>
@@ -13,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long what was consumed may wait for the end of its hold, and a failure is remembered for a
- * side that comes late. */
+/* How long a consumed row may wait for the end of its hold, and a failed one for a late side. */
 #define GIVE_BACK_NS (10 * SL_NS_PER_S)
 
 enum landed { LANDED_NOTHING, LANDED_PIECES, LANDED_ALL };
@@ -23,7 +21,7 @@ static sl_err handovers_init(struct coordinator *self, struct sl_error *why)
 {
     self->handover_max = (uint32_t)sl_config_u64(self->env->config, SL_SET_handovers_max);
     if (sl_cluster_name(self->env->config, self->node, NULL) != SL_OK) {
-        self->node[0] = '\0'; /* without a name it has no peers */
+        self->node[0] = '\0'; /* without a name the node has no peers */
     }
     self->handover_next_ns = SL_NEVER_NS;
     self->handovers = calloc(self->handover_max, sizeof(*self->handovers));
@@ -65,7 +63,7 @@ void co_handover_look_at(struct coordinator *self, uint64_t at_ns)
     }
 }
 
-/* The state is a new one: its deadline counts, and whoever traces hears of it. */
+/* After each change of state: schedules its deadline and traces it. */
 static void handover_entered(struct coordinator *self, struct co_handover *row)
 {
     static const char *const texts[SL_HANDOVER_STATES] = {
@@ -102,7 +100,7 @@ struct co_handover *co_handover_new(struct coordinator *self, uint64_t id, uint6
 static void handover_forget(struct coordinator *self, struct co_handover *row)
 {
     SL_ASSERT(row->send == NULL && row->receive == NULL);
-    co_call_forget(self, &row->word_seq); /* the row is another's from now on */
+    co_call_forget(self, &row->word_seq); /* the row is free from now on */
     co_call_forget(self, &row->held_seq);
     sl_table_remove(&self->handover_by_id, &row->node);
     *row = (struct co_handover){.free_next = self->handover_free};
@@ -120,7 +118,7 @@ static sl_err handover_step(struct coordinator *self, struct co_handover *row,
     return err;
 }
 
-/* Ops that are not answered find out in their next turn: nobody ends another's op. */
+/* Unanswered ops see the change in their next tick: no op is ended by another one. */
 void co_handover_sides_wake(struct coordinator *self, struct co_handover *row)
 {
     struct co_op *sides[] = {row->send, row->receive};
@@ -151,10 +149,10 @@ static void handover_abort(struct coordinator *self, struct co_handover *row, sl
     }
 }
 
-/* ---- giving back ---- */
+/* ---- releasing ---- */
 
-/* keys: what a peer knows of it; 0: nothing is asked. False: it could not be sent; the hold ends by
- * its time. */
+/* Ends a hold. keys: of a peer's receipt; 0: unchecked. False: not sent; the hold ends by its
+ * time. */
 static bool hold_end_send(struct coordinator *self, uint64_t id, struct sl_digest keys,
                           uint64_t trace_id, uint64_t cookie)
 {
@@ -164,8 +162,8 @@ static bool hold_end_send(struct coordinator *self, uint64_t id, struct sl_diges
     return co_ask(self, "registrar", &end, cookie, NULL) == SL_OK;
 }
 
-/* What has ended gives back what it can; when nothing is lent it is released. One that failed
- * before decode came is remembered a while: it will ask. */
+/* Releases what an ended row holds, then the row. One that failed before decode came is kept for a
+ * while, because decode will ask for it. */
 static void handover_settle(struct coordinator *self, struct co_handover *row)
 {
     struct sl_handover *machine = &row->machine;
@@ -187,7 +185,7 @@ static void handover_settle(struct coordinator *self, struct co_handover *row)
     }
 }
 
-/* Answered or not: without an answer the registrar ends it by its time. */
+/* Without an answer (NULL) the registrar ends the hold by its time. */
 void co_handover_hold_ended(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
 {
     (void)reply;
@@ -215,7 +213,7 @@ static bool receipt_equal(const struct co_receipt *a, const struct co_receipt *b
     return a->block_end == b->block_end && sl_digest_equal(a->keys, b->keys);
 }
 
-/* What a receipt means on a node where prefill is not: it has committed. */
+/* A receipt proves the commit where prefill is on another node. */
 void co_handover_commits(struct coordinator *self, struct co_handover *row)
 {
     (void)handover_step(self, row, SL_HANDOVER_ALLOCATED);
@@ -239,8 +237,8 @@ static sl_err send_begin(struct coordinator *self, struct co_op *op, struct co_h
         co_reason(op, "%s", row->reason);
         return SL_ERR_CANCELLED;
     }
-    (void)handover_step(self, row, SL_HANDOVER_ALLOCATED); /* decode allocated before it asked */
-    /* What was found committed its own request says again. */
+    (void)handover_step(self, row, SL_HANDOVER_ALLOCATED); /* decode has allocated its blocks */
+    /* A hand-over that was found committed is committed again by its own, repeated STORE. */
     bool found = row->found && row->machine.state == SL_HANDOVER_COMMITTED;
     if (!found && handover_step(self, row, SL_HANDOVER_PRODUCING) != SL_OK) {
         co_reason(op, "hand-over %016" PRIx64 " is %s already", op->handover_id,
@@ -256,7 +254,7 @@ static sl_err send_begin(struct coordinator *self, struct co_op *op, struct co_h
     return SL_OK;
 }
 
-/* The ticket outlives the request. */
+/* The ticket must outlive the request. */
 static sl_err ticket_keep(struct co_op *op, const struct sl_item_ticket *ticket)
 {
     if (ticket->bytes.at == NULL) {
@@ -281,7 +279,7 @@ static sl_err ticket_keep(struct co_op *op, const struct sl_item_ticket *ticket)
     return SL_OK;
 }
 
-/* A receipt that came with the request. */
+/* Uses a receipt that came with the request. */
 static bool receipt_taken(struct coordinator *self, struct co_handover *row,
                           const struct sl_body_load *body)
 {
@@ -343,7 +341,7 @@ static sl_err handover_begin(struct coordinator *self, struct co_op *op, const s
         bool offered = row != NULL && msg->body.store.direct && co_word_offered(row, &ticket);
         sl_err kept = ticket_keep(op, offered ? &ticket : &msg->body.store.ticket.at[0]);
         if (kept != SL_OK) {
-            if (offered && row->send == NULL) { /* decode need not wait */
+            if (offered && row->send == NULL) { /* so decode does not wait */
                 (void)co_handover_failed_there(self, row, kept, op->reason);
             }
             return kept;
@@ -368,7 +366,7 @@ static void handover_again(struct coordinator *self, struct co_op *op, const str
     }
 }
 
-/* The last key speaks for all: each follows from the one before. */
+/* The last key represents all, since each depends on the one before. */
 static sl_err receipt_make(const struct coordinator *self, const struct co_op *op,
                            struct co_receipt *receipt)
 {
@@ -385,7 +383,7 @@ static sl_err receipt_make(const struct coordinator *self, const struct co_op *o
     return SL_OK;
 }
 
-/* A hand-over is of the whole input. */
+/* Checks that the op covers the whole input, and makes its receipt. */
 static bool handover_keys(struct coordinator *self, struct co_op *op)
 {
     if (op->handover == NULL || op->phase != CO_KEYS) {
@@ -394,7 +392,7 @@ static bool handover_keys(struct coordinator *self, struct co_op *op)
     uint32_t block_tokens = op->engine->block_tokens;
     uint32_t wanted = (uint32_t)(((uint64_t)op->token_count + block_tokens - 1) / block_tokens);
     uint64_t given = (uint64_t)op->first_block + op->block_count;
-    wanted = op->keyed ? (uint32_t)given : wanted; /* who brings keys says what the input is */
+    wanted = op->keyed ? (uint32_t)given : wanted; /* with keys, the blocks are the input */
     if (given != wanted || (op->type->kind == CO_STORE && op->block_count == 0)) {
         co_reason(op, "a hand-over of blocks up to %" PRIu64 ", the input has %u", given, wanted);
         co_op_end(self, op, SL_ERR_INVALID);
@@ -438,11 +436,11 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
 {
     struct co_handover *row = op->handover;
     row->send = NULL;
-    /* What decode has all of is handed over, however this side ended. */
+    /* If decode has all blocks, they are handed over, however this side ended. */
     if (code == SL_OK || (row->arrived && op->direct.lends > 0)) {
         row->receipt = op->receipt;
         sl_err err = handover_step(self, row, SL_HANDOVER_COMMITTED);
-        /* What went directly is committed when all has landed, perhaps before we hear of it. */
+        /* A direct hand-over is committed when all blocks have landed, perhaps before we know. */
         if (err == SL_OK ||
             (err == SL_ERR_EXISTS && (op->type->direct || row->arrived || row->found))) {
             co_count(self, self->metric.handover_committed_count, 1);
@@ -451,7 +449,7 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
             if (op->type->direct) {
                 co_count(self, self->metric.handover_pushed_count, 1);
                 op->bytes = (uint64_t)op->slice_count * op->engine->block_bytes;
-                if (!row->received) { /* decode has it, elsewhere */
+                if (!row->received) { /* decode, on another node, has it */
                     (void)handover_step(self, row, SL_HANDOVER_CONSUMED);
                 }
             }
@@ -486,12 +484,12 @@ static sl_err receive_ended(struct coordinator *self, struct co_op *op, sl_err c
         return whole ? SL_OK : SL_ERR_INCOMPLETE;
     }
     if (code == SL_OK) {
-        co_reason(op, "block %u is nowhere", op->first_block + op->at);
+        co_reason(op, "block %u exists nowhere", op->first_block + op->at);
     } else {
         co_reason(op, "%s", sl_err_text(code));
     }
     co_word_give_up(self, row);
-    /* Nobody decodes on part of it. */
+    /* Decode must not compute with a part of it. */
     op->at = 0;
     op->from_memory = op->from_disk = op->from_remote = 0;
     op->bytes = 0;
@@ -519,7 +517,7 @@ static void handover_done(struct coordinator *self, struct co_op *op)
     handover_settle(self, row);
 }
 
-/* It failed at another side. */
+/* Ends an op whose hand-over failed on the other side. */
 static bool handover_turn(struct coordinator *self, struct co_op *op)
 {
     const struct co_handover *row = op->handover;
@@ -552,7 +550,7 @@ sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_re
         row == NULL ? co_handover_ended(self, item->handover_id, CO_LOAD) : NULL;
     struct co_receipt receipt;
     receipt_keep(&receipt, item);
-    /* On one node a load does not wait for its receipt, and may be done with when it comes. */
+    /* On one node a load does not wait for its receipt, and may have ended before that arrives. */
     if (row != NULL ? row->machine.state == SL_HANDOVER_CONSUMED
                     : load != NULL && (load->code == SL_OK || load->code == SL_ERR_INCOMPLETE)) {
         return SL_OK;
@@ -562,7 +560,7 @@ sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_re
                                         row->machine.state == SL_HANDOVER_ABORTED
                                   : load != NULL;
         co_count(self, self->metric.handover_gone_count, 1);
-        if (failed) { /* whoever comes late with its receipt need not be waited for */
+        if (failed) { /* a late receipt: end prefill's hold */
             co_word_taken(self, &receipt, item->handover_id, trace_id);
         }
         return SL_ERR_NOT_FOUND;
@@ -571,7 +569,7 @@ sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_re
         return row->arrived || receipt_equal(&receipt, &row->receipt) ? SL_OK : SL_ERR_INVALID;
     }
     if (row->send != NULL) {
-        return SL_ERR_BUSY; /* prefill is here and has not committed */
+        return SL_ERR_BUSY; /* prefill is on this node and has not committed */
     }
     row->receipt = receipt;
     co_handover_commits(self, row);
@@ -600,7 +598,7 @@ static sl_err landed(struct coordinator *self, const struct sl_body_landed *body
         return SL_ERR_NOT_FOUND;
     }
     if (body->state == LANDED_NOTHING && row->receive->layers.in > 0) {
-        return SL_ERR_STALE; /* a new transporter would read what was told once more */
+        return SL_ERR_STALE; /* a new transporter would read reported layers again */
     }
     if (body->state == LANDED_NOTHING) {
         bool first = !row->offered;
@@ -632,19 +630,19 @@ void co_handover_landed(struct coordinator *self, const struct sl_msg *msg)
     sl_reply_code(self->env, msg, code, &why);
 }
 
-/* Nobody wants it any more: its client says so (receipt NULL), or a peer that has its receipt. */
+/* Ends a hand-over: for its client (receipt NULL), or for a peer that has its receipt. */
 static sl_err handover_over(struct coordinator *self, uint64_t id, const struct co_receipt *receipt,
                             uint64_t trace_id)
 {
     struct co_handover *row = co_handover_find(self, id);
     struct sl_digest keys = receipt != NULL ? receipt->keys : (struct sl_digest){0};
     if (row == NULL || (receipt == NULL && (row->machine.loans & SL_HANDOVER_HELD) == 0)) {
-        /* A coordinator before us may have known it: the registrar judges. */
+        /* An earlier coordinator may have had it: the registrar decides. */
         (void)hold_end_send(self, id, keys, trace_id, co_cookie(CO_CALL_NOBODY, 0, 0));
         return SL_ERR_NOT_FOUND;
     }
     if (row->send != NULL || row->receive != NULL) {
-        return SL_ERR_BUSY; /* no receipt of it was given out, or decode is here */
+        return SL_ERR_BUSY; /* it has no receipt yet, or decode is here */
     }
     if (receipt != NULL && (!row->receipt.known || !receipt_equal(receipt, &row->receipt))) {
         return SL_ERR_PERMISSION;
@@ -662,7 +660,7 @@ sl_err co_handover_taken(struct coordinator *self, const struct sl_item_receipt 
     return handover_over(self, item->handover_id, &receipt, trace_id);
 }
 
-/* A hand-over that is gone does not fail the others of its batch. */
+/* A hand-over that is gone does not fail the rest of its batch. */
 void co_handover_arrived(struct coordinator *self, const struct sl_msg *msg)
 {
     uint64_t codes[1024];
@@ -706,7 +704,7 @@ static void handover_expire(struct coordinator *self, struct co_handover *row, u
         handover_aborted(self, row, reason);
         handover_settle(self, row);
     } else {
-        handover_settle(self, row); /* asks again for what is lent */
+        handover_settle(self, row); /* retries the release */
     }
 }
 

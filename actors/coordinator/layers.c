@@ -1,25 +1,25 @@
-/* actors/coordinator/layers.c - stores and loads by layers: what the engine has computed is copied
- * out while it computes the rest, and what is in is used while the rest comes.
+/* actors/coordinator/layers.c - stores and loads by layers: computed layers are copied out while
+ * the engine computes the next, and loaded layers are used while the next arrive.
  *
- * Parts are their layers' pieces in the order of the forward pass, so a layer is a range of every
- * part, behind the layers before it. A store has all its extents from the start and copies what is
- * ready in one COPY a rank; the next COPY takes all that became ready meanwhile. Directly, what was
- * looked at is lent while the next layers are looked at. A load knows its
- * blocks before the first layer is told; from then on it brings all of these or fails. */
+ * A part has its layers in the order of the forward pass, so a layer is a range of every part,
+ * right after the layers before it. A store reserves all extents first. Each COPY takes all layers
+ * that became ready meanwhile, one COPY a rank. A direct store lends layers while swappers look at
+ * the next. A load fixes its blocks before it reports a layer; from then on it brings all or
+ * fails. */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A load asks for so much of a rank at once, twice as much each time. The first layer goes alone. A
+/* A load copies the first layer by itself, then this many bytes of a rank, doubling each time. A
  * round trip to the swapper takes half a millisecond with 256 blocks, in which a GPU moves 25 MiB:
- * so small batches for ever would halve the speed. While the engine computes with some layers,
- * twice as many come. */
+ * small batches throughout would halve the speed. While an engine computes, twice as many
+ * arrive. */
 #define BATCH_BYTES     (8 * SL_MIB)
 #define BATCH_BYTES_MAX (128 * SL_MIB)
 
-/* ---- places ---- */
+/* ---- ranges ---- */
 
 static uint32_t pool_end(const struct co_op *op, uint32_t pool, uint32_t layers)
 {
@@ -58,7 +58,7 @@ bool co_layers_range(const struct co_op *op, const struct co_cut *cut, struct co
     return co_layers_between(op, cut, op->layers.done, op->layers.asked, out);
 }
 
-/* ---- digests of parts that come in ranges ---- */
+/* ---- digests of parts that are copied in ranges ---- */
 
 static struct sl_digest_span range_span(const struct co_range *range)
 {
@@ -115,20 +115,21 @@ static sl_err layers_begin(struct coordinator *self, struct co_op *op, const str
         layers->ends[i] = (uint32_t)SL_MIN(ends->at[i], UINT64_C(1) << 31);
     }
     layers->entry_count = ends->count;
-    layers->count = ends->count > 0 ? 1 : 0; /* how many is known with the engine */
+    layers->count = ends->count > 0 ? 1 : 0; /* replaced when the engine is known */
     if (op->type->kind == CO_STORE) {
         layers->ready = (uint32_t)msg->body.store.layers_ready;
     } else if (layers->count != 0 && msg->body.load.layers_in > 0) {
-        /* A coordinator before us has told of so much: it holds, or the load fails. */
+        /* An earlier coordinator has reported these layers: this load must have the same blocks or
+         * fail. */
         layers->in = (uint32_t)msg->body.load.layers_in;
-        layers->done = layers->asked = layers->in; /* what was told is not written again */
+        layers->done = layers->asked = layers->in; /* reported layers are not written again */
         layers->block_count = (uint32_t)msg->body.load.layer_blocks;
         op->block_count = SL_MIN(op->block_count, layers->block_count);
     }
     return SL_OK;
 }
 
-/* Row by row more of each pool, something of one pool at least, and in the end all. */
+/* Ends must grow in at least one pool with each layer, shrink in none, and cover all layers. */
 static bool ends_fit(const struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
@@ -155,14 +156,14 @@ static bool ends_fit(const struct co_op *op)
     return true;
 }
 
-/* ---- words of single ranks ---- */
+/* ---- reports of single ranks ---- */
 
 static bool is_member(const struct co_op *op, uint64_t rank, uint64_t member)
 {
     return rank < op->engine->world && op->engine->members[rank] == member;
 }
 
-/* Words that came before the engine was known: those of others count for nothing. */
+/* Checks reports that came before the engine was known: those of other processes do not count. */
 static void words_check(struct co_op *op)
 {
     for (uint32_t rank = 0; op->layers.words != NULL && rank < CO_RANKS_MAX; rank++) {
@@ -172,7 +173,7 @@ static void words_check(struct co_op *op)
     }
 }
 
-/* What all ranks have said. */
+/* Layers that all ranks have reported. */
 static uint32_t words_ready(const struct co_op *op)
 {
     uint32_t ready = op->layers.words == NULL || !op->layers.checked ? 0 : UINT32_MAX;
@@ -189,7 +190,7 @@ static sl_err word_keep(struct co_op *op, const struct sl_body_layers *body, str
         layers->words = co_memory_take(&op->life, CO_RANKS_MAX, sizeof(*layers->words));
     }
     if (layers->words == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for what ranks say");
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for reports of ranks");
     }
     struct co_layer_word *word = &layers->words[body->rank];
     uint32_t before = word->member == body->member ? word->layers : 0;
@@ -234,7 +235,7 @@ static void layers_are_ready(struct coordinator *self, struct co_op *op, uint32_
     }
     layers->ready = ready;
     if (op->phase == CO_LAYERS) {
-        co_op_enter(self, op, CO_LAYERS); /* what can be done now */
+        co_op_enter(self, op, CO_LAYERS); /* continues with what is ready now */
     }
 }
 
@@ -274,7 +275,7 @@ void co_layers_begin_store(struct coordinator *self, struct co_op *op)
     }
 }
 
-/* All layers are copied: what came in ranges has its digest now. */
+/* All layers are copied: completes the digests of parts that were copied in ranges. */
 void co_layers_finish(struct coordinator *self, struct co_op *op)
 {
     bool store = op->type->kind == CO_STORE;
@@ -289,7 +290,6 @@ void co_layers_finish(struct coordinator *self, struct co_op *op)
     op->type->copied(self, op);
 }
 
-/* Takes all that became ready meanwhile. */
 void co_layers_copy_ready(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
@@ -302,7 +302,7 @@ void co_layers_copy_ready(struct coordinator *self, struct co_op *op)
 void co_layers_go_store(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
-    /* All layers are there, or nothing is left to be copied. */
+    /* All layers are copied, or no part is left to copy. */
     if (layers->done == layers->count || !co_layers_any(op, CO_PART_GRANTED)) {
         co_layers_finish(self, op);
     } else {
@@ -312,7 +312,7 @@ void co_layers_go_store(struct coordinator *self, struct co_op *op)
 
 /* ---- load ---- */
 
-/* Up to where the next COPY goes. */
+/* End of the layers in the next COPY. */
 static uint32_t load_end(struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
@@ -324,7 +324,7 @@ static uint32_t load_end(struct co_op *op)
     layers->batch_bytes = SL_MAX(SL_MIN(2 * layers->batch_bytes, BATCH_BYTES_MAX), BATCH_BYTES);
     while (end < layers->ready) {
         uint64_t bytes = 0;
-        for (uint32_t k = 0; k < engine->part_count; k++) { /* ranks have much the same */
+        for (uint32_t k = 0; k < engine->part_count; k++) { /* ranks have about the same */
             struct co_range range;
             (void)co_layers_between(op, &engine->cuts[k], layers->done, end + 1, &range);
             bytes += (engine->cuts[k].owners & 1) * (range.end - range.from) * op->slice_count;
@@ -342,7 +342,7 @@ static void load_go(struct coordinator *self, struct co_op *op)
     struct co_layers *layers = &op->layers;
     if (layers->done == layers->count) {
         co_layers_finish(self, op);
-    } else { /* nobody waits for the blocks of a slice that is not the last */
+    } else { /* only the last slice is reported by layers */
         layers->asked = layers->last ? load_end(op) : layers->ready;
         co_op_enter(self, op, CO_COPY);
     }
@@ -356,7 +356,7 @@ void co_layers_begin_load(struct coordinator *self, struct co_op *op)
     layers->ready = layers->count;
     layers->last = op->last || end == op->block_count || op->blocks[end].key.at == NULL;
     if (layers->last && layers->in > 0 && end != layers->block_count) {
-        co_reason(op, "%u blocks are there, and %u layers of %u were told", end, layers->in,
+        co_reason(op, "%u blocks exist, but %u layers of %u blocks were reported", end, layers->in,
                   layers->block_count);
         co_op_end(self, op, SL_ERR_INCOMPLETE);
         return;
@@ -397,7 +397,7 @@ void co_layers_arrived(struct coordinator *self, struct co_op *op,
     }
 }
 
-/* ---- copied, and told ---- */
+/* ---- progress, and reports of it ---- */
 
 static struct sl_msg wait_answer(const struct co_op *op)
 {
@@ -456,7 +456,7 @@ void co_layers_copied(struct coordinator *self, struct co_op *op)
     co_op_enter(self, op, CO_LAYERS);
 }
 
-/* Whoever was told of layers was told of so many blocks. */
+/* Reported layers promised a number of blocks: the load must end with it. */
 static sl_err layers_ending(struct coordinator *self, struct co_op *op, sl_err code)
 {
     (void)self;
@@ -465,8 +465,7 @@ static sl_err layers_ending(struct coordinator *self, struct co_op *op, sl_err c
     if (!co_by_layers(op) || op->type->kind != CO_LOAD || layers->in == 0 || holds) {
         return code;
     }
-    co_reason(op, "%u of %u blocks that layers were told of are there", op->at,
-              layers->block_count);
+    co_reason(op, "%u of %u blocks whose layers were reported exist", op->at, layers->block_count);
     op->at = 0;
     op->from_memory = op->from_disk = op->from_remote = 0;
     op->bytes = 0;
@@ -475,8 +474,8 @@ static sl_err layers_ending(struct coordinator *self, struct co_op *op, sl_err c
 
 /* ---- messages ---- */
 
-/* The op that is meant, by layers and of this kind. Whoever speaks for a rank names its
- * registration: the client of the op is another process. NULL: why says what is wrong. */
+/* The op of this kind, by layers, that the message names. A message for a rank names the rank's
+ * registration, since the op's client is another process. NULL: see `why`. */
 static struct co_op *op_meant(struct coordinator *self, const struct sl_msg *msg,
                               const struct sl_body_layers *body, enum co_kind kind,
                               struct sl_error *why)

@@ -1,19 +1,18 @@
-/* actors/coordinator/load.c - LOAD: look up and pin, BRING what other nodes may have and what
- * is on disk alone, COPY in; slice by slice, in block order, up to the first block that is nowhere.
- * A slice is bounded in parts and bytes, so that a load larger than the pins or the memory of the
- * node is a pipeline. */
+/* actors/coordinator/load.c - LOAD: looks blocks up and pins them, brings in missing ones (BRING
+ * from disks and other nodes), copies them to the ranks. It works slice by slice, in block order,
+ * up to the first block that exists nowhere. Slices are bounded in parts and bytes, so a load
+ * larger than the pins or memory of the node is a pipeline. */
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_backoff.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#define FETCH_AGAIN_NS (1500 * SL_NS_PER_MS) /* an actor is back within a second */
+#define FETCH_AGAIN_NS (1500 * SL_NS_PER_MS) /* actors restart within a second */
 #define FETCH_PAUSE_NS (50 * SL_NS_PER_MS)
 
-/* Blocks that are nowhere end a load with SL_OK: that is a miss. Blocks that are there and could
- * not be brought in end it with SL_ERR_INCOMPLETE, so that nobody takes them for lost. Both answers
- * carry the prefix that was loaded. */
+/* A load that ends at a missing block is SL_OK: a miss. If blocks exist but could not be brought
+ * in, it is SL_ERR_INCOMPLETE, so that they are not taken for lost. Both have the loaded prefix. */
 static void load_incomplete(struct co_op *op, uint32_t block, const char *why)
 {
     op->last = true;
@@ -75,10 +74,9 @@ static void load_unpin(struct coordinator *self, struct co_op *op, uint32_t from
     op->slice_count = SL_MIN(op->slice_count, from_block);
 }
 
-/* ---- looking ---- */
+/* ---- look-up ---- */
 
-struct look { /* what a pass over the slice found: first block with such a part, slice_count when
-                 none */
+struct look { /* a pass over the slice: first block with such a part; slice_count: none */
     uint32_t hole, short_of_pins, waiting;
     bool stale;
 };
@@ -89,8 +87,8 @@ static void block_tier(struct co_op *op, uint32_t block, enum co_tier tier)
     state->tier = (uint8_t)SL_MAX((enum co_tier)state->tier, tier);
 }
 
-/* The tier is that of first sight: what was promoted once counts as disk although it is found in
- * memory later. */
+/* Keeps the tier as first seen: a part that was read from disk counts as disk, though it is found
+ * in memory later. */
 static void part_found(struct coordinator *self, struct co_op *op, uint32_t number,
                        const struct sl_entry *entry, struct look *look)
 {
@@ -140,13 +138,13 @@ static void find_flush(struct coordinator *self, struct co_op *op, uint32_t coun
         uint32_t number = self->find_parts[i];
         uint32_t block = number / op->engine->part_count;
         if (block >= SL_MIN(look->hole, look->short_of_pins)) {
-            continue; /* behind the end of this slice: pins are for what can be used */
+            continue; /* after the slice's end: pins only what can be used */
         }
         if (self->find_codes[i] == SL_OK) {
             part_found(self, op, number, &self->find_entries[i], look);
         } else if (self->find_codes[i] == SL_ERR_BUSY) {
             op->parts[number].state =
-                CO_PART_ON_DISK; /* the registrar knows: its BRING answers for both tiers */
+                CO_PART_ON_DISK; /* the registrar's BRING answers for both tiers */
             look->waiting = SL_MIN(look->waiting, block);
         } else {
             look->hole = SL_MIN(look->hole, block);
@@ -164,7 +162,7 @@ static struct look slice_look(struct coordinator *self, struct co_op *op)
         if (op->parts[i].state == CO_PART_PINNED || op->parts[i].state == CO_PART_PULLED) {
             continue;
         }
-        if (op->parts[i].state == CO_PART_GONE) { /* the registrar said so */
+        if (op->parts[i].state == CO_PART_GONE) { /* according to the registrar */
             look.hole = SL_MIN(look.hole, i / op->engine->part_count);
             break;
         }
@@ -183,7 +181,7 @@ static struct look slice_look(struct coordinator *self, struct co_op *op)
     return look;
 }
 
-/* What was known about the end of the slice does not hold for the shorter one. */
+/* After a cut, `last` no longer holds: it was about the longer slice. */
 static void slice_cut(struct coordinator *self, struct co_op *op, uint32_t blocks)
 {
     if (blocks < op->slice_count) {
@@ -192,7 +190,7 @@ static void slice_cut(struct coordinator *self, struct co_op *op, uint32_t block
     }
 }
 
-/* Gives the slice's pins back, and looks at its first `blocks` blocks again later. */
+/* Unpins the slice, and looks at its first `blocks` blocks again later. */
 static void load_wait(struct coordinator *self, struct co_op *op, uint32_t blocks)
 {
     slice_cut(self, op, blocks);
@@ -201,17 +199,17 @@ static void load_wait(struct coordinator *self, struct co_op *op, uint32_t block
     co_op_enter(self, op, CO_LOOK);
 }
 
-/* No pin was to be had for the first block of the slice. */
+/* The first block of the slice got no pin. */
 static void load_short_of_pins(struct coordinator *self, struct co_op *op)
 {
     uint32_t count = op->slice_count;
     load_unpin(self, op, 0);
     co_count(self, self->metric.pin_limit_count, 1);
     if (self->pins_taken > 0) {
-        load_wait(self, op, count); /* other loads hold them; they end */
+        load_wait(self, op, count); /* other loads have them, and end */
         return;
     }
-    load_incomplete(op, 0, "its parts are more than may be pinned at once");
+    load_incomplete(op, 0, "it has more parts than may be pinned at once");
     co_op_end(self, op, op->code);
 }
 
@@ -239,9 +237,9 @@ static void load_promote(struct coordinator *self, struct co_op *op)
     (void)co_op_call_until(self, op, "registrar", &promote, co_wait_begins(self, op));
 }
 
-/* What other nodes are asked for: all parts of the slice's blocks from `block` on, as a chain, of
- * which nothing is wanted behind a gap. Half of the time that is left: what is here can then still
- * be copied. False: out of memory. */
+/* Makes a BRING to other nodes: all parts of the slice's blocks from `block` on, as a chain, which
+ * ends at the first gap. It may take half of the remaining time, so that local blocks can still be
+ * copied. False: out of memory. */
 static bool fetch_make(struct coordinator *self, struct co_op *op, uint32_t block, bool straight,
                        struct sl_msg *bring, uint64_t *until_ns)
 {
@@ -266,18 +264,18 @@ static bool fetch_make(struct coordinator *self, struct co_op *op, uint32_t bloc
         co_wait_fetch_until(self, op, block, now_ns + sl_budget_ns(now_ns, op->deadline_ns) / 2);
     *bring = (struct sl_msg){.type = SL_MSG_BRING, .op_id = op->id, .trace_id = op->trace_id};
     bring->body.bring.chain = true;
-    bring->body.bring.sure = op->handover != NULL; /* prefill has said so */
+    bring->body.bring.sure = op->handover != NULL; /* prefill has stored them */
     bring->body.bring.keys = (struct sl_texts){.at = keys, .count = part_total};
     bring->body.bring.groups.at = groups;
     bring->body.bring.groups.count = block_count;
     bring->body.bring.spots.at = spots;
     bring->body.bring.spots.count = spot_count;
-    op->asked_count = first; /* where the answer begins */
+    op->asked_count = first; /* first part of the answer */
     return true;
 }
 
-/* Asks other nodes for the slice's blocks from `block` on, straight into the pools where that can
- * be. False: nobody is asked. */
+/* Asks other nodes for the slice's blocks from `block` on, if possible directly into the pools.
+ * False: not asked. */
 static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t block)
 {
     struct sl_msg fetch;
@@ -287,7 +285,7 @@ static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t bloc
     }
     uint32_t pulled = co_pull_blocks(self, op, block);
     if (pulled > 0) {
-        slice_cut(self, op, block + pulled); /* the rest is of the next slice */
+        slice_cut(self, op, block + pulled); /* the next slice has the rest */
     }
     op->fetched = true;
     if (!fetch_make(self, op, block, pulled > 0, &fetch, &until_ns) ||
@@ -305,7 +303,7 @@ static bool load_fetch(struct coordinator *self, struct co_op *op, uint32_t bloc
     return true;
 }
 
-/* Prefill has said that all is there: its node may just be starting an actor anew. */
+/* For a hand-over: prefill has stored all blocks, but an actor of its node may be restarting. */
 static bool fetch_again(const struct coordinator *self, struct co_op *op)
 {
     uint64_t now_ns = self->env->now_ns;
@@ -330,7 +328,7 @@ void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl
     for (uint32_t i = first; codes != NULL && i < part_total && i - first < codes->count; i++) {
         uint64_t code = codes->at[i - first];
         struct co_part *part = &op->parts[i];
-        if (code == SL_OK) { /* SL_ERR_EXISTS: it was here, and is of another tier */
+        if (code == SL_OK) { /* SL_ERR_EXISTS: it was here already, in another tier */
             block_tier(op, i / part_count, CO_TIER_REMOTE);
             fetched.came_parts++;
         }
@@ -350,14 +348,14 @@ void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl
     co_load_look(self, op);
 }
 
-/* Its segment leaves the disk, or too many values are on their way: that ends, and was no try for
- * room. */
+/* Its log file is being reclaimed, or too many reads are in flight: temporary, and no try for
+ * space. */
 static bool load_moves(const struct co_op *op)
 {
     return op->refused == SL_ERR_BUSY || op->refused == SL_ERR_LIMIT;
 }
 
-/* Goes on by what a look found. */
+/* Continues with the result of a look-up. */
 static void load_decide(struct coordinator *self, struct co_op *op, const struct look *look)
 {
     if (look->short_of_pins == 0 && look->hole > 0) {
@@ -366,7 +364,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     }
     uint32_t end = SL_MIN(look->hole, look->short_of_pins), waiting = look->waiting;
     bool ends = look->hole <= look->short_of_pins && look->hole < op->slice_count;
-    /* An engine that may compute a block leaves it after as many tries as for room. */
+    /* If the engine can compute a block, it is left after as many tries as for space. */
     op->wait.over |= waiting == 0 && op->rounds >= CO_PROMOTE_ROUNDS && load_moves(op);
     uint32_t cut = waiting < end ? co_wait_plan(self, op, waiting, end, ends) : end;
     if (cut < end) {
@@ -391,14 +389,14 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         return;
     }
     if (waiting < op->slice_count && op->rounds >= CO_PROMOTE_ROUNDS) {
-        /* Evicted again and again. What stands before it is loaded; a slice that begins there gets
-         * rounds of its own. */
+        /* Evicted again and again. The blocks before it are loaded; a slice that begins with it has
+         * new tries. */
         co_count(self, self->metric.promote_gave_up_count, 1);
         slice_cut(self, op, waiting);
         if (waiting == 0) {
             bool away = op->refused == SL_ERR_UNREACHABLE;
-            load_incomplete(
-                op, 0, away ? "its disk is away" : "there is no room to bring it in from disk");
+            load_incomplete(op, 0,
+                            away ? "its disk is absent" : "there is no room to read it from disk");
         }
     }
     uint32_t whole = 0;
@@ -410,10 +408,10 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
         co_op_enter(self, op, CO_PROMOTE);
         return;
     }
-    if (whole < op->slice_count * op->engine->part_count) { /* an entry did not come to rest */
+    if (whole < op->slice_count * op->engine->part_count) { /* an entry keeps changing */
         uint32_t block = whole / op->engine->part_count;
         slice_cut(self, op, block);
-        load_incomplete(op, block, "its entry does not come to rest");
+        load_incomplete(op, block, "its entry keeps changing");
     }
     if (op->slice_count == 0) {
         co_op_end(self, op, op->code);
@@ -430,7 +428,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
 void co_load_look(struct coordinator *self, struct co_op *op)
 {
     if (!self->pins_known ||
-        !sl_index_view_ready(self->env, &self->view)) { /* the registrar must know our pins */
+        !sl_index_view_ready(self->env, &self->view)) { /* needs acknowledged pins */
         co_op_enter(self, op, CO_LOOK);
         return;
     }
@@ -465,7 +463,7 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
         load_wait(self, op, load_moves(op) ? op->slice_count : SL_MAX(op->slice_count / 2, 1u));
         return;
     }
-    /* What is there goes first, its pins then make way: a refusal of another block ends no load. */
+    /* Blocks in memory are loaded first and unpinned: a refusal of a later block ends no load. */
     op->refused = squeezed == 0 ? op->refused : SL_OK;
     slice_cut(self, op, squeezed > 0 ? squeezed : op->slice_count);
     co_load_look(self, op);
@@ -505,7 +503,7 @@ void co_load_copied(struct coordinator *self, struct co_op *op)
     }
 }
 
-/* Tails first: when memory runs short, heads of chains are worth more. */
+/* Tails first: when memory is short, heads of chains are worth more. */
 void co_load_note(struct coordinator *self, struct co_op *op)
 {
     uint64_t how = op->type->kind == CO_STORE ? SL_ACCESS_STORED : 0;
@@ -525,7 +523,7 @@ void co_load_await(struct coordinator *self, struct co_op *op)
 {
     co_op_enter(self, op, CO_AWAIT);
     if (!co_handover_is_committed(op)) {
-        return; /* whoever commits it wakes us; time ends it otherwise */
+        return; /* the commit wakes it; otherwise the deadline ends it */
     }
     if (co_handover_matches(self, op)) {
         load_slice(self, op);

@@ -1,4 +1,4 @@
-/* actors/coordinator/memory.c - memory of ops: chunks that go from op to op; and bitmaps. */
+/* actors/coordinator/memory.c - memory of ops in recycled chunks; bitmaps. */
 #include "actors/coordinator/internal.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* actors/coordinator/ops.c - the table of ops: how they get keys, change, end, and are remembered.
- */
+/* actors/coordinator/ops.c - the table of ops: how they get keys, change phase, end and are
+ * kept. */
 #include "actors/coordinator/internal.h"
 
 #include <inttypes.h>
@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Frames carry more than keys; what a part takes in a RESERVE or BRING, with the longest common
- * keys. */
+/* Bytes of a part in a RESERVE or BRING, with the longest common keys and other fields. */
 #define PART_MESSAGE_BYTES 256u
 
 sl_err co_ops_init(struct coordinator *self, struct sl_error *why)
@@ -19,14 +18,14 @@ sl_err co_ops_init(struct coordinator *self, struct sl_error *why)
     uint64_t pins = sl_config_u64(config, SL_SET_client_pins_max);
     uint64_t frame_parts = sl_config_u64(config, SL_SET_message_bytes_max) / PART_MESSAGE_BYTES;
     uint64_t reservations = sl_config_u64(config, SL_SET_reservations_max);
-    /* A load leaves room for others: in pins, and in the memory that its own promotions need. */
+    /* A load leaves pins for others, and memory for its own reads from disk. */
     self->load_bytes_max = memory / 8;
     self->load_parts_max = (uint32_t)SL_MIN(SL_MIN(pins / 4, frame_parts), CO_SLICE_PARTS_MAX);
     self->store_bytes_max = memory / 4;
     self->store_parts_max =
         (uint32_t)SL_MIN(SL_MIN(reservations / 4, frame_parts), CO_SLICE_PARTS_MAX);
 
-    /* A chunk's hash is 8 bytes of an answer. */
+    /* An answer has 8 bytes for the hash of each chunk. */
     self->layered_bytes_max =
         SL_MIN(sl_config_u64(config, SL_SET_message_bytes_max) / 4, 4 * SL_MIB) / 8 *
         SL_DIGEST_CHUNK_BYTES;
@@ -66,12 +65,12 @@ const char *co_phase_text(enum co_phase phase)
         [CO_KEYS] = "waiting for the keyer",
         [CO_AWAIT] = "waiting for prefill",
         [CO_LEND] = "waiting for decode's node",
-        [CO_GREET] = "waiting for swappers to leave a dead coordinator's work",
+        [CO_GREET] = "waiting for swappers to stop a dead coordinator's work",
         [CO_LOOK] = "looking for blocks",
         [CO_PROMOTE] = "waiting for the disk",
         [CO_FETCH] = "waiting for other nodes",
         [CO_PULL] = "waiting for other nodes' blocks",
-        [CO_RESERVE] = "waiting for room",
+        [CO_RESERVE] = "waiting for space",
         [CO_COPY] = "waiting for a swapper",
         [CO_LAYERS] = "waiting for the engine's next layer",
         [CO_SETTLE] = "waiting for a fence",
@@ -134,7 +133,7 @@ void co_op_recycle(struct coordinator *self, struct co_op *op)
     self->free_first = op;
 }
 
-/* Empties a slot; its bitmaps and the source of its memory stay. */
+/* Clears a slot; it keeps its bitmaps and its source of memory. */
 static void op_clear(struct coordinator *self, struct co_op *op)
 {
     struct co_op fresh = {
@@ -231,7 +230,7 @@ void co_op_answer(struct coordinator *self, struct co_op *op)
     sl_return_reply(self->env, &op->back, &reply);
 }
 
-/* Those of the op that may still work for a coordinator before us. */
+/* The op's workers that may still work for an earlier coordinator. */
 static co_workers ungreeted(const struct coordinator *self, const struct co_op *op)
 {
     uint32_t world = op->engine != NULL && op->engine->state == CO_ENGINE_KNOWN ? op->engine->world
@@ -246,7 +245,7 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
         code = (*at)->ending != NULL ? (*at)->ending(self, op, code) : code;
     }
     co_call_forget(self, &op->call_seq);
-    /* The request may be one that a coordinator before us had begun with. */
+    /* An earlier coordinator may have begun with this request. */
     co_workers fencing = op->phase == CO_SETTLE ? op->unsettled : 0;
     op->unsettled |= ungreeted(self, op);
     op->unsettled |= op->direct.lent ? co_worker_bit(CO_TRANSPORTER) : 0;
@@ -278,7 +277,7 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
     }
     co_count(self, self->metric.zombie_count, 1);
     co_op_enter(self, op, CO_ZOMBIE);
-    if ((workers & ~fencing) != 0) { /* else they are in flight already */
+    if ((workers & ~fencing) != 0) { /* otherwise they are in flight already */
         co_fence_start(self, op, workers);
     }
 }
@@ -319,7 +318,7 @@ void co_op_done(struct coordinator *self, struct co_op *op)
     }
 }
 
-/* ---- who waits for it ---- */
+/* ---- waiters ---- */
 
 sl_err co_waiter_add(struct coordinator *self, struct co_op *op, const struct sl_msg *msg,
                      uint32_t layers, uint32_t max, struct sl_error *why)
@@ -329,18 +328,18 @@ sl_err co_waiter_add(struct coordinator *self, struct co_op *op, const struct sl
         op->waiters = co_memory_take(&op->life, CO_WAITERS_MAX, sizeof(*op->waiters));
     }
     if (op->waiters == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for who waits for the op");
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the op's waiters");
     }
     while (at < op->waiter_count && !sl_return_is_of(&op->waiters[at].back, msg)) {
         alike += (op->waiters[at++].layers == 0) == (layers == 0) ? 1u : 0u;
     }
-    /* One that is known waits for what it waited for: of each kind there are at most max. */
+    /* A known waiter keeps its kind: there are at most max of each. */
     bool other = at < op->waiter_count && (op->waiters[at].layers == 0) != (layers == 0);
     if (other || (at == op->waiter_count && alike == max)) {
-        return sl_fail(why, SL_ERR_LIMIT, "%u wait for %s of this op", max,
+        return sl_fail(why, SL_ERR_LIMIT, "%u requests wait for %s of this op already", max,
                        layers == 0 ? "the fence" : "layers");
     }
-    op->waiter_count = SL_MAX(op->waiter_count, at + 1); /* else it is resent, with less time */
+    op->waiter_count = SL_MAX(op->waiter_count, at + 1); /* or it was resent, with less time */
     op->waiters[at].layers = layers;
     sl_return_keep(msg, &op->waiters[at].back);
     self->env->ops->wake_at(self->env, op->waiters[at].back.deadline_ns);
@@ -358,8 +357,8 @@ static void waiters_expire(struct coordinator *self, struct co_op *op, uint64_t 
         }
         struct sl_msg reply = {.code = SL_ERR_TIMEOUT,
                                .text =
-                                   sl_text_of(waiter->layers == 0 ? "device blocks are still lent"
-                                                                  : "the layer is not in")};
+                                   sl_text_of(waiter->layers == 0 ? "device blocks are still in use"
+                                                                  : "the layer is not loaded yet")};
         sl_return_reply(self->env, &waiter->back, &reply);
     }
     op->waiter_count = kept;
@@ -380,7 +379,7 @@ void co_op_tick(struct coordinator *self, struct co_op *op, uint64_t now_ns)
 {
     waiters_expire(self, op, now_ns);
     if (op->type->kind == CO_UNKNOWN && op->waiter_count == 0) {
-        /* It was only there for those who asked; a rank that is away must not keep it. */
+        /* The op existed only for its waiters; a rank that does not answer must not keep it. */
         co_fence_forget(self, op);
         co_op_done(self, op);
         return;
@@ -430,9 +429,9 @@ bool co_op_call_until(struct coordinator *self, struct co_op *op, const char *to
     return err == SL_OK;
 }
 
-/* ---- from the registration to the keys ---- */
+/* ---- from registration to keys ---- */
 
-/* False: the op was ended. */
+/* Runs the features after a phase. False: the op was ended. */
 static bool op_passed(struct coordinator *self, struct co_op *op)
 {
     bool goes_on = true;
@@ -442,7 +441,7 @@ static bool op_passed(struct coordinator *self, struct co_op *op)
     return goes_on;
 }
 
-/* Only now it is known how many blocks and pools the engine has. False: the op was ended. */
+/* The numbers of the engine's blocks and pools are known now. False: the op was ended. */
 static bool blocks_fit(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
@@ -534,8 +533,7 @@ void co_op_keys(struct coordinator *self, struct co_op *op, const struct sl_msg 
     for (uint32_t i = 0; i < op->block_count; i++) {
         uint64_t number = (uint64_t)op->first_block + i;
         if (number >= keys->count) {
-            break; /* the format has no key for an incomplete last block, or there are more blocks
-                      than tokens */
+            break; /* no key for an incomplete last block, or more blocks than tokens */
         }
         struct sl_text key = keys->at[number];
         char *kept =

@@ -1,17 +1,16 @@
-/* actors/coordinator/pull.c - BRING of blocks of other nodes straight into the pools of a load,
- * with the setting load_keeps false. The transporter is one more worker of the op: what it was
- * asked for and has not answered is fenced before the blocks are given back.
+/* actors/coordinator/pull.c - BRING of other nodes' blocks directly into the pools of a load
+ * (load_keeps false). The transporter is then one more worker of the op: a request that it has not
+ * answered is fenced before the blocks are reused.
  *
- * Nothing is pulled for a load by layers, nor for one that brings events of its streams: the
- * transporter knows neither. These go by the arena, as do engines whose pools the fabric does not
- * have. */
+ * Loads by layers and loads with events of streams use the arena, since the transporter knows
+ * neither. So do engines whose pools the fabric does not have. */
 #include "actors/coordinator/internal.h"
 
 #include <string.h>
 
-#define SPOT_MESSAGE_BYTES 64u         /* what a spot takes in a message, at most */
-#define REFUSED_NS         SL_NS_PER_S /* pools that are none of the fabric's are not tried again */
-#define SOON_NS            (20 * SL_NS_PER_MS) /* nor those that may be being registered */
+#define SPOT_MESSAGE_BYTES 64u                 /* of a pool slot in a message, at most */
+#define REFUSED_NS         SL_NS_PER_S         /* pause for pools that the fabric does not have */
+#define SOON_NS            (20 * SL_NS_PER_MS) /* pause for pools that may be registered soon */
 
 uint32_t co_block_spots(const struct co_engine *engine)
 {
@@ -47,7 +46,7 @@ uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, 
                             (uint64_t)(op->slice_count - block));
 }
 
-/* Every rank that has a part gets it. */
+/* Each rank that has a part gets it. */
 struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *count)
 {
     const struct co_engine *engine = op->engine;
@@ -72,8 +71,7 @@ struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *c
     return spots;
 }
 
-/* What came before, behind a block that did not come, is written over: it counts when it comes
- * again. */
+/* Parts pulled after a missing block are overwritten; they count when they arrive again. */
 static void pulled_forget(struct co_op *op, uint32_t block)
 {
     uint32_t part_total = op->slice_count * op->engine->part_count;
@@ -90,7 +88,7 @@ void co_pull_asked(struct coordinator *self, struct co_op *op, uint32_t block)
     co_direct_lend(self, op);
 }
 
-/* What came may have been written over since, or nothing was begun: looks again. */
+/* Pulled parts may be overwritten, or nothing was begun: looks again. */
 static void pull_void(struct coordinator *self, struct co_op *op)
 {
     op->fetched = false;
@@ -105,13 +103,12 @@ void co_pull_answered(struct coordinator *self, struct co_op *op, const struct s
         return;
     }
     op->direct.lent = false;
-    if (reply == NULL) { /* it does not give these blocks back */
+    if (reply == NULL) { /* the transporter may still write these blocks */
         op->pull_barred = true;
         op->unsettled |= co_worker_bit(CO_TRANSPORTER);
         co_fence_send(self, op, CO_TRANSPORTER);
         co_load_fetched(self, op, NULL);
-    } else if (reply->code !=
-               SL_OK) { /* it takes no such message, or cannot write into these pools */
+    } else if (reply->code != SL_OK) { /* unknown message, or unsuitable pools */
         co_count(self, self->metric.pull_refused_count, 1);
         op->engine->pull_again_ns = co_pools_again_ns(self, reply->code);
         pull_void(self, op);

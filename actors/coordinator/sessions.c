@@ -1,10 +1,10 @@
-/* actors/coordinator/sessions.c - sessions of engines: their blocks come back from disk before they
- * are asked for.
+/* actors/coordinator/sessions.c - sessions of engines: reads their blocks from disk before the next
+ * request.
  *
- * The table of sessions (runtime/policy/rhythm) says which session is due. Here is what it has: the
- * keys of its chain. What of that is on disk alone is asked for by BRING ahead, which goes behind
- * all loads, and is refused when what would go for it is worth more. A few such requests are under
- * way at a time. All of it is lost with the process: sessions are learnt anew. */
+ * The table of sessions (runtime/policy/rhythm) knows which session is due. Here are the keys of
+ * its chain. Blocks that are only on disk are requested by BRING with `ahead`, which runs after all
+ * loads, and is refused if it would evict something worth more. A few such requests are in flight
+ * at a time. All of it is lost with the process; sessions are then learnt again. */
 #include "runtime/policy/rhythm/sessions.h"
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_array.h"
@@ -15,52 +15,52 @@
 #include <string.h>
 
 #define TURNS_SEEN 64u
-#define PARTS_MAX  2048u /* that are looked at for a BRING: two loops wait meanwhile */
+#define PARTS_MAX  2048u /* looked up for a BRING: two event loops wait meanwhile */
 #define ASK_NS     (5 * SL_NS_PER_S)
-/* Of all chains; the session that had no turn for longest loses its own. */
+/* Bound of all chains; the session that is idle longest loses its own. */
 #define CHAIN_BYTES_MAX (32 * SL_MIB)
-#define WORTH_UNIT      1e12 /* seconds: of worth and edge in messages */
+#define WORTH_UNIT      1e12 /* of worth and edge in messages, in seconds */
 #define FULL_UNIT       1000.0
-/* How long a request takes: what is new counts so much. Twice that is the lead. */
+/* Weight of a new measurement in the time of a request. Twice that time is the lead. */
 #define TOOK_SHARE  8u
 #define LEAD_NS_MAX (2 * SL_NS_PER_S)
 
 struct chained {
     uint64_t hash;
-    uint32_t end; /* of its key in the text */
+    uint32_t end; /* of its key in `text` */
 };
 struct chain {
-    uint64_t engine_id; /* 0: values that have keys of their own */
+    uint64_t engine_id; /* 0: values with keys of their own */
     struct chained *blocks;
     char *text;
     uint32_t count, room, text_room;
-    uint32_t there_count; /* blocks that were in memory when it was asked for */
-    uint32_t serial;      /* of when it was asked for last; 0: not since it changed */
+    uint32_t there_count; /* blocks in memory after the last request */
+    uint32_t serial;      /* of the last request; 0: none since it changed */
 };
 struct co_sessions {
     struct sl_sessions *table;
     struct chain *chains; /* by session */
     uint32_t count_max;
     uint64_t bytes;
-    struct asked { /* a session whose BRINGs are under way, one after the other */
+    struct asked { /* a session whose BRINGs are in flight, one at a time */
         struct sl_session_due due;
-        uint64_t sent_ns; /* 0: there is none */
-        uint32_t at;      /* blocks of its chain that were asked for, */
-        uint32_t there;   /* that are in memory now, */
-        bool more;        /* and there may be more */
+        uint64_t sent_ns; /* 0: unused */
+        uint32_t at;      /* blocks of its chain that were requested, */
+        uint32_t there;   /* that are in memory, */
+        bool more;        /* and whether there are more */
         uint32_t came;    /* parts */
-        double full;      /* what was answered when those were there */
+        double full;      /* `full` as answered for those */
     } asked[CO_SESSION_CALLS];
     uint32_t asked_count;
     uint64_t lead_ns;
     struct co_memory work;
-    uint64_t turns_seen[TURNS_SEEN], turn_next; /* op ids: SESSION_TURNs may come twice */
+    uint64_t turns_seen[TURNS_SEEN], turn_next; /* recent SESSION_TURNs, which may be repeated */
     struct {
         sl_metric session_count, turn_count, pause_count, prefetch_count, prefetch_refused_count,
             prefetch_parts;
     } metric;
 };
-/* Of an engine's blocks, or values. */
+/* A turn of a session, with an engine's blocks or with values. */
 struct turn {
     struct sl_turn how;
     struct sl_key *keys;
@@ -135,7 +135,7 @@ static uint64_t sessions_next_ns(const struct coordinator *self)
 {
     const struct co_sessions *sessions = self->sessions;
     if (sessions == NULL || self->draining || sessions->asked_count == CO_SESSION_CALLS) {
-        return SL_NEVER_NS; /* an answer, or its absence, goes on */
+        return SL_NEVER_NS; /* an answer, or its deadline, continues */
     }
     return sl_sessions_next_ns(sessions->table);
 }
@@ -168,10 +168,9 @@ static bool chain_add(struct co_sessions *sessions, struct chain *chain, const s
     return fits;
 }
 
-/* How many blocks of the chain stay before those of the turn. Blocks of engines say which one is
- * before them, also where another engine was. Values come where the chain has the first of them;
- * where it has not, what was asked for is all of the chain so far, and what was stored comes behind
- * it. */
+/* Number of the chain's blocks to keep before those of the turn. An engine's blocks name the block
+ * before them, even if another engine stored it. Values follow where the chain has the first of
+ * them. If it has none: requested values are the whole chain so far, stored ones are appended. */
 static uint32_t chain_kept(const struct chain *chain, const struct turn *turn)
 {
     bool values = turn->engine_id == 0;
@@ -225,7 +224,7 @@ static void turn_take(struct coordinator *self, const struct turn *turn)
                chain_add(sessions, chain, &turn->keys[taken], turn->hashes[taken])) {
             taken++;
         }
-        if (taken < turn->how.count) { /* no memory: half a chain is of no use */
+        if (taken < turn->how.count) { /* no memory: half a chain is useless */
             session_drop(sessions, session);
         }
     }
@@ -239,7 +238,7 @@ static void turn_take(struct coordinator *self, const struct turn *turn)
     sessions_wake(self);
 }
 
-/* It ended well, and its blocks are known. */
+/* An op ended well, and its blocks are known: a turn of its session. */
 static void sessions_note(struct coordinator *self, struct co_op *op)
 {
     struct co_sessions *sessions = self->sessions;
@@ -262,14 +261,14 @@ static void sessions_note(struct coordinator *self, struct co_op *op)
     }
 }
 
-/* Ranks that have values of their own are sessions of their own. */
+/* Ranks with values of their own are separate sessions. */
 static uint64_t lane_id(uint64_t session_id, uint64_t lane)
 {
     uint64_t id = lane == 0 ? session_id : sl_table_hash(session_id ^ lane << 32) + lane;
     return id != 0 ? id : 1;
 }
 
-/* Who hears no answer in time sends it again: a second turn would be a session that came back. */
+/* Requests without a timely answer are repeated: a second turn would look like a return. */
 static bool turn_is_again(struct co_sessions *sessions, uint64_t op_id)
 {
     bool again = false;
@@ -282,7 +281,7 @@ static bool turn_is_again(struct co_sessions *sessions, uint64_t op_id)
 
 void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg)
 {
-    struct co_sessions *sessions = self->sessions; /* NULL: nothing would come back from anywhere */
+    struct co_sessions *sessions = self->sessions; /* NULL: there is no disk to prefetch from */
     const struct sl_body_session_turn *body = &msg->body.session_turn;
     struct turn turn = {.how = {.id = lane_id(body->session_id, body->lane),
                                 .pause_ns = body->pause_ns,
@@ -317,7 +316,7 @@ void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg)
                 known;
     }
     if (!known) {
-        sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "no op here named this session lately");
+        sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "no recent op here named this session");
         return;
     }
     sl_metric_add(self->env->metrics, sessions->metric.pause_count, 1);
@@ -325,18 +324,18 @@ void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg)
     sl_reply_code(self->env, msg, SL_OK, NULL);
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 struct wanted {
-    uint32_t at, end, step; /* blocks: one in so many; `at` ends where they do not go on */
+    uint32_t at, end, step; /* blocks, in steps; the look-up stops at `at` */
     struct sl_text *keys;
     uint32_t count;
-    uint32_t cold; /* parts that were on disk alone, */
+    uint32_t cold; /* parts only on disk, */
     uint64_t cold_bytes;
 };
 
-/* Adds the first part of the block, so that it is kept, and what of it is on disk alone. false:
- * some of it is nowhere, or there is no memory. */
+/* Requests the first part of the block, so that it stays, and all parts that are only on disk.
+ * False: a part is nowhere, or out of memory. */
 static bool block_want(struct coordinator *self, const struct co_engine *engine,
                        struct sl_key block, struct wanted *out)
 {
@@ -344,7 +343,7 @@ static bool block_want(struct coordinator *self, const struct co_engine *engine,
     for (uint32_t i = 0; i < count; i++) {
         struct sl_key key =
             engine != NULL ? co_part_key(&self->sessions->work, engine, block, &engine->cuts[i])
-                           : block; /* a value is its own */
+                           : block; /* a value has no parts */
         struct sl_entry entry;
         if (key.at == NULL || sl_index_find(self->view, key.at, key.length, &entry) != SL_OK) {
             out->count = before;
@@ -360,8 +359,8 @@ static bool block_want(struct coordinator *self, const struct co_engine *engine,
     return true;
 }
 
-/* What is wanted of these blocks, as long as they are anywhere. false: there are none, or their
- * engine is not known, or there is no index. */
+/* Collects the wanted parts of these blocks up to the first missing block. False: nothing, an
+ * unknown engine, or no index. */
 static bool chain_want(struct coordinator *self, const struct chain *chain, struct wanted *out)
 {
     const struct co_engine *engine = co_engine_known(self, chain->engine_id);
@@ -380,22 +379,23 @@ static bool chain_want(struct coordinator *self, const struct chain *chain, stru
     return true;
 }
 
-/* Of a session so many blocks are looked at, evenly spread: the loop waits meanwhile. */
+/* Blocks that are looked up for an estimate, evenly spread: the event loop waits meanwhile. */
 #define LOOKS_MAX 16u
 
-/* Whether what was asked for stayed. */
+/* Whether the blocks that were brought are still in memory. */
 static bool session_here(void *context, uint32_t session)
 {
     struct coordinator *self = context;
     const struct chain *chain = &self->sessions->chains[session];
     uint32_t end = chain->there_count, step = end / LOOKS_MAX + 1;
-    struct wanted wanted = {.at = (end - 1) % step, .end = end, .step = step}; /* with the last */
+    struct wanted wanted = {
+        .at = (end - 1) % step, .end = end, .step = step}; /* with the last one */
     bool here = !chain_want(self, chain, &wanted) || (wanted.cold == 0 && wanted.at >= end);
     co_memory_reset(&self->sessions->work);
     return here;
 }
 
-/* Of the blocks from here on, about: what so many of them have on disk alone, evenly spread. */
+/* Estimates, from a few blocks, how much of the rest of the chain is only on disk. */
 static uint64_t rest_bytes(struct coordinator *self, const struct chain *chain, uint32_t from)
 {
     uint32_t count = chain->count - from, step = count / LOOKS_MAX + 1;
@@ -404,7 +404,7 @@ static uint64_t rest_bytes(struct coordinator *self, const struct chain *chain, 
                                             : 0;
 }
 
-/* The next blocks of a session. false: there are none, or not now. */
+/* Requests the next blocks of a session. False: none, or not now. */
 static bool blocks_ask(struct coordinator *self, uint32_t index)
 {
     struct co_sessions *sessions = self->sessions;
@@ -438,7 +438,7 @@ static bool blocks_ask(struct coordinator *self, uint32_t index)
     return sent;
 }
 
-/* false: not now. */
+/* False: not now. */
 static bool session_ask(struct coordinator *self, const struct sl_session_due *due)
 {
     struct co_sessions *sessions = self->sessions;
@@ -461,7 +461,7 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
     struct co_sessions *sessions = self->sessions;
     struct asked *asked = &sessions->asked[index];
     struct chain *chain = &sessions->chains[asked->due.session];
-    bool same = chain->serial == asked->due.serial; /* no turn has come meanwhile */
+    bool same = chain->serial == asked->due.serial; /* no turn since the request */
     bool told = reply != NULL && reply->code == SL_OK, here = told;
     const struct sl_u64s none = {0}, *codes = told ? &reply->body.bring_reply.codes : &none;
     double full = told ? (double)reply->body.bring_reply.full / FULL_UNIT : 1.0;
@@ -476,7 +476,7 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
         if (asked->more && same && time && blocks_ask(self, index)) {
             return;
         }
-    } else if (told && asked->came > 0) { /* what came before it stays, and is the answer */
+    } else if (told && asked->came > 0) { /* earlier blocks stay, and count */
         here = true;
         full = asked->full;
     }

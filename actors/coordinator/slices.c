@@ -1,5 +1,4 @@
-/* actors/coordinator/slices.c - keys of blocks and their parts, and the slice that an op works on.
- */
+/* actors/coordinator/slices.c - the keys of blocks and parts, and the slice that an op works on. */
 #include "actors/coordinator/internal.h"
 
 #include <string.h>
@@ -59,7 +58,7 @@ uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key)
     return length > 0 ? sl_key_hash(text, length) : 0;
 }
 
-/* Of the block before this one of the op; 0: it has none, or it is not known. */
+/* Of the block before this one; 0: none or unknown. */
 static uint64_t parent_hash(const struct co_op *op, uint32_t block)
 {
     if (block == 0) {
@@ -69,7 +68,7 @@ static uint64_t parent_hash(const struct co_op *op, uint32_t block)
     return before->at != NULL ? co_block_hash(op->engine, before) : 0;
 }
 
-/* The block of the input that is not full. */
+/* Whether this is the input's incomplete last block. */
 static bool is_tail(const struct co_op *op, uint32_t block)
 {
     uint64_t end = ((uint64_t)op->first_block + block + 1) * op->engine->block_tokens;
@@ -85,7 +84,7 @@ struct sl_item_group co_group_of(const struct coordinator *self, const struct co
     const struct co_engine *engine = op->engine;
     uint32_t block = op->slice[i];
     bool tail = is_tail(op, block);
-    /* MODEL/BLOCK is what its parts' keys begin with. */
+    /* The keys of its parts begin with MODEL/BLOCK. */
     const struct sl_key *part = &op->part_keys[i * engine->part_count];
     return (struct sl_item_group){
         .key = {.at = part->at, .length = strlen(engine->model) + 1 + op->blocks[block].key.length},

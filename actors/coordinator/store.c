@@ -1,11 +1,11 @@
-/* actors/coordinator/store.c - STORE: RESERVE, COPY out, COMMIT, slice by slice; then the blocks
- * that others write. */
+/* actors/coordinator/store.c - STORE: RESERVE, COPY out, COMMIT, slice by slice; then waits for
+ * blocks that other ops write. */
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_backoff.h"
 
-/* What another op's reservation may be late, in the registrar's clockwork and in ours. */
+/* How late another op's reservation may end, by the registrar's timers and ours. */
 #define BUSY_GRACE_NS (200 * SL_NS_PER_MS)
-/* Between two RESERVEs of a block whose writer has not said HELLO. */
+/* Between two RESERVEs of a block whose writer has not sent HELLO. */
 #define AWAY_NS (10 * SL_NS_PER_MS)
 
 static void block_fail(struct co_op *op, uint32_t block, const char *why)
@@ -18,13 +18,13 @@ static void store_finish(struct coordinator *self, struct co_op *op)
 {
     uint32_t there =
         co_bits_count(op->stored, op->block_count) + co_bits_count(op->existed, op->block_count);
-    if (op->many) { /* later slices are tails, yet were committed last */
+    if (op->many) { /* later slices are tails, but were committed last */
         co_load_note(self, op);
     }
     co_op_end(self, op, there == op->block_count ? SL_OK : SL_ERR_INCOMPLETE);
 }
 
-/* Takes open blocks, in order, as many as one round may have. */
+/* Chooses open blocks, in order, up to the bounds of a slice. */
 static uint32_t slice_choose(struct coordinator *self, struct co_op *op)
 {
     const struct co_engine *engine = op->engine;
@@ -71,7 +71,7 @@ static void store_reserve(struct coordinator *self, struct co_op *op)
     struct sl_msg reserve = {.type = SL_MSG_RESERVE};
     reserve.body.reserve = (struct sl_body_reserve){
         .wait = true,
-        /* Outlasts the op and its fences; when we die the registrar ends it anyway. */
+        /* Outlasts the op and its fences; if we die the registrar ends it anyway. */
         .ttl_ns = sl_budget_ns(self->env->now_ns, op->deadline_ns) +
                   sl_config_u64(self->env->config, SL_SET_fence_timeout),
         .items = {.at = items, .count = part_total},
@@ -116,8 +116,8 @@ void co_store_slice(struct coordinator *self, struct co_op *op)
 
 /* ---- RESERVE_REPLY ---- */
 
-/* A swapper has not said HELLO to the registrar, or we have not: the node is starting, or one of
- * them is. The block is asked for again until the op's deadline. */
+/* A swapper, or this process, has not sent HELLO to the registrar: the node, or one of them, is
+ * starting. The block is requested again until the op's deadline. */
 static void block_await(struct coordinator *self, struct co_op *op, uint32_t block)
 {
     struct co_block *state = &op->blocks[block];
@@ -183,11 +183,11 @@ static void claims_abort(struct coordinator *self, const struct co_op *op,
     struct sl_msg abort = {.type = SL_MSG_ABORT, .op_id = op->id, .trace_id = op->trace_id};
     abort.body.abort.items.at = claims;
     abort.body.abort.items.count = count;
-    /* A lost ABORT costs nothing but time: the reservations end by their own deadline. */
+    /* A lost ABORT only costs time: the reservations end by their own deadline. */
     (void)co_ask(self, "registrar", &abort, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
 }
 
-/* Gives the slice's claims back of all blocks that are not whole; none of them may be in a COPY. */
+/* Aborts the slice's claims of blocks that are not whole. None of them may be in a COPY. */
 static void abort_broken(struct coordinator *self, struct co_op *op, enum co_part_state whole)
 {
     uint32_t part_count = op->slice_count > 0 ? op->engine->part_count : 0;
@@ -213,10 +213,10 @@ static void abort_broken(struct coordinator *self, struct co_op *op, enum co_par
     claims_abort(self, op, claims, claim_count);
 }
 
-/* Gives back what was reserved and is not committed; after fences. */
+/* Aborts reservations that are not committed; after fences. */
 static void store_abort(struct coordinator *self, struct co_op *op)
 {
-    abort_broken(self, op, CO_PART_GONE); /* nothing is: all that is held goes */
+    abort_broken(self, op, CO_PART_GONE); /* no part is: aborts all */
     op->slice_count = 0;
 }
 
@@ -316,7 +316,7 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
         struct co_block *block = &op->blocks[op->slice[i]];
         if (code != SL_OK) {
             block_fail(op, op->slice[i],
-                       sl_err_text(code)); /* its claims go in the ABORT at the end of the slice */
+                       sl_err_text(code)); /* the ABORT at the slice's end has its claims */
             continue;
         }
         block->fate = CO_BLOCK_STORED;
@@ -325,7 +325,7 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
         block->note_generation = parts[0].generation;
         op->bytes += op->engine->block_bytes;
         for (uint32_t k = 0; k < part_count; k++) {
-            parts[k].state = CO_PART_GONE; /* no longer ours to give back */
+            parts[k].state = CO_PART_GONE; /* committed, so not to be aborted */
         }
     }
     co_trace(self, op, "committed", "registrar", op->slice_count);
@@ -333,7 +333,7 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
     co_store_slice(self, op);
 }
 
-/* Grants that came after their op had ended. Nobody was told of them, so nobody writes there. */
+/* Aborts grants that arrived after the op's end. No swapper knows them, so none writes there. */
 void co_store_late_grants(struct coordinator *self, const struct sl_msg *reply)
 {
     struct co_op *op = co_op_find(self, reply->op_id);
@@ -371,13 +371,13 @@ static void other_look(struct coordinator *self, struct co_op *op, uint32_t i, b
     uint32_t length = co_block_key_write(op->engine, &block->key, key);
     sl_err state = view ? sl_index_find_group(self->view, key, length) : SL_ERR_BUSY;
     if (state == SL_OK && op->handover != NULL) {
-        block->fate = CO_BLOCK_OPEN; /* it must be held too */
+        block->fate = CO_BLOCK_OPEN; /* the hold needs it as well */
         op->at = SL_MIN(op->at, i);
     } else if (state == SL_OK) {
         block->fate = CO_BLOCK_EXISTED;
         co_bit_set(op->existed, i);
     } else if (state == SL_ERR_NOT_FOUND && block->round < CO_RESERVE_ROUNDS) {
-        block->fate = CO_BLOCK_OPEN; /* the other gave up: ours to write */
+        block->fate = CO_BLOCK_OPEN; /* the other writer gave up */
         op->at = SL_MIN(op->at, i);
     } else if (state == SL_ERR_NOT_FOUND || self->env->now_ns >= block->busy_until_ns) {
         block_fail(op, i, "another writer kept it busy");

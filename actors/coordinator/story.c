@@ -1,6 +1,6 @@
-/* actors/coordinator/story.c - what became of ops, block by block: of the last CO_STORIES_MAX that
- * ended, and of those under way. A story is kept in runs of blocks that fared alike, so
- * that its memory is what a load is made of (its slices), and not a block. */
+/* actors/coordinator/story.c - traces of ops, block by block: of the last CO_STORIES_MAX that
+ * ended, and of those in flight. A trace has runs of blocks with equal results, so its size depends
+ * on a load's slices, not on its blocks. */
 #include "actors/coordinator/story.h"
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_parse.h"
@@ -17,13 +17,13 @@ struct co_story {
     char requester[32], model[33];
     char request[CO_ORIGIN_TEXT_BYTES], traceparent[CO_ORIGIN_TEXT_BYTES];
     char reason[CO_REASON_BYTES];
-    const struct sl_text *keys; /* behind the runs, their texts behind them */
+    const struct sl_text *keys; /* after the runs, then their strings */
     struct sl_item_run runs[];
 };
 
-/* ---- making one ---- */
+/* ---- making a trace ---- */
 
-/* What became of block i. */
+/* The result of block i. */
 static struct sl_item_run fate_of(const struct co_op *op, uint32_t i)
 {
     struct sl_item_run run = {.count = 1};
@@ -50,7 +50,7 @@ static struct sl_item_run fate_of(const struct co_op *op, uint32_t i)
     return run;
 }
 
-/* Gives how many there are; runs NULL: they are counted alone. The last one has the rest. */
+/* Gives the number of runs; runs NULL: only counts. The last run has the rest beyond the bound. */
 static uint32_t runs_make(const struct co_op *op, struct sl_item_run *runs)
 {
     struct sl_item_run last = {0};
@@ -77,7 +77,7 @@ static bool is_there(const struct co_op *op, uint32_t i)
                                       : i < op->at;
 }
 
-/* The first blocks that were not there, in a row: their number, and *first. */
+/* Counts the first missing blocks in a row, up to CO_STORY_KEYS_MAX; sets *first. */
 static uint32_t keys_count(const struct co_op *op, uint32_t *first)
 {
     uint32_t from = 0, count = 0;
@@ -153,7 +153,7 @@ static struct co_story *story_make(const struct coordinator *self, const struct 
     return story;
 }
 
-/* ---- the last ones ---- */
+/* ---- recent traces ---- */
 
 static void oldest_drop(struct co_stories *stories)
 {
@@ -186,13 +186,13 @@ static void stories_fini(struct coordinator *self)
     }
 }
 
-/* ---- telling one ---- */
+/* ---- OP_STORY ---- */
 
 struct wanted {
     const char *name; /* of the request */
     uint64_t trace_id, skip;
-    bool longer; /* no op has just that name: also of a request that its engine calls otherwise than
-                  * its client does; vLLM appends eight random hexadecimal digits */
+    bool longer; /* if no op has exactly that name: match also engines that append to their
+                    client's; vLLM appends eight random hexadecimal digits */
 };
 
 static bool is_called(const char *request, const struct wanted *wanted)
@@ -215,10 +215,10 @@ static bool matches(struct wanted *wanted, uint64_t trace_id, const char *reques
 
 static bool is_told(const struct co_op *op)
 {
-    return !op->answered && op->type->kind != CO_UNKNOWN; /* else there is a story of it */
+    return !op->answered && op->type->kind != CO_UNKNOWN; /* answered ones have a trace */
 }
 
-/* The op under way, or else the story of one that ended, that is meant; NULL: there is none. */
+/* Gives the op in flight that is meant, or sets *story to the trace of an ended one; else NULL. */
 static const struct co_op *find(const struct coordinator *self, struct wanted *wanted,
                                 const struct co_story **story)
 {
@@ -269,7 +269,7 @@ void co_story_tell(struct coordinator *self, const struct sl_msg *msg)
     const struct sl_body_op_story *body = &msg->body.op_story;
     const struct co_story *story;
     struct wanted wanted = {.name = body->id.at};
-    (void)sl_parse_hex(body->id.at, &wanted.trace_id); /* 0: it is the name of a request */
+    (void)sl_parse_hex(body->id.at, &wanted.trace_id); /* 0: the name of a request */
     wanted.longer = find(self, &wanted, &story) == NULL && story == NULL;
     wanted.skip = body->skip;
     const struct co_op *op = find(self, &wanted, &story);
@@ -277,7 +277,7 @@ void co_story_tell(struct coordinator *self, const struct sl_msg *msg)
     if (made != NULL || story != NULL) {
         story_reply(self, msg, made != NULL ? made : story);
     } else if (op != NULL) {
-        sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "no memory for what became of it");
+        sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "no memory for its trace");
     } else {
         sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND,
                       "not among the last %llu ops of this coordinator, which remembers %u",

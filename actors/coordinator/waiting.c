@@ -1,12 +1,11 @@
-/* actors/coordinator/waiting.c - load or recompute: what a load waits for whose engine has said how
- * fast it computes.
+/* actors/coordinator/waiting.c - load or recompute: which blocks a load waits for, if its engine
+ * has sent its compute rate.
  *
- * An engine computes the rest of its prompt when the load has ended. A prefix ends at its first
- * block that is not taken. So the first token comes after arrival(cut) + compute(rest), and the
- * plan is the cut that makes this least. Blocks in memory are always taken; those behind a block on
- * disk come with it. A plan is only as good as its estimates: the disk may be slower than it was.
- * So each BRING has a soft deadline, too, at which the load ends with what came, and so has what is
- * asked of other nodes. */
+ * An engine computes the rest of its prompt after the load, and a loaded prefix has no gaps. So the
+ * time to the first token is arrival(cut) + compute(rest), and the plan is the cut with the
+ * smallest sum. Blocks in memory are always taken; those after a block on disk arrive with it. A
+ * plan depends on estimates, and the disk may be slower than before. So each BRING, from disks or
+ * other nodes, has a soft deadline at which the load ends with what has arrived. */
 #include "actors/coordinator/internal.h"
 
 #include <stdio.h>
@@ -14,22 +13,22 @@
 
 #define PAGES_AGAIN_NS  SL_NS_PER_S
 #define SAMPLE_NS       (50 * SL_NS_PER_MS)
-#define SAMPLE_BUSY_NS  (5 * SL_NS_PER_MS) /* reads of less say nothing of the speed */
-#define SAMPLE_SHARE    0.5                /* of the newest in the speed, */
-#define TOOK_SHARE      0.3                /* and in how far a disk is from it */
+#define SAMPLE_BUSY_NS  (5 * SL_NS_PER_MS) /* less reading does not show the speed */
+#define SAMPLE_SHARE    0.5                /* weight of a new sample in the speed, */
+#define TOOK_SHARE      0.3                /* and in the lateness of a disk */
 #define LATE_MAX_NS     10e9
-#define LATE_HALF_NS    (2 * SL_NS_PER_S) /* it is forgotten by half: disks recover unseen */
-#define PREFETCH_NS     50e6  /* of reading, at most: a load may come and find it at the disk */
-#define PROMOTE_NS      300e3 /* messages of a BRING */
-#define PATIENCE        1.25  /* of what was promised, before it is looked at */
+#define LATE_HALF_NS    (2 * SL_NS_PER_S) /* half-life of lateness: disks recover unseen */
+#define PREFETCH_NS     50e6              /* of reading, at most: a load may have to wait for it */
+#define PROMOTE_NS      300e3             /* for the messages of a BRING */
+#define PATIENCE        1.25              /* times the promised time, then it is checked */
 #define CHECK_NS        1e6
-#define CALL_MARGIN_NS  (20 * SL_NS_PER_MS) /* the registrar drops what it has not begun then */
+#define CALL_MARGIN_NS  (20 * SL_NS_PER_MS) /* the registrar then drops what has not begun */
 #define PLAN_FIND_MAX   64u
 #define PLAN_BLOCKS_MAX 4096u
-#define REMOTE_FORGET   0.9 /* what is not asked for is not measured: believed less each time */
-#define REMOTE_LATE     2.0 /* of the time in which nothing came */
+#define REMOTE_FORGET   0.9 /* decay of a time that is not measured again */
+#define REMOTE_LATE     2.0 /* times the time in which nothing came */
 
-/* As a time: a slow engine's whole prompt is longer than 64 bits of nanoseconds. */
+/* Clamped: a slow engine's whole prompt may exceed 64 bits of nanoseconds. */
 static uint64_t whole_ns(double ns)
 {
     return ns >= (double)INT64_MAX ? (uint64_t)INT64_MAX : (uint64_t)SL_MAX(ns, 0.0);
@@ -50,8 +49,8 @@ static double token_of(const struct co_op *op, uint32_t block)
     return (double)(known ? SL_MIN(token, (uint64_t)op->token_count) : token);
 }
 
-/* Of blocks [from, end). The work of a token grows with its place: attention looks at all before.
- */
+/* For blocks [from, end). A token's work grows with its position: attention covers all before
+ * it. */
 static double compute_ns(const struct co_op *op, uint32_t from, uint32_t end)
 {
     double first = token_of(op, from), last = token_of(op, SL_MAX(from, end));
@@ -99,7 +98,7 @@ static void page_read(const struct sl_metrics_view *view, uint64_t *bytes, uint6
     }
 }
 
-/* What the tierers' pages say now. */
+/* Samples the tierers' pages. */
 static void pace_measure(struct coordinator *self)
 {
     struct co_pace *pace = &self->pace;
@@ -113,7 +112,7 @@ static void pace_measure(struct coordinator *self)
         }
     }
     pace->queue_bytes = queue_bytes / SL_MAX(count, 1u);
-    if (bytes < pace->read_bytes || busy_ns < pace->busy_ns) { /* a page was made anew */
+    if (bytes < pace->read_bytes || busy_ns < pace->busy_ns) { /* a page was replaced */
         pace->read_bytes = 0;
         pace->busy_ns = 0;
     }
@@ -141,8 +140,8 @@ static double lateness_ns(const struct coordinator *self, uint32_t disk)
     return value;
 }
 
-/* A sum and no factor: what keeps one block for long, such as a queue in the kernel, says little of
- * the speed of many. That the pages tell. */
+/* Lateness is added, not a factor: a delay of one block, such as a queue in the kernel, says little
+ * about the speed of many, which the pages show. */
 static void pace_learn(struct coordinator *self, uint32_t disk, double took_ns, double expected_ns,
                        double share)
 {
@@ -169,9 +168,9 @@ static uint64_t ahead_of(const struct co_pace *pace, uint32_t disk)
 
 enum there { THERE_NOT, THERE_IN_MEMORY, THERE_ON_DISK };
 struct plan {
-    uint64_t disk_bytes[CO_DISKS_MAX]; /* up to the block at hand */
-    double arrival_ns;                 /* of it: the last of all disks */
-    double best_ns;                    /* arrival less what need not be computed; least so far */
+    uint64_t disk_bytes[CO_DISKS_MAX]; /* up to the current block */
+    double arrival_ns;                 /* of it: the latest of all disks */
+    double best_ns;                    /* arrival minus saved computation; the least so far */
     uint32_t first, cut, end;          /* blocks of the op */
 };
 
@@ -180,7 +179,7 @@ static uint32_t disk_of(uint32_t slot)
     return SL_MIN(slot, CO_DISKS_MAX - 1);
 }
 
-/* The next block of the prefix: what it makes of the first token's time. */
+/* Adds the next block of the prefix; moves the cut if the first token is no later with it. */
 static void plan_add(struct coordinator *self, const struct co_op *op, struct plan *plan,
                      enum there there, uint32_t disk, uint64_t bytes)
 {
@@ -199,7 +198,7 @@ static void plan_add(struct coordinator *self, const struct co_op *op, struct pl
     }
 }
 
-/* Blocks of the slice, whose parts were looked at. */
+/* Adds blocks of the slice, whose parts were looked up. */
 static void plan_slice(struct coordinator *self, const struct co_op *op, struct plan *plan,
                        uint32_t from, uint32_t end)
 {
@@ -217,7 +216,7 @@ static void plan_slice(struct coordinator *self, const struct co_op *op, struct 
     }
 }
 
-/* Blocks behind the slice, by their first part; up to the first that is nowhere. */
+/* Adds blocks after the slice, judged by their first part. False: one exists nowhere. */
 static bool plan_find(struct coordinator *self, struct co_op *op, struct plan *plan, char *texts,
                       size_t room, uint32_t count)
 {
@@ -259,7 +258,7 @@ static void plan_behind(struct coordinator *self, struct co_op *op, struct plan 
     }
     room += key_length;
     char *texts = plan->end < last ? co_memory_take(&op->work, PLAN_FIND_MAX, room) : NULL;
-    bool going = texts != NULL; /* without memory the slice alone decides */
+    bool going = texts != NULL; /* without memory only the slice counts */
     while (going && plan->end < last) {
         going = plan_find(self, op, plan, texts, room, SL_MIN(last - plan->end, PLAN_FIND_MAX));
     }
@@ -276,10 +275,10 @@ static void count_left(struct coordinator *self, struct co_op *op, uint32_t from
     co_trace(self, op, "not waited for", "", end - from);
 }
 
-/* Nobody waits for them now. The next request of these tokens may find them in memory: they come
- * behind all loads and take only room that costs nobody anything. Without that, a prefix that many
- * ask for would be computed each time for as long as the disk is slow. What is at the disk already
- * a load cannot overtake, so they are few, and none when something is waited for. */
+/* Prefetches skipped blocks from disk, for the next request of these tokens. It runs after all
+ * loads and takes only space that costs nothing. Otherwise a common prefix would be computed each
+ * time, for as long as the disk is slow. A load cannot overtake reads at the disk. So these are
+ * few, and none if other reads wait. */
 static void prefetch_rest(struct coordinator *self, struct co_op *op, uint32_t from, uint32_t end)
 {
     struct co_pace *pace = &self->pace;
@@ -329,7 +328,7 @@ uint32_t co_wait_plan(struct coordinator *self, struct co_op *op, uint32_t waiti
     wait->cut = op->at + end;
     wait->promised_ns = 0;
     if (self->pace.bytes_per_ns == 0) {
-        return end; /* nothing is known: the soft deadline alone */
+        return end; /* no estimate: only the soft deadline */
     }
     struct plan plan = {
         .first = op->at + waiting, .cut = op->at + waiting, .end = op->at + waiting};
@@ -404,7 +403,7 @@ void co_wait_answered(struct coordinator *self, struct co_op *op, bool all)
     co_wait_forget(self, op);
 }
 
-/* What of the BRING is not in memory; *first: the first block of the slice that waits for some. */
+/* Bytes of the BRING that are not in memory; *first: the slice's first block with some of them. */
 static uint64_t missing_bytes(struct coordinator *self, struct co_op *op, uint32_t *first)
 {
     uint64_t bytes = 0;
@@ -427,7 +426,7 @@ static uint64_t missing_bytes(struct coordinator *self, struct co_op *op, uint32
     return bytes;
 }
 
-/* How long the rest takes, if it goes on as badly as it went so far; 0: not known. */
+/* Time for the rest, if it continues as slowly as so far; 0: unknown. */
 static double rest_ns(struct coordinator *self, const struct co_op *op, uint64_t missing,
                       double passed_ns)
 {
@@ -459,8 +458,8 @@ bool co_wait_is_over(struct coordinator *self, struct co_op *op)
         co_wake(self, op, sl_deadline_ns(now_ns, whole_ns(next_ns) + 1));
         return false;
     }
-    /* What the tierer has begun comes into memory. The rest the registrar drops at the end of the
-     * BRING's time: a disk that keeps others waiting has enough to do. */
+    /* Reads that the tierer has begun will reach memory. The registrar drops the rest when the
+     * BRING's time is over: a slow disk has enough to do. */
     if (missing > 0) {
         pace_learn(self, wait->disk, passed_ns + rest, wait->expected_ns, 1);
         co_count(self, self->metric.soft_missed_count, 1);
@@ -504,7 +503,7 @@ uint64_t co_wait_fetch_until(struct coordinator *self, struct co_op *op, uint32_
     return SL_MIN(until_ns, sl_deadline_ns(self->env->now_ns, whole_ns(limit_ns)));
 }
 
-/* Where nothing came in time, it is only known that it would have taken longer. */
+/* If nothing came in time, only a lower bound is known. */
 void co_wait_fetched(struct coordinator *self, const struct co_op *op,
                      const struct co_fetched *fetched)
 {

@@ -1,9 +1,9 @@
-/* actors/coordinator/word.c - what the nodes of a hand-over tell each other, where decode names
- * prefill's node instead of being given a receipt; and that decode is done with one.
+/* actors/coordinator/word.c - notifications (HANDOVER_WORD) between the nodes of a hand-over, where
+ * decode names prefill's node instead of a receipt; and the end of a hand-over.
  *
- * Decode's coordinator says that it waits, to prefill's, by way of both transporters, and brings
- * the ticket of a direct one. Prefill's says when it has committed or failed. Decode says it again
- * until it knows, so a word that is lost, or a coordinator that forgot, costs WORD_AGAIN_NS. */
+ * Decode's coordinator notifies prefill's, through both transporters, that it waits, with its
+ * ticket if direct. Prefill's answers when it has committed or failed. Decode repeats until it
+ * knows, so a lost notification, or a restarted coordinator, costs WORD_AGAIN_NS. */
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_backoff.h"
 
@@ -12,8 +12,8 @@
 #include <string.h>
 
 #define WORD_AGAIN_NS (500 * SL_NS_PER_MS)
-#define WORD_SOON_NS  (20 * SL_NS_PER_MS) /* the other node could not be asked; then twice that */
-#define REASON_BYTES  160u                /* of the message table, and a zero */
+#define WORD_SOON_NS  (20 * SL_NS_PER_MS) /* after a failed notification; then twice that */
+#define REASON_BYTES  160u                /* of the message table, and a final 0 */
 
 enum word { WORD_WAITS = 1, WORD_COMMITTED, WORD_FAILED, WORD_GAVE_UP, WORD_TAKEN };
 
@@ -66,7 +66,7 @@ void co_word_ticket(struct coordinator *self, const struct sl_msg *msg)
 
 /* ---- decode's side ---- */
 
-/* For a prefill that this coordinator knows nothing of. */
+/* This coordinator knows nothing of its prefill. */
 static bool waits(const struct co_handover *row)
 {
     return row->receive != NULL && !row->sent_here && row->machine.state < SL_HANDOVER_COMMITTED;
@@ -77,8 +77,8 @@ uint64_t co_word_due(const struct co_handover *row)
     return waits(row) ? row->word_ns : SL_NEVER_NS;
 }
 
-/* A coordinator before us may have answered prefill: then the registrar holds all of it. One
- * question at a time, however often the other node says that it waits. */
+/* An earlier coordinator may have answered prefill: then the registrar holds all blocks. One query
+ * at a time, however often the other node repeats that it waits. */
 static void held_ask(struct coordinator *self, struct co_handover *row,
                      const struct co_receipt *receipt)
 {
@@ -127,12 +127,12 @@ static sl_err node_ask(struct coordinator *self, struct co_handover *row)
         body.ticket.at = &ticket;
         body.ticket.count = 1;
     }
-    co_call_forget(self, &row->word_seq); /* this one says more */
+    co_call_forget(self, &row->word_seq); /* this one has more */
     return word_send(self, row->trace_id, &body,
                      co_cookie(CO_CALL_WORD, 0, (uint32_t)(row - self->handovers)), &row->word_seq);
 }
 
-/* It could not be said: soon, and then less and less often. */
+/* The next pause after a failed notification: it grows. */
 static uint64_t pause_ns(struct co_handover *row)
 {
     row->word_pause_ns = SL_MAX(row->word_pause_ns, WORD_SOON_NS);
@@ -159,7 +159,7 @@ void co_word_give_up(struct coordinator *self, const struct co_handover *row)
     const struct sl_body_handover_word body = {
         .node = sl_text_of(row->prefill_node), .handover_id = row->id, .state = WORD_GAVE_UP};
     if (row->prefill_node[0] != '\0' && !row->receipt.known) {
-        /* One that is lost costs the time of the hold. */
+        /* A lost one costs the time of the hold. */
         (void)word_send(self, row->trace_id, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
     }
 }
@@ -190,7 +190,7 @@ void co_word_answered(struct coordinator *self, uint32_t index, const struct sl_
     }
 }
 
-/* Only prefill's node says how it went. */
+/* A result of prefill: only prefill's node may send it. */
 static sl_err heard(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
@@ -214,7 +214,7 @@ static sl_err heard(struct coordinator *self, const struct sl_msg *msg)
 
 /* ---- prefill's side ---- */
 
-/* A reason may be longer than a word, and be cut in the middle of a character. */
+/* A reason may be longer than its field, and be cut within a character. */
 static struct sl_text reason_of(const struct co_handover *row, char room[REASON_BYTES])
 {
     (void)snprintf(room, REASON_BYTES, "%.*s", (int)REASON_BYTES - 1, row->reason);
@@ -242,7 +242,7 @@ void co_word_tell(struct coordinator *self, const struct co_handover *row)
         body.receipt.at = &item;
         body.receipt.count = 1;
     }
-    /* One that is lost is asked for again. */
+    /* If it is lost, decode asks again. */
     (void)word_send(self, row->trace_id, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
 }
 
@@ -253,10 +253,10 @@ static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
     const struct co_op *store =
         row == NULL ? co_handover_ended(self, body->handover_id, CO_STORE) : NULL;
     if (store != NULL && store->code == SL_OK) {
-        return SL_OK; /* it crossed what it asks for, and all is given back */
+        return SL_OK; /* it crossed the result, and all is released */
     }
     if (row == NULL) {
-        /* Peers alone do not fill the table. */
+        /* Peers may fill only half of the table. */
         row = self->handover_count < self->handover_max / 2
                   ? co_handover_new(self, body->handover_id, msg->trace_id)
                   : NULL;
@@ -266,10 +266,10 @@ static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
     }
     if (row->received ||
         (row->decode_node[0] != '\0' && strcmp(row->decode_node, body->node.at) != 0)) {
-        return SL_ERR_PERMISSION; /* it has another decode */
+        return SL_ERR_PERMISSION; /* another decode has it */
     }
     (void)snprintf(row->decode_node, sizeof(row->decode_node), "%s", body->node.at);
-    if (body->ticket.count > 0) { /* of 128 bytes at most: the table of messages */
+    if (body->ticket.count > 0) { /* 128 bytes at most, by the message table */
         row->offer = body->ticket.at[0];
         memcpy(row->offer_bytes, row->offer.bytes.at, row->offer.bytes.length);
         row->offer.bytes.at = row->offer_bytes;
@@ -285,7 +285,7 @@ static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
     return SL_OK;
 }
 
-/* What prefill holds for it, or will, nobody fetches. */
+/* Decode gave up: its blocks, stored or not, will not be fetched. */
 static sl_err given_up(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
@@ -299,13 +299,13 @@ static sl_err given_up(struct coordinator *self, const struct sl_msg *msg)
     return co_handover_failed_there(self, row, SL_ERR_CANCELLED, "decode gave up");
 }
 
-/* The receipt proves that decode was meant. */
+/* Decode has finished; the receipt proves that it was meant. */
 static sl_err taken(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
     const struct sl_item_receipt *item = body->receipt.at;
     if (body->receipt.count == 0 || item->handover_id != body->handover_id ||
-        (item->keys_low == 0 && item->keys_high == 0)) { /* to the registrar it would be our word */
+        (item->keys_low == 0 && item->keys_high == 0)) { /* the registrar would not check it */
         return SL_ERR_INVALID;
     }
     bool ours = item->node.length == strlen(self->node) &&
@@ -328,7 +328,8 @@ void co_word_handle(struct coordinator *self, const struct sl_msg *msg)
                       done ? self->metric.release_refused_count : self->metric.word_refused_count,
                       1);
         sl_log_write(self->env->log, SL_LOG_WARN, msg->trace_id,
-                     "word %" PRIu64 " of node %.31s on hand-over %016" PRIx64 " refused: %s",
+                     "notification %" PRIu64 " of node %.31s on hand-over %016" PRIx64
+                     " refused: %s",
                      body->state, body->node.at, body->handover_id, sl_err_text(code));
     }
     sl_reply_code(self->env, msg, code, NULL);

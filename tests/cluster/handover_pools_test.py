@@ -83,7 +83,7 @@ class Counted(Handing):
         told.update({name: [row["transporter.0"][name] for row in at] for name in
                      ("loans", "loans_failed", "takes", "takes_failed", "takes_refused", "digests_bad")})
         told["reasons"] = [line for node in (a, b) for line in log_of(node, "coordinator").splitlines()
-                           if "goes through storage" in line]
+                           if "uses storage" in line]
         return told
 
     def nothing_was_copied(self):

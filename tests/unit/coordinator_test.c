@@ -785,7 +785,7 @@ END_TEST
 static const struct {
     sl_err code;
     const char *reason;
-} given_up[] = {{SL_ERR_NO_SPACE, "no room"}, {SL_ERR_UNREACHABLE, "its disk is away"}};
+} given_up[] = {{SL_ERR_NO_SPACE, "no room"}, {SL_ERR_UNREACHABLE, "its disk is absent"}};
 START_TEST(promotion_is_given_up_after_three_rounds)
     {
         struct bed *bed = bed_make(NULL);

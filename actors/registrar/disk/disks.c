@@ -220,7 +220,7 @@ static void disk_arrived(struct registrar *self, uint32_t peer, bool restored)
     path->peer = peer;
     path->here = true;
     path->trouble[0] = '\0';
-    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) { /* it has reported before */
+    for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) { /* has this process reported a disk before? */
         const struct reg_disk *disk = &self->tier->disks[i];
         if (disk->used && disk->path == REG_NONE &&
             sl_proc_id_equal(disk->proc, self->peers->all[peer].proc)) {

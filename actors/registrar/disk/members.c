@@ -451,7 +451,7 @@ bool reg_members_settled(struct registrar *self)
     struct reg_members *members = &self->tier->members;
     struct reg_members before = *members;
     bool some = false;
-    for (uint32_t i = 0; i < REG_MEMBERS_MAX; i++) { /* nothing is noted for others now */
+    for (uint32_t i = 0; i < REG_MEMBERS_MAX; i++) { /* only needed while others may come */
         some = some || members->came[i] != 0;
         members->came[i] = 0;
     }

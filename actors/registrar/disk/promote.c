@@ -607,7 +607,7 @@ static void read_reply(struct registrar *self, uint32_t index, const struct sl_m
 static void read_expired(struct registrar *self, uint32_t index)
 {
     struct reg_read *read = &self->promotion->reads[index];
-    reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no read for %" PRIu64 " s",
+    reg_log(self, SL_LOG_WARN, 0, "tierer.%u has not answered a read for %" PRIu64 " s",
             self->tier->disks[read->disk].path, REG_DISK_CALL_NS / SL_NS_PER_S);
     for (uint32_t i = 0; i < read->count; i++) {
         reg_claim_quarantine(self, self->promotion->arrivals[read->arrivals[i]].claim);

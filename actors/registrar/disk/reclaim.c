@@ -49,8 +49,8 @@
 
 #define GOING_NS     (5 * SL_NS_PER_S) /* a file that stays this long may stay for ever */
 #define RECLAIM_STEP 1024u             /* records handled in a turn */
-/* Keys of the heap, smallest first: WORTH_KEY - worth, as bits of a double. Units without a
- * retention hint follow, with the bit UNSAID. */
+/* Keys of the heap, smallest first: WORTH_KEY - worth, as bits of a double. Units that no hint,
+ * pin, lease or hold keeps follow, with the bit UNSAID. */
 #define WORTH_KEY UINT64_C(0x7ff0000000000000)
 #define UNSAID    (UINT64_C(1) << 63)
 
@@ -324,7 +324,7 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
     if (slot == REG_NONE) { /* it retries when its disk is reported */
         sl_reply_code(self->env, msg,
                       path == REG_NONE
-                          ? sl_fail(&why, SL_ERR_PERMISSION, "%s is no tierer", msg->sender.at)
+                          ? sl_fail(&why, SL_ERR_PERMISSION, "%s is not a tierer", msg->sender.at)
                           : sl_fail(&why, SL_ERR_BUSY, "no scan of %s has begun", msg->sender.at),
                       &why);
         return;

@@ -61,7 +61,7 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
     }
     if ((links->flags & REG_FLAG_WRITING) != 0) {
         links->disks |= REG_DISK_BIT(slot); /* the write may be to another disk */
-        return true;                        /* its place will do */
+        return true;                        /* that write will give the place */
     }
     sl_ref fresh;
     sl_err err = reg_record_switch(self, entry->ref, NULL, &place, &fresh);

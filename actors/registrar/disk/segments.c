@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define LOOKS      4u  /* checks of a mostly outdated list for each new reference */
-#define LOOKS_FROM 64u /* references more than twice the live ones */
+#define LOOKS_FROM 64u /* from this many references above twice the live ones */
 
 static uint64_t segment_number(uint32_t disk, uint32_t segment)
 {

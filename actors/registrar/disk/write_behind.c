@@ -318,7 +318,7 @@ static bool write_next(struct registrar *self, uint32_t index)
 static void writes_pump(struct registrar *self)
 {
     self->writes->more = false;
-    if (self->space.parked_count > 0) { /* the value that it waits for may have been removed */
+    if (self->space.parked_count > 0) { /* they must not wait for writes of removed values */
         (void)reg_writes_oldest(self);
     }
     if (self->writes->queue.count > 0) {
@@ -490,8 +490,8 @@ static void write_expired(struct registrar *self, uint32_t index)
 {
     struct reg_write *write = &self->writes->all[index];
     struct reg_disk *disk = &self->tier->disks[write->disk];
-    reg_log(self, SL_LOG_WARN, 0, "tierer.%u answered no write for %" PRIu64 " s", disk->path,
-            REG_DISK_CALL_NS / SL_NS_PER_S);
+    reg_log(self, SL_LOG_WARN, 0, "tierer.%u has not answered a write for %" PRIu64 " s",
+            disk->path, REG_DISK_CALL_NS / SL_NS_PER_S);
     write_return(self, write);
     disk_fails(self, disk);
     self->space.freed = true;

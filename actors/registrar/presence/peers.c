@@ -165,7 +165,7 @@ static sl_err peer_open_pins(struct registrar *self, struct reg_peer *peer, stru
         return SL_OK;
     }
     if (!plain_file_name(peer->segment)) {
-        return sl_fail(why, SL_ERR_INVALID, "HELLO.segment: '%s' is no name of a pin segment",
+        return sl_fail(why, SL_ERR_INVALID, "HELLO.segment: '%s' is not the name of a pin file",
                        peer->segment);
     }
     sl_err err = sl_pins_view_open(self->env->paths->shm_dir, peer->segment, &peer->pins, why);
@@ -250,7 +250,7 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
     uint32_t slot = reg_peer_find(self, hello->name.at, hello->name.length);
     uint32_t same = reg_peer_by_proc(self, proc);
     if (same != REG_NONE && same != slot) {
-        return sl_fail(why, SL_ERR_EXISTS, "HELLO.pid: process %u is called %s", proc.pid,
+        return sl_fail(why, SL_ERR_EXISTS, "HELLO.pid: process %u has the name %s", proc.pid,
                        self->peers->all[same].name);
     }
     if (slot != REG_NONE && self->peers->all[slot].present &&
@@ -262,7 +262,7 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
     }
     if (slot != REG_NONE && self->peers->all[slot].present &&
         self->env->ops->alive(self->env, self->peers->all[slot].proc)) {
-        return sl_fail(why, SL_ERR_BUSY, "process %u lives and is called %s",
+        return sl_fail(why, SL_ERR_BUSY, "process %u is alive and has the name %s",
                        self->peers->all[slot].proc.pid, hello->name.at);
     }
     if (slot != REG_NONE &&
@@ -383,8 +383,8 @@ static void ended_clear(struct registrar *self)
     }
 }
 
-/* A client without its lock is dead. If its process is seen to live, nothing that it may access is
- * reused. */
+/* A client without its lock counts as dead, unless its process is seen to live: then it keeps its
+ * pins. */
 static void client_look(struct registrar *self, struct reg_peer *peer)
 {
     const struct sl_proc_id proc = peer->proc;
@@ -472,7 +472,7 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
         return sl_fail(
             why, SL_ERR_VERSION,
             "the note of process %u in the index has version %u, this program (sluice " SL_VERSION
-            ") knows %u: end the process, or use the program that was here",
+            ") knows %u: end the process, or use the earlier program",
             note.proc.pid, note.version, PEER_NOTE_VERSION);
     }
     if (reg_peer_by_proc(self, note.proc) != REG_NONE) {

@@ -117,7 +117,7 @@ class Admission(unittest.TestCase):
                 self.assertLess(now["left_bytes"], before["left_bytes"] + (1 << 20), how)
                 self.assertGreater(now["left_bytes"], before["left_bytes"] - (3 << 20), how)
                 self.assertGreaterEqual(now["written_in_all_bytes"], before["written_in_all_bytes"] - (1 << 20), how)
-            self.assertIn("may be written 64.0 MiB a day", node.ctl("tiers").stdout.decode())
+            self.assertIn("write budget 64.0 MiB a day", node.ctl("tiers").stdout.decode())
 
     def test_a_spent_budget_keeps_values_out_but_no_flush(self):
         with Node(ranks=1, memory="64MiB", disk="256MiB", settings=("--disk-write-budget", "16MiB")) as node:

@@ -151,31 +151,31 @@ class Doctor(unittest.TestCase):
             ("disk", ["--disk", "7TiB", "--disk-path", self.directory], "free"),
             ("disk", ["--disk", "1024TiB", "--disk-path", self.directory], "8000 GiB a path"),
             ("disk", ["--disk", "14TiB", "--disk-path", f"{self.directory}/a,{self.directory}/b"], "free"),
-            ("disk_direct", ["--disk", "1MiB", "--disk-path", "/proc/nothing"], "no page written"),
+            ("disk_direct", ["--disk", "1MiB", "--disk-path", "/proc/nothing"], "cannot write"),
             ("key_files", ["--directory-password-file", self.directory + "/none"], "No such file"),
             ("key_files", ["--directory-password-file", open_file], "others than its owner"),
             ("key_files", ["--peers-file", shared + "/b.pub"], "0777"),
             ("ports", ["--fabric", "tcp", "--fabric-address", f"127.0.0.1:{port}"], "in use"),
             ("ports", ["--fabric", "tcp", "--fabric-address", "192.0.2.1:4000"], "192.0.2.1"),
-            ("ports", ["--fabric", "tcp", "--fabric-address", "nonsense"], "no address"),
+            ("ports", ["--fabric", "tcp", "--fabric-address", "nonsense"], "not an address"),
             ("ports", ["--fabric", "tcp", "--fabric-address", f"127.0.0.1:{free}, 192.0.2.1:4000"], "192.0.2.1:4000"),
-            ("ports", ["--fabric", "tcp", "--fabric-address", f"127.0.0.1:{free},"], "'' is no address"),
+            ("ports", ["--fabric", "tcp", "--fabric-address", f"127.0.0.1:{free},"], "'' is not an address"),
             ("ports", ["--cluster-listen", f"127.0.0.1:{port}"], "in use"),
             ("ports", ["--cluster-listen", f"*:{port}"], "in use"),
             ("ports", ["--cluster-listen", f"lo:{port}"], "in use"),
             ("ports", ["--cluster-listen", "192.0.2.1:4000"], "192.0.2.1"),
-            ("ports", ["--cluster-listen", "127.0.0.1"], "no address"),
-            ("ports", ["--cluster-listen", "nowhere:1"], "no address"),
-            ("ports", ["--directory", "redis", "--cluster-listen", "*:0"], "no address"),
-            ("ports", ["--directory", "redis", "--cluster-listen", f"*:{free}"], "tell others"),
+            ("ports", ["--cluster-listen", "127.0.0.1"], "not an address"),
+            ("ports", ["--cluster-listen", "nowhere:1"], "not an address"),
+            ("ports", ["--directory", "redis", "--cluster-listen", "*:0"], "not an address"),
+            ("ports", ["--directory", "redis", "--cluster-listen", f"*:{free}"], "announce to other"),
             ("ports", ["--directory", "redis", "--cluster-listen", f"127.0.0.1:{free}", "--cluster-address", "host:1"],
              "cluster_address"),
-            ("cluster_keys", ["--cluster-listen", f"127.0.0.1:{free}"], "nothing that carries bytes"),
+            ("cluster_keys", ["--cluster-listen", f"127.0.0.1:{free}"], "nothing carries bytes"),
             ("cluster_keys", [*node_a], "has no keys"),
             ("cluster_keys", [*node_a, "--cluster-keys", keys, "--peers", "b@h:1,b@h:2"], "'b' is there twice"),
             ("cluster_keys", [*node_a[:-1], "a b", "--cluster-keys", keys], "node_name"),
             ("cluster_keys", [*node_a, "--cluster-keys", self.directory + "/none"], "No such file"),
-            ("cluster_keys", [*node_a, "--cluster-keys", shared], "let in"),
+            ("cluster_keys", [*node_a, "--cluster-keys", shared], "can connect"),
             ("cluster_keys", [*node_a[:-1], "z", "--cluster-keys", keys], "z.secret"),
             ("cluster_keys", [*node_a[:-1], "open", "--cluster-keys", keys], "0600"),
             ("cluster_keys", [*node_a[:-1], "empty", "--cluster-keys", keys], "no pair"),
@@ -336,7 +336,7 @@ class Doctor(unittest.TestCase):
         subprocess.run([CTL, "keygen", self.directory + "/b", "b"], check=True, stdout=subprocess.DEVNULL)
         lines = [line for line in doctor_lines(*words)[1] if line["check"] == "cluster_keys"]
         self.assertEqual({line["level"] for line in lines}, {"warn"}, lines)
-        self.assertIn("node b is not spoken to", lines[0]["text"])
+        self.assertIn("no connection to node b", lines[0]["text"])
         shutil.copy(self.directory + "/b/b.pub", keys)
         line = doctor(*words)[1]["cluster_keys"]
         self.assertEqual(line["level"], "ok", line)
@@ -349,7 +349,7 @@ class Doctor(unittest.TestCase):
             with open(os.fsencode(keys) + b"/" + name + b".pub", "w", encoding="ascii") as out:
                 out.write("nonsense\n")
         lines = doctor_lines("--fabric", "tcp", "--peers", "a@h:1", "--node-name", "a", "--cluster-keys", keys)[1]
-        self.assertEqual(sum((line["check"], line["level"]) == ("cluster_keys", "warn") and "copy it anew" in line["mend"]
+        self.assertEqual(sum((line["check"], line["level"]) == ("cluster_keys", "warn") and "copy it again" in line["mend"]
                              for line in lines), 2, lines)
 
     def test_what_takes_long_is_named_meanwhile(self):

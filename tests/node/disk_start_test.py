@@ -448,7 +448,7 @@ class DiskStart(unittest.TestCase):
         self.assertEqual([line["level"] for line in disks], ["ok"])
         self.assertIn("tierer.0 serves", disks[0]["text"])
         [memory] = [line for line in self.doctor_lines(node) if line["check"] == "memory"]
-        self.assertIn("memory, index_memory, trace_events want 152.3 MiB at most", memory["text"])  # and at least 64 of them for the index
+        self.assertIn("memory, index_memory and trace_events need up to 152.3 MiB", memory["text"])  # and at least 64 of them for the index
         node.stop()
         self.assertIn("no disk tier", self.disk_lines(node)[0]["text"])  # none runs: the defaults
 
@@ -456,7 +456,7 @@ class DiskStart(unittest.TestCase):
         node = self.broken()
         line = self.disk_lines(node)[0]
         self.assertEqual(line["level"], "fail", line)
-        self.assertRegex(line["text"], r"no disk tier at '.*': tierer\.0 does not run")
+        self.assertRegex(line["text"], r"the disk '.*' is not served: tierer\.0 does not run")
         self.assertNotEqual(line["mend"], "")
 
     def test_setup_of_the_store_tells_of_a_tier_that_dies(self):
@@ -470,8 +470,8 @@ class DiskStart(unittest.TestCase):
         node = self.node(settings=("--disk", "7TiB"))
         node.start()
         [disk] = self.disk_lines(node)
-        self.assertEqual((disk["level"], disk["mend"]), ("warn", "free some, or start it with a lower disk"), disk)
-        self.assertIn("its ceiling is 7.0 TiB", disk["text"])
+        self.assertEqual((disk["level"], disk["mend"]), ("warn", "free some space, or restart the node with a lower disk"), disk)
+        self.assertIn("its limit is 7.0 TiB", disk["text"])
 
     def doctor_lines(self, node):
         return json.loads(node.ctl("doctor", "--json", check=False).stdout)["checks"]

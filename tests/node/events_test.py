@@ -273,13 +273,13 @@ class Events(unittest.TestCase):
     def test_status_and_doctor_say_where_and_what_is_wrong(self):
         node = self.node()
         where = [f"ipc://{node.directory}/run/events.{name}" for name in ("pub", "replay")]
-        said = f"at {where[0]}, missed ones at {where[1]}"
+        said = f"at {where[0]}, missed events at {where[1]}"
         self.assertIn(f"\nevents {said} (process {helper_pid(node)})\n", node.ctl("status").stdout.decode())
         status = json.loads(node.ctl("status", "--json").stdout)
         self.assertEqual(status["events_at"], dict(zip(("publish", "replay"), where)))
         self.assertEqual(doctor_says(node, "events"), ("ok", said))
         os.rename(f"{node.directory}/run/events.at", f"{node.directory}/run/events.away")
-        self.assertEqual(doctor_says(node, "events"), ("warn", "none are published"))
+        self.assertEqual(doctor_says(node, "events"), ("warn", "no events are published"))
 
     def test_a_second_publisher_has_another_place(self):
         node, port = self.node(), free_port()

@@ -123,8 +123,8 @@ class Nics(unittest.TestCase):
         self.tree.two_sockets()
         for words, level, text in ((("--nic", "mlx5_1"), "ok", "mlx5_1 serves ranks 0,1"),
                                    (("--nic", "mlx5_0,mlx5_1", "--nic-by", "rank"), "ok", "mlx5_0 serves ranks 0"),
-                                   (("--nic", "mlx5_2"), "fail", "mlx5_2: it is not usable"),
-                                   (("--nic", "mlx5_7"), "fail", "mlx5_7: there is no such RDMA port"),
+                                   (("--nic", "mlx5_2"), "fail", "mlx5_2: not usable"),
+                                   (("--nic", "mlx5_7"), "fail", "mlx5_7: no such RDMA port"),
                                    (("--nic", "mlx5_0,,mlx5_1"), "fail", "entry 1 of 'mlx5_0,,mlx5_1' is empty"),
                                    (("--nic", "mlx5_0,mlx5_1"), "fail", "CUDA_VISIBLE_DEVICES is not set"),
                                    ((), "ok", "first device")):
@@ -135,7 +135,7 @@ class Nics(unittest.TestCase):
 
     def test_doctor_fails_when_no_port_works(self):
         os.makedirs(os.path.join(self.tree.root, "class/infiniband"))
-        self.assertEqual(self.checks("--fabric", "verbs")["nic"], [("fail", "no RDMA device, and fabric = verbs")])
+        self.assertEqual(self.checks("--fabric", "verbs")["nic"], [("fail", "no RDMA device, but fabric = verbs")])
         self.assertEqual(self.checks()["nic"], [("ok", "no RDMA device")])
         self.tree.nic("mlx5_0", "pci0000:10/0000:10:01.0/0000:11:00.0", 0, state="1: DOWN")
         said = self.checks("--fabric", "verbs", "--nic", "auto")

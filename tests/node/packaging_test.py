@@ -307,7 +307,7 @@ class Packaging(unittest.TestCase):
         done = subprocess.run([CTL, "doctor", "--json", "--config", path], stdout=subprocess.PIPE, text=True, timeout=60 * PATIENCE, check=False)
         row = next(row for row in json.loads(done.stdout)["checks"] if row["check"] == "key_files")
         self.assertIn(f"'{path}' belongs to uid 65534", row["text"])
-        self.assertIn("ask as its own user", row["mend"])
+        self.assertIn("run this command as its owner", row["mend"])
 
     @unittest.skipUnless(os.geteuid() == 0, "skipped: needs root")
     def test_root_asks_a_node_of_the_systems_user_as_that_user_and_finds_its_logs(self):

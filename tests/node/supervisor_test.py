@@ -112,24 +112,24 @@ class Supervisor(unittest.TestCase):
         none += [] if os.path.exists("/sys/class/infiniband") else [("", ["--fabric", "verbs"], "is not started: .*RDMA")]
         for shell, words, text in (
                 *none,
-                ("", [*alone, "--fabric-address", "127.0.0.1,203.0.113.7"], "is not started: fabric_address: '203.0.113.7' is no address of this"),
-                ("", [*alone, "--cluster-listen", "203.0.113.7:7411"], "is not started: cluster_listen: '203.0.113.7:7411' is no address of this"),
-                ("", [*alone, "--cluster-listen", "nobody:7411"], "is not started: cluster_listen: 'nobody:7411' is no address of this"),
+                ("", [*alone, "--fabric-address", "127.0.0.1,203.0.113.7"], "is not started: fabric_address: '203.0.113.7' is not an address of this"),
+                ("", [*alone, "--cluster-listen", "203.0.113.7:7411"], "is not started: cluster_listen: '203.0.113.7:7411' is not an address of this"),
+                ("", [*alone, "--cluster-listen", "nobody:7411"], "is not started: cluster_listen: 'nobody:7411' is not an address of this"),
                 ("", ["--cluster-listen", "127.0.0.1:7411", "--cluster-plaintext", "true"], "is not started: .* set fabric"),
-                ("ulimit -n 60", [], "is not started: descriptors: RLIMIT_NOFILE allows a process 60 descriptors; the node wants 80"),
-                ("", ["--clients-max", "1"], "is not started: clients_max: 1 processes may be attached, actors are 4 of them"),
+                ("ulimit -n 60", [], "is not started: descriptors: RLIMIT_NOFILE allows a process 60 descriptors; the node needs 80"),
+                ("", ["--clients-max", "1"], "is not started: clients_max: 1 processes may attach, 4 of them are actors"),
                 ("", ["--record", "/nowhere/x.rec"], "is not started: record: open '/nowhere/x.rec': No such file"),
                 ("", ["--record", "/dev/shm"], "is not started: record: open '/dev/shm': Is a directory"),
                 ("", ["--record", os.path.abspath(__file__)], "is not started: record: '.*' exists and is not a recording of a node"),
                 ("", [*alone, "--peers", "b@h:1,b@h:2"], "is not started: .*'b' is there twice"),
                 ("", ["--fabric", "tcp", "--cluster-listen", "127.0.0.1:9"], "cluster_keys is not set: .* has no keys"),
                 ("", ["--index-memory", "1MiB", "--index-keys", "1000000"], "is not started: .*too small for 1000000 keys"),
-                ("ulimit -f 1000", [], "is not started: .*file_size: memory is a file of 132 MiB, RLIMIT_FSIZE allows 1 MiB"),
+                ("ulimit -f 1000", [], "is not started: .*file_size: the file for memory has 132 MiB; RLIMIT_FSIZE allows 1 MiB"),
                 ("ulimit -f 0", [], "is not started: no file may grow"),
-                ("ulimit -f 20000", ["--memory", "8MiB", "--index-memory", "8MiB"], "file_size: the segment of counts is a file of 40 MiB"),
-                ("ulimit -f 200000", ["--trace-events", "16777216"], "file_size: trace_events is a file of 1025 MiB"),
-                ("ulimit -d 65536", [], "is not started: data: an actor wants 192 MiB, RLIMIT_DATA allows 64 MiB"),
-                ("ulimit -v 400000", [], "is not started: .*addresses: memory and indexes want")):
+                ("ulimit -f 20000", ["--memory", "8MiB", "--index-memory", "8MiB"], "file_size: the file for clients' counts has 40 MiB"),
+                ("ulimit -f 200000", ["--trace-events", "16777216"], "file_size: the file for trace_events has 1025 MiB"),
+                ("ulimit -d 65536", [], "is not started: data: an actor needs 192 MiB; RLIMIT_DATA allows 64 MiB"),
+                ("ulimit -v 400000", [], "is not started: .*addresses: memory, index and actors need")):
             if ("ulimit -v" in shell or "ulimit -d" in shell) and "SLUICE_TEST_SANITIZED" in os.environ:
                 continue  # a sanitizer maps terabytes of addresses
             with self.subTest(words=words, shell=shell):
@@ -155,7 +155,7 @@ class Supervisor(unittest.TestCase):
         node.where[-1] = node.shm
         done = node.supervisor("start", "--memory", "40MiB", "--trace-events", "2000000", check=False)
         self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertRegex(done.stdout, "is not started: trace_events: the actors' flight recorders are 610.6 MiB, .* has 132.0 MiB")
+        self.assertRegex(done.stdout, "is not started: trace_events: the actors' flight recorders need 610.6 MiB; .* has 132.0 MiB")
         self.assertEqual(node.running(), {})
         self.assertFalse(os.path.exists(node.shm))
 
@@ -183,7 +183,7 @@ class Supervisor(unittest.TestCase):
         with Node(ranks=1, memory="64MiB") as node:
             _, hard = resource.prlimit(node.pid("registrar"), resource.RLIMIT_FSIZE)
             resource.prlimit(node.pid("registrar"), resource.RLIMIT_FSIZE, (1 << 20, hard))
-            self.assertRegex(node.ctl("doctor", check=False).stdout, rb"fail file_size +memory is a file of 68 MiB, RLIMIT_FSIZE allows 1 MiB")
+            self.assertRegex(node.ctl("doctor", check=False).stdout, rb"fail file_size +the file for memory has 68 MiB; RLIMIT_FSIZE allows 1 MiB")
 
     def test_a_node_killed_whole_says_what_its_memory_wants_and_loses_nothing(self):
         with Node(ranks=1, memory="64MiB") as node:

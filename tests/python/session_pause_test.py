@@ -103,7 +103,7 @@ class SessionPause(unittest.TestCase):
         self.stored()
         self.assertIs(self.client.session_pause("agent 77", 1), False)
         self.assertIs(self.client.session_pause("agent 4", None), True)
-        self.assertEqual(self.node.ctl("session", "agent 4", "--pause", "604800s").stdout, b"told\n")
+        self.assertEqual(self.node.ctl("session", "agent 4", "--pause", "604800s").stdout, b"reported\n")
         self.assertEqual(json.loads(self.node.ctl("session", "agent 4", "--unknown", "--json").stdout), {"told": True})
         for words, code in ((("agent 77", "--pause", "1s"), 1), (("agent 4",), 2), (("--unknown",), 2), (("agent 4", "--pause", "8d"), 2),
                             (("agent 4", "--pause", "1s", "--unknown"), 2)):

@@ -140,7 +140,7 @@ class Waiting(unittest.TestCase):
         self.assert_all_there()
         tiers = self.node.ctl("tiers").stdout.decode()
         if self.counted("blocks_not_waited_for"):
-            self.assertIn("not waited for: ", tiers)
+            self.assertIn("skipped by loads: ", tiers)
 
     def test_a_tierer_that_is_killed_while_loads_wait_costs_no_more(self):
         for number in (1, 4):

@@ -155,11 +155,11 @@ class Requests(OnNode):
         many = json.loads(self.node.ctl("explain", "--json", "-", stdin="\0".join(row["key"] for row in told["blocks"] * 20).encode(), check=False).stdout)
         self.assertEqual([row["code"] for row in many["keys"]], [row["code"] for row in told["blocks"]] * 20)
         self.assertIn(b"no engine of this node has registered such a model", unknown.stderr)
-        self.assertIn(b"--model is needed, one of", several.stderr)
+        self.assertIn(b"--model is required, one of", several.stderr)
 
     def test_what_cannot_be_read_is_named(self):
-        for text, said in (("1 2 x", "'x' is no token"), ("1 2\x003 4", "'2' is no token"), ("[1, 2, -3]", "tokens: element 2 is not"), ("{}", "tokens: missing"),
-                           ("[1, 2", "line 1"), ("", "no tokens"), ("4294967296", "is no token")):
+        for text, said in (("1 2 x", "'x' is not a token"), ("1 2\x003 4", "'2' is not a token"), ("[1, 2, -3]", "tokens: element 2 is not"), ("{}", "tokens: missing"),
+                           ("[1, 2", "line 1"), ("", "no tokens"), ("4294967296", "is not a token")):
             done = subprocess.run([CTL, "explain", "--tokens", "-", *self.node.where], input=text, capture_output=True, text=True,
                                   env=self.node.environment)
             self.assertIn(said, done.stderr)

@@ -1,4 +1,4 @@
-"""How figures and names are said to people."""
+"""Figures, names and errors as text for people."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ import time
 
 
 def escaped(letter):
-    """The letter; what a terminal would take for orders as its bytes, and a backslash likewise."""
+    """The letter; a control character or a backslash as its escaped bytes."""
     how = "surrogateescape" if "\udc80" <= letter <= "\udcff" else "surrogatepass"
     return letter if letter.isprintable() and letter != "\\" else "".join(f"\\x{byte:02x}" for byte in letter.encode(errors=how))
 
@@ -19,7 +19,7 @@ def clean(text):
 
 
 def natural(name):
-    """Numbers in names by their values."""
+    """A sort key that compares numbers in names by their values."""
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in re.split(r"(\d+)", name)]
 
 
@@ -36,7 +36,7 @@ def percent(part, whole):
 
 
 def sluicectl(config, *settings):
-    """The program that started this one, and options that name the same node (ctl_script_settings)."""
+    """The command line of the sluicectl that started this process, with the options for the same node (ctl_script_settings)."""
     prefix = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return [prefix + "/bin/sluicectl", *([f"--config={config}"] if config else []), *(f"--{setting}" for setting in settings)]
 
@@ -46,25 +46,25 @@ def since_text(found):
 
 
 def supervision(found, instance):
-    """What is wrong with who restarts a node's actors, and what to do about it; "" when nothing is."""
+    """What is wrong with the supervisor, and what to do about it; "" if nothing is."""
     if found["state"] == "unsupervised":
-        return (f"unsupervised since {since_text(found) or 'an unknown time'}: nobody restarts what ends",
-                f"sluice-node start --instance {instance} (with the settings of its start) takes it over")
+        return (f"unsupervised since {since_text(found) or 'an unknown time'}: actors that end are not restarted",
+                f"adopt it: sluice-node start --instance {instance} (with the settings of its start)")
     if found["state"] == "stopped":
-        return f"the supervisor {found['pid']} is stopped (SIGSTOP): nobody restarts what ends", f"kill -CONT {found['pid']}"
+        return f"the supervisor {found['pid']} is stopped (SIGSTOP): actors that end are not restarted", f"kill -CONT {found['pid']}"
     return "", ""
 
 
 def interruptible():
-    """No traceback at an interrupt, nor for a letter that the locale lacks."""
+    """Prevents a traceback after an interrupt, and for a letter that the locale lacks."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def run(main):
-    """Ends with main's code; by SIGPIPE where nobody reads on, as behind `head`; with code 1 and a line where what it says cannot be
-    written otherwise. Until then SIGPIPE is ignored, as Python begins: a child that has ended is no end of its parent."""
+    """Runs main and ends the process with its code. If output cannot be written, it ends by SIGPIPE when the reader has ended, as in a pipe to
+    `head`, else with code 1 and an error. Until then SIGPIPE stays ignored, as Python sets it, so that a child that ends does not end its parent."""
     failed, unwritten, write = None, [], sys.stdout.write
 
     def noted(text):
@@ -88,7 +88,7 @@ def run(main):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGPIPE)
         print(f"sluicectl: cannot write to standard output: {unwritten[0].strerror}", file=sys.stderr, flush=True)
-        os._exit(1)  # what is left of it would be tried again
+        os._exit(1)  # a normal exit would try to write the rest again
     if failed:
         print(f"sluicectl: {failed}", file=sys.stderr)
     sys.exit(code)

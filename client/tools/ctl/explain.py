@@ -1,5 +1,5 @@
-"""What `sluicectl explain --tokens` and `--request` show: the blocks of a prompt, and whether a block is here under another model
-identity. The registrar keeps what identities are made of in identities.jsonl beside the logs.
+"""Makes the answers of `sluicectl explain --tokens` and `--request`: the blocks of a prompt, and whether a block is here under another model
+identity. The registrar writes the fields of each identity to identities.jsonl beside the logs.
 
     python3 explain.py tokens text|json LOG_DIRECTORY FILE MODEL FORMAT seed|"" SEED BLOCK_TOKENS CONFIG [SETTING=VALUE]...
     python3 explain.py request text|json LOG_DIRECTORY CONFIG [SETTING=VALUE]... < OPS
@@ -16,7 +16,7 @@ import text
 from plain import clean, interruptible, run, sluicectl
 
 IDENTITY_DIGITS, IDENTITIES_MAX = 32, 1024
-KEYS_MAX = 64  # of a question under other identities
+KEYS_MAX = 64  # in one query for other identities
 PROMPT_BYTES_MAX = 64 << 20
 TOKEN_MAX = 2**32 - 1
 ERRORS = {"SL_ERR_INVALID": "invalid argument", "SL_ERR_NOT_FOUND": "not found", "SL_ERR_PERMISSION": "not permitted", "SL_ERR_OS": "system call failed"}
@@ -31,7 +31,7 @@ class Refused(Exception):
 # ---- the node ----
 
 def stories(keys, where):
-    """Of each key, where it is or why not. A node that does not answer ends this process: sluicectl says why."""
+    """For each key, where it is or why it is not here. Ends this process if the node does not answer: sluicectl has printed why."""
     command, *settings = where
     done = subprocess.run([command, "explain", "--json", *settings, "-"], input="\0".join(keys).encode(), stdout=subprocess.PIPE, check=False)
     answer = json.loads(done.stdout or "{}")
@@ -43,7 +43,7 @@ def stories(keys, where):
 
 
 def identities(log_directory):
-    """What the node knows them to be made of, the youngest last."""
+    """The fields of the identities that the node knows, the youngest last."""
     found = []
     try:
         with open(log_directory + "/identities.jsonl", encoding="utf-8", errors="replace") as file:
@@ -51,7 +51,7 @@ def identities(log_directory):
                 try:
                     one = json.loads(line)
                 except ValueError:
-                    continue  # cut by a kill
+                    continue  # cut off when the registrar was killed
                 if len(fact(one, "identity")) == IDENTITY_DIGITS:
                     found.append(one)
     except OSError:
@@ -70,14 +70,15 @@ def differing(here, there):
 
 
 def seek(known, identity, block_of, where):
-    """Of which other identity a block is here: block_of gives its key there, None: it has none. None: of no other."""
+    """A text that names another identity under which the block is here; None: there is none. block_of(identity) gives the block's key under
+    that identity, or None."""
     here = next((one for one in reversed(known) if fact(one, "identity") == identity), None)
     others = ((one, block_of(one)) for one in known if fact(one, "identity") != identity)
     others = ((one, f"{fact(one, 'identity')}/{block}") for one, block in others if block)
     while some := list(itertools.islice(others, KEYS_MAX)):
         for (there, _), story in zip(some, stories([key for _, key in some], where)):
             if story["code"] == "SL_OK":
-                why = differing(here, there) if here else "what this one is made of is not known"
+                why = differing(here, there) if here else "the fields of this model's identity are not known"
                 return f"stored under the model identity {fact(there, 'identity')} ({fact(there, 'name')}), which differs: {why}"
     return None
 
@@ -92,7 +93,7 @@ def prompt_read(path):
     except OSError as error:
         raise Refused({errno.ENOENT: "SL_ERR_NOT_FOUND", errno.EACCES: "SL_ERR_PERMISSION"}.get(error.errno, "SL_ERR_OS"), f"{path}: {error.strerror}") from error
     if len(given) > PROMPT_BYTES_MAX:
-        raise Refused("SL_ERR_INVALID", f"{path}: it has over {PROMPT_BYTES_MAX} bytes")
+        raise Refused("SL_ERR_INVALID", f"{path}: more than {PROMPT_BYTES_MAX} bytes")
     prompt = given.decode(errors="surrogateescape").strip(" \t\r\n")
     if prompt[:1] in ("[", "{"):
         try:
@@ -104,7 +105,7 @@ def prompt_read(path):
         words = [word for word in re.split("[ ,\t\r\n]+", prompt) if word]
         wrong = next((word for word in words if not re.fullmatch("[0-9]{1,10}", word) or int(word) > TOKEN_MAX), None)
         if wrong:
-            raise Refused("SL_ERR_INVALID", "'{:.23}' is no token".format(wrong.partition("\0")[0]))
+            raise Refused("SL_ERR_INVALID", "'{:.23}' is not a token".format(wrong.partition("\0")[0]))
         prompt = {"tokens": [int(word) for word in words]}
     tokens = prompt.get("tokens")
     if not isinstance(tokens, list):
@@ -118,7 +119,7 @@ def prompt_read(path):
 
 
 def keys_made(making, prompt, where):
-    """The keys of all whole blocks, as `sluicectl keys` derives them."""
+    """The keys of all complete blocks, as `sluicectl keys` derives them."""
     key_format, seed, block_tokens = making
     line = json.dumps({**prompt, "seed": seed})
     done = subprocess.run([where[0], "keys", "--format", key_format, "--block-tokens", str(block_tokens)], input=line, capture_output=True,
@@ -134,22 +135,22 @@ def model_chosen(known, model):
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        raise Refused("SL_ERR_NOT_FOUND", f"no engine of this node has registered {'such a model' if model else 'a model yet'}: 32 digits of a model "
-                      "identity, --format and --block-tokens do without")
+        raise Refused("SL_ERR_NOT_FOUND", f"no engine of this node has registered {'such a model' if model else 'a model yet'}: give all 32 digits of a "
+                      "model identity with --format and --block-tokens instead")
     some = ", ".join(f"{fact(one, 'identity')[:8]} ({fact(one, 'name')[:60]}, {fact(one, 'dtype')[:20]})" for one in fitting)
-    raise Refused("SL_ERR_INVALID", f"--model is needed, one of {some:.399}")
+    raise Refused("SL_ERR_INVALID", f"--model is required, one of {some:.399}")
 
 
 def tokens_shown(known, path, model, key_format, seeded, seed, block_tokens, *settings):
     def making(identity):
-        """How keys are made. What is given on the command line is how this engine makes them, and holds for others alike."""
+        """(format, seed, tokens of a block) by which keys are derived. Options of the command line apply to all identities."""
         own = fact(identity, "block_tokens")
         return (key_format or fact(identity, "key_format"),
                 seed if seeded else fact(identity, "seed") if prompt.get("seed") is None else prompt["seed"],
                 int(block_tokens) or (int(own) if own.isdecimal() else 0))
 
     def block_there(there):
-        if making(there) not in alike:  # models mostly make them alike
+        if making(there) not in alike:  # most models derive them in the same way
             try:
                 alike[making(there)] = keys_made(making(there), prompt, where)
             except Refused:
@@ -169,7 +170,7 @@ def tokens_shown(known, path, model, key_format, seeded, seed, block_tokens, *se
         identity = {"identity": model}
     made = keys_made(making(identity), prompt, where)
     if not made:
-        raise Refused("SL_ERR_INVALID", f"{len(prompt['tokens'])} tokens make no whole block of {making(identity)[2]}")
+        raise Refused("SL_ERR_INVALID", f"{len(prompt['tokens'])} tokens do not fill a block of {making(identity)[2]}")
     alike = {making(identity): made}
     rows = stories([f"{identity['identity']}/{key}" for key in made], where)
     first = next((at for at, row in enumerate(rows) if row["code"] != "SL_OK"), len(rows))
@@ -178,7 +179,7 @@ def tokens_shown(known, path, model, key_format, seeded, seed, block_tokens, *se
 
 
 def request_shown(known, *settings):
-    """The same block may be here under another identity, where that makes keys alike."""
+    """Adds to each load whether its first missing block is here under another identity that derives keys in the same way."""
     shown = json.load(sys.stdin)
     for op in shown["ops"]:
         missing = op["not_there"][0] if op["kind"] == "load" and op["not_there"] else {"code": "SL_OK"}

@@ -1,4 +1,4 @@
-"""What `sluicectl status`, `tiers` and `nodes` show of a node, as text or JSON: facts of sluicectl at standard input, with the actors' pages.
+"""Makes the answers of `sluicectl status`, `tiers` and `nodes`, as text or JSON, from the facts and actors' pages at standard input.
 
     python3 node.py status|tiers|nodes text|json < FACTS
 """
@@ -13,19 +13,19 @@ from text import table
 
 
 COUNTERS_IN_TABLE = 4
-U64 = 2**64 - 1  # what is over 2^63 is negative in the facts
+U64 = 2**64 - 1  # numbers over 2^63 are negative in the facts
 
 
 def counters(actors, name, names):
-    """{what they are called here: their values} of an actor's counters, which names gives; 0 where it has none."""
+    """{name here: value} of an actor's counters; names maps names here to the actor's. 0 for a counter that it lacks."""
     found = next((actor["counters"] for actor in actors if actor["name"] == name), {})
     return {here: found.get(there, 0) for here, there in names.items()}
 
 
-# ---- device memory of engines in the fabric, RDMA ports: of nodes, tiers and doctor ----
+# ---- engines' device memory in the fabric, RDMA ports: for nodes, tiers and doctor ----
 
-CAUSES = {"fabric": "the fabric takes no dmabuf (tcp, or libibverbs without ibv_reg_dmabuf_mr)",
-          "swapper": "the driver or the GPU exports none, or the rank's swapper did not answer",
+CAUSES = {"fabric": "the fabric does not support dmabuf (tcp, or libibverbs without ibv_reg_dmabuf_mr)",
+          "swapper": "the driver or the GPU exports no dmabuf, or the rank's swapper did not answer",
           "nic": "the NIC or its driver did not register it"}
 
 
@@ -35,14 +35,14 @@ def fabric_memory(actors):
 
 
 def devices(shown):
-    """Nothing where no engine has any."""
+    """A line, or none if no engine has device memory."""
     said = [f"{size_text(shown['dmabuf_bytes'])} registered by dmabuf"] if shown["dmabuf_bytes"] else []
-    said += [f"{size_text(row['bytes'])} by the arena: {row['why']}" for row in shown["left_out"]]
+    said += [f"{size_text(row['bytes'])} through the arena: {row['why']}" for row in shown["left_out"]]
     return ["device memory: " + "; ".join(said)] if said else []
 
 
 def nics(rows, why):
-    """A table; nothing where there is no port."""
+    """A table, or nothing if there is no port."""
     def state(row):
         return "no GID" if row["state"] == "ACTIVE" and not row["usable"] else row["state"]
 
@@ -95,7 +95,7 @@ def tiers_lines(facts, shown):
     reason = next((actor["reason"] for actor in facts["actors"] if actor["name"] == "registrar"), "")
     memory, disk, admission, ahead, left = shown["memory"], shown["disk"], shown["disk"]["admission"], shown["memory"]["ahead"], shown["not_waited_for"]
     read = sum(row["values_read"] for row in disk["tierers"])
-    more = f"  {size_text(memory['usable_bytes'])} of it there so far, the rest comes when it is wanted" \
+    more = f"  {size_text(memory['usable_bytes'])} of it are allocated, the rest on demand" \
         if memory["usable_bytes"] < memory["ceiling_bytes"] else ""
     yield f"{'TIER':<12} {'HEALTH':<9} {'BYTES':>11} {'OF':>11} {'OBJECTS':>10} {'LOADS':>8}"
     yield (f"{'memory':<12} {'ready':<9} {size_text(memory['used_bytes']):>11} {size_text(memory['ceiling_bytes']):>11} {memory['objects']:>10} "
@@ -109,22 +109,22 @@ def tiers_lines(facts, shown):
                f"errors {row['io_errors']}, corrupt {row['corrupt']}{why}")
         if "write_budget" in row:
             budget = {name: size_text(value) for name, value in row["write_budget"].items()}
-            yield (f"{row['name']:<12} may be written {budget['a_day_bytes']} a day: {budget['written_today_bytes']} written today, "
-                   f"{budget['left_bytes']} left now; {budget['written_in_all_bytes']} in all")
+            yield (f"{row['name']:<12} write budget {budget['a_day_bytes']} a day: {budget['written_today_bytes']} written today, "
+                   f"{budget['left_bytes']} left now; {budget['written_in_all_bytes']} written in all")
         if row["emptied_segments"]:
-            yield f"{row['name']:<12} began empty: it had been away while others served ({row['emptied_segments']} segments removed)"
+            yield f"{row['name']:<12} began empty: it was absent while other disks served ({row['emptied_segments']} log files removed)"
     if admission["not_written"]:
-        yield (f"{'disk':<12} {admission['written']} values written ({size_text(admission['written_bytes'])}); {admission['not_written']} were not at first "
-               f"({size_text(admission['not_written_bytes'])}; for the budget: {admission['over_budget']} blocks), {admission['written_later']} of them later")
+        yield (f"{'disk':<12} {admission['written']} values written ({size_text(admission['written_bytes'])}); {admission['not_written']} not admitted at first "
+               f"({size_text(admission['not_written_bytes'])}; by the write budget: {admission['over_budget']} blocks), {admission['written_later']} of them written later")
     if ahead["objects"]:
-        yield (f"{'memory':<12} {ahead['objects']} objects came from disk before they were wanted: {ahead['units_wanted']} blocks or lone objects of them "
-               f"were wanted then, {ahead['units_lost']} left before that; {ahead['sessions']} sessions known")
+        yield (f"{'memory':<12} {ahead['objects']} objects prefetched from disk: {ahead['units_wanted']} blocks or single objects of them "
+               f"were used, {ahead['units_lost']} evicted unused; {ahead['sessions']} sessions known")
     yield f"{'remote':<12} {'':9} {'':11} {'':11} {'':10} {shown['remote']['share_percent']:7.1f}%"
     if left["blocks"] + left["soft_deadlines_missed"] + left["fetches_spared"]:
-        yield (f"not waited for: {left['blocks']} blocks, {left['tokens']} tokens, sooner computed than read; about {left['saved_s']:.1f} s saved; "
-               f"soft deadlines missed {left['soft_deadlines_missed']}, other nodes not asked {left['fetches_spared']}")
+        yield (f"skipped by loads: {left['blocks']} blocks, {left['tokens']} tokens, faster to compute than to read; about {left['saved_s']:.1f} s saved; "
+               f"soft deadlines missed {left['soft_deadlines_missed']}, fetches from other nodes avoided {left['fetches_spared']}")
     if disk["waiting_to_be_written"]:
-        yield f"{disk['waiting_to_be_written']} objects wait to be written to disk"
+        yield f"{disk['waiting_to_be_written']} objects are waiting to be written to disk"
     if reason:
         yield f"the node: {reason}"
     yield from devices(shown["remote"]["device_memory"])
@@ -134,7 +134,7 @@ def tiers_lines(facts, shown):
 # ---- nodes ----
 
 def nodes(facts):
-    """By the arena a swapper copies all that came from peers once more."""
+    """Bytes that pass through the arena count as copied: a swapper copies them once more."""
     moved = counters(facts["actors"], "transporter.0", {name: name for name in (
         "bytes_read", "pulled_bytes", "pull_copied_bytes", "copied_bytes", "lent_bytes", "landed_bytes")})
     copied = moved["bytes_read"] - min(moved["pulled_bytes"], moved["bytes_read"]) + moved["pull_copied_bytes"] + moved["copied_bytes"]
@@ -147,12 +147,12 @@ def nodes(facts):
 
 def nodes_lines(_facts, shown):
     if not shown["name"] or (not shown["listen"] and not shown["nodes"] and shown["fabric"] == "off"):
-        yield "this node has no peers, and nobody can ask it (settings peers, directory, cluster_listen)"
+        yield "this node has no peers, and no other node can reach it (settings peers, directory, cluster_listen)"
     else:
-        yield f"this node: {shown['name']}, asked at {shown['listen'] or 'nowhere'}; {shown['fabric']}"
+        yield f"this node: {shown['name']}, listening at {shown['listen'] or 'no address'}; {shown['fabric']}"
         if shown["trouble"]:
-            yield f"in trouble: {shown['trouble']}"
-        yield from table(("{:<20} {:<10} {:<10} {:>9} {:>9} {:>11} {:>8} {:>8}  {:<19} {:<9} {}", "NODE", "STATE", "LINK", "TRIP", "HEARD", "READ", "VALUES",
+            yield f"degraded: {shown['trouble']}"
+        yield from table(("{:<20} {:<10} {:<10} {:>9} {:>9} {:>11} {:>8} {:>8}  {:<19} {:<9} {}", "NODE", "STATE", "LINK", "RTT", "LAST SEEN", "READ", "VALUES",
                           "FAILED", "INCARNATION", "KNOWN BY", "ADDRESS"),
                          [(row["name"], row["state"], row["link"], f"{row['round_trip_ns'] / 1e3:.0f} us", f"{row['heard_ago_ns'] / 1e9:.1f} s",
                            size_text(row["read_bytes"]), row["read_values"], row["failures"], row["incarnation"], row["source"], row["address"])
@@ -166,7 +166,7 @@ def nodes_lines(_facts, shown):
 # ---- status ----
 
 def figures(families):
-    """What a person asks of a node first, since it was started: hits, bytes, times, memory, disks."""
+    """Summary since the node was started: hits, bytes, times, memory, disks."""
     samples = {family["name"]: family["samples"] for family in families}
 
     def total(name, **labels):
@@ -179,7 +179,7 @@ def figures(families):
                 ends[float(sample["labels"]["le"])] += sample["value"]
         most = max(ends.values(), default=0)
         row = {"bytes": size}
-        for name, share in (("p50_ns", 0.5), ("p99_ns", 0.99)):  # the end of the bucket in which this share of all lies
+        for name, share in (("p50_ns", 0.5), ("p99_ns", 0.99)):  # the upper bound of the bucket with this quantile
             end = next((end for end in sorted(ends) if ends[end] >= share * most), 0) if most else 0
             row[name] = -1 if math.isinf(end) else round(end * 1e9)
         return row
@@ -201,12 +201,12 @@ def figures(families):
 
 
 def events_at(at):
-    """Where events are published, and where missed ones are asked for."""
+    """The address where events are published, and the one for missed events."""
     return at["address"].partition(" ")[::2]
 
 
 def status(facts):
-    actors = [actor for actor in facts["actors"] if actor["alive"] or not actor["name"].startswith("client.")]  # others are kept for `trace`
+    actors = [actor for actor in facts["actors"] if actor["alive"] or not actor["name"].startswith("client.")]  # pages of dead clients are kept for `trace`
     if not facts["metrics"]:
         actors = [{name: value for name, value in actor.items() if name != "histograms"} for actor in actors]
     found, metrics, events = facts["supervisor"], facts["metrics_at"], facts["events_at"]
@@ -217,13 +217,13 @@ def status(facts):
 
 
 def figures_lines(shown):
-    """What nobody asked for yet has no line."""
+    """Operations that were never used have no line."""
     def count_text(value):
         unit = next(unit for unit in range(5) if value < 1000 ** (unit + 1) or unit == 4)
         value /= 1000**unit
         return f"{value:.1f}{' kMGT'[unit]}" if unit and value < 100 else f"{value:.0f}{' kMGT'[unit]}".strip()
 
-    def time_text(ns):  # of the end of a bucket; -1: of the last
+    def time_text(ns):  # upper bound of a bucket; -1: the last bucket
         unit, name = (1e3, "us") if ns < 10**6 else (1e6, "ms") if ns < 10**9 else (1e9, "s")
         return "-" if ns == 0 else ">10s" if ns < 0 else f"<{ns / unit:.0f}{name}"
 
@@ -262,7 +262,7 @@ def status_lines(facts, shown):
                         for name, row in actor["histograms"].items())
     metrics, events = facts["metrics_at"], facts["events_at"]
     yield f"/metrics at {metrics['address']} (process {metrics['pid']})" if metrics else "/metrics is not served"
-    yield ("events at {}, missed ones at {} (process {})".format(*events_at(events), events["pid"]) if events else
+    yield ("events at {}, missed events at {} (process {})".format(*events_at(events), events["pid"]) if events else
            "no events are published for routers")
     text, mend = supervision(facts["supervisor"], facts["instance"])
     if text:

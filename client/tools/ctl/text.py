@@ -1,4 +1,4 @@
-"""What commands of sluicectl print for people: of the JSON that they answer with --json, at standard input.
+"""Makes the text that commands of sluicectl print for people from their --json answer at standard input.
 
     python3 text.py COMMAND < ANSWER
 """
@@ -10,15 +10,15 @@ import textwrap
 from plain import clean, interruptible, run, size_text
 
 FATES = {"open": "not decided yet", "memory": "hit, memory", "disk": "hit, disk", "remote": "hit, another node", "missing": "miss",
-         "behind": "not asked for: behind one that is missing", "left": "here, but sooner computed than read",
-         "failed": "not loaded: the op failed", "stored": "stored", "existed": "was there already", "refused": "not stored"}
-NO_REASON = {"memory", "disk", "remote", "stored", "existed", "behind"}  # fates of blocks of which nobody asks why
+         "behind": "not requested: follows a missing block", "left": "here, but faster to compute than to read",
+         "failed": "not loaded: the op failed", "stored": "stored", "existed": "existed already", "refused": "not stored"}
+NO_REASON = {"memory", "disk", "remote", "stored", "existed", "behind"}  # fates that need no explanation
 
 
 # ---- tables ----
 
 def table(head, rows, none):
-    """The first cell of head is a format of all lines."""
+    """Lines of a table. The first cell of head is the format of all lines; none: the line for an empty table."""
     form, *names = head
     if rows or none is None:
         yield form.format(*names).rstrip()
@@ -31,7 +31,7 @@ def table(head, rows, none):
 def contributions(shown):
     return table(("{:>3} {:>11} {:>11} {:>9}  {:<24} {}", "NR", "BYTES", "USED", "VALUES", "PROCESS", "NAME"),
                  [(row["number"], size_text(row["length_bytes"]), size_text(row["used_bytes"]), row["values"], row["process"] or "(lasting)", row["name"])
-                  for row in shown["contributions"]], "nothing is contributed: values have no room")
+                  for row in shown["contributions"]], "no contributions: values have no space")
 
 
 def pools(shown):
@@ -45,7 +45,7 @@ def pools(shown):
 
 
 def formats(shown):
-    """What cannot be read is named on standard error."""
+    """Names files that cannot be read on standard error."""
     for row in shown["found"]:
         if not row["readable"]:
             print(row["why"], file=sys.stderr)
@@ -56,7 +56,7 @@ def formats(shown):
 
 def keygen(shown):
     pair = f"{shown['directory']}/{shown['node']}"
-    yield f"made {pair}.secret (keep it here) and {pair}.pub (copy it to its peers)"
+    yield f"created {pair}.secret (keep it here) and {pair}.pub (copy it to the peers)"
 
 
 # ---- config --template ----
@@ -67,7 +67,7 @@ KINDS = {"COUNT": "a whole number", "SIZE": "a size", "DURATION": "a duration", 
 
 
 def config(rows):
-    """A settings file that changes nothing."""
+    """A settings file in which every setting is explained and commented out."""
     def bound(kind, value):
         return next((f"{value // unit}{name}" for name, unit in UNITS.get(kind, ()) if value and value % unit == 0), str(value))
 
@@ -95,7 +95,7 @@ def explain_op(op):
     for run in op["runs"]:
         first, at = run["first_block"], f" after {run['at_ns'] / 1e6:.1f} ms" if run["at_ns"] else ""
         yield f"  blocks {first} to {first + run['count'] - 1}: {FATES[run['fate']]}{at}"
-        story = stories.get(first) if run["fate"] not in NO_REASON else None  # why: of the first of them
+        story = stories.get(first) if run["fate"] not in NO_REASON else None  # the reason of the run's first block
         if story:
             yield f"    block {first} now: {story['word']}, {story['text']}{ago(story['ago_ns'])}"
             yield f"      {story['key']}"
@@ -105,7 +105,7 @@ def explain_op(op):
 
 def explain_tokens(shown):
     rows, first = shown["blocks"], 0
-    yield f"model {shown['model']} ({shown['name']}): {shown['prefix']} of {len(rows)} blocks are a prefix that is here"
+    yield f"model {shown['model']} ({shown['name']}): the first {shown['prefix']} of {len(rows)} blocks are here"
     while first < len(rows):
         def alike(row, with_=rows[first]):
             return (row["code"], row["ago_ns"] // 10**9, row["text"]) == (with_["code"], with_["ago_ns"] // 10**9, with_["text"])
@@ -182,7 +182,7 @@ def bench_engine(shown):
 
 def main():
     commands = {"bench": bench, "config": config, "contributions": contributions, "explain": explain, "formats": formats, "keygen": keygen,
-                "pools": pools, "session": lambda _: ["told"]}
+                "pools": pools, "session": lambda _: ["reported"]}
     for line in commands[sys.argv[1]](json.load(sys.stdin)):
         print("\t".join(map(clean, line if isinstance(line, tuple) else (line,))))
 

@@ -1,4 +1,4 @@
-"""What `sluicectl trace` shows: events of the flight recorders, at standard input, and of the logs.
+"""Makes the answer of `sluicectl trace` from events of the flight recorders at standard input and from the logs.
 
     python3 trace.py id|last|slow ID|N LOG_DIRECTORY text|json|events < [[at_ns, trace, actor, what, peer, value, text or null], ...]
 """
@@ -16,7 +16,7 @@ LOG_FILES_MAX, LINE_BYTES_MAX = 1024, 64 << 10
 
 
 def log_events(folder, trace):
-    """Of each ACTOR.jsonl, and the one before it."""
+    """The trace's events in each ACTOR.jsonl and ACTOR.jsonl.1."""
     for path in itertools.islice((path for end in ("", ".1") for path in sorted(glob.glob(os.path.join(glob.escape(folder), f"*.jsonl{end}")))), LOG_FILES_MAX):
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as file:
@@ -25,10 +25,10 @@ def log_events(folder, trace):
             continue
         for line in lines:
             try:
-                line.encode()  # what is no UTF-8 is no line of ours
+                line.encode()  # a line that is not UTF-8 is not ours
                 row = json.loads(line)
             except (ValueError, RecursionError):
-                continue  # it was cut by a kill
+                continue  # cut off when its process was killed
             if isinstance(row, dict) and row.get("trace") == trace and isinstance(row.get("msg"), str):
                 at_ns, actor = row.get("ns"), row.get("actor")
                 yield [at_ns if isinstance(at_ns, int) else 0, trace, re.match(r"[\w.?-]*", str(actor or "?"), re.A)[0][:31], "log", "", 0, row["msg"]]
@@ -56,7 +56,7 @@ def show_one(trace, events, how):
             rest = f"{what:<24} {peer:<16} {value}" if text is None else f"{what}: {text}"
             print(clean(f"{(at_ns - events[0][0]) / 1e3:12.1f} us  {actor:<18} {rest}"))
     if not events:
-        print(f"sluicectl trace: nobody remembers trace {trace}", file=sys.stderr)
+        print(f"sluicectl trace: no record of trace {trace}", file=sys.stderr)
     return 0 if events else 1
 
 
@@ -69,7 +69,7 @@ def show_many(ops, how):
     for row in rows:
         print(clean(f"{row['trace']} {row['duration_us']:12.1f} us {row['events']:4} events  {row['actor']:<18} {row['what']}"))
     if not rows:
-        print("no op yet: gets of what is in memory ask no actor", file=sys.stderr)
+        print("no ops yet: gets of values in memory need no actor", file=sys.stderr)
     return 0
 
 

@@ -717,7 +717,7 @@ START_TEST(a_miss_is_explained)
         ck_assert_str_eq(story(node, "k3").text.at, "in memory");
         ck_assert_uint_eq(story(node, "k0").code, SL_ERR_NOT_FOUND);
         ck_assert_str_eq(story(node, "k0").text.at,
-                         "evicted: memory was needed; it was wanted once, stored alone, 3 "
+                         "evicted: memory was needed; it was wanted once, stored by itself, 3 "
                          "references (0.0 s) before");
         ck_assert_uint_ge(story(node, "k0").ago_ns, 1000);
         ck_assert_str_eq(story(node, "k4").text.at, "removed");
@@ -770,7 +770,8 @@ START_TEST(density_explains_an_eviction_by_class_age_and_value)
 
         (void)evicted_text(node, "k1190", text);
 
-        ck_assert_msg(strstr(text, "it was wanted once, stored alone, 7 references (0.") != NULL,
+        ck_assert_msg(strstr(text, "it was wanted once, stored by itself, 7 references (0.") !=
+                          NULL,
                       "%s", text);
         ck_assert_msg(strstr(text, ", worth ") != NULL, "%s", text);
         node_end(node);

@@ -1,18 +1,18 @@
-/* runtime/policy/density/density.c - uses, chains and the walk over them; what is kept, on disk,
- * and over restarts. */
+/* runtime/policy/density/density.c - uses, chains and the walk over them; retention, units on disk,
+ * and restarts. */
 #include "runtime/policy/density/density_internal.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* A chain is followed so far at most. */
+/* Longest chain that is followed. */
 #define CHAIN_MAX 65536u
-/* Blocks of a request that are stored within so many references, or one in so many of memory, get
- * older as one, and stand from the end of their chain on: else each walk would have to look for it.
- */
+/* Blocks that a request stores within this number of references, or this part of memory, age
+ * together and are listed from the end of their chain. Otherwise each walk would have to find the
+ * end. */
 #define CHAIN_REFERENCES UINT64_C(64)
 #define CHAIN_SHARE      32u
-/* A note of the last registrar is at most so far behind what it knew. */
+/* A note is ahead of the restored reference count by at most this. */
 #define CLOCK_AHEAD_MAX (UINT32_C(1) << 30)
 
 /* ---- chains ---- */
@@ -30,7 +30,7 @@ static void parent_leave(struct sl_density *density, uint32_t unit)
     }
 }
 
-/* In front of the others: the one that was used last. */
+/* Adds the unit in front of its siblings, as the one used last. */
 static void parent_join(struct sl_density *density, uint32_t unit, uint32_t parent_unit)
 {
     struct unit *units = density->units;
@@ -46,8 +46,8 @@ static void parent_join(struct sl_density *density, uint32_t unit, uint32_t pare
     units[unit].parent = parent_unit;
 }
 
-/* Whether unit is among what comes before `of` in its chain; hashes may collide, and a request may
- * name anything. */
+/* Whether unit precedes `of` in its chain: hashes may collide, and a request may name any
+ * parent. */
 static bool is_before(const struct sl_density *density, uint32_t unit, uint32_t of)
 {
     for (uint32_t steps = 0; of != 0 && of != unit && steps < CHAIN_MAX; steps++) {
@@ -56,8 +56,8 @@ static bool is_before(const struct sl_density *density, uint32_t unit, uint32_t 
     return of != 0;
 }
 
-/* Chains come from either end: who names a parent that is not here keeps a place for it, among the
- * ghosts. */
+/* Links the unit to its parent. Chains arrive from either end: a parent that is unknown gets an
+ * entry among the ghosts. */
 static void parent_find(struct sl_density *density, uint32_t unit, uint64_t parent_hash)
 {
     if (parent_hash == 0 || parent_hash == density->units[unit].hash) {
@@ -76,7 +76,7 @@ static void parent_find(struct sl_density *density, uint32_t unit, uint64_t pare
     parent_join(density, unit, parent);
 }
 
-/* The end of the chain that goes on from it; of several chains the one used longest ago. */
+/* The end of the chain that continues from the unit; of several chains the one used longest ago. */
 static uint32_t chain_end(const struct sl_density *density, uint32_t unit)
 {
     const struct unit *units = density->units;
@@ -95,7 +95,7 @@ static void ghosts_bound(struct sl_density *density)
     while (density->count[UNIT_GHOST] > most) {
         uint32_t unit = density_oldest_of(density, HEAD_OF(UNIT_GHOST));
         const struct unit *next = &density->units[density->units[unit].in.newer];
-        __builtin_prefetch(&density->units[next->in.newer], 1); /* they go soon */
+        __builtin_prefetch(&density->units[next->in.newer], 1); /* these are dropped next */
         __builtin_prefetch(density_table_head(density, next->hash), 1);
         while (density->units[unit].child != 0) {
             parent_leave(density, density->units[unit].child);
@@ -106,11 +106,11 @@ static void ghosts_bound(struct sl_density *density)
     }
 }
 
-/* ---- what is kept ----
+/* ---- retention ----
  *
- * Its list is a clock: each reference looks at one unit, and puts it behind the others when its
- * time is not over. So none stays longer than as many references as there are kept units, and
- * nothing is scanned. */
+ * The list of retained units is a clock: each reference checks one unit, and moves it to the end if
+ * its time is not over. So a unit stays at most as many references too long as there are retained
+ * units, and nothing is scanned. */
 
 /* Times are modulo 2^32 seconds. */
 static bool is_later(uint32_t a, uint32_t b)
@@ -118,8 +118,7 @@ static bool is_later(uint32_t a, uint32_t b)
     return (int32_t)(a - b) > 0;
 }
 
-/* It is as all others again. Until when it was to be kept is still known: elsewhere there may be
- * room. */
+/* Makes the unit ordinary again. Its keep_end_s stays known: another node may have room for it. */
 static void kept_release(struct sl_density *density, uint32_t unit)
 {
     density_unit_take(density, unit);
@@ -139,7 +138,7 @@ static void kept_look(struct sl_density *density)
     density_list_insert(density, HEAD_OF(UNIT_KEPT), unit);
 }
 
-/* Too much is kept: the end of a chain goes before its beginning. */
+/* Releases one unit if too much is retained: the end of a chain before its beginning. */
 static bool kept_bound(struct sl_density *density)
 {
     const struct unit *units = density->units;
@@ -177,8 +176,8 @@ void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg
         !is_later(keep->end_s, density->now_s)) {
         return;
     }
-    /* Those before it are kept at least as long, each since it came or since this was said: so the
-     * first that is has only such before it. */
+    /* The previous units of a chain are retained at least as long, since they entered or this was
+     * set. So the first one that already is ends the loop. */
     for (uint32_t steps = 0; unit != 0 && steps < CHAIN_MAX; steps++) {
         struct unit *at = &density->units[unit];
         bool kept = at->state == UNIT_KEPT;
@@ -202,7 +201,7 @@ void sl_density_keep(struct sl_density *density, uint32_t unit, const struct reg
 
 /* ---- uses ---- */
 
-/* A unit is wanted: time goes on. A walk that was begun ends. */
+/* Counts a reference: the ages advance, and a walk ends. */
 static void reference(struct sl_density *density)
 {
     density->references++;
@@ -271,7 +270,7 @@ void sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hin
 {
     struct unit *at = &density->units[unit];
     SL_ASSERT(density_in_memory(at));
-    if (!at->aged || at->counted) { /* it counts when all are restored; the use that it came for */
+    if (!at->aged || at->counted) { /* not restored yet; or the use that it entered for */
         at->counted = 0;
         return;
     }
@@ -335,8 +334,8 @@ void sl_density_leave(struct sl_density *density, uint32_t unit)
 
 /* ---- the walk ---- */
 
-/* In the chains that go on from base, the first that was not given; 0: none, or one stays. After a
- * unit that will go comes the end of its next sibling's chain, or its parent. */
+/* The first unit not returned yet in the chains that continue from base; 0: none, or a returned one
+ * stays. After a unit that leaves follows the end of its next sibling's chain, or its parent. */
 static uint32_t chain_rest(const struct sl_density *density, uint32_t base)
 {
     const struct unit *units = density->units;
@@ -403,7 +402,7 @@ void sl_density_after(struct sl_density *density, uint32_t *users, uint32_t coun
     }
 }
 
-/* ---- on disk alone ---- */
+/* ---- only on disk ---- */
 
 void sl_density_disk(struct sl_density *density, uint64_t hash, bool there)
 {
@@ -418,7 +417,7 @@ void sl_density_disk(struct sl_density *density, uint64_t hash, bool there)
     bool aged = at->aged || at->use_count == 0;
     density_cell_leave(density, unit, false);
     density_unit_take(density, unit);
-    if (at->use_count == 0) { /* that it was stored once is all that is known */
+    if (at->use_count == 0) { /* only one store is known */
         at->use_count = 1;
         at->at = (uint32_t)density->references;
     }
@@ -473,8 +472,8 @@ void sl_density_restored(struct sl_density *density)
 {
     uint64_t *sorted = malloc(density->high * sizeof(*sorted));
     uint32_t count = 0;
-    bool in_order = true;    /* as objects are, of which no record says when they were used */
-    density_settle(density); /* exposure is complete */
+    bool in_order = true;    /* as for objects, whose records have no time of use */
+    density_settle(density); /* completes exposure */
     for (uint32_t unit = UNIT_FIRST; sorted != NULL && unit < density->high; unit++) {
         const struct unit *at = &density->units[unit];
         if (!at->aged && at->use_count > 0) {
@@ -484,8 +483,7 @@ void sl_density_restored(struct sl_density *density)
         }
     }
     density->counted_at = density->references;
-    for (uint32_t i = 0; i < count;
-         i++) { /* oldest first; of equals, in the order in which they came */
+    for (uint32_t i = 0; i < count; i++) { /* oldest first; equal ones in order of arrival */
         uint64_t age = density_age_references(density, &density->units[sorted[i]]);
         sorted[i] |= (UINT32_MAX - age) << 32;
         in_order = in_order && (i == 0 || sorted[i - 1] < sorted[i]);
@@ -504,7 +502,7 @@ void sl_density_restored(struct sl_density *density)
     density_settle(density);
 }
 
-/* ---- the whole ---- */
+/* ---- creation and queries ---- */
 
 sl_err sl_density_create(const struct sl_density_options *options, struct sl_density **out)
 {
@@ -517,7 +515,7 @@ sl_err sl_density_create(const struct sl_density_options *options, struct sl_den
     density->settle_at = SETTLE_REFERENCES;
     density->high = UNIT_FIRST;
     density->heads = density->round = density->capacity * DENSITY_HEADS;
-    for (uint32_t unit = 0; unit < UNIT_FIRST; unit++) { /* none, and the heads */
+    for (uint32_t unit = 0; unit < UNIT_FIRST; unit++) { /* number 0, and the heads */
         density->units[unit] = (struct unit){.in = {unit, unit}};
     }
     *out = density;

@@ -1,11 +1,9 @@
-/* runtime/policy/density/density_cells.c - units in lists by what they are worth, and what is
- * learnt of that.
+/* runtime/policy/density/density_cells.c - lists of units by value, and learning of the values.
  *
- * A unit that is in memory stands in a list: that of its class, age and priority, or that of what
- * goes first, or that of what is kept. A ghost stands with all ghosts, in the order in which they
- * left. Ages nest: each takes a power of two of references, and when that is over the whole list
- * goes behind that of the next age. So no unit is touched for getting older, and its age follows
- * from when it was used. */
+ * A unit in memory is in a list: that of its class, age and priority, that of units to evict first,
+ * or that of retained ones. Ghosts are in one list, in the order in which they left. Ages nest:
+ * each lasts a power of two of references, and then its whole list is appended to that of the next
+ * age. So no unit is touched to make it older; its age follows from the time of its last use. */
 #include "runtime/policy/density/density_internal.h"
 
 #include <math.h>
@@ -16,27 +14,27 @@
 
 /* ---- rates ---- */
 
-/* A cell leans on the one before it with the weight of so many hits, at the higher of both rates
- * once it has more than OWN_HITS: else the many ages of a loop without any would outweigh the one
- * that has all. */
+/* The prior of a cell is the rate of the previous one, with the weight of PRIOR_HITS hits. These
+ * count at the higher of both rates once the cell has more than OWN_HITS. Otherwise the many empty
+ * ages of a loop would outweigh the one that has all its hits. */
 #define PRIOR_HITS 20.0
 #define OWN_HITS   300.0
-/* Values are rounded to so many steps an octave, as many as memory was filled anew, over
- * STEPS_FILLED. Of equals the older goes first: else a young cache, or traffic that changes, would
- * be up to 0.9 points under LRU. */
+/* Values are rounded to steps per octave: the number of times that memory was filled, over
+ * STEPS_FILLED. Of equal ones the older is evicted first. Otherwise a young cache, or changing
+ * traffic, would be up to 0.9 points below LRU. */
 #define STEPS_LEAST  1.0
 #define STEPS_MOST   16.0
 #define STEPS_FILLED 3.0
-/* Before anything was seen: one hit in so many references. */
+/* Initial estimate: one hit in this number of references. */
 #define FIRST_EXPOSURE 1e5
-/* Of horizons that are worth the same, but for rounding, the longest. */
+/* Of horizons of equal worth, except for rounding, the longest is taken. */
 #define ALIKE     (1.0 - 1e-9)
 #define STEP_MOST 4000.0
 
-#define FIRST_AGES  8u /* of one length */
+#define FIRST_AGES  8u /* of equal length */
 #define OCTAVE_AGES 4u
 
-/* An age takes 1 << shift references. */
+/* An age lasts 1 << shift references. */
 static uint32_t age_shift(uint32_t age)
 {
     return age < FIRST_AGES ? 5 : 4 + age / OCTAVE_AGES;
@@ -67,14 +65,14 @@ uint32_t sl_density_class(uint32_t use_count, uint32_t stored_count, bool cut, e
 const char *sl_density_class_text(uint32_t class_index, char out[SL_DENSITY_TEXT_BYTES])
 {
     static const char *const kinds[SL_DENSITY_KINDS] = {
-        "once, stored alone",
+        "once, stored by itself",
         [SL_DENSITY_STORED_CLASSES - 1] = "once, one of 128 stored or more",
         [SL_DENSITY_TWICE] = "twice",
         [SL_DENSITY_FEW] = "3 or 4 times",
         [SL_DENSITY_MANY] = "5 times or more",
         [SL_DENSITY_CUT] = "once, the last of its request"};
-    static const char *const said[REG_HINT_COUNT] = {"", ", of a session that was to end",
-                                                     ", of a session that was to go on"};
+    static const char *const said[REG_HINT_COUNT] = {"", ", of a session expected to end",
+                                                     ", of a session expected to continue"};
     uint32_t kind = class_index % SL_DENSITY_KINDS;
     const char *hint = said[class_index / SL_DENSITY_KINDS % REG_HINT_COUNT];
     if (kinds[kind] != NULL) {
@@ -86,8 +84,8 @@ const char *sl_density_class_text(uint32_t class_index, char out[SL_DENSITY_TEXT
     return out;
 }
 
-/* From the oldest age down: each goes on into the next horizon as long as that is worth more than
- * what it has so far. */
+/* From the oldest age down: each horizon is extended as long as the next part is worth more than
+ * the horizon so far. */
 void sl_gittins(const double *rate, const double *width, uint32_t count, struct sl_worth *out)
 {
     for (uint32_t age = count; age-- > 0;) {
@@ -110,8 +108,8 @@ void sl_gittins(const double *rate, const double *width, uint32_t count, struct 
 #define UNITS_FIRST 16384u
 #define UNITS_MAX   (UINT32_C(1) << 29)
 #define USES_MAX    255u
-/* What was seen counts half when memory was filled anew so often, but not before and not after so
- * many references. */
+/* Observations are halved each time memory was filled this often, within these bounds in
+ * references. */
 #define HALVE_FILLED UINT64_C(16)
 #define HALVE_LEAST  UINT64_C(50000)
 #define HALVE_MOST   UINT64_C(150000)
@@ -146,7 +144,7 @@ void sl_density_fetch(struct sl_density *density, uint64_t hash)
     *before = hash;
 }
 
-/* More room for what is at `old`: its pages are moved, and no bytes. NULL: there is none. */
+/* Grows a mapping: its pages are moved, no bytes are copied. NULL: no memory. */
 static void *pages_grow(void *old, size_t before, size_t bytes)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
@@ -155,11 +153,11 @@ static void *pages_grow(void *old, size_t before, size_t bytes)
     if (at == MAP_FAILED) {
         return NULL;
     }
-    (void)madvise(at, bytes, MADV_HUGEPAGE); /* else random touches miss the table of pages */
+    (void)madvise(at, bytes, MADV_HUGEPAGE); /* otherwise random accesses miss the TLB */
     return at;
 }
 
-/* Nothing is copied or hashed again: no unit pays for all others. */
+/* Nothing is copied or hashed again: no single unit pays for all others. */
 sl_err density_units_grow(struct sl_density *density)
 {
     size_t before = density->capacity;
@@ -175,7 +173,7 @@ sl_err density_units_grow(struct sl_density *density)
         table = pages_grow(density->table, before * heads, after * heads);
     }
     if (table == NULL) {
-        if (units != NULL) { /* as many as capacity says */
+        if (units != NULL) { /* back to the size that capacity says */
             (void)munmap(&units[before], (after - before) * bytes);
         }
         return SL_ERR_NO_MEMORY;
@@ -185,7 +183,7 @@ sl_err density_units_grow(struct sl_density *density)
     return SL_OK;
 }
 
-/* One head more: what belongs there comes from another one. */
+/* Adds one head; its units come from one other head. */
 static void table_split(struct sl_density *density)
 {
     uint32_t *from = &density->table[density->heads - density->round];
@@ -247,7 +245,7 @@ static void list_mark(struct sl_density *density, uint32_t list)
     density->filled[rank / 64] |= UINT64_C(1) << (rank % 64);
 }
 
-/* All of one list, which are older than those of the other, to its young end. */
+/* Appends all units of one list, which are older, to the young end of the other. */
 static void list_move(struct sl_density *density, uint32_t from, uint32_t to)
 {
     struct unit *units = density->units;
@@ -289,13 +287,13 @@ uint32_t density_turn_after(struct sl_density *density, uint32_t unit)
         return next >= UNIT_FIRST ? next : 0;
     }
     return density_oldest_from(
-        /* cppcheck-suppress arrayIndexOutOfBoundsCond ; what is below UNIT_FIRST is a head */
+        /* cppcheck-suppress arrayIndexOutOfBoundsCond ; a number below UNIT_FIRST is a head */
         density, next == HEAD_OF(UNIT_SUNK) ? 0 : density->rank[next - HEAD_FIRST] + 1u);
 }
 
 /* ---- cells ---- */
 
-/* An age ends where its length divides the references. */
+/* An age ends when its length divides the number of references. */
 static uint32_t age_of(const struct sl_density *density, const struct unit *at)
 {
     uint64_t from = density->references - density_age_references(density, at);
@@ -347,8 +345,8 @@ static void all_older(struct sl_density *density)
 }
 
 #define BUCKETS 1024
-/* Those of a class that was seen, by value. A hit of low priority is worth half, one of high
- * priority twice as much. Of equals the older goes first, as it does in LRU. */
+/* Sorts the lists of all seen classes by value. A hit of low priority is worth half, one of high
+ * priority double. Of equal lists the older is evicted first, as in LRU. */
 static void lists_order(struct sl_density *density)
 {
     int octave = (int)rint(density->steps);
@@ -391,9 +389,9 @@ static double exposure_of(const struct sl_density *density, uint32_t cell)
            (double)density->known[cell] * (double)(density->references - density->counted_at);
 }
 
-/* Of a class. An age leans on the one before it: with the mean of all in its place, units older
- * than any that was seen would look better than those that are known to be bad. Then it is like its
- * neighbours. */
+/* Computes the values of a class. The prior of an age is the age before it: with the overall mean,
+ * units older than any that was seen would look better than those known to be bad. Then each rate
+ * is smoothed with its neighbours. */
 static void class_settle(struct sl_density *density, uint32_t class_index, double like)
 {
     double raw[SL_DENSITY_AGES], rate[SL_DENSITY_AGES], width[SL_DENSITY_AGES];
@@ -420,7 +418,7 @@ static void class_settle(struct sl_density *density, uint32_t class_index, doubl
     }
 }
 
-/* Values, from what was seen. */
+/* Computes all values from the observations. */
 void density_settle(struct sl_density *density)
 {
     double wanted = 1.0, exposure = FIRST_EXPOSURE;
@@ -455,7 +453,7 @@ void density_older(struct sl_density *density)
     }
 }
 
-/* It counts in its cell from now on, or no more. */
+/* Adds the unit to its cell, or removes it. */
 static void cell_count(struct sl_density *density, struct unit *at, uint32_t cell, bool join)
 {
     uint32_t one = join ? 1 : UINT32_MAX;
@@ -519,7 +517,7 @@ void density_unit_put(struct sl_density *density, uint32_t unit, enum unit_state
     }
 }
 
-/* ---- what is learnt ---- */
+/* ---- results ---- */
 
 double sl_density_value(const struct sl_density *density, uint32_t unit)
 {

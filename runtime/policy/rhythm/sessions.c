@@ -1,5 +1,5 @@
-/* runtime/policy/rhythm/sessions.c - the table of sessions, what their pauses are worth, and which
- * of them are due. */
+/* runtime/policy/rhythm/sessions.c - the table of sessions, the worth of their pauses, and which
+ * sessions are due. */
 #include "runtime/policy/rhythm/sessions.h"
 #include "runtime/base/sl_base.h"
 #include "runtime/base/sl_clock.h"
@@ -11,56 +11,56 @@
 #include <stdlib.h>
 
 #define COUNT_MAX (UINT32_C(1) << 20)
-/* The ages of a pause are shares of what was told. Nobody waits beyond the last one. */
+/* Ages of a pause are shares of its expected length. After the last one the session is given up. */
 #define TOLD_SHARES 32u
 #define AGES        (4 * TOLD_SHARES)
-/* Before anything was told: of four sessions two came back at about the time that was told, and
- * three within a second where the pause was over. */
+/* Initial estimate: of four sessions two return at about the reported time, and three within a
+ * second if the pause was reported as over. */
 #define FIRST_SESSIONS 4.0
 #define FIRST_TOLD     2.0
 #define FIRST_OVER     3.0
-/* What was seen counts half after so many that came back. */
+/* Observations are halved after this number of returns. */
 #define HALVE_BACK 4096.0
 #define LEAST      1e-9
-/* A session is due if it comes back within the horizon with this chance: else too many reads are in
- * vain. */
+/* A session is due only if it returns within the horizon with this chance: otherwise too many reads
+ * would be useless. */
 #define CHANCE_MIN     0.25
 #define CHANCE_GUESSED 0.5
-/* What is worth less a second is not worth a read. */
+/* Blocks worth less per second are not worth a read. */
 #define WORTH_LEAST 1e-6
-/* The room for what is brought is to be so full. When it is fuller, sessions are brought later,
+/* Target for how full the room for brought blocks is. If it is fuller, sessions are brought later,
  * when they are worth more; each try and each turn moves the edge a bit. */
 #define FULL_AIM   0.7
 #define EDGE_MOVES 0.1
 #define EDGE_FALLS 0.999
-/* What was learnt is used after so many turns. */
+/* Learned values are recomputed after this number of turns. */
 #define SETTLE_TURNS 128u
-/* The shortest pause; and that of one that is over. */
+/* The shortest pause; the assumed rest of one that is over. */
 #define TOLD_NS_LEAST (100 * SL_NS_PER_MS)
 #define OVER_NS       SL_NS_PER_S
-/* A session is looked at when its pause is longer by a 32nd and this, and all at multiples of it:
- * so they share wake-ups. */
+/* A session is checked again when its pause is longer by a 32nd and this, at multiples of this so
+ * that checks share wake-ups. */
 #define LOOK_NS    (10 * SL_NS_PER_MS)
 #define LOOK_SHARE 32u
 
 struct session {
-    uint64_t from_ns;    /* the pause counts from the last request, or from when it was told of */
-    uint64_t last_ns;    /* the length of the pause before this one; 0: not known */
-    uint64_t told_ns;    /* that of this one, or what it is taken for; 0: not known */
-    uint64_t counted_ns; /* its age when it was counted */
-    uint64_t here_ns;    /* its blocks are in memory until then; 0: nobody saw to it */
+    uint64_t from_ns;    /* start of the pause: the last request, or the last report */
+    uint64_t last_ns;    /* length of the previous pause; 0: unknown */
+    uint64_t told_ns;    /* expected length of this one; 0: unknown */
+    uint64_t counted_ns; /* age of the pause when it was counted last */
+    uint64_t here_ns;    /* its blocks are in memory until then; 0: not brought */
     struct sl_table_node by_id, by_tail;
     uint32_t free_next;
-    enum { TOLD, OVER, GUESSED, CLASSES } class; /* guessed: as long as the one before */
-    bool apart;     /* it was told of without a request: its end stands */
-    uint32_t asked; /* serial of when it was given as due, and is not tried yet; 0: it is not */
+    enum { TOLD, OVER, GUESSED, CLASSES } class; /* guessed: as long as the previous one */
+    bool apart;     /* reported without a request: a store does not restart it */
+    uint32_t asked; /* serial of the result that was not tried yet; 0: none */
 };
 
-/* Of the pauses of a class, by age: how long sessions were in it, in shares of what was told; how
- * many came back there; and what it is worth to have the blocks of one in memory from there on. */
+/* Pauses of one class by age: time that sessions spent there, in shares of the expected length;
+ * returns there; and the worth of having a session's blocks in memory from there on. */
 struct rhythm {
     double exposure[AGES], back[AGES];
-    struct sl_worth worth[AGES + 1]; /* the last is beyond all ages */
+    struct sl_worth worth[AGES + 1]; /* the last is after all ages */
 };
 
 struct sl_sessions {
@@ -69,8 +69,8 @@ struct sl_sessions {
     uint32_t free_first;
     struct sl_table by_id, by_tail;
     struct sl_heap by_turn, due;
-    double edge;      /* that of memory */
-    double edge_here; /* so that those fit that are brought: rises when one was refused */
+    double edge;      /* worth of the memory's next victim */
+    double edge_here; /* makes brought blocks fit: rises when the room is too full */
     uint64_t lead_ns;
     uint32_t turns, serial;
     sl_sessions_here_fn here;
@@ -113,7 +113,7 @@ static uint64_t share_ns(const struct session *at)
     return at->told_ns / TOLD_SHARES;
 }
 
-/* The pause lasted until now. back: a turn ends it. */
+/* Counts the pause up to now. back: a turn ends it. */
 static void pause_count(struct sl_sessions *sessions, struct session *at, uint64_t now_ns,
                         bool back)
 {
@@ -227,8 +227,8 @@ static struct session *find(const struct sl_sessions *sessions, const struct sl_
     return found == NULL && turn->before != 0 ? find_by_block(sessions, turn->before) : found;
 }
 
-/* The last block may be incomplete, and another one when the chain goes on: the one before it then.
- * A chain of one block says too little: many begin with the same. 0: there is none. */
+/* The last block may be incomplete, and differ when the chain continues: then the one before it
+ * identifies the chain. A chain of one block is too common. 0: none. */
 static uint64_t tail_of(const struct sl_turn *turn)
 {
     uint64_t total = (uint64_t)turn->depth + turn->count;
@@ -241,14 +241,14 @@ static uint64_t tail_of(const struct sl_turn *turn)
     return turn->count > 1 ? turn->blocks[turn->count - 2] : turn->before;
 }
 
-/* How old its pause is, in shares of what was told, when what is asked for now has come. */
+/* Age of the pause when blocks requested now would arrive, in shares of the expected length. */
 static uint64_t age_then(const struct sl_sessions *sessions, const struct session *at,
                          uint64_t now_ns)
 {
     return (age_ns(at, now_ns) + sessions->lead_ns) / share_ns(at);
 }
 
-/* Looks at it again when its pause is a bit longer; not beyond all ages. */
+/* Schedules the next check, when the pause is a bit longer; none after the last age. */
 static void look_later(struct sl_sessions *sessions, struct session *at, uint64_t now_ns)
 {
     uint64_t at_ns = now_ns + age_ns(at, now_ns) / LOOK_SHARE + LOOK_NS;
@@ -319,7 +319,7 @@ bool sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pause_
     at->class = pause_ns == 0 ? OVER : TOLD;
     at->told_ns = pause_ns == 0 ? OVER_NS : at->told_ns;
     at->apart = at->told_ns != 0;
-    if (at->asked == 0) { /* else it is looked at when it was tried */
+    if (at->asked == 0) { /* otherwise it is checked when the outcome is reported */
         look_later(sessions, at, now_ns);
         if (at->class == OVER) {
             sl_heap_set(&sessions->due, number_of(sessions, at), now_ns);
@@ -338,7 +338,7 @@ uint32_t sl_sessions_count(const struct sl_sessions *sessions)
     return sessions->by_turn.count;
 }
 
-/* ---- what is due ---- */
+/* ---- due sessions ---- */
 
 void sl_sessions_edge(struct sl_sessions *sessions, double hits_a_second, uint64_t lead_ns)
 {
@@ -381,7 +381,7 @@ void sl_sessions_tried(struct sl_sessions *sessions, const struct sl_session_due
     struct session *at = &sessions->all[due->session];
     sessions->edge_here =
         fmax(sessions->edge_here * exp(EDGE_MOVES * (full - FULL_AIM)), WORTH_LEAST);
-    if (at->asked == due->serial) { /* else it had another turn, or went */
+    if (at->asked == due->serial) { /* otherwise it had another turn, or was dropped */
         at->asked = 0;
         at->here_ns = here ? sl_deadline_ns(now_ns, due->for_ns) : 0;
         look_later(sessions, at, now_ns);

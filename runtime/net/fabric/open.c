@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The setting `fabric` knows them by their names. */
+/* The setting `fabric` selects one by its name. */
 static const struct fabric_backend *const backends[] = {
     &sl_fabric_tcp,
     &sl_fabric_verbs,

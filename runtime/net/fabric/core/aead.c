@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#define LIBCRYPTO_FAST 0x30100000UL /* 3.1 has it of its own */
+#define LIBCRYPTO_FAST 0x30100000UL /* 3.1 is fast itself */
 #define CHECKED_BYTES  1000u
 
 /* ---- which library ---- */
@@ -25,7 +25,7 @@ static bool sealed_by(struct sl_aead *aead, unsigned char *to)
            sl_aead_seal_end(aead, to + CHECKED_BYTES);
 }
 
-/* A library that seals other bytes than libcrypto does is not used. */
+/* Uses libipsec-mb only if it seals the same bytes as libcrypto. */
 static void choose(void)
 {
     unsigned char ours[CHECKED_BYTES + SL_AEAD_TAG_BYTES], theirs[sizeof(ours)];
@@ -141,7 +141,7 @@ bool sl_aead_open_end(struct sl_aead *aead, const uint8_t tag[SL_AEAD_TAG_BYTES]
     if (aead->fast != NULL) {
         sl_aead_fast_tag(aead->fast, false, want);
         bool same = CRYPTO_memcmp(tag, want, sizeof(want)) == 0;
-        OPENSSL_cleanse(want, sizeof(want)); /* of a forgery it is what would have been believed */
+        OPENSSL_cleanse(want, sizeof(want)); /* for forged input this would be a valid tag */
         return same;
     }
     return EVP_CIPHER_CTX_ctrl(aead->cipher, EVP_CTRL_AEAD_SET_TAG, SL_AEAD_TAG_BYTES,

@@ -1,12 +1,12 @@
-/* runtime/net/fabric/core/aead_fast.h - AES-128-GCM by libipsec-mb, for aead.c alone. Not there
- * where it was not built (no header), or where library, its version or this processor's VAES and
- * AVX-512 are missing. */
+/* runtime/net/fabric/core/aead_fast.h - AES-128-GCM by libipsec-mb, for aead.c only. Unavailable if
+ * it was built without the header, or if the library, the right version, or VAES and AVX-512 are
+ * missing. */
 #ifndef SL_FABRIC_CORE_AEAD_FAST_H
 #define SL_FABRIC_CORE_AEAD_FAST_H
 
 #include "runtime/net/fabric/core/aead.h"
 
-/* NULL: it is not there, or no memory. destroy accepts NULL, and erases the key. */
+/* NULL: unavailable, or no memory. destroy accepts NULL, and erases the key. */
 struct sl_aead_fast *sl_aead_fast_create(void);
 void sl_aead_fast_destroy(struct sl_aead_fast **fast);
 void sl_aead_fast_key(struct sl_aead_fast *fast, const uint8_t key[16]);

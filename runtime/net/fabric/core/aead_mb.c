@@ -1,6 +1,6 @@
-/* runtime/net/fabric/core/aead_mb.c - see aead_fast.h. The library's functions come in a table that
- * it fills for this processor. How the table is laid out belongs to a version, so only the version
- * of the header is used. */
+/* runtime/net/fabric/core/aead_mb.c - see aead_fast.h. The library fills a table of functions for
+ * this processor. The layout of the table depends on the version, so only the version of the header
+ * is used. */
 #include "runtime/net/fabric/core/aead_fast.h"
 
 #include <dlfcn.h>
@@ -14,20 +14,20 @@
 #define FEATURES                                                          \
     (IMB_FEATURE_VAES | IMB_FEATURE_VPCLMULQDQ | IMB_FEATURE_AVX512_SKX | \
      IMB_FEATURE_SELF_TEST_PASS)
-#define VERSION_PART 0xffffff00u /* of a patch the table is the same */
+#define VERSION_PART 0xffffff00u /* patch releases have the same table */
 
 struct sl_aead_fast {
-    _Alignas(64) struct gcm_key_data key; /* read by 64 bytes */
+    _Alignas(64) struct gcm_key_data key; /* read in units of 64 bytes */
     struct gcm_context_data record;
 };
 
 static pthread_once_t loaded = PTHREAD_ONCE_INIT;
-static IMB_MGR *table; /* of all threads, and only read; NULL: not there */
+static IMB_MGR *table; /* read-only, for all threads; NULL: unavailable */
 
 static void symbol(void *library, const char *name, void *at)
 {
     void *found = dlsym(library, name);
-    memcpy(at, &found, sizeof(found)); /* a function's address, as POSIX has it */
+    memcpy(at, &found, sizeof(found)); /* a function's address, as in POSIX */
 }
 
 static void load(void)
@@ -45,7 +45,7 @@ static void load(void)
     symbol(library, "alloc_mb_mgr", &alloc);
     symbol(library, "init_mb_mgr_auto", &init);
     symbol(library, "free_mb_mgr", &release);
-    (void)dlclose(library); /* RTLD_NODELETE: it stays */
+    (void)dlclose(library); /* RTLD_NODELETE: it stays loaded */
     if (version == NULL || alloc == NULL || init == NULL || release == NULL ||
         ((version() ^ (unsigned)IMB_VERSION_NUM) & VERSION_PART) != 0) {
         return;

@@ -1,5 +1,4 @@
-/* runtime/net/fabric/core/aead_none.c - built without libipsec-mb's header: libcrypto does all of
- * it. */
+/* runtime/net/fabric/core/aead_none.c - built without libipsec-mb's header: libcrypto is used. */
 #include "runtime/net/fabric/core/aead_fast.h"
 
 struct sl_aead_fast *sl_aead_fast_create(void)

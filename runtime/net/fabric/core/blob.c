@@ -1,4 +1,4 @@
-/* runtime/net/fabric/core/blob.c - addresses and keys of several rails as one blob. */
+/* runtime/net/fabric/core/blob.c - joins addresses and keys of several rails in one blob. */
 #include "runtime/net/fabric/core/tables.h"
 #include "runtime/net/fabric/core/wire.h"
 
@@ -18,7 +18,7 @@ static uint32_t plain_write(const struct fabric_blob *blob, void *out)
 uint32_t fabric_blob_write(uint32_t count, const struct fabric_blob *blob, void *out)
 {
     unsigned char *at = out;
-    uint32_t used = FABRIC_BLOB_HEAD_BYTES + 4 * count; /* room for every length comes first */
+    uint32_t used = FABRIC_BLOB_HEAD_BYTES + 4 * count; /* reserves all lengths first */
     bool any = false;
     if (count == 1) {
         return plain_write(blob, out);

@@ -1,5 +1,4 @@
-/* runtime/net/fabric/core/fabric.c - a fabric opens, turns and closes, the same for every back end.
- */
+/* runtime/net/fabric/core/fabric.c - opens, steps and closes a fabric, for every back end. */
 #include "runtime/net/fabric/core/movers.h"
 #include "runtime/net/fabric/core/tables.h"
 
@@ -212,7 +211,7 @@ sl_err fabric_open_with(const struct fabric_backend *ops, const struct sl_fabric
     if (err == SL_OK && options->seed == 0) {
         err = fabric_secret(&fabric->random_state, sizeof(fabric->random_state), why);
     }
-    if (err == SL_OK) { /* generations of two lives of one address differ */
+    if (err == SL_OK) { /* so that generations of a restarted fabric differ */
         err = fabric_secret(&fabric->next_generation, sizeof(fabric->next_generation), why);
     }
     fabric->next_generation >>= 1;
@@ -236,7 +235,7 @@ void sl_fabric_close(struct sl_fabric **at)
     memset(&fabric->options.events, 0, sizeof(fabric->options.events));
     fabric->closing = true;
     for (uint32_t i = 0; i < fabric->rail_count; i++) {
-        fabric->ops->quiesce(fabric->rails[i]); /* nobody touches memory by it from here on */
+        fabric->ops->quiesce(fabric->rails[i]); /* from here on it accesses no memory */
     }
     for (uint32_t i = 0; fabric->memories != NULL && i < fabric->options.memories_max; i++) {
         if (fabric->memories[i].state != MEMORY_FREE) {

@@ -1,4 +1,4 @@
-/* runtime/net/fabric/core/grants.c - grants that we give, and keys that peers gave us. */
+/* runtime/net/fabric/core/grants.c - our grants for peers, and the keys of peers' grants. */
 #include "runtime/net/fabric/core/tables.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct sl_runs fabric_grant_runs(const struct fabric_grant *grant, uint64_t offs
     return runs;
 }
 
-/* What the rail adds to the key, until it is told. 0 bytes: nothing. */
+/* Keeps the rail's part of the key until granted(); 0 bytes: none. */
 static void part_keep(struct fabric_share *share, const void *part, uint32_t length_bytes)
 {
     void *kept = length_bytes > 0 ? malloc(length_bytes) : NULL;
@@ -32,7 +32,7 @@ static void part_keep(struct fabric_share *share, const void *part, uint32_t len
     }
 }
 
-/* The key of all rails that have a part. 0: none has. */
+/* Joins the parts of all rails. 0: there are none. */
 static uint32_t key_write(const struct sl_fabric *fabric, const struct fabric_grant *grant,
                           void *out)
 {
@@ -56,12 +56,11 @@ static void grant_free(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
     fabric->grant_low = SL_MIN(fabric->grant_low, grant->index);
     keys_drop(fabric, grant);
-    *grant =
-        (struct fabric_grant){.index = grant->index, /* of the slot: what is free has it, too */
-                              .slot_generation = grant->slot_generation};
+    *grant = (struct fabric_grant){.index = grant->index, /* these belong to the slot */
+                                   .slot_generation = grant->slot_generation};
 }
 
-/* On every rail that gives it. Errors: those of the first rail when none does. */
+/* Adds the grant on every rail that accepts it. Errors: of the first rail, if all refuse. */
 static sl_err grant_add(struct sl_fabric *fabric, struct fabric_grant *grant, struct sl_error *why)
 {
     struct sl_error first = {0};
@@ -182,7 +181,7 @@ void fabric_grants_lost(const struct fabric_peer *peer)
     struct fabric_rail *rail = peer->rail;
     struct sl_fabric *fabric = rail->fabric;
     if (fabric->rail_count == 1) {
-        return; /* the peer is down with its link, which says it all */
+        return; /* the caller is notified that the peer is down */
     }
     for (uint32_t i = 0; i < fabric->options.grants_max; i++) {
         struct fabric_grant *grant = &fabric->grants[i];
@@ -196,7 +195,7 @@ void fabric_grants_lost(const struct fabric_peer *peer)
     }
 }
 
-/* Once every rail has it or has lost it. */
+/* Reports the grant, once every rail is ready or lost. */
 static void grant_tell(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
     const struct sl_fabric_events *events = &fabric->options.events;
@@ -238,7 +237,7 @@ void fabric_grants_tell(struct sl_fabric *fabric)
 
 /* ---- keys ---- */
 
-/* What it allows by each rail. */
+/* Parses the key's part of each rail. */
 static sl_err rights_parse(struct sl_fabric *fabric, const struct fabric_blob *blob,
                            const struct fabric_key *key, struct sl_error *why)
 {

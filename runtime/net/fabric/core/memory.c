@@ -1,4 +1,4 @@
-/* runtime/net/fabric/core/memory.c - memories are registered, a region a step. */
+/* runtime/net/fabric/core/memory.c - registers memories, one region a step. */
 #include "runtime/net/fabric/core/tables.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How many regions are registered of it, on all rails. */
+/* Number of registered regions of a memory on all rails. */
 static uint32_t regions_left(const struct sl_fabric *fabric, uint32_t index)
 {
     uint32_t count = 0;
@@ -18,7 +18,7 @@ static uint32_t regions_left(const struct sl_fabric *fabric, uint32_t index)
     return count;
 }
 
-/* One region less, on the first rail that has one. */
+/* Removes one region, on the first rail that has one. */
 static void region_drop(struct sl_fabric *fabric, uint32_t index)
 {
     uint32_t i = 0;
@@ -91,7 +91,7 @@ sl_err sl_fabric_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *w
     return err;
 }
 
-/* A descriptor of the memory's own, and the address that the NIC calls it by. */
+/* Duplicates the descriptor and chooses the NIC's address of the memory. */
 static sl_err memory_dmabuf(struct sl_fabric *fabric, const struct sl_fabric_dmabuf *dmabuf,
                             struct fabric_memory *out, struct sl_error *why)
 {
@@ -202,7 +202,7 @@ static void memory_tell(struct sl_fabric *fabric, uint32_t handle, uint32_t regi
     }
 }
 
-/* One region less; told when all are gone. */
+/* Removes one region; reports the failure when all are removed. */
 static void memory_roll_back(struct sl_fabric *fabric, uint32_t index)
 {
     struct fabric_memory *memory = &fabric->memories[index];
@@ -233,7 +233,7 @@ static sl_err region_add(struct fabric_rail *rail, const struct fabric_memory *m
                                                      region->length_bytes, region, why);
 }
 
-/* The next region on one rail. False: it has all. */
+/* Registers the next region on one rail. False: all are registered. */
 static bool mapping_step(struct fabric_rail *rail, uint32_t index)
 {
     struct fabric_memory *memory = &rail->fabric->memories[index];
@@ -261,7 +261,7 @@ static bool mapping_step(struct fabric_rail *rail, uint32_t index)
     return true;
 }
 
-/* The next region of one memory on each rail; the rest of the work goes on in between. */
+/* Registers the next region of one memory on each rail; other work runs in between. */
 static void memory_step(struct sl_fabric *fabric, uint32_t index)
 {
     struct fabric_memory *memory = &fabric->memories[index];
@@ -283,7 +283,7 @@ void fabric_memories_step(struct sl_fabric *fabric)
     for (uint32_t i = 0; i < fabric->options.memories_max && fabric->registering > 0; i++) {
         if (fabric->memories[i].state == MEMORY_REGISTERING) {
             memory_step(fabric, i);
-            break; /* one a step */
+            break; /* one memory a step */
         }
         if (fabric->memories[i].state == MEMORY_FAILED) {
             memory_roll_back(fabric, i);

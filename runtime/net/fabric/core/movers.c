@@ -1,6 +1,6 @@
-/* runtime/net/fabric/core/movers.c - see movers.h. Orders and ends pass through arrays under one
- * lock a mover, as long as they can ever get; each side is woken by an eventfd, once for what is
- * new. */
+/* runtime/net/fabric/core/movers.c - see movers.h. Orders and results are passed in arrays of
+ * maximum size, under one lock for each mover. Each side is woken by an eventfd, once for all new
+ * entries. */
 #include "runtime/net/fabric/core/movers.h"
 
 #include "runtime/base/sl_signals.h"
@@ -15,29 +15,29 @@
 #include <unistd.h>
 
 #define RING_ENTRIES_MAX 4096u
-#define ORDERS_A_SLOT    3u /* a late cancel, then a start and its cancel */
-#define TOLD_LATE_MAX    4u /* whole values that a mover at work has not waked the owner for */
+#define ORDERS_A_SLOT    3u /* a late cancel, a start, and its cancel */
+#define TOLD_LATE_MAX    4u /* values of a chain that a busy mover may report late */
 
 enum order_kind { ORDER_RECEIVE, ORDER_SEND, ORDER_CANCEL };
 struct order {
     uint32_t slot;
-    uint32_t serial; /* of the slot's operation: a late cancel does not hit the next one */
+    uint32_t serial; /* of the operation: a late cancel must not hit the next one */
     uint8_t kind;
     int fd; /* ORDER_SEND */
     const struct sl_seal_job *seal;
     struct sl_mover_receive receive; /* ORDER_RECEIVE */
 };
 
-/* What a mover knows of a slot. */
+/* A mover's state of a slot. */
 struct work {
-    struct order order; /* its receive is the one under way; `to` moves on with what came */
+    struct order order; /* `to` of its receive advances with the received bytes */
     bool busy, cancelled;
     bool in_head; /* the head of the next step is being received */
     uint32_t moved_bytes;
-    struct msghdr message; /* that the kernel has */
+    struct msghdr message; /* in use by the kernel */
 };
 
-/* What the owner knows of a slot. */
+/* The owner's state of a slot. */
 struct slot {
     uint32_t serial;
     bool on, cancelled;
@@ -49,24 +49,24 @@ struct mover {
     bool started;
     struct io_uring ring;
     int wake_fd;
-    uint64_t wakes; /* read into by the ring */
-    bool is_told;   /* owner: orders came since the last flush */
+    uint64_t wakes; /* buffer for the ring's read */
+    bool is_told;   /* owner: new orders since the last flush */
 
     pthread_mutex_t lock;
     pthread_cond_t has_opened;
     bool opened;
     sl_err open_code;
     struct sl_error why;
-    struct order *orders; /* capacity: ORDERS_A_SLOT */
+    struct order *orders; /* capacity: ORDERS_A_SLOT for each slot */
     uint32_t order_count;
-    struct sl_mover_done *dones; /* ring; capacity: a chain a slot, rounded to a power of two */
+    struct sl_mover_done *dones; /* ring; a chain for each slot, rounded to a power of two */
     uint32_t done_head, done_count, done_capacity;
-    uint32_t late_count; /* of the newest dones: the owner was not waked for them */
+    uint32_t late_count; /* number of newest results without a wake-up */
     bool stop;
-    bool wakes_now; /* a done is there that is not only a value of a chain */
+    bool wakes_now; /* a result other than a value in a chain exists */
 
-    struct order *taken; /* the thread's own: orders as it took them */
-    struct work *works;  /* and what is under way, by slot */
+    struct order *taken; /* the thread's copy of orders */
+    struct work *works;  /* operations by slot */
     struct iovec *parts; /* SL_OPENER_PARTS of each slot */
 };
 
@@ -130,7 +130,7 @@ void sl_low_water_set(struct sl_low_water *low, int fd, uint32_t bytes)
 static void wake(int fd)
 {
     const uint64_t one = 1;
-    ssize_t put = write(fd, &one, sizeof(one)); /* EAGAIN: it is awake already */
+    ssize_t put = write(fd, &one, sizeof(one)); /* EAGAIN: already woken */
     (void)put;
 }
 
@@ -169,12 +169,12 @@ static void mover_tell(struct mover *mover, const struct sl_mover_done *done)
     (void)pthread_mutex_unlock(&mover->lock);
 }
 
-/* Wakes the owner for the dones that it was not waked for: all of them before the mover sleeps, and
- * a few values of a chain later while it has work. */
+/* Wakes the owner for unreported results: always before the mover sleeps; while it is busy, values
+ * of a chain are reported a few at a time. */
 static void owner_wake(struct mover *mover, bool sleeps)
 {
     (void)pthread_mutex_lock(&mover->lock);
-    uint32_t late = SL_MIN(mover->late_count, mover->done_count); /* the owner may have looked */
+    uint32_t late = SL_MIN(mover->late_count, mover->done_count); /* the owner may have some */
     bool now = late > 0 && (sleeps || mover->wakes_now || late >= TOLD_LATE_MAX);
     if (now || late == 0) {
         mover->late_count = 0;
@@ -219,7 +219,7 @@ static void value_whole(struct mover *mover, struct work *work)
     work->in_head = true;
 }
 
-/* Bytes of the value, or the next one's head; or the end, of a send also. */
+/* Accounts for received bytes or the next head, or for the end of an operation. */
 static void moved(struct mover *mover, struct work *work, int32_t result)
 {
     struct sl_mover_receive *receive = &work->order.receive;
@@ -239,7 +239,7 @@ static void moved(struct mover *mover, struct work *work, int32_t result)
     }
 }
 
-/* Takes what is there, until it is not enough or the operation has ended. */
+/* Takes available bytes until more must be received, or the operation has ended. */
 static void receive_pump(struct mover *mover, struct work *work)
 {
     struct sl_mover_receive *receive = &work->order.receive;
@@ -310,7 +310,7 @@ static void mover_order(struct mover *mover, const struct order *order)
     }
 }
 
-/* False: the end. */
+/* Takes new orders. False: the thread must stop. */
 static bool mover_woken(struct mover *mover)
 {
     (void)pthread_mutex_lock(&mover->lock);
@@ -328,7 +328,7 @@ static bool mover_woken(struct mover *mover)
 static void *mover_run(void *context)
 {
     struct mover *mover = context;
-    /* By the mover itself: with SINGLE_ISSUER a ring belongs to the thread that makes it. */
+    /* With SINGLE_ISSUER, a ring belongs to the thread that opens it. */
     sl_err err = sl_ring_open(&mover->ring, mover->movers->slot_count, &mover->why);
     (void)pthread_mutex_lock(&mover->lock);
     mover->opened = true;
@@ -346,13 +346,13 @@ static void *mover_run(void *context)
         bool sleeps = io_uring_cq_ready(&mover->ring) == 0;
         if (sleeps) {
             owner_wake(mover, true);
-            (void)io_uring_submit_and_wait(&mover->ring, 1); /* EINTR: it is looked again */
+            (void)io_uring_submit_and_wait(&mover->ring, 1); /* EINTR: the loop continues */
         }
         while (goes_on && io_uring_peek_cqe(&mover->ring, &cqe) == 0) {
             struct io_uring_cqe copy = *cqe;
             io_uring_cqe_seen(&mover->ring, cqe);
             if (copy.user_data == TAG_WAKE) {
-                mover_listen(mover); /* before looking: nothing is missed */
+                mover_listen(mover); /* before reading orders, so that no wake-up is lost */
                 goes_on = mover_woken(mover);
             } else if (copy.user_data != TAG_CANCEL) {
                 mover_done(mover, &mover->works[copy.user_data], copy.res);
@@ -360,13 +360,13 @@ static void *mover_run(void *context)
             owner_wake(mover, false);
         }
     }
-    io_uring_queue_exit(&mover->ring); /* what was under way ends here */
+    io_uring_queue_exit(&mover->ring); /* ends operations in progress */
     return NULL;
 }
 
 /* ---- the owner ---- */
 
-/* Without signals: they are for the actor's own thread. */
+/* Blocks signals, which are for the actor's own thread. */
 static int thread_start(struct mover *mover)
 {
     sigset_t all, before;
@@ -482,7 +482,7 @@ void sl_movers_close(struct sl_movers **movers)
 
 static void order_give(struct sl_movers *movers, const struct order *order)
 {
-    /* Both directions of a connection on one thread, connections in turns. */
+    /* Both directions of a connection use one thread; connections use threads in turns. */
     struct mover *mover = &movers->movers[order->slot / 2 % movers->count];
     (void)pthread_mutex_lock(&mover->lock);
     SL_ASSERT(mover->order_count < ORDERS_A_SLOT * movers->slot_count);

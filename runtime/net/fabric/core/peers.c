@@ -1,5 +1,5 @@
-/* runtime/net/fabric/core/peers.c - peers and their links, one a rail: started, up, failed,
- * stopped, started anew. */
+/* runtime/net/fabric/core/peers.c - peers and their links, one for each rail: start, failure,
+ * restart. */
 #include "runtime/base/sl_backoff.h"
 #include "runtime/net/fabric/core/tables.h"
 
@@ -35,7 +35,7 @@ static void link_make(struct fabric_rail *rail, uint32_t index)
     for (uint32_t i = 0; i < rail->options.lanes; i++) {
         struct fabric_lane *lane = &peer->lanes[i];
         size_t first = ((size_t)index * rail->options.lanes + i) * rail->options.depth;
-        void *backend = lane->backend; /* belongs to the place, not to the peer */
+        void *backend = lane->backend; /* belongs to the slot, not to the peer */
         memset(lane, 0, sizeof(*lane));
         lane->backend = backend;
         lane->peer = peer;
@@ -88,7 +88,7 @@ enum sl_fabric_link sl_fabric_peer_link(const struct sl_fabric *fabric, uint32_t
     return peer == NULL ? SL_FABRIC_DOWN : link_of_all(fabric, peer->index);
 }
 
-/* Refused when no rail can use it. */
+/* Fails if no rail can use the address. */
 sl_err sl_fabric_peer_address(struct sl_fabric *fabric, uint32_t handle, const void *blob,
                               uint32_t length_bytes, struct sl_error *why)
 {
@@ -108,7 +108,7 @@ sl_err sl_fabric_peer_address(struct sl_fabric *fabric, uint32_t handle, const v
         err = fabric->ops->peer_address(&rail->peers[handle & 0xffffu], read.parts[rail->index],
                                         read.lengths[rail->index], &failed);
         taken |= err == SL_OK;
-        err = err == SL_ERR_UNSUPPORTED ? SL_OK : err; /* of another kind: it carries nothing */
+        err = err == SL_ERR_UNSUPPORTED ? SL_OK : err; /* of another kind: this rail is not used */
     }
     if (err == SL_OK && !taken && failed.code == SL_OK && fabric->list_count == 1) {
         (void)sl_fail(&failed, SL_ERR_PROTOCOL, "the address has no part for the first rail");
@@ -120,7 +120,7 @@ sl_err sl_fabric_peer_address(struct sl_fabric *fabric, uint32_t handle, const v
     return err;
 }
 
-/* All that is known of our addresses by now; the others come behind. */
+/* Reports the addresses of all rails known so far; more reports follow. */
 void fabric_address_tell(struct fabric_peer *peer, const void *bytes, uint32_t length_bytes)
 {
     struct sl_fabric *fabric = peer->rail->fabric;
@@ -144,7 +144,7 @@ void fabric_address_tell(struct fabric_peer *peer, const void *bytes, uint32_t l
     }
 }
 
-/* Pieces that no lane has begun end at once. */
+/* Ends pieces that no lane has begun. */
 static void peer_drop_waiting(struct fabric_peer *peer, sl_err code)
 {
     struct sl_fabric *fabric = peer->rail->fabric;
@@ -261,9 +261,9 @@ void fabric_peers_step(struct fabric_rail *rail)
     }
 }
 
-/* ---- what is told ---- */
+/* ---- reports ---- */
 
-/* True: the peer is there still. */
+/* True: the peer still exists. */
 static bool link_tell(struct sl_fabric *fabric, uint32_t handle, enum sl_fabric_link link,
                       const struct sl_error *why)
 {
@@ -277,8 +277,8 @@ static bool link_tell(struct sl_fabric *fabric, uint32_t handle, enum sl_fabric_
     return fabric_peer_of(fabric->rails[0], handle) != NULL;
 }
 
-/* The first link that is up makes the peer up; the last that goes takes it down, whatever state the
- * others are in: who hears of it counts on what was granted being gone. */
+/* A peer is up from its first link to its last. It is reported as down after the last link, even if
+ * others are connecting: receivers rely on it that all grants are void. */
 static void link_changed(struct fabric_peer *peer, enum sl_fabric_link link)
 {
     struct sl_fabric *fabric = peer->rail->fabric;
@@ -303,10 +303,10 @@ static void link_look(struct fabric_peer *peer)
         return;
     }
     if (peer->state == PEER_WAITING && peer->due_ns == 0) {
-        return; /* not started yet: that is no loss */
+        return; /* not started yet, so nothing was lost */
     }
     if (peer->told == SL_FABRIC_UP && link == SL_FABRIC_CONNECTING) {
-        link = SL_FABRIC_DOWN; /* what went with it is told, however soon the next one begins */
+        link = SL_FABRIC_DOWN; /* report the loss, even if the next link is already starting */
         peer->rail->work_due = true;
     }
     link_changed(peer, link);

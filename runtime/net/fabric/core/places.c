@@ -1,4 +1,4 @@
-/* runtime/net/fabric/core/places.c - bytes of one piece or grant that lie at many places. */
+/* runtime/net/fabric/core/places.c - tables of places: the memory ranges of pieces and grants. */
 #include "runtime/net/fabric/core/tables.h"
 
 #include <inttypes.h>
@@ -82,7 +82,7 @@ uint32_t fabric_places_room(const struct fabric_places *table)
 static struct fabric_place *place_take(struct fabric_places *table)
 {
     struct fabric_place *place = fabric_place_of(table->free);
-    if (place == NULL) { /* those that were never used: their pages may not be there yet */
+    if (place == NULL) { /* unused entries last: their pages may not exist yet */
         SL_ASSERT(table->begun_count < table->capacity);
         return &table->all[table->begun_count++];
     }

@@ -1,4 +1,4 @@
-/* runtime/net/fabric/core/plan.c - limits and cuts. */
+/* runtime/net/fabric/core/plan.c - see plan.h. */
 #include "runtime/net/fabric/core/plan.h"
 
 #include "runtime/base/sl_parse.h"
@@ -27,7 +27,7 @@ static sl_err variable_limit(const char *text, struct sl_mr_limit *out, struct s
         if (!all_digits(text)) {
             return sl_fail(why, SL_ERR_CONFIG, VARIABLE ": '%.64s' is no number of bytes", text);
         }
-        bytes = UINT64_MAX; /* a number too large for 64 bits is out of range like any other */
+        bytes = UINT64_MAX; /* too large for 64 bits: out of range, as other numbers */
     }
     if (bytes == 0) {
         out->bytes = SL_MR_BYTES_STANDARD;
@@ -73,8 +73,7 @@ static uint64_t whole_pages(uint64_t bytes)
     return bytes / SL_PAGE_BYTES * SL_PAGE_BYTES;
 }
 
-/* The region from *at up to the next multiple of step within the unit of unit_bytes that *at lies
- * in. */
+/* Cuts from *at to the next multiple of step_bytes in the current block of unit_bytes. */
 static bool next_cut(uint64_t total_bytes, uint64_t unit_bytes, uint64_t step_bytes, uint64_t *at,
                      struct sl_mr_cut *out)
 {

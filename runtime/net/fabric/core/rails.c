@@ -1,4 +1,4 @@
-/* runtime/net/fabric/core/rails.c - rails open and close, and which of them carries a piece. */
+/* runtime/net/fabric/core/rails.c - opens and closes rails, and chooses rails for pieces. */
 #include "runtime/net/fabric/core/tables.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static sl_err tables_make(struct fabric_rail *rail, struct sl_error *why)
     size_t lane_count = (size_t)options->peers_max * options->lanes;
     rail->mappings = calloc(options->memories_max, sizeof(*rail->mappings));
     rail->peers = calloc(options->peers_max, sizeof(*rail->peers));
-    rail->lanes = aligned_alloc(64, lane_count * sizeof(*rail->lanes)); /* digests in it */
+    rail->lanes = aligned_alloc(64, lane_count * sizeof(*rail->lanes)); /* contains digests */
     rail->units = calloc(lane_count * options->depth, sizeof(*rail->units));
     rail->shares = calloc(options->grants_max, sizeof(*rail->shares));
     rail->rights = calloc(options->keys_max, sizeof(*rail->rights));
@@ -28,7 +28,7 @@ static sl_err tables_make(struct fabric_rail *rail, struct sl_error *why)
     return SL_OK;
 }
 
-/* Accepts NULL, and one that is half open. */
+/* Accepts NULL, and a partly opened rail. */
 static void rail_close(struct fabric_rail *rail)
 {
     if (rail == NULL) {
@@ -52,7 +52,7 @@ static void rail_close(struct fabric_rail *rail)
     free(rail);
 }
 
-/* tcp has addresses, everything else NICs. */
+/* tcp has a list of addresses, other back ends of NICs. */
 static const char **entry_of(struct sl_fabric_options *options)
 {
     return strcmp(options->kind, "tcp") == 0 ? &options->address : &options->nic;
@@ -73,7 +73,7 @@ static void entry_take(const char **list, char out[FABRIC_NAME_BYTES])
     *list += length + ((*list)[length] == ',');
 }
 
-/* Its tables are as large as the fabric's: a rail may have to carry all. */
+/* Opens a rail with tables for everything, since it may be the only rail that is up. */
 static sl_err rail_open(struct sl_fabric *fabric, uint32_t index, const char *name,
                         struct sl_error *why)
 {
@@ -117,7 +117,7 @@ static void about_add(struct sl_fabric *fabric, const char *text)
     (void)snprintf(fabric->about + used, room - used, "%s%.100s", used > 0 ? "; " : "", text);
 }
 
-/* Those that did not open come first: the text has no room for all of many rails. */
+/* Lists failed rails first, because the text may be too short for all. */
 static void about_make(struct sl_fabric *fabric)
 {
     if (fabric->list_count == 1) {
@@ -200,7 +200,7 @@ bool fabric_rail_lives(const struct fabric_rail *rail, const struct fabric_key *
     return !key->dies || rail->rights[index].lives == rail->peers[key->peer_index].lives;
 }
 
-/* Whether the rail has a key for the piece that works, and has not failed it yet. */
+/* Whether the rail has a valid key for the piece and has not tried it yet. */
 static bool rail_may(const struct fabric_rail *rail, const struct fabric_piece *piece)
 {
     return (piece->tried & fabric_bit(rail)) == 0 &&
@@ -213,9 +213,8 @@ static enum sl_fabric_link link_of(const struct fabric_rail *rail, const struct 
     return fabric_link_of(&rail->peers[rail->fabric->transfers[piece->transfer].peer_index]);
 }
 
-/* The rail that the piece wants, else the least busy one that is up; with `patient` one that
- * connects or is down where none is. NULL: there is none. The turn decides between equals, so that
- * small transfers alternate. */
+/* Chooses the preferred rail, else the least busy one that is up; with `patient`, else one that is
+ * connecting or down. NULL: none. The turn breaks ties, so that small transfers alternate. */
 static struct fabric_rail *rail_choose(const struct sl_fabric *fabric,
                                        const struct fabric_piece *piece, bool patient)
 {
@@ -241,7 +240,7 @@ static struct fabric_rail *rail_choose(const struct sl_fabric *fabric,
     return best;
 }
 
-/* It counts at once, so that the next choice sees it. */
+/* Counts the bytes at once, for the next choice. */
 static void piece_give(struct fabric_piece *piece, struct fabric_rail *rail)
 {
     piece->rail = rail;
@@ -262,12 +261,12 @@ void fabric_rails_deal(struct sl_fabric *fabric, struct fabric_transfer *transfe
         bool same = total_bytes < FABRIC_SPLIT_BYTES && last != NULL && piece->want.rail == 0 &&
                     rail_may(last, piece);
         last = same ? last : rail_choose(fabric, piece, true);
-        SL_ASSERT(last != NULL); /* its key was looked at */
+        SL_ASSERT(last != NULL); /* its key was checked */
         piece_give(piece, last);
     }
 }
 
-/* Whether another rail may do better: a rail refuses keys of its peer's earlier life. */
+/* Whether another rail may succeed: a rail refuses keys of an earlier link. */
 static bool code_is_of_rail(uint8_t code)
 {
     return code == SL_ERR_PEER_DIED || code == SL_ERR_UNREACHABLE || code == SL_ERR_PERMISSION;

@@ -14,11 +14,11 @@
 #define KEY_UPDATE       24u
 #define KEY_UPDATE_BYTES 5u
 #define ALERT_BYTES      2u
-#define STRAIGHT_BYTES   256u /* no alert and no handshake message of a connection is as long */
+#define STRAIGHT_BYTES   256u /* longer than any alert or handshake message of a connection */
 
 /* ---- keys ---- */
 
-/* HKDF-Expand-Label (RFC 8446, 7.1) of at most 32 bytes: one block of HKDF. */
+/* HKDF-Expand-Label (RFC 8446, 7.1) to at most 32 bytes: one block of HKDF. */
 static bool expand(const uint8_t *secret, const char *label, uint8_t *out, uint32_t out_bytes)
 {
     uint8_t info[64], block[32];
@@ -61,7 +61,7 @@ sl_err sl_record_key_init(struct sl_record_key *key, uint16_t suite, const void 
     return key_apply(key) ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "libcrypto made no key");
 }
 
-/* The next secret of this direction (RFC 8446, 7.2). */
+/* Changes to the next secret (RFC 8446, 7.2). */
 static bool key_update(struct sl_record_key *key)
 {
     uint8_t next[SL_RECORD_SECRET_BYTES];
@@ -71,7 +71,7 @@ static bool key_update(struct sl_record_key *key)
     return done && key_apply(key);
 }
 
-/* Begins a record: its nonce, and its head as what is authenticated beside it. */
+/* Starts a record with its nonce; its head is additional authenticated data. */
 static bool record_begin(struct sl_record_key *key, const uint8_t *head)
 {
     uint8_t nonce[SL_RECORD_IV_BYTES];
@@ -121,7 +121,7 @@ struct iovec sl_opener_space(struct sl_records *opener)
         opener->end -= opener->begin;
         opener->begin = 0;
     }
-    SL_ASSERT(opener->end < opener->room_bytes); /* one whole record is always opened */
+    SL_ASSERT(opener->end < opener->room_bytes); /* a complete record is always opened first */
     return (struct iovec){.iov_base = opener->staging + opener->end,
                           .iov_len = opener->room_bytes - opener->end};
 }
@@ -174,7 +174,7 @@ uint32_t sl_opener_parts(struct sl_records *opener, struct sl_runs to, uint32_t 
     return count;
 }
 
-/* Opens the record at `at` to a list of places, and one byte, which says of what type it is. */
+/* Opens the record at `at` to a list of runs and one byte, its type. */
 static int32_t record_open(struct sl_record_key *key, const unsigned char *at, uint32_t body_bytes,
                            struct sl_runs to, uint8_t *type)
 {
@@ -193,7 +193,7 @@ static int32_t record_open(struct sl_record_key *key, const unsigned char *at, u
     return done ? 0 : -EBADMSG;
 }
 
-/* What came is no value: the peer ends, or goes on with its next key. */
+/* Handles an alert, which ends the connection, or a key update. */
 static int32_t message_take(struct sl_records *opener, uint8_t type, const unsigned char *bytes,
                             uint32_t length_bytes)
 {
@@ -208,7 +208,7 @@ static int32_t message_take(struct sl_records *opener, uint8_t type, const unsig
     return -EPROTO;
 }
 
-/* Bytes of the record that stands first; 0: not all of it is here. */
+/* Length of the first record; 0: it is incomplete. */
 static int32_t record_whole(const struct sl_records *opener)
 {
     const unsigned char *head = opener->staging + opener->begin;
@@ -226,7 +226,7 @@ static int32_t record_whole(const struct sl_records *opener)
     return here_bytes < whole_bytes ? 0 : (int32_t)whole_bytes;
 }
 
-/* One record: to where it is wanted, or within the staging. */
+/* Opens one record: to its destination, or in the staging. */
 static int32_t record_take(struct sl_records *opener, uint32_t whole_bytes, struct sl_runs to,
                            uint32_t length_bytes, struct sl_digest_stream *digest)
 {
@@ -241,7 +241,7 @@ static int32_t record_take(struct sl_records *opener, uint32_t whole_bytes, stru
         return result;
     }
     opener->begin += whole_bytes;
-    if (type != TYPE_DATA) { /* padding, too: nobody of ours pads */
+    if (type != TYPE_DATA) { /* padding also: we never use it */
         return straight ? -EPROTO : message_take(opener, type, within.at, plain_bytes);
     }
     if (!straight) {
@@ -255,7 +255,7 @@ static int32_t record_take(struct sl_records *opener, uint32_t whole_bytes, stru
     return (int32_t)plain_bytes;
 }
 
-/* Opens until something is there: straight bytes, which it gives, or some in the staging. */
+/* Opens records until there are bytes: in `to`, whose number it gives, or plain in the staging. */
 static int32_t open_next(struct sl_records *opener, struct sl_runs to, uint32_t length_bytes,
                          struct sl_digest_stream *digest)
 {
@@ -324,7 +324,7 @@ static void head_write(uint8_t *at, uint32_t body_bytes)
     at[4] = (uint8_t)body_bytes;
 }
 
-/* Behind the plain bytes of a record, which lie sealed in the staging: its type and its tag. */
+/* Adds type and tag after the sealed bytes of a record in the staging. */
 static bool record_end(struct sl_records *sealer, uint32_t plain_bytes, uint8_t type)
 {
     unsigned char *at = sealer->staging + sealer->end + SL_RECORD_HEAD_BYTES + plain_bytes;
@@ -344,7 +344,7 @@ static bool update_say(struct sl_records *sealer)
            record_end(sealer, sizeof(update), TYPE_HANDSHAKE) && key_update(&sealer->key);
 }
 
-/* How many bytes the next record holds: of one head, or of the value behind it. */
+/* Number of bytes for the next record: one head, or part of the value after it. */
 static uint32_t record_plan(const struct sl_seal_job *job, uint32_t bytes_max)
 {
     const struct msghdr *message = job->message;

@@ -1,4 +1,4 @@
-/* runtime/net/fabric/core/runs.h - a position in bytes that lie in several runs of memory. */
+/* runtime/net/fabric/core/runs.h - a position in a list of memory runs. */
 #ifndef SL_FABRIC_CORE_RUNS_H
 #define SL_FABRIC_CORE_RUNS_H
 
@@ -7,17 +7,17 @@
 #include <string.h>
 #include <sys/uio.h>
 
-/* Runs of a list follow each other; none is empty. */
+/* A list of runs; none is empty. */
 struct sl_run {
     struct sl_run *next; /* NULL: the last */
     unsigned char *at;
     uint64_t length_bytes;
 };
-/* Behind the last byte of the last run, left_bytes is 0. Borrows the list. */
+/* At the end of the last run, left_bytes is 0. Borrows the list. */
 struct sl_runs {
-    unsigned char *at;        /* NULL: nothing */
+    unsigned char *at;        /* NULL: none */
     uint64_t left_bytes;      /* of this run */
-    const struct sl_run *run; /* NULL: it is the only one */
+    const struct sl_run *run; /* NULL: there is only one */
 };
 
 static inline struct sl_runs sl_runs_of(void *at, uint64_t length_bytes)
@@ -41,13 +41,13 @@ static inline void sl_runs_skip(struct sl_runs *runs, uint64_t length_bytes)
     runs->left_bytes -= length_bytes;
 }
 
-/* The next bytes, as many as lie in one run. The runs hold length_bytes more. */
+/* Gives the next bytes, as many as are in one run. At least length_bytes must be left. */
 static inline struct iovec sl_runs_part(const struct sl_runs *runs, uint64_t length_bytes)
 {
     return (struct iovec){.iov_base = runs->at, .iov_len = SL_MIN(runs->left_bytes, length_bytes)};
 }
 
-/* The next length_bytes in at most part_max parts (1 and up). Gives how many bytes those hold. */
+/* Gives the next length_bytes in at most part_max (1 or more) parts, and their total length. */
 static inline uint64_t sl_runs_parts(struct sl_runs runs, uint64_t length_bytes,
                                      struct iovec *parts, uint32_t part_max, uint32_t *part_count)
 {

@@ -1,11 +1,9 @@
-/* runtime/net/fabric/core/tables.c - handles, regions, random numbers: what every part of the core
- * uses. */
+/* runtime/net/fabric/core/tables.c - handles, regions and random numbers for all of the core. */
 #include "runtime/net/fabric/core/tables.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
 
-/* A handle is a slot and the number of its life, so a stale one finds nothing. */
 uint32_t fabric_handle_make(uint16_t generation, uint32_t index)
 {
     return (uint32_t)generation << 16 | index;
@@ -74,7 +72,7 @@ uint64_t fabric_random(struct sl_fabric *fabric)
 
 sl_err fabric_secret(void *out, size_t length_bytes, struct sl_error *why)
 {
-    SL_ASSERT(length_bytes <= 256); /* the system gives as many at once, or none */
+    SL_ASSERT(length_bytes <= 256); /* the limit for one uninterrupted call */
     return getrandom(out, length_bytes, 0) == (ssize_t)length_bytes
                ? SL_OK
                : sl_fail(why, SL_ERR_OS, "the system gives no random bytes");

@@ -1,5 +1,4 @@
-/* runtime/net/fabric/core/transfers.c - transfers: posted, given up, told when all of their pieces
- * have ended. */
+/* runtime/net/fabric/core/transfers.c - starts, cancels and reports transfers. */
 #include "runtime/net/fabric/core/tables.h"
 
 #include <inttypes.h>
@@ -12,7 +11,7 @@ static struct fabric_list list_of(const struct sl_fabric_piece *piece)
                                 .whole = {piece->memory, piece->offset_bytes, piece->length_bytes}};
 }
 
-/* Nothing here can read the bytes. */
+/* Refuses digests of dmabufs, which cannot be read here. */
 static sl_err digest_check(struct sl_fabric *fabric, const struct fabric_list *list,
                            struct sl_error *why)
 {
@@ -24,7 +23,7 @@ static sl_err digest_check(struct sl_fabric *fabric, const struct fabric_list *l
     return SL_OK;
 }
 
-/* The key allows it by one rail at least. */
+/* Checks that at least one rail has a valid key for the piece. */
 static sl_err key_check(const struct sl_fabric *fabric, const struct fabric_key *key,
                         const struct sl_fabric_piece *piece, struct sl_error *why)
 {
@@ -187,7 +186,7 @@ void fabric_deadlines_step(struct sl_fabric *fabric)
     }
 }
 
-/* Everything of the transfer is freed before it is told, so that done() may post the next. */
+/* Frees everything of the transfer first, so that done() may post the next one. */
 static void transfer_tell(struct sl_fabric *fabric, struct fabric_transfer *transfer)
 {
     struct sl_fabric_done done = {
@@ -219,7 +218,7 @@ static void transfer_tell(struct sl_fabric *fabric, struct fabric_transfer *tran
 
 void fabric_transfers_tell(struct sl_fabric *fabric)
 {
-    /* Those that end because of a callback wait for the next step. */
+    /* Transfers that a callback ends are reported in the next step. */
     uint32_t last = fabric->ended_head == FABRIC_NONE ? FABRIC_NONE : fabric->ended_tail;
     while (fabric->ended_head != FABRIC_NONE) {
         uint32_t index = fabric->ended_head;

@@ -1,4 +1,4 @@
-/* runtime/net/fabric/core/units.c - pieces are cut into units, and units end. */
+/* runtime/net/fabric/core/units.c - cuts pieces into units, and ends units. */
 #include "runtime/net/fabric/core/tables.h"
 
 static void transfer_ended(struct sl_fabric *fabric, struct fabric_transfer *transfer)
@@ -44,7 +44,7 @@ static void piece_end(struct sl_fabric *fabric, struct fabric_piece *piece)
     }
 }
 
-/* Its rail's link to the peer of its transfer. */
+/* The link of the piece's rail to its peer. */
 static struct fabric_peer *link_of(const struct sl_fabric *fabric, const struct fabric_piece *piece)
 {
     return &piece->rail->peers[fabric->transfers[piece->transfer].peer_index];
@@ -86,11 +86,10 @@ void fabric_piece_begin(struct sl_fabric *fabric, struct fabric_piece *piece)
     piece->waiting = true;
     fabric->work_due = true;
     if (peer->state == PEER_STOPPING || (peer->state == PEER_WAITING && peer->due_ns != 0)) {
-        fabric_piece_stop(fabric, piece, SL_ERR_UNREACHABLE); /* the link is down: no waiting */
+        fabric_piece_stop(fabric, piece, SL_ERR_UNREACHABLE); /* fail at once: the link is down */
     }
 }
 
-/* Nothing more of the piece is started; it ends when nothing of it is under way. */
 void fabric_piece_stop(struct sl_fabric *fabric, struct fabric_piece *piece, sl_err code)
 {
     if (piece->ended) {
@@ -182,7 +181,7 @@ void fabric_unit_end(struct fabric_lane *lane, sl_err code)
     lane->head++;
     lane->sent = SL_MAX(lane->sent, lane->head);
     lane->arrived_bytes = 0;
-    fabric->work_due = true; /* there is room on the lane */
+    fabric->work_due = true; /* the lane has a free slot */
 }
 
 void fabric_transfer_give_up(struct sl_fabric *fabric, struct fabric_transfer *transfer,
@@ -220,7 +219,7 @@ static struct fabric_piece *lane_piece(struct fabric_lane *lane)
     return lane->piece == FABRIC_NONE ? NULL : &pieces[lane->piece];
 }
 
-/* How much of the next length_bytes one unit carries from its local side. */
+/* Number of bytes of the next length_bytes that fit in one unit on the local side. */
 static uint64_t local_cut(const struct fabric_rail *rail, const struct fabric_piece *piece,
                           uint64_t length_bytes)
 {
@@ -232,7 +231,7 @@ static uint64_t local_cut(const struct fabric_rail *rail, const struct fabric_pi
                                  SL_MIN(rail->spans_max, FABRIC_SPANS_MAX), &count);
 }
 
-/* Cuts the next unit of the lane's piece; false when there is nothing to do or no room. */
+/* Cuts the next unit of the lane's piece; false: no piece, or no free slot. */
 static bool lane_cut(struct fabric_lane *lane)
 {
     const struct fabric_rail *rail = lane->peer->rail;
@@ -275,7 +274,7 @@ static bool lane_cut(struct fabric_lane *lane)
     return true;
 }
 
-/* One unit a lane and round, so that a batch spreads over the lanes. */
+/* Cuts one unit for each lane in turn, so that a batch spreads over the lanes. */
 void fabric_peer_pump(struct fabric_peer *peer)
 {
     uint32_t lane_count = peer->rail->options.lanes;

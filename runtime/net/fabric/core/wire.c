@@ -126,7 +126,7 @@ sl_err sl_wire_address_read(const void *blob, uint32_t length_bytes, struct sl_w
                             struct sl_error *why)
 {
     const unsigned char *bytes = blob;
-    /* The version first: that of another release may have another length. */
+    /* Check the version first: other releases may use other lengths. */
     sl_err err = length_bytes < 8 ? SL_OK : head_read(bytes, MAGIC_ADDRESS, "address", why);
     if (err != SL_OK) {
         return err;

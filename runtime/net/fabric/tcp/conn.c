@@ -1,5 +1,4 @@
-/* runtime/net/fabric/tcp/conn.c - connections: what is submitted for them, how they begin and end.
- */
+/* runtime/net/fabric/tcp/conn.c - connections: submissions, start and end. */
 #include "runtime/net/fabric/tcp/internal.h"
 
 #include <arpa/inet.h>
@@ -67,7 +66,7 @@ void tcp_recv_cancel(struct tcp_conn *conn)
     if (!conn->recv_on || conn->recv_cancelled) {
         return;
     }
-    conn->rail->work_due = true; /* it must reach the mover, or the kernel */
+    conn->rail->work_due = true; /* the mover or kernel must get it */
     if (conn->recv_moves) {
         sl_movers_cancel(tcp->movers, mover_slot(conn, false));
         return;
@@ -134,7 +133,7 @@ void tcp_part_value(struct tcp_conn *conn, struct sl_runs value, uint32_t length
 
 void tcp_send_more(struct tcp_conn *conn)
 {
-    message_fill(conn); /* when its places were more than a send takes */
+    message_fill(conn); /* values in many places need several sends */
     conn->send_on = true;
     conn->rail->work_due = true;
     if (conn->send_moves) {
@@ -201,7 +200,7 @@ void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address)
     }
     tcp_socket_options(conn->rail, conn->fd);
     struct io_uring_sqe *sqe = sl_ring_sqe(&tcp->ring);
-    /* The address is copied when the submission is taken, and that is now. */
+    /* The kernel copies the address at submission, which is now. */
     io_uring_prep_connect(sqe, conn->fd, (struct sockaddr *)&to, to_bytes);
     tcp_tag(sqe, conn->index, TCP_OP_CONNECT);
     conn->state = CONN_CONNECTING;
@@ -209,11 +208,11 @@ void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address)
     (void)io_uring_submit(&tcp->ring);
 }
 
-/* The last step: nothing is under way. */
+/* Last step: no operation is in progress. */
 void tcp_closed(struct tcp_conn *conn)
 {
     struct linger at_once = {.l_onoff = 1};
-    if (conn->fd >= 0) { /* a reset frees what is queued for a peer that takes nothing */
+    if (conn->fd >= 0) { /* a reset discards data that the peer does not read */
         (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
         close(conn->fd);
         conn->fd = -1;

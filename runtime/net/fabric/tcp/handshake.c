@@ -1,6 +1,5 @@
-/* runtime/net/fabric/tcp/handshake.c - see handshake.h. The secrets of the traffic come by the
- * callback that exists to log keys: libssl 3.0 has no other way to them. They are logged nowhere.
- */
+/* runtime/net/fabric/tcp/handshake.c - see handshake.h. Traffic secrets are received through the
+ * key log callback: libssl 3.0 has no other interface for them. They are never logged. */
 #include "runtime/net/fabric/tcp/handshake.h"
 #include "runtime/base/sl_hex.h"
 
@@ -18,11 +17,11 @@ struct sl_tls {
 };
 struct sl_handshake {
     SSL *ssl;
-    BIO *in, *out; /* of ssl */
+    BIO *in, *out; /* owned by ssl */
     enum sl_aead_by by;
     bool answers, over, has_secret[2];
     uint8_t id[SL_WIRE_ID_BYTES], key[SL_WIRE_PSK_BYTES];
-    uint8_t secrets[2][SL_RECORD_SECRET_BYTES]; /* of who asks, of who answers */
+    uint8_t secrets[2][SL_RECORD_SECRET_BYTES]; /* of client and server */
     sl_psk_find_fn find;
     void *context;
     uint64_t fed_bytes;
@@ -41,7 +40,7 @@ static sl_err fail_ssl(struct sl_error *why, sl_err code, const char *what)
 
 /* ---- callbacks of libssl ---- */
 
-/* A session that was never there: that is how libssl is told an external PSK. */
+/* Makes an artificial session, which is how libssl accepts an external PSK. */
 static SSL_SESSION *psk_session(SSL *ssl, const uint8_t *key)
 {
     static const unsigned char suite[2] = {0x13, 0x01};
@@ -63,7 +62,7 @@ static int psk_use(SSL *ssl, const EVP_MD *digest, const unsigned char **id, siz
     struct sl_handshake *self = SSL_get_app_data(ssl);
     *session = NULL;
     if (digest != NULL && EVP_MD_get_type(digest) != NID_sha256) {
-        return 1; /* the peer wants a hash that our key is not for */
+        return 1; /* the peer wants another hash than our key's */
     }
     *session = psk_session(ssl, self->key);
     *id = self->id;
@@ -77,7 +76,7 @@ static int psk_find(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESS
     uint8_t key[SL_WIRE_PSK_BYTES];
     *session = NULL;
     if (id_bytes != SL_WIRE_ID_BYTES || !self->find(self->context, id, key)) {
-        return 1; /* nobody: without a certificate the handshake fails */
+        return 1; /* unknown: without a certificate the handshake fails */
     }
     memcpy(self->id, id, sizeof(self->id));
     *session = psk_session(ssl, key);
@@ -85,7 +84,7 @@ static int psk_find(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESS
     return *session != NULL;
 }
 
-/* "LABEL RANDOM SECRET", in hexadecimal digits. */
+/* Parses "LABEL RANDOM SECRET", in hexadecimal digits. */
 static void secret_came(const SSL *ssl, const char *line)
 {
     static const char *const labels[2] = {"CLIENT_TRAFFIC_SECRET_0 ", "SERVER_TRAFFIC_SECRET_0 "};
@@ -173,7 +172,7 @@ sl_err sl_handshake_begin(struct sl_tls *tls, const struct sl_handshake_options 
     SSL_set_bio(self->ssl, self->in, self->out);
     if (self->answers) {
         SSL_set_accept_state(self->ssl);
-    } else { /* no certificate is trusted: nobody is named who would sign one */
+    } else { /* no certificate is accepted, because no issuer is trusted */
         SSL_set_verify(self->ssl, SSL_VERIFY_PEER, NULL);
         SSL_set_connect_state(self->ssl);
     }
@@ -206,7 +205,7 @@ sl_err sl_handshake_step(struct sl_handshake *self, const void *bytes, uint32_t 
     ERR_clear_error();
     int result = SSL_do_handshake(self->ssl);
     if (result == 1) {
-        /* With the key, and with nothing else: a certificate would come in without it. */
+        /* Requires the key: a certificate would also complete a handshake. */
         self->over = SSL_session_reused(self->ssl) == 1;
         return self->over ? SL_OK
                           : sl_fail(why, SL_ERR_PERMISSION, "a handshake without the peer's key");

@@ -1,9 +1,8 @@
-/* runtime/net/fabric/tcp/internal.h - an io_uring and the connections on it; values of size go by
- * the rings of the movers.
+/* runtime/net/fabric/tcp/internal.h - an io_uring and its connections; large values use the rings
+ * of the movers.
  *
- * A connection is a lane (we ask, the peer serves) or served (the peer asks). At most one receive
- * and one send are under way on each; memory they point at is lent to the kernel until they
- * complete. */
+ * A connection is a lane (we ask, the peer serves) or served (the peer asks). Each has at most one
+ * receive and one send in progress; the kernel uses their memory until completion. */
 #ifndef SL_FABRIC_TCP_INTERNAL_H
 #define SL_FABRIC_TCP_INTERNAL_H
 
@@ -14,67 +13,67 @@
 
 #include <netinet/in.h>
 
-#define TCP_SEND_BATCH        16u                 /* frames of one send */
-#define TCP_SEND_BYTES        (2 * SL_MIB)        /* after so many bytes of values a send is full */
-#define TCP_SEND_PARTS        272u                /* of one send: frames of a head and 16 places */
-#define TCP_HEADS_IN          16u                 /* requests of one receive */
+#define TCP_SEND_BATCH        16u          /* frames in one send */
+#define TCP_SEND_BYTES        (2 * SL_MIB) /* bytes of values that fill a send */
+#define TCP_SEND_PARTS        272u         /* of one send: frames with a head and 16 places */
+#define TCP_HEADS_IN          16u          /* requests in one receive */
 #define TCP_QUEUE_MAX         SL_FABRIC_DEPTH_MAX /* requests of a served connection */
 #define TCP_DISCARD_BYTES     (64 * SL_KIB)
-#define TCP_LARGE_BYTES       (4 * SL_KIB)   /* from values of this size on stagings are large */
-#define TCP_MOVE_BYTES        (128 * SL_KIB) /* below, a mover's wake-ups cost more than they bring */
-#define TCP_NS_PER_BYTE       UINT64_C(15259) /* 64 KiB/s: a peer that is slower is given up */
-#define TCP_ENDED_NS_PER_BYTE UINT64_C(60)    /* 16 MiB/s a lane, when the grant has ended */
-/* Places beside those of connections_max: of connections that were closed and still end. */
+#define TCP_LARGE_BYTES       (4 * SL_KIB)    /* values from this size on use large stagings */
+#define TCP_MOVE_BYTES        (128 * SL_KIB)  /* smaller values are not worth a mover's wake-up */
+#define TCP_NS_PER_BYTE       UINT64_C(15259) /* 64 KiB/s: slower peers are disconnected */
+#define TCP_ENDED_NS_PER_BYTE UINT64_C(60)    /* 16 MiB/s for each lane, after the end of a grant */
+/* Additional places for connections that are being closed. */
 #define TCP_PLACES_ENDING 32u
-/* Connections that say to be one peer, and have not proved it: its lanes, which may be more than
- * ours, twice. */
+/* Connections that claim to be one peer and have not proved it: twice its lanes, which may be more
+ * than ours. */
 #define TCP_NAMED_MAX   (2 * SL_FABRIC_LANES_MAX)
-#define TCP_BACKLOG     1024 /* of the kernel: floods of strangers are accepted one by one */
+#define TCP_BACKLOG     1024 /* kernel queue: floods of connections are accepted one by one */
 #define TCP_ACCEPT_WAIT (100 * SL_NS_PER_MS) /* after accept has failed */
 
 enum tcp_op { TCP_OP_ACCEPT = 1, TCP_OP_CONNECT, TCP_OP_RECV, TCP_OP_SEND, TCP_OP_CANCEL };
 enum tcp_state { CONN_FREE, CONN_CONNECTING, CONN_GREETING, CONN_OPEN, CONN_CLOSING };
 enum tcp_rx { RX_NONE, RX_HEAD, RX_VALUE, RX_DISCARD };
 
-/* A request of a peer: its answer waits or is being sent. */
+/* A request of a peer, whose answer waits or is being sent. */
 struct tcp_served {
     uint8_t verb;
     uint8_t code;
     uint32_t sequence;
     uint32_t length_bytes; /* of the value */
     struct sl_runs value;
-    uint32_t grant; /* index; FABRIC_NONE: none is held */
+    uint32_t grant; /* index; FABRIC_NONE: none held */
     unsigned char head[SL_WIRE_ANSWER_BYTES];
 };
 
-/* Units of a lane that a mover receives one after the other: the lane's head first. Until they end,
- * all of them are lent to it. */
+/* Consecutive units of a lane that a mover receives, starting with the lane's oldest. The mover
+ * uses all of them until they end. */
 struct tcp_chain {
-    uint32_t count, at; /* units; 0: none is under way. The one being received */
+    uint32_t count, at; /* number of units; 0: no chain. Index of the current one */
     struct sl_mover_step steps[SL_MOVER_STEPS_MAX];
     struct sl_digest_stream digests[SL_MOVER_STEPS_MAX];
 };
 
-/* Who may ask here: a peer of ours, by the name and the key that its address() told it. */
+/* Credentials of a peer for connecting here: id and key, as reported by address(). */
 struct tcp_guest {
-    uint32_t peer; /* handle; 0: nobody */
+    uint32_t peer; /* handle; 0: free */
     uint8_t id[SL_WIRE_ID_BYTES], psk[SL_WIRE_PSK_BYTES];
 };
 
-/* What a connection that is open has. */
+/* TLS state of an open connection. */
 struct tcp_secure {
-    struct sl_handshake *handshake; /* NULL: over */
-    bool greeted;                   /* nothing is left but to say the last of it */
+    struct sl_handshake *handshake; /* NULL: complete */
+    bool greeted;                   /* complete, but our last bytes must be sent */
     struct sl_records in;
     struct sl_records out;
     struct sl_seal_job job;
-    bool receives;  /* our ring does: to the staging, or in the clear straight to what is wanted */
-    bool cancelled; /* what is wanted is not wanted any more */
-    /* What is wanted while conn->recv_on, and not by a mover. */
+    bool receives;  /* our ring receives into the staging, or in the clear into `to` */
+    bool cancelled; /* the wanted bytes are not wanted any more */
+    /* The wanted bytes, while conn->recv_on and not received by a mover. */
     struct sl_runs to;
     uint32_t to_bytes;
     struct sl_digest_stream *digest;
-    int32_t failed, send_failed; /* -errno of the socket; of sealing */
+    int32_t failed, send_failed; /* -errno of the socket, and of sealing */
     struct msghdr recv_message, send_message;
     struct iovec recv_parts[SL_OPENER_PARTS];
 };
@@ -88,34 +87,34 @@ struct tcp_conn {
     bool recv_on, send_on, recv_cancelled;
     bool recv_moves, send_moves; /* by a mover */
     bool in_head;                /* a chain ended between two values */
-    bool listed;                 /* it is among tcp->ready */
+    bool listed;                 /* is in tcp->ready */
     struct tcp_secure *secure;   /* NULL: not connected */
-    uint32_t ops_out;            /* submissions that hold the descriptor */
+    uint32_t ops_out;            /* submissions that use the descriptor */
     struct sl_low_water low;
 
-    unsigned char heads_in[TCP_HEADS_IN * SL_WIRE_REQUEST_BYTES]; /* being received */
+    unsigned char heads_in[TCP_HEADS_IN * SL_WIRE_REQUEST_BYTES]; /* received requests */
     uint32_t heads_bytes, heads_taken;
-    struct sl_runs value; /* where the rest of the value goes */
+    struct sl_runs value; /* destination for the rest of the value */
     uint32_t value_left;
-    struct tcp_chain *chain; /* lane with movers: values received in one go */
+    struct tcp_chain *chain; /* lane with movers: values received together */
     uint64_t rx_due_ns;
 
     struct msghdr message;
     struct iovec parts[TCP_SEND_PARTS];
-    uint8_t part_heads[TCP_SEND_PARTS]; /* 1: a frame's head */
-    struct sl_runs rest; /* of the last value of the message: what it had no part left for */
+    uint8_t part_heads[TCP_SEND_PARTS]; /* 1: a frame's header */
+    struct sl_runs rest;                /* remaining value bytes, when `parts` is full */
     uint32_t rest_bytes;
     uint64_t tx_due_ns;
 
-    /* lane */
+    /* lanes only */
     struct fabric_lane *lane; /* NULL: served */
-    unsigned char *heads;     /* depth requests, by number of their unit */
+    unsigned char *heads;     /* depth requests, indexed by unit number */
     uint64_t progress_ns, progress_mark;
 
-    /* served */
-    uint32_t asker; /* handle of the peer that it has proved to be; 0: not yet */
+    /* served only */
+    uint32_t asker; /* handle of the authenticated peer; 0: none yet */
     struct tcp_served *queue;
-    /* Of the queue: head..out are out, out..sent are being sent, sent..tail wait. */
+    /* Positions in the queue: head..out were sent, out..sent are being sent, sent..tail wait. */
     uint64_t head_number, out_number, sent_number, tail_number;
 };
 
@@ -125,20 +124,20 @@ struct tcp {
     bool ring_open, accept_on;
     int listen_fd, event_fd;
     struct sl_wire_address address;
-    struct tcp_conn *conns; /* lanes of all peers, then the served ones */
+    struct tcp_conn *conns; /* lanes of all peers, then served ones */
     uint32_t lane_count, conn_count;
-    struct sl_strangers *strangers; /* of the served ones; NULL: nothing listens */
-    uint32_t served_count;          /* served ones that are not being closed */
-    uint32_t *ready;                /* ring of conn_count connections: what they want may be here */
+    struct sl_strangers *strangers; /* of served ones; NULL: not listening */
+    uint32_t served_count;          /* served ones that are not closing */
+    uint32_t *ready;                /* ring of conn_count: connections that may have bytes */
     uint32_t ready_head, ready_count;
     struct sl_tls *tls;
-    struct tcp_guest *guests; /* by the index of the peer */
+    struct tcp_guest *guests; /* by peer index */
     unsigned char *heads;
     struct tcp_chain *chains; /* of the lanes; NULL: no movers */
     struct tcp_served *queues;
     unsigned char *discard;
     uint64_t accept_at_ns;
-    uint64_t due_ns; /* not later than the earliest of all connections */
+    uint64_t due_ns; /* lower bound of the times of all connections */
 };
 
 static inline struct tcp *tcp_of(const struct fabric_rail *rail)
@@ -147,51 +146,51 @@ static inline struct tcp *tcp_of(const struct fabric_rail *rail)
 }
 
 /* ---- tcp.c ---- */
-/* The kernel, a mover or secure.c is through with what was submitted. */
+/* The kernel, a mover or secure.c has completed the operation. */
 void tcp_recv_done(struct tcp_conn *conn, int result);
 void tcp_send_done(struct tcp_conn *conn, int result);
-/* NULL: nobody is called so. */
+/* NULL: unknown id. */
 const struct tcp_guest *tcp_guest_find(const struct fabric_rail *rail,
                                        const uint8_t id[SL_WIRE_ID_BYTES]);
 /* ---- secure.c ---- */
 /* Errors: SL_ERR_NO_MEMORY, SL_ERR_UNSUPPORTED. */
 sl_err tcp_secure_begin(struct tcp_conn *conn, struct sl_error *why);
-void tcp_secure_end(struct tcp_conn *conn); /* nothing is under way; NULL does nothing */
-/* What of the handshake came; 0 bytes: it begins. */
+void tcp_secure_end(struct tcp_conn *conn); /* no operation is in progress; may be closed */
+/* Handles received bytes of the handshake; 0 bytes: starts it. */
 void tcp_secure_greet(struct tcp_conn *conn, const void *bytes, uint32_t length_bytes);
-/* A receive: tcp_recv_done follows in a turn. A lane is not waked for less than all of it. */
+/* Starts a receive: tcp_recv_done is called in a turn. A lane is woken only for all of it. */
 void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_bytes,
                      struct sl_digest_stream *digest);
 void tcp_secure_cancel(struct tcp_conn *conn);
 void tcp_secure_received(struct tcp_conn *conn, int result);
-/* conn->message. */
+/* Sends conn->message. */
 void tcp_secure_send(struct tcp_conn *conn);
 void tcp_secure_sent(struct tcp_conn *conn, int result);
 void tcp_secure_turn(struct tcp *tcp);
 /* ---- conn.c ---- */
 void tcp_tag(struct io_uring_sqe *sqe, uint32_t conn, enum tcp_op op);
 void tcp_recv_cancel(struct tcp_conn *conn);
-/* Whether values of so many bytes go by a mover. */
+/* Whether values of this size use a mover. */
 bool tcp_moves(const struct tcp_conn *conn, uint64_t value_bytes);
-/* The rest of the value, with those of its chain behind it, or its next slice, or what is thrown
- * away. digest: fed by who receives; NULL: none. */
+/* Receives the rest of the value and of its chain, or the next slice, or bytes to discard. digest:
+ * fed with the bytes; NULL: none. */
 void tcp_recv_value(struct tcp_conn *conn, struct sl_digest_stream *digest);
-/* Sends conn->message, of which value_bytes are values; sets the time by which it must be out. */
+/* Sends conn->message, which has value_bytes of values; sets its deadline. */
 void tcp_send(struct tcp_conn *conn, uint64_t value_bytes);
 void tcp_send_more(struct tcp_conn *conn);
 socklen_t tcp_sockaddr(const struct sl_wire_address *address, struct sockaddr_storage *out);
 void tcp_socket_options(const struct fabric_rail *rail, int fd);
 void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address);
 void tcp_close(struct tcp_conn *conn);
-/* Closes the descriptor when nothing holds it any more. */
+/* Closes the descriptor if no operation uses it. */
 void tcp_closed(struct tcp_conn *conn);
 void tcp_due(struct tcp_conn *conn, uint64_t *due_ns, uint64_t at_ns);
 void tcp_part(struct tcp_conn *conn, const void *at, size_t length_bytes);
-/* The message begins anew. */
+/* Empties the message. */
 void tcp_message_begin(struct tcp_conn *conn);
-/* Whether another frame with a value may come behind those of the message. */
+/* Whether another frame with a value fits in the message. */
 bool tcp_message_has_room(const struct tcp_conn *conn);
-/* A value; what does not fit goes with the next sends of the message. */
+/* Adds a value; what does not fit is sent by further sends of the message. */
 void tcp_part_value(struct tcp_conn *conn, struct sl_runs value, uint32_t length_bytes);
 /* ---- lane.c ---- */
 sl_err tcp_peer_start(struct fabric_peer *peer, struct sl_error *why);
@@ -201,28 +200,28 @@ void tcp_peer_stop(struct fabric_peer *peer, bool last);
 void tcp_lane_push(struct fabric_lane *lane);
 void tcp_lane_cancel(struct fabric_lane *lane);
 void tcp_lane_connected(struct tcp_conn *conn, int result);
-/* The handshake is over. */
+/* The handshake is complete. */
 void tcp_lane_hello(struct tcp_conn *conn);
 void tcp_lane_received(struct tcp_conn *conn, int result);
-/* A value of a chain is whole, the next one is being received. */
+/* A value of a chain is complete; the next is being received. */
 void tcp_lane_chained(struct tcp_conn *conn);
 void tcp_lane_sent(struct tcp_conn *conn, int result);
 void tcp_lane_closed(struct tcp_conn *conn);
-/* Fails the peer when nothing moves; gives the time of the next look. */
+/* Fails the peer if there is no progress; gives the time of the next check. */
 uint64_t tcp_lane_look(struct tcp_conn *conn);
 /* ---- strangers.c ---- */
 sl_err tcp_strangers_open(struct tcp *tcp, const struct sl_fabric_options *options,
                           struct sl_error *why);
-/* conn was accepted. It, or another stranger, is closed when there are too many. */
+/* Registers an accepted connection. It, or another one, is closed if there are too many. */
 void tcp_stranger_came(struct tcp_conn *conn);
-/* It proved that it is a peer: nothing that strangers do closes it any more. */
-void tcp_stranger_named(struct tcp_conn *conn); /* it says who it is, and has to prove it */
+/* The connection is authenticated, and is not displaced any more. */
+void tcp_stranger_named(struct tcp_conn *conn); /* sent an id, which it must prove */
 void tcp_stranger_known(struct tcp_conn *conn);
-void tcp_stranger_gone(struct tcp_conn *conn); /* a served connection is closed */
+void tcp_stranger_gone(struct tcp_conn *conn); /* a served connection closes */
 /* ---- serve.c ---- */
 void tcp_accepted(struct fabric_rail *rail, int fd);
 void tcp_served_secured(struct tcp_conn *conn);
-/* Ends what the peer has asked for here. */
+/* Closes the peer's connections to this node. */
 void tcp_served_forget(struct fabric_rail *rail, uint32_t peer);
 void tcp_served_received(struct tcp_conn *conn, int result);
 void tcp_served_sent(struct tcp_conn *conn, int result);

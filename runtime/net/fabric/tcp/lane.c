@@ -1,5 +1,5 @@
-/* runtime/net/fabric/tcp/lane.c - the asking side: units of a lane become requests, and answers end
- * them in order. */
+/* runtime/net/fabric/tcp/lane.c - the requesting side: units of a lane become requests, and answers
+ * end them in order. */
 #include "runtime/net/fabric/tcp/internal.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ static void chain_forget(struct tcp_conn *conn)
     }
 }
 
-/* Units from the lane's head on that a mover has. */
+/* Number of units, from the lane's oldest on, whose memory a receive uses. */
 static uint32_t lane_lent(const struct tcp_conn *conn)
 {
     if (conn->rx != RX_VALUE || !conn->recv_on) {
@@ -77,7 +77,7 @@ static void lanes_begin(struct fabric_peer *peer)
 {
     const struct sl_wire_address *address = peer->backend;
     if (address == NULL || address->port == 0) {
-        return; /* it is not known yet where the peer is */
+        return; /* the peer's address is not known yet */
     }
     for (uint32_t i = 0; i < peer->rail->options.lanes && peer->state == PEER_STARTING; i++) {
         if (conn_of(&peer->lanes[i])->state == CONN_FREE) {
@@ -86,7 +86,7 @@ static void lanes_begin(struct fabric_peer *peer)
     }
 }
 
-/* As whom the peer may ask here, for as long as we know it. */
+/* Makes credentials with which the peer may connect here, for as long as it exists. */
 static sl_err guest_make(const struct fabric_peer *peer, struct sl_error *why)
 {
     struct tcp_guest *guest = &tcp_of(peer->rail)->guests[peer->index];
@@ -104,7 +104,7 @@ static sl_err guest_make(const struct fabric_peer *peer, struct sl_error *why)
     return err;
 }
 
-/* Nobody asks in its name any more, and what it has asked for ends. */
+/* Deletes the peer's credentials and closes its connections. */
 static void guest_forget(const struct fabric_peer *peer)
 {
     struct tcp_guest *guest = &tcp_of(peer->rail)->guests[peer->index];
@@ -153,7 +153,7 @@ sl_err tcp_peer_address(struct fabric_peer *peer, const void *blob, uint32_t len
     }
     bool moved = !is_new && memcmp(kept->psk, address.psk, sizeof(kept->psk)) != 0;
     *kept = address;
-    if (moved) { /* another life of the peer: the old connections lead nowhere */
+    if (moved) { /* the peer restarted: old connections are useless */
         struct sl_error gone = {0};
         (void)sl_fail(&gone, SL_ERR_PEER_DIED, "the peer has a new address");
         fabric_peer_fail(peer, &gone);
@@ -204,7 +204,7 @@ static void lane_greeted(struct tcp_conn *conn, const struct sl_wire_answer *ans
         return;
     }
     conn->state = CONN_OPEN;
-    lane_expect_head(conn); /* also when nothing is asked: so that an end is noticed */
+    lane_expect_head(conn); /* always receiving, so that a close is noticed */
     for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         if (conn_of(&peer->lanes[i])->state != CONN_OPEN) {
             return;
@@ -231,7 +231,7 @@ static void lanes_stopped(struct fabric_peer *peer)
 void tcp_peer_stop(struct fabric_peer *peer, bool last)
 {
     bool was_open = false;
-    uint32_t lanes = peer->rail->options.lanes; /* the peer may be free behind the last one */
+    uint32_t lanes = peer->rail->options.lanes; /* tcp_close may free the peer */
     if (last) {
         guest_forget(peer);
     }
@@ -245,7 +245,7 @@ void tcp_peer_stop(struct fabric_peer *peer, bool last)
     uint16_t life = peer->generation;
     for (uint32_t i = 0; i < lanes; i++) {
         if (peer->generation == life && peer->state == PEER_STOPPING) {
-            tcp_close(conn_of(&peer->lanes[i])); /* the last one to close ends the peer */
+            tcp_close(conn_of(&peer->lanes[i])); /* closing the last one ends the peer */
         }
     }
 }
@@ -258,9 +258,9 @@ void tcp_lane_closed(struct tcp_conn *conn)
     }
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
-/* Lanes that asked are looked at four times while a stall lasts, so that it is noticed in time. */
+/* Lanes with requests are checked four times in a stall period. */
 static uint64_t lane_look_at(const struct fabric_rail *rail)
 {
     return sl_deadline_ns(rail->now_ns, SL_MAX(rail->options.stall_ns / 4, UINT64_C(1)));
@@ -303,7 +303,7 @@ void tcp_lane_push(struct fabric_lane *lane)
     while (lane->sent < lane->tail && frames < TCP_SEND_BATCH) {
         struct fabric_unit *unit = fabric_lane_unit(lane, lane->sent);
         if (unit->piece == FABRIC_NONE) {
-            unit->skipped = true; /* given up before it was asked for */
+            unit->skipped = true; /* ended before it was sent */
         } else {
             push_unit(conn, unit, lane->sent);
             frames++;
@@ -312,7 +312,7 @@ void tcp_lane_push(struct fabric_lane *lane)
     }
     lane_skip(lane);
     if (frames > 0) {
-        if (lane->head == first) { /* nothing was asked before: the clock starts now */
+        if (lane->head == first) { /* idle before: the stall period starts now */
             conn->progress_ns = conn->rail->now_ns;
         }
         struct tcp *tcp = tcp_of(conn->rail);
@@ -332,15 +332,15 @@ void tcp_lane_cancel(struct fabric_lane *lane)
         if (i >= lane->sent || i - lane->head >= lane_lent(conn)) {
             fabric_unit_release(lane, unit, SL_ERR_CANCELLED);
         } else {
-            tcp_recv_cancel(conn); /* the kernel is writing to it */
+            tcp_recv_cancel(conn); /* the kernel is writing to its memory */
         }
     }
 }
 
 /* ---- answers ---- */
 
-/* Behind the lane's head, whose value is about to be received: those that were asked for. Units of
- * one piece stand side by side and are fed to one digest. */
+/* Makes a chain of the requested units after the oldest, whose value is received next. Consecutive
+ * units of one piece share a digest. */
 static void chain_make(struct tcp_conn *conn)
 {
     struct fabric_lane *lane = conn->lane;
@@ -445,8 +445,8 @@ static void lane_got_value(struct tcp_conn *conn, uint32_t got_bytes)
     lane_expect_head(conn);
 }
 
-/* The digest of the unit that a chain has come to, where the core looks for it. Nothing is fed to
- * it meanwhile: the chain has ended, or goes on in another piece. */
+/* Copies the digest of the chain's current unit to where the core reads it. Nothing feeds it
+ * meanwhile: the chain has ended, or continues with another piece. */
 static void chain_digest(struct tcp_conn *conn)
 {
     const struct tcp_chain *chain = conn->chain;
@@ -478,7 +478,7 @@ void tcp_lane_chained(struct tcp_conn *conn)
 static void lane_received(struct tcp_conn *conn, uint32_t got_bytes)
 {
     lane_skip(conn->lane);
-    if (conn->in_head) { /* of the next value nothing was taken, and its head is to be looked at */
+    if (conn->in_head) { /* the next head was not read */
         conn->in_head = false;
         lane_expect_head(conn);
     } else if (conn->rx == RX_HEAD) {
@@ -496,7 +496,7 @@ void tcp_lane_received(struct tcp_conn *conn, int result)
         chain_forget(conn);
     }
     if (result == -ECANCELED) {
-        result = 0; /* only we cancel: nothing came; what comes now is thrown away */
+        result = 0; /* only we cancel: no bytes, and the next ones are discarded */
     } else if (result == -EBADMSG || result == -EPROTO) {
         conn->rail->stats.records_bad++;
         lane_fail(conn, SL_ERR_PEER_DIED, "what came was changed on its way, or is no record", 0);
@@ -507,7 +507,7 @@ void tcp_lane_received(struct tcp_conn *conn, int result)
     }
     lane_received(conn, (uint32_t)result);
     if (chained && conn->state == CONN_OPEN) {
-        tcp_lane_cancel(conn->lane); /* what was given up and lent for the chain alone */
+        tcp_lane_cancel(conn->lane); /* ended units that only the chain used */
     }
 }
 
@@ -522,9 +522,9 @@ void tcp_lane_sent(struct tcp_conn *conn, int result)
     }
 }
 
-/* ---- is it alive? ---- */
+/* ---- liveness ---- */
 
-/* What the kernel moved on the connection: a large receive may be half done. */
+/* Bytes that the kernel has moved: a large receive may be incomplete. */
 static uint64_t conn_mark(const struct tcp_conn *conn)
 {
     struct tcp_info info = {0};
@@ -541,7 +541,7 @@ uint64_t tcp_lane_look(struct tcp_conn *conn)
     const struct fabric_lane *lane = conn->lane;
     bool asked = conn->state == CONN_OPEN && lane->head < lane->sent;
     if (!asked) {
-        return SL_NEVER_NS; /* connecting and greeting end with connect_ns */
+        return SL_NEVER_NS; /* connect_ns limits connecting and greeting */
     }
     uint64_t mark = conn_mark(conn);
     if (mark != conn->progress_mark) {

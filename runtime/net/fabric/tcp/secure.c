@@ -1,12 +1,12 @@
-/* runtime/net/fabric/tcp/secure.c - handshakes, and what connections receive and send by our own
- * ring: what lane.c and serve.c wait for comes when enough of it was opened. In the clear an opener
- * and a sealer are not of records: answers go straight from and to where values lie. */
+/* runtime/net/fabric/tcp/secure.c - handshakes, and transfers of connections by our own ring:
+ * lane.c and serve.c get their bytes when enough records were opened. In the clear there are no
+ * records, and answers are sent from and received into the memory of values. */
 #include "runtime/net/fabric/tcp/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define TAKES_A_PUMP 64u /* then it is the next connection's turn */
+#define TAKES_A_PUMP 64u /* then other connections get their turn */
 
 /* ---- life ---- */
 
@@ -93,7 +93,7 @@ static void greet_fail(struct tcp_conn *conn, const struct sl_error *why)
     tcp_close(conn);
 }
 
-/* Over: both sides have proved that they know the key. */
+/* Complete: both sides have proved their key. */
 static void greet_over(struct tcp_conn *conn)
 {
     struct tcp_secure *secure = conn->secure;
@@ -101,7 +101,7 @@ static void greet_over(struct tcp_conn *conn)
     sl_err err = sl_handshake_keys(secure->handshake, &secure->in, &secure->out, &why);
     sl_handshake_end(&secure->handshake);
     secure->out.begin = secure->out.end = 0;
-    if (conn->lane != NULL && conn->rail->options.clear) { /* what both of the two want */
+    if (conn->lane != NULL && conn->rail->options.clear) { /* only if both want it */
         const struct sl_wire_address *address = conn->lane->peer->backend;
         secure->in.clear = address->clear && secure->in.end == 0;
     }
@@ -114,7 +114,7 @@ static void greet_over(struct tcp_conn *conn)
     }
 }
 
-/* Says what is to be said, and then goes on. */
+/* Sends pending bytes, and then continues. */
 static void greet_turn(struct tcp_conn *conn)
 {
     struct tcp_secure *secure = conn->secure;
@@ -149,7 +149,7 @@ void tcp_secure_greet(struct tcp_conn *conn, const void *bytes, uint32_t length_
     greet_turn(conn);
     if (conn->secure != NULL && secure->handshake != NULL && !secure->greeted &&
         !secure->receives && conn->state == CONN_GREETING) {
-        raw_receive(conn); /* also while it says something: the answer may be here first */
+        raw_receive(conn); /* also while sending: the answer may arrive first */
     }
 }
 
@@ -196,11 +196,11 @@ void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_b
 
 void tcp_secure_cancel(struct tcp_conn *conn)
 {
-    conn->secure->cancelled = true; /* nothing is on its way to the memory */
+    conn->secure->cancelled = true; /* no operation writes to the memory */
     list(conn);
 }
 
-/* Gives what is wanted as far as it is here. */
+/* Delivers wanted bytes that are available. */
 static void pump(struct tcp_conn *conn)
 {
     struct tcp_secure *secure = conn->secure;
@@ -246,7 +246,7 @@ void tcp_secure_received(struct tcp_conn *conn, int result)
     } else if (result == -ECANCELED) {
         secure->cancelled = true;
     } else {
-        secure->failed = result == 0 ? -ECONNRESET : result; /* after what is here already */
+        secure->failed = result == 0 ? -ECONNRESET : result; /* after available bytes */
     }
     pump(conn);
 }

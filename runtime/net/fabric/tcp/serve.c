@@ -1,5 +1,5 @@
-/* runtime/net/fabric/tcp/serve.c - the asked side: reads our memory for peers, as far as their
- * grants go. Everything that comes in here is hostile until its token was compared. */
+/* runtime/net/fabric/tcp/serve.c - the serving side: reads our memory for peers within their
+ * grants. Requests are untrusted until their token was compared. */
 #include "runtime/net/fabric/tcp/internal.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static void served_expect_heads(struct tcp_conn *conn)
     memmove(conn->heads_in, conn->heads_in + conn->heads_taken, left_bytes);
     conn->heads_bytes = left_bytes;
     conn->heads_taken = 0;
-    if (left_bytes > 0 && conn->rx_due_ns == SL_NEVER_NS) { /* half a head has a deadline */
+    if (left_bytes > 0 && conn->rx_due_ns == SL_NEVER_NS) { /* part of a request: set a deadline */
         tcp_due(conn, &conn->rx_due_ns,
                 sl_deadline_ns(conn->rail->now_ns, conn->rail->options.stall_ns));
     }
@@ -62,7 +62,7 @@ void tcp_accepted(struct fabric_rail *rail, int fd)
     tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(rail->now_ns, rail->options.greet_ns));
     tcp_stranger_came(conn);
     if (conn->state != CONN_GREETING) {
-        return; /* there were too many */
+        return; /* displaced by the limit */
     }
     if (tcp_secure_begin(conn, NULL) != SL_OK) {
         rail->stats.refused++;
@@ -72,7 +72,7 @@ void tcp_accepted(struct fabric_rail *rail, int fd)
     tcp_secure_greet(conn, "", 0);
 }
 
-/* ---- what a request may do ---- */
+/* ---- permission of a request ---- */
 
 static void grant_leave(struct fabric_rail *rail, uint32_t index)
 {
@@ -88,7 +88,7 @@ static void grant_leave(struct fabric_rail *rail, uint32_t index)
     }
 }
 
-/* Whether its owner lets the peer have this range at the time. */
+/* Whether the grant's owner permits this range now. */
 static bool grant_lets(const struct sl_fabric *fabric, const struct fabric_grant *grant,
                        uint64_t offset_bytes, uint64_t length_bytes)
 {
@@ -97,8 +97,7 @@ static bool grant_lets(const struct sl_fabric *fabric, const struct fabric_grant
            events->may_read(events->context, grant->what.cookie, offset_bytes, length_bytes);
 }
 
-/* Whether a live grant of this peer carries this token and covers the range. All wrong ones are
- * refused alike. */
+/* Finds the peer's live grant with this token that covers the range. All failures look the same. */
 static struct fabric_grant *grant_find(const struct tcp_conn *conn,
                                        const struct sl_wire_request *request)
 {
@@ -145,7 +144,7 @@ static void served_request(struct tcp_conn *conn, const struct sl_wire_request *
 
 static void served_open(struct tcp_conn *conn, const struct sl_wire_request *hello)
 {
-    conn->secure->out.clear = hello->grant != 0; /* asked in a record, by a peer */
+    conn->secure->out.clear = hello->grant != 0; /* in a record of an authentic peer */
     conn->state = CONN_OPEN;
     tcp_stranger_known(conn);
     conn->rx_due_ns = SL_NEVER_NS;
@@ -179,13 +178,13 @@ void tcp_served_secured(struct tcp_conn *conn)
     served_expect_heads(conn);
 }
 
-/* Takes the heads that are here, until enough is asked for, or more must come. */
+/* Handles received requests, until the queue is full or more must arrive. */
 static void served_take(struct tcp_conn *conn)
 {
     conn->rx = RX_HEAD;
     while (conn->rx == RX_HEAD && heads_left(conn) >= SL_WIRE_REQUEST_BYTES) {
         if (conn->tail_number - conn->head_number >= TCP_QUEUE_MAX) {
-            conn->rx = RX_NONE; /* goes on when an answer is out */
+            conn->rx = RX_NONE; /* continues after an answer was sent */
             return;
         }
         const unsigned char *head = conn->heads_in + conn->heads_taken;
@@ -204,7 +203,7 @@ void tcp_served_received(struct tcp_conn *conn, int result)
 {
     if (result <= 0) {
         conn->rail->stats.records_bad += result == -EBADMSG || result == -EPROTO;
-        tcp_close(conn); /* the peer is gone; what it asked for last it does not want any more */
+        tcp_close(conn); /* closed by the peer, which wants no more answers */
         return;
     }
     conn->heads_bytes += (uint32_t)result;
@@ -251,7 +250,7 @@ static void served_answer(struct tcp_conn *conn, const struct tcp_served *served
     served_push(conn);
 }
 
-/* Answers that are out. */
+/* Frees answers that were sent. */
 static void served_retire(struct tcp_conn *conn)
 {
     uint64_t out = conn->send_on ? conn->out_number : conn->sent_number;
@@ -312,9 +311,9 @@ void tcp_served_forget(struct fabric_rail *rail, uint32_t peer)
 
 /* ---- the end of a grant ---- */
 
-/* By when what is being sent must be out when its grant has ended: a quarter of stall_ns, and time
- * for all its bytes beside those of other lanes. Whoever waits for the end is given up after
- * stall_ns or so. */
+/* Deadline for answers being sent when their grant ends: a quarter of stall_ns, and time for all
+ * bytes in parallel with other lanes. The waiting process is itself given up after stall_ns or so.
+ */
 static uint64_t ended_due_ns(const struct tcp_conn *conn)
 {
     const struct fabric_rail *rail = conn->rail;
@@ -325,7 +324,7 @@ static uint64_t ended_due_ns(const struct tcp_conn *conn)
     return sl_deadline_ns(rail->now_ns, SL_MIN(wait_ns, rail->options.stall_ns / 4 * 3));
 }
 
-/* Requests of grants that have ended are let go; what is being answered has a little time left. */
+/* Refuses queued requests of ended grants; sets a deadline for answers being sent. */
 static void served_recheck(struct tcp_conn *conn)
 {
     struct fabric_rail *rail = conn->rail;
@@ -335,11 +334,11 @@ static void served_recheck(struct tcp_conn *conn)
             rail->fabric->grants[served->grant].state != GRANT_ENDING) {
             continue;
         }
-        if (i < conn->sent_number) { /* a peer that does not take it has no more time for it */
+        if (i < conn->sent_number) { /* disconnects a peer that does not read in time */
             tcp_due(conn, &conn->tx_due_ns, SL_MIN(conn->tx_due_ns, ended_due_ns(conn)));
             continue;
         }
-        uint32_t grant = served->grant; /* not begun: it is refused after all */
+        uint32_t grant = served->grant; /* not sent yet: refuse it */
         served->grant = FABRIC_NONE;
         served->code = SL_ERR_PERMISSION;
         rail->stats.refused++;

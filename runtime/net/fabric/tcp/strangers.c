@@ -1,5 +1,5 @@
-/* runtime/net/fabric/tcp/strangers.c - connections that were accepted and have not greeted: who
- * goes when places run out (runtime/net/sl_strangers.h). */
+/* runtime/net/fabric/tcp/strangers.c - unauthenticated connections: which to close if there are too
+ * many (runtime/net/sl_strangers.h). */
 #include "runtime/net/fabric/tcp/internal.h"
 #include "runtime/net/sl_strangers.h"
 
@@ -12,7 +12,7 @@ sl_err tcp_strangers_open(struct tcp *tcp, const struct sl_fabric_options *optio
                           struct sl_error *why)
 {
     if (tcp->conn_count == tcp->lane_count) {
-        return SL_OK; /* nothing listens */
+        return SL_OK; /* not listening */
     }
     return sl_strangers_create(tcp->conn_count - tcp->lane_count, options->strangers_max,
                                &tcp->strangers, why);
@@ -31,20 +31,20 @@ void tcp_stranger_came(struct tcp_conn *conn)
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
     socklen_t from_bytes = sizeof(from);
     if (getpeername(conn->fd, (struct sockaddr *)&from, &from_bytes) != 0) {
-        from.ss_family = AF_UNSPEC; /* gone already: its receive will say so */
+        from.ss_family = AF_UNSPEC; /* closed already: its receive will fail */
     }
     tcp->served_count++;
     uint32_t goes = sl_strangers_add(tcp->strangers, place_of(tcp, conn), &from);
     if (goes == SL_STRANGERS_NONE && tcp->served_count > conn->rail->options.connections_max) {
-        goes = sl_strangers_push(tcp->strangers); /* itself, when all others have greeted */
+        goes = sl_strangers_push(tcp->strangers); /* itself, if all others are authenticated */
     }
     if (goes != SL_STRANGERS_NONE) {
         stranger_drop(tcp, goes);
     }
 }
 
-/* What names a peer may have been recorded: of each peer so many prove its key at a time, and the
- * oldest makes room. */
+/* A peer's id may have been recorded by others: only a limited number of connections with one id
+ * authenticate at a time, and the oldest is displaced. */
 void tcp_stranger_named(struct tcp_conn *conn)
 {
     struct tcp *tcp = tcp_of(conn->rail);

@@ -1,4 +1,4 @@
-/* runtime/net/fabric/tcp/tcp.c - the tcp fabric: ring, listener, connections; see internal.h. */
+/* runtime/net/fabric/tcp/tcp.c - the tcp back end: ring, listener, connections; see internal.h. */
 #include "runtime/net/fabric/tcp/tcp.h"
 #include "runtime/base/sl_address.h"
 #include "runtime/net/fabric/tcp/internal.h"
@@ -37,7 +37,7 @@ static void tcp_accept_done(struct fabric_rail *rail, int result)
     struct tcp *tcp = tcp_of(rail);
     tcp->accept_on = false;
     tcp->accept_at_ns = 0;
-    if (result < 0) { /* out of descriptors, most likely: again, but not at once */
+    if (result < 0) { /* probably out of descriptors: retry later */
         tcp->accept_at_ns = sl_deadline_ns(rail->now_ns, TCP_ACCEPT_WAIT);
         return;
     }
@@ -78,7 +78,7 @@ void tcp_recv_done(struct tcp_conn *conn, int result)
     }
 }
 
-/* A cancel may have hit nothing, or the receive after the one it was meant for: look again. */
+/* The cancel may have missed, or hit a later receive: check again. */
 static void tcp_cancel_done(struct tcp_conn *conn)
 {
     conn->recv_cancelled = false;
@@ -170,16 +170,16 @@ static void tcp_reap(struct fabric_rail *rail)
     struct io_uring_cqe *cqe = NULL;
     uint32_t count = 0;
     uint64_t rings = 0;
-    ssize_t got = read(tcp->event_fd, &rings, sizeof(rings)); /* before looking: none is missed */
+    ssize_t got = read(tcp->event_fd, &rings, sizeof(rings)); /* first, so that no event is lost */
     (void)got;
     tcp_moved(rail);
     bool again = true;
-    while (again) { /* what is there already is received at once, without a turn of the loop */
+    while (again) { /* receive available bytes at once, without an event loop turn */
         uint32_t before = count;
         tcp_secure_turn(tcp);
         (void)io_uring_submit_and_get_events(&tcp->ring);
         while (count < COMPLETIONS_A_STEP && io_uring_peek_cqe(&tcp->ring, &cqe) == 0) {
-            struct io_uring_cqe copy = *cqe; /* 16 bytes: its slot is given back first */
+            struct io_uring_cqe copy = *cqe; /* 16 bytes: frees the entry first */
             io_uring_cqe_seen(&tcp->ring, cqe);
             tcp_completion(rail, &copy);
             count++;
@@ -217,7 +217,7 @@ static uint64_t tcp_wake_at(const struct fabric_rail *rail)
 
 /* ---- life ---- */
 
-/* "IP", "IP:PORT", "[IPV6]:PORT". */
+/* Parses "IP", "IP:PORT" or "[IPV6]:PORT". */
 static sl_err address_parse(const char *text, struct sl_wire_address *out, struct sl_error *why)
 {
     char ip[64];
@@ -277,7 +277,7 @@ static sl_err tcp_ring(struct fabric_rail *rail, struct sl_error *why)
         return err;
     }
     tcp->ring_open = true;
-    /* Not the ring's own descriptor: with deferred task work nobody wakes those who poll that. */
+    /* With deferred task work, polling the ring's own descriptor does not wake. */
     rail->fd = tcp->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (tcp->event_fd < 0) {
         return sl_fail_os(why, errno, "eventfd");
@@ -384,7 +384,7 @@ static void tcp_quiesce(struct fabric_rail *rail)
     for (;;) {
         bool busy = false;
         for (uint32_t i = 0; i < tcp->conn_count; i++) {
-            tcp_close(&tcp->conns[i]); /* also one that was accepted meanwhile */
+            tcp_close(&tcp->conns[i]); /* also newly accepted ones */
             busy |= tcp->conns[i].state != CONN_FREE;
         }
         if (!busy || sl_clock_monotonic_ns() > give_up_ns) {
@@ -402,7 +402,7 @@ static void tcp_fabric_close(struct fabric_rail *rail)
 {
     struct tcp *tcp = tcp_of(rail);
     sl_movers_close(&tcp->movers);
-    if (tcp->listen_fd >= 0) { /* the ring that accepts there ends later, and keeps its file */
+    if (tcp->listen_fd >= 0) { /* the ring still uses the socket */
         (void)shutdown(tcp->listen_fd, SHUT_RDWR);
     }
     if (tcp->ring_open) {
@@ -418,7 +418,7 @@ static void tcp_fabric_close(struct fabric_rail *rail)
         free(rail->peers[i].backend);
     }
     for (uint32_t i = 0; tcp->conns != NULL && i < tcp->conn_count; i++) {
-        tcp_secure_end(&tcp->conns[i]); /* of those that did not end in time */
+        tcp_secure_end(&tcp->conns[i]); /* those that did not end in time */
     }
     sl_tls_close(&tcp->tls);
     if (tcp->guests != NULL) {
@@ -449,8 +449,7 @@ const struct tcp_guest *tcp_guest_find(const struct fabric_rail *rail,
     return NULL;
 }
 
-/* ---- grants, keys: a token instead of a NIC's registration; the kernel finds the pages itself
- * ---- */
+/* ---- grants and keys: a token; the kernel finds pages without a registration ---- */
 
 static sl_err tcp_grant_add(struct fabric_rail *rail, struct fabric_grant *grant,
                             struct sl_error *why)

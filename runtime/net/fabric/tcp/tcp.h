@@ -1,4 +1,4 @@
-/* runtime/net/fabric/tcp/tcp.h - the back end. */
+/* runtime/net/fabric/tcp/tcp.h - the tcp back end. */
 #ifndef SL_FABRIC_TCP_TCP_H
 #define SL_FABRIC_TCP_TCP_H
 

@@ -9,7 +9,7 @@ static bool gid_is_ipv4(const struct sl_gid *gid)
     return memcmp(gid->raw, mapped, sizeof(mapped)) == 0;
 }
 
-/* 0: cannot be used. */
+/* 0: not usable. */
 static unsigned gid_rank(const struct sl_gid *gid)
 {
     static const uint8_t zeros[16];
@@ -17,7 +17,7 @@ static unsigned gid_rank(const struct sl_gid *gid)
     bool ipv4 = gid_is_ipv4(gid);
     bool nothing = memcmp(gid->raw, zeros, sizeof(zeros)) == 0 ||
                    (ipv4 && memcmp(gid->raw + 12, zeros, 4) == 0);
-    /* 169.254/16 is IPv4's link-local. */
+    /* 169.254/16 is link-local in IPv4. */
     link_local |= ipv4 && gid->raw[12] == 169 && gid->raw[13] == 254;
     if (nothing || link_local || gid->kind == SL_GID_INFINIBAND) {
         return 0;

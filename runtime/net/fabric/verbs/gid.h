@@ -1,4 +1,4 @@
-/* runtime/net/fabric/verbs/gid.h - which of a port's addresses to use. A pure function. */
+/* runtime/net/fabric/verbs/gid.h - chooses one of a port's addresses. A pure function. */
 #ifndef SL_FABRIC_VERBS_GID_H
 #define SL_FABRIC_VERBS_GID_H
 
@@ -10,8 +10,8 @@ struct sl_gid {
     enum sl_gid_kind kind;
     uint32_t index;
 };
-/* RoCE v2 before v1, IPv4-mapped before IPv6, the lowest index of equals; never null or link-local.
- * NULL: none can be used. */
+/* RoCE v2 before v1, IPv4-mapped before IPv6, then the lowest index; never null or link-local.
+ * NULL: none is usable. */
 const struct sl_gid *sl_gid_choose(const struct sl_gid *gids, uint32_t count);
 
 #endif

@@ -1,5 +1,5 @@
-/* runtime/net/fabric/verbs/grant.c - keys, and what of our memory a grant covers. What every peer
- * may read: the regions' keys, for whoever has them. All else: see ticket.c. */
+/* runtime/net/fabric/verbs/grant.c - keys, and the memory of grants. For memory that every peer may
+ * read, the key contains the regions' keys. All other grants are tickets: see ticket.c. */
 #include "runtime/net/fabric/core/wire.h"
 #include "runtime/net/fabric/verbs/internal.h"
 
@@ -10,7 +10,7 @@
 #define KEY_MAGIC   UINT32_C(0x57544c53) /* "SLTW" */
 #define KEY_VERSION 2u
 #define KEY_READS   1u
-#define KEY_REGION  24u /* offset, length, address; then a key, or one a lane */
+#define KEY_REGION  24u /* offset, length, address; then one rkey, or one for each lane */
 
 /* ---- keys ---- */
 
@@ -99,7 +99,7 @@ struct verbs_walk verbs_walk_begin(const struct fabric_rail *rail, const struct 
         .rail = rail, .next = grant->places, .key_offset_bytes = grant->what.offset_bytes};
 }
 
-/* Goes to the next range when this one is over; false: there is none. */
+/* Enters the next range at the end of this one; false: the end. */
 static bool walk_is_left(struct verbs_walk *walk)
 {
     if (walk->left_bytes == 0 && walk->next != NULL) {
@@ -126,7 +126,7 @@ bool verbs_walk_cut(struct verbs_walk *walk, struct fabric_region *out)
     const struct fabric_mapping *mapping = &walk->rail->mappings[walk->memory_index];
     const struct fabric_region *region =
         fabric_region_at(mapping->regions, mapping->region_count, walk->offset_bytes);
-    SL_ASSERT(region != NULL); /* the grant's ranges are within their memories */
+    SL_ASSERT(region != NULL); /* ranges of grants are within their memories */
     uint64_t into_bytes = walk->offset_bytes - region->offset_bytes;
     *out = *region;
     out->offset_bytes = walk->key_offset_bytes;

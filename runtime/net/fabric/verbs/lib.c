@@ -1,4 +1,4 @@
-/* runtime/net/fabric/verbs/lib.c - see verbs_lib.h. */
+/* runtime/net/fabric/verbs/lib.c - see lib.h. */
 #include "runtime/net/fabric/verbs/lib.h"
 
 #include <dlfcn.h>
@@ -12,8 +12,7 @@ static sl_err symbol(void *library, const char *name, void *at, struct sl_error 
     if (found == NULL) {
         return sl_fail(why, SL_ERR_UNSUPPORTED, LIBRARY " lacks %s", name);
     }
-    memcpy(at, &found,
-           sizeof(found)); /* a function's address in an object pointer, as POSIX has it */
+    memcpy(at, &found, sizeof(found)); /* a function's address, as in POSIX */
     return SL_OK;
 }
 
@@ -33,6 +32,6 @@ sl_err sl_verbs_load(struct sl_verbs_lib *out, struct sl_error *why)
     if (symbol(library, "ibv_reg_dmabuf_mr", &out->verbs_reg_dmabuf_mr, NULL) != SL_OK) {
         out->verbs_reg_dmabuf_mr = NULL;
     }
-    (void)dlclose(library); /* RTLD_NODELETE: it stays */
+    (void)dlclose(library); /* RTLD_NODELETE: it stays loaded */
     return err;
 }

@@ -1,6 +1,6 @@
-/* runtime/net/fabric/verbs/lib.h - libibverbs, found at run time: one program runs with and without
- * it. What the header implements inline (post_send, poll_cq, ...) goes through the device's own
- * table and needs nothing here. */
+/* runtime/net/fabric/verbs/lib.h - loads libibverbs at run time: one program runs with and without
+ * it. Inline functions of its header (post_send, poll_cq, ...) use the device's own table and need
+ * nothing here. */
 #ifndef SL_FABRIC_VERBS_LIB_H
 #define SL_FABRIC_VERBS_LIB_H
 
@@ -8,8 +8,8 @@
 
 #include <infiniband/verbs.h>
 
-/* X(name, result, parameters): ibv_NAME of the library. The header's macros of these names want
- * symbols of their own, so the declarations are ours. */
+/* X(name, result, parameters): ibv_NAME of the library. The header has macros of these names that
+ * refer to its symbols, so we declare our own. */
 #define SL_VERBS_TABLE(X)                                                        \
     X(get_device_list, struct ibv_device **, (int *))                            \
     X(free_device_list, void, (struct ibv_device **))                            \
@@ -41,11 +41,11 @@ struct sl_verbs_lib {
     SL_VERBS_TABLE(SL_VERBS_FIELD)
     ssize_t (*verbs_query_gid_table)(struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t,
                                      size_t);
-    /* NULL: the library is older (rdma-core 34) */
+    /* NULL: the library is too old (before rdma-core 34) */
     struct ibv_mr *(*verbs_reg_dmabuf_mr)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int);
 };
-/* Errors: SL_ERR_UNSUPPORTED (no library, or one that lacks a function). Loaded once, never
- * unloaded: its providers keep threads and exit handlers. */
+/* Errors: SL_ERR_UNSUPPORTED (no library, or a function is missing). Loaded once, never unloaded:
+ * its providers keep threads and exit handlers. */
 sl_err sl_verbs_load(struct sl_verbs_lib *out, struct sl_error *why);
 
 #endif

@@ -1,4 +1,4 @@
-/* runtime/net/fabric/verbs/none.c - built where libibverbs' headers are missing. */
+/* runtime/net/fabric/verbs/none.c - without the headers of libibverbs: verbs is unsupported. */
 #include "runtime/net/fabric/core/internal.h"
 #include "runtime/net/fabric/verbs/verbs.h"
 

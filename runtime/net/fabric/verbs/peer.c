@@ -1,5 +1,4 @@
-/* runtime/net/fabric/verbs/peer.c - queue pairs: made, connected by what both sides tell, torn
- * down. */
+/* runtime/net/fabric/verbs/peer.c - queue pairs: made, connected by exchanged addresses, ended. */
 #include "runtime/net/fabric/core/wire.h"
 #include "runtime/net/fabric/verbs/internal.h"
 
@@ -11,7 +10,7 @@
 #define ADDRESS_VERSION 1u
 #define ADDRESS_HEAD    48u
 #define READS_MAX       16u
-/* Seven would mean for ever on some devices. */
+/* Seven would mean infinite on some devices. */
 #define RETRIES         6u
 #define ACK_UNIT_NS     UINT64_C(4096)
 #define ACK_TIMEOUT_MAX 31u
@@ -126,7 +125,7 @@ static void qps_destroy(struct fabric_peer *peer)
             (void)verbs->lib.verbs_modify_qp(state->qps[i], &attr, IBV_QP_STATE);
         }
     }
-    verbs_grants_drop(peer); /* windows go before what they are bound to */
+    verbs_grants_drop(peer); /* windows must be freed before their queue pair */
     for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
         verbs->units_out -= (uint32_t)(peer->lanes[i].sent - peer->lanes[i].head);
         if (state->qps[i] != NULL) {
@@ -143,8 +142,8 @@ static void qps_destroy(struct fabric_peer *peer)
     state->confirmed = state->say_due = false;
 }
 
-/* As many places a request as the device gives beside the rest: what it says of itself is the most
- * of any queue pair. From the first that gets fewer on, units are cut for so many. */
+/* Creates a queue pair with as many places for each request as the device grants: its own limit is
+ * the maximum of any queue pair. Units are cut for the smallest limit found. */
 static sl_err qp_create(struct fabric_rail *rail, uint32_t depth, struct ibv_qp **out,
                         struct sl_error *why)
 {
@@ -199,8 +198,8 @@ static sl_err qp_make(struct fabric_peer *peer, uint32_t lane, struct sl_error *
     return code == 0 ? SL_OK : sl_fail_os(why, code, "queue pair to INIT");
 }
 
-/* All tries together take about half of stall_ns, and hardware may take up to four times as long as
- * it is told: 67 ms, seven times, for the usual second. */
+/* All tries together take about half of stall_ns, because hardware may wait up to four times
+ * longer: 67 ms, seven times, for the default of 1 s. */
 static uint8_t ack_timeout(const struct fabric_rail *rail)
 {
     uint64_t try_ns = rail->options.stall_ns / 2 / (RETRIES + 1);
@@ -266,7 +265,7 @@ static void peer_connect(struct fabric_peer *peer)
     }
     state->connected = state->remote.epoch;
     state->confirmed = state->remote.answers == state->epoch;
-    state->say_due = true; /* now the peer must know whom we are connected to */
+    state->say_due = true; /* report which epoch we are connected to */
 }
 
 /* ---- life of a link ---- */
@@ -278,7 +277,7 @@ sl_err verbs_peer_start(struct fabric_peer *peer, struct sl_error *why)
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a peer");
     }
     struct verbs_peer *state = peer_state(peer);
-    /* The port may have come back with another address or width. */
+    /* The port may have returned with another address or width. */
     (void)verbs->lib.verbs_query_port(verbs->context, verbs->port, &verbs->port_attr);
     state->life = ++verbs->next_life;
     for (uint32_t i = 0; i < peer->rail->options.lanes; i++) {
@@ -289,7 +288,7 @@ sl_err verbs_peer_start(struct fabric_peer *peer, struct sl_error *why)
     }
     state->epoch = fabric_random(peer->rail->fabric) | 1;
     if (state->has_remote && state->remote.epoch != state->dead && state->remote.answers == 0) {
-        peer_connect(peer); /* its set is as fresh as ours */
+        peer_connect(peer); /* its set is new, as ours */
     } else {
         state->say_due = true;
     }
@@ -300,7 +299,7 @@ static void address_taken(struct fabric_peer *peer)
 {
     struct verbs_peer *state = peer_state(peer);
     const struct verbs_address *remote = &state->remote;
-    if (state->epoch == 0) { /* no link now: the next one begins with this */
+    if (state->epoch == 0) { /* no link now: the next one uses this */
         if (peer->state == PEER_WAITING) {
             peer->due_ns = SL_MIN(peer->due_ns, peer->rail->now_ns);
         }
@@ -310,14 +309,14 @@ static void address_taken(struct fabric_peer *peer)
     if (state->connected == 0 && fresh) {
         peer_connect(peer);
     } else if (state->connected == 0) {
-        /* It is connected to an earlier set of ours: it must build a new one when it hears of this.
-         * Connecting to it would make each side chase the other's sets for ever. */
+        /* It is connected to an earlier set of ours, and must build a new one when it gets our
+         * report. If we connected, each side would follow the other's sets forever. */
         state->dead = remote->epoch;
         state->has_remote = false;
         state->say_due = true;
     } else if (remote->epoch == state->connected) {
         state->confirmed |= remote->answers == state->epoch;
-        state->say_due |= remote->answers != state->epoch; /* it has not heard of us */
+        state->say_due |= remote->answers != state->epoch; /* it has not received our report */
     } else {
         struct sl_error gone = {0};
         (void)sl_fail(&gone, SL_ERR_PEER_DIED, "the peer built its side of the link anew");
@@ -348,7 +347,7 @@ sl_err verbs_peer_address(struct fabric_peer *peer, const void *blob, uint32_t l
     }
     struct verbs_peer *state = peer_state(peer);
     if (address.epoch == state->dead) {
-        return SL_OK; /* an old one, late */
+        return SL_OK; /* an old report */
     }
     state->remote = address;
     state->has_remote = true;
@@ -366,7 +365,7 @@ void verbs_peer_stop(struct fabric_peer *peer, bool last)
         free(peer->backend);
         peer->backend = NULL;
     }
-    fabric_peer_stopped(peer); /* nothing of it is under way any more */
+    fabric_peer_stopped(peer); /* nothing is in progress any more */
 }
 
 void verbs_peers_step(struct fabric_rail *rail)

@@ -1,13 +1,13 @@
-/* runtime/net/fabric/verbs/ticket.c - tickets: grants of memory that is unread.
+/* runtime/net/fabric/verbs/ticket.c - tickets: grants of unread memory.
  *
- * For each lane and region of each range there is a memory window of type 2, which works on that
- * lane's queue pair alone. A device without windows registers the ranges for the ticket alone. The
- * ticket ends when all is invalidated or deregistered. In both cases the device says so only when
- * nothing is read there any more.
+ * A memory window of type 2 is bound for each lane and for each region of each range; it works only
+ * on that lane's queue pair. On a device without windows, the ranges are registered for the ticket.
+ * A ticket ends when everything is invalidated or deregistered: in both cases the device confirms
+ * it only when nothing is read there any more.
  *
- * A ticket is made, bound and ended in slices. Those that have something to do get one each, in
- * turns. On a queue pair VERBS_CONTROL_MAX binds and invalidations are under way at most, in slots
- * of their own. So transfers keep the room they have without tickets. */
+ * A ticket is made, bound and ended in slices. Tickets with work get one slice each, in turns. At
+ * most VERBS_CONTROL_MAX binds and invalidations are in progress on a queue pair, in slots of their
+ * own, so that transfers keep theirs. */
 #include "runtime/net/fabric/core/wire.h"
 #include "runtime/net/fabric/verbs/internal.h"
 
@@ -68,7 +68,7 @@ static bool lanes_have_room(const struct fabric_peer *peer)
     return room;
 }
 
-/* 0, or the errno of the library. */
+/* Gives 0, or the library's errno. */
 static int control_post(struct fabric_peer *peer, uint32_t lane, struct verbs_grant *held,
                         struct ibv_send_wr *work)
 {
@@ -91,7 +91,7 @@ static int window_bind(struct fabric_peer *peer, struct verbs_grant *held, uint3
         .wr_id = verbs_id(VERBS_BIND, held->life, held->grant_index, index),
         .opcode = IBV_WR_BIND_MW,
         .bind_mw = {.mw = window->mw,
-                    .rkey = ibv_inc_rkey(window->mw->rkey), /* as the key says */
+                    .rkey = ibv_inc_rkey(window->mw->rkey), /* as in the key */
                     .bind_info = {.mr = cut->handle,
                                   .addr = cut->addr,
                                   .length = cut->length_bytes,
@@ -105,7 +105,7 @@ static int window_bind(struct fabric_peer *peer, struct verbs_grant *held, uint3
     return code;
 }
 
-/* All lanes of the next range. Errors: SL_ERR_OS; what was posted of it stays so. */
+/* Binds the next range on all lanes. Errors: SL_ERR_OS; posted binds are kept. */
 static sl_err range_bind(struct fabric_peer *peer, struct verbs_grant *held, struct sl_error *why)
 {
     uint32_t lanes = peer->rail->options.lanes;
@@ -132,7 +132,7 @@ static void window_invalidate(struct fabric_peer *peer, struct verbs_grant *held
         .invalidate_rkey = window->mw->rkey,
     };
     if (control_post(peer, index % peer->rail->options.lanes, held, &work) != 0) {
-        (void)ibv_dealloc_mw(window->mw); /* slower, but it waits for nobody */
+        (void)ibv_dealloc_mw(window->mw); /* slower, but needs no completion */
         window->mw = NULL;
     }
 }
@@ -153,7 +153,7 @@ static sl_err range_windows(const struct fabric_rail *rail, struct verbs_grant *
         if (err != SL_OK) {
             return err;
         }
-        sl_wire_put(at, ibv_inc_rkey(window->mw->rkey), 4); /* as it will be bound */
+        sl_wire_put(at, ibv_inc_rkey(window->mw->rkey), 4); /* the rkey after binding */
     }
     held->key_next = at;
     return SL_OK;
@@ -181,7 +181,7 @@ static sl_err range_register(const struct fabric_rail *rail, struct verbs_grant 
     return SL_OK;
 }
 
-/* Takes what the next range needs of the device, and writes its part of the key. */
+/* Allocates windows or a registration for the next range, and writes its part of the key. */
 static sl_err range_make(const struct fabric_rail *rail, struct verbs_grant *held,
                          struct sl_error *why)
 {
@@ -207,7 +207,7 @@ static void grant_gone(struct fabric_rail *rail, struct fabric_grant *grant)
     fabric_grant_gone(rail, grant);
 }
 
-/* Nothing of it works any more, and nothing of it is under way. */
+/* Called when nothing of the ticket works or is in progress. */
 static void ticket_over(struct fabric_rail *rail, struct fabric_grant *grant)
 {
     struct verbs_grant *held = verbs_ticket_of(rail, grant);
@@ -231,7 +231,7 @@ static void ticket_works(struct fabric_rail *rail, struct fabric_grant *grant)
     fabric_grant_ready(rail, grant, held->key, (uint32_t)(held->key_next - held->key));
 }
 
-/* Each of these gives how often it called the device. */
+/* The slice functions give the number of device calls. */
 
 static uint32_t slice_make(struct fabric_rail *rail, struct verbs_grant *held, struct sl_error *why)
 {
@@ -277,7 +277,7 @@ static uint32_t slice_undo(struct fabric_rail *rail, struct fabric_grant *grant)
     return calls;
 }
 
-/* Whatever it had is taken back, in slices. */
+/* Starts releasing all resources, in slices. */
 static void ticket_undo(struct fabric_rail *rail, struct verbs_grant *held)
 {
     held->phase = VERBS_TICKET_UNDOES;
@@ -298,7 +298,7 @@ static uint32_t slice_forward(struct fabric_rail *rail, struct fabric_grant *gra
     if (held->why.code != SL_OK) {
         ticket_undo(rail, held);
     } else if (windows && held->bound == held->range_count) {
-        held->phase = VERBS_TICKET_HOLDS; /* verbs_window_done says when it works */
+        held->phase = VERBS_TICKET_HOLDS; /* verbs_window_done reports when it works */
     } else if (!windows && held->made == held->range_count) {
         held->phase = VERBS_TICKET_HOLDS;
         ticket_works(rail, grant);
@@ -334,13 +334,13 @@ void verbs_tickets_step(struct fabric_rail *rail)
         uint32_t index = (begin + n) % grants;
         struct verbs_grant *held = rail->shares[index].backend;
         if (held != NULL && held->waits) {
-            if (left-- == waiting) { /* the next turn begins behind it: another has room first */
+            if (left-- == waiting) { /* the next turn starts with another ticket */
                 verbs->ticket_turn = index + 1;
             }
             calls += ticket_slice(rail, held);
         }
     }
-    /* Those that had no room wait for a completion, which wakes. */
+    /* Tickets without room wait for a completion, which wakes the fabric. */
     rail->work_due |= calls > 0 && verbs->tickets_waiting > 0;
 }
 
@@ -401,7 +401,7 @@ void verbs_grant_end(struct fabric_rail *rail, struct fabric_grant *grant)
 {
     struct verbs_grant *held = verbs_ticket_of(rail, grant);
     if (held == NULL || held->phase == VERBS_TICKET_OVER) {
-        grant_gone(rail, grant); /* reading: the region's key stays what it is */
+        grant_gone(rail, grant); /* not a ticket: region keys remain valid */
     } else if (held->phase != VERBS_TICKET_UNDOES) {
         ticket_undo(rail, held);
         (void)ticket_slice(rail, held);
@@ -415,7 +415,7 @@ void verbs_window_done(struct fabric_rail *rail, const struct ibv_wc *wc)
     struct verbs_grant *held = verbs_ticket_of(rail, grant);
     uint32_t index = (uint32_t)(wc->wr_id & 0xffffff);
     if (held == NULL || held->life != life || held->busy_count == 0) {
-        return; /* of windows that went with their queue pair */
+        return; /* of windows that were freed with their queue pair */
     }
     struct fabric_peer *peer = &rail->peers[grant->peer_index];
     struct verbs_peer *state = peer->backend;
@@ -437,8 +437,8 @@ void verbs_window_done(struct fabric_rail *rail, const struct ibv_wc *wc)
     }
 }
 
-/* Windows are freed at once: what was bound is invalid when this returns. Registrations of the
- * ticket's own go in slices: nobody reads by these queue pairs any more. */
+/* Frees windows at once: bound ranges are inaccessible on return. Registrations are freed in
+ * slices, since no peer reads through these queue pairs any more. */
 static void ticket_drop(struct fabric_rail *rail, struct fabric_grant *grant)
 {
     struct verbs_grant *held = verbs_ticket_of(rail, grant);

@@ -1,6 +1,5 @@
-/* runtime/net/fabric/verbs/verbs.c - the verbs fabric: device, port, address, memory; see
- * verbs_internal.h.
- */
+/* runtime/net/fabric/verbs/verbs.c - the verbs back end: device, port, address, memory; see
+ * internal.h. */
 #include "runtime/net/fabric/verbs/verbs.h"
 #include "runtime/base/sl_parse.h"
 #include "runtime/net/fabric/verbs/internal.h"
@@ -17,11 +16,11 @@
 
 #define GIDS_MAX         256u
 #define SOFT_ROCE_VENDOR 0xffffffu
-#define ASYNC_EVERY      16u /* busy steps between two looks for the device's own events */
+#define ASYNC_EVERY      16u /* busy steps between two checks for asynchronous events */
 
 /* ---- device, port, address ---- */
 
-/* Whether the device's port can be used, and by which address. */
+/* Whether the port is usable; chooses its address. */
 static bool port_usable(struct fabric_rail *rail, struct ibv_context *context, uint8_t port,
                         struct sl_error *why)
 {
@@ -39,7 +38,7 @@ static bool port_usable(struct fabric_rail *rail, struct ibv_context *context, u
     verbs->port = port;
     if (attr.link_layer == IBV_LINK_LAYER_INFINIBAND) {
         verbs->gid = (struct sl_gid){.kind = SL_GID_INFINIBAND};
-        return true; /* local identifiers do */
+        return true; /* InfiniBand uses local identifiers */
     }
     static struct ibv_gid_entry entries[GIDS_MAX];
     struct sl_gid gids[GIDS_MAX];
@@ -89,7 +88,7 @@ static bool device_usable(struct fabric_rail *rail, struct ibv_context *context,
     return false;
 }
 
-/* nic: "NAME" or "NAME:PORT". */
+/* Opens the device of the option nic: "NAME" or "NAME:PORT". */
 static sl_err device_open(struct fabric_rail *rail, struct sl_error *why)
 {
     struct verbs *verbs = verbs_of(rail);
@@ -196,8 +195,8 @@ static void verbs_describe(struct fabric_rail *rail)
                    verbs->windows ? "memory windows" : "no memory windows");
 }
 
-/* Soft-RoCE (up to Linux 6.12 at least) looks up a window for its key, access and queue pair, and
- * then compares the range with that of the whole region below: tests/rdma shows it. */
+/* Soft-RoCE (up to Linux 6.12 at least) checks key, access and queue pair of a window, but then
+ * compares the range with the whole region: tests/rdma shows it. */
 static bool windows_usable(const struct fabric_rail *rail)
 {
     const struct verbs *verbs = verbs_of(rail);
@@ -207,7 +206,7 @@ static bool windows_usable(const struct fabric_rail *rail)
                    (rail->options.windows == SL_FABRIC_WINDOWS_SOUND && sound));
 }
 
-/* Some devices say nothing of reading: then one place a request. */
+/* Some devices do not report a limit for reads: then one place for each request. */
 static uint32_t sges_of(int told, uint32_t most)
 {
     return told < 1 ? 1 : SL_MIN((uint32_t)told, most);
@@ -257,7 +256,7 @@ static void verbs_quiesce(struct fabric_rail *rail)
         if (peer->backend != NULL) {
             peer->state = PEER_STOPPING;
             peer->removed = true;
-            verbs_peer_stop(peer, true); /* destroys the queue pairs: nothing lands any more */
+            verbs_peer_stop(peer, true); /* destroys the queue pairs, which ends all writes */
         }
     }
     for (uint32_t i = 0; i < rail->options.grants_max; i++) {
@@ -267,7 +266,7 @@ static void verbs_quiesce(struct fabric_rail *rail)
             verbs_grant_end(rail, grant);
         }
     }
-    while (verbs->tickets_waiting > 0) { /* registrations alone: without links nothing else waits */
+    while (verbs->tickets_waiting > 0) { /* only registrations: no links exist */
         verbs_tickets_step(rail);
     }
 }
@@ -366,7 +365,7 @@ static void verbs_async(struct fabric_rail *rail)
             (void)sl_fail(&why, SL_ERR_PEER_DIED, "the rdma device has failed");
             fabric_peer_fail(&rail->peers[i], &why);
         }
-        /* Ports that go show in their queue pairs; those that come back in the next attempt. */
+        /* Queue pairs report a lost port, and the next attempt uses a port that returned. */
     }
 }
 
@@ -396,7 +395,7 @@ const struct fabric_backend sl_fabric_verbs = {
     .grant_end = verbs_grant_end,
     .key_parse = verbs_key_parse,
     .lane_push = verbs_lane_push,
-    /* No lane_cancel: a NIC cannot take back what it was given, it ends within its retries. No
-     * flush: every push rang its doorbell. No wake_at: deadlines are the queue pairs' own. */
+    /* No lane_cancel: a NIC cannot cancel requests, which end within its retries. No flush: every
+       push rings the doorbell. No wake_at: queue pairs have their own deadlines. */
     .step = verbs_step,
 };

@@ -1,4 +1,4 @@
-/* runtime/net/fabric/verbs/verbs.h - the back end. */
+/* runtime/net/fabric/verbs/verbs.h - the verbs back end. */
 #ifndef SL_FABRIC_VERBS_VERBS_H
 #define SL_FABRIC_VERBS_VERBS_H
 

@@ -1,12 +1,12 @@
-/* runtime/net/fabric/verbs/work.c - units become work requests, completions end them. */
+/* runtime/net/fabric/verbs/work.c - posts units as work requests, and handles completions. */
 #include "runtime/net/fabric/verbs/internal.h"
 
 #include <string.h>
 
 #define POLL_BATCH  16
-#define POLL_ROUNDS 16 /* of a step */
+#define POLL_ROUNDS 16 /* in a step */
 
-/* Where the unit's bytes lie. Gives the count, VERBS_SGES_MAX at most. */
+/* Gives the ranges of the unit's memory, at most VERBS_SGES_MAX, and their number. */
 static uint32_t unit_sges(const struct fabric_rail *rail, const struct fabric_unit *unit,
                           struct ibv_sge *out)
 {
@@ -14,7 +14,7 @@ static uint32_t unit_sges(const struct fabric_rail *rail, const struct fabric_un
     uint32_t count = 0;
     uint64_t held_bytes =
         fabric_runs_cut(rail, unit->local, unit->length_bytes, spans, VERBS_SGES_MAX, &count);
-    SL_ASSERT(held_bytes == unit->length_bytes); /* it was cut so */
+    SL_ASSERT(held_bytes == unit->length_bytes); /* it was cut for that */
     for (uint32_t i = 0; i < count; i++) {
         out[i] = (struct ibv_sge){.addr = (uintptr_t)spans[i].at,
                                   .length = (uint32_t)spans[i].length_bytes,
@@ -23,9 +23,9 @@ static uint32_t unit_sges(const struct fabric_rail *rail, const struct fabric_un
     return count;
 }
 
-/* One completion ends all units before it. So what is posted together asks for few: after so many
- * units or bytes (a digest begins then), and for the last. Who waits for another unit waits for so
- * much more at most. */
+/* A completion ends all earlier units, so requests posted together need few: one after a number of
+ * units or bytes (so that digests begin early), and one for the last. Other units wait only that
+ * much longer. */
 struct signals {
     uint32_t units;
     uint64_t bytes;
@@ -72,7 +72,7 @@ void verbs_lane_push(struct fabric_lane *lane)
     int code = ibv_post_send(state->qps[lane->index], works, &bad);
     lane->sent = lane->tail;
     verbs->units_out += count;
-    if (code != 0) { /* the queue pair is not what it was */
+    if (code != 0) { /* the queue pair has failed */
         struct sl_error why = {0};
         (void)sl_fail_os(&why, code, "post %u requests", count);
         fabric_peer_fail(peer, &why);
@@ -99,14 +99,14 @@ static void unit_done(struct fabric_rail *rail, const struct ibv_wc *wc)
     struct fabric_peer *peer = &rail->peers[(uint16_t)(wc->wr_id >> 24)];
     const struct verbs_peer *state = peer->backend;
     if (state == NULL || state->epoch == 0 || state->life != life) {
-        return; /* of queue pairs that are gone */
+        return; /* of destroyed queue pairs */
     }
     struct fabric_lane *lane = &peer->lanes[(uint8_t)(wc->wr_id >> 16)];
     uint64_t number = lane->head + (uint16_t)((uint16_t)wc->wr_id - (uint16_t)lane->head);
     if (number >= lane->sent) {
-        return; /* ended before: an error that came twice */
+        return; /* ended before: a repeated error */
     }
-    /* What was posted before without a signal went well, or its own completion would be here. */
+    /* Earlier units without a signal have succeeded, or they would have their own completion. */
     while (lane->head <= number) {
         const struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
         sl_err code = lane->head == number ? code_of(wc->status) : SL_OK;
@@ -120,7 +120,7 @@ static void unit_done(struct fabric_rail *rail, const struct ibv_wc *wc)
         verbs->units_out--;
         fabric_unit_end(lane, code);
     }
-    if (wc->status != IBV_WC_SUCCESS) { /* an error is the end of a queue pair */
+    if (wc->status != IBV_WC_SUCCESS) { /* an error ends a queue pair */
         struct sl_error why = {0};
         (void)sl_fail(&why, code_of(wc->status), "queue pair %u: %s", lane->index,
                       verbs->lib.verbs_wc_status_str(wc->status));
@@ -128,7 +128,7 @@ static void unit_done(struct fabric_rail *rail, const struct ibv_wc *wc)
     }
 }
 
-/* False: there were none. */
+/* Handles a batch of completions. False: there were none. */
 static bool poll_some(struct fabric_rail *rail)
 {
     struct verbs *verbs = verbs_of(rail);
@@ -150,7 +150,7 @@ bool verbs_poll(struct fabric_rail *rail)
     struct ibv_cq *cq = NULL;
     void *context = NULL;
     bool found = false;
-    /* An armed queue gives one event; to look for it is a system call. */
+    /* An armed queue gives one event; checking for it is a system call. */
     if (verbs->armed && verbs->lib.verbs_get_cq_event(verbs->channel, &cq, &context) == 0) {
         verbs->lib.verbs_ack_cq_events(cq, 1);
         verbs->armed = false;
@@ -163,13 +163,13 @@ bool verbs_poll(struct fabric_rail *rail)
         if (verbs->armed) {
             return found;
         }
-        if (found) { /* first what there is room for now, then another look */
+        if (found) { /* first start new work, then check again */
             break;
         }
         if (ibv_req_notify_cq(verbs->cq, 0) != 0) {
             break;
         }
-        verbs->armed = true; /* and look once more: one may have come in between */
+        verbs->armed = true; /* check again: one may have arrived in between */
     }
     rail->work_due = true;
     return found;

@@ -119,8 +119,8 @@ static void record(struct registrar *self, struct sl_recording_event *event)
 
 /* ---- events of a unit ---- */
 
-/* Tokens of a block, as the engine registered them. An unknown model is looked up again after a
- * while, since its engine may have registered by then. */
+/* The tokens of a block, from the registration of its engine. An unknown model is looked up again
+ * after a while, since its engine may have registered by then. */
 static uint64_t model_tokens(struct registrar *self, const struct sl_entry *entry)
 {
     struct reg_recorder *recorder = self->recorder;
@@ -152,7 +152,7 @@ static uint64_t name_of(const struct registrar *self, uint64_t key_hash)
     return sl_recording_name(&self->recorder->note.salt, key_hash);
 }
 
-/* Fills in how the unit's values are stored on a disk. */
+/* Fills in the unit's values and key bytes, for the space that they need on a disk. */
 static void parts_tell(struct registrar *self, sl_ref unit, const struct sl_entry *entry,
                        struct sl_recording_event *event)
 {

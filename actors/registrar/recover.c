@@ -152,7 +152,7 @@ static sl_err recover_blob(struct registrar *self, sl_ref ref, struct sl_error *
 
 /* ---- blocks ---- */
 
-/* The previous registrar was killed between the commit and its note, or its notes are gone. */
+/* The previous registrar was killed between the commit and its note, or wrote no notes. */
 static void recover_settled(struct registrar *self, const struct sl_entry *entry)
 {
     sl_settled_commit(self->settled, entry->extent.generation,

@@ -60,7 +60,7 @@ struct registrar {
     struct reg_space space;
     uint64_t *codes; /* scratch of replies: SL_BATCH_MAX */
     bool draining;
-    uint64_t rest_from_ns; /* the node is at rest from then on */
+    uint64_t rest_from_ns; /* the node is at rest from then on, unless something happens */
     char health_reason[SL_METRICS_REASON_BYTES];
 
     struct reg_walks *walks; /* part.h */

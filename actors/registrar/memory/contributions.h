@@ -35,7 +35,7 @@ struct reg_contribution {
     struct sl_return back; /* answered when no record has the number */
     bool asked;            /* a CONTRIBUTE waits for memory: */
     struct sl_return asker;
-    uint64_t asked_until_ns; /* answered when first puts find memory, or then */
+    uint64_t asked_until_ns; /* answered once first puts find memory, at the latest then */
 };
 
 struct reg_contributions {

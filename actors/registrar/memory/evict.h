@@ -7,8 +7,8 @@
 struct reg_evict {
     /* While room is made ahead of need: generations from here on stay; 0: all may leave. */
     uint64_t spared_generation;
-    /* At least a share of memory was committed or read from disk since young_from[0] was noted, and
-     * is of that generation or newer. */
+    /* Generations from young_from[0] on are new: values committed or read from disk since then take
+     * a share of memory at least. */
     uint64_t young_from[2];
     uint64_t young_bytes; /* committed or read since young_from[1] */
     uint32_t batch_units; /* setting */
@@ -39,8 +39,8 @@ sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t 
  * are free then. Returns the number of units. quietly: as above. */
 uint32_t reg_evict(struct registrar *self, uint64_t want_bytes);
 uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes);
-/* Drops units from the index. False: none could be dropped; after that it does not search again
- * (some 35,000 units) in this turn of the loop. */
+/* Drops units from the index. False: none could be dropped. That search looks at some 35,000 units,
+ * so it runs once a turn of the loop. */
 bool reg_make_index_room(struct registrar *self);
 /* Rounds of it for a record that needs a slot or a note, and for a new record, which may need a
  * whole slab of its size. */

@@ -103,7 +103,7 @@ uint64_t reg_units_kept_bytes(const struct registrar *self)
     return density != NULL ? sl_density_stats(density).kept_pages * SL_PAGE_BYTES : 0;
 }
 
-/* Before a reference: units whose retention ends are released. */
+/* Sets the clock before a reference, which releases units whose retention has ended. */
 static void clock_go(struct registrar *self)
 {
     if (sl_density_stats(self->units->density).kept_pages > 0) {

@@ -34,7 +34,7 @@ struct reg_units {
     struct sl_density *density; /* of the policy density */
     bool by_recency;            /* its walk is in the list by recency */
     bool restoring;             /* a restart: units that join a list existed before */
-    uint64_t expected;          /* number of these that the policy may know, at most */
+    uint64_t expected;          /* the policy will know this number of them at most */
     uint64_t learnt_at;         /* references at which it next notes what it learnt */
     sl_ref learnt_note;
     sl_ref hashed;                 /* unit being committed, whose hash is known; 0: none */
@@ -64,7 +64,7 @@ struct reg_unit_parts {
 void reg_unit_parts(struct registrar *self, sl_ref unit, struct reg_unit_parts *out);
 sl_ref reg_unit_of(const struct sl_entry *record);
 bool reg_unit_visible(struct registrar *self, const struct sl_entry *record); /* to readers */
-void reg_unit_place(struct registrar *self, sl_ref unit); /* newest of its list */
+void reg_unit_place(struct registrar *self, sl_ref unit); /* into its list, as newest */
 /* As reg_unit_place, for a unit that was on disk only and has a part in memory now. wanted: a
  * request waits for it; its reader touches it as well, which counts as one use. */
 void reg_unit_return(struct registrar *self, sl_ref unit, bool wanted);
@@ -121,12 +121,12 @@ void reg_unit_part_join(struct registrar *self, sl_ref group, sl_ref part);
 /* sl_index_switch that also keeps lists, parts and places right. */
 sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
                          const struct sl_disk_place *place, sl_ref *fresh);
-/* Removes a unit permanently: it is invisible at once, its extents are retired. forget: its copies
- * on disk get tombstones. */
+/* Parameters of reg_unit_drop, which removes a unit permanently: it is invisible at once, its
+ * extents are retired. forget: its copies on disk get tombstones. */
 struct reg_drop {
     enum reg_ghost_reason reason;
     bool forget;
-    bool told;          /* only on disks that have reported it, not on those that may */
+    bool told;          /* forget: on disks that reported it, not on those that may have it */
     uint64_t remove_id; /* of the REMOVE that waits for the tombstones; 0: none */
     uint32_t remove_index;
 };

@@ -13,7 +13,8 @@ struct reg_ahead {
 };
 
 /* Makes a value of item `index` of a COMMIT, whose claim is in `slot`, under its key. Errors:
- * SL_ERR_STALE (the grant is gone); SL_ERR_EXISTS, SL_ERR_BUSY, SL_ERR_INVALID, SL_ERR_NO_SPACE. */
+ * SL_ERR_STALE (the grant is freed); SL_ERR_EXISTS, SL_ERR_BUSY, SL_ERR_INVALID, SL_ERR_NO_SPACE
+ * (it stays). */
 sl_err reg_ahead_commit(struct registrar *self, const struct sl_msg *msg, uint32_t slot,
                         uint32_t index);
 /* Grants the extents that a COMMIT asks for, after its items; returns how many are in the

@@ -11,7 +11,7 @@ struct reg_need {
     bool fits; /* fits into empty memory */
 };
 
-/* Whether only memory that is being populated is missing for these bytes. */
+/* Whether these bytes only wait for memory that is being populated. */
 bool reg_memory_comes(const struct registrar *self, uint64_t need_bytes);
 /* Whether granting may begin: there is room for all items, or the request takes what it gets. */
 bool reg_request_has_room(struct registrar *self, const struct reg_request *req,

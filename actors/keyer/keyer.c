@@ -1,5 +1,4 @@
-/* actors/keyer/keyer.c - answers KEYS. The formats are in runtime/keys; this is only the message
- * around them. */
+/* actors/keyer/keyer.c - answers KEYS: the messages only; runtime/keys has the key formats. */
 #include "actors/keyer/keyer.h"
 
 #include "ipc/msg/sl_msg.h"
@@ -10,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Texts are zero-terminated in the message in memory. */
+/* Strings of a message are zero-terminated in memory. */
 #define KEYER_SLOT_BYTES (SL_KEYS_KEY_BYTES_MAX + 1)
 
 static_assert(SL_TOKENS_BYTES_MAX % sizeof(uint32_t) == 0, "whole tokens");
@@ -18,11 +17,10 @@ static_assert(SL_TOKENS_BYTES_MAX % sizeof(uint32_t) == 0, "whole tokens");
 struct keyer {
     struct sl_env *env;
     struct sl_keys *keys;
-    /* Buffers of the largest request so far, bounded by the message table; kept between requests.
-     */
+    /* Buffers of the largest request so far, bounded by the message table, and reused. */
     uint32_t *tokens;
     uint64_t token_capacity;
-    struct sl_text *texts; /* each points into `room` */
+    struct sl_text *texts; /* each is in `room` */
     char *room;
     uint64_t key_capacity;
     uint64_t key_count;
@@ -61,7 +59,7 @@ static sl_err keyer_reserve_keys(struct keyer *self, uint64_t count, struct sl_e
     return SL_OK;
 }
 
-/* Tokens of a frame lie at any address; gives them aligned. */
+/* Gives the tokens aligned: in a frame they may be at any address. */
 static sl_err keyer_tokens(struct keyer *self, const struct sl_bytes *bytes, const uint32_t **out,
                            struct sl_error *why)
 {
@@ -165,7 +163,7 @@ static sl_err keyer_handle(void *state, const struct sl_msg *msg)
 static sl_err keyer_tick(void *state, uint64_t now_ns)
 {
     (void)state;
-    (void)now_ns; /* nothing is ever due: a request is answered where it is handled */
+    (void)now_ns; /* nothing is ever due: requests are answered at once */
     return SL_OK;
 }
 

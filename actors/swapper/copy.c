@@ -1,15 +1,13 @@
-/* actors/swapper/copy.c - COPY and FENCE. Copies are done in slices, so that a large COPY keeps
- * nobody from fencing or cancelling it. Whatever ends a COPY first waits for its slices that are on
- * their way, a millisecond or two. */
+/* actors/swapper/copy.c - COPY and FENCE. Copies run in slices, so that a large COPY delays no
+ * FENCE or cancel. The end of a COPY waits for its slices in flight: a millisecond or two. */
 #include "actors/swapper/internal.h"
 #include "ipc/shm/sl_index.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define CHUNK_BYTES_MAX (8 * SL_MIB) /* of an answer: of the message table */
-/* A swapper that is never idle pins and measures once in so many slices, or its copies would stay
- * slow. */
+#define CHUNK_BYTES_MAX (8 * SL_MIB) /* of hashes in an answer, by the message table */
+/* A swapper that is never idle does idle work once in this many slices, so that copies get fast. */
 #define IDLE_TURNS 16u
 
 /* ---- answers ---- */
@@ -38,10 +36,11 @@ void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
                    const struct sl_error *why)
 {
     struct sl_env *env = self->env;
-    if (job->slices > 0) { /* its memory is lent until then */
+    if (job->slices > 0) { /* the device uses its memory until then */
         sw_slices_end(self, true);
     }
-    if (self->memory.device->unended) { /* whoever asks again gets the next swapper's answer */
+    if (self->memory.device
+            ->unended) { /* the GPU hangs: a repeated request gets the next swapper's answer */
         return;
     }
     job->code = code;
@@ -76,9 +75,9 @@ void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
 static sl_err view_follow(struct swapper *self, struct sl_error *why)
 {
     sl_err err = sl_index_view_follow(self->env->paths->shm_dir, &self->view, why);
-    /* What is not there is the node's, not the caller's. */
+    /* A missing shm file is the node's fault, not the caller's. */
     return err == SL_ERR_NOT_FOUND
-               ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment 'index'")
+               ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no shm file 'index'")
                : err;
 }
 
@@ -113,7 +112,7 @@ static sl_err item_part_check(const struct swapper *self, const struct sw_engine
                    number, engine->engine_id, item->pool, self->rank);
 }
 
-/* Room for the hashes that are answered. */
+/* Allocates the hashes of the answer. */
 static sl_err job_chunks(struct sw_job *job, const struct sw_engine *engine, struct sl_error *why)
 {
     for (uint32_t i = 0; i < job->item_count; i++) {
@@ -121,7 +120,7 @@ static sl_err job_chunks(struct sw_job *job, const struct sw_engine *engine, str
     }
     if (job->chunk_bytes > CHUNK_BYTES_MAX) {
         job->chunk_bytes = 0;
-        return sl_fail(why, SL_ERR_LIMIT, "more than %" PRIu64 " bytes of hashes were asked for",
+        return sl_fail(why, SL_ERR_LIMIT, "more than %" PRIu64 " bytes of hashes were requested",
                        CHUNK_BYTES_MAX);
     }
     job->chunks = calloc(1, SL_MAX(job->chunk_bytes, UINT64_C(1)));
@@ -132,7 +131,7 @@ static sl_err job_chunks(struct sw_job *job, const struct sw_engine *engine, str
     return SL_OK;
 }
 
-/* Everything a slice relies on; refuses the whole COPY before a byte is touched. */
+/* Checks everything that slices rely on; refuses the whole COPY before any byte is touched. */
 static sl_err job_check(struct swapper *self, struct sw_job *job, const struct sw_engine *engine,
                         struct sl_error *why)
 {
@@ -159,7 +158,7 @@ static sl_err job_check(struct swapper *self, struct sw_job *job, const struct s
             return err;
         }
         if (job->looks) {
-            continue; /* nothing of it is in an arena */
+            continue; /* it uses no arena */
         }
         if (item->arena != 0 ||
             sl_arena_at(self->memory.arena, item->offset_bytes, item->length_bytes) == NULL) {
@@ -172,7 +171,7 @@ static sl_err job_check(struct swapper *self, struct sw_job *job, const struct s
     return err == SL_OK && job->chunked ? job_chunks(job, engine, why) : err;
 }
 
-/* Checks the job before its first slice, then begins its next one. */
+/* Checks the job before its first slice, then starts its next one. */
 static sl_err job_slice(struct swapper *self, struct sw_job *job, struct sw_engine *engine,
                         uint64_t *bytes, struct sl_error *why)
 {
@@ -198,8 +197,8 @@ static sl_err job_slice(struct swapper *self, struct sw_job *job, struct sw_engi
     return sw_slice_begin(self, job, engine, bytes, why);
 }
 
-/* The queued job that has something left to begin, whose turn it is, whose engine is mapped, and
- * whose event is over. */
+/* The queued job whose turn is next, with work to start, a mapped engine, and no event to wait
+ * for. */
 static struct sw_job *job_next(struct swapper *self, struct sw_engine **engine)
 {
     struct sw_job *next = NULL;
@@ -216,7 +215,7 @@ static struct sw_job *job_next(struct swapper *self, struct sw_engine **engine)
     return next;
 }
 
-/* The next slice waits until the bus has had its pause. */
+/* Delays the next slice by swap_rate. */
 static void pace(struct swapper *self, uint64_t bytes)
 {
     uint64_t rate = sl_config_u64(self->env->config, SL_SET_swap_rate);
@@ -227,7 +226,7 @@ static void pace(struct swapper *self, uint64_t bytes)
     }
 }
 
-/* Begins a slice of the job; what prevents that ends it. */
+/* Starts a slice of the job; an error ends the job. */
 static void job_turn(struct swapper *self, struct sw_job *job, struct sw_engine *engine)
 {
     struct sl_error why = {0};
@@ -240,7 +239,7 @@ static void job_turn(struct swapper *self, struct sw_job *job, struct sw_engine 
     }
 }
 
-/* Answers the jobs of which nothing is left to be moved, or that failed. */
+/* Answers jobs that have nothing left to move or verify, or that failed. */
 static void jobs_answer(struct swapper *self)
 {
     uint32_t cursor = 0;
@@ -272,8 +271,8 @@ sl_err sw_step(struct swapper *self)
         job_turn(self, job, engine);
         idle = ++self->turns % IDLE_TURNS == 0;
     }
-    /* While slices follow each other two are on their way. What came meanwhile is looked at once
-     * more before the last of them is waited for. */
+    /* With work left, two slices are in flight. Otherwise new jobs are looked for once more before
+     * the last slice is waited for. */
     sw_slices_end(self, !begins);
     jobs_answer(self);
     sw_memory_publish(&self->memory);
@@ -333,7 +332,7 @@ sl_err sw_copy(struct swapper *self, const struct sl_msg *msg)
         err = sl_fail(&why, SL_ERR_INVALID, "event: %" PRIu64 " bytes are no handle", event_bytes);
     }
     if (err == SL_OK && self->draining) {
-        err = sl_fail(&why, SL_ERR_DRAINING, "the swapper takes no more copies");
+        err = sl_fail(&why, SL_ERR_DRAINING, "the swapper accepts no more copies");
     }
     if (err == SL_OK) {
         err = sw_jobs_add(self->jobs, msg, &job, &why);
@@ -357,10 +356,10 @@ sl_err sw_fence(struct swapper *self, const struct sl_msg *msg)
     sw_slices_end(self, true);
     jobs_answer(self);
     if (self->fatal != SL_OK) {
-        return self->fatal; /* what was on its way may still be; the next swapper answers */
+        return self->fatal; /* slices may still run: the next swapper answers */
     }
-    /* Claims that ended need no more: they do not stand, so no later slice writes to them, and none
-     * is on its way now. */
+    /* A FENCE with claims needs no more: these claims are not valid, so no later slice writes to
+     * them, and none is in flight. */
     if (msg->body.fence.items.count == 0) {
         struct sl_error why = {0};
         (void)sl_fail(&why, SL_ERR_CANCELLED, "the op was fenced");
@@ -387,7 +386,7 @@ void sw_copies_tick(struct swapper *self, uint64_t now_ns)
     sw_slices_end(self, false);
     jobs_answer(self);
     for (struct sw_job *job; (job = sw_jobs_each(self->jobs, &cursor)) != NULL;) {
-        if (job->code != SL_OK) { /* answered when its slices are over */
+        if (job->code != SL_OK) { /* answered when its slices are done */
             continue;
         }
         if (job->back.deadline_ns > now_ns) {

@@ -1,4 +1,4 @@
-/* actors/swapper/engines.c - registered regions to mappings and layer tables. */
+/* actors/swapper/engines.c - maps registered regions and makes the device's layer tables. */
 #include "actors/swapper/engines.h"
 #include "ipc/msg/sl_layout.h"
 
@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Distinct memory handles of one rank: a tensor a layer, two for separate K and V. */
+/* Memory handles of one rank: a tensor for each layer, two for separate K and V. */
 #define MAPPINGS_MAX 2048u
 
-struct mapped { /* private_data of a mapping is the back end's, so handles stand beside */
+struct mapped { /* a mapping's private_data is the back end's, so handles are kept here */
     struct sl_memory_handle handle;
-    uint64_t length_bytes; /* longest that a region needs */
+    uint64_t length_bytes; /* the most that a region needs */
 };
 
 static bool handle_equal(const struct sl_memory_handle *a, const struct sl_memory_handle *b)
@@ -43,8 +43,8 @@ struct plan {
     struct sl_layout layout; /* of the rank's regions */
     struct mapped *mapped;   /* distinct handles */
     uint32_t mapped_count;
-    uint32_t *mapped_of;     /* of each layer */
-    struct sl_layer *layers; /* scratch, room for all */
+    uint32_t *mapped_of;     /* index for each layer */
+    struct sl_layer *layers; /* scratch for all */
 };
 
 static void plan_free(struct plan *plan)
@@ -55,7 +55,7 @@ static void plan_free(struct plan *plan)
     free(plan->layers);
 }
 
-/* Distinct handles of the rank's regions and how much of each must be mapped. */
+/* Finds the distinct handles of the rank's regions, and how much of each to map. */
 static sl_err plan_make(const struct sl_body_engine_get_reply *body, uint64_t rank,
                         struct plan *plan, struct sl_error *why)
 {
@@ -73,7 +73,7 @@ static sl_err plan_make(const struct sl_body_engine_get_reply *body, uint64_t ra
     for (uint32_t i = 0; i < plan->layout.layer_count; i++) {
         uint32_t number = plan->layout.layers[i].region;
         const struct sl_item_region *region = &body->regions.at[number];
-        /* Nobody registers what he could not read himself. */
+        /* A process may only register memory that it could read itself. */
         if (region->handle_kind == SL_MEMORY_PROCESS && region->pid != body->pid) {
             return sl_fail(why, SL_ERR_INVALID,
                            "regions[%u].pid: plain memory of process %" PRIu64
@@ -164,7 +164,7 @@ static sl_err parts_make(const struct sw_mapper *mapper,
     }
     for (uint32_t i = 0; err == SL_OK && i < plan->layout.row_count; i++) {
         err = part_make(mapper->device, body, plan, &plan->layout.rows[i], engine, why);
-        sl_metrics_beat_now(mapper->metrics); /* a copy to the GPU each, hundreds of them */
+        sl_metrics_beat_now(mapper->metrics); /* each copies to the GPU; there are hundreds */
     }
     return err;
 }
@@ -198,7 +198,8 @@ static sl_err epochs_note(const struct sl_body_engine_get_reply *body, uint64_t 
             continue;
         }
         if (engine->epoch_count == SW_EPOCHS_MAX) {
-            return sl_fail(why, SL_ERR_LIMIT, "region %" PRIu64 ": of more than %u pools", i,
+            return sl_fail(why, SL_ERR_LIMIT,
+                           "region %" PRIu64 ": the rank uses more than %u pools", i,
                            SW_EPOCHS_MAX);
         }
         engine->epochs[engine->epoch_count++] = epoch;
@@ -223,7 +224,7 @@ static sl_err plan_map(const struct sw_mapper *mapper, struct plan *plan, struct
             return err;
         }
         engine->handles[engine->mapping_count++] = *handle;
-        sl_metrics_beat_now(mapper->metrics); /* up to a millisecond a handle, thousands */
+        sl_metrics_beat_now(mapper->metrics); /* up to a millisecond each; there are thousands */
     }
     return SL_OK;
 }

@@ -1,5 +1,5 @@
-/* actors/swapper/events.c - events of engines that COPYs come after. They are asked for while the
- * COPY waits in the queue, so that neither the device nor other COPYs wait. */
+/* actors/swapper/events.c - events of engines that COPYs wait for. They are polled while the COPY
+ * is queued, so neither the device nor other COPYs wait. */
 #include "actors/swapper/internal.h"
 
 #define EVENT_PAUSE_NS_MIN (20 * SL_NS_PER_US)
@@ -18,7 +18,8 @@ static sl_err event_ask(struct swapper *self, struct sw_job *job, struct sl_erro
     struct sl_device *device = self->memory.device;
     bool over = false;
     if (device->ops->event_open == NULL) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "device %s knows no events", device->ops->name);
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "device %s does not support events",
+                       device->ops->name);
     }
     if (job->event_state == SW_EVENT_TOLD) {
         sl_err err = device->ops->event_open(device, job->event_handle, &job->event, why);
@@ -35,7 +36,7 @@ static sl_err event_ask(struct swapper *self, struct sw_job *job, struct sl_erro
     return err;
 }
 
-/* Again after an eighth of the wait so far, within bounds. */
+/* Polls again after an eighth of the wait so far, within bounds. */
 sl_err sw_events_ask(struct swapper *self, uint64_t *again_ns)
 {
     uint32_t cursor = 0;

@@ -1,12 +1,11 @@
-/* actors/swapper/export.c - POOL_EXPORT: a transporter wants device memory of an engine for its
- * NIC. The swapper alone may touch the device, so it makes the descriptor; exports.c hands it out.
- */
+/* actors/swapper/export.c - POOL_EXPORT: a transporter requests device memory of an engine for its
+ * NIC. Only the swapper uses the device, so it makes the descriptor; exports.c hands it out. */
 #include "actors/swapper/exports.h"
 #include "actors/swapper/internal.h"
 
 #include <string.h>
 
-/* NULL: the engine is not mapped of such memory. */
+/* NULL: the engine has no such memory mapped. */
 static const struct sl_mapping *mapping_of(const struct sw_engine *engine,
                                            const struct sl_body_pool_export *body)
 {
@@ -61,10 +60,10 @@ sl_err sw_pool_export(struct swapper *self, const struct sl_msg *msg)
     struct sw_engine *engine = NULL;
     sl_err err = SL_OK;
     if (body->rank != self->rank) {
-        err = sl_fail(&why, SL_ERR_INVALID, "rank %llu: this is the swapper of another",
+        err = sl_fail(&why, SL_ERR_INVALID, "rank %llu: this is the swapper of another rank",
                       (unsigned long long)body->rank);
     } else if (self->draining) {
-        err = sl_fail(&why, SL_ERR_DRAINING, "the swapper hands out no more memory");
+        err = sl_fail(&why, SL_ERR_DRAINING, "the swapper exports no more memory");
     } else {
         err = sw_engine_ready(self, body->engine_id, msg->trace_id, &engine, &why);
     }

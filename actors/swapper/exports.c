@@ -10,14 +10,14 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define FETCH_NS (5 * SL_NS_PER_S) /* one that is not fetched by then is closed */
+#define FETCH_NS (5 * SL_NS_PER_S) /* then an unfetched descriptor is closed */
 
 struct row {
     int fd; /* -1: free */
     uint64_t name, life, length_bytes, engine_id, until_ns;
 };
 struct sw_exports {
-    pthread_mutex_t lock; /* of the rows */
+    pthread_mutex_t lock; /* protects the rows */
     struct row rows[SW_EXPORTS_MAX];
     uint64_t last_name;
     struct sl_descriptors *server;
@@ -29,13 +29,13 @@ static void row_close(struct row *row)
     *row = (struct row){.fd = -1};
 }
 
-/* On the server's thread. */
+/* Runs on the server's thread. */
 static sl_err export_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
                           struct sl_descriptors_part *out, struct sl_error *why)
 {
     struct sw_exports *exports = context;
     bool found = false;
-    if (ask->length_bytes == 0) { /* of a pool that was made here */
+    if (ask->length_bytes == 0) { /* memory of a pool that was made here */
         return sl_descriptors_file(ask, out, why);
     }
     (void)pthread_mutex_lock(&exports->lock);
@@ -43,7 +43,7 @@ static sl_err export_give(void *context, const struct sl_descriptors_ask *ask, u
         struct row *row = &exports->rows[i];
         found = row->fd >= 0 && row->name == ask->address && row->life == ask->life &&
                 row->length_bytes == ask->length_bytes;
-        if (found) { /* the caller closes it */
+        if (found) { /* the server closes the descriptor */
             *out = (struct sl_descriptors_part){.count = 1};
             out->fds[0] = row->fd;
             out->lengths[0] = row->length_bytes;
@@ -51,8 +51,7 @@ static sl_err export_give(void *context, const struct sl_descriptors_ask *ask, u
         }
     }
     (void)pthread_mutex_unlock(&exports->lock);
-    return found ? SL_OK
-                 : sl_fail(why, SL_ERR_STALE, "that device memory is not handed out any more");
+    return found ? SL_OK : sl_fail(why, SL_ERR_STALE, "that device memory is no longer exported");
 }
 
 sl_err sw_exports_open(struct sw_exports **out, const struct sl_env *env, struct sl_error *why)

@@ -21,7 +21,7 @@ static sl_err gpu_differs(const struct sl_device *device,
     sl_gpu_text(region->gpu.at, its);
     sl_gpu_text(device->gpu, ours);
     return sl_fail(why, SL_ERR_CONFIG,
-                   "the engine's memory lies on %s (CUDA_VISIBLE_DEVICES %.32s), the swapper has "
+                   "the engine's memory is on %s (CUDA_VISIBLE_DEVICES %.32s), the swapper has "
                    "%s (%.32s)",
                    its, told ? body->visible_devices.at : "not set", ours,
                    visible == NULL ? "not set" : visible);

@@ -1,14 +1,14 @@
-/* actors/swapper/jobs.c - bounded table of COPYs, and what is remembered of those that are over. */
+/* actors/swapper/jobs.c - the bounded table of COPYs, and the memory of answered ones. */
 #include "actors/swapper/jobs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A job's buffers up to this size stay with its slot. */
+/* Buffers up to this many items stay with their slot. */
 #define ITEMS_KEPT 4096u
-/* Answered COPYs and fenced ops that are remembered: sets of four ways, the oldest of a set goes.
- */
+/* Remembered answers and fenced ops: sets of four ways; a new one replaces the oldest of its
+ * set. */
 #define SEEN_SETS 2048u
 #define SEEN_WAYS 4u
 
@@ -61,7 +61,7 @@ void sw_jobs_destroy(struct sw_jobs **jobs)
     *jobs = NULL;
 }
 
-/* ---- what is remembered ---- */
+/* ---- answered and fenced ---- */
 
 static uint64_t name_hash(const char *name, uint64_t length)
 {
@@ -77,7 +77,7 @@ static struct seen_set *seen_set_of(struct seen_set *sets, uint64_t sender, uint
     return &sets[((sender ^ number) * UINT64_C(0x9e3779b97f4a7c15) >> 32) % SEEN_SETS];
 }
 
-/* The way that holds the number, SEEN_WAYS when none does. */
+/* The way with this number; SEEN_WAYS: none. */
 static uint32_t seen_find(const struct seen_set *set, uint64_t sender, uint64_t number)
 {
     uint32_t way = 0;
@@ -236,8 +236,7 @@ void sw_jobs_end(struct sw_jobs *jobs, struct sw_job *job)
 bool sw_job_is_before(const struct sw_job *job, const struct sl_msg *fence)
 {
     bool of_sender = job_is_of(job, fence->sender);
-    if (fence->op_id ==
-        0) { /* all that this sender, or one of that name before it, has asked for */
+    if (fence->op_id == 0) { /* all from this sender, or its predecessor of that name */
         return of_sender && seq_before(job->back.seq, fence->seq);
     }
     return job->back.op_id == fence->op_id && (!of_sender || seq_before(job->back.seq, fence->seq));

@@ -1,4 +1,4 @@
-/* actors/swapper/memory.c - the device, and the arena as it is mapped here and known to it. */
+/* actors/swapper/memory.c - opens the device, and maps and pins the arena for it. */
 #include "actors/swapper/memory.h"
 #include "actors/swapper/gpu.h"
 #include "runtime/base/sl_spin.h"
@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An arena that grows is looked at so often, one that is pinned or not there less often. */
+/* How often a growing arena is checked, and one that is pinned or missing. */
 #define LOOK_GROWING_NS (50 * SL_NS_PER_MS)
 #define LOOK_NS         SL_NS_PER_S
-/* From here on memory is the limit, and cores are the engine's. */
+/* With more threads memory is the limit, and the engine needs the cores. */
 #define COPY_THREADS_MAX UINT64_C(4)
-/* A swapper that says nothing for a second is killed without a reason; so there is one before. */
+/* A swapper without a heartbeat for a second is killed without a reason, so it fails before. */
 #define GPU_WAIT_NS (800 * SL_NS_PER_MS)
 
-/* Which GPU the number of the rank meant: engines of the rank must have the same. */
+/* Logs the GPU that the rank's number selected: engines of the rank must use the same. */
 static void gpu_log(const struct sl_env *env, uint64_t rank, const struct sl_device *device)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -35,8 +35,8 @@ static enum sl_beside beside_of(const char *text)
                                         : SL_BESIDE_WATCH; /* auto */
 }
 
-/* That copy plain memory of processes: they have the cores of the node together, since all ranks
- * are asked at a time. */
+/* Threads that copy processes' plain memory. All ranks copy at the same time and share the
+ * cores. */
 static uint32_t copy_threads(const struct sl_env *env)
 {
     uint64_t share = sl_spin_cores() / sl_config_u64(env->config, SL_SET_ranks);
@@ -77,7 +77,7 @@ static unsigned char *arena_base(const struct sl_arena *arena)
     return sl_arena_at(arena, 0, 1);
 }
 
-/* Unpins all of it and unmaps it. Minutes for a terabyte: the supervisor hears that it goes on. */
+/* Unpins and unmaps all of it: minutes for a terabyte, with heartbeats for the supervisor. */
 static void arena_close(struct sw_memory *memory, struct sl_arena **arena)
 {
     while (*arena != NULL && memory->device != NULL &&
@@ -96,7 +96,7 @@ void sw_memory_close(struct sw_memory *memory)
     sl_device_close(&memory->device);
 }
 
-/* An arena that the node has no more, and that is not unpinned yet; NULL: there is none. */
+/* A former arena of the node that is not unpinned yet; NULL: none. */
 static struct sl_arena **arena_leaving(struct sw_memory *memory)
 {
     for (uint32_t i = 0; i < SW_LEAVING_MAX; i++) {
@@ -114,8 +114,8 @@ static void arena_leave_step(struct sw_memory *memory, struct sl_arena **arena)
     }
 }
 
-/* The node has another arena. Slices to come take the new; those on their way have
- * the old one, which stays mapped until their hashes are made. */
+/* The node has a new arena, which later slices use. Slices in flight use the old one, which stays
+ * mapped until they are hashed. */
 static sl_err arena_leave(struct sw_memory *memory, struct sl_error *why)
 {
     for (uint32_t i = 0; i < SW_LEAVING_MAX; i++) {
@@ -134,29 +134,29 @@ sl_err sw_arena(struct sw_memory *memory, struct sl_error *why)
 {
     const char *directory = memory->env->paths->shm_dir;
     struct sl_arena **mapped = &memory->arena;
-    /* Asked once: it is a system call, of which a small COPY has few. */
+    /* Checked once: a small COPY should make few system calls. */
     sl_err err = *mapped == NULL ? SL_ERR_STALE : sl_arena_current(*mapped, directory);
     if (err == SL_ERR_STALE) {
         err = *mapped != NULL ? arena_leave(memory, why) : SL_OK;
         err = err == SL_OK ? sl_arena_attach(directory, 0, true, mapped, why) : err;
     }
-    if (err != SL_OK) { /* what is not there is the node's, not the caller's */
+    if (err != SL_OK) { /* a missing shm file is the node's fault, not the caller's */
         return err == SL_ERR_NOT_FOUND
-                   ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no segment 'arena.0'")
+                   ? sl_fail(why, SL_ERR_UNREACHABLE, "the node has no shm file 'arena.0'")
                    : err;
     }
     return sl_device_host_add(memory->device, arena_base(*mapped), sl_arena_data_bytes(*mapped),
                               sl_arena_populated_bytes(*mapped), why);
 }
 
-/* Looks for the arena before the first copy needs it, and at how far it has grown. */
+/* Maps the arena before the first copy needs it, and follows its growth. */
 static void arena_look(struct sw_memory *memory)
 {
     struct sl_env *env = memory->env;
     if (memory->look_ns > env->now_ns) {
         return;
     }
-    sl_err err = sw_arena(memory, NULL); /* not there yet: next time */
+    sl_err err = sw_arena(memory, NULL); /* an error: tries again */
     const struct sl_arena *arena = memory->arena;
     bool growing = err == SL_OK && sl_arena_populated_bytes(arena) < sl_arena_data_bytes(arena);
     memory->look_ns = sl_deadline_ns(env->now_ns, growing ? LOOK_GROWING_NS : LOOK_NS);
@@ -182,7 +182,7 @@ sl_err sw_memory_idle(struct sw_memory *memory)
     } else {
         arena_look(memory);
     }
-    if (leaving != NULL || arena_leaving(memory) != NULL) { /* a step at a time, none is pinned */
+    if (leaving != NULL || arena_leaving(memory) != NULL) { /* one step at a time */
         sw_memory_publish(memory);
         env->ops->wake_at(env, env->now_ns);
         return SL_OK;
@@ -191,7 +191,7 @@ sl_err sw_memory_idle(struct sw_memory *memory)
     if (err != SL_OK) {
         bool fatal = sl_err_class(err) == SL_CLASS_RESTART;
         sl_log_write(env->log, fatal ? SL_LOG_ERROR : SL_LOG_WARN, 0, "%s%s", why.text,
-                     fatal ? "" : ", copies go on without");
+                     fatal ? "" : ", copies continue without it");
         if (fatal) {
             return err;
         }

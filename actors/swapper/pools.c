@@ -1,5 +1,5 @@
-/* actors/swapper/pools.c - memory made for others: one row an epoch. Asking again gives the same
- * memory: an answer may be lost with the registrar that it was for. */
+/* actors/swapper/pools.c - pool memory made for others, one row for each epoch. A repeated request
+ * gets the same memory, since an answer may be lost when the registrar dies. */
 #include "actors/swapper/pools.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@ static struct sw_made *made_find(const struct sw_pools *pools, uint64_t epoch)
     return NULL;
 }
 
-/* A free row; NULL: none, why says so. */
+/* A free row; NULL: none, see why. */
 static struct sw_made *made_row(struct sw_pools *pools, struct sl_error *why)
 {
     struct sw_made *row = made_find(pools, 0);
@@ -27,7 +27,7 @@ static struct sw_made *made_row(struct sw_pools *pools, struct sl_error *why)
         }
     }
     if (row == NULL && pools->made_high == SW_MADE_MAX) {
-        (void)sl_fail(why, SL_ERR_LIMIT, "%u pools were made here", SW_MADE_MAX);
+        (void)sl_fail(why, SL_ERR_LIMIT, "%u pools exist here already", SW_MADE_MAX);
         return NULL;
     }
     return row != NULL ? row : &pools->made[pools->made_high++];

@@ -1,13 +1,13 @@
-/* actors/swapper/registrations.c - engines that are known here: asked of the registrar, mapped
- * while COPYs want them, ended when their process or registration ends. */
+/* actors/swapper/registrations.c - the engines known here: requested from the registrar, mapped
+ * while COPYs need them, dropped when their process or registration ends. */
 #include "actors/swapper/gpu.h"
 #include "actors/swapper/internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* An idle engine's registration is asked for again so often, and that of a team's rank always; what
- * ended is unmapped. */
+/* Interval of checks of an idle engine's registration, and of any team rank's. Ended ones are
+ * unmapped. */
 #define ENGINE_CHECK_NS (2 * SL_NS_PER_S)
 
 struct sw_engine *sw_engine_find(struct swapper *self, uint64_t engine_id)
@@ -33,7 +33,7 @@ static void engine_forget(struct swapper *self, struct sw_engine *engine)
 {
     struct sl_proc_id proc = engine->proc;
     bool shared = false;
-    sl_calls_forget(self->calls, engine->call_seq); /* what was true then may be so no more */
+    sl_calls_forget(self->calls, engine->call_seq); /* its answer may be outdated */
     (void)sw_exports_end(self->exports, engine->engine_id, self->env->now_ns);
     sw_engine_unmap(self->memory.device, engine);
     *engine = (struct sw_engine){0};
@@ -71,8 +71,7 @@ static bool engine_has_jobs(struct swapper *self, uint64_t engine_id)
     return false;
 }
 
-/* A free slot; when there is none, that of the mapped engine that was idle longest. NULL: all are
- * busy. */
+/* A free slot, or that of the mapped engine that was idle longest. NULL: all are in use. */
 static struct sw_engine *engine_slot(struct swapper *self)
 {
     struct sw_engine *oldest = NULL;
@@ -106,7 +105,7 @@ static sl_err engine_ask(struct swapper *self, struct sw_engine *engine, uint64_
                          engine->engine_id, &engine->call_seq);
 }
 
-/* Maps what the registrar answered; jobs that waited for it go on, or end with the reason. */
+/* Maps the engine of an answer. Waiting jobs continue, or end with the error. */
 static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
                          const struct sl_body_engine_get_reply *body)
 {
@@ -132,8 +131,8 @@ static sl_err engine_map(struct swapper *self, struct sw_engine *engine,
                    sl_proc_id_equal(self->engines[i].proc, proc);
     }
     if (err == SL_OK && !watched) {
-        /* Watched after mapping: a process that died meanwhile is reported at once, so a descriptor
-         * of a later process with its number cannot stay mapped. */
+        /* Watched after mapping: if the process died meanwhile that is reported at once, so no
+         * descriptor of a later process with its number stays mapped. */
         err = env->ops->watch(env, proc, engine->engine_id);
         if (err != SL_OK) {
             (void)sl_fail(&why, err, "engine process %u cannot be watched", proc.pid);
@@ -194,8 +193,7 @@ void sw_engine_died(struct swapper *self, const struct sl_body_local_died *died)
     }
 }
 
-/* Also one that is asked for: the answer on its way is not heard, not even when it is asked for
- * again. */
+/* Also drops one that was only requested: its answer is ignored, even if it is requested again. */
 void sw_engine_over(struct swapper *self, uint64_t engine_id)
 {
     struct sw_engine *engine = sw_engine_find(self, engine_id);
@@ -220,14 +218,14 @@ void sw_engines_revoke(struct swapper *self, uint64_t epoch)
     }
 }
 
-/* It is not known here, and asked for. */
+/* Requests an engine that is not known here. */
 static sl_err engine_begin(struct swapper *self, struct sw_engine *engine, uint64_t engine_id,
                            uint64_t trace_id, struct sl_error *why)
 {
     *engine = (struct sw_engine){.state = SW_ENGINE_ASKED, .engine_id = engine_id};
     sl_err err = engine_ask(self, engine, trace_id);
     if (err != SL_OK) {
-        (void)sl_fail(why, err, "engine %" PRIu64 " could not be asked for", engine_id);
+        (void)sl_fail(why, err, "engine %" PRIu64 " could not be requested", engine_id);
         engine_end(self, engine, err, why);
     }
     return err;
@@ -236,7 +234,7 @@ static sl_err engine_begin(struct swapper *self, struct sw_engine *engine, uint6
 void sw_engine_want(struct swapper *self, struct sw_job *job)
 {
     struct sl_error why = {0};
-    /* Parked jobs end at their deadline, whoever does not answer. */
+    /* Waiting jobs end at their deadline, even without an answer. */
     self->env->ops->wake_at(self->env, job->back.deadline_ns);
     if (sw_engine_find(self, job->engine_id) != NULL) {
         return;
@@ -279,7 +277,7 @@ void sw_engines_unanswered(struct swapper *self, uint64_t now_ns)
             engine->call_seq = 0;
         }
         if (engine == NULL || engine->state != SW_ENGINE_ASKED) {
-            continue; /* an idle one is asked again later */
+            continue; /* an idle one is checked again later */
         }
         if (!engine_has_jobs(self, engine->engine_id) || engine_ask(self, engine, 0) != SL_OK) {
             struct sl_error why = {0};
@@ -302,7 +300,7 @@ void sw_engines_check(struct swapper *self, uint64_t now_ns)
             engine->team ? engine->asked_ns : SL_MAX(engine->used_ns, engine->asked_ns);
         uint64_t due_ns = sl_deadline_ns(since_ns, ENGINE_CHECK_NS);
         if (due_ns <= now_ns) {
-            (void)engine_ask(self, engine, 0); /* a full table: next time */
+            (void)engine_ask(self, engine, 0); /* if no call is free: next time */
             due_ns = sl_deadline_ns(now_ns, ENGINE_CHECK_NS);
         }
         next_ns = SL_MIN(next_ns, due_ns);

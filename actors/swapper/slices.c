@@ -1,11 +1,10 @@
-/* actors/swapper/slices.c - slices of COPYs: which parts are in one, and what is made of them when
- * it is over. */
+/* actors/swapper/slices.c - slices of COPYs: fills them with parts, and takes their results. */
 #include "actors/swapper/internal.h"
 #include "ipc/shm/sl_index.h"
 
 #include <string.h>
 
-struct extent { /* what of a part is to be copied */
+struct extent { /* the range of a part to copy */
     uint64_t from, end;
 };
 
@@ -15,7 +14,7 @@ const struct sw_part *sw_item_part(const struct sw_engine *engine, const struct 
     return sw_engine_part(engine, item->pool, parts ? item->part : 0);
 }
 
-/* Of an item that was checked. */
+/* The item was checked. */
 static struct extent item_extent(const struct sw_engine *engine, const struct sl_item_piece *item)
 {
     const struct sw_part *part = sw_item_part(engine, item);
@@ -30,10 +29,9 @@ struct sl_digest_span sw_item_span(const struct sw_engine *engine, const struct 
     return sl_digest_span_of(extent.from, extent.end, item->length_bytes);
 }
 
-/* ---- the beginning ---- */
+/* ---- start ---- */
 
-/* Picks the moves of a job's next slice: what may still be written, up to the bounds. Gives their
- * bytes. */
+/* Fills the job's next slice with parts that may still be written. Gives their bytes. */
 static uint64_t slice_pick(struct swapper *self, struct sw_slice *slice, struct sw_job *job,
                            const struct sw_engine *engine)
 {
@@ -57,14 +55,14 @@ static uint64_t slice_pick(struct swapper *self, struct sw_slice *slice, struct 
             part.span = sw_item_span(engine, item);
             job->chunk_at += part.span.count * sizeof(uint64_t);
         }
-        /* A claim that ends between here and the end of the slice is still quarantined: its extent
-         * is reused only after this actor has answered a FENCE, which waits for the slice. */
+        /* A claim that ends before the slice does is quarantined. Its extent is reused only after
+         * this actor has answered a FENCE, which waits for the slice. */
         if (job->out && !job->looks &&
             !sl_index_claim_stands(self->view, (sl_ref)item->ref, item->generation)) {
             sl_metric_add(self->env->metrics, self->metrics.claims_gone, 1);
             continue;
         }
-        /* The arena was checked, but may have been made anew since. */
+        /* The arena was checked, but may have been replaced since. */
         const struct sl_arena *arena = self->memory.arena;
         unsigned char *host = arena == NULL || job->looks
                                   ? NULL
@@ -85,7 +83,7 @@ static uint64_t slice_pick(struct swapper *self, struct sw_slice *slice, struct 
     return bytes;
 }
 
-/* Before b, when moves of the same layers shall follow each other. */
+/* Order in which moves of the same layers are adjacent. */
 static bool move_before(const struct sl_move *a, const struct sl_move *b)
 {
     if (a->layers_index != b->layers_index) {
@@ -95,9 +93,9 @@ static bool move_before(const struct sl_move *a, const struct sl_move *b)
                                             : a->layer_end < b->layer_end;
 }
 
-/* Items come block by block, with all pools and parts of a block, but the device does moves of the
- * same layers together: one kernel for all of them. Stable, by merging: up to 1024 moves, and none
- * is touched when they are in order already. */
+/* Items are ordered by block, each with all its pools and parts. The device moves equal layers
+ * together, with one kernel. A stable merge sort of up to 1024 moves; ordered ones stay as they
+ * are. */
 static void slice_order(struct sw_slice *slice)
 {
     uint16_t order[SL_DEVICE_SLICE_MOVES_MAX], merged[SL_DEVICE_SLICE_MOVES_MAX];
@@ -121,7 +119,7 @@ static void slice_order(struct sw_slice *slice)
         }
         memcpy(order, merged, slice->count * sizeof(*order));
     }
-    for (uint32_t i = 0; i < slice->count; i++) { /* each cycle of the permutation once */
+    for (uint32_t i = 0; i < slice->count; i++) { /* follows each cycle of the permutation once */
         struct sl_move move = slice->moves[i];
         struct sw_slice_part part = slice->parts[i];
         uint32_t to = i;
@@ -175,10 +173,10 @@ sl_err sw_slice_begin(struct swapper *self, struct sw_job *job, const struct sw_
     slice->check = job->looks;
     *bytes = slice_pick(self, slice, job, engine);
     sw_slice_send(self, slice, job, why);
-    return SL_OK; /* an error is that of each job which lost something by it */
+    return SL_OK; /* an error belongs to each job that lost parts by it */
 }
 
-/* ---- the end ---- */
+/* ---- end ---- */
 
 static void put_u64(unsigned char *out, uint64_t value)
 {
@@ -187,8 +185,8 @@ static void put_u64(unsigned char *out, uint64_t value)
     }
 }
 
-/* The hashes of what is whole now: a chunk may have begun with layers that were copied before,
- * which lie in the extent under the same claim. Just copied, it is in the cache. */
+/* Hashes chunks that are complete now. A chunk may begin with layers that were copied earlier,
+ * which are in the extent under the same claim. The rest was just copied and is in the cache. */
 static void chunks_hash(struct sw_job *job, const struct sw_slice_part *part,
                         const struct sl_move *move)
 {
@@ -201,7 +199,7 @@ static void chunks_hash(struct sw_job *job, const struct sw_slice_part *part,
     }
 }
 
-/* Gives the job what was done; err: why not all. */
+/* Gives the job its results; err: why they are incomplete. */
 static void slice_over(struct sw_slice *slice, sl_err err, const struct sl_error *why)
 {
     struct sw_job *job = slice->job;

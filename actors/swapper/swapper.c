@@ -1,4 +1,4 @@
-/* actors/swapper/swapper.c - the actor contract, and memory of pools that is made and dropped. */
+/* actors/swapper/swapper.c - the actor contract of the swapper; makes and drops memory of pools. */
 #include "actors/swapper/swapper.h"
 
 #include "actors/swapper/gpu.h"
@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define DAMAGED_MAX 64u /* that are told to the registrar at a time */
+#define DAMAGED_MAX 64u /* reports to the registrar in flight */
 
 static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(swapper, metrics.copies, "copies"),
@@ -41,7 +41,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(swapper, memory.threads, "copy_threads"),
 };
 
-/* The page outlives this process: a gauge says what is, and never what changed. */
+/* The page outlives this process, so gauges are set, not incremented. */
 static void pools_gauge(struct swapper *self)
 {
     sl_metric_set(self->env->metrics, self->metrics.pools_made, sw_pools_made(&self->pools));
@@ -115,7 +115,7 @@ static sl_err pool_make(struct swapper *self, const struct sl_msg *msg)
     return SL_OK;
 }
 
-/* What is unmapped here is touched no more. */
+/* No slice touches memory that is unmapped here. */
 static sl_err pool_drop(struct swapper *self, const struct sl_msg *msg)
 {
     sw_slices_end(self, true);
@@ -130,7 +130,7 @@ static sl_err pool_drop(struct swapper *self, const struct sl_msg *msg)
     return SL_OK;
 }
 
-/* The engine may unmap the memory, or use it for something else, once this is answered. */
+/* After the answer the engine may unmap the memory, or reuse it. */
 static sl_err engine_over(struct swapper *self, const struct sl_msg *msg)
 {
     sw_slices_end(self, true);

@@ -1,4 +1,4 @@
-/* actors/swapper/swapper.h - parts between the device blocks of one rank and arena extents. */
+/* actors/swapper/swapper.h - the actor that copies parts between a rank's device and the arena. */
 #ifndef SL_SWAPPER_H
 #define SL_SWAPPER_H
 

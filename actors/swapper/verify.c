@@ -1,12 +1,12 @@
-/* actors/swapper/verify.c - what a load has brought is digested again where it lies on the device,
- * and compared with what was stored (setting load_verify). It finds what no checksum on the way
- * can: a copy that went wrong or elsewhere, or memory that does not keep it. */
+/* actors/swapper/verify.c - digests loaded blocks on the device, and compares them with what was
+ * stored (load_verify). This finds what checksums on the way cannot: a copy that went wrong or to
+ * another place, or memory that lost it. */
 #include "actors/swapper/internal.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#define SAMPLE_SHARE 32u /* one byte of so many */
+#define SAMPLE_SHARE 32u /* verifies one of this many bytes */
 
 void sw_verify_init(struct swapper *self)
 {
@@ -17,7 +17,7 @@ void sw_verify_init(struct swapper *self)
                                                     : SAMPLE_SHARE; /* sample, auto */
 }
 
-/* Whether the item's turn has come: shares add up over jobs. */
+/* Whether to verify the item: shares add up over jobs. */
 static bool item_is_due(struct swapper *self, const struct sw_job *job, uint32_t i)
 {
     const struct sl_item_piece *item = &job->items[i];
@@ -37,7 +37,7 @@ static bool item_is_due(struct swapper *self, const struct sw_job *job, uint32_t
     return true;
 }
 
-/* To the next item that is due. Each is asked once. */
+/* Moves to the next item to verify. Each item is decided once. */
 static bool verify_next(struct swapper *self, struct sw_job *job)
 {
     if (job->verified == 0 && !job->verify_due) {
@@ -53,9 +53,9 @@ static bool verify_next(struct swapper *self, struct sw_job *job)
 bool sw_verify_left(struct swapper *self, struct sw_job *job)
 {
     bool moved = job->checked && job->next_item == job->item_count;
-    bool begun = job->verified > 0 || job->verify_due; /* only then its slices are of checks */
+    bool begun = job->verified > 0 || job->verify_due; /* then its slices are checks */
     if (job->out || !moved || (!begun && (job->slices > 0 || job->code != SL_OK)) ||
-        self->fatal != SL_OK) { /* one that is wrong does not spare the others */
+        self->fatal != SL_OK) { /* a wrong part does not spare the others */
         return false;
     }
     const struct sw_engine *engine = sw_engine_find(self, job->engine_id);
@@ -91,7 +91,7 @@ uint64_t sw_verify_begin(struct swapper *self, struct sw_job *job, const struct 
     return device->stats.bounced_bytes - bounced_bytes;
 }
 
-/* Whether the value itself is wrong, and not the copy of it. Its reader has pinned it. */
+/* Whether the value itself is wrong, not only its copy. Its reader has pinned it. */
 static bool value_is_damaged(struct swapper *self, const struct sl_item_piece *item)
 {
     const struct sl_arena *arena = self->memory.arena;
@@ -104,8 +104,8 @@ static bool value_is_damaged(struct swapper *self, const struct sl_item_piece *i
     return digest.low != item->digest_low || digest.high != item->digest_high;
 }
 
-/* The registrar takes it out, so that the next load is a miss and a store writes it anew. Not told,
- * with the table of calls full, it is found again. */
+/* The registrar removes the value, so the next load is a miss and a store writes it again. If no
+ * call is free, the damage will be found again. */
 static void damaged_tell(struct swapper *self, const struct sw_job *job,
                          const struct sl_item_piece *item)
 {
@@ -123,7 +123,7 @@ static void damaged_tell(struct swapper *self, const struct sw_job *job,
     sl_metric_add(env->metrics, self->metrics.damaged, 1);
 }
 
-/* The part does not count. */
+/* Marks the part as not done. */
 static void part_fail(struct sw_job *job, uint32_t i, sl_err err, const struct sl_error *why)
 {
     job->done[i >> 3] = (unsigned char)((uint32_t)job->done[i >> 3] & ~(1u << (i & 7)));
@@ -158,12 +158,12 @@ void sw_verify_over(struct swapper *self, struct sw_slice *slice, sl_err err,
             struct sl_error wrong = {0};
             sl_err corrupt = sl_fail(&wrong, SL_ERR_CORRUPT,
                                      "device block %" PRIu64 ", pool %" PRIu64
-                                     ": what arrived is not what was stored",
+                                     ": the data differ from what was stored",
                                      item->device_block, item->pool);
             sl_metric_add(env->metrics, self->metrics.corrupt, 1);
             bool damaged = value_is_damaged(self, item);
             sl_log_write(env->log, SL_LOG_ERROR, job->back.trace_id, "%s%s", wrong.text,
-                         damaged ? "; nor is the value in memory" : "");
+                         damaged ? "; the value in memory is damaged as well" : "");
             if (damaged) {
                 damaged_tell(self, job, item);
             }

@@ -82,7 +82,7 @@ class Ops(OnNode):
         for events in (b"e" * 64, {1: bytearray(64), 0: b"e" * 64}):
             with self.assertRaises(sluice.SluiceError) as caught:
                 engine.store(range(4), [3], events=events).wait()
-            self.assertIn("device host knows no events", str(caught.exception))
+            self.assertIn("device host does not support events", str(caught.exception))
             self.assertEqual(caught.exception.result.stored_count, 0)
         self.assertEqual(engine.store(range(4), [3], events=None).wait().stored_count, 1)
         with self.assertRaises(sluice.SluiceError):

@@ -1,5 +1,5 @@
-"""Requests with an adapter (LoRA). vLLM hashes the adapter's name and path with the tokens; its weights take their place here, so that one
-adapter at two paths is one, and two at one path are two. No vLLM in it."""
+"""Keys of requests with an adapter (LoRA). vLLM hashes the adapter's name and path with the tokens. Here a digest of its weights replaces
+them: one adapter at two paths has the same keys, two adapters at one path have not. Imports no vLLM."""
 
 import functools
 import inspect
@@ -10,17 +10,17 @@ from sluice import weights
 
 
 def of_vllm(owner, name, takes, caller=None):
-    """The function of vLLM in whose place ours comes. Raises ValueError where another vLLM has it otherwise, or its caller calls another one:
-    adapters would be taken for each other."""
+    """Returns the function of vLLM that is to be replaced. Raises ValueError if its parameters differ or its caller does not call it, as
+    in another release of vLLM: adapters would be mistaken for each other."""
     found, calls = getattr(owner, name, None), getattr(owner, caller or name, None)
     if None in (found, calls) or [*inspect.signature(found).parameters] != takes or caller and name not in calls.__code__.co_names:
-        raise ValueError(f"this vLLM has no {owner.__name__}.{name}({', '.join(takes)}) that Sluice knows, by which adapters (LoRA) are told apart: "
-                         "install the version of vLLM that Sluice's page of it names")
+        raise ValueError(f"this vLLM has no {owner.__name__}.{name}({', '.join(takes)}) as Sluice expects it to distinguish adapters (LoRA): "
+                         "install the version of vLLM that Sluice's documentation names")
     return found
 
 
 class Seen:
-    """A request with some attributes of its own."""
+    """A proxy of a request that overrides some attributes."""
 
     def __init__(self, request, **own):
         self.__dict__.update(own, asked=request)
@@ -30,7 +30,7 @@ class Seen:
 
 
 class Named(Seen):
-    """vLLM's request with keys that its adapter's weights are part of. name: theirs; None: its blocks have no keys."""
+    """A proxy of vLLM's request whose keys include the adapter's weights. name: of the weights; None: its blocks have no keys."""
 
     def __init__(self, request, name):
         adapter = types.SimpleNamespace(lora_name="", lora_path=name)
@@ -38,7 +38,7 @@ class Named(Seen):
 
     @property
     def block_hashes(self):
-        """As many as vLLM's request has. That of a streaming session may get shorter, and go on with other tokens."""
+        """As many hashes as vLLM's request has. A streaming session's request may become shorter and continue with other tokens."""
         theirs, ours = self.asked.block_hashes, self.hashed.block_hashes
         if self.lora_request.lora_path is None:
             return []
@@ -52,18 +52,18 @@ class Named(Seen):
 
 
 def key_of(adapter):
-    """What vLLM's own cache tells adapters apart by: one that is loaded again under another number still gets the blocks of before."""
+    """By these vLLM's own cache distinguishes adapters: an adapter that is loaded again under another number still finds its blocks."""
     return adapter.lora_name, adapter.lora_path
 
 
 class Adapters:
-    """The requests of an engine; one thread."""
+    """Adapters and requests of an engine; one thread."""
 
     def __init__(self, whole):
         self.held, self.requests = weights.Held(whole), {}
 
     def named(self, request):
-        """The request, or what stands for it until end()."""
+        """Returns the request, or with an adapter its proxy, which exists until end()."""
         adapter = getattr(request, "lora_request", None)
         if adapter is None:
             return request
@@ -72,7 +72,7 @@ class Adapters:
         return self.requests[request.request_id]
 
     def watch(self, core):
-        """Has the class of vLLM's engines say which files its workers load. What it does not load so they load for the first request."""
+        """Hooks into the class of vLLM's engines to see which adapter files are loaded. Workers load others at their first request."""
         load = of_vllm(core, "add_lora", ["self", "lora_request"])
 
         @functools.wraps(load)
@@ -82,13 +82,13 @@ class Adapters:
         core.add_lora = add_lora
 
     def hashed(self, utils):
-        """Has vLLM's own hashes say the weights of an adapter beside its name and path. utils: the module that makes them."""
+        """Makes vLLM's own hashes include an adapter's weights besides its name and path. utils: the module that computes the hashes."""
         told = inspect.unwrap(of_vllm(utils, "_gen_lora_extra_hash_keys", ["request"], "generate_block_hash_extra_keys"))
 
         @functools.wraps(told)
         def keys(request):
             found = told(request)
-            if found and not hasattr(request, "sluice_weights"):  # weights without a name: nobody finds what is hashed with this one
+            if found and not hasattr(request, "sluice_weights"):  # weights without a name: a random one, so that no request finds these blocks
                 adapter = request.lora_request
                 request.sluice_weights = self.held.name(key_of(adapter), adapter.lora_path) or str(uuid.uuid4())
             return [(*one, request.sluice_weights) for one in found]

@@ -1,4 +1,4 @@
-"""SluiceConnector: what vLLM calls, in its scheduler and in its workers."""
+"""SluiceConnector: the interface that vLLM calls in its scheduler and in its workers."""
 
 import dataclasses
 import logging
@@ -26,11 +26,12 @@ log = logging.getLogger("vllm.sluice")
 
 @dataclasses.dataclass
 class Models(KVConnectorHandshakeMetadata):
-    """What workers register, and the scheduler, too: it sees neither tensors nor the layers of all stages."""
+    """Models and splits that workers register. They send them to the scheduler, which has neither tensors nor the layers of all
+    stages."""
 
     of: dict      # class: model
     splits: dict  # group: Split
-    layer_ends: list = dataclasses.field(default_factory=list)  # layers.ends_of, where something goes by layers
+    layer_ends: list = dataclasses.field(default_factory=list)  # layers.ends_of, if loads or stores are by layers
 
 
 @dataclasses.dataclass
@@ -40,7 +41,7 @@ class Step(KVConnectorMetadata):
 
 @dataclasses.dataclass
 class Awake(KVConnectorWorkerMetadata):
-    """Makes vLLM hand the output of an empty step to the scheduler's connector."""
+    """Makes vLLM pass the output of an empty step to the scheduler's connector."""
 
     def aggregate(self, other):
         return self
@@ -66,7 +67,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             self.by_layers = None
 
     def pool(self, group, split, layers=(), addresses=None, base_bytes=0, first_slices=None):
-        """first_slices: of each stage the number of its first slice; the scheduler does not need them."""
+        """first_slices: number of the first slice of each stage; the scheduler does not need them."""
         rank_parts = [first_part(group, split, rank, self.ranks, first) for first in first_slices or [0] * self.stages
                       for rank in range(self.ranks)]
         return sluice.Pool(facts.pool_name(group), facts.pool_kind(group), layers, memory_bytes=base_bytes, device=addresses,
@@ -103,7 +104,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         facts.sleep_watch(self._vllm_config.model_config, self.worker)
 
     def interior(self, group, caches):
-        """The order of bytes within the states of a head, which its attention back end decides."""
+        """Describes the order of bytes within the states of a head, which the attention back end chooses."""
         if not group.layers:
             return ""
         cache = caches[group.layers[0]][0]
@@ -144,7 +145,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
 
     @classmethod
     def requires_piecewise_for_cudagraph(cls, extra_config):
-        """A graph of the whole step would be replayed without the calls for its layers."""
+        """True for layers: a CUDA graph of the whole step would be replayed without the calls for each layer."""
         return layers.wanted(parse(extra_config))
 
     def build_connector_worker_meta(self):
@@ -158,7 +159,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             if group.block_tokens % hash_tokens:
                 raise ValueError(f"SluiceConnector: blocks of {group.block_tokens} tokens, hashes of {hash_tokens}")
         if transfer.kv_load_failure_policy != "recompute":
-            log.warning("kv_load_failure_policy is %r: a load that fails ends its request; 'recompute' does not",
+            log.warning("kv_load_failure_policy is %r: a failed load ends its request; with 'recompute' it does not",
                         transfer.kv_load_failure_policy)
         facts.load_check(self.settings, self.groups)
         layers.check(self.settings, self.groups, getattr(self._kv_cache_config, "needs_kv_cache_zeroing", False),
@@ -179,7 +180,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             self.scheduler.announce()
 
     def set_xfer_handshake_metadata_pp_aware(self, metadata):
-        told = metadata[min(metadata)]  # all ranks tell the same
+        told = metadata[min(metadata)]  # the same from all ranks
         self.scheduler.layer_ends = told.layer_ends
 
         def pools(_, members):
@@ -203,7 +204,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
 
     def build_connector_meta(self, scheduler_output):
         cut_tokens = self._vllm_config.cache_config.block_size
-        if cut_tokens != self.cut_tokens:  # at the first step: vLLM changes it once more after it made the connector
+        if cut_tokens != self.cut_tokens:  # checked at the first step: vLLM changes it after it has made the connector
             self.cut_tokens = cut_tokens
             warning = facts.states_warning(self.groups, cut_tokens, self._vllm_config.model_config.model)
             if warning is not None:
@@ -227,10 +228,10 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
             params = self.scheduler.handovers.send(self.adapters.named(request), block_ids)
         self.adapters.end(request.request_id)
         self.scheduler.request_end(request.request_id)
-        return False, params  # what is being stored is referenced
+        return False, params  # False: blocks of running stores are referenced
 
     def take_events(self):
-        self.scheduler.step_end()  # the last call of each step whose output was processed
+        self.scheduler.step_end()  # vLLM's last call for each step whose output was processed
         return [self.event(group.index, self.classes[at].block_tokens, *told)
                 for at, *told in self.scheduler.take_events() for group in self.classes[at].groups]
 
@@ -250,7 +251,7 @@ class SluiceConnector(KVConnectorBase_V1, SupportsHMA):
         return self.scheduler.frees_blocks
 
     def reset_cache(self):
-        """Forgets all blocks of this model, for every engine: its weights have changed."""
+        """Removes all blocks of this model, for every engine: its weights have changed."""
         try:
             return self.scheduler.drain(self.settings.timeout) and self.node.forget()
         except sluice.SluiceError as error:

@@ -1,4 +1,4 @@
-"""What the connector needs to know of a vLLM, taken from its configuration and its tensors."""
+"""Facts about vLLM's configuration and tensors that the connector needs."""
 
 import hashlib
 import json
@@ -17,30 +17,30 @@ STATE_MODES = {"align": "state", "all": "states"}  # of mamba_cache_mode
 
 
 def groups_of(vllm_config, kv_cache_config, kind_of):
-    """[Group] of the groups that can be found by hashes. kind_of: vLLM's get_kv_cache_spec_kind. Raises ValueError for what is
-    not served: then nothing of the model could be loaded."""
+    """Returns [Group] for the groups whose blocks have hashes. kind_of: vLLM's get_kv_cache_spec_kind. Raises ValueError for unsupported
+    caches, since then no block of the model could be loaded."""
     parallel = vllm_config.parallel_config
     for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
         if getattr(parallel, name, 1) > 1:
-            raise ValueError(f"SluiceConnector: {name} {getattr(parallel, name)} is not served: a rank has some tokens of each block then, "
-                             "and a part is a slice of heads and layers")
+            raise ValueError(f"SluiceConnector: {name} {getattr(parallel, name)} is not supported: a rank has some tokens of each block then, "
+                             "but a part is a slice of heads and layers")
     ranks = parallel.tensor_parallel_size
     groups = []
     for index in kv_cache_config.prefix_cacheable_group_ids:
         group = kv_cache_config.kv_cache_groups[index]
         spec = group.kv_cache_spec
         layers = getattr(spec, "kv_cache_specs", None)
-        specs = [layers[name] for name in group.layer_names or layers] if layers else [spec]  # a stage may have none of them
+        specs = [layers[name] for name in group.layer_names or layers] if layers else [spec]  # a stage may have none of these layers
         told = getattr(kind_of(spec), "value", kind_of(spec))
         if told == "mamba":
             groups.append(states_of(index, group, specs[0], ranks))
             continue
         kind = KINDS.get(told)
         if kind is None:
-            raise ValueError(f"SluiceConnector: caches of the kind {kind_of(spec)} are not served")
+            raise ValueError(f"SluiceConnector: caches of the kind {kind_of(spec)} are not supported")
         heads = {one.num_heads for one in specs}
         if len(heads) != 1:
-            raise ValueError(f"SluiceConnector: layers of {sorted(heads)} heads in one group are not served")
+            raise ValueError(f"SluiceConnector: layers of {sorted(heads)} heads in one group are not supported")
         window = getattr(specs[0], "sliding_window", None) or 0
         extra = getattr(specs[0], "extra_retained_tokens", 0)
         groups.append(Group(index, kind, spec.block_size, window + extra if kind == "window" else 0, tuple(group.layer_names), heads.pop(),
@@ -49,7 +49,7 @@ def groups_of(vllm_config, kv_cache_config, kind_of):
 
 
 def states_of(index, group, spec, ranks):
-    """Of Mamba and linear attention. What a rank has of a state is a part: convolutions are not cut at heads alone."""
+    """A Group of Mamba or linear attention. A rank's share of a state is one part, since convolutions are not only cut at heads."""
     kind = STATE_MODES.get(spec.mamba_cache_mode)
     if kind is None:
         raise ValueError(f"SluiceConnector: mamba_cache_mode {spec.mamba_cache_mode!r} keeps no states of prefixes; 'align' and 'all' do")
@@ -58,24 +58,24 @@ def states_of(index, group, spec, ranks):
 
 
 def load_check(settings, groups):
-    """Raises ValueError where a step cannot wait for its loads: with several groups vLLM could not be told which blocks failed, and
-    with a window the load itself waits for steps that run."""
+    """Raises ValueError if a step cannot wait for its loads. With several groups, failed blocks could not be reported to vLLM; with a
+    window, the load itself waits for running steps."""
     if settings.load == "sync" and (len(groups) > 1 or groups[0].kind != "full"):
-        raise ValueError("kv_connector_extra_config: load: 'sync' serves models with one group of caches alone, of full attention")
+        raise ValueError("kv_connector_extra_config: load: 'sync' supports only models with one group of caches, with full attention")
 
 
 def states_warning(groups, cut_tokens, name):
-    """What to tell where the scheduler ends steps, every cut_tokens, between the boundaries at which states are kept; None: it does not.
-    vLLM's workers enlarge blocks until a state fits, and on a CPU its scheduler goes on with 128 tokens."""
+    """Returns a warning if the scheduler ends steps, every cut_tokens, between the boundaries at which states are kept; None: it does
+    not. vLLM's workers enlarge blocks until a state fits, but on a CPU its scheduler keeps 128 tokens."""
     block_tokens = max((group.block_tokens for group in groups if group.kind == "state"), default=cut_tokens)
     if cut_tokens % block_tokens == 0:
         return None
-    return (f"{name}: few prefixes or none will be found, and what is stored of them is of no use: its states are kept every {block_tokens} "
-            f"tokens, and vLLM ends its steps every {cut_tokens}. Start the engine with --block-size {block_tokens}")
+    return (f"{name}: few or no prefixes will be found, and storing them is useless: its states are kept every {block_tokens} "
+            f"tokens, but vLLM ends its steps every {cut_tokens}. Start the engine with --block-size {block_tokens}")
 
 
 def shards_of(spec, ranks, model_heads):
-    """Ranks with bytes of their own: where there are fewer KV heads than ranks, several have the same."""
+    """Number of ranks with distinct bytes: with fewer KV heads than ranks, several ranks have the same."""
     if spec.max_tp_shards is not None:
         return min(ranks, spec.max_tp_shards)
     if spec.num_heads == 1 and model_heads < ranks:
@@ -84,13 +84,13 @@ def shards_of(spec, ranks, model_heads):
 
 
 def caches_of(groups, tensors):
-    """{name: (Cache, ...)} of torch's tensors [blocks, heads, states, content]."""
+    """Returns {name: (Cache, ...)} for torch's tensors [blocks, heads, states, content]."""
     caches = {}
     for group in groups:
         for name in group.layers:
             tensor = tensors[name]
             if tensor.dim() != 4 or tensor.stride(3) != 1:
-                raise ValueError(f"{name}: a cache of the shape {tuple(tensor.shape)}, strides {tensor.stride()}, is not served")
+                raise ValueError(f"{name}: a cache of the shape {tuple(tensor.shape)}, strides {tensor.stride()}, is not supported")
             item = tensor.element_size()
             storage = tensor.untyped_storage()
             caches[name] = (Cache(name, storage.data_ptr(), storage.nbytes(), tensor.data_ptr() - storage.data_ptr(),
@@ -99,7 +99,8 @@ def caches_of(groups, tensors):
 
 
 def mark_of(tensor):
-    """What tells whether the work that was submitted so far is done (layers.Worker): on a CPU it is when the call returns."""
+    """Returns a factory of marks that report whether the work submitted so far is done (layers.Worker). On a CPU it is done when the call
+    returns."""
     if not tensor.is_cuda:
         return Computed
     import torch
@@ -113,19 +114,19 @@ def mark_of(tensor):
 
 
 def cuts_of(vllm_config, settings):
-    """Where slices of layers begin, but for the first."""
+    """Returns where slices of layers begin, except the first."""
     stages = vllm_config.parallel_config.pipeline_parallel_size
     layers = vllm_config.model_config.get_total_num_hidden_layers()
     own = None
     if stages > 1:
-        from vllm.distributed.utils import get_pp_indices  # VLLM_PP_LAYER_PARTITION may have its own
+        from vllm.distributed.utils import get_pp_indices  # VLLM_PP_LAYER_PARTITION may set other ends
 
         own = [get_pp_indices(layers, stage, stages)[1] for stage in range(stages)]
     return stages_apart(layers, stages, settings.stages, own)
 
 
 def of_all_stages(here, stages, group_of_stages):
-    """What each stage has to say, in their order; each calls it. group_of_stages: vLLM's get_pp_group."""
+    """Exchanges `here` among the stages, which all call it, and returns a list by stage. group_of_stages: vLLM's get_pp_group."""
     if stages == 1:
         return [here]
     import torch
@@ -136,16 +137,16 @@ def of_all_stages(here, stages, group_of_stages):
 
 
 def stages_check(classes, told):
-    """Raises ValueError where a stage has no layer of a class: then it could not register, and no op of the class would begin. told:
-    for each stage {group: (names, ...)}."""
+    """Raises ValueError if a stage has no layer of a class: it could not register then, and no op of the class could start. The second
+    argument has for each stage {group: (names, ...)}."""
     for group in classes:
         for number, stage in enumerate(told):
             if not any(stage[member.index][0] for member in group.groups):
-                raise ValueError(f"SluiceConnector: stage {number} of the pipeline has no layer of the class {group.name}: not served")
+                raise ValueError(f"SluiceConnector: stage {number} of the pipeline has no layer of the class {group.name}: not supported")
 
 
 def sleep_watch(model_config, registered):
-    """The registration rests while vLLM sleeps."""
+    """Ends the registrations while vLLM sleeps."""
     if getattr(model_config, "enable_sleep_mode", False):
         from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
 
@@ -153,15 +154,16 @@ def sleep_watch(model_config, registered):
 
 
 def adapters_watch(adapters):
-    """From now on: the engine makes its connector before it loads adapters."""
+    """Watches loads of adapters. In time, since the engine makes its connector before it loads adapters."""
     from vllm.v1.engine.core import EngineCore
 
     adapters.watch(EngineCore)
 
 
 def models_of(vllm_config, settings, classes, splits, interiors):
-    """{class: all that gives its bytes their meaning}, whatever the ranks. Adapters and pictures are in the hashes. splits: {group: Split};
-    interiors: {group: the order of bytes within a head}. Raises ValueError where files of the model cannot be read."""
+    """Returns {class: model}: everything that determines what the stored bytes mean, independent of ranks. Hashes cover adapters and
+    images. splits: {group: Split}; interiors: {group: order of bytes within a head}. Raises ValueError if files of the model cannot be
+    read."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     name, revision = (settings.model, model.revision or "") if settings.model else weights_of(vllm_config, model, settings)
     apart = told_apart(vllm_config, settings)
@@ -180,7 +182,7 @@ def models_of(vllm_config, settings, classes, splits, interiors):
 
 
 def weights_of(vllm_config, model, settings):
-    """(name, revision) of what vLLM loaded."""
+    """(name, revision) of the weights that vLLM loaded."""
     load = getattr(vllm_config, "load_config", None)
     return weights.identity(model.model, model.revision, settings.whole, load_format(load), getattr(load, "download_dir", None))
 
@@ -191,8 +193,8 @@ def load_format(load):
 
 
 def told_apart(vllm_config, settings):
-    """What few engines have: layers with a type of their own, weights in a format that not all have, a configuration that is not the
-    model's, and a draft model, whose layers lie in the same blocks."""
+    """Rare settings that change stored bytes: layers with a type of their own, a special format of weights, overrides of the model's
+    configuration, and a draft model, whose layers are in the same blocks."""
     model, apart = vllm_config.model_config, []
     skipped = getattr(vllm_config.cache_config, "kv_cache_dtype_skip_layers", None)
     if skipped:
@@ -200,20 +202,20 @@ def told_apart(vllm_config, settings):
     if getattr(model, "hf_overrides", None):
         apart.append({"overrides": model.hf_overrides})
     load = getattr(vllm_config, "load_config", None)
-    if load_format(load) != "auto":  # of a directory with two formats another one, or none of it
+    if load_format(load) != "auto":  # selects files of a directory with two formats, or none
         apart.append({"load": [load_format(load), getattr(load, "model_loader_extra_config", None)]})
     pictures = getattr(model, "multimodal_config", None)
     for of, names in ((model, ("hf_config_path", "config_format", "model_impl", "code_revision", "quantization_config")),
                       (pictures, ("mm_processor_kwargs", "video_pruning_rate"))):
         apart += [{name: value} for name in names if (value := getattr(of, name, None)) not in (None, "", "auto", {})]
     drafts = getattr(getattr(vllm_config, "speculative_config", None), "draft_model_config", None)
-    if drafts is not None and drafts.model != model.model:  # else it has no layers, or they are the model's
+    if drafts is not None and drafts.model != model.model:  # else the draft has no layers, or the model's
         apart.append({"drafts": weights_of(vllm_config, drafts, settings)})
     return apart
 
 
 def long_rope(model, shape):
-    """Of a model with long and short factors: which of them vLLM takes, for all tokens, which max_model_len decides."""
+    """For a model with long and short factors: which of them vLLM uses for all tokens, depending on max_model_len."""
     told = getattr(shape, "rope_parameters", None) or {}
     kinds = [told, *(one for one in told.values() if isinstance(one, dict))]  # some models have parameters for each kind of layer
     lengths = [one.get("original_max_position_embeddings") or getattr(shape, "original_max_position_embeddings", 0) for one in kinds
@@ -222,7 +224,7 @@ def long_rope(model, shape):
 
 
 def extra_keys(request, first, end):
-    """What vLLM hashes of these tokens' block beside them, as bytes: adapters, pictures, salt."""
+    """What vLLM hashes besides the tokens of this block, as bytes: adapters, images, salt."""
     from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys
 
     return repr(generate_block_hash_extra_keys(request, first, end, 0)[0]).encode()

@@ -1,9 +1,9 @@
-"""Hand-overs: prefill in one engine, decode in another. Knows vLLM's requests by the few attributes that it uses.
+"""Hand-overs: prefill in one engine, decode in another. Uses few attributes of vLLM's requests.
 
-A proxy passes parameters on with the requests (kv_transfer_params), under the names that vLLM's proxies use. Prefill is asked for a
-hand-over (ASKED), and its response has what decode's request is to say (OFFERED and the names below). A proxy that asks both at once
-makes the number itself. All of it comes from clients: what is not understood makes an ordinary request, and the blocks' keys
-decide what is loaded."""
+A proxy adds parameters to the requests (kv_transfer_params), with the names that vLLM's proxies use. ASKED requests a hand-over from
+prefill, and prefill's response has the parameters for decode's request (OFFERED and the names below). A proxy that calls both at once
+chooses the number itself. Clients can forge all parameters: invalid ones make an ordinary request, and the blocks' keys alone decide what
+is loaded."""
 
 import dataclasses
 import hashlib
@@ -18,20 +18,20 @@ import sluice
 log = logging.getLogger("vllm.sluice")
 ASKED = "do_remote_decode"
 OFFERED = "do_remote_prefill"
-NUMBER = "sluice_handover"  # hexadecimal: some proxies keep numbers as floating point
-NODE = "sluice_node"        # where prefill is; not there: on decode's node
-MODELS = "sluice_models"    # {class: model identity} of prefill; not there: not compared
+NUMBER = "sluice_handover"  # hexadecimal: some proxies turn numbers into floating point
+NODE = "sluice_node"        # prefill's node; missing: decode's own node
+MODELS = "sluice_models"    # {class: model identity} of prefill; missing: not compared
 NUMBER_MAX = (1 << 64) - 1
 NODE_BYTES_MAX = 31
-SHOWN = 80                  # characters of a parameter in a line of the log
-NULL_BLOCK = 0              # vLLM's stand-in for blocks that a window has left
-KINDS = ("full", "window")  # of groups. States at the end of a prompt are not where decode needs them
-# Ends of a receive that say nothing of the node: prefill is late, or gone, or the request is.
+SHOWN = 80                  # characters of a parameter in a log line
+NULL_BLOCK = 0              # vLLM's placeholder for blocks that a window has left
+KINDS = ("full", "window")  # of groups; states are not at the position that decode needs
+# Codes of a receive that do not indicate trouble with the node: prefill is late or gone, or the request was cancelled.
 QUIET = (sluice.Code.HANDOVER, sluice.Code.TIMEOUT, sluice.Code.CANCELLED, sluice.Code.INCOMPLETE)
 
 
 class Offer(NamedTuple):
-    """What decode is told."""
+    """A hand-over that decode's request names."""
 
     number: int
     node: str
@@ -40,14 +40,14 @@ class Offer(NamedTuple):
 
 @dataclasses.dataclass
 class Send:
-    """A class of a hand-over that is under way at prefill."""
+    """A running send of one class at prefill."""
 
     held: list  # vLLM's blocks
     began: float
 
 
 def number_of(value):
-    """A hand-over's number from a parameter. Raises ValueError."""
+    """Parses a hand-over's number. Raises ValueError."""
     number = value if isinstance(value, int) and not isinstance(value, bool) else 0
     if isinstance(value, str) and re.fullmatch("[0-9a-fA-F]{1,16}", value):
         number = int(value, 16)
@@ -57,7 +57,7 @@ def number_of(value):
 
 
 def offer_of(params):
-    """The Offer, or None where there is none. Raises ValueError for what is not understood."""
+    """Returns the Offer, or None without one. Raises ValueError for invalid parameters."""
     if not isinstance(params, dict) or params.get(OFFERED) is not True:
         return None
     node, models = ((empty if params.get(name) is None else params[name]) for name, empty in ((NODE, ""), (MODELS, {})))
@@ -69,17 +69,18 @@ def offer_of(params):
 
 
 def asked(request):
-    """Whether prefill is asked to hand the request over."""
+    """Whether the request asks prefill for a hand-over."""
     return isinstance(request.kv_transfer_params, dict) and request.kv_transfer_params.get(ASKED) is True
 
 
 def part_number(number, name):
-    """Of a class: each is a hand-over of its own."""
+    """Number of the hand-over of one class: each class has its own."""
     return int.from_bytes(hashlib.sha256(f"{number:016x} {name}".encode()).digest()[:8], "little") or 1
 
 
 def span(group, start, end):
-    """Blocks [first, last) of a class that decode needs to compute the token at `end`, when it has those before the token at `start`."""
+    """Blocks [first, last) of a class that decode needs to compute the token at `end` if it has all blocks before the token at
+    `start`."""
     first = start // group.block_tokens
     if group.window_blocks:
         window = max(one.window for one in group.groups)
@@ -88,13 +89,14 @@ def span(group, start, end):
 
 
 def tail_key(before, tokens, extra, length):
-    """Key of an incomplete block. before: the key of the one before it; extra: what else its states depend on."""
+    """Key of an incomplete block. before: key of the previous block; extra: other inputs of its states."""
     told = b"sluice tail\0" + struct.pack("<II", len(before), len(tokens)) + before + struct.pack(f"<{len(tokens)}I", *tokens) + extra
     return hashlib.sha256(told).digest()[:length]
 
 
 class Handovers:
-    """Both sides, beside a Scheduler (scheduler.py). extra_keys(request, first token, end): what vLLM hashes beside tokens, as bytes."""
+    """Both sides of hand-overs, for a Scheduler (scheduler.py). extra_keys(request, first token, end): what vLLM hashes besides tokens,
+    as bytes."""
 
     def __init__(self, scheduler):
         self.of = scheduler
@@ -104,15 +106,15 @@ class Handovers:
         self.extra_keys = lambda request, first, end: b""
         self.windows = [at for at, group in enumerate(scheduler.classes) if group.window_blocks]
         self.sends = True  # whether this engine may be prefill
-        self.sending = 0   # blocks that sends under way keep
+        self.sending = 0   # blocks that running sends reference
 
     # ---- both sides ----
 
     def served(self, request):
-        """Raises ValueError for requests whose blocks cannot be named, and models whose caches are not."""
+        """Raises ValueError for requests whose blocks have no keys, and for models whose caches cannot be handed over."""
         kinds = {one.kind for group in self.of.classes for one in group.groups}
         if not kinds.issubset(KINDS):
-            raise ValueError(f"caches of the kinds {', '.join(sorted(kinds))} are not handed over")
+            raise ValueError(f"caches of the kinds {', '.join(sorted(kinds))} cannot be handed over")
         if len(request.block_hashes) * self.of.hash_tokens + self.of.hash_tokens <= request.num_prompt_tokens:
             raise ValueError("the engine hashes no blocks (enable_prefix_caching)")
 
@@ -128,14 +130,14 @@ class Handovers:
         return keys, last > full
 
     def refused(self, why):
-        """One line in a while: clients provoke it."""
+        """Logs a refusal, with a rate limit, since clients can provoke it."""
         self.of.count(handovers_refused=1)
-        self.of.say("a hand-over is refused, the request is an ordinary one: %s", why)
+        self.of.say("a hand-over is refused, the request runs as an ordinary one: %s", why)
 
     # ---- decode ----
 
     def offered(self, request):
-        """The Offer that this request brings, or None."""
+        """Returns the Offer of this request, or None."""
         try:
             offer = offer_of(request.kv_transfer_params)
             if offer is not None:
@@ -156,54 +158,55 @@ class Handovers:
                                      f"block size, data type, parts and attention back end are in it")
 
     def tokens(self, tracker, computed):
-        """Tokens beyond `computed` that prefill hands over; 0: there is no hand-over. The last one of the prompt is computed."""
+        """Number of tokens beyond `computed` that prefill hands over; 0: no hand-over. The last token of the prompt is always
+        computed."""
         request = tracker.request
         if tracker.offer is None:
             return 0
-        if tracker.offer is Ellipsis:  # not looked at
+        if tracker.offer is Ellipsis:  # not parsed yet
             tracker.offer = self.offered(request)
         if tracker.offer is not None:
             aligned = all(computed % group.block_tokens == 0 for group in self.of.classes)
             if aligned and request.num_tokens == request.num_prompt_tokens > computed + 1:
                 return request.num_prompt_tokens - 1 - computed
-            tracker.offer = None  # the engine has it all, or it was preempted
+            tracker.offer = None  # the engine has all tokens, or the request was preempted
         return 0
 
     def receive(self, load, chunk):
-        """The op, or None."""
+        """Starts a receive and returns the op, or None."""
         keys, partial = self.keys(chunk.at, load.tracker.request, chunk.first, chunk.first + chunk.count)
         return self.of.start(self.of.node.receive, chunk.at, keys, chunk.tables, self.of.settings.handover_timeout, first=chunk.first,
                              number=part_number(load.offer.number, self.of.classes[chunk.at].name), partial=partial, mode=self.mode,
                              node=load.offer.node, request=load.tracker.request, hints=load.tracker.hints)
 
     def receive_ended(self, load, result):
-        """An op of it. One that fails ends the others: nothing of them would be used. A node that was started anew fails it, too, and
-        says so in words alone."""
+        """Handles the end of one op. A failed one cancels the others, since their blocks would not be used. A restarted node also fails
+        it, visible only in the text, so this registers again."""
         if result.code != sluice.Code.OK:
             self.of.register_again()
-            self.of.say("a hand-over has failed, its request is begun anew: %s", result.why)
+            self.of.say("a hand-over has failed, its request restarts: %s", result.why)
             self.cancel(load.request_id)
 
     def cancel(self, request_id):
-        """Receives of a request that is gone end early, so that its blocks are free."""
+        """Cancels receives of a request that has ended, so that its blocks become free."""
         for op, (what, _) in list(self.of.ops.items()):
             if getattr(what, "offer", None) is not None and what.request_id == request_id:
                 try:
                     op.cancel()
                 except sluice.SluiceError:
-                    pass  # it ends by its time
+                    pass  # it ends by its deadline
 
     # ---- prefill ----
 
     def step_begins(self, tokens_of, tables_of):
-        """Blocks of windows that decode needs are referenced when the end of a prompt is scheduled: when it was computed, its window may
+        """References the blocks of windows that decode needs when the end of a prompt is scheduled: once it is computed, its window may
         have left them."""
         for request_id, count in tokens_of.items() if self.windows and self.sends else ():
             tracker = self.of.trackers.get(request_id)
             if tracker is not None and asked(tracker.request):
                 begin, end = tracker.request.num_computed_tokens, tracker.request.num_prompt_tokens
                 if begin < end <= begin + count:
-                    self.leave(tracker)  # what it had before a preemption
+                    self.leave(tracker)  # references from before a preemption
                     tables = tables_of(request_id)
                     tracker.windows = {at: self.of.chunk(at, tables, *span(self.of.classes[at], 0, end - 1)) for at in self.windows}
 
@@ -213,8 +216,8 @@ class Handovers:
         tracker.windows = None
 
     def send(self, request, tables):
-        """The request has ended; tables: a list of blocks for each of vLLM's groups. Begins the hand-over that it asked for and gives
-        what decode is told. None: nothing is handed over."""
+        """Starts the hand-over that an ended request asked for and returns the parameters for decode; None: no hand-over. tables: a list
+        of blocks for each of vLLM's groups."""
         if not asked(request) or request.num_prompt_tokens < 2 or not self.sends or not self.of.free(self.sending):
             return None
         given = request.kv_transfer_params.get(NUMBER)
@@ -225,7 +228,7 @@ class Handovers:
         except ValueError as error:
             self.refused(error)
             return None
-        started = [self.send_start(request, number, chunk) for chunk in chunks]  # of all: each lets go of its blocks
+        started = [self.send_start(request, number, chunk) for chunk in chunks]  # start all: each releases its own blocks
         if not all(started):
             return None
         return {OFFERED: True, ASKED: False, NUMBER: f"{number:x}", NODE: self.of.node.name(), MODELS: self.of.node.models(self.of.classes)}
@@ -238,7 +241,7 @@ class Handovers:
             for i, one in enumerate(self.of.classes[at].groups):
                 table = kept[at].tables[i] if at in kept else tables[one.index][first:last]
                 if len(table) < last - first or NULL_BLOCK in table:
-                    raise ValueError(f"{self.of.classes[at].name}: a block that decode needs is gone already")
+                    raise ValueError(f"{self.of.classes[at].name}: a block that decode needs was already freed")
         return [kept.pop(at) if at in kept else self.of.chunk(at, tables, *at_span) for at, at_span in enumerate(spans)]
 
     def send_start(self, request, number, chunk):

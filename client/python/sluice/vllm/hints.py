@@ -1,4 +1,4 @@
-"""What a request says of its session and its next turn, of priority and retention: `sluice_hints` in its kv_transfer_params. No vLLM in it."""
+"""Hints of a request about its session, priority and retention: `sluice_hints` in its kv_transfer_params. Imports no vLLM."""
 
 from sluice.hints import hints_checked
 
@@ -6,6 +6,6 @@ NAME = "sluice_hints"
 
 
 def hints_of(params):
-    """The hints of kv_transfer_params as engine.store takes them, or None. Raises ValueError for what is not understood."""
+    """Returns the hints of kv_transfer_params as engine.store takes them, or None. Raises ValueError for unknown names and values."""
     given = params.get(NAME) if isinstance(params, dict) else None
     return None if given is None else hints_checked(NAME, given)

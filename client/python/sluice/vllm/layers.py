@@ -1,9 +1,8 @@
-"""Loads and stores layer by layer, while the step computes: what vLLM's scheduler tells its workers, and what a worker does with it.
-No vLLM in it.
+"""Loads and stores layer by layer while the step computes: the scheduler's half and the worker's half. Imports no vLLM.
 
-The scheduler begins an op with the step and gives its number to the workers. Before a layer computes, each worker waits until it is
-in. What it has computed it says to be ready, up to the last layer but one: the last is the scheduler's word, when the step's output
-was processed. So nothing is committed of a step that failed or whose tokens were taken back."""
+The scheduler starts an op with the step and sends its number to the workers. Before a layer computes, each worker waits until the layer
+is loaded. A worker reports computed layers as ready, except the last one, which the scheduler reports when it has processed the step's
+output. So no block is committed from a step that failed or whose tokens were revoked."""
 
 import collections
 import dataclasses
@@ -15,19 +14,19 @@ import sluice
 from .layout import layers_apart, pieces_of
 
 log = logging.getLogger("vllm.sluice")
-BLOCKS_MIN = 2      # of a store by layers; smaller ones are one copy behind their step, and many steps of decoding have such
-SAY_SECONDS = 10.0  # between two lines of failures
+BLOCKS_MIN = 2      # least blocks of a store by layers; smaller stores, as in most decode steps, are one copy after the step
+SAY_SECONDS = 10.0  # between two log lines of failures
 
 
 def check(settings, groups, zeroed=False, drafts=False, stages=1):
-    """Raises ValueError where a model cannot go layer by layer. zeroed: vLLM clears blocks when a step begins; drafts: a draft
-    model runs behind the step's end; stages: of a pipeline, which do not have the same layers."""
+    """Raises ValueError if a model does not support `layers`. zeroed: vLLM clears blocks when a step begins. drafts: a draft model runs
+    after the step. stages: pipeline stages, which have different layers."""
     for name in ("load", "save"):
         if getattr(settings, name) != "layers":
             continue
-        reasons = [(len(groups) > 1 or groups[0].kind != "full", "serves models with one group of caches alone, of full attention"),
-                   (zeroed, "does not serve caches whose blocks vLLM clears"), (drafts, "does not serve speculative decoding"),
-                   (stages > 1, "does not serve pipeline parallelism")]
+        reasons = [(len(groups) > 1 or groups[0].kind != "full", "supports only models with one group of caches, with full attention"),
+                   (zeroed, "does not support caches whose blocks vLLM clears"), (drafts, "does not support speculative decoding"),
+                   (stages > 1, "does not support pipeline parallelism")]
         for refused, why in reasons:
             if refused:
                 raise ValueError(f"kv_connector_extra_config: {name}: 'layers' {why}")
@@ -38,7 +37,8 @@ def wanted(settings):
 
 
 def ends_of(group, split, caches, block_count):
-    """[layers of the pool up to each layer of the model], as a store or load by layers says it: of a part, which all have alike."""
+    """Returns layer_ends for store and load: the number of the pool's layers up to each layer of the model, for one part; it is the same
+    for all parts."""
     heads = group.heads // (split.heads // group.shards)
     ends, end = [], 0
     for name in layers_apart(group, caches):
@@ -48,7 +48,7 @@ def ends_of(group, split, caches, block_count):
 
 
 def numbers_of(group, caches):
-    """{name of a layer: its number}: one that shows the cache of another has that one's."""
+    """Returns {name of a layer: its number}. A layer that shares another one's cache has its number."""
     first = {name: (caches[name][0].base, caches[name][0].offset) for name in group.layers}
     number = {first[name]: i for i, name in enumerate(layers_apart(group, caches))}
     return {name: number[first[name]] for name in group.layers}
@@ -56,34 +56,34 @@ def numbers_of(group, caches):
 
 @dataclasses.dataclass
 class Coming:
-    """A load of a step."""
+    """A load that belongs to a step."""
 
     op: int
-    blocks: list  # of vLLM: that are to come
+    blocks: list  # vLLM's blocks that it loads
 
 
 # ---- the scheduler's half ----
 
 class ByLayers:
-    """What the scheduler does for ops by layers; a part of Scheduler."""
+    """The scheduler's methods for ops by layers; a base class of Scheduler."""
 
-    layer_ends = ()  # known from the workers
+    layer_ends = ()  # received from the workers
 
     def load_told(self, load, op):
-        """The workers wait for it, and say what did not come: until the step's output is there nobody knows."""
+        """Passes a load to the workers, which wait for it and report missing blocks. The result is known only with the step's output."""
         load.tracker.unsure = self.steps[-1].number
         load.told = True
         self.told.loads.append(Coming(op.number, list(load.chunks[0].tables[0])))
         self.layered.append((self.steps[-1].number, load))
 
     def blocks_failed(self, invalid):
-        """In the output of a step that is being processed."""
+        """Handles blocks that the output of the current step reports as failed."""
         for _, load in self.layered:
             if not invalid.isdisjoint(load.chunks[0].tables[0]):
                 self.load_wrong(load)
 
     def load_wrong(self, load):
-        """What was computed of the request, or will be in steps that are scheduled, counts for nothing."""
+        """Marks what scheduled steps computed or will compute of the request as invalid."""
         tracker = load.tracker
         tracker.failed = True
         self.unfill(tracker)
@@ -91,7 +91,7 @@ class ByLayers:
             tracker.next = [min(at, load.start // group.block_tokens) for at, group in zip(tracker.next, self.classes)]
 
     def stores_begin(self):
-        """The blocks of the step that begins, of requests whose prefix is sure."""
+        """Starts stores of the blocks that the new step fills, for requests whose prefix is certain."""
         if self.settings.save != "layers" or not self.layer_ends or self.now() < self.paused_until:
             return
         for filled in self.steps[-1].filled:
@@ -112,9 +112,10 @@ class ByLayers:
             self.told.saves.append(op.number)
 
     def store_finish(self, chunk, count):
-        """The output of the step was processed: so many of the blocks are right. False: they have to be stored as any others."""
+        """Ends a store by layers when the step's output was processed. count: number of valid blocks. Returns False if they must be
+        stored in the ordinary way."""
         op, chunk.op = chunk.op, None
-        if chunk.stored:  # it was there already
+        if chunk.stored:  # all blocks existed, or the store has ended
             return True
         if count == chunk.count and op in self.ops:
             try:
@@ -124,7 +125,7 @@ class ByLayers:
                 self.node_lost(error.code, f"a store by layers: {error}")
         else:
             self.cancel(op)
-        self.pool.touch(chunk.held)  # the op lets go of its own
+        self.pool.touch(chunk.held)  # the op releases its own references
         return False
 
     def cancel(self, op):
@@ -134,14 +135,14 @@ class ByLayers:
             self.node_lost(error.code, f"a store was not cancelled: {error}")
 
     def layers_processed(self, number):
-        """The output of this step was processed."""
+        """Forgets loads whose step's output was processed."""
         self.layered = [(step, load) for step, load in self.layered if step > number]
 
 
 # ---- a worker's half ----
 
 class Computed:
-    """A layer that was computed when it was said: where the call returns behind the work, as on a CPU."""
+    """The mark of a layer that is computed when the call returns, as on a CPU."""
 
     @staticmethod
     def query():
@@ -149,18 +150,18 @@ class Computed:
 
 
 class Worker:
-    """A rank. registered: node.Registered with one class; numbers: of layers by name; count: of layers; mark: makes what tells
-    whether the layer just submitted is computed (on CUDA an event that was recorded)."""
+    """A rank's half. registered: node.Registered with one class. numbers: {layer: number}. count: number of layers. mark: makes an object
+    whose query() reports whether the layer just submitted is computed (on CUDA a recorded event)."""
 
     def __init__(self, registered, rank, numbers, count, timeout, mark=Computed, now=time.monotonic):
         self.registered, self.rank, self.numbers, self.count, self.timeout = registered, rank, numbers, count, timeout
         self.mark, self.now = mark, now
         self.told = None
-        self.coming = []   # loads of which layers are waited for, that have not failed
-        self.there = 0     # layers that all of them have
+        self.coming = []   # loads of this step that have not failed
+        self.there = 0     # number of layers that all of them have loaded
         self.invalid = set()
-        self.done = set()  # layers that were submitted
-        self.front = 0     # of them, from the first on
+        self.done = set()  # submitted layers
+        self.front = 0     # number of submitted layers without a gap, from the first on
         self.marks = collections.deque()  # (layers, mark)
         self.said = 0
         self.until = 0.0
@@ -168,7 +169,7 @@ class Worker:
         self.stats = {}
 
     def begin(self, told):
-        """A step. Whichever call is its first."""
+        """Starts a step; every call begins with it."""
         if told is self.told:
             return
         self.told, self.there, self.invalid = told, 0, set()
@@ -178,7 +179,7 @@ class Worker:
         self.until = self.now() + self.timeout
 
     def wait(self, told, name):
-        """Returns when the layer of all loads is in, or they have failed."""
+        """Returns when all loads have loaded the layer or failed."""
         self.begin(told)
         layers = self.numbers.get(name, self.count - 1) + 1
         if not self.coming or layers <= self.there:
@@ -197,29 +198,29 @@ class Worker:
         self.stats["layer_wait_seconds"] = self.stats.get("layer_wait_seconds", 0.0) + self.now() - began
 
     def layers_of(self, load, layers):
-        """How many are in, of the blocks that come; 0: none does."""
+        """Waits and returns the number of loaded layers; 0: the load failed."""
         try:
             if not self.registered.engines:
                 raise sluice.UnreachableError("this rank is not registered")
             got, blocks = self.registered.engines[0].layers_wait(load.op, self.rank, layers, timeout=max(0.001, self.until - self.now()))
         except sluice.SluiceError as error:
-            self.say(f"layer {layers - 1} of a load did not come: {error}")
+            self.say(f"layer {layers - 1} of a load is missing: {error}")
             return 0
         if blocks < len(load.blocks):
-            self.say(f"{blocks} of {len(load.blocks)} blocks of a load came")
+            self.say(f"{blocks} of {len(load.blocks)} blocks of a load arrived")
             self.invalid.update(load.blocks[blocks:])
             load.blocks = load.blocks[:blocks]
         return got if load.blocks else 0
 
     def saved(self, told, name):
-        """The layer was submitted."""
+        """Notes that the work of a layer was submitted."""
         self.begin(told)
         number = self.numbers.get(name)
         if not told.saves or number is None:
             return
         self.done.add(number)
         front = self.front
-        while self.front in self.done and self.front < self.count - 1:  # the last layer is the scheduler's word
+        while self.front in self.done and self.front < self.count - 1:  # the scheduler reports the last layer
             self.front += 1
         if self.front > front:
             self.marks.append((self.front, self.mark()))
@@ -233,12 +234,12 @@ class Worker:
             return
         try:
             self.registered.engines[0].layers_ready(self.told.saves, self.rank, ready)
-        except sluice.SluiceError as error:  # costs nothing but time: the scheduler's word is of all layers
-            self.say(f"layers of a store were not told: {error}")
+        except sluice.SluiceError as error:  # only costs time: the scheduler's report covers all layers
+            self.say(f"layers of a store were not reported: {error}")
         self.said = ready
 
     def end(self, told):
-        """The step was submitted. Loads of which a layer was not waited for were not computed with."""
+        """Ends the step. Loads of which some layer was not awaited were not used by the computation, and count as failed."""
         self.begin(told)
         self.tell()
         if self.there < self.count:
@@ -248,7 +249,7 @@ class Worker:
             self.coming = []
 
     def failed(self, told):
-        """Blocks that did not come in time."""
+        """Returns blocks that were not loaded in time."""
         return self.invalid if told is self.told else set()
 
     def say(self, what):

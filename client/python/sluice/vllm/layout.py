@@ -1,8 +1,8 @@
-"""Where the blocks of vLLM's caches lie, in the terms of an engine of Sluice: parts, layers, runs. Pure.
+"""Describes the memory of vLLM's caches in the terms of a Sluice engine: parts, layers, runs. Pure.
 
-vLLM shows the cache of a layer as [blocks, heads, states, content], with strides that its layout decides. A part is a slice
-of KV heads, and of layers where pipelines are to share blocks (stages.py). What is stored of a part is
-[layer][head][state][content], whatever the layout: so ranks of TP=a read what ranks of TP=b wrote."""
+vLLM's cache of a layer is [blocks, heads, states, content], with strides that depend on its layout. A part is a slice of KV heads, and of
+layers if pipelines share blocks (stages.py). A part is stored as [layer][head][state][content] whatever the layout, so ranks of TP=a can
+read what ranks of TP=b wrote."""
 
 import itertools
 from typing import NamedTuple
@@ -22,40 +22,40 @@ class Cache(NamedTuple):
     name: str
     base: int         # address of the allocation
     base_bytes: int
-    offset: int       # of the first block in the allocation
-    shape: tuple      # blocks (of the kernel: several may make one of the manager), heads, states, bytes of a state
-    strides: tuple    # of blocks, heads, states; a state is one run
+    offset: int       # from the allocation to the first block
+    shape: tuple      # kernel blocks (several may make one of vLLM's blocks), heads, states, bytes of a state
+    strides: tuple    # of blocks, heads, states; a state is contiguous
 
 
 class Group(NamedTuple):
     """A group of layers with one table of blocks."""
 
     index: int        # among vLLM's groups
-    kind: str         # "full", "window", "state" (vLLM says which block has one at which boundary) or "states" (every block has one)
+    kind: str         # "full", "window", "state" (vLLM reports which block has one at which boundary) or "states" (each block has one)
     block_tokens: int
-    window: int       # tokens; 0 of full attention
+    window: int       # tokens; 0 for full attention
     layers: tuple     # names
-    heads: int        # KV heads on a rank; 1 of latent attention
-    shards: int       # ranks with bytes of their own; other ranks have the same as one of these
-    form: str = ""    # of states: what gives their bytes a meaning
+    heads: int        # KV heads on a rank; 1 for latent attention
+    shards: int       # ranks with distinct bytes; each other rank has the same as one of these
+    form: str = ""    # for states: type, shapes and dtypes
 
 
 class Class(NamedTuple):
-    """Groups that are found, loaded and evicted by one rule: a registration of its own."""
+    """Groups whose blocks are found, loaded and evicted by one rule. A class is one registration."""
 
     name: str
     block_tokens: int
-    window_blocks: int  # 0: a prefix needs all blocks; else its last ones, 1 of states
+    window_blocks: int  # 0: a prefix needs all blocks; else only its last ones; 1 for states
     groups: tuple
 
     @property
     def offered(self):
-        """Whether vLLM tells which blocks can be stored: those of a position change."""
+        """Whether vLLM reports which blocks can be stored, since a position's block may change."""
         return self.groups[0].kind == "state"
 
 
 def classes_of(groups):
-    """[Class], those of full attention first. A registration has POOLS_MAX pools at most, a pool a group."""
+    """Returns [Class], full attention first. A registration has at most POOLS_MAX pools, one for each group."""
     rules = {}
     for group in groups:
         state = group.kind if group.kind in STATES else ""
@@ -71,8 +71,8 @@ def classes_of(groups):
 
 
 def parts_of(group, wanted=0, slices=1):
-    """Parts of a slice of layers in the group's pool: as many as the whole model has KV heads, or as many as are wanted. Of all
-    slices PARTS_MAX at most."""
+    """Number of parts of a slice of layers in the group's pool: the number of KV heads of the whole model, or `wanted`. All slices
+    together have at most PARTS_MAX."""
     total, most = group.heads * group.shards, PARTS_MAX // slices
     fits = [parts for parts in range(group.shards, min(total, most) + 1) if total % parts == 0 and parts % group.shards == 0]
     if not fits:
@@ -80,17 +80,17 @@ def parts_of(group, wanted=0, slices=1):
     if wanted and total == 1:
         return 1  # all ranks have the same bytes
     if wanted and wanted not in fits:
-        raise ValueError(f"parts: {wanted}; {total} KV heads on {group.shards} ranks go into {', '.join(map(str, fits))}")
+        raise ValueError(f"parts: {wanted}; {total} KV heads on {group.shards} ranks allow {', '.join(map(str, fits))}")
     return wanted or fits[-1]
 
 
 def first_part(group, split, rank, ranks, first_slice=0):
-    """The first part that a rank of tensor parallelism has. Ranks with the same heads stand side by side."""
+    """First part of a rank of tensor parallelism. Ranks with the same heads are adjacent."""
     return first_slice * split.heads + rank * group.shards // ranks * (split.heads // group.shards)
 
 
 def runs_of(dimensions, run_bytes):
-    """Folds (count, stride) pairs, outermost first, over a run: (bytes of a run, what is left of the dimensions)."""
+    """Merges (count, stride) pairs, outermost first, into a run where possible: (bytes of a run, remaining dimensions)."""
     left = []
     for count, stride in reversed(dimensions):
         if count == 1:
@@ -105,14 +105,14 @@ def runs_of(dimensions, run_bytes):
 
 
 def pieces_of(cache, block_count, first_head, head_count):
-    """[(offset, piece, fragment, fragment_stride)] of these heads in a block, in the order in which they are stored."""
+    """Returns [(offset, piece, fragment, fragment_stride)] for these heads in a block, in stored order."""
     kernel_blocks, heads, states, state_bytes = cache.shape
     if kernel_blocks % block_count or first_head + head_count > heads:
         raise ValueError(f"{cache.name}: {kernel_blocks} blocks of {heads} heads do not make {block_count} blocks")
     ratio = kernel_blocks // block_count
     block, head, state = cache.strides
     run, left = runs_of([(head_count, head), (ratio, block), (states, state)], state_bytes)
-    fragments = left[-1:]  # the innermost dimension is a row of runs; the others are pieces of their own
+    fragments = left[-1:]  # the innermost dimension is a row of runs; each index of the others is a piece
     found = []
     for at in itertools.product(*(range(count) for count, _ in left[:-1])):
         offset = cache.offset + first_head * head + sum(i * stride for i, (_, stride) in zip(at, left[:-1]))
@@ -124,7 +124,7 @@ def pieces_of(cache, block_count, first_head, head_count):
 
 
 def layers_apart(group, caches):
-    """The group's layers without those that show the cache of another one. caches: {name: (Cache, ...)}"""
+    """The group's layers, without those that share another layer's cache. caches: {name: (Cache, ...)}"""
     first = {}
     for name in group.layers:
         first.setdefault((caches[name][0].base, caches[name][0].offset), name)
@@ -132,7 +132,7 @@ def layers_apart(group, caches):
 
 
 def layers_of(group, split, caches, block_count):
-    """([Layer], [address]) of a group's pool on this rank, slice by slice; parts are counted from the rank's first one."""
+    """Returns ([Layer], [address]) of a group's pool on this rank, by slice. Parts count from the rank's first one."""
     here = split.heads // group.shards
     heads = group.heads // here
     layers, addresses = [], []
@@ -144,7 +144,7 @@ def layers_of(group, split, caches, block_count):
                 extent = piece if fragment == 0 else (piece // fragment - 1) * fragment_stride + fragment
                 length = (block_count - 1) * stride + extent
                 if offset + length > cache.base_bytes:
-                    raise ValueError(f"{cache.name}: its blocks end {offset + length - cache.base_bytes} bytes behind its memory")
+                    raise ValueError(f"{cache.name}: its blocks end {offset + length - cache.base_bytes} bytes after the end of its memory")
                 at = (number - slices[0][0]) * split.heads + part
                 layers.append(Layer(offset, length, stride, piece, at, fragment, fragment_stride))
                 addresses.append(cache.base)

@@ -1,4 +1,4 @@
-"""The node as scheduler and workers see it: attached to when it is there, asked again when it was not, and no error of theirs."""
+"""The node for the scheduler and the workers: connects when the node runs, retries later if not, and does not raise then."""
 
 import logging
 import select
@@ -9,15 +9,15 @@ import sluice
 from .layout import Class
 
 OPEN_SECONDS = 0.5
-REST = 10            # times as long as an attempt took nothing is tried again
+REST = 10            # pause after an attempt, as a multiple of its duration
 NUDGE_SECONDS = 1.0
 BATCH_MAX = 65536
 log = logging.getLogger("vllm.sluice")
 
 
 class Registered:
-    """The registrations of this process, one a class of pools, of a team that its engine's id names. make(at, class) gives the
-    pools. first_rank and rank_count: the ranks that are in this process."""
+    """The registrations of this process, one for each class of pools; the engine's id names the team. make(at, class) returns the pools.
+    first_rank, rank_count: the ranks in this process."""
 
     def __init__(self, settings, engine_id, now=time.monotonic):
         self.settings, self.engine_id, self.now = settings, engine_id, now
@@ -27,11 +27,11 @@ class Registered:
         self.engines = []
         self.retry_at = 0.0
         self.said = None
-        self.asleep = False  # the memory is away
+        self.asleep = False  # the memory is freed
 
     def register(self, classes, make, models, block_count, world, first_rank=0, rank_count=0):
-        """Raises what no time makes better. Gives whether all is registered; when it is not, there is no node yet. make is called whenever
-        they are made."""
+        """Registers all classes. Returns False if the node does not answer yet; `ready` retries, and calls make again. Raises errors that
+        a retry cannot fix."""
         self.wanted = (classes, make, models, block_count, world, first_rank, rank_count)
         try:
             return self.attempt(self.settings.timeout)
@@ -42,8 +42,8 @@ class Registered:
 
     @property
     def ready(self):
-        """Whether all is registered; tries it, at most once in the setting `retry` and in a tenth of the time. Raises nothing: a node
-        that comes late and refuses is one that is not there."""
+        """Whether all classes are registered. Tries it, at most once per `retry` seconds and for a tenth of the time. Raises nothing: a
+        node that refuses counts as absent."""
         if self.wanted is None or self.asleep:
             return False
         if len(self.engines) == len(self.wanted[0]):
@@ -55,7 +55,7 @@ class Registered:
             return self.attempt(OPEN_SECONDS)
         except sluice.SluiceError as error:
             self.failed(error)
-        self.retry_at = max(self.retry_at, self.now() + REST * (self.now() - began))  # a step of the engine waited for it
+        self.retry_at = max(self.retry_at, self.now() + REST * (self.now() - began))  # an engine step waited for the attempt
         return False
 
     def attempt(self, seconds):
@@ -88,11 +88,11 @@ class Registered:
                 first_rank=first_rank, rank_count=rank_count, timeout=OPEN_SECONDS * 4))
 
     def open(self, seconds):
-        """A client, within so many seconds."""
-        return self.settings.open(seconds)  # embedded ranks lend memory
+        """Opens a client; the node has `seconds` to answer."""
+        return self.settings.open(seconds)  # embedded ranks contribute memory
 
     def nudge(self):
-        """A node that was started anew hears of the registrations with the next op: one that finds nothing."""
+        """Makes a restarted node learn of the registrations, by a load that finds nothing: they are sent with the next op."""
         for engine in self.engines:
             try:
                 engine.load(hashes=[bytes(32)], blocks=[[0]] * self.pools(engine), timeout=NUDGE_SECONDS).release()
@@ -100,17 +100,17 @@ class Registered:
                 self.say(error)
 
     def rest(self):
-        """The memory goes away: when this is over nothing is loaded into it or stored from it, and no swapper maps it."""
+        """Ends the registrations before the memory is freed. Afterwards no op uses it, and no swapper maps it."""
         self.asleep = True
         self.engines_end()
 
     def wake(self):
-        """It is there again. Gives whether all is registered."""
+        """Registers again when memory exists again. Returns whether all classes are registered."""
         self.asleep, self.retry_at = False, 0.0
         return self.ready
 
     def anew(self):
-        """What is registered is not what lies there now."""
+        """Registers again because the memory at the registered addresses has changed."""
         if not self.asleep:
             self.rest()
             self.wake()
@@ -132,7 +132,7 @@ class Registered:
 
 
 class Node(Registered):
-    """What the scheduler asks of it. `at` is the number of a class; hashes a list of keys, tables a list of blocks a pool."""
+    """The scheduler's interface to the node. at: number of a class; hashes: list of keys; tables: a list of blocks for each pool."""
 
     def open(self, seconds):
         return sluice.Client(self.settings.instance, config=self.settings.config, settings=self.settings.settings,
@@ -148,7 +148,7 @@ class Node(Registered):
         return self.engines[at].store(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends, hints=hints, before=before)
 
     def load(self, at, hashes, tables, timeout, layer_ends=None, *, hints=None, prefill=None, first=0):
-        """first: number of the first block in its prompt, where prefill is given."""
+        """first: number of the first block in its prompt, used with prefill."""
         return self.engines[at].load(hashes=hashes, blocks=tables, timeout=timeout, layer_ends=layer_ends, hints=hints, prefill=prefill,
                                      first_block=first)
 
@@ -161,11 +161,11 @@ class Node(Registered):
                                         mode=mode, node=node or None, hints=hints)
 
     def models(self, classes):
-        """{class: model identity}: who has the same ones reads the same blocks."""
+        """{class: model identity}. Engines with equal identities share blocks."""
         return {group.name: engine.model_identity for group, engine in zip(classes, self.engines)}
 
     def name(self):
-        """Among its peers; "": it has none."""
+        """The node's name among its peers; "": it has none."""
         if self.named is None:
             try:
                 self.named = self.client.nodes(timeout=OPEN_SECONDS)[0].name or ""
@@ -177,7 +177,7 @@ class Node(Registered):
         return self.client.ended_ops() if self.client is not None else ()
 
     def wait(self, seconds):
-        """Until an op has ended, perhaps, or so long."""
+        """Waits until an op may have ended, `seconds` at most."""
         if self.client is None:
             time.sleep(seconds)
         else:
@@ -191,7 +191,7 @@ class Node(Registered):
             return False
 
     def forget(self):
-        """Removes all blocks of these models from the node. Whether none is left: what is being written stays."""
+        """Removes all blocks of these models from the node. Returns whether none is left; blocks that are being written stay."""
         gone = True
         for engine in self.engines:
             keys = [info.key for info in self.client.list(engine.model_identity + "/")]

@@ -1,4 +1,4 @@
-"""Whose ops are: what vLLM calls the request, and the trace context that came with it. No vLLM in it."""
+"""Sets the origin of ops: the name of vLLM's request and its trace context. Imports no vLLM."""
 
 import re
 
@@ -9,21 +9,22 @@ NAME_BYTES_MAX = 127
 
 
 def traceparent_of(request):
-    """The text, or None. What is none is left out, as its standard says: a header must not fail a request."""
+    """Returns the request's traceparent, or None. Invalid ones are ignored, as the standard requires: a header must not fail a
+    request."""
     headers = getattr(request, "trace_headers", None) or {}
     text = headers.get("traceparent")
     found = TRACEPARENT.fullmatch(text) if isinstance(text, str) else None
-    return found[1] if found and not (found[2] and text.startswith("00")) else None  # only later versions have more
+    return found[1] if found and not (found[2] and text.startswith("00")) else None  # only later versions may have more fields
 
 
 def name_of(request):
-    """As much of its name as a node takes."""
+    """The request's name, cut to the length that a node accepts."""
     name = str(getattr(request, "request_id", "")).replace("\0", "")
     return name.encode("utf-8", "ignore")[:NAME_BYTES_MAX].decode("utf-8", "ignore")
 
 
 def origin_set(request):
-    """Ops that this thread starts next are of this request; None: of nobody's."""
+    """Makes this request the origin of ops that this thread starts next; None: no request."""
     if request is None:
         sluice.set_origin()
     else:

@@ -1,8 +1,8 @@
-"""The connector in vLLM's scheduler: what is loaded and stored, and when. Knows requests and the block pool of vLLM by the few
-attributes that it uses, and Sluice by `node` (node.py).
+"""The connector in vLLM's scheduler: decides what is loaded and stored, and when. It uses few attributes of vLLM's requests and block
+pool, and Sluice only through `node` (node.py).
 
-A block that is stored or loaded is referenced until nothing of Sluice touches it any more: so neither preemption, nor an abort,
-nor a sliding window gives it to another request meanwhile."""
+A block that is stored or loaded is referenced until Sluice no longer touches it. So neither a preemption, nor an abort, nor a sliding
+window gives it to another request meanwhile."""
 
 import dataclasses
 import logging
@@ -19,45 +19,46 @@ from .layers import ByLayers
 from .origin import origin_set
 from .pace import Pace
 
-log = logging.getLogger("vllm.sluice")  # shown where vLLM's lines are
+log = logging.getLogger("vllm.sluice")  # logged with vLLM's own lines
 FENCE_PAUSE_SECONDS = 0.2
-AGAIN_SECONDS = 0.05       # until a load is tried again whose ranks the node did not know
+AGAIN_SECONDS = 0.05       # delay before a retry of a load whose ranks the node did not know
 AGAIN_MAX = 20
-SAY_SECONDS = 10.0         # between two lines of failures
-FENCE_STEP_SECONDS = 60.0  # the engine is kept stepping for a fence; afterwards it comes with a later request
-FREE_SECONDS = 1.0         # so long vLLM waits for the blocks of a store instead of preempting a request
-IDLE_WAIT_SECONDS = 0.002  # of a step that has nothing to compute while loads are under way
+SAY_SECONDS = 10.0         # between two log lines of failures
+FENCE_STEP_SECONDS = 60.0  # how long the engine keeps stepping for a fence; afterwards a later request polls it
+FREE_SECONDS = 1.0         # how long vLLM waits for the blocks of a store instead of preempting a request
+IDLE_WAIT_SECONDS = 0.002  # wait of a step without tokens while loads are running
 SYNC_WAIT_SECONDS = 0.05
-NULL_BLOCK = 0             # vLLM's stand-in for blocks that a window has left
-# The node is left alone for a while after these, since each costs its caller a deadline.
+NULL_BLOCK = 0             # vLLM's placeholder for blocks that a window has left
+# After these the node is not called for a while, since each of them costs the caller a deadline.
 AWAY = (sluice.Code.UNREACHABLE, sluice.Code.TIMEOUT, sluice.Code.PEER_DIED, sluice.Code.DRAINING)
 
 
 @dataclasses.dataclass
 class Tracker:
-    """A request from its first look-up to its end."""
+    """A request from its first lookup to its end."""
 
     request: Any
-    computed: int = 0           # tokens that the engine itself had at the last look-up
-    failed: bool = False        # a load of it failed: nothing more is loaded
-    next: Optional[list] = None  # a class: the first block that has not been thought of to be stored
-    unsure: int = 0             # by layers: the last step with a load of it that may fail yet
-    wrong: int = 0              # up to this step what is computed counts for nothing: a load had failed
-    preemptions: int = 0        # of the request when it was looked up
-    offer: Any = ...            # of a hand-over (handover.Offer); None: none, or it was taken; ...: not looked at
-    windows: Optional[dict] = None  # {class: Chunk} that are kept to be handed over
-    hints: Optional[dict] = None  # what it says of its session
+    computed: int = 0           # tokens that the engine itself had at the last lookup
+    failed: bool = False        # a load failed: no more loads for this request
+    next: Optional[list] = None  # for each class: the first block not yet considered for storing
+    unsure: int = 0             # by layers: the last step with a load that may still fail
+    wrong: int = 0              # results of steps up to this one are invalid: a load had failed
+    preemptions: int = 0        # the request's count at its lookup
+    offer: Any = ...            # hand-over to receive (handover.Offer); None: none, or used; ...: not parsed yet
+    windows: Optional[dict] = None  # {class: Chunk} kept for a hand-over
+    hints: Optional[dict] = None  # of its kv_transfer_params
 
 
 @dataclasses.dataclass
 class Chunk:
-    """Blocks [first, first + count) of a class that a step fills; referenced."""
+    """Blocks [first, first + count) of a class; referenced in vLLM's pool."""
 
-    at: int       # of the class
+    at: int       # number of the class
     first: int
-    tables: list  # a group: blocks, NULL_BLOCK where a window left one
-    held: list    # vLLM's blocks
-    op: Any = None  # a store by layers of it, which has taken over what is held
+    tables: list  # for each group: blocks, NULL_BLOCK for those that a window has left
+    held: list
+    # vLLM's blocks
+    op: Any = None  # its store by layers, which now owns `held`
     stored: bool = False
 
     @property
@@ -67,10 +68,10 @@ class Chunk:
 
 @dataclasses.dataclass
 class Filled:
-    """A request in a step."""
+    """A request in a step, and the blocks that the step fills."""
 
     tracker: Tracker
-    end: int  # tokens that it has when the step is over
+    end: int  # tokens of the request after the step
     preemptions: int
     chunks: list
 
@@ -88,17 +89,17 @@ class Load:
     chunks: list
     start: int    # tokens
     end: int
-    step: int     # the last one that was scheduled before
+    step: int     # the last step that was scheduled before
     sync: bool = False
-    told: bool = False  # by layers: the workers say what did not come
-    ops: int = 0  # under way
-    good: Optional[list] = None  # a chunk: blocks that came, from its first on
+    told: bool = False  # by layers: the workers report missing blocks
+    ops: int = 0  # running
+    good: Optional[list] = None  # for each chunk: number of its first blocks that were loaded
     unfenced: bool = False
-    left: int = 0  # blocks that were here and not waited for
+    left: int = 0  # blocks that were stored, but were faster to compute than to read
     tiers: tuple = (0, 0, 0)  # blocks from memory, disk, other nodes
-    again: int = 0  # how often it was started again
+    again: int = 0  # number of retries
     began: float = 0.0
-    offer: Any = None  # handover.Offer: prefill hands it over
+    offer: Any = None  # handover.Offer, if prefill hands the blocks over
 
 
 @dataclasses.dataclass
@@ -107,56 +108,57 @@ class Store:
     hashes: list
     began: float
     content: Any = None  # events.Content
-    names: Any = None  # of the hashes in events
+    names: Any = None  # names of the hashes in events
 
 
 @dataclasses.dataclass
 class Told:
-    """For the workers: what they hand back, so that it reaches vLLM's scheduler where it looks for it."""
+    """Sent to the workers with a step. They return most of it, since vLLM's scheduler expects it from them."""
 
     finished: set = dataclasses.field(default_factory=set)
     failed: set = dataclasses.field(default_factory=set)    # requests, of finished
     invalid: set = dataclasses.field(default_factory=set)   # blocks
     loads: list = dataclasses.field(default_factory=list)   # by layers, of this step: layers.Coming
     saves: list = dataclasses.field(default_factory=list)   # numbers of stores
-    pending: bool = False   # loads are under way: a step without work is told, too
+    pending: bool = False   # loads are running: also report a step without work
     register: bool = False  # the node does not know the ranks
-    anew: bool = False      # it knows other memory of theirs than they have now
+    anew: bool = False      # the node knows memory that the ranks no longer have
 
 
 class Scheduler(ByLayers):
-    """One of an engine; one thread. Times in seconds."""
+    """The scheduler's half of the connector: one for each engine, one thread. Times are in seconds."""
 
     def __init__(self, classes, hash_tokens, settings, node, window_blocks_move=False, now=time.monotonic):
         self.classes, self.hash_tokens, self.settings, self.node, self.now = classes, hash_tokens, settings, node, now
-        # Blocks that a window left are given away while a step that reads them is under way: only then loads wait for it.
+        # vLLM reuses blocks that a window has left while a running step still reads them; only then do loads wait for that step.
         self.ordered = window_blocks_move
         self.pool = None
         self.trackers = {}
-        self.steps = []           # scheduled, their output not processed
+        self.steps = []           # scheduled, output not processed yet
         self.scheduled = 0
         self.loads_new = []       # not started
-        self.loads_again = []     # (load, chunk index, when): the node was started anew and hears of its ranks only now
+        self.loads_again = []     # (load, chunk index, when): the node was restarted and does not know the ranks yet
         self.ops = {}             # op -> (Store or Load, chunk index)
-        self.store_count = 0      # blocks that stores under way keep
+        self.store_count = 0      # blocks that running stores reference
         self.load_count = 0
-        self.unfenced = []        # (op, blocks, when it is asked again, until when the engine steps for it)
-        self.announced = None     # events.Announced, where somebody wants events
+        self.unfenced = []        # (op, blocks, time of the next query, time until which the engine steps for it)
+        self.announced = None     # events.Announced, if KV events are enabled
         self.told = Told()
-        self.layered = []         # (step, load by layers) whose output was not processed
-        self.finished = set()     # loads that ended well, not told to vLLM
+        self.layered = []         # (step, load by layers), output not processed yet
+        self.finished = set()     # requests whose load succeeded, not reported to vLLM yet
         self.paused_until = 0.0
         self.register_at = 0.0
         self.say_at = 0.0
         self.tier_log = os.environ.get("VLLM_MOONCAKE_STORE_TIER_LOG", "0") not in ("", "0")
         self.stats = {}
         self.handovers = Handovers(self)
-        # A load that ends short costs its request what the engine's policy for failed loads says: only who says `recompute` asks for that.
+        # A shorter load falls under vLLM's policy for failed loads, so loads skip blocks only with the policy `recompute`
+        # (self.recomputes).
         self.pace = Pace(settings.prefill_rate, settings.prefill_doubles)
         self.recomputes = False
 
     def bind(self, pool):
-        """vLLM's block pool. It is reset only when no block is referenced, and does not ask for those that are stored: now it does."""
+        """Takes vLLM's block pool. The pool can be reset only if no block is referenced, so a reset first waits for running stores."""
         self.pool = pool
         reset = pool.reset_prefix_cache
 
@@ -166,25 +168,25 @@ class Scheduler(ByLayers):
 
         pool.reset_prefix_cache = reset_when_stored
 
-    # ---- look-up ----
+    # ---- lookup ----
 
     def hashes(self, at, request, first, last):
-        """Keys of the blocks [first, last) of a class: the hash of a block's last tokens stands for all before."""
+        """Keys of the blocks [first, last) of a class. The hash of a block's last tokens covers all tokens before."""
         step = self.classes[at].block_tokens // self.hash_tokens
         return request.block_hashes[(first + 1) * step - 1:last * step:step]
 
     def names(self, at, request, first, last):
-        """The same in events: vLLM's hashes, also where an adapter gives keys of its own."""
+        """Names of these blocks in events: vLLM's hashes, even if an adapter changes the keys."""
         return self.hashes(at, getattr(request, "asked", request), first, last)
 
     def match(self, request, computed, wanted=True):
-        """(tokens beyond `computed` that may be loaded, whether that goes on beside other requests). Not wanted: none, but the
-        request is known from now on."""
+        """Looks a request up: (tokens beyond `computed` that can be loaded, whether the load is asynchronous). If not wanted, loads none,
+        but tracks the request from now on."""
         tracker = self.trackers.get(request.request_id)
         if tracker is None:
             tracker = self.trackers[request.request_id] = Tracker(request, hints=self.hints(request))
         tracker.request, tracker.computed = request, computed
-        if tracker.preemptions != request.num_preemptions:  # it begins anew; what it has computed may have been dropped meanwhile
+        if tracker.preemptions != request.num_preemptions:  # it starts again; blocks that it had computed may be gone
             tracker.next, tracker.preemptions = None, request.num_preemptions
         if not wanted or tracker.failed or not self.free():
             return 0, False
@@ -192,7 +194,7 @@ class Scheduler(ByLayers):
         if tokens > 0:
             return tokens, True
         began = self.now()
-        tokens = self.prefix(request, computed, request.num_tokens - 1)  # the last token is computed: it gives the next one
+        tokens = self.prefix(request, computed, request.num_tokens - 1)  # the last token must be computed: it yields the next one
         if tracker.next is None:
             before = 0 if computed == 0 else self.prefix(request, 0, computed)
             there = computed + tokens if before == computed else before
@@ -202,12 +204,12 @@ class Scheduler(ByLayers):
         return tokens, tokens > 0 and self.settings.load == "async"
 
     def hints(self, request):
-        """What the request says of its session, or None: what is not understood is said and left out."""
+        """The request's hints, or None. Invalid ones are logged and ignored."""
         try:
             return hints_of(request.kv_transfer_params)
         except ValueError as error:
             self.count(hints_refused=1)
-            self.say("hints of a request are left out: %s", error)
+            self.say("hints of a request are ignored: %s", error)
             return None
 
     def before(self, at, request, first):
@@ -215,11 +217,11 @@ class Scheduler(ByLayers):
         return self.hashes(at, request, first - 1, first)[0] if first > 0 else None
 
     def free(self, under_way=0):
-        """Whether the node may be asked for more, beside ops that keep so many blocks."""
+        """Whether further ops may start while running ones reference `under_way` blocks."""
         return self.now() >= self.paused_until and self.stuck + under_way < self.settings.stores_max and self.node.ready
 
     def prefix(self, request, start, end):
-        """Tokens from `start` on, up to `end`, that all classes have."""
+        """Number of tokens from `start` on, up to `end`, that all classes have."""
         looked = []
         for at, group in enumerate(self.classes):
             first, last = start // group.block_tokens, min(end, len(request.block_hashes) * self.hash_tokens) // group.block_tokens
@@ -236,7 +238,7 @@ class Scheduler(ByLayers):
             return 0
 
     def prefix_of_all(self, looked):
-        """The longest that suits all classes; what it needs is held."""
+        """The longest prefix, in tokens, that all classes have; its blocks are held. 0 if a block was evicted meanwhile."""
         there = [self.node.look_there(at, hashes, group.window_blocks) for at, (group, _, hashes) in enumerate(looked)]
         tokens = hit_tokens([(bits_text(bits, len(hashes)), group.window_blocks, group.block_tokens)
                              for bits, (group, _, hashes) in zip(there, looked)])
@@ -248,7 +250,8 @@ class Scheduler(ByLayers):
         return tokens
 
     def allocated(self, request, tables, tokens):
-        """vLLM gave blocks for `tokens` beyond the computed ones; tables: a list of blocks for each of its groups."""
+        """Queues a load: vLLM has allocated blocks for `tokens` beyond the computed ones. tables: a list of blocks for each of its
+        groups."""
         if tokens == 0:
             return
         tracker = self.trackers[request.request_id]
@@ -281,9 +284,9 @@ class Scheduler(ByLayers):
     # ---- steps ----
 
     def step_begin(self, tokens_of, tables_of, states=None):
-        """A step was scheduled. tokens_of: {request: tokens that it computes in it}; tables_of(request): its blocks, a list a group.
-        states: {request: [(group, block, tokens)]}, blocks that have a state of so many tokens when the step is over. Gives what the
-        workers are told."""
+        """Called when vLLM has scheduled a step; returns a record for the workers. tokens_of: {request: tokens that the step computes}.
+        tables_of(request): a list of its blocks for each group. states: {request: [(group, block, tokens)]}, blocks that will hold the
+        state after `tokens` tokens at the end of the step."""
         self.scheduled += 1
         self.pace.begins(sum(tokens_of.values()), self.now())
         filled = []
@@ -324,7 +327,7 @@ class Scheduler(ByLayers):
             filled.append(Filled(tracker, end, tracker.request.num_preemptions, chunks))
 
     def fill_states(self, filled, tracker, end, told):
-        """A block a state, where all groups of its class have one at the same boundary."""
+        """Adds a block for each state, if all groups of its class have one at the same boundary."""
         if tracker.next is None:
             tracker.next = [0] * len(self.classes)
         chunks = []
@@ -339,7 +342,7 @@ class Scheduler(ByLayers):
             filled.append(Filled(tracker, end, tracker.request.num_preemptions, chunks))
 
     def step_end(self):
-        """The output of the oldest step was processed: what it computed is there."""
+        """Called when vLLM has processed the output of the oldest step: stores the blocks that it filled."""
         if not self.steps:
             return
         step = self.steps.pop(0)
@@ -347,7 +350,7 @@ class Scheduler(ByLayers):
         for filled in step.filled:
             request = filled.tracker.request
             end = filled.end
-            if request.num_preemptions == filled.preemptions:  # tokens may have been taken back: drafts, loads that failed
+            if request.num_preemptions == filled.preemptions:  # tokens may have been revoked: drafts, failed loads
                 end = min(end, request.num_computed_tokens - request.num_in_flight_tokens)
             for chunk in filled.chunks:
                 self.store(filled.tracker, chunk, max(0, end // self.classes[chunk.at].block_tokens - chunk.first))
@@ -355,11 +358,11 @@ class Scheduler(ByLayers):
         self.poll()
 
     def store(self, tracker, chunk, count):
-        if count < chunk.count:  # what was taken back is computed and thought of again
+        if count < chunk.count:  # revoked tokens are computed and considered again
             tracker.next[chunk.at] = min(tracker.next[chunk.at], chunk.first + count)
         if chunk.op is not None and self.store_finish(chunk, count):
             return
-        gone = max((leading(table, NULL_BLOCK) for table in chunk.tables), default=0)  # left by the window before they were full
+        gone = max((leading(table, NULL_BLOCK) for table in chunk.tables), default=0)  # the window left these before they were full
         if count <= gone or self.store_count + self.stuck >= self.settings.stores_max or self.now() < self.paused_until:
             self.let_go(chunk.held)
             self.count(dropped_blocks=max(0, count - gone))
@@ -373,7 +376,7 @@ class Scheduler(ByLayers):
         self.store_keep(op, chunk, hashes, tracker.request, gone)
 
     def said(self, tracker, chunk, gone=0):
-        """Of a store: what the request says, and which block comes before."""
+        """Arguments of a store: the request's hints, and the key of the block before the chunk."""
         return {"hints": tracker.hints, "before": self.before(chunk.at, tracker.request, chunk.first + gone)}
 
     def store_keep(self, op, chunk, hashes, request, gone=0):
@@ -383,7 +386,7 @@ class Scheduler(ByLayers):
         self.store_count += len(chunk.held)
 
     def start(self, call, *told, request=None, **more):
-        """The op, or None. request: whose it is."""
+        """Starts an op and returns it; None if that fails. request: of which the op is a part."""
         try:
             origin_set(request)
             return call(*told, **more)
@@ -393,10 +396,10 @@ class Scheduler(ByLayers):
             return None
 
     def node_lost(self, code, why):
-        """An op has failed; nothing when it has not."""
+        """Handles the code of an op: logs a failure, pauses calls, or requests a new registration. Does nothing for OK."""
         if code not in (sluice.Code.OK, sluice.Code.CANCELLED):
             self.say("a load or store has failed (%s): %s", sluice.Code(code).name, why)
-        if code == sluice.Code.NOT_FOUND:  # of its ranks the node knows nothing: it was started anew
+        if code == sluice.Code.NOT_FOUND:  # the node does not know its ranks: it was restarted
             self.register_again()
         elif code == sluice.Code.STALE:
             if self.now() >= self.register_at:
@@ -412,7 +415,7 @@ class Scheduler(ByLayers):
             self.register_at = self.now() + self.settings.retry
 
     def say(self, *line):
-        """One line of failures in a while."""
+        """Logs a failure, at most one line every SAY_SECONDS."""
         if self.now() >= self.say_at:
             log.warning(*line)
             self.say_at = self.now() + SAY_SECONDS
@@ -446,7 +449,7 @@ class Scheduler(ByLayers):
     def chunk_load(self, load, i):
         chunk = load.chunks[i]
         if any(NULL_BLOCK in table for table in chunk.tables):
-            return False  # vLLM has given no block for what the prefix needs
+            return False  # vLLM allocated no block for one that the prefix needs
         by_layers = [self.layer_ends] if self.settings.load == "layers" and self.layer_ends and load.offer is None else []
         op = (self.handovers.receive(load, chunk) if load.offer is not None else
               self.start(self.node.load, chunk.at, self.chunk_hashes(load, i), chunk.tables, self.settings.timeout, *by_layers,
@@ -458,7 +461,8 @@ class Scheduler(ByLayers):
         return op is not None
 
     def soft(self, load, chunk):
-        """What a load may leave to be computed, where one that ends short is a prefix still: of one class, without windows and layers."""
+        """Arguments that let a load skip blocks that are faster to compute. Only for one class without windows and layers, where a
+        shorter load is still a prefix."""
         prefill = self.pace.prefill() if self.recomputes else None
         if prefill is None or len(load.chunks) != 1 or self.classes[0].window_blocks or self.settings.load == "layers":
             return {}
@@ -475,7 +479,7 @@ class Scheduler(ByLayers):
                 self.load_op_over(load)
 
     def ranks_unknown(self, load, at, result):
-        """Whether the load found everything but the engine."""
+        """Whether the load failed only because the node does not know the ranks: all its blocks exist."""
         if result.code != sluice.Code.NOT_FOUND or load.sync or load.offer or load.again >= AGAIN_MAX or not result.fenced:
             return False
         try:
@@ -504,9 +508,9 @@ class Scheduler(ByLayers):
             if not load.sync:
                 self.finished.add(load.request_id)
         elif load.told:
-            load.tracker.failed = True  # what did not come the workers say
+            load.tracker.failed = True  # the workers report the missing blocks
         else:
-            load.tracker.failed = load.offer is None  # behind a hand-over that failed what is stored is looked up
+            load.tracker.failed = load.offer is None  # after a failed hand-over, stored blocks may still be loaded
             if load.sync:
                 self.unfill(load.tracker)
             if load.tracker.next is not None:
@@ -522,7 +526,7 @@ class Scheduler(ByLayers):
         self.let_go(held)
 
     def unfill(self, tracker):
-        """What steps under way compute of this request is wrong, whatever becomes of the request before their output is there."""
+        """Marks the results of this request in running steps as invalid and drops their chunks."""
         tracker.wrong = self.scheduled
         for step in self.steps:
             for filled in step.filled:
@@ -578,7 +582,7 @@ class Scheduler(ByLayers):
             self.handovers.receive_ended(load, result)
         if load.offer is None or result.code not in QUIET:
             self.node_lost(result.code, result.why)
-        if not result.fenced:  # still written to, perhaps: the request gets other blocks
+        if not result.fenced:  # it may still write: the request gets other blocks
             load.unfenced = True
             held = load.chunks[at].held
             self.pool.touch(held)
@@ -592,7 +596,7 @@ class Scheduler(ByLayers):
             self.unfenced.append((op, held, self.now() + FENCE_PAUSE_SECONDS, self.now() + FENCE_STEP_SECONDS))
 
     def fences_ask(self):
-        """One question a call: each may take as long as a round trip."""
+        """Asks about one op per call, since each query may take a round trip."""
         if self.unfenced and self.now() >= self.unfenced[0][2]:
             op, held, _, until = self.unfenced.pop(0)
             if self.node.fenced(op):
@@ -608,14 +612,14 @@ class Scheduler(ByLayers):
     # ---- events ----
 
     def announce(self):
-        """Events are wanted from now on."""
+        """Enables KV events."""
         def look(at, hashes):
             return bits_text(self.node.look_there(at, hashes, 0), len(hashes))
 
         self.announced = Announced(len(self.classes), self.settings.events_kept, look, self.now)
 
     def content(self, at, request, first, count):
-        """For events, of blocks whose keys follow from tokens alone: without adapters, pictures and salt; of full attention."""
+        """Content for events; None unless the keys depend only on tokens (no adapters, images or salt) and attention is full."""
         group = self.classes[at]
         start, end = first * group.block_tokens, (first + count) * group.block_tokens
         if self.announced is None or group.window_blocks or self.handovers.extra_keys(request, 0, end) not in (b"", b"None"):
@@ -623,7 +627,7 @@ class Scheduler(ByLayers):
         return Content(self.before(at, request, first), list(request.all_token_ids[start:end]))
 
     def take_events(self):
-        """[(class, hashes, whether they are stored, Content or None)]"""
+        """Returns [(class, hashes, whether they are stored, Content or None)] since the last call."""
         if self.announced is None:
             return []
         if self.node.ready:
@@ -634,7 +638,7 @@ class Scheduler(ByLayers):
 
     @property
     def pool(self):
-        """vLLM's blocks. Where nothing else was set, stores may keep a quarter of them."""
+        """vLLM's block pool. By default stores may reference a quarter of its blocks."""
         return self._pool
 
     @pool.setter
@@ -645,23 +649,23 @@ class Scheduler(ByLayers):
 
     @property
     def stuck(self):
-        """Blocks that ops keep though they have ended. They are bounded: else a node that hangs would take all of vLLM's."""
+        """Number of blocks of ops that have ended and are not fenced. Bounded, else a hanging node would take all of vLLM's blocks."""
         return sum(len(held) for _, held, _, _ in self.unfenced)
 
     @property
     def busy(self):
-        """Blocks are referenced that nothing but a step would let go of."""
+        """Whether blocks are referenced that only a further step would release."""
         return bool(self.ops or self.loads_again) or any(until > self.now() for _, _, _, until in self.unfenced)
 
     @property
     def frees_blocks(self):
-        """Whether a step or two without a preemption may give blocks back: stores end within milliseconds, or hang. The blocks of loads
-        are their requests'."""
+        """Whether blocks may become free within a step or two without a preemption: stores end within milliseconds, or hang. Blocks of
+        loads belong to their requests and do not count."""
         return any(isinstance(what, (Store, Send)) and self.now() - what.began < FREE_SECONDS for what, _ in self.ops.values())
 
     def drain(self, seconds):
-        """Nothing of what was computed so far is stored any more. Whether stores under way have ended within so long, and their blocks are
-        let go of."""
+        """Drops chunks that are not being stored yet and waits for running stores. Returns whether all ended within `seconds` and
+        released their blocks."""
         for step in self.steps:
             for filled in step.filled:
                 self.chunks_drop(filled)
@@ -688,7 +692,7 @@ class Scheduler(ByLayers):
 
 
 def states_at(group, told):
-    """[(number of blocks before a boundary and at it, a block for each group of the class)], of [(group, block, tokens)]."""
+    """Converts [(group, block, tokens)] to [(number of blocks up to a boundary, a block for each group of the class)]."""
     found = {}
     for index, block, tokens in told:
         if block != NULL_BLOCK and tokens > 0 and tokens % group.block_tokens == 0:
@@ -698,7 +702,7 @@ def states_at(group, told):
 
 
 def leading(table, value):
-    """How many entries at the front are this value."""
+    """Number of entries at the front that equal value."""
     count = 0
     while count < len(table) and table[count] == value:
         count += 1
@@ -711,7 +715,7 @@ def bits_text(bits, count):
 
 
 def hit_tokens(classes):
-    """[(text of bits, window in blocks or 0, tokens of a block)]: the longest prefix, in tokens, that suits all."""
+    """The longest prefix, in tokens, that all classes have. classes: [(text of bits, window in blocks or 0, tokens of a block)]."""
     tokens = min(len(text) * size for text, _, size in classes)
     while True:
         before = tokens
@@ -722,7 +726,7 @@ def hit_tokens(classes):
 
 
 def prefix_blocks(text, window, most):
-    """The longest prefix of at most so many blocks: all of it is there, or its last blocks."""
+    """The longest prefix of at most `most` blocks of which all blocks exist, or the last `window` ones."""
     whole = min(most, len(text) - len(text.lstrip("1")))
     if window == 0 or whole == most:
         return whole

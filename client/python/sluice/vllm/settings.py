@@ -1,4 +1,4 @@
-"""What kv_connector_extra_config may say beside the settings of all back ends (sluice.backend)."""
+"""Settings in kv_connector_extra_config, in addition to those of all back ends (sluice.backend)."""
 
 from sluice.backend import Options, number, one_of, switch, text
 
@@ -14,19 +14,19 @@ def rate(name, value):
 LEARN = "learn"
 PREFILL_MAX = 1 << 40
 ROWS = {
-    "parts": (number(0, 64), 0),                    # slices of KV heads; 0: as many as there are KV heads, 64 at most
-    "stages": (number(0, 64), 0),                   # pipelines of so many stages share blocks; 0: those with as many as this engine
+    "parts": (number(0, 64), 0),                    # slices of KV heads; 0: one for each KV head, 64 at most
+    "stages": (number(0, 64), 0),                   # number of pipeline stages with which blocks are shared; 0: this engine's number
     "load": (one_of("async", "layers", "sync"), "async"),  # async: other requests run meanwhile; sync: the step waits; layers: each layer
-    "save": (saved, True),                          # whether blocks that were computed are stored; layers: while the rest is computed
-    "store_timeout": (number(0.001, 3600, float), 30.0),  # seconds; `timeout` is that of loads
-    "hold": (number(0, 3600, float), 2.0),          # seconds from the look-up to the load during which nothing of it is evicted
-    "handover": (one_of("storage", "direct"), None),  # from prefill to decode; None: as FD_PD_TRANSFER_VIA_STORAGE says
+    "save": (saved, True),                          # whether computed blocks are stored; layers: while the other layers are computed
+    "store_timeout": (number(0.001, 3600, float), 30.0),  # seconds; loads use `timeout`
+    "hold": (number(0, 3600, float), 2.0),          # seconds after a lookup during which its blocks are not evicted
+    "handover": (one_of("storage", "direct"), None),  # from prefill to decode; None: as FD_PD_TRANSFER_VIA_STORAGE selects
     "handover_timeout": (number(0.001, 3600, float), 30.0),  # seconds that decode waits for prefill's blocks
-    "stores_max": (number(0, 1 << 30), 0),          # blocks of vLLM's that stores may keep; 0: a quarter of them
-    "prefill_rate": (rate, 0),                      # tokens/s that the engine computes: what is slower to load is not; learn: from its steps; 0: all is loaded
-    "prefill_doubles": (number(0, PREFILL_MAX), 0),  # place of the token that takes twice as long as the first; 0: all take as long
-    "events_medium": (text, "CPU"),                 # what those events call it
-    "events_kept": (number(1, 1 << 24), 65536),     # blocks of a class that are announced as stored and looked after, where vLLM has KV events
+    "stores_max": (number(0, 1 << 30), 0),          # vLLM blocks that stores may reference; 0: a quarter of all
+    "prefill_rate": (rate, 0),                      # tokens/s that the engine computes; blocks slower to load are skipped; learn: measured; 0: none
+    "prefill_doubles": (number(0, PREFILL_MAX), 0),  # position of the token that takes twice as long as the first; 0: all take equally long
+    "events_medium": (text, "CPU"),                 # medium in KV events
+    "events_kept": (number(1, 1 << 24), 65536),     # blocks of a class that were announced in KV events and are checked
 }
 
 
@@ -36,5 +36,5 @@ def parse(given):
 
 
 def saves(options, producer):
-    """What `save` comes to in an engine with this role: as it was set, or False."""
+    """Effective value of `save` in an engine with this role: as set, or False if it is not a producer."""
     return producer and options.save

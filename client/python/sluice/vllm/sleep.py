@@ -1,13 +1,13 @@
-"""Memory that goes away and comes back: vLLM's sleep mode, of which a connector hears nothing.
+"""Hooks into vLLM's sleep mode, which frees the caches' memory without notifying the connector.
 
-Whatever puts memory to sleep, vLLM calls its back end of the sleep mode. What it maps for us has to be let go of before, else the
-memory would not become free; and where it comes back it is other memory, though at the same addresses."""
+The hooks wrap vLLM's back end of the sleep mode. Swappers must unmap the memory before it is freed, else it stays allocated. After the
+sleep other memory is at the same addresses."""
 
 CACHE_TAG = "kv_cache"  # vLLM's name of the caches' memory
 
 
 def watch(backend, rest, wake):
-    """Has rest() called before a class of back ends takes the caches' memory away, and wake() when it is there again."""
+    """Makes this class of back ends call rest() before it frees the caches' memory, and wake() when the memory exists again."""
     suspend, discard, resume = backend.suspend, backend.discard, backend.resume
 
     def suspend_after(self, *args, **kwargs):

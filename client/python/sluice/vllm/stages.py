@@ -1,7 +1,7 @@
-"""Which layers of the model are a slice of their own, so that pipelines of several lengths share what they store. Pure.
+"""Cuts the model's layers into slices, so that pipelines of different lengths share stored blocks. Pure.
 
-A part of a block is a slice of KV heads of a slice of layers. Layers are cut wherever a stage of an engine that shares the blocks
-may end. So the keys of PP=1 are those of PP=2, if both have the same cuts."""
+A part of a block is a slice of KV heads of a slice of layers. Layers are cut wherever a stage of an engine that shares the blocks may
+end. So PP=1 and PP=2 have the same keys if they use the same cuts."""
 
 import itertools
 from typing import NamedTuple
@@ -11,7 +11,7 @@ class Split(NamedTuple):
     """How a block is split in the pool of a group. Parts are numbered [slice][heads]."""
 
     heads: int     # parts of a slice
-    slices: tuple  # names of layers of all stages, one tuple a slice; none is empty
+    slices: tuple  # names of layers of all stages, a tuple for each slice; none is empty
 
     @property
     def parts(self):
@@ -19,7 +19,7 @@ class Split(NamedTuple):
 
 
 def stage_ends(layers, stages):
-    """The first layer behind each stage, as vLLM gives them out: what is left over goes to the stages before the last."""
+    """Number of the first layer after each stage, as vLLM distributes layers: the stages before the last get the remainder."""
     sizes = [layers // stages] * stages
     for i in range(layers % stages):
         sizes[-2 - i] += 1
@@ -27,9 +27,9 @@ def stage_ends(layers, stages):
 
 
 def cuts_of(layers, stages, wanted=0, own=None):
-    """Numbers of layers at which a slice begins, but for the first. wanted: pipelines of so many stages, and of all numbers that
-    divide it, share the blocks; 0: those with as many stages as this one, `stages`. own: ends of this one's stages where they are not
-    vLLM's choice."""
+    """Numbers of the layers at which a slice begins, except the first. wanted: pipelines with this number of stages, and with each of its
+    divisors, share the blocks; 0: only those with `stages`, as this one has. own: ends of this pipeline's stages, if vLLM did not choose
+    them."""
     wanted = wanted or stages
     if wanted % stages:
         raise ValueError(f"stages: {wanted}; this pipeline has {stages}, which does not divide it")
@@ -43,7 +43,7 @@ def cuts_of(layers, stages, wanted=0, own=None):
 
 
 def layer_number(name):
-    """Of "model.layers.7.attn" 7: the first number that stands alone."""
+    """The first component of a name that is a number: 7 for "model.layers.7.attn"; 0 without one."""
     for word in name.split("."):
         if word.isdigit():
             return int(word)
@@ -51,14 +51,14 @@ def layer_number(name):
 
 
 def slices_of(names, cuts):
-    """The names, each slice's together; in each as they stand. A layer behind all others, as of a draft, is of the last slice."""
+    """Names grouped by slice, in their order. Layers after all others, such as a draft's, belong to the last slice."""
     ends = [*cuts, float("inf")]
     found = [tuple(name for name in names if begin <= layer_number(name) < end) for begin, end in zip([0, *cuts], ends)]
     return tuple(slice_ for slice_ in found if slice_)
 
 
 def slices_here(split, layers):
-    """[(number of the slice, its names)] of a stage with these layers. Raises ValueError when it has a slice in part."""
+    """[(number of a slice, its names)] for a stage with these layers. Raises ValueError if the stage has only part of a slice."""
     found = []
     for number, names in enumerate(split.slices):
         has = [name for name in names if name in layers]
@@ -70,11 +70,11 @@ def slices_here(split, layers):
 
 
 def first_slice(split, layers):
-    """Number of the first slice of a stage with these layers; 0 where it has none."""
+    """Number of the first slice of a stage with these layers; 0 if it has none."""
     return next((number for number, _ in slices_here(split, layers)), 0)
 
 
 def splits_of(groups, told, heads, cuts):
-    """{group: Split}. told: for each stage {group: (names of its layers, ...)}; heads: {group: parts of a slice}."""
+    """Returns {group: Split}. The second argument has for each stage {group: (names of its layers, ...)}; heads: {group: parts of a slice}."""
     return {group.index: Split(heads[group.index], slices_of([name for stage in told for name in stage[group.index][0]], cuts))
             for group in groups}

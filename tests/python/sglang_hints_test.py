@@ -64,7 +64,7 @@ class Hicache(OnNode):
             storage.said._last.clear()
             with self.subTest(extra=extra), self.assertLogs("sluice.sglang.hicache", "WARNING") as lines:
                 self.assertEqual(storage.batch_set_v1(["a"], self.indices([0]), self.info(**extra)), [True])
-            self.assertIn("hints of a call are left out", lines.output[0])
+            self.assertIn("hints of a call are ignored", lines.output[0])
         for nothing in (None, types.SimpleNamespace(prefix_keys=None, extra_info=None), self.info()):
             self.assertEqual(storage.batch_get_v1(["a"], self.indices([0]), nothing), [True])
 

@@ -150,7 +150,7 @@ class Failures(OnNode):
         self.client.remove(self.keys_of(PoolName.KV, KEYS[1]))
         with self.assertLogs(module.logger) as said:
             self.assertFalse(self.linker.finish_layer_wise_loading(self.linker.start_layer_wise_loading()))
-        self.assertIn("1 of 2 pages of pool kv did not come", said.output[0])
+        self.assertIn("1 of 2 pages of pool kv did not arrive", said.output[0])
         self.assertTrue(self.load(self.linker, KEYS[:1], [6], None))  # the next one is fine
         self.assertEqual(self.bytes_of(self.linker, [6], 3), self.bytes_of(self.linker, [1], 3))
 

@@ -196,7 +196,7 @@ class Pages(OnNode):
         pool = mha()
         meta = pool.get_page_buffer_meta
         pool.get_page_buffer_meta = lambda told: ([at + 1 * (told.tolist()[0] == PAGES // 2 * PAGE) for at in meta(told)[0]], meta(told)[1])
-        with self.assertRaisesRegex(ValueError, "even distances"):
+        with self.assertRaisesRegex(ValueError, "evenly spaced"):
             self.store(pool)
 
     def test_pages_go_through_tensors_under_the_same_keys(self):

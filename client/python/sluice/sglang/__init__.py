@@ -1,6 +1,6 @@
-"""Back ends of SGLang 0.5.23: HiCache's storage (SluiceHiCache) and the unified cache's linker (sluice.sglang.linker.SluiceLinker).
+"""Back ends for SGLang 0.5.23: HiCache's storage (SluiceHiCache) and the unified cache's linker (sluice.sglang.linker.SluiceLinker).
 
-It imports SGLang, whose classes it derives from. docs/start/sglang.md says how it is set up, README.md what is stored."""
+Imports SGLang, whose classes it derives from. docs/start/sglang.md describes the setup, README.md what is stored."""
 
 from .hicache import SluiceHiCache
 

@@ -1,4 +1,4 @@
-"""HiCache's storage in a node of Sluice: pages go straight between the host pool and the node's memory."""
+"""HiCache's storage in a node of Sluice: pages are copied directly between the host pool and the node's memory."""
 
 import array
 import logging
@@ -14,20 +14,20 @@ from .plans import buffers_of, plan_of
 
 logger = logging.getLogger(__name__)
 
-SESSION, HINTS = "session_id", "sluice_hints"  # in a call's extra info
+SESSION, HINTS = "session_id", "sluice_hints"  # names in a call's extra info
 
 
 def indices_of(tensor):
-    """64-bit numbers in host memory."""
+    """Returns a tensor's values as 64-bit numbers in host memory."""
     return tensor.detach().cpu().long().contiguous().numpy()
 
 
 class SluiceHiCache(HiCacheStorage):
-    """As of --hicache-storage-backend dynamic. Calls may come from several threads; none raises when the node fails, and none
-    takes longer than the option timeout a batch."""
+    """Storage for --hicache-storage-backend dynamic. Any thread may call it. No call raises when the node fails, and none takes longer
+    than the option timeout for each batch."""
 
     def __init__(self, storage_config, kwargs=None):
-        """Raises ValueError (extra configuration), sluice.SluiceError (no such node)."""
+        """Raises ValueError (extra configuration), sluice.SluiceError (the node does not answer)."""
         extra = dict(storage_config.extra_config or {})
         if getattr(storage_config, "dcp_size", 1) > 1:
             raise ValueError("sluice does not store pages that are split over ranks (DCP)")
@@ -50,7 +50,7 @@ class SluiceHiCache(HiCacheStorage):
 
     def register_mem_pool_host(self, mem_pool_host):
         self.mem_pool_host = mem_pool_host
-        if getattr(mem_pool_host, "kv_buffer", None) is not None:  # else it holds indices alone
+        if getattr(mem_pool_host, "kv_buffer", None) is not None:  # else it holds only indices
             self._plan_make(mem_pool_host, PoolName.KV)
 
     def register_mem_host_pool_v2(self, host_pool, host_pool_name):
@@ -61,8 +61,8 @@ class SluiceHiCache(HiCacheStorage):
     # ---- hints ----
 
     def _hint(self, keys, codes, extra_info, asked, others=()):
-        """What the call's extra info says of its session is told of the pages that are there, and of others: [(plan, keys)]. Without a
-        session SGLang says nothing."""
+        """Sends the hints in the call's extra info for the pages that exist, and for others: [(plan, keys)]. SGLang passes none without a
+        session."""
         told = getattr(extra_info, "extra_info", None)
         if not told or PoolName.KV not in self.plans:
             return
@@ -72,7 +72,7 @@ class SluiceHiCache(HiCacheStorage):
             if told.get(SESSION) is not None and "session_id" not in hints:
                 hints["session_id"] = name_checked("extra_info", told[SESSION])
         except (ValueError, AttributeError, TypeError) as failure:
-            self.said.warn("hints of a call are left out: %s", failure)
+            self.said.warn("hints of a call are ignored: %s", failure)
             return
         before = list(extra_info.prefix_keys or ()) if asked else []
         if hints and (there := keys[:leading(codes)]):
@@ -82,7 +82,7 @@ class SluiceHiCache(HiCacheStorage):
     # ---- pages in the pools' memory ----
 
     def _set(self, name, keys, host_indices):
-        """A bool for each key: it is there now."""
+        """Stores pages; returns a bool for each key: whether it exists now."""
         plan = self.plans[name]
         missing = len(keys) - self.node.find(plan, keys).count(0)
         if missing == 0:
@@ -134,7 +134,7 @@ class SluiceHiCache(HiCacheStorage):
     # ---- pages as tensors of their own, without interface_v1 ----
 
     def _flat(self, call, key, tensor):
-        """Moves one page between the store and a tensor that holds all of it."""
+        """Copies one page between the store and a tensor that holds the whole page."""
         plan = self.plans[PoolName.KV]
         if len(plan.suffixes) != 1 or tensor.nbytes != plan.size:
             logger.warning("sluice: a page has %d bytes in %d values, not %d", plan.size, len(plan.suffixes), tensor.nbytes)
@@ -178,7 +178,7 @@ class SluiceHiCache(HiCacheStorage):
         return StorageMetrics(**told)
 
     def clear(self):
-        """Removes the pages of these pools from this node, of all engines that share them; nothing else."""
+        """Removes the pages of these pools from this node, also for all engines that share them."""
         for plan in self.plans.values():
             self.node.clear(plan.prefix)
 
@@ -187,14 +187,14 @@ class SluiceHiCache(HiCacheStorage):
 
 
 def restorable(node, plans, kv_pages, keys, transfers):
-    """A PoolTransferResult: how many pages of a prefix of kv_pages every pool can serve."""
+    """Returns a PoolTransferResult: how many pages of a prefix of kv_pages every pool can serve."""
     hits = {PoolName.KV: kv_pages} if kv_pages else {}
     ends = set(range(1, kv_pages + 1))
     for transfer in transfers or ():
         if not ends:
             break
         if transfer.hit_policy not in (PoolHitPolicy.ALL_PAGES, PoolHitPolicy.TRAILING_PAGES):
-            continue  # another form of the same pages, which gates nothing
+            continue  # another form of the same pages, which limits nothing
         codes = node.find(plans[transfer.name], keys[:kv_pages])
         if transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
             served = range(1, leading(codes) + 1)

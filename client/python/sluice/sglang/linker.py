@@ -1,6 +1,6 @@
-"""The unified cache's linker: pages go between an engine's device pools and a node, without a host pool.
+"""The unified cache's linker: copies pages between an engine's device pools and a node, without a host pool.
 
-The scheduler's thread looks up and queues. One thread loads, layer by layer, and one stores."""
+The scheduler's thread looks pages up and queues transfers. One thread loads, layer by layer, and one stores."""
 
 import collections
 import logging
@@ -25,11 +25,11 @@ from .plans import Plan, in_a_row, model_of, numbers, pages_probed
 
 logger = logging.getLogger(__name__)
 
-SESSION_PAGES_MAX = 65536  # of which it is known what session had them last
+SESSION_PAGES_MAX = 65536  # pages whose last session is remembered
 
 
 def layer_arrays(entry, layer, page_count):
-    """The arrays of get_pages for what a layer has of a pool's pages; None: nothing."""
+    """Returns the arrays of get_pages for a layer's bytes in a pool's pages; None: the layer has none."""
     told = []
 
     def meta(indices):
@@ -45,14 +45,14 @@ def layer_arrays(entry, layer, page_count):
 
 
 class DevicePool:
-    """What of one of SGLang's device pools is stored: of a page one value, all layers in a row."""
+    """One of SGLang's device pools: a page is one value, with all layers in a row."""
 
     def __init__(self, entry, layer_count, identity):
         if not entry.packed:
             raise ValueError(f"pool {entry.name}: pages of several values are not stored")
         rows = min(buffer.shape[0] for buffer in entry.kv_buffer)
         second_page = torch.arange(entry.page_size, 2 * entry.page_size)
-        page_count = rows // entry.prepare_locations(second_page)[0]  # a page is one row, or one a token
+        page_count = rows // entry.prepare_locations(second_page)[0]  # a page is one row, or one for each token
         pieces = pages_probed(entry.get_page_buffer_meta, entry.page_size, page_count)
         self.entry = entry
         self.plan = Plan({**identity, "pool": str(entry.name), "page": entry.page_size, "order": "layer token",
@@ -65,18 +65,18 @@ class DevicePool:
 
 
 class Sessions:
-    """What session had a page last: SGLang names it where pages are offloaded, and not where they are loaded. Any thread."""
+    """The last session of each page. SGLang passes the session when it offloads pages, but not when it loads them. Any thread."""
 
     def __init__(self, said):
         self._said, self._lock = said, threading.Lock()
         self._of = collections.OrderedDict()
 
     def checked(self, session_id):
-        """The name, or None."""
+        """Returns the name if it is valid, else None."""
         try:
             return None if session_id is None else name_checked("offload", session_id)
         except ValueError as failure:
-            self._said.warn("a session is left out: %s", failure)
+            self._said.warn("a session is ignored: %s", failure)
             return None
 
     def note(self, keys, name):
@@ -88,22 +88,22 @@ class Sessions:
                 self._of.popitem(last=False)
 
     def find(self, keys):
-        """Of the last page: the first ones may be of many sessions."""
+        """Returns the session of the last page, since sessions may share the first pages."""
         with self._lock:
             return self._of.get(keys[-1]) if keys else None
 
 
 class Missing(Exception):
-    """Pages that were there are not, or did not come."""
+    """Pages have disappeared since the lookup, or could not be read."""
 
 
 class SluiceLinker(UnifiedCacheLinker):
-    """As of --unified-cache-external-linker-backend dynamic. Every transfer ends: each call to the node has a deadline, and the
-    first that fails ends the transfer it is part of."""
+    """Linker for --unified-cache-external-linker-backend dynamic. Every transfer ends: each call to the node has a deadline, and the
+    first failed call ends its transfer."""
 
     def __init__(self, server_args, params, *, components, extra_config=None, forward_stream=None):
-        """Raises ValueError (extra configuration, a pool that cannot be stored), sluice.SluiceError (no such node)."""
-        self.options = options_of(dict(extra_config or {}), peers=False)  # look-ups are the scheduler's: they ask nobody
+        """Raises ValueError (extra configuration, a pool that cannot be stored), sluice.SluiceError (the node does not answer)."""
+        self.options = options_of(dict(extra_config or {}), peers=False)  # lookups block the scheduler, so they ask no peers
         self.forward_stream = forward_stream
         group = resolve_hybrid_device_pool_group(kvcache=params.token_to_kv_pool_allocator.get_kvcache(), page_size=params.page_size,
                                                  params=params, components=components)
@@ -154,7 +154,7 @@ class SluiceLinker(UnifiedCacheLinker):
         if rid in self.pending:
             raise RuntimeError(f"a load of {rid} is queued already")
         expanded = self.pool_group.resolve_transfers(transfers, allow_partial=True, allow_missing_kv=True)
-        # What left since the look-up is computed again. Several ranks could not agree on that here: theirs fails as a whole.
+        # Pages evicted since the lookup are computed again. Several ranks could not agree on them here, so their load fails as a whole.
         if not expanded or self.world == 1 and any(any(self.node.find(self.plans[one.name], one.keys)) for one in expanded):
             return False
         self.pending[rid] = expanded
@@ -168,7 +168,7 @@ class SluiceLinker(UnifiedCacheLinker):
             return -1
         pending, self.pending = self.pending, {}
         index = self.layer_done_counter.update_producer()
-        # Work of before on these pages, of the forward stream too, has to be over: what a thread writes is in no stream's order.
+        # Earlier work on these pages, also of the forward stream, must have ended: the thread's writes are not ordered by any stream.
         events = self.record_offload_ready()
         self.loads.put((index, list(pending.values()), events))
         self.stats["load"] += len(pending)
@@ -184,7 +184,7 @@ class SluiceLinker(UnifiedCacheLinker):
         if self.stores:
             self.offloads.put((expanded, self.record_offload_ready(), self.sessions.checked(session_id)))
         else:
-            self.results.put(True)  # the first rank stores what all of them have
+            self.results.put(True)  # all ranks have the same bytes: the first one stores them
         return True
 
     def num_completed_offloads(self):
@@ -227,10 +227,10 @@ class SluiceLinker(UnifiedCacheLinker):
                     arrays = self.device_pools[name].layers[layer]
                     codes = self.node.get(self.plans[name], keys, indices, **arrays) if arrays else b""
                     if any(codes):
-                        raise Missing(f"{len(codes) - codes.count(0)} of {len(codes)} pages of pool {name} did not come")
+                        raise Missing(f"{len(codes) - codes.count(0)} of {len(codes)} pages of pool {name} did not arrive")
                 self.layer_done_counter.complete(index, layer)
             del held
-        except Exception as error:  # whatever it is, the scheduler waits for an answer
+        except Exception as error:  # any failure: the scheduler waits for the result
             logger.warning("sluice: a load fails: %s", error)
             self.layer_done_counter.fail(index, error)
             return
@@ -238,18 +238,18 @@ class SluiceLinker(UnifiedCacheLinker):
             self._turn(request, True)
 
     def _turn(self, transfers, asked, name=None):
-        """Tells of the session whose pages were moved: of that name, or the one that had the last of them."""
+        """Sends hints for the session of transferred pages: `name`, or the session that last had their last page."""
         pools = sorted(((self.plans[one.name], one.keys) for one in transfers), key=lambda pool: pool[0] is not self.plans[PoolName.KV])
         if pools and pools[0][0] is self.plans[PoolName.KV] and (name := name or self.sessions.find(pools[0][1])) is not None:
             self.node.hint(pools, {"session_id": name}, asked, self.lane)
 
     def _hold(self, name, keys):
-        """Views, which keep values in memory until they are forgotten."""
+        """Pins values in memory until the returned views are released."""
         plan = self.plans[name]
         try:
             return self.node.client.get_pinned_batch([plan.prefix + key for key in keys], timeout=self.options.timeout)
         except sluice.LimitError:
-            return None  # too much to be held: what leaves meanwhile makes the load fail
+            return None  # too many to pin: if a value is evicted meanwhile, the load fails
         except sluice.SluiceError as error:
             raise Missing(str(error)) from error
 
@@ -260,7 +260,7 @@ class SluiceLinker(UnifiedCacheLinker):
                 event.synchronize()
             stored = not any(any(self.node.put(self.plans[one.name], one.keys, indices_of(one.host_indices))) for one in transfers)
             self.stats["offload"] += stored
-        except Exception as error:  # whatever it is, the tree waits for an answer
+        except Exception as error:  # any failure: the tree waits for the result
             logger.warning("sluice: an offload fails: %s", error)
         finally:
             self.results.put(stored)
@@ -272,7 +272,7 @@ class SluiceLinker(UnifiedCacheLinker):
 
 
 def ranks_of(params):
-    """(number of this rank, ranks) that share a request's heads."""
+    """Returns (number of this rank, number of ranks) of the group that shares a request's heads."""
     group = params.attn_tp_cache_group or params.tp_cache_group
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(group=group), torch.distributed.get_world_size(group=group)
@@ -280,7 +280,7 @@ def ranks_of(params):
 
 
 def joined(transfers, name):
-    """(keys, indices) of all transfers of a pool; None: there are none."""
+    """Returns (keys, indices) of all transfers of a pool; None: there are none."""
     ours = [transfer for transfer in transfers if transfer.name == name]
     if not ours:
         return None
@@ -288,12 +288,12 @@ def joined(transfers, name):
 
 
 def work(jobs, do):
-    """A thread's life: job by job, until one is None."""
+    """Main loop of a thread: runs jobs until one is None."""
     while (job := jobs.get()) is not None:
         try:
             do(*job)
-        except Exception:  # the next job's engine waits for it
-            logger.exception("sluice: a transfer ends without an answer")
+        except Exception:  # go on: others wait for the next job
+            logger.exception("sluice: a transfer ended without a result")
         finally:
             jobs.task_done()
     jobs.task_done()

@@ -1,5 +1,4 @@
-"""A client of the node whose failures are misses: every call ends by its deadline, says what failed in one line, and raises
-nothing."""
+"""A client of the node whose failures count as misses: every call ends by its deadline, logs its failure once, and raises nothing."""
 
 import logging
 import threading
@@ -11,14 +10,14 @@ from ..hints import LANES
 
 logger = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 60  # a failure that goes on is told so often
+AGAIN_SECONDS = 60  # between two log lines about a lasting failure
 ORDINARY = frozenset((sluice.Code.OK, sluice.Code.NOT_FOUND))
-# The node does not answer. It is left alone for a while, so that an engine's threads do not wait for it call by call.
+# The node does not answer. It is not called for a while after these, so that an engine's threads do not wait for it in each call.
 SILENT = frozenset((sluice.Code.TIMEOUT, sluice.Code.UNREACHABLE, sluice.Code.DRAINING, sluice.Code.PEER_DIED))
 
 
 class Trouble:
-    """Of one kind of call: whether it works, in one line when it stops and one when it goes on. Any thread."""
+    """State of one kind of call: logs when it starts to fail and when it works again. Any thread."""
 
     def __init__(self, what, retry):
         self.what, self.retry = what, retry
@@ -27,7 +26,7 @@ class Trouble:
         self.pages = 0
 
     def quiet(self):
-        """Whether the node is left alone; pages that are not asked for count as failed."""
+        """Whether the node is not called at the moment; pages of skipped calls count as failed."""
         return self.quiet_until > time.monotonic()
 
     def failed(self, pages, code, why):
@@ -64,13 +63,13 @@ class Node:
     def __init__(self, options):
         self.options = options
         self.client = options.open()
-        self.troubles = {what: Trouble(what, options.retry) for what in ("storing", "reading", "looking up", "telling hints")}
+        self.troubles = {what: Trouble(what, options.retry) for what in ("storing", "reading", "looking up", "sending hints")}
 
     def close(self):
         self.client.close()
 
     def _call(self, what, pages, call):
-        """The codes of call(), a byte a page."""
+        """Runs call() and returns a code for each page, as bytes."""
         trouble = self.troubles[what]
         if trouble.quiet():
             trouble.skipped(pages)
@@ -98,15 +97,15 @@ class Node:
         return b"".join(codes)
 
     def put(self, plan, keys, indices):
-        """Stores pages of a plan's memory. A byte a page: 0 or a code."""
+        """Stores pages of a plan's memory. Returns a byte for each page: 0 or a code."""
         return self._moved("storing", self.client.put_pages, plan, keys, indices, {})
 
     def get(self, plan, keys, indices, **part):
-        """Reads into them; part: arrays in place of the plan's."""
+        """Reads into pages of a plan's memory. part: arrays that replace the plan's."""
         return self._moved("reading", self.client.get_pages, plan, keys, indices, part)
 
     def find(self, plan, keys):
-        """Whether they are there."""
+        """Looks pages up. Returns a byte for each page: 0 if it exists, or a code."""
         codes, step = [], max(1, 65536 // len(plan.suffixes))
         for first in range(0, len(keys), step):
             some = keys[first:first + step]
@@ -115,8 +114,8 @@ class Node:
         return b"".join(codes)
 
     def hint(self, pools, hints, asked, lane):
-        """Says what is known of pages, and of their session. pools: [(plan, keys)]; the first has all pages in the order of their chain.
-        asked: they were read, from the first page of the session on. lane: number of a rank that has values of its own."""
+        """Sends hints about pages and their session. pools: [(plan, keys)]; the first one has all pages in the order of their chain.
+        asked: the pages were read, from the session's first page on. lane: number of a rank that has values of its own."""
         place = {key: number for number, key in enumerate(pools[0][1])}
         pages = sorted(((place.get(key, len(place)), key, plan) for plan, keys in pools for key in keys), key=lambda page: page[0])
         names = [plan.prefix + key + suffix for _, key, plan in pages for suffix in plan.suffixes]
@@ -126,10 +125,10 @@ class Node:
             return b""
 
         if names:
-            self._call("telling hints", 0, call)
+            self._call("sending hints", 0, call)
 
     def register(self, memories):
-        """Tells libsluice of memory that pages lie in, (address, bytes), so that it need not ask a GPU's driver about each piece."""
+        """Registers the memory of pages, (address, bytes), with libsluice, so that it need not query the GPU driver for each piece."""
         for address, length in memories:
             if length:
                 self.client.register_memory(address, length)
@@ -141,11 +140,11 @@ class Node:
             for first in range(0, len(keys), 65536):
                 self.client.remove_batch(keys[first:first + 65536], timeout=self.options.timeout)
         except sluice.SluiceError as error:
-            logger.warning("sluice: not all under %s was removed: %s", prefix, error)
+            logger.warning("sluice: not all values under %s were removed: %s", prefix, error)
 
 
 def leading(codes):
-    """How many pages from the first one on are there."""
+    """Number of existing pages, from the first one on."""
     for number, code in enumerate(codes):
         if code:
             return number
@@ -153,7 +152,7 @@ def leading(codes):
 
 
 def window_ends(codes, window):
-    """Every number of pages whose last `window` ones (all, when they are fewer) are there."""
+    """All lengths of prefixes whose last `window` pages (or all, if fewer) exist."""
     ends, run = [], 0
     for number, code in enumerate(codes, 1):
         run = 0 if code else run + 1

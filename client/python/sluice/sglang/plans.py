@@ -1,10 +1,10 @@
-"""Where the pieces of a page lie in a pool of SGLang, and what its values are called.
+"""Computes the addresses of a page's pieces in a pool of SGLang, and the names of its values.
 
-A pool says where its pages are (get_page_buffer_meta). It is asked for a few, and what holds for them, address = first +
-page * stride, is then computed in C for all. A pool of which that is not true is refused.
+A pool returns the addresses of pages (get_page_buffer_meta). A few pages are probed for address = first + page * stride, which native
+code then uses for all pages. A pool for which this does not hold is refused.
 
-What gives bytes their meaning goes into the prefix of the keys: model, dtype, page, layers, and the order of the bytes, but nothing
-of how the model is split over ranks. Heads of a rank are named in the suffix by their numbers in the whole model."""
+The prefix of keys covers everything that determines what the bytes mean: model, dtype, page, layers, and the order of the bytes, but not
+the number of ranks. The suffix names the heads of a rank by their numbers in the whole model."""
 
 import array
 import hashlib
@@ -19,9 +19,9 @@ from sglang.srt.runtime_context import get_lora, get_model, get_spec
 
 from .. import weights
 
-FORMAT = 1  # of keys and values: another number, and nothing of before is found
+FORMAT = 1  # of keys and values; with another number, no earlier page is found
 PIECES_MAX, VALUES_MAX = 1 << 20, 65536
-# The order of a value's bytes, from the slowest index to the fastest. Layer by layer and page by page it is the same.
+# The order of a value's bytes, from the slowest index to the fastest. It is the same for layer_first and page_first_direct.
 ORDERS = {"layer_first": "layer token", "page_first_direct": "layer token", "page_first": "token layer", "page_head": "head token layer"}
 
 MODEL_SETTINGS = ("kv_cache_dtype", "dtype", "quantization", "quantization_param_path", "load_format", "model_loader_extra_config",
@@ -33,10 +33,10 @@ def numbers(values):
 
 
 class Plan:
-    """Of one pool: the arguments of put_pages and get_pages that are the same for every batch."""
+    """For one pool: the arguments of put_pages and get_pages that are the same for every batch."""
 
     def __init__(self, identity, suffixes, page, limit, pieces):
-        """pieces: of each value as many, (address in page 0, stride of pages, bytes, offset in the value, count, step)."""
+        """pieces: the same number for each value: (address in page 0, stride of pages, bytes, offset in the value, count, step)."""
         self.identity = identity
         self.prefix = prefix_of(identity)
         self.suffixes = tuple(suffixes)
@@ -57,21 +57,21 @@ def prefix_of(identity):
 
 
 def pages_probed(meta, page, page_count):
-    """[(address in page 0, stride of pages, bytes)] of the pieces of a page. meta(indices) gives addresses and lengths."""
+    """Returns [(address in page 0, stride of pages, bytes)] for the pieces of a page. meta(indices) returns addresses and lengths."""
     told = sorted({0, min(1, page_count - 1), page_count // 2, page_count - 1})
     lists = [meta(torch.arange(number * page, (number + 1) * page, dtype=torch.int64)) for number in told]
     addresses, lengths = [list(one[0]) for one in lists], [list(one[1]) for one in lists]
     strides = [0] * len(addresses[0]) if len(told) == 1 else [b - a for a, b in zip(addresses[0], addresses[1])]
     for number, at, length in zip(told, addresses, lengths):
         if length != lengths[0] or at != [first + number * stride for first, stride in zip(addresses[0], strides)]:
-            raise ValueError("its pages do not lie at even distances")
+            raise ValueError("its pages are not evenly spaced")
     if not lengths[0] or min(lengths[0]) < 1 or min(strides) < 0:
-        raise ValueError("it has no bytes to be stored")
+        raise ValueError("it has no bytes to store")
     return list(zip(addresses[0], strides, lengths[0]))
 
 
 def in_a_row(pieces):
-    """Pieces of one value, one behind the other."""
+    """Rows of Plan for one value that consists of these pieces in order."""
     rows, offset = [], 0
     for address, stride, length in pieces:
         rows.append((address, stride, length, offset, 1, 0))
@@ -80,7 +80,7 @@ def in_a_row(pieces):
 
 
 def halves(pieces, layer_first):
-    """K and V of MHA pages, each as a list of pieces in the order of the value."""
+    """K and V of MHA pages, each a list of pieces in the order of the value."""
     return (pieces[0::2], pieces[1::2]) if layer_first else (pieces[:1], pieces[1:])
 
 
@@ -93,7 +93,7 @@ def slices_of(pool, pieces, slices):
     for number in range(slices):
         offset = 0
         for half, dim in zip(halves(pieces, pool.layout == "layer_first"), (pool.head_dim, pool.v_head_dim)):
-            row = pool.head_num * dim * pool.dtype.itemsize  # all heads of a token in a layer
+            row = pool.head_num * dim * pool.dtype.itemsize  # bytes of all heads of a token in a layer
             for address, stride, length in half:
                 rows.append((address + number * (row // slices), stride, row // slices, offset, length // row, row))
                 offset += length // slices
@@ -101,19 +101,19 @@ def slices_of(pool, pieces, slices):
 
 
 def heads_of(pool, name, config, options):
-    """(first head of this rank, heads of the model)"""
+    """Returns (first head of this rank, heads of the model)."""
     total = config.tp_size * pool.head_num
     if name == PoolName.KV and options.kv_heads is not None and options.kv_heads != total:
         total = options.kv_heads
         if pool.head_num != max(1, total // config.tp_size) or (total < config.tp_size and config.tp_size % total):
-            raise ValueError(f"kv_heads {total} do not give {config.tp_size} ranks {pool.head_num} heads each")
+            raise ValueError(f"kv_heads {total} does not give {config.tp_size} ranks {pool.head_num} heads each")
         if total < config.tp_size:
             return config.tp_rank // (config.tp_size // total), total
     return config.tp_rank * pool.head_num, total
 
 
 def slice_count(pool, total, config, flat):
-    """How many values a page of this rank is: as many as the rank at the finest split would be ranks."""
+    """Number of values of a page on this rank: the number of ranks into which the finest split would divide this rank."""
     finest = getattr(config, "tp_lcm_size", None) or config.tp_size
     heads = max(1, total // finest)
     if flat or heads >= pool.head_num:
@@ -124,18 +124,18 @@ def slice_count(pool, total, config, flat):
 
 
 def weights_of(path, revision, options):
-    """(name, revision) of weights that SGLang loaded."""
+    """Returns (name, revision) of weights that SGLang loaded."""
     model = get_model()
     return weights.identity(path, revision, options.whole, str(getattr(model.load_format, "value", model.load_format)), model.download_dir)
 
 
 def told_apart(options):
-    """What of SGLang's settings decides what is computed, or what its bytes are: the pools of both kinds of FP8 have the type uint8.
-    Only what was set, so that other engines keep their keys. SGLang's keys have the names and paths of adapters that it started with, and
-    numbers of their own for those that it loaded later."""
+    """Settings of SGLang that change what is computed or stored; for example, pools of both kinds of FP8 have the type uint8. Only
+    settings that were set, so that other engines keep their keys. SGLang's own keys contain names and paths of the adapters at its start,
+    and unique numbers for adapters that it loaded later."""
     model, spec, adapters = get_model(), get_spec(), get_lora().lora_paths
     told = {name: getattr(model, name) for name in MODEL_SETTINGS}
-    if spec.speculative_draft_model_path not in (None, model.model_path):  # else the layers of a draft are the model's own
+    if spec.speculative_draft_model_path not in (None, model.model_path):  # else the draft's layers are the model's own
         told["draft"] = weights_of(spec.speculative_draft_model_path, spec.speculative_draft_model_revision, options)
     if adapters:
         told["adapters"] = sorted([one.lora_name, *weights.identity(one.lora_path, whole=options.whole)] for one in adapters)
@@ -143,10 +143,10 @@ def told_apart(options):
 
 
 def model_of(config, options):
-    """Raises ValueError where files of the model cannot be read."""
+    """Identity of the model. Raises ValueError if files of the model cannot be read."""
     model, told = get_model(), told_apart(options)
     name, revision = (options.model, model.revision) if options.model else weights_of(model.model_path, model.revision, options)
-    if name == model.model_path:  # no files here
+    if name == model.model_path:  # its files are not on this machine
         name = config.model_name
     if revision:
         told["revision"] = revision
@@ -154,8 +154,8 @@ def model_of(config, options):
 
 
 def stages_of(pool, config):
-    """Of pipeline and context parallelism: what a rank has is not what others have. Pools beside the KV cache count their layers
-    from 0 in every stage."""
+    """Position of this rank in pipeline and context parallelism, whose ranks have different bytes. Pools other than the KV cache count
+    layers from 0 in every stage."""
     layers = isinstance(pool, (MHATokenToKVPoolHost, MLATokenToKVPoolHost))
     return {"layers": [pool.start_layer, pool.end_layer, pool.layer_num] if layers else None,
             "pp": None if layers or config.pp_size == 1 else [config.pp_rank, config.pp_size],
@@ -163,13 +163,13 @@ def stages_of(pool, config):
 
 
 def buffers_of(pool):
-    """Its tensors."""
+    """Returns the pool's tensors."""
     told = pool.get_hybrid_pool_buffer() if hasattr(pool, "get_hybrid_pool_buffer") else [pool.kv_buffer]
     return [buffer for buffer in told if buffer is not None]
 
 
 def plan_of(pool, name, config, options, flat=False):
-    """The Plan of a host pool. flat: a page is one value. Raises ValueError, which says what of the pool cannot be stored."""
+    """Returns the Plan of a host pool. flat: a page is one value. Raises ValueError with the reason if the pool cannot be stored."""
     page = pool.page_size or 1
     try:
         pieces = pages_probed(pool.get_page_buffer_meta, page, pool.size // page)
@@ -181,7 +181,7 @@ def plan_of(pool, name, config, options, flat=False):
     if isinstance(pool, MHATokenToKVPoolHost):
         return mha_plan(pool, name, config, options, identity, pieces, flat)
     order = ORDERS[pool.layout] if isinstance(pool, MLATokenToKVPoolHost) and pool.layout in ORDERS else pool.layout
-    # In one row, layers and pages of either layout are the same bytes; only the number of runs differs.
+    # As one row, pages of both layouts have the same bytes; only the number of runs differs.
     lengths = sum(length for _, _, length in pieces) if order == "layer token" else [length for _, _, length in pieces]
     identity.update(kind=type(pool).__name__, order=order, lengths=lengths)
     shared = isinstance(pool, MLATokenToKVPoolHost) or (config.is_mla_model and name != PoolName.MAMBA)

@@ -224,7 +224,7 @@ def long_rope(model, shape):
 
 
 def extra_keys(request, first, end):
-    """What vLLM hashes besides the tokens of this block, as bytes: adapters, images, salt."""
+    """Inputs of vLLM's block hash besides the tokens, as bytes: adapters, images, salt."""
     from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys
 
     return repr(generate_block_hash_extra_keys(request, first, end, 0)[0]).encode()

@@ -2,7 +2,7 @@
 
 A proxy adds parameters to the requests (kv_transfer_params), with the names that vLLM's proxies use. ASKED requests a hand-over from
 prefill, and prefill's response has the parameters for decode's request (OFFERED and the names below). A proxy that calls both at once
-chooses the number itself. Clients can forge all parameters: invalid ones make an ordinary request, and the blocks' keys alone decide what
+chooses the number itself. Clients can forge all parameters: invalid ones make an ordinary request, and only the blocks' keys decide what
 is loaded."""
 
 import dataclasses

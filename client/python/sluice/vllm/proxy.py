@@ -1,12 +1,12 @@
-"""A proxy before two vLLM servers, one for prefill and one for decode:
+"""A proxy for two vLLM servers, one for prefill and one for decode:
 
     python -m sluice.vllm.proxy --prefill http://HOST:PORT --decode http://HOST:PORT [--port 8080] [--host 127.0.0.1] [--direct]
 
-Clients ask it as they would ask vLLM (/v1/completions, /v1/chat/completions, with stream, too). Prefill is asked first for one token,
-and what it answers about the hand-over goes to decode with the request. With --direct both are asked at once as soon as the first
-answer has named prefill's node. Whatever becomes of prefill, decode answers: it computes what is not handed over. When prefill fails
-while decode waits for its blocks, decode is asked again without them. All other paths go to decode. Of the client's own
-kv_transfer_params only `sluice_hints` go on, to both."""
+Clients use it like vLLM (/v1/completions, /v1/chat/completions, also with stream). The proxy first asks prefill for one token and passes
+the hand-over parameters of the response to decode with the request. With --direct it calls both at once, as soon as a first response has
+named prefill's node. Whatever happens to prefill, decode answers: it computes what is not handed over. If prefill fails while decode
+waits for its blocks, decode is called again without them. All other paths go to decode. Of the client's own kv_transfer_params only
+`sluice_hints` are passed on, to both."""
 
 import argparse
 import http.client
@@ -25,12 +25,12 @@ from .hints import NAME as HINTS
 
 log = logging.getLogger("sluice.vllm.proxy")
 PATHS = ("/v1/completions", "/v1/chat/completions")
-THREADS_MAX = 1024  # connections, and prefills beside them
+THREADS_MAX = 1024  # connections, and concurrent prefills
 BODY_BYTES_MAX = 64 << 20
-BODY_BYTES_FREE = 1 << 20  # a larger one is read when decode has said that it takes the client's key
-BODIES_BYTES_MAX = 256 << 20  # of requests under way
-CLIENT_SECONDS = 60.0  # of silence, and for a body
-LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0-\x08\n-\x1f\x7f]*\r\n")  # of a header
+BODY_BYTES_FREE = 1 << 20  # a larger one is read only after decode has accepted the client's key
+BODIES_BYTES_MAX = 256 << 20  # of all running requests
+CLIENT_SECONDS = 60.0  # without data, and for a whole body
+LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0-\x08\n-\x1f\x7f]*\r\n")  # a valid header line
 PIECE_BYTES = 1 << 16
 PREFILL_SECONDS = 600.0
 DECODE_SECONDS = 3600.0
@@ -53,7 +53,7 @@ class Server:
         self.where = (parts.hostname, parts.port)
 
     def ask(self, method, path, body, headers, seconds, connected=lambda connection: None):
-        """(connection, response). Raises OSError or http.client.HTTPException."""
+        """Sends a request; returns (connection, response). Raises OSError or http.client.HTTPException."""
         connection = self.kind(*self.where, timeout=CONNECT_SECONDS)
         try:
             connection.connect()
@@ -62,7 +62,7 @@ class Server:
             try:
                 connection.request(method, self.base + path, body, headers)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # it may have answered before it had all of the body
+                pass  # the server may have answered before it read the whole body
             return connection, connection.getresponse()
         except BaseException:
             connection.close()
@@ -70,11 +70,11 @@ class Server:
 
 
 class Beside:
-    """Decode's request while prefill computes: it is given up when prefill fails before decode has answered anything."""
+    """Decode's request while prefill computes. It is abandoned if prefill fails before decode's answer begins."""
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.sock = None  # of decode's connection, which lets go of it when the answer says that nothing follows it
+        self.sock = None  # of decode's connection, which drops its reference if the answer closes the connection
         self.failed = self.answers = False
 
     def connected(self, connection):
@@ -84,7 +84,7 @@ class Beside:
             self.sock = connection.sock
 
     def answered(self):
-        """Decode's answer has begun. Whether it is to be passed on."""
+        """Notes that decode's answer has begun. Returns whether to pass it on."""
         with self.lock:
             self.answers = not self.failed
             return self.answers
@@ -94,13 +94,13 @@ class Beside:
             self.failed = not self.answers
             if self.failed and self.sock is not None:
                 try:
-                    self.sock.shutdown(socket.SHUT_RDWR)  # who waits for its answer hears of it
+                    self.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for its answer
                 except OSError:
                     pass  # decode has closed it
 
 
 def prefill_body(asked, params):
-    """The request that computes the prompt and one token."""
+    """Returns the request that computes the prompt and one token."""
     body = {**asked, "stream": False, "max_tokens": 1, "kv_transfer_params": params}
     if "max_completion_tokens" in body:
         body["max_completion_tokens"] = 1
@@ -116,17 +116,17 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
     def __init__(self, address, prefill, decode, direct=False):
         super().__init__(address, Handler)
         self.prefill, self.decode, self.direct = prefill, decode, direct
-        self.node = None  # prefill's, once it is known
+        self.node = None  # name of prefill's node, once known
         self.threads, self.bodies = Share(THREADS_MAX), Share(BODIES_BYTES_MAX)
 
     def process_request(self, request, client_address):
         if not self.threads.take(1):
-            log.warning("%d threads are under way: %s is refused", THREADS_MAX, client_address[0])
+            log.warning("%d threads are running: %s is refused", THREADS_MAX, client_address[0])
             try:
                 request.setblocking(False)
                 request.send(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             except OSError:
-                pass  # it has gone
+                pass  # the client has disconnected
             return self.shutdown_request(request)
         try:
             super().process_request(request, client_address)
@@ -141,7 +141,7 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
             self.threads.give(1)
 
     def prefilled(self, path, asked, params, headers):
-        """What prefill tells decode, or None. Raises Refused when the request itself is at fault."""
+        """Calls prefill and returns the parameters for decode, or None. Raises Refused if the request itself is invalid."""
         try:
             connection, response = self.prefill.ask("POST", path, json.dumps(prefill_body(asked, params)), headers, PREFILL_SECONDS)
             try:
@@ -171,7 +171,7 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
             self.threads.give(1)
 
     def offer(self, path, asked, headers, hints):
-        """(kv_transfer_params for decode or None, Beside or None). Direct: prefill is asked meanwhile."""
+        """Returns (kv_transfer_params for decode or None, Beside or None). With --direct a thread calls prefill meanwhile."""
         if not self.direct or self.node is None or not self.threads.take(1):
             return self.prefilled(path, asked, {**ASKED, **hints}, headers), None
         number, beside = f"{secrets.randbits(63) + 1:x}", Beside()
@@ -181,7 +181,7 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 
 class Share:
-    """What all requests have together."""
+    """A budget that all requests share."""
 
     def __init__(self, most):
         self.lock, self.left = threading.Lock(), most
@@ -204,7 +204,7 @@ class Refused(Exception):
 
 
 class Body:
-    """A request's body, read when it is wanted."""
+    """A request's body, read on demand."""
 
     def __init__(self, file, length):
         self.file, self.left, self.until = file, length, time.monotonic() + CLIENT_SECONDS
@@ -220,7 +220,7 @@ class Body:
 
 
 class Lines:
-    """A file that keeps the lines that are read of it."""
+    """A file that records the lines read from it."""
 
     def __init__(self, file):
         self.file, self.read = file, []
@@ -236,8 +236,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     server: Proxy
 
     def parse_request(self):
-        """False: it was answered. http.server reads in its own way what another proxy may read differently: a bare LF, a folded line,
-        two lengths. What is refused ends its connection."""
+        """Refuses headers that another proxy may parse differently than http.server: a bare LF, a folded line, two lengths. Returns False
+        if the request was answered; a refusal also closes the connection."""
         self.rfile = lines = Lines(self.rfile)
         try:
             if not super().parse_request():
@@ -248,14 +248,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if (not self.raw_requestline.endswith(b"\r\n") or not all(LINE.fullmatch(line) for line in lines.read[:-1]) or lines.read[-1:] != [b"\r\n"]
                 or count["Host"] > 1 or (count["Host"] == 0 and self.request_version != "HTTP/1.0") or count["Content-Length"] > 1 or count["Transfer-Encoding"]):
             self.close_connection = True
-            self.say(400, {"error": "header lines end with CR LF, Host and Content-Length stand once, and bodies have a length"})
+            self.say(400, {"error": "header lines must end with CR LF, Host and Content-Length must occur once, and bodies must have a length"})
             return False
         return True
 
     def do_GET(self):
         if self.headers.get("Content-Length", "0") != "0":
             self.close_connection = True
-            return self.say(413, {"error": "a GET has no body"})
+            return self.say(413, {"error": "a GET must have no body"})
         self.pass_on(None)
 
     def do_POST(self):
@@ -269,7 +269,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif int(length) > BODY_BYTES_FREE and self.denied():
             pass
         elif not self.server.bodies.take(int(length)):
-            self.say(503, {"error": f"bodies of {BODIES_BYTES_MAX} bytes are under way: ask again"})
+            self.say(503, {"error": f"request bodies use {BODIES_BYTES_MAX} bytes: try again"})
         else:
             try:
                 self.complete(body)
@@ -280,7 +280,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or body.left > 0
 
     def denied(self):
-        """Whether decode refuses the client's key, or cannot be reached: it was answered."""
+        """Whether decode refuses the client's key or cannot be reached; the client was answered then."""
         try:
             connection, response = self.server.decode.ask("GET", "/v1/models", None, self.passed_headers(), CONNECT_SECONDS)
             try:
@@ -305,7 +305,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.say(400, {"error": str(error)})
         headers = self.passed_headers()
         headers.setdefault("X-Request-Id", secrets.token_hex(16))
-        said = asked.pop("kv_transfer_params", None)  # they are ours to say, but for what the client knows of its session
+        said = asked.pop("kv_transfer_params", None)  # the proxy sets these itself, except hints
         hints = {HINTS: said[HINTS]} if isinstance(said, dict) and HINTS in said else {}
         try:
             offer, beside = self.server.offer(self.path, asked, headers, hints)
@@ -320,12 +320,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return {name: value for name, value in self.headers.items() if name.lower() not in ONE_HOP}
 
     def pass_on(self, body, headers=None, beside=None):
-        """Decode's answer as it comes. A client that goes away ends decode's request, too. False: prefill has failed beside it, and nothing
-        was passed on."""
+        """Passes decode's answer on as it arrives. If the client disconnects, decode's request ends. Returns False if prefill failed
+        meanwhile and nothing was passed on."""
         connection, first, more = None, b"", [beside.connected] if beside is not None else []
         try:
             connection, response = self.server.decode.ask(self.command, self.path, body, headers or self.passed_headers(), DECODE_SECONDS, *more)
-            if beside is not None:  # vLLM begins a stream before it has anything to say
+            if beside is not None:  # vLLM sends the headers of a stream before its first data
                 first = response.read1(PIECE_BYTES)
         except (OSError, http.client.HTTPException) as error:
             if connection is not None:
@@ -340,14 +340,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return False
             self.stream(response, first)
         except (OSError, http.client.HTTPException) as error:
-            self.close_connection = True  # half an answer: the client sees that it is one
+            self.close_connection = True  # the client sees that the answer is incomplete
             log.info("an answer was cut off: %s", error or type(error).__name__)
         finally:
             connection.close()
         return True
 
     def stream(self, response, first):
-        """first: what was read of the body."""
+        """Copies a response to the client. first: the part of its body that was already read."""
         length = response.getheader("Content-Length")
         chunked = length is None and self.request_version != "HTTP/1.0"
         self.send_response(response.status)
@@ -391,7 +391,7 @@ def main(arguments=None):
     parser.add_argument("--decode", required=True, type=Server, metavar="URL")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", default=8080, type=int)
-    parser.add_argument("--direct", action="store_true", help="ask both at once")
+    parser.add_argument("--direct", action="store_true", help="call prefill and decode at once")
     told = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with Proxy((told.host, told.port), told.prefill, told.decode, told.direct) as proxy:

@@ -1,4 +1,4 @@
-/* cuda/device_internal.h - the back ends' openers; private to cuda/. */
+/* cuda/device_internal.h - functions that open the back ends; private to cuda/. */
 #ifndef SL_DEVICE_INTERNAL_H
 #define SL_DEVICE_INTERNAL_H
 

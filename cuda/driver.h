@@ -1,10 +1,10 @@
-/* cuda/driver.h - the entry points of libcuda that are used, found at run time in one table, and
- * its errors in our words. For cuda/, libsluice and the stand-in of tests/support.
+/* cuda/driver.h - the table of libcuda's entry points, loaded at run time, and the translation of
+ * its errors. For cuda/, libsluice and the fake driver of tests/support.
  *
  * The types are our own, so that all but the kernels builds without a toolkit; driver_check.c
- * compares them with cuda.h where there is one. Symbols are looked up under the names that the
- * library exports: a versioned name ("_v2") always has one signature, whereas what
- * cuGetProcAddress gives for an unversioned one depends on the driver. */
+ * compares them with cuda.h if it exists. Symbols are looked up by exported names: a versioned name
+ * ("_v2") always has one signature, but what cuGetProcAddress returns for an unversioned name
+ * depends on the driver. */
 #ifndef SL_DRIVER_H
 #define SL_DRIVER_H
 
@@ -46,13 +46,13 @@ enum {
     SL_CU_INVALID_VALUE = 1,
     SL_CU_OUT_OF_MEMORY = 2,
     SL_CU_NOT_INITIALIZED = 3,
-    SL_CU_UNAVAILABLE = 46, /* the device's compute mode does not let this process have it */
+    SL_CU_UNAVAILABLE = 46, /* the compute mode excludes this process */
     SL_CU_NO_DEVICE = 100,
     SL_CU_INVALID_IMAGE = 200,
     SL_CU_NO_BINARY = 209,
     SL_CU_INVALID_PTX = 218,
-    SL_CU_NO_COMPILER = 221,     /* of PTX */
-    SL_CU_UNSUPPORTED_PTX = 222, /* its version is later than the driver */
+    SL_CU_NO_COMPILER = 221,     /* for PTX */
+    SL_CU_UNSUPPORTED_PTX = 222, /* of a later version than the driver's */
     SL_CU_COMPILER_OFF = 223,
     SL_CU_NO_SYMBOL = 500,
     SL_CU_NOT_READY = 600,
@@ -60,12 +60,12 @@ enum {
     SL_CU_LAUNCH_FAILED = 719,
     SL_CU_NOT_PERMITTED = 800,
     SL_CU_NOT_SUPPORTED = 801,
-    SL_CU_SYSTEM_NOT_READY = 802, /* the system: a daemon of the driver is not up */
-    SL_CU_MISMATCH = 803,         /* library and kernel module */
-    SL_CU_NO_COMPATIBLE = 804, /* a library of the compat package, and a GPU that it is not for */
+    SL_CU_SYSTEM_NOT_READY = 802, /* a daemon of the driver is not running */
+    SL_CU_MISMATCH = 803,         /* library and kernel module differ */
+    SL_CU_NO_COMPATIBLE = 804,    /* the compat package's library does not support this GPU */
     SL_CU_MPS_CONNECTION = 805,
     SL_CU_MPS_RPC = 806,
-    SL_CU_MPS_SERVER = 807, /* recovers from a fatal error */
+    SL_CU_MPS_SERVER = 807, /* it is recovering from a fatal error */
     SL_CU_MPS_CLIENTS = 808,
     SL_CU_MPS_CONNECTIONS = 809,
     SL_CU_CAPTURE_UNSUPPORTED = 900,
@@ -75,21 +75,21 @@ enum {
     SL_CU_ATTRIBUTE_COMPUTE_MODE = 20,
     SL_CU_ATTRIBUTE_MAJOR = 75,
     SL_CU_ATTRIBUTE_MINOR = 76,
-    SL_CU_ATTRIBUTE_HOST_POINTERS = 91, /* registered memory has its own address on the device */
+    SL_CU_ATTRIBUTE_HOST_POINTERS = 91, /* registered memory has the same address on the device */
     SL_CU_ATTRIBUTE_DMABUF = 124,       /* unknown to drivers before 11.7 */
-    SL_CU_ATTRIBUTE_MPS = 133, /* contexts go through MPS; unknown to drivers before 12.3 or so */
+    SL_CU_ATTRIBUTE_MPS = 133,          /* contexts use MPS; unknown to drivers before about 12.3 */
     SL_CU_MODE_PROHIBITED = 2,
     SL_CU_MODE_EXCLUSIVE = 3,
-    SL_CU_POINTER_CONTEXT = 1, /* of a pointer; NULL: mapped, or of a stream-ordered pool */
+    SL_CU_POINTER_CONTEXT = 1, /* of a pointer; NULL: mapped, or from a stream-ordered pool */
     SL_CU_POINTER_MEMORY_TYPE = 2,
-    SL_CU_POINTER_BUFFER_ID = 7, /* of the allocation, never used again */
+    SL_CU_POINTER_BUFFER_ID = 7, /* of the allocation, never reused */
     SL_CU_POINTER_MANAGED = 8,
     SL_CU_POINTER_DEVICE = 9,       /* ordinal */
     SL_CU_POINTER_IPC_CAPABLE = 10, /* cuIpcGetMemHandle works */
     SL_CU_POINTER_MAPPED = 13,
-    SL_CU_POINTER_HANDLE_TYPES = 14, /* a bit for each SL_CU_HANDLE_... that it was made with */
-    SL_CU_POINTER_BLOCK_ID = 20,     /* of the physical memory, never used again; new drivers */
-    SL_CU_POINTER_POOL = 17,         /* stream-ordered; NULL: of none */
+    SL_CU_POINTER_HANDLE_TYPES = 14, /* a bit for each SL_CU_HANDLE_... it was created with */
+    SL_CU_POINTER_BLOCK_ID = 20,     /* of the physical memory, never reused; new drivers only */
+    SL_CU_POINTER_POOL = 17,         /* stream-ordered; NULL: none */
     SL_CU_MEMORY_TYPE_HOST = 1,
     SL_CU_MEMORY_TYPE_DEVICE = 2,
     SL_CU_HOST_PORTABLE = 1,
@@ -101,13 +101,13 @@ enum {
     SL_CU_IPC_PEER_ACCESS = 1,
     SL_CU_HANDLE_FD = 1,
     SL_CU_HANDLE_FABRIC = 8,
-    SL_CU_RANGE_DMABUF = 1, /* a descriptor, of whole pages of the host */
+    SL_CU_RANGE_DMABUF = 1, /* a descriptor for whole host pages */
     SL_CU_MEMORY_PINNED = 1,
     SL_CU_LOCATION_DEVICE = 1,
     SL_CU_ACCESS_READ_WRITE = 3,
     SL_CU_GRANULARITY_MINIMUM = 0,
     SL_CU_ORDER_STREAM = 1,
-    SL_CU_CAPTURE_GLOBAL = 0, /* of a thread, or of a capture */
+    SL_CU_CAPTURE_GLOBAL = 0, /* mode of a thread or of a capture */
     SL_CU_CAPTURE_THREAD = 1,
     SL_CU_CAPTURE_RELAXED = 2,
 };
@@ -206,46 +206,48 @@ enum {
 
 struct sl_driver {
     void *library;
-    int number; /* of the driver: 13000 is 13.0 */
-    bool lost;  /* a sticky error was seen: nothing works in this process any more */
+    int number; /* driver version: 13000 is 13.0 */
+    bool lost;  /* a sticky error occurred: no call works in this process any more */
 #define SL_DRIVER_FIELD(field, symbol, needed, parameters) sl_cu_result(*field) parameters;
     SL_DRIVER_TABLE(SL_DRIVER_FIELD)
 #undef SL_DRIVER_FIELD
 };
 
 /* Loads the library (NULL: libcuda.so.1) and initialises it. Errors: SL_ERR_UNSUPPORTED (the text
- * says why: no library, no symbol, what cuInit says) and the other three of sl_fail_cuda_start. */
+ * gives the reason: no library, no symbol, or cuInit's error) and the other three of
+ * sl_fail_cuda_start. */
 sl_err sl_driver_open(struct sl_driver *driver, const char *library, struct sl_error *why);
-/* The same for who uses the driver only if this process does: takes the library when it is loaded
- * already, and does not initialise it (a fork of a process that did can use it no more). Errors:
+/* The same for a library that uses the driver only if its process does: takes libcuda if it is
+ * loaded already, and does not initialise it (a fork of a process that did cannot use it). Errors:
  * SL_ERR_NOT_FOUND (it is not loaded), SL_ERR_UNSUPPORTED. */
 sl_err sl_driver_join(struct sl_driver *driver, struct sl_error *why);
-void sl_driver_close(struct sl_driver *driver); /* also one that is not open */
+void sl_driver_close(struct sl_driver *driver); /* also if it is not open */
 
 /* One copy between device memory and pinned memory. */
 sl_cu_result sl_driver_copy(const struct sl_driver *driver, sl_cu_ptr to, sl_cu_ptr from,
                             size_t length, bool to_host, sl_cu_stream stream);
 bool sl_driver_has_batch(const struct sl_driver *driver);
-/* count (from 2) copies between device memory and pinned memory in one call, in the stream's order;
- * among each other in none. Only where the driver has such a call (sl_driver_has_batch),
- * and the device the attribute SL_CU_ATTRIBUTE_HOST_POINTERS: all addresses are taken as the
- * device's, so without it those of registered memory are illegal, which costs the context. */
+/* Makes count (at least 2) copies between device memory and pinned memory in one call. They run in
+ * the stream's order, but in no order among each other. Requires a driver with such a call
+ * (sl_driver_has_batch) and a device with SL_CU_ATTRIBUTE_HOST_POINTERS: all addresses are taken as
+ * device addresses, so otherwise those of registered memory are illegal, which destroys the
+ * context. */
 sl_cu_result sl_driver_copy_batch(const struct sl_driver *driver, sl_cu_ptr *to, sl_cu_ptr *from,
                                   size_t *lengths, size_t count, sl_cu_stream stream);
 
-/* Whether the context, and with it the process, is of no use after the error. */
+/* Whether the error makes the context, and so the process, unusable. */
 bool sl_driver_sticky(sl_cu_result result);
 
-/* Translates what a call gave; `doing` says what was done. SL_OK for success. Sticky errors are
- * SL_ERR_DEVICE, whose class ends an actor, and mark the driver as lost; out of memory is
- * SL_ERR_NO_MEMORY, what the device or driver cannot do SL_ERR_UNSUPPORTED, work that is not done
- * yet (SL_CU_NOT_READY) SL_ERR_TIMEOUT, anything else SL_ERR_IO. */
+/* Translates the result of a call; `doing` describes the call. SL_OK for success. Sticky errors are
+ * SL_ERR_DEVICE, whose class ends an actor, and mark the driver as lost. Out of memory is
+ * SL_ERR_NO_MEMORY, missing support SL_ERR_UNSUPPORTED, unfinished work (SL_CU_NOT_READY)
+ * SL_ERR_TIMEOUT, anything else SL_ERR_IO. */
 sl_err sl_fail_cuda(struct sl_driver *driver, struct sl_error *why, sl_cu_result result,
                     const char *doing, ...) SL_PRINTF(4, 5);
-/* The same for the calls of a start, where the reason says what to do. SL_ERR_UNREACHABLE: what
- * shall be up is not yet, another start may do. SL_ERR_DEVICE: so it is, and this process can never
- * have the GPU (MPS). SL_ERR_CONFIG: a person has to set the GPU free. SL_ERR_UNSUPPORTED: there is
- * no GPU for this machine's programs. The text says what helps. Anything else as sl_fail_cuda. */
+/* The same for calls at start, whose text names the remedy. SL_ERR_UNREACHABLE: a service is not up
+ * yet, another start may work. SL_ERR_DEVICE: the same, but this process can never have the GPU
+ * (MPS). SL_ERR_CONFIG: the operator must free the GPU. SL_ERR_UNSUPPORTED: there is no usable GPU.
+ * Anything else as sl_fail_cuda. */
 sl_err sl_fail_cuda_start(struct sl_driver *driver, struct sl_error *why, sl_cu_result result,
                           const char *doing);
 

@@ -1,13 +1,13 @@
-/* cuda/sl_clang_kernel.h - what nvcc gives kernels.cu by itself, for clang without a toolkit
- * (-nocudainc -nocudalib): its words, and the three functions that the bodies call. Included before
- * the kernels by the compiler's command line, by nothing else. */
+/* cuda/sl_clang_kernel.h - makes clang without a toolkit (-nocudainc -nocudalib) compile
+ * kernels.cu: the keywords that nvcc defines, and the three functions that the bodies call.
+ * Included only by the compiler's command line, before the kernels. */
 #ifndef SL_CLANG_KERNEL_H
 #define SL_CLANG_KERNEL_H
 
 #if defined(__clang__) && defined(__CUDA__)
 #include <string.h>
 
-#include <__clang_cuda_builtin_vars.h> /* threadIdx and its like; of the compiler's own folder */
+#include <__clang_cuda_builtin_vars.h> /* threadIdx and others; from clang's own headers */
 
 #define __CUDACC__                     1
 #define __host__                       __attribute__((host))
@@ -30,7 +30,7 @@ static __device__ __forceinline__ unsigned long __umul64hi(unsigned long a, unsi
     return __nvvm_mulhi_ull(a, b);
 }
 
-/* In two halves; 31: the whole warp takes part. */
+/* Shuffles two 32-bit halves; 31: the whole warp takes part. */
 static __device__ __forceinline__ unsigned long __shfl_xor_sync(unsigned mask, unsigned long value,
                                                                 int lanes)
 {
@@ -40,7 +40,7 @@ static __device__ __forceinline__ unsigned long __shfl_xor_sync(unsigned mask, u
 }
 #endif
 
-/* A header compiles alone, with any compiler. */
+/* Lets the header compile by itself, with any compiler. */
 typedef int sl_clang_kernel_is_not_empty;
 
 #endif

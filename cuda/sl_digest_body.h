@@ -1,11 +1,10 @@
 /* cuda/sl_digest_body.h - the body of the digest kernel: XXH3-64 (seed 0, the standard secret) of
- * the 16 KiB chunks of values that lie in device memory, as inline code that nvcc and the C
- * compiler share. A CPU test compares it with libxxhash; sl_digest_of_chunks makes digests of its
- * results.
+ * the 16 KiB chunks of values in device memory, as inline code that nvcc and the C compiler share.
+ * A CPU test compares it with libxxhash; sl_digest_of_chunks makes digests of its results.
  *
- * XXH3 of long input keeps eight 64-bit lanes that meet in pairs only, so four workers share a
- * chunk: each reads 16 of every 64 bytes and gives one of the four terms that the hash is made of.
- * Four neighbouring GPU threads so read 64 neighbouring bytes, in one 16-byte access each. */
+ * XXH3 of long input keeps eight 64-bit lanes that interact only in pairs, so four workers share a
+ * chunk: each reads 16 of every 64 bytes and computes one of the four terms of the hash. Four
+ * neighbouring GPU threads thus read 64 neighbouring bytes, in one 16-byte access each. */
 #ifndef SL_DIGEST_BODY_H
 #define SL_DIGEST_BODY_H
 
@@ -15,7 +14,7 @@
 #define SL_HASH_TERMS       4u
 #define SL_HASH_STRIPE      64u
 #define SL_HASH_STRIPES     16u  /* between two scrambles, with the standard secret */
-#define SL_HASH_LONG        241u /* from so many bytes on */
+#define SL_HASH_LONG        241u /* shortest long input */
 #define SL_HASH_TAIL_BYTES  256u
 
 #define SL_HASH_PRIME32_1 UINT64_C(0x9E3779B1)
@@ -48,7 +47,7 @@ static __constant__ uint64_t sl_hash_words_gpu[24] = SL_HASH_WORDS;
 #endif
 static const uint64_t sl_hash_words[24] = SL_HASH_WORDS;
 
-/* Eight bytes of it, from any byte on. */
+/* Eight bytes of the secret, from any byte on. */
 SL_HD uint64_t sl_hash_secret(uint32_t at)
 {
 #ifdef __CUDA_ARCH__
@@ -130,7 +129,7 @@ SL_HD uint64_t sl_hash_upto_16(const unsigned char *at, uint32_t length)
     return hash ^ hash >> 32;
 }
 
-/* Of 1..240 bytes. */
+/* Hash of 1..240 bytes. */
 SL_HD uint64_t sl_hash_short(const unsigned char *at, uint32_t length)
 {
     if (length <= 16) {
@@ -200,18 +199,19 @@ SL_HD struct sl_hash_lanes sl_hash_start(uint32_t term)
     return sums;
 }
 
-/* Term `term` (0..3) of the hash of 241 bytes and more. aligned: `at` is a multiple of 16. */
+/* Term `term` (0..3) of the hash of at least 241 bytes. aligned: `at` is a multiple of 16. */
 SL_HD uint64_t sl_hash_term(const unsigned char *at, uint32_t length, uint32_t term, bool aligned)
 {
     struct sl_hash_lanes sums = sl_hash_start(term);
     const unsigned char *mine = at + term * 16;
-    uint64_t keys[SL_HASH_STRIPES + 1]; /* lane pairs begin two words apart, stripes one */
+    uint64_t keys[SL_HASH_STRIPES + 1]; /* lane pairs start two words apart, stripes one */
     for (uint32_t i = 0; i <= SL_HASH_STRIPES; i++) {
         keys[i] = sl_hash_secret((i + 2 * term) * 8);
     }
     uint64_t end_first = sl_hash_secret(128 + 16 * term),
              end_second = sl_hash_secret(136 + 16 * term);
-    uint32_t stripes = (length - 1) / SL_HASH_STRIPE; /* whole ones but the last 64 bytes */
+    uint32_t stripes =
+        (length - 1) / SL_HASH_STRIPE; /* all whole stripes except the last 64 bytes */
     for (; stripes >= SL_HASH_STRIPES; stripes -= SL_HASH_STRIPES) {
         struct sl_hash_lanes data[SL_HASH_STRIPES];
         SL_UNROLL
@@ -233,7 +233,7 @@ SL_HD uint64_t sl_hash_term(const unsigned char *at, uint32_t length, uint32_t t
                         keys[i + 1]);
         }
     }
-    /* The last stripe overlaps the one before, so it need not be aligned. */
+    /* The last stripe overlaps the previous one, so it may be unaligned. */
     sl_hash_add(&sums,
                 sl_hash_load(at + length - SL_HASH_STRIPE + term * 16,
                              aligned && length % SL_WORD_BYTES == 0),
@@ -242,7 +242,7 @@ SL_HD uint64_t sl_hash_term(const unsigned char *at, uint32_t length, uint32_t t
                         sums.second ^ sl_hash_secret(19 + 16 * term));
 }
 
-/* From the sum of the four terms. */
+/* Finishes the hash from the sum of the four terms. */
 SL_HD uint64_t sl_hash_of_terms(uint64_t sum, uint32_t length)
 {
     return sl_hash_avalanche(length * SL_HASH_PRIME64_1 + sum);
@@ -250,16 +250,15 @@ SL_HD uint64_t sl_hash_of_terms(uint64_t sum, uint32_t length)
 
 /* ---- chunks of values ---- */
 
-/* What is hashed: whole values at `values`, or, with values NULL, the device blocks themselves. In
+/* The input: whole values at `values` or, if values is NULL, the device blocks themselves. In
  * blocks no chunk may cross from one layer's piece to the next. */
 struct sl_hash_job {
     struct sl_swap swap;
     uint64_t *hashes;      /* [block_count][value_chunks] */
-    uint64_t value_chunks; /* of a value, from first_chunk on */
+    uint64_t value_chunks; /* number of hashed chunks of a value, from first_chunk on */
     uint64_t first_chunk;
-    uint64_t words; /* sl_hash_runs_words, for the kernel that reads runs */
-    unsigned char
-        *tails; /* for that kernel, SL_HASH_TAIL_BYTES a block: a last chunk that is short */
+    uint64_t words;       /* sl_hash_runs_words, for the kernel that reads runs */
+    unsigned char *tails; /* for that kernel, SL_HASH_TAIL_BYTES per block: a short last chunk */
 };
 
 struct sl_hash_chunk {
@@ -295,7 +294,7 @@ SL_HD struct sl_hash_chunk sl_hash_locate(const struct sl_hash_job *job, uint64_
     return found;
 }
 
-/* One term; of a short chunk the first worker gives the whole hash and the others 0. */
+/* One term; for a short chunk the first worker returns the whole hash and the others 0. */
 SL_HD uint64_t sl_hash_chunk_term(const struct sl_hash_chunk *chunk, uint32_t term)
 {
     if (chunk->length_bytes < SL_HASH_LONG) {

@@ -1,23 +1,23 @@
-/* cuda/sl_digest_runs_body.h - the body of the kernel that digests device blocks wherever their
- * bytes lie: chunks may cross layers, and pieces may be runs of any size. Four workers share a
- * chunk, as in sl_digest_body.h, and give the same hashes as if the value were one run. No byte is
- * moved: only the hashes leave the device. */
+/* cuda/sl_digest_runs_body.h - the body of the kernel that digests device blocks of any layout:
+ * chunks may cross layers, and pieces may be runs of any size. Four workers share a chunk, as in
+ * sl_digest_body.h, and the hashes equal those of a contiguous value. Only the hashes leave the
+ * device. */
 #ifndef SL_DIGEST_RUNS_BODY_H
 #define SL_DIGEST_RUNS_BODY_H
 
 #include "cuda/sl_digest_body.h"
 
-/* A loop that is inlined often, and would be unrolled each time. */
+/* Prevents unrolling of a loop that is inlined often. */
 #ifdef __CUDACC__
 #define SL_KEEP_LOOP _Pragma("unroll 1")
 #else
 #define SL_KEEP_LOOP
 #endif
 
-/* Loads of a worker that are on their way together. More would not fit the registers. */
+/* A worker's loads in flight. More would not fit the registers. */
 #define SL_HASH_RUNS_LOADS 8u
 
-/* A worker's place in the value of one block. */
+/* A worker's position in the value of one block. */
 struct sl_hash_runs {
     const struct sl_swap *swap;
     uint64_t device_block;
@@ -26,7 +26,7 @@ struct sl_hash_runs {
     uint32_t run_bytes, piece_bytes; /* from `at` to the end of its run, and of its piece */
 };
 
-/* To byte at_bytes of a layer's piece. */
+/* Moves to byte at_bytes of a layer's piece. */
 SL_HD void sl_hash_runs_enter(struct sl_hash_runs *runs, uint32_t index, uint32_t at_bytes)
 {
     const struct sl_swap_layer *layer = &runs->swap->layers[index];
@@ -44,7 +44,7 @@ SL_HD void sl_hash_runs_enter(struct sl_hash_runs *runs, uint32_t index, uint32_
     }
 }
 
-/* To byte at_bytes of the value. */
+/* Moves to byte at_bytes of the value. */
 SL_HD void sl_hash_runs_seek(struct sl_hash_runs *runs, uint64_t at_bytes)
 {
     const struct sl_swap_layer *layers = runs->swap->layers;
@@ -62,7 +62,7 @@ SL_HD void sl_hash_runs_seek(struct sl_hash_runs *runs, uint64_t at_bytes)
     sl_hash_runs_enter(runs, low, (uint32_t)(at_bytes - (layers[low].value_offset_bytes - base)));
 }
 
-/* So many bytes further, over the ends of runs and pieces; up to the end of the value. */
+/* Moves forward by bytes, across the ends of runs and pieces, up to the end of the value. */
 SL_HD void sl_hash_runs_step(struct sl_hash_runs *runs, uint32_t bytes)
 {
     SL_KEEP_LOOP
@@ -76,7 +76,7 @@ SL_HD void sl_hash_runs_step(struct sl_hash_runs *runs, uint32_t bytes)
         } else if (runs->layer + 1 < runs->swap->layer_count) {
             sl_hash_runs_enter(runs, runs->layer + 1, 0);
         } else {
-            runs->run_bytes = UINT32_MAX; /* nothing is read from here on */
+            runs->run_bytes = UINT32_MAX; /* nothing is read after this */
             return;
         }
     }
@@ -85,8 +85,8 @@ SL_HD void sl_hash_runs_step(struct sl_hash_runs *runs, uint32_t bytes)
     runs->piece_bytes -= bytes;
 }
 
-/* The worker's 16 bytes, and on to those of the next stripe. words: no word crosses from one run to
- * the next, and each is aligned where it lies. */
+/* Loads the worker's 16 bytes, and moves to those of the next stripe. words: words are aligned and
+ * do not cross runs. */
 SL_HD struct sl_hash_lanes sl_hash_runs_load(struct sl_hash_runs *runs, bool words)
 {
     struct sl_hash_lanes data;
@@ -109,7 +109,7 @@ SL_HD struct sl_hash_lanes sl_hash_runs_load(struct sl_hash_runs *runs, bool wor
     return data;
 }
 
-/* Some stripes from number `first` of 16 on, as far as there are `left` of them. */
+/* Adds stripes from number `first` of 16 on, as far as `left` of them exist. */
 SL_HD void sl_hash_runs_stripes(struct sl_hash_runs *runs, struct sl_hash_lanes *sums,
                                 const uint64_t *keys, uint32_t first, uint32_t left)
 {
@@ -128,11 +128,11 @@ SL_HD void sl_hash_runs_stripes(struct sl_hash_runs *runs, struct sl_hash_lanes 
     }
 }
 
-/* All whole stripes but the last 64 bytes of a chunk. */
+/* Adds all whole stripes except the last 64 bytes of a chunk. */
 SL_HD void sl_hash_runs_words_term(struct sl_hash_runs *runs, struct sl_hash_lanes *sums,
                                    uint32_t stripes, uint32_t term)
 {
-    uint64_t keys[SL_HASH_STRIPES + 1]; /* lane pairs begin two words apart, stripes one */
+    uint64_t keys[SL_HASH_STRIPES + 1]; /* lane pairs start two words apart, stripes one */
     for (uint32_t i = 0; i <= SL_HASH_STRIPES; i++) {
         keys[i] = sl_hash_secret((i + 2 * term) * 8);
     }
@@ -148,7 +148,7 @@ SL_HD void sl_hash_runs_words_term(struct sl_hash_runs *runs, struct sl_hash_lan
     }
 }
 
-/* The same byte by byte, for runs that are no words: seldom, and slow. */
+/* The same byte by byte, for unaligned runs: rare and slow. */
 SL_HD void sl_hash_runs_bytes_term(struct sl_hash_runs *runs, struct sl_hash_lanes *sums,
                                    uint32_t stripes, uint32_t term)
 {
@@ -164,8 +164,8 @@ SL_HD void sl_hash_runs_bytes_term(struct sl_hash_runs *runs, struct sl_hash_lan
     }
 }
 
-/* Term `term` (0..3) of the hash of `length` (241 or more) bytes of the value: sl_hash_term, but
- * for where the bytes come from. */
+/* Term `term` (0..3) of the hash of `length` (241 or more) bytes of the value: sl_hash_term for
+ * bytes in runs. */
 SL_HD uint64_t sl_hash_runs_term(struct sl_hash_runs *runs, uint64_t at_bytes, uint32_t length,
                                  uint32_t term, bool words)
 {
@@ -177,7 +177,7 @@ SL_HD uint64_t sl_hash_runs_term(struct sl_hash_runs *runs, uint64_t at_bytes, u
     } else {
         sl_hash_runs_bytes_term(runs, &sums, stripes, term);
     }
-    /* The last stripe overlaps the one before. */
+    /* The last stripe overlaps the previous one. */
     sl_hash_runs_seek(runs, at_bytes + length - SL_HASH_STRIPE + term * 16);
     sl_hash_add(&sums,
                 words && length % SL_WORD_BYTES == 0 ? sl_hash_runs_load(runs, true)
@@ -187,9 +187,9 @@ SL_HD uint64_t sl_hash_runs_term(struct sl_hash_runs *runs, uint64_t at_bytes, u
                         sums.second ^ sl_hash_secret(19 + 16 * term));
 }
 
-/* A chunk of up to 240 bytes is put together first. Not in an array of the worker: for that a
- * driver takes device memory for all threads that a GPU could run, which an engine may have left
- * nothing of. */
+/* Assembles a chunk of up to 240 bytes in `held`, then hashes it. A local array would not do: for
+ * it a driver allocates device memory for all threads that a GPU can run, and an engine may have
+ * left none. */
 SL_HD uint64_t sl_hash_runs_short(struct sl_hash_runs *runs, uint64_t at_bytes, uint32_t length,
                                   unsigned char *held)
 {
@@ -202,9 +202,8 @@ SL_HD uint64_t sl_hash_runs_short(struct sl_hash_runs *runs, uint64_t at_bytes, 
     return sl_hash_short(held, length);
 }
 
-/* Whether the words of all these layers lie as words: see sl_hash_runs_load. Of a table on the
- * host.
- */
+/* Whether the words of all layers are aligned and do not cross runs, see sl_hash_runs_load. For a
+ * table on the host. */
 static inline bool sl_hash_runs_words(const struct sl_swap_layer *layers, uint64_t layer_count)
 {
     uint64_t all = 0;
@@ -215,8 +214,8 @@ static inline bool sl_hash_runs_words(const struct sl_swap_layer *layers, uint64
     return all % SL_WORD_BYTES == 0;
 }
 
-/* Of chunk i of the job, whose values is NULL. One term; of a short chunk the first worker gives
- * the whole hash and the others 0. sl_hash_chunk_finish ends it. */
+/* One term of chunk i of a job without `values`; for a short chunk the first worker returns the
+ * whole hash and the others 0. sl_hash_chunk_finish ends it. */
 SL_HD uint64_t sl_hash_runs_chunk(const struct sl_hash_job *job, uint64_t i, uint32_t term,
                                   uint32_t *length_bytes)
 {

@@ -1,11 +1,11 @@
 /* cuda/sl_kernel_body.h - the bodies of the gather and scatter kernels: index arithmetic that nvcc
  * and the C compiler share, so that a CPU test runs what a GPU runs.
  *
- * Device blocks lie layer by layer, [layer][block][piece]; values lie block by block,
+ * Device blocks are stored layer by layer, [layer][block][piece]; values block by block,
  * [block][layer][piece]. The unit of work is a tile: up to 2 KiB of one piece, counted from its
- * start. 32 neighbouring workers share a tile, so that neighbouring GPU threads touch neighbouring
- * addresses and a tile is looked up once for four accesses of each. Any stride, piece size and
- * alignment works: a word is moved in the widest accesses that both addresses allow. */
+ * start. 32 neighbouring workers share a tile, so neighbouring GPU threads access neighbouring
+ * addresses, and one look-up serves four accesses of each. Any stride, piece size and alignment
+ * works: a word is moved in the widest accesses that both addresses allow. */
 #ifndef SL_KERNEL_BODY_H
 #define SL_KERNEL_BODY_H
 
@@ -25,7 +25,7 @@
 #define SL_TILE_BYTES 2048u
 #define SL_TILE_LANES 32u /* a warp */
 
-/* One access of 16 bytes, of whatever is there. */
+/* One access of 16 bytes, of any type. */
 #ifdef __CUDACC__
 struct __align__(16) sl_word
 {
@@ -43,7 +43,7 @@ struct sl_swap_layer {
     uint64_t stride_bytes;
     uint64_t piece_bytes;        /* at least 1 */
     uint64_t value_offset_bytes; /* of the piece in the value */
-    uint64_t first_tile;         /* tiles of the layers before */
+    uint64_t first_tile;         /* number of tiles of the previous layers */
     /* The piece is runs of fragment_bytes, which divides it, one every fragment_stride_bytes. 0: it
      * is one run. */
     uint64_t fragment_bytes, fragment_stride_bytes;
@@ -51,23 +51,23 @@ struct sl_swap_layer {
 
 struct sl_swap {
     const struct sl_swap_layer *layers;
-    const uint64_t *block_ids; /* device block of each value */
-    unsigned char *values;     /* where the first value lies, or what value_offsets count from */
-    const uint64_t *value_offsets; /* bytes, of each value; NULL: one every value_stride_bytes */
+    const uint64_t *block_ids;     /* device block of each value */
+    unsigned char *values;         /* the first value, or the base of value_offsets */
+    const uint64_t *value_offsets; /* of each value, in bytes; NULL: one every value_stride_bytes */
     uint64_t layer_count;
     uint64_t block_count;
     uint64_t value_stride_bytes;
     uint64_t value_bytes; /* sum of the pieces of these layers */
     uint64_t value_tiles; /* sum of their tiles */
-    uint64_t piece_tiles; /* when all layers have so many, else 0 */
+    uint64_t piece_tiles; /* if all layers have this number, otherwise 0 */
 };
 
 struct sl_swap_tile {
-    unsigned char *device; /* of the tile; where the piece is more runs than one, of the block */
+    unsigned char *device; /* of the tile; of the block if the piece has several runs */
     unsigned char *value;
     uint32_t length_bytes;   /* 1..SL_TILE_BYTES */
     uint32_t fragment_bytes; /* 0: the piece is one run */
-    uint32_t at_bytes;       /* of the tile in a piece of more: at most 1 GiB, so 32 bits do */
+    uint32_t at_bytes;       /* of the tile in a piece of several runs; 32 bits suffice for 1 GiB */
     uint64_t fragment_stride_bytes;
 };
 
@@ -91,7 +91,7 @@ SL_HD uint64_t sl_swap_layer_of(const struct sl_swap *swap, uint64_t tile)
 
 SL_HD unsigned char *sl_swap_value(const struct sl_swap *swap, uint64_t block)
 {
-    /* As a number: offsets may be addresses, counted from NULL. */
+    /* As an integer: offsets may be addresses, relative to NULL. */
     return (unsigned char *)((uintptr_t)swap->values + (swap->value_offsets != NULL
                                                             ? swap->value_offsets[block]
                                                             : block * swap->value_stride_bytes));
@@ -115,7 +115,7 @@ SL_HD struct sl_swap_tile sl_swap_locate(const struct sl_swap *swap, uint64_t i)
     return found;
 }
 
-/* Copies accesses of `width` bytes while they fit; gives what is left. */
+/* Copies accesses of `width` bytes while they fit, and leaves the rest. */
 #define SL_WORD_STEP(width)                                                                    \
     while (aligned % (width) == 0 && length_bytes >= (width)) {                                \
         memcpy(__builtin_assume_aligned(to, (width)), __builtin_assume_aligned(from, (width)), \
@@ -127,8 +127,7 @@ SL_HD struct sl_swap_tile sl_swap_locate(const struct sl_swap *swap, uint64_t i)
 
 SL_HD void sl_word_copy(unsigned char *to, const unsigned char *from, uint32_t length_bytes)
 {
-    /* Steps go from wide to narrow, so the alignment of both addresses holds for every later step.
-     */
+    /* The widths decrease, so the alignment of both addresses holds for every later step. */
     uintptr_t aligned = (uintptr_t)to | (uintptr_t)from;
     SL_WORD_STEP(16u)
     SL_WORD_STEP(8u)
@@ -137,8 +136,8 @@ SL_HD void sl_word_copy(unsigned char *to, const unsigned char *from, uint32_t l
     SL_WORD_STEP(1u)
 }
 
-/* All that a kernel touches is global memory, mapped host memory too. The compiler cannot know that
- * of an address that was itself loaded, and would take the slower generic accesses. */
+/* Kernels touch only global memory, including mapped host memory. The compiler cannot know that of
+ * an address that was itself loaded, and would use the slower generic accesses. */
 SL_HD struct sl_word sl_word_load(const void *at)
 {
 #ifdef __CUDA_ARCH__
@@ -163,7 +162,8 @@ SL_HD void sl_word_store(void *at, struct sl_word word)
 #endif
 }
 
-/* The whole words of a tile, both addresses aligned: the loads of a worker go out together. */
+/* Copies the whole words of a tile, with both addresses aligned: the loads of a worker are issued
+ * together. */
 SL_HD void sl_words_copy(unsigned char *to, const unsigned char *from, uint32_t words,
                          uint32_t lane, uint32_t lanes)
 {
@@ -200,10 +200,10 @@ SL_HD void sl_tile_copy(unsigned char *to, const unsigned char *from, uint32_t l
     }
 }
 
-/* ---- pieces of more runs than one ---- */
+/* ---- pieces of several runs ---- */
 
-/* Where byte `at` of the tile lies on the device, and how many follow it in its run. A division of
- * 32 bits a word: the access costs more. */
+/* The device address of byte `at` of the tile, and how many bytes of its run follow. One 32-bit
+ * division per word: the access costs more. */
 SL_HD unsigned char *sl_run_at(const struct sl_swap_tile *tile, uint32_t at_bytes,
                                uint32_t *left_bytes)
 {
@@ -214,7 +214,7 @@ SL_HD unsigned char *sl_run_at(const struct sl_swap_tile *tile, uint32_t at_byte
     return tile->device + run * tile->fragment_stride_bytes + in_run;
 }
 
-/* The whole words, where runs are words and all addresses aligned: as sl_words_copy does. */
+/* Copies the whole words, as sl_words_copy does, if runs are words and all addresses aligned. */
 SL_HD void sl_run_words_copy(const struct sl_swap_tile *tile, uint32_t words, uint32_t lane,
                              uint32_t lanes, bool gather)
 {

@@ -7,13 +7,14 @@
 #define SL_KERNEL_GATHER    "sl_gather_kernel"    /* one argument: struct sl_swap */
 #define SL_KERNEL_SCATTER   "sl_scatter_kernel"   /* the same */
 #define SL_KERNEL_HASH      "sl_hash_kernel"      /* one argument: struct sl_hash_job */
-#define SL_KERNEL_HASH_RUNS "sl_hash_runs_kernel" /* the same: blocks, wherever their bytes lie */
+#define SL_KERNEL_HASH_RUNS "sl_hash_runs_kernel" /* the same: for blocks of any layout */
 
-/* Threads of a block. 256 leave each the 64 registers and more that the digest wants with two
- * blocks on a multiprocessor, and eight warps with four loads each on their way fill its queue. */
+/* Threads per block. With 256 and two blocks per multiprocessor each thread has the 64 or more
+ * registers that the digest needs, and eight warps with four loads each in flight fill the
+ * multiprocessor's queue. */
 #define SL_KERNEL_THREADS 256u
-/* That a multiprocessor shall hold: 128 registers a thread. A compiler that is not told takes more:
- * clang 212 for the digest, which then has one block there. */
+/* Blocks per multiprocessor: 128 registers per thread. Without this bound a compiler uses more:
+ * clang takes 212 for the digest, and one block fits. */
 #define SL_KERNEL_BLOCKS 2
 
 #endif

@@ -1,4 +1,4 @@
-/* client/tools/exporter/http.c - see http.h. */
+/* client/tools/exporter/http.c - connections, answers and limits of the HTTP server; see http.h. */
 #include "client/tools/exporter/http.h"
 #include "client/tools/exporter/http_head.h"
 #include "runtime/net/sl_strangers.h"
@@ -13,16 +13,16 @@
 #include <unistd.h>
 
 #define TICK_NS    SL_NS_PER_S
-#define REQUEST_NS (10 * SL_NS_PER_S) /* until a head is whole */
-#define ANSWER_NS  (60 * SL_NS_PER_S) /* until the answer was taken */
-#define LINGER_NS  (2 * SL_NS_PER_S)  /* for a peer to read it while it still sends */
+#define REQUEST_NS (10 * SL_NS_PER_S) /* until the head is complete */
+#define ANSWER_NS  (60 * SL_NS_PER_S) /* until the client has read the answer */
+#define LINGER_NS  (2 * SL_NS_PER_S)  /* for a client that reads it while it still sends */
 
 /* A connection, from its accept to its close. */
 struct visitor {
     struct http *http;
     int fd; /* -1: free */
     uint64_t until_ns;
-    char *out; /* what is sent; NULL: the head is not whole yet */
+    char *out; /* the answer; NULL: the head is incomplete */
     size_t used, sent, out_bytes;
     char in[HTTP_HEAD_BYTES_MAX];
 };
@@ -34,8 +34,8 @@ struct http {
     const char *token;
     void *context;
     sl_loop_timer tick;
-    struct sl_strangers *strangers; /* visitors whose request is not whole */
-    struct sl_strangers *served;    /* and those who are answered */
+    struct sl_strangers *strangers; /* those with an incomplete request */
+    struct sl_strangers *served;    /* those that are being answered */
     struct visitor visitors[HTTP_CONNECTIONS_MAX];
 };
 
@@ -54,10 +54,10 @@ static void visitor_go(struct visitor *visitor)
     visitor->fd = -1;
 }
 
-/* Visitors of one address are bounded: the oldest of them makes room for this one. */
+/* Adds a visitor to a list. If its address has too many, the oldest of them is closed. */
 static void visitor_among(struct visitor *visitor, struct sl_strangers *whom)
 {
-    struct sockaddr_storage from = {.ss_family = AF_UNSPEC}; /* of one that is gone already */
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC}; /* stays so if it has disconnected */
     socklen_t from_bytes = sizeof from;
     (void)getpeername(visitor->fd, (struct sockaddr *)&from, &from_bytes);
     uint32_t place = (uint32_t)(visitor - visitor->http->visitors);
@@ -118,7 +118,7 @@ static bool token_is_shown(const struct http *http, const struct http_head *head
     return strlen(shown) == length && sl_same_bytes(shown, http->token, length);
 }
 
-/* By the head alone. */
+/* Answers a request by its head. */
 static void request_answer(const struct http *http, const struct http_head *head,
                            struct http_answer *answer)
 {
@@ -133,16 +133,16 @@ static void request_answer(const struct http *http, const struct http_head *head
     } else if (head->origin != NULL) {
         refuse(answer, 403, "pages of %.200s are not allowed here\n", head->origin);
     } else if (page->guarded && http->token != NULL && !token_is_shown(http, head)) {
-        refuse(answer, 401, "%s wants the header Authorization: Bearer TOKEN here\n", page->path);
+        refuse(answer, 401, "%s requires the header Authorization: Bearer TOKEN\n", page->path);
     } else {
         page->fn(http->context, answer);
     }
 }
 
-/* Puts the answer, which it takes, before the visitor. False: there is no memory for it. */
+/* Prepares the answer (taken) for sending. False: no memory. */
 static bool answer_begin(struct visitor *visitor, const struct http_answer *answer, bool head_only)
 {
-    const char *text = answer->text != NULL ? answer->text : ""; /* there was no memory for it */
+    const char *text = answer->text != NULL ? answer->text : ""; /* NULL: no memory */
     size_t body_bytes = answer->text != NULL ? answer->length_bytes : 0;
     char head[512], date[64] = "";
     struct tm day;
@@ -170,7 +170,7 @@ static bool answer_begin(struct visitor *visitor, const struct http_answer *answ
            sl_loop_fd_set(visitor->http->loop, visitor->fd, SL_LOOP_WRITE, NULL) == SL_OK;
 }
 
-/* ---- what a visitor is at; false: it goes ---- */
+/* ---- steps of a connection; false: it is closed ---- */
 
 static bool head_read(struct visitor *visitor)
 {
@@ -223,7 +223,7 @@ static bool rest_drop(struct visitor *visitor)
 static void on_visitor(void *context, int fd, uint32_t events)
 {
     struct visitor *visitor = context;
-    (void)fd, (void)events; /* of a hang-up the next call tells */
+    (void)fd, (void)events; /* the next call reports a hang-up */
     bool stays = visitor->out == NULL                 ? head_read(visitor)
                  : visitor->sent < visitor->out_bytes ? answer_send(visitor)
                                                       : rest_drop(visitor);
@@ -242,7 +242,7 @@ static struct visitor *place_find(struct http *http)
         }
     }
     uint32_t goes = sl_strangers_push(http->strangers);
-    if (goes == SL_STRANGERS_NONE) { /* all are being answered */
+    if (goes == SL_STRANGERS_NONE) { /* all connections are being answered */
         return NULL;
     }
     visitor_go(&http->visitors[goes]);
@@ -254,7 +254,7 @@ static void on_connection(void *context, int listen_fd, uint32_t events)
     struct http *http = context;
     (void)events;
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) { /* no descriptor is left, say: not again before the next tick */
+    if (fd < 0) { /* as when no descriptor is left: try again at the next tick */
         (void)sl_loop_fd_set(http->loop, listen_fd, 0, NULL);
         return;
     }

@@ -23,7 +23,7 @@ ssize_t http_head_bytes(const char *text, size_t length)
     return 0;
 }
 
-/* Cuts the line off, whose end http_head_bytes has seen. */
+/* Cuts off the next line; http_head_bytes has found its end. */
 static char *line_take(char **at)
 {
     char *line = *at, *end = strchr(line, '\r');
@@ -47,7 +47,7 @@ static const char *request_parse(char *line, struct http_head *out)
     return strcmp(version, "HTTP/1.1") == 0 || strcmp(version, "HTTP/1.0") == 0 ? NULL : NO_REQUEST;
 }
 
-/* What is read here must stand once: a proxy may have read the other one. */
+/* Fields that are used may occur only once: a proxy may have read the other one. */
 static const char *field_parse(char *line, struct http_head *out)
 {
     const struct {
@@ -67,7 +67,7 @@ static const char *field_parse(char *line, struct http_head *out)
     for (size_t i = 0; i < SL_COUNT(fields); i++) {
         if (strcasecmp(line, fields[i].name) == 0) {
             if (*fields[i].value != NULL) {
-                return "Host, Authorization and Origin stand once each";
+                return "Host, Authorization and Origin may each occur only once";
             }
             *fields[i].value = value;
         }
@@ -79,7 +79,7 @@ const char *http_head_parse(char *text, size_t length, struct http_head *out)
 {
     char *at = text;
     *out = (struct http_head){0};
-    text[length - 2] = '\0'; /* of the blank line: the last line ends there */
+    text[length - 2] = '\0'; /* start of the blank line, which ends the last line */
     const char *wrong = length > 2 ? request_parse(line_take(&at), out) : NO_REQUEST;
     while (wrong == NULL && *at != '\0') {
         wrong = field_parse(line_take(&at), out);

@@ -1,4 +1,4 @@
-/* client/tools/exporter/listen.c - binding. */
+/* client/tools/exporter/listen.c - see listen.h. */
 #include "client/tools/exporter/listen.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ static sl_err address_listen(const struct addrinfo *address, int *out)
     if (fd < 0) {
         return SL_ERR_OS;
     }
-    const int on = 1; /* connections of an earlier process that are not forgotten yet */
+    const int on = 1; /* connections of an earlier process may be in TIME_WAIT */
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
         bind(fd, address->ai_addr, address->ai_addrlen) != 0 ||
         listen(fd, MC_LISTEN_BACKLOG) != 0) {

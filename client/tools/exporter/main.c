@@ -1,11 +1,12 @@
-/* client/tools/exporter/main.c - the program sluice-metrics: GET /metrics of one node, for
+/* client/tools/exporter/main.c - the program sluice-metrics: serves GET /metrics of one node for
  * Prometheus.
  *
- * It reads shared memory and /proc and asks no actor, so nobody at its port can hold one up. It is
- * where the setting metrics_listen says, or --listen: at a socket in the runtime directory, for
- * this user alone, or at an address.
+ * It reads only shared memory and /proc, so that a client at its port cannot delay an actor. It
+ * listens at the address of the setting metrics_listen or of --listen, or at a socket in the
+ * runtime directory, which only this user can open.
  *
- * The node's own one is that of the setting, and says where it is (client/tools/metrics/at.h). */
+ * The one that the supervisor starts, without --listen, publishes its address in the runtime
+ * directory (client/tools/metrics/at.h). */
 #include "client/tools/exporter/http.h"
 #include "client/tools/exporter/listen.h"
 #include "client/tools/metrics/at.h"
@@ -34,15 +35,15 @@ struct exporter {
     struct sl_config *config;
     struct sl_paths paths;
     const char *listen; /* HOST:PORT or local */
-    bool own;           /* of the node: without --listen */
-    char *token;        /* NULL: whoever reaches the address may read */
+    bool own;           /* the node's own: without --listen */
+    char *token;        /* NULL: anyone who reaches the address may read */
     char socket_path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
-    struct stat socket_file; /* of ours: st_ino is 0 while there is none */
+    struct stat socket_file; /* st_ino 0: we have not made one */
     struct sl_loop *loop;
     struct http *http;
 };
 
-/* ---- what is served ---- */
+/* ---- pages ---- */
 
 static void root_get(void *context, struct http_answer *answer)
 {
@@ -61,7 +62,7 @@ static void metrics_get(void *context, struct http_answer *answer)
     }
     sl_err err = scrape_text(self->paths.shm_dir, out, &why);
     answer->type = SCRAPE_TYPE;
-    if (err != SL_OK) { /* nobody takes a part for the whole */
+    if (err != SL_OK) { /* replaces the incomplete text */
         rewind(out);
         (void)fprintf(out, "%s\n", why.text);
         answer->status = err == SL_ERR_UNREACHABLE ? 503 : 500;
@@ -95,7 +96,7 @@ static sl_err socket_listen(struct exporter *self, int *out, struct sl_error *wh
     }
     struct stat there;
     bool left = errno == ECONNREFUSED && lstat(at.sun_path, &there) == 0 &&
-                S_ISSOCK(there.st_mode); /* of one that was killed */
+                S_ISSOCK(there.st_mode); /* left by a killed process */
     if (left && unlink(at.sun_path) != 0) {
         return sl_fail_os(why, errno, "remove %s", at.sun_path);
     }
@@ -115,7 +116,7 @@ static sl_err socket_listen(struct exporter *self, int *out, struct sl_error *wh
     return SL_OK;
 }
 
-/* Only if it is still ours. */
+/* Removes the socket's file if it is still ours. */
 static void socket_remove(const struct exporter *self)
 {
     struct stat now;
@@ -133,11 +134,11 @@ static sl_err address_listen(struct exporter *self, int *out, struct sl_error *w
         return socket_listen(self, out, why);
     }
     if (strcmp(self->listen, "off") == 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "metrics_listen is off: --listen says where then");
+        return sl_fail(why, SL_ERR_CONFIG, "metrics_listen is off: name an address with --listen");
     }
     return sl_address_parse(self->listen, host, sizeof host, &port)
                ? mc_listen(host, port, out, why)
-               : sl_fail(why, SL_ERR_CONFIG, "--listen '%.200s' is no HOST:PORT", self->listen);
+               : sl_fail(why, SL_ERR_CONFIG, "--listen '%.200s' is not HOST:PORT", self->listen);
 }
 
 static const char *address_text(const struct exporter *self)
@@ -192,12 +193,12 @@ static void usage(FILE *out)
 {
     (void)fputs(
         "usage: sluice-metrics [--listen HOST:PORT] [SETTINGS]\n\n"
-        "Serves GET /metrics of a node of this user in Prometheus' text form, until SIGTERM. A "
-        "node that is not\nthere is answered by 503, and one that comes is served.\n\n"
-        "  --listen HOST:PORT  where, or local: metrics.http in the runtime directory, for this "
-        "user alone.\n"
-        "                      Default: the setting metrics_listen. Everybody who reaches an address "
-        "may read, unless\n"
+        "Serves GET /metrics of a node of this user in Prometheus' text format, until SIGTERM. It "
+        "answers 503 while\nthe node does not run.\n\n"
+        "  --listen HOST:PORT  address, or local: metrics.http in the runtime directory, only for "
+        "this user.\n"
+        "                      Default: the setting metrics_listen. Anyone who reaches an address "
+        "can read, unless\n"
         "                      " METRICS_TOKEN " or " METRICS_TOKEN "_FILE has a token, which\n"
         "                      requests then need (Authorization: Bearer TOKEN)\n"
         "  --instance NAME, --runtime-dir DIR, --shm-dir DIR, --config FILE: as sluicectl\n\n"
@@ -205,7 +206,7 @@ static void usage(FILE *out)
         out);
 }
 
-/* Takes --listen out of the words. False: it has no value. */
+/* Removes --listen from the arguments. False: it has no value. */
 static bool listen_take(struct exporter *self, int *argc, char **argv)
 {
     int kept = 1;
@@ -225,8 +226,8 @@ static bool listen_take(struct exporter *self, int *argc, char **argv)
     return true;
 }
 
-/* Of the variable, or the first line of the file that the other one names. *out NULL: there is
- * none. */
+/* Reads the token from SLUICE_METRICS_TOKEN, or from the first line of the file that
+ * SLUICE_METRICS_TOKEN_FILE names. *out NULL: there is none. */
 static sl_err token_get(char **out, struct sl_error *why)
 {
     char line[1024] = "";
@@ -244,7 +245,7 @@ static sl_err token_get(char **out, struct sl_error *why)
         token = line;
     }
     if (strlen(token) < TOKEN_BYTES_MIN) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: a secret has at least %u characters",
+        return sl_fail(why, SL_ERR_CONFIG, "%s: a token needs at least %u characters",
                        token == line ? path : METRICS_TOKEN, TOKEN_BYTES_MIN);
     }
     *out = strdup(token);

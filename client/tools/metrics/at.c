@@ -1,4 +1,4 @@
-/* client/tools/metrics/at.c - see at.h. */
+/* client/tools/metrics/at.c - reads and writes HELPER.at; see at.h. */
 #include "client/tools/metrics/at.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ bool metrics_at_read(const char *runtime_dir, const char *helper, struct metrics
     int end = -1;
     *out = (struct metrics_at){0};
     (void)sl_proc_text(path_of(runtime_dir, helper, path), text, sizeof text);
-    /* NOLINTNEXTLINE(cert-err34-c): a number that does not fit names nobody who lives */
+    /* NOLINTNEXTLINE(cert-err34-c): a number that does not fit names no living process */
     if (sscanf(text, "%" SCNu32 " %" SCNu64 " %n", &out->proc.pid, &out->proc.start_time, &end) !=
             2 ||
         end < 0) {

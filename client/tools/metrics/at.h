@@ -1,6 +1,6 @@
-/* client/tools/metrics/at.h - where a helper of the node serves: the file HELPER.at in its runtime
- * directory, which it writes while it does: sluice-metrics /metrics, sluice-events KV events. One
- * line: PID START ADDRESS. */
+/* client/tools/metrics/at.h - the file HELPER.at in the runtime directory, in which a helper of the
+ * node publishes its address: sluice-metrics that of /metrics, sluice-events those of KV events.
+ * One line: PID START ADDRESS. */
 #ifndef SL_CLIENT_METRICS_AT_H
 #define SL_CLIENT_METRICS_AT_H
 
@@ -10,15 +10,15 @@
 #define METRICS_AT_BYTES 700u
 
 struct metrics_at {
-    struct sl_proc_id proc;         /* who serves */
-    char address[METRICS_AT_BYTES]; /* HOST:PORT, or the path of a socket; of events ZeroMQ's two */
+    struct sl_proc_id proc;         /* of the helper */
+    char address[METRICS_AT_BYTES]; /* HOST:PORT or a socket's path; events: two of ZeroMQ */
 };
-/* False: nobody says so, or who said so is gone. */
+/* False: there is no such file, or its process has ended. */
 bool metrics_at_read(const char *runtime_dir, const char *helper, struct metrics_at *out);
-/* This process serves at this address. Errors: SL_ERR_OS. */
+/* Publishes the address of this process. Errors: SL_ERR_OS. */
 sl_err metrics_at_write(const char *runtime_dir, const char *helper, const char *address,
                         struct sl_error *why);
-/* It does no more. What another process wrote stays. */
+/* Removes the file, unless another process wrote it. */
 void metrics_at_remove(const char *runtime_dir, const char *helper);
 
 #endif

@@ -1,5 +1,5 @@
-/* client/tools/metrics/scrape.c - takes all pages and the clients' counts, and goes through the
- * table. */
+/* client/tools/metrics/scrape.c - reads all metrics pages and the clients' counts, and gives a
+ * sample for each row of the table. */
 #include "client/tools/metrics/scrape.h"
 #include "ipc/shm/sl_counts.h"
 #include "ipc/shm/sl_labels.h"
@@ -12,15 +12,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PAGES_MAX   256u /* of actors; a node has some twenty */
+#define PAGES_MAX   256u /* of actors; a node has about twenty */
 #define VALUE_BYTES 48u
 
 struct histogram {
     char name[SL_METRIC_NAME_BYTES];
-    uint64_t buckets[SL_COUNTS_BUCKETS]; /* those of lower buckets left out */
+    uint64_t buckets[SL_COUNTS_BUCKETS]; /* not cumulative */
     uint64_t sum;
 };
-/* An actor's page at one moment. */
+/* A copy of an actor's page. */
 struct page {
     struct sl_metrics_summary summary;
     bool up;
@@ -39,11 +39,11 @@ struct scrape {
     struct sl_label_sum *labels; /* SL_LABELS_MAX */
     uint32_t label_count;
     uint64_t now_ns;
-    const struct metric_fact *family; /* its first row; sink knows it once begun */
+    const struct metric_fact *family; /* its first row; begun: passed to the sink */
     bool begun;
 };
 
-/* Ends of buckets of ages, as those of sl_counts_bucket_ends_ns; and which a histogram has. */
+/* Upper bounds of the buckets of ages, as sl_counts_bucket_ends_ns for times. */
 static const uint64_t age_ends_ns[SL_COUNTS_BUCKETS] = {SL_NS_PER_S / 10,
                                                         SL_NS_PER_S / 5,
                                                         SL_NS_PER_S / 2,
@@ -74,7 +74,7 @@ static const uint64_t *ends_of(const struct metric_fact *fact)
 
 /* ---- reading ---- */
 
-/* Of the actor itself, or of its number such as tierer.0. */
+/* Whether the kind is the actor's name, with or without its number, as tierer for tierer.0. */
 static bool kind_fits(const char *kind, const char *actor)
 {
     size_t length = strlen(kind);
@@ -87,7 +87,7 @@ static bool is_histogram(const struct metric_fact *fact)
     return strcmp(fact->type, "histogram") == 0;
 }
 
-/* NULL: the table lacks it. */
+/* The row of a metric; NULL: the table has none. */
 static const struct metric_fact *fact_of(const char *actor, const char *name, bool histogram)
 {
     for (size_t i = 0; i < metric_fact_count; i++) {
@@ -163,9 +163,10 @@ static bool page_take(void *context, struct sl_metrics_view *view)
     return scrape->page_count < PAGES_MAX;
 }
 
-/* ---- giving ---- */
+/* ---- samples ---- */
 
-/* The row's labels after those that every series of its kind has. buffer holds their texts. */
+/* Appends the row's own labels to those that every series of its kind has. buffer holds their
+ * texts. */
 static void labels_fill(struct scrape_sample *sample, const struct metric_fact *fact,
                         char buffer[128])
 {
@@ -193,7 +194,7 @@ static void give(struct scrape *scrape, const struct metric_fact *fact,
     scrape->sink->sample(scrape->sink->context, fact, sample);
 }
 
-/* Exact: no digit of a counter is lost on the way through a double. */
+/* Exact: conversion through a double would lose digits of large counters. */
 static void value_text(const char *unit, uint64_t value, char out[VALUE_BYTES])
 {
     static const struct {
@@ -213,7 +214,7 @@ static void value_text(const char *unit, uint64_t value, char out[VALUE_BYTES])
     }
 }
 
-/* whose: of whom it is; NULL: of nobody alone. */
+/* whose: the label of the actor, model or tenant; NULL: none. */
 static struct scrape_sample sample_of(const struct metric_fact *fact,
                                       const struct scrape_label *whose, char buffer[128])
 {
@@ -271,7 +272,7 @@ static void histogram_give(struct scrape *scrape, const struct metric_fact *fact
     give(scrape, fact, &sample);
 }
 
-/* ---- what is found out here ---- */
+/* ---- metrics of kind node ---- */
 
 static void build_info(struct scrape *scrape, const struct metric_fact *fact)
 {
@@ -469,7 +470,7 @@ sl_err scrape_node(const char *shm_dir, const struct scrape_sink *sink, struct s
     }
     scrape.labels = labels;
     if (sl_labels_read(shm_dir, scrape.labels, &scrape.label_count, NULL) != SL_OK) {
-        scrape.label_count = 0; /* all others are to be had without them */
+        scrape.label_count = 0; /* the other metrics are available without them */
     }
     for (size_t i = 0; i < metric_fact_count; i++) {
         fact_give(&scrape, &metric_facts[i]);

@@ -1,5 +1,5 @@
-/* client/tools/metrics/scrape.h - all metrics of a node as monitoring reads them. Only shared
- * memory and /proc are read: no actor is asked, and none notices. */
+/* client/tools/metrics/scrape.h - all metrics of a node as monitoring reads them, from shared
+ * memory and /proc, without messages to actors. */
 #ifndef SL_CLIENT_METRICS_SCRAPE_H
 #define SL_CLIENT_METRICS_SCRAPE_H
 
@@ -9,12 +9,12 @@
 #include <stdio.h>
 
 #define SCRAPE_LABELS_MAX 6u
-#define SCRAPE_TYPE       "text/plain; version=0.0.4; charset=utf-8" /* of what scrape_text writes */
+#define SCRAPE_TYPE       "text/plain; version=0.0.4; charset=utf-8" /* content type of scrape_text */
 
 struct scrape_label {
     const char *name, *value;
 };
-/* value: a decimal number. suffix: "", or what a histogram's series are called by. All borrowed. */
+/* value: a decimal number. suffix: "", or _bucket, _sum, _count of a histogram. All borrowed. */
 struct scrape_sample {
     const char *suffix;
     struct scrape_label labels[SCRAPE_LABELS_MAX];
@@ -28,11 +28,12 @@ struct scrape_sink {
     void *context;
 };
 
-/* Families without samples are left out. Errors: SL_ERR_UNREACHABLE (no pages: no node),
- * SL_ERR_NO_MEMORY, those of segments but SL_ERR_NOT_FOUND: a registrar of a release without counts
- * of clients has none. */
+/* Passes all families with samples to the sink. Errors: SL_ERR_UNREACHABLE (no pages: no node),
+ * SL_ERR_NO_MEMORY, those of shm files except SL_ERR_NOT_FOUND: registrars of older releases have
+ * no counts of clients. */
 sl_err scrape_node(const char *shm_dir, const struct scrape_sink *sink, struct sl_error *why);
-/* In Prometheus' text form, version 0.0.4. Errors: as above, then out has a part of it at most. */
+/* Writes Prometheus' text format, version 0.0.4. Errors: as above; out may then have a part of it.
+ */
 sl_err scrape_text(const char *shm_dir, FILE *out, struct sl_error *why);
 
 #endif

@@ -1,25 +1,23 @@
-/* client/tools/metrics/table.h - the table of metrics: what actors write on their pages, what
- * clients count, and what is known of processes, each with the name, unit and sentence that
- * monitoring sees. README.md has the table itself, a row a series; facts.awk makes the array of it.
- */
+/* client/tools/metrics/table.h - the table of metrics: those of actors' pages, of clients and of
+ * processes, each with its name, unit and help text in monitoring. README.md has the table, one row
+ * for each series; facts.awk makes the array from it. */
 #ifndef SL_CLIENT_METRICS_TABLE_H
 #define SL_CLIENT_METRICS_TABLE_H
 
 #include <stddef.h>
 
 struct metric_fact {
-    /* Whose page has it: an actor's name without its number, or "actor" for all of them. Else
-     * "client" (counts of clients: an enum sl_count, or TIME_ and a tier), "model" and "tenant" (an
-     * enum sl_label_count, or NAME), or "node" (what scrape.c finds out by itself). */
+    /* The source: the page of an actor (its name without the number) or of all actors ("actor");
+     * "client" (an enum sl_count, or TIME_ and a tier), "model" and "tenant" (an enum
+     * sl_label_count, or NAME), or "node" (computed by scrape.c). */
     const char *kind;
-    const char *name; /* there */
+    const char *name; /* in the source */
     const char *type; /* "counter", "gauge", "histogram" */
-    /* What it counts in: "", "bytes", "ns", "us", "ms"; all of time becomes seconds. "since": a
-     * time of the monotonic clock in ns, shown as how long ago it is; 0 is not shown. "age": ns of
-     * a histogram whose buckets go to days. */
+    /* "", "bytes", "ns", "us", "ms"; times are converted to seconds. "since": a monotonic time in
+     * ns, shown as the time since then; 0 is not shown. "age": a histogram in ns whose buckets
+     * reach days. */
     const char *unit;
-    const char
-        *family; /* name in monitoring; rows of one stand together, and the first has its help */
+    const char *family; /* name in monitoring; its rows are adjacent, and the first has the help */
     const char *labels; /* "tier=memory,..."; "": none */
     const char *help;
 };

@@ -1,4 +1,4 @@
-/* client/tools/metrics/text.c - metrics in Prometheus' text form. */
+/* client/tools/metrics/text.c - metrics in Prometheus' text format. */
 #include "client/tools/metrics/scrape.h"
 
 static void family_print(void *context, const struct metric_fact *first)

@@ -1,5 +1,5 @@
-/* client/tools/supervise/exit_code.c - PIDFD_GET_INFO, which is younger than the headers of
- * Debian 12. */
+/* client/tools/supervise/exit_code.c - reads exit codes by the ioctl PIDFD_GET_INFO, which the
+ * headers of Debian 12 do not have. */
 #include "client/tools/supervise/exit_code.h"
 
 #include <assert.h>
@@ -23,11 +23,11 @@ static_assert(sizeof(struct info) == 64, "layout of the kernel");
 bool sup_exit_code(int pidfd, int *code)
 {
     struct info info = {.mask = INFO_EXIT};
-    struct pollfd collected = {.fd = pidfd}; /* a hang-up alone */
+    struct pollfd collected = {.fd = pidfd}; /* only for POLLHUP */
     if (ioctl(pidfd, INFO_GET, &info) != 0) {
         return false;
     }
-    if ((info.mask & INFO_EXIT) == 0) { /* it has ended, and nobody has collected it yet */
+    if ((info.mask & INFO_EXIT) == 0) { /* it has ended, but its parent has not collected it yet */
         (void)poll(&collected, 1, COLLECTED_MS);
         info = (struct info){.mask = INFO_EXIT};
         if (ioctl(pidfd, INFO_GET, &info) != 0 || (info.mask & INFO_EXIT) == 0) {

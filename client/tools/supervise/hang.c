@@ -1,7 +1,7 @@
-/* client/tools/supervise/hang.c - the judgement on an actor that may hang. */
+/* client/tools/supervise/hang.c - decides whether an actor hangs. */
 #include "client/tools/supervise/hang.h"
 
-/* Whether it has been so at each look for SUP_HANG_NS. */
+/* Whether the condition held at every look for SUP_HANG_NS. */
 static bool for_long(uint64_t *since_ns, bool is_so, uint64_t now_ns)
 {
     if (!is_so) {
@@ -15,7 +15,7 @@ static bool for_long(uint64_t *since_ns, bool is_so, uint64_t now_ns)
 enum sup_verdict sup_hang_look(struct sup_hang *hang, const struct sup_seen *seen, uint64_t now_ns)
 {
     uint64_t patience_ns = SUP_HANG_NS * (seen->starting ? SUP_STARTING_PATIENCE : 1);
-    if (now_ns > hang->looked_ns + SUP_HANG_NS) { /* nobody looked: it may have run in between */
+    if (now_ns > hang->looked_ns + SUP_HANG_NS) { /* a long gap: the actor may have run in it */
         *hang = (struct sup_hang){0};
     }
     hang->looked_ns = now_ns;
@@ -25,7 +25,7 @@ enum sup_verdict sup_hang_look(struct sup_hang *hang, const struct sup_seen *see
     if (!stopped_long && !silent_long) {
         return SUP_FINE;
     }
-    *hang = (struct sup_hang){0}; /* told; it is told again when nobody did anything about it */
+    *hang = (struct sup_hang){0}; /* reported again if it still hangs after SUP_HANG_NS */
     return stopped_long ? SUP_STOPPED : SUP_SILENT;
 }
 

@@ -9,8 +9,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Code 1: nobody has the socket any more, by the kernel's word. 0: somebody has, or may have. It
- * asks for packets: one of another type that lives says so, and nobody comes to its process. */
+/* Exit code 1: the kernel reports that no process has the socket. 0: a process has it or may have
+ * it. It connects with another socket type: a live socket refuses it by the type, and its process
+ * is not disturbed. */
 static int listens(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -40,10 +41,10 @@ int main(int argc, char **argv)
             help ? stdout : stderr,
             "usage: sluice-supervise watch RUNTIME_DIR SHM_DIR SCRIPT_PID\n"
             "       sluice-supervise listens SOCKET\n\n"
-            "watch tells the supervisor's script, which starts it, what happens to its actors: a "
-            "line an event on\nstandard output, a line a command on standard input. "
-            "client/tools/supervise/watch.h has both.\n"
-            "listens ends with code 1 when the socket is one that no process has any more.\n");
+            "watch reports to the supervisor's script, which starts it, what happens to the actors: "
+            "one line for each\nevent on standard output, one line for each command on standard "
+            "input (client/tools/supervise/watch.h).\n"
+            "listens ends with code 1 if no process has the socket any more.\n");
         return help ? 0 : 2;
     }
     const struct sup_watch_options options = {

@@ -1,4 +1,4 @@
-/* client/tools/supervise/names.c - looks at the names of a node's files. */
+/* client/tools/supervise/names.c - see names.h; the lists of a node's files. */
 #include "client/tools/supervise/names.h"
 
 #include "runtime/base/sl_base.h"
@@ -22,7 +22,7 @@ bool sup_name_look(struct sup_name *name, const char *path, bool expected)
 }
 
 static const struct {
-    const char *format; /* of its name */
+    const char *format; /* of its path; %s: the actor */
     bool shm;           /* in shm_dir, else in runtime_dir */
     bool every;         /* every actor has it */
 } actor_names[SUP_ACTOR_NAMES] = {
@@ -48,7 +48,7 @@ const char *sup_actor_names_look(struct sup_name names[SUP_ACTOR_NAMES], const c
 bool sup_memory_names_look(struct sup_name names[SUP_MEMORY_NAMES], const char *shm_dir,
                            char gone[64])
 {
-    /* The first two are there once the registrar is ready. */
+    /* The first two exist once the registrar is ready. */
     static const char *const files[SUP_MEMORY_NAMES] = {"index", "arena.0", "settled", "leases"};
     char path[PATH_MAX];
     gone[0] = '\0';

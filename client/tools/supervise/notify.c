@@ -1,4 +1,4 @@
-/* client/tools/supervise/notify.c - sd_notify's datagrams. */
+/* client/tools/supervise/notify.c - see notify.h. */
 #include "client/tools/supervise/notify.h"
 
 #include <errno.h>
@@ -28,13 +28,14 @@ sl_err sup_notify_open(uint32_t main_pid, struct sup_notify *out, struct sl_erro
     }
     size_t length = strlen(path);
     if ((path[0] != '/' && path[0] != '@') || length >= sizeof(out->address.sun_path)) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "NOTIFY_SOCKET '%.100s' is no path and no abstract name of up to %zu bytes",
-                       path, sizeof(out->address.sun_path) - 1);
+        return sl_fail(
+            why, SL_ERR_CONFIG,
+            "NOTIFY_SOCKET '%.100s' is neither a path nor an abstract name of up to %zu bytes",
+            path, sizeof(out->address.sun_path) - 1);
     }
     memcpy(out->address.sun_path, path, length);
     if (path[0] == '@') {
-        out->address.sun_path[0] = '\0'; /* abstract: as long as it is, without an end */
+        out->address.sun_path[0] = '\0'; /* an abstract name has no terminating NUL */
     }
     out->address_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
     uint64_t of_pid = number_of("WATCHDOG_PID");

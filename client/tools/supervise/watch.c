@@ -21,33 +21,33 @@
 
 #define WATCHED_MAX    512u
 #define SUP_NAME_BYTES 32u   /* of an actor */
-#define LINE_BYTES     2048u /* a path, and more */
-#define KEPT_MAX       16u   /* names of the script */
+#define LINE_BYTES     2048u /* a path with its command */
+#define KEPT_MAX       16u   /* paths of `keep` */
 #define TICK_NS        SL_NS_PER_S
 #define TICK_NS_MIN    (10 * SL_NS_PER_MS)
-/* Ticks in so long a part of the watchdog's limit: one that is late is none that is lost. */
+/* Ticks within the watchdog's limit, so that one late tick does not exceed it. */
 #define WATCHDOG_TICKS 4u
-/* What is due so soon is done in the same turn. */
+/* Timers that are due within this time run together. */
 #define TOGETHER_NS (100 * SL_NS_PER_MS)
-/* Health is a word in shared memory that wakes nobody: an actor that is not ready is looked at,
- * often while it is young. */
+/* A change of an actor's health in shared memory sends no wake-up, so actors that are not ready are
+ * polled, often while they are young. */
 #define YOUNG_NS      (2 * SL_NS_PER_S)
 #define YOUNG_LOOK_NS (20 * SL_NS_PER_MS)
 #define UNANSWERED_NS (10 * SL_NS_PER_S)
 #define STATE_BYTES   4096u
-#define STATUS_MAX    256u /* of a text for systemd */
+#define STATUS_MAX    256u /* of the names in STATUS= */
 
 struct watched {
     char name[SUP_NAME_BYTES];
     struct sl_proc_id proc;
-    int pidfd;    /* for its exit code; -1: it was gone */
-    bool minded;  /* it has no page, and the node waits for it in nothing */
-    bool adopted; /* it was there before the script: it has all its names */
+    int pidfd;    /* for its exit code; -1: it had ended */
+    bool minded;  /* a helper: no metrics page, and `state` does not wait for it */
+    bool adopted; /* older than the script: all its files exist */
     struct sup_name names[SUP_ACTOR_NAMES];
-    struct sl_metrics_view *view; /* NULL: its page is not there yet */
+    struct sl_metrics_view *view; /* NULL: it has no page yet */
     struct sup_hang hang;
     uint64_t since_ns;
-    enum sl_health health; /* STARTING without a page of its own */
+    enum sl_health health; /* STARTING while it has no page */
 };
 
 struct kept {
@@ -61,22 +61,22 @@ struct watcher {
     struct sup_notify notify;
     struct watched *all; /* WATCHED_MAX */
     uint32_t count;
-    uint32_t commands; /* of watch, mind and adopt */
+    uint32_t commands; /* number of watch, mind and adopt */
     struct kept kept[KEPT_MAX];
     uint32_t kept_count;
-    struct sup_name memory[SUP_MEMORY_NAMES]; /* as this registrar has it */
+    struct sup_name memory[SUP_MEMORY_NAMES]; /* of the present registrar */
     sl_loop_timer timer;
     uint64_t look_at_ns, tick_at_ns, tick_ns;
-    uint64_t asked_at_ns; /* of a tick without an answer; 0: none */
+    uint64_t asked_at_ns; /* time of a tick without an answer; 0: none */
     bool unanswered_told, ended;
-    char line[LINE_BYTES]; /* of a command that is not whole yet */
+    char line[LINE_BYTES]; /* the start of an incomplete command */
     size_t line_bytes;
-    char state[STATE_BYTES]; /* told last */
+    char state[STATE_BYTES]; /* reported last */
     sl_err err;
     struct sl_error why;
 };
 
-/* ---------------------------------------------------------------- telling */
+/* ---------------------------------------------------------------- reports */
 
 static void watcher_end(struct watcher *self, sl_err err)
 {
@@ -85,8 +85,8 @@ static void watcher_end(struct watcher *self, sl_err err)
     sl_loop_stop(self->loop);
 }
 
-/* A whole line or none. The script's pipe is full only when it was stopped for hours: it gets a new
- * watcher, which tells everything anew. */
+/* Writes a line to the script. If its pipe is full, after it was stopped for hours, the watcher
+ * ends: the next one reports everything again. */
 static void SL_PRINTF(2, 3) tell(struct watcher *self, const char *format, ...)
 {
     char text[STATE_BYTES + 16];
@@ -101,7 +101,8 @@ static void SL_PRINTF(2, 3) tell(struct watcher *self, const char *format, ...)
     text[bytes++] = '\n';
     ssize_t wrote = write(STDOUT_FILENO, text, bytes);
     if (wrote != (ssize_t)bytes) {
-        watcher_end(self, sl_fail_os(&self->why, wrote < 0 ? errno : EAGAIN, "tell the script"));
+        watcher_end(self,
+                    sl_fail_os(&self->why, wrote < 0 ? errno : EAGAIN, "report to the script"));
     }
 }
 
@@ -113,14 +114,15 @@ static void notify(struct watcher *self, const char *text)
     }
 }
 
-/* ---------------------------------------------------------------- looking */
+/* ---------------------------------------------------------------- looks */
 
 static bool is_ready(const struct watched *at)
 {
     return at->health == SL_HEALTH_READY || at->health == SL_HEALTH_DEGRADED;
 }
 
-/* Whether a page of this process, not of its predecessor, is mapped. */
+/* Maps the page of this process if need be, and reads it. False: only the page of a predecessor
+ * exists, or none. */
 static bool page_of(struct watcher *self, struct watched *at, struct sl_metrics_summary *out)
 {
     if (at->view != NULL) {
@@ -139,7 +141,7 @@ static bool page_of(struct watcher *self, struct watched *at, struct sl_metrics_
     return sl_proc_id_equal(out->proc, at->proc);
 }
 
-/* As in /proc/uptime, which is the clock that a script has. */
+/* The clock of /proc/uptime, which the script can read. */
 static uint64_t uptime_ms(void)
 {
     struct timespec now;
@@ -157,7 +159,7 @@ static void verdict_tell(struct watcher *self, struct watched *at, const struct 
     }
 }
 
-/* One that has no page tells no beats: that it is stopped is all that can be seen. */
+/* A look at a helper. Without a page there are no beats: only SIGSTOP can be seen. */
 static uint64_t minded_look(struct watcher *self, struct watched *at, uint64_t now_ns)
 {
     struct sup_seen seen = {.beat_ns = now_ns, .stopped = sl_proc_stopped(at->proc.pid)};
@@ -165,7 +167,7 @@ static uint64_t minded_look(struct watcher *self, struct watched *at, uint64_t n
     return now_ns + (seen.stopped ? SUP_LOOK_NS : TICK_NS);
 }
 
-/* One that has just begun may still be making them. */
+/* Looks at the files of a process. A young one may still be creating them. */
 static void watched_names_look(struct watcher *self, struct watched *at, uint64_t now_ns)
 {
     const struct sup_watch_options *options = self->options;
@@ -186,7 +188,7 @@ static void watched_names_look(struct watcher *self, struct watched *at, uint64_
     }
 }
 
-/* One look at one actor; gives when it is to be looked at again. */
+/* One look at one process. Gives the time of the next look. */
 static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t now_ns)
 {
     struct sl_metrics_summary summary = {0};
@@ -203,7 +205,7 @@ static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t 
     seen.starting = at->health == SL_HEALTH_STARTING;
     seen.stopped = sup_is_late(&seen, now_ns) && sl_proc_stopped(at->proc.pid);
     verdict_tell(self, at, &seen, now_ns);
-    if (!was_ready) { /* before anybody hears that it is */
+    if (!was_ready) { /* before `ready` is reported */
         watched_names_look(self, at, now_ns);
     }
     if (!is_ready(at)) {
@@ -212,7 +214,7 @@ static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t 
     return sup_hang_next_ns(&at->hang, &seen, now_ns);
 }
 
-/* What the node is at, to the script and to systemd, when it is another thing than before. */
+/* Reports the node's state to the script and to systemd if it has changed. */
 static void state_tell(struct watcher *self)
 {
     char names[STATE_BYTES - 64] = "";
@@ -262,7 +264,7 @@ static void all_look(struct watcher *self, uint64_t now_ns)
 
 /* ---------------------------------------------------------------- names */
 
-/* Whether supervisor.pid names the script still. */
+/* Whether supervisor.pid still names the script. */
 static bool is_ours(const struct watcher *self)
 {
     char path[1400];
@@ -298,8 +300,8 @@ static void tick(struct watcher *self, uint64_t now_ns)
     } else if (!self->unanswered_told && now_ns - self->asked_at_ns > UNANSWERED_NS) {
         self->unanswered_told = true;
         (void)fprintf(stderr,
-                      "sluice-supervise: the supervisor %" PRIu32 " does nothing for over %" PRIu64
-                      " s\n",
+                      "sluice-supervise: the supervisor %" PRIu32
+                      " has not answered for over %" PRIu64 " s\n",
                       self->options->script_pid, UNANSWERED_NS / SL_NS_PER_S);
     }
 }
@@ -334,7 +336,8 @@ static void watched_forget(struct watcher *self, struct watched *at)
     *at = self->all[--self->count];
 }
 
-/* Its exit code, where the kernel tells it to others than its parent; else what its page says. */
+/* Reports that a process ended: with its exit code if the kernel tells it to processes other than
+ * its parent, else with 0 if its page says that it drained. */
 static void gone_tell(struct watcher *self, struct watched *at)
 {
     int code = 0;
@@ -362,7 +365,7 @@ static void gone(void *context, struct sl_proc_id proc)
     }
 }
 
-/* Takes proc, minded and adopted of want. */
+/* Starts to watch a process: proc, minded and adopted are those of want. */
 static sl_err watch_begin(struct watcher *self, const char *name, const struct watched *want)
 {
     for (uint32_t i = 0; i < self->count; i++) {
@@ -379,14 +382,14 @@ static sl_err watch_begin(struct watcher *self, const char *name, const struct w
     at->pidfd = -1;
     at->since_ns = sl_clock_monotonic_ns();
     (void)snprintf(at->name, sizeof(at->name), "%s", name);
-    (void)sl_proc_open(at->proc, &at->pidfd, NULL); /* one that is gone is told below */
+    (void)sl_proc_open(at->proc, &at->pidfd, NULL); /* if it has ended, the loop reports it */
     sl_err err = sl_loop_process_watch(self->loop, at->proc, gone, self, &self->why);
     if (strcmp(name, "registrar") == 0) {
         memset(self->memory, 0, sizeof(self->memory));
     }
     if (err == SL_OK) {
         self->count++;
-        self->commands++; /* so that the state is told again */
+        self->commands++; /* so that the state is reported again */
         look_soon(self);
     } else if (at->pidfd >= 0) {
         (void)close(at->pidfd);
@@ -405,13 +408,13 @@ static sl_err command_watch(struct watcher *self, const char *words, struct watc
         sscanf(words, "%31[a-z0-9.] %" SCNu32 " %" SCNu64 "%n", name, &pid, &start_time, &end);
     if (got != 3 || end < 0 || words[end] != '\0' || pid == 0) {
         return sl_fail(&self->why, SL_ERR_INVALID,
-                       "'%.80s': NAME PID START was expected, for watch, mind or adopt", words);
+                       "'%.80s': expected NAME PID START after watch, mind or adopt", words);
     }
     want.proc = (struct sl_proc_id){.pid = pid, .start_time = start_time};
     return watch_begin(self, name, &want);
 }
 
-/* Of a path that is kept already what it leads to now counts. */
+/* A path that was kept before is kept with its present file. */
 static sl_err command_keep(struct watcher *self, const char *path)
 {
     uint32_t i = 0;
@@ -460,10 +463,10 @@ static sl_err command_run(struct watcher *self, const char *line)
         tell(self, "nudge");
         return SL_OK;
     }
-    return sl_fail(&self->why, SL_ERR_INVALID, "'%.80s' is no command", line);
+    return sl_fail(&self->why, SL_ERR_INVALID, "'%.80s' is not a command", line);
 }
 
-/* Whole lines of what was read; the rest waits for its end. */
+/* Runs the complete lines that were read. */
 static sl_err lines_run(struct watcher *self)
 {
     char *from = self->line;
@@ -517,7 +520,7 @@ static sl_err watcher_open(struct watcher *self, struct sl_error *why)
     }
     sl_err err = sl_loop_create(&options, &self->loop, why);
     if (err == SL_OK && sup_notify_open(self->options->script_pid, &self->notify, why) != SL_OK) {
-        /* A node without a word to systemd serves all the same. */
+        /* A node serves also without reports to systemd. */
         (void)fprintf(stderr, "sluice-supervise: %s\n", why->text);
     }
     if (err == SL_OK) {
@@ -535,7 +538,7 @@ static sl_err watcher_open(struct watcher *self, struct sl_error *why)
     return err;
 }
 
-/* The script's pipes are of this process alone: neither may hold it up. */
+/* Only this process uses its ends of the script's pipes, so it may make them non-blocking. */
 static void pipes_unblock(void)
 {
     static const int fds[] = {STDIN_FILENO, STDOUT_FILENO};
@@ -552,7 +555,7 @@ sl_err sup_watch(const struct sup_watch_options *options, struct sl_error *why)
     struct watcher self = {.options = options, .notify = {.fd = -1}};
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGINT, SIG_IGN); /* a Ctrl-C is for the script, which ends this process */
-    /* It would not end otherwise where the script is killed while another process has its pipe. */
+    /* Otherwise it would survive a killed script while another process has the script's pipe. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || (uint32_t)getppid() != options->script_pid) {
         return sl_fail(why, SL_ERR_INVALID, "process %" PRIu32 " is not the parent",
                        options->script_pid);
@@ -560,7 +563,7 @@ sl_err sup_watch(const struct sup_watch_options *options, struct sl_error *why)
     pipes_unblock();
     sl_err err = watcher_open(&self, why);
     if (err == SL_OK) {
-        due(&self, sl_clock_monotonic_ns()); /* the first tick: it can hear */
+        due(&self, sl_clock_monotonic_ns()); /* the first tick: it is ready for commands */
     }
     while (err == SL_OK && !self.ended) {
         err = sl_loop_turn(self.loop, SL_NEVER_NS, why);

@@ -1,32 +1,37 @@
-/* client/tools/supervise/watch.h - the eyes of the supervisor's script.
+/* client/tools/supervise/watch.h - sluice-supervise: reports events to the supervisor's script.
  *
- * The script decides and starts; this process tells it what happened, so that a resting node runs
- * no program and polls nothing. Both go on without the other: a script whose watcher is gone, or
- * tells nothing for a while, starts another one; a watcher ends with its script.
+ * The script decides and starts processes. This process watches the actors and reports what
+ * happens to them, so that the script of an idle node runs no program and polls nothing. The script
+ * replaces a watcher that ends or is silent; the watcher ends with its script.
  *
- * Events, a line each on standard output:
- *   tick                    every second, when the last one was answered by `alive`. Just before
- * it, as long as it is so: lost, unnamed, memory gone NAME PID CODE      the process ended; CODE:
- * its exit code as a shell has it, or unknown (it is no child, and the kernel is older than 6.15)
- *   hung NAME PID HOW MS    HOW: stopped (SIGSTOP) or silent, for over a second (hang.h); MS: when
- * it was seen, since the machine started. Told again when nobody does anything about it, so that
- * one who hears it late may wait for the next state HOW COUNT [NAME...]   HOW: ready (all),
- * degraded, or waiting for these. COUNT: of watch, mind and adopt commands that were read; a script
- * that has sent more ignores this one lost                    supervisor.pid in the runtime
- * directory does not name the script any more, or a name that it keeps leads nowhere, or elsewhere
- *   unnamed NAME PID FILE   that file of the actor, in its directory, was removed, or another one
- * has its name memory PID FILE...      the same of shared memory that the registrar of this PID has
+ * Events, one line each on standard output:
+ *   tick                    every second, once `alive` has answered the last tick. Just before it,
+ *                           as long as they apply: lost, unnamed, memory
+ *   gone NAME PID CODE      the process ended. CODE: its exit code as in a shell, or unknown (not a
+ *                           child, and the kernel is older than 6.15)
+ *   hung NAME PID HOW MS    HOW: stopped (SIGSTOP) or silent, for over 1 s (hang.h). MS: time of
+ *                           the observation since the machine started. The report is repeated while
+ *                           it applies, so a script may ignore one that it reads late
+ *   state HOW COUNT [NAME...]   HOW: ready (all), degraded or waiting (for these actors). COUNT:
+ *                           number of watch, mind and adopt commands read; the script ignores a
+ *                           state with an older count
+ *   lost                    supervisor.pid does not name the script, or a path given by `keep` is
+ *                           missing or is another file
+ *   unnamed NAME PID FILE   this file of the actor was removed or replaced
+ *   memory PID FILE...      these files of the shared memory of registrar PID were removed or
+ *                           replaced
  *   nudge                   the answer to `nudge`
- * Commands, a line each on standard input:
- *   watch NAME PID START    from now on; START is its start time (0: it is gone). Another process
- *                           under the same name is forgotten
- *   mind NAME PID START     the same of a process that is no actor: it has no page, and no state
- * waits for it; its end and that it is stopped are told adopt NAME PID START    as watch, one that
- * ran before the script: all its files are there keep PATH               its name is to lead to
- * what it leads to now, or to what comes to be there alive                   the script lives and
- * has done its work: answers a tick, feeds the watchdog notify NAME=VALUE       to systemd
- * (notify.h) nudge                   a trap of the script wants its `read` to end What the node is
- * at goes to systemd as STATUS= by itself. */
+ * Commands, one line each on standard input:
+ *   watch NAME PID START    watch this actor. START: its start time (0: it has ended). Replaces the
+ *                           process that was watched under the name
+ *   mind NAME PID START     watch a helper: it has no metrics page, and `state` omits it
+ *   adopt NAME PID START    watch an actor that is older than the script: all its files exist
+ *   keep PATH               report `lost` when PATH stops leading to its present file, or to the
+ *                           first file that appears there
+ *   alive                   the script runs and has handled a tick; feeds systemd's watchdog
+ *   notify NAME=VALUE       send this to systemd (notify.h)
+ *   nudge                   answer with nudge: a trap of the script uses it to end its `read`
+ * The watcher itself sends STATUS= to systemd when the state changes. */
 #ifndef SL_CLIENT_SUPERVISE_WATCH_H
 #define SL_CLIENT_SUPERVISE_WATCH_H
 
@@ -36,7 +41,7 @@ struct sup_watch_options {
     const char *runtime_dir, *shm_dir;
     uint32_t script_pid; /* the parent of this process */
 };
-/* Runs until standard input or the script ends (SL_OK). Errors: SL_ERR_INVALID (a line that is no
+/* Runs until standard input or the script ends (SL_OK). Errors: SL_ERR_INVALID (an unknown
  * command), SL_ERR_NO_MEMORY, SL_ERR_OS. */
 sl_err sup_watch(const struct sup_watch_options *options, struct sl_error *why);
 

@@ -1,5 +1,5 @@
-/* client/tools/top/top.c - sluicectl top. It becomes top.py, which starts it once more, with
- * --readings, for what C reads sooner than Python: metrics, the index, and what readers noted. */
+/* client/tools/top/top.c - sluicectl top. It replaces itself by top.py, which starts it again with
+ * --readings for what C reads faster than Python: metrics, the index, and accesses of readers. */
 #include "client/tools/top/top.h"
 #include "client/tools/metrics/scrape.h"
 #include "client/tools/top/uses.h"
@@ -11,15 +11,14 @@
 
 #define LOOK_EVERY 256u /* objects between two looks at the clock */
 
-/* The index is read in slices, so that a screen stays quick with any number of keys. */
+/* The index is scanned in slices, so that the screen stays responsive with any number of keys. */
 struct top {
     struct ctl *ctl;
     struct sl_index_view *view;
     enum top_grouping grouping;
     uint64_t cursor;
-    struct top_groups held,
-        filled; /* of the last whole reading of the index; of the one that goes on */
-    bool whole; /* there was one */
+    struct top_groups held, filled; /* by the last complete scan of the index; by the present one */
+    bool whole;                     /* a scan was completed */
     struct top_uses *uses;
 };
 
@@ -35,8 +34,8 @@ static void group_add(struct top_groups *groups, const struct sl_entry *entry,
     group->disk_bytes += entry->disk.valid != 0 ? entry->extent.length_bytes : 0;
 }
 
-/* Reads on for about budget_ns. Begins again when the node is another one, and with another
- * grouping. */
+/* Continues the scan for about budget_ns. Starts over if the node's index is a new one, or the
+ * grouping has changed. */
 static sl_err index_read_on(struct top *top, enum top_grouping grouping, uint64_t budget_ns,
                             struct sl_error *why)
 {
@@ -85,9 +84,9 @@ static json_t *groups_json(struct top *top)
     return rows;
 }
 
-/* Prints a reading for each line "model|prefix SCAN_MS MUST": all metrics as monitoring reads them,
- * then a line of JSON. Only shared memory and /proc are read. One that MUST succeed and does not is
- * the last. */
+/* For each input line "model|prefix SCAN_MS MUST" prints all metrics as monitoring reads them, then
+ * a line of JSON. Reads only shared memory and /proc. Ends after a reading that failed with MUST
+ * set. */
 static int readings_give(struct top *top)
 {
     char asked[64];
@@ -162,22 +161,22 @@ const struct ctl_command ctl_top = {
     .summary = "watch a node: hits, bytes, times, memory, disks, peers, engines, actors",
     .help = "top [--interval DURATION] [--view NAME] [--filter TEXT] [--prefixes] [--ascii] [--once]\n"
             "\n"
-            "Shows a node live in the terminal, from 80x24 on: where gets and loads were found, bytes, times, what takes the\n"
-            "memory, which models and prefixes are used most, disks and their wear, peers, engines by model, and actors with their restarts.\n"
-            "Keys: 1 to 6 or Tab for the views, p pause, s sort, r the other way round, / filter, g models or prefixes, + and -\n"
-            "interval, h help, q end. Reads shared memory and disturbs nobody; the view of peers asks the transporter.\n"
+            "Shows a node live in the terminal (80x24 or more): where gets and loads find their data, bytes, times, what uses the\n"
+            "memory, the most used models and prefixes, disks and their wear, peers, engines by model, and actors with their restarts.\n"
+            "Keys: 1 to 6 or Tab for the views, p pause, s sort, r reverse, / filter, g models or prefixes, + and - interval, h help,\n"
+            "q quit. Reads only shared memory; only the view of peers sends requests, to the transporter.\n"
             "\n"
-            "In the view of engines a row is all engines of one model, layout and all else that gives bytes their meaning.\n"
-            "What each of them loads, looks up and stores is not counted. To look at one model, prefix, engine, disk, peer or\n"
-            "actor, filter by its name.\n"
+            "In the view of engines a row stands for all engines with the same model identity (model, layout and all else that\n"
+            "determines the meaning of bytes); there are no figures for single engines. To see one model, prefix, engine, disk, peer\n"
+            "or actor, filter by its name.\n"
             "\n"
-            "  --interval DURATION  between two readings, 100ms to 60s (1s)\n"
-            "  --view NAME       begin with overview, memory, disks, peers, actors or engines\n"
-            "  --filter TEXT     only rows of tables whose name has this text\n"
-            "  --prefixes        memory and uses by prefixes of keys instead of by models\n"
-            "  --ascii           no characters beyond ASCII\n"
+            "  --interval DURATION  time between two readings, 100ms to 60s (1s)\n"
+            "  --view NAME       start with overview, memory, disks, peers, actors or engines\n"
+            "  --filter TEXT     show only rows of tables whose name contains TEXT\n"
+            "  --prefixes        group memory and uses by prefixes of keys instead of models\n"
+            "  --ascii           use only ASCII characters\n"
             "  --once            wait one interval, print and end; with --json all figures\n"
-            "  --readings        for the screen's own use: a reading as JSON for each line of stdin\n"
+            "  --readings        internal: print a reading as JSON for each line of standard input\n"
             CTL_HELP_COMMON,
     .run = top_command,
 };

@@ -1,4 +1,4 @@
-/* client/tools/top/top.h - sluicectl top, for main. */
+/* client/tools/top/top.h - declares the command sluicectl top. */
 #ifndef SL_CLIENT_TOP_TOP_H
 #define SL_CLIENT_TOP_TOP_H
 

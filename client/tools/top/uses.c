@@ -1,4 +1,4 @@
-/* client/tools/top/uses.c - see the header. */
+/* client/tools/top/uses.c - groups of keys and their uses; see uses.h. */
 #include "client/tools/top/uses.h"
 #include "ipc/shm/sl_pins.h"
 #include "runtime/base/sl_base.h"
@@ -12,13 +12,14 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define ACCESSES_ALL 32768u /* looked at in one reading, of all readers: about 20 ms */
-#define ACCESSES_MIN 128u   /* of one of many; TOP_READERS_MAX of them make ACCESSES_ALL */
-#define ACCESSES_MAX 8192u  /* of one of few */
+#define ACCESSES_ALL 32768u /* examined in one reading, of all readers: about 20 ms */
+#define ACCESSES_MIN 128u   /* of each of many readers; TOP_READERS_MAX times this is ACCESSES_ALL \
+                             */
+#define ACCESSES_MAX 8192u  /* of each of few readers */
 #define BATCH        512u
-#define BATCHES_MAX  2048u /* the largest ring; a reader that goes on noting ends no reading */
+#define BATCHES_MAX  2048u /* the largest ring: bounds a reading while a reader keeps adding */
 #define GONE         "(keys gone since)"
-#define MODEL_DIGITS 32u /* of our own keys: MODEL/BLOCK/RANK/POOL */
+#define MODEL_DIGITS 32u /* of a key of ours: MODEL/BLOCK/RANK/POOL */
 
 /* ---- names ---- */
 
@@ -40,7 +41,7 @@ static bool is_own(const char *key, uint32_t length)
     return i == MODEL_DIGITS && i < length && key[i] == '/';
 }
 
-/* Bytes of a name that a terminal would take for orders are shown as '?'. */
+/* Control characters and bytes beyond ASCII become '?'. */
 static void name_add(char out[TOP_GROUP_BYTES], const char *from, size_t length)
 {
     size_t at = strlen(out);
@@ -83,7 +84,7 @@ void top_group_of(const char *key, uint32_t length, enum top_grouping grouping,
 
 /* ---- the table ---- */
 
-/* The slot of that name, or the free one where it belongs. */
+/* The slot with that name, or the free slot for it. */
 static uint16_t *slot_of(struct top_groups *groups, const char *name)
 {
     uint32_t slot = (uint32_t)XXH3_64bits(name, strlen(name)) & (TOP_GROUP_SLOTS - 1);
@@ -97,7 +98,7 @@ static uint16_t *slot_of(struct top_groups *groups, const char *name)
 struct top_group *top_groups_of(struct top_groups *groups, const char *name)
 {
     uint16_t *slot = slot_of(groups, name);
-    if (*slot == 0 && groups->count >= TOP_GROUPS_MAX) { /* one row is left for these */
+    if (*slot == 0 && groups->count >= TOP_GROUPS_MAX) { /* the last row is for these */
         name = "(others)";
         slot = slot_of(groups, name);
     }
@@ -111,7 +112,7 @@ struct top_group *top_groups_of(struct top_groups *groups, const char *name)
 /* ---- uses ---- */
 
 struct reader {
-    char name[64]; /* of the segment */
+    char name[64]; /* of the pin file */
     struct sl_pins_view *pins;
 };
 struct top_uses {
@@ -119,8 +120,8 @@ struct top_uses {
     struct sl_index_view *view;
     struct reader readers[TOP_READERS_MAX];
     uint32_t reader_count;
-    bool crowded;      /* a reader found no place: when it gets one, what it noted is old */
-    uint64_t begun_ns; /* of the last reading; 0: there was none */
+    bool crowded;      /* a reader had no slot: when it gets one, its first accesses are old */
+    uint64_t begun_ns; /* start of the last reading; 0: none */
     double seconds;
     struct top_groups used;
     struct sl_access accesses[ACCESSES_MAX + BATCH];
@@ -159,7 +160,7 @@ static void access_add(struct top_uses *uses, const struct sl_access *access, do
     char name[TOP_GROUP_BYTES] = GONE;
     struct sl_entry entry;
     if ((access->generation & SL_ACCESS_STORED) != 0) {
-        return; /* its own value: no use */
+        return; /* a value that the process stored itself does not count as a use */
     }
     if (sl_index_find_ref(uses->view, access->ref, access->generation, &entry, key) == SL_OK) {
         top_group_of(key, entry.key_length, grouping, name);
@@ -167,8 +168,8 @@ static void access_add(struct top_uses *uses, const struct sl_access *access, do
     top_groups_of(&uses->used, name)->uses += weight;
 }
 
-/* Takes all that was noted, and keeps the first of it, `most` at most, in uses->accesses. All: how
- * many there were, lost ones included. */
+/* Removes all accesses from a reader's ring and keeps the first `most` in uses->accesses. *all: the
+ * number of accesses, including overwritten ones. */
 static uint32_t reader_drain(struct top_uses *uses, const struct reader *reader, uint32_t most,
                              double *all)
 {
@@ -199,7 +200,7 @@ static void reader_add(struct top_uses *uses, const struct reader *reader,
     }
 }
 
-/* ---- all of them ---- */
+/* ---- all readers ---- */
 
 static bool is_read(const struct top_uses *uses, const char *name)
 {
@@ -211,7 +212,8 @@ static bool is_read(const struct top_uses *uses, const char *name)
     return false;
 }
 
-/* Those that came since. What one of them noted is new, unless it was there before and not read. */
+/* Opens readers that appeared since. Their accesses count, unless the reader existed before but had
+ * no slot. */
 static void readers_find(struct top_uses *uses, bool counted, enum top_grouping grouping)
 {
     double all = 0;
@@ -231,7 +233,7 @@ static void readers_find(struct top_uses *uses, bool counted, enum top_grouping 
         }
         *reader = (struct reader){.pins = NULL};
         if (sl_pins_view_open(uses->shm_dir, entry->d_name, &reader->pins, NULL) != SL_OK) {
-            continue; /* gone this moment, or of another release */
+            continue; /* it just ended, or is of another release */
         }
         (void)snprintf(reader->name, sizeof reader->name, "%.63s", entry->d_name);
         uses->reader_count++;
@@ -278,7 +280,7 @@ const struct top_group *top_uses_join(struct top_uses *uses, const struct top_gr
         uses->joined[i] = groups[i];
         if (number != 0) {
             uses->joined[i].uses = uses->used.rows[number - 1].uses / uses->seconds;
-            uses->used.rows[number - 1].objects = 1; /* it is among them */
+            uses->used.rows[number - 1].objects = 1; /* marks it as joined */
         }
     }
     for (uint32_t i = 0; i < uses->used.count; i++) {
@@ -287,7 +289,7 @@ const struct top_group *top_uses_join(struct top_uses *uses, const struct top_gr
             uses->joined[all] = *used;
             uses->joined[all++].uses /= uses->seconds;
         }
-        used->objects = 0; /* as it was, for the next call */
+        used->objects = 0; /* reset for the next call */
     }
     *joined_count = all;
     return uses->joined;

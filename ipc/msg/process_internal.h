@@ -1,6 +1,5 @@
 /* ipc/msg/process_internal.h - the parts of a process that runs an actor: set-up, environment,
- * turns.
- */
+ * loop. */
 #ifndef SL_PROCESS_INTERNAL_H
 #define SL_PROCESS_INTERNAL_H
 
@@ -12,7 +11,7 @@
 
 #include <pthread.h>
 
-/* Frames handled in one turn: 100 us or so, then timers, deaths and disks get theirs. */
+/* Frames handled in one iteration of the loop (about 100 us), before timers, deaths and disks. */
 #define SL_PROCESS_BATCH           256u
 #define SL_PROCESS_DISKS_MAX       4u
 #define SL_PROCESS_JOBS_MAX        16u
@@ -20,30 +19,30 @@
 #define SL_PROCESS_DRAIN_NS        (5 * SL_NS_PER_S)
 /* Wait for jobs that still run when the process ends. */
 #define SL_PROCESS_JOB_END_NS (2 * SL_NS_PER_S)
-/* Frames that came while waiting awake, before disks and timers get their turn. */
+/* Frames handled while spinning, before disks and timers are served. */
 #define SL_PROCESS_SPINS_MAX 16u
-/* A HELLO that found no registrar is tried again after so long. */
+/* Pause before HELLO is repeated when there was no registrar. */
 #define SL_PROCESS_HELLO_RETRY_NS (10 * SL_NS_PER_MS)
-/* An idle actor shows so often that its loop turns: who looks for hangs need not look sooner. */
+/* Interval at which an idle actor shows that its loop runs. A hang cannot be detected faster. */
 #define SL_PROCESS_BEAT_NS (500 * SL_NS_PER_MS)
-/* How often an actor looks how long it had no core, and how long is worth a line. */
+/* How often an actor checks how long it had to wait for a core, and the wait that is logged. */
 #define SL_PROCESS_CORE_WAIT_EVERY_NS SL_NS_PER_S
 #define SL_PROCESS_CORE_WAIT_NS       (SL_NS_PER_S / 2)
 
 struct sl_process;
 
-/* A system call met memory that is not there: shared memory was cut short by another process. Says
- * so and ends at once, with nothing more sent or written, as an access to such memory does; the
- * next process of the name begins with what is there. */
+/* Handles a system call that met unmapped memory, since another process truncated the shared
+ * memory. Logs it and exits at once without sending or writing anything, as an access to such
+ * memory does. The actor's next process continues with what remains. */
 _Noreturn void sl_process_cut(struct sl_process *process);
 
 struct sl_process_watch {
     struct sl_proc_id proc;
     uint64_t cookie;
-    int pins_fd; /* of a client: sl_client_state's; else -1 */
+    int pins_fd; /* for clients: of sl_client_state; else -1 */
 };
-/* The locks of clients are looked at so often, and so soon when a connection has ended: then a
- * process that dies has lost its locks, too. */
+/* How often the locks of clients are checked, and the delay after a connection ended: by then a
+ * dying process has also lost its locks. */
 #define SL_PROCESS_CLIENTS_NS    (500 * SL_NS_PER_MS)
 #define SL_PROCESS_DISCONNECT_NS (10 * SL_NS_PER_MS)
 
@@ -51,10 +50,10 @@ struct sl_process_completion {
     uint64_t cookie, bytes;
     int os_code;
 };
-/* A disk of the actor: completions are turned into messages. */
+/* A disk of the actor. Its completions become messages. */
 struct sl_process_disk {
-    struct sl_disk_ops ops; /* first: the disk's own, but for destroy, and what it has for ops */
-    void (*destroy)(struct sl_disk *disk); /* its own */
+    struct sl_disk_ops ops; /* first; the disk's own functions except destroy, and its context */
+    void (*destroy)(struct sl_disk *disk); /* the disk's own */
     struct sl_process *process;
     struct sl_disk *disk; /* NULL: a free slot */
     int event_fd;
@@ -69,9 +68,10 @@ struct sl_process_job {
     void *context;
     uint64_t cookie;
     bool used;
-    uint32_t thread_count;  /* started */
+    uint32_t thread_count;  /* threads that were started */
     uint32_t running_count; /* under process->jobs_lock */
-    sl_err result;          /* under process->jobs_lock; of the lowest thread that failed */
+    sl_err result; /* under process->jobs_lock; the result of the failed thread with the lowest
+                      number */
     uint32_t failed_thread;
     struct sl_process_job_thread {
         struct sl_process_job *job;
@@ -85,15 +85,15 @@ struct sl_process_metrics {
     sl_metric queue_sent, queue_received, doorbells, avoided;
     sl_metric unsupervised;
     sl_metric queues, queues_refused, queues_dropped, late_wakeups;
-    struct sl_mailbox_stats shown; /* what the page has of the mailbox's counts */
+    struct sl_mailbox_stats shown; /* the mailbox's counts that the metrics page has */
     sl_histogram handle_ns;
 };
 
 struct sl_process {
-    struct sl_env env; /* first: the environment's functions find the process by it */
+    struct sl_env env; /* first, so that the environment's functions find the process */
     const struct sl_actor *actor;
     void *state;
-    bool state_is_live; /* init was called, fini was not */
+    bool state_is_live; /* init was called, fini was not yet */
     char name[SL_NAME_BYTES_MAX + 1];
     struct sl_config *config;
     struct sl_paths paths;
@@ -102,30 +102,31 @@ struct sl_process {
     struct sl_codec *codec;
     struct sl_process_metrics counters;
     uint64_t tick_at_ns;
-    uint64_t hello_at_ns; /* SL_NEVER_NS: the registrar itself */
+    uint64_t hello_at_ns; /* SL_NEVER_NS in the registrar */
     uint64_t drain_deadline_ns;
     uint64_t connects_seen;
-    struct sl_proc_id supervisor;                /* pid 0: none is known */
-    uint64_t supervisor_look_ns;                 /* SL_NEVER_NS: there is one, or there never was */
-    uint64_t core_wait_at_ns, core_wait_seen_ns; /* when it is looked at next; what was seen last */
+    struct sl_proc_id supervisor; /* pid 0: not known */
+    uint64_t supervisor_look_ns;  /* SL_NEVER_NS: it is alive, or there never was one */
+    uint64_t core_wait_at_ns,
+        core_wait_seen_ns; /* time of the next check, and the value at the last one */
     bool draining, finished, failed;
-    char failure[SL_METRICS_REASON_BYTES]; /* why it failed, for its page */
+    char failure[SL_METRICS_REASON_BYTES]; /* why it failed, for its metrics page */
     struct sl_process_watch *watches;
     uint32_t watch_count, watch_count_max;
-    uint64_t clients_at_ns; /* when their locks are looked at; SL_NEVER_NS: none is watched */
+    uint64_t
+        clients_at_ns; /* next check of the clients' locks; SL_NEVER_NS: no client is watched */
     struct sl_process_disk disks[SL_PROCESS_DISKS_MAX];
     pthread_mutex_t jobs_lock;
     struct sl_process_job *jobs; /* SL_PROCESS_JOBS_MAX */
 };
 
-/* env's functions (sl_process_env.c). */
+/* The functions of env (sl_process_env.c). */
 extern const struct sl_env_ops sl_process_env_ops;
-/* Looks which of the watched clients are gone. */
+/* Checks which of the watched clients have died. */
 void sl_process_clients_look(struct sl_process *process, uint64_t now_ns);
-/* The loop's fn after a helper thread ended a job: gives LOCAL_JOB messages for those that are
- * over. */
+/* Called by the loop after a helper thread ended a job. Sends LOCAL_JOB for completed jobs. */
 void sl_process_jobs_collect(void *process);
-/* Waits for jobs that run. False: some run on after the limit, and their memory must stay. */
+/* Waits for running jobs. False: some still run after the limit, and their memory must stay. */
 bool sl_process_jobs_end(struct sl_process *process);
 
 /* sl_process_disk.c */
@@ -134,16 +135,16 @@ sl_err sl_process_disk_open(struct sl_env *env, const char *path, uint32_t queue
 void sl_process_disks_flush(struct sl_process *process);
 void sl_process_disks_close(struct sl_process *process);
 
-/* ---- process_supervised.c: whether somebody restarts what ends. A node outlives its supervisor.
- */
-/* At the start: finds the supervisor, if there is one, and watches it. */
+/* ---- process_supervised.c: whether a supervisor restarts the processes of the node. A node
+ * outlives its supervisor. */
+/* Called at the start: finds the supervisor, if there is one, and watches it. */
 void sl_process_supervisor_find(struct sl_process *process);
-/* While it is gone: another one may have taken the node over. */
+/* Called while there is none: another supervisor may have taken over the node. */
 void sl_process_supervisor_look(struct sl_process *process, uint64_t now_ns);
 
-/* sl_process.c: gives the actor one message and judges its result. */
+/* sl_process.c: passes one message to the actor and handles its result. */
 void sl_process_dispatch(struct sl_process *process, struct sl_msg *msg);
-/* Ends the process with exit code 1; why is logged. */
+/* Logs why and ends the process with exit code 1. */
 void sl_process_fail(struct sl_process *process, const struct sl_error *why);
 
 #endif

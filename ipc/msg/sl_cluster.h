@@ -32,7 +32,7 @@ sl_err sl_cluster_peer_next(const char **at, struct sl_cluster_peer *out, struct
  * sl_nic_plan_here. */
 sl_err sl_cluster_check(const struct sl_config *config, struct sl_error *why);
 /* Checks that text is HOST:PORT, with HOST an IP address (IPv6 in [...]) and a port of 1..65535.
- * *any: the address stands for all addresses of the machine. */
+ * *any: it means all addresses of the machine. */
 bool sl_cluster_address(const char *text, bool *any);
 
 #endif

@@ -4,7 +4,7 @@
  * The offerer takes the first step: it creates all of them and connects to the other process's
  * socket RUNTIME_DIR/NAME.sock. It sends one message with its name, the protocol version and three
  * descriptors. The acceptor checks the kernel's credentials (uid), the message, the seals and the
- * size, maps the memory and answers. The socket stays open: its end tells each side that the other
+ * size, maps the memory and answers. The socket stays open: its end shows each side that the other
  * has died, and it carries frames that are too long for a ring, each as a sealed memfd.
  *
  * Nothing here blocks, and every byte from the other side is treated as hostile. The two sides

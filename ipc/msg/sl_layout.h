@@ -1,6 +1,6 @@
 /* ipc/msg/sl_layout.h - the layout of an engine's blocks: the regions of a registration, checked
  * and sorted. Registrar, coordinator, swapper and transporter read registrations through it. Pure;
- * every number of a registration comes from another process. */
+ * every number of a registration is from another process. */
 #ifndef SL_LAYOUT_H
 #define SL_LAYOUT_H
 

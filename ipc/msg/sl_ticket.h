@@ -1,6 +1,6 @@
-/* ipc/msg/sl_ticket.h - what decode hands to prefill, by whichever way the engines talk: which node
- * wants the blocks of a hand-over. A peer that shows it may name bytes for that hand-over: keep it
- * as a secret. */
+/* ipc/msg/sl_ticket.h - the ticket that decode passes to prefill through the engines: it names the
+ * node that wants the blocks of a hand-over. A peer that presents it may supply bytes for that
+ * hand-over, so keep it secret. */
 #ifndef SL_TICKET_H
 #define SL_TICKET_H
 
@@ -10,10 +10,10 @@
 
 #define SL_TICKET_BYTES_MAX 64u
 
-struct sl_ticket_fields { /* the bytes that write counts: up to the name's end */
-    uint64_t number;      /* of decode's coordinator, not 0 */
+struct sl_ticket_fields { /* only the bytes up to the end of the name are written */
+    uint64_t number;      /* assigned by decode's coordinator, not 0 */
     uint8_t secret[16];
-    char node[32]; /* decode's */
+    char node[32]; /* decode's node */
 };
 static inline uint32_t sl_ticket_write(const struct sl_ticket_fields *ticket,
                                        unsigned char out[SL_TICKET_BYTES_MAX])
@@ -21,7 +21,7 @@ static inline uint32_t sl_ticket_write(const struct sl_ticket_fields *ticket,
     memcpy(out, ticket, sizeof(*ticket));
     return (uint32_t)(offsetof(struct sl_ticket_fields, node) + strlen(ticket->node));
 }
-/* Every byte is hostile. Errors: SL_ERR_INVALID. */
+/* Reads a ticket; every byte is hostile. Errors: SL_ERR_INVALID. */
 static inline sl_err sl_ticket_read(const void *bytes, uint64_t length_bytes,
                                     struct sl_ticket_fields *out, struct sl_error *why)
 {

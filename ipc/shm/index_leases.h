@@ -1,18 +1,19 @@
-/* ipc/shm/index_leases.h - the words of leases, which lie beside the table. */
+/* ipc/shm/index_leases.h - the words of leases, stored beside the table. */
 #ifndef SL_INDEX_LEASES_H
 #define SL_INDEX_LEASES_H
 
 #include "ipc/shm/index_layout.h"
 #include "ipc/shm/sl_leases.h"
 
-/* Leases. A word: tag << 48 | end in units of 2^16 ns; a bundle's has no tag. They are laid out as
- * the table's slots are: all of a bucket's in one cache line, whose first word is not used. */
+/* A lease word is tag << 48 | end in units of 2^16 ns; a bundle's word has no tag. Lease words are
+ * laid out as the table's slots: those of a bucket share a cache line, whose first word is
+ * unused. */
 #define LEASE_BUCKET_WORDS 8u
 #define LEASE_END_MASK     UINT64_C(0xffffffffffff)
 #define LEASE_CLOSED       UINT64_MAX
 struct index_leases {
     struct sl_segment segment;
-    index_word *bundles, *slots; /* NULL: none */
+    index_word *bundles, *slots; /* NULL: no leases */
     uint64_t bucket_count;
 };
 struct sl_leases {
@@ -20,7 +21,7 @@ struct sl_leases {
     const struct sl_index_view *view;
 };
 
-/* Tells a key from another that had its slot before. */
+/* Distinguishes a key from an earlier one in its slot. */
 static inline uint64_t lease_tag(uint64_t hash)
 {
     return hash << 48;
@@ -42,23 +43,22 @@ static inline index_word *lease_of_bundle(const struct index_leases *leases, uin
     return &leases->bundles[bundle % SL_LEASE_BUNDLES];
 }
 
-/* Makes those of an index that is about to be made, so that nobody finds the one without the other.
- */
+/* Creates the words of an index that is about to be created, so that both appear together. */
 sl_err index_leases_make(const char *shm_dir, const struct index_header *index,
                          struct sl_goes_on goes_on, struct sl_error *why);
-/* Of look-ups that lease what they find, all at one time. */
+/* Look-ups that lease what they find, all at the same time. */
 struct leasing {
     const struct index_leases *map;
-    uint64_t want;             /* end of a lease taken now, as in its word */
-    uint64_t enough;           /* one that ends then is not renewed */
-    uint64_t enough_of_bundle; /* likewise */
-    uint64_t end_ns;           /* of the last one taken; 0: it was closed */
+    uint64_t want;             /* end of a lease taken now, as stored in a word */
+    uint64_t enough;           /* a lease that ends here or later is not renewed */
+    uint64_t enough_of_bundle; /* the same for a bundle */
+    uint64_t end_ns;           /* of the last lease taken; 0: the word was closed */
 };
-/* False: ttl_ns is 0, there are no leases. */
+/* False: there are no leases (ttl_ns is 0). */
 bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, uint64_t ttl_ns,
                          struct leasing *out);
-/* Leases a key by the place of its slot among the words of the table, or its whole bundle when it
- * has one. Gives until when; 0: it is closed. */
+/* Leases a key by the position of its slot, or its whole bundle if it has one. Returns the end of
+ * the lease; 0: the word is closed. */
 uint64_t index_lease_take(const struct leasing *leasing, uint64_t slot, uint64_t hash,
                           uint64_t bundle);
 

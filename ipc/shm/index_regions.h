@@ -1,13 +1,11 @@
-/* ipc/shm/index_regions.h - how often each part of the table was changed, and how many keys it has:
- * words that lie beside it.
+/* ipc/shm/index_regions.h - words beside the table that count, by region, the changes and the keys.
  *
- * The table is cut into regions of INDEX_REGION_BUCKETS. The registrar counts up a region's word
- * (release) behind each store to one of its slots, so that a reader which finds the word (acquire)
- * as it was before its last look at the region has nothing to look at there. Who counts has the
- * file locked: without a lock the counts say nothing of what was changed since. Recovery counts
- * nothing either: until it is over nobody has the lock. The other word of a region is how many of
- * its slots are set: a walk leaves out those that have none, so that it costs what there is and not
- * what there is room for. */
+ * The table is divided into regions of INDEX_REGION_BUCKETS. The registrar increments a region's
+ * word (release) after each store to one of its slots. A reader that finds the word (acquire)
+ * unchanged since its last visit can skip the region. The counting process holds a lock on the
+ * file: without a lock the counts do not reflect later changes. Recovery does not count; until it
+ * is done no process holds the lock. A second word per region counts its occupied slots: walks skip
+ * empty regions, so they cost what is stored and not the capacity. */
 #ifndef SL_INDEX_REGIONS_H
 #define SL_INDEX_REGIONS_H
 
@@ -42,28 +40,29 @@ static inline void index_region_store(const struct index_regions *regions, uint6
     }
 }
 
-/* Makes those of an index that is about to be made: nobody's. */
+/* Creates the words of an index that is about to be created, without an owner. */
 sl_err index_regions_make(const char *shm_dir, const struct index_header *index,
                           struct sl_goes_on goes_on, struct sl_error *why);
-/* Opens or makes those of the view's index, nobody's from here on. Without them each look at the
- * table is at all of it: they may be missing. */
+/* Opens or creates the words of the view's index, without an owner. They are optional: without them
+ * each walk covers the whole table. */
 void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
                         struct sl_goes_on goes_on, struct index_regions *out);
-/* Counts the slots of a region that are set, whatever its word said. Before this process owns the
- * counts of an index that was there: of each region. */
+/* Recounts the occupied slots of a region. Do so for all regions before this process takes over the
+ * counts of an existing index. */
 void index_region_recount(const struct sl_index_view *view, uint64_t region);
-/* This process counts from here on. opened: what is there may have been changed by who did not. */
+/* Makes this process the one that counts. opened: a process that did not count may have made
+ * changes. */
 void index_regions_own(struct sl_index_view *view, bool opened);
 
-/* Where another process cut them short, or there are none, others are made, and who has the old
- * ones looks for them. True: they were. */
+/* Creates new words if another process truncated them or there are none; readers of the old ones
+ * look for them. True: it did. */
 bool index_regions_renew(const char *shm_dir, struct sl_index_view *view);
 
-/* A reader's. Errors: SL_ERR_NOT_FOUND, SL_ERR_STALE (of another index), those of sl_segment_open.
- */
+/* Opens them for a reader. Errors: SL_ERR_NOT_FOUND, SL_ERR_STALE (of another index), those of
+ * sl_segment_open. */
 sl_err index_regions_attach(const char *shm_dir, const struct sl_index_view *view,
                             struct index_regions *out);
-/* Which life of the index's writer counts now, and goes on; 0: none does. */
+/* Returns the life of the index's writer that counts now; 0: none does. */
 uint64_t index_regions_life(const struct index_regions *regions);
 void index_regions_close(struct index_regions *regions);
 

@@ -1,6 +1,5 @@
-/* ipc/shm/sl_huge.h - whether shared memory can have huge pages. The arena asks for them
- * (MADV_HUGEPAGE); whether it gets them depends on how its file system is mounted and on the
- * system's policy. */
+/* ipc/shm/sl_huge.h - whether shared memory can have huge pages. The arena requests them
+ * (MADV_HUGEPAGE); the mount options of its file system and the system's policy decide. */
 #ifndef SL_HUGE_H
 #define SL_HUGE_H
 
@@ -11,11 +10,11 @@
 
 #define SL_HUGE_TEXT_BYTES 128u
 
-/* Whether files in this directory get huge pages when they ask. `why` says so, or why not, for a
+/* Whether files in this directory get huge pages on request. `why` receives the explanation for a
  * log line. */
 bool sl_huge_pages(const char *directory, char why[SL_HUGE_TEXT_BYTES]);
 
-/* The same from the system's texts: /proc/self/mountinfo (NULL: not readable), the line of
+/* The same, from the system's texts: /proc/self/mountinfo (NULL: not readable), the line of
  * .../transparent_hugepage/shmem_enabled ("": none), and the device of the directory. */
 bool sl_huge_from(FILE *mounts, const char *policy, dev_t device, char why[SL_HUGE_TEXT_BYTES]);
 

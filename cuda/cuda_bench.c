@@ -22,7 +22,7 @@
 #define ROW_NS  (3 * SL_NS_PER_S / 2)
 #define WAIT_NS (30 * SL_NS_PER_S)
 
-/* Moves of one layer, or of whole values: they are of the same layers. */
+/* Moves of the same layers: of one layer, or of whole values. */
 struct pass {
     struct sl_move *moves;
     struct sl_plan_range range;
@@ -34,8 +34,8 @@ struct bench {
     uint64_t begun_ns;
     sl_cu_ptr pool;
     unsigned char *host;
-    enum sl_gpu_memory memory; /* that host is of */
-    uint64_t room_bytes;       /* of each */
+    enum sl_gpu_memory memory; /* kind of `host` */
+    uint64_t room_bytes;       /* size of pool and of host */
     struct sl_move *moves;     /* pass by pass */
     uint32_t move_count;       /* of a pass */
     struct pass passes[SL_GPU_BENCH_LAYERS];
@@ -106,7 +106,7 @@ static sl_err options_check(const struct sl_gpu_bench_options *options, struct s
                            SL_GPU_BENCH_PIECES_MAX);
 }
 
-/* Memory of a file as the arena has it: all of it is there, and pinned as the device pins. */
+/* Maps a file like the arena's: populated, and pinned as the device pins. */
 static sl_err tmpfs_open(struct bench *bench, struct sl_error *why)
 {
     struct sl_device *device = &bench->cuda->base;
@@ -130,7 +130,7 @@ static sl_err tmpfs_open(struct bench *bench, struct sl_error *why)
         return sl_fail_os(why, errno, "map %" PRIu64 " bytes", bench->room_bytes);
     }
     bench->host = at;
-    (void)madvise(at, bench->room_bytes, MADV_HUGEPAGE); /* as the arena asks for */
+    (void)madvise(at, bench->room_bytes, MADV_HUGEPAGE); /* like the arena */
     if (madvise(at, bench->room_bytes, MADV_POPULATE_WRITE) != 0) {
         return sl_fail_os(why, errno, "fill %" PRIu64 " bytes in '%s'", bench->room_bytes,
                           directory);
@@ -161,7 +161,7 @@ static void host_close(struct bench *bench)
     }
     if (bench->memory == SL_GPU_TMPFS) {
         while (!sl_device_host_remove(&bench->cuda->base, bench->host)) {
-            /* a slice at a time */
+            /* one slice per call */
         }
         (void)munmap(bench->host, bench->room_bytes);
     } else {
@@ -171,7 +171,7 @@ static void host_close(struct bench *bench)
     bench->host = NULL;
 }
 
-/* One kind of host memory at a time. */
+/* Opens one kind of host memory; there is one at a time. */
 static sl_err host_open(struct bench *bench, enum sl_gpu_memory memory, struct sl_error *why)
 {
     host_close(bench);
@@ -212,7 +212,8 @@ static void bench_close(struct bench *bench)
 
 /* ---- a row ---- */
 
-/* Block ids in an order that jumps, and places of values in another one, or in their order. */
+/* Fills the moves with block ids in random order, and values in another random order or in
+ * sequence. */
 static void moves_fill(struct bench *bench)
 {
     const struct sl_gpu_bench_row *row = &bench->row;
@@ -238,7 +239,7 @@ static void moves_fill(struct bench *bench)
     }
 }
 
-/* Pieces of a layer lie one after the other. */
+/* Builds the row's layers, each with its pieces in sequence. */
 static sl_err row_open(struct bench *bench, struct sl_error *why)
 {
     const struct sl_gpu_bench_row *row = &bench->row;
@@ -276,11 +277,11 @@ static sl_err row_open(struct bench *bench, struct sl_error *why)
     return err;
 }
 
-/* ---- what is timed ---- */
+/* ---- timed operations ---- */
 
 enum what { WHOLE, SINGLE, MOVE, DIGESTED, WAYS };
 
-/* Asynchronous copies of one run: no copy crosses from one registration to the next. */
+/* Copies one run asynchronously; no copy crosses from one registration to the next. */
 static sl_cu_result copy_run(struct bench *bench, unsigned char *host, sl_cu_ptr device,
                              uint64_t length_bytes)
 {
@@ -354,7 +355,7 @@ static sl_err by_way(struct bench *bench, enum sl_way way, struct sl_error *why)
     return err;
 }
 
-/* As a swapper does it. check: the blocks are digested where they lie, and nothing is moved. */
+/* Moves like a swapper. check: digests the blocks in place, and moves nothing. */
 static sl_err in_slices(struct bench *bench, bool digests, bool check, struct sl_error *why)
 {
     struct sl_device *device = &bench->cuda->base;
@@ -397,7 +398,7 @@ static int by_value(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* The ways of the row that are asked for and possible. */
+/* The ways of the row that are requested and possible. */
 static void ways_find(struct bench *bench, bool *wanted)
 {
     struct cuda_job job = way_job(bench, 0, SL_WAY_COPIES);
@@ -407,7 +408,7 @@ static void ways_find(struct bench *bench, bool *wanted)
     }
 }
 
-/* What the first slice is moved by. */
+/* The way that the device chooses for the first slice. */
 static enum sl_way way_chosen(struct bench *bench)
 {
     const struct sl_device *device = &bench->cuda->base;
@@ -422,7 +423,7 @@ static enum sl_way way_chosen(struct bench *bench)
     return job.way;
 }
 
-/* All sides take turns, so that what disturbs the machine disturbs all of them. */
+/* Measures all operations in turn, so that disturbances of the machine affect all of them. */
 static sl_err row_measure(struct bench *bench, struct sl_error *why)
 {
     struct sl_gpu_bench_row *row = &bench->row;
@@ -431,7 +432,7 @@ static sl_err row_measure(struct bench *bench, struct sl_error *why)
     uint32_t rounds = SL_MAX(SL_MIN(bench->options->rounds, ROUNDS_MAX), 1u), done = 0;
     uint64_t row_ns = sl_clock_monotonic_ns();
     ways_find(bench, wanted);
-    /* The first one warms up. */
+    /* The first round warms up. */
     for (uint32_t round = 0;
          round <= rounds && (done == 0 || sl_clock_monotonic_ns() - row_ns < ROW_NS); round++) {
         for (uint32_t what = 0; what < WAYS + SL_WAY_COUNT; what++) {
@@ -467,14 +468,14 @@ static sl_err row_measure(struct bench *bench, struct sl_error *why)
     return SL_OK;
 }
 
-/* ---- there and back ---- */
+/* ---- round trip ---- */
 
 static uint64_t value_words(const struct bench *bench)
 {
     return bench->row.piece_bytes * SL_GPU_BENCH_LAYERS / sizeof(uint64_t);
 }
 
-/* Each value says by which turn and for which block it was made. */
+/* Fills each value with a pattern of its turn and its block. */
 static void values_fill(struct bench *bench, uint32_t turn)
 {
     for (uint32_t i = 0; i < bench->move_count; i++) {
@@ -508,7 +509,8 @@ static sl_err values_check(const struct bench *bench, uint32_t turn, bool digest
     return SL_OK;
 }
 
-/* What came back must be what went: in by each way, out by the next one, and out with digests. */
+/* Checks that values survive: in by each way, digested in their blocks, out by the next way, and
+ * out with digests. */
 static sl_err row_check(struct bench *bench, struct sl_gpu_bench_result *result,
                         struct sl_error *why)
 {
@@ -524,7 +526,7 @@ static sl_err row_check(struct bench *bench, struct sl_gpu_bench_result *result,
         values_fill(bench, way);
         bench->row.to_host = false;
         err = by_way(bench, (enum sl_way)way, why);
-        if (err == SL_OK) { /* where they landed */
+        if (err == SL_OK) { /* checks where the bytes arrived */
             err = once(bench, DIGESTED, why);
         }
         if (err == SL_OK) {
@@ -582,7 +584,7 @@ static sl_err row_run(struct bench *bench, bool checks, struct sl_gpu_bench_resu
     return err;
 }
 
-/* All sizes, numbers and directions of one kind of values. */
+/* Runs all sizes, numbers and directions of one kind of values. */
 static sl_err rows(struct bench *bench, enum sl_gpu_values values, bool checks,
                    struct sl_gpu_bench_result *result, struct sl_error *why)
 {
@@ -597,7 +599,7 @@ static sl_err rows(struct bench *bench, enum sl_gpu_values values, bool checks,
             .piece_bytes = options->sizes[i / 2 / options->count_count],
             .pieces = options->counts[count],
         };
-        /* Once a size: the bytes, on the processor, take longest. */
+        /* Checked once per size: computing the bytes takes longest. */
         err = row_run(bench, checks && count == 0 && !bench->row.to_host, result, why);
     }
     return err;
@@ -655,7 +657,7 @@ sl_err sl_gpu_bench_run(const struct sl_gpu_bench_options *options,
     struct bench bench = {
         .options = options, .cuda = cuda_of(device), .begun_ns = sl_clock_monotonic_ns()};
     memcpy(result->text, device->text, sizeof(result->text));
-    while (err == SL_OK && more) { /* the crossover first: it decides what is chosen */
+    while (err == SL_OK && more) { /* the crossover first: it decides the choices */
         err = sl_device_work(device, &more, why);
     }
     result->crossover = bench.cuda->crossover;

@@ -1,5 +1,5 @@
-/* cuda/cuda_device.c - the device `cuda`: a driver that is found at run time, the primary context
- * of one GPU, kernels from the image that is built in, tables of layers in device memory. */
+/* cuda/cuda_device.c - the device `cuda`: opens the driver, the primary context of one GPU and the
+ * built-in kernels, and keeps tables of layers in device memory. */
 #include "cuda/cuda_internal.h"
 #include "runtime/base/sl_array.h"
 
@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a move of the swapper should have: a millisecond at 50 GB/s, PCIe 5 with 16 lanes. */
+/* A millisecond at 50 GB/s, PCIe 5 with 16 lanes. */
 #define CUDA_SLICE_BYTES (48 * SL_MIB)
-/* Staging is cut into halves of whole pages. */
+/* Halves of the staging are multiples of this. */
 #define CUDA_HALF_UNIT 4096u
 
 sl_err cuda_enter(struct cuda_device *cuda, struct sl_error *why)
@@ -23,7 +23,7 @@ sl_err cuda_enter(struct cuda_device *cuda, struct sl_error *why)
 
 /* ---- tables of layers ---- */
 
-/* No chunk of 16 KiB crosses from one run to the next: true of a block that is one run. */
+/* Whether no chunk of 16 KiB crosses from one run to the next: true of a block in one run. */
 static bool hash_in_place(const struct sl_layer_table *table)
 {
     if (table->path == SL_PLAN_RUNS || table->fragmented) {
@@ -37,8 +37,8 @@ static bool hash_in_place(const struct sl_layer_table *table)
     return true;
 }
 
-/* Through the bounce memory of a slot, which is free between moves: of memory that is not pinned a
- * copy's end could not be waited for. */
+/* Uses the bounce memory of a slot, which is free between moves: the end of a copy from memory that
+ * is not pinned could not be waited for. */
 static sl_err layers_upload(struct cuda_device *cuda, sl_cu_ptr to, const void *layers,
                             size_t length, struct sl_error *why)
 {
@@ -118,7 +118,7 @@ sl_err cuda_layers_add(struct sl_device *device, const struct sl_layer *layers,
     }
     struct cuda_table *table = &cuda->tables[slot];
     sl_err err = cuda_enter(cuda, why);
-    if (err == SL_OK) { /* which way is chosen for each job; only runs are known here */
+    if (err == SL_OK) { /* the way is chosen for each job; here only runs matter */
         err = sl_layer_table_init(&table->host, layers, layer_count, 1, why);
     }
     if (err != SL_OK) {
@@ -181,7 +181,7 @@ static void cuda_destroy(struct sl_device *device)
     }
     cuda_measure_close(cuda);
     cuda_watch_close(cuda);
-    cuda_slots_close(cuda); /* drains first: all below was lent to the streams */
+    cuda_slots_close(cuda); /* drains first: the streams used all that is freed below */
     for (uint32_t i = 0; i < cuda->table_count; i++) {
         table_free(cuda, &cuda->tables[i]);
     }
@@ -226,7 +226,8 @@ static const struct sl_device_ops cuda_ops = {
     .destroy = cuda_destroy,
 };
 
-/* An engine has the GPU, too: a mode that lets one process have it must go by way of MPS. */
+/* Refuses compute modes in which engine and swapper cannot both use the GPU. A mode for one process
+ * needs MPS. */
 static sl_err mode_check(struct cuda_device *cuda, uint32_t index, struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;
@@ -240,17 +241,17 @@ static sl_err mode_check(struct cuda_device *cuda, uint32_t index, struct sl_err
     }
     if (cuda->compute_mode == SL_CU_MODE_PROHIBITED) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "device cuda: GPU %u is in prohibited compute mode, in which no process may "
-                       "have it: nvidia-smi -c DEFAULT lets them",
+                       "device cuda: GPU %u is in prohibited compute mode, in which no process can "
+                       "use it: run nvidia-smi -c DEFAULT",
                        index);
     }
-    /* An older driver does not know the attribute: the context will tell. */
+    /* An older driver does not know the attribute: opening the context will show. */
     if (driver->device_attribute(&mps, SL_CU_ATTRIBUTE_MPS, cuda->gpu) != 0 || mps != 0) {
         return SL_OK;
     }
     return sl_fail(why, SL_ERR_CONFIG,
                    "device cuda: GPU %u is in exclusive-process mode without MPS, in which engine "
-                   "and swapper cannot both have it: nvidia-smi -c DEFAULT, or run MPS",
+                   "and swapper cannot both have it: run nvidia-smi -c DEFAULT, or MPS",
                    index);
 }
 
@@ -263,7 +264,7 @@ static sl_err context_open(struct cuda_device *cuda, uint32_t index, struct sl_e
     if (result == SL_CU_UNAVAILABLE && cuda->compute_mode == SL_CU_MODE_EXCLUSIVE) {
         (void)sl_fail(why, SL_ERR_CONFIG,
                       "device cuda: GPU %u is in exclusive-process mode and another process has it "
-                      "(nvidia-smi shows which): end that, or nvidia-smi -c DEFAULT, or run MPS",
+                      "(nvidia-smi shows which): end it, run nvidia-smi -c DEFAULT, or run MPS",
                       index);
         if (why != NULL) {
             why->os_code = result;
@@ -273,7 +274,7 @@ static sl_err context_open(struct cuda_device *cuda, uint32_t index, struct sl_e
     return sl_fail_cuda_start(&cuda->driver, why, result, doing);
 }
 
-/* Whether the driver has the GPU of this index. */
+/* Checks that the driver has a GPU of this index. */
 static sl_err gpu_check(struct sl_driver *driver, uint32_t index, struct sl_error *why)
 {
     int count = 0;
@@ -297,7 +298,7 @@ sl_err sl_device_check(const char *name, uint32_t ranks, struct sl_error *why)
     return err == SL_ERR_UNSUPPORTED && strcmp(name, "auto") == 0 ? SL_OK : err;
 }
 
-/* The GPU, and what is to be known of it. */
+/* Finds the GPU and its properties. */
 static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options *options,
                        struct sl_error *why)
 {
@@ -330,8 +331,8 @@ static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options 
     cuda->sm_limit = options->multiprocessors == 0 ? all : SL_MIN(options->multiprocessors, all);
     cuda->host_pointers = host_pointers != 0;
     cuda->capability = (uint32_t)(10 * major + minor);
-    /* A batch takes addresses as the device sees them: with another one there a copy would end in
-     * an illegal address, which is the end of the context. */
+    /* A batch uses device addresses: if they differ from the host's, a copy accesses an illegal
+     * address, which destroys the context. */
     cuda->batch_works = cuda->host_pointers && sl_driver_has_batch(driver);
     memcpy(cuda->base.gpu, uuid.bytes, sizeof(cuda->base.gpu));
     char *at = cuda->crossover.machine;
@@ -350,7 +351,8 @@ static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options 
     return SL_OK;
 }
 
-/* Without kernels a copy costs more and the processor digests: worth a word, and no failure. */
+/* Loads the kernels. Without them copies cost more and the processor digests: reported, but not an
+ * error. */
 static sl_err kernels_open(struct cuda_device *cuda, const struct sl_device_options *options,
                            struct sl_error *why)
 {
@@ -366,9 +368,9 @@ static sl_err kernels_open(struct cuda_device *cuda, const struct sl_device_opti
     size_t length = strlen(cuda->base.text), room = sizeof(cuda->base.text) - length;
     cuda->base.reduced = cuda->kernels.module == NULL;
     snprintf(cuda->base.text + length, room, "%s%s",
-             cuda->base.reduced ? "; copies alone, no kernels: " : ", kernels by ",
+             cuda->base.reduced ? "; only copies, no kernels: " : ", kernels by ",
              cuda->kernels.text);
-    if (cuda->base.reduced) { /* what is measured so is of no use to who has kernels */
+    if (cuda->base.reduced) { /* figures without kernels are useless to a device with kernels */
         length = strlen(cuda->crossover.machine);
         snprintf(cuda->crossover.machine + length, SL_CROSSOVER_TEXT - length, "-copies");
     }

@@ -1,6 +1,6 @@
-/* cuda/cuda_digest.c - slices that digest device blocks where they lie and move nothing: by a
- * kernel of the GPU, whose memory is some fifty times as fast as the bus. Where there is none, or
- * an engine computes, the bytes come to the host and the processor digests them. */
+/* cuda/cuda_digest.c - slices that digest device blocks in place and move nothing. A kernel does
+ * it: the GPU's memory is some fifty times as fast as the bus. Without kernels, or while an engine
+ * computes, the bytes are copied to the host and the processor digests them. */
 #include "cuda/cuda_internal.h"
 #include "runtime/base/sl_clock.h"
 
@@ -8,13 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What digests may take of the time of moves to the device, and how much of it may be saved up. */
+/* Digests may take this part of the time of moves to the device, of which at most this much is
+ * saved up. */
 #define CHECK_SHARE       20
 #define CHECK_ROOM_NS_MAX ((int64_t)(50 * SL_NS_PER_MS))
 
 /* ---- by the GPU ---- */
 
-/* Hashes of chunks [first, +value_chunks) of each block in the slot. */
+/* Launches the hash kernel for chunks [first, +value_chunks) of each block in the slot. */
 static sl_err check_send(struct cuda_device *cuda, struct cuda_slot *slot,
                          const struct cuda_job *job, uint64_t first_chunk, uint64_t value_chunks,
                          struct sl_error *why)
@@ -31,12 +32,12 @@ static sl_err check_send(struct cuda_device *cuda, struct cuda_slot *slot,
         .value_chunks = value_chunks,
         .first_chunk = first_chunk,
         .words = job->table->words,
-        .tails = (unsigned char *)(uintptr_t)slot->staging, /* nothing else is in it */
+        .tails = (unsigned char *)(uintptr_t)slot->staging, /* which is otherwise unused */
     };
     uint64_t chunks = slot->item_count * value_chunks;
     /* The host's table was read for sizes; the kernel reads the device's. */
     argument.swap.layers = layers + job->range.first_layer;
-    if (in_place && table->path == SL_PLAN_RUNS) { /* the layer that stands for all of a block */
+    if (in_place && table->path == SL_PLAN_RUNS) { /* the layer that represents a whole block */
         argument.swap.layers = layers + table->layer_count;
         argument.swap.layer_count = 1;
     }
@@ -74,7 +75,7 @@ static void check_add(struct cuda_slot *slot, struct cuda_job *job, uint64_t len
     }
 }
 
-/* As many values as a slot has room for hashes of, or a part of one that has more. */
+/* Sends as many values as a slot has room for hashes of, or a part of a larger one. */
 static sl_err check_step(struct cuda_device *cuda, struct cuda_job *job, struct sl_error *why)
 {
     uint64_t chunks = sl_digest_chunks(job->range.length_bytes);
@@ -98,14 +99,14 @@ static sl_err check_step(struct cuda_device *cuda, struct cuda_job *job, struct 
     return check_send(cuda, slot, job, 0, chunks, why);
 }
 
-/* Room for the hashes of a value that a slot has not enough for. */
+/* Makes room for the hashes of a value that exceed a slot's. */
 static sl_err check_room(struct cuda_device *cuda, const struct cuda_job *job, struct sl_error *why)
 {
     uint64_t chunks = sl_digest_chunks(job->range.length_bytes);
     if (chunks <= SL_MAX(cuda->hash_count_max, cuda->check.hashes_max)) {
         return SL_OK;
     }
-    cuda_slots_settle(cuda); /* what is there may be of a value on its way */
+    cuda_slots_settle(cuda); /* the present hashes may be of a value in flight */
     uint64_t *grown = realloc(cuda->check.hashes, chunks * sizeof(*grown));
     if (grown == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " hashes", chunks);
@@ -129,7 +130,7 @@ sl_err cuda_check_by(struct cuda_device *cuda, struct cuda_job *job, struct sl_e
     return err;
 }
 
-/* ---- the end ---- */
+/* ---- completion ---- */
 
 void cuda_check_finish(struct cuda_device *cuda, const struct cuda_slot *slot,
                        const struct cuda_item *item)
@@ -163,7 +164,7 @@ void cuda_check_finish(struct cuda_device *cuda, const struct cuda_slot *slot,
     }
 }
 
-/* Slots follow each other: what one took begins where the one before was over. */
+/* Slots run one after the other: the time of a slot begins when the previous one ended. */
 void cuda_check_charge(struct cuda_device *cuda, const struct cuda_slot *slot)
 {
     struct cuda_check *check = &cuda->check;

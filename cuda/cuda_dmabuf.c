@@ -1,11 +1,11 @@
-/* cuda/cuda_dmabuf.c - device memory for NICs: the driver gives a dmabuf of a range of addresses.
- */
+/* cuda/cuda_dmabuf.c - exports device memory as a dmabuf for NICs. */
 #include "cuda/cuda_internal.h"
 
 #include <inttypes.h>
 #include <unistd.h>
 
-/* Whether driver and GPU can at all. Drivers before 11.7 know neither call nor attribute. */
+/* Checks that driver and GPU support dmabufs. Drivers before 11.7 know neither call nor
+ * attribute. */
 static sl_err dmabuf_check(struct cuda_device *cuda, struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;
@@ -21,8 +21,8 @@ static sl_err dmabuf_check(struct cuda_device *cuda, struct sl_error *why)
     return SL_OK;
 }
 
-/* One of all that the mapping's handle names, from its first byte on: the driver wants whole pages
- * of the host. It may refuse memory of several handles, or of another process's IPC handle. */
+/* Exports all memory of the mapping's handle, from its first byte on: the driver requires whole
+ * host pages. It may refuse memory of several handles, or of another process's IPC handle. */
 sl_err cuda_dmabuf(struct sl_device *device, const struct sl_mapping *mapping,
                    struct sl_device_dmabuf *out, struct sl_error *why)
 {

@@ -1,17 +1,17 @@
-/* cuda/cuda_event.c - events of other processes: opened by their IPC handles, and asked.
+/* cuda/cuda_event.c - events of other processes: opens their IPC handles and queries them.
  *
- * They are asked, not waited for by our streams. Work of an engine may take seconds, or never end.
- * A stream that waits for it would keep the copies of all others waiting, and the swapper with
- * them. An event that cuEventQuery found over orders what is submitted afterwards behind it. */
+ * Our streams do not wait for these events. Work of an engine may take seconds, or never end, and a
+ * stream that waits for it would block the copies of all others, and the swapper. Work submitted
+ * after cuEventQuery found an event ended is ordered after it. */
 #include "cuda/cuda_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_BYTES 8u /* of a handle, for people */
+#define NAME_BYTES 8u /* shown of a handle */
 
-/* What is only wrong with this event does not end the swapper. */
+/* An error that concerns only this event does not end the swapper. */
 static sl_err event_failed(struct cuda_device *cuda, sl_cu_result result,
                            const unsigned char *handle, const char *doing, struct sl_error *why)
 {

@@ -1,5 +1,5 @@
-/* cuda/cuda_kernels.c - the images of kernels.cu, as far as there were compilers to make them, and
- * which of them the driver takes. */
+/* cuda/cuda_kernels.c - the built-in images of kernels.cu, for which compilers were found, and
+ * loading the first that the driver accepts. */
 #include "cuda/cuda_internal.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #ifdef SL_KERNEL_IMAGES_FILE
 #include SL_KERNEL_IMAGES_FILE
 
-/* With a zero byte behind it: PTX is a text. */
+/* With a terminating zero: PTX is a text. */
 #define EMBED(symbol, capability, name, file)    \
     __asm__(".section .rodata,\"a\",@progbits\n" \
             ".balign 16\n"                       \
@@ -40,7 +40,7 @@ const struct sl_kernel_image *sl_cuda_kernels(uint32_t *count)
 }
 #endif
 
-/* ---- the one that runs ---- */
+/* ---- loading ---- */
 
 /* Machine code runs on its own and on later architectures of the same major number. */
 static bool image_fits(const struct sl_kernel_image *image, uint32_t capability)
@@ -49,17 +49,17 @@ static bool image_fits(const struct sl_kernel_image *image, uint32_t capability)
            (image->capability / 10 == capability / 10 && image->capability <= capability);
 }
 
-/* Errors of the image alone: the next one may do. */
+/* Whether the error concerns only the image: the next one may work. */
 static bool image_refused(sl_cu_result result)
 {
     switch (result) {
     case SL_CU_INVALID_IMAGE: /* an ELF ABI that the driver does not know */
-    case SL_CU_NO_BINARY:     /* nothing for this architecture */
+    case SL_CU_NO_BINARY:     /* no code for this architecture */
     case SL_CU_INVALID_PTX:
     case SL_CU_NO_COMPILER:     /* the driver's library for PTX is not installed */
     case SL_CU_UNSUPPORTED_PTX: /* of a later toolkit */
     case SL_CU_COMPILER_OFF:    /* CUDA_DISABLE_JIT */
-    case SL_CU_NO_SYMBOL:       /* a kernel is not in it */
+    case SL_CU_NO_SYMBOL:       /* a kernel is missing */
     case SL_CU_NOT_SUPPORTED:
         return true;
     default:

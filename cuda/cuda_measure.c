@@ -1,22 +1,22 @@
 /* cuda/cuda_measure.c - measures the ways of moving pieces on this machine, a few milliseconds at a
- * time beside the moves, and keeps the figures. */
+ * time between moves, and saves the figures. */
 #include "cuda/cuda_internal.h"
 #include "runtime/base/sl_clock.h"
 
 #include <stdlib.h>
 
-#define PROBE_RUNS  2u /* alone: the better one counts, after one that is not timed */
-#define PROBE_AHEAD 3u /* jobs that fill the pipeline, before those that are timed */
-/* Jobs that follow them. Each wait may be late by some 50 us, which is a sixth of a job. */
+#define PROBE_RUNS  2u /* single jobs: the faster run counts, after an untimed one */
+#define PROBE_AHEAD 3u /* jobs that fill the pipeline before the timed ones */
+/* Timed jobs that follow each other. Each wait may be late by about 50 us, a sixth of a job. */
 #define PROBE_TIMED 16u
-/* A job that takes longer alone has no start that counts. */
+/* For a job that takes longer by itself the start-up time does not matter. */
 #define PROBE_START_NS SL_NS_PER_MS
 #define PROBE_MOVES    (CUDA_PROBE_BYTES / 4096)
 
 struct cuda_probe {
     sl_cu_ptr pool;
     unsigned char *host;
-    uint32_t next; /* figure, in the order of crossover.speed */
+    uint32_t next; /* number of the next figure, in the order of crossover.speed */
     struct sl_crossover found;
     struct sl_move moves[PROBE_MOVES];
 };
@@ -30,7 +30,7 @@ static sl_err probe_open(struct cuda_device *cuda, struct sl_error *why)
     }
     cuda->probe = probe;
     probe->found = cuda->crossover;
-    /* Twice the room: strides are twice the pieces on both sides, so that nothing merges. */
+    /* Twice the size: strides on both sides are twice the pieces, so that nothing merges. */
     sl_err err = sl_fail_cuda(&cuda->driver, why,
                               cuda->driver.memory_get(&probe->pool, 2 * cuda->probe_bytes),
                               "get device memory to measure with");
@@ -69,7 +69,7 @@ void cuda_measure_close(struct cuda_device *cuda)
     cuda->probe = NULL;
 }
 
-/* Blocks and values in orders that jump, each its own; counts are powers of two. */
+/* Fills moves with blocks and values in different scattered orders; counts are powers of two. */
 static void moves_fill(struct cuda_probe *probe, uint64_t value_bytes, uint32_t count,
                        uint32_t layers_index)
 {
@@ -83,14 +83,14 @@ static void moves_fill(struct cuda_probe *probe, uint64_t value_bytes, uint32_t 
     }
 }
 
-/* Sends the job once more. */
+/* Sends the job again. */
 static sl_err job_again(struct cuda_device *cuda, struct cuda_job *job, struct sl_error *why)
 {
     job->next = 0;
     return cuda_move_by(cuda, job, why);
 }
 
-/* The job alone: until it is over. */
+/* Times a single job until it has ended. */
 static sl_err alone_time(struct cuda_device *cuda, struct cuda_job *job, uint64_t *took_ns,
                          struct sl_error *why)
 {
@@ -103,8 +103,8 @@ static sl_err alone_time(struct cuda_device *cuda, struct cuda_job *job, uint64_
     return err;
 }
 
-/* Jobs that follow each other: each is sent when there is a free slot, so that from one sending to
- * the next a job is over. */
+/* Times jobs that follow each other. Each is sent when a slot is free, so one job ends between two
+ * sends. */
 static sl_err follows_time(struct cuda_device *cuda, struct cuda_job *job, uint64_t *took_ns,
                            struct sl_error *why)
 {
@@ -151,14 +151,14 @@ static sl_err figure(struct cuda_device *cuda, struct cuda_job *job, uint32_t al
         return SL_OK;
     }
     sl_err err = job_time(cuda, job, alone != 0, &job_ns, why);
-    if (err == SL_OK) { /* bytes in a microsecond are megabytes in a second */
+    if (err == SL_OK) { /* bytes per microsecond equal megabytes per second */
         uint64_t rate = bytes * 1000 / SL_MAX(job_ns, UINT64_C(1));
         *speed = (uint32_t)SL_MAX(SL_MIN(rate, (uint64_t)UINT32_MAX), UINT64_C(1));
     }
     return err;
 }
 
-/* Values of one piece each: an entry of every way covers just that, and none joins the next. */
+/* Measures values of one piece each: an entry of any way covers one piece, and no entries merge. */
 static sl_err figure_next(struct cuda_device *cuda, struct cuda_probe *probe, struct sl_error *why)
 {
     uint32_t way = probe->next % SL_WAY_COUNT, rest = probe->next / SL_WAY_COUNT;
@@ -186,7 +186,7 @@ static sl_err figure_next(struct cuda_device *cuda, struct cuda_probe *probe, st
         .way = (enum sl_way)way,
         .to_host = to_host != 0,
     };
-    /* Each alone comes first. */
+    /* A single job's figure is measured first. */
     uint32_t alone = follows ? probe->found.speed[0][to_host][size][count][way] : 0;
     err = figure(cuda, &job, alone, &probe->found.speed[follows][to_host][size][count][way], why);
     cuda_layers_remove(&cuda->base, layers_index);
@@ -196,11 +196,11 @@ static sl_err figure_next(struct cuda_device *cuda, struct cuda_probe *probe, st
 
 sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *why)
 {
-    if (cuda_watch_computes(cuda)) { /* figures of kernels that take turns are of no use later */
+    if (cuda_watch_computes(cuda)) { /* figures of time-sliced kernels would be useless later */
         *more = false;
         return SL_OK;
     }
-    cuda_slots_settle(cuda); /* nothing else is timed */
+    cuda_slots_settle(cuda); /* no other work is timed */
     struct sl_device_stats stats = cuda->base.stats;
     sl_err err = cuda->probe == NULL ? probe_open(cuda, why) : SL_OK;
     if (err == SL_OK) {
@@ -215,9 +215,9 @@ sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *
         }
         cuda->measuring = false;
     }
-    cuda->base.stats = stats; /* measuring is no traffic */
+    cuda->base.stats = stats; /* measuring is not counted as traffic */
     if (err != SL_OK) {
-        cuda->measuring = false; /* what was published decides */
+        cuda->measuring = false; /* the published figures remain in use */
     }
     if (!cuda->measuring) {
         cuda_measure_close(cuda);

@@ -1,5 +1,4 @@
-/* cuda/cuda_memory.c - memory of engines mapped into the context, and arenas pinned slice by slice.
- */
+/* cuda/cuda_memory.c - maps memory of engines into the context, and pins arenas slice by slice. */
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_wait.h"
 #include "runtime/base/sl_clock.h"
@@ -22,7 +21,8 @@ static bool handle_same(const struct sl_memory_handle *a, const struct sl_memory
            a->fd == b->fd && memcmp(a->ipc, b->ipc, sizeof(a->ipc)) == 0;
 }
 
-/* Where peer access works the driver maps memory of another GPU, too: slow, and never meant. */
+/* Refuses memory of another GPU, which the driver maps if peer access works: it is slow and never
+ * intended. */
 static sl_err gpu_check(struct cuda_device *cuda, sl_cu_ptr at, uint32_t pid, struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;
@@ -91,7 +91,7 @@ static sl_err map_ipc(struct cuda_device *cuda, const struct sl_memory_handle *h
     return SL_OK;
 }
 
-/* Undoes in reverse what map_physical did; also half of it. */
+/* Undoes map_physical in reverse order; also if half done. */
 static void physical_close(struct sl_driver *driver, const struct cuda_map *map, bool mapped)
 {
     if (mapped) {
@@ -120,7 +120,7 @@ sl_err cuda_memory_unit(struct cuda_device *cuda, size_t *unit, struct sl_error 
                         "ask for the granularity of device memory");
 }
 
-/* Gives map->physical an address; takes it, also on failure. */
+/* Maps map->physical to an address; takes it, also on failure. */
 static sl_err physical_open(struct cuda_device *cuda, struct cuda_map *map, struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;
@@ -234,7 +234,7 @@ sl_err cuda_map(struct sl_device *device, const struct sl_memory_handle *handle,
     if (length_bytes == 0 ||
         __builtin_add_overflow(handle->offset_bytes, length_bytes, &end_bytes) ||
         end_bytes > INT64_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "%" PRIu64 " bytes at %" PRIu64 " are not there",
+        return sl_fail(why, SL_ERR_INVALID, "%" PRIu64 " bytes at %" PRIu64 " are out of range",
                        length_bytes, handle->offset_bytes);
     }
     sl_err err = cuda_enter(cuda, why);
@@ -289,7 +289,7 @@ sl_err cuda_stream_end(struct cuda_device *cuda, sl_cu_stream stream, const char
         return err;
     }
     cuda->driver.lost = cuda->hung = true;
-    for (uint32_t i = 0; i < CUDA_SLOTS; i++) { /* what is there is never proven to be over */
+    for (uint32_t i = 0; i < CUDA_SLOTS; i++) { /* these slots never provably end */
         cuda->base.unended |= cuda->slots[i].state == CUDA_SLOT_IN_FLIGHT;
     }
     if (why != NULL) {
@@ -300,7 +300,7 @@ sl_err cuda_stream_end(struct cuda_device *cuda, sl_cu_stream stream, const char
 
 /* ---- memory for others ---- */
 
-/* New memory has what was there before: another process's bytes. */
+/* New memory holds another process's bytes, so it is cleared. */
 static sl_err memory_clear(struct cuda_device *cuda, const struct cuda_map *map,
                            struct sl_error *why)
 {
@@ -422,7 +422,7 @@ sl_err cuda_host_add(struct sl_device *device, unsigned char *base, uint64_t len
     return SL_OK;
 }
 
-/* Unpins the last slice; false: none is left. All slices but the last are CUDA_PIN_BYTES long. */
+/* Unpins the last slice; false: there is none. All slices but the last are CUDA_PIN_BYTES long. */
 static bool host_unpin_step(struct cuda_device *cuda, struct cuda_host *host)
 {
     SL_ASSERT(!host->adopted);
@@ -446,7 +446,8 @@ bool cuda_host_remove(struct sl_device *device, const unsigned char *base)
     (void)cuda_enter(cuda, NULL);
     host->leaving = true;
     cuda_slots_settle(cuda);
-    if (cuda->hung) { /* its pages stay as long as the process: the GPU may still write to them */
+    if (cuda->hung) { /* the GPU may still write to these pages, so they stay pinned as long as the
+                         process lives */
         *host = (struct cuda_host){0};
         return true;
     }
@@ -458,10 +459,10 @@ bool cuda_host_remove(struct sl_device *device, const unsigned char *base)
     return true;
 }
 
-/* What the next slice of a host has: 0 when there is none yet, or none left. */
+/* Size of a host's next slice: 0 if it does not exist yet, or none is left. */
 static uint64_t host_next_bytes(const struct cuda_host *host)
 {
-    uint64_t left_bytes = host->length_bytes - host->pinned_bytes; /* 0 of what was adopted */
+    uint64_t left_bytes = host->length_bytes - host->pinned_bytes; /* 0 if adopted */
     uint64_t next_bytes = SL_MIN(left_bytes, CUDA_PIN_BYTES);
     bool ready = host->pinned_bytes + next_bytes <= host->ready_bytes;
     return host->base == NULL || host->refused || host->leaving || !ready ? 0 : next_bytes;
@@ -489,7 +490,7 @@ sl_err cuda_host_step(struct cuda_device *cuda, bool *more, struct sl_error *why
                                   "pin %" PRIu64 " bytes after %" PRIu64 " of %" PRIu64, next_bytes,
                                   host->pinned_bytes, host->length_bytes);
         if (err != SL_OK) {
-            host->refused = true; /* what is pinned of it is undone in the steps that follow */
+            host->refused = true; /* the pinned slices are unpinned in the following steps */
             return err;
         }
         host->pinned_bytes += next_bytes;

@@ -1,13 +1,14 @@
-/* cuda/cuda_move.c - cuts a job into what fits a slot, by one of four ways. */
+/* cuda/cuda_move.c - cuts a job into slots, by one of four ways. */
 #include "cuda/cuda_internal.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- what a slot holds ---- */
+/* ---- contents of a slot ---- */
 
-/* A copy between device memory and pinned memory, joined to the one before where both go on. No
- * copy may cross from one registration of host memory to the next. False: the slot is full. */
+/* Adds a copy between device memory and pinned memory, merged with the previous one if both sides
+ * continue it. joins: merging is allowed; a copy must not cross registrations of host memory.
+ * False: the slot is full. */
 static bool copy_add(struct cuda_slot *slot, sl_cu_ptr to, sl_cu_ptr from, uint64_t length_bytes,
                      bool joins)
 {
@@ -28,7 +29,8 @@ static bool copy_add(struct cuda_slot *slot, sl_cu_ptr to, sl_cu_ptr from, uint6
     return true;
 }
 
-/* The same for host memory wherever it lies; direct: in added memory. Gives what was taken. */
+/* Adds copies for any host memory; direct: it is added memory, and copies are cut at its slices.
+ * Returns the bytes that fit. */
 static uint64_t copy_cut(struct cuda_device *cuda, struct cuda_slot *slot, sl_cu_ptr device,
                          unsigned char *host, uint64_t length_bytes, bool direct, bool to_host)
 {
@@ -52,7 +54,7 @@ static uint64_t copy_cut(struct cuda_device *cuda, struct cuda_slot *slot, sl_cu
     return done_bytes;
 }
 
-/* Bounces what is not pinned. */
+/* Adds an item; memory that is not pinned uses the bounce memory. */
 static struct cuda_item *item_add(struct cuda_device *cuda, struct cuda_slot *slot,
                                   struct sl_move *move, uint64_t from_bytes, uint64_t length_bytes,
                                   uint64_t bounce_offset_bytes)
@@ -78,7 +80,7 @@ static unsigned char *item_host(const struct cuda_slot *slot, const struct cuda_
                                                     : slot->bounce + item->bounce_offset_bytes;
 }
 
-/* Whether one more value can be digested on the device. */
+/* Whether the slot has room for one more value's digest on the device. */
 static bool hash_fits(const struct cuda_device *cuda, const struct cuda_slot *slot,
                       const struct cuda_job *job)
 {
@@ -107,7 +109,7 @@ static struct sl_swap slot_swap(const struct cuda_slot *slot, const struct cuda_
     return swap;
 }
 
-/* The item has taken so much of the next move. */
+/* Advances the job by the bytes of the next move that the item has taken. */
 static void range_step(struct cuda_job *job, struct cuda_item *item, uint64_t taken_bytes)
 {
     job->next_bytes += taken_bytes;
@@ -136,7 +138,7 @@ static sl_err staged_values(struct cuda_device *cuda, struct cuda_slot *slot, st
                      range->length_bytes, item->bounce_offset_bytes == CUDA_DIRECT,
                      job->to_host) < range->length_bytes) {
             SL_ASSERT(slot->item_count > 1);
-            slot->copy_count = copies_before; /* the next slot's */
+            slot->copy_count = copies_before; /* for the next slot */
             slot->item_count--;
             break;
         }
@@ -152,7 +154,7 @@ static sl_err staged_values(struct cuda_device *cuda, struct cuda_slot *slot, st
     return cuda_slot_send(cuda, slot, job, &swap, why);
 }
 
-/* One range that is larger than the staging: layer slice by layer slice. */
+/* Moves part of a value that is larger than the staging: some layers at a time. */
 static sl_err staged_slice(struct cuda_device *cuda, struct cuda_slot *slot, struct cuda_job *job,
                            uint32_t first_layer, struct sl_error *why)
 {
@@ -172,7 +174,7 @@ static sl_err staged_slice(struct cuda_device *cuda, struct cuda_slot *slot, str
     return cuda_slot_send(cuda, slot, job, &swap, why);
 }
 
-/* ---- copies: a DMA copy a run of a piece, one by one or as a batch ---- */
+/* ---- copies: one DMA copy per run of a piece, single or in a batch ---- */
 
 /* The layer that byte `at` of a value belongs to. */
 static uint32_t layer_at(const struct sl_layer_table *table, uint64_t at_bytes)
@@ -189,7 +191,7 @@ static uint32_t layer_at(const struct sl_layer_table *table, uint64_t at_bytes)
     return low;
 }
 
-/* Copies of [from, +length) of a value; gives how much the slot had room for. */
+/* Adds copies of [from, +length) of a value; returns the bytes that the slot had room for. */
 static uint64_t range_add(struct cuda_device *cuda, struct cuda_slot *slot,
                           const struct cuda_job *job, const struct cuda_item *item,
                           uint64_t length_bytes)
@@ -222,7 +224,8 @@ static uint64_t range_add(struct cuda_device *cuda, struct cuda_slot *slot,
     return done_bytes;
 }
 
-/* Whether the next value is the next slot's: cut in two, the processor would have to digest it. */
+/* Whether the next value is left for the next slot: if it is cut in two, the processor must digest
+ * it. */
 static bool kept_whole(const struct cuda_device *cuda, const struct cuda_slot *slot,
                        const struct cuda_job *job)
 {
@@ -266,7 +269,7 @@ static sl_err copied(struct cuda_device *cuda, struct cuda_slot *slot, struct cu
     return cuda_slot_send(cuda, slot, job, &swap, why);
 }
 
-/* ---- mapped: a kernel reaches into pinned memory ---- */
+/* ---- mapped: a kernel accesses pinned memory ---- */
 
 static sl_err mapped(struct cuda_device *cuda, struct cuda_slot *slot, struct cuda_job *job,
                      struct sl_error *why)
@@ -299,8 +302,8 @@ static sl_err mapped(struct cuda_device *cuda, struct cuda_slot *slot, struct cu
 void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool *possible)
 {
     bool fits = sl_align_up(job->range.length_bytes, SL_WORD_BYTES) <= cuda->half_bytes;
-    /* Where the GPU cannot digest a block that is only copied, the detour over staging costs less
-     * than a processor that digests. Beside an engine that computes it costs the engine more. */
+    /* If the GPU cannot digest a block that is only copied, the detour through staging costs less
+     * than digesting on the processor. While an engine computes, it costs the engine more. */
     bool kernels = cuda->kernels.module != NULL;
     bool plain =
         !job->digests || !kernels || job->copies_alone || cuda_hash_where_it_lies(job) || !fits;
@@ -310,7 +313,7 @@ void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool 
     possible[SL_WAY_MAPPED] = kernels && plain && fits && cuda->host_pointers;
 }
 
-/* What is left of the job, up to what a slot holds. */
+/* Sends the next part of the job that fits a slot. */
 static sl_err job_step(struct cuda_device *cuda, struct cuda_job *job, struct sl_error *why)
 {
     const struct sl_layer_table *table = &job->table->host;
@@ -332,7 +335,7 @@ static sl_err job_step(struct cuda_device *cuda, struct cuda_job *job, struct sl
             table->layers[layer].value_offset_bytes == at_bytes) {
             return staged_slice(cuda, slot, job, layer, why);
         }
-        struct cuda_job one = *job; /* a piece alone is larger than the staging: by copies */
+        struct cuda_job one = *job; /* a single piece larger than the staging: copied */
         one.way = SL_WAY_COPIES;
         one.count = one.next + 1;
         err = copied(cuda, slot, &one, why);
@@ -400,7 +403,7 @@ static sl_err moves_check(const struct cuda_device *cuda, struct sl_move *moves,
     return SL_OK;
 }
 
-/* Moves of the same layers together, up to where all of them are on their way. */
+/* Sends all moves, grouped by equal layers, until all are in flight. */
 static sl_err moves_send(struct cuda_device *cuda, struct sl_move *moves, uint32_t count,
                          const struct cuda_job *like, struct sl_error *why)
 {
@@ -426,7 +429,7 @@ static sl_err moves_send(struct cuda_device *cuda, struct sl_move *moves, uint32
     return err;
 }
 
-/* What a call before has kept. */
+/* Returns the error that an earlier call kept. */
 static sl_err late_error(struct cuda_device *cuda, struct sl_error *why)
 {
     sl_err err = cuda->late.code;

@@ -1,5 +1,5 @@
 /* cuda/cuda_parts.c - device memory of many handles (expandable segments, allocators of engines
- * that unmap and map again): all of them mapped here in one run of addresses. */
+ * that unmap and map again): maps all of them into one range of addresses. */
 #include "cuda/cuda_internal.h"
 #include "runtime/base/sl_array.h"
 #include "runtime/base/sl_clock.h"
@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A swapper that says nothing for a second is killed. */
+/* A swapper without a heartbeat for a second is killed. */
 #define PARTS_FETCH_NS (500 * SL_NS_PER_MS)
 
 struct part {
     sl_cu_handle handle;
     uint64_t length_bytes;
 };
-/* What has come so far. */
+/* Handles received so far. */
 struct parts {
     struct cuda_device *cuda;
     struct part *at;
@@ -25,7 +25,7 @@ struct parts {
     size_t unit;
 };
 
-/* The handles are only needed up to the mapping, which keeps the memory. */
+/* Handles are needed only until the mapping, which keeps the memory. */
 static void parts_release(struct parts *parts)
 {
     for (uint32_t i = 0; i < parts->count; i++) {
@@ -83,7 +83,7 @@ static sl_err parts_fetch(struct parts *parts, const struct sl_memory_handle *ha
                                 sl_deadline_ns(sl_clock_monotonic_ns(), PARTS_FETCH_NS), why);
 }
 
-/* map->part_count says how far it came. */
+/* map->part_count is the number of mapped parts, also on failure. */
 static sl_err parts_map(const struct parts *parts, struct cuda_map *map, struct sl_error *why)
 {
     struct sl_driver *driver = &parts->cuda->driver;
@@ -139,7 +139,7 @@ sl_err cuda_parts_open(struct cuda_device *cuda, const struct sl_memory_handle *
 void cuda_parts_close(struct cuda_device *cuda, struct cuda_map *map)
 {
     uint64_t at = 0;
-    for (uint32_t i = 0; i < map->part_count; i++) { /* as they were mapped: in no other pieces */
+    for (uint32_t i = 0; i < map->part_count; i++) { /* in the same pieces as they were mapped */
         (void)cuda->driver.address_unmap(map->base + at, map->part_lengths[i]);
         at += map->part_lengths[i];
     }

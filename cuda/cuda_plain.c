@@ -1,11 +1,11 @@
-/* cuda/cuda_plain.c - plain memory of processes (CPU tensors) on the device `cuda`: the device
- * `host` copies it. The bytes go between two memories of the host, so the GPU and pinned staging
- * would be a detour. A node with a GPU so serves engines on CPUs, too. */
+/* cuda/cuda_plain.c - plain memory of processes (CPU tensors) on the device `cuda`. The device
+ * `host` copies it: both sides are host memory, so GPU and pinned staging would be a detour. So a
+ * node with a GPU also serves engines on CPUs. */
 #include "cuda/cuda_internal.h"
 
-#define PLAIN_STAGING_BYTES (512 * SL_KIB) /* what the processor digests at a time, twice */
+#define PLAIN_STAGING_BYTES (512 * SL_KIB) /* digested at a time by the processor, twice */
 
-/* Opened with the first process. */
+/* Opens the device `host` with the first process. */
 static sl_err plain_open(struct cuda_device *cuda, struct sl_error *why)
 {
     struct sl_device_options options = {
@@ -43,7 +43,8 @@ void cuda_plain_layers_remove(struct cuda_device *cuda, const struct cuda_table 
 sl_err cuda_plain_by(struct cuda_device *cuda, const struct cuda_job *job, struct sl_error *why)
 {
     struct sl_device *plain = cuda->plain;
-    uint32_t index = job->moves[0].layers_index; /* here, and there it is another */
+    uint32_t index =
+        job->moves[0].layers_index; /* our table's number; the device `host` has another */
     for (uint32_t i = 0; i < job->count; i++) {
         job->moves[i].layers_index = job->table->plain_index;
     }

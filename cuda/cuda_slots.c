@@ -1,6 +1,6 @@
-/* cuda/cuda_slots.c - the two slots of the pipeline: while the GPU moves what is in one, the other
- * is filled. A slot has a stream of its own, so that the kernel of one runs beside the copies of
- * the other, and in it everything is in order. */
+/* cuda/cuda_slots.c - the two slots of the pipeline: while the GPU works on one, the other is
+ * filled. Each slot has its own stream, in which its work is ordered, so that a kernel of one slot
+ * runs beside copies of the other. */
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_wait.h"
 #include "runtime/base/sl_clock.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Copies of a slot take a millisecond; beside a busy engine some more. */
+/* Copies of a slot take a millisecond, more beside a busy engine. */
 #define CUDA_WAIT_NS (10 * SL_NS_PER_S)
 
 static uint64_t wait_deadline(const struct cuda_device *cuda)
@@ -69,7 +69,7 @@ sl_err cuda_slots_open(struct cuda_device *cuda, struct sl_error *why)
     if (cuda->slots == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for device cuda");
     }
-    /* The least priority: a decode kernel that waits goes first. */
+    /* The lowest priority: a waiting decode kernel runs first. */
     sl_err err = sl_fail_cuda(&cuda->driver, why, cuda->driver.priorities(&least, &greatest),
                               "ask for the priorities of streams");
     for (uint32_t i = 0; err == SL_OK && i < CUDA_SLOTS; i++) {
@@ -112,7 +112,7 @@ void cuda_slots_close(struct cuda_device *cuda)
     cuda->slots = NULL;
 }
 
-/* ---- the end of a slot's work ---- */
+/* ---- completion of a slot ---- */
 
 static void item_finish(struct cuda_device *cuda, const struct cuda_slot *slot,
                         const struct cuda_item *item)
@@ -146,7 +146,7 @@ static void item_finish(struct cuda_device *cuda, const struct cuda_slot *slot,
     }
 }
 
-/* What was sent is over. */
+/* Completes a slot whose work has ended. */
 static void slot_over(struct cuda_device *cuda, struct cuda_slot *slot)
 {
     SL_ASSERT(slot->state == CUDA_SLOT_IN_FLIGHT);
@@ -157,8 +157,8 @@ static void slot_over(struct cuda_device *cuda, struct cuda_slot *slot)
     slot->state = CUDA_SLOT_FREE;
 }
 
-/* A GPU that does not end in time may do so at any moment later: what it was lent is never proven
- * to be free again, so the context is lost. */
+/* Waits for the slot. A GPU that exceeds the limit may finish at any later time: its memory is
+ * never provably free again, so the context is lost. */
 static sl_err slot_wait(struct cuda_device *cuda, struct cuda_slot *slot, struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;
@@ -209,13 +209,13 @@ sl_err cuda_slot_take(struct cuda_device *cuda, const struct cuda_job *job, stru
     return SL_OK;
 }
 
-/* Number i of the slots, the oldest first. */
+/* Slot number i, oldest first. */
 static struct cuda_slot *slot_at(struct cuda_device *cuda, uint32_t i)
 {
     return &cuda->slots[(cuda->next_slot + i) % CUDA_SLOTS];
 }
 
-/* Slices are over up to the one that the oldest slot on its way is of. */
+/* Slices before that of the oldest slot in use have ended. */
 static void slices_note(struct cuda_device *cuda)
 {
     uint64_t done = cuda->base.slices_begun;
@@ -249,7 +249,7 @@ sl_err cuda_slots_finish(struct cuda_device *cuda, bool wait, struct sl_error *w
 
 void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why)
 {
-    bool whole = true; /* up to here */
+    bool whole = true; /* all older slots have ended without an error */
     for (uint32_t i = 0; i < CUDA_SLOTS; i++) {
         struct cuda_slot *slot = slot_at(cuda, i);
         sl_cu_result result = 0;
@@ -259,10 +259,10 @@ void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why
                          : sl_cuda_stream_wait(&cuda->driver, slot->stream, wait_deadline(cuda));
         }
         if (result != 0 && *err != SL_ERR_DEVICE) {
-            /* Without this proof the GPU may still write to memory that goes back to others: only
-             * the end of the context ends that, whatever the driver thinks of the error. */
+            /* Without this proof the GPU may still write to memory that is released: only the end
+             * of the context stops that, whatever class the error has. */
             (void)sl_fail_cuda(&cuda->driver, why, result, "wait for copies that were given up");
-            cuda->base.unended |= !cuda->driver.lost; /* or a call before has found that */
+            cuda->base.unended |= !cuda->driver.lost; /* unless an earlier call has recorded that */
             cuda->hung |= !cuda->driver.lost;
             cuda->driver.lost = true;
             *err = SL_ERR_DEVICE;
@@ -305,7 +305,7 @@ void cuda_slots_settle(struct cuda_device *cuda)
     }
 }
 
-/* ---- the start ---- */
+/* ---- starting a slot ---- */
 
 static sl_err copies_single(struct cuda_device *cuda, struct cuda_slot *slot, bool to_host,
                             struct sl_error *why)
@@ -322,7 +322,8 @@ static sl_err copies_single(struct cuda_device *cuda, struct cuda_slot *slot, bo
     return err;
 }
 
-/* False: the driver wants it piece by piece. Copies that it took before are the same again. */
+/* False: the driver refuses the batch, and the copies are made one by one. Copies of it that have
+ * run are repeated, which is safe. */
 static bool copies_batch(struct cuda_device *cuda, struct cuda_slot *slot, sl_cu_result *result)
 {
     *result = sl_driver_copy_batch(&cuda->driver, slot->to, slot->from, slot->lengths,
@@ -352,7 +353,8 @@ sl_err cuda_slot_launch(struct cuda_device *cuda, struct cuda_slot *slot, sl_cu_
                         void *argument, uint64_t workers, const char *name, struct sl_error *why)
 {
     uint64_t blocks = (workers + SL_KERNEL_THREADS - 1) / SL_KERNEL_THREADS;
-    /* Two blocks fill a multiprocessor's registers, so the grid bounds how many are used. */
+    /* Two blocks fill a multiprocessor's registers, so the grid bounds the number of
+     * multiprocessors used. */
     unsigned grid = (unsigned)SL_MIN(blocks, (uint64_t)2 * cuda->sm_limit);
     void *parameters[] = {argument};
     cuda->base.stats.kernels++;
@@ -371,8 +373,8 @@ static sl_err swap_launch(struct cuda_device *cuda, struct cuda_slot *slot,
                             &argument, tiles * SL_TILE_LANES, to_host ? "gather" : "scatter", why);
 }
 
-/* Digests of the values in the staging, or of the blocks where they lie; what the ring has first.
- */
+/* Launches the digest of the values in the staging, or of the blocks in place: of the first
+ * hash_count entries of the ring. */
 static sl_err hash_launch(struct cuda_device *cuda, struct cuda_slot *slot,
                           const struct cuda_job *job, const struct sl_swap *swap,
                           struct sl_error *why)
@@ -387,7 +389,7 @@ static sl_err hash_launch(struct cuda_device *cuda, struct cuda_slot *slot,
     if (job->way != SL_WAY_STAGED) {
         argument.swap.values = NULL;
         argument.swap.value_offsets = NULL;
-        if (table->path == SL_PLAN_RUNS) { /* the layer that stands for all of a block */
+        if (table->path == SL_PLAN_RUNS) { /* the layer that represents a whole block */
             argument.swap.layers =
                 (const struct sl_swap_layer *)(uintptr_t)job->table->device + table->layer_count;
             argument.swap.layer_count = 1;
@@ -398,8 +400,8 @@ static sl_err hash_launch(struct cuda_device *cuda, struct cuda_slot *slot,
                             "the digest", why);
 }
 
-/* Behind the copies: a small copy before them would wait for those of the other slot, and they for
- * it. */
+/* Called after the copies: a small copy before them would wait for those of the other slot, and
+ * they for it. */
 static sl_err hashes_fetch(struct cuda_device *cuda, struct cuda_slot *slot,
                            const struct cuda_job *job, struct sl_error *why)
 {

@@ -16,7 +16,7 @@ static void wait_pause(uint64_t waited_ns, uint64_t left_ns)
     }
     uint64_t sleep_ns = SL_MIN(waited_ns / 8, SL_CUDA_WAIT_SLEEP_NS_MAX);
     struct timespec pause = {.tv_nsec = (long)SL_MIN(sleep_ns, left_ns)};
-    (void)nanosleep(&pause, NULL); /* a signal only makes the next look come earlier */
+    (void)nanosleep(&pause, NULL); /* a signal only makes the next poll earlier */
 }
 
 static sl_cu_result wait_for(query_fn query, void *what, uint64_t deadline_ns)

@@ -1,10 +1,10 @@
-/* cuda/cuda_watch.c - whether another process computes on the GPU, so that kernels of ours would
- * take turns with its own.
+/* cuda/cuda_watch.c - detects whether another process computes on the GPU, with whose kernels ours
+ * would be time-sliced.
  *
- * Without MPS the kernels of two processes never run at the same time: the GPU gives each a slice
- * of some milliseconds in turn, and a stream's priority counts within one process alone. A kernel
- * that has nothing to do shows it: on a GPU that is ours it is over within some 10 us, else when
- * the other's slice is. */
+ * Without MPS kernels of two processes never run at the same time: the GPU gives each a time slice
+ * of some milliseconds in turn, and a stream's priority counts only within its process. A kernel
+ * without work shows this: on an otherwise idle GPU it ends within about 10 us, otherwise after the
+ * other process's slice. */
 #include "cuda/cuda_internal.h"
 #include "cuda/cuda_wait.h"
 #include "runtime/base/sl_clock.h"
@@ -14,13 +14,13 @@
 #include <sys/stat.h>
 
 #define WATCH_PAUSE_NS  (100 * SL_NS_PER_MS)
-#define WATCH_LATE_NS   (150 * UINT64_C(1000)) /* slices of other processes are ten times as long */
-#define WATCH_LINGER_NS SL_NS_PER_S            /* an engine that computes has pauses */
-#define WATCH_FIRST_NS  SL_NS_PER_S /* the driver may load the kernel when it is used first */
+#define WATCH_LATE_NS   (150 * UINT64_C(1000)) /* time slices of others are ten times as long */
+#define WATCH_LINGER_NS SL_NS_PER_S            /* a computing engine has pauses */
+#define WATCH_FIRST_NS  SL_NS_PER_S            /* the driver may load the kernel at its first use */
 
 /* ---- MPS ---- */
 
-/* A driver that does not know the attribute: whether the control daemon's pipe is there. */
+/* For drivers that do not know the attribute: whether the control daemon's pipe exists. */
 static bool mps_pipe(void)
 {
     char path[1024];
@@ -42,7 +42,7 @@ bool cuda_watch_mps(struct cuda_device *cuda)
 
 /* ---- watching ---- */
 
-/* A kernel without work, on a stream that goes before all others of this process. */
+/* Sends a kernel without work, on a stream with the highest priority of this process. */
 static sl_cu_result probe_send(struct cuda_device *cuda)
 {
     struct sl_swap nothing = {.block_count = 0};
@@ -99,7 +99,7 @@ void cuda_watch_close(struct cuda_device *cuda)
     *watch = (struct cuda_watch){.on = false};
 }
 
-/* Whether a kernel that was sent, now or before, waits for others. */
+/* Whether a probe kernel, sent now or before, waits for other processes. */
 static sl_cu_result watch_look(struct cuda_device *cuda, uint64_t now_ns)
 {
     struct cuda_watch *watch = &cuda->watch;
@@ -125,9 +125,8 @@ bool cuda_watch_computes(struct cuda_device *cuda)
     uint64_t now_ns = sl_clock_monotonic_ns();
     if (now_ns >= watch->next_ns) {
         sl_cu_result result = watch_look(cuda, now_ns);
-        watch->on =
-            result ==
-            0; /* copies go on as if nobody computed; they meet a lost context by themselves */
+        watch->on = result == 0; /* after an error copies continue as if no process computed; they
+                                    detect a lost context themselves */
         cuda->driver.lost |= sl_driver_sticky(result);
     }
     cuda->base.stats.computes = now_ns < watch->computes_until_ns;

@@ -1,4 +1,4 @@
-/* cuda/device.c - back ends by name. */
+/* cuda/device.c - opens back ends by name, and calls their ops. */
 #include "cuda/device_internal.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_descriptors.h"
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define DEVICE_STAGING_BYTES_MIN 65536u
-/* A swapper that says nothing for a second is killed. */
+/* A swapper without a heartbeat for a second is killed. */
 #define FETCH_NS (500 * SL_NS_PER_MS)
 
 sl_err sl_memory_descriptor(const char *runtime_dir, const struct sl_memory_handle *handle, int *fd,
@@ -18,7 +18,7 @@ sl_err sl_memory_descriptor(const char *runtime_dir, const struct sl_memory_hand
     const struct sl_descriptors_source source = {
         .runtime_dir = runtime_dir, .pid = handle->pid, .number = handle->start_time};
     if (handle->fd < 0) {
-        return sl_fail(why, SL_ERR_INVALID, "descriptor %d is none", handle->fd);
+        return sl_fail(why, SL_ERR_INVALID, "descriptor %d is negative", handle->fd);
     }
     if (handle->start_time == 0 && handle->pid == (uint32_t)getpid()) {
         const struct sl_descriptors_ask own = {.address = (uint64_t)handle->fd,

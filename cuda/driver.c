@@ -85,7 +85,7 @@ bool sl_driver_sticky(sl_cu_result result)
     switch (result) {
     case 4: /* deinitialized */
     case SL_CU_UNAVAILABLE:
-    case 201: /* invalid context: ours is the only one */
+    case 201: /* invalid context: there is only ours */
     case 214: /* uncorrectable ECC error */
     case 220: /* uncorrectable NVLink error */
     case 226: /* contained memory error */
@@ -100,7 +100,7 @@ bool sl_driver_sticky(sl_cu_result result)
     case 718: /* invalid program counter */
     case SL_CU_LAUNCH_FAILED:
     case 721:                  /* tensor memory leak */
-    case SL_CU_MPS_CONNECTION: /* MPS: the driver asks its daemon once in a process's life */
+    case SL_CU_MPS_CONNECTION: /* MPS: the driver contacts its daemon once in a process's life */
     case SL_CU_MPS_RPC:
     case SL_CU_MPS_SERVER:
     case 810: /* MPS client terminated */
@@ -164,7 +164,7 @@ sl_err sl_fail_cuda(struct sl_driver *driver, struct sl_error *why, sl_cu_result
     return err;
 }
 
-/* ---- the errors of a start ---- */
+/* ---- errors at start ---- */
 
 struct start {
     sl_cu_result result;
@@ -176,7 +176,7 @@ static const struct start *start_of(sl_cu_result result)
 {
     static const struct start starts[] = {
         {SL_CU_UNAVAILABLE, SL_ERR_CONFIG,
-         "nvidia-smi shows its compute mode and who has it; -c DEFAULT lets others in"},
+         "nvidia-smi shows its compute mode and its process; -c DEFAULT admits others"},
         {SL_CU_SYSTEM_NOT_READY, SL_ERR_UNREACHABLE,
          "another try follows; with NVSwitch nvidia-fabricmanager must be up"},
         {SL_CU_MISMATCH, SL_ERR_UNSUPPORTED,
@@ -231,7 +231,7 @@ sl_err sl_driver_open(struct sl_driver *driver, const char *library, struct sl_e
         sl_cu_result result = driver->init(0);
         err = sl_fail_cuda_start(driver, why, result, "cuInit");
         if (err != SL_OK && start_of(result) == NULL) {
-            err = SL_ERR_UNSUPPORTED; /* whatever the driver's reason: the text has it */
+            err = SL_ERR_UNSUPPORTED; /* for any other reason, which the text has */
         }
     }
     if (err == SL_OK && sl_fail_cuda(driver, why, driver->version(&driver->number),

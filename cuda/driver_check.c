@@ -1,4 +1,4 @@
-/* cuda/driver_check.c - compares driver.h with the toolkit's cuda.h; built where there is one. */
+/* cuda/driver_check.c - compares driver.h with the toolkit's cuda.h, if it exists. */
 #include "cuda/driver.h"
 
 #if __has_include(<cuda.h>)

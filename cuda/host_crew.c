@@ -1,9 +1,9 @@
-/* cuda/host_crew.c - threads that do the tasks of a call beside the thread that calls.
+/* cuda/host_crew.c - a pool of threads that share a call's tasks with the calling thread.
  *
- * Calls come one after the other while there is much to copy, and sleepers come late to each. So
- * after a call all wait awake for a moment, as long as each has a core: threads for the next call,
- * never longer than a share of what they worked in the last one, the caller for the end of the
- * tasks that threads are in. */
+ * During a long copy calls follow each other closely, and sleeping threads would wake up too late
+ * for each. So after a call all spin for a moment if each has a core: threads for the next call, at
+ * most for a share of the time they worked in the last one; the caller for the tasks still
+ * running. */
 #include "cuda/host_crew.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_signals.h"
@@ -15,12 +15,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* What a task takes, and what lies between two calls of a long copy. */
+/* Longest spin: the time of a task, and between two calls of a long copy. */
 #define AWAKE_NS_MAX (200 * SL_NS_PER_US)
-/* A thread waits awake for no more than so much of the time that it has worked just now. */
+/* A thread spins for at most one part in this number of the time that it has just worked. */
 #define AWAKE_SHARE 2u
 #define LOST_NS     (50 * SL_NS_PER_US)
-#define AWAKE_LOOKS 32u /* before it gives way to others */
+#define AWAKE_LOOKS 32u /* polls before a yield */
 
 struct worker {
     struct host_crew *crew;
@@ -29,19 +29,19 @@ struct worker {
 };
 
 struct host_crew {
-    pthread_mutex_t lock; /* of all but next_task and the workers */
+    pthread_mutex_t lock; /* for all but next_task and the workers */
     pthread_cond_t work, idle;
-    host_task_fn task; /* NULL: there is no call */
+    host_task_fn task; /* NULL: no call */
     void *context;
     uint32_t task_count;
     bool ending;
-    bool awake; /* there is a core for each; never changes */
-    /* All are relaxed: the lock orders what tasks read and write. busy_count and calls change under
-     * the lock alone; who waits awake for them looks again under it. */
+    bool awake; /* each thread has a core; never changes */
+    /* All are relaxed: the lock orders what tasks read and write. busy_count and calls change only
+     * under the lock, and threads that spin on them look again under it. */
     atomic_uint busy_count; /* threads in the call */
-    _Atomic uint64_t calls; /* so far */
+    _Atomic uint64_t calls; /* number of calls so far */
     atomic_uint next_task;  /* of the call */
-    uint32_t worker_count;  /* threads */
+    uint32_t worker_count;  /* number of threads */
     struct worker workers[HOST_CREW_MAX];
 };
 
@@ -68,9 +68,9 @@ static bool all_ended(struct host_crew *crew, uint64_t ignored)
     return atomic_load_explicit(&crew->busy_count, memory_order_relaxed) == 0;
 }
 
-/* Whoever else wants this core may have it, as the process that brings the next call. False:
- * somebody who computes had it for long, so that a sleeper would be woken sooner than this thread
- * has its turn. */
+/* Yields the core, for example to the process that makes the next call. False: another process
+ * computed for long, so that a sleeping thread would be woken sooner than this one is scheduled
+ * again. */
 static bool give_way(uint64_t *now_ns)
 {
     uint64_t before_ns = *now_ns;
@@ -201,7 +201,7 @@ void host_crew_run(struct host_crew *crew, uint32_t task_count, host_task_fn tas
     (void)pthread_mutex_unlock(&crew->lock);
     tasks_do(crew, 0, task, context, task_count);
     (void)pthread_mutex_lock(&crew->lock);
-    crew->task = NULL; /* nobody else comes in */
+    crew->task = NULL; /* no other thread joins the call */
     if (crew->awake && !all_ended(crew, 0)) {
         (void)pthread_mutex_unlock(&crew->lock);
         wait_awake(crew, AWAKE_NS_MAX, 0, all_ended);

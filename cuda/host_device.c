@@ -1,6 +1,6 @@
-/* cuda/host_device.c - the device `host`: shared memory of the engine process stands for GPU
- * memory. It plans as a GPU would and runs the kernels' bodies with one worker, so that what is
- * tested here is what a GPU runs. */
+/* cuda/host_device.c - the device `host`: shared memory of the engine process replaces GPU
+ * memory. It plans like a GPU and runs the kernels' bodies with one worker, so that tests cover
+ * what a GPU runs. */
 #include "cuda/host_internal.h"
 #include "runtime/base/sl_array.h"
 #include "runtime/base/sl_copy.h"
@@ -17,12 +17,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* From here on a memcpy a piece beats the detour through staging: measured, a call costs some 10
+/* From this size on a memcpy per piece beats the detour through staging: a call takes about 10
  * ns. */
 #define HOST_PIECE_COPY_BYTES 512u
 #define HOST_SLICE_BYTES      (8 * SL_MIB)
-/* A load of so much in one slice goes past the caches, which it would sweep: what is read first of
- * it would be gone. */
+/* A load of at least this size in one slice bypasses the caches: it would evict its own first
+ * bytes, which are read first. */
 #define HOST_PAST_CACHES_BYTES (4 * SL_MIB)
 
 /* ---- mapping ---- */
@@ -61,7 +61,7 @@ static sl_err host_map_fd(int fd, const struct sl_memory_handle *handle, uint64_
 static sl_err host_map(struct sl_device *device, const struct sl_memory_handle *handle,
                        uint64_t length_bytes, struct sl_mapping *out, struct sl_error *why)
 {
-    SL_AUTO(close) int fd = -1; /* the mapping holds the memory */
+    SL_AUTO(close) int fd = -1; /* the mapping keeps the memory */
     if (handle->kind == SL_MEMORY_PROCESS) {
         return host_process_open(host_of(device), handle, out, why);
     }
@@ -87,8 +87,8 @@ static void host_unmap(struct sl_device *device, struct sl_mapping *mapping)
 
 /* ---- memory for others ---- */
 
-/* A memfd: no name in a file system that a death could leave behind, and the kernel keeps it until
- * the last process that has it is gone. */
+/* A memfd leaves no name in a file system after a crash, and the kernel frees it with the
+ * last process that has it. */
 static sl_err host_memory_create(struct sl_device *device, uint64_t length_bytes,
                                  struct sl_device_memory *out, struct sl_error *why)
 {
@@ -97,7 +97,7 @@ static sl_err host_memory_create(struct sl_device *device, uint64_t length_bytes
     if (fd < 0) {
         return sl_fail_os(why, errno, "memfd of %" PRIu64 " bytes", length_bytes);
     }
-    /* Whoever maps it may rely on its size. */
+    /* Processes that map it may rely on its size. */
     if (sl_file_resize(fd, length_bytes) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         int os_code = errno;
@@ -210,8 +210,7 @@ static void host_move_runs(const struct host_device *host, const struct sl_layer
     }
 }
 
-/* Bytes [from, from + length) of a piece, between `flat`, where they lie together, and its block.
- */
+/* Copies bytes [from, from + length) of a piece between contiguous memory `flat` and its block. */
 static void piece_copy(const struct host_device *host, const struct sl_swap_layer *layer,
                        unsigned char *block, unsigned char *flat, uint64_t from,
                        uint64_t length_bytes, bool to_flat)
@@ -230,8 +229,8 @@ static void piece_copy(const struct host_device *host, const struct sl_swap_laye
     }
 }
 
-/* Bytes [from, from + length) of a block's value, which begin in layer *l: puts them together at
- * `flat`, or gives where they lie as one run. Leaves *l at the layer of the byte behind. */
+/* Gives bytes [from, from + length) of a block's value, which begin in layer *l: in place if they
+ * are one run, otherwise assembled at `flat`. *l becomes the layer of the byte after them. */
 static const unsigned char *value_gather(const struct host_device *host,
                                          const struct sl_layer_table *table, uint32_t *l,
                                          uint64_t device_block, unsigned char *flat, uint64_t from,
@@ -253,7 +252,7 @@ static const unsigned char *value_gather(const struct host_device *host,
     return flat;
 }
 
-/* Chunk by chunk: put together in the cache, then hashed on its way to the value. */
+/* Assembles each chunk in the cache, and hashes it while it is copied to the value. */
 static void host_digest_pieces(struct host_device *host, const struct sl_layer_table *table,
                                const struct sl_plan_range *range, struct sl_move *move)
 {
@@ -287,7 +286,7 @@ static void host_move_pieces(struct host_device *host, const struct sl_layer_tab
     }
 }
 
-/* As many ranges of values as half of the staging holds. */
+/* Moves as many ranges of values as half of the staging holds. */
 static void host_move_batch(struct host_device *host, const struct sl_layer_table *table,
                             const struct sl_plan_range *range, struct sl_move *moves,
                             uint32_t count, bool to_host, bool digests)
@@ -311,7 +310,7 @@ static void host_move_batch(struct host_device *host, const struct sl_layer_tabl
     }
 }
 
-/* One range that is larger than half of the staging: layer slice by layer slice. */
+/* Moves a range larger than half of the staging, some layers at a time. */
 static void host_move_sliced(struct host_device *host, const struct sl_layer_table *table,
                              const struct sl_plan_range *range, struct sl_move *move, bool to_host,
                              bool digests)
@@ -325,7 +324,7 @@ static void host_move_sliced(struct host_device *host, const struct sl_layer_tab
         struct sl_swap swap =
             sl_plan_swap(table, first, layers, &move->device_block, 1, host->staging);
         unsigned char *value = move->host + table->layers[first].value_offset_bytes;
-        /* One layer whose piece alone exceeds the room: the kernel writes to the value itself. */
+        /* A single layer's piece exceeds the room: the kernel writes to the value itself. */
         bool direct = swap.value_bytes > host->half_bytes;
         if (direct) {
             swap.values = value;
@@ -389,7 +388,7 @@ static sl_err host_moves_check(const struct host_device *host, const struct sl_m
     return SL_OK;
 }
 
-/* Of moves that were checked. */
+/* Total bytes of moves that were checked. */
 static uint64_t moves_bytes(const struct host_device *host, const struct sl_move *moves,
                             uint32_t count)
 {
@@ -444,7 +443,7 @@ static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_
     return err;
 }
 
-/* What lies in the block, chunk by chunk. */
+/* Digests the value in a block, chunk by chunk. */
 static struct sl_digest host_digest_block(struct host_device *host,
                                           const struct sl_layer_table *table,
                                           const struct sl_plan_range *range, uint64_t device_block)

@@ -1,10 +1,11 @@
 /* cuda/host_process.c - plain memory of another process: copied by process_vm_readv and
- * process_vm_writev, many runs a call, with the rights of a debugger. The kernel looks each page up
- * and copies it by itself, at half of what memcpy does, so some threads share a call's moves.
+ * process_vm_writev, many runs per call, with the rights of a debugger. The kernel looks up and
+ * copies each page separately, at half the speed of memcpy, so several threads share a call's
+ * moves.
  *
- * These name the process by its number. Before each call its descriptor says that it lives, and
- * after the last read once more, so what was read is its own. A write could hit another process
- * only if this one died, was reaped, and its number came round within the microsecond between. */
+ * These calls name the process by its pid. Before each call and after the last read its pidfd shows
+ * that it lives, so the bytes read are its own. A write could hit another process only if this one
+ * died, was reaped, and its pid was reused within the microsecond between. */
 #include "cuda/host_internal.h"
 #include "runtime/base/sl_array.h"
 #include "runtime/base/sl_proc.h"
@@ -21,22 +22,22 @@
 #include <unistd.h>
 
 #define BATCH_RUNS 1024u /* IOV_MAX */
-/* Of a task, which a thread does: its bytes are still in the cache when they are hashed. Whole
- * chunks of a digest. */
+/* Bytes of a task of one thread: they are still in the cache when they are hashed. Whole chunks of
+ * a digest. */
 #define TASK_BYTES (256 * SL_KIB)
-/* Of a call to the kernel, with the gaps between runs. */
+/* Bytes of a call to the kernel, including gaps between runs. */
 #define BATCH_BYTES (512 * SL_KIB)
 
-/* Runs that lie so close are read with the gaps between them, and picked out here: a run by itself
- * takes the kernel 0.4 us, a page that is looked up; in that time it copies 3 KiB. */
+/* Runs this close are read with their gaps and picked out here. A single run takes the kernel 0.4
+ * us for looking up its page; in that time it copies 3 KiB. */
 #define SPAN_STRIDE_BYTES_MAX 2048u
 #define BATCH_SPANS           256u
 
 /* Runs of a piece with their gaps. */
 struct span {
     const struct sl_swap_layer *layer;
-    unsigned char *to;       /* where the first goes, and the others behind it */
-    const unsigned char *at; /* of the first, in the batch */
+    unsigned char *to;       /* destination of the first run; the others follow it */
+    const unsigned char *at; /* the first run in the batch */
     uint64_t run_count;
 };
 
@@ -46,7 +47,7 @@ struct host_batch {
     uint64_t bytes;
     struct span spans[BATCH_SPANS];
     uint32_t span_count;
-    uint64_t gathered_bytes; /* of memory that is in use */
+    uint64_t gathered_bytes; /* bytes of `gathered` in use */
     unsigned char gathered[BATCH_BYTES];
 };
 
@@ -58,7 +59,7 @@ static sl_err process_fail(const struct host_process *process, int os_code, stru
     }
     if (os_code == EFAULT) {
         return sl_fail(why, SL_ERR_STALE,
-                       "memory of process %u is not there any more, or may not be written",
+                       "memory of process %u is not mapped any more, or not writable",
                        process->pid);
     }
     if (os_code != EPERM && os_code != EACCES) {
@@ -72,8 +73,8 @@ static sl_err process_fail(const struct host_process *process, int os_code, stru
         (void)fclose(file);
     }
     return sl_fail(why, SL_ERR_PERMISSION,
-                   "process %u may not be copied from: it is of another user or not dumpable, or "
-                   "Yama (ptrace_scope %.1s) wants prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY) there",
+                   "process %u may not be copied from: it is another user's or not dumpable, or "
+                   "Yama (ptrace_scope %.1s) needs prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY) there",
                    process->pid, scope);
 }
 
@@ -89,7 +90,7 @@ static bool process_lives(const struct host_process *process)
 
 /* ---- a call ---- */
 
-/* So many bytes of the row are through. */
+/* Skips `bytes` bytes of the row. */
 static void row_advance(struct iovec **row, uint32_t *count, uint64_t bytes)
 {
     while (bytes > 0) {
@@ -116,7 +117,7 @@ static void spans_pick(struct host_batch *batch)
     }
 }
 
-/* A call may end early, between two runs or within one. */
+/* Sends the batch. A call may end early, between two runs or within one. */
 static sl_err batch_send(struct host_batch *batch, const struct host_process *process, bool to_host,
                          struct sl_error *why)
 {
@@ -159,7 +160,7 @@ static bool row_join(const struct iovec *row, uint32_t count, const void *at)
                             (const unsigned char *)at;
 }
 
-/* Adds a run, joined to the one before where it goes on. False: it does not fit any more. */
+/* Adds a run, merged with the previous one if it continues it. False: it does not fit. */
 static bool batch_add(struct host_batch *batch, unsigned char *local, unsigned char *remote,
                       uint64_t length_bytes)
 {
@@ -186,7 +187,7 @@ static bool batch_add(struct host_batch *batch, unsigned char *local, unsigned c
     return true;
 }
 
-/* Adds whole runs with their gaps, as many as fit. Gives their bytes without gaps; 0: none. */
+/* Adds as many whole runs with their gaps as fit. Returns their bytes without gaps; 0: none. */
 static uint64_t batch_add_span(struct host_batch *batch, const struct sl_swap_layer *layer,
                                unsigned char *to, unsigned char *remote, uint64_t length_bytes)
 {
@@ -207,8 +208,7 @@ static uint64_t batch_add_span(struct host_batch *batch, const struct sl_swap_la
     return runs * run_bytes;
 }
 
-/* Adds some of a piece: what is left of it lies at `remote` on, in a run of left_bytes. Gives how
- * much; 0: it does not fit any more. */
+/* Adds some of a piece's remaining bytes; returns how many, 0: none fit. */
 static uint64_t batch_add_piece(struct host_batch *batch, const struct sl_swap_layer *layer,
                                 const struct sl_swap_cursor *at, unsigned char *local,
                                 unsigned char *block, uint64_t length_bytes, bool to_host)
@@ -226,8 +226,8 @@ static uint64_t batch_add_piece(struct host_batch *batch, const struct sl_swap_l
 
 /* ---- processes ---- */
 
-/* Threads and their room, when the first process is opened. Threads that do not start are done
- * without. */
+/* Creates threads and their buffers when the first process is opened. If the threads cannot be
+ * started, the caller works by itself. */
 static sl_err crew_make(struct host_device *host, struct sl_error *why)
 {
     if (host->crew != NULL) {
@@ -266,8 +266,7 @@ sl_err host_process_open(struct host_device *host, const struct sl_memory_handle
     uint32_t slot = 0;
     if (id.pid == 0 || id.start_time == 0) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "memory of process %u: start_time: it is not told which one is meant",
-                       id.pid);
+                       "memory of process %u: start_time: 0 does not identify a process", id.pid);
     }
     while (slot < host->process_count && host->processes[slot].pidfd >= 0) {
         slot++;
@@ -363,15 +362,15 @@ struct moves_call {
     struct sl_move *moves;
     uint32_t count;
     bool to_host, digests;
-    uint32_t moves_per_task; /* 0: a move is more than one task */
-    uint32_t tasks_per_move; /* then; `done` of a move counts those that went well */
-    uint64_t *hashes;        /* then, with digests: of the moves' chunks */
-    pthread_mutex_t lock;    /* of what follows */
-    sl_err err;              /* the first one */
+    uint32_t moves_per_task; /* 0: a move has several tasks */
+    uint32_t tasks_per_move; /* in that case; `done` of a move counts its successful tasks */
+    uint64_t *hashes;        /* in that case, with digests: of the moves' chunks */
+    pthread_mutex_t lock;    /* for the fields below */
+    sl_err err;              /* the first error */
     struct sl_error why;
 };
 
-/* Copies bytes [from, end) of the range of a move. What is sent early makes room for the rest. */
+/* Copies bytes [from, end) of a move's range. Sends full batches to make room. */
 static sl_err move_add(const struct moves_call *call, struct host_batch *batch,
                        const struct sl_move *move, uint64_t from, uint64_t end,
                        struct sl_error *why)
@@ -399,7 +398,7 @@ static sl_err move_add(const struct moves_call *call, struct host_batch *batch,
     return SL_OK;
 }
 
-/* The bytes are still in the cache. */
+/* Digests moves whose bytes are still in the cache. */
 static void moves_digest(const struct moves_call *call, uint32_t first, uint32_t next)
 {
     for (uint32_t i = first; i < next; i++) {
@@ -420,7 +419,7 @@ static void chunks_digest(const struct moves_call *call, uint32_t i, uint64_t fr
         call->hashes[i * chunks + at / SL_DIGEST_CHUNK_BYTES] =
             sl_digest_chunk(value + at, SL_MIN(end - at, (uint64_t)SL_DIGEST_CHUNK_BYTES));
     }
-    (void)__atomic_fetch_add(&call->moves[i].done, 1, __ATOMIC_RELAXED); /* read when all is over */
+    (void)__atomic_fetch_add(&call->moves[i].done, 1, __ATOMIC_RELAXED); /* read after all tasks */
 }
 
 static bool call_failed(struct moves_call *call, sl_err err, const struct sl_error *why)
@@ -468,7 +467,7 @@ static void moves_task(void *context, uint32_t worker, uint32_t task)
     (void)call_failed(call, err, &why);
 }
 
-/* Of moves that were more than one task. */
+/* Completes moves with several tasks. */
 static void moves_over(const struct moves_call *call)
 {
     uint64_t chunks = sl_digest_chunks(call->range->length_bytes);
@@ -519,7 +518,8 @@ sl_err host_process_move(struct host_device *host, const struct sl_layer_table *
     return call.err;
 }
 
-/* What of a piece is taken at a time at least: a run that is read with its gaps comes whole. */
+/* The fewest bytes of a piece to add at a time: a run that is read with its gaps is added as a
+ * whole. */
 static uint64_t piece_step(const struct sl_swap_layer *layer)
 {
     bool spans =
@@ -532,9 +532,9 @@ sl_err host_process_digest(struct host_device *host, const struct sl_layer_table
                            struct sl_error *why)
 {
     const struct host_process *process = process_of(host, table->remote, why);
-    struct host_batch *batch = host->batches[0]; /* the caller alone digests */
+    struct host_batch *batch = host->batches[0]; /* only the caller digests */
     struct sl_digest_stream stream;
-    uint64_t held_bytes = 0; /* in the staging */
+    uint64_t held_bytes = 0; /* bytes in the staging */
     if (process == NULL) {
         return SL_ERR_INVALID;
     }

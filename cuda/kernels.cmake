@@ -2,7 +2,7 @@
 #   nvcc      machine code for every architecture; its ELF ABI 8 and PTX 9.0 need driver 580 (CUDA 13.0)
 #   ptxas     of CUDA 11.8 or 12.0 (deploy/install --kernels): machine code that drivers from 525 on take
 #   clang     PTX 7.0, which every driver since 450 compiles itself, for any architecture from sm_80 on
-# Gives SL_KERNEL_ROWS, the C rows of all images, and SL_KERNEL_FILES.
+# Sets SL_KERNEL_ROWS, the C rows of all images, and SL_KERNEL_FILES.
 set(SL_PTXAS_RELEASE 12.0.140)
 set(SL_PTXAS_FOLDER $ENV{HOME}/.cache/sluice/ptxas-${SL_PTXAS_RELEASE})
 find_program(SL_CLANG NAMES clang-14 clang)
@@ -28,7 +28,7 @@ if(SL_NVCC)
     foreach(architecture 80 86 89 90 100 120)
         list(APPEND code -gencode=arch=compute_${architecture},code=sm_${architecture})
     endforeach()
-    list(APPEND code -gencode=arch=compute_80,code=compute_80) # for what comes later, compiled by the driver
+    list(APPEND code -gencode=arch=compute_80,code=compute_80) # for later architectures, compiled by the driver
     set(image ${CMAKE_CURRENT_BINARY_DIR}/kernels.fatbin)
     add_custom_command(OUTPUT ${image}
         COMMAND ${SL_NVCC} -fatbin --no-compress ${code} -std=c++17 -O3 -Werror all-warnings -I ${CMAKE_SOURCE_DIR}
@@ -41,7 +41,7 @@ endif()
 
 if(SL_CLANG)
     set(ptx ${CMAKE_CURRENT_BINARY_DIR}/kernels.ptx)
-    # A folder that is not there: else clang would look for a toolkit and take its PTX version.
+    # A missing folder: otherwise clang would look for a toolkit and use its PTX version.
     add_custom_command(OUTPUT ${ptx}
         COMMAND ${SL_CLANG} -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-path=/nonexistent -nocudainc -nocudalib
             -Xclang -target-feature -Xclang +ptx70 -std=c++17 -O3 -Wall -Wextra -Werror -I ${CMAKE_SOURCE_DIR}

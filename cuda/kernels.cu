@@ -1,5 +1,5 @@
-/* cuda/kernels.cu - the kernels: workers for the bodies. Loaded by cuda_device.c from the image
- * that is built into it. */
+/* cuda/kernels.cu - the kernels: their bodies run by GPU threads. cuda_kernels.c loads them from a
+ * built-in image. */
 #include "cuda/sl_kernels.h"
 
 static __device__ __forceinline__ uint64_t worker_index()
@@ -24,8 +24,7 @@ extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS, SL_KERNEL_BLOCKS
     sl_scatter_body(&swap, worker_index(), worker_count());
 }
 
-/* Four neighbouring threads share a chunk; they stay together, so that their terms can be summed.
- */
+/* Sums the terms of four neighbouring threads, which share a chunk and stay in step. */
 static __device__ __forceinline__ uint64_t terms_sum(uint64_t sum)
 {
     unsigned mates = 0xfu << (threadIdx.x % 32 / SL_HASH_TERMS * SL_HASH_TERMS);
@@ -49,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS, SL_KERNEL_BLOCKS
     }
 }
 
-/* The same of chunks whose bytes lie in several runs. */
+/* The same for chunks whose bytes are in several runs. */
 extern "C" __global__ void __launch_bounds__(SL_KERNEL_THREADS, SL_KERNEL_BLOCKS)
     sl_hash_runs_kernel(const __grid_constant__ struct sl_hash_job job)
 {

@@ -14,18 +14,20 @@
 #include <unistd.h>
 
 #define FILE_BYTES_MAX 8192u
-/* Version 1 knew pieces alone, not what an entry covers; version 2 no jobs that follow others. */
+/* Version 1 had only the size of pieces, not of entries; version 2 had no jobs that follow
+ * others. */
 #define FILE_HEAD "sluice crossover 3\n"
-/* Measured on an H200 (PCIe 5, driver 580): a batch beats single copies from few pieces on. It
+/* Measured on an H200 (PCIe 5, driver 580): a batch beats single copies from a few pieces on. It
  * makes 2-10 GB/s with entries of 4 KiB, 4-29 with 16, 20-49 with 28, 47-54 with 64. A kernel does
- * not mind. Above 512 KiB a copy's start does not count. */
+ * not depend on the size. Above 512 KiB the start-up time of a copy does not matter. */
 #define DEFAULT_COPY_BYTES   (512 * SL_KIB)
 #define DEFAULT_BATCH_BYTES  (64 * SL_KIB)
 #define DEFAULT_KERNEL_COUNT 48u
-/* Up to pieces of 64 KiB and below so many of them, staging of large values beats a batch. */
+/* For pieces of up to this size, and fewer than this number, staging of large values beats a
+ * batch. */
 #define DEFAULT_STAGED_BYTES (64 * SL_KIB)
 #define DEFAULT_STAGED_COUNT 10000u
-/* So much of the speed of the fastest way is enough for one without a kernel. */
+/* A way without a kernel is chosen if it has this share of the fastest way's speed. */
 #define PLAIN_SHARE 0.97
 
 const char *sl_way_name(enum sl_way way)
@@ -44,8 +46,8 @@ uint64_t sl_crossover_pieces(uint32_t count)
     return UINT64_C(16) << (4 * count);
 }
 
-/* The largest size that has figures and is not above this one: drivers treat entries by powers of
- * two, and those of 28 KiB go by a batch as those of 16 do, half as fast as those of 32. */
+/* The largest measured size that is not above this one: drivers treat entries by powers of two.
+ * Entries of 28 KiB are as fast in a batch as those of 16, and half as fast as those of 32. */
 static uint32_t size_of(uint64_t bytes)
 {
     uint32_t size = 0;
@@ -65,7 +67,7 @@ static uint32_t count_of(uint64_t pieces)
     return count;
 }
 
-/* Whether published figures are for a kernel, and for which. */
+/* Whether the published figures favour a kernel, and which. */
 static bool published_kernel(const struct sl_crossover_job *job, enum sl_way *way)
 {
     const bool *possible = job->possible;
@@ -101,7 +103,7 @@ static enum sl_way published(const struct sl_crossover_job *job)
     return possible[SL_WAY_STAGED] ? SL_WAY_STAGED : SL_WAY_MAPPED;
 }
 
-/* The figure for what one entry of the way covers. */
+/* The figure for the entries of this way. */
 static uint32_t speed_of(const struct sl_crossover *crossover, const struct sl_crossover_job *job,
                          enum sl_way way)
 {
@@ -178,7 +180,8 @@ static bool expect(const char **at, const char *text)
     return true;
 }
 
-/* What a line of the file is for. They are in the order of the figures. */
+/* Gives the figures of a line of the file and the line's first words. Lines are in the order of the
+ * figures. */
 static uint32_t *line_figures(struct sl_crossover *crossover, uint32_t line, char *head,
                               size_t room)
 {
@@ -191,7 +194,8 @@ static uint32_t *line_figures(struct sl_crossover *crossover, uint32_t line, cha
     return crossover->speed[follows][to_host][size][count];
 }
 
-/* One line: alone or following, direction, bytes of a piece, pieces, and a speed for each way. */
+/* Reads a line: `alone` or `follows`, direction, bytes of a piece, pieces, and a speed for each
+ * way. */
 static bool line_read(const char **at, uint32_t line, struct sl_crossover *out)
 {
     char head[64];

@@ -1,10 +1,10 @@
-/* cuda/sl_plan.c - tables of layers and the choice of path. */
+/* cuda/sl_plan.c - tables of layers, and the choice of a path. */
 #include "cuda/sl_plan.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* One run after the other without a gap is one run. */
+/* Adjacent runs without gaps are one run. */
 static bool layer_fragmented(const struct sl_layer *layer)
 {
     return layer->fragment_bytes != 0 && layer->fragment_bytes != layer->piece_bytes &&
@@ -16,8 +16,8 @@ static uint64_t layer_fragments(const struct sl_layer *layer)
     return layer_fragmented(layer) ? layer->piece_bytes / layer->fragment_bytes : 1;
 }
 
-/* Each layer's piece follows the one before on the device, for every block: cross-layer contiguous.
- */
+/* Whether each layer's piece follows the previous one on the device, for every block: cross-layer
+ * contiguous. */
 static bool layers_contiguous(const struct sl_layer *layers, uint32_t layer_count)
 {
     for (uint32_t i = 0; i < layer_count; i++) {
@@ -34,7 +34,7 @@ static bool layers_contiguous(const struct sl_layer *layers, uint32_t layer_coun
     return true;
 }
 
-/* Gives the bytes from a block's first to its last. */
+/* Gives the bytes from the start of a block's first run to the end of its last. */
 static sl_err fragments_check(const struct sl_layer *layer, uint32_t index, uint64_t *span_bytes,
                               struct sl_error *why)
 {

@@ -85,7 +85,7 @@ class Device(unittest.TestCase):
                 (13000, 90, r", kernels by (nvcc|ptxas|PTX) [\d.]+", "ready"),
                 (12000, 90, r"driver 12\.0.*, kernels by (ptxas 1[12]\.\d sm_90|PTX 7\.0)$", "ready"),
                 (12080, 100, r"driver 12\.8.*, kernels by PTX 7\.0$", "ready"),
-                (12000, 75, r"; copies alone, no kernels: refused by the driver: .*PTX 7\.0: code 209", "degraded")):
+                (12000, 75, r"; only copies, no kernels: refused by the driver: .*PTX 7\.0: code 209", "degraded")):
             node = Node(ranks=1, memory="64MiB", settings=("--device", "auto", "--swap-measure", "false"))
             node.environment.update(LD_LIBRARY_PATH=PLAYED, FAKE_CUDA_SHARED="1", FAKE_CUDA_NUMBER=str(number),
                                     FAKE_CUDA_CAPABILITY=str(capability))

@@ -301,7 +301,7 @@ START_TEST(missing_kernels_are_told)
         struct sl_device *device = device_open(late);
         ck_assert_ptr_nonnull(strstr(device->text, "GPU 0 Fake (sm_90, 4 multiprocessors, 4 for "
                                                    "copies), driver 13.0"));
-        ck_assert_ptr_nonnull(strstr(device->text, "; copies alone, no kernels: refused by the "
+        ck_assert_ptr_nonnull(strstr(device->text, "; only copies, no kernels: refused by the "
                                                    "driver: given: code 222"));
         ck_assert_ptr_nonnull(strstr(cuda_of(device)->crossover.machine, "-copies"));
         sl_device_close(&device);
@@ -392,7 +392,7 @@ START_TEST(build_without_kernels_has_a_device_all_the_same)
         ck_assert_int_eq(built, count > 0);
         ck_assert_int_eq(device->reduced, !built);
         ck_assert_ptr_nonnull(strstr(
-            device->text, built ? ", kernels by " : "; copies alone, no kernels: built without"));
+            device->text, built ? ", kernels by " : "; only copies, no kernels: built without"));
         sl_device_close(&device);
     }
 END_TEST

@@ -1,4 +1,4 @@
-/* client/tools/events/batch.c - see batch.h. */
+/* client/tools/events/batch.c - packs events into messages; see batch.h. */
 #include "client/tools/events/batch.h"
 
 #include <msgpack/pack.h>
@@ -14,14 +14,14 @@ struct ev_batch {
     void *context;
     msgpack_sbuffer events, hashes, message;
     msgpack_packer pack_events, pack_hashes, pack_message;
-    uint32_t event_count, block_count; /* of the message */
-    /* The event that is not packed yet: its hashes are. */
+    uint32_t event_count, block_count; /* in the message */
+    /* The event that still grows: only its hashes are packed. */
     struct ev_event open;
     struct ev_hash first_parent, last; /* copies */
     char *model;
-    uint32_t hash_count; /* 0: none is open */
+    uint32_t hash_count; /* 0: no event is open */
     struct ev_batch_stats stats;
-    bool failed; /* of this message */
+    bool failed; /* no memory for this message */
 };
 
 sl_err ev_batch_create(const struct ev_form *form, uint64_t incarnation, ev_message_fn fn,
@@ -55,7 +55,7 @@ void ev_batch_destroy(struct ev_batch **batch)
     *batch = NULL;
 }
 
-/* ---- packing; a failure is no memory ---- */
+/* ---- packing; it fails only for lack of memory ---- */
 
 static void need(struct ev_batch *batch, int rc)
 {
@@ -81,7 +81,7 @@ static void put_hash(struct ev_batch *batch, msgpack_packer *packer, const struc
     }
 }
 
-/* A field of an event: its name in a map, its place in an array. */
+/* Begins a field of an event: maps have its name, arrays only its position. */
 static void field(struct ev_batch *batch, const char *name)
 {
     if (!batch->form.array) {
@@ -114,7 +114,7 @@ static void put_medium(struct ev_batch *batch)
     put_text(batch, batch->form.media[batch->open.medium]);
 }
 
-/* What arrays have no place for: so many fields. */
+/* Number of fields that only maps have. */
 static uint32_t more_fields(const struct ev_batch *batch)
 {
     return (batch->open.group_index != SL_BLOCK_NO_GROUP ? 1u : 0u) + (batch->form.ours ? 1u : 0u);
@@ -166,7 +166,7 @@ static void put_removed(struct ev_batch *batch)
     put_more(batch);
 }
 
-/* ---- putting together ---- */
+/* ---- joining blocks to events ---- */
 
 static void event_close(struct ev_batch *batch)
 {
@@ -217,7 +217,7 @@ static bool hash_same(const struct ev_hash *one, const struct ev_hash *other)
     return one->length == other->length && memcmp(one->bytes, other->bytes, one->length) == 0;
 }
 
-/* Whether the block can stand in the event that is open. */
+/* Whether the block can be added to the open event. */
 static bool joins(const struct ev_batch *batch, const struct ev_event *event)
 {
     const struct ev_event *open = &batch->open;

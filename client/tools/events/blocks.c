@@ -1,4 +1,4 @@
-/* client/tools/events/blocks.c - see blocks.h. */
+/* client/tools/events/blocks.c - tables of parts, blocks and families; see blocks.h. */
 #include "client/tools/events/blocks.h"
 #include "runtime/base/sl_array.h"
 #include "runtime/base/sl_digest.h"
@@ -10,10 +10,10 @@
 
 #define TABLE_FIRST 1024u
 
-/* A part that blocks of a family have: rank, layer, half. */
+/* A part that blocks of a family have, as rank, layer, and K or V. */
 struct part_name {
     struct sl_table_node node;
-    uint64_t key_count; /* that are this part of some block */
+    uint64_t key_count; /* keys that are this part of a block */
     uint32_t length;
     char text[];
 };
@@ -26,7 +26,7 @@ struct family {
     bool touched;
     struct block *first, *first_touched;
     struct sl_table parts;
-    uint32_t live, live_settled; /* parts that some key is; as of the last settling */
+    uint32_t live, live_settled; /* parts with keys; at the last settle */
     uint32_t group_index, length;
     char *model;
     char text[];
@@ -34,14 +34,14 @@ struct family {
 
 struct block {
     struct sl_table_node node;   /* by family and hash */
-    struct sl_table_node by_key; /* by sl_key_hash of its key, where it has one */
+    struct sl_table_node by_key; /* by sl_key_hash of its key, if it has one */
     struct family *family;
-    struct block *next, **link; /* of its family */
+    struct block *next, **link; /* in the list of its family */
     struct block *next_touched;
     uint64_t parent_hash, committed_ns;
-    uint64_t passed, climbed; /* numbers of passes: told in it; looked at in it */
+    uint64_t passed, climbed; /* the pass that last reported it; that last visited it */
     uint32_t part_count, counts[EV_MEDIUM_COUNT];
-    uint8_t told, wanted; /* bits of media */
+    uint8_t told, wanted; /* bits of media: reported as stored; whole there */
     bool touched;
     struct ev_hash hash;
 };
@@ -61,9 +61,9 @@ struct ev_blocks {
     struct block **stack;
     uint32_t stack_room;
     uint64_t pass;
-    struct sl_block_name name; /* of the key that is looked at */
-    bool clears;               /* CLEARED is told next */
-    bool beginning;            /* what is told was there before */
+    struct sl_block_name name; /* of the key at hand */
+    bool clears;               /* report CLEARED next */
+    bool beginning;            /* the reported blocks are older than this follower */
 };
 
 #define BIT(medium) ((uint8_t)(1u << (medium)))
@@ -84,13 +84,13 @@ sl_err ev_blocks_create(const char *model, struct ev_blocks **out, struct sl_err
     return SL_OK;
 }
 
-/* Each node of a table, taken out of it one by one. */
+/* Removes and gives one node of a table; NULL: it is empty. */
 static struct sl_table_node *table_take(struct sl_table *table, uint32_t *head)
 {
     while (table->heads != NULL && *head < table->head_count) {
         struct sl_table_node *node = table->heads[*head];
         if (node != NULL) {
-            /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed is in the table no more */
+            /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): freed nodes are not in the table */
             sl_table_remove(table, node);
             return node;
         }
@@ -156,8 +156,7 @@ void ev_blocks_forget(struct ev_blocks *blocks)
 
 /* ---- finding and making ---- */
 
-/* Room for one more in a table whose items stay where they are. A table that could not grow is
- * slower. */
+/* Makes room for one more node; the items do not move. A table that cannot grow is only slower. */
 static void table_room(struct sl_table *table)
 {
     if (table->count < table->head_count) {
@@ -358,7 +357,7 @@ bool ev_blocks_change(void *context, const struct sl_index_change *change)
     return true;
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
 static void tell(const struct ev_blocks *blocks, enum ev_type type, enum ev_medium medium,
                  struct block *block, ev_event_fn fn, void *context)
@@ -385,7 +384,7 @@ static void tell_cleared(ev_event_fn fn, void *context)
     fn(context, &event);
 }
 
-/* Whether the block is to be told as stored in this pass. */
+/* Whether this pass has to report the block as stored. */
 static bool pending(const struct ev_blocks *blocks, const struct block *block,
                     enum ev_medium medium, bool all)
 {
@@ -393,14 +392,14 @@ static bool pending(const struct ev_blocks *blocks, const struct block *block,
                : (block->wanted & ~block->told & BIT(medium)) != 0;
 }
 
-/* Tells the block, and before it those before it in its chain that are to be told as well. */
+/* Reports the block as stored, after those before it in its chain that also have to be reported. */
 static void tell_stored(struct ev_blocks *blocks, struct block *block, enum ev_medium medium,
                         bool all, ev_event_fn fn, void *context)
 {
     uint32_t depth = 0;
     while (block != NULL && block->climbed != blocks->pass && pending(blocks, block, medium, all) &&
            SL_ARRAY_ROOM(blocks->stack, blocks->stack_room, depth + 1)) {
-        block->climbed = blocks->pass; /* chains that end in themselves, too */
+        block->climbed = blocks->pass; /* ends the walk also in cyclic chains */
         blocks->stack[depth++] = block;
         block = block->parent_hash == 0
                     ? NULL
@@ -408,7 +407,7 @@ static void tell_stored(struct ev_blocks *blocks, struct block *block, enum ev_m
     }
     if (depth == 0 && block != NULL && block->climbed != blocks->pass &&
         pending(blocks, block, medium, all)) {
-        blocks->stats.no_memory = true; /* there was no room for the first of them */
+        blocks->stats.no_memory = true; /* the stack could not hold even the block itself */
     }
     while (depth > 0) {
         block = blocks->stack[--depth];
@@ -421,7 +420,8 @@ static void tell_stored(struct ev_blocks *blocks, struct block *block, enum ev_m
     }
 }
 
-/* What follows from the counts of a family's touched blocks; of all when it has other parts now. */
+/* Computes where a family's touched blocks are whole; all its blocks if its set of parts has
+ * changed. */
 static void family_settle(struct family *family)
 {
     if (family->live != family->live_settled) {

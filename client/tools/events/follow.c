@@ -1,19 +1,19 @@
-/* client/tools/events/follow.c - see follow.h. */
+/* client/tools/events/follow.c - opens, walks and reopens the index; see follow.h. */
 #include "client/tools/events/follow.h"
 #include "runtime/base/sl_clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define OPEN_NS    (100 * SL_NS_PER_MS) /* an index is looked for, and looked after, this often */
-#define STEP       4096u                /* buckets of a step: 256 KiB of table */
-#define REST_TIMES 4u                   /* a pause is at least so many times the walk before it, */
-#define REST_NS    (200 * SL_NS_PER_MS) /* and for that reason no longer than this */
+#define OPEN_NS    (100 * SL_NS_PER_MS) /* between tries to open, and checks for another index */
+#define STEP       4096u                /* buckets in a step: 256 KiB of table */
+#define REST_TIMES 4u                   /* a pause is at least this multiple of the last walk, */
+#define REST_NS    (200 * SL_NS_PER_MS) /* but for that reason not longer than this */
 #define IDLE_NS \
-    (40 * SL_NS_PER_MS) /* where nothing has changed for SETTLE_NS it is looked so often */
-/* What changes the index takes a generation or changes a count, but not at the same moment: a walk
- * may come between the two. So there are further ones for a while, and one now and then whatever is
- * said. */
+    (40 * SL_NS_PER_MS) /* time between two looks if nothing has changed for SETTLE_NS */
+/* A change of the index also takes a generation or changes a count, but not at the same moment: a
+ * walk may run between the two. So walks continue for SETTLE_NS after a change, and one runs every
+ * ANYWAY_NS in any case. */
 #define SETTLE_NS SL_NS_PER_S
 #define ANYWAY_NS (10 * SL_NS_PER_S)
 
@@ -21,13 +21,13 @@ struct ev_follow {
     char shm_dir[1024];
     uint64_t delay_ns;
     struct ev_blocks *blocks;
-    struct sl_index_view *view; /* NULL: none is there */
+    struct sl_index_view *view; /* NULL: no index is open */
     struct sl_arena *arena;
     struct sl_index_changes *changes;
     struct ev_follow_stats stats;
-    uint64_t look_at_ns; /* whether it still is the index */
+    uint64_t look_at_ns; /* next check whether the index was replaced */
     uint64_t walk_at_ns, walk_began_ns, walked_ns, changed_ns;
-    uint64_t generation, key_count, group_count; /* when a walk last began for them */
+    uint64_t generation, key_count, group_count; /* at the start of the last walk */
     bool walking;
 };
 
@@ -49,7 +49,7 @@ sl_err ev_follow_create(const char *shm_dir, const char *model, uint64_t delay_n
     return SL_OK;
 }
 
-/* What was there is there no more. */
+/* Closes the index and forgets its blocks. */
 static void follow_forget(struct ev_follow *follow)
 {
     sl_index_changes_destroy(&follow->changes);
@@ -75,7 +75,7 @@ static uint64_t rest_ns(const struct ev_follow *follow)
     return SL_MAX(follow->delay_ns, SL_MIN(REST_TIMES * follow->stats.walk_ns, REST_NS));
 }
 
-/* The arena and the index that belong together. */
+/* Opens the index and the arena. False: they do not exist or do not belong together. */
 static bool follow_open(struct ev_follow *follow, uint64_t now_ns)
 {
     sl_err err = sl_index_view_open(follow->shm_dir, &follow->view, NULL);
@@ -84,7 +84,7 @@ static bool follow_open(struct ev_follow *follow, uint64_t now_ns)
     }
     if (err == SL_OK &&
         sl_arena_birth_generation(follow->arena) != sl_index_view_birth(follow->view)) {
-        err = SL_ERR_NOT_FOUND; /* one of them is being made anew */
+        err = SL_ERR_NOT_FOUND; /* one of them is just being created again */
     }
     if (err == SL_OK) {
         err = sl_index_changes_create(follow->view, follow->shm_dir, true, &follow->changes, NULL);
@@ -101,7 +101,7 @@ static bool follow_open(struct ev_follow *follow, uint64_t now_ns)
     return true;
 }
 
-/* Whether a walk is due, and for what state of the index. */
+/* Begins a walk if the index may have changed since the last one. */
 static bool walk_begins(struct ev_follow *follow, uint64_t now_ns)
 {
     struct sl_index_stats index;
@@ -140,11 +140,11 @@ static bool walk_step(struct ev_follow *follow, uint64_t now_ns, ev_event_fn fn,
         ev_blocks_settle(follow->blocks, fn, context);
         return true;
     case SL_INDEX_WALK_ON:
-    case SL_INDEX_WALK_REFUSED: /* changes are always taken */
+    case SL_INDEX_WALK_REFUSED: /* never: ev_blocks_change accepts every change */
     default:
         return false;
     }
-    /* now_ns is of the beginning of the step. */
+    /* now_ns is the start of the step. */
     uint64_t end_ns = SL_MAX(sl_clock_monotonic_ns(), now_ns);
     follow->walking = false;
     follow->walked_ns = end_ns;

@@ -1,23 +1,24 @@
-/* client/tools/events/follow.h - from the shared index to events, and what is to be done when.
+/* client/tools/events/follow.h - follows the shared index and gives its changes as events.
  *
- * The index is opened, followed when it is made anew, and walked when something in it may have
- * changed: the arena's counter of generations and the number of keys say so, which costs two loads.
- */
+ * It opens the index, reopens it when it was created again, and walks it when it may have changed.
+ * It detects that by the arena's counter of generations and the numbers of keys and groups, at the
+ * cost of a few loads. */
 #ifndef SL_CLIENT_EVENTS_FOLLOW_H
 #define SL_CLIENT_EVENTS_FOLLOW_H
 
 #include "client/tools/events/blocks.h"
 
 struct ev_follow; /* opaque; one thread */
-/* delay_ns: pause between two walks at least. Errors: SL_ERR_NO_MEMORY. */
+/* delay_ns: shortest pause between two walks. Errors: SL_ERR_NO_MEMORY. */
 sl_err ev_follow_create(const char *shm_dir, const char *model, uint64_t delay_ns,
                         struct ev_follow **out, struct sl_error *why);
 void ev_follow_destroy(struct ev_follow **follow);
-/* Does what is due; events go to fn. True: a walk has ended, and events may have been told. */
+/* Does the work that is due and calls fn with events. True: a walk has ended or the index was lost,
+ * so there may have been events. */
 bool ev_follow_step(struct ev_follow *follow, uint64_t now_ns, ev_event_fn fn, void *context);
-/* When the next step is due. */
+/* Time of the next step; 0: now. */
 uint64_t ev_follow_wake_at(const struct ev_follow *follow);
-/* Tells all that was told: ev_blocks_all. */
+/* Reports all reported blocks again: ev_blocks_all. */
 void ev_follow_all(struct ev_follow *follow, ev_event_fn fn, void *context);
 
 struct ev_follow_stats {

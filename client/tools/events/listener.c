@@ -26,11 +26,11 @@
 #define FRAME_MORE     1u
 #define FRAME_LONG     2u
 #define FRAME_COMMAND  4u
-#define HEADER_BYTES   9u /* of a long frame */
+#define HEADER_BYTES   9u /* with a length of 8 bytes */
 #define OUT_BYTES      (16 * SL_KIB)
 #define STACK_BYTES    (128 * SL_KIB)
 #define CLOSING_NS     (200 * SL_NS_PER_MS)
-#define NO_ACCEPT_MS   100 /* after an accept that failed: not again at once */
+#define NO_ACCEPT_MS   100 /* pause after a failed accept */
 
 struct topic {
     uint8_t length, bytes[EV_OWN_TOPIC_BYTES_MAX];
@@ -46,10 +46,10 @@ struct connection {
     uint8_t in[2 * (EV_FRAME_BYTES_MAX + HEADER_BYTES)];
 };
 struct port {
-    int fd;                                                    /* it listens */
+    int fd;                                                    /* the listening socket */
     int inner;                                                 /* O_PATH of ZeroMQ's socket */
-    const char *topic;                                         /* NULL: of requests */
-    char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)]; /* of its file; "": none */
+    const char *topic;                                         /* NULL: the port for requests */
+    char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)]; /* of its socket file; "": TCP */
 };
 struct ev_listener {
     struct port ports[EV_LISTENER_PORTS_MAX];
@@ -57,7 +57,7 @@ struct ev_listener {
     int idle_ms, wake_fd;
     bool started;
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t ended;
     struct connection connections[EV_CONNECTIONS_MAX];
     uint32_t running;
@@ -66,7 +66,7 @@ struct ev_listener {
 
 /* ---- frames ---- */
 
-/* False: the peer is gone, or takes nothing for idle_ms. */
+/* False: the peer has disconnected, or reads nothing for idle_ms. */
 static bool bytes_send(int fd, const uint8_t *bytes, size_t length)
 {
     while (length > 0) {
@@ -80,7 +80,8 @@ static bool bytes_send(int fd, const uint8_t *bytes, size_t length)
     return true;
 }
 
-/* Whether ZeroMQ may have it. A topic that was cancelled makes room for another one. */
+/* Whether a subscription or its end may pass to ZeroMQ. A cancelled topic makes room for another.
+ */
 static bool topic_pass(struct connection *self, bool subscribes, const uint8_t *bytes,
                        size_t length)
 {
@@ -134,8 +135,8 @@ static enum verdict frame_judge(struct connection *self, uint8_t flags, const ui
     return self->frame_count < EV_REQUEST_FRAMES_MAX ? PASS : END;
 }
 
-/* Takes bytes of the greeting: what is no ZMTP 3 has other frames. Gives their number; 0: refused.
- */
+/* Passes bytes of the greeting on, for ZMTP 3 only: earlier versions have other frames. Gives their
+ * number; 0: refused. */
 static size_t greeting_take(struct connection *self)
 {
     size_t share = SL_MIN(self->used, GREETING_BYTES - self->seen);
@@ -148,7 +149,8 @@ static size_t greeting_take(struct connection *self)
     return bytes_send(self->inner, self->in, share) ? share : 0;
 }
 
-/* The first thing that is whole. Gives its bytes; 0: none is, or with *end it has to end. */
+/* Handles the first complete frame. Gives its bytes; 0: no frame is complete, or, with *end, the
+ * connection has to end. */
 static size_t frame_take(struct connection *self, bool *end)
 {
     const uint8_t *in = self->in;
@@ -173,7 +175,7 @@ static size_t frame_take(struct connection *self, bool *end)
     return *end ? 0 : header + length;
 }
 
-/* False: the connection has to end. */
+/* Reads from the peer and handles complete frames. False: the connection has to end. */
 static bool bytes_take(struct connection *self)
 {
     ssize_t got = recv(self->fd, self->in + self->used, sizeof self->in - self->used, 0);
@@ -207,7 +209,7 @@ static void relay(struct connection *self)
         struct pollfd both[] = {{.fd = self->inner, .events = POLLIN},
                                 {.fd = self->fd, .events = POLLIN}};
         int ready = poll(both, SL_COUNT(both), self->listener->idle_ms);
-        if (ready == 0) { /* who has asked for a replay has nothing more to say */
+        if (ready == 0) { /* normal for a peer that has received its replay */
             bool done = self->port->topic == NULL && self->seen == GREETING_BYTES;
             atomic_fetch_add(&self->listener->stats.idle, !done);
             return;
@@ -262,7 +264,7 @@ static int inner_connect(const struct port *port)
     return fd;
 }
 
-/* Whether it came from this machine: by a socket of the file system, or over the loopback. */
+/* Whether the peer is on this machine: a socket file or the loopback. */
 static bool is_local(const struct sockaddr_storage *from)
 {
     const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
@@ -273,8 +275,9 @@ static bool is_local(const struct sockaddr_storage *from)
     return from->ss_family != AF_INET || ntohl(v4->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* With the lock. NULL: over a bound. No address has more than are free beside it, so a few of them
- * cannot have all; and what this machine's share has free is not for others. */
+/* A free connection; NULL: a bound is reached. Called with the lock. One address gets at most as
+ * many as remain free, so that a few addresses cannot take all; the free part of the local share is
+ * kept for clients of this machine. */
 static struct connection *connection_find(struct ev_listener *listener,
                                           const struct sockaddr_storage *from)
 {
@@ -310,7 +313,7 @@ static bool connection_start(struct connection *self)
     return failed == 0;
 }
 
-/* False: nothing could be accepted. */
+/* False: accept failed. */
 static bool port_accept(struct ev_listener *listener, struct port *port)
 {
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
@@ -393,7 +396,7 @@ static sl_err where_listen(struct port *port, const char *where, struct sl_error
     }
     return sl_address_parse(where + strlen("tcp://"), host, sizeof host, &number)
                ? mc_listen(host, number, &port->fd, why)
-               : sl_fail(why, SL_ERR_CONFIG, "'%.200s' is no address", where);
+               : sl_fail(why, SL_ERR_CONFIG, "'%.200s' is not an address", where);
 }
 
 sl_err ev_listener_create(uint32_t idle_ms, struct ev_listener **out, struct sl_error *why)

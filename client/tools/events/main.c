@@ -1,11 +1,11 @@
 /* client/tools/events/main.c - the program sluice-events: publishes which blocks a node has.
  *
- * It reads shared memory and asks no actor: the index itself is the truth, so a registrar that is
- * killed loses no event, and nobody who subscribes holds an actor up. A life of this process is an
- * incarnation; it begins with all that is there.
+ * It reads only shared memory. The index itself is the source, so no event is lost when the
+ * registrar is killed, and subscribers cannot delay an actor. Each run of this process is an
+ * incarnation and begins with all present blocks.
  *
- * The first one of a node writes events.at (client/tools/metrics/at.h) and the page metrics.events;
- * others, for another model or topic, may run beside it. */
+ * The first one of a node writes events.at (client/tools/metrics/at.h) and the page metrics.events.
+ * Others, for another model or topic, may run at the same time. */
 #include "client/tools/events/batch.h"
 #include "client/tools/events/follow.h"
 #include "client/tools/events/publish.h"
@@ -25,16 +25,17 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-/* Subscribers of the life before are connected again by then: ZeroMQ tries every 100 ms. */
+/* Delay at the start, in which subscribers of the last run reconnect: ZeroMQ tries every 100 ms. */
 #define BEGIN_NS (300 * SL_NS_PER_MS)
-/* With nothing to tell, an empty message says so this often: who lost the last one sees its gap. */
+/* Interval of empty messages while there are no events: by their sequence a subscriber notices that
+ * it missed the last message. */
 #define BEAT_NS       (500 * SL_NS_PER_MS)
-#define ANSWER_NS     (2 * SL_NS_PER_MS) /* while answers are under way */
+#define ANSWER_NS     (2 * SL_NS_PER_MS) /* interval while answers are being sent */
 #define METRICS_NS    (200 * SL_NS_PER_MS)
-#define WALK_NS       (10 * SL_NS_PER_MS) /* pause between two looks at what changed in the index */
-#define KEPT_BYTES    (64 * SL_MIB)       /* of messages that may be asked for again */
+#define WALK_NS       (10 * SL_NS_PER_MS) /* pause between two walks over the index */
+#define KEPT_BYTES    (64 * SL_MIB)       /* of messages kept for requests */
 #define ADDRESS_BYTES 320u
-#define IDLE_MS       60000u /* subscribers have a message every BEAT_NS */
+#define IDLE_MS       60000u /* subscribers get a message every BEAT_NS */
 
 enum { EXIT_FINE, EXIT_FAILED, EXIT_WRONG_USE };
 
@@ -42,12 +43,12 @@ struct events {
     struct sl_config *config;
     struct sl_paths paths;
     char publish[ADDRESS_BYTES], replay[ADDRESS_BYTES];
-    bool own;  /* of the node */
-    bool page; /* metrics are on a page */
+    bool own;  /* the first publisher of the node */
+    bool page; /* metrics are on a page of the node */
     int signal_fd;
     struct ev_follow *follow;
     struct ev_publisher *publisher;
-    struct ev_batch *live, *all; /* all: of snapshots */
+    struct ev_batch *live, *all; /* all: for snapshots */
     struct sl_metrics *metrics;
     uint64_t now_ns, sent_ns, measured_ns;
     struct {
@@ -59,7 +60,7 @@ struct events {
     } metric;
 };
 
-/* ---- what the page has ---- */
+/* ---- metrics ---- */
 
 static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(events, metric.messages, "messages"),
@@ -85,8 +86,8 @@ static const struct sl_metric_row metric_rows[] = {
     SL_HISTOGRAM_ROW(events, metric.told_ns, "told_ns"),
 };
 
-/* Counts in private memory while the node has none where its page could be, or the page is
- * another's. */
+/* Opens the page of metrics. They are in private memory while the node's shm directory does not
+ * exist, or if another publisher has the page. */
 static sl_err page_open(struct events *self, struct sl_error *why)
 {
     char path[1100];
@@ -108,7 +109,7 @@ static sl_err page_open(struct events *self, struct sl_error *why)
     return err;
 }
 
-/* Counters go on where an earlier life of the page left them. */
+/* Adds the increase since the last call: counters on the page continue over runs. */
 static void count_up(struct events *self, sl_metric metric, uint64_t *before, uint64_t now)
 {
     sl_metric_add(self->metrics, metric, now - *before);
@@ -154,7 +155,7 @@ static void page_write(struct events *self)
     sl_metric_set(self->metrics, self->metric.walk_ns, follow.walk_ns);
 }
 
-/* ---- where ---- */
+/* ---- addresses ---- */
 
 static sl_err address_local(const struct events *self, const char *file, char out[ADDRESS_BYTES],
                             struct sl_error *why)
@@ -172,8 +173,8 @@ static sl_err address_tcp(const char *text, uint16_t behind, char out[ADDRESS_BY
     char host[256];
     uint16_t port = 0;
     if (!sl_address_parse(text, host, sizeof(host), &port) || port > UINT16_MAX - behind) {
-        return sl_fail(why, SL_ERR_CONFIG, "'%.200s' is no IP:PORT%s", text,
-                       behind > 0 ? " with a port behind it" : "");
+        return sl_fail(why, SL_ERR_CONFIG, "'%.200s' is not IP:PORT%s", text,
+                       behind > 0 ? " with a port below 65535" : "");
     }
     const char *of = strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
     bool six = strchr(of, ':') != NULL;
@@ -187,7 +188,7 @@ static sl_err addresses_set(struct events *self, struct sl_error *why)
     const char *publish = sl_config_text(self->config, SL_SET_events_listen);
     const char *replay = sl_config_text(self->config, SL_SET_events_replay_listen);
     if (strcmp(publish, "off") == 0) {
-        return sl_fail(why, SL_ERR_CONFIG, "events_listen is off: local, or IP:PORT");
+        return sl_fail(why, SL_ERR_CONFIG, "events_listen is off: set it to local or IP:PORT");
     }
     bool local = strcmp(publish, "local") == 0, follows = strcmp(replay, "auto") == 0;
     sl_err err = local ? address_local(self, "events.pub", self->publish, why)
@@ -223,7 +224,7 @@ static sl_err form_set(const struct events *self, struct ev_form *form, struct s
     return SL_OK;
 }
 
-/* ---- what is sent ---- */
+/* ---- messages ---- */
 
 static void live_send(void *context, const void *payload, size_t length_bytes)
 {
@@ -238,15 +239,15 @@ static void all_send(void *context, const void *payload, size_t length_bytes)
     ev_publisher_snapshot_add(self->publisher, payload, length_bytes);
 }
 
-/* A message that was lost for want of memory is nobody's gap: the next life begins with all there
- * is. */
+/* Ends the process if a message was lost for lack of memory: subscribers would not notice. The next
+ * run begins with all present blocks. */
 static void memory_check(const struct events *self)
 {
     struct ev_batch_stats live, all;
     ev_batch_stats(self->live, &live);
     ev_batch_stats(self->all, &all);
     if (live.no_memory || all.no_memory) {
-        (void)fprintf(stderr, "sluice-events: no memory for a message\n");
+        (void)fprintf(stderr, "sluice-events: out of memory for a message\n");
         exit(EXIT_FAILURE);
     }
 }
@@ -286,9 +287,9 @@ static sl_err open_all(struct events *self, struct sl_error *why)
     }
     bool other = metrics_at_read(self->paths.runtime_dir, "events", &at);
     self->own = !other;
-    if (other &&
-        (strncmp(self->publish, "ipc:", 4) == 0 ||
-         strncmp(self->replay, "ipc:", 4) == 0)) { /* a socket's file would be taken over */
+    if (other && (strncmp(self->publish, "ipc:", 4) == 0 ||
+                  strncmp(self->replay, "ipc:", 4) ==
+                      0)) { /* else it would replace the file of that socket */
         return sl_fail(why, SL_ERR_EXISTS, "process %" PRIu32 " publishes the node's events at %s",
                        at.proc.pid, at.address);
     }
@@ -380,7 +381,7 @@ static sl_err serve(struct events *self, struct sl_error *why)
     }
     sl_err err = open_all(self, why);
     if (err == SL_OK) {
-        (void)printf("sluice-events: events of node '%s' at %s, missed ones at %s\n",
+        (void)printf("sluice-events: events of node '%s' at %s, missed events at %s\n",
                      sl_config_text(self->config, SL_SET_instance), self->publish, self->replay);
         (void)fflush(stdout);
         run(self);
@@ -400,14 +401,14 @@ static void usage(FILE *out)
 {
     (void)fputs(
         "usage: sluice-events [SETTINGS]\n\n"
-        "Publishes which blocks a node of this user has, as KV events of vLLM's format over ZeroMQ, "
-        "until SIGTERM.\nA node that is not there has none; one that comes is published.\n\n"
-        "  --events-listen IP:PORT  where, or local: events.pub in the runtime directory, for this "
-        "user alone.\n"
-        "                           At an address everybody who reaches it reads hashes of blocks "
-        "and names of models\n"
-        "  --events-replay-listen, --events-topic, --events-model and the others: sluicectl config "
-        "--help\n"
+        "Publishes which blocks a node of this user has, as KV events in vLLM's format over ZeroMQ, "
+        "until SIGTERM.\nIt waits for a node that does not run yet.\n\n"
+        "  --events-listen IP:PORT  address, or local: events.pub in the runtime directory, only for "
+        "this user.\n"
+        "                           Anyone who reaches an address can read hashes of blocks and "
+        "names of models\n"
+        "  --events-replay-listen, --events-topic, --events-model and other settings: sluicectl "
+        "config --help\n"
         "  --instance NAME, --runtime-dir DIR, --shm-dir DIR, --config FILE: as sluicectl\n\n"
         "Exit codes: 0 success, 1 failed, 2 wrong use.\n",
         out);

@@ -1,4 +1,4 @@
-/* client/tools/events/publish.c - see publish.h. */
+/* client/tools/events/publish.c - sockets, kept messages, requests and snapshots; see publish.h. */
 #include "client/tools/events/publish.h"
 #include "client/tools/events/listener.h"
 #include "ipc/msg/sl_curve.h"
@@ -18,9 +18,9 @@
 #define REQUEST_FRAMES    3u
 #define ROUND_MESSAGES    256u
 #define ROUND_REQUESTS    64u
-#define STALLED_NS        (10 * SL_NS_PER_S) /* a receiver that takes nothing for so long is gone */
+#define STALLED_NS        (10 * SL_NS_PER_S) /* an answer ends if nothing is read for this time */
 #define SNAPSHOT_FRESH_NS (500 * SL_NS_PER_MS)
-#define REPLAY_QUEUE      16 /* messages of an answer on their way, also of one that nobody reads */
+#define REPLAY_QUEUE      16 /* messages of an answer that ZeroMQ queues */
 #define HANDSHAKE_MS      2000
 #define CLOSING_MS        200
 
@@ -30,20 +30,20 @@ struct message {
     void *payload;
 };
 
-/* All that was there behind the message `sequence`. */
+/* All blocks as they were after the message `sequence`. */
 struct snapshot {
     struct message *messages;
     uint32_t count, room;
     uint64_t sequence, made_ns;
-    uint32_t users; /* answers that read it */
+    uint32_t users; /* answers that send it */
     bool whole;
 };
 
 struct answer {
     uint8_t identity[EV_IDENTITY_MAX];
     size_t identity_length;      /* 0: free */
-    uint64_t asked, next, until; /* messages next..until of those that are kept */
-    struct snapshot *snapshot;   /* NULL: none, or told */
+    uint64_t asked, next, until; /* the kept messages next..until are to be sent */
+    struct snapshot *snapshot;   /* NULL: none, or sent */
     uint32_t snapshot_at;
     uint64_t progress_ns;
 };
@@ -96,7 +96,7 @@ static sl_err socket_open(struct ev_publisher *self, int type, const char *where
          (!set(*out, ZMQ_ROUTER_MANDATORY, 1) || !set(*out, ZMQ_ROUTER_HANDOVER, 1)))) {
         return fail_zmq(why, "a socket for", where);
     }
-    mode_t mask = umask(0177); /* of an ipc socket */
+    mode_t mask = umask(0177); /* for the file of an ipc socket */
     int failed = zmq_bind(*out, inner);
     (void)umask(mask);
     return failed == 0 ? ev_listener_add(self->listener, where, inner + strlen("ipc://"),
@@ -193,13 +193,14 @@ static void kept_drop(struct ev_publisher *self)
     self->kept_count--;
 }
 
-/* The first message that is kept; the next one when there is none. */
+/* Sequence of the first kept message; if none is kept, of the next message. */
 static uint64_t kept_begin(const struct ev_publisher *self)
 {
     return self->stats.sequence - self->kept_count;
 }
 
-/* One that cannot be kept leaves nothing kept: who asks for it gets a snapshot. */
+/* Keeps a copy of a message for requests. If there is no memory for it, all kept messages are
+ * dropped, so that a request for it gets a snapshot. */
 static void keep(struct ev_publisher *self, const void *payload, size_t length_bytes)
 {
     const struct ev_publisher_options *options = &self->options;
@@ -219,14 +220,14 @@ static void keep(struct ev_publisher *self, const void *payload, size_t length_b
     self->stats.kept_bytes += length_bytes;
 }
 
-/* A message of several frames: all of it or nothing. flags: of all. */
+/* Sends a message of several frames, completely or not at all. */
 static bool frames_send(void *socket, const void *const frames[], const size_t lengths[],
                         uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         int more = i + 1 < count ? ZMQ_SNDMORE : 0;
         if (zmq_send(socket, frames[i], lengths[i], ZMQ_DONTWAIT | more) < 0) {
-            return false; /* the first frame decides */
+            return false; /* only the first frame can fail */
         }
     }
     return true;
@@ -238,7 +239,8 @@ void ev_publisher_send(struct ev_publisher *publisher, const void *payload, size
     sequence_write(publisher->stats.sequence, sequence);
     const void *const frames[] = {publisher->options.topic, sequence, payload};
     const size_t lengths[] = {strlen(publisher->options.topic), sizeof(sequence), length_bytes};
-    (void)frames_send(publisher->publish, frames, lengths, 3); /* PUB drops, and never waits */
+    (void)frames_send(publisher->publish, frames, lengths,
+                      3); /* PUB drops messages and never blocks */
     keep(publisher, payload, length_bytes);
     publisher->stats.sequence++;
     publisher->stats.messages++;
@@ -287,8 +289,8 @@ void ev_publisher_snapshot_add(struct ev_publisher *publisher, const void *paylo
         (struct message){.length_bytes = length_bytes, .payload = copy};
 }
 
-/* A snapshot behind which all messages are kept. The newest one serves for a while; NULL: all are
- * in use, or there is no memory. */
+/* A snapshot after which all messages are kept: the newest one if it is fresh, else a new one.
+ * NULL: all are in use, or no memory. */
 static struct snapshot *snapshot_take(struct ev_publisher *self, uint64_t now_ns)
 {
     struct snapshot *newest = self->newest;
@@ -310,7 +312,7 @@ static struct snapshot *snapshot_take(struct ev_publisher *self, uint64_t now_ns
     free_one->made_ns = now_ns;
     free_one->sequence = self->stats.sequence - 1;
     self->options.snapshot(self->options.context);
-    free_one->made_ns = sl_clock_monotonic_ns(); /* it may have taken long */
+    free_one->made_ns = sl_clock_monotonic_ns(); /* making it may take long */
     self->filling = NULL;
     if (!free_one->whole || free_one->count == 0) {
         snapshot_free(free_one);
@@ -330,7 +332,7 @@ static void answer_end(struct ev_publisher *self, struct answer *answer)
     self->answer_count--;
 }
 
-/* Begins anew with a snapshot. False: there can be none now. */
+/* Starts the answer over with a snapshot. False: none is available now. */
 static bool answer_snapshot(struct ev_publisher *self, struct answer *answer, uint64_t now_ns)
 {
     struct snapshot *snapshot = snapshot_take(self, now_ns);
@@ -351,7 +353,7 @@ static void request_take(struct ev_publisher *self, const void *identity, size_t
     for (uint32_t i = 0; i < EV_REQUESTS_MAX; i++) {
         struct answer *answer = &self->answers[i];
         if (answer->identity_length == length &&
-            memcmp(answer->identity, identity, length) == 0) { /* it asks anew */
+            memcmp(answer->identity, identity, length) == 0) { /* a new request replaces it */
             answer_end(self, answer);
         }
         free_one = answer->identity_length == 0 ? answer : free_one;
@@ -384,7 +386,7 @@ static void requests_take(struct ev_publisher *self, uint64_t now_ns)
         size_t lengths[REQUEST_FRAMES];
         uint32_t count = 0, kept = 0;
         bool more = true;
-        while (more) { /* a message comes whole: only its first frame may be missing */
+        while (more) { /* a message arrives completely or not at all */
             zmq_msg_t spare;
             zmq_msg_t *part = count < REQUEST_FRAMES ? &parts[count] : &spare;
             (void)zmq_msg_init(part);
@@ -436,8 +438,8 @@ static enum sent answer_send(struct ev_publisher *self, const struct answer *ans
     return zmq_errno() == EAGAIN ? SENT_LATER : SENT_NEVER;
 }
 
-/* What the messages of a snapshot are numbered: rising to its own, none below what was asked for,
- * so that who compares with what it had takes all of them. */
+/* Sequence of a snapshot's next message. They rise to the snapshot's own, and none is lower than
+ * the requested one, so that a subscriber that compares sequences accepts all of them. */
 static uint64_t snapshot_number(const struct answer *answer)
 {
     const struct snapshot *snapshot = answer->snapshot;
@@ -445,7 +447,7 @@ static uint64_t snapshot_number(const struct answer *answer)
     return answer->asked <= snapshot->sequence ? SL_MAX(number, answer->asked) : number;
 }
 
-/* The next message. SENT: it went, or there was none to be sent now. */
+/* Sends the next message of an answer. SENT: it was sent, or a snapshot was begun instead. */
 static enum sent answer_step(struct ev_publisher *self, struct answer *answer, uint64_t now_ns,
                              bool *ended)
 {
@@ -461,7 +463,8 @@ static enum sent answer_step(struct ev_publisher *self, struct answer *answer, u
         return sent;
     }
     uint64_t first = kept_begin(self);
-    if (answer->next < first && answer->next < answer->until) { /* it was too slow */
+    if (answer->next < first &&
+        answer->next < answer->until) { /* messages were dropped meanwhile */
         answer->asked = answer->next;
         return answer_snapshot(self, answer, now_ns) ? SENT : SENT_LATER;
     }

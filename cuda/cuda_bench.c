@@ -212,8 +212,7 @@ static void bench_close(struct bench *bench)
 
 /* ---- a row ---- */
 
-/* Fills the moves with block ids in random order, and values in another random order or in
- * sequence. */
+/* Fills the moves: block ids in random order, values in another random order or in sequence. */
 static void moves_fill(struct bench *bench)
 {
     const struct sl_gpu_bench_row *row = &bench->row;

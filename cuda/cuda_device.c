@@ -226,8 +226,7 @@ static const struct sl_device_ops cuda_ops = {
     .destroy = cuda_destroy,
 };
 
-/* Refuses compute modes in which engine and swapper cannot both use the GPU. A mode for one process
- * needs MPS. */
+/* Refuses compute modes in which engine and swapper cannot share the GPU: one process needs MPS. */
 static sl_err mode_check(struct cuda_device *cuda, uint32_t index, struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;
@@ -351,8 +350,7 @@ static sl_err gpu_find(struct cuda_device *cuda, const struct sl_device_options 
     return SL_OK;
 }
 
-/* Loads the kernels. Without them copies cost more and the processor digests: reported, but not an
- * error. */
+/* Loads the kernels. Without them copies cost more and the processor digests, but it works. */
 static sl_err kernels_open(struct cuda_device *cuda, const struct sl_device_options *options,
                            struct sl_error *why)
 {

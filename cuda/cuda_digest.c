@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Digests may take this part of the time of moves to the device, of which at most this much is
- * saved up. */
+/* Digests may take this part of the time of moves to the device; at most this is saved up. */
 #define CHECK_SHARE       20
 #define CHECK_ROOM_NS_MAX ((int64_t)(50 * SL_NS_PER_MS))
 

@@ -4,8 +4,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-/* Checks that driver and GPU support dmabufs. Drivers before 11.7 know neither call nor
- * attribute. */
+/* Checks that driver and GPU support dmabufs. Drivers before 11.7 know neither. */
 static sl_err dmabuf_check(struct cuda_device *cuda, struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;

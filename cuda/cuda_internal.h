@@ -17,8 +17,7 @@
 #define CUDA_MAPS_MAX    8192u
 #define CUDA_HOSTS_MAX   64u
 #define CUDA_PROBE_BYTES (16 * SL_MIB) /* most bytes moved for one figure of a measurement */
-/* Bytes of one registration of host memory, which takes some milliseconds since every page is
- * looked up. */
+/* Bytes of one registration of host memory: it takes milliseconds, looking up every page. */
 #define CUDA_PIN_BYTES (32 * SL_MIB)
 /* Longest wait for uploading a table of layers or clearing memory; both take milliseconds. A
  * swapper without a heartbeat for a second is killed without a reason, so this is less. */
@@ -186,11 +185,9 @@ sl_err cuda_slot_ring(struct cuda_device *cuda, struct cuda_slot *slot, uint32_t
 sl_err cuda_slot_sent(struct cuda_device *cuda, struct cuda_slot *slot, struct sl_error *why);
 /* Completes slots that have ended, in order; wait: waits for all. Their moves are done. */
 sl_err cuda_slots_finish(struct cuda_device *cuda, bool wait, struct sl_error *why);
-/* After an error: waits until no slot is in flight. Moves sent before the failure are done, later
- * ones are not. */
+/* After an error: waits until no slot is in flight. Only moves sent before the failure are done. */
 void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why);
-/* Waits for all slots before memory that they use is released; an error is kept for the next
- * cuda_move_end. */
+/* Waits for all slots before their memory is released; keeps an error for cuda_move_end. */
 void cuda_slots_settle(struct cuda_device *cuda);
 
 /* cuda_move.c */
@@ -257,8 +254,8 @@ sl_err cuda_memory_unit(struct cuda_device *cuda, size_t *unit, struct sl_error 
 sl_err cuda_host_add(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
                      uint64_t ready_bytes, struct sl_error *why);
 bool cuda_host_remove(struct sl_device *device, const unsigned char *base);
-/* Pins the next slice, or unpins a slice of memory that could not be pinned as a whole. *more:
- * there was one. */
+/* Pins the next slice, or unpins one of memory that cannot be pinned whole. *more: there was
+ * one. */
 sl_err cuda_host_step(struct cuda_device *cuda, bool *more, struct sl_error *why);
 /* How many bytes from `at` one copy may touch: up to the end of the slice; 0 if it is not pinned.
  * *starts: a slice starts at `at`. */

@@ -103,7 +103,7 @@ static sl_err alone_time(struct cuda_device *cuda, struct cuda_job *job, uint64_
     return err;
 }
 
-/* Times jobs that follow each other. Each is sent when a slot is free, so one job ends between two
+/* Times jobs that follow each other. Each is sent to a free slot: one job ends between two
  * sends. */
 static sl_err follows_time(struct cuda_device *cuda, struct cuda_job *job, uint64_t *took_ns,
                            struct sl_error *why)

@@ -21,8 +21,7 @@ static bool handle_same(const struct sl_memory_handle *a, const struct sl_memory
            a->fd == b->fd && memcmp(a->ipc, b->ipc, sizeof(a->ipc)) == 0;
 }
 
-/* Refuses memory of another GPU, which the driver maps if peer access works: it is slow and never
- * intended. */
+/* Refuses memory of another GPU, mapped if peer access works: it is slow and never intended. */
 static sl_err gpu_check(struct cuda_device *cuda, sl_cu_ptr at, uint32_t pid, struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;
@@ -446,8 +445,8 @@ bool cuda_host_remove(struct sl_device *device, const unsigned char *base)
     (void)cuda_enter(cuda, NULL);
     host->leaving = true;
     cuda_slots_settle(cuda);
-    if (cuda->hung) { /* the GPU may still write to these pages, so they stay pinned as long as the
-                         process lives */
+    if (cuda->hung) { /* the GPU may still write to these pages: they stay pinned until the process
+                         ends */
         *host = (struct cuda_host){0};
         return true;
     }

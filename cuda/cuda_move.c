@@ -224,8 +224,7 @@ static uint64_t range_add(struct cuda_device *cuda, struct cuda_slot *slot,
     return done_bytes;
 }
 
-/* Whether the next value is left for the next slot: if it is cut in two, the processor must digest
- * it. */
+/* Whether the next value waits for the next slot: cut in two, the processor must digest it. */
 static bool kept_whole(const struct cuda_device *cuda, const struct cuda_slot *slot,
                        const struct cuda_job *job)
 {

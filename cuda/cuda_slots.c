@@ -400,8 +400,7 @@ static sl_err hash_launch(struct cuda_device *cuda, struct cuda_slot *slot,
                             "the digest", why);
 }
 
-/* Called after the copies: a small copy before them would wait for those of the other slot, and
- * they for it. */
+/* Called after the copies: before them a small copy would wait for the other slot's copies. */
 static sl_err hashes_fetch(struct cuda_device *cuda, struct cuda_slot *slot,
                            const struct cuda_job *job, struct sl_error *why)
 {

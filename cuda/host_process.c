@@ -22,8 +22,7 @@
 #include <unistd.h>
 
 #define BATCH_RUNS 1024u /* IOV_MAX */
-/* Bytes of a task of one thread: they are still in the cache when they are hashed. Whole chunks of
- * a digest. */
+/* Bytes of one thread's task, still in the cache when they are hashed. Whole digest chunks. */
 #define TASK_BYTES (256 * SL_KIB)
 /* Bytes of a call to the kernel, including gaps between runs. */
 #define BATCH_BYTES (512 * SL_KIB)
@@ -518,8 +517,7 @@ sl_err host_process_move(struct host_device *host, const struct sl_layer_table *
     return call.err;
 }
 
-/* The fewest bytes of a piece to add at a time: a run that is read with its gaps is added as a
- * whole. */
+/* The fewest bytes of a piece to add at a time: a run read with gaps is added as a whole. */
 static uint64_t piece_step(const struct sl_swap_layer *layer)
 {
     bool spans =

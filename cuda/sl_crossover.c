@@ -14,8 +14,7 @@
 #include <unistd.h>
 
 #define FILE_BYTES_MAX 8192u
-/* Version 1 had only the size of pieces, not of entries; version 2 had no jobs that follow
- * others. */
+/* Version 1 had the size of pieces, not of entries; version 2 no jobs that follow others. */
 #define FILE_HEAD "sluice crossover 3\n"
 /* Measured on an H200 (PCIe 5, driver 580): a batch beats single copies from a few pieces on. It
  * makes 2-10 GB/s with entries of 4 KiB, 4-29 with 16, 20-49 with 28, 47-54 with 64. A kernel does
@@ -23,8 +22,7 @@
 #define DEFAULT_COPY_BYTES   (512 * SL_KIB)
 #define DEFAULT_BATCH_BYTES  (64 * SL_KIB)
 #define DEFAULT_KERNEL_COUNT 48u
-/* For pieces of up to this size, and fewer than this number, staging of large values beats a
- * batch. */
+/* For pieces up to this size, and fewer than this number, staging large values beats a batch. */
 #define DEFAULT_STAGED_BYTES (64 * SL_KIB)
 #define DEFAULT_STAGED_COUNT 10000u
 /* A way without a kernel is chosen if it has this share of the fastest way's speed. */
@@ -180,8 +178,7 @@ static bool expect(const char **at, const char *text)
     return true;
 }
 
-/* Gives the figures of a line of the file and the line's first words. Lines are in the order of the
- * figures. */
+/* Gives the figures of a line of the file and its first words. Lines are in the figures' order. */
 static uint32_t *line_figures(struct sl_crossover *crossover, uint32_t line, char *head,
                               size_t room)
 {
@@ -194,8 +191,7 @@ static uint32_t *line_figures(struct sl_crossover *crossover, uint32_t line, cha
     return crossover->speed[follows][to_host][size][count];
 }
 
-/* Reads a line: `alone` or `follows`, direction, bytes of a piece, pieces, and a speed for each
- * way. */
+/* Reads a line: `alone` or `follows`, direction, piece bytes, pieces, and a speed for each way. */
 static bool line_read(const char **at, uint32_t line, struct sl_crossover *out)
 {
     char head[64];

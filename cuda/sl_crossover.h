@@ -9,8 +9,7 @@
 enum sl_way {
     SL_WAY_COPIES, /* one DMA copy per piece */
     SL_WAY_BATCH,  /* one call with an entry per piece, if the driver has it */
-    SL_WAY_STAGED, /* a kernel to or from staging on the device, and a batch with an entry per host
-                      run */
+    SL_WAY_STAGED, /* a kernel to or from device staging, and a batch with an entry per host run */
     SL_WAY_MAPPED, /* a kernel that accesses mapped host memory, piece by piece */
     SL_WAY_COUNT
 };

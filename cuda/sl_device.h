@@ -34,8 +34,8 @@ struct sl_memory_handle {
     unsigned char ipc[64];
     uint64_t inode;        /* SL_MEMORY_SHARED_FD: of the file; another file is refused. 0: any */
     uint64_t offset_bytes; /* of the memory within the named allocation */
-    uint64_t start_time;   /* with pid: the process that has fd (struct sl_proc_id); 0 with our pid:
-                              this process */
+    uint64_t start_time; /* with pid: process that has fd (struct sl_proc_id); 0 with our pid: this
+                            process */
 };
 /* Gives a duplicate of the descriptor that the handle names, fetched from its process
  * (runtime/base/sl_descriptors.h). Errors: SL_ERR_INVALID (fd is negative), SL_ERR_UNSUPPORTED (no
@@ -53,8 +53,7 @@ struct sl_device_memory {
 
 /* A mapping's memory for a NIC: it begins at offset_bytes of the dmabuf. */
 struct sl_device_dmabuf {
-    int fd; /* the receiver closes it; it keeps the memory while it or anything imported from it
-               exists */
+    int fd; /* receiver closes it; it keeps the memory while it or an import of it exists */
     uint64_t offset_bytes,
         length_bytes; /* offset of the mapping; length of the dmabuf, whole pages */
 };
@@ -123,8 +122,7 @@ struct sl_device_ops {
      * SL_ERR_INVALID (before any byte was moved), SL_ERR_IO, SL_ERR_DEVICE. */
     sl_err (*move)(struct sl_device *device, struct sl_move *moves, uint32_t count, bool to_host,
                    bool digests, struct sl_error *why);
-    /* Moves in slices, see sl_device_move_begin and sl_device_move_end. Both NULL: not
-     * supported. */
+    /* Moves in slices, see sl_device_move_begin and _end. Both NULL: not supported. */
     sl_err (*move_begin)(struct sl_device *device, struct sl_move *moves, uint32_t count,
                          bool to_host, bool digests, struct sl_error *why);
     sl_err (*move_end)(struct sl_device *device, bool wait, struct sl_error *why);
@@ -222,8 +220,7 @@ sl_err sl_device_open(const struct sl_device_options *options, struct sl_device 
  * start. */
 sl_err sl_device_check(const char *name, uint32_t ranks, struct sl_error *why);
 void sl_device_close(struct sl_device **device);
-/* Formats a GPU's UUID as nvidia-smi -L does ("GPU-...", 40 characters), in out[SL_GPU_TEXT_BYTES].
- * Pure. */
+/* Formats a GPU's UUID as nvidia-smi -L does ("GPU-...") in out[SL_GPU_TEXT_BYTES]. Pure. */
 void sl_gpu_text(const unsigned char *uuid, char *out);
 
 /* Begins a slice of moves, and returns while it and the previous slice may still be in flight, so

@@ -44,8 +44,8 @@ struct sl_swap_layer {
     uint64_t piece_bytes;        /* at least 1 */
     uint64_t value_offset_bytes; /* of the piece in the value */
     uint64_t first_tile;         /* number of tiles of the previous layers */
-    /* The piece is runs of fragment_bytes, which divides it, one every fragment_stride_bytes. 0: it
-     * is one run. */
+    /* The piece is runs of fragment_bytes, which divides it, one every fragment_stride_bytes. 0:
+     * one run. */
     uint64_t fragment_bytes, fragment_stride_bytes;
 };
 
@@ -162,7 +162,7 @@ SL_HD void sl_word_store(void *at, struct sl_word word)
 #endif
 }
 
-/* Copies the whole words of a tile, with both addresses aligned: the loads of a worker are issued
+/* Copies the whole words of a tile, both addresses aligned: a worker's loads are issued
  * together. */
 SL_HD void sl_words_copy(unsigned char *to, const unsigned char *from, uint32_t words,
                          uint32_t lane, uint32_t lanes)

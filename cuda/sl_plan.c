@@ -16,8 +16,7 @@ static uint64_t layer_fragments(const struct sl_layer *layer)
     return layer_fragmented(layer) ? layer->piece_bytes / layer->fragment_bytes : 1;
 }
 
-/* Whether each layer's piece follows the previous one on the device, for every block: cross-layer
- * contiguous. */
+/* Whether each layer's piece follows the previous one on the device, for every block. */
 static bool layers_contiguous(const struct sl_layer *layers, uint32_t layer_count)
 {
     for (uint32_t i = 0; i < layer_count; i++) {

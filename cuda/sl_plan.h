@@ -1,5 +1,5 @@
-/* cuda/sl_plan.h - plans how a job is moved: pure functions over a table of layers, shared by the
- * back ends. */
+/* cuda/sl_plan.h - plans how a job is moved: pure functions over a layer table, for all back
+ * ends. */
 #ifndef SL_PLAN_H
 #define SL_PLAN_H
 
@@ -60,14 +60,12 @@ uint32_t sl_plan_host_runs(const struct sl_move *moves, uint32_t count, uint64_t
  * 1, even if that one is larger. */
 uint32_t sl_plan_slice(const struct sl_layer_table *table, uint32_t first_layer, uint32_t layer_end,
                        uint64_t room_bytes);
-/* The kernel's view of layers [first, +count) for these blocks; values consist of only these
- * layers. */
+/* The kernel's view of layers [first, +count) for these blocks; values have only these layers. */
 struct sl_swap sl_plan_swap(const struct sl_layer_table *table, uint32_t first_layer,
                             uint32_t layer_count, const uint64_t *block_ids, uint64_t block_count,
                             unsigned char *values);
 
-/* Where a byte of a piece is stored, relative to its block, and how many bytes of its run
- * follow. */
+/* Offset of a byte of a piece within its block, and how many bytes of its run follow. */
 struct sl_swap_cursor {
     uint64_t offset_bytes, left_bytes;
 };

@@ -52,8 +52,7 @@ static void blanks_skip(struct scanner *scan)
     scan->at += strspn(scan->at, BLANKS);
 }
 
-/* Whether the value ends at `at`: at the end of the text or at a comment. A `#` within a path is
- * not one. */
+/* Whether the value ends at `at`: end of the text, or a comment. A `#` within a path is not one. */
 static bool ends_at(const struct scanner *scan, const char *at)
 {
     return *at == '\0' ||
@@ -118,8 +117,7 @@ static sl_err quoted_read(struct scanner *scan, struct word *word)
                : scan_fail(scan, "'%.20s' follows the value's quotes", scan->at);
 }
 
-/* Refuses text that once began a comment or the next setting, rather than silently make it part of
- * the value. */
+/* Refuses text that once began a comment or a setting, rather than silently take it as a value. */
 static sl_err bare_check(struct scanner *scan, const char *at)
 {
     enum sl_setting setting;

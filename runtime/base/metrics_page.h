@@ -56,8 +56,7 @@ struct metrics_page {
 /* Readers of one release read pages of another: a change of sizes needs a new version. */
 static_assert(sizeof(struct metrics_page) == 59888 && SL_METRICS_PAGE_VERSION == 3u,
               "layout of version 3");
-/* The start of a page of any version: its owner can be identified even if the rest cannot be
- * read. */
+/* The start of a page of any version: shows its owner even if the rest cannot be read. */
 struct metrics_owner {
     uint64_t magic;
     uint32_t version;

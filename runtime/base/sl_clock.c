@@ -1,5 +1,4 @@
-/* runtime/base/sl_clock.c - the two clocks of the system, and saturating arithmetic on
- * deadlines. */
+/* runtime/base/sl_clock.c - the two system clocks, and saturating arithmetic on deadlines. */
 #include "runtime/base/sl_clock.h"
 
 #include <time.h>

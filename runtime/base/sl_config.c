@@ -87,8 +87,7 @@ bool sl_setting_find(const char *name, size_t length, enum sl_setting *out)
     "leave it out; a client in another container shares two directories with its node, runtime_dir and " \
     "shm_dir, and runs as its user"
 
-/* Settings that the previous release had, each with the remedy. A row is deleted after one
- * release. */
+/* Settings of the previous release that were removed, with the remedy. Rows last one release. */
 static const struct {
     const char *name, *advice;
 } removed_settings[] = {
@@ -419,8 +418,7 @@ static sl_err config_load_environment(struct sl_config *config, struct sl_error 
     return err;
 }
 
-/* Variables of engines for the same settings. Sluice's own take precedence. Units here are powers
- * of 1024. */
+/* Engines' variables for the same settings. Sluice's own win. Units here are powers of 1024. */
 static const struct {
     const char *variable;
     enum sl_setting setting;

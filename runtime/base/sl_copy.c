@@ -1,5 +1,4 @@
-/* runtime/base/sl_copy.c - copies that bypass the caches, with or without the hash of a digest's
- * chunk. */
+/* runtime/base/sl_copy.c - copies that bypass the caches, plain or with a digest chunk's hash. */
 #include "runtime/base/sl_copy.h"
 
 #include "runtime/base/sl_digest.h"

@@ -31,13 +31,12 @@ struct sl_env_ops {
     sl_err (*watch)(struct sl_env *env, struct sl_proc_id proc, uint64_t cookie);
     void (*unwatch)(struct sl_env *env, struct sl_proc_id proc);
     bool (*alive)(struct sl_env *env, struct sl_proc_id proc);
-    /* Whether a client holds the lock that shows that it lives (ipc/shm/sl_pins.h); true for a
+    /* Whether a client holds the lock that shows it lives (ipc/shm/sl_pins.h); true for a
      * process. */
     bool (*locked)(struct sl_env *env, struct sl_proc_id proc);
     /* Sends SIGKILL to exactly this process. */
     void (*kill)(struct sl_env *env, struct sl_proc_id proc);
-    /* Opens the disk of an entry of disk_path; completions arrive as SL_MSG_LOCAL_IO. Gives
-     * *out. */
+    /* Opens the disk of an entry of disk_path; completions are SL_MSG_LOCAL_IO. Gives *out. */
     sl_err (*disk_open)(struct sl_env *env, const char *path, uint32_t queue_depth, bool direct,
                         struct sl_disk **out, struct sl_error *why);
     /* Runs job(context) on helper threads (the simulator: inline). When all have ended,
@@ -71,8 +70,8 @@ struct sl_env {
     /* Set by an actor whose handler returns a fatal class: the reason, for its metrics page and
      * log. NULL: the class says enough. */
     const char *ending;
-    uint64_t next_seq; /* of the next message sent; starts at the monotonic clock, so it grows
-                          across restarts */
+    uint64_t next_seq; /* of the next message; starts at the monotonic clock, so it grows across
+                          restarts */
 };
 
 #endif

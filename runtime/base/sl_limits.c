@@ -47,8 +47,7 @@ static bool number_read(const char *directory, const char *name, const char *key
 
 /* ---- one level of one hierarchy ---- */
 
-/* Records the limit if it is the tightest, and what `used` leaves of it. True: it is the
- * tightest. */
+/* Records the limit if it is the tightest (true), and what `used` leaves of it. */
 static bool limit_note(struct sl_limit *limit, uint64_t most, uint64_t used, const char *directory,
                        const char *name)
 {
@@ -86,8 +85,7 @@ static void memory_read(const char *at, struct sl_limits *out)
         (void)number_read(at, memory_files[i].usage, "", &used);
         (void)number_read(at, "memory.stat", memory_files[i].inactive, &inactive);
         (void)number_read(at, "memory.stat", memory_files[i].active, &active);
-        /* Page cache is reclaimed when memory is needed; pages of shared memory do not count as
-         * such. */
+        /* Page cache is reclaimed when memory is needed; shared memory is not counted as such. */
         used -= SL_MIN(inactive + active, used);
         if (limit_note(&out->memory, most, used, at, memory_files[i].file)) {
             out->oom_kills = 0;

@@ -19,8 +19,7 @@ enum source_kind { SOURCE_FREE, SOURCE_FD, SOURCE_PROCESS, SOURCE_SIGNALS, SOURC
 struct source {
     enum source_kind kind;
     int fd; /* SOURCE_FD: borrowed, else owned; -1: the process was dead when its watch began */
-    uint32_t use; /* incremented when the slot is freed: events collected for an earlier use are
-                     dropped */
+    uint32_t use; /* incremented when the slot is freed: older events are dropped */
     union {
         sl_loop_fd_fn fd;
         sl_loop_death_fn death;
@@ -234,8 +233,7 @@ void sl_loop_fd_remove(struct sl_loop *loop, int fd)
     }
 }
 
-/* ---------------------------------------------------------------- timers: handle = use << 32 |
- * slot + 1 */
+/* ---------------------------------------------------------------- timers: use << 32 | slot + 1 */
 
 static struct timer *timer_of(const struct sl_loop *loop, sl_loop_timer handle)
 {

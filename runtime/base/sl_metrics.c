@@ -22,8 +22,7 @@ struct sl_metrics {
     struct sl_guard *guard;
 };
 
-/* Whether an existing page can be continued; an earlier process of this actor wrote it, but it is
- * checked. */
+/* Whether an existing page of an earlier process of this actor can be continued. */
 static bool page_fits(const struct metrics_page *page, uint64_t bytes,
                       const struct sl_metrics_options *options)
 {
@@ -96,8 +95,7 @@ sl_err sl_metrics_open(const struct sl_metrics_options *options, struct sl_metri
     metrics->bytes = bytes;
     metrics->event_count = options->trace_events;
     if (!page_fits(page, bytes, options)) {
-        /* Events of another format must not be taken for this one's; a new file is all zeros
-         * anyway. */
+        /* Events of another format must not be taken for ours; a new file is all zeros anyway. */
         memset(page, 0, page->magic != 0 ? bytes : sizeof(*page));
         page->version = METRICS_VERSION;
         page->uid = geteuid();

@@ -1,5 +1,4 @@
-/* runtime/base/sl_metrics_view.c - reads another process's metrics page: every byte is checked
- * before use. */
+/* runtime/base/sl_metrics_view.c - reads another process's metrics page, checking every byte. */
 #include "runtime/base/metrics_page.h"
 #include "runtime/base/sl_guard.h"
 #include "runtime/base/sl_text.h"

@@ -1,5 +1,4 @@
-/* runtime/base/sl_node_dirs.c - the names of a node's files in its directories, and their
- * removal. */
+/* runtime/base/sl_node_dirs.c - names of a node's files in its directories, and their removal. */
 #include "runtime/base/sl_node_dirs.h"
 
 #include "runtime/base/metrics_page.h"

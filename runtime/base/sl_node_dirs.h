@@ -26,8 +26,7 @@ struct sl_node_dir_want {
 };
 
 struct sl_node_dir_seen {
-    bool marked; /* has the marker of this node, or of a node whose runtime directory no longer
-                    exists */
+    bool marked; /* has the marker of this node, or of a node whose runtime directory is gone */
     bool made;   /* the node made the directory, and removes it when it is empty */
     bool holds;  /* marked, or only a node's files, with one that only nodes create */
     char foreign[256]; /* a file that belongs to no node; "": none */

@@ -56,8 +56,7 @@ static int runtime_dir_choose(const char *instance, char *out, size_t room)
                     (unsigned)geteuid(), instance);
 }
 
-/* Processes of a node start in different directories, so a relative path would differ among
- * them. */
+/* A node's processes start in different directories, where a relative path would differ. */
 static sl_err paths_check_absolute(const struct sl_config *config, enum sl_setting setting,
                                    struct sl_error *why)
 {

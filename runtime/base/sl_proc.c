@@ -34,8 +34,7 @@ static sl_err proc_parse_stat(char *stat, struct sl_proc_id *out)
             ended = word[0] == 'Z' || word[0] == 'X'; /* dead but not yet reaped */
         }
         if (field == STAT_FIELD_THREADS && ended && strtoull(word, NULL, 10) <= 1) {
-            return SL_ERR_NOT_FOUND; /* with more threads only the first has ended, and the process
-                                        lives */
+            return SL_ERR_NOT_FOUND; /* with more threads only the first has ended: it lives */
         }
         if (field == STAT_FIELD_START_TIME) {
             out->start_time = strtoull(word, NULL, 10);

@@ -1,5 +1,4 @@
-/* runtime/base/sl_proc.h - identities of processes, which survive the reuse of pids, and of
- * clients. */
+/* runtime/base/sl_proc.h - identities of clients, and of processes despite the reuse of pids. */
 #ifndef SL_PROC_H
 #define SL_PROC_H
 
@@ -41,8 +40,7 @@ struct sl_proc_id sl_proc_id_client(void);
 /* Reads the start of a file, zero-terminated; does not follow a link or wait for a pipe. Returns
  * the number of bytes, or -1 with errno. */
 ssize_t sl_proc_text(const char *path, char *out, size_t room);
-/* Reads the start time of pid. Errors: SL_ERR_NOT_FOUND (no such process, or a zombie),
- * SL_ERR_OS. */
+/* Reads the start time of pid. Errors: SL_ERR_NOT_FOUND (no process, or a zombie), SL_ERR_OS. */
 sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why);
 /* Whether exactly this process still runs. If the system cannot tell (no descriptors left, ...) it
  * counts as running: a dead process may wait, a living one must not lose its claims. */
@@ -51,8 +49,7 @@ bool sl_proc_alive(struct sl_proc_id id);
 bool sl_proc_stopped(uint32_t pid);
 /* This process. Errors: SL_ERR_OS (no descriptors left, ...). */
 sl_err sl_proc_id_self(struct sl_proc_id *out, struct sl_error *why);
-/* Identifies this process's pid namespace; pids of another one are unrelated. 0: the system does
- * not tell. */
+/* Identifies this process's pid namespace; in others pids are unrelated. 0: unknown. */
 uint64_t sl_proc_space(void);
 /* Reads a line PID START_TIME from a file such as supervisor.pid; the process may be dead. Errors:
  * SL_ERR_NOT_FOUND (no such file), SL_ERR_INVALID (no such line: it may be being written),

@@ -93,8 +93,7 @@ struct sl_recording_frame {
 };
 void sl_recording_frame_begin(struct sl_recording_frame *frame, unsigned char *bytes, uint64_t room,
                               uint64_t at_us);
-/* False: there may be no room. Within a frame times never decrease; an earlier time becomes the
- * last one's. */
+/* False: there may be no room. Within a frame times do not decrease; an earlier one is raised. */
 bool sl_recording_frame_add(struct sl_recording_frame *frame,
                             const struct sl_recording_event *event);
 /* Completes the frame and returns its total bytes. */

@@ -20,8 +20,8 @@ struct sl_spin {
     bool worth;
 };
 
-/* Cores that this process may use: its affinity, and the quota of its cgroups (rounded down, at
- * least 1). */
+/* Cores that this process may use: affinity, and quota of its cgroups (rounded down, at least
+ * 1). */
 uint32_t sl_spin_cores(void);
 /* How long the next wait is to spin: bound_ns, or 0: sleep at once. runnable: processes that may
  * want one of the cores now, this one included. */

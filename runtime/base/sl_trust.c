@@ -60,7 +60,7 @@ static sl_err link_check(const char *path, struct sl_error *why)
 static uint32_t harmless(const struct stat *status, uint32_t refused)
 {
     bool of_root = status->st_uid == 0 || status->st_uid != geteuid();
-    /* With umask 002 a group with the owner's own number has no other member; root's group is
+    /* With umask 002 a group with the owner's number has no other member; root's group is
      * root's. */
     bool writable = refused == SL_TRUST_RIGHT && status->st_gid == status->st_uid;
     return (of_root ? (uint32_t)S_IRGRP : 0) | (writable ? (uint32_t)S_IWGRP : 0);

@@ -1,5 +1,4 @@
-/* runtime/disk/sl_disk.c - opens a disk of the kind that its entry of disk_path names, and reads
- * with retries. */
+/* runtime/disk/sl_disk.c - opens a disk by the kind in its disk_path entry; reads with retries. */
 #include "runtime/disk/sl_disk.h"
 
 #include "runtime/base/sl_clock.h"

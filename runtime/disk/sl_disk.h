@@ -31,8 +31,7 @@ struct sl_disk_request {
     uint64_t offset_bytes;
     uint64_t length_bytes; /* of all pieces */
     uint64_t cookie;
-    /* 1..SL_DISK_PIECES_MAX pieces of memory for one range of the file; the array must also stay
-     * valid. */
+    /* 1..SL_DISK_PIECES_MAX memory pieces for one range of the file; the array must stay valid. */
     const struct iovec *pieces;
     uint32_t piece_count;
 };
@@ -56,8 +55,7 @@ struct sl_disk_ops {
     /* Hands the queued requests to the kernel. Called at the end of a handler, or earlier so that
      * the disk works while the handler continues. */
     sl_err (*flush)(struct sl_disk *disk, struct sl_error *why);
-    /* Blocking read for start-up scans: any thread, while the file stays open. *got is less after a
-     * short read. */
+    /* Blocking read for start-up scans: any thread, while the file stays open. *got: bytes read. */
     sl_err (*read_now)(struct sl_disk *disk, int file, void *memory, uint64_t offset_bytes,
                        uint64_t length_bytes, uint64_t *got, struct sl_error *why);
     void (*destroy)(struct sl_disk *disk); /* does not wait: the caller has drained */
@@ -94,8 +92,7 @@ struct sl_disk {
     const char *place; /* the directory that holds the files; NULL: unknown */
 };
 
-/* Two written pages of another file. Pages that were never written read as zeros even from a failed
- * disk. */
+/* Two written pages of another file. Unwritten pages read as zeros even from a failed disk. */
 struct sl_disk_other {
     int file; /* -1: none */
     uint64_t pages[2];

@@ -1,5 +1,4 @@
-/* runtime/disk/sl_disk_place.c - chooses the directory of a disk and checks whether the disk can
- * work there. */
+/* runtime/disk/sl_disk_place.c - chooses a disk's directory and checks whether it can work. */
 #include "runtime/disk/sl_disk_place.h"
 
 #include "runtime/base/sl_clock.h"

@@ -34,8 +34,7 @@ sl_err sl_disk_place_make(const char *path, char out[SL_DISK_PLACE_BYTES], struc
 sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *fd, int *lock_fd,
                           struct sl_error *why);
 
-/* Most log files of a disk. The sizes below stay under it to leave room for older, smaller
- * files. */
+/* Most log files of a disk. The sizes below leave room for older, smaller files. */
 #define SL_DISK_SEGMENTS_MAX 8192u
 struct sl_disk_sizes {
     uint64_t share_bytes;   /* share of `disk` for each path */
@@ -60,8 +59,7 @@ sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
  * SL_ERR_VERSION, SL_ERR_FOREIGN (a disk's file name is used by something that is not a regular
  * file). */
 sl_err sl_disk_format_check(const char *place, struct sl_error *why);
-/* Checks that no other node visible from here uses the disk. Errors: SL_ERR_FOREIGN, which names
- * the node. */
+/* Checks that no other visible node uses the disk. Errors: SL_ERR_FOREIGN, which names it. */
 sl_err sl_disk_place_free(const struct sl_paths *paths, const char *place, struct sl_error *why);
 
 /* Opens the disk of each path as its tierer will, and closes it again. Checks nothing if `disk` is

@@ -39,7 +39,7 @@ sl_err sl_disk_file_allocate(int dir_fd, int fd, const char *name, bool fresh,
             result = fallocate(fd, 0, 0, (off_t)allocate_bytes);
         } while (result < 0 && errno == EINTR);
         if (result < 0 && errno == EOPNOTSUPP) {
-            /* This file system cannot allocate: only the size is set, and a write may fail with
+            /* This file system cannot allocate: only the size is set; a write may fail with
              * ENOSPC. */
             result = ftruncate(fd, (off_t)allocate_bytes);
         }

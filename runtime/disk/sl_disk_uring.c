@@ -47,8 +47,7 @@ struct uring_disk {
     struct sl_disk base; /* first: the ops get this address */
     struct io_uring ring;
     bool ring_open;
-    uint32_t slot_count; /* registered files: the lock, then handles 0, 1, ... as far as the table
-                            reaches */
+    uint32_t slot_count; /* registered files: the lock, then handles 0, 1, ... up to the limit */
     int dir_fd;
     int lock_fd;
     int event_fd;
@@ -277,8 +276,7 @@ static sl_err uring_lend(struct sl_disk *disk, void *memory, uint64_t length_byt
 
 /* ---- requests ---- */
 
-/* The rest of the request's current piece: after a short transfer the pieces are done one by
- * one. */
+/* The rest of the request's current piece: after a short transfer pieces are done singly. */
 static struct iovec disk_io_piece(const struct uring_io *io)
 {
     const struct sl_disk_request *request = &io->request;

@@ -241,8 +241,7 @@ static void hash_counted(struct keys_run *run, const void *bytes, size_t length)
 static void sluice_block(struct keys_run *run, const struct keys_block *block,
                          struct keys_digest *out)
 {
-    /* All before the extras is fed in one call: for small blocks a call costs as much as
-     * hashing. */
+    /* All before the extras is fed at once: for small blocks a call costs as much as hashing. */
     unsigned char start[SLUICE_HEADER_BYTES + KEYS_DIGEST_BYTES_MAX + 8];
     struct keys_buffer *stream = &run->keys->stream;
     bool whole = block->token_count == run->request->block_tokens;

@@ -295,8 +295,8 @@ static void pickle_list_start(struct pickler *pickler)
     (void)pickle_memoize(pickler);
 }
 
-/* Called before and after item `item` of a list of `count`: batches of 1000; a list of one item has
- * no mark. */
+/* Called before and after item `item` of a list of `count`: batches of 1000; one item has no
+ * mark. */
 static void pickle_item_before(struct pickler *pickler, size_t item, size_t count)
 {
     if (count > 1 && item % PICKLE_BATCH_ITEMS == 0) {

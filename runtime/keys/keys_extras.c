@@ -242,8 +242,7 @@ static sl_err extras_add_block(struct keys_extras *extras, json_t *list, uint64_
     }
 }
 
-/* sglang: [[{"extra_key": text or null, "cache_salt": text or null}]] gives two nodes, null or
- * text. */
+/* sglang: [[{"extra_key": text or null, "cache_salt": text or null}]] gives two nodes. */
 static sl_err extras_add_namespace(struct keys_extras *extras, json_t *list, struct sl_error *why)
 {
     static const char *const names[] = {"extra_key", "cache_salt"};

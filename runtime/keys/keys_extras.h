@@ -53,8 +53,7 @@ enum keys_extras_taken {
     KEYS_EXTRAS_NAMED,     /* also named elements */
 };
 
-/* Parses root (NULL: no extras), and takes it, also on failure. text_bytes: bound of all hex digits
- * in it. */
+/* Parses root (NULL: none) and takes it, also on failure. text_bytes: bound of its hex digits. */
 sl_err keys_extras_parse(struct keys_extras *extras, json_t *root, size_t text_bytes,
                          uint64_t block_count, enum keys_extras_taken taken, struct sl_error *why);
 /* Empties it; keeps its memory. */

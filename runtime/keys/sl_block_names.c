@@ -291,8 +291,7 @@ static bool connector_parse(struct span key, struct sl_block_name *out)
            lmcache_parse(TEXT(""), key, out);
 }
 
-/* sglang/IDENTITY/HASH/PART: in the pool of K and V parts are ranges of heads, or there is only
- * one. */
+/* sglang/IDENTITY/HASH/PART: in the pool of K and V parts are ranges of heads, if there are any. */
 static bool sglang_own_parse(struct span key, struct sl_block_name *out)
 {
     const char *identity = key.at + sizeof("sglang/") - 1;
@@ -361,8 +360,7 @@ static bool tier_parse(struct span key, struct sl_block_name *out)
     return true;
 }
 
-/* A mark, the tenant, a mark, and a connector's key: the tenant becomes part of the model's
- * name. */
+/* A mark, the tenant, a mark, and a connector's key: the tenant is added to the model's name. */
 static bool tenant_parse(struct span key, struct sl_block_name *out)
 {
     const char *end = key.at + key.length;

@@ -1,5 +1,4 @@
-/* runtime/policy/density/density.c - uses, chains and the walk over them; retention, units on disk,
- * and restarts. */
+/* runtime/policy/density/density.c - uses, chains, the walk; retention, disk, and restarts. */
 #include "runtime/policy/density/density_internal.h"
 
 #include <stdlib.h>
@@ -46,8 +45,7 @@ static void parent_join(struct sl_density *density, uint32_t unit, uint32_t pare
     units[unit].parent = parent_unit;
 }
 
-/* Whether unit precedes `of` in its chain: hashes may collide, and a request may name any
- * parent. */
+/* Whether unit precedes `of` in its chain: hashes may collide, and requests may name any parent. */
 static bool is_before(const struct sl_density *density, uint32_t unit, uint32_t of)
 {
     for (uint32_t steps = 0; of != 0 && of != unit && steps < CHAIN_MAX; steps++) {

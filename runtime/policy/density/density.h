@@ -52,16 +52,14 @@ struct sl_worth {
     double stay;      /* chance of no hit until then */
     uint32_t end;     /* the age after the horizon */
 };
-/* Computes out[] for count ages, with their widths and rates of hits per time, which are above
- * 0. */
+/* Computes out[] for count ages with their widths and their rates of hits, which are above 0. */
 void sl_gittins(const double *rate, const double *width, uint32_t count, struct sl_worth *out);
 
 /* ---- units in memory ---- */
 
 struct sl_density; /* opaque */
 
-/* The number of ghosts is SL_DENSITY_GHOSTS_FACTOR per unit in memory, within ghosts_min and
- * ghosts_max. */
+/* There are SL_DENSITY_GHOSTS_FACTOR ghosts per unit in memory, within ghosts_min..ghosts_max. */
 struct sl_density_options {
     uint64_t ghosts_min, ghosts_max;
 };

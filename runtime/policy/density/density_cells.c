@@ -108,8 +108,7 @@ void sl_gittins(const double *rate, const double *width, uint32_t count, struct 
 #define UNITS_FIRST 16384u
 #define UNITS_MAX   (UINT32_C(1) << 29)
 #define USES_MAX    255u
-/* Observations are halved each time memory was filled this often, within these bounds in
- * references. */
+/* Observations are halved each time memory was filled this often, within these references. */
 #define HALVE_FILLED UINT64_C(16)
 #define HALVE_LEAST  UINT64_C(50000)
 #define HALVE_MOST   UINT64_C(150000)

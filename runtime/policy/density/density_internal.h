@@ -1,5 +1,4 @@
-/* runtime/policy/density/density_internal.h - shared by the files of density.h: units and their
- * lists. */
+/* runtime/policy/density/density_internal.h - shared by density's files: units and lists. */
 #ifndef SL_DENSITY_INTERNAL_H
 #define SL_DENSITY_INTERNAL_H
 
@@ -13,8 +12,7 @@
 /* Values are computed again after this number of references. */
 #define SETTLE_REFERENCES UINT64_C(1000)
 
-/* DISK: only on disk, and in no list. A ghost with use_count 0 is known only as a parent of
- * others. */
+/* DISK: only on disk, in no list. A ghost with use_count 0 is known only as a parent of others. */
 enum unit_state { UNIT_FREE, UNIT_HERE, UNIT_SUNK, UNIT_KEPT, UNIT_GHOST, UNIT_DISK, UNIT_STATES };
 
 struct pair {
@@ -43,8 +41,8 @@ struct unit {
 };
 static_assert(sizeof(struct unit) == 64, "a unit is a line of the processor's cache");
 
-/* Each cell has a list for each weight, and each state but HERE has one. The first units are the
- * heads. */
+/* Each cell has a list per weight, and each state but HERE has one. Their heads are the first
+ * units. */
 #define WEIGHTS             3u
 #define LISTS               (SL_DENSITY_CELLS * WEIGHTS)
 #define HEAD_FIRST          1u
@@ -136,7 +134,7 @@ uint32_t *density_table_head(const struct sl_density *density, uint64_t hash);
 sl_err density_units_grow(struct sl_density *density);
 uint32_t density_unit_new(struct sl_density *density, uint64_t hash); /* 0: no memory */
 void density_unit_free(struct sl_density *density, uint32_t unit);
-/* The oldest unit of the first non-empty list from this rank on; after all lists, of the retained
+/* The oldest unit of the first non-empty list from this rank on; after all, of the retained
  * ones. */
 uint32_t density_oldest_from(struct sl_density *density, uint32_t rank);
 /* The unit that is evicted after this one, ignoring chains; 0: none. */

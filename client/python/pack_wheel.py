@@ -1,9 +1,9 @@
 """Packs an installed package into a wheel: pack_wheel.py sluice|mooncake STAGE OUTPUT_DIRECTORY VERSION
 
 STAGE is what `cmake --install BUILD --component COMPONENT` wrote, with the component `python` for sluice and `mooncake` for
-mooncake. A wheel is a zip file with a few files of text, so that nothing has to be downloaded to make one. It is for CPython
-3.11 and later (stable ABI) on this processor, with the glibc of this machine or a newer one. The licences of the libraries
-that it carries go with it; a library whose licence is not found here (Debian keeps them) is not packed."""
+mooncake. A wheel is a zip file with a few text files, so packing needs no downloads. It is for CPython 3.11 and later (stable ABI) on
+this processor, with the glibc of this machine or a newer one. It contains the licences of its libraries; packing fails if the licence of
+a library is not on this machine (Debian installs them)."""
 
 import base64
 import glob
@@ -35,7 +35,7 @@ CLASSIFIERS = (
     "Programming Language :: Python :: 3 :: Only", "Programming Language :: Python :: 3.11", "Programming Language :: Python :: 3.12",
     "Programming Language :: Python :: 3.13", "Programming Language :: Python :: Implementation :: CPython",
     "Topic :: Scientific/Engineering :: Artificial Intelligence", "Topic :: System :: Distributed Computing", "Typing :: Typed")
-# What may be done with the library of a Debian package, as SPDX says it; the whole text goes with it.
+# Licences of Debian packages whose libraries a wheel may contain, as SPDX expressions. The wheel also has the full texts.
 SPDX = {
     "libbsd0": "BSD-3-Clause AND BSD-2-Clause AND ISC AND Beerware", "libcom-err2": "MIT", "libffi8": "MIT",
     "libgmp10": "LGPL-3.0-or-later OR GPL-2.0-or-later", "libgnutls30": "LGPL-2.1-or-later", "libgssapi-krb5-2": "MIT",
@@ -54,14 +54,14 @@ Generator: sluice
 Root-Is-Purelib: false
 Tag: {tag}
 """
-# Of other projects, inside of our binaries: found by a file of theirs. One that is not here came as a library instead.
+# Files of other projects that are linked into our binaries, by which their packages are found. A missing one was linked as a library.
 STATIC = ("*/libcrypto.a", "*/libpcre2-8.a", "/usr/include/xxhash.h")
 
 
 class Distribution(NamedTuple):
     name: str
     summary: str
-    page: str  # what its page at a package index shows; under client
+    page: str  # text of its page at a package index; path under client
     keywords: str
     more: str = ""  # lines of METADATA
     scripts: tuple = ()  # (name, function, file of the wheel that it needs)
@@ -71,7 +71,7 @@ DISTRIBUTIONS = {
     "sluice": Distribution("sluice", "The KV cache of large language models outside the inference engine", "python/page.md",
                            "llm,kv-cache,prefix-cache,inference,vllm,sglang,lmcache"),
     "mooncake": Distribution(
-        "sluice-mooncake", "Sluice behind the Python interface of Mooncake's store: the package mooncake, and a node",
+        "sluice-mooncake", "Sluice with the Python interface of Mooncake's store: the package mooncake, and a node",
         "mooncake/python/page.md", "llm,kv-cache,prefix-cache,inference,mooncake,vllm,sglang,lmcache,fastdeploy",
         "Provides-Dist: mooncake-transfer-engine\nObsoletes-Dist: mooncake-transfer-engine\n",
         (("mooncake_master", "mooncake.cli:main", "daemons/master.py"),
@@ -83,7 +83,7 @@ DISTRIBUTIONS = {
 
 
 def files_of(stage):
-    """(name in the wheel, path). A library is found by its soname, which here is a link: the file takes its name."""
+    """Yields (name in the wheel, path). A library is found by its soname, which is a link in STAGE: the file gets the link's name."""
     links = {}
     for folder, _, names in os.walk(stage):
         for name in names:
@@ -103,12 +103,12 @@ def read(path):
 
 
 def owners_of(patterns):
-    """{file name: Debian package that brought it}, of libraries and headers."""
+    """Returns {file name: Debian package that installed it} for libraries and headers."""
     try:
         asked = subprocess.run(["dpkg-query", "--search", *patterns], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                check=False)  # 1: some were not found
     except FileNotFoundError:
-        sys.exit("pack_wheel: no dpkg-query: which licences belong to the libraries in a wheel is only known on Debian and its kin")
+        sys.exit("pack_wheel: no dpkg-query: the licences of the libraries in a wheel are only known on Debian and its derivatives")
     owners = {}
     for line in asked.stdout.splitlines():
         packages, _, path = line.partition(": ")
@@ -118,7 +118,8 @@ def owners_of(patterns):
 
 
 def licences_of(stage):
-    """[(name, content)]: our own, and one a Debian package whose library is carried, with the common texts they refer to."""
+    """Returns [(name, content)]: our own licence, one for each Debian package with a library in the wheel, and common texts that they
+    refer to."""
     licences = {"LICENSE": read(os.path.join(ROOT, "LICENSE"))}
     carried = {os.path.basename(path) for name, path in files_of(stage) if f"{os.sep}lib{os.sep}" in name}
     carried = {name for name in carried if not name.startswith("libsluice.so")}
@@ -127,7 +128,7 @@ def licences_of(stage):
     for name in sorted(carried | owners.keys()):
         text = f"/usr/share/doc/{owners.get(name, '?')}/copyright"
         if not os.path.exists(text):
-            sys.exit(f"pack_wheel: no licence of {name} ({text}): a wheel that carries it cannot be given away")
+            sys.exit(f"pack_wheel: no licence of {name} ({text}): a wheel that contains it cannot be distributed")
         licences[f"{owners[name]}.txt"] = read(text)
         common.update(re.findall(rb"/usr/share/common-licenses/([-A-Za-z.0-9]+[A-Za-z0-9])", licences[f"{owners[name]}.txt"]))
     for name in sorted(known.decode() for known in common):
@@ -137,26 +138,26 @@ def licences_of(stage):
 
 
 def expression_of(licences):
-    """One SPDX expression for all that is in the wheel."""
+    """Returns one SPDX expression for the whole wheel."""
     found = {"Apache-2.0"}
     for name, _ in licences:
         package = name.removesuffix(".txt")
         if name.endswith(".txt") and package not in SPDX:
-            sys.exit(f"pack_wheel: {package} has no line in SPDX: read its licence, and say there what it is")
+            sys.exit(f"pack_wheel: {package} has no line in SPDX: read its licence, and add it there")
         if name.endswith(".txt"):
             found.update([f"({SPDX[package]})"] if " OR " in SPDX[package] else SPDX[package].split(" AND "))
     return " AND ".join(sorted(found))
 
 
 def page_of(distribution):
-    """The text of its page, with the example of docs/start/python.md, which tests run."""
+    """Returns the text of the page, with the example of docs/start/python.md, which tests run."""
     page = read(os.path.join(ROOT, "client", distribution.page)).decode()
     example = re.search(r"```python\n(.*?)\n```", read(os.path.join(ROOT, "docs", "start", "python.md")).decode(), re.DOTALL)[1]
     return page.replace("{example}", example)
 
 
 class Wheel:
-    """A zip file with a record of what is in it: the same bytes from the same files."""
+    """A zip file with a record of its contents. The same files give the same bytes."""
 
     def __init__(self, path, about):
         self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
@@ -185,7 +186,7 @@ def scripts_of(distribution, stage):
         if os.path.exists(os.path.join(stage, "mooncake", needed)):
             lines.append(f"{name} = {function}\n")
         else:
-            print(f"pack_wheel: {name} was not built (deploy/install brings what it needs): the wheel does not have it", file=sys.stderr)
+            print(f"pack_wheel: {name} was not built (deploy/install installs what it needs): the wheel does not have it", file=sys.stderr)
     return "[console_scripts]\n" + "".join(lines) if lines else ""
 
 

@@ -47,7 +47,7 @@ struct co_sessions {
         uint64_t sent_ns; /* 0: unused */
         uint32_t at;      /* blocks of its chain that were requested, */
         uint32_t there;   /* that are in memory, */
-        bool more;        /* and whether there are more */
+        bool more;        /* and whether more follow */
         uint32_t came;    /* parts */
         double full;      /* `full` as answered for those */
     } asked[CO_SESSION_CALLS];
@@ -281,7 +281,7 @@ static bool turn_is_again(struct co_sessions *sessions, uint64_t op_id)
 
 void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg)
 {
-    struct co_sessions *sessions = self->sessions; /* NULL: there is no disk to prefetch from */
+    struct co_sessions *sessions = self->sessions; /* NULL: no disk to prefetch from */
     const struct sl_body_session_turn *body = &msg->body.session_turn;
     struct turn turn = {.how = {.id = lane_id(body->session_id, body->lane),
                                 .pause_ns = body->pause_ns,

@@ -1,8 +1,8 @@
 /* actors/coordinator/word.c - notifications (HANDOVER_WORD) between the nodes of a hand-over, where
  * decode names prefill's node instead of a receipt; and the end of a hand-over.
  *
- * Decode's coordinator notifies prefill's, through both transporters, that it waits, with its
- * ticket if direct. Prefill's answers when it has committed or failed. Decode repeats until it
+ * Decode's coordinator notifies prefill's, through both transporters, that decode is waiting, with
+ * its ticket if direct. Prefill's answers when it has committed or failed. Decode repeats until it
  * knows, so a lost notification, or a restarted coordinator, costs WORD_AGAIN_NS. */
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_backoff.h"
@@ -78,7 +78,7 @@ uint64_t co_word_due(const struct co_handover *row)
 }
 
 /* An earlier coordinator may have answered prefill: then the registrar holds all blocks. One query
- * at a time, however often the other node repeats that it waits. */
+ * at a time, however often the other node repeats its notification. */
 static void held_ask(struct coordinator *self, struct co_handover *row,
                      const struct co_receipt *receipt)
 {

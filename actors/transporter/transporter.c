@@ -179,7 +179,7 @@ static sl_err control_open(struct transporter *self, struct sl_error *why)
     }
     if (err == SL_OK && options.plaintext) {
         sl_log_write(env->log, SL_LOG_WARN, 0,
-                     "cluster_plaintext: whoever reaches this node may read all of its memory");
+                     "cluster_plaintext: any host that connects may read all of the memory");
     }
     return err;
 }
@@ -335,7 +335,7 @@ void tr_frame(struct transporter *self, const struct sl_control_frame *frame)
     sl_err err = sl_codec_decode(self->codec_in, frame->bytes, frame->length_bytes, &msg, &why);
     const struct frame *row = err == SL_OK ? frame_find(frame, &msg) : NULL;
     if (err == SL_OK && row == NULL) {
-        err = sl_fail(&why, SL_ERR_PERMISSION, "%s is not for peers to say", sl_msg_name(msg.type));
+        err = sl_fail(&why, SL_ERR_PERMISSION, "peers may not send %s", sl_msg_name(msg.type));
     }
     const char *name = frame->peer != NULL ? frame->peer : err == SL_OK ? msg.sender.at : NULL;
     if (err == SL_OK &&
@@ -349,7 +349,7 @@ void tr_frame(struct transporter *self, const struct sl_control_frame *frame)
         err = peer == NULL ? why.code : SL_OK;
     }
     if (err == SL_OK && peer != NULL && peer->expelled) {
-        err = sl_fail(&why, SL_ERR_PERMISSION, "its key has gone");
+        err = sl_fail(&why, SL_ERR_PERMISSION, "its key was removed");
     }
     if (err == SL_OK && peer == NULL) {
         err = sl_fail(&why, SL_ERR_PERMISSION, "%s without a greeting", sl_msg_name(msg.type));
@@ -510,8 +510,7 @@ static sl_err transporter_tick(void *state, uint64_t now_ns)
     tr_service_step(self, now_ns);
     tr_health_step(self);
     if (self->memory_replaced) { /* what this process and the peers know about it is void */
-        sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                     "the node's memory was made anew: starting over");
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "the node's memory was recreated: restarting");
         return SL_ERR_INTERNAL;
     }
     return SL_OK;

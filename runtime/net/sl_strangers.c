@@ -32,7 +32,7 @@ sl_err sl_strangers_create(uint32_t place_count, uint32_t of_one_max, struct sl_
                            struct sl_error *why)
 {
     if (place_count < 1 || place_count > SL_STRANGERS_PLACES_MAX || of_one_max < 1) {
-        return sl_fail(why, SL_ERR_INVALID, "%u places, %u of an address", place_count, of_one_max);
+        return sl_fail(why, SL_ERR_INVALID, "%u places, %u an address", place_count, of_one_max);
     }
     struct sl_strangers *made = calloc(1, sizeof(*made));
     if (made != NULL) {
@@ -43,7 +43,7 @@ sl_err sl_strangers_create(uint32_t place_count, uint32_t of_one_max, struct sl_
     }
     if (made == NULL || made->at == NULL || made->addresses == NULL) {
         sl_strangers_destroy(&made);
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u strangers", place_count);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", place_count);
     }
     *out = made;
     return SL_OK;

@@ -10,7 +10,7 @@ bool ho_ticket_taken(struct transporter *self, const struct sl_msg *msg,
     struct sl_error why = {0};
     bool able = self->handover != NULL && self->pools != NULL;
     sl_err err = able ? sl_ticket_read(bytes->at, bytes->length, out, &why)
-                      : sl_fail(&why, SL_ERR_UNSUPPORTED, "no pools are in the fabric");
+                      : sl_fail(&why, SL_ERR_UNSUPPORTED, "no pools are registered");
     if (err != SL_OK) {
         sl_reply_code(self->env, msg, err, &why);
     }
@@ -62,10 +62,10 @@ bool ho_peer_gone(const struct handover *ho, const struct tr_peer *peer, struct 
         return false;
     }
     if (first_ns == 0) {
-        (void)sl_fail(why, SL_ERR_UNREACHABLE, "node %s was never heard of", peer->name);
+        (void)sl_fail(why, SL_ERR_UNREACHABLE, "node %s has never answered", peer->name);
     } else {
-        (void)sl_fail(why, SL_ERR_PEER_DIED, "node %s was last heard of %" PRIu64 " ms ago",
-                      peer->name, silent_ns / SL_NS_PER_MS);
+        (void)sl_fail(why, SL_ERR_PEER_DIED, "node %s was last seen %" PRIu64 " ms ago", peer->name,
+                      silent_ns / SL_NS_PER_MS);
     }
     return true;
 }

@@ -217,7 +217,7 @@ void tr_lend_link_lost(struct transporter *self, uint32_t fabric_peer)
         struct ho_loan *loan = &ho->loans[i];
         if (loan->state == HO_OPEN && loan->grants_open > 0 &&
             self->peers[loan->peer].fabric_peer == fabric_peer) {
-            ho_loan_over(ho, loan, SL_ERR_UNREACHABLE, "the link went, and its rights with it",
+            ho_loan_over(ho, loan, SL_ERR_UNREACHABLE, "the link was lost, and its rights with it",
                          true);
         }
     }
@@ -324,7 +324,7 @@ static sl_err share_begin(struct handover *ho, struct ho_loan *loan, struct ho_s
     struct tr_spot_shape shape;
     sl_err err = tr_spot_shape(ho->self, spot, &shape, why);
     if (err == SL_OK && shape.places_max > SL_FABRIC_PLACES_MAX) {
-        err = sl_fail(why, SL_ERR_LIMIT, "a part lies at %" PRIu64 " places, %u at most",
+        err = sl_fail(why, SL_ERR_LIMIT, "a part uses %" PRIu64 " memory ranges, %u at most",
                       shape.places_max, SL_FABRIC_PLACES_MAX);
     }
     if (err == SL_OK) {
@@ -343,7 +343,7 @@ static sl_err shares_grow(struct handover *ho, struct ho_loan *loan, uint32_t co
         return SL_OK;
     }
     if (count - loan->share_count > ho->parts_max - ho->shares_open) {
-        return sl_fail(why, SL_ERR_LIMIT, "%u parts are lent, %u at most", ho->shares_open,
+        return sl_fail(why, SL_ERR_LIMIT, "%u parts are in loans, %u at most", ho->shares_open,
                        ho->parts_max);
     }
     struct ho_share *shares = realloc(loan->shares, count * sizeof(*shares));
@@ -390,7 +390,7 @@ static sl_err message_take(struct handover *ho, struct ho_loan *loan,
     SL_ASSERT(loan->unread < HO_UNREAD_MAX); /* else the last LEND is unanswered */
     if (count == 0 || body->spots.count != count || loan->last || body->number != loan->taken + 1) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "LEND %" PRIu64 " of %u pieces and %" PRIu64 " spots does not follow %u",
+                       "LEND %" PRIu64 " of %u pieces and %" PRIu64 " slots does not follow %u",
                        body->number, count, body->spots.count, loan->taken);
     }
     struct sl_item_arrived *pieces = calloc(count, sizeof(*pieces));
@@ -424,7 +424,7 @@ static struct ho_loan *loan_new(struct handover *ho, const struct sl_msg *msg,
     if (tr_fenced_has(&self->fenced, msg)) {
         (void)sl_fail(why, SL_ERR_CANCELLED, "the op was fenced");
     } else if (msg->body.lend.number != 1) {
-        (void)sl_fail(why, SL_ERR_NOT_FOUND, "no such loan in this life of the transporter");
+        (void)sl_fail(why, SL_ERR_NOT_FOUND, "the transporter has no such loan since its start");
     } else if (!local && (peer == NULL || peer->address[0] == '\0')) {
         (void)sl_fail(why, SL_ERR_UNREACHABLE, "node %s of the ticket is no peer of node %s",
                       ticket->node, self->node);
@@ -553,15 +553,15 @@ static void loan_step(struct handover *ho, struct ho_loan *loan, uint64_t now_ns
     bool said = loan->unread == 0 || loan->messages[loan->unread - 1].said_ns != 0;
     wait_ns = said ? wait_ns : SL_MAX(wait_ns, RIGHTS_NS);
     if (loan->deadline_ns <= now_ns) {
-        ho_loan_over(ho, loan, SL_ERR_TIMEOUT, "decode has not read it in time", true);
+        ho_loan_over(ho, loan, SL_ERR_TIMEOUT, "decode did not read it in time", true);
     } else if (ho->look && !loan->local && ho_peer_gone(ho, &ho->self->peers[loan->peer], &why)) {
         ho_loan_over(ho, loan, why.code, why.text, false);
     } else if (waits && silent_ns(ho, loan) >= wait_ns) {
         ho_loan_over(ho, loan, SL_ERR_TIMEOUT,
-                     said ? "decode does not read it" : "there is no room for its rights", true);
+                     said ? "decode does not read it" : "no resources for its rights", true);
     } else if (loan->last && said && silent_ns(ho, loan) >= wait_ns / 2 &&
                is_crowded(ho, loan, wait_ns / 2)) {
-        ho_loan_over(ho, loan, SL_ERR_LIMIT, "what nobody reads has a quarter of the pool", true);
+        ho_loan_over(ho, loan, SL_ERR_LIMIT, "unread loans use a quarter of the pool", true);
     } else {
         ho_due(ho, SL_MIN(loan->deadline_ns, waits ? loan->sign_ns + wait_ns : SL_NEVER_NS));
         messages_say(ho, loan, now_ns);

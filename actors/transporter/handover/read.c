@@ -169,7 +169,7 @@ static void read_tell(struct handover *ho, struct ho_read *read)
         read->phase = READ_TURN;
         ho_due(ho, ho_now(ho) + HO_SOON_NS);
     } else if (err != SL_OK) {
-        ho_take_end(ho, take, err, "the sender of BRING cannot be told");
+        ho_take_end(ho, take, err, "the sender of BRING cannot be notified");
     }
 }
 
@@ -180,7 +180,7 @@ static void told(struct handover *ho, struct ho_read *read, const struct sl_msg 
     uint64_t bytes = 0;
     if (reply == NULL || reply->code != SL_OK) {
         ho_take_end(ho, take, reply != NULL ? reply->code : SL_ERR_TIMEOUT,
-                    "the sender of BRING did not take it");
+                    "the sender of BRING did not acknowledge it");
         return;
     }
     for (uint32_t i = 0; i < read->piece_count; i++) {
@@ -271,11 +271,11 @@ void tr_read_answered(struct transporter *self, uint32_t index, const struct sl_
     } else {
         bool corrupt = wrong->code == SL_ERR_CORRUPT;
         sl_metric_add(self->env->metrics, self->metric.digests_bad, corrupt);
-        (void)sl_fail(
-            &why, wrong->code,
-            "part %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64 " in device memory: %s",
-            read->pieces[wrong->owner].part, wrong->range.length_bytes, wrong->range.offset_bytes,
-            corrupt ? "they do not match their digest" : "its swapper says nothing of them");
+        (void)sl_fail(&why, wrong->code,
+                      "part %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64 " in device memory: %s",
+                      read->pieces[wrong->owner].part, wrong->range.length_bytes,
+                      wrong->range.offset_bytes,
+                      corrupt ? "they do not match their digest" : "its swapper sent no digest");
         ho_take_end(ho, take_of(ho, read), wrong->code, why.text);
     }
 }
@@ -369,9 +369,9 @@ static void read_failed(struct handover *ho, struct ho_read *read, sl_err code)
         return;
     }
     ho_take_end(ho, take, code,
-                code == SL_ERR_CORRUPT      ? "what was read does not match its digest"
-                : code == SL_ERR_PERMISSION ? "what was lent may not be read any more"
-                                            : "what was lent could not be read");
+                code == SL_ERR_CORRUPT      ? "bytes that were read do not match their digest"
+                : code == SL_ERR_PERMISSION ? "the right to read has ended"
+                                            : "the blocks could not be read");
 }
 
 bool tr_take_read(struct transporter *self, const struct sl_fabric_done *done)
@@ -432,7 +432,7 @@ static sl_err slice_copy(struct handover *ho, struct ho_read *read, uint64_t byt
     const struct tr_spot *from =
         read->copy_to > 0 ? first : ho_loan_spot(ho, take->loan, piece->part);
     if (from == NULL) {
-        return sl_fail(why, SL_ERR_STALE, "it is not lent any more");
+        return sl_fail(why, SL_ERR_STALE, "the loan has ended");
     }
     if (read->copy_to == 0 && read->byte_at == 0) {
         sl_digest_start(&ho->digest);

@@ -94,7 +94,7 @@ static sl_err device_check(const struct handover *ho, const struct sl_body_bring
         return sl_fail(why, SL_ERR_UNSUPPORTED,
                        "a part that %u ranks have, one of them in device memory", item->count);
     }
-    return here ? sl_fail(why, SL_ERR_UNSUPPORTED, "device memory, and prefill is of this node")
+    return here ? sl_fail(why, SL_ERR_UNSUPPORTED, "device memory, and prefill is on this node")
                 : SL_OK;
 }
 
@@ -133,7 +133,7 @@ static sl_err bounds_check(const struct handover *ho, const struct sl_msg *msg,
     }
     if (ho->takes_open == ho->both_max || count > ho->parts_max - ho->parts_open) {
         return sl_fail(why, SL_ERR_LIMIT,
-                       "%u hand-overs of %u parts are read, %" PRIu64 " more wanted",
+                       "%u hand-overs of %u parts are in progress, %" PRIu64 " more wanted",
                        ho->takes_open, ho->parts_open, count);
     }
     return tr_fenced_has(&ho->self->fenced, msg)
@@ -182,7 +182,7 @@ static void take_tell(struct handover *ho, struct ho_take *take)
     if (take->untold) {
         ho_due(ho, ho_now(ho) + HO_SOON_NS);
     } else if (err != SL_OK) {
-        ho_take_end(ho, take, err, "its sender cannot be told");
+        ho_take_end(ho, take, err, "its sender cannot be notified");
     }
 }
 
@@ -193,7 +193,7 @@ void tr_take_opened(struct transporter *self, uint32_t index, const struct sl_ms
     take->call_seq = 0;
     if (reply == NULL || reply->code != SL_OK) {
         ho_take_end(ho, take, reply != NULL ? reply->code : SL_ERR_TIMEOUT,
-                    "its sender does not want it");
+                    "its sender rejected it");
     }
 }
 
@@ -233,7 +233,7 @@ static sl_err take_bind(struct handover *ho, struct ho_take *take, const struct 
     bool same = take->local == (peer == NULL) && take->peer == number && take->loan == loan;
     if ((take->bound && !same) || (take->from[0] != '\0' && strcmp(take->from, name) != 0)) {
         sl_metric_add(ho->self->env->metrics, ho->metric.refused, 1);
-        return sl_fail(why, SL_ERR_PERMISSION, "the ticket is for another node than %s", name);
+        return sl_fail(why, SL_ERR_PERMISSION, "the ticket is not for node %s", name);
     }
     take->bound = true;
     take->local = peer == NULL;
@@ -241,7 +241,7 @@ static sl_err take_bind(struct handover *ho, struct ho_take *take, const struct 
     take->peer_incarnation = peer != NULL ? peer->incarnation : 0;
     take->loan = loan;
     return peer == NULL && take->device
-               ? sl_fail(why, SL_ERR_UNSUPPORTED, "device memory, and prefill is of this node")
+               ? sl_fail(why, SL_ERR_UNSUPPORTED, "device memory, and prefill is on this node")
                : SL_OK;
 }
 
@@ -252,7 +252,7 @@ static sl_err doors_open(struct handover *ho, struct ho_take *take,
         const struct sl_item_door *door = &body->doors.at[i];
         struct ho_part *part = door->part < take->items.count ? &take->parts[door->part] : NULL;
         if (part == NULL || part->open || take->local) {
-            return sl_fail(why, SL_ERR_INVALID, "a key of part %" PRIu64 " is not wanted",
+            return sl_fail(why, SL_ERR_INVALID, "a key of part %" PRIu64 " is not expected",
                            door->part);
         }
         sl_err err = sl_fabric_key_open(ho->self->fabric, ho->self->peers[take->peer].fabric_peer,
@@ -285,7 +285,7 @@ static sl_err pieces_count(struct ho_take *take, const struct sl_body_peer_lend 
         uint64_t named = take->parts[i].named_bytes, all = take->items.at[i].length_bytes;
         if (named != all) {
             return sl_fail(why, SL_ERR_INCOMPLETE,
-                           "of part %u %" PRIu64 " of %" PRIu64 " bytes were named", i, named, all);
+                           "of part %u %" PRIu64 " of %" PRIu64 " bytes were sent", i, named, all);
         }
     }
     return SL_OK;
@@ -296,7 +296,7 @@ static sl_err next_take(struct handover *ho, struct ho_take *take, const struct 
                         struct sl_error *why)
 {
     const struct sl_body_peer_lend *body = &msg->body.peer_lend;
-    sl_err err = take->last ? sl_fail(why, SL_ERR_INVALID, "the last message has come") : SL_OK;
+    sl_err err = take->last ? sl_fail(why, SL_ERR_INVALID, "the last message was before") : SL_OK;
     err = err == SL_OK ? doors_open(ho, take, body, why) : err;
     err = err == SL_OK ? pieces_count(take, body, why) : err;
     err = err == SL_OK ? ho_read_begin(ho, take, msg, why) : err;
@@ -325,7 +325,7 @@ sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_m
         (take->state == HO_OPEN &&
          (take->call_seq != 0 || take->untold))) { /* its LANDED is not acknowledged */
         return ended != NULL ? ho_over_code(ended->code)
-                             : sl_fail(why, SL_ERR_NOT_FOUND, "no such hand-over is read here");
+                             : sl_fail(why, SL_ERR_NOT_FOUND, "no such hand-over here");
     }
     if (take->state != HO_OPEN) {
         return sl_fail(why, ho_over_code(take->code), "%s", take->text);
@@ -353,7 +353,7 @@ sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_m
         return SL_ERR_BUSY;
     }
     if (ho->reads_open == HO_READS_MAX || take->reads_open == HO_UNREAD_MAX) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "%u messages are read", ho->reads_open);
+        return sl_fail(why, SL_ERR_NOT_FOUND, "%u messages are being read", ho->reads_open);
     }
     err = next_take(ho, take, msg, why);
     *fresh = err == SL_OK;
@@ -370,7 +370,7 @@ void tr_take_named(struct transporter *self, struct tr_peer *peer, const struct 
         return;
     }
     reply.code = peer->incarnation == 0
-                     ? sl_fail(&why, SL_ERR_NOT_FOUND, "say PEER_HELLO first")
+                     ? sl_fail(&why, SL_ERR_NOT_FOUND, "send PEER_HELLO first")
                      : ho_take_hear(self->handover, peer, msg, &number, &fresh, &why);
     ho_due(self->handover, 0);
     if (fresh) {
@@ -394,7 +394,7 @@ void ho_takes_step(struct handover *ho, uint64_t now_ns)
             continue;
         }
         if (take->back.deadline_ns <= now_ns) {
-            ho_take_end(ho, take, SL_ERR_TIMEOUT, "it was not lent and read in time");
+            ho_take_end(ho, take, SL_ERR_TIMEOUT, "it was not read in time");
         } else if (ho->look && take->bound && !take->local &&
                    ho_peer_gone(ho, &ho->self->peers[take->peer], &why)) {
             ho_take_end(ho, take, why.code, why.text);

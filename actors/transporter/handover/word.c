@@ -29,7 +29,7 @@ void tr_word_frame(struct transporter *self, struct tr_peer *peer, const struct 
     struct sl_msg reply = {.code = SL_OK, .op_id = msg->op_id, .trace_id = msg->trace_id};
     struct sl_error why = {0};
     if (peer->incarnation == 0) {
-        reply.code = sl_fail(&why, SL_ERR_PERMISSION, "say PEER_HELLO first");
+        reply.code = sl_fail(&why, SL_ERR_PERMISSION, "send PEER_HELLO first");
         reply.text = sl_text_of(why.text);
     } else {
         struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = msg->trace_id};

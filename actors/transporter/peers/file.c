@@ -37,7 +37,7 @@ static bool line_take(struct transporter *self, const char *at, size_t length, b
     struct sl_error no_key = {0};
     if (first && sl_actor_name_is_clean(member.name, strlen(member.name)) &&
         tr_peer_has_key(self, member.name, &no_key) != SL_OK) {
-        sl_log_write(self->env->log, SL_LOG_WARN, 0, "peers_file: node %s is not spoken to: %s",
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "peers_file: node %s is not connected: %s",
                      member.name, no_key.text);
     }
     const struct tr_peer *peer = tr_member_take(self, &member);
@@ -59,7 +59,7 @@ uint64_t tr_peers_file_step(struct transporter *self, uint64_t now_ns)
     struct sl_error why = {0};
     sl_err err = sl_trust_read(path, SL_TRUST_RIGHT, false, text, sizeof(text), &why);
     if (err != SL_OK && err != SL_ERR_NOT_FOUND && !self->peers_file_refused) {
-        sl_log_write(self->env->log, SL_LOG_WARN, 0, "peers_file is not read: %s", why.text);
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "peers_file is ignored: %s", why.text);
     }
     self->peers_file_refused = err != SL_OK && err != SL_ERR_NOT_FOUND;
     if (err != SL_OK) {

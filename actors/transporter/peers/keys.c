@@ -73,7 +73,7 @@ void tr_peer_expel(struct transporter *self, struct tr_peer *peer, const char *r
     if (peer->expelled) {
         return;
     }
-    sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s: %s: nothing goes to it or comes from it",
+    sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s: %s: it gets and sends nothing",
                  peer->name, reason);
     peer->expelled = true;
     peer->incarnation = 0;
@@ -106,7 +106,7 @@ static void readmit(struct transporter *self, struct tr_peer *peer)
         self->control->ops->peer_add(self->control, peer->name, peer->kept, &why) == SL_OK) {
         (void)snprintf(peer->address, sizeof(peer->address), "%s", peer->kept);
     }
-    sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s: there is a key of it again", peer->name);
+    sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s: its key exists again", peer->name);
 }
 
 static void look(struct transporter *self)
@@ -118,7 +118,7 @@ static void look(struct transporter *self)
         bool has_key = sl_curve_load_public(directory(self), peer->name, key, &why) == SL_OK;
         bool same = has_key && (peer->key[0] == '\0' || strcmp(peer->key, key) == 0);
         if (!same) {
-            tr_peer_expel(self, peer, has_key ? "its key is another one" : why.text);
+            tr_peer_expel(self, peer, has_key ? "its key has changed" : why.text);
         }
         if (has_key) {
             (void)snprintf(peer->key, sizeof(peer->key), "%s", key);

@@ -174,7 +174,7 @@ void tr_peer_failed(struct transporter *self, struct tr_peer *peer)
     peer->hello_due_ns = 0; /* it may have restarted */
     if (!was_broken && sl_peer_health_state(&peer->health, env->now_ns) == SL_PEER_BROKEN) {
         sl_log_write(env->log, SL_LOG_WARN, 0,
-                     "node %s failed %u times in a row: it is left alone for a while", peer->name,
+                     "node %s failed %u times in a row: no requests for a while", peer->name,
                      peer->health.failures);
     }
 }
@@ -273,7 +273,7 @@ static void peer_lives(struct transporter *self, struct tr_peer *peer, uint64_t 
     if (incarnation == peer->incarnation) {
         return;
     }
-    sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s is there, incarnation %" PRIu64,
+    sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s is present, incarnation %" PRIu64,
                  peer->name, incarnation);
     peer->incarnation = incarnation;
     peer->asked_ns = peer->answered_ns = 0;
@@ -336,7 +336,7 @@ void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct 
     struct sl_error why = {0};
     reply.code = tr_twin_check(self, peer, hello->incarnation, frame, &why);
     if (reply.code == SL_OK && is_of_the_past(self, peer, hello->incarnation)) {
-        reply.code = sl_fail(&why, SL_ERR_STALE, "another life of this node greeted since");
+        reply.code = sl_fail(&why, SL_ERR_STALE, "a later process of this node is known");
     }
     if (reply.code != SL_OK) {
         reply.type = SL_MSG_PEER_HELLO_REPLY;
@@ -424,7 +424,7 @@ void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
     sl_err err = reply->code;
     if (err == SL_ERR_EXISTS) {
         tr_named_twice(self, peer,
-                       reply->text.length > 0 ? reply->text.at : "another has our name");
+                       reply->text.length > 0 ? reply->text.at : "another node has our name");
         return;
     }
     if (err != SL_OK) {
@@ -442,8 +442,8 @@ void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
     }
     if (err != SL_OK) {
         if (!peer->complained) {
-            sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s does not work with us: %s",
-                         peer->name, why.text);
+            sl_log_write(self->env->log, SL_LOG_WARN, 0, "node %s cannot be used: %s", peer->name,
+                         why.text);
         }
         peer->complained = true;
         return;
@@ -488,7 +488,7 @@ void tr_peers_link(struct transporter *self, uint32_t fabric_peer, enum sl_fabri
             continue;
         }
         if (link == SL_FABRIC_DOWN && !peer->link_told) {
-            sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s: no link for bytes: %s",
+            sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s: no link for values: %s",
                          peer->name, why->text);
         }
         peer->link_told = link == SL_FABRIC_UP ? false : peer->link_told || link == SL_FABRIC_DOWN;

@@ -62,7 +62,7 @@ static void twin_found(struct transporter *self, struct tr_peer *peer,
     }
     (void)snprintf(
         peer->twin.text, sizeof(peer->twin.text),
-        "two nodes are named '%s': the first, at %.64s, goes on; the one at %.64s is refused",
+        "two nodes are named '%s': the first, at %.64s, is kept; the one at %.64s is refused",
         peer->name, first[0] != '\0' ? first : "?", place[0] != '\0' ? place : "?");
     sl_log_write(self->env->log, SL_LOG_ERROR, 0, "%s", peer->twin.text);
 }
@@ -81,7 +81,7 @@ sl_err tr_twin_check(struct transporter *self, struct tr_peer *peer, uint64_t in
     peer->twin.heard_ns = now_ns;
     uint64_t beat_ns = sl_config_u64(self->env->config, SL_SET_peer_heartbeat);
     if (now_ns < sl_deadline_ns(peer->twin.since_ns, beat_ns / 2)) {
-        return sl_fail(why, SL_ERR_STALE, "another life of this node was heard just now");
+        return sl_fail(why, SL_ERR_STALE, "another process of this node sent a greeting just now");
     }
     twin_found(self, peer, frame);
     struct sl_msg notice = {.code = SL_ERR_EXISTS, .text = sl_text_of(peer->twin.text)};
@@ -96,7 +96,7 @@ void tr_named_twice(struct transporter *self, const struct tr_peer *peer, const 
     struct tr_twice *twice = &self->twice;
     if (self->env->now_ns >= twice->until_ns ||
         strncmp(twice->text, text, sizeof(twice->text) - 1) != 0) {
-        sl_log_write(self->env->log, SL_LOG_ERROR, 0, "node %s says: %s", peer->name, text);
+        sl_log_write(self->env->log, SL_LOG_ERROR, 0, "node %s reports: %s", peer->name, text);
     }
     (void)snprintf(twice->text, sizeof(twice->text), "%s", text);
     twice->until_ns = sl_deadline_ns(self->env->now_ns, 2 * peer->health.limits.silence_ns);

@@ -58,7 +58,7 @@ static void on_link(void *context, bool up, const struct sl_error *why)
         return;
     }
     sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                 "directory is away, other nodes' keys are misses: %s", why->text);
+                 "directory is unreachable, other nodes' keys are misses: %s", why->text);
     (void)snprintf(service->trouble, sizeof(service->trouble), "%s", why->text);
 }
 

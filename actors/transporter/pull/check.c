@@ -80,8 +80,8 @@ void tr_check_answered(struct transporter *self, struct tr_trip *trip, const str
     const struct tr_look *wrong = tr_looks_answered(&looks, reply);
     if (wrong != NULL && (reply == NULL || reply->code != SL_OK)) {
         sl_log_write(self->env->log, SL_LOG_WARN, trip->trace_id,
-                     "what landed in device memory of engine %" PRIu64
-                     ", rank %u, is not checked and does not count: %s",
+                     "bytes in device memory of engine %" PRIu64
+                     ", rank %u, are not verified and not used: %s",
                      wrong->spot->engine_id, wrong->spot->rank,
                      reply != NULL && reply->text.length > 0 ? reply->text.at
                                                              : sl_err_text(wrong->code));

@@ -401,7 +401,7 @@ void tr_bring(struct transporter *self, const struct sl_msg *msg)
         return; /* the first message is answered */
     }
     if (msg->body.bring.ahead) {
-        sl_reply_fail(self->env, msg, SL_ERR_INVALID, "BRING.ahead: not of nodes");
+        sl_reply_fail(self->env, msg, SL_ERR_INVALID, "BRING.ahead: not supported between nodes");
         return;
     }
     sl_metric_add(self->env->metrics, self->metric.keys_asked, msg->body.bring.keys.count);

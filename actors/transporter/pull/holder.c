@@ -306,8 +306,8 @@ static struct tr_pin_set *set_new(struct transporter *self, struct tr_peer *peer
                                   struct sl_error *why)
 {
     if (!tr_share_allows(peer->pin_sets, 1, self->pin_sets_open, TR_PIN_SETS_MAX)) {
-        (void)sl_fail(why, SL_ERR_LIMIT, "node %s has %u of the %u sets of pins that are open",
-                      peer->name, peer->pin_sets, self->pin_sets_open);
+        (void)sl_fail(why, SL_ERR_LIMIT, "node %s has %u of the %u open sets of pins", peer->name,
+                      peer->pin_sets, self->pin_sets_open);
         return NULL;
     }
     struct tr_pin_set *set = self->pin_sets;
@@ -335,7 +335,7 @@ static sl_err pin_refusal(struct transporter *self, const struct tr_peer *peer,
                           struct sl_error *why)
 {
     if (peer->incarnation == 0) {
-        return sl_fail(why, SL_ERR_PERMISSION, "say PEER_HELLO first");
+        return sl_fail(why, SL_ERR_PERMISSION, "send PEER_HELLO first");
     }
     if (!self->pins_known || !sl_index_view_ready(self->env, &self->view)) {
         return sl_fail(why, SL_ERR_BUSY, "the node is starting");

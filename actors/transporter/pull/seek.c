@@ -151,7 +151,7 @@ void tr_seek(struct transporter *self, const struct sl_msg *msg)
     struct tr_seek *seek = seek_new(self, body->keys.count);
     struct sl_error why = {0};
     if (seek == NULL) {
-        (void)sl_fail(&why, SL_ERR_LIMIT, "%u look-ups at peers are on their way", TR_SEEKS_MAX);
+        (void)sl_fail(&why, SL_ERR_LIMIT, "%u look-ups at peers are in progress", TR_SEEKS_MAX);
         sl_reply_code(self->env, msg, why.code, &why);
         return;
     }
@@ -187,7 +187,7 @@ static struct sl_leases *leases_open(struct transporter *self, bool wanted)
     struct sl_error why = {0};
     if (wanted && sl_index_view_lease_ttl(self->view) != 0 &&
         sl_leases_open(self->env->paths->shm_dir, self->view, &leases, &why) != SL_OK) {
-        sl_log_write(self->env->log, SL_LOG_WARN, 0, "a peer's look-up leases nothing: %s",
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "a peer's look-up gets no leases: %s",
                      why.text);
     }
     return leases;
@@ -230,11 +230,11 @@ static sl_err removal_begin(struct transporter *self, struct tr_peer *peer,
                             const struct sl_msg *msg, struct sl_error *why)
 {
     if (!sl_config_bool(self->env->config, SL_SET_peer_removes)) {
-        return sl_fail(why, SL_ERR_PERMISSION, "node %s lets no peer remove (peer_removes)",
+        return sl_fail(why, SL_ERR_PERMISSION, "node %s lets peers remove nothing (peer_removes)",
                        self->node);
     }
     if (!tr_share_allows(peer->removals, 1, self->removals_open, TR_SEEKS_MAX)) {
-        return sl_fail(why, SL_ERR_LIMIT, "node %s has %u of the %u removals that are on their way",
+        return sl_fail(why, SL_ERR_LIMIT, "node %s has %u of the %u removals in progress",
                        peer->name, peer->removals, self->removals_open);
     }
     struct tr_removal *removal = self->removals;
@@ -269,7 +269,7 @@ void tr_seek_asked(struct transporter *self, struct tr_peer *peer, const struct 
     uint64_t count = msg->body.seek.keys.count;
     struct sl_item_seen *items = NULL;
     if (peer->incarnation == 0) {
-        reply.code = sl_fail(&why, SL_ERR_PERMISSION, "say PEER_HELLO first");
+        reply.code = sl_fail(&why, SL_ERR_PERMISSION, "send PEER_HELLO first");
     } else if (!sl_index_view_ready(self->env, &self->view)) {
         reply.code = sl_fail(&why, SL_ERR_BUSY, "the node is starting");
     } else if (msg->body.seek.remove) {

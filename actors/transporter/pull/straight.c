@@ -78,7 +78,7 @@ static sl_err number_take(struct tr_straight *straight, const struct sl_msg *msg
 {
     struct sender *sender = sender_of(straight, msg->sender);
     if (sender == NULL) {
-        return sl_fail(why, SL_ERR_LIMIT, "%u others pull", SENDERS_MAX);
+        return sl_fail(why, SL_ERR_LIMIT, "%u other processes pull", SENDERS_MAX);
     }
     if (sender->seq != 0 && (int64_t)(msg->seq - sender->seq) <= 0) {
         return sl_fail(why, SL_ERR_BUSY, "it was answered or fenced before");
@@ -101,13 +101,13 @@ static sl_err groups_check(const struct sl_body_bring *body, const struct tr_ite
             reads += items->at[key].read_count;
         }
         if (places > TR_TRIP_PLACES_MAX || reads > TR_KEYS_MAX) {
-            return sl_fail(why, SL_ERR_LIMIT, "a block goes to more than %u places, or by %u reads",
+            return sl_fail(why, SL_ERR_LIMIT, "a block needs over %u memory ranges or %u reads",
                            TR_TRIP_PLACES_MAX, TR_KEYS_MAX);
         }
     }
     return key == body->keys.count
                ? SL_OK
-               : sl_fail(why, SL_ERR_INVALID, "BRING.keys[%" PRIu64 "] is of no group", key);
+               : sl_fail(why, SL_ERR_INVALID, "BRING.keys[%" PRIu64 "] belongs to no group", key);
 }
 
 static sl_err pull_begin(struct transporter *self, const struct sl_msg *msg, struct sl_error *why)

@@ -138,7 +138,7 @@ static sl_err item_check(struct transporter *self, const struct tr_items *items,
     most_places = item->device ? most_places : first_places;
     return most_places <= SL_FABRIC_PLACES_MAX
                ? SL_OK
-               : sl_fail(why, SL_ERR_LIMIT, "a part lies at %" PRIu64 " places, %u at most",
+               : sl_fail(why, SL_ERR_LIMIT, "a part uses %" PRIu64 " memory ranges, %u at most",
                          most_places, SL_FABRIC_PLACES_MAX);
 }
 

@@ -202,7 +202,7 @@ static sl_err engine_plan(struct transporter *self, struct engine *engine,
         return err;
     }
     if (count > TR_SPANS_MAX - pools->span_count) {
-        return sl_fail(why, SL_ERR_LIMIT, "%u tensors, with those of other engines more than %u",
+        return sl_fail(why, SL_ERR_LIMIT, "%u tensors, together with other engines more than %u",
                        count, TR_SPANS_MAX);
     }
     engine->memories = calloc(count + 1u, sizeof(*engine->memories));

@@ -87,7 +87,7 @@ sl_err tr_pools_view(struct transporter *self, uint64_t engine_id, struct tr_poo
     }
     if (engine == NULL || engine->state != ENGINE_READY) {
         return sl_fail(why, SL_ERR_NOT_FOUND,
-                       "engine %" PRIu64 " is not known to the fabric yet, or ends", engine_id);
+                       "engine %" PRIu64 " is not registered yet, or is ending", engine_id);
     }
     *out = (struct tr_pool_view){
         .layout = &engine->layout, .memories = engine->memories, .engine = engine};

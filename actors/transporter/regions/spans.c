@@ -46,8 +46,8 @@ sl_err tr_spans_join(struct tr_span *spans, uint32_t *count, struct sl_error *wh
             span->length_bytes = end_bytes - span->offset_bytes;
         } else if (next.offset_bytes < end_bytes) {
             return sl_fail(why, SL_ERR_UNSUPPORTED,
-                           "blocks of %" PRIu64 " bytes at %" PRIu64 " lie among blocks of %" PRIu64
-                           " bytes from %" PRIu64 " on",
+                           "blocks of %" PRIu64 " bytes at %" PRIu64
+                           " interleave with blocks of %" PRIu64 " bytes from %" PRIu64 " on",
                            next.stride_bytes, next.offset_bytes, span->stride_bytes,
                            span->offset_bytes);
         } else {

@@ -178,7 +178,7 @@ static void twin_write(struct sl_directory *self, const char *first, const char 
 {
     (void)snprintf(
         self->twin, sizeof(self->twin),
-        "two nodes of the directory are named '%.31s': the first, at %.60s, goes on; the "
+        "two nodes of the directory are named '%.31s': the first, at %.60s, is kept; the "
         "one at %.60s is refused",
         self->self.name, first, refused);
 }
@@ -385,7 +385,7 @@ sl_err sl_directory_open(const struct sl_directory_options *options, struct sl_d
     if (options->node_ttl_ns < SL_NS_PER_MS || options->key_ttl_ns < SL_NS_PER_MS ||
         options->timeout_ns == 0 || options->backoff_min_ns == 0 ||
         options->backoff_max_ns < options->backoff_min_ns || options->events.found == NULL) {
-        return sl_fail(why, SL_ERR_CONFIG, "directory: a time is 0, or nobody hears what is found");
+        return sl_fail(why, SL_ERR_CONFIG, "directory: a time is 0, or no callback for results");
     }
     struct sl_directory *self = calloc(1, sizeof(*self));
     if (self == NULL) {

@@ -291,7 +291,7 @@ static void link_reply(struct directory_link *link)
 {
     if (link->waiting_count == 0) {
         link->bad_replies++;
-        link_fail(link, SL_ERR_PROTOCOL, "a reply that nobody asked for");
+        link_fail(link, SL_ERR_PROTOCOL, "a reply without a command");
         return;
     }
     struct link_waiting waiting = link->waiting[link->waiting_head];
@@ -301,7 +301,7 @@ static void link_reply(struct directory_link *link)
     if (waiting.what != WHAT_GREETING) {
         if (!link->replied(link->context, waiting.what, waiting.arg, reply)) {
             link->bad_replies++;
-            link_fail(link, SL_ERR_PROTOCOL, "a reply of another kind than its command has");
+            link_fail(link, SL_ERR_PROTOCOL, "a reply of the wrong type for its command");
         }
         return;
     }
@@ -357,7 +357,7 @@ static void link_read(struct directory_link *link)
             return;
         }
         if (redisReaderFeed(link->reader, bytes, (size_t)got) != REDIS_OK) {
-            link_fail(link, SL_ERR_NO_MEMORY, "no memory for what is read");
+            link_fail(link, SL_ERR_NO_MEMORY, "no memory for received bytes");
             return;
         }
         link_parse(link);

@@ -125,7 +125,7 @@ sl_err directory_place_from(const char *url, struct directory_place *out, struct
         if (colon == NULL || !part_decode(rest, (size_t)(colon - rest), out->user) ||
             !part_decode(colon + 1, (size_t)(at - colon - 1), out->password)) {
             return sl_fail(why, SL_ERR_CONFIG,
-                           "directory_url: before '@' stands no USER:PASSWORD of %%XX and at most "
+                           "directory_url: before '@' must be USER:PASSWORD with %%XX and at most "
                            "%u bytes each",
                            DIRECTORY_SECRET_BYTES - 1);
         }

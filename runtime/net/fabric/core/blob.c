@@ -69,7 +69,7 @@ sl_err fabric_blob_read(const void *bytes, uint32_t length_bytes, struct fabric_
         uint64_t left = (uint64_t)(end - at);
         uint64_t length = left >= 4 ? sl_wire_get(at, 4) : 0;
         if (left < 4 || length > left - 4) {
-            return sl_fail(why, SL_ERR_PROTOCOL, "rails: the part of rail %u is cut off", i);
+            return sl_fail(why, SL_ERR_PROTOCOL, "rails: the part of rail %u is incomplete", i);
         }
         read.parts[i] = length > 0 ? at + 4 : NULL;
         read.lengths[i] = (uint32_t)length;

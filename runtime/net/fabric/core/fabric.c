@@ -66,7 +66,7 @@ int sl_fabric_fd(const struct sl_fabric *fabric)
 void sl_fabric_stats(const struct sl_fabric *fabric, struct sl_fabric_stats *out)
 {
     uint64_t sum[sizeof(*out) / sizeof(uint64_t)] = {0}, one[SL_COUNT(sum)];
-    static_assert(sizeof(*out) % sizeof(uint64_t) == 0, "stats are numbers of 8 bytes alone");
+    static_assert(sizeof(*out) % sizeof(uint64_t) == 0, "stats contain only numbers of 8 bytes");
     for (uint32_t i = 0; i < fabric->rail_count; i++) {
         memcpy(one, &fabric->rails[i]->stats, sizeof(one));
         for (size_t k = 0; k < SL_COUNT(sum); k++) {

@@ -254,9 +254,8 @@ static sl_err rights_parse(struct sl_fabric *fabric, const struct fabric_blob *b
             any = true;
         }
     }
-    return err != SL_OK || any
-               ? err
-               : sl_fail(why, SL_ERR_PROTOCOL, "a key of no rail that is open here");
+    return err != SL_OK || any ? err
+                               : sl_fail(why, SL_ERR_PROTOCOL, "a key for none of the open rails");
 }
 
 sl_err sl_fabric_key_open(struct sl_fabric *fabric, uint32_t peer_handle, const void *blob,

@@ -81,7 +81,7 @@ static bool memory_cut(const struct fabric_rail *rail, const struct sl_fabric_me
 sl_err sl_fabric_dmabuf_check(const struct sl_fabric *fabric, struct sl_error *why)
 {
     if (fabric->ops->dmabuf_check == NULL) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "fabric %s: it moves no memory of a dmabuf",
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "fabric %s: it does not support dmabufs",
                        fabric->ops->name);
     }
     sl_err err = SL_OK;

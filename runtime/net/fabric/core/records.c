@@ -58,7 +58,7 @@ sl_err sl_record_key_init(struct sl_record_key *key, uint16_t suite, const void 
         return err;
     }
     memcpy(key->secret, secret, sizeof(key->secret));
-    return key_apply(key) ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "libcrypto made no key");
+    return key_apply(key) ? SL_OK : sl_fail(why, SL_ERR_NO_MEMORY, "no key from libcrypto");
 }
 
 /* Changes to the next secret (RFC 8446, 7.2). */

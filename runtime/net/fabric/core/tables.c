@@ -75,7 +75,7 @@ sl_err fabric_secret(void *out, size_t length_bytes, struct sl_error *why)
     SL_ASSERT(length_bytes <= 256); /* the limit for one uninterrupted call */
     return getrandom(out, length_bytes, 0) == (ssize_t)length_bytes
                ? SL_OK
-               : sl_fail(why, SL_ERR_OS, "the system gives no random bytes");
+               : sl_fail(why, SL_ERR_OS, "the system has no random bytes");
 }
 
 const struct fabric_region *fabric_region_at(const struct fabric_region *regions, uint32_t count,

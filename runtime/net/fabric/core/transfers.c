@@ -39,7 +39,7 @@ static sl_err key_check(const struct sl_fabric *fabric, const struct fabric_key 
                        "remote range %" PRIu64 "+%" PRIu64 " is not within the key",
                        piece->remote_offset_bytes, piece->length_bytes);
     }
-    return lives ? SL_OK : sl_fail(why, SL_ERR_UNREACHABLE, "no rail has a key that still works");
+    return lives ? SL_OK : sl_fail(why, SL_ERR_UNREACHABLE, "no rail has a valid key");
 }
 
 static sl_err piece_check(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,

@@ -228,7 +228,7 @@ sl_err sl_handshake_keys(struct sl_handshake *self, struct sl_records *opener,
 {
     const SSL_CIPHER *cipher = SSL_get_current_cipher(self->ssl);
     if (!self->over || cipher == NULL || !self->has_secret[0] || !self->has_secret[1]) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "the handshake is not over");
+        return sl_fail(why, SL_ERR_PROTOCOL, "the handshake is not complete");
     }
     uint16_t suite = (uint16_t)SSL_CIPHER_get_protocol_id(cipher);
     const uint8_t *ours = self->secrets[self->answers], *theirs = self->secrets[!self->answers];
@@ -239,7 +239,7 @@ sl_err sl_handshake_keys(struct sl_handshake *self, struct sl_records *opener,
     while (err == SL_OK && BIO_ctrl_pending(self->in) > 0) {
         struct iovec space = sl_opener_space(opener);
         if (BIO_ctrl_pending(self->in) > space.iov_len) {
-            return sl_fail(why, SL_ERR_PROTOCOL, "too much behind the handshake");
+            return sl_fail(why, SL_ERR_PROTOCOL, "too many bytes after the handshake");
         }
         int got = BIO_read(self->in, space.iov_base, (int)space.iov_len);
         sl_opener_came(opener, got > 0 ? (uint32_t)got : 0);

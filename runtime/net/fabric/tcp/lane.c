@@ -389,7 +389,7 @@ static void lane_answered(struct tcp_conn *conn, const struct sl_wire_answer *an
         fits = answer->length_bytes == unit->length_bytes;
     }
     if (!fits) {
-        lane_fail(conn, SL_ERR_PROTOCOL, "an answer to nothing that was asked", 0);
+        lane_fail(conn, SL_ERR_PROTOCOL, "an answer without a request", 0);
         return;
     }
     if (answer->length_bytes == 0) {
@@ -499,7 +499,7 @@ void tcp_lane_received(struct tcp_conn *conn, int result)
         result = 0; /* only we cancel: no bytes, and the next ones are discarded */
     } else if (result == -EBADMSG || result == -EPROTO) {
         conn->rail->stats.records_bad++;
-        lane_fail(conn, SL_ERR_PEER_DIED, "what came was changed on its way, or is no record", 0);
+        lane_fail(conn, SL_ERR_PEER_DIED, "a record was modified, or is not valid", 0);
         return;
     } else if (result <= 0) {
         lane_fail(conn, SL_ERR_PEER_DIED, result == 0 ? "closed by the peer" : "receive", -result);

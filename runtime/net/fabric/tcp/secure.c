@@ -158,9 +158,8 @@ static void greet_received(struct tcp_conn *conn, int result)
     struct tcp_secure *secure = conn->secure;
     if (result <= 0) {
         struct sl_error why = {0};
-        (void)sl_fail(
-            &why, SL_ERR_UNREACHABLE,
-            "the peer ended the handshake: it knows another key, or is of another release");
+        (void)sl_fail(&why, SL_ERR_UNREACHABLE,
+                      "the peer ended the handshake: it has another key or another version");
         greet_fail(conn, &why);
         return;
     }

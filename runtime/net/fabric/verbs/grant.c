@@ -65,7 +65,7 @@ sl_err verbs_key_parse(struct fabric_rail *rail, const void *blob, uint32_t leng
 {
     const unsigned char *bytes = blob;
     if (length_bytes < VERBS_KEY_HEAD || sl_wire_get(bytes, 4) != KEY_MAGIC) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "verbs key: %u bytes that are none", length_bytes);
+        return sl_fail(why, SL_ERR_PROTOCOL, "verbs key: %u bytes, not valid", length_bytes);
     }
     if (bytes[4] != KEY_VERSION) {
         return sl_fail(why, SL_ERR_VERSION, "verbs key: version %u", bytes[4]);

@@ -53,7 +53,7 @@ static sl_err address_read(const void *blob, uint32_t length_bytes, struct verbs
 {
     const unsigned char *bytes = blob;
     if (length_bytes < ADDRESS_HEAD || sl_wire_get(bytes, 4) != ADDRESS_MAGIC) {
-        return sl_fail(why, SL_ERR_PROTOCOL, "verbs address: %u bytes that are none", length_bytes);
+        return sl_fail(why, SL_ERR_PROTOCOL, "verbs address: %u bytes, not valid", length_bytes);
     }
     if (bytes[4] != ADDRESS_VERSION) {
         return sl_fail(why, SL_ERR_VERSION, "verbs address: version %u", bytes[4]);
@@ -319,7 +319,7 @@ static void address_taken(struct fabric_peer *peer)
         state->say_due |= remote->answers != state->epoch; /* it has not received our report */
     } else {
         struct sl_error gone = {0};
-        (void)sl_fail(&gone, SL_ERR_PEER_DIED, "the peer built its side of the link anew");
+        (void)sl_fail(&gone, SL_ERR_PEER_DIED, "the peer rebuilt its side of the link");
         fabric_peer_fail(peer, &gone);
         if (peer->state == PEER_WAITING) {
             peer->due_ns = SL_MIN(peer->due_ns, peer->rail->now_ns);

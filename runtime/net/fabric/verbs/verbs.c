@@ -27,7 +27,7 @@ static bool port_usable(struct fabric_rail *rail, struct ibv_context *context, u
     struct verbs *verbs = verbs_of(rail);
     struct ibv_port_attr attr = {0};
     if (verbs->lib.verbs_query_port(context, port, &attr) != 0) {
-        (void)sl_fail(why, SL_ERR_UNSUPPORTED, "port %u cannot be asked", port);
+        (void)sl_fail(why, SL_ERR_UNSUPPORTED, "port %u cannot be queried", port);
         return false;
     }
     if (attr.state != IBV_PORT_ACTIVE) {
@@ -61,8 +61,7 @@ static bool port_usable(struct fabric_rail *rail, struct ibv_context *context, u
     const struct sl_gid *gid =
         rail->options.gid_index >= 0 && count > 0 ? &gids[0] : sl_gid_choose(gids, count);
     if (gid == NULL) {
-        (void)sl_fail(why, SL_ERR_UNSUPPORTED,
-                      "port %u has no address that reaches further than the link", port);
+        (void)sl_fail(why, SL_ERR_UNSUPPORTED, "port %u has only link-local addresses", port);
         return false;
     }
     verbs->gid = *gid;
@@ -74,7 +73,7 @@ static bool device_usable(struct fabric_rail *rail, struct ibv_context *context,
 {
     struct verbs *verbs = verbs_of(rail);
     if (verbs->lib.verbs_query_device(context, &verbs->device) != 0) {
-        (void)sl_fail(why, SL_ERR_UNSUPPORTED, "the device cannot be asked");
+        (void)sl_fail(why, SL_ERR_UNSUPPORTED, "the device cannot be queried");
         return false;
     }
     for (uint8_t i = 1; i <= verbs->device.phys_port_cnt; i++) {
@@ -128,7 +127,7 @@ static sl_err device_open(struct fabric_rail *rail, struct sl_error *why)
     }
     sl_err code = wanted[0] != '\0' ? SL_ERR_CONFIG : SL_ERR_UNSUPPORTED;
     return sl_fail(why, code, "rdma device '%s' (of %d): %.120s", wanted, count,
-                   wanted[0] != '\0' && !seen ? "there is no such one" : reason.text);
+                   wanted[0] != '\0' && !seen ? "there is no such device" : reason.text);
 }
 
 /* ---- queues ---- */

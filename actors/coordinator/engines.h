@@ -26,7 +26,7 @@ struct co_engine {
     uint64_t used_ns;
     struct co_cut *cuts;       /* part_count; owned */
     uint64_t *layer_offsets;   /* of all cuts; owned */
-    uint64_t block_bytes;      /* of all parts */
+    uint64_t block_bytes;      /* sum of all parts */
     uint64_t device_block_max; /* largest block id in every region */
     uint32_t world, pool_count, part_count, block_tokens;
     uint32_t ops;                   /* that use it */

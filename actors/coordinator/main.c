@@ -1,4 +1,4 @@
-/* actors/coordinator/main.c - the coordinator as a process. */
+/* actors/coordinator/main.c - the program sluice-coordinator. */
 #include "actors/coordinator/coordinator.h"
 #include "ipc/msg/sl_process.h"
 

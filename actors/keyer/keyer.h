@@ -1,4 +1,4 @@
-/* actors/keyer/keyer.h - tokens in, block keys out. Stateless: any keyer answers any request. */
+/* actors/keyer/keyer.h - the actor that derives block keys from tokens. It has no state. */
 #ifndef SL_KEYER_H
 #define SL_KEYER_H
 

@@ -1,4 +1,5 @@
-/* actors/swapper/exports.c - see exports.h. */
+/* actors/swapper/exports.c - the table of exported descriptors, and the thread that hands them
+ * out. */
 #include "actors/swapper/exports.h"
 
 #include "runtime/base/sl_clock.h"

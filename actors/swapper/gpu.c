@@ -1,4 +1,4 @@
-/* actors/swapper/gpu.c - see gpu.h. */
+/* actors/swapper/gpu.c - compares an engine's GPU with the swapper's. */
 #include "actors/swapper/gpu.h"
 
 #include <inttypes.h>

@@ -33,7 +33,7 @@ struct ti_entry {
     struct sl_digest digest;
     uint32_t length_bytes;
     uint32_t segment;
-    uint32_t page;        /* offset in the segment, in pages */
+    uint32_t page;        /* offset in the log file, in pages */
     ti_entry_ref chain;   /* next in the bucket or in the free list */
     ti_entry_ref sibling; /* older entry of the same log file */
     bool live;            /* false: replaced or forgotten; freed with its log file */

@@ -1,4 +1,4 @@
-/* actors/tierer/main.c - the tierer as a process. */
+/* actors/tierer/main.c - the program sluice-tierer. */
 #include "actors/tierer/tierer.h"
 #include "ipc/msg/sl_process.h"
 

@@ -94,7 +94,7 @@ static sl_err item_start(struct tierer *self, struct ti_job *job, uint32_t index
         return err;
     }
     struct ti_segment *segment = ti_log_segment(self, item->segment);
-    SL_ASSERT(segment != NULL); /* the entry would have left with it */
+    SL_ASSERT(segment != NULL); /* otherwise the entry would be gone */
     unsigned char *target = ti_arena_at(self, item->arena, item->arena_offset, item->length_bytes);
     uint64_t length = SL_MIN(item->length_bytes - item->started_bytes, TI_READ_PIECE_BYTES);
     struct sl_disk_request request = {.verb = SL_DISK_READ,

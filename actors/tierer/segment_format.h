@@ -49,7 +49,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is the memo
 struct ti_header {
     uint64_t magic;
     uint32_t version;
-    uint32_t number;         /* from 1 on, never reused within a store */
+    uint32_t number;         /* from 1 on, never reused under a disk's name */
     unsigned char store[16]; /* random name of the disk: of all its log files */
     uint64_t salt;
     uint64_t segment_bytes; /* of the whole file while it is open */

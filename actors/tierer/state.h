@@ -70,7 +70,7 @@ struct ti_segment {
     uint64_t used_bytes;    /* end of the frames, those in flight included */
     uint64_t last_sequence; /* of its frames */
     uint32_t version;
-    uint64_t first_sequence;   /* of its frames; 0: unknown (version 2) */
+    uint64_t first_sequence;   /* lowest of its frames; 0: unknown */
     uint64_t tombstone_before; /* newest frame of tombstones when the file was made; 0: none */
     uint64_t tombstone_last;   /* newest one that was acknowledged here; 0: none */
     ti_entry_ref list;         /* entries whose values are here */

@@ -112,7 +112,7 @@ class Device(unittest.TestCase):
             probe = subprocess.run([os.path.join(BIN, "..", "tests", "engine_probe"), node.instance, node.directory + "/run", node.shm, "ipc", "3"],
                                    env=other, capture_output=True, text=True, timeout=120, check=False)
             print(probe.stdout)
-            self.assertIn("the engine's memory lies on GPU-12121212-1212-1212-1212-121212121212 (CUDA_VISIBLE_DEVICES 5,6), "
+            self.assertIn("the engine's memory is on GPU-12121212-1212-1212-1212-121212121212 (CUDA_VISIBLE_DEVICES 5,6), "
                           "the swapper has GPU-fafafafa-fafa-fafa-fafa-fafafafafafa (not set)", node.logs())
             self.assertIn("GPU-fafafafa-fafa-fafa-fafa-fafafafafafa (not set)", probe.stdout)
             self.assertEqual(probe.returncode, 1)

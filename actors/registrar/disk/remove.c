@@ -322,8 +322,8 @@ static struct sl_msg remove_excuse(const struct reg_remove *remove, sl_err stuck
     const char *text =
         code == SL_ERR_TIMEOUT ? "removed in part; the disk has not confirmed all"
         : code == SL_ERR_LIMIT
-            ? "removed in part: a disk is unavailable or full, and no more removals can be noted for "
-              "it; ask again when it is back (sluicectl status)"
+            ? "removed in part: a disk is unavailable or full, and no more removals can be noted "
+              "for it; ask again when it is back (sluicectl status)"
         : code == SL_ERR_NO_SPACE
             ? "removed from memory; a disk is full, and the removal is written there when its file "
               "system has room (sluicectl tiers)"

@@ -1,5 +1,5 @@
-/* client/tools/bench/bench.c - sluicectl bench: measures get, put and exists, each beside its
- * physical limit, in the same run. */
+/* client/tools/bench/bench.c - sluicectl bench: measures get, put and exists, each next to its
+ * physical limit in the same run. */
 #include "client/tools/bench/bench.h"
 #include "client/tools/bench/commands.h"
 #include "client/tools/bench/kinds.h"
@@ -14,11 +14,11 @@
 
 #define KEYS_MAX        50000000u
 #define EXISTS_KEYS     100000u
-#define TABLE_KEYS      1000000u /* of exists, where the node's index has room */
-#define INDEX_KEY_BYTES 400u     /* of index a key, at most, for keys of ours */
+#define TABLE_KEYS      1000000u /* of exists in `bench all`, if the index has room */
+#define INDEX_KEY_BYTES 400u     /* index bytes for a key of the bench, at most */
 #define EXISTS_BYTES    64u
 #define SIZE_STANDARD   (256 * SL_KIB)
-#define BULK_KEYS_MAX   4096u /* a call, when it is not measured: filling and removing */
+#define BULK_KEYS_MAX   4096u /* in a call that is not measured: filling and removing */
 #define BULK_BYTES      (64 * SL_MIB)
 #define SECONDS_MAX     3600
 #define PIECES_MAX      4096u
@@ -34,13 +34,13 @@ static sl_err sizes_choose(const struct ctl *ctl, struct bench *bench, struct sl
     }
     uint64_t capacity = SL_MAX(sl_arena_data_bytes(arena) / sl_extent_space(bench->size_bytes), 1);
     sl_arena_close(&arena);
-    /* More than four times the cache, whatever the size of a value. */
+    /* Covers more than four times the cache for any size of a value. */
     uint64_t walk_keys = 4 * bench->cache_bytes / bench->size_bytes + 1;
     bench->evicting = bench->kind == BENCH_PUT && bench->keys == 0;
     if (bench->evicting) {
         bench->keys = capacity;
     } else if (bench->keys == 0) {
-        /* With room to spare: nothing is evicted while we measure. */
+        /* Leaves room, so that nothing is evicted while it measures. */
         uint64_t keys = bench->kind == BENCH_EXISTS ? EXISTS_KEYS : walk_keys;
         bench->keys = SL_MAX(SL_MIN(keys, capacity / 4 * 3), 1);
     }
@@ -104,7 +104,8 @@ static void bench_free(struct bench *bench)
 
 /* ---- result ---- */
 
-/* Of the rates of a side, divided round by round by those of another (BENCH_SIDES: none). */
+/* Median of a side's rates, each divided by the other side's rate in the same round (BENCH_SIDES:
+ * not divided). */
 static double median(const struct bench *bench, enum bench_side side, enum bench_side divisor)
 {
     return bench_median(bench->rates[side], divisor != BENCH_SIDES ? bench->rates[divisor] : NULL,
@@ -113,8 +114,8 @@ static double median(const struct bench *bench, enum bench_side side, enum bench
 
 struct result { /* of one side */
     double ops_per_s, bytes_per_s;
-    double ratio;      /* of the operation to it, by rounds */
-    double call_ratio; /* by single calls */
+    double ratio;      /* rate of the operation to this, by rounds */
+    double call_ratio; /* the same by single calls */
     double p50_us, p99_us;
 };
 
@@ -124,7 +125,7 @@ static struct result result_of(const struct bench *bench, enum bench_side side)
     double ops_per_s = median(bench, side, BENCH_SIDES);
     double op_ns = (double)ctl_histogram_quantile(&bench->calls_ns[BENCH_SIDE_OP], 0.5);
     double p50_ns = (double)ctl_histogram_quantile(&bench->calls_ns[side], 0.5);
-    double scale = /* a turn of the probe is no batch */
+    double scale = /* a turn of the probe is not a batch */
         bench->kind == BENCH_EXISTS && side != BENCH_SIDE_OP ? (double)bench->batch / BENCH_PROBES
                                                              : 1;
     return (struct result){
@@ -171,7 +172,7 @@ static json_t *row_json(const char *name, const struct bench *bench)
     return row;
 }
 
-/* *code says how it ended where there is no row. Ends the bench. */
+/* Runs a bench, frees it and gives its row. NULL: *code is the exit code. */
 static json_t *bench_run(const struct ctl *ctl, struct bench *bench, const char *name, int *code)
 {
     struct sl_error why = {0};
@@ -309,13 +310,13 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
         kind++;
     }
     if (kind == SL_COUNT(kind_names) && !all) {
-        return ctl_wrong(ctl, "one of all, get, put, exists, engine, disk, gpu");
+        return ctl_wrong(ctl, "expected one of all, get, put, exists, engine, disk, gpu");
     }
     if (all && (bench.size_bytes != 0 || bench.batch != 0 || bench.keys != 0)) {
-        return ctl_wrong(ctl, "--size, --batch and --keys are of one of get, put, exists");
+        return ctl_wrong(ctl, "--size, --batch and --keys need one of get, put, exists");
     }
     if (bench.pieces != 0 && (kind > BENCH_PUT || bench.pieces > PIECES_MAX)) {
-        return ctl_wrong(ctl, "--pieces is of get and put, at most %u", PIECES_MAX);
+        return ctl_wrong(ctl, "--pieces is for get and put, and at most %u", PIECES_MAX);
     }
     if (all) {
         return bench_all(ctl, bench.measure_ns);
@@ -340,7 +341,7 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
 const struct ctl_command ctl_bench = {
     .name = "bench",
     .registers = true,
-    .summary = "measure, beside the physical limit",
+    .summary = "measure performance next to its physical limit",
     .help = "bench all [--seconds S]\n"
             "       sluicectl bench get|put|exists [--size N] [--batch N] [--keys N] [--pieces N]\n"
             "                                      [--seconds S]\n"
@@ -352,50 +353,49 @@ const struct ctl_command ctl_bench = {
             "\n"
             "Measures the client library, and in the same run, in turns of 5 ms, its limits: memcpy of the\n"
             "same sizes between faulted mappings and the fastest copy routine, or a bare hash-table probe\n"
-            "(exists). Both sides walk over more than four times the last-level cache where the node's\n"
+            "(exists). Both sides walk over more than four times the last-level cache if the node's\n"
             "memory allows it (walk_bytes, llc_bytes). Rates are medians of the turns, ratios medians of\n"
-            "the ratios of neighbouring turns; p50 and p99 are of one call, a batch.\n"
+            "the ratios of neighbouring turns; p50 and p99 are times of one call, which is a batch.\n"
             "\n"
-            "  all     exists with a million keys, get and put of 4KiB to 4MiB: a table. WHAT THE NODE\n"
-            "          HOLDS IS EVICTED\n"
-            "  get     into the caller's buffers; all keys are in memory\n"
-            "  put     with the digest, of new keys only. Without --keys into a full memory, as a cache is:\n"
-            "          each put evicts the oldest object. WHAT THE NODE HOLDS IS EVICTED. With --keys N\n"
-            "          into free memory; after N puts the keys are removed, which is not timed\n"
-            "  exists  in the shared index\n"
-            "  engine  an op after the other of an engine whose memory is made here: blocks stored and\n"
-            "          loaded by coordinator and swappers, loads of blocks that are not there (miss), and\n"
-            "          look-ups of those that are, in shared memory (look). Beside memcpy of what one rank\n"
-            "          has of an op, or a bare hash-table probe a block: a ratio of 1 means that every\n"
-            "          rank is as fast as memcpy alone. CPU time is that of all actors and of this\n"
-            "          process. Stored blocks are removed again, which is not timed; they take up to 5/8\n"
-            "          of the node's memory\n"
-            "  disk    objects stored through a tierer and loaded again, beside fio on the same disk\n"
-            "  gpu     pieces of values between a GPU (--rank N: the Nth) and host memory: in slices as a\n"
-            "          swapper moves them, and by every way, beside one pinned copy of the same bytes and\n"
-            "          a copy a piece; with digests too; and where which way is fastest, which is kept for\n"
-            "          the swapper. Values have 20 pieces; one layer after the other with --values layers.\n"
-            "          --swap-multiprocessors N: of a kernel (default 8, 0: all). Needs no node\n"
+            "  all     a table of exists with a million keys, and get and put of 4KiB to 4MiB. EVICTS WHAT\n"
+            "          THE NODE HOLDS\n"
+            "  get     copies values in memory into the caller's buffers\n"
+            "  put     stores new keys, with the digest. Without --keys memory is full, as in a cache: each\n"
+            "          put evicts the oldest object. EVICTS WHAT THE NODE HOLDS. With --keys N memory is\n"
+            "          free; after N puts the keys are removed, which is not timed\n"
+            "  exists  looks keys up in the shared index\n"
+            "  engine  runs ops of an engine, whose memory it creates, one after the other: stores and loads\n"
+            "          of blocks by coordinator and swappers, loads of missing blocks (miss), and look-ups of\n"
+            "          present blocks in shared memory (look). They are compared with memcpy of one rank's\n"
+            "          bytes of an op, or with a bare hash-table probe for each block: a ratio of 1 means\n"
+            "          that every rank is as fast as a single memcpy. CPU time is that of all actors and this\n"
+            "          process. Stored blocks take up to 5/8 of the node's memory; removing them is not timed\n"
+            "  disk    stores objects through a tierer and loads them again, next to fio on the same disk\n"
+            "  gpu     moves pieces of values between a GPU (--rank N: the Nth) and host memory: in slices\n"
+            "          as a swapper does, and by every way, next to one pinned copy of the same bytes and\n"
+            "          to one copy for each piece; also with digests. It stores which way is fastest in\n"
+            "          which case for the swapper. Values have 20 pieces; --values layers: one layer after\n"
+            "          the other. --swap-multiprocessors N: of a kernel (default 8, 0: all). Needs no node\n"
             "\n"
-            "Removes its keys.\n"
+            "The bench removes its keys at the end.\n"
             "\n"
             "  --size N          bytes of a value (default 256KiB; exists: 64)\n"
-            "  --batch N         keys a call (default 1; exists: 256)\n"
+            "  --batch N         keys in a call (default 1; exists: 256)\n"
             "  --keys N          distinct keys (default: get 4x the last-level cache, exists 100000,\n"
-            "                    bounded by memory; a million keys want --index-memory 400MiB of the node)\n"
-            "  --pieces N        get, put: each value from or into so many pieces (default: one buffer)\n"
-            "  --seconds S       of measuring (default 2); gpu: no row begins later (default 90)\n"
+            "                    bounded by memory; a million keys need --index-memory 400MiB of the node)\n"
+            "  --pieces N        get, put: split each value into N pieces of memory (default: one buffer)\n"
+            "  --seconds S       time to measure (default 2); gpu: no row begins later (default 90)\n"
             "  --ranks N         engine: ranks, each with a swapper of the node (default 1)\n"
-            "  --blocks N        engine: blocks an op (default 64)\n"
-            "  --part-bytes N    engine: bytes of a block that a rank has (default 1MiB)\n"
-            "  --layers N        engine: pieces of these bytes (default 1)\n"
-            "  --plain           engine: memory of this process that swappers cannot map, as tensors of an\n"
-            "                    engine on CPUs are, instead of shared memory\n"
-            "  --ops N           engine: so many ops of each kind, at least (default: as --seconds allow)\n"
-            "  --total SIZE      disk: bytes stored; gpu: memory of each side, larger rows are left out\n"
+            "  --blocks N        engine: blocks in an op (default 64)\n"
+            "  --part-bytes N    engine: bytes of a block on one rank (default 1MiB)\n"
+            "  --layers N        engine: number of pieces of these bytes (default 1)\n"
+            "  --plain           engine: use private memory that swappers cannot map, as the tensors of an\n"
+            "                    engine on CPUs, instead of shared memory\n"
+            "  --ops N           engine: run at least N ops of each kind (default: as --seconds allows)\n"
+            "  --total SIZE      disk: bytes to store; gpu: memory on each side, larger rows are skipped\n"
             "                    (default 7GiB)\n"
-            "  --sizes N,N       gpu: bytes of a piece (default 4KiB,16KiB,28KiB,64KiB,256KiB)\n"
-            "  --counts N,N      gpu: pieces, multiples of 20 (default 1000,10000,100000)\n"
+            "  --sizes N,N       gpu: sizes of a piece (default 4KiB,16KiB,28KiB,64KiB,256KiB)\n"
+            "  --counts N,N      gpu: numbers of pieces, multiples of 20 (default 1000,10000,100000)\n"
             "  --ways W,W        gpu: copies,batch,staged,mapped (default all)\n"
             "  --values V,V      gpu: scattered,adjacent,layers (default all, in this order)\n"
             "  --host H,H        gpu: tmpfs (pinned in slices, as the arena), pinned (default both)"
@@ -403,6 +403,6 @@ const struct ctl_command ctl_bench = {
     .run = bench_command,
     .words_min = 1,
     .words_max = 1,
-    .words = "one of all, get, put, exists, engine, disk, gpu",
+    .words = "expected one of all, get, put, exists, engine, disk, gpu",
 };
 /* clang-format on */

@@ -1,4 +1,4 @@
-/* client/tools/bench/commands.h - the commands that measure, and that play engines. */
+/* client/tools/bench/commands.h - declares the commands bench, replay and workload. */
 #ifndef SL_CLIENT_BENCH_COMMANDS_H
 #define SL_CLIENT_BENCH_COMMANDS_H
 

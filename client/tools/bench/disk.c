@@ -1,10 +1,10 @@
-/* client/tools/bench/disk.c - the disk tier of a running node beside fio, in the same run: same
- * file system, same sizes, same depth, io_uring and O_DIRECT.
+/* client/tools/bench/disk.c - sluicectl bench disk: the disk tier of a running node next to fio in
+ * the same run, with the same file system, sizes and depth, io_uring and O_DIRECT.
  *
- * store: values are put until twice the memory has gone through, then flushed: the clock stops when
- * the last one is durable. load: the same values in the same order, pinned where they arrive in the
- * arena; the memory holds half of them, so with LRU order each one comes from the disk. What really
- * came from the disk is counted by the tierers and printed. */
+ * store: puts values of twice the size of memory, then flushes; the clock stops when the last one
+ * is durable. load: pins the same values in the same order. Memory holds half of them, so with LRU
+ * order each one is read from the disk. The share that was read from the disk, as the tierers count
+ * it, is printed. */
 #include "client/tools/bench/kinds.h"
 #include "client/tools/command/command.h"
 #include "ipc/shm/sl_arena.h"
@@ -46,11 +46,11 @@ struct disk_bench {
     uint64_t size_bytes, depth, total_bytes, memory_bytes;
     uint32_t keys, batch;
     unsigned char *values;
-    /* on the file system of the disk tier, outside of its directory's files */
+    /* a directory on the disk tier's file system */
     char fio_path[SL_DISK_PLACE_BYTES + 64];
     /* results of one size */
     struct rate store, load, base_write, base_read;
-    double tierer_store_cpu, tierer_load_cpu; /* CPU seconds a GB of the tierers alone */
+    double tierer_store_cpu, tierer_load_cpu; /* CPU seconds per GB of the tierers */
     double from_disk_share;
 };
 
@@ -64,7 +64,7 @@ struct usage {
 static double clock_s(clockid_t clock)
 {
     struct timespec at = {0};
-    (void)clock_gettime(clock, &at); /* an actor that has died since used nothing more */
+    (void)clock_gettime(clock, &at); /* fails for an actor that has died */
     return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
 }
 
@@ -93,7 +93,7 @@ static struct usage usage_now(const struct ctl *ctl)
     return usage;
 }
 
-/* What all values took since then, the tierers' CPU time besides. */
+/* The rate since then, of all values; *tierer_cpu: CPU time of the tierers. */
 static struct usage rate_since(const struct disk_bench *bench, const struct usage *then,
                                struct rate *rate, double *tierer_cpu)
 {
@@ -196,8 +196,7 @@ static void *reader_run(void *context)
         reader->err = sl_get_pinned_batch(reader->client, call->keys, call->views, count,
                                           call->codes, CALL_NS, &reader->why);
         for (uint32_t i = 0; reader->err == SL_OK && i < count; i++) {
-            /* The first and last bytes: that it is the right value (the tierer checked the digest).
-             */
+            /* Compares only the first and last bytes: the tierer has checked the digest. */
             if (call->codes[i] == SL_OK &&
                 (call->views[i].length_bytes != bench->size_bytes ||
                  memcmp(call->views[i].at, call->buffers[i].at, 64) != 0)) {
@@ -321,8 +320,7 @@ static bool fio_measure(const struct disk_bench *bench, bool write, struct rate 
                    json_number_value(json_object_get(job, "sys_cpu"));
     bool fine = bytes > 0 && runtime_ms > 0;
     if (fine) {
-        /* fio leaves the final fsync out of its runtime; io_uring with O_DIRECT has little to sync.
-         */
+        /* fio's runtime excludes the final fsync, which has little to do after O_DIRECT. */
         out->bytes_per_s = bytes / (runtime_ms / 1e3);
         out->cpu_s_per_gb = share / 100 * (runtime_ms / 1e3) / (bytes / 1e9);
     }
@@ -334,7 +332,8 @@ static sl_err baseline(const struct disk_bench *bench, bool write, struct rate *
                        struct sl_error *why)
 {
     if (write) {
-        (void)unlink(bench->fio_path); /* like a fresh segment: allocated, never written */
+        (void)unlink(
+            bench->fio_path); /* so that it is like a new log file: allocated, never written */
     }
     return fio_measure(bench, write, out)
                ? SL_OK
@@ -349,7 +348,7 @@ static sl_err bench_size(struct disk_bench *bench, struct sl_error *why)
     bench->keys = (uint32_t)(bench->total_bytes / bench->size_bytes);
     bench->batch = (uint32_t)SL_MIN(
         SL_MAX(SL_MIN(BATCH_BYTES, bench->memory_bytes / 16) / bench->size_bytes, 1u), BATCH_KEYS);
-    /* Before and after, so that a machine that gets slower or faster meanwhile shows in both. */
+    /* fio runs before and after, to average out a machine that becomes slower or faster. */
     struct rate first = {0}, second = {0};
     sl_err err = baseline(bench, true, &first, why);
     err = err == SL_OK ? store_all(bench, why) : err;
@@ -406,7 +405,7 @@ static sl_err bench_prepare(struct disk_bench *bench, uint64_t total_bytes, stru
         return sl_fail_os(why, errno, "the directory of the disk tier, '%s' (--disk-path)",
                           directory);
     }
-    /* A directory of its own: the tierer looks at files alone. */
+    /* A directory: the tierer ignores everything except its own files. */
     (void)snprintf(bench->fio_path, sizeof bench->fio_path, "%s/bench", directory);
     if (mkdir(bench->fio_path, 0700) != 0 && errno != EEXIST) {
         return sl_fail_os(why, errno, "make '%s'", bench->fio_path);
@@ -441,7 +440,7 @@ int ctl_bench_disk(struct ctl *ctl, uint64_t size_bytes, uint64_t total_bytes)
     struct disk_bench bench = {.ctl = ctl,
                                .depth = sl_config_u64(ctl->config, SL_SET_disk_queue_depth)};
     if (size_bytes > VALUES_BYTES / 2 || size_bytes % SL_PAGE_BYTES != 0) {
-        return ctl_wrong(ctl, "bench disk: --size is whole pages of 4 KiB, at most 32 MiB");
+        return ctl_wrong(ctl, "bench disk: --size must be a multiple of 4 KiB, at most 32 MiB");
     }
     sl_err err = bench_prepare(&bench, total_bytes, &why);
     json_t *rows = json_array();

@@ -1,5 +1,5 @@
-/* client/tools/bench/engine.c - blocks of an engine stored and loaded through the coordinator and
- * the swappers, beside memcpy of what one rank has of them, in turns in one run. */
+/* client/tools/bench/engine.c - sluicectl bench engine: an engine's stores, loads and look-ups,
+ * alternating with memcpy of one rank's share of the bytes. */
 #include "client/tools/bench/engine.h"
 #include "client/tools/bench/replay_content.h"
 #include "ipc/shm/sl_arena.h"
@@ -19,10 +19,10 @@
 #define KEY_FORMAT    "sluice"
 #define HASH_BYTES    32u
 #define KEY_BYTES     160u /* MODEL/BLOCK/0/kv */
-#define WALK_CACHES   4u   /* last-level caches that a walk exceeds */
+#define WALK_CACHES   4u   /* a walk covers more than this multiple of the last-level cache */
 #define WARM_UP_NS    (2 * SL_NS_PER_S)
-#define NOT_STORED    (UINT64_C(1) << 40) /* from here on op numbers are never stored */
-#define MEMORY_SHARES 8u                  /* of the node's memory that the bench may fill: 5 */
+#define NOT_STORED    (UINT64_C(1) << 40) /* ops from this number on are never stored */
+#define MEMORY_SHARES 8u                  /* the bench may fill 5/8 of the node's memory */
 #define MEMORY_FILLED 5u
 
 /* ---- CPU time ---- */
@@ -46,11 +46,11 @@ static bool actor_note(void *context, struct sl_metrics_view *view)
 static uint64_t clock_ns(clockid_t clock)
 {
     struct timespec at = {0};
-    (void)clock_gettime(clock, &at); /* an actor that has died since used nothing more */
+    (void)clock_gettime(clock, &at); /* fails for an actor that has died */
     return (uint64_t)at.tv_sec * SL_NS_PER_S + (uint64_t)at.tv_nsec;
 }
 
-/* Adds to the row what the actors have used since the last call; row NULL: to none. */
+/* Adds the actors' CPU time since the last call to the row; row NULL: discards it. */
 static void actors_count(struct engine_bench *bench, struct engine_row *row)
 {
     for (uint32_t i = 0; i < bench->actor_count; i++) {
@@ -70,7 +70,7 @@ static uint64_t rank_bytes(const struct engine_bench *bench)
     return bench->blocks * bench->part_bytes;
 }
 
-/* Keys as an engine makes them: of an op's blocks, new in every run. */
+/* Makes the block hashes of an op, which are new in every run. */
 static void hashes_make(struct engine_bench *bench, uint64_t number)
 {
     for (uint64_t i = 0; i < bench->blocks; i++) {
@@ -84,7 +84,7 @@ static uint32_t *set_blocks(struct engine_bench *bench, uint64_t set)
     return &bench->device_blocks[set % bench->sets * bench->blocks];
 }
 
-/* Calls each() with the first and the last bytes of every piece of the op, and what stands there.
+/* Calls each() for the first and the last bytes of every piece of the op, with their right value.
  */
 static uint64_t stamps_walk(struct engine_bench *bench, uint64_t number, uint64_t set,
                             uint64_t (*each)(unsigned char *at, uint64_t value, uint64_t bytes))
@@ -116,7 +116,7 @@ static uint64_t stamp_wrong(unsigned char *at, uint64_t value, uint64_t bytes)
     return memcmp(at, &value, bytes) != 0 ? 1 : 0;
 }
 
-/* What an op of this kind has to answer. */
+/* Checks the result of an op. */
 static sl_err op_check(struct engine_bench *bench, enum engine_kind kind, const struct sl_op *op,
                        const struct sl_op_result *result, struct sl_error *why)
 {
@@ -131,14 +131,14 @@ static sl_err op_check(struct engine_bench *bench, enum engine_kind kind, const 
     }
     if (kind == ENGINE_LOAD && result->block_count != blocks) {
         return sl_fail(why, SL_ERR_INCOMPLETE,
-                       "load: %u of %u blocks; others evict what this bench stores",
+                       "load: %u of %u blocks; other clients evict what this bench stores",
                        result->block_count, blocks);
     }
     if (kind == ENGINE_LOAD && result->from_memory != blocks) {
         bench->elsewhere++;
     }
     if (kind == ENGINE_MISS && result->block_count != 0) {
-        return sl_fail(why, SL_ERR_INTERNAL, "load: %u blocks that nobody stored",
+        return sl_fail(why, SL_ERR_INTERNAL, "load: %u blocks that were never stored",
                        result->block_count);
     }
     return result->fenced ? SL_OK : sl_op_wait_fenced((struct sl_op *)op, 0, why);
@@ -153,7 +153,7 @@ static void op_count(struct engine_row *row, uint64_t took_ns, uint64_t cpu_ns)
     row->least_ns = row->least_ns == 0 ? took_ns : SL_MIN(row->least_ns, took_ns);
 }
 
-/* One op and its time, from the start until its answer is here. */
+/* Runs one op and measures the time until its answer. */
 static sl_err op_run(struct engine_bench *bench, enum engine_kind kind, uint64_t number,
                      struct engine_row *row, struct sl_error *why)
 {
@@ -164,7 +164,8 @@ static sl_err op_run(struct engine_bench *bench, enum engine_kind kind, uint64_t
                                           .hash_bytes = HASH_BYTES,
                                           .device_blocks = set_blocks(bench, number),
                                           .device_block_count = (uint32_t)bench->blocks};
-    /* A load that brought nothing is seen: its blocks hold what belongs to no op. */
+    /* Before a load its blocks get bytes of no op, so that a load that copies nothing is noticed.
+     */
     (void)stamps_walk(bench, kind == ENGINE_STORE ? number : ~number, number, stamp_write);
     uint64_t cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     uint64_t started_ns = sl_clock_monotonic_ns();
@@ -187,7 +188,7 @@ static sl_err op_run(struct engine_bench *bench, enum engine_kind kind, uint64_t
     return err;
 }
 
-/* The look-up in shared memory for the blocks of an op that are there. */
+/* Looks up the stored blocks of an op in shared memory. */
 static sl_err look_run(struct engine_bench *bench, uint64_t number, struct engine_row *row,
                        struct sl_error *why)
 {
@@ -203,13 +204,14 @@ static sl_err look_run(struct engine_bench *bench, uint64_t number, struct engin
     return err != SL_OK || looked.prefix_count == bench->blocks
                ? err
                : sl_fail(why, SL_ERR_INCOMPLETE,
-                         "look: %u of %" PRIu64 " blocks; others evict what this bench stores",
+                         "look: %u of %" PRIu64
+                         " blocks; other clients evict what this bench stores",
                          looked.prefix_count, bench->blocks);
 }
 
-/* ---- keys that go again ---- */
+/* ---- removal ---- */
 
-/* MODEL/BLOCK/0/kv: the parts of a block go together. */
+/* MODEL/BLOCK/0/kv: removing one part removes the block. */
 static void key_make(const struct engine_bench *bench, uint64_t block, char to[KEY_BYTES],
                      struct sl_object_key *out)
 {
@@ -238,7 +240,7 @@ static sl_err op_remove(struct engine_bench *bench, uint64_t number, struct sl_e
     return err;
 }
 
-/* Until so many ops' blocks are left. */
+/* Removes the oldest ops' blocks until those of `left` ops remain. */
 static sl_err ops_remove(struct engine_bench *bench, uint64_t left, struct sl_error *why)
 {
     sl_err err = SL_OK;
@@ -250,13 +252,13 @@ static sl_err ops_remove(struct engine_bench *bench, uint64_t left, struct sl_er
 
 /* ---- turns ---- */
 
-/* The number of the next op: a store's is new, a load's walks through those that are there. */
+/* The number of the next op: a new one for a store, the next stored one for a load. */
 static sl_err op_next(struct engine_bench *bench, enum engine_kind kind, uint64_t *number,
                       struct sl_error *why)
 {
     sl_err err = SL_OK;
     if (kind == ENGINE_STORE) {
-        actors_count(bench, &bench->rows[kind]); /* nor is the CPU time of removing counted */
+        actors_count(bench, &bench->rows[kind]); /* CPU time of the removal is discarded */
         err = ops_remove(bench, bench->sets - 1, why);
         actors_count(bench, NULL);
         *number = bench->next++;
@@ -291,7 +293,7 @@ static sl_err kind_turn(struct engine_bench *bench, enum engine_kind kind, struc
     return err;
 }
 
-/* A turn of memcpy, or of the fastest copy, in the direction of the row's ops. */
+/* A turn of memcpy or of the fastest copy routine in the direction of the ops. */
 static sl_err limit_turn(struct engine_bench *bench, enum engine_kind kind, enum bench_side side,
                          struct sl_error *why)
 {
@@ -306,7 +308,7 @@ static sl_err limit_turn(struct engine_bench *bench, enum engine_kind kind, enum
 static sl_err round_run(struct engine_bench *bench, struct sl_error *why)
 {
     sl_err err = SL_OK;
-    for (uint32_t i = 0; err == SL_OK && i < ENGINE_KINDS; i++) { /* nobody is always first */
+    for (uint32_t i = 0; err == SL_OK && i < ENGINE_KINDS; i++) { /* the order rotates */
         enum engine_kind kind = (enum engine_kind)((bench->round_count + i) % ENGINE_KINDS);
         err = kind_turn(bench, kind, why);
         uint32_t sides = engine_sides(bench, kind);
@@ -318,7 +320,8 @@ static sl_err round_run(struct engine_bench *bench, struct sl_error *why)
     return err;
 }
 
-/* Every set once: memory is mapped on both sides, and every device block was written. */
+/* Runs every set once, so that memory is mapped on both sides and every device block was written.
+ */
 static sl_err warm_up(struct engine_bench *bench, struct sl_error *why)
 {
     uint64_t until_ns = sl_clock_monotonic_ns() + WARM_UP_NS;
@@ -364,7 +367,7 @@ static sl_err measure(struct engine_bench *bench, struct sl_error *why)
 
 /* ---- set-up ---- */
 
-/* How many ops' blocks both sides walk over. */
+/* Chooses the number of ops whose blocks both sides walk over. */
 static sl_err sizes_choose(const struct ctl *ctl, struct engine_bench *bench, struct sl_error *why)
 {
     struct sl_arena *arena = NULL;
@@ -381,7 +384,7 @@ static sl_err sizes_choose(const struct ctl *ctl, struct engine_bench *bench, st
     if (bench->sets < 2) {
         return sl_fail(why, SL_ERR_INVALID,
                        "ops of %" PRIu64 " bytes: the node's memory of %" PRIu64
-                       " has no room for two of them and as much again",
+                       " cannot hold two of them in 5/8 of it",
                        op_bytes, memory_bytes);
     }
     bench->walk_bytes = bench->sets * bench->ranks * rank_bytes(bench);
@@ -413,7 +416,7 @@ static sl_err arrays_make(struct engine_bench *bench, struct sl_error *why)
     return SL_OK;
 }
 
-/* Of look-ups: a table of as many keys as blocks are stored. */
+/* The baseline of look-ups: a table with a key for each stored block. */
 static sl_err probe_open(struct engine_bench *bench, struct sl_error *why)
 {
     struct bench *probe = &bench->rows[ENGINE_LOOK].limit;
@@ -429,7 +432,7 @@ static sl_err probe_open(struct engine_bench *bench, struct sl_error *why)
     return bench_limit_open(probe, why);
 }
 
-/* Both directions walk over the same two mappings. */
+/* The baseline of copies: both directions use the same two mappings. */
 static sl_err limits_open(struct engine_bench *bench, struct sl_error *why)
 {
     struct bench *out = &bench->rows[ENGINE_STORE].limit;
@@ -446,7 +449,7 @@ static sl_err limits_open(struct engine_bench *bench, struct sl_error *why)
     return err == SL_OK ? probe_open(bench, why) : err;
 }
 
-/* Plain memory of each rank, and its address for every layer. */
+/* Allocates private memory for each rank and sets the address of every layer. */
 static sl_err plain_make(struct engine_bench *bench, struct sl_error *why)
 {
     for (uint32_t rank = 0; rank < bench->ranks; rank++) {

@@ -1,4 +1,4 @@
-/* client/tools/bench/engine_report.c - what the bench of an engine has measured. */
+/* client/tools/bench/engine_report.c - results of the engine bench as JSON. */
 #include "client/tools/bench/engine.h"
 
 #include <string.h>
@@ -16,7 +16,8 @@ uint32_t engine_sides(const struct engine_bench *bench, enum engine_kind kind)
     return bench_copy_name(&bench->rows[kind].limit) != NULL ? BENCH_SIDES : BENCH_SIDE_COPY;
 }
 
-/* Of the rates of a side, divided round by round by those of another (BENCH_SIDES: none). */
+/* Median of a side's rates, each divided by the other side's rate in the same round (BENCH_SIDES:
+ * not divided). */
 static double median(const struct engine_bench *bench, const struct engine_row *row,
                      enum bench_side side, enum bench_side divisor)
 {
@@ -45,7 +46,7 @@ static double cpu_ns(const struct engine_bench *bench, const struct engine_row *
     return (double)sum;
 }
 
-struct side { /* what the ops are measured beside */
+struct side { /* a baseline of the ops */
     const char *name;
     double ops_per_s, bytes_per_s, ratio, op_ratio, p50_us;
 };
@@ -54,7 +55,7 @@ static struct side side_of(const struct engine_bench *bench, enum engine_kind ki
                            enum bench_side side)
 {
     const struct engine_row *row = &bench->rows[kind];
-    /* A turn of the probe is no op. */
+    /* A turn of the probe is not an op. */
     double turn_ops = kind == ENGINE_LOOK ? (double)BENCH_PROBES / (double)bench->blocks : 1;
     double p50_us = quantile_us(&row->limit.calls_ns[side], 0.5) / turn_ops;
     return (struct side){

@@ -1,6 +1,6 @@
-/* client/tools/bench/gpu.c - what a GPU can do: pieces of values there and back, in slices as a
- * swapper moves them and by every way, beside one pinned copy of the same bytes and beside a copy a
- * piece. Needs no node. */
+/* client/tools/bench/gpu.c - sluicectl bench gpu: copies pieces of values to a GPU and back, in
+ * slices as a swapper does and by every way, next to one pinned copy of the same bytes and to one
+ * copy for each piece. Needs no node. */
 #include "client/tools/bench/kinds.h"
 #include "cuda/sl_gpu_bench.h"
 #include "runtime/base/sl_parse.h"
@@ -28,8 +28,8 @@ static double share(double part, double of)
     return of > 0 ? part / of : 0;
 }
 
-/* Out: what digests take away from the rate. In: the digest pass beside the load, of the load's
- * time. */
+/* Cost of digests. Out: share of the rate that is lost. In: time of the digest pass as a share of
+ * the load's time. */
 static double digest_cost(const struct sl_gpu_bench_row *row)
 {
     return row->to_host ? 1 - share(row->digested, row->move) : share(row->move, row->digested);
@@ -77,7 +77,7 @@ static void row_print(void *context, const struct sl_gpu_bench_row *row)
     (void)fflush(stdout);
 }
 
-/* The fastest way of each size and number of pieces that are values by themselves. */
+/* Prints the fastest way for each size and number of scattered pieces. */
 static void crossover_table_print(const struct sl_crossover *crossover, bool follows, bool to_host)
 {
     (void)printf("\ncrossover %-4s", to_host ? "out" : "in");
@@ -131,9 +131,9 @@ static json_t *crossover_json(const struct sl_crossover *crossover)
     return all;
 }
 
-/* ---- what is asked for ---- */
+/* ---- options ---- */
 
-/* Numbers of a list with commas; how many, 0 when one is wrong. */
+/* Parses a list of numbers with commas. Gives their count; 0: one is wrong. */
 static uint32_t numbers_read(const char *list, bool sizes, uint64_t *out, uint32_t count_max)
 {
     SL_AUTO(free) char *copy = strdup(list);
@@ -162,7 +162,7 @@ static const char *memory_name(unsigned which)
     return sl_gpu_memory_name((enum sl_gpu_memory)which);
 }
 
-/* Names; NULL: all of them. False: one is none of these, or there is none. */
+/* Parses a list of names; NULL: all names. False: one is unknown, or the list is empty. */
 static bool names_read(const char *list, name_fn name, bool *out, unsigned count)
 {
     SL_AUTO(free) char *copy = list != NULL ? strdup(list) : NULL;
@@ -183,7 +183,7 @@ static bool names_read(const char *list, name_fn name, bool *out, unsigned count
     return list == NULL || copy != NULL;
 }
 
-/* False: *code says how to end. */
+/* False: *code is the exit code. */
 static bool asked_read(struct ctl *ctl, const struct bench_gpu_asked *asked,
                        struct sl_gpu_bench_options *out, int *code)
 {
@@ -220,7 +220,7 @@ int ctl_bench_gpu(struct ctl *ctl, const struct bench_gpu_asked *asked)
         .device = {.device_index = (uint32_t)sl_config_u64(ctl->config, SL_SET_rank),
                    .staging_bytes = sl_config_u64(ctl->config, SL_SET_swap_staging),
                    .multiprocessors = (uint32_t)cap,
-                   .beside = SL_BESIDE_KERNELS, /* each way as it is by itself */
+                   .beside = SL_BESIDE_KERNELS, /* each way by itself */
                    .cache_directory = cache},
         .bytes_max = asked->total_bytes != 0 ? asked->total_bytes : TOTAL_STANDARD,
         .limit_ns = asked->limit_ns != 0 ? asked->limit_ns : LIMIT_STANDARD,
@@ -249,11 +249,11 @@ int ctl_bench_gpu(struct ctl *ctl, const struct bench_gpu_asked *asked)
     json_decref(bench.rows);
     crossover_print(&result.crossover);
     (void)printf(
-        "\nDIGESTED, COST: out with digests, and what they take off the rate; in: the digest "
-        "pass over the blocks after the load, and its share of the load's time\n");
+        "\nDIGESTED, COST: out: the rate with digests, and the share of the rate that they cost; in: "
+        "the digest pass over the blocks after the load, and its share of the load's time\n");
     (void)printf("\n%s\n%" PRIu64
-                 " bytes went there and back and were compared; %u rows left out for want of "
-                 "--total, %u of --seconds; least share of the limit %.2f\n%s%s",
+                 " bytes were copied to the GPU and back and compared; rows skipped: %u because of "
+                 "--total, %u because of --seconds; least share of the limit %.2f\n%s%s",
                  result.text, result.checked_bytes, result.rows_left_out, result.rows_late,
                  bench.worst, result.note, result.note[0] != '\0' ? "\n" : "");
     return CTL_FINE;

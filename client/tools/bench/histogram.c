@@ -1,8 +1,8 @@
-/* client/tools/bench/histogram.c */
+/* client/tools/bench/histogram.c - see histogram.h. */
 #include "client/tools/bench/histogram.h"
 
-/* Values below 64 have a bucket each; above, the power of two chooses a row and the next six bits a
- * bucket. */
+/* Each value below 64 has its own bucket. Above, the power of two selects a row and the next six
+ * bits a bucket in it. */
 static uint32_t bucket_of(uint64_t value)
 {
     if (value < CTL_HISTOGRAM_SUB) {
@@ -39,7 +39,7 @@ uint64_t ctl_histogram_quantile(const struct ctl_histogram *histogram, double sh
     }
     double exact = share * (double)histogram->count;
     uint64_t rank = (uint64_t)exact;
-    rank += (double)rank < exact; /* rounded up: that many values lie at or below */
+    rank += (double)rank < exact; /* rounded up: this number of values is at or below the result */
     rank = SL_MIN(SL_MAX(rank, 1), histogram->count);
     uint64_t seen = 0;
     for (uint32_t i = 0; i < CTL_HISTOGRAM_BUCKETS; i++) {

@@ -1,5 +1,5 @@
-/* client/tools/bench/histogram.h - times of many operations in fixed room: 64 sub-buckets a power
- * of two, so quantiles are at most 1.6 % off; the largest value is exact. */
+/* client/tools/bench/histogram.h - a histogram of times with a fixed size: 64 buckets for each
+ * power of two, so quantiles are at most 1.6 % off; the largest value is exact. */
 #ifndef SL_CLIENT_BENCH_HISTOGRAM_H
 #define SL_CLIENT_BENCH_HISTOGRAM_H
 

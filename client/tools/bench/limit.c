@@ -1,5 +1,5 @@
-/* client/tools/bench/limit.c - what the benchmarks are measured beside: memcpy, the fastest copy
- * routine, a bare probe of a hash table. */
+/* client/tools/bench/limit.c - the limits that benchmarks are compared with: memcpy, the fastest
+ * copy routine, a bare probe of a hash table. */
 #include "client/tools/bench/bench.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_copy.h"
@@ -45,7 +45,7 @@ uint64_t bench_cache_bytes(void)
     return largest != 0 ? largest : CACHE_FALLBACK;
 }
 
-/* Every page is there, and none is the shared page of zeros. */
+/* Memory whose pages are all mapped, and none of them to the shared zero page. */
 static unsigned char *warm_memory(uint64_t bytes, int sharing, struct sl_error *why)
 {
     void *at =
@@ -116,7 +116,8 @@ const char *bench_copy_name(const struct bench *bench)
     return bench->kind == BENCH_EXISTS || routine == NULL ? NULL : routine->name;
 }
 
-/* In the direction of the operation, the same sizes, one after the other through all of it. */
+/* Copies in the direction and with the sizes of the operation, one after the other through the
+ * whole memory. */
 static void copy_turn(struct bench *bench, const struct sl_copy_routine *routine)
 {
     uint64_t slots = SL_MAX(bench->walk_bytes / bench->size_bytes, 1);
@@ -133,11 +134,12 @@ static void copy_turn(struct bench *bench, const struct sl_copy_routine *routine
         } else {
             memcpy(to, from, bench->size_bytes);
         }
-        __asm__ volatile("" ::: "memory"); /* the copy is made, though nobody reads it */
+        __asm__ volatile("" ::: "memory"); /* keeps the copy, though its result is not read */
     }
 }
 
-/* The least that a look-up does: hash the key, probe a table of 64-bit hashes of as many keys. */
+/* The minimal look-up: hashes the key and probes a table of 64-bit hashes with the same number of
+ * keys. */
 static bool probe_turn(struct bench *bench)
 {
     uint64_t found = 0;

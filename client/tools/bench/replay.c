@@ -1,18 +1,19 @@
-/* client/tools/bench/replay.c - sluicectl replay: takes the options, and becomes replay.py, which
- * plays. */
+/* client/tools/bench/replay.c - sluicectl replay: parses the options and replaces itself by
+ * replay.py, which replays the trace. */
 #include "client/tools/bench/commands.h"
 #include "runtime/keys/sl_keys.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_TOKENS 512u /* that a hash id of a trace stands for */
+#define BLOCK_TOKENS 512u /* tokens that a hash id of a trace represents */
 
-/* Becomes replay.py. Names are words of their own: they may have bytes that JSON has not. */
+/* Replaces the process by replay.py. File names are separate arguments: they may not be UTF-8, so
+ * JSON cannot hold them. */
 __attribute__((noreturn)) static void replay_become(const struct ctl *ctl, const json_t *asked,
                                                     const char *json, const char *also)
 {
-    char *advice = NULL; /* where the node cannot be reached */
+    char *advice = NULL; /* for a node that cannot be reached */
     size_t advice_bytes = 0;
     FILE *to = open_memstream(&advice, &advice_bytes);
     if (to != NULL) {
@@ -29,7 +30,7 @@ __attribute__((noreturn)) static void replay_become(const struct ctl *ctl, const
     ctl_script_become("replay.py", words);
 }
 
-/* Keys that the format has for the first so many tokens of a request. */
+/* Number of keys that the format has for a request of token_count tokens. */
 static uint64_t key_count(const char *format, uint32_t token_count)
 {
     uint64_t count = 0;
@@ -114,46 +115,46 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
 /* clang-format off */
 const struct ctl_command ctl_replay = {
     .name = "replay",
-    .summary = "play a trace as an engine would",
+    .summary = "replay a trace as an engine would",
     .help = "replay TRACE [OPTIONS]\n"
             "\n"
-            "For every request: loads the longest known prefix into device blocks, checks every byte, computes what is missing,\n"
-            "stores it. Code 0: everything was replayed, no wrong byte, nothing lost, no error.\n"
+            "For every request it loads the longest known prefix into device blocks, checks every byte, computes the missing blocks\n"
+            "and stores them. Exit code 0: everything was replayed, without a wrong byte, a loss or an error.\n"
             "\n"
-            "TRACE is a file of JSON lines as `sluicectl workload` prints, or - for standard input. The node is running, and has\n"
-            "at least as many ranks. See it at work by `sluicectl top` in another terminal.\n"
+            "TRACE is a file of JSON lines as printed by `sluicectl workload`, or - for standard input. The node must run, with at\n"
+            "least as many ranks. `sluicectl top` in another terminal shows it at work.\n"
             "\n"
             "  --ranks N           ranks of the engine (default 1)\n"
             "  --pools N           pools of a rank (default 1)\n"
-            "  --layers N          layers of a pool (default 4); a part is cut into as many pieces, the remainder in the last\n"
-            "  --block-bytes SIZE  one part: one rank, one pool (default 4096)\n"
-            "  --key-format F      how block keys are made, as in `sluicectl keys` (default sluice)\n"
+            "  --layers N          layers of a pool (default 4); a part has one piece in each, the last takes the remainder\n"
+            "  --block-bytes SIZE  size of a part: a block in one pool of one rank (default 4096)\n"
+            "  --key-format F      format of block keys, as in `sluicectl keys` (default sluice)\n"
             "  --limit N           only the first N requests\n"
-            "  --speed X           keep the trace's times, X times as fast (default: as fast as possible)\n"
+            "  --speed X           use the trace's times, X times as fast (default: as fast as possible)\n"
             "  --device-blocks N   blocks of each device (default: twice the longest request)\n"
             "  --op-timeout T      deadline of an op (default 2s)\n"
-            "  --json OUT          the report as JSON, to a file, - is standard output\n"
+            "  --json OUT          write the report as JSON to a file; -: standard output\n"
             "  --progress auto|on|off\n"
-            "  --first N           begin with request N of them, counted from 0\n"
-            "  --also FILES        config files of more nodes, separated by commas: requests go to the nodes in turn\n"
-            "  --published T       after each request wait until the directory knows what its node holds, T at most\n"
-            "  --window N          report hits for every N requests too\n"
-            "  --ends-told SHARE   tell the node of this share of the sessions' ends, 0 to 1: requests that no later one extends\n"
-            "  --hints-right SHARE tell with each request whether its session ends, right in this share of them\n"
-            "  --pauses-told SHARE tell with this share of the requests after how long their session goes on; needs --speed,\n"
-            "                      by which pauses are divided, too\n"
-            "  --pauses-right SHARE so many of those are right, the others tell the pause of another request (default 1)\n"
-            "  --pause-error SHARE what is told is off by up to this share of it (default 0)\n"
-            "  --hint-seed N       draws which (default 1)\n"
-            "  --prefill-rate N    tokens a second that the engine computes, and takes that time for: the report has the time to\n"
-            "                      first tokens, loads and the rest. The node is told, and leaves what is sooner computed\n"
-            "  --prefill-doubles N place of the token that takes twice as long as the first (default: all take as long)\n"
-            "  --prefill-untold    the node is not told\n"
-            "  --instance NAME     the node meant, and all other settings: sluicectl config --help\n"
+            "  --first N           start with request N, counted from 0\n"
+            "  --also FILES        settings files of more nodes, separated by commas: requests use the nodes in turn\n"
+            "  --published T       after each request wait, up to T, until the directory knows what its node holds\n"
+            "  --window N          also report hits for every N requests\n"
+            "  --ends-told SHARE   send hints for this share (0 to 1) of the sessions' ends: requests that no later one extends\n"
+            "  --hints-right SHARE send with each request a hint whether its session ends; this share of them is right\n"
+            "  --pauses-told SHARE send with this share of the requests the pause until their session continues. Needs --speed,\n"
+            "                      which also divides pauses\n"
+            "  --pauses-right SHARE this share of those pauses is right, the others are pauses of other requests (default 1)\n"
+            "  --pause-error SHARE pauses are off by up to this share (default 0)\n"
+            "  --hint-seed N       seed for the choice of hints (default 1)\n"
+            "  --prefill-rate N    the engine takes time to compute N tokens a second: the report has the time to first tokens, for\n"
+            "                      loads and for the rest. The node knows the rate and skips blocks that are faster to compute\n"
+            "  --prefill-doubles N position of the token that takes twice as long as the first (default: all take the same time)\n"
+            "  --prefill-untold    do not report the rate to the node\n"
+            "  --instance NAME     name of the node; all other settings: sluicectl config --help\n"
             "Exit codes: 0 success, 1 mismatches, errors or losses, 2 wrong use, 3 node not reachable.",
     .run = replay_command,
     .words_min = 1,
     .words_max = 1,
-    .words = "one trace",
+    .words = "expected one trace",
 };
 /* clang-format on */

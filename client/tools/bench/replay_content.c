@@ -1,4 +1,4 @@
-/* client/tools/bench/replay_content.c */
+/* client/tools/bench/replay_content.c - see replay_content.h. */
 #include "client/tools/bench/replay_content.h"
 
 #include <string.h>
@@ -44,8 +44,7 @@ void replay_part(uint64_t chain, uint32_t rank, uint32_t pool, uint64_t *part,
     uint64_t seed = mix(chain ^ mix(((uint64_t)rank << 32 | pool) + GOLDEN));
     uint64_t words = (length_bytes + 7) / 8;
     for (uint64_t i = 0; i < words; i++) {
-        /* One multiplication a word is enough to tell positions apart, and keeps up with the
-         * memory. */
+        /* One multiplication a word distinguishes positions and is as fast as the memory. */
         uint64_t z = seed + i * GOLDEN;
         z = (z ^ (z >> 32)) * UINT64_C(0xd6e8feb86659fd93);
         part[i] = z ^ (z >> 32);

@@ -1,6 +1,5 @@
-/* client/tools/bench/replay_pages.c - a node's metrics pages, for replay.py, by ctypes
- * (libreplay.so): it looks at them while it plays, and a process a look would take the node's
- * cores. */
+/* client/tools/bench/replay_pages.c - reads a node's metrics pages for replay.py by ctypes
+ * (libreplay.so). Starting a process for each look would take cores from the node. */
 #include "client/tools/bench/replay_content.h"
 #include "client/tools/command/command.h"
 

@@ -1,4 +1,4 @@
-/* client/tools/bench/run.c - the rounds of a benchmark. */
+/* client/tools/bench/run.c - runs the rounds of a benchmark. */
 #include "client/tools/bench/bench.h"
 #include "runtime/base/sl_clock.h"
 
@@ -33,7 +33,7 @@ void bench_key_write(uint64_t number, char text[BENCH_KEY_BYTES])
     (void)snprintf(text, BENCH_KEY_BYTES, "bench/%010u/%022" PRIu64, (uint32_t)getpid(), number);
 }
 
-/* The value of one key in pieces of one size, the last one longer. */
+/* Splits the value of one key into equal pieces; the last one takes the remainder. */
 static void pieces_prepare(const struct bench *bench, uint32_t index)
 {
     struct sl_piece *pieces = &bench->piece_room[index * bench->pieces];
@@ -102,8 +102,8 @@ static sl_err codes_check(const struct bench *bench, enum bench_kind kind, uint3
         if (bench->codes[i] == SL_ERR_NOT_FOUND) {
             return sl_fail(why, SL_ERR_NOT_FOUND,
                            "%" PRIu64 " keys of %" PRIu64
-                           " bytes: some are gone already; more memory "
-                           "(index_memory, at 384 bytes a key) or fewer keys",
+                           " bytes: some are evicted already; use fewer keys or more memory "
+                           "(also index_memory, 384 bytes for each key)",
                            bench->keys, bench->size_bytes);
         }
         if (bench->codes[i] != SL_OK) {
@@ -124,7 +124,7 @@ static sl_err call_checked(struct bench *bench, enum bench_kind kind, uint64_t f
     return err == SL_OK ? codes_check(bench, kind, count, why) : err;
 }
 
-/* Removes keys first .. next. What was evicted already is fine. */
+/* Removes keys first .. next. Evicted keys are no error. */
 static sl_err keys_remove(struct bench *bench, struct sl_error *why)
 {
     sl_err err = SL_OK;
@@ -137,8 +137,8 @@ static sl_err keys_remove(struct bench *bench, struct sl_error *why)
     return err;
 }
 
-/* Puts until all keys are there; evicting: until the whole arena was written twice, so that what
- * comes next finds it full and its pages mapped. */
+/* Puts all keys; evicting: writes the whole arena twice, so that later puts find it full and its
+ * pages mapped. */
 static sl_err fill(struct bench *bench, struct sl_error *why)
 {
     uint64_t until = bench->evicting ? 2 * bench->keys : bench->keys;
@@ -152,7 +152,7 @@ static sl_err fill(struct bench *bench, struct sl_error *why)
     return err;
 }
 
-/* The keys of the next call of the operation. */
+/* Chooses the keys of the operation's next call. */
 static sl_err op_advance(struct bench *bench, uint64_t *cursor, uint32_t *count,
                          struct sl_error *why)
 {
@@ -166,7 +166,7 @@ static sl_err op_advance(struct bench *bench, uint64_t *cursor, uint32_t *count,
         }
         *cursor = bench->next;
         bench->next += *count;
-        /* What was put this long ago is evicted: nothing to remove at the end. */
+        /* Keys that were put this long ago are evicted and need not be removed at the end. */
         bench->first = bench->evicting ? SL_MAX(bench->first,
                                                 bench->next - SL_MIN(bench->next, 2 * bench->keys))
                                        : bench->first;
@@ -217,7 +217,7 @@ static sl_err rounds_run(struct bench *bench, uint64_t *cursor, struct sl_error 
     uint64_t until_ns = sl_clock_monotonic_ns() + bench->measure_ns;
     sl_err err = SL_OK;
     do {
-        for (uint32_t i = 0; i < sides && err == SL_OK; i++) { /* nobody is always first */
+        for (uint32_t i = 0; i < sides && err == SL_OK; i++) { /* the order rotates */
             enum bench_side side = (enum bench_side)((bench->round_count + i) % sides);
             err = side_round(bench, side, cursor, why);
         }
@@ -227,7 +227,7 @@ static sl_err rounds_run(struct bench *bench, uint64_t *cursor, struct sl_error 
     return err;
 }
 
-/* Once around before the clock counts: pages are mapped, caches are in their usual state. */
+/* Walks once before the measurement, so that pages are mapped and caches in their usual state. */
 static sl_err warm_up(struct bench *bench, uint64_t *cursor, struct sl_error *why)
 {
     struct bench_round round;

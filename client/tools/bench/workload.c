@@ -1,4 +1,4 @@
-/* client/tools/bench/workload.c - sluicectl workload: takes the options, and becomes workload.py.
+/* client/tools/bench/workload.c - sluicectl workload: parses the options and becomes workload.py.
  */
 #include "client/tools/bench/commands.h"
 
@@ -31,15 +31,15 @@ const struct ctl_command ctl_workload = {
     .summary = "generate a trace",
     .help = "workload [--requests N] [--seed N] [--sessions N] [--rate R]\n"
             "\n"
-            "Prints a trace as JSON lines {timestamp, input_length, output_length, hash_ids}, timestamps in ms. It has the shape of\n"
-            "production chat traffic: conversations of several turns that share their prefix, system prompts shared by many,\n"
-            "Poisson arrivals, log-normal lengths, a few exact retries. A hash id stands for 512 tokens. The same parameters always give the same trace.\n"
+            "Prints a trace as JSON lines {timestamp, input_length, output_length, hash_ids}, with timestamps in ms. It resembles\n"
+            "production chat traffic: conversations of several turns that share their prefix, shared system prompts, Poisson arrivals,\n"
+            "log-normal lengths, a few exact retries. A hash id represents 512 tokens. The same options always give the same trace.\n"
             "\n"
             "example: sluicectl workload | sluicectl replay -\n"
             "\n"
-            "  --requests N        requests (default 1500)\n"
-            "  --seed N            (default 1)\n"
-            "  --sessions N        conversations alive at a time (default 64)\n"
+            "  --requests N        number of requests (default 1500)\n"
+            "  --seed N            seed of random numbers (default 1)\n"
+            "  --sessions N        number of concurrent conversations (default 64)\n"
             "  --rate R            requests a second, on average (default 4)",
     .run = workload_command,
 };

@@ -1,10 +1,10 @@
 /* actors/coordinator/sessions.c - sessions of engines: reads their blocks from disk before the next
  * request.
  *
- * The table of sessions (runtime/policy/rhythm) knows which session is due. Here are the keys of
- * its chain. Blocks that are only on disk are requested by BRING with `ahead`, which runs after all
- * loads, and is refused if it would evict something worth more. A few such requests are in flight
- * at a time. All of it is lost with the process; sessions are then learnt again. */
+ * The table of sessions (runtime/policy/rhythm) knows which session is due; this file has the keys
+ * of its chain. Blocks that are only on disk are requested by BRING with `ahead`, which runs after
+ * all loads, and is refused if it would evict something worth more. A few such requests are in
+ * flight at a time. All of it is lost with the process; sessions are then learnt again. */
 #include "runtime/policy/rhythm/sessions.h"
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_array.h"

@@ -191,8 +191,8 @@ static void stories_fini(struct coordinator *self)
 struct wanted {
     const char *name; /* of the request */
     uint64_t trace_id, skip;
-    bool longer; /* if no op has exactly that name: match also engines that append to their
-                    client's; vLLM appends eight random hexadecimal digits */
+    bool longer; /* if no op has exactly that name: also match names that an engine extended; vLLM
+                    appends eight random hexadecimal digits */
 };
 
 static bool is_called(const char *request, const struct wanted *wanted)

@@ -66,7 +66,7 @@ void co_word_ticket(struct coordinator *self, const struct sl_msg *msg)
 
 /* ---- decode's side ---- */
 
-/* This coordinator knows nothing of its prefill. */
+/* Whether decode is waiting for a prefill that this coordinator does not know. */
 static bool waits(const struct co_handover *row)
 {
     return row->receive != NULL && !row->sent_here && row->machine.state < SL_HANDOVER_COMMITTED;

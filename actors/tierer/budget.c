@@ -4,10 +4,10 @@
 #include "actors/tierer/internal.h"
 
 #define NS_PER_DAY (86400 * SL_NS_PER_S)
-/* A page covers this share of a day's bytes: about this many pages are written a day. */
+/* A page covers a day's bytes divided by this, which bounds the pages written a day. */
 #define AHEAD_SHARE     512u
 #define AHEAD_BYTES_MIN (UINT64_C(256) << 10)
-#define PAGE_WRITES     2u /* of a page of members */
+#define PAGE_WRITES     2u /* copies of a page of members */
 
 static uint64_t ahead_bytes(const struct ti_budget *budget)
 {

@@ -207,7 +207,7 @@ static uint32_t job_lay_out(struct tierer *self, struct ti_job *job,
 }
 
 /* The header of a new file, and its copy in the last page, are synced with its first frame. Both
- * pages are after the frame in its memory. */
+ * are written from one page, which follows the frame in its memory. */
 static bool header_write(struct tierer *self, struct ti_job *job, const struct ti_segment *segment)
 {
     unsigned char *page = job->frame + job_headers_bytes(job) + job->small_count * SL_PAGE_BYTES;

@@ -359,7 +359,7 @@ bool ti_segments_members_fit(struct tierer *self)
     if (segments_real_bytes(self) <= self->room.bytes_max || self->segment_count == 0) {
         return true;
     }
-    reclaim_ask(self); /* files from before the disk had a members file */
+    reclaim_ask(self); /* the ceiling was filled before this file existed */
     return false;
 }
 

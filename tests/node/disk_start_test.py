@@ -426,7 +426,7 @@ class DiskStart(unittest.TestCase):
             done = node.ctl(*words, "--op-timeout" if words[0] == "rm" else "--timeout", "60s", check=False)
             self.assertLess(time.monotonic() - started, 20, words)
             self.assertEqual(done.returncode, 1, done.stderr)  # not 3: the node is there
-            self.assertRegex(done.stderr.decode(), "disk is away|no disk tier")
+            self.assertRegex(done.stderr.decode(), "disk is unavailable|no disk tier")
             self.assertIn("sluicectl tiers", done.stderr.decode())
             self.assertIn("flush again" if words == ["flush"] else "no need to repeat", done.stderr.decode())
         self.assertNotEqual(node.ctl("get", "a", check=False).returncode, 0)

@@ -2079,8 +2079,8 @@ START_TEST(a_full_index_refuses_removals_that_it_cannot_note)
     }
 END_TEST
 
-/* The disk is away that may have the key. It said "a disk is away, and hears of it": only as long
- * as the registrar lived. What may go is looked for once, not for each key. */
+/* The disk is away that may have the key. It said "a disk is unavailable, and is updated": only as
+ * long as the registrar lived. What may go is looked for once, not for each key. */
 START_TEST(a_full_index_refuses_the_removal_of_what_is_on_a_disk_that_is_away)
     {
         static const char *const settings[] = {

@@ -217,7 +217,7 @@ static void spare_start(struct tierer *self)
     spare->retry_at_ns = err == SL_OK ? 0 : sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
 }
 
-/* from: the file of a reclaimed segment to reuse; NULL: a new file. */
+/* from: a reclaimed file to reuse; NULL: a new file. */
 static void spare_make(struct tierer *self, const char *from)
 {
     struct ti_spare *spare = &self->spare;

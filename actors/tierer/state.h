@@ -205,7 +205,7 @@ struct ti_spare {
     uint64_t started_ns;  /* when the job started */
     /* used by the job: */
     struct sl_disk *disk;
-    char from[40], name[40]; /* from: a reclaimed segment's file, or empty */
+    char from[40], name[40]; /* from: a reclaimed file, or empty */
     uint64_t bytes;
     struct sl_error why;
 };

@@ -170,8 +170,8 @@ static sl_err slot_wait(struct cuda_device *cuda, struct cuda_slot *slot, struct
     if (result == SL_CU_NOT_READY) {
         driver->lost = cuda->hung = cuda->base.unended = true;
         return sl_fail(why, SL_ERR_DEVICE,
-                       "device cuda: %u copies are not over after %" PRIu64 " ms", slot->copy_count,
-                       (cuda->wait_ns / SL_NS_PER_MS));
+                       "device cuda: %u copies have not ended after %" PRIu64 " ms",
+                       slot->copy_count, (cuda->wait_ns / SL_NS_PER_MS));
     }
     return sl_fail_cuda(driver, why, result, "wait for %u copies", slot->copy_count);
 }

@@ -178,18 +178,18 @@ static const struct start *start_of(sl_cu_result result)
         {SL_CU_UNAVAILABLE, SL_ERR_CONFIG,
          "nvidia-smi shows its compute mode and its process; -c DEFAULT admits others"},
         {SL_CU_SYSTEM_NOT_READY, SL_ERR_UNREACHABLE,
-         "another try follows; with NVSwitch nvidia-fabricmanager must be up"},
+         "will be retried; with NVSwitch nvidia-fabricmanager must be up"},
         {SL_CU_MISMATCH, SL_ERR_UNSUPPORTED,
          "the driver was updated: reboot, or load its new kernel module"},
         {SL_CU_NO_COMPATIBLE, SL_ERR_UNSUPPORTED,
          "take libcuda of cuda-compat out of the library path"},
         {SL_CU_MPS_CONNECTION, SL_ERR_DEVICE,
-         "another try follows; run nvidia-cuda-mps-control -d as this user, or unset "
+         "will be retried; run nvidia-cuda-mps-control -d as this user, or unset "
          "CUDA_MPS_PIPE_DIRECTORY"},
-        {SL_CU_MPS_RPC, SL_ERR_DEVICE, "another try follows; the MPS server's log says more"},
-        {SL_CU_MPS_SERVER, SL_ERR_DEVICE, "another try follows; the MPS server recovers"},
-        {SL_CU_MPS_CLIENTS, SL_ERR_DEVICE, "another try follows; the MPS server is full"},
-        {SL_CU_MPS_CONNECTIONS, SL_ERR_DEVICE, "another try follows; the MPS server is full"},
+        {SL_CU_MPS_RPC, SL_ERR_DEVICE, "will be retried; the MPS server's log says more"},
+        {SL_CU_MPS_SERVER, SL_ERR_DEVICE, "will be retried; the MPS server recovers"},
+        {SL_CU_MPS_CLIENTS, SL_ERR_DEVICE, "will be retried; the MPS server is full"},
+        {SL_CU_MPS_CONNECTIONS, SL_ERR_DEVICE, "will be retried; the MPS server is full"},
     };
     for (size_t i = 0; i < SL_COUNT(starts); i++) {
         if (starts[i].result == result) {

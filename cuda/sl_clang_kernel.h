@@ -17,7 +17,7 @@
 #define __forceinline__                __inline__ __attribute__((always_inline))
 #define __align__(bytes)               __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)         __attribute__((launch_bounds(__VA_ARGS__)))
-#define __grid_constant__              /* clang reads parameters where they lie anyway */
+#define __grid_constant__              /* clang reads parameters in place anyway */
 #define memcpy(to, from, length_bytes) __builtin_memcpy((to), (from), (length_bytes))
 
 static __device__ __forceinline__ unsigned long __cvta_generic_to_global(const void *at)

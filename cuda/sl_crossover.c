@@ -222,7 +222,7 @@ static sl_err text_read(const char *text, struct sl_crossover *out, struct sl_er
     }
     for (uint32_t line = 0; line < SL_CROSSOVER_LINES; line++) {
         if (!line_read(&at, line, out)) {
-            return sl_fail(why, SL_ERR_CORRUPT, "line %u is not what belongs there", line + 3);
+            return sl_fail(why, SL_ERR_CORRUPT, "line %u is not the expected one", line + 3);
         }
     }
     return strcmp(at, "end\n") == 0

@@ -45,8 +45,8 @@ static sl_err fragments_check(const struct sl_layer *layer, uint32_t index, uint
     }
     if (run_bytes == 0 || layer->piece_bytes % run_bytes != 0) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "layer %u: runs of %" PRIu64 " bytes do not make a piece of %" PRIu64, index,
-                       run_bytes, layer->piece_bytes);
+                       "layer %u: runs of %" PRIu64 " bytes do not divide a piece of %" PRIu64,
+                       index, run_bytes, layer->piece_bytes);
     }
     if (stride_bytes < run_bytes ||
         __builtin_mul_overflow(layer->piece_bytes / run_bytes - 1, stride_bytes, &last_bytes) ||

@@ -375,7 +375,7 @@ static sl_err answer_take(int fd, struct answer_packet *answer, struct sl_descri
         return sl_fail_os(why, os_code, "take descriptors");
     }
     if (got == 0) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "the process that has the memory is gone");
+        return sl_fail(why, SL_ERR_NOT_FOUND, "the process that owns the memory has ended");
     }
     bool whole = got == (ssize_t)sizeof(*answer) &&
                  (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&

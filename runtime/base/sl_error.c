@@ -102,7 +102,7 @@ sl_err sl_fail_os(struct sl_error *why, int os_code, const char *format, ...)
         va_end(arguments);
         char reason[96];
         const char *said = os_code == EFBIG
-                               ? "more than RLIMIT_FSIZE allows a file (ulimit -f)"
+                               ? "larger than RLIMIT_FSIZE allows (ulimit -f)"
                                : strerror_r(os_code, reason, sizeof(reason)); /* GNU: thread-safe */
         size_t length = strlen(why->text);
         snprintf(why->text + length, sizeof(why->text) - length, ": %s%s", said,

@@ -58,7 +58,7 @@ static sl_err page_file_open(const char *path, uint64_t bytes, int *out, struct 
         fd = -1; /* NOLINT(clang-analyzer-deadcode.DeadStores): read by its clean-up */
         return SL_OK;
     }
-    return sl_fail(why, SL_ERR_BUSY, "metrics page '%s' changes under us", path);
+    return sl_fail(why, SL_ERR_BUSY, "metrics page '%s' changes while it is being opened", path);
 }
 
 sl_err sl_metrics_open(const struct sl_metrics_options *options, struct sl_metrics **out,

@@ -179,7 +179,7 @@ static sl_err marker_read(const struct sl_node_dir_want *want, DIR *directory,
     }
     ssize_t length = fd < 0 || fstat(fd, &status) != 0 ? -1 : read(fd, text, sizeof(text) - 1);
     if (length < 0 || !S_ISREG(status.st_mode) || status.st_uid != geteuid()) {
-        return sl_fail(why, SL_ERR_FOREIGN, "'%s/%s' is no file of this user's nodes: remove it",
+        return sl_fail(why, SL_ERR_FOREIGN, "'%s/%s' is not a file of this user's nodes: remove it",
                        want->path, SL_NODE_DIR_MARKER);
     }
     char *end = strchr(text, '\n');
@@ -229,11 +229,12 @@ static sl_err entry_look(struct look *look, DIR *directory, const char *name, st
     /* Also without a marker, because the contents would be trusted: supervisor.pid names the
      * process to kill. */
     if (planted && (look->seen->marked || want->place == SL_NODE_DIR_RUNTIME)) {
-        return sl_fail(why, SL_ERR_FOREIGN,
-                       "'%.200s/%s' has the name of a node's file and is none (uid %u, mode %07o, "
-                       "%u links): remove it",
-                       want->path, name, (unsigned)status.st_uid, (unsigned)status.st_mode,
-                       (unsigned)status.st_nlink);
+        return sl_fail(
+            why, SL_ERR_FOREIGN,
+            "'%.200s/%s' has the name of a node's file but is not one (uid %u, mode %07o, "
+            "%u links): remove it",
+            want->path, name, (unsigned)status.st_uid, (unsigned)status.st_mode,
+            (unsigned)status.st_nlink);
     }
     if (!fits || planted ||
         (want->place == SL_NODE_DIR_SHM && !look->seen->marked && !is_segment(directory, name))) {
@@ -293,13 +294,13 @@ sl_err sl_node_dir_check(const struct sl_node_dir_want *want, struct sl_node_dir
     bool may_stay = seen->marked || (want->place == SL_NODE_DIR_LOG && look.known == 0);
     if (err == SL_OK && seen->foreign[0] != '\0' && !may_stay) {
         err = sl_fail(why, SL_ERR_FOREIGN,
-                      "directory '%.200s' has files that are no node's ('%s'): name an empty "
+                      "directory '%.200s' has files that belong to no node ('%s'): name an empty "
                       "directory, or one that does not exist yet",
                       want->path, seen->foreign);
     }
     if (err == SL_OK && look.misfit[0] != '\0') {
         err = sl_fail(why, SL_ERR_FOREIGN,
-                      "'%.200s/%s' has the name of a node's file and is none: move it elsewhere",
+                      "'%.200s/%s' has the name of a node's file but is not one: move it elsewhere",
                       want->path, look.misfit);
     }
     return err;

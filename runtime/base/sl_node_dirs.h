@@ -8,7 +8,7 @@
 
 enum sl_node_dir { SL_NODE_DIR_RUNTIME, SL_NODE_DIR_SHM, SL_NODE_DIR_LOG };
 
-/* First bytes of segments; metrics pages have their own magic. */
+/* First bytes of shm files; metrics pages have their own magic. */
 #define SL_SEGMENT_MAGIC UINT64_C(0x47455345434c5553) /* "SULCESEG" as stored */
 
 /* A node writes this marker into its three directories when it starts: a line with the runtime

@@ -293,8 +293,7 @@ static sl_err owner_check(const struct stat *status, const char *name, const str
     if (status->st_uid == geteuid() || status->st_uid == 0 || status->st_uid == walk->root) {
         return SL_OK;
     }
-    return sl_fail(why, SL_ERR_FOREIGN,
-                   "%s'%s': '%s' belongs to uid %u, who could put another one in its place",
+    return sl_fail(why, SL_ERR_FOREIGN, "%s'%s': '%s' belongs to uid %u, who could replace it",
                    walk->file ? "" : "directory ", walk->path, name, (unsigned)status->st_uid);
 }
 
@@ -309,9 +308,9 @@ static bool is_of_kubelet(int fd, const struct stat *status)
 }
 
 /* Checks that no other user can replace the entry `name`: in a directory without the sticky bit any
- * user with write access can, whoever owns the entry. Allowed are a group with the owner's own
- * number (as with umask 002) and the group that root gave /var/log (syslog, on Ubuntu). Other
- * system groups have human members (users, staff). */
+ * user with write access can, even if the entry belongs to another user. Allowed are a group with
+ * the owner's own number (as with umask 002) and the group that root gave /var/log (syslog, on
+ * Ubuntu). Other system groups have human members (users, staff). */
 static sl_err above_check(int fd, const struct stat *above, const char *name,
                           const struct walk *walk, struct sl_error *why)
 {
@@ -324,11 +323,11 @@ static sl_err above_check(int fd, const struct stat *above, const char *name,
         (walk->file && is_of_kubelet(fd, above))) {
         return SL_OK;
     }
-    return sl_fail(
-        why, SL_ERR_PERMISSION,
-        "%s'%s': others may write in the one that has '%s' (mode %04o), and put "
-        "another one in its place: chmod go-w or chmod +t that, or name a place elsewhere",
-        walk->file ? "" : "directory ", walk->path, name, (unsigned)above->st_mode & 07777);
+    return sl_fail(why, SL_ERR_PERMISSION,
+                   "%s'%s': others may write to the directory of '%s' (mode %04o) and replace it: "
+                   "chmod go-w or chmod +t that directory, or use another path",
+                   walk->file ? "" : "directory ", walk->path, name,
+                   (unsigned)above->st_mode & 07777);
 }
 
 /* Replaces *fd by the directory `name` in it, created with mode 0700 if missing. last: only checks

@@ -78,8 +78,8 @@ static sl_err file_check(int fd, const char *path, uint32_t refused, struct sl_e
     }
     if ((status.st_mode & refused & ~harmless(&status, refused)) != 0) {
         return sl_fail(
-            why, SL_ERR_CONFIG, "'%.120s': others than its owner%s can %s it (mode %04o): %s", path,
-            refused == SL_TRUST_GROUP ? " and group" : "",
+            why, SL_ERR_CONFIG, "'%.120s': users other than its owner%s can %s it (mode %04o): %s",
+            path, refused == SL_TRUST_GROUP ? " and group" : "",
             refused == SL_TRUST_RIGHT ? "write" : "read or write", (unsigned)status.st_mode & 07777,
             refused == SL_TRUST_SECRET ? "chmod 0600 it"
             : refused == SL_TRUST_GROUP

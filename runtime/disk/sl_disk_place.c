@@ -87,8 +87,8 @@ static sl_err place_check_files(const char *path, struct sl_error *why)
                ? SL_OK
                : sl_fail(
                      why, SL_ERR_FOREIGN,
-                     "disk directory '%.150s' has '%s', which has the name of a disk's file and is "
-                     "none: move it, or name another directory",
+                     "disk directory '%.150s' has '%s', which has the name of a disk's file but "
+                     "is not one: move it, or name another directory",
                      path, foreign);
 }
 
@@ -111,7 +111,7 @@ static sl_err place_choose(const char *path, const struct stat *at, char below[S
     }
     if (divided && holds) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "two disks lie in '%.80s', in itself and in '%.80s': move one elsewhere",
+                       "two disks are in '%.80s': one directly, one in '%.80s': move one elsewhere",
                        path, strrchr(below, '/') + 1);
     }
     bool closed = at->st_uid == geteuid() && (at->st_mode & OTHERS) == 0;
@@ -207,7 +207,7 @@ sl_err sl_disk_place_open(const char *path, char out[SL_DISK_PLACE_BYTES], int *
         return sl_fail_os(why, errno, "open disk directory '%.150s'", place);
     }
     if (fstat(opened, &status) != 0) {
-        err = sl_fail_os(why, errno, "look at disk directory '%.150s'", place);
+        err = sl_fail_os(why, errno, "read the status of disk directory '%.150s'", place);
     } else if (status.st_uid != geteuid()) {
         err = sl_fail(why, SL_ERR_FOREIGN, "disk directory '%.150s' belongs to uid %u, not %u",
                       place, (unsigned)status.st_uid, (unsigned)geteuid());

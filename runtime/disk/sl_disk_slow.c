@@ -25,7 +25,7 @@ sl_err sl_disk_file_check(const char *name, struct sl_error *why)
 {
     if (name[0] == '\0' || name[0] == '.' || strchr(name, '/') != NULL || strlen(name) > 255 ||
         strcmp(name, SL_DISK_LOCK_NAME) == 0) {
-        return sl_fail(why, SL_ERR_INVALID, "'%s' is no name for a disk file", name);
+        return sl_fail(why, SL_ERR_INVALID, "'%s' is not a valid name of a disk file", name);
     }
     return SL_OK;
 }

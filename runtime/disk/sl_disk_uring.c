@@ -198,11 +198,10 @@ static sl_err uring_punch(struct sl_disk *disk, int file, uint64_t offset_bytes,
                            (off_t)offset_bytes, (off_t)length_bytes);
     } while (result < 0 && errno == EINTR);
     if (result < 0 && errno == EOPNOTSUPP) {
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "the file system gives no part of a file back");
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "the file system cannot free parts of a file");
     }
-    return result < 0
-               ? sl_fail_os(why, errno, "give %" PRIu64 " bytes of a file back", length_bytes)
-               : SL_OK;
+    return result < 0 ? sl_fail_os(why, errno, "free %" PRIu64 " bytes of a file", length_bytes)
+                      : SL_OK;
 }
 
 /* Uses only the directory's descriptor: any thread. */
@@ -219,13 +218,13 @@ static sl_err uring_present(struct sl_disk *disk, struct sl_error *why)
     const struct uring_disk *self = disk_of(disk);
     struct stat there, ours, lock;
     if (fstat(self->dir_fd, &ours) < 0 || fstat(self->lock_fd, &lock) < 0) {
-        return sl_fail_os(why, errno, "look at the disk directory");
+        return sl_fail_os(why, errno, "read the disk directory's status");
     }
     if (stat(self->path, &there) < 0) {
         return sl_fail_os(why, errno == ENOTDIR ? ENOENT : errno, "look at '%s'", self->path);
     }
     if (there.st_dev != ours.st_dev || there.st_ino != ours.st_ino || lock.st_nlink == 0) {
-        return sl_fail(why, SL_ERR_NOT_FOUND, "'%s' is not the directory any more that was opened",
+        return sl_fail(why, SL_ERR_NOT_FOUND, "'%s' is no longer the directory that was opened",
                        self->path);
     }
     return SL_OK;

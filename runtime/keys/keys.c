@@ -81,7 +81,7 @@ sl_err sl_keys_create(struct sl_keys **out, struct sl_error *why)
     keys->context = EVP_MD_CTX_new();
     if (keys->sha256 == NULL || keys->context == NULL) {
         sl_keys_destroy(&keys);
-        return sl_fail(why, SL_ERR_UNSUPPORTED, "the crypto library gives no SHA-256");
+        return sl_fail(why, SL_ERR_UNSUPPORTED, "the crypto library has no SHA-256");
     }
     *out = keys;
     return SL_OK;

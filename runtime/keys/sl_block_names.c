@@ -291,7 +291,7 @@ static bool connector_parse(struct span key, struct sl_block_name *out)
            lmcache_parse(TEXT(""), key, out);
 }
 
-/* sglang/IDENTITY/HASH/PART: in the pool of K and V parts are ranges of heads, if there are any. */
+/* sglang/IDENTITY/HASH/PART: the parts of K and V are ranges of heads, or there is one part. */
 static bool sglang_own_parse(struct span key, struct sl_block_name *out)
 {
     const char *identity = key.at + sizeof("sglang/") - 1;

@@ -153,7 +153,7 @@ class Doctor(unittest.TestCase):
             ("disk", ["--disk", "14TiB", "--disk-path", f"{self.directory}/a,{self.directory}/b"], "free"),
             ("disk_direct", ["--disk", "1MiB", "--disk-path", "/proc/nothing"], "cannot write"),
             ("key_files", ["--directory-password-file", self.directory + "/none"], "No such file"),
-            ("key_files", ["--directory-password-file", open_file], "others than its owner"),
+            ("key_files", ["--directory-password-file", open_file], "users other than its owner"),
             ("key_files", ["--peers-file", shared + "/b.pub"], "0777"),
             ("ports", ["--fabric", "tcp", "--fabric-address", f"127.0.0.1:{port}"], "in use"),
             ("ports", ["--fabric", "tcp", "--fabric-address", "192.0.2.1:4000"], "192.0.2.1"),
@@ -313,7 +313,7 @@ class Doctor(unittest.TestCase):
             os.chown(keys, -1, 65534 if os.geteuid() == 0 else -1)
             done = subprocess.run([CTL, "keygen", where, "a"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             self.assertEqual(done.returncode, 2, done.stdout)
-            self.assertIn("others may write in the one that has", done.stdout)
+            self.assertIn("others may write to the directory of", done.stdout)
             self.assertEqual([files for _, _, files in os.walk(keys) if files], [])
         os.chmod(keys, 0o1777)
         subprocess.run([CTL, "keygen", keys, "a"], check=True, stdout=subprocess.DEVNULL)

@@ -305,7 +305,7 @@ class DiskStart(unittest.TestCase):
             self.assertGreater(self.files(node)[1], 20 * (900 << 10))
             node.ctl("rm", *(f"v{number}" for number in numbers))
             if turn == 0:
-                wait_until(lambda: self.files(node)[1] < 10 << 20 or "gives no part of a file back" in node.logs(), 60, "room is back")
+                wait_until(lambda: self.files(node)[1] < 10 << 20 or "cannot free parts of a file" in node.logs(), 60, "room is back")
                 self.assertEqual(node.ctl("get", "lives").stdout, b"lives", node.logs())
         self.assertLessEqual(self.files(node)[0], 65)
         node.stop()

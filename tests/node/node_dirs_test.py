@@ -285,7 +285,7 @@ class Dirs(unittest.TestCase):
             os.mkdir(open_to_all)
             os.chmod(open_to_all, 0o777)
             for logs, text in ((used, f"nothing was changed: {used} is in use by another node"), (open_to_all + "/logs", "chmod"),
-                               (foreign, "is none: move it elsewhere\nsluice-node: nothing was changed")):
+                               (foreign, "is not one: move it elsewhere\nsluice-node: nothing was changed")):
                 said = node.supervisor("restart", "--log-dir", logs, check=False)
                 self.assertEqual(said.returncode, 1, said.stdout)
                 self.assertIn(text, said.stdout)

@@ -164,7 +164,7 @@ class Supervisor(unittest.TestCase):
         path = node.directory + "/conf"
         with open(path, "w", encoding="utf-8") as file:
             file.write("memory = 16MiB\n")
-        for owner, mode, text in ((0, 0o666, "others than its owner can write it"), (65534, 0o600, "belongs to uid 65534, neither this user nor root")):
+        for owner, mode, text in ((0, 0o666, "users other than its owner can write it"), (65534, 0o600, "belongs to uid 65534, neither this user nor root")):
             if owner and os.geteuid() != 0:
                 continue
             os.chmod(path, mode)

@@ -656,7 +656,7 @@ START_TEST(a_gpu_that_hangs_is_lost)
 
         ck_assert_int_eq(sl_device_move_end(bed.device, true, &why), SL_ERR_DEVICE);
 
-        ck_assert_ptr_nonnull(strstr(why.text, "copies are not over after 20 ms"));
+        ck_assert_ptr_nonnull(strstr(why.text, "copies have not ended after 20 ms"));
         ck_assert(bed.device->unended);
         ck_assert_uint_eq(slice_done(&bed, 0), 0);
         ck_assert_int_eq(slice_begin(&bed, 1, true, &why), SL_ERR_DEVICE);

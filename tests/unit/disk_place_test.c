@@ -63,7 +63,7 @@ static const struct {
     {.mode = 0775, .err = SL_ERR_PERMISSION, .text = "others may write there"},
     {.mode = 0777, .what = BELOW, .err = SL_ERR_PERMISSION, .text = "others may write there"},
     {.mode = 0777, .what = LOCK, .err = SL_ERR_PERMISSION, .text = "open to others (mode 0777)"},
-    {.mode = 0700, .what = LOCK | BELOW, .err = SL_ERR_CONFIG, .text = "two disks lie in"},
+    {.mode = 0700, .what = LOCK | BELOW, .err = SL_ERR_CONFIG, .text = "two disks are in"},
     {.mode = 0755, .what = FOREIGN, .err = SL_ERR_FOREIGN, .text = "belongs to uid 4711"},
     {.mode = 01777, .what = FOREIGN, .err = SL_ERR_FOREIGN, .text = "belongs to uid 4711"},
     {.what = FILE_THERE, .err = SL_ERR_CONFIG, .text = "is no directory"},

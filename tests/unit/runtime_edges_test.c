@@ -374,8 +374,7 @@ START_TEST(link_of_a_group_member_is_refused_an_own_one_followed)
         ck_assert_msg(sl_dir_make_for(path, 0077, &why) == SL_OK, "%s", why.text);
         ck_assert_int_eq(sl_dir_make(path, &why), SL_ERR_FOREIGN);
         ck_assert_int_eq(sl_dir_check(path, &why), SL_ERR_FOREIGN);
-        ck_assert_msg(strstr(why.text, "'group' belongs to uid 4711, who could put another one in "
-                                       "its place") != NULL,
+        ck_assert_msg(strstr(why.text, "'group' belongs to uid 4711, who could replace it") != NULL,
                       "%s", why.text);
     }
 END_TEST

@@ -1,4 +1,4 @@
-/* runtime/net/sl_handover.c - see sl_handover.h. */
+/* runtime/net/sl_handover.c - see sl_handover.h: states of a hand-over. */
 #include "runtime/net/sl_handover.h"
 #include "runtime/base/sl_clock.h"
 

@@ -86,7 +86,7 @@ struct ho_take {
     struct sl_ticket_fields ticket;
     struct sl_return back;    /* the BRING */
     char from[TR_NAME_BYTES]; /* "": any node may be the first */
-    uint32_t peer, heard;     /* heard: last accepted message number */
+    uint32_t peer, heard;     /* last accepted message number */
     uint64_t peer_incarnation, loan;
     uint32_t reads_open;
     struct tr_items items;           /* its parts; each is read into its first slot */

@@ -1,4 +1,4 @@
-/* actors/transporter/regions/digests.c - see digests.h. */
+/* actors/transporter/regions/digests.c - see digests.h: asks swappers, compares digests. */
 #include "actors/transporter/regions/digests.h"
 #include "actors/transporter/regions/places.h"
 

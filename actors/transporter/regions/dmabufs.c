@@ -1,4 +1,4 @@
-/* actors/transporter/regions/dmabufs.c - see dmabufs.h. */
+/* actors/transporter/regions/dmabufs.c - see dmabufs.h: asks swappers, fetches descriptors. */
 #include "actors/transporter/regions/dmabufs.h"
 
 #include "runtime/base/sl_clock.h"

@@ -1,4 +1,4 @@
-/* actors/transporter/regions/layout.c - see layout.h. */
+/* actors/transporter/regions/layout.c - see layout.h: layers and runs of an engine's blocks. */
 #include "actors/transporter/regions/layout.h"
 
 #include <inttypes.h>

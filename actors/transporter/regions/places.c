@@ -1,4 +1,4 @@
-/* actors/transporter/regions/places.c - see places.h. */
+/* actors/transporter/regions/places.c - see places.h: memory of pool slots; digests and copies. */
 #include "actors/transporter/regions/places.h"
 
 #include <inttypes.h>
@@ -164,9 +164,9 @@ sl_err tr_items_take(struct transporter *self, const struct sl_body_bring *body,
             return err;
         }
     }
-    return at == out->spot_count ? SL_OK
-                                 : sl_fail(why, SL_ERR_INVALID,
-                                           "BRING.spots[%u] is of no item, or behind its own", at);
+    return at == out->spot_count
+               ? SL_OK
+               : sl_fail(why, SL_ERR_INVALID, "BRING.spots[%u] is of no item, or not in order", at);
 }
 
 sl_err tr_spot_walk_begin(struct transporter *self, const struct tr_spot *spot,

@@ -1,4 +1,4 @@
-/* actors/transporter/regions/pools.c - see pools.h. */
+/* actors/transporter/regions/pools.c - see pools.h: steps of registering and releasing pools. */
 #include "actors/transporter/regions/pools_internal.h"
 
 #include <inttypes.h>

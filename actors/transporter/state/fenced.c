@@ -1,4 +1,4 @@
-/* actors/transporter/state/fenced.c - see fenced.h. */
+/* actors/transporter/state/fenced.c - see fenced.h: remembers fences, and what they cover. */
 #include "actors/transporter/state/fenced.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* runtime/net/fabric/core/aead.c - see aead.h. */
+/* runtime/net/fabric/core/aead.c - see aead.h: ciphers of TLS records, by two libraries. */
 #include "runtime/net/fabric/core/aead.h"
 #include "runtime/net/fabric/core/aead_fast.h"
 

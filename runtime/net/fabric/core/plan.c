@@ -1,4 +1,4 @@
-/* runtime/net/fabric/core/plan.c - see plan.h. */
+/* runtime/net/fabric/core/plan.c - see plan.h: limit of a region, and cuts. */
 #include "runtime/net/fabric/core/plan.h"
 
 #include "runtime/base/sl_parse.h"

@@ -266,7 +266,7 @@ void fabric_rails_deal(struct sl_fabric *fabric, struct fabric_transfer *transfe
     }
 }
 
-/* Whether another rail may succeed: a rail refuses keys of an earlier link. */
+/* Whether another rail may succeed: a rail refuses keys of the peer's earlier process. */
 static bool code_is_of_rail(uint8_t code)
 {
     return code == SL_ERR_PEER_DIED || code == SL_ERR_UNREACHABLE || code == SL_ERR_PERMISSION;

@@ -1,4 +1,4 @@
-/* runtime/net/fabric/core/records.c - see records.h. */
+/* runtime/net/fabric/core/records.c - see records.h: seals and opens TLS records. */
 #include "runtime/net/fabric/core/records.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* runtime/net/fabric/verbs/gid.c - see gid.h. */
+/* runtime/net/fabric/verbs/gid.c - see gid.h: chooses a port's address. */
 #include "runtime/net/fabric/verbs/gid.h"
 
 #include <string.h>

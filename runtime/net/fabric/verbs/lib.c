@@ -1,4 +1,4 @@
-/* runtime/net/fabric/verbs/lib.c - see lib.h. */
+/* runtime/net/fabric/verbs/lib.c - see lib.h: loads libibverbs. */
 #include "runtime/net/fabric/verbs/lib.h"
 
 #include <dlfcn.h>

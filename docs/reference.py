@@ -1,8 +1,8 @@
-"""Makes the pages of the reference from the programs, tables and headers that define what they describe.
+"""Makes the pages of the reference from programs, tables and headers.
 
     python3 docs/reference.py --man FOLDER      the calls of libsluice as manual pages (sl_put.3)
 
-docs/site_pages.py takes the pages.
+docs/site_pages.py calls it for the site.
 """
 
 import argparse
@@ -19,7 +19,7 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
 
 PROGRAMS = ("sluice-node", "sluice-supervise", "sluice-metrics", "sluice-events", "sluice-registrar", "sluice-keyer", "sluice-coordinator",
             "sluice-swapper", "sluice-tierer", "sluice-transporter", "mooncake_master", "mooncake_client")
-MADE = "<!-- made by docs/reference.py: change what it reads -->\n\n"
+MADE = "<!-- made by docs/reference.py: change its sources -->\n\n"
 
 
 def text_of(path):
@@ -28,7 +28,7 @@ def text_of(path):
 
 
 def cell(text):
-    """Text of a table's cell: words with < and | as they are."""
+    """The text of a table's cell, with escaped <, | and *."""
     return html.escape(str(text), quote=False).replace("|", "\\|").replace("*", "\\*").replace("\n", " ")
 
 
@@ -44,7 +44,7 @@ def code(text):
 # ---- settings ----
 
 def amount(kind, number):
-    """A number of a setting's range as people write it."""
+    """A bound of a setting with its unit."""
     number = int(number)
     if kind == "RATIO":
         return f"{number / 1e6:g}"
@@ -81,7 +81,7 @@ def printed(command):
 
 
 def help_of(command):
-    """What --help prints, without the settings, which have a page of their own."""
+    """The output of --help without the list of settings, which have their own page."""
     text = re.split(r"(?m)^Settings are read, in rising order", printed([*command, "--help"]))[0].rstrip()
     return f"```text\n{text}\n```\n"
 
@@ -108,7 +108,7 @@ def metrics():
     rows = {}
     for row in metrics_table.rows():
         rows.setdefault(row.family, []).append(row)
-    parts = ["# Metrics\n\nWhat `sluicectl metrics` and `GET /metrics` of a node have. All carry `instance`; those that an actor counts carry `actor`.\n"]
+    parts = ["# Metrics\n\nThe metrics of `sluicectl metrics` and of `GET /metrics`. All have the label `instance`, those of an actor the label `actor`.\n"]
     for kind in dict.fromkeys(same[0].kind for same in rows.values()):
         title = {"ANY": "Every actor", "NODE": "The node", "CLIENT": "Clients", "MODEL": "By model", "TENANT": "By tenant"}.get(kind, kind.capitalize())
         chosen = [(family, same) for family, same in rows.items() if same[0].kind == kind]
@@ -143,8 +143,8 @@ def errors(header):
 
 HEADER = "client/include/sluice.h"
 MESSAGE_ERRORS = ("SL_ERR_UNREACHABLE", "SL_ERR_TIMEOUT", "SL_ERR_INVALID", "SL_ERR_NO_MEMORY", "SL_ERR_PERMISSION")
-COMMON = {  # of arguments that mean the same in every call
-    "client": "the client whose node is asked", "engine": "the registered engine", "op": "the operation", "pool": "the pool",
+COMMON = {  # arguments with the same meaning in every call
+    "client": "a client of the node", "engine": "the registered engine", "op": "the operation", "pool": "the pool",
     "draft": "of sl_draft_begin", "drafts": "count drafts", "view": "of sl_get_pinned", "views": "receive the values in place",
     "key": "of the value", "keys": "count keys", "value": "its bytes", "values": "the bytes of each", "buffer": "receives the bytes",
     "buffers": "receive the bytes of each", "at": "the first byte", "length_bytes": "number of bytes", "lengths_bytes": "number of bytes of each",
@@ -153,7 +153,7 @@ COMMON = {  # of arguments that mean the same in every call
     "event": "of the engine; NULL: none", "rank": "number of the rank", "layer": "number of the layer", "context": "passed on to each()",
     "each": "called for each object", "fd": "receives the descriptor", "ops": "receive the operations", "ids": "of the hand-overs",
     "digest": "receives the digest", "name": "of the contribution", "required_bytes": "receives the sum", "class_count": "number of classes",
-    "count_max": "room, in rows", "stats": "receive what is known of each", "stories": "receive the reason of each", "told": "of sl_op_tell",
+    "count_max": "length of the array", "stats": "receive the statistics of each", "stories": "receive the reason of each", "told": "of sl_op_tell",
     "heed_leases": "leased values stay (SL_ERR_LEASED)",
 }
 
@@ -162,7 +162,7 @@ class Call(typing.NamedTuple):
     name: str
     result: str
     arguments: list  # (type, name)
-    text: str  # the comment's
+    text: str  # of the comment
     section: str
     declaration: str
 
@@ -173,7 +173,7 @@ def comment_text(comment):
 
 
 def declared(text):
-    """(kind, text, begins a line) of each comment, preprocessor line and declaration of a header."""
+    """(kind, text, whether it begins a line) of each comment, preprocessor line and declaration of a header."""
     at = 0
     while at < len(text):
         if text[at].isspace():
@@ -209,7 +209,7 @@ def api(header):
             if title:
                 section = title[1]
                 sections[section] = comment_text(text)[title.end():]
-            elif pending:  # it is of several calls
+            elif pending:  # a comment about several calls
                 sections[section] = sections.get(section, "") + "\n\n" + comment_text(pending)
             pending = "" if title else text
         elif kind == "declaration":
@@ -228,7 +228,7 @@ def api(header):
 
 
 def split_arguments(text):
-    """At the commas outside of brackets; a function pointer's name is taken out of its brackets."""
+    """Splits at commas outside of brackets; the name of a function pointer is moved out of its brackets."""
     parts, depth = [""], 0
     for sign in re.sub(r"\s+", " ", text):
         depth += {"(": 1, ")": -1}.get(sign, 0)
@@ -254,7 +254,7 @@ def flowed(text):
 
 
 class Page(typing.NamedTuple):
-    """What the manual and the site say of a call."""
+    """The page of a call in the manual and on the site."""
     call: Call
     about: list  # paragraphs
     arguments: list  # (declaration, words)
@@ -270,7 +270,7 @@ def items_of(text):
 
 
 def errors_listed(call, calls, codes):
-    """[(code, when)] of a call. "as sl_x" stands for what sl_x lists."""
+    """[(code, when)] of a call. "as sl_x" means the list of sl_x."""
     found = {}
     for item in items_of(call.text.partition("Errors: ")[2].replace("\n", " ")):
         code_and_when = re.match(r"(SL_ERR_\w+)(?: \((.*)\))?$", item)
@@ -290,7 +290,7 @@ def short_of(argument):
 
 
 def own_words(call):
-    """(lines of prose, {argument: what the comment says of it})"""
+    """(lines of prose, {argument: its description}) from the comment of a call."""
     words, prose, argument = {}, [], ""
     names = [short_of(one) for one in call.arguments]
     for line in call.text.partition("Errors: ")[0].split("\n"):
@@ -307,7 +307,7 @@ def own_words(call):
 
 def page_of(call, calls, types, codes, examples):
     prose, words = own_words(call)
-    like = re.search(r"Errors: as (sl_\w+)", call.text)  # says what arguments of the same name mean
+    like = re.search(r"Errors: as (sl_\w+)", call.text)  # describes arguments of the same name
     words = {**(own_words(calls[like[1]])[1] if like else {}), **COMMON, **words}
     about = flowed("\n".join(prose))
     returns = "SL_OK, or the code of an error." if call.result == "sl_err" else "Nothing." if call.result == "void" else ""
@@ -315,7 +315,7 @@ def page_of(call, calls, types, codes, examples):
     if said:
         returns = said[1][0].upper() + said[1][1:]
     used = [name for name in types if re.search(rf"\b(struct|enum) {name}\b", call.declaration)]
-    for name in used:  # it grows
+    for name in used:  # the list grows
         used += [other for other in types if other not in used and re.search(rf"\b(struct|enum) {other}\b", types[name])]
     arguments = []
     for kind, name in call.arguments:
@@ -323,11 +323,11 @@ def page_of(call, calls, types, codes, examples):
         words_of_type = f"see struct {below[1]} below" if below and below[1] in types else ""
         arguments.append((f"{kind} {name}".replace("* ", "*"), words.get(short_of((kind, name)), words_of_type)))
         if not arguments[-1][1]:
-            raise SystemExit(f"reference: {HEADER}: {call.name} does not say what {name} is")
+            raise SystemExit(f"reference: {HEADER}: the comment of {call.name} does not describe {name}")
     listed = errors_listed(call, calls, codes)
     errors_found = list(listed.items())
     if any(name == "timeout_ns" for _, name in call.arguments) and call.result == "sl_err":
-        errors_found.append(("of every call that sends messages", ", ".join(name for name in MESSAGE_ERRORS if name not in listed)))
+        errors_found.append(("any call that sends messages", ", ".join(name for name in MESSAGE_ERRORS if name not in listed)))
     return Page(call, about, arguments, returns, errors_found, [types[name] for name in used], example_of(call.name, examples))
 
 
@@ -369,7 +369,7 @@ def c_markdown(page):
 
 
 def escape(text):
-    """Plain words as Markdown: of code nothing is a sign."""
+    """Plain text as Markdown; code is not escaped."""
     if text.startswith("  "):
         return f"```text\n{text}\n```"
     return re.sub(r"([*_<\[])", r"\\\1", text)
@@ -413,7 +413,7 @@ DOCUMENTED = ("import inspect, json, sluice\n"
 
 
 def docstrings(package):
-    """What the built package says of itself; {} where it was not built."""
+    """{name: docstring} of the built package; {} if it was not built."""
     if not os.path.isdir(os.path.join(package, "sluice")):
         return {}
     return json.loads(subprocess.run([sys.executable, "-c", DOCUMENTED], capture_output=True, text=True, check=True,
@@ -451,7 +451,7 @@ def python_function(node, prefix, docs):
 # ---- all ----
 
 def pages(bin_folder):
-    """{path in the repository that each page would have: its Markdown}"""
+    """{path of the page, as if it were in the repository: its Markdown}"""
     header = text_of("runtime/base/sl_error.h")
     main = os.path.join(bin_folder, "sluicectl")
     made = {"settings": settings(json.loads(printed([main, "config", "--template", "--json"]))), "metrics": metrics(), "errors": errors(header),
@@ -476,7 +476,7 @@ def pages(bin_folder):
 
 
 def names(texts):
-    """{a setting, command or call: its place in the site}"""
+    """{setting, command or call: its address on the site}"""
     found = {path[len("docs/reference/c/"):-len(".md")]: path[len("docs/"):] for path in texts if path.startswith("docs/reference/c/sl_")}
     found.update({name: f"reference/settings.md#{name}" for name in re.findall(r"(?m)^## (\w+)$", texts["docs/reference/settings.md"])})
     found.update({f"sluicectl {name}": f"reference/commands.md#{name}" for name in re.findall(r"(?m)^## (\w+)$", texts["docs/reference/commands.md"])})

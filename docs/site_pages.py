@@ -21,7 +21,7 @@ import reference  # noqa: E402
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
 LINK = re.compile(r"(!?)\[((?:`[^`]*`|[^\[\]`]|\\.)*)\]\(([^)\s]+)\)")
-PROGRAM = re.compile(r"(?m)^\[[^\]]*\]\((\S*/examples/\w+\.(c|py))\)$")  # a link that is a line: the site shows the program
+PROGRAM = re.compile(r"(?m)^\[[^\]]*\]\((\S*/examples/\w+\.(c|py))\)$")  # a link on a line of its own: the site shows the program
 APART = re.compile(r"(!?\[(?:`[^`]*`|[^\[\]`]|\\.)*\]\([^)\s]+\)|^ {4}.*$|^#.*$)", re.M)  # links, code, headings
 IMAGES = (".svg", ".png")
 PLACES = {"README.md": "README.md", "ARCHITECTURE.md": "internals/architecture.md", "CHANGELOG.md": "project/changelog.md",
@@ -29,7 +29,7 @@ PLACES = {"README.md": "README.md", "ARCHITECTURE.md": "internals/architecture.m
 
 
 def place_of(path):
-    """Where a Markdown file of the repository is in the site. Folders' READMEs are pages for developers."""
+    """The path on the site of a Markdown file of the repository. READMEs of folders are pages for developers."""
     return PLACES.get(path) or (path[len("docs/"):] if path.startswith("docs/") else "internals/" + path)
 
 
@@ -42,17 +42,17 @@ def markdown_files():
 
 
 class Site:
-    """Pages by their place in the site, with the file of the repository that each is (or would be: pages of the reference)."""
+    """Pages by their path on the site, with their files in the repository (pages of the reference: as if they were in it)."""
 
     def __init__(self, texts, names=()):
         self.texts = {place_of(path): text for path, text in texts.items()}
         self.files = {place_of(path): path for path in texts}
-        self.names = dict(names)  # of the reference, with their places
+        self.names = dict(names)  # names of the reference and their pages
         self.pictures = set()
         self.dead = []
 
     def link(self, page, mark, text, address):
-        """A link of the repository as one of the site. What is no page there becomes its text."""
+        """A link of the repository as a link of the site; a link to a file that is not a page becomes text."""
         if re.match(r"[a-z]+:|#", address):
             return f"{mark}[{text}]({address})"
         path, _, anchor = address.partition("#")
@@ -71,7 +71,7 @@ class Site:
         return f"{mark}[{text}]({there}{'#' + anchor if anchor else ''})"
 
     def linked_name(self, page, found, seen):
-        """A setting, call or command as code: its first mention in a page leads to the reference."""
+        """Links the first mention of a setting, call or command in a page to the reference."""
         place = self.names.get(found[1])
         if place is None or found[1] in seen or page.startswith("reference/"):
             return found[0]
@@ -83,7 +83,7 @@ class Site:
             return file.read()
 
     def markdown(self, page):
-        """The page as MkDocs reads it: its links, and a blank line where a list follows a paragraph."""
+        """The page for MkDocs: with links of the site, and a blank line between a paragraph and a list."""
         text = PROGRAM.sub(lambda found: f"```{found[2]}\n{self.program(page, found[1])}```", self.texts[page])
         parts, seen = FENCED.split(text), set()
         for i in range(0, len(parts), 2):
@@ -99,7 +99,7 @@ class Site:
         return found[1] if found else page
 
     def section(self, index, seen):
-        """A part of the navigation: the index page, then the pages at or below its folder that it links to."""
+        """A section of the navigation: the index page, then the pages in or below its folder that it links to."""
         folder = posixpath.dirname(index)
         pages = []
         for _, _, address in LINK.findall(self.texts[index]):
@@ -133,7 +133,7 @@ def texts_of_the_tree():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "bin"), help="the programs that the reference asks")
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "bin"), help="folder of the programs whose --help the reference shows")
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "docs"))
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")

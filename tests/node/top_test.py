@@ -199,7 +199,7 @@ class Top(unittest.TestCase):
 
             wait_until(lambda: list(rates().values()) == ["0", "0"], 10, "nobody uses anything")
             top.keys("r")  # what is used most comes last, whatever its name
-            top.shows("the other way round")
+            top.shows("reversed")
             replays = [node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "50")]
             self.addCleanup(lambda: [each.kill() or each.communicate() for each in replays])
 

@@ -1,8 +1,8 @@
-"""What `sluicectl replay` does: plays a trace as an engine of N ranks would, and reports.
+"""`sluicectl replay`: replays a trace as an engine of N ranks would, and prints a report.
 
-    python3 replay.py OPTIONS TRACE CONFIG JSON ALSO ADVICE ASKS_AS SETTING...        as replay.c has them
+    python3 replay.py OPTIONS TRACE CONFIG JSON ALSO ADVICE ASKS_AS SETTING...        as replay.c passes them
 
-OPTIONS: an object of JSON; ADVICE: where the node cannot be reached; ASKS_AS: the user that root became; "" for what is not given."""
+OPTIONS: a JSON object; ADVICE: printed if the node cannot be reached; ASKS_AS: the user that root became; "": not given."""
 
 import gc
 import json
@@ -26,7 +26,7 @@ EXITS = {library.UNREACHABLE: UNREACHABLE, library.TIMEOUT: UNREACHABLE, library
 RANKS_MAX, POOLS_MAX, LAYERS_MAX, DEVICE_MAX, SIDES_MAX, BLOCK_BYTES_MAX = 64, 8, 1024, 1 << 24, 8, 1 << 30
 PREFILL_LIMIT, KEEP_NS_LIMIT = 1 << 40, 7 * 86400 * 10**9  # of sluice.h
 ASIDES_MAX, SLOWEST_MAX, FAILED_MAX, MISMATCHES_SAID = 128, 10, 64, 10
-SLOW_GRACE_NS = 100_000_000  # over its deadline by more than this, an op is called slow
+SLOW_GRACE_NS = 100_000_000  # an op is slow if it exceeds its deadline by more than this
 PROGRESS_NS, LOOK_S, SLEEP_S_MAX = 100_000_000, 0.0002, 1e9
 COUNTS = ("requests", "requests_skipped", "block_references", "hits", "ends_told", "pauses_told", "goes_on_told", "mismatches", "errors", "lost",
           "misses_of_acknowledged", "dropped_blocks", "bytes_stored", "bytes_loaded", "blocks_stored", "blocks_existed", "blocks_not_stored", "ops",
@@ -34,7 +34,7 @@ COUNTS = ("requests", "requests_skipped", "block_references", "hits", "ends_told
 
 
 class Wrong(Exception):
-    """Wrong use."""
+    """An error in the options or arguments."""
 
 
 def say(text):
@@ -54,7 +54,7 @@ def share(text):
 
 
 def options_of(options, trace_name, config, json_name, also, advice, asks_as, *settings):
-    """Those of the command line, unsigned and times in ns."""
+    """The options of the command line; numbers are unsigned, times in ns."""
     asked = {name.replace("-", "_"): value % (1 << 64) if type(value) is int else value for name, value in json.loads(options).items()}
     asked.update(trace=trace_name, config=config, json=json_name, also=also, advice=advice, asks_as=asks_as, settings=settings)
     return SimpleNamespace(**asked)
@@ -62,13 +62,13 @@ def options_of(options, trace_name, config, json_name, also, advice, asks_as, *s
 
 def options_check(asked):
     if not (1 <= asked.ranks <= RANKS_MAX and 1 <= asked.pools <= POOLS_MAX):
-        raise Wrong(f"1 to {RANKS_MAX} ranks, 1 to {POOLS_MAX} pools")
+        raise Wrong(f"expected 1 to {RANKS_MAX} ranks, 1 to {POOLS_MAX} pools")
     if not (1 <= asked.layers <= LAYERS_MAX and asked.layers <= asked.block_bytes <= BLOCK_BYTES_MAX):
-        raise Wrong(f"1 to {LAYERS_MAX} layers, and --block-bytes at least as many, at most 1 GiB")
+        raise Wrong(f"expected 1 to {LAYERS_MAX} layers, and --block-bytes from the number of layers to 1 GiB")
     if asked.limit == 0 or asked.op_timeout == 0 or asked.device_blocks > DEVICE_MAX:
-        raise Wrong(f"--limit and --op-timeout are above 0, --device-blocks at most {DEVICE_MAX}")
+        raise Wrong(f"--limit and --op-timeout must be above 0, --device-blocks at most {DEVICE_MAX}")
     if max(asked.prefill_rate, asked.prefill_doubles) > PREFILL_LIMIT or asked.prefill_rate == 0 and (asked.prefill_doubles or asked.prefill_untold):
-        raise Wrong("--prefill-rate and --prefill-doubles are at most 2^40, and the others of --prefill need a rate")
+        raise Wrong("--prefill-rate and --prefill-doubles must be at most 2^40, and the other --prefill options need a rate")
     if asked.speed is not None:
         text = asked.speed
         try:
@@ -78,12 +78,12 @@ def options_check(asked):
         if not 0 < asked.speed <= 1e9:
             raise Wrong(f"--speed '{text}' is not a number above 0")
     if asked.ends_told is not None and asked.hints_right is not None:
-        raise Wrong("--ends-told or --hints-right, not both")
+        raise Wrong("--ends-told and --hints-right exclude each other")
     for name, usual in (("ends_told", None), ("hints_right", None), ("pauses_told", 0), ("pauses_right", 1), ("pause_error", 0)):
         text = getattr(asked, name)
         setattr(asked, name, usual if text is None else share(text))
     if asked.pauses_told > 0 and asked.speed is None:
-        raise Wrong("--pauses-told needs --speed: without the trace's times there is no pause")
+        raise Wrong("--pauses-told needs --speed: without the trace's times there are no pauses")
 
 
 def file_open(path, mode):
@@ -103,9 +103,9 @@ def requests_read(asked):
         code = library.LIMIT if error.too_much else library.INVALID
         raise Failure(code, f"{asked.trace}:{error}") from None
     if len(requests) <= asked.first:
-        raise Wrong(f"'{asked.trace}' has {len(requests)} requests, no number {asked.first}")
+        raise Wrong(f"'{asked.trace}' has only {len(requests)} requests, --first is {asked.first}")
     asked.longest = longest = max(len(request.ids) for request in requests)
-    # Twice the longest request by default: so many may still be lent to an op that is not fenced.
+    # Twice the longest request by default: an op that is not fenced may still use the blocks of one request.
     asked.device_blocks = asked.device_blocks or 2 * longest
     if asked.device_blocks < longest:
         raise Wrong(f"the longest request has {longest} blocks, --device-blocks is {asked.device_blocks}")
@@ -115,7 +115,7 @@ def requests_read(asked):
 # ---- nodes ----
 
 class Side:
-    """A node, with an engine of ours. Requests go to the nodes in turn."""
+    """A node with an engine of this process. Requests use the nodes in turn."""
 
     def __init__(self, asked, config, settings):
         self.known = set()  # chains that the node acknowledged
@@ -125,24 +125,24 @@ class Side:
         self.pages = library.Pages(config, settings)
 
     def ranks_check(self, ranks):
-        """What every op would be refused for is said before the first one."""
+        """Reports too few ranks of the node before the first op, since every op would fail."""
         swappers = self.pages.ranks()
         if 0 < swappers < ranks:
-            raise Wrong(f"--ranks {ranks}, and node '{self.engine.instance}' was started with --ranks {swappers}")
+            raise Wrong(f"--ranks {ranks}, but node '{self.engine.instance}' was started with --ranks {swappers}")
 
     def dropped(self):
-        """Every block that left the node: by eviction without a disk copy, by removal, by its time to live, by a bad disk. What was
-        evicted from memory to disk is still there."""
+        """Number of blocks that left the node: by eviction without a disk copy, by removal, by their time to live, by a bad disk. Blocks
+        that were evicted from memory to disk do not count."""
         [count] = self.pages.counters("registrar", "dropped_count")
         return count
 
     def published(self, timeout_ns):
-        """Waits until the directory knows all that the node holds. False: not in time, or there is no directory."""
+        """Waits until the directory knows all blocks of the node. False: not in time, or there is no directory."""
         from_ns = now_ns = time.monotonic_ns()
         while now_ns < from_ns + timeout_ns:
             try:
                 published_ns, up = self.pages.counters("transporter.0", "directory_published_ns", "directory_up")
-            except Failure:  # not started yet, or just made
+            except Failure:  # the transporter has no page yet
                 published_ns, up = 0, 1
             if published_ns > from_ns or not up:
                 return published_ns > from_ns
@@ -160,14 +160,14 @@ class Report:
         self.times = {"load": array("Q"), "store": array("Q")}  # ns
         self.kinds, self.slowest, self.failed, self.windows = {}, [], [], []
         self.longest_ns = self.shown_ns = 0
-        self.waited_s = self.compute_s = 0.0  # for loads, and what computing the rest would take
+        self.waited_s = self.compute_s = 0.0  # time for loads, and for computing the other blocks
 
     def failure(self, op, code, text, trace_id=0, duration_ns=0):
         self.counts.errors += 1
         name = library.error_name(code)
         if len(self.failed) < FAILED_MAX:
             self.failed.append({"trace": f"{trace_id:016x}", "op": op, "us": duration_ns / 1e3, "code": name})
-        kind = self.kinds.setdefault((op, code), {"op": op, "code": name, "count": 0, "text": text})  # the text is that of the first
+        kind = self.kinds.setdefault((op, code), {"op": op, "code": name, "count": 0, "text": text})  # with the text of the first
         kind["count"] += 1
 
     def op(self, op, result, duration_ns):
@@ -179,7 +179,7 @@ class Report:
             self.slowest.append({"trace": f"{result.trace_id:016x}", "op": op, "us": duration_ns / 1e3, "code": library.error_name(result.code)})
             self.slowest.sort(key=lambda row: -row["us"])
             del self.slowest[SLOWEST_MAX:]
-        # Nothing to load is an answer, not an error.
+        # A load that finds nothing is not an error.
         if result.code != library.OK and (op == "store" or result.code != library.NOT_FOUND):
             self.failure(op, result.code, result.why.text.decode(errors="replace") or library.error_text(result.code), result.trace_id, duration_ns)
 
@@ -195,7 +195,7 @@ class Report:
               end="\n" if last else "", file=sys.stderr, flush=True)
 
     def window(self, started_ns, last):
-        """Ends a row of the report when it is time, and prints it."""
+        """Ends and prints a row of the report after each window of requests."""
         if not self.asked.window or self.counts.requests % self.asked.window and not last:
             return
         before = self.windows[-1]["sums"] if self.windows else dict.fromkeys(("requests", "block_references", "hits", "from_remote", "unpublished", "errors"), 0)
@@ -231,12 +231,12 @@ def lines_of(shown):
     yield f"{'block references':<18}{shown['block_references']}"
     yield f"{'hits':<18}{shown['hits']} ({percent(shown['hits'], shown['block_references']):.1f} %): {tiers}"
     if shown["ends_told"] or shown["goes_on_told"]:
-        yield f"{'sessions':<18}{shown['ends_told']} requests said that theirs ends, {shown['goes_on_told']} that it goes on"
+        yield f"{'session hints':<18}{shown['ends_told']} that a session ends, {shown['goes_on_told']} that it continues"
     if "first_tokens" in shown:
         times = shown["first_tokens"]
         yield (f"{'first tokens':<18}{times['all_s']:.2f} s in all: loads {times['loads_s']:.2f} s, then computing {times['computing_s']:.2f} s; "
-               f"{shown['not_awaited']} blocks were not waited for")
-    yield f"{'stored':<18}{shown['blocks_stored']} blocks, {shown['blocks_existed']} were there, {shown['blocks_not_stored']} not stored"
+               f"{shown['not_awaited']} blocks were skipped by loads")
+    yield f"{'stored':<18}{shown['blocks_stored']} blocks, {shown['blocks_existed']} existed, {shown['blocks_not_stored']} not stored"
     yield f"{'bytes':<18}loaded {size_text(shown['bytes_loaded'])}, stored {size_text(shown['bytes_stored'])}"
     for op in ("load", "store"):
         yield f"{op:<18}p50 {shown[op + '_us']['p50']:.0f} us, p99 {shown[op + '_us']['p99']:.0f} us"
@@ -245,7 +245,7 @@ def lines_of(shown):
     yield f"{'lost':<18}{shown['lost']} ({shown['misses_of_acknowledged']} acknowledged blocks missed, {shown['dropped_blocks']} evicted)"
     yield f"{'errors':<18}{shown['errors']}"
     if shown["unpublished"]:
-        yield f"{'not published':<18}{shown['unpublished']} requests, in time"
+        yield f"{'not published':<18}{shown['unpublished']} requests were not published in time"
     yield from (f"  {kind['count']:>6} x {kind['op']}: {kind['text']}" for kind in shown["errors_by_kind"])
 
 
@@ -272,17 +272,17 @@ def report_write(asked, shown, file):
 class Replay:
     def __init__(self, asked, requests, sides):
         self.asked, self.requests, self.sides, self.report = asked, requests, sides, Report(asked)
-        self.free, self.asides = array("I", range(asked.device_blocks)), []  # device blocks; ops whose blocks may still be touched
+        self.free, self.asides = array("I", range(asked.device_blocks)), []  # device blocks; ops whose blocks may still be in use
         hinted = asked.ends_told is not None or asked.hints_right is not None
         self.ends = trace.ends_of(requests) if hinted else [False] * len(requests)
         self.pauses = trace.pauses_of(requests) if asked.pauses_told > 0 else None
-        self.side = None  # of the request at hand, as is all below
+        self.side = None  # of the present request, as are the fields below
         self.blocks, self.chains, self.hints = array("I"), array("Q"), Hints()
 
     # Device blocks.
 
     def blocks_take(self):
-        """Looks again whether blocks that were set aside are free: a little wait each, a lot when they are needed."""
+        """Takes free blocks for the request. First waits for ops that were set aside, only shortly unless their blocks are needed."""
         needed = len(self.chains)
         for op in list(self.asides):
             if op.fenced(self.asked.op_timeout if len(self.free) < needed else 1_000_000):
@@ -295,17 +295,17 @@ class Replay:
         return True
 
     def finish(self, op, fenced):
-        """After the end of an op: true when its blocks are ours again. Otherwise they are set aside with the op."""
+        """Handles the blocks of an ended op. True: they are free. Otherwise they are set aside with the op."""
         if op is None or not fenced and op.fenced(self.asked.op_timeout):
             return True
         if not fenced and len(self.asides) < ASIDES_MAX:
             self.asides.append(op)
-        else:  # these blocks are not used any more in this run, when they are not fenced
+        else:  # if it is not fenced, its blocks are not used again in this run
             op.release()
         return fenced
 
     def check(self, loaded):
-        """Every byte of the loaded blocks, on every rank and pool."""
+        """Checks every byte of the loaded blocks in every rank and pool."""
         for block, rank, pool, layer in self.side.engine.wrong(self.blocks, self.chains, loaded):
             self.report.counts.mismatches += 1
             if self.report.counts.mismatches <= MISMATCHES_SAID:
@@ -321,20 +321,20 @@ class Replay:
         return op, result, duration_ns
 
     def first_token(self, loaded, load_ns):
-        """The engine's time to the first token: the load, then all that it did not bring is computed."""
+        """The engine's time to the first token: after the load it computes all other tokens."""
         asked, end = self.asked, self.side.engine.request.token_count
         if asked.prefill_rate == 0:
             return
         first = min(loaded * BLOCK_TOKENS, end)
         work = end - first + ((end * end - first * first) / (2 * asked.prefill_doubles) if asked.prefill_doubles else 0)
-        time.sleep(min(work / asked.prefill_rate, SLEEP_S_MAX))  # meanwhile the node does what an engine lets it do
+        time.sleep(min(work / asked.prefill_rate, SLEEP_S_MAX))  # the node works meanwhile, as beside an engine
         self.report.waited_s += load_ns / 1e9
         self.report.compute_s += work / asked.prefill_rate
 
     def load(self):
-        """Loads the longest prefix and checks it. Gives the number of blocks that are right on the device, and whether all are ours."""
+        """Loads the longest prefix and checks it. Gives the number of loaded blocks, and whether all blocks are free."""
         counts, known = self.report.counts, self.side.known
-        self.side.engine.poison(self.blocks)  # what is stale cannot pass
+        self.side.engine.poison(self.blocks)  # so that stale bytes fail the check
         told = Prefill() if self.asked.prefill_untold else Prefill(self.asked.prefill_rate, self.asked.prefill_doubles)
         op, result, load_ns = self.op("load", 0, told)
         fine = result.code == library.OK and result.block_count <= len(self.blocks)
@@ -351,14 +351,14 @@ class Replay:
                 self.report.tiers[tier] += count
             if sum(found.values()) != loaded:
                 self.report.failure("load", library.PROTOCOL, "tier counts do not sum to the blocks loaded", result.trace_id)
-        # With others what is missing is there.
+        # With other codes, or blocks that the load skipped, nothing is known about the next block.
         missing = result.code in (library.OK, library.NOT_FOUND) and result.not_awaited_count == 0
         if missing and loaded < len(self.chains) and self.chains[loaded] in known:
             counts.misses_of_acknowledged += 1
         return loaded, self.finish(op, result.fenced)
 
     def store(self, loaded):
-        """Stores what was computed; notes what is acknowledged now, and what turned out to be gone. True: the blocks are ours again."""
+        """Stores the computed blocks; records acknowledged blocks, and those that turned out to be missing. True: the blocks are free."""
         counts, known, asked = self.report.counts, self.side.known, self.asked
         op, result, _ = self.op("store", loaded, Prefill())
         if op is None:
@@ -366,7 +366,7 @@ class Replay:
         chains = self.chains[loaded:]
         anew = [op.stored(i) for i in range(len(chains))] if result.stored_count < len(chains) else [True] * len(chains)
         there = [not new and op.existed(i) for i, new in enumerate(anew)]
-        # The first one was counted when it was not loaded.
+        # The first block was counted when the load missed it.
         counts.misses_of_acknowledged += sum(map(known.__contains__, compress(chains[1:], anew[1:])))
         known.update(compress(chains, map(or_, anew, there)))
         stored, existed = sum(anew), sum(there)
@@ -390,22 +390,22 @@ class Replay:
         self.hints = Hints(session=said, pause_ns=int(min(pause_ms * 1e6 / asked.speed, KEEP_NS_LIMIT)) if pause_ms else 0)
 
     def key_count(self, request):
-        """Blocks of the request that the key format has keys for."""
+        """Number of blocks of the request for which the key format has keys."""
         units = request.input_length - self.asked.keys_of_pairs
         return min(units // BLOCK_TOKENS + (self.asked.key_of_cut_block and units % BLOCK_TOKENS != 0), len(request.ids))
 
     def play(self, number):
-        """What goes wrong is counted."""
+        """Plays one request. Errors are counted."""
         request, counts = self.requests[number], self.report.counts
         self.chains = self.side.engine.prepare(request.ids, request.input_length, self.key_count(request))
         self.say_of_session(number)
         counts.block_references += len(request.ids)
         if self.chains and not self.blocks_take():
-            self.report.failure("load", library.LIMIT, f"no device blocks: those of {len(self.asides)} ops are not fenced")
+            self.report.failure("load", library.LIMIT, f"no free device blocks: {len(self.asides)} ops are not fenced")
             counts.requests_skipped += 1
         elif self.chains:
             loaded, ours = self.load()
-            if not ours:  # computed into other blocks, from the start
+            if not ours:  # compute everything into other blocks
                 loaded, ours = 0, self.blocks_take()
             if ours and loaded < len(self.chains):
                 self.side.engine.compute(self.blocks, self.chains, loaded)
@@ -430,14 +430,14 @@ class Replay:
                 self.report.window(started_ns, last)
                 self.report.progress(number + 1, len(requests), started_ns, last)
         finally:
-            for op in self.asides:  # an engine ends when its ops have
+            for op in self.asides:  # an engine can end only after its ops
                 op.release()
         wall_ns = time.monotonic_ns() - started_ns
         try:
             now = sum(side.dropped() for side in self.sides)
             counts.dropped_blocks = now - dropped if now >= dropped else now
             counts.lost = max(counts.misses_of_acknowledged - counts.dropped_blocks, 0)
-        except Failure as failure:  # nor is known whether what was missed was lost
+        except Failure as failure:  # then losses are not known either
             self.report.failure("evictions", failure.code, f"not known: {failure}")
         return self.report.all(len(self.sides), wall_ns)
 
@@ -454,7 +454,7 @@ def replay(asked, sides):
     for side in sides:
         side.ranks_check(asked.ranks)
     file = file_open(asked.json, "wb") if asked.json not in ("", "-") else None
-    gc.disable()  # there are no circles, and a long trace to look through for them
+    gc.disable()  # there are no reference cycles, and scanning a long trace for them costs time
     shown = Replay(asked, requests, sides).play_all()
     code = report_write(asked, shown, file)
     good = shown["mismatches"] == shown["errors"] == shown["lost"] == 0

@@ -1,7 +1,7 @@
-"""The engine that `sluicectl replay` plays: calls of sluice.h by ctypes, on host memory.
+"""The engine of `sluicectl replay`: calls of sluice.h by ctypes, with blocks in host memory.
 
-The package sluice has the same calls. It is an extension, and is not where sluicectl is: in a mooncake wheel, in Debian's package
-sluice, in a build without CPython's headers. libsluice is."""
+The package sluice has the same calls, but it is an extension that may be missing beside sluicectl: in a mooncake wheel, in Debian's
+package sluice, in a build without CPython's headers. libsluice is always installed."""
 
 import ctypes
 import glob
@@ -12,7 +12,7 @@ from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_int, c
 
 from replay_trace import BLOCK_TOKENS
 
-API_VERSION = 6  # of sluice.h: sl_client_open refuses another one, so that no structure here is another than there
+API_VERSION = 6  # of sluice.h: sl_client_open refuses any other, so the structures here match those of the library
 OK, NOT_FOUND, LIMIT, TIMEOUT, UNREACHABLE, PROTOCOL, VERSION, PERMISSION, INVALID, CONFIG, FOREIGN = 0, 1, 4, 5, 8, 12, 13, 14, 15, 17, 19
 HERE = os.path.dirname(os.path.realpath(__file__))
 PREFIX = os.path.dirname(os.path.dirname(HERE))  # of share/sluice and bin
@@ -84,7 +84,7 @@ class _Place(Structure):  # of replay_content.h
 
 
 def _load(places, functions):
-    """The first that loads: of several architectures in one system one does."""
+    """The first library that loads: the system may have several architectures."""
     failed = []
     for place in places:
         try:
@@ -144,7 +144,7 @@ def _check(code, why):
 
 
 class Pages:
-    """A node's metrics pages. Reading them asks no process."""
+    """A node's metrics pages, read without messages to actors."""
 
     def __init__(self, config, settings):
         found, why, words = (c_char * 1024)(), Error(), [b"", *(b"--" + os.fsencode(setting) for setting in settings)]
@@ -155,7 +155,7 @@ class Pages:
         return sum(name.startswith(b"metrics.swapper.") for name in os.listdir(self.shm_dir))
 
     def counters(self, actor, *names):
-        """Of an actor, 0 for one that it has not."""
+        """Values of an actor's metrics; 0 for a name that it lacks."""
         values, why = (c_uint64 * len(names))(), Error()
         texts = (c_char_p * len(names))(*(name.encode() for name in names))
         _check(_content.replay_counters(self.shm_dir + b"/metrics." + actor.encode(), texts, len(names), values, byref(why)), why)
@@ -163,13 +163,13 @@ class Pages:
 
 
 class Op:
-    """One that runs or has ended. It keeps the numbers of its device blocks, which are lent until it is fenced."""
+    """A running or ended op. It keeps the numbers of its device blocks, which may be in use until it is fenced."""
 
     def __init__(self, handle, blocks):
         self.handle, self.blocks = handle, blocks
 
     def fenced(self, wait_ns):
-        """Waits until nothing touches the blocks any more. True: they are free, and the op is over."""
+        """Waits until no process uses the blocks any more. True: they are free, and the op was released."""
         if _library.sl_op_wait_fenced(self.handle, wait_ns, None) != OK:
             return False
         self.release()
@@ -186,8 +186,8 @@ class Op:
 
 
 class Engine:
-    """A node's client with one engine. Its device is memory of this process; tokens and bytes of a request's blocks are replay_content.c's.
-    Device blocks are an array of "I", chains one of "Q"."""
+    """A client of a node with one engine, whose device is host memory. replay_content.c makes tokens and bytes of a request's blocks.
+    Device blocks are an array of "I", chains an array of "Q"."""
 
     def __init__(self, config, settings, *, ranks, pools, layers, block_bytes, block_count, token_count, key_format, timeout_ns):
         self.client, self.engine, why = c_void_p(), c_void_p(), Error()
@@ -209,7 +209,7 @@ class Engine:
                        for rank in range(ranks) for pool in range(pools)]
 
     def prepare(self, ids, token_count, block_count):
-        """Makes the tokens of a request. Gives the chains of its first blocks, each of which follows from all tokens up to and with it."""
+        """Makes the tokens of a request. Gives the chains of its first blocks; each depends on all tokens up to the end of its block."""
         chains = array("Q", bytes(8 * block_count))
         self.request.token_count = token_count
         _content.replay_prepare(_at(ids), len(ids), BLOCK_TOKENS, token_count, self.tokens, _at(chains), block_count)
@@ -224,14 +224,14 @@ class Engine:
             _content.replay_compute(place, _at(blocks, first), _at(chains, first), len(blocks) - first)
 
     def wrong(self, blocks, chains, count):
-        """Of every block among the first so many that has a wrong byte: which, rank, pool, layer."""
+        """(block, rank, pool, layer) of every block among the first `count` that has a wrong byte."""
         layers = array("i", bytes(4 * count))
         for place in self.places:
             if _content.replay_check(place, _at(blocks), _at(chains), count, _at(layers)):
                 yield from ((i, place.rank, place.pool, layer) for i, layer in enumerate(layers) if layer >= 0)
 
     def run(self, store, blocks, first, hints, prefill):
-        """Runs an op of the request on the blocks from `first` on to its end. Gives it, None when it could not start, and its result."""
+        """Runs an op of the request on the blocks from `first` on until it ends. Gives the op (None: it could not start) and its result."""
         request, handle, result = self.request, c_void_p(), Result()
         request.first_block, request.device_blocks, request.device_block_count = first, _at(blocks, first), len(blocks) - first
         request.hints, request.prefill = hints, prefill

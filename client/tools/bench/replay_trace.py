@@ -1,11 +1,11 @@
-"""Traces, and what the engine of a replay says of sessions: the same trace, shares and seed give the same words."""
+"""Reads traces, and chooses the hints about sessions that the engine of a replay sends: the same for the same trace, shares and seed."""
 
 import itertools
 import json
 from array import array
 from typing import NamedTuple
 
-BLOCK_TOKENS = 512  # that a hash id stands for
+BLOCK_TOKENS = 512  # tokens that a hash id represents
 LINE_BYTES_MAX, REQUESTS_MAX, IDS_MAX = 16 << 20, 10_000_000, 1 << 30
 TOKENS_MAX, ID_MAX, TIMESTAMP_MAX = 1 << 26, (1 << 32) - 1, (1 << 63) - 1
 
@@ -19,7 +19,7 @@ class Request(NamedTuple):
 # ---- reading ----
 
 class TraceError(Exception):
-    """too_much: a bound was passed; else it is wrong."""
+    """too_much: the trace exceeds a bound; else it is malformed."""
 
     def __init__(self, text, too_much=False):
         super().__init__(text)
@@ -29,7 +29,7 @@ class TraceError(Exception):
 def _unique(pairs):
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands twice in an object")
+        raise ValueError("a name occurs twice in an object")
     return found
 
 
@@ -59,7 +59,7 @@ def request_of(line):
 
 
 def trace_of(file, limit):
-    """At most so many requests. The text of an error begins with the number of the line."""
+    """The first `limit` requests. The text of an error begins with the number of the line."""
     requests, ids = [], 0
     for number in itertools.count(1):
         line = file.readline(LINE_BYTES_MAX + 1) if len(requests) < limit else b""
@@ -83,7 +83,7 @@ def trace_of(file, limit):
 
 UNKNOWN, ENDS, GOES_ON = 0, 1, 2  # enum sl_session
 MASK = (1 << 64) - 1
-TOLD_SEED, RIGHT_SEED, OTHER_SEED, ERROR_SEED = 3000017, 4000037, 5000011, 6000011  # what is drawn for one says nothing of the others
+TOLD_SEED, RIGHT_SEED, OTHER_SEED, ERROR_SEED = 3000017, 4000037, 5000011, 6000011  # independent draws for each purpose
 OTHERS_MAX = 64
 
 
@@ -94,18 +94,18 @@ def _mix(number):
 
 
 def drawn(seed, request):
-    """0..1, for a request. tests/bench/policy draws the same."""
+    """A random number in 0..1 for a request. tests/bench/policy draws the same."""
     return (_mix(_mix(seed + 1 & MASK) + request & MASK) >> 11) / (1 << 53)
 
 
 def ends_of(requests):
-    """Of each request whether it ends a session: no later one goes on from its last whole block."""
+    """For each request, whether it ends a session: no later request continues from its last complete block."""
     last = {number: i for i, request in enumerate(requests) for number in request.ids}  # the request that has the block last
     return [last[request.ids[max(len(request.ids) - 2, 0)]] == i for i, request in enumerate(requests)]
 
 
 def session_said(ends_told, hints_right, seed, ends, request):
-    """What it says: a share of the ends, and nothing else; or with each request whether it is one, and right in a share of them."""
+    """The session hint of a request: ENDS for a share of the ends; or, with hints_right, a hint for each request, of which a share is right."""
     if ends_told is not None:
         return ENDS if ends and drawn(seed, request) < ends_told else UNKNOWN
     if hints_right is not None:
@@ -114,8 +114,8 @@ def session_said(ends_told, hints_right, seed, ends, request):
 
 
 def pauses_of(requests):
-    """Of each request the ms until its session goes on, with the next one that has all of its blocks but the last one, and more than
-    one; 0: it does not."""
+    """For each request, the ms until its session continues: until the next request that has all of its blocks except the last one, and more
+    than one; 0: it does not continue."""
     pauses, last = [0] * len(requests), {}
     for i, request in enumerate(requests):
         here = list(itertools.takewhile(last.__contains__, request.ids))
@@ -128,8 +128,8 @@ def pauses_of(requests):
 
 
 def pause_said(told, right, error, seed, pauses, request):
-    """ms that it says; 0: nothing. right: so many of those that say it say what is so, the others what is so of another request;
-    error: what is said is off by up to so much of it."""
+    """The pause hint of a request in ms; 0: no hint. told: share of the requests that have one. right: share of these with the right pause;
+    the others have that of another request. error: a pause is off by up to this share."""
     if not drawn(seed + TOLD_SEED, request) < told:
         return 0
     pause = pauses[request]

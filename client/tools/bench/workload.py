@@ -1,9 +1,9 @@
-"""What `sluicectl workload` prints: python3 workload.py REQUESTS SEED SESSIONS RATE
+"""Prints the trace of `sluicectl workload`: python3 workload.py REQUESTS SEED SESSIONS RATE
 
-`sessions` conversations are alive at a time. Each begins with one of a few system prompts (popular ones more often), has a
-geometric number of turns, and every turn's input is all that was said before plus new user tokens. A hash id stands for the
-content of one block and all before it: full blocks of a conversation keep theirs, a cut last block gets a new one each time.
-A small share of requests is an exact retry. Arrivals are Poisson, lengths log-normal."""
+SESSIONS conversations are active at a time. Each begins with one of a few system prompts (popular ones more often) and has a
+geometric number of turns. The input of a turn is the whole conversation so far plus new user tokens. A hash id represents the
+content of a block and of all blocks before it: full blocks of a conversation keep their id, an incomplete last block gets a new
+one each time. A small share of requests is an exact retry. Arrivals are Poisson, lengths log-normal."""
 
 import math
 import sys
@@ -12,16 +12,16 @@ from plain import clean, interruptible, run
 from replay_trace import BLOCK_TOKENS, TIMESTAMP_MAX
 
 SYSTEM_PROMPTS = 8
-# Medians and spreads (sigma of the logarithm) in tokens. They give about 15 blocks of 512 a request, a third of them reusable, like
-# the public chat traces this stands in for.
+# Medians and spreads (sigma of the logarithm) in tokens. They give about 15 blocks of 512 tokens for each request, a third of them
+# reusable, like the public chat traces that this imitates.
 SYSTEM, USER, OUTPUT = (1500.0, 0.7), (2600.0, 1.3), (250.0, 0.9)
-TURN_END_SHARE, RETRY_SHARE = 0.50, 0.01  # of turns are a conversation's last; of requests repeat one exactly
+TURN_END_SHARE, RETRY_SHARE = 0.50, 0.01  # share of turns that end a conversation; share of requests that repeat one exactly
 CONTEXT_TOKENS_MAX = 131072
 MASK = (1 << 64) - 1
 
 
 class Random:
-    """splitmix64: the same parameters give the same trace, whatever Python draws with."""
+    """splitmix64, so that the same parameters give the same trace with any version of Python."""
 
     def __init__(self, seed):
         self.state = seed
@@ -44,7 +44,7 @@ class Random:
 
 class Conversation:
     def __init__(self):
-        self.ids, self.tokens, self.alive = [], 0, False  # full blocks of what was said; said so far: prompt and output
+        self.ids, self.tokens, self.alive = [], 0, False  # of its full blocks; tokens of prompts and outputs so far
 
 
 class Workload:
@@ -59,14 +59,14 @@ class Workload:
         return range(self.next_id - count, self.next_id)
 
     def say(self, session, tokens):
-        """What was said becomes full blocks with ids of their own."""
+        """Adds tokens; full blocks get ids."""
         session.tokens += tokens
         session.ids += self.fresh(session.tokens // BLOCK_TOKENS - len(session.ids))
 
     def turn_make(self):
-        """Gives its input length, output length and hash ids."""
+        """Gives the turn's input length, output length and hash ids."""
         session = self.sessions[self.random.number() % len(self.sessions)]
-        if not session.alive:  # in the place of an ended one; its system prompt's whole blocks are shared with others
+        if not session.alive:  # replaces an ended one; shares the full blocks of its system prompt with others
             prompt = self.prompts[min(self.random.number() % SYSTEM_PROMPTS, self.random.number() % SYSTEM_PROMPTS)]  # low ones are popular
             session.ids, session.tokens = list(prompt), len(prompt) * BLOCK_TOKENS
         self.say(session, self.random.log_normal(*USER))

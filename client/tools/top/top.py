@@ -1,5 +1,4 @@
-"""What `sluicectl top` shows: `sluicectl top --readings` gives a reading of the node for each line that is asked, and this file makes
-lines of text of it.
+"""The screen of `sluicectl top`: requests readings of the node from `sluicectl top --readings` and makes lines of text from them.
 
     python3 top.py INSTANCE VIEW FILTER INTERVAL_S model|prefix ascii|"" once|"" json|"" CONFIG_FILE [SETTING=VALUE]...
 """
@@ -20,39 +19,39 @@ from plain import interruptible, escaped, natural, percent, run, size_text, slui
 
 VIEWS = {"overview": (), "memory": ("name", "memory", "disk", "objects", "uses"), "disks": ("name", "live", "read", "written", "queue"),
          "peers": ("name", "read", "failures", "round trip"), "actors": ("name", "processor time", "memory", "messages", "restarts", "uptime"),
-         "engines": ("name", "loads", "look-ups", "stores", "bytes"), "help": ()}  # what their tables can be sorted by
+         "engines": ("name", "loads", "look-ups", "stores", "bytes"), "help": ()}  # columns by which their tables can be sorted
 TIERS = ("memory", "disk", "remote")
 WHERE = {**{tier: tier for tier in TIERS}, "none": "missed"}
 PLAIN, HEAD, GOOD, BAD = range(4)  # styles of lines
 SILENCE_S = 2
-SCAN_MS, SCAN_ONCE_MS = 20, 10000  # that the index is read on in a reading: 2 % of a core
-PEERS_S = 0.3  # that a transporter is waited for in a reading
+SCAN_MS, SCAN_ONCE_MS = 20, 10000  # time for the scan of the index in a reading: 2 % of a core
+PEERS_S = 0.3  # wait for the transporter in a reading
 FILTER_MAX, HISTORY_MAX, DISKS_SHOWN, WIDTH_MIN, ONCE_WIDTH = 31, 512, 4, 40, 120
 HELP = """\
 1 to 6      overview, memory, disks, peers, actors, engines; Tab: the next one
-p, Space    pause; what is shown stays
-s, r        sort by the next column; the other way round
-/           show rows of tables whose name has a text; an empty one: all
-g           memory and uses: by model, by prefix
+p, Space    pause: keep the present screen
+s, r        sort by the next column; reverse the order
+/           show rows of tables whose name contains a text; empty: all rows
+g           group memory and uses by model or by prefix
 + -         longer, shorter intervals
-up, down    move in a long table
-h, ?        this; q: end
+up, down    scroll in a long table
+h, ?        this help; q: quit
 
-now/s and the times are of the last interval, `in all` is since the node was started.
-Times are ends of buckets: <20us is more than 10 us and at most 20 us.
-missed: found on no tier. Blocks of loads are those that engines asked for.
-engines: a row is all engines of a model; single ones are not counted.
-uses/s: values got and blocks loaded; a block counts once, under its first part.
-Processes that come and go between two readings are not among them."""
+now/s and times are those of the last interval; `in all` is since the node was started.
+Times are upper bounds of buckets: <20us is more than 10 us and at most 20 us.
+missed: found in no tier. Blocks of loads are those that engines requested.
+engines: a row is all engines of a model; there are no figures for single engines.
+uses/s: values read and blocks loaded; a block counts once, under its first part.
+Processes that start and end between two readings are not included."""
 
 
 # ---- figures ----
 
 class Figures:
-    """All metrics of a node, as `sluicectl metrics` prints them: at one moment, or what came between two."""
+    """All metrics of a node, as `sluicectl metrics` prints them: at one moment, or the difference between two."""
 
     def __init__(self, text, at_ns):
-        self.at_ns = at_ns  # monotonic; of an interval, its length
+        self.at_ns = at_ns  # monotonic; for a difference, the length of the interval
         self.values, self.series = {}, collections.defaultdict(list)
         for line in text.split("\n"):
             if line and not line.startswith("#"):
@@ -62,7 +61,7 @@ class Figures:
                 self.series[key.partition("{")[0]].append(({name: re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], label) for name, label in labels}, key))
 
     def since(self, then):
-        """What came since then. Gauges stay, and so do counters of a node that began anew."""
+        """The difference since then. Gauges keep their value, as do counters that were reset by a restart of the node."""
         last = Figures("", max(self.at_ns - then.at_ns, 1))
         last.series = self.series
         for key, value in self.values.items():
@@ -78,14 +77,14 @@ class Figures:
         return sorted({row[label] for row, _ in self.series.get(name, ())}, key=natural)
 
     def label(self, name, label, **labels):
-        """The label of the series that is not 0; "": there is none."""
+        """The label of the series that is not 0; "": none."""
         return next((row[label] for row, key in self.series.get(name, ()) if self.values[key] and labels.items() <= row.items()), "")
 
     def where(self, *names, **labels):
         return {tier: sum(self.sum(name, tier=tier, **labels) for name in names) for tier in WHERE}
 
     def quantile(self, name, share, **labels):
-        """The end of the bucket in which this share of all lies, in s; 0: nothing was timed."""
+        """The upper bound of the bucket with this quantile, in s; 0: nothing was timed."""
         ends = collections.Counter()
         for row, key in self.series.get(name + "_bucket", ()):
             if labels.items() <= row.items():
@@ -97,7 +96,7 @@ class Figures:
         return amount / (self.at_ns / 1e9)
 
     def hits(self):
-        """Found, found with unlimited memory, and asked for: keys of gets and blocks of loads. Counters are not read at one moment."""
+        """(found, found with unlimited memory, requested) keys of gets and blocks of loads. The counters are not read at one moment."""
         where = self.where("sluice_get_keys_total", "sluice_load_blocks_total")
         hits, references = sum(where[tier] for tier in TIERS), sum(where.values())
         return hits, min(hits + self.sum("sluice_get_keys_seen_total") + self.sum("sluice_load_blocks_seen_total"), references), references
@@ -121,7 +120,7 @@ def count_text(value):
 
 
 def time_text(seconds):
-    """Of the end of a bucket."""
+    """A time that is the upper bound of a bucket."""
     if seconds == 0 or math.isinf(seconds):
         return "-" if seconds == 0 else ">10s"
     return f"<{seconds * 1e6:.0f}us" if seconds < 0.001 else f"<{seconds * 1e3:.0f}ms" if seconds < 1 else f"<{seconds:.0f}s"
@@ -133,7 +132,7 @@ def uptime_text(seconds):
 
 
 def spark(values, cells, ascii_only):
-    """The newest at the right, drawn from 0 to the highest one."""
+    """A graph of the values from 0 to the highest, the newest at the right."""
     letters = "_.-=+*#@" if ascii_only else "▁▂▃▄▅▆▇█"
     shown = list(values)[-cells:]
     highest = max(shown, default=0)
@@ -146,7 +145,7 @@ def bar(part, whole):
 
 
 def line_text(text, width):
-    """Characters that a terminal would take for orders are escaped; what is longer than the line is cut."""
+    """The text with escaped control characters, cut to the width."""
     out = ""
     for letter in text:
         shown = escaped(letter)
@@ -164,12 +163,12 @@ class State:
         self.now = self.last = None
         self.history = collections.deque(maxlen=HISTORY_MAX)  # (share of hits, bytes a second, evicted bytes a second)
         self.groups, self.groups_whole, self.problem = [], False, ""
-        self.nodes, self.nodes_why = None, ""  # None: not asked for yet
+        self.nodes, self.nodes_why = None, ""  # None: not requested yet
         self.sort, self.reverse, self.paused = 1, False, False
         self.lines, self.width = [], ONCE_WIDTH
 
     def take(self, head, text):
-        """A node that is away leaves what was seen last, and a line that says so."""
+        """Takes a reading. If the node does not answer, the last figures stay, with a line that reports it."""
         if "failed" in head:
             self.problem = head["failed"]
             return
@@ -214,7 +213,7 @@ class State:
     # ---- the overview ----
 
     def found(self, what, family, bytes_family, times_family):
-        """A table of where keys or blocks were found."""
+        """A table of the tiers in which keys or blocks were found."""
         last, now = self.last.where(family), self.now.where(family)
         self.add(f"{what:<10} {'now/s':>8} {'share':>7} {'in all':>9} {'share':>7} {'bytes':>13} {'p50':>8} {'p99':>8}", HEAD)
         for tier, name in WHERE.items():
@@ -257,7 +256,7 @@ class State:
     # ---- tables ----
 
     def table(self, head, rows, none):
-        """Rows are (name, what they may be sorted by beside it, [(line, style)], more names to filter by). Numbers have the highest first."""
+        """Rows are (name, values of the other columns for sorting, [(line, style)], more names for the filter). The highest number comes first."""
         shown = [row for row in rows if any(self.filter.lower() in name.lower() for name in (row[0], *row[3]))]
         shown.sort(key=lambda row: natural(row[0]))
         if self.sort > 0:
@@ -265,7 +264,7 @@ class State:
         if self.reverse:
             shown.reverse()
         names = f"; names with '{self.filter}'" if self.filter else ""
-        self.add(f"sorted by {VIEWS[self.view][self.sort]}{', the other way round' if self.reverse else ''}{names}")
+        self.add(f"sorted by {VIEWS[self.view][self.sort]}{', reversed' if self.reverse else ''}{names}")
         self.add(head, HEAD)
         for row in shown:
             for line, style in row[2]:
@@ -281,9 +280,9 @@ class State:
             rows.append((group["name"], (memory, disk, objects, uses),
                          [("{:>7} {:>10} {:>6} {:>10} {:>6}  {}".format(*texts, count_text(uses), group["name"]), PLAIN)], ()))
         self.table(f"{'objects':>7} {'memory':>10} {'share':>6} {'disk':>10} {'uses/s':>6}  {self.grouping}", rows,
-                   "nothing is held" if self.groups_whole else "")
+                   "the node is empty" if self.groups_whole else "")
         if not self.groups_whole:
-            self.add("the index is being read ...")
+            self.add("scanning the index ...")
 
     def disks(self):
         rows = []
@@ -311,10 +310,10 @@ class State:
                    f"{size_text(node['read_bytes']):>10} {node['failures']:>8}", PLAIN if node["state"] == "alive" else BAD)], ())
                 for node in self.nodes or ()]
         asked = self.nodes is not None
-        self.table(f"{'peer':<18} {'state':<9} {'link':<9} {'trip':>9} {'heard':>9} {'read':>10} {'failures':>8}", rows,
+        self.table(f"{'peer':<18} {'state':<9} {'link':<9} {'rtt':>9} {'last seen':>9} {'read':>10} {'failures':>8}", rows,
                    "no peers (settings peers, directory, cluster_listen)" if asked and not self.nodes_why else "")
         if not asked:
-            self.add("the transporter is being asked ...")
+            self.add("waiting for the transporter ...")
         elif self.nodes_why:
             self.add(self.nodes_why, BAD)
 
@@ -343,7 +342,7 @@ class State:
                 (f"  {model['model']}: all loads {count_text(whole)} ({percent(whole - now['loads']['none'], whole):.1f}% found), "
                  f"stores {count_text(now['stored'])}", PLAIN)], (model["model"],)))
         self.table(f"{'loads/s':>8} {'found':>7} {'looks/s':>8} {'found':>7} {'stores/s':>8} {'bytes':>12}  engines of", rows,
-                   "" if rows else "no blocks of engines were counted")
+                   "" if rows else "no engine has stored or loaded blocks")
 
     def models(self):
         for model in self.now.names("sluice_model_load_blocks_total", "model"):
@@ -423,7 +422,7 @@ class Screen:
     def line(self, row, text, style):
         colour = curses.color_pair(style) if self.colours else curses.A_BOLD
         attributes = {PLAIN: curses.A_NORMAL, HEAD: curses.A_REVERSE, GOOD: colour, BAD: colour | curses.A_BOLD}[style]
-        room = self.window.getmaxyx()[1] - 1  # not the last cell: that of the last row would scroll
+        room = self.window.getmaxyx()[1] - 1  # without the last cell: writing that of the last row would scroll
         try:
             self.window.addstr(row, 0, text.ljust(room) if style == HEAD else text, attributes)
         except curses.error:
@@ -435,7 +434,7 @@ class Screen:
         lines = state.draw(max(width, WIDTH_MIN))
         rows = max(height - 1, 1)
         heads = [at + 1 for at, (_, style) in enumerate(lines) if style == HEAD]
-        fixed = min(heads[-1] if VIEWS[state.view] and heads else 0, rows - 1)  # title and heads stay, the rest moves
+        fixed = min(heads[-1] if VIEWS[state.view] and heads else 0, rows - 1)  # title and heads stay, the rest scrolls
         self.scrolled = max(min(self.scrolled, len(lines) - fixed - (rows - fixed)), 0)
         self.window.erase()
         for row, (text, style) in enumerate((lines[:fixed] + lines[fixed + self.scrolled:])[:rows]):
@@ -449,7 +448,7 @@ class Screen:
         self.state.view, self.state.reverse, self.scrolled = name, False, 0
         self.state.sort = 1 if VIEWS[name] and name != "actors" else 0
         if name == "peers":
-            self.due_s = 0  # they are asked for now
+            self.due_s = 0  # request them now
 
     def filter_key(self, key):
         state = self.state
@@ -513,7 +512,7 @@ class Screen:
             elif gone := dict(ends.poll(0)):
                 if self.node.readings.stdout.fileno() in gone:
                     self.node.end()
-                self.over = True  # the terminal is gone, and nobody is left who could end it
+                self.over = True  # the terminal was closed
 
 
 def screen_run(state, node):
@@ -522,7 +521,7 @@ def screen_run(state, node):
         curses.setupterm()
     except curses.error:
         sys.exit(f"sluicectl top: the terminal '{terminal}' is not known; set TERM, or use --once")
-    if not curses.tigetstr("cup"):  # as "dumb": nothing would be seen
+    if not curses.tigetstr("cup"):  # as "dumb", which would show nothing
         sys.exit(f"sluicectl top: the terminal '{terminal}' cannot move its cursor; set TERM, or use --once")
 
     def run(window):
@@ -530,7 +529,7 @@ def screen_run(state, node):
         try:
             curses.curs_set(0)
         except curses.error:
-            pass  # it has none to hide
+            pass  # the terminal cannot hide its cursor
         Screen(window, state, node).run()
 
     node.read(state, 0, True)
@@ -538,18 +537,18 @@ def screen_run(state, node):
 
 
 class Node:
-    """The programs that are asked about it. Each is in a session of its own: a Ctrl-C is for this process."""
+    """The sluicectl processes that read the node. Each has its own session, so that Ctrl-C signals only this process."""
 
     def __init__(self, settings, as_json):
         self.command, *self.settings = sluicectl(*settings)
         self.readings = self.start("top", "--readings", *(["--json"] if as_json else []), stdin=subprocess.PIPE)
-        self.nodes = None  # that asks for peers, while it does
+        self.nodes = None  # the running `sluicectl nodes`
 
     def start(self, *words, **streams):
         return subprocess.Popen([self.command, *words, *self.settings], stdout=subprocess.PIPE, start_new_session=True, **streams)
 
     def read(self, state, scan_ms, must=False):
-        """Gives a reading to the state. One that must succeed and does not ends this process, as does an end of the program: it says why."""
+        """Passes a reading to the state. Ends this process if a reading with must fails, or if the program ends, which prints why."""
         lines = []
         try:
             self.readings.stdin.write(f"{state.grouping} {scan_ms} {int(must)}\n".encode())
@@ -566,12 +565,12 @@ class Node:
         state.take(head, b"".join(lines[:-1]).decode(errors="surrogateescape"))
 
     def end(self):
-        """Of this process, as the readings have ended. What ended by itself has said why."""
+        """Ends this process because the readings have ended. A program that ended by itself has printed why."""
         code = self.readings.wait()
         sys.exit(f"sluicectl top: its readings were ended by signal {-code}" if code < 0 else max(code, 1))
 
     def read_peers(self, state, patience_s):
-        """Where there is no answer yet, the next reading takes it. NICs are not shown here, and their load takes 0.25 s to read."""
+        """Reads the peers. An answer that is late is taken by a later call. NICs are left out: reading their load takes 0.25 s."""
         self.nodes = self.nodes or self.start("nodes", "--json", "--sysfs", "/nonexistent", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             answer = json.loads(self.nodes.communicate(timeout=patience_s)[0] or "{}")
@@ -584,11 +583,11 @@ class Node:
 
 def main():
     instance, view, shown, interval, grouping, letters, once, as_json, *settings = sys.argv[1:]
-    for right, text in ((view in VIEWS and view != "help", "--view is overview, memory, disks, peers, actors or engines"),
-                        (0.1 <= float(interval) <= 60, "--interval is 100ms to 60s"),
-                        (len(os.fsencode(shown)) <= FILTER_MAX, f"--filter has {FILTER_MAX} bytes at most"),
-                        (once or not as_json, "--json goes with --once"),
-                        (once or (os.isatty(0) and os.isatty(1)), "the live view needs a terminal; --once prints one and ends")):
+    for right, text in ((view in VIEWS and view != "help", "--view must be overview, memory, disks, peers, actors or engines"),
+                        (0.1 <= float(interval) <= 60, "--interval must be 100ms to 60s"),
+                        (len(os.fsencode(shown)) <= FILTER_MAX, f"--filter may have at most {FILTER_MAX} bytes"),
+                        (once or not as_json, "--json needs --once"),
+                        (once or (os.isatty(0) and os.isatty(1)), "the live view needs a terminal; --once prints one screen and ends")):
         if not right:
             print(f"sluicectl top: {text}; see: sluicectl top --help", file=sys.stderr)
             return 2

@@ -1,4 +1,4 @@
-/* client/mooncake/store/codes.c - libsluice's codes as Mooncake's. */
+/* client/mooncake/store/codes.c - translates libsluice's codes to Mooncake's. */
 #include "client/mooncake/store/internal.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ int sl_store_code_of(sl_err err)
         [SL_ERR_CANCELLED] = SL_STORE_BAD_WRITE,   [SL_ERR_STALE] = SL_STORE_BAD_WRITE,
         [SL_ERR_PERMISSION] = SL_STORE_NOT_NOW,    [SL_ERR_UNSUPPORTED] = SL_STORE_UNSUPPORTED,
         [SL_ERR_CORRUPT] = SL_STORE_CORRUPT,       [SL_ERR_IO] = SL_STORE_FILE_READ,
-        [SL_ERR_DISK_AWAY] = SL_STORE_FILE_WRITE, /* removed, but for what is noted for that disk */
+        [SL_ERR_DISK_AWAY] = SL_STORE_FILE_WRITE, /* removed, but that disk lacks the tombstone */
         [SL_ERR_DEVICE] = SL_STORE_TRANSFER,       [SL_ERR_LEASED] = SL_STORE_LEASED,
         [SL_ERR_LEASE_OVER] = SL_STORE_LEASE_OVER,
     };

@@ -1,17 +1,15 @@
-/* client/mooncake/store/doubt.c - keys whose reading failed a moment ago: look-ups answer that they
- * are not there.
- *
- * An engine whose load failed recomputes, and looks the key up again at once. As long as the value
- * is there and cannot be read (no memory to read it into, a disk that stands still, another size) a
- * yes would make it load, fail and look for ever. */
+/* client/mooncake/store/doubt.c - doubts: keys whose read failed a moment ago, which lookups report
+ * as absent. * * An engine whose load failed recomputes, and looks the key up again at once. While
+ * the value exists but cannot be read (no memory to read it into, a hanging disk, another size), a
+ * hit would make the engine load, fail and look up forever. */
 #include "client/mooncake/store/internal.h"
 
 #define DOUBT_MS        UINT64_C(5000)
 #define DOUBT_TIME_MASK UINT64_C(0xffffffff)
 
-/* A slot: the upper half of a key's hash, but for its lowest bit, which says that the caller's
- * memory was the reason, so that a value in memory is doubted, too; and the millisecond (modulo
- * 2^32) at which the doubt ends. */
+/* A slot has in its upper half the upper half of a key's hash, except the lowest bit: that one is
+ * set if the caller's memory was the reason, so that a value in memory is doubted as well. The
+ * lower half is the millisecond (modulo 2^32) at which the doubt ends. */
 #define DOUBT_MISFIT    (UINT64_C(1) << 32)
 #define DOUBT_HASH_MASK (~(DOUBT_TIME_MASK | DOUBT_MISFIT))
 
@@ -26,8 +24,8 @@ static bool doubt_stands(uint64_t slot, uint64_t hash, uint64_t now_ms)
     return ((slot ^ hash) & DOUBT_HASH_MASK) == 0 && left_ms - 1 < DOUBT_MS;
 }
 
-/* Whether the failure says that the next attempt fails, too, and not that the caller was wrong. A
- * corrupt copy is forgotten by the node at once: its key is a miss as it is. */
+/* Whether the next attempt would fail as well, and the caller is not at fault. The node removes a
+ * corrupt copy at once, so its key is a miss anyway. */
 static bool failure_lasts(sl_err err)
 {
     switch (err) {
@@ -57,7 +55,7 @@ static void doubt_end(struct store_base *base, struct sl_object_key key)
     atomic_store_explicit(doubt_slot(base, store_key_hash(key)), 0, memory_order_relaxed);
 }
 
-/* What is in memory can be read: it was put again, or there is room again. */
+/* A value in memory can be read: it was put again, or memory became free. */
 static bool in_memory(struct store_base *base, struct sl_object_key key)
 {
     struct sl_client *quiet = store_quiet_client(base);
@@ -67,7 +65,7 @@ static bool in_memory(struct store_base *base, struct sl_object_key key)
            stat.in_memory;
 }
 
-/* The slot in which a doubt of this key stands; 0: none does. */
+/* Returns the slot with a doubt about this key; 0: there is none. */
 static uint64_t doubt_of(struct store_base *base, struct sl_object_key key)
 {
     uint64_t end_ms = atomic_load_explicit(&base->doubts_end_ms, memory_order_relaxed);
@@ -75,7 +73,7 @@ static uint64_t doubt_of(struct store_base *base, struct sl_object_key key)
         return 0;
     }
     uint64_t now_ms = sl_clock_monotonic_ns() / STORE_NS_PER_MS;
-    if (now_ms >= end_ms) { /* look-ups cost again what they did before anything failed */
+    if (now_ms >= end_ms) { /* from now on lookups skip the slots */
         (void)atomic_compare_exchange_strong_explicit(&base->doubts_end_ms, &end_ms, 0,
                                                       memory_order_relaxed, memory_order_relaxed);
         return 0;

@@ -1,9 +1,10 @@
-/* client/mooncake/store/fork.c - what a child of a fork finds: tables as they were between two
- * changes, and locks that nobody holds whose thread stayed with the parent. */
+/* client/mooncake/store/fork.c - keeps stores usable in a forked child: its tables are consistent,
+ * and no lock is held by a thread that exists only in the parent. */
 #include "client/mooncake/store/internal.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t stores_lock = PTHREAD_MUTEX_INITIALIZER; /* taken before those of stores */
+static pthread_mutex_t stores_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* taken before the locks of stores */
 static struct sl_store *stores;
 
 static void fork_begins(void)
@@ -22,7 +23,7 @@ static void fork_ends(void)
     pthread_mutex_unlock(&stores_lock);
 }
 
-/* Life may be held, and waited for, by threads that are not there. */
+/* `life` and `changed` may be in use by threads that the child does not have. */
 static void fork_ends_in_child(void)
 {
     for (struct sl_store *store = stores; store != NULL; store = store->next) {

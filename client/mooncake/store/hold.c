@@ -1,4 +1,5 @@
-/* client/mooncake/store/hold.c - values where they lie: pinned, or copied where pins run out. */
+/* client/mooncake/store/hold.c - buffers of values: pinned in shared memory, or copied when no pins
+ * are left. */
 #include "client/mooncake/store/internal.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 struct sl_store_buffer {
     struct store_base *base;
-    struct sl_view view; /* of a copy: no pin */
+    struct sl_view view; /* of a copy: without a pin */
     void *copy;
     uint64_t local_bytes; /* of the copy */
 };
@@ -33,7 +34,7 @@ void sl_store_buffer_release(struct sl_store_buffer **buffer)
     if (gone->copy != NULL) {
         store_local_give(gone->base, gone->local_bytes);
         free(gone->copy);
-    } else if (gone->base->pid == getpid()) { /* else the pin is the parent's */
+    } else if (gone->base->pid == getpid()) { /* else the pin belongs to the parent */
         sl_view_release(gone->base->client, &gone->view);
     }
     store_leave(gone->base);
@@ -55,9 +56,9 @@ bool sl_store_buffer_is_copy(const struct sl_store_buffer *buffer)
     return buffer->copy != NULL;
 }
 
-/* ---- copies, of the local buffer ---- */
+/* ---- copies, within the local buffer ---- */
 
-#define COPY_TRIES_MAX 16 /* a value that is replaced by a larger one each time it is read */
+#define COPY_TRIES_MAX 16 /* for a value that is replaced by a larger one during each read */
 
 static int hold_copy(struct sl_store *store, struct store_base *base, struct sl_object_key key,
                      struct sl_store_buffer **out)
@@ -105,8 +106,8 @@ static int hold_pinned(struct store_base *base, struct sl_view *view, struct sl_
     return *out == NULL ? SL_STORE_NO_BUFFER : SL_STORE_OK;
 }
 
-/* A batch from disk may take longer than a call may wait. While value after value still comes,
- * somebody answers; the last wait begins before the ceiling. */
+/* A batch from disk may take longer than the timeout of a call. Continues while values still
+ * arrive; the last wait begins before the ceiling. */
 static void hold_rest(struct store_base *base, const struct sl_object_key *mapped, uint32_t count,
                       uint64_t ceiling_ns, struct sl_view *views, sl_err *errs)
 {
@@ -122,7 +123,7 @@ static void hold_rest(struct store_base *base, const struct sl_object_key *mappe
     }
 }
 
-/* keys as the tenant says them, mapped as the node does. */
+/* keys: as the tenant names them; mapped: their names on the node. */
 static void hold_batch(struct sl_store *store, struct store_base *base,
                        const struct sl_object_key *keys, const struct sl_object_key *mapped,
                        uint32_t count, struct sl_view *views, sl_err *errs,
@@ -135,7 +136,7 @@ static void hold_batch(struct sl_store *store, struct store_base *base,
     store_errs_close(errs, count, err);
     for (uint32_t i = 0; i < count; i++) {
         if (mapped[i].length != 0 &&
-            errs[i] != SL_ERR_LIMIT) { /* a copy is noted where it is read */
+            errs[i] != SL_ERR_LIMIT) { /* hold_copy's read notes it itself */
             store_doubt_note(base, mapped[i], errs[i]);
         }
         if (mapped[i].length == 0) {

@@ -1,4 +1,4 @@
-/* client/mooncake/store/internal.h - what the files of the store share. */
+/* client/mooncake/store/internal.h - types and functions that the files of the store share. */
 #ifndef SL_CLIENT_MOONCAKE_STORE_INTERNAL_H
 #define SL_CLIENT_MOONCAKE_STORE_INTERNAL_H
 
@@ -12,26 +12,26 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define STORE_SEGMENTS_MAX 16u /* names in libsluice's terms */
+#define STORE_SEGMENTS_MAX 16u /* most names in libsluice's terms */
 #define STORE_PREFIX_BYTES 128u
 #define STORE_NS_PER_MS    UINT64_C(1000000)
 #define STORE_DOUBTS       4096u
-/* A close waits no longer for each contribution: the node ends it with the client in any case. */
+/* Longest wait of a close for each contribution; the node ends it with the client in any case. */
 #define STORE_WITHDRAW_NS (2 * SL_NS_PER_S)
-/* Of setup and mount alone: a registrar may be busy with making memory. */
+/* For setup and mount: the registrar may be busy allocating memory. */
 #define STORE_CONTRIBUTE_NS   (30 * SL_NS_PER_S)
 #define STORE_SOFT_PIN_NS     (UINT64_C(30) * 60 * 1000 * STORE_NS_PER_MS)
 #define STORE_SOFT_PIN_MS_MAX (UINT64_C(24) * 60 * 60 * 1000)
 
-/* What one setup made. Calls and buffers under way hold it. */
+/* State of one setup. Running calls and buffers hold a reference. */
 struct store_base {
     _Atomic uint32_t refs;
     struct sl_client *client;
     pthread_mutex_t quiet_lock;
-    struct sl_client *quiet; /* looks without leasing; NULL: not needed yet */
+    struct sl_client *quiet; /* a client that does not lease; NULL: not needed yet */
     char instance[256];
     char name[SL_STORE_NAME_BYTES];
-    int port_fd; /* holds the port of the name */
+    int port_fd; /* reserves the name's port; -1: none */
     bool dummy, contributes;
     char prefix[STORE_PREFIX_BYTES]; /* of the tenant's keys */
     uint32_t prefix_length;
@@ -39,8 +39,8 @@ struct store_base {
     uint64_t local_bytes;
     uint64_t call_ns; /* longest wait of a call; 0: the node's op_timeout */
     pid_t pid;
-    /* doubt.c; relaxed: an answer that comes a moment late does no harm */
-    _Atomic uint64_t doubts_end_ms; /* CLOCK_MONOTONIC; 0: no doubt stands */
+    /* doubt.c; relaxed: a lookup that misses a new doubt does no harm */
+    _Atomic uint64_t doubts_end_ms; /* CLOCK_MONOTONIC; 0: there are no doubts */
     _Atomic uint64_t doubts[STORE_DOUBTS];
 };
 
@@ -53,25 +53,25 @@ struct store_segment {
 };
 
 struct store_session {
-    struct sl_table_node node; /* in the table of its kind, by key */
-    struct store_base *base;   /* a use of it */
-    uint32_t uses;             /* calls under way */
-    bool over;                 /* out of the table */
+    struct sl_table_node node; /* in gets or puts, by key */
+    struct store_base *base;   /* a reference */
+    uint32_t uses;             /* running calls */
+    bool over;                 /* removed from the table */
     uint64_t length_bytes;
-    struct sl_store_buffer *value; /* of a reading one: pinned; NULL: no pins were left */
+    struct sl_store_buffer *value; /* reading: pinned; NULL: no pins were left */
     uint64_t lease_end_ns;         /* 0: none */
-    struct sl_draft *draft;        /* of a writing one */
+    struct sl_draft *draft;        /* writing */
     uint32_t key_length;
     char key[]; /* as on the node */
 };
 
 struct sl_store {
-    struct sl_store *next; /* of the process */
-    pthread_mutex_t life;  /* one ends, or is put in, at a time; taken before lock */
-    pthread_mutex_t lock;  /* all below; held for no call to the node */
+    struct sl_store *next; /* in the process's list */
+    pthread_mutex_t life;  /* held to end or install a base; taken before lock */
+    pthread_mutex_t lock;  /* for all below; never held during a call to the node */
     pthread_cond_t changed;
     struct store_base *base;      /* NULL: not set up */
-    struct store_region *regions; /* in the order in which they came */
+    struct store_region *regions; /* in order of registration */
     uint32_t region_count, region_room;
     struct store_segment *segments;
     uint32_t segment_count, segment_room;
@@ -79,14 +79,14 @@ struct sl_store {
 };
 
 /* ---- codes.c ---- */
-/* The same code for each of a batch. */
+/* Sets the same code for all items of a batch. */
 void store_codes_fill(int *codes, uint32_t count, int code);
 void store_results_fill(int64_t *results, uint32_t count, int code);
-/* Zeroed memory for so many, which SL_AUTO(free) frees; analysers do not see that of calloc itself.
- */
+/* Returns zeroed memory for count items, at least one, to be freed by SL_AUTO(free), which
+ * analysers do not see with calloc itself. */
 void *store_room(uint32_t count, size_t item_bytes);
 
-/* Around a batch of libsluice: what it did not answer has the code of the call. */
+/* Used around a batch call of libsluice: items that it did not set get the code of the call. */
 static inline void store_errs_open(sl_err *errs, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -99,14 +99,14 @@ static inline void store_errs_close(sl_err *errs, uint32_t count, sl_err err)
         errs[i] = errs[i] == SL_ERR_COUNT ? err : errs[i];
     }
 }
-/* The node said what is with the value: another question will be answered, too. */
+/* Whether the node answered for this value, so that another request will also be answered. */
 static inline bool store_answered(sl_err err)
 {
     return err == SL_OK || err == SL_ERR_NOT_FOUND || err == SL_ERR_LIMIT;
 }
 
 /* ---- open.c ---- */
-/* A use of what is set up, or NULL. */
+/* Returns a reference to the current base; NULL if the store is not set up. */
 struct store_base *store_enter(struct sl_store *store);
 void store_hold(struct store_base *base);
 void store_leave(struct store_base *base);
@@ -117,93 +117,96 @@ static inline void sl_auto_leave(void *at) /* SL_AUTO(leave) struct store_base *
         store_leave(*base);
     }
 }
-/* A client that leases nothing. NULL: none could be had. */
+/* Returns a client that does not lease; NULL: it could not be opened. */
 struct sl_client *store_quiet_client(struct store_base *base);
 
-/* The timeout of a call that moves so many bytes: waiting for an answer is short, moving them
- * takes its time. */
+/* Returns the timeout of a call that copies `bytes`: the wait for a reply and the time to copy. */
 uint64_t store_call_ns(const struct store_base *base, uint64_t bytes);
 
-/* When a call that begins now, and goes on as long as answers come, ends in any case: after ten
- * times the longest wait for one of so many bytes. */
+/* Returns the latest end of a call that starts now and continues while replies arrive: ten times
+ * the timeout of a call of `bytes`. */
 uint64_t store_ceiling_ns(const struct store_base *base, uint64_t bytes);
 
 /* ---- fork.c ---- */
-/* From here on, and no longer, a child of a fork can go on with the store. */
+/* Between these calls, a forked child finds the store's locks and tables in a usable state. */
 void store_fork_add(struct sl_store *store);
 void store_fork_take(struct sl_store *store);
 
 /* ---- keys.c ---- */
-/* Keys as they are on the node: in place where that is the same, else in *names, which is to be
- * freed. A key that cannot be gets length 0. False: no memory. */
+/* Replaces keys by their names on the node: unchanged if equal, else in *names, which the caller
+ * frees. An invalid key gets length 0. False: no memory. */
 bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, uint32_t count,
                     size_t stride_bytes, char **names);
 struct sl_store_prefix store_tenant(const struct store_base *base);
-/* Of one with length 0: to write it, and to look for it. */
+/* Codes for a mapped key of length 0: on a write, on a lookup. */
 int store_key_code(struct sl_object_key mapped);
 int store_key_absent(struct sl_object_key mapped);
 uint64_t store_key_hash(struct sl_object_key key);
-/* Of items to be written. */
+/* Mapped names of items to write. */
 struct store_batch {
     char *names, *bundles;
-    uint32_t *later; /* a later item with the same key, or itself; NULL: there are none */
+    uint32_t *later; /* for each item a later one with its key, or itself; NULL: all keys differ */
 };
-/* Keys and bundles (the groups of terms) as they are on the node. False: no memory. */
+/* Maps keys and bundles (the groups of terms) to the node's names. False: no memory. */
 bool store_batch_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
                      const struct sl_store_terms *terms, struct store_batch *batch);
 void sl_auto_batch(void *at);
 
 /* ---- doubt.c ---- */
-/* Look-ups doubt a value that did not fit the memory meant for it, for 5 s or until it is read. */
+/* Notes that a value did not fit the caller's memory: lookups report it absent for 5 s, or until it
+ * is read. */
 void store_doubt_misfit(struct store_base *base, struct sl_object_key key);
-/* How the reading of a key ended: look-ups doubt what failed, until it is in memory again. */
+/* Notes the result of a read: after a lasting failure, lookups report the key absent for 5 s, or
+ * until it is in memory again. */
 void store_doubt_note(struct store_base *base, struct sl_object_key key, sl_err err);
 bool store_doubted(struct store_base *base, struct sl_object_key key);
 
 /* ---- hold.c ---- */
-/* Takes over the view. */
+/* Takes the view on success; NULL: no memory. */
 struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct sl_view *view);
 
 /* ---- write.c ---- */
-/* Terms as libsluice takes them; SL_STORE_OK or what is wrong with them. */
+/* Converts terms to libsluice's. Errors: SL_STORE_INVALID, SL_STORE_NO_SPACE. */
 struct store_terms {
-    struct sl_terms terms; /* which point at names */
+    struct sl_terms terms; /* point to names */
     const char *names[STORE_SEGMENTS_MAX];
-    bool keeps_soft_pin; /* PRESERVE: a value that is replaced hands its pin on */
+    bool keeps_soft_pin; /* PRESERVE: the new value keeps the pin of the old one */
 };
 int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t count,
                      struct store_terms *out);
 
-/* Bytes of the local buffer. False: so many are not free. */
+/* Reserves bytes of the local buffer. False: too few are free. */
 bool store_local_take(struct store_base *base, uint64_t bytes);
 void store_local_give(struct store_base *base, uint64_t bytes);
 
 /* ---- look.c ---- */
-/* Asks other nodes, where there are any, for what is SL_ERR_NOT_FOUND: what is there gets SL_OK,
- * and found[i] (found may be NULL). */
+/* Asks peers, if any, about keys with SL_ERR_NOT_FOUND. A key that a peer has gets SL_OK and
+ * found[i] (found may be NULL). */
 void store_seek(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
                 sl_err *errs, struct sl_elsewhere *found);
-/* infos: SL_CONTRIBUTIONS_MAX; gives how many there are: none of a node without them. */
+/* Fills infos[SL_CONTRIBUTIONS_MAX] and returns their number; 0 if the node has no contributions.
+ */
 uint32_t store_contributions(struct sl_client *client, struct sl_contribution_info *infos);
 
 /* ---- read.c ---- */
-/* errs[i] is set for all. */
-void store_get_pieces(struct store_base *base, const struct sl_pieces *items, uint32_t count,
-                      bool whole, uint64_t *lengths, sl_err *errs);
+/* Reads values; sets all errs[i]. */ void store_get_pieces(struct store_base *base,
+                                                            const struct sl_pieces *items,
+                                                            uint32_t count, bool whole,
+                                                            uint64_t *lengths, sl_err *errs);
 
 /* ---- session.c ---- */
-void store_sessions_end(struct sl_store *store); /* of a close */
+void store_sessions_end(struct sl_store *store); /* for a close */
 
 /* ---- memory.c ---- */
 void store_regions_end(struct sl_store *store);
 void store_pools_end(const struct sl_store *store);
-/* Whether it is, or is part of, what sl_store_memory_alloc gave. */
+/* Whether the range is (part of) memory from sl_store_memory_alloc or sl_store_pool_alloc. */
 bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes);
 
 /* ---- segment.c ---- */
-/* Of a contribution's name, the part that is its host's segment. */
+/* Returns the length of the host's segment name at the begin of a contribution's name. */
 size_t store_segment_host_length(const char *name);
-/* client NULL: they are the parent's. */
+/* Ends further contributions. client NULL: they belong to the parent process. */
 void store_segments_end(struct sl_store *store, struct sl_client *client);
 
 #endif

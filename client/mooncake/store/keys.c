@@ -1,5 +1,4 @@
-/* client/mooncake/store/keys.c - keys of a batch as the node has them, and keys that it has twice.
- */
+/* client/mooncake/store/keys.c - maps keys of a batch to the node's names, and finds duplicates. */
 #include "client/mooncake/store/internal.h"
 
 #include <stdlib.h>
@@ -12,7 +11,7 @@ static struct sl_object_key *key_at(struct sl_object_key *keys, uint32_t index, 
     return (struct sl_object_key *)((char *)keys + index * stride_bytes);
 }
 
-/* No key: its address tells store_key_code() why. */
+/* An invalid key; store_key_code() derives the reason from its address. */
 static struct sl_object_key key_bad(bool empty)
 {
     return (struct sl_object_key){.at = empty ? "" : NULL, .length = 0};
@@ -33,10 +32,11 @@ struct sl_store_prefix store_tenant(const struct store_base *base)
     return (struct sl_store_prefix){.at = base->prefix, .length = base->prefix_length};
 }
 
-/* How a key goes on the node; length 0 of the prefix: it is its own name. */
+/* How a key is named on the node: by prefix and key, or by digest. A plain name with an empty
+ * prefix is the key itself. */
 struct naming {
     struct sl_store_prefix prefix;
-    bool plain; /* else by its digest */
+    bool plain; /* false: by digest */
 };
 
 static struct naming naming_of(struct sl_store_prefix tenant, struct sl_object_key key)
@@ -45,7 +45,7 @@ static struct naming naming_of(struct sl_store_prefix tenant, struct sl_object_k
     return (struct naming){prefix, sl_store_key_plain(prefix, key)};
 }
 
-/* How many bytes of room the names need; what cannot be a key becomes none. */
+/* Returns how many bytes the names need; marks invalid keys. */
 static size_t names_measure(struct sl_store_prefix tenant, struct sl_object_key *keys,
                             uint32_t count, size_t stride_bytes)
 {
@@ -90,7 +90,7 @@ bool store_keys_map(const struct store_base *base, struct sl_object_key *keys, u
     return needed == 0 || to != NULL;
 }
 
-/* ---- twice the same ---- */
+/* ---- duplicates ---- */
 
 #define HASH_MULTIPLIER UINT64_C(0x9e3779b97f4a7c15)
 
@@ -116,7 +116,7 @@ static bool same_key(const struct sl_object_key *left, const struct sl_object_ke
            memcmp(left->at, right->at, left->length) == 0;
 }
 
-/* Where hashes begin, so that nobody can choose keys that are alike. */
+/* Returns a random seed of hashes, so that no client can choose keys that collide. */
 static uint64_t seed_new(void)
 {
     uint64_t number = 0;
@@ -126,9 +126,9 @@ static uint64_t seed_new(void)
     return number | 1;
 }
 
-/* Probes end: chains of a hostile batch, whose hashes are alike, cost count steps each at most.
- * later[i]: a later item with the same key, or i; *later NULL: there are none. Items with
- * key.length 0 are left out. False: no memory. */
+/* Sets later[i] to a later item with the same key, or i; *later is NULL if all keys differ. Items
+ * with key.length 0 are skipped. Even if all hashes of a hostile batch collide, a probe takes at
+ * most count steps. False: no memory. */
 static bool duplicates_find(const struct sl_pieces *items, uint32_t count, uint32_t **later)
 {
     bool any = false;
@@ -149,7 +149,7 @@ static bool duplicates_find(const struct sl_pieces *items, uint32_t count, uint3
         return false;
     }
     uint64_t seed = seed_new();
-    for (uint32_t i = count; i-- > 0;) { /* backwards: the last one is met first */
+    for (uint32_t i = count; i-- > 0;) { /* backwards: the last item is entered first */
         const struct sl_object_key *key = &items[i].key;
         (*later)[i] = i;
         if (key->length == 0) {
@@ -173,9 +173,9 @@ static bool duplicates_find(const struct sl_pieces *items, uint32_t count, uint3
     return true;
 }
 
-/* ---- of items to be written ---- */
+/* ---- items to write ---- */
 
-/* The bundles of items as the node has them; too long ones are libsluice's to refuse. */
+/* Maps the bundles of items to the node's names; libsluice refuses those that are too long. */
 static bool groups_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
                        char **room)
 {

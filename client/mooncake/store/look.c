@@ -1,4 +1,4 @@
-/* client/mooncake/store/look.c - existence, size, descriptors, removal. */
+/* client/mooncake/store/look.c - existence, size and descriptors of keys. */
 #include "client/mooncake/store/internal.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ void store_seek(struct store_base *base, const struct sl_object_key *keys, uint3
 
 /* ---- existence and size ---- */
 
-/* What is being written is not there yet. */
+/* A key that is being written does not exist yet. */
 static int exist_code_of(int code)
 {
     bool absent = code == SL_STORE_NOT_FOUND || code == SL_STORE_NOT_READY;
@@ -92,8 +92,8 @@ int64_t sl_store_size(struct sl_store *store, struct sl_object_key key)
 
 /* ---- descriptors ---- */
 
-/* A host's segment is the first part of a contribution's name; of a node without contributions it
- * is the node. */
+/* Writes the segment's name: the first part of the contribution's name, or the node's name if it
+ * has no contributions. */
 static void segment_name(const struct store_base *base, uint64_t contributions,
                          const struct sl_contribution_info *infos, uint32_t info_count,
                          char name[SL_STORE_NAME_BYTES])
@@ -125,7 +125,7 @@ int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32
     struct sl_contribution_info *infos = store_room(SL_CONTRIBUTIONS_MAX, sizeof *infos);
     SL_AUTO(free) struct sl_stat *stats = store_room(count, sizeof *stats);
     SL_AUTO(free)
-    struct sl_elsewhere *others = store_room(count, sizeof *others); /* node "": here */
+    struct sl_elsewhere *others = store_room(count, sizeof *others); /* node "": this node has it */
     SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     memset(out, 0, count * sizeof *out);
     if (base == NULL || infos == NULL || stats == NULL || others == NULL || errs == NULL ||

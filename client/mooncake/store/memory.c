@@ -1,13 +1,11 @@
-/* client/mooncake/store/memory.c - which memory was registered, and memory that is made for
- * callers.
- */
+/* client/mooncake/store/memory.c - registrations of memory, and allocations for callers. */
 #include "client/mooncake/store/internal.h"
 #include "runtime/base/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what was registered ---- */
+/* ---- registrations ---- */
 
 static uint64_t region_end(const struct store_region *region)
 {
@@ -19,9 +17,10 @@ static void *memory_at(uint64_t addr)
     return (void *)(uintptr_t)addr;
 }
 
-/* The very region, or NULL. *fine: it may be registered. Engines in front of a mooncake_client
- * register pools that share memory: one may be part of another, and counts twice. All others do as
- * with Mooncake's transfer engine: what is registered, or a part of it, is not registered again. */
+/* Returns the identical region, or NULL. *fine: whether the range may be registered. A dummy's
+ * engines register pools that share memory: one may be part of another, or registered twice. For
+ * others, as with Mooncake's transfer engine, registered memory or a part of it cannot be
+ * registered again. */
 static struct store_region *region_find(struct sl_store *store, uint64_t addr,
                                         uint64_t length_bytes, bool *fine)
 {
@@ -50,7 +49,7 @@ static int region_add(struct sl_store *store, uint64_t addr, uint64_t length_byt
         return SL_STORE_INVALID;
     }
     if (known != NULL) {
-        known->uses++; /* libsluice knows it already */
+        known->uses++; /* already registered with libsluice */
         return SL_STORE_OK;
     }
     if (!SL_ARRAY_ROOM(store->regions, store->region_room, store->region_count + 1)) {
@@ -129,12 +128,13 @@ uint64_t sl_store_registered_bytes(struct sl_store *store, uint64_t addr)
 
 struct memory {
     struct memory *next;
-    const struct sl_store *owner; /* a pool's: freed when the store is closed; else NULL */
+    const struct sl_store
+        *owner; /* of a pool, which is freed when the store is closed; else NULL */
     void *at;
-    uint64_t length_bytes; /* as asked for */
+    uint64_t length_bytes; /* as requested */
 };
-/* What was given with which length: a dummy registers nothing beyond it. One list a process, as
- * engines expect: what one allocator gave another may free. */
+/* All allocations with their length, beyond which a dummy registers nothing. One list for the
+ * process, since engines expect that memory of one allocator can be freed by another. */
 static pthread_mutex_t memories_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct memory *memories;
 
@@ -162,7 +162,7 @@ void *sl_store_memory_alloc(uint64_t length_bytes)
     return memory_new(NULL, length_bytes);
 }
 
-/* The one at an address, or, of address NULL, one of the owner. */
+/* Removes and returns the allocation at an address; address NULL: one of the owner. */
 static struct memory *memory_take(const void *at, const struct sl_store *owner)
 {
     pthread_mutex_lock(&memories_lock);

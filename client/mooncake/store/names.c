@@ -1,16 +1,16 @@
-/* client/mooncake/store/names.c - see names.h. */
+/* client/mooncake/store/names.c - names of the store's keys on a node. */
 #include "client/mooncake/store/names.h"
 #include "runtime/base/sl_hex.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define NAME_BYTES_MAX 1024u /* libsluice's keys */
+#define NAME_BYTES_MAX 1024u /* of libsluice's keys */
 #define HEX_BYTES      (2 * SL_SHA256_BYTES)
 
 static const char mark[] = {SL_STORE_TENANT_MARK, SL_STORE_TENANT_MARK};
 
-/* The tenant's, with the two marks that the default one has in full. */
+/* The tenant's prefix; for the default tenant two marks. */
 static struct sl_store_prefix prefix_full(struct sl_store_prefix tenant)
 {
     return tenant.length != 0 ? tenant : (struct sl_store_prefix){.at = mark, .length = 2};
@@ -35,7 +35,7 @@ uint32_t sl_store_digest_name(struct sl_store_prefix tenant, struct sl_object_ke
     }
     char *to = out + prefix.length;
     memcpy(out, prefix.at, prefix.length);
-    to[-1] = SL_STORE_DIGEST_MARK; /* in place of the second mark */
+    to[-1] = SL_STORE_DIGEST_MARK; /* replaces the second mark */
     sl_hex_write(to, digest, SL_SHA256_BYTES);
     to += HEX_BYTES;
     char number[16];
@@ -65,7 +65,8 @@ bool sl_store_name_is_digest(struct sl_store_prefix tenant, struct sl_object_key
     const struct sl_store_prefix prefix = prefix_full(tenant);
     bool is = name.length > prefix.length && memcmp(name.at, prefix.at, prefix.length - 1) == 0 &&
               name.at[prefix.length - 1] == SL_STORE_DIGEST_MARK;
-    for (uint32_t i = prefix.length; is && i < name.length; i++) { /* else of a tenant called so */
+    for (uint32_t i = prefix.length; is && i < name.length;
+         i++) { /* else it is a plain name of a tenant with such a name */
         is = name.at[i] != '\0' && strchr("0123456789abcdef-", name.at[i]) != NULL;
     }
     return is;

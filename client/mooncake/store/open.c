@@ -1,4 +1,4 @@
-/* client/mooncake/store/open.c - life of a store: set up, used, closed, set up again. */
+/* client/mooncake/store/open.c - life cycle of a store: create, setup, uses, close. */
 #include "client/mooncake/store/internal.h"
 #include "runtime/base/sl_parse.h"
 
@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #define CALL_MS_DEFAULT 3000
-#define CEILING_CALLS   10      /* waits of one call while answers come */
+#define CEILING_CALLS   10      /* most timeouts that a call may take while replies arrive */
 #define CALL_MS_MAX     3600000 /* the longest op_timeout */
-#define BYTE_NS         4       /* of a call that moves bytes: 250 MB/s, as a slow disk has */
+#define BYTE_NS         4       /* ns for each byte of a call: 250 MB/s, as of a slow disk */
 #define HEALTH_NS       (2 * SL_NS_PER_S)
 
 sl_err sl_store_create(struct sl_store **out)
@@ -61,7 +61,7 @@ static void port_release(struct store_base *base)
 
 static void base_free(struct store_base *base)
 {
-    if (base->pid == getpid()) { /* a child leaves the parent's client alone */
+    if (base->pid == getpid()) { /* a forked child does not touch the parent's client */
         sl_client_close(&base->quiet);
         sl_client_close(&base->client);
     }
@@ -88,9 +88,9 @@ struct store_base *store_enter(struct sl_store *store)
     return base;
 }
 
-/* How long a call may wait for an answer; 0: a setting of the node's own (op_timeout) says so. Not
- * Mooncake's 30 s: its master may be on another host and busy, a node's registrar answers within
- * milliseconds, and an engine whose step hangs for 30 s counts as dead. */
+/* Returns how long a call may wait for a reply; 0: as the node's setting op_timeout. Mooncake's 30
+ * s are for a busy master on another host. A node's registrar replies within milliseconds, and an
+ * engine whose step hangs for 30 s counts as dead. */
 static uint64_t call_ns_of_environment(void)
 {
     const char *own = getenv("SLUICE_OP_TIMEOUT");
@@ -130,7 +130,7 @@ static sl_err client_open(const struct store_base *base, bool leases, struct sl_
                                               .settings = settings};
     (void)snprintf(text, sizeof text, "op_timeout=%" PRIu64 "ms", base->call_ns / STORE_NS_PER_MS);
     sl_err err = sl_client_open(&options, out, why);
-    if (err == SL_OK && base->prefix_length > 2) { /* a name between two marks */
+    if (err == SL_OK && base->prefix_length > 2) { /* the tenant's name between two marks */
         (void)snprintf(text, sizeof text, "%.*s", (int)base->prefix_length - 2, base->prefix + 1);
         sl_client_tenant(*out, text);
     }
@@ -150,7 +150,8 @@ struct sl_client *store_quiet_client(struct store_base *base)
 
 /* ---- closing ---- */
 
-/* The registrar answers, and has done what it was told before: what is asked does not matter. */
+/* Waits for a reply of the registrar, which has then handled all earlier messages. The content of
+ * the request does not matter. */
 static sl_err registrar_ask(struct sl_client *client, uint64_t timeout_ns)
 {
     static const struct sl_object_key asked = {.at = "health", .length = 6};
@@ -158,7 +159,7 @@ static sl_err registrar_ask(struct sl_client *client, uint64_t timeout_ns)
     return sl_explain(client, &asked, 1, &story, timeout_ns, NULL);
 }
 
-/* Under the lock of its life: what is set up anew has nothing of what was. */
+/* Ends the current setup. Called with `life` held, so that a new setup shares no state with it. */
 static void store_end(struct sl_store *store)
 {
     pthread_mutex_lock(&store->lock);
@@ -179,7 +180,7 @@ static void store_end(struct sl_store *store)
     store_segments_end(store, ours ? base->client : NULL);
     store_regions_end(store);
     store_pools_end(store);
-    port_release(base); /* buffers that are held keep the client, not the name */
+    port_release(base); /* held buffers keep the client, but not the name */
     store_leave(base);
 }
 
@@ -228,7 +229,7 @@ static sl_err base_open(struct store_base *base, const struct sl_store_setup *se
     err = sl_contribute(base->client, base->name, setup->segment_bytes, false, STORE_CONTRIBUTE_NS,
                         why);
     base->contributes = err == SL_OK;
-    /* A node without contributions has memory for everybody. */
+    /* A node without contributions has memory for all clients. */
     return err == SL_ERR_UNSUPPORTED ? SL_OK : err;
 }
 
@@ -253,12 +254,12 @@ sl_err sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup
         *why = reason;
         return err;
     }
-    /* It goes on without; but who sets up should know, and not only the node's log. */
+    /* The node works in a degraded state: report it to the caller, not only in the node's log. */
     if (sl_client_trouble(base->client, reason.text)) {
         (void)snprintf(why->text, sizeof why->text, "%s", reason.text);
     }
     pthread_mutex_lock(&store->life);
-    store_end(store); /* set up by another thread meanwhile: the last one stays */
+    store_end(store); /* another thread may have set it up meanwhile: the last setup wins */
     pthread_mutex_lock(&store->lock);
     store->base = base;
     pthread_mutex_unlock(&store->lock);
@@ -266,7 +267,7 @@ sl_err sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup
     return SL_OK;
 }
 
-/* ---- what it is ---- */
+/* ---- state ---- */
 
 bool sl_store_is_set_up(struct sl_store *store)
 {

@@ -1,10 +1,10 @@
-/* client/mooncake/store/read.c - reading into pieces. */
+/* client/mooncake/store/read.c - reads values into pieces. */
 #include "client/mooncake/store/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPLAIN_NS (100 * SL_NS_PER_MS) /* a miss stays one when nobody explains it */
+#define EXPLAIN_NS (100 * SL_NS_PER_MS) /* without a reply the key stays a miss */
 
 static bool pieces_fine(const struct sl_pieces *item)
 {
@@ -16,7 +16,7 @@ static bool pieces_fine(const struct sl_pieces *item)
     return true;
 }
 
-/* What the pieces have room for. */
+/* Total size of the pieces. */
 static uint64_t pieces_room(const struct sl_pieces *items, uint32_t count)
 {
     uint64_t total = 0;
@@ -28,7 +28,7 @@ static uint64_t pieces_room(const struct sl_pieces *items, uint32_t count)
     return total;
 }
 
-/* One call of libsluice. errs[i] is set for all. */
+/* One call of libsluice; sets all errs[i]. */
 static void get_once(struct store_base *base, const struct sl_pieces *items, uint32_t count,
                      bool whole, uint64_t *lengths, sl_err *errs)
 {
@@ -39,8 +39,8 @@ static void get_once(struct store_base *base, const struct sl_pieces *items, uin
     store_errs_close(errs, count, err);
 }
 
-/* A batch from a busy disk may take longer than a call may wait. While value after value still
- * comes, somebody answers; the last wait begins before the ceiling. */
+/* A batch from a busy disk may take longer than the timeout of a call. Continues while values still
+ * arrive; the last wait begins before the ceiling. */
 static void get_rest(struct store_base *base, const struct sl_pieces *items, uint32_t count,
                      bool whole, uint64_t ceiling_ns, uint64_t *lengths, sl_err *errs)
 {
@@ -63,14 +63,14 @@ void store_get_pieces(struct store_base *base, const struct sl_pieces *items, ui
     get_once(base, items, count, whole, lengths, errs);
     get_rest(base, items, count, whole, ceiling_ns, lengths, errs);
     for (uint32_t i = 0; i < count; i++) {
-        if (items[i].count > 0) { /* else nothing was read */
+        if (items[i].count > 0) { /* without pieces nothing was read */
             store_doubt_note(base, items[i].key, errs[i]);
         }
     }
 }
 
-/* Of keys that are not there, which are being written: the registrar knows. Many are not asked for:
- * who reads them has not asked what there is. */
+/* Asks the registrar which missing keys are being written: they become SL_ERR_BUSY. With more
+ * misses than one request takes it does not ask: such a reader has not looked its keys up. */
 static void misses_explain(struct store_base *base, const struct sl_pieces *items, uint32_t count,
                            sl_err *errs)
 {
@@ -109,7 +109,8 @@ static void read_batch(struct store_base *base, struct sl_pieces *items, uint32_
     }
     for (uint32_t i = 0; i < count; i++) {
         if (how == SL_STORE_WHOLE && errs[i] == SL_ERR_LIMIT && items[i].count > 0) {
-            store_doubt_misfit(base, items[i].key); /* as of an engine with fewer ranks */
+            store_doubt_misfit(base,
+                               items[i].key); /* for example stored by an engine with fewer ranks */
         }
         if (items[i].key.length == 0) {
             results[i] = store_key_absent(items[i].key);

@@ -1,4 +1,5 @@
-/* client/mooncake/store/remove.c - removal: by key, by pattern, all, and what this process put. */
+/* client/mooncake/store/remove.c - removal by key, by pattern, of all keys, and of values that this
+ * process put. */
 #include "client/mooncake/store/internal.h"
 #include "runtime/base/sl_array.h"
 
@@ -8,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From each byte of a key on: a pattern may go through a long key a few times. */
+/* A match may start at each byte of a key, so a pattern may scan a long key a few times. */
 #define MATCH_STEPS_MIN   100000u
 #define MATCH_STEPS_BYTE  4u
-#define MATCH_LOOK_STEPS  64u /* of the pattern, between two looks at the clock */
+#define MATCH_LOOK_STEPS  64u /* steps between two readings of the clock */
 #define MATCH_HEAP_KIB    1024u
 #define PATTERN_BYTES_MAX 65536u
 
@@ -25,7 +26,7 @@ static void remove_here(struct sl_client *client, const struct sl_object_key *ke
                      sl_remove_batch_heeding(client, keys, count, !force, errs, 0, NULL));
 }
 
-/* A key is removed when it was here or elsewhere; a refusal of anybody counts before that. */
+/* A key counts as removed if this node or a peer had it; a refusal by either has precedence. */
 static sl_err both(sl_err here, sl_err elsewhere)
 {
     if (here != SL_OK && here != SL_ERR_NOT_FOUND) {
@@ -34,7 +35,7 @@ static sl_err both(sl_err here, sl_err elsewhere)
     return elsewhere == SL_ERR_NOT_FOUND ? here : elsewhere;
 }
 
-/* The same at other nodes, where there are any. */
+/* Removes the keys on peers as well, if there are any. */
 static void remove_elsewhere(struct sl_client *client, const struct sl_object_key *keys,
                              uint32_t count, bool force, sl_err *errs)
 {
@@ -49,8 +50,8 @@ static void remove_elsewhere(struct sl_client *client, const struct sl_object_ke
     }
 }
 
-/* Keys as on the node. What cannot be a key is answered here: a request with one of them would be
- * refused. False: no memory. */
+/* keys: names on the node. Invalid keys get their code here, since a request with one of them would
+ * be refused. False: no memory. */
 static bool remove_mapped(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
                           bool force, int *codes)
 {
@@ -95,8 +96,8 @@ struct pattern {
     pcre2_code *code;
     pcre2_match_context *limits;
     pcre2_match_data *match;
-    bool timed;      /* the clock is looked at while it is matched */
-    uint64_t end_ns; /* of the call, whatever the pattern takes */
+    bool timed;      /* the clock is read during a match */
+    uint64_t end_ns; /* latest end of the call */
     uint32_t steps;
 };
 
@@ -107,8 +108,8 @@ static void pattern_free(struct pattern *pattern)
     pcre2_match_data_free(pattern->match);
 }
 
-/* Of each item of the pattern that is tried: steps alone bound no time, as each byte of a key has
- * its own. */
+/* Called by PCRE2 for each item of the pattern that it tries. A limit of steps does not bound the
+ * time, since each start in a key has its own steps. */
 static int pattern_step(pcre2_callout_block *block, void *context)
 {
     struct pattern *pattern = context;
@@ -128,8 +129,8 @@ static pcre2_code *pattern_compile(const struct sl_object_key *text, uint32_t op
                          &error, &offset, NULL);
 }
 
-/* Looking at the clock takes room in a pattern: one that is too large for that is matched without,
- * in fewer steps. */
+/* Callouts to read the clock make a compiled pattern larger. A pattern that is too large with them
+ * is matched without, in fewer steps. */
 static int pattern_make(struct pattern *pattern, const struct sl_object_key *text)
 {
     if (text->length > PATTERN_BYTES_MAX) {
@@ -151,11 +152,11 @@ static int pattern_make(struct pattern *pattern, const struct sl_object_key *tex
     return SL_STORE_OK;
 }
 
-/* Keys of the node, one behind the other. */
+/* Keys of the node, their texts one after the other. */
 struct key_list {
     char *text;
     size_t text_bytes, text_room;
-    struct sl_object_key *keys; /* length, and in `at` nothing before all are there */
+    struct sl_object_key *keys; /* `at` is set by list_settle */
     uint32_t count, room;
 };
 
@@ -188,14 +189,14 @@ static void list_free(struct key_list *list)
 
 struct matching {
     struct store_base *base;
-    const struct pattern *pattern; /* NULL: all */
+    const struct pattern *pattern; /* NULL: matches all */
     struct key_list found;
     uint64_t end_ns;
     int code;
 };
 
-/* Whether the pattern is in the key; a pattern that takes forever ends it all, with the call's time
- * or, where it would be for one key, at once. */
+/* Whether the pattern matches in the key. Sets a code that ends the walk if the call's time is
+ * over, or if the pattern takes too many steps for one key. */
 static bool matching_looks(struct matching *matching, struct sl_object_key own)
 {
     if (matching->pattern == NULL) {
@@ -259,7 +260,7 @@ static int64_t remove_listed(struct store_base *base, struct pattern *pattern, b
     if (pattern != NULL) {
         pattern->end_ns = matching.end_ns;
     }
-    char prefix[STORE_PREFIX_BYTES + 1]; /* without the second mark, which digests' names lack */
+    char prefix[STORE_PREFIX_BYTES + 1]; /* without the second mark, which names by digest lack */
     (void)snprintf(prefix, sizeof prefix, "%.*s",
                    base->prefix_length == 0 ? 0 : (int)base->prefix_length - 1, base->prefix);
     sl_err err = sl_list(base->client, prefix, matching_each, &matching, NULL);
@@ -286,9 +287,9 @@ int64_t sl_store_remove_matching(struct sl_store *store, const struct sl_object_
     return result;
 }
 
-/* ---- what this process put ---- */
+/* ---- values that this process put ---- */
 
-/* A host's segment and what it contributed further, as bits; 0: no such segment. */
+/* Returns a bit for each contribution of a host's segment; 0: no such segment. */
 static uint64_t segment_find(struct sl_client *client, const char *segment)
 {
     SL_AUTO(free)
@@ -315,7 +316,8 @@ void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, 
     SL_AUTO(free) uint32_t *places = store_room(count, sizeof *places);
     SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
     memset(cleared, 0, count * sizeof *cleared);
-    struct sl_client *quiet = base == NULL ? NULL : store_quiet_client(base); /* must not lease */
+    struct sl_client *quiet =
+        base == NULL ? NULL : store_quiet_client(base); /* the lookup must not lease */
     if (quiet == NULL || stats == NULL || mine == NULL || places == NULL || errs == NULL ||
         !store_keys_map(base, keys, count, sizeof *keys, &names) ||
         sl_stat_batch(quiet, keys, count, stats, errs) != SL_OK) {

@@ -1,6 +1,5 @@
-/* client/mooncake/store/session.c - sessions: a key is looked up once and moved in parts.
- *
- * A reading session has its value pinned, so its bytes never change; it is over when its lease is,
+/* client/mooncake/store/session.c - sessions: a key is looked up once, and its value is copied in
+ * parts. * * A reading session pins its value, so the bytes never change. It ends with its lease,
  * as its readers expect. A writing session is a draft. */
 #include "client/mooncake/store/internal.h"
 
@@ -49,7 +48,8 @@ static struct store_session *session_new(struct store_base *base, struct sl_obje
 static void session_free(struct store_session *session)
 {
     sl_store_buffer_release(&session->value);
-    if (session->draft != NULL && session->base->pid == getpid()) { /* else it is the parent's */
+    if (session->draft != NULL &&
+        session->base->pid == getpid()) { /* else it belongs to the parent */
         sl_draft_drop(&session->draft);
     }
     store_leave(session->base);
@@ -70,7 +70,7 @@ static struct store_session *session_enter(struct sl_store *store, struct sl_tab
     return session;
 }
 
-/* drop: it is over, whoever else uses it. */
+/* drop: ends the session, even if other calls use it. */
 static void session_leave(struct sl_store *store, struct sl_table *table,
                           struct store_session *session, bool drop)
 {
@@ -88,14 +88,15 @@ static void session_leave(struct sl_store *store, struct sl_table *table,
     }
 }
 
-/* Out of the table, and waits for copies under way, which end by themselves; in a child there are
- * none: their threads stayed with the parent. Under the lock; the caller owns it then. */
+/* Removes the session from the table and waits for running copies, which end by themselves. A
+ * forked child does not wait, since their threads are in the parent. Called with the lock held; the
+ * caller then owns the session. */
 static void session_own(struct sl_store *store, struct sl_table *table,
                         struct store_session *session)
 {
     sl_table_remove(table, &session->node);
     session->over = true;
-    session->uses++; /* so that no other frees it */
+    session->uses++; /* so that no other thread frees it */
     while (session->uses > 1 && session->base->pid == getpid()) {
         (void)pthread_cond_wait(&store->changed, &store->lock);
     }
@@ -139,7 +140,7 @@ void store_sessions_end(struct sl_store *store)
 
 /* ---- reading ---- */
 
-/* Puts it in, in place of one that is there. Takes session. */
+/* Adds the session to the table and ends an earlier one of the same key. Takes session. */
 static int session_install(struct sl_store *store, struct sl_table *table,
                            struct store_session *session)
 {
@@ -162,7 +163,7 @@ static int session_install(struct sl_store *store, struct sl_table *table,
     return fine ? SL_STORE_OK : SL_STORE_NO_BUFFER;
 }
 
-/* Keeps the value when it is pinned. */
+/* Opens a reading session; takes *value if it is pinned. */
 static int get_session_open(struct sl_store *store, struct store_base *base,
                             struct sl_object_key key, struct sl_store_buffer **value,
                             uint64_t lease_end_ns)
@@ -200,7 +201,7 @@ void sl_store_get_session_start(struct sl_store *store, const struct sl_object_k
     sl_store_hold(store, keys, count, values, codes);
     sl_err err = sl_stat_batch(base->client, mapped, count, stats, errs);
     for (uint32_t i = 0; i < count; i++) {
-        bool leased = err == SL_OK && errs[i] == SL_OK; /* else nobody knows when its lease ends */
+        bool leased = err == SL_OK && errs[i] == SL_OK; /* else the end of the lease is not known */
         if (codes[i] == SL_STORE_OK) {
             codes[i] = get_session_open(store, base, mapped[i], &values[i],
                                         leased ? stats[i].lease_end_ns : 0);
@@ -209,7 +210,7 @@ void sl_store_get_session_start(struct sl_store *store, const struct sl_object_k
     }
 }
 
-/* Bytes that the pieces ask for; -1: beyond the value. */
+/* Total bytes of the pieces; -1: a piece is beyond the value. */
 static int64_t pieces_bytes(const struct sl_pieces *item, uint64_t length_bytes)
 {
     int64_t total = 0;
@@ -224,13 +225,14 @@ static int64_t pieces_bytes(const struct sl_pieces *item, uint64_t length_bytes)
     return total;
 }
 
-/* Whether what was read came from the pinned value: pinned memory is not given to another one. */
+/* Whether the bytes came from the pinned value. Its memory is not reused while pinned, so an equal
+ * address means the same value. */
 static bool session_unchanged(const struct store_session *session)
 {
     const struct sl_object_key key = {.at = session->key, .length = session->key_length};
     struct sl_view now = {.at = NULL};
     if (session->value == NULL) {
-        return true; /* there were no pins left for it */
+        return true; /* not pinned: no pins were left */
     }
     if (sl_get_pinned(session->base->client, key, &now, 0, NULL) != SL_OK) {
         return false;
@@ -240,7 +242,8 @@ static bool session_unchanged(const struct store_session *session)
     return same;
 }
 
-/* What a reading session says of an item that was read, or could not be. */
+/* Returns the result of an item of a reading session, and ends the session if its lease or its
+ * value is gone. */
 static int64_t get_session_settle(struct sl_store *store, struct store_session *session,
                                   int64_t bytes, sl_err err)
 {
@@ -312,7 +315,7 @@ int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys,
 
 /* ---- writing ---- */
 
-/* A draft becomes a session. Takes the draft. */
+/* Opens a writing session for a draft. Takes the draft. */
 static int put_session_open(struct sl_store *store, struct store_base *base,
                             struct sl_object_key key, uint64_t length_bytes, struct sl_draft *draft)
 {
@@ -345,7 +348,7 @@ static int draft_code_of(sl_err err)
     }
 }
 
-/* Those that begin, in a row. */
+/* Arrays of the sessions that start. */
 struct beginning {
     struct sl_object_key *keys, *bundles;
     uint64_t *lengths;
@@ -355,7 +358,8 @@ struct beginning {
     uint32_t count;
 };
 
-/* What has a session already, or cannot be, is settled; of a key that comes twice the second. */
+/* Selects the items that can start. Sets the code of the others: invalid ones, keys with a session,
+ * and all but the last of the same key. */
 static void beginning_select(struct sl_store *store, struct beginning *beginning,
                              const struct sl_pieces *items, const uint64_t *lengths_bytes,
                              uint32_t count, const uint32_t *later, int *codes,

@@ -1,16 +1,14 @@
-/* client/mooncake/store/sl_store.h - a store with Mooncake's semantics on libsluice: what
- * mooncake.store is.
+/* client/mooncake/store/sl_store.h - a store with Mooncake's semantics on libsluice's public API;
+ * the native half of mooncake.store.
  *
- * One place makes Mooncake's integer codes (0 or negative) from libsluice's. Every call may come
- * from any thread and beside any other, close too: a call under way ends as it began. A store that
- * is not set up, or was closed, answers SL_STORE_INVALID. Values have at most 1 GiB. A call takes
- * SL_STORE_BATCH_MAX keys at most.
+ * Calls return Mooncake's integer codes (0 or negative). Any thread may call, at any time, also
+ * during sl_store_close: a running call finishes. A store that is not set up or was closed returns
+ * SL_STORE_INVALID. A value has at most 1 GiB, a call at most SL_STORE_BATCH_MAX keys. A store
+ * belongs to the process that set it up; a forked child does not touch it.
  *
- * A store belongs to the process that set it up: a child leaves it alone.
- *
- * Names: a tenant's keys are prefixed, so that no other part knows tenants. A key has 1 to
- * 1,048,576 bytes of any kind; how the node names it names.h says. A store's segment is its
- * contribution to the node, and has the store's host name as its name. */
+ * A key has 1 to 1,048,576 bytes of any kind. Keys of a tenant get a prefix, so that no other layer
+ * knows tenants (names.h). A store's segment is its contribution to the node, under the store's
+ * host name. */
 #ifndef SL_CLIENT_MOONCAKE_STORE_SL_STORE_H
 #define SL_CLIENT_MOONCAKE_STORE_SL_STORE_H
 
@@ -25,7 +23,7 @@ enum sl_store_code {
     SL_STORE_NO_SEGMENT = -101,
     SL_STORE_SEGMENT_EXISTS = -102,
     SL_STORE_NO_SPACE = -200,
-    SL_STORE_BAD_KEY = -400, /* longer than a key may be */
+    SL_STORE_BAD_KEY = -400, /* the key is too long */
     SL_STORE_INVALID = -600,
     SL_STORE_BAD_WRITE = -700,
     SL_STORE_NO_REPLICA = -702,
@@ -48,35 +46,36 @@ enum sl_store_code {
 };
 int sl_store_code_of(sl_err err);
 
-#define SL_STORE_BATCH_MAX 65536u /* libsluice's */
+#define SL_STORE_BATCH_MAX 65536u /* as in libsluice */
 struct sl_store;
-/* Gives *out, not set up. SL_ERR_NO_MEMORY. */
+/* Gives *out, not set up. Errors: SL_ERR_NO_MEMORY. */
 sl_err sl_store_create(struct sl_store **out);
-void sl_store_destroy(struct sl_store **store); /* closes; nobody uses it any more */
+void sl_store_destroy(struct sl_store **store); /* closes it first; no other call may run */
 
 /* ---- life cycle ---- */
 
 #define SL_STORE_NAME_BYTES 256u
 struct sl_store_setup {
     const char *instance,
-        *name;   /* of the node; of the segment, or, of a dummy, the client's address */
-    int port_fd; /* holds the port of the name until the store is closed; taken, also on failure; or
-                    -1 */
-    bool dummy;  /* the front of the node that a mooncake_client of this machine serves */
+        *name;   /* instance: the node. name: the segment; of a dummy, the client's address */
+    int port_fd; /* reserves the name's port until the store is closed; taken, also on failure; -1:
+                    none */
+    bool dummy;  /* uses the node of a mooncake_client on this machine */
     uint64_t segment_bytes;      /* contributed to the node; 0: none */
-    uint64_t local_buffer_bytes; /* what copying puts may hold at one time */
+    uint64_t local_buffer_bytes; /* total size of copying puts at one time */
     const char *tenant;          /* "" and "default": none */
 };
-/* A store that is set up is closed before. Waits 2 s for the node at most. With SL_OK the text of
- * *why says in what the node is degraded, and is left alone when it is not. Errors: SL_ERR_EXISTS
- * (the name is another segment's), and those of sl_client_open and sl_contribute. */
+/* Sets a store up; closes it first if it is set up. Waits 2 s for the node at most. With SL_OK, the
+ * text of *why reports how the node is degraded; it is unchanged if the node is not. Errors:
+ * SL_ERR_EXISTS (another segment has the name), those of sl_client_open and sl_contribute. */
 sl_err sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup,
                       struct sl_error *why);
-/* Withdraws all contributions; buffers that were handed out stay readable. Always SL_STORE_OK. */
+/* Withdraws all contributions. Buffers stay readable until they are released. Always SL_STORE_OK.
+ */
 int sl_store_close(struct sl_store *store);
 enum { SL_STORE_HEALTHY = 0, SL_STORE_NOT_SET_UP = 1, SL_STORE_UNREACHABLE = 2 };
 int sl_store_health(struct sl_store *store);
-/* Name of the segment; "" when not set up. */
+/* Name of the segment; "" if not set up. */
 void sl_store_hostname(struct sl_store *store, char name[SL_STORE_NAME_BYTES]);
 bool sl_store_is_set_up(struct sl_store *store);
 
@@ -87,7 +86,7 @@ enum sl_store_soft_pin {
     SL_STORE_PIN_ENABLE = 1,
     SL_STORE_PIN_DISABLE = 2
 };
-/* What ReplicateConfig says. */
+/* The fields of Mooncake's ReplicateConfig. */
 struct sl_store_terms {
     uint32_t copies;
     uint32_t nof_copies, dfs_copies;
@@ -96,20 +95,20 @@ struct sl_store_terms {
     uint64_t soft_pin_ttl_ms;
     bool hard_pin;
     bool same_node;              /* prefer_alloc_in_same_node */
-    const char *const *segments; /* in order of preference; unknown ones are passed over */
+    const char *const *segments; /* in order of preference; unknown ones are skipped */
     uint32_t segment_count;
-    const struct sl_object_key *groups; /* one a key, or NULL; length 0: none */
+    const struct sl_object_key *groups; /* one for each key, or NULL; length 0: none */
     uint32_t group_count;
 };
 enum sl_store_write_kind {
     SL_STORE_COPYING = 1,   /* counts against the local buffer */
     SL_STORE_REPLACING = 2, /* upsert */
-    SL_STORE_SAME_NODE = 4, /* may ask for same_node */
+    SL_STORE_SAME_NODE = 4, /* same_node is allowed */
 };
-/* codes[i]: SL_STORE_OK also for a key that exists. items are scratch: keys and bundles change. Of
- * items with one key the last counts for all. An item without pieces is SL_STORE_INVALID. terms
- * NULL: those of a new ReplicateConfig. *why: of the last item that was refused for its size, or
- * for that of the local buffer; else it stays as it was. */
+/* Stores values. codes[i] is SL_STORE_OK also for a key that exists. items are scratch: keys and
+ * bundles change. Of items with the same key the last one is written, and its code is that of all.
+ * An item without pieces is SL_STORE_INVALID. terms NULL: those of a new ReplicateConfig. *why: for
+ * the last item that was too large, for a value or the local buffer; else unchanged. */
 void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
                     const struct sl_store_terms *terms, unsigned kind, int *codes,
                     struct sl_error *why);
@@ -117,36 +116,35 @@ void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t co
 /* ---- reading ---- */
 
 enum sl_store_reading {
-    SL_STORE_WHOLE, /* the pieces hold the value, or SL_STORE_INVALID */
-    SL_STORE_SIZED, /* the same of whoever does not know sizes: a key that is being written is a
-                       miss */
+    SL_STORE_WHOLE, /* SL_STORE_INVALID if the value does not fit the pieces */
+    SL_STORE_SIZED, /* as WHOLE for a caller that does not know sizes; a key that is being written
+                       is a miss */
     SL_STORE_PARTS, /* pieces have offsets in the value */
 };
-/* results[i]: the value's bytes, or a code. lengths[i]: the value's bytes, also where they are more
- * than the pieces hold. items are scratch. */
+/* Reads values. results[i]: the value's size in bytes, or a code. lengths[i]: the value's size,
+ * even if it is larger than the pieces. items are scratch. */
 void sl_store_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
                    enum sl_store_reading how, int64_t *results, uint64_t *lengths);
 
-/* A value where it lies, which is everybody's and read-only, or, where no pins were left, a copy
- * of the holder's own. */
+/* A value in shared memory, pinned and read-only; or a private copy if no pins were left. */
 struct sl_store_buffer;
-/* buffers[i] NULL where codes[i] is not SL_STORE_OK. */
+/* Gives buffers[i]; NULL if codes[i] is not SL_STORE_OK. */
 void sl_store_hold(struct sl_store *store, const struct sl_object_key *keys, uint32_t count,
                    struct sl_store_buffer **buffers, int *codes);
 const void *sl_store_buffer_at(const struct sl_store_buffer *buffer);
 uint64_t sl_store_buffer_length(const struct sl_store_buffer *buffer); /* bytes */
-bool sl_store_buffer_is_copy(const struct sl_store_buffer *buffer);    /* it may be written */
+bool sl_store_buffer_is_copy(const struct sl_store_buffer *buffer); /* a copy may be written to */
 void sl_store_buffer_release(struct sl_store_buffer **buffer);
 
-/* ---- sessions: a key is looked up once and moved in parts ---- */
+/* ---- sessions: a key is looked up once, and its value is copied in parts ---- */
 
 void sl_store_get_session_start(struct sl_store *store, const struct sl_object_key *keys,
                                 uint32_t count, int *codes);
-/* Pieces' offsets are in the value. results[i]: bytes of this call. */
+/* Offsets of pieces are in the value. results[i]: bytes copied by this call, or a code. */
 void sl_store_get_session_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
                                int64_t *results);
 int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys, uint32_t count);
-/* *why: as of sl_store_write. */
+/* *why: as in sl_store_write. */
 void sl_store_put_session_start(struct sl_store *store, const struct sl_object_key *keys,
                                 const uint64_t *lengths_bytes, uint32_t count,
                                 const struct sl_store_terms *terms, int *codes,
@@ -158,61 +156,60 @@ void sl_store_put_session_end(struct sl_store *store, struct sl_object_key *keys
 
 /* ---- existence, size, removal ---- */
 
-/* codes[i]: 1, 0, or a code; leases. 0 for every key of a store that is not set up: LMCache takes
- * each other number for a hit. */
+/* Looks keys up and leases those that exist. codes[i]: 1, 0, or a code. 0 for every key if the
+ * store is not set up, since LMCache takes any other number for a hit. */
 void sl_store_exist(struct sl_store *store, struct sl_object_key *keys, uint32_t count, int *codes);
 int64_t sl_store_size(struct sl_store *store, struct sl_object_key key);
 void sl_store_remove(struct sl_store *store, struct sl_object_key *keys, uint32_t count, bool force,
                      int *codes);
-/* How many were removed, or a code. pattern: NULL, or a regular expression (ECMAScript's, as PCRE2
- * reads it) that is searched in each key. It is searched in all of them first, in ten times a
- * call's longest wait: a later end, or a long key that is there and cannot be read, is a code, and
- * nothing is removed. */
+/* Removes matching keys and returns their number, or a code. pattern: NULL for all, or a regular
+ * expression (ECMAScript's, as PCRE2 reads it) that is searched in each key. All keys are matched
+ * before any is removed, within ten times a call's longest wait. If that time is exceeded, or an
+ * existing long key cannot be read, the result is a code and no key is removed. */
 int64_t sl_store_remove_matching(struct sl_store *store, const struct sl_object_key *pattern,
                                  bool force);
-/* cleared[i]: whether the key's value was put by this process, not leased, and has left (segment
- * "": memory and disk; else memory, when it lies in that segment). */
+/* cleared[i]: whether the key's value was put by this process, was not leased, and was removed
+ * (segment "": from memory and disk; else from memory, if it is in that segment). */
 void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
                             const char *segment, bool *cleared);
 
 /* ---- descriptors ---- */
 
 struct sl_store_replica {
-    bool in_memory, on_disk; /* neither: there is no value */
+    bool in_memory, on_disk; /* neither: the value does not exist */
     uint64_t length_bytes;
-    char segment[SL_STORE_NAME_BYTES]; /* where it is in memory */
+    char segment[SL_STORE_NAME_BYTES]; /* of the copy in memory */
 };
-/* SL_STORE_OK, or why nothing is known. */
+/* Fills out for each key; SL_STORE_OK, or a code if nothing is known. */
 int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
                       struct sl_store_replica *out);
 
 /* ---- memory ---- */
 
-/* A buffer, or any part of one, also of one that is registered; the same several times. A dummy
- * takes only (parts of) what sl_store_pool_alloc and sl_store_memory_alloc gave: SL_STORE_INTERNAL
- * else. SL_STORE_INVALID: null, empty, beyond the address space, or it shares bytes with another
- * one of which neither is part of the other. */
+/* Registers memory of the caller. Errors: SL_STORE_INVALID (null, empty, beyond the address space,
+ * or it overlaps a registered buffer). A dummy accepts only memory, or parts of it, from
+ * sl_store_pool_alloc and sl_store_memory_alloc, else SL_STORE_INTERNAL; it may register a buffer
+ * several times, and a part of one or a buffer around one. */
 int sl_store_register(struct sl_store *store, uint64_t addr, uint64_t length_bytes);
-/* addr: where it begins, exactly; of several the last one. */
+/* addr: the exact start of a buffer; of several the last one registered. */
 int sl_store_unregister(struct sl_store *store, uint64_t addr);
-/* Bytes that are registered from addr on, without a gap. */
+/* Returns how many bytes are registered from addr on without a gap. */
 uint64_t sl_store_registered_bytes(struct sl_store *store, uint64_t addr);
-/* Dummy only; lives until the store is closed. 0: failed. */
+/* Allocates memory that lives until the store is closed; only for a dummy. 0: failed. */
 uint64_t sl_store_pool_alloc(struct sl_store *store, uint64_t length_bytes);
-/* Shared, prefaulted memory of the process, page-aligned; NULL: failed. */
+/* Allocates shared, prefaulted, page-aligned memory; NULL: failed. */
 void *sl_store_memory_alloc(uint64_t length_bytes);
-int sl_store_memory_free(void *at); /* SL_STORE_INTERNAL: not of sl_store_memory_alloc */
+int sl_store_memory_free(void *at); /* SL_STORE_INTERNAL: not from sl_store_memory_alloc */
 
 /* ---- more segments ---- */
 
-/* Further contributions, which end with the store at the latest. */
+/* Further contributions; they end with the store at the latest. */
 int sl_store_contribute(struct sl_store *store, const char *name, uint64_t length_bytes);
 int sl_store_withdraw(struct sl_store *store, const char *name); /* SL_STORE_NO_SEGMENT */
 
 /* ---- helpers of a process ---- */
 
-/* For torch's pluggable allocator: huge pages where there are some. device and stream are not
- * looked at. */
+/* For torch's pluggable allocator: huge pages if available. device and stream are ignored. */
 void *sl_store_torch_alloc(ssize_t length_bytes, int device, void *stream);
 void sl_store_torch_free(void *at, ssize_t length_bytes, int device, void *stream);
 

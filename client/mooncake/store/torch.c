@@ -1,4 +1,4 @@
-/* client/mooncake/store/torch.c - memory for torch. */
+/* client/mooncake/store/torch.c - allocator for torch. */
 #include "client/mooncake/store/sl_store.h"
 
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ void *sl_store_torch_alloc(ssize_t length_bytes, int device, void *stream)
     size_t bytes = huge_bytes(length_bytes);
     void *at =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-    if (at == MAP_FAILED) { /* none are set aside: those that the kernel makes */
+    if (at == MAP_FAILED) { /* no huge pages are reserved: use transparent ones */
         at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (at != MAP_FAILED) {
             (void)madvise(at, bytes, MADV_HUGEPAGE);

@@ -1,4 +1,4 @@
-/* client/mooncake/store/write.c - putting, and what a put may ask for. */
+/* client/mooncake/store/write.c - puts and their terms. */
 #include "client/mooncake/store/internal.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ static bool groups_fine(const struct sl_store_terms *terms, uint32_t count)
     return true;
 }
 
-/* The first names that can be a segment's. */
+/* Takes the first STORE_SEGMENTS_MAX names that can be a segment's. */
 static void segments_take(const struct sl_store_terms *from, struct store_terms *out)
 {
     uint32_t used = 0;
@@ -59,7 +59,7 @@ int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t 
     if (!groups_fine(from, count)) {
         return SL_STORE_INVALID;
     }
-    if (from->copies == 0) { /* of other kinds there are none */
+    if (from->copies == 0) { /* replicas of other kinds do not exist here */
         return from->nof_copies == 0 && from->dfs_copies == 0 ? SL_STORE_INVALID
                                                               : SL_STORE_NO_SPACE;
     }
@@ -115,9 +115,9 @@ static int put_code_of(sl_err err, bool replacing)
     switch (err) {
     case SL_ERR_EXISTS:
         return SL_STORE_OK;
-    case SL_ERR_BUSY: /* another writer, who will bring the value */
+    case SL_ERR_BUSY: /* another writer will commit the value */
         return replacing ? SL_STORE_REPLICA_BUSY : SL_STORE_OK;
-    case SL_ERR_LIMIT: /* of the node's: it helps to put less */
+    case SL_ERR_LIMIT: /* a limit of the node: it helps to put less */
         return SL_STORE_NO_SPACE;
     default:
         return sl_store_code_of(err);
@@ -128,12 +128,12 @@ struct writing {
     struct store_base *base;
     struct store_terms terms;
     unsigned kind;
-    struct sl_pieces *items; /* those that are written, in a row */
-    uint32_t *sources;       /* their places in the batch */
+    struct sl_pieces *items; /* selected items */
+    uint32_t *sources;       /* their indices in the batch */
     sl_err *errs;
     uint32_t count;
     uint64_t bytes;
-    struct sl_error *why; /* of the last one that was refused for its size */
+    struct sl_error *why; /* of the last item that was refused for its size */
 };
 
 static void writing_carry_out(struct writing *writing, uint32_t first, uint32_t count,
@@ -154,7 +154,7 @@ static void writing_carry_out(struct writing *writing, uint32_t first, uint32_t 
     }
 }
 
-/* When the soft pin of what is there now ends; 0: none. Looked up without leasing it. */
+/* Returns when the soft pin of the current value ends; 0: none. Does not lease it. */
 static uint64_t soft_pin_end_ns(struct sl_client *quiet, struct sl_object_key key)
 {
     struct sl_stat stat;
@@ -164,8 +164,8 @@ static uint64_t soft_pin_end_ns(struct sl_client *quiet, struct sl_object_key ke
                : 0;
 }
 
-/* Upserts that leave the soft pin as it is: values that have one are written first, each with what
- * is left of it. They are few. */
+/* For upserts that preserve soft pins: writes values that have one first, each by itself with the
+ * rest of its time. They are few. */
 static void writing_keep_pins(struct writing *writing, int *codes)
 {
     struct sl_client *quiet = store_quiet_client(writing->base);
@@ -185,7 +185,7 @@ static void writing_keep_pins(struct writing *writing, int *codes)
     writing->count = quiet != NULL ? kept : writing->count;
 }
 
-/* Keeps what is fine, of each key the last. */
+/* Selects valid items, of each key the last one. */
 static void writing_select(struct writing *writing, const struct sl_pieces *items, uint32_t count,
                            const uint32_t *later, int *codes)
 {
@@ -200,7 +200,7 @@ static void writing_select(struct writing *writing, const struct sl_pieces *item
     }
 }
 
-/* Within the local buffer, where the call copies. */
+/* Writes the selected items, within the local buffer if the call copies. */
 static int writing_selected(struct writing *writing, int *codes)
 {
     uint64_t local_bytes = (writing->kind & SL_STORE_COPYING) != 0 ? writing->bytes : 0;

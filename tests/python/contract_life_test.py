@@ -297,7 +297,7 @@ class Setup(OnPool):
                 os.dup2(mine, 2)
                 os.close(mine)
             said.seek(0)
-            self.assertIn(f"somebody listens at port {port}", said.read().decode())
+            self.assertIn(f"a process listens at port {port}", said.read().decode())
         self.assertLess(code, 0)
         self.assertEqual(health, 1)
 

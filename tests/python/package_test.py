@@ -368,7 +368,7 @@ class MetadataService(unittest.TestCase):
             self.assertEqual(refused.returncode, 1, refused.stderr)
             self.assertIn("cannot listen on 127.0.0.1:" + taken, refused.stderr)
             process = subprocess.Popen([*command, "0"], env=environment, stderr=subprocess.PIPE, text=True)
-            self.assertIn("listens on 127.0.0.1:", process.stderr.readline())
+            self.assertIn("listening on 127.0.0.1:", process.stderr.readline())
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(10 * PATIENCE), 0)
             process.stderr.close()

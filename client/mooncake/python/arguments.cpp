@@ -1,4 +1,4 @@
-/* client/mooncake/python/arguments.cpp - see internal.hpp. */
+/* client/mooncake/python/arguments.cpp - converts arguments of the store's calls. */
 #include "client/mooncake/python/internal.hpp"
 
 namespace mc
@@ -119,7 +119,8 @@ static uint32_t count_of(const py::ref &list)
     return static_cast<uint32_t>(count);
 }
 
-/* The list's numbers, which may run code of theirs: it is asked for its items one by one. */
+/* Converts the list's numbers. A conversion may run Python code that changes the list, so each item
+ * is fetched by itself. */
 static void numbers_read(const py::ref &list, uint32_t count, uint64_t *to)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -153,7 +154,7 @@ lists::lists(PyObject *given) : count(0)
     inner.reserve(count);
     for (uint32_t i = 0; i < count; i++) {
         PyObject *list = PyList_GetItem(outer.get(), i);
-        /* A list of exactly that type is read in place: an int's own code cannot run. */
+        /* Lists of exactly this type are not copied. */
         inner.push_back(PyList_CheckExact(list) ? py::share(list) : list_take(list));
         counts[i] = count_of(inner.back());
         total += counts[i];
@@ -183,7 +184,7 @@ static uint32_t at_most_u32(unsigned long long number)
     return static_cast<uint32_t>(std::min<unsigned long long>(number, UINT32_MAX));
 }
 
-/* _terms of store.py's ReplicateConfig. */
+/* Reads _terms of store.py's ReplicateConfig. */
 terms::terms(PyObject *given)
 {
     if (given == nullptr) {
@@ -215,7 +216,7 @@ terms::terms(PyObject *given)
     it.same_node = same_node != 0;
     it.segments = segments.data();
     it.segment_count = static_cast<uint32_t>(segments.size());
-    groups.reserve(1); /* an empty list is not none */
+    groups.reserve(1); /* an empty list differs from None */
     it.groups = bundles == Py_None ? nullptr : groups.data();
     it.group_count = static_cast<uint32_t>(groups.size());
 }
@@ -224,7 +225,7 @@ const sl_store_terms *terms::share(uint32_t first, uint32_t count, uint32_t tota
                                    sl_store_terms &out) const
 {
     out = it;
-    if (it.groups != nullptr && it.group_count == total) { /* else they do not fit */
+    if (it.groups != nullptr && it.group_count == total) { /* else the store refuses them */
         out.groups += first;
         out.group_count = count;
     }

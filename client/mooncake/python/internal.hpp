@@ -1,8 +1,7 @@
-/* client/mooncake/python/internal.hpp - what the files of mooncake's native module share: what
- * calls take, held while the interpreter's lock (GIL) is released.
- *
- * Engines hand over thousands of keys with many pieces each: lists and ints of exactly these types
- * are read without making anything for an element. */
+/* client/mooncake/python/internal.hpp - arguments of calls, which stay valid while the GIL is
+ * released, and helpers of mooncake's native module. * * Engines pass thousands of keys with many
+ * pieces each, so lists and ints of exactly these types are read without an object for each
+ * element. */
 #ifndef SL_CLIENT_MOONCAKE_PYTHON_INTERNAL_HPP
 #define SL_CLIENT_MOONCAKE_PYTHON_INTERNAL_HPP
 
@@ -26,18 +25,17 @@ struct store {
     ~store();
 };
 
-/* str: its UTF-8; bytes: themselves; borrowed. */
+/* A key: the UTF-8 of a str, or bytes; borrowed. */
 struct key : sl_object_key {
     explicit key(PyObject *given);
 };
-/* What has a truth of its own: bools, ints, None, numpy's; no texts and no lists. Not given: false.
- */
+/* A truth value: bool, int, None, numpy's bool; no text or list. Not given: false. */
 struct flag {
     bool it;
 
     explicit flag(PyObject *given);
 };
-/* A list of str or bytes; holds them, also when another thread changes the caller's list. */
+/* A list of str or bytes; holds them even if another thread changes the caller's list. */
 struct keys {
     py::ref held;
     uint32_t count;
@@ -51,7 +49,7 @@ struct numbers {
 
     explicit numbers(PyObject *given);
 };
-/* Lists of numbers, one behind the other. */
+/* Lists of numbers, concatenated. */
 struct lists {
     std::unique_ptr<uint64_t[]> at;
     std::unique_ptr<uint32_t[]> counts; /* of each list */
@@ -60,19 +58,19 @@ struct lists {
 
     explicit lists(PyObject *given);
 };
-/* Any buffer; what is not contiguous is compacted, in C's order. */
+/* Any buffer; one that is not contiguous is copied, in C order. */
 class view
 {
   public:
     view() = default;
-    explicit view(PyObject *given) : view() /* what fails is released */
+    explicit view(PyObject *given) : view() /* so that the destructor runs on failure */
     {
         take(given);
     }
     view(const view &) = delete;
     ~view();
     void take(PyObject *given);
-    void take_part(PyObject *given); /* one-dimensional, of bytes, or RuntimeError */
+    void take_part(PyObject *given); /* RuntimeError unless one-dimensional, of bytes */
     [[nodiscard]] sl_piece piece(uint64_t offset_bytes = 0) const;
 
   private:
@@ -85,12 +83,12 @@ struct views {
 
     explicit views(PyObject *given);
 };
-/* What a ReplicateConfig says when the call begins. Not given: that of a new one. */
+/* The fields of a ReplicateConfig at the begin of a call. Not given: those of a new one. */
 class terms
 {
   public:
     explicit terms(PyObject *given);
-    /* Of `count` of the `total` keys of a call, from `first` on; NULL: those of a new
+    /* Terms of `count` of a call's `total` keys, from `first` on; NULL: those of a new
      * ReplicateConfig. */
     const sl_store_terms *share(uint32_t first, uint32_t count, uint32_t total,
                                 sl_store_terms &out) const;
@@ -102,14 +100,14 @@ class terms
     std::vector<sl_object_key> groups;
 };
 
-/* A list that nobody else changes; TypeError where it is none. */
+/* Returns a private copy of a list; TypeError for other objects. */
 py::ref list_take(PyObject *given);
 
-/* TypeError with the signature and the keywords that were given; an exception of another kind
- * stays. */
+/* Replaces an error about arguments by a TypeError with the signature and the given keywords; keeps
+ * other exceptions. */
 PyObject *mismatch(const char *doc, PyObject *names) noexcept;
 
-/* A method whose TypeError says what it accepts. */
+/* A method whose TypeError names its signature. */
 template <auto function> struct call {
     static inline const char *doc;
 
@@ -129,7 +127,7 @@ template <auto function> PyMethodDef method(const char *name, const char *doc)
 }
 #define MC_METHOD(name, words, function, doc) mc::method<function>(name, name words "\n--\n\n" doc)
 
-/* A method that is one call of the store's. */
+/* A method that is one call of the store. */
 template <auto call> struct plain;
 template <typename R, typename... A, R (*call)(sl_store *, A...)> struct plain<call> {
     static R it(store &self, A... given)
@@ -139,14 +137,14 @@ template <typename R, typename... A, R (*call)(sl_store *, A...)> struct plain<c
     }
 };
 
-/* Pieces of keys' addresses and sizes. */
+/* Items of a call, from keys, addresses and sizes. */
 class items
 {
   public:
     /* One piece for each key. */
     items(const keys &names, const numbers &addrs, const numbers &sizes);
-    /* Empty pieces are left out; without offsets they lie one behind the other. Lists that do not
-     * fit leave an item without pieces. */
+    /* Skips empty pieces. Without offsets, each piece follows the previous one. An item whose lists
+     * differ in length gets no pieces. */
     items(const keys &names, const lists &addrs, const lists &sizes,
           const lists *offsets = nullptr);
 
@@ -161,7 +159,7 @@ inline void *address(uint64_t number)
     return reinterpret_cast<void *>(static_cast<uintptr_t>(number));
 }
 
-/* ask(first, count, place of the first's answer), in the store's batches. */
+/* Calls ask(first, count, address of the first answer) in batches of the store's size. */
 template <typename T, typename F> void in_batches(uint32_t count, T *to, F ask)
 {
     const py::unlocked now;
@@ -169,7 +167,7 @@ template <typename T, typename F> void in_batches(uint32_t count, T *to, F ask)
         ask(first, std::min(count - first, SL_STORE_BATCH_MAX), to + first);
     }
 }
-/* The list of the answers. */
+/* The same; returns the answers as a list. */
 template <typename T, typename F> py::ref answers(uint32_t count, F ask)
 {
     auto made = std::make_unique_for_overwrite<T[]>(count);
@@ -185,11 +183,11 @@ inline bool set_up(const store &self)
     return sl_store_is_set_up(self.at);
 }
 
-/* Methods of the files write.cpp and read.cpp, up to a NULL name. */
+/* Append the methods of write.cpp and read.cpp. */
 void write_methods(std::vector<PyMethodDef> &out);
 void read_methods(std::vector<PyMethodDef> &out);
 
-/* Takes the buffer, which is NULL then; of NULL None. */
+/* Takes the buffer and sets it to NULL; returns None for NULL. */
 py::ref buffer_or_none(sl_store_buffer *&buffer);
 
 } // namespace mc

@@ -1,5 +1,5 @@
 /* client/mooncake/python/module.cpp - the module mooncake._store: the native half of the store's
- * class, values where they lie, and memory. The other half is Python: mooncake/store.py. */
+ * class, BufferHandle, and memory. The other half is mooncake/store.py. */
 #include "client/mooncake/python/internal.hpp"
 
 #include <cerrno>
@@ -8,14 +8,14 @@
 namespace mc
 {
 
-/* ---- a value where it lies, read-only, or a copy of it, which may be written ---- */
+/* ---- BufferHandle: a value in shared memory, read-only, or a writable copy ---- */
 
 struct handle {
     sl_store_buffer *at = nullptr;
 
     handle() = default;
     handle(const handle &) = delete;
-    ~handle() /* views hold the object, so nobody looks at the value any more */
+    ~handle() /* memoryviews keep the object alive, so none is left */
     {
         const py::unlocked now;
         sl_store_buffer_release(&at);
@@ -48,8 +48,8 @@ static Py_ssize_t handle_length(PyObject *self) noexcept
     return static_cast<Py_ssize_t>(handle_size(py::of<handle>(self)));
 }
 
-/* Of a value where it lies others read the same bytes: PyBuffer_FillInfo refuses PyBUF_WRITABLE.
- * Items are signed, as those of Mooncake's handles. */
+/* PyBuffer_FillInfo refuses PyBUF_WRITABLE for a value in shared memory, which others read. Items
+ * are signed, as in Mooncake's handles. */
 static int handle_view(PyObject *object, Py_buffer *view, int flags) noexcept
 {
     static char format[] = "b";
@@ -78,7 +78,7 @@ store::~store()
     sl_store_destroy(&at);
 }
 
-/* Arguments are for __init__, which a derived type may have of its own. */
+/* Ignores arguments: they are for the __init__ of a derived type. */
 static PyObject *store_new(PyTypeObject *type, PyObject *, PyObject *) noexcept
 {
     return py::guarded([&] { return py::make<store>(type).release(); });
@@ -93,7 +93,7 @@ struct descriptor {
     }
 };
 
-/* (code of sl_err, why, or in what the node is degraded) */
+/* Returns (code of sl_err, reason; with SL_OK how the node is degraded, or ""). */
 static py::ref store_setup(store &self, const char *instance, const char *name,
                            const descriptor &port, uint64_t segment_bytes,
                            uint64_t local_buffer_bytes, const char *tenant, bool dummy)
@@ -171,7 +171,7 @@ static int64_t remove_all(store &self, const flag &force)
     return sl_store_remove_matching(self.at, nullptr, force.it);
 }
 
-/* [whether it was cleared, of each key] */
+/* Returns for each key whether it was cleared. */
 static py::ref replica_clear(store &self, const keys &names, const char *segment)
 {
     return answers<bool>(names.count, [&](uint32_t first, uint32_t count, bool *to) {
@@ -179,7 +179,7 @@ static py::ref replica_clear(store &self, const keys &names, const char *segment
     });
 }
 
-/* [(whether it is in memory, on disk, its bytes, its segment), of each key] */
+/* Returns for each key (in memory, on disk, size in bytes, segment). */
 static py::ref replicas(store &self, const keys &names)
 {
     auto found = std::make_unique<sl_store_replica[]>(names.count);
@@ -230,25 +230,29 @@ static void store_methods(std::vector<PyMethodDef> &out)
         MC_METHOD("_withdraw", "(name)", plain<sl_store_withdraw>::it, ""),
         MC_METHOD("_replica_clear", "(keys, segment_name)", replica_clear, ""),
         MC_METHOD("_replicas", "(keys)", replicas, ""),
-        MC_METHOD("close", "()", plain<sl_store_close>::it, "Withdraws the segments. Always 0."),
+        MC_METHOD("close", "()", plain<sl_store_close>::it,
+                  "Withdraws the segments. Always returns 0."),
         MC_METHOD("health_check", "()", plain<sl_store_health>::it,
                   "0: healthy; 1: not set up; 2: the node does not answer."),
-        MC_METHOD("get_hostname", "()", store_hostname, "host:port, the name of the segment."),
-        MC_METHOD("is_exist", "(key)", is_exist, "1, 0, or a code. Leases."),
+        MC_METHOD("get_hostname", "()", store_hostname,
+                  "Returns host:port, the name of the segment."),
+        MC_METHOD("is_exist", "(key)", is_exist, "Returns 1, 0, or a code. Leases the key."),
         MC_METHOD("batch_is_exist", "(keys)", batch_is_exist, "As is_exist, for each key."),
-        MC_METHOD("get_size", "(key)", get_size, "The value's bytes, or a code."),
+        MC_METHOD("get_size", "(key)", get_size, "Returns the value's size in bytes, or a code."),
         MC_METHOD("remove", "(key, force=False)", remove,
-                  "0, -704, -706 when leased and not force, ..."),
+                  "Returns 0, -704, -706 if the key is leased and force is False, ..."),
         MC_METHOD("batch_remove", "(keys, force=False)", batch_remove, "As remove, for each key."),
-        MC_METHOD("remove_by_regex", "(regex_pattern, force=False)", remove_by_regex,
-                  "How many keys in which the pattern was found were removed."),
-        MC_METHOD("remove_all", "(force=False)", remove_all, "How many were removed."),
+        MC_METHOD(
+            "remove_by_regex", "(regex_pattern, force=False)", remove_by_regex,
+            "Removes the keys in which the pattern is found; returns their number, or a code."),
+        MC_METHOD("remove_all", "(force=False)", remove_all,
+                  "Removes all keys; returns their number, or a code."),
         MC_METHOD("register_buffer", "(buffer_ptr, size)", plain<sl_store_register>::it,
-                  "0, or -600."),
+                  "Returns 0, or -600."),
         MC_METHOD("unregister_buffer", "(buffer_ptr)", plain<sl_store_unregister>::it,
-                  "0, or -600."),
+                  "Returns 0, or -600."),
         MC_METHOD("alloc_from_mem_pool", "(size)", plain<sl_store_pool_alloc>::it,
-                  "Of a dummy: the address of new shared memory; 0: failed."),
+                  "Dummy only: allocates shared memory and returns its address; 0: failed."),
     };
     write_methods(out);
     read_methods(out);
@@ -258,11 +262,11 @@ static void store_methods(std::vector<PyMethodDef> &out)
 static int exec(PyObject *module) noexcept
 {
     return py::guarded([&] {
-        static std::vector<PyMethodDef> of_store; /* types refer to it */
+        static std::vector<PyMethodDef> of_store; /* referenced by the type */
         static PyMethodDef of_handle[] = {
             METHOD("ptr", "()", handle_ptr,
-                   "The address; to be written where memoryview(handle) is not read-only."),
-            METHOD("size", "()", handle_size, "Bytes."), methods_end};
+                   "Returns the address; writable if memoryview(handle) is not read-only."),
+            METHOD("size", "()", handle_size, "Returns the size in bytes."), methods_end};
         if (of_store.empty()) {
             store_methods(of_store);
         }
@@ -271,9 +275,9 @@ static int exec(PyObject *module) noexcept
                                   Py_TPFLAGS_BASETYPE);
         handle_type = py::add_type<handle>(
             module, "mooncake.store.BufferHandle",
-            "A value where it lies, read-only, or, where pins ran out, a copy: bytes(handle), "
-            "memoryview(handle), torch.frombuffer(handle). It stays as long as the handle or a "
-            "view of it.",
+            "A value in shared memory, read-only, or a copy if no pins were left: "
+            "bytes(handle), memoryview(handle), torch.frombuffer(handle). It stays as long "
+            "as the handle or a view of it.",
             of_handle, nullptr,
             {{Py_bf_getbuffer, reinterpret_cast<void *>(handle_view)},
              {Py_sq_length, reinterpret_cast<void *>(handle_length)}});
@@ -286,7 +290,7 @@ static int exec(PyObject *module) noexcept
 
 } // namespace mc
 
-PyMODINIT_FUNC PyInit__store(); /* found by name */
+PyMODINIT_FUNC PyInit__store(); /* CPython finds it by name */
 PyMODINIT_FUNC PyInit__store()
 {
     static PyMethodDef functions[] = {
@@ -302,7 +306,7 @@ PyMODINIT_FUNC PyInit__store()
                                        {0, nullptr}};
     static PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                      "mooncake._store",
-                                     "What is native of mooncake.store.",
+                                     "The native half of mooncake.store.",
                                      0,
                                      functions,
                                      slots,

@@ -1,10 +1,11 @@
-/* client/mooncake/python/read.cpp - getting: as bytes, as buffers, to addresses, and in parts. */
+/* client/mooncake/python/read.cpp - reads values as bytes, as buffers, to addresses, and in parts.
+ */
 #include "client/mooncake/python/internal.hpp"
 
 namespace mc
 {
 
-constexpr int tries_max = 16; /* a value that is replaced by a larger one each time it is read */
+constexpr int tries_max = 16; /* for a value that is replaced by a larger one during each read */
 constexpr size_t small_bytes = 8192;
 
 static void read(store &self, sl_pieces *items, uint32_t count, sl_store_reading how,
@@ -25,7 +26,7 @@ static py::ref read_list(store &self, const items &what, uint32_t count, sl_stor
 
 /* ---- as bytes ---- */
 
-/* b"" where there is no value, or it cannot be read. */
+/* Returns values as bytes; b"" if the value does not exist or cannot be read. */
 static py::ref values_of(store &self, const sl_object_key *names, uint32_t count)
 {
     std::vector<py::ref> values(count);
@@ -56,7 +57,7 @@ static py::ref values_of(store &self, const sl_object_key *names, uint32_t count
     return py::list_of(count, [&](size_t i) {
         const uint64_t length = results[i] < 0 ? 0 : static_cast<uint64_t>(results[i]);
         const bool whole = values[i].get() != nullptr && length == pieces[i].length_bytes;
-        return whole ? std::move(values[i]) /* else it became smaller */
+        return whole ? std::move(values[i]) /* else a smaller value replaced it */
                      : py::bytes(length == 0 ? nullptr : pieces[i].at, length);
     });
 }
@@ -84,7 +85,7 @@ static py::ref get_batch(store &self, const keys &names)
 
 /* ---- as buffers ---- */
 
-/* What is not handed out is let go. */
+/* Buffers of a call; releases those that were not returned. */
 struct held {
     std::vector<sl_store_buffer *> at;
 
@@ -151,11 +152,11 @@ static py::ref batch_get_into(store &self, const keys &names, const numbers &add
 static py::ref batch_get_into_multi_buffers(store &self, const keys &names, const lists &addrs,
                                             const lists &sizes, const flag &same_node)
 {
-    (void)same_node; /* a value lies in one place */
+    (void)same_node; /* a value is always contiguous */
     return read_values(self, names, addrs, sizes);
 }
 
-/* Pieces at offsets in the values: [the value's bytes, or a code] */
+/* Reads pieces at offsets in the values: [size of the value in bytes, or a code] */
 static py::ref read_parts(store &self, const keys &names, const lists &addrs, const lists &sizes,
                           const lists &offsets)
 {
@@ -199,7 +200,7 @@ static py::ref session_move(store &self, const keys &names, const lists &addrs, 
             const uint32_t wanted = addrs.counts[first + i];
             const bool fits =
                 sizes.counts[first + i] == wanted && offsets.counts[first + i] == wanted;
-            to[i] = fits ? to[i] : int64_t{SL_STORE_INVALID}; /* nothing was moved */
+            to[i] = fits ? to[i] : int64_t{SL_STORE_INVALID}; /* no pieces were copied */
         }
     });
 }
@@ -208,32 +209,35 @@ void read_methods(std::vector<PyMethodDef> &out)
 {
     out.insert(
         out.end(),
-        {MC_METHOD("get", "(key)", get, "The value; b'' when there is none, or it cannot be read."),
+        {MC_METHOD("get", "(key)", get,
+                   "Returns the value; b'' if it does not exist or cannot be read."),
          MC_METHOD("get_batch", "(keys)", get_batch, "As get, for each key."),
          MC_METHOD("get_buffer", "(key)", get_buffer,
-                   "A BufferHandle of the value where it lies, or None."),
+                   "Returns a BufferHandle of the value in shared memory, or None."),
          MC_METHOD("batch_get_buffer", "(keys)", batch_get_buffer, "As get_buffer, for each key."),
          MC_METHOD("get_into", "(key, buffer_ptr, size)", get_into,
-                   "Bytes that were read to an address, or a code."),
+                   "Reads a value to an address; returns its size in bytes, or a code."),
          MC_METHOD("batch_get_into", "(keys, buffer_ptrs, sizes)", batch_get_into,
                    "As get_into, for each key."),
-         MC_METHOD("batch_get_into_multi_buffers",
-                   "(keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node=False)",
-                   batch_get_into_multi_buffers,
-                   "Values to many addresses each: the value's bytes, or a code, for each key."),
+         MC_METHOD(
+             "batch_get_into_multi_buffers",
+             "(keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node=False)",
+             batch_get_into_multi_buffers,
+             "Reads each value to several addresses; returns its size, or a code, for each key."),
          MC_METHOD("_read_parts", "(keys, addrs, sizes, offsets)", read_parts, ""),
          MC_METHOD("_registered", "(addr)", plain<sl_store_registered_bytes>::it, ""),
          MC_METHOD("batch_get_session_start", "(keys)", get_session_start,
-                   "Looks keys up once, to read them in parts."),
+                   "Looks keys up once, to read their values in parts."),
          MC_METHOD("batch_get_into_multi_buffer_ranges",
                    "(keys, all_buffer_ptrs, all_sizes, all_src_offsets)",
                    session_move<sl_store_get_session_read>,
-                   "Bytes that were read of each key, or a code; -707: the lease ended."),
-         MC_METHOD("batch_get_session_end", "(keys)", get_session_end, "0."),
+                   "Returns the bytes read of each key, or a code; -707: the lease ended."),
+         MC_METHOD("batch_get_session_end", "(keys)", get_session_end,
+                   "Ends the sessions; returns 0 or a code."),
          MC_METHOD("batch_put_from_multi_buffer_ranges",
                    "(keys, all_buffer_ptrs, all_sizes, all_dst_offsets)",
                    session_move<sl_store_put_session_write>,
-                   "Bytes that were written of each key, or a code.")});
+                   "Returns the bytes written of each key, or a code.")});
 }
 
 } // namespace mc

@@ -1,4 +1,4 @@
-/* client/mooncake/python/write.cpp - putting, upserting, and values that are written in parts. */
+/* client/mooncake/python/write.cpp - puts, upserts, and values that are written in parts. */
 #include "client/mooncake/python/internal.hpp"
 
 extern "C" {
@@ -10,10 +10,11 @@ namespace mc
 
 constexpr uint32_t refused_lines_max = 60; /* a minute */
 
-/* The code alone does not say what is wrong; an engine may ask again and again. */
+/* Prints why a put was refused, since the code does not say it. An engine may retry forever, so
+ * lines are limited. */
 static void say_refused(const sl_error &why)
 {
-    static uint64_t began_ns; /* with the interpreter's lock */
+    static uint64_t began_ns; /* accessed with the GIL held */
     static uint32_t lines;
     const uint64_t now_ns = sl_clock_monotonic_ns();
     if (why.code == SL_OK) {
@@ -48,7 +49,7 @@ static py::ref write_list(store &self, const items &what, uint32_t count, const 
     return py::list_of(count, [&](size_t i) { return codes[i]; });
 }
 
-/* Nothing is no object, and no failure. */
+/* Without bytes there is no object to store, which is no failure. */
 static int write_one(store &self, const sl_object_key &name, const std::vector<sl_piece> &pieces,
                      const terms &config, unsigned kind)
 {
@@ -97,11 +98,11 @@ static int put_batch(store &self, const keys &names, const views &values, const 
     return SL_STORE_OK;
 }
 
-/* key first, then parts; config by name alone. */
+/* Arguments: key, parts ...; config only by name. */
 template <unsigned kind> struct parts {
     static constexpr const char *doc = kind == 0
                                            ? "put_parts(key, *parts, config=...)\n--\n\nStores "
-                                             "the parts one behind the other."
+                                             "the concatenated parts."
                                            : "upsert_parts(key, *parts, config=...)\n--\n\nAs "
                                              "put_parts; replaces.";
 
@@ -225,35 +226,34 @@ void write_methods(std::vector<PyMethodDef> &out)
     out.insert(
         out.end(),
         {MC_METHOD("put", "(key, value, config=...)", put<0>,
-                   "Stores all bytes of a buffer; a key that exists is kept: 0."),
+                   "Stores all bytes of a buffer; returns 0. A key that exists keeps its value."),
          parts<0>::method("put_parts"),
          MC_METHOD("put_batch", "(keys, values, config=...)", put_batch<0>,
-                   "0, or the first code that is not."),
+                   "Returns 0, or the first other code."),
          MC_METHOD("put_from", "(key, buffer_ptr, size, config=...)", put_from<0>,
-                   "Stores what lies at an address."),
+                   "Stores the bytes at an address."),
          MC_METHOD("put_from_with_metadata",
                    "(key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, config=...)",
                    put_from_with_metadata, "Stores metadata, then data, as one value."),
          MC_METHOD("batch_put_from", "(keys, buffer_ptrs, sizes, config=...)", batch_put_from<0>,
-                   "A code for each key."),
+                   "Returns a code for each key."),
          MC_METHOD("batch_put_from_multi_buffers", "(keys, all_buffer_ptrs, all_sizes, config=...)",
                    batch_put_from_multi_buffers,
-                   "The value of a key is what lies at its addresses, one behind the other."),
+                   "Stores for each key the concatenated bytes at its addresses."),
          MC_METHOD("upsert", "(key, value, config=...)", put<replacing>,
-                   "As put; a key that exists gets the new value."),
+                   "As put, but replaces the value of a key that exists."),
          parts<replacing>::method("upsert_parts"),
          MC_METHOD("upsert_batch", "(keys, values, config=...)", put_batch<replacing>,
-                   "As put_batch; replaces."),
+                   "As put_batch, but replaces values."),
          MC_METHOD("upsert_from", "(key, buffer_ptr, size, config=...)", put_from<replacing>,
-                   "As put_from; replaces."),
+                   "As put_from, but replaces the value."),
          MC_METHOD("batch_upsert_from", "(keys, buffer_ptrs, sizes, config=...)",
-                   batch_put_from<replacing>, "As batch_put_from; replaces."),
+                   batch_put_from<replacing>, "As batch_put_from, but replaces values."),
          MC_METHOD("batch_put_session_start", "(keys, sizes, config=...)", put_session_start,
-                   "Takes room for values that are written in parts; -705: the key exists."),
-         MC_METHOD("batch_put_session_end", "(keys)", put_session_end<true>,
-                   "Makes the values readable."),
+                   "Reserves memory for values that are written in parts; -705: the key exists."),
+         MC_METHOD("batch_put_session_end", "(keys)", put_session_end<true>, "Commits the values."),
          MC_METHOD("batch_put_session_revoke", "(keys)", put_session_end<false>,
-                   "Gives the room back.")});
+                   "Aborts the writes and frees their memory.")});
 }
 
 } // namespace mc

@@ -9,9 +9,8 @@
 
 #include "client/include/sluice.h"
 
-#define SL_STORE_TENANT_MARK '\x01'
-#define SL_STORE_DIGEST_MARK '\x03' /* 2 was used by an older form, with the key before the value \
-                                     */
+#define SL_STORE_TENANT_MARK       '\x01'
+#define SL_STORE_DIGEST_MARK       '\x03' /* 2: an older form */
 #define SL_STORE_KEY_BYTES_MAX     (1u << 20)
 #define SL_STORE_DIGEST_NAME_BYTES 80u /* longest part of a name after the tenant */
 

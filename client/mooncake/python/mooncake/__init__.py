@@ -1,14 +1,14 @@
-"""The Python package `mooncake` of Sluice: what inference engines import as Mooncake's store, served by a node of Sluice.
+"""The Python package `mooncake` of Sluice: Mooncake's store for inference engines, served by a node of Sluice.
 
     mooncake.store                   MooncakeDistributedStore, ReplicateConfig, ...
-    mooncake.engine                  TransferEngine, as far as the store needs it
+    mooncake.engine                  TransferEngine, reduced to what the store needs
     mooncake.mooncake_config         MooncakeConfig, from a file or the environment
     mooncake.async_store             the store for asyncio
-    mooncake.http_metadata_server    a small service of metadata, for those who do not use P2PHANDSHAKE
-    mooncake.cli                     the programs that the package brings
+    mooncake.http_metadata_server    a small metadata service, for engines that do not use P2PHANDSHAKE
+    mooncake.cli                     runs the programs in the package
 
-Other distributions may add modules to the package. Of Mooncake's names `BufferPool` and `RegisteredBufferPool` are not
-offered yet: importing them from here is an ImportError.
+Other distributions may add modules to the package. `BufferPool` and `RegisteredBufferPool` of Mooncake do not exist yet: importing them
+raises ImportError.
 """
 
 import pkgutil as _pkgutil

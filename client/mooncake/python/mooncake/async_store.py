@@ -9,14 +9,13 @@ _PREFIX = "async_"
 
 
 class MooncakeDistributedStoreAsync:
-    """Has the methods of a `MooncakeDistributedStore`, and each as a coroutine whose name begins with `async_`:
+    """The methods of a `MooncakeDistributedStore`, and each also as a coroutine whose name begins with `async_`:
 
         store = MooncakeDistributedStoreAsync()
         await store.async_put("key", b"value")
 
-    store: the store that is used (default: a new one). max_workers: how many calls may run side by side; further ones wait
-    for their turn. A coroutine that is cancelled ends when its call has ended, since the call uses memory of the caller;
-    calls that have not begun are dropped at once."""
+    store: the store to use (default: a new one). max_workers: calls that may run at the same time; further calls are queued. A cancelled
+    coroutine ends when its call has ended, since the call uses memory of the caller; a queued call is dropped at once."""
 
     def __init__(self, store: Any = None, max_workers: Optional[int] = None) -> None:
         if store is None:
@@ -50,17 +49,17 @@ class MooncakeDistributedStoreAsync:
 
 
 async def _ended(running: "Future[Any]") -> Any:
-    """What the call returns or raises; cancelled while it runs: CancelledError once it has ended."""
+    """Waits for the call and returns or raises its result. If cancelled, raises CancelledError once the call has ended."""
     waited = asyncio.wrap_future(running)
     cancelled: Optional[asyncio.CancelledError] = None
     while not waited.done():
         try:
             await asyncio.wait([waited])
         except asyncio.CancelledError as error:
-            running.cancel()  # nothing happens to a call that has begun
+            running.cancel()  # has no effect on a running call
             cancelled = error
     if cancelled is not None:
         if not waited.cancelled():
-            waited.exception()  # has been looked at
+            waited.exception()  # marks the exception as retrieved
         raise cancelled
     return waited.result()

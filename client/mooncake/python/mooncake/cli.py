@@ -1,4 +1,4 @@
-"""Runs the programs that the package brings, with the arguments of this process: the daemons, and those of a node.
+"""Runs the programs in the package with the arguments of this process: the daemons, and the programs of a node.
 
     python3 -m mooncake.cli PROGRAM [ARGUMENT...]
 """
@@ -11,13 +11,13 @@ _BIN = os.path.join(os.path.dirname(os.path.realpath(__file__)), "bin")
 
 
 def programs() -> List[str]:
-    """Names of what is there."""
+    """Names of the node's programs in the package."""
     names = os.listdir(_BIN) if os.path.isdir(_BIN) else []
     return sorted(name for name in names if os.access(os.path.join(_BIN, name), os.X_OK))
 
 
 def program_path(name: str) -> str:
-    """Raises FileNotFoundError: the package was built without it."""
+    """Returns the path of a program. Raises FileNotFoundError if the package was built without it."""
     path = os.path.join(_BIN, name)
     if name not in programs():
         raise FileNotFoundError(f"{name}: this package has no such program; it has: {', '.join(programs()) or 'none'}")
@@ -25,10 +25,10 @@ def program_path(name: str) -> str:
 
 
 def become(name: str, arguments: List[str]) -> NoReturn:
-    """Exits with 127 when the package has no such program, or it cannot be run here."""
+    """Replaces this process by a program. Exits with 127 if the package does not have it or it cannot be run."""
     try:
         path = program_path(name)
-        # sluicectl shows by python3: behind all others this one, of an environment that is not in PATH.
+        # sluicectl runs python3: append this interpreter to PATH, which may lack its environment.
         os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable))))
         os.execv(path, [path, *arguments])
     except OSError as error:
@@ -37,13 +37,13 @@ def become(name: str, arguments: List[str]) -> NoReturn:
 
 
 def main() -> NoReturn:
-    """The console script mooncake_master: a node of Sluice that answers as Mooncake's master."""
+    """The console script mooncake_master: a node of Sluice in place of Mooncake's master."""
     from mooncake.daemons import master
     sys.exit(master.main())
 
 
 def main_client() -> NoReturn:
-    """The console script mooncake_client: memory for the node of a master."""
+    """The console script mooncake_client: contributes memory to the node of a master."""
     from mooncake.daemons import client
     sys.exit(client.main())
 

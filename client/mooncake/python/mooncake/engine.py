@@ -1,9 +1,8 @@
-"""mooncake.engine: the transfer engine, as far as the store needs it.
+"""mooncake.engine: the transfer engine, reduced to what the store needs.
 
-Connectors of the store make an engine to share its memory registrations and its address with other users of it, and hand
-it to `store.setup(engine=...)`. Bytes do not travel through it: the store copies in shared memory, and a node of Sluice
-talks to its peers by itself. So whatever transfers bytes is missing here: a connector that would send KV from prefill to
-decode by this engine gets an AttributeError that says so, never wrong bytes.
+Connectors of the store make an engine to share its memory registrations and its address, and pass it to `store.setup(engine=...)`. It
+transfers no bytes: the store copies in shared memory, and a node of Sluice talks to its peers by itself. So methods that transfer bytes
+are missing: a connector that sends KV from prefill to decode with this engine gets an AttributeError with the reason, never wrong bytes.
 """
 
 import bisect
@@ -17,7 +16,7 @@ from typing import Dict, List, Optional, Sequence, SupportsIndex, Tuple
 
 _FAILED = -1
 _ADDRESS_END = 1 << 64
-_PORTS_MIN, _PORTS_MAX = 15000, 17000  # unless MC_MIN_RPC_PORT and MC_MAX_RPC_PORT say otherwise
+_PORTS_MIN, _PORTS_MAX = 15000, 17000  # defaults of MC_MIN_RPC_PORT and MC_MAX_RPC_PORT
 _HANDSHAKE = "P2PHANDSHAKE"
 _DEVICES = "/sys/class/infiniband"
 _CPUS = "/sys/devices/system/node"
@@ -29,7 +28,7 @@ class TransferOpcode(enum.IntEnum):
 
 
 class TransferNotify:
-    """A message that goes along with a transfer."""
+    """A message that accompanies a transfer."""
 
     __slots__ = ("name", "msg")
 
@@ -44,24 +43,24 @@ class TransferNotify:
 
 
 class InnerTransferEngine:
-    """What `store.setup(engine=...)` takes. It keeps the engine's port."""
+    """The argument of `store.setup(engine=...)`. It keeps the engine's port reserved."""
 
     __slots__ = ("_port",)
 
     _port: "_Port"
 
     def __init__(self) -> None:
-        raise TypeError("TransferEngine.get_engine() gives it")
+        raise TypeError("use TransferEngine.get_engine()")
 
 
 def _numbers_of(values: Sequence[SupportsIndex]) -> List[int]:
-    """Also of numpy's integers. Raises TypeError for what is none."""
+    """Converts integers, also numpy's. Raises TypeError."""
     return [operator.index(value) for value in values]
 
 
 def _port_of(name: str) -> Optional[int]:
-    """The number of the environment's; None: it is not set. Raises ValueError when it is no port."""
-    text = os.environ.get(f"MC_{name}_RPC_PORT") or os.environ.get(f"MC_{name}_PRC_PORT")  # the old spelling, too
+    """The port in an environment variable; None: not set. Raises ValueError for other texts."""
+    text = os.environ.get(f"MC_{name}_RPC_PORT") or os.environ.get(f"MC_{name}_PRC_PORT")  # the second is the old spelling
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= 65535:
@@ -79,7 +78,7 @@ def _port_range() -> Tuple[int, int]:
 
 
 def _explicit_port(hostname: str) -> Optional[int]:
-    """Of HOST:PORT or [ADDRESS]:PORT; None: a host alone, an IPv6 address included. Raises ValueError."""
+    """The port of HOST:PORT or [ADDRESS]:PORT; None: only a host or an IPv6 address. Raises ValueError."""
     host, separator, port = hostname.rpartition(":")
     if not separator or (":" in host and not host.endswith("]")):
         return None
@@ -89,7 +88,7 @@ def _explicit_port(hostname: str) -> Optional[int]:
 
 
 class _Port:
-    """A TCP port that is kept from others while the object lives. Nobody listens there: who connects is refused at once."""
+    """A TCP port that is reserved while the object lives. It has no listener, so connections are refused at once."""
 
     __slots__ = ("number", "_socket")
 
@@ -113,7 +112,7 @@ class _Port:
 
 
 def _first_free(low: int, high: int) -> Optional[_Port]:
-    """Processes that start together begin at different places."""
+    """Reserves a free port; processes that start together try different ones first."""
     count = high - low + 1
     first = os.getpid() * 17 % count
     for i in range(count):
@@ -125,7 +124,7 @@ def _first_free(low: int, high: int) -> Optional[_Port]:
 
 
 def _numbers(directory: str, prefix: str) -> List[int]:
-    """N of each prefixN in the directory, in order."""
+    """The sorted numbers N of names prefixN in the directory."""
     names = os.listdir(directory) if os.path.isdir(directory) else []
     return sorted(int(name[len(prefix):]) for name in names if name.startswith(prefix) and name[len(prefix):].isdigit())
 
@@ -178,14 +177,14 @@ class TransferEngine:
         self._inner: Optional[InnerTransferEngine] = None
 
     def __getattr__(self, name: str) -> object:
-        raise AttributeError(f"mooncake.engine.TransferEngine of Sluice has no '{name}': it transfers nothing, it is there for "
-                             "mooncake.store. Transfers from prefill to decode over Mooncake's engine are not served",
+        raise AttributeError(f"mooncake.engine.TransferEngine of Sluice has no '{name}': it transfers nothing and only serves "
+                             "mooncake.store. Transfers from prefill to decode over Mooncake's engine are not supported",
                              name=name, obj=self)
 
     def initialize(self, local_hostname: str, metadata_server: str, protocol: str, device_name: str) -> int:
-        """0, or -1: it is initialized already, no port of MC_MIN_RPC_PORT..MC_MAX_RPC_PORT (15000..17000) is free, or these
-        or the port of local_hostname make no sense. With P2PHANDSHAKE it picks a port; else that of local_hostname counts,
-        where it has one. metadata_server, protocol and device_name may be anything: nothing goes there."""
+        """Returns 0, or -1: already initialized, no port of MC_MIN_RPC_PORT..MC_MAX_RPC_PORT (15000..17000) is free, or one of these or
+        the port of local_hostname is invalid. With P2PHANDSHAKE it chooses a port; else it uses that of local_hostname, if given.
+        metadata_server, protocol and device_name are otherwise ignored."""
         if not all(isinstance(given, str) for given in (local_hostname, metadata_server, protocol, device_name)):
             raise TypeError("initialize(local_hostname: str, metadata_server: str, protocol: str, device_name: str)")
         with self._lock:
@@ -205,33 +204,33 @@ class TransferEngine:
 
     def initialize_ext(self, local_hostname: str, metadata_server: str, protocol: str, device_name: str,
                        metadata_type: str) -> int:
-        """As initialize; metadata_type may be anything."""
+        """As initialize; metadata_type is ignored."""
         if not isinstance(metadata_type, str):
             raise TypeError("initialize_ext(..., metadata_type: str)")
         return self.initialize(local_hostname, metadata_server, protocol, device_name)
 
     def get_rpc_port(self) -> int:
-        """The port that belongs to this engine while it lives; 0: not initialized."""
+        """The port that is reserved for this engine; 0: not initialized."""
         with self._lock:
             return 0 if self._port is None else self._port.number
 
     def get_engine(self) -> Optional[InnerTransferEngine]:
-        """For `store.setup(engine=...)`; None: not initialized."""
+        """The argument for `store.setup(engine=...)`; None: not initialized."""
         with self._lock:
             return self._inner
 
     def register_memory(self, addr: SupportsIndex, length: SupportsIndex, location: str = "*") -> int:
-        """0, or -1: not initialized, empty, beyond the address space, or overlapping what is registered."""
+        """Returns 0, or -1: not initialized, empty, beyond the address space, or overlapping registered memory."""
         if not isinstance(location, str):
             raise TypeError("register_memory(addr: int, length: int, location: str = '*')")
         return self.batch_register_memory([addr], [length])
 
     def unregister_memory(self, addr: SupportsIndex) -> int:
-        """0, or -1: not initialized, or nothing registered begins there."""
+        """Returns 0, or -1: not initialized, or no registered memory begins there."""
         return self.batch_unregister_memory([addr])
 
     def batch_register_memory(self, addrs: Sequence[SupportsIndex], lengths: Sequence[SupportsIndex]) -> int:
-        """As register_memory, all or none; -1 also when the lists differ in length."""
+        """As register_memory, all or none; also -1 if the lists differ in length."""
         starts, sizes = _numbers_of(addrs), _numbers_of(lengths)
         with self._lock:
             if self._port is None or len(starts) != len(sizes):
@@ -254,7 +253,7 @@ class TransferEngine:
             return 0
 
     def get_local_topology(self) -> str:
-        """JSON: for "cpu:N" of each NUMA node two lists of this machine's RDMA devices, those at that node and the others."""
+        """Returns JSON: for "cpu:N" of each NUMA node two lists of RDMA devices, those of that node and the others."""
         nodes = {device: _device_node(device) for device in (sorted(os.listdir(_DEVICES)) if os.path.isdir(_DEVICES) else [])}
         matrix = {}
         for number in _numbers(_CPUS, "node") or [0]:

@@ -1,13 +1,13 @@
-"""A service of metadata over HTTP: a few keys and their values in memory, for processes that tell each other where they are.
+"""A metadata service over HTTP: a few keys and values in memory, by which processes find each other.
 
     mooncake_http_metadata_server --host 0.0.0.0 --port 8080
 
-GET, PUT and DELETE /metadata?key=KEY. 400: no key, or a blank one; 404: no such key (or path). A second PUT of a key that
-contains "rpc_meta" is refused with 400: two processes would have one name. Nobody needs the service who says P2PHANDSHAKE.
+GET, PUT and DELETE /metadata?key=KEY. 400: no key, or a blank one; 404: no such key (or path). A second PUT of a key that contains
+"rpc_meta" is refused with 400: two processes would have one name. Engines with P2PHANDSHAKE do not need the service.
 
-With $MOONCAKE_ADMIN_TOKEN, or a file that $MOONCAKE_ADMIN_TOKEN_FILE names, PUT and DELETE need it (`Authorization: Bearer
-TOKEN`), unless --metadata_open says otherwise. Without one anybody may write, as at the one whose place it takes: it belongs
-on a network of one's own. Whatever arrives costs bounded memory and time. mooncake_master --enable_http_metadata_server is the same service.
+If $MOONCAKE_ADMIN_TOKEN is set, or $MOONCAKE_ADMIN_TOKEN_FILE names a file with a token, PUT and DELETE need it (`Authorization: Bearer
+TOKEN`), except with --metadata_open. Without a token anyone can write, as with Mooncake's server: run it on a private network. Requests
+cost bounded memory and time. mooncake_master --enable_http_metadata_server is the same service.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from mooncake.daemons.flags import Failure
 
 KEYS_MAX = 1 << 20
 KEY_BYTES_MAX = 4096
-ENTRY_BYTES = 150  # what a key and its value cost besides their bytes
+ENTRY_BYTES = 150  # overhead of a key and its value
 TOTAL_BYTES_MAX = 512 << 20  # keys and values
 
 log = logging.getLogger("mooncake.http_metadata_server")
@@ -55,11 +55,11 @@ class _Metadata:
         return http.Answer(200, value, "application/json")
 
     def _put(self, key: bytes, old: Optional[bytes], value: bytes) -> http.Answer:
-        if old is not None and b"rpc_meta" in key:  # two processes under one name would take each other's connections
-            raise http.Refusal(400, "this rpc_meta key is there already")
+        if old is not None and b"rpc_meta" in key:  # two processes with one name would take each other's connections
+            raise http.Refusal(400, "this rpc_meta key exists already")
         used = self.used + len(value) - len(old) if old is not None else self.used + ENTRY_BYTES + len(key) + len(value)
         if used > self.total_bytes_max or (old is None and len(self.values) == KEYS_MAX):
-            raise http.Refusal(507, f"no room: at most {KEYS_MAX} keys and {self.total_bytes_max} bytes")
+            raise http.Refusal(507, f"full: at most {KEYS_MAX} keys and {self.total_bytes_max} bytes")
         self.used, self.values[key] = used, value
         return http.text_answer(200, "metadata updated\n")
 
@@ -69,15 +69,14 @@ async def _health(_: http.Request) -> http.Answer:
 
 
 def metadata_routes() -> List[http.Route]:
-    """The paths of the service, with a memory of their own; PUT and DELETE are guarded."""
+    """Routes of the service, with their own storage; PUT and DELETE are guarded."""
     changes = ("PUT", "DELETE")
     return [http.Route("/metadata", ("GET", *changes), _Metadata(TOTAL_BYTES_MAX).answer, changes), http.Route("/health", ("GET",), _health)]
 
 
 class MetadataServer:
-    """The service on host:port (port 0: any free one, see server_port), by a thread of its own. `serve_forever` waits until
-    `shutdown`; `server_close` ends the service and gives the port back. Raises OSError, also for a
-    token that is none."""
+    """The service on host:port (port 0: any free one, see server_port), in a thread of its own. `serve_forever` waits until `shutdown`;
+    `server_close` ends the service and frees the port. Raises OSError, also for an invalid token."""
 
     def __init__(self, host: str, port: int, metadata_open: bool = False) -> None:
         try:
@@ -119,7 +118,7 @@ class MetadataServer:
         self._ended.set()
 
     def server_close(self) -> None:
-        """In a child of fork nothing happens: the service is its parent's."""
+        """Ends the service. Does nothing in a forked child, since the service belongs to the parent."""
         if not self._closed and self._pid == os.getpid():
             self._closed = True
             self._loop.call_soon_threadsafe(self._end.set)
@@ -133,13 +132,13 @@ class MetadataServer:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """The console script. Ends with 0 on SIGTERM or SIGINT, with 1 when the port cannot be had."""
+    """The console script. Returns 0 on SIGTERM or SIGINT, 1 if the port is not available."""
     parser = argparse.ArgumentParser(prog="mooncake_http_metadata_server", description=(__doc__ or "").strip(),
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--host", default="127.0.0.1",
-                        help="address to listen on (%(default)s); whoever reaches it may write there, so name one only on a wire that is yours")
+                        help="address to listen on (%(default)s); without a token anyone who reaches it can write, so use a private network")
     parser.add_argument("--port", type=int, default=8080, help="port to listen on (%(default)s)")
-    parser.add_argument("--metadata_open", action="store_true", help="writes need no token, also where there is one")
+    parser.add_argument("--metadata_open", action="store_true", help="writes need no token, even if one is set")
     parser.add_argument("--log-level", type=str.upper, default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])
     options = parser.parse_args(arguments)
     if not 0 <= options.port <= 65535:
@@ -150,9 +149,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
     except OSError as error:
         log.error("cannot listen on %s:%d: %s", options.host, options.port, error)
         return 1
-    for number in (signal.SIGTERM, signal.SIGINT):  # shutdown takes a lock that this thread may hold just then
+    for number in (signal.SIGTERM, signal.SIGINT):  # in a thread, since shutdown takes a lock that this thread may hold
         signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
-    log.info("listens on %s:%d", *server.server_address[:2])
+    log.info("listening on %s:%d", *server.server_address[:2])
     server.serve_forever()
     server.server_close()
     return 0

@@ -1,9 +1,9 @@
-"""The store for LMCache's multi-process mode, whose L2 adapter of type `native_plugin` loads a connector like this one:
+"""A connector to the store for LMCache's multi-process mode, loaded by its L2 adapter of type `native_plugin`:
 
     {"type": "native_plugin", "module_path": "mooncake.lmcache_connector", "class_name": "LMCacheMooncakeClient",
      "adapter_params": {"config": {"master_server_address": "127.0.0.1:50051", "global_segment_size": "34359738368"}}}
 
-Names and calls are those of the extension `lmcache.lmcache_mooncake`, which LMCache builds from Mooncake's C++ headers."""
+It has the names and calls of the extension `lmcache.lmcache_mooncake`, which LMCache builds from Mooncake's C++ headers."""
 
 import ctypes
 import os
@@ -18,12 +18,12 @@ _Completion = Tuple[int, bool, str, Optional[List[bool]]]
 
 
 def _held(buffer: "bytearray | memoryview") -> ctypes.c_char:
-    """Its first byte, which keeps all of it in place."""
+    """A ctypes object at the buffer's first byte, which keeps the buffer in place."""
     return ctypes.c_char.from_buffer(buffer)
 
 
 class L1RegistrationConfig:
-    """LMCache's memory, which may be registered ahead: `size` bytes at address `base`, when `enabled`."""
+    """LMCache's memory, which can be registered in advance: `size` bytes at address `base`, if `enabled`."""
 
     def __init__(self) -> None:
         self.enabled = False
@@ -32,19 +32,19 @@ class L1RegistrationConfig:
 
 
 class LMCacheMooncakeClient:
-    """Submits batches and tells of their ends. A call gives a number at once; when its batch has ended, `event_fd()` becomes
-    readable and `drain_completions()` names it: (number, all went well, the first error, which keys went well).
+    """Runs batches in the background. A call returns a number at once. When its batch has ended, `event_fd()` becomes readable and
+    `drain_completions()` returns (number, whether all succeeded, the first error, success for each key).
 
-    config: what `MooncakeDistributedStore.setup` takes as a dict. num_workers: how many batches run side by side;
-    per_op_workers: threads of their own for some of lookup, retrieve, store, delete. Raises RuntimeError when setup fails.
-    Buffers are read and written in place, so they have to stay until the batch has ended. Calls from all threads."""
+    config: the dict for `MooncakeDistributedStore.setup`. num_workers: batches that run at the same time. per_op_workers: separate
+    threads for some of lookup, retrieve, store, delete. Raises RuntimeError if setup fails. Buffers are used in place, so they must stay
+    until the batch has ended. Any thread may call."""
 
     def __init__(self, config: Dict[str, str], num_workers: int = 4, l1_registration: Optional[L1RegistrationConfig] = None,
                  per_op_workers: Optional[Dict[str, int]] = None) -> None:
         self._store = MooncakeDistributedStore()
         code = self._store.setup({name: str(value) for name, value in config.items()})
         if code != 0:
-            raise RuntimeError(f"setup of the store failed with {code}; the line above on standard error says why")
+            raise RuntimeError(f"setup of the store failed with {code}; the line above on standard error has the reason")
         if l1_registration is not None and l1_registration.enabled:
             code = self._store.register_buffer(l1_registration.base, l1_registration.size)
             if code != 0:
@@ -55,26 +55,26 @@ class LMCacheMooncakeClient:
         self._lanes = {lane: ThreadPoolExecutor(own[lane], thread_name_prefix=f"mooncake-{lane}") if lane in own else shared
                        for lane in _LANES}
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._lock = threading.Lock()  # of all below
+        self._lock = threading.Lock()  # for all below
         self._ended: List[_Completion] = []
         self._last = 0
         self._closed = False
 
     def event_fd(self) -> int:
-        """Readable while batches have ended that were not drained. It belongs to the client."""
+        """Readable while ended batches have not been drained. The client owns it."""
         return self._event
 
     def submit_batch_set(self, keys: Sequence[str], views: Sequence[memoryview]) -> int:
-        """Stores; a key that is there already counts as stored."""
+        """Stores values; a key that exists counts as stored."""
         def run() -> List[int]:
-            # What is read-only has no address in ctypes: such a view is copied.
+            # ctypes gives no address of a read-only view, so it is copied.
             held = [_held(bytearray(view) if view.readonly else view) for view in views]
             return self._store.batch_put_from(list(keys), [ctypes.addressof(one) for one in held], [view.nbytes for view in views])
 
         return self._submit("store", keys, run, lambda codes: [code == 0 for code in codes])
 
     def submit_batch_get(self, keys: Sequence[str], views: Sequence[memoryview]) -> int:
-        """Reads values into views. A value of another size than its view is none."""
+        """Reads values into views. A value whose size differs from its view is a miss."""
         sizes = [view.nbytes for view in views]
 
         def run() -> List[int]:
@@ -88,7 +88,7 @@ class LMCacheMooncakeClient:
                             misses_are_fine=True)
 
     def submit_batch_delete(self, keys: Sequence[str]) -> int:
-        """Removes, leased or not: LMCache locks its keys itself. A key that is not there is no error."""
+        """Removes keys even if leased, since LMCache locks its keys itself. A missing key is no error."""
         return self._submit("delete", keys, lambda: [self._store.remove(key, True) for key in keys],
                             lambda codes: [code == 0 for code in codes], misses_are_fine=True)
 
@@ -96,13 +96,13 @@ class LMCacheMooncakeClient:
         try:
             os.eventfd_read(self._event)
         except BlockingIOError:
-            pass  # none since the last time
+            pass  # none since the last call
         with self._lock:
             ended, self._ended = self._ended, []
         return ended
 
     def close(self) -> None:
-        """Waits for batches that run; those that wait for a thread are dropped."""
+        """Waits for running batches and drops queued ones."""
         with self._lock:
             if self._closed:
                 return
@@ -133,7 +133,7 @@ class LMCacheMooncakeClient:
             return number, True, "", []
         try:
             codes = run()
-        except (TypeError, ValueError, BufferError) as error:  # a buffer or key that is none; LMCache has to hear of the end
+        except (TypeError, ValueError, BufferError) as error:  # invalid buffers or keys: report the end to LMCache
             return number, False, str(error), [False] * len(keys)
         which = fine(codes)
         if misses_are_fine or all(which):

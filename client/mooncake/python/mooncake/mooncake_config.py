@@ -1,4 +1,4 @@
-"""Settings of a client of the store, as files and environment variables of Mooncake write them."""
+"""Settings of a store's client, from Mooncake's files and environment variables."""
 
 import json
 import os
@@ -22,8 +22,8 @@ def _refuse(name: str, value: object, wanted: str) -> ValueError:
 
 
 def parse_size(value: object, name: str = "size") -> int:
-    """Bytes of 4294967296, "4294967296", "4GB", "1.5 gb", "512k": units are powers of 1024, case does not matter, a fraction
-    of a byte is dropped. Raises ValueError for anything else: negative ones, percentages, 2^64 and above."""
+    """Returns bytes for 4294967296, "4294967296", "4GB", "1.5 gb", "512k": units are powers of 1024, in any case; a fraction of a byte is
+    dropped. Raises ValueError for anything else: negative numbers, percentages, 2^64 and above."""
     size: Optional[int] = None
     if isinstance(value, str):
         found = _SIZE.fullmatch(value.strip().lower())
@@ -31,7 +31,7 @@ def parse_size(value: object, name: str = "size") -> int:
             size = int(Fraction(found.group(1)) * 1024 ** _UNITS[found.group(2)])
     elif isinstance(value, int) and not isinstance(value, bool):
         size = value
-    elif isinstance(value, float) and value.is_integer():  # JSON has one kind of number
+    elif isinstance(value, float) and value.is_integer():  # JSON has only one type of number
         size = int(value)
     if size is None or not 0 <= size < _SIZE_END:
         raise _refuse(name, value, 'a size: bytes, or a number with b, kb, mb, gb or tb, as in "4GB"')
@@ -39,8 +39,8 @@ def parse_size(value: object, name: str = "size") -> int:
 
 
 def parse_bool(value: object, name: str = "value") -> bool:
-    """A boolean, 0 or 1, or "true", "1", "yes", "on" and their opposites in any case. Raises ValueError for anything else: a
-    misspelt "false" must not mean true."""
+    """Returns a bool for a boolean, 0 or 1, or "true", "1", "yes", "on" and their opposites in any case. Raises ValueError for anything
+    else: a misspelt "false" must not mean true."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int) and value in (0, 1):
@@ -51,7 +51,7 @@ def parse_bool(value: object, name: str = "value") -> bool:
 
 
 def parse_port(value: object, name: str = "port") -> int:
-    """1..65535, as a number or its text. Raises ValueError."""
+    """Returns a port, 1..65535, from a number or its text. Raises ValueError."""
     text = str(value).strip() if isinstance(value, (int, str)) and not isinstance(value, bool) else ""
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
         raise _refuse(name, value, "a port: 1..65535")
@@ -72,7 +72,7 @@ _PARSERS = {
     "client_http_port": parse_port,
 }
 _REQUIRED = ("local_hostname", "metadata_server", "master_server_address")
-# Field: its variable. A variable that is empty is as good as none.
+# Environment variable of each field. An empty variable counts as not set.
 _VARIABLES = {
     "master_server_address": "MOONCAKE_MASTER",
     "local_hostname": "MOONCAKE_LOCAL_HOSTNAME",
@@ -91,7 +91,7 @@ _VARIABLES = {
 
 @dataclass
 class MooncakeConfig:
-    """What `MooncakeDistributedStore.setup` wants to be told. Sizes are bytes."""
+    """Arguments of `MooncakeDistributedStore.setup`. Sizes are in bytes."""
 
     local_hostname: str
     metadata_server: str
@@ -108,7 +108,7 @@ class MooncakeConfig:
 
     @classmethod
     def _from(cls, given: Mapping[str, Any], names: Mapping[str, str]) -> "MooncakeConfig":
-        """Of the fields that are given and not None. names: how messages call a field."""
+        """Makes a config of the given fields that are not None. names: names of fields in messages."""
         taken: Dict[str, Any] = {}
         for field in fields(cls):
             name, value = field.name, given.get(field.name)
@@ -125,8 +125,8 @@ class MooncakeConfig:
 
     @classmethod
     def from_file(cls, file_path: str) -> "MooncakeConfig":
-        """Reads a JSON object; what it has beside the fields is somebody else's. Raises OSError, and ValueError for what is
-        required and missing, what has no sense, and what is no JSON."""
+        """Reads a JSON object; ignores unknown names. Raises OSError, and ValueError for missing required fields, invalid values and
+        invalid JSON."""
         with open(file_path, encoding="utf-8") as file:
             given = json.load(file)
         if not isinstance(given, dict):

@@ -1,4 +1,4 @@
-"""Which node of this machine stands behind an address of Mooncake's daemons, for the store and for the daemons."""
+"""Finds the node of this machine that belongs to an address of Mooncake's daemons, for the store and for the daemons."""
 
 import errno
 import os
@@ -10,11 +10,11 @@ MASTER_PORT = 50051
 
 
 class Failure(Exception):
-    """A reason to end with code 1, for people."""
+    """A failure whose text is for people; the program ends with code 1."""
 
 
 def split_address(text: str, port: Optional[int] = None) -> Optional[Tuple[str, int]]:
-    """(host without brackets, port) of HOST:PORT; without a port the one that is given. None: it is no address."""
+    """Returns (host without brackets, port) for HOST:PORT; `port` is the default. None: not an address."""
     found = re.fullmatch(r"(\[[^\[\]]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?", text)
     if found is None or (found[2] is None and port is None):
         return None
@@ -32,16 +32,16 @@ def is_here(host: str) -> bool:
     for family, kind, _, _, address in found:
         try:
             with socket.socket(family, kind) as one:
-                one.bind(address)  # works for addresses of this machine only
+                one.bind(address)  # works only for addresses of this machine
                 return True
-        except OSError as error:  # also where this machine has no IPv6, and the host has
+        except OSError as error:  # also if the host has IPv6 and this machine has not
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                raise Failure(f"whether '{host[:128]}' is this machine: {error.strerror}") from error
+                raise Failure(f"cannot check whether '{host[:128]}' is this machine: {error.strerror}") from error
     return False
 
 
 def instance_joined(host: str, port: int) -> str:
-    """The node of this machine that joined a master of another one: long hosts are cut and told apart by a hash (FNV-1a)."""
+    """Name of this machine's node that joined a master on another machine. Long host names are cut, with a hash (FNV-1a) appended."""
     data, digest = host.encode("utf-8", "surrogateescape"), 2166136261
     for byte in data.lower():
         digest = (digest ^ byte) * 16777619 & 0xffffffff
@@ -60,21 +60,21 @@ def instance_of_master(master: str) -> str:
 
 
 def advice(master: str) -> str:
-    """What to start when no node runs there."""
+    """Returns what to start if no node runs for this master."""
     host, port = split_address(master, MASTER_PORT) or ("", 0)
     if os.environ.get("SLUICE_INSTANCE"):
         return f"no node runs under the name '{os.environ['SLUICE_INSTANCE']}'"
     if not is_here(host):
-        return (f"master '{host[:80]}' is another machine's, and no node of this one joined it: start mooncake_master --join {master[:80]} here")
+        return (f"master '{host[:80]}' is on another machine, and no node of this one joined it: start mooncake_master --join {master[:80]} here")
     try:
         socket.create_connection(("127.0.0.1", port), timeout=0.2).close()
     except OSError:
         return f"no master runs here at port {port}: start mooncake_master --port {port}"
-    return (f"somebody listens at port {port}, but no node of this user is seen here: mooncake_master has to run as the same user, with the same "
+    return (f"a process listens at port {port}, but this user sees no node: mooncake_master must run as the same user, with the same "
             "/dev/shm, /tmp (or XDG_RUNTIME_DIR) and process numbers")
 
 
 def sign_of_client(port: int) -> str:
-    """The file in which a mooncake_client writes the name of its node: setup_dummy finds it by the port alone."""
+    """Path of the file in which a mooncake_client writes the name of its node, so that setup_dummy finds it by the port."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     return f"{base if base.startswith('/') else '/tmp'}/sluice-{os.geteuid()}/mooncake-client-{port}"

@@ -1,6 +1,6 @@
 """mooncake.store: Mooncake's store on a node of Sluice.
 
-Calls that move values or look keys up are native (_store). What is rare, and what only keeps what it was given, is here."""
+Calls that copy values or look keys up are native (_store). Rare calls and plain records are here."""
 
 import errno
 import functools
@@ -23,8 +23,8 @@ NO_FILE, FILE_OPEN = -1100, -1101
 CLIENT_PORT = 50052
 U64_MAX = (1 << 64) - 1
 SIZE_MIN, LOCAL_BUFFER_MAX = 1 << 10, 1 << 40
-SLAB = 4 << 20  # sizes of allocated segments are rounded up to it
-NAME_BYTES = 255  # of a segment
+SLAB = 4 << 20  # sizes of allocated segments are rounded up to this
+NAME_BYTES = 255  # longest name of a segment
 SET_MEMPOLICY, MPOL_BIND, NUMA_NODES_MAX = {"x86_64": 238, "aarch64": 237}, 2, 1024
 
 
@@ -66,7 +66,7 @@ globals().update(ObjectDataType.__members__)
 globals().update(ReplicaStatus.__members__)
 
 
-# ---- what is assigned or given; TypeError, or ValueError, when it is no such thing
+# ---- checks of values and arguments: TypeError or ValueError
 
 def _number(value: Any) -> int:
     number = operator.index(value)
@@ -82,7 +82,7 @@ def _flag(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Its bytes end with the first zero, where it has one: so it may have none."""
+    """A str without zeros, since native code would cut it at the first one."""
     if not isinstance(value, str) or "\0" in value:
         raise TypeError("no text")
     value.encode()
@@ -119,14 +119,14 @@ def _optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _accepts(name: str, other: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Of a method: what it does not accept is a TypeError that says what it does, and names the keywords that were given."""
+    """Decorates a method so that invalid arguments raise a TypeError with the signature and the given keywords."""
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(self: Any, *arguments: Any, **names: Any) -> Any:
             try:
                 return method(self, *arguments, **names)
             except (TypeError, ValueError, OverflowError):
-                import inspect  # what it needs is large, and this rare
+                import inspect  # slow to import, and rarely needed
                 raise TypeError(f"{name}(): incompatible function arguments. The following argument types are supported:\n"
                                 f"    1. {inspect.signature(method)}{other}\n\nInvoked with: kwargs: {tuple(names)}") from None
         call.__name__ = name
@@ -135,7 +135,7 @@ def _accepts(name: str, other: str = "") -> Callable[[Callable[..., Any]], Calla
 
 
 class _Field:
-    """A field of ReplicateConfig: checked when it is assigned; of a list a copy is kept, and given."""
+    """A field of ReplicateConfig: checked on assignment; lists are copied on assignment and access."""
 
     def __init__(self, check: Callable[[Any], Any], default: Any, about: str):
         self.check, self.default, self.__doc__ = check, default, about
@@ -159,19 +159,19 @@ class _Field:
 
 
 class ReplicateConfig:
-    """How a value is stored."""
+    """Options of a put."""
 
     __slots__ = ("_values", "_terms")
-    replica_num = _Field(_number, 1, "Copies in memory that are wanted; at least one.")
-    nof_replica_num = _Field(_number, 0, "NVMe-oF copies; there are none here.")
-    dfs_replica_num = _Field(_number, 0, "Copies on shared file systems; none here.")
+    replica_num = _Field(_number, 1, "Number of copies in memory; at least one.")
+    nof_replica_num = _Field(_number, 0, "NVMe-oF copies; not supported.")
+    dfs_replica_num = _Field(_number, 0, "Copies on shared file systems; not supported.")
     soft_pin_action = _Field(_member(SoftPinAction), SoftPinAction.PRESERVE, "A SoftPinAction.")
-    soft_pin_ttl_ms = _Field(_optional(_number), None, "With ENABLE only; None: 30 minutes.")
+    soft_pin_ttl_ms = _Field(_optional(_number), None, "Only with ENABLE; None: 30 minutes.")
     with_hard_pin = _Field(_flag, False, "Never evicted.")
-    preferred_segments = _Field(_words, (), "Tried in order before anything else.")
-    preferred_segment = _Field(_word, "", "Wins over preferred_segments when it is not empty.")
-    preferred_nof_segments = _Field(_words, (), "Kept, and not looked at.")
-    prefer_alloc_in_same_node = _Field(_flag, False, "Of calls with many buffers and of sessions only.")
+    preferred_segments = _Field(_words, (), "Segments to try first, in order.")
+    preferred_segment = _Field(_word, "", "If not empty, replaces preferred_segments.")
+    preferred_nof_segments = _Field(_words, (), "Ignored.")
+    prefer_alloc_in_same_node = _Field(_flag, False, "Only for calls with many buffers and for sessions.")
     data_type = _Field(_member(ObjectDataType), ObjectDataType.UNKNOWN, "An ObjectDataType: a label.")
     group_ids = _Field(_optional(_words), None, 'None, or one for each key of the batch; "": no group.')
 
@@ -181,7 +181,7 @@ class ReplicateConfig:
 
     @property
     def with_soft_pin(self) -> bool:
-        """As releases have it: soft_pin_action is ENABLE."""
+        """As in Mooncake's releases: whether soft_pin_action is ENABLE."""
         return self.soft_pin_action is SoftPinAction.ENABLE
 
     @with_soft_pin.setter
@@ -189,7 +189,7 @@ class ReplicateConfig:
         self.soft_pin_action = SoftPinAction.ENABLE if _flag(value) else SoftPinAction.PRESERVE
 
     def _pack(self) -> None:
-        """What calls take of it, as terms_take() of _store reads it."""
+        """Packs the fields that calls use, for the native class `terms` of _store."""
         has = self._values
         segments = (has["preferred_segment"],) if has["preferred_segment"] else has["preferred_segments"]
         self._terms = (has["replica_num"], has["nof_replica_num"], has["dfs_replica_num"], int(has["soft_pin_action"]),
@@ -202,13 +202,13 @@ class ReplicateConfig:
 # ---- descriptors
 
 class Descriptor:
-    """Where a value lies in memory."""
+    """Location of a value in memory."""
 
     __slots__ = ("size", "buffer_address", "transport_endpoint")
 
     def __init__(self) -> None:
         self.size, self.transport_endpoint = 0, ""
-        self.buffer_address = 0  # no address means anything in another process
+        self.buffer_address = 0  # addresses are not valid in other processes
 
     def __repr__(self) -> str:
         return f"<Descriptor size={self.size} buffer_address={self.buffer_address} transport_endpoint={self.transport_endpoint!r}>"
@@ -225,7 +225,7 @@ class MemoryDescriptor:
 
 
 class DiskDescriptor:
-    """A replica on a shared file system: there are none here."""
+    """A replica on a shared file system; none exist here."""
 
     __slots__ = ()
     file_path = property(lambda self: "")
@@ -233,7 +233,7 @@ class DiskDescriptor:
 
 
 class ReplicaDescriptor:
-    """One place where a value is."""
+    """One replica of a value."""
 
     __slots__ = ("_replica",)
 
@@ -254,18 +254,18 @@ class ReplicaDescriptor:
     def get_memory_descriptor(self) -> MemoryDescriptor:
         in_memory, length, segment = self._replica
         if not in_memory:
-            raise RuntimeError("it is no replica in memory")
+            raise RuntimeError("this replica is not in memory")
         made = MemoryDescriptor()
         made._buffer = Descriptor()
         made._buffer.size, made._buffer.transport_endpoint = length, segment
         return made
 
     def get_disk_descriptor(self) -> DiskDescriptor:
-        raise RuntimeError("it is no replica on a shared file system")
+        raise RuntimeError("this replica is not on a shared file system")
 
 
 def _key_name(key: Any) -> Any:
-    """A key as results say it: str, as Mooncake's are, also for bytes; those that are no UTF-8 as they are."""
+    """A key in results: str as in Mooncake, also for bytes; unchanged if it is not UTF-8."""
     try:
         return key.decode() if isinstance(key, bytes) else key
     except UnicodeDecodeError:
@@ -278,11 +278,11 @@ def _say(text: str) -> None:
     try:
         print(f"mooncake.store: {text[:320]}", file=sys.stderr)
     except (OSError, ValueError):
-        pass  # it is closed: nobody reads it, and the code is given all the same
+        pass  # standard error is closed; the caller still gets the code
 
 
 def _bracketed(address: str) -> str:
-    """Several colons without brackets are an address of IPv6 alone."""
+    """Adds brackets to an IPv6 address without a port: several colons and no brackets."""
     return f"[{address}]" if address.count(":") > 1 and "[" not in address else address
 
 
@@ -292,8 +292,8 @@ def _of_environment(name: str, otherwise: int, most: int) -> int:
 
 
 def _port_taken(port: int) -> int:
-    """A descriptor that holds the port on all addresses: what is bound and does not listen keeps others away as well; -1: others
-    have it."""
+    """Binds the port on all addresses without listening, so that no other process can take it. Returns the descriptor; -1: the port is
+    taken."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
             one.bind(("", port))
@@ -305,15 +305,15 @@ def _port_taken(port: int) -> int:
 
 
 def _ports(given: int, strict: bool) -> Iterator[int]:
-    """Those to be tried. Without a metadata server a port names nobody: engines give the same one to several clients, and Mooncake's
-    would choose another one by itself."""
+    """Yields ports to try. Without a metadata server ports are not names: engines pass the same one to several clients, and Mooncake's
+    client then chooses another."""
     if given:
         yield given
     if given and strict:
         return
     low, high = (_of_environment(f"MC_STORE_CLIENT_{name}_PORT", port, 65535) for name, port in (("MIN", 12300), ("MAX", 14300)))
     if low > high:
-        raise Failure(f"ports {low} to {high} are none")
+        raise Failure(f"ports {low} to {high} are not a range")
     first = int.from_bytes(os.urandom(4), "little")
     for turn in range(_of_environment("MC_STORE_CLIENT_SETUP_RETRIES", 20, 10_000)):
         yield low + (first + turn) % (high - low + 1)
@@ -326,7 +326,7 @@ class MooncakeDistributedStore(_store.Store):
     locals().update({name: method for name, method in vars(_store.Store).items() if not name.startswith("_")})
 
     def __init__(self) -> None:
-        pass  # and nothing else is accepted
+        pass  # refuses arguments
 
     def setup(self, *arguments: Any, **names: Any) -> int:
         """setup(local_hostname, metadata_server, global_segment_size, local_buffer_size, protocol, rdma_devices, master_server_addr,
@@ -364,7 +364,7 @@ class MooncakeDistributedStore(_store.Store):
         return self._setup_here(host, server, *sizes, master, text("default", "tenant_id"))
 
     def _setup_refused(self, call: str, code: int, why: str) -> int:
-        """The number alone helps nobody. What was set up before is closed all the same."""
+        """Logs why a setup fails, since the code does not say it, and closes an earlier setup."""
         _store.Store.close(self)
         _say(f"{call} gives {code}: {why}")
         return code
@@ -390,7 +390,7 @@ class MooncakeDistributedStore(_store.Store):
                     continue
                 try:
                     code, why = self._setup(instance, f"{shown}:{port}", held, segment, local_buffer, tenant, False)
-                except (TypeError, ValueError):  # an argument is no text: nothing took the port
+                except (TypeError, ValueError):  # an argument is not a text, and the port was not taken over
                     os.close(held)
                     raise
                 if code != _store.EXISTS:
@@ -407,8 +407,8 @@ class MooncakeDistributedStore(_store.Store):
 
     @_accepts("setup_dummy")
     def setup_dummy(self, mem_pool_size: int, local_buffer_size: int, server_address: str) -> int:
-        """The front of the node that a mooncake_client of this machine serves: 0, or -1."""
-        _number(mem_pool_size)  # bounds nothing: each pool is mapped when it is made
+        """Uses the node of a mooncake_client on this machine. Returns 0, or -1."""
+        _number(mem_pool_size)  # ignored: each pool is allocated on demand
         size, address = _number(local_buffer_size), _text(server_address)
         _store.Store.close(self)
         try:
@@ -432,20 +432,20 @@ class MooncakeDistributedStore(_store.Store):
 
     @_accepts("init_all")
     def init_all(self, protocol: str, device_name: str, mount_segment_size: int = 16777216) -> int:
-        """setup() at fixed addresses, as old tests have it."""
+        """setup() with fixed addresses, as old tests use it."""
         _text(protocol), _text(device_name)
         return self._setup_here("localhost:12345", "etcd://localhost:2379", _number(mount_segment_size), 16 << 20, "localhost:50051", "default")
 
     def get_offload_rpc_read_count(self) -> int:
-        """0: the node's disks are read by the node."""
+        """Always 0: the node reads its disks."""
         return 0
 
     @_accepts("get_into_ranges")
     def get_into_ranges(self, buffer_ptrs: "Sequence[int]", all_keys: "Sequence[Sequence[str | bytes]]",
                         all_dst_offsets: "Sequence[Sequence[Sequence[int]]]", all_src_offsets: "Sequence[Sequence[Sequence[int]]]",
                         all_sizes: "Sequence[Sequence[Sequence[int]]]") -> "list[list[list[int]]]":
-        """Ranges of values into registered buffers: a result for each fragment, as all_dst_offsets is nested. Of lists that do not fit
-        nothing is read."""
+        """Reads ranges of values into registered buffers. Returns a result for each fragment, nested as all_dst_offsets. Reads nothing
+        for lists that differ in length."""
         buffers = _list(buffer_ptrs)
         outer = [_list(one) for one in (all_keys, all_dst_offsets, all_src_offsets, all_sizes)]
         rows, shape = [], []
@@ -461,7 +461,8 @@ class MooncakeDistributedStore(_store.Store):
         return [[next(found) for _ in range(count)] for count in shape]
 
     def _ranges_read(self, rows: "list[tuple[Any, int, list[tuple[int, int, int]]]]") -> "list[list[int]]":
-        """rows: key, buffer, its fragments' offsets in buffer and value, and bytes. What lies within both is read, or nothing of it counts."""
+        """rows: (key, buffer, [(offset in the buffer, offset in the value, bytes)]). Reads fragments that are within both; if the value
+        changes meanwhile, all of the row fail."""
         keys, none = [key for key, _, _ in rows], [[]] * len(rows)
         lengths = self._read_parts(keys, none, none, none)
         results, parts = [], []
@@ -474,10 +475,10 @@ class MooncakeDistributedStore(_store.Store):
         columns = ([[part[column] for part in one] for one in parts] for column in range(3))
         for now, length, one in zip(self._read_parts(keys, *columns), lengths, results):
             if now != length:
-                one[:] = [(NOT_READY if now >= 0 else now) if code >= 0 else code for code in one]  # replaced meanwhile
+                one[:] = [(NOT_READY if now >= 0 else now) if code >= 0 else code for code in one]  # the value was replaced meanwhile
         return results
 
-    # ---- descriptors, and what this process put
+    # ---- descriptors, and values that this process put
     def _replicas_of(self, keys: "list[Any]") -> "dict[Any, list[ReplicaDescriptor]]":
         found: "dict[Any, list[ReplicaDescriptor]]" = {}
         for key, (in_memory, on_disk, length, segment) in zip(keys, self._replicas(keys)):
@@ -490,21 +491,21 @@ class MooncakeDistributedStore(_store.Store):
 
     @_accepts("get_replica_desc")
     def get_replica_desc(self, key: "str | bytes") -> "list[ReplicaDescriptor]":
-        """ReplicaDescriptors of a key."""
+        """Returns the ReplicaDescriptors of a key."""
         return next(iter(self._replicas_of([key]).values()), [])
 
     @_accepts("batch_get_replica_desc")
     def batch_get_replica_desc(self, keys: "Sequence[str | bytes]") -> "dict[str, list[ReplicaDescriptor]]":
-        """{key: descriptors}."""
+        """Returns {key: ReplicaDescriptors}."""
         return self._replicas_of(_list(keys))
 
     @_accepts("batch_replica_clear")
     def batch_replica_clear(self, keys: "Sequence[str | bytes]", segment_name: str = "") -> "list[str]":
-        """Those of the keys that this process put and that were cleared."""
+        """Removes values that this process put; returns the keys that were cleared."""
         own = _list(keys)
         return [_key_name(key) for key, cleared in zip(own, self._replica_clear(own, _text(segment_name))) if cleared]
 
-    # ---- more segments: HOST#HIGHLOW is what HIGH-LOW contributes
+    # ---- more segments: segment id HIGH-LOW is the contribution HOST#HIGHLOW
     def _segment_name(self, high: int, low: int) -> str:
         return f"{self.get_hostname()[:200]}#{high:016x}{low:016x}"
 
@@ -515,8 +516,8 @@ class MooncakeDistributedStore(_store.Store):
 
     @_accepts("mount_segment")
     def mount_segment(self, path: str, size: int, offset: int = 0, protocol: str = "tcp", location: str = "") -> "dict[str, Any]":
-        """{'ret': 0 or a code, 'segment_ids': [...]}. The file would be mapped; its bytes are a quota here, so it only has to be able to
-        hold them."""
+        """Returns {'ret': 0 or a code, 'segment_ids': [...]}. Mooncake maps the file; here it only has to be large enough, since the
+        segment is a quota of the node's memory."""
         end, ids = _number(offset) + _number(size), []
         _text(protocol), _text(location)
         try:
@@ -530,7 +531,7 @@ class MooncakeDistributedStore(_store.Store):
 
     @_accepts("allocate_and_mount_segment")
     def allocate_and_mount_segment(self, size: int, protocol: str = "tcp", location: str = "") -> "dict[str, Any]":
-        """{'ret': ..., 'segment_ids': [...], 'allocated_size': ...}."""
+        """Returns {'ret': ..., 'segment_ids': [...], 'allocated_size': ...}."""
         _text(protocol), _text(location)
         rounded = min(-(-_number(size) // SLAB) * SLAB, U64_MAX)
         code, ids = self._mounted(rounded)
@@ -538,7 +539,7 @@ class MooncakeDistributedStore(_store.Store):
 
     @_accepts("unmount_segment")
     def unmount_segment(self, segment_ids: "Sequence[str]", grace_period_seconds: int = 0) -> int:
-        """0, or a code."""
+        """Returns 0, or a code."""
         _number(grace_period_seconds)
         found = [re.fullmatch(r"([0-9]{1,20})-([0-9]{1,20})", _word(one)) for one in _list(segment_ids)]
         if not self.get_hostname() or None in found:
@@ -550,19 +551,19 @@ class MooncakeDistributedStore(_store.Store):
 
     @_accepts("unmount_local_disk_segment")
     def unmount_local_disk_segment(self, grace_period_seconds: int = 0) -> int:
-        """-1010: disks are the node's."""
+        """Returns -1010: disks belong to the node."""
         _number(grace_period_seconds)
         return NOT_NOW if self.get_hostname() else INVALID
 
 
 class MooncakeHostMemAllocator:
-    """Shared memory of this process. All allocators are one."""
+    """Allocates shared memory of this process. Memory of one allocator may be freed by another."""
 
     __slots__ = ()
 
     @_accepts("alloc")
     def alloc(self, size: int, /) -> int:
-        """The address of so many bytes; RuntimeError."""
+        """Allocates `size` bytes and returns the address. Raises RuntimeError."""
         at = _store.memory_alloc(_number(size))
         if at == 0:
             raise RuntimeError(f"no shared memory of {size} bytes")
@@ -570,13 +571,13 @@ class MooncakeHostMemAllocator:
 
     @_accepts("free")
     def free(self, ptr: int, /) -> int:
-        """0, or -1: it is none of ours."""
+        """Returns 0; -1: the address is not from alloc."""
         return _store.memory_free(_number(ptr))
 
 
 def bind_to_numa_node(node: int, /) -> None:
     """Binds the calling thread to the CPUs and the memory of a NUMA node."""
-    import ctypes  # here alone: it maps libffi
+    import ctypes  # only here, since it maps libffi
 
     number = operator.index(node)
     try:

@@ -1,4 +1,4 @@
-"""Types of mooncake.store: Mooncake's store on a node of Sluice. Codes are 0, or negative as Mooncake's are."""
+"""Types of mooncake.store: Mooncake's store on a node of Sluice. Codes are 0, or negative as in Mooncake."""
 
 from collections.abc import Sequence
 from enum import IntEnum
@@ -58,7 +58,7 @@ class ReplicateConfig:
     dfs_replica_num: int
     soft_pin_action: SoftPinAction
     soft_pin_ttl_ms: Optional[int]
-    with_soft_pin: bool  # of releases: soft_pin_action is ENABLE
+    with_soft_pin: bool  # as in Mooncake's releases: soft_pin_action is ENABLE
     with_hard_pin: bool
     preferred_segments: list[str]
     preferred_nof_segments: list[str]
@@ -68,7 +68,7 @@ class ReplicateConfig:
     group_ids: Optional[list[str]]
 
 class BufferHandle(Buffer):
-    """A value where it lies, read-only, or, once pins ran out, a copy; it stays as long as the handle or a view of it."""
+    """A value in shared memory, read-only, or a copy if no pins were left. It stays as long as the handle or a view of it."""
 
     def ptr(self) -> int: ...
     def size(self) -> int: ...
@@ -100,7 +100,7 @@ class ReplicaDescriptor:
     def get_disk_descriptor(self) -> DiskDescriptor: ...
 
 class MooncakeHostMemAllocator:
-    """Shared memory of this process. All allocators are one."""
+    """Allocates shared memory of this process. Memory of one allocator may be freed by another."""
 
     def alloc(self, size: int, /) -> int: ...
     def free(self, ptr: int, /) -> int: ...

@@ -157,8 +157,7 @@ void batch_methods(methods &client)
                "Returns a View for each key, None for a miss; any other failure is raised."),
         METHOD("exists_batch", "(keys)", exists_batch, "Returns a bool for each key."),
         METHOD("remove_batch", "(keys, *, timeout=None)", codes_call<sl_remove_batch>,
-               "Removes the keys from this node and returns a code for each: 0, or 1 if it did "
-               "not exist."),
+               "Removes the keys from this node. Returns a code for each: 0, or 1 if missing."),
         METHOD("prefetch", "(keys, *, timeout=None)", codes_call<sl_prefetch_batch>,
                "Reads values from this node's disk into memory and waits. Returns a code for "
                "each: 0: read, EXISTS: already in memory, NOT_FOUND, NO_SPACE, ..."));

@@ -1,5 +1,4 @@
-/* client/python/batches.cpp - the type Batches: many objects in the background, on native threads.
- */
+/* client/python/batches.cpp - the type Batches: jobs of many objects, run by native threads. */
 #include "client/python/internal.hpp"
 #include "client/python/jobs.hpp"
 

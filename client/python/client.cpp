@@ -125,8 +125,7 @@ void client_add(PyObject *module)
     static methods functions;
     functions = {
         METHOD("close", "()", close_it<client>,
-               "Refuses new calls from now on. Views, engines and running calls keep what they "
-               "use until the last of them has ended."),
+               "Refuses new calls. Views, engines and running calls keep what they use."),
         METHOD("put", "(key, value, *, timeout=None)", client_put,
                "Stores the bytes of a contiguous buffer, 1 byte to 1 GiB. If the key exists, "
                "the call succeeds and changes nothing. Store a larger value, such as a tensor, "
@@ -143,12 +142,10 @@ void client_add(PyObject *module)
         METHOD("remove_all", "(*, timeout=None)", (bound<sl_remove_all, client, timeout>::it),
                "Removes all objects of this node."),
         METHOD("flush", "(*, timeout=None)", (bound<sl_flush, client, timeout>::it),
-               "Waits until all values stored before this call are durable. UnsupportedError: "
-               "the node has no disk."),
+               "Waits until all values stored so far are durable. UnsupportedError: no disk."),
         METHOD("event_fd", "()", (asked<sl_client_event_fd, int, client>::it),
-               "Returns a descriptor that becomes readable when ops of this client may have "
-               "ended; ended_ops() then returns them. The client owns it: only poll it, do not "
-               "read or close it."),
+               "Returns a descriptor that is readable when ops of this client may have ended; "
+               "ended_ops() returns these. Only poll it: the client reads and closes it."),
         WITH(enter_it<client>, leave_it<client>),
     };
     look_methods(functions);

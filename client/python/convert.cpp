@@ -29,8 +29,7 @@ timeout::timeout(PyObject *given) : seconds(given)
     ns = ns == 0 && given != nullptr && given != Py_None ? 1 : ns;
 }
 
-/* libsluice accepts any bytes without NUL, but a key that is not UTF-8 could not be listed or
- * logged. */
+/* libsluice accepts any bytes without NUL, but only UTF-8 can be listed and logged. */
 static std::string_view key_of_bytes(PyObject *object)
 {
     char *at = nullptr;

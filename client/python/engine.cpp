@@ -328,8 +328,7 @@ void engine_add(PyObject *module)
     static methods functions;
     functions = {
         METHOD("end", "()", close_it<engine>,
-               "Ends the registration: at once, or with the last op and the last memoryview or "
-               "array over its memory."),
+               "Ends the registration: at once, or with the last op or memoryview of it."),
         METHOD("memory", "(rank=0, pool=0)", engine_memory,
                "Returns the memory of a rank's pool (by name or number) as a writable "
                "memoryview of bytes, without a copy."),

@@ -47,11 +47,9 @@ void handover_methods(methods &client)
 {
     add(client,
         METHOD("handover_arrived", "(receipts, *, timeout=None)", handover_arrived,
-               "Decode: reports that first tokens arrived with these receipts. Returns a code "
-               "for each."),
+               "Decode: reports that first tokens arrived with these receipts. Returns codes."),
         METHOD("handover_end", "(ids, *, timeout=None)", handover_end,
-               "Prefill: ends these hand-overs, so that their blocks may be evicted. Returns a "
-               "code for each."));
+               "Prefill: ends these hand-overs; their blocks may be evicted. Returns codes."));
 }
 
 } // namespace py

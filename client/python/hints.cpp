@@ -1,5 +1,4 @@
-/* client/python/hints.cpp - hints about sessions: parsed from a dict, and calls between requests.
- */
+/* client/python/hints.cpp - hints about sessions: from a dict, and calls between requests. */
 #include "client/python/internal.hpp"
 
 namespace py
@@ -96,9 +95,8 @@ void hint_methods(methods &client)
                "about to continue; None: not known. Returns False if no recent op on this node "
                "named the session. UnsupportedError: this node does not track sessions."),
         METHOD("hint", "(keys, hints, *, asked=False, lane=0, timeout=None)", hint,
-               "Gives hints for values, whose keys are in the order of their chain, and for "
-               "the session that got (asked) or put them. lane: number of a rank that has "
-               "values of its own, 0 to 63."));
+               "Gives hints for values, in the order of their chain, and for the session that "
+               "got (asked) or put them. lane: rank with values of its own, 0 to 63."));
 }
 
 } // namespace py

@@ -121,8 +121,7 @@ struct writable : buffer {
 /* Buffers of a batch; `count`, the number of keys, is required. */
 std::vector<buffer> buffers_of(PyObject *sequence, uint32_t count, int flags);
 
-/* 32-bit numbers: tokens or blocks. A buffer of unsigned 32-bit items is used in place; a sequence
- * is copied. */
+/* Tokens or blocks: a buffer of unsigned 32-bit items, used in place, or a sequence, copied. */
 struct u32s {
     const uint32_t *at = nullptr;
     uint32_t count = 0;

@@ -1,5 +1,4 @@
-/* client/python/jobs.cpp - the pool of jobs.hpp. A job is run slice by slice, so that several
- * threads share a large one. */
+/* client/python/jobs.cpp - the pool of jobs.hpp. Threads share a job by taking slices of it. */
 #include "client/python/jobs.hpp"
 #include "runtime/base/sl_signals.h"
 

@@ -1,5 +1,4 @@
-/* client/python/jobs.hpp - a pool of threads that runs batches of puts, gets, lookups and removals,
- * without Python. */
+/* client/python/jobs.hpp - a pool of threads that runs batches of calls, without Python. */
 #ifndef SL_CLIENT_PYTHON_JOBS_HPP
 #define SL_CLIENT_PYTHON_JOBS_HPP
 
@@ -52,8 +51,7 @@ class jobs
     }
     /* thread_count: 1..64. With several threads the first one prefers puts and removals, and the
      * last one runs only gets and lookups: puts wait for actors, and gets from memory do not. why:
-     * all zero. Call stop() afterwards, also on failure. Errors: SL_ERR_INVALID, SL_ERR_OS,
-     * SL_ERR_NO_MEMORY. */
+     * all zero. Call stop() afterwards, also on failure. */
     sl_err start(uint32_t thread_count, sl_error *why);
     /* Ends queued jobs with SL_ERR_CANCELLED and waits for running ones, which end by their
      * deadline. Returns the jobs that were not drained. */

@@ -1,5 +1,4 @@
-/* client/python/layers.cpp - stores and loads by layers, also those that another process of the
- * engine started. */
+/* client/python/layers.cpp - stores and loads by layers, also of other processes of the engine. */
 #include "client/python/internal.hpp"
 
 namespace py
@@ -40,8 +39,7 @@ void layer_methods(methods &of_engine, methods &of_op)
 {
     add(of_op,
         METHOD("layer_ready", "(layer)", (bound<sl_op_layer_ready, op, uint32_t>::it),
-               "Store by layers (layer_count): reports that this layer is computed. Call it in "
-               "the order of layers."),
+               "Store by layers: reports that this layer is computed. Call it in order."),
         METHOD("layers_ready", "(layers)", (bound<sl_op_layers_ready, op, uint32_t>::it),
                "Store by layers: reports that all ranks have computed the first `layers` "
                "layers, whatever was reported before."),

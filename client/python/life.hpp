@@ -12,8 +12,7 @@
 namespace py
 {
 
-/* Raises the exception of the code, with why's text if its code is the same, and with an op's
- * result. */
+/* Raises the code's exception, with why's text if it has this code, and with an op's result. */
 [[noreturn]] void refuse(sl_err code, const sl_error *why, PyObject *result = nullptr);
 [[noreturn]] void refuse(sl_err code, const char *text);
 /* Number of forks between this process and the one that loaded the module. */
@@ -187,8 +186,7 @@ template <typename T> bool is_closed(T &self)
 {
     return self.closed();
 }
-/* Methods that are one call of libsluice: A are its parameters between the object and `why`, R is
- * its result. */
+/* Methods that are one call of libsluice: A are its parameters, R is its result. */
 template <auto call, typename S, typename... A> struct bound {
     static void it(S &self, A... given)
     {

@@ -59,8 +59,7 @@ static ref stat(client &self, const key &name)
 
 /* ---- list ---- */
 
-/* The visible objects, collected without the interpreter's lock: an entry each, and their keys one
- * after the other in `keys`. */
+/* Visible objects, collected without the interpreter's lock; `keys` has their keys in order. */
 struct listing {
     std::vector<sl_object_info> infos; /* key.at is not set yet */
     std::string keys;
@@ -140,8 +139,7 @@ void look_methods(methods &client)
         METHOD("size", "(key)", size, "Returns the size of the value in bytes."),
         METHOD("stat", "(key)", stat, "Returns the object's ObjectInfo."),
         METHOD("list", "(prefix='', *, limit=None)", list,
-               "Returns an ObjectInfo for each visible object whose key begins with prefix, at "
-               "most limit."),
+               "Returns ObjectInfos of visible objects whose keys begin with prefix."),
         METHOD("explain", "(keys, *, timeout=None)", explain,
                "Returns, for each of at most 64 keys, why it is a miss."),
         METHOD("nodes", "(*, timeout=None)", nodes,

@@ -1,5 +1,4 @@
-/* client/python/module.cpp - the module sluice._native: its exceptions, forks, and uses of objects.
- */
+/* client/python/module.cpp - the module sluice._native: exceptions, forks, uses of objects. */
 #include "client/python/internal.hpp"
 
 #include <pthread.h>

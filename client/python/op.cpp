@@ -40,8 +40,7 @@ static PyObject *unless_none(PyObject *given)
     return given == Py_None ? nullptr : given;
 }
 
-/* Parameters that store, load, send and receive share: tokens, device_blocks and those of OP_WORDS.
- */
+/* Parameters of store, load, send and receive: tokens, device_blocks, and OP_WORDS. */
 class request
 {
   public:
@@ -175,8 +174,7 @@ void request::take_layer_ends(size_t pool_count)
     it.layer_ends = layer_ends.at;
 }
 
-/* prefill: tokens per second, or a pair: that and the position of the token that takes twice as
- * long as the first. */
+/* Tokens per second, or a pair with the position of the token that takes twice as long. */
 static sl_prefill prefill_of(PyObject *prefill)
 {
     if (prefill == nullptr || prefill == Py_None) {
@@ -357,8 +355,7 @@ static void op_settle(const op &self)
     }
 }
 
-/* Keeps the GIL from sl_client_ended until all objects are referenced, so that no op is released
- * meanwhile. */
+/* Keeps the GIL from sl_client_ended until all objects are referenced: no op is released. */
 static ref ended_ops(client &self)
 {
     sl_op *ops[ended_max];
@@ -459,8 +456,7 @@ static void op_stop(op &self)
     }
 }
 
-/* After a `with` block the device blocks are free. A failure is raised, unless the block itself
- * raised. */
+/* After `with` the device blocks are free. Raises a failure unless the block itself raised. */
 static void op_exit(op &self, PyObject *type, PyObject *, PyObject *)
 {
     try {
@@ -519,13 +515,11 @@ void op_add(PyObject *module, methods functions)
     kept_functions = std::move(functions);
     add(kept_functions,
         METHOD("wait", "(timeout=None)", op_wait,
-               "Waits for the end and returns the OpResult. If the op failed, raises the error "
-               "of its code, whose .result is set; DeadlineError with .result None: the op is "
-               "still running."),
+               "Waits and returns the OpResult. A failed op raises the error of its code, with "
+               ".result; DeadlineError with .result None: the op is still running."),
         METHOD("poll", "()", op_poll, "As wait, but returns None at once while the op is running."),
         METHOD("cancel", "()", (bound<sl_op_cancel, op>::it),
-               "Requests an early end; the op then fails with CancelledError, unless it ended "
-               "first."),
+               "Requests an early end: the op fails with CancelledError unless it ended first."),
         METHOD("wait_fenced", "(timeout=None)", (bound<sl_op_wait_fenced, op, timeout>::it),
                "Waits until the op no longer touches the device blocks. DeadlineError: it "
                "still may."),

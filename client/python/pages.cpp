@@ -1,8 +1,7 @@
-/* client/python/pages.cpp - methods of Client that store and read pages of an engine's memory by
- * address, a batch in one call. * * An engine names pages by hashes and by indices of its pool. A
- * page is stored as one value for each suffix, and a value consists of pieces of the pool, at the
- * same offsets in each page. Keys and addresses are computed here, so that no Python object is made
- * for each page. */
+/* client/python/pages.cpp - methods of Client for pages of an engine's memory by address. * * An
+ * engine names pages by hashes and by indices of its pool. A page is stored as one value for each
+ * suffix; a value is pieces of the pool, at the same offsets in each page. Keys and addresses are
+ * computed here, without a Python object for each page. */
 #include "client/python/internal.hpp"
 #include "client/python/jobs.hpp"
 
@@ -335,8 +334,7 @@ void pages_methods(methods &client)
                "Looks pages up. Returns a byte for each page: 0 if all its values exist, or a "
                "code. elsewhere: asks other nodes for values that this node lacks."),
         METHOD("register_memory", "(address, length, /)", register_memory,
-               "Registers memory that will hold pages, for the whole process. This saves calls "
-               "to the GPU driver."),
+               "Registers memory of pages for the process, which saves calls of the GPU driver."),
         METHOD("unregister_memory", "(address, /)", unregister_memory,
                "Ends the last register_memory of that address."));
 }

@@ -1,5 +1,4 @@
-/* client/python/rules.cpp - functions of the module that need no client, and Client's methods for
- * contributed memory. */
+/* client/python/rules.cpp - functions that need no client, and contributions of a Client. */
 #include "client/python/internal.hpp"
 
 #include <algorithm>
@@ -127,9 +126,8 @@ void contribution_methods(methods &of_client)
 {
     add(of_client,
         METHOD("contribute", "(name, length, *, timeout=None)", contribute,
-               "Contributes length bytes of memory to the node, under a name of its own, until "
-               "withdraw() or until the client is closed. UnsupportedError: the node accepts "
-               "no contributions."),
+               "Contributes memory to the node, under a name of its own, until withdraw() or "
+               "close(). UnsupportedError: the node accepts none."),
         METHOD("withdraw", "(name, *, timeout=None)",
                (bound<sl_withdraw, client, const char *, timeout>::it),
                "Removes a contribution from the node; waits until its memory is no longer used."));

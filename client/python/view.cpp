@@ -126,8 +126,7 @@ void view_add(PyObject *module)
     kinds.view = add_type<view>(
         module, "sluice.View",
         "A value in shared memory, read-only and without a copy: memoryview(view), "
-        "numpy.frombuffer(view), bytes(view). It stays unchanged and in memory until it "
-        "is released.",
+        "numpy.frombuffer(view), bytes(view). It stays unchanged until it is released.",
         functions, attributes,
         {{Py_bf_getbuffer, reinterpret_cast<void *>(view_getbuffer)},
          {Py_bf_releasebuffer, reinterpret_cast<void *>(view_releasebuffer)},

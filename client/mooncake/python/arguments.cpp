@@ -119,8 +119,7 @@ static uint32_t count_of(const py::ref &list)
     return static_cast<uint32_t>(count);
 }
 
-/* Converts the list's numbers. A conversion may run Python code that changes the list, so each item
- * is fetched by itself. */
+/* Converts numbers one by one, since a conversion may run code that changes the list. */
 static void numbers_read(const py::ref &list, uint32_t count, uint64_t *to)
 {
     for (uint32_t i = 0; i < count; i++) {

@@ -88,8 +88,7 @@ class terms
 {
   public:
     explicit terms(PyObject *given);
-    /* Terms of `count` of a call's `total` keys, from `first` on; NULL: those of a new
-     * ReplicateConfig. */
+    /* Terms of keys [first, first + count) of a call; NULL: those of a new config. */
     const sl_store_terms *share(uint32_t first, uint32_t count, uint32_t total,
                                 sl_store_terms &out) const;
 
@@ -103,8 +102,7 @@ class terms
 /* Returns a private copy of a list; TypeError for other objects. */
 py::ref list_take(PyObject *given);
 
-/* Replaces an error about arguments by a TypeError with the signature and the given keywords; keeps
- * other exceptions. */
+/* Turns an error about arguments into a TypeError with signature and given keywords. */
 PyObject *mismatch(const char *doc, PyObject *names) noexcept;
 
 /* A method whose TypeError names its signature. */

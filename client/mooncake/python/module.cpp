@@ -248,9 +248,9 @@ static void store_methods(std::vector<PyMethodDef> &out)
         MC_METHOD("remove_all", "(force=False)", remove_all,
                   "Removes all keys; returns their number, or a code."),
         MC_METHOD("register_buffer", "(buffer_ptr, size)", plain<sl_store_register>::it,
-                  "Returns 0, or -600."),
+                  "0, or -600."),
         MC_METHOD("unregister_buffer", "(buffer_ptr)", plain<sl_store_unregister>::it,
-                  "Returns 0, or -600."),
+                  "0, or -600."),
         MC_METHOD("alloc_from_mem_pool", "(size)", plain<sl_store_pool_alloc>::it,
                   "Dummy only: allocates shared memory and returns its address; 0: failed."),
     };

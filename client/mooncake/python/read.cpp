@@ -1,5 +1,4 @@
-/* client/mooncake/python/read.cpp - reads values as bytes, as buffers, to addresses, and in parts.
- */
+/* client/mooncake/python/read.cpp - reads of values as bytes, buffers, to addresses, in parts. */
 #include "client/mooncake/python/internal.hpp"
 
 namespace mc

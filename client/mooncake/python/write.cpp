@@ -10,8 +10,7 @@ namespace mc
 
 constexpr uint32_t refused_lines_max = 60; /* a minute */
 
-/* Prints why a put was refused, since the code does not say it. An engine may retry forever, so
- * lines are limited. */
+/* Prints why a put was refused; the code lacks it. Lines are limited: engines may retry. */
 static void say_refused(const sl_error &why)
 {
     static uint64_t began_ns; /* accessed with the GIL held */

@@ -1,5 +1,4 @@
-/* client/mooncake/store/hold.c - buffers of values: pinned in shared memory, or copied when no pins
- * are left. */
+/* client/mooncake/store/hold.c - buffers of values: pinned, or copies when no pins are left. */
 #include "client/mooncake/store/internal.h"
 
 #include <stdlib.h>

@@ -153,8 +153,7 @@ bool store_batch_map(const struct store_base *base, struct sl_pieces *items, uin
 void sl_auto_batch(void *at);
 
 /* ---- doubt.c ---- */
-/* Notes that a value did not fit the caller's memory: lookups report it absent for 5 s, or until it
- * is read. */
+/* Notes that a value did not fit: lookups report it absent for 5 s, or until it is read. */
 void store_doubt_misfit(struct store_base *base, struct sl_object_key key);
 /* Notes the result of a read: after a lasting failure, lookups report the key absent for 5 s, or
  * until it is in memory again. */
@@ -180,8 +179,7 @@ bool store_local_take(struct store_base *base, uint64_t bytes);
 void store_local_give(struct store_base *base, uint64_t bytes);
 
 /* ---- look.c ---- */
-/* Asks peers, if any, about keys with SL_ERR_NOT_FOUND. A key that a peer has gets SL_OK and
- * found[i] (found may be NULL). */
+/* Asks peers about keys with SL_ERR_NOT_FOUND. Found ones get SL_OK and found[i], unless NULL. */
 void store_seek(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
                 sl_err *errs, struct sl_elsewhere *found);
 /* Fills infos[SL_CONTRIBUTIONS_MAX] and returns their number; 0 if the node has no contributions.

@@ -32,8 +32,8 @@ struct sl_store_prefix store_tenant(const struct store_base *base)
     return (struct sl_store_prefix){.at = base->prefix, .length = base->prefix_length};
 }
 
-/* How a key is named on the node: by prefix and key, or by digest. A plain name with an empty
- * prefix is the key itself. */
+/* How a key is named on the node: by prefix and key, or by digest. A plain name without prefix is
+ * the key. */
 struct naming {
     struct sl_store_prefix prefix;
     bool plain; /* false: by digest */

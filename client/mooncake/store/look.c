@@ -92,8 +92,7 @@ int64_t sl_store_size(struct sl_store *store, struct sl_object_key key)
 
 /* ---- descriptors ---- */
 
-/* Writes the segment's name: the first part of the contribution's name, or the node's name if it
- * has no contributions. */
+/* Writes the segment's name: that of the contribution's host, or without one the node's. */
 static void segment_name(const struct store_base *base, uint64_t contributions,
                          const struct sl_contribution_info *infos, uint32_t info_count,
                          char name[SL_STORE_NAME_BYTES])

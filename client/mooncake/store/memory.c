@@ -19,8 +19,7 @@ static void *memory_at(uint64_t addr)
 
 /* Returns the identical region, or NULL. *fine: whether the range may be registered. A dummy's
  * engines register pools that share memory: one may be part of another, or registered twice. For
- * others, as with Mooncake's transfer engine, registered memory or a part of it cannot be
- * registered again. */
+ * others, as in Mooncake's engine, registered memory cannot be registered again. */
 static struct store_region *region_find(struct sl_store *store, uint64_t addr,
                                         uint64_t length_bytes, bool *fine)
 {

@@ -1,5 +1,4 @@
-/* client/mooncake/store/remove.c - removal by key, by pattern, of all keys, and of values that this
- * process put. */
+/* client/mooncake/store/remove.c - removal by key, by pattern, and of values of this process. */
 #include "client/mooncake/store/internal.h"
 #include "runtime/base/sl_array.h"
 

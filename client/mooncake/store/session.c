@@ -242,8 +242,7 @@ static bool session_unchanged(const struct store_session *session)
     return same;
 }
 
-/* Returns the result of an item of a reading session, and ends the session if its lease or its
- * value is gone. */
+/* Returns the result of a read; ends the session if its lease or its value is gone. */
 static int64_t get_session_settle(struct sl_store *store, struct store_session *session,
                                   int64_t bytes, sl_err err)
 {

@@ -1,5 +1,5 @@
-/* client/python/glue/glue.hpp - makes C++ functions and types callable from Python, for the stable
- * ABI of CPython 3.11: arguments, results, types. ref.hpp has references and the lock. */
+/* client/python/glue/glue.hpp - C++ functions and types for Python, on the stable ABI of
+ * CPython 3.11: arguments, results, types. ref.hpp has references and the lock. */
 #ifndef SL_CLIENT_PYTHON_GLUE_GLUE_HPP
 #define SL_CLIENT_PYTHON_GLUE_GLUE_HPP
 
@@ -139,8 +139,7 @@ class signature
 {
   public:
     void read(const char *doc);
-    /* Assigns the arguments of a call to parameters, in the interpreter's two calling conventions.
-     */
+    /* Assign a call's arguments to parameters, for both calling conventions. */
     void sort(PyObject *const *given, Py_ssize_t count, PyObject *names, PyObject **out) const;
     void sort(PyObject *args, PyObject *names, PyObject **out) const;
 

@@ -54,11 +54,10 @@ struct sl_mailbox {
     uint32_t frames_since_poll;
     uint64_t connect_count;
     uint64_t ring_bytes;
-    int listen_fd; /* -1: a client */
-    int spare_fd;  /* closed while the descriptor of a long frame is received, so that there is
-                      always one for it */
-    uint32_t
-        lanes_max; /* lanes that clients may have with us; actors have SL_MAILBOX_PEERS_MAX more */
+    int listen_fd;      /* -1: a client */
+    int spare_fd;       /* closed while the descriptor of a long frame is received, so that there is
+                           always one for it */
+    uint32_t lanes_max; /* from clients; actors have SL_MAILBOX_PEERS_MAX more */
     struct sl_mailbox_lane *lanes;
     uint32_t lane_count; /* all slots in use are below this */
     uint32_t turn;       /* slot that is checked first */

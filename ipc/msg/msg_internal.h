@@ -99,10 +99,9 @@ struct sl_codec {
     unsigned char *frame; /* encoding */
     uint64_t frame_bytes;
     uint64_t frame_capacity_bytes;
-    uint64_t
-        budget_offset_bytes; /* offset of the eight bytes of budget_ns in the last encoded frame */
-    struct sl_bump bump;     /* decoding */
-    bool envelope_is_intact; /* the last decode read a complete envelope */
+    uint64_t budget_offset_bytes; /* of budget_ns (8 bytes) in the last encoded frame */
+    struct sl_bump bump;          /* decoding */
+    bool envelope_is_intact;      /* the last decode read a complete envelope */
     struct sl_msg envelope;
 };
 /* Position of encoder or decoder in a message, for error texts. */

@@ -107,14 +107,12 @@ struct sl_process {
     uint64_t connects_seen;
     struct sl_proc_id supervisor; /* pid 0: not known */
     uint64_t supervisor_look_ns;  /* SL_NEVER_NS: it is alive, or there never was one */
-    uint64_t core_wait_at_ns,
-        core_wait_seen_ns; /* time of the next check, and the value at the last one */
+    uint64_t core_wait_at_ns, core_wait_seen_ns; /* next check; value at the last one */
     bool draining, finished, failed;
     char failure[SL_METRICS_REASON_BYTES]; /* why it failed, for its metrics page */
     struct sl_process_watch *watches;
     uint32_t watch_count, watch_count_max;
-    uint64_t
-        clients_at_ns; /* next check of the clients' locks; SL_NEVER_NS: no client is watched */
+    uint64_t clients_at_ns; /* next check of clients' locks; SL_NEVER_NS: none watched */
     struct sl_process_disk disks[SL_PROCESS_DISKS_MAX];
     pthread_mutex_t jobs_lock;
     struct sl_process_job *jobs; /* SL_PROCESS_JOBS_MAX */

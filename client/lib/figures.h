@@ -1,16 +1,17 @@
-/* client/lib/figures.h - what clients count in, and ask of figures. */
+/* client/lib/figures.h - opens and closes the files in which a client counts, and the filter of
+ * keys. */
 #ifndef SL_CLIENT_LIB_FIGURES_H
 #define SL_CLIENT_LIB_FIGURES_H
 
 #include "client/lib/internal.h"
 
-/* Opens those that are not the node's, as they are not there yet or were made anew. Under the
- * client's lock, or before others know the attachment. Without them nothing is counted: a reader
- * that may not write, a node of an earlier release, one that made them anew again and again. */
+/* Opens files that are missing here or were replaced. Under the client's lock, or before other
+ * threads know the attachment. Without them nothing is counted: for a read-only user, with a node
+ * of an earlier release, or after too many replacements. */
 void sl_client_figures_follow(const struct sl_client *client, struct sl_attachment *at);
-/* The same of a reader; rarer and rarer where they are out of reach. */
+/* The same for a reader; less and less often while they cannot be opened. */
 void sl_client_figures_look(struct sl_client *client, struct sl_attachment *at, uint64_t now_ns);
-/* is_ours: false in a fork, whose parent goes on counting. */
+/* is_ours: false in a fork, whose parent continues to count. */
 void sl_client_figures_close(struct sl_attachment *at, bool is_ours);
 
 #endif

@@ -1,4 +1,4 @@
-/* client/lib/lent.h - extents that a GPU may still touch. */
+/* client/lib/lent.h - extents that a GPU may still access. */
 #ifndef SL_CLIENT_LIB_LENT_H
 #define SL_CLIENT_LIB_LENT_H
 
@@ -7,17 +7,17 @@
 struct sl_client_lending {
     struct sl_attachment *at;
     sl_pin pin;                 /* of an extent granted in advance, or of a value; 0: none */
-    struct sl_item_claim claim; /* ref 0: of none */
+    struct sl_item_claim claim; /* ref 0: no claim */
     int gpu;
     uint64_t lent_count; /* as in sl_gpu_copies */
 };
-/* Takes pin and claim until the copies have ended; then they are given back, the claim with the
- * next call to the registrar. An extent may be lent several times. */
+/* Takes pin and claim until the copies have ended. Then it releases them, the claim with the next
+ * call to the registrar. An extent may be in use several times. */
 void sl_client_lend_extent(struct sl_client *client, const struct sl_client_lending *lending);
-/* Gives back what has ended. Never waits for a GPU. */
+/* Releases what has ended. Never waits for a GPU. */
 void sl_client_lent_settle(struct sl_client *client);
-/* Of a client that is being closed: whether something in this memory has not ended. Then neither
- * pins nor mappings may go. */
+/* For a client that is being closed: whether copies in this memory have not ended. Then neither
+ * pins nor mappings may be removed. */
 bool sl_client_lent_in(const struct sl_client *client, const struct sl_attachment *at);
 void sl_client_lent_free(struct sl_client *client);
 

@@ -1,4 +1,4 @@
-/* client/lib/pool.h - a pool as libsluice keeps it. */
+/* client/lib/pool.h - a pool in libsluice. */
 #ifndef SL_CLIENT_LIB_POOL_H
 #define SL_CLIENT_LIB_POOL_H
 
@@ -9,7 +9,7 @@ struct sl_pool {
     struct sl_pool *next;     /* in the client's list, under its lock */
     char deployment[64], name[32];
     uint32_t rank;
-    bool owner; /* made here */
+    bool owner; /* created here */
     uint64_t epoch, length_bytes;
     struct sl_pool_memory memory;
     int fd; /* of the memory, -1: none */

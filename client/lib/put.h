@@ -1,4 +1,4 @@
-/* client/lib/put.h - a batch of puts on its way. */
+/* client/lib/put.h - a batch of puts in progress. */
 #ifndef SL_CLIENT_LIB_PUT_H
 #define SL_CLIENT_LIB_PUT_H
 
@@ -8,41 +8,41 @@ struct put_item {
     uint64_t source; /* index into the caller's arrays */
     uint64_t code, ref, generation, arena, offset_bytes;
     sl_pin pin;        /* of an extent granted in advance */
-    bool later;        /* device memory is being copied into it, ... */
-    uint32_t value;    /* ... as this value of the copies */
-    bool other_writes; /* so the registrar said */
+    bool later;        /* device memory is being copied into it, */
+    uint32_t value;    /* as this value of the copies */
+    bool other_writes; /* the registrar reported another writer */
 };
 
 struct put {
     struct sl_client *client;
-    /* What is put: items; or keys, with one buffer each or (drafts) no bytes yet. */
+    /* The input: items; or keys, with one buffer each or (drafts) without bytes so far. */
     const struct sl_pieces *items_given;
     const struct sl_object_key *keys;
     const struct sl_object_key *bundles; /* of keys; may be NULL */
     const struct sl_buffer *values;
-    const uint64_t *lengths;      /* of the values; unless values */
-    const struct sl_terms *terms; /* NULL: none that matter to the registrar */
+    const uint64_t *lengths;      /* of the values; used if there are no values */
+    const struct sl_terms *terms; /* NULL: none that the registrar needs */
     bool at_once;
-    bool draft;      /* written little by little, and pinned meanwhile */
-    uint64_t ttl_ns; /* 0: as long as a batch of its size may take */
+    bool draft;      /* written in steps, and pinned meanwhile */
+    uint64_t ttl_ns; /* 0: the longest time that a batch of its size may take */
     sl_err *codes;
     uint64_t deadline_ns;
-    void *event; /* CUevent that copies of device memory come after; NULL: none */
+    void *event; /* CUevent that must complete before device memory is copied; NULL: none */
     struct sl_error *why;
     struct sl_text contributions[SL_TERMS_CONTRIBUTIONS_MAX];
     struct sl_pieces_room pieces_room;
-    bool devices;                /* there may be device memory */
-    struct sl_gpu_copies copies; /* from it */
-    /* of one round: */
+    bool devices;                /* some of it may be device memory */
+    struct sl_gpu_copies copies; /* copies from device memory */
+    /* State of one round: */
     struct put_item *items;
     struct sl_item_want *wants;
     struct sl_item_claim *claims;
-    struct sl_item_named *named; /* of claims, in extents granted in advance */
+    struct sl_item_named *named; /* of claims, if in extents granted in advance */
     uint32_t *claim_items;       /* claims[i] is for items[claim_items[i]] */
     uint32_t item_count, claim_count;
-    uint64_t space_bytes; /* of every item; 0: extents granted in advance do not serve */
-    bool ahead;           /* they serve this round */
-    bool asked_ahead;     /* its COMMIT asks for more */
+    uint64_t space_bytes; /* of every item; 0: extents granted in advance are not usable */
+    bool ahead;           /* this round uses them */
+    bool asked_ahead;     /* its COMMIT requests more */
     struct sl_attachment *at;
 };
 
@@ -65,40 +65,40 @@ static inline uint64_t put_length(const struct put *put, uint64_t source)
 }
 
 /* ---- put.c ---- */
-/* The pieces of a value. *one serves for a buffer. */
+/* Returns the pieces of a value. *one is storage for a buffer. */
 const struct sl_piece *sl_put_pieces_of(const struct put *put, uint64_t source,
                                         struct sl_piece *one, uint32_t *count);
-/* Whether a key can be one: 1 to SL_KEY_BYTES_MAX bytes without NUL. */
+/* Whether it is a valid key: 1 to SL_KEY_BYTES_MAX bytes without NUL. */
 bool sl_put_key_fine(struct sl_object_key key);
-/* Errors: SL_ERR_INVALID. */
+/* Both return SL_ERR_INVALID. */
 sl_err sl_put_check_names(const struct put *put, uint64_t source);
 sl_err sl_put_check_length(const struct put *put, uint64_t length_bytes);
-/* Takes the terms into put. Errors: SL_ERR_INVALID. */
+/* Copies the terms into put. Errors: SL_ERR_INVALID. */
 sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms);
-/* How many of the keys from first on go into one message. */
+/* Returns how many of the keys from `first` on fit into one message. */
 uint32_t sl_put_share(const struct put *put, uint32_t first, uint32_t count);
-/* A request of the round to the registrar; answered is set. Errors: SL_ERR_BUSY (the node was
- * replaced meanwhile: nothing was done), those of a call. */
+/* Sends a request of the round to the registrar; `answered` is set. Errors: SL_ERR_BUSY (the node
+ * was replaced meanwhile: nothing was done), those of a call. */
 sl_err sl_put_call(struct put *put, struct sl_client_call *call);
-/* Asks for room for the items of this round: their codes, and where. Errors: SL_ERR_BUSY (the node
- * was replaced meanwhile), SL_ERR_NO_MEMORY, those of a call. */
+/* Reserves space for the items of this round; sets their codes and extents. Errors: SL_ERR_BUSY
+ * (the node was replaced meanwhile), SL_ERR_NO_MEMORY, those of a call. */
 sl_err sl_put_reserve(struct put *put);
-/* What was granted for an item that will not be filled goes back; it gets this code. */
+/* Returns the grant of an item that will not be filled, and sets its code. */
 void sl_put_spoilt(struct put *put, struct put_item *item, sl_err code);
 /* Copies the granted items' values into their extents; makes the claims of the round. */
 void sl_put_fill(struct put *put);
-/* What stays of the claims when the answer has another count. */
+/* Handles the claims if the answer has another count. */
 void sl_put_unanswered(struct put *put);
 
 /* ---- put_ahead.c ---- */
-/* Takes one for each item of the round, pinned. False: they are not to be had, nothing was taken.
- */
+/* Takes one extent for each item of the round, pinned. False: not available, and nothing was
+ * taken. */
 bool sl_put_ahead_take(struct put *put);
-/* Asks for more with the round's COMMIT, where values of this size come again. */
+/* Requests more with the round's COMMIT if values of this size recur. */
 void sl_put_ahead_wish(struct put *put, struct sl_body_commit *commit);
-/* The answer to it. Under the client's lock. */
+/* Handles the answer. Under the client's lock. */
 void sl_put_ahead_arrived(struct put *put, const struct sl_msg *reply);
-/* Ends what the round took: used up, ours as before, or to be given back. */
+/* Ends the extents that the round took: used, kept for later, or to be returned. */
 void sl_put_ahead_end(struct put *put, sl_err result);
 void sl_put_unpin(struct put *put, struct put_item *item);
 

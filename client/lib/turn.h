@@ -1,5 +1,5 @@
-/* client/lib/turn.h - one thread at a time, for as long as that waits for the node: others wait
- * with a deadline. */
+/* client/lib/turn.h - a lock that is held while waiting for the node; other threads wait with a
+ * deadline. */
 #ifndef SL_CLIENT_LIB_TURN_H
 #define SL_CLIENT_LIB_TURN_H
 
@@ -8,15 +8,15 @@
 #include <stdint.h>
 
 struct sl_turn {
-    pthread_mutex_t lock; /* all below */
+    pthread_mutex_t lock; /* guards all below */
     pthread_cond_t over;
     bool taken;
 };
 
 void sl_turn_init(struct sl_turn *turn);
-/* ours: not a fork, which would wait for threads that it has not. */
+/* ours: false in a fork, which would wait for threads that it does not have. */
 void sl_turn_fini(struct sl_turn *turn, bool ours);
-/* False: another thread has it until deadline_ns (monotonic). */
+/* False: another thread holds it until deadline_ns (monotonic). */
 bool sl_turn_take(struct sl_turn *turn, uint64_t deadline_ns);
 void sl_turn_leave(struct sl_turn *turn);
 
